@@ -1,0 +1,9 @@
+//! Everything behind the `serializer` command that is not the command itself:
+//! the embedded parts of a local run, sample webhooks, a journal of what a
+//! handler really did, and its audit. Tests and benchmarks use it too.
+
+pub mod audit;
+pub mod journal;
+pub mod local;
+pub mod samples;
+pub mod sender;

@@ -1,0 +1,165 @@
+//! A whole deployment on this machine: embedded DynamoDB and queue, reached
+//! over loopback by the same AWS clients that the functions use in the cloud,
+//! the webhook endpoint, and workers that share nothing but table and queue.
+
+mod endpoint;
+mod engines;
+mod event_source;
+pub mod function_pool;
+pub mod function_process;
+pub mod queue;
+pub mod runtime_api;
+mod schedule;
+
+use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, sync::Arc, time::Duration};
+
+use anyhow::{Context, Result};
+use ingest::Ingest;
+use shared::{
+    append::Inbox,
+    aws::Parts,
+    config::StoreConfig,
+    drain::{DrainSettings, Drainer},
+    handler::Handler,
+    rows::HolderInfo,
+    sources::Sources,
+    telemetry::Observer,
+    time::Surroundings,
+};
+use tokio::{net::TcpListener, sync::watch, task::JoinSet};
+use worker::Worker;
+
+pub use engines::{Engines, ORDERS_TABLE};
+pub use event_source::{EventSource, Function};
+
+/// How a function's time is limited here, as the template deploys it.
+pub const FUNCTION_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How long a received wake-up stays hidden: longer than a function runs.
+pub const VISIBILITY_TIMEOUT: Duration = Duration::from_secs(90);
+
+/// What to start.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Where tables and queue are kept; `None`: in memory.
+    pub data: Option<PathBuf>,
+    /// The webhook endpoint's port; 0: any.
+    pub port: u16,
+    /// How many workers run at most.
+    pub workers: NonZeroUsize,
+    /// The configured senders.
+    pub sources: Arc<Sources>,
+    /// How the workers drain.
+    pub drain: DrainSettings,
+}
+
+/// A running deployment.
+#[derive(Debug)]
+pub struct Local {
+    /// DynamoDB and queue.
+    pub engines: Engines,
+    /// Where webhooks are posted.
+    pub webhooks: SocketAddr,
+    sources: Arc<Sources>,
+    drain: DrainSettings,
+    workers: NonZeroUsize,
+    observer: Arc<dyn Observer>,
+    stop: watch::Sender<bool>,
+    tasks: JoinSet<Result<()>>,
+}
+
+impl Local {
+    /// Starts engines and endpoint; no workers yet.
+    ///
+    /// # Errors
+    ///
+    /// A port is taken, or the data directory cannot be used.
+    pub async fn start(options: Options, observer: Arc<dyn Observer>) -> Result<Self> {
+        let engines = Engines::start(options.data.as_deref()).await?;
+        let surroundings = Surroundings::system();
+        let Parts { store, waker } = engines.connect(&surroundings, None);
+        let inbox = Inbox::new(store, waker, options.drain.retention, observer.clone());
+        let ingest = Ingest::new(options.sources.clone(), inbox, surroundings.clone());
+        let listener = TcpListener::bind(("127.0.0.1", options.port))
+            .await
+            .with_context(|| format!("port {} is taken; choose another with --port", options.port))?;
+        let webhooks = listener.local_addr()?;
+        let (stop, stopping) = watch::channel(false);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(endpoint::serve(listener, ingest, stopped(stopping.clone())));
+        let Parts { store, waker } = engines.connect(&surroundings, None);
+        tasks.spawn(schedule::run(store, waker, options.drain.retention, surroundings, stopping));
+        let Options { sources, drain, workers, .. } = options;
+        Ok(Self { engines, webhooks, sources, drain, workers, observer, stop, tasks })
+    }
+
+    /// Starts the workers, each with clients of its own, around the handler
+    /// that `make` makes for it.
+    pub fn work<H: Handler>(&mut self, make: impl Fn(&Parts) -> H) {
+        for number in 1..=self.workers.get() {
+            let surroundings = Surroundings::system();
+            let parts = self.engines.connect(&surroundings, None);
+            let handler = make(&parts);
+            let info = HolderInfo::new(&format!("local worker {number}"));
+            let drainer = Drainer::new(
+                parts.store,
+                parts.waker,
+                self.sources.clone(),
+                handler,
+                self.drain.clone(),
+                info,
+                self.observer.clone(),
+            );
+            self.feed(Function::Here(Box::new(Worker::new(drainer, surroundings))));
+        }
+    }
+
+    /// Feeds `function` from the queue, as an event source mapping does.
+    pub fn feed(&mut self, function: Function) {
+        let source = EventSource::new(&self.engines, function, FUNCTION_TIMEOUT);
+        self.tasks.spawn(source.run(self.stop.subscribe()));
+    }
+
+    /// What a function binary needs in its environment to work on this
+    /// deployment.
+    pub fn environment(&self, sources_file: &str) -> Vec<(String, String)> {
+        let StoreConfig { entities_table, inbox_table, queue_url, retention } = self.engines.config();
+        [
+            ("AWS_ACCESS_KEY_ID", "local".to_owned()),
+            ("AWS_SECRET_ACCESS_KEY", "local".to_owned()),
+            ("AWS_REGION", "us-east-1".to_owned()),
+            ("AWS_ENDPOINT_URL_DYNAMODB", self.engines.dynamodb_url()),
+            ("AWS_ENDPOINT_URL_SQS", self.engines.queue_endpoint()),
+            ("ENTITIES_TABLE", entities_table),
+            ("INBOX_TABLE", inbox_table),
+            ("ORDERS_TABLE", ORDERS_TABLE.to_owned()),
+            ("QUEUE_URL", queue_url),
+            ("SOURCES_FILE", sources_file.to_owned()),
+            ("RETENTION_DAYS", (retention.as_secs() / 86_400).max(1).to_string()),
+            ("LEASE_SECONDS", self.drain.lease.as_secs().max(1).to_string()),
+            ("FUNCTION_TIMEOUT_SECONDS", FUNCTION_TIMEOUT.as_secs().to_string()),
+            ("VISIBILITY_TIMEOUT_SECONDS", VISIBILITY_TIMEOUT.as_secs().to_string()),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .to_vec()
+    }
+
+    /// Stops everything: no new work is taken, what is at work is finished.
+    ///
+    /// # Errors
+    ///
+    /// A part had failed.
+    pub async fn stop(mut self) -> Result<()> {
+        self.stop.send_replace(true);
+        while let Some(ended) = self.tasks.join_next().await {
+            ended??;
+        }
+        self.engines.stop().await
+    }
+}
+
+/// Completes when told to stop.
+async fn stopped(mut stopping: watch::Receiver<bool>) {
+    // An error: whoever could tell is gone.
+    let _ = stopping.wait_for(|stop| *stop).await;
+}

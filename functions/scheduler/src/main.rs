@@ -1,0 +1,5 @@
+//! The scheduler function's binary.
+
+fn main() -> Result<(), lambda_runtime::Error> {
+    scheduler::run()
+}

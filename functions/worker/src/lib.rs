@@ -1,0 +1,135 @@
+//! The worker function: a batch of wake-ups in, inboxes drained, the wake-ups
+//! to keep out.
+//!
+//! The entities of a batch are drained side by side; several wake-ups of one
+//! entity are one job. A user's own worker is this function around a handler
+//! of their own:
+//!
+//! ```no_run
+//! # use shared::{delivery::Delivery, handler::{Context, Handler, HandlerError, Outcome}};
+//! struct MyHandler;
+//!
+//! impl Handler for MyHandler {
+//!     async fn handle(&self, delivery: &Delivery, _: &Context) -> Result<Outcome, HandlerError> {
+//!         println!("{} {}", delivery.entity(), delivery.topic());
+//!         Ok(Outcome::Done)
+//!     }
+//! }
+//!
+//! fn main() -> Result<(), worker::Error> {
+//!     worker::run(MyHandler)
+//! }
+//! ```
+
+mod sqs;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use futures_util::future::join_all;
+use shared::{
+    aws::{Account, Parts},
+    batch::Batch,
+    config::{Environment, StoreConfig, WorkerConfig, read_sources},
+    drain::{DrainSettings, Drainer, Quarantine},
+    entity::EntityKey,
+    handler::Handler,
+    rows::HolderInfo,
+    sources::Sources,
+    telemetry::{self, Log},
+    time::{Surroundings, Timestamp},
+};
+
+pub use lambda_runtime::Error;
+pub use sqs::{Attributes, BatchResponse, Failure, Record, SqsEvent};
+
+/// The function, ready for batches.
+#[derive(Debug, Clone)]
+pub struct Worker {
+    drainer: Drainer,
+    surroundings: Surroundings,
+}
+
+impl Worker {
+    /// A worker that drains with `drainer`.
+    pub fn new(drainer: Drainer, surroundings: Surroundings) -> Self {
+        Self { drainer, surroundings }
+    }
+
+    /// Attends to a batch until `deadline`; says which messages are to be
+    /// delivered again.
+    pub async fn attend(&self, event: SqsEvent, deadline: Timestamp) -> BatchResponse {
+        let time = deadline.since(self.surroundings.now());
+        let deadline = self.surroundings.monotonic() + time;
+        let batch = Batch::sort(event.records.into_iter().map(Into::into));
+        for id in batch.unreadable() {
+            tracing::warn!(message = id, "not a wake-up; deleted");
+        }
+        let jobs = batch.jobs();
+        let quarantine = Quarantine::of(jobs.len());
+        let attended =
+            jobs.iter().map(async |job| (job.entity.clone(), self.drainer.attend(job, deadline, &quarantine).await));
+        let attended: BTreeMap<EntityKey, _> = join_all(attended).await.into_iter().collect();
+        let failures = batch.failures(&attended);
+        BatchResponse { batch_item_failures: failures.into_iter().map(|id| Failure { item_identifier: id }).collect() }
+    }
+}
+
+/// Checks that every source's handler is one that `handler` answers to.
+///
+/// # Errors
+///
+/// Names the first source and handler that do not fit.
+pub fn check_handlers(sources: &Sources, handler: &impl Handler) -> Result<(), String> {
+    match sources.iter().find(|source| !handler.answers_to(&source.handler)) {
+        None => Ok(()),
+        Some(source) => Err(format!("source `{}`: there is no handler `{}`", source.name, source.handler)),
+    }
+}
+
+/// Runs the function in Lambda around `handler`, configured by its environment.
+///
+/// # Errors
+///
+/// The configuration is wrong, or Lambda's runtime API is not to be had.
+pub fn run(handler: impl Handler) -> Result<(), Error> {
+    run_with(|_| Ok(handler))
+}
+
+/// As [`run`], for a handler that is made from the connected store.
+///
+/// # Errors
+///
+/// As [`run`]; and what `make` says.
+pub fn run_with<H: Handler>(make: impl FnOnce(&Parts) -> Result<H, Error>) -> Result<(), Error> {
+    telemetry::init_log();
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+        let config = StoreConfig::read(&Environment)?;
+        let sources = Arc::new(read_sources(&Environment)?);
+        let worker_config = WorkerConfig::read(&Environment, &sources)?;
+        let surroundings = Surroundings::system();
+        let parts = Parts::connect(&Account::from_env()?, &config, &surroundings, None);
+        let handler = make(&parts)?;
+        check_handlers(&sources, &handler)?;
+        let settings = DrainSettings {
+            lease: worker_config.lease,
+            wait: worker_config.wait,
+            retention: config.retention,
+            ..DrainSettings::default()
+        };
+        let info = HolderInfo::new(&instance_name());
+        let drainer = Drainer::new(parts.store, parts.waker, sources, handler, settings, info, Arc::new(Log));
+        let worker = Worker::new(drainer, surroundings);
+        lambda_runtime::run(lambda_runtime::service_fn(|event: lambda_runtime::LambdaEvent<SqsEvent>| {
+            let worker = &worker;
+            let deadline = Timestamp::from_millis(event.context.deadline);
+            async move { Ok::<_, Error>(worker.attend(event.payload, deadline).await) }
+        }))
+        .await
+    })
+}
+
+/// For people who look at a lease: which function, which of its instances.
+fn instance_name() -> String {
+    let part = |name| std::env::var(name).unwrap_or_default();
+    format!("{} {}", part("AWS_LAMBDA_FUNCTION_NAME"), part("AWS_LAMBDA_LOG_STREAM_NAME"))
+}

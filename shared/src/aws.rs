@@ -1,0 +1,221 @@
+//! The AWS clients of a function: built once, small, and quick to start.
+//!
+//! Region, credentials and endpoints come from the environment that Lambda
+//! sets; `aws-config`, which can find them elsewhere too, is for the command
+//! line. TLS is rustls on ring: aws-lc gathers entropy for hundreds of
+//! milliseconds at a small function's share of a processor. The roots are
+//! Amazon's own five, since reading a machine's hundred and more costs as much
+//! as the rest of the start; see ARCHITECTURE.md for the figures.
+
+use std::{sync::Arc, time::Duration};
+
+use aws_sdk_dynamodb::config::{
+    BehaviorVersion, Credentials, Region, SharedCredentialsProvider, SharedHttpClient, retry::RetryConfig,
+    timeout::TimeoutConfig,
+};
+use aws_smithy_http_client::{
+    Builder,
+    tls::{Provider, TlsContext, TrustStore, rustls_provider::CryptoMode},
+};
+
+use crate::{
+    config::StoreConfig,
+    meter::Meter,
+    queue::sqs::SqsQueue,
+    store::Store,
+    table::dynamo::{DynamoTable, TableNames},
+    time::Surroundings,
+    wake::Waker,
+};
+
+/// Amazon Trust Services' roots, which sign every AWS endpoint outside China
+/// and the isolated partitions (<https://www.amazontrust.com/repository/>).
+const AMAZON_ROOTS: &[u8] = include_bytes!("aws/amazon_roots.pem");
+
+/// The SDK sets only a connect timeout by default; a call that never returns
+/// would outlive every promise we make. One try, as `store.rs` repeats calls.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_millis(1500);
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(1000);
+
+/// Where AWS is and who we are there.
+#[derive(Debug, Clone)]
+pub struct Account {
+    /// The region.
+    pub region: Region,
+    /// Whose requests they are.
+    pub credentials: SharedCredentialsProvider,
+    /// Another DynamoDB than the region's.
+    pub dynamodb_endpoint: Option<String>,
+    /// Another SQS than the region's.
+    pub sqs_endpoint: Option<String>,
+    /// Roots in PEM to trust instead of Amazon's.
+    pub ca_bundle: Option<Vec<u8>>,
+}
+
+/// The environment does not say where or who.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidAccount {
+    /// A variable is not set.
+    #[error("environment variable {0} is not set")]
+    Missing(&'static str),
+    /// `AWS_CA_BUNDLE` names a file that cannot be read.
+    #[error("AWS_CA_BUNDLE: {0}")]
+    CaBundle(String),
+}
+
+impl Account {
+    /// As Lambda's environment says.
+    pub fn from_env() -> Result<Self, InvalidAccount> {
+        Self::from(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
+    }
+
+    fn from(variable: impl Fn(&str) -> Option<String>) -> Result<Self, InvalidAccount> {
+        let needed = |name: &'static str| variable(name).ok_or(InvalidAccount::Missing(name));
+        let region = variable("AWS_REGION").or_else(|| variable("AWS_DEFAULT_REGION"));
+        let credentials = Credentials::new(
+            needed("AWS_ACCESS_KEY_ID")?,
+            needed("AWS_SECRET_ACCESS_KEY")?,
+            variable("AWS_SESSION_TOKEN"),
+            None,
+            "environment",
+        );
+        let endpoint = |own: &str| variable(own).or_else(|| variable("AWS_ENDPOINT_URL"));
+        let ca_bundle = match variable("AWS_CA_BUNDLE") {
+            None => None,
+            Some(path) => Some(std::fs::read(path).map_err(|error| InvalidAccount::CaBundle(error.to_string()))?),
+        };
+        Ok(Self {
+            region: Region::new(region.ok_or(InvalidAccount::Missing("AWS_REGION"))?),
+            credentials: SharedCredentialsProvider::new(credentials),
+            dynamodb_endpoint: endpoint("AWS_ENDPOINT_URL_DYNAMODB"),
+            sqs_endpoint: endpoint("AWS_ENDPOINT_URL_SQS"),
+            ca_bundle,
+        })
+    }
+
+    /// An embedded DynamoDB and queue on this machine, which ask for no
+    /// credentials.
+    pub fn local(dynamodb: impl Into<String>, sqs: impl Into<String>) -> Self {
+        Self {
+            region: Region::from_static("us-east-1"),
+            credentials: SharedCredentialsProvider::new(Credentials::new("local", "local", None, None, "local")),
+            dynamodb_endpoint: Some(dynamodb.into()),
+            sqs_endpoint: Some(sqs.into()),
+            ca_bundle: None,
+        }
+    }
+
+    fn trust_store(&self) -> TrustStore {
+        let region = self.region.as_ref();
+        match &self.ca_bundle {
+            Some(bundle) => TrustStore::empty().with_pem_certificate(bundle.clone()),
+            // Other partitions have other roots.
+            None if region.starts_with("cn-") || region.contains("-iso") || region.starts_with("eusc-") => {
+                TrustStore::default()
+            }
+            None => TrustStore::empty().with_pem_certificate(AMAZON_ROOTS),
+        }
+    }
+
+    /// One pool of connections for all clients.
+    pub fn http_client(&self) -> SharedHttpClient {
+        let tls = TlsContext::builder().with_trust_store(self.trust_store()).build();
+        Builder::new()
+            .tls_provider(Provider::Rustls(CryptoMode::Ring))
+            .tls_context(tls.expect("the provider takes any trust store"))
+            .build_https()
+    }
+
+    /// A DynamoDB client.
+    pub fn dynamodb(&self, http: &SharedHttpClient) -> aws_sdk_dynamodb::Client {
+        let mut config = aws_sdk_dynamodb::Config::builder()
+            .behavior_version(BehaviorVersion::latest())
+            .region(self.region.clone())
+            .credentials_provider(self.credentials.clone())
+            .http_client(http.clone())
+            .retry_config(RetryConfig::disabled())
+            .timeout_config(timeouts());
+        config.set_endpoint_url(self.dynamodb_endpoint.clone());
+        aws_sdk_dynamodb::Client::from_conf(config.build())
+    }
+
+    /// An SQS client.
+    pub fn sqs(&self, http: &SharedHttpClient) -> aws_sdk_sqs::Client {
+        let mut config = aws_sdk_sqs::Config::builder()
+            .behavior_version(aws_sdk_sqs::config::BehaviorVersion::latest())
+            .region(self.region.clone())
+            .credentials_provider(self.credentials.clone())
+            .http_client(http.clone())
+            .retry_config(RetryConfig::disabled())
+            .timeout_config(timeouts());
+        config.set_endpoint_url(self.sqs_endpoint.clone());
+        aws_sdk_sqs::Client::from_conf(config.build())
+    }
+}
+
+/// Store and queue, connected.
+#[derive(Debug, Clone)]
+pub struct Parts {
+    /// The two tables, and any a handler names.
+    pub store: Store,
+    /// The queue of wake-ups.
+    pub waker: Waker,
+}
+
+impl Parts {
+    /// Connects to what `config` names. With a `meter`, counts requests and
+    /// consumed capacity.
+    pub fn connect(
+        account: &Account,
+        config: &StoreConfig,
+        surroundings: &Surroundings,
+        meter: Option<Arc<Meter>>,
+    ) -> Self {
+        let http = account.http_client();
+        let names = TableNames { entities: config.entities_table.clone(), inbox: config.inbox_table.clone() };
+        let mut table = DynamoTable::new(account.dynamodb(&http), names);
+        let mut queue = SqsQueue::new(account.sqs(&http), config.queue_url.clone());
+        if let Some(meter) = meter {
+            table = table.metered(meter.clone());
+            queue = queue.metered(meter);
+        }
+        Self {
+            store: Store::new(Arc::new(table), surroundings.clone()),
+            waker: Waker::new(Arc::new(queue), surroundings.clone()),
+        }
+    }
+}
+
+fn timeouts() -> TimeoutConfig {
+    TimeoutConfig::builder()
+        .connect_timeout(CONNECT_TIMEOUT)
+        .operation_attempt_timeout(ATTEMPT_TIMEOUT)
+        .operation_timeout(ATTEMPT_TIMEOUT)
+        .build()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn account(set: &[(&str, &str)]) -> Result<Account, InvalidAccount> {
+        Account::from(|name| set.iter().find(|(held, _)| *held == name).map(|(_, value)| (*value).to_owned()))
+    }
+
+    const BASE: [(&str, &str); 3] =
+        [("AWS_REGION", "eu-central-1"), ("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "b")];
+
+    #[test]
+    fn a_service_s_own_endpoint_comes_before_the_common_one() {
+        let common = ("AWS_ENDPOINT_URL", "http://127.0.0.1:1");
+        let own = ("AWS_ENDPOINT_URL_SQS", "http://127.0.0.1:2");
+        let account = account(&[BASE.as_slice(), &[common, own]].concat()).unwrap();
+        assert_eq!(account.dynamodb_endpoint.as_deref(), Some("http://127.0.0.1:1"));
+        assert_eq!(account.sqs_endpoint.as_deref(), Some("http://127.0.0.1:2"));
+    }
+
+    #[test]
+    fn a_missing_variable_is_named() {
+        assert_eq!(account(&BASE[..2]).unwrap_err(), InvalidAccount::Missing("AWS_SECRET_ACCESS_KEY"));
+    }
+}

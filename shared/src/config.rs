@@ -1,0 +1,191 @@
+//! A function's configuration: read from the environment once, checked once,
+//! as a whole.
+
+use std::time::Duration;
+
+use crate::{drain::MARGIN, sources::Sources};
+
+/// What is wrong with the configuration. Names the variable.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("{variable}: {reason}")]
+pub struct InvalidConfig {
+    variable: String,
+    reason: String,
+}
+
+impl InvalidConfig {
+    fn new(variable: &str, reason: impl Into<String>) -> Self {
+        Self { variable: variable.to_owned(), reason: reason.into() }
+    }
+}
+
+/// Environment variables.
+pub trait Variables {
+    /// The value of one that is set and not empty.
+    fn value(&self, name: &str) -> Option<String>;
+}
+
+/// The process's own environment.
+#[derive(Debug, Clone, Copy)]
+pub struct Environment;
+
+impl Variables for Environment {
+    fn value(&self, name: &str) -> Option<String> {
+        std::env::var(name).ok().filter(|value| !value.is_empty())
+    }
+}
+
+impl<const N: usize> Variables for [(&str, &str); N] {
+    fn value(&self, name: &str) -> Option<String> {
+        self.iter().find(|(held, _)| *held == name).map(|(_, value)| (*value).to_owned())
+    }
+}
+
+fn needed(variables: &impl Variables, name: &str) -> Result<String, InvalidConfig> {
+    variables.value(name).ok_or_else(|| InvalidConfig::new(name, "is not set"))
+}
+
+fn number(
+    variables: &impl Variables,
+    name: &str,
+    default: u64,
+    allowed: std::ops::RangeInclusive<u64>,
+) -> Result<u64, InvalidConfig> {
+    let Some(text) = variables.value(name) else { return Ok(default) };
+    text.parse().ok().filter(|number| allowed.contains(number)).ok_or_else(|| {
+        let (from, to) = (allowed.start(), allowed.end());
+        InvalidConfig::new(name, format!("{text:?} is no whole number from {from} to {to}"))
+    })
+}
+
+fn seconds(
+    variables: &impl Variables,
+    name: &str,
+    default: u64,
+    allowed: std::ops::RangeInclusive<u64>,
+) -> Result<Duration, InvalidConfig> {
+    number(variables, name, default, allowed).map(Duration::from_secs)
+}
+
+/// What every function needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreConfig {
+    /// `ENTITIES_TABLE`
+    pub entities_table: String,
+    /// `INBOX_TABLE`
+    pub inbox_table: String,
+    /// `QUEUE_URL`
+    pub queue_url: String,
+    /// `RETENTION_DAYS`, 30 by default: how long deliveries are kept after
+    /// they were accepted, and receipts after they were settled.
+    pub retention: Duration,
+}
+
+impl StoreConfig {
+    /// Reads and checks the variables.
+    pub fn read(variables: &impl Variables) -> Result<Self, InvalidConfig> {
+        Ok(Self {
+            entities_table: needed(variables, "ENTITIES_TABLE")?,
+            inbox_table: needed(variables, "INBOX_TABLE")?,
+            queue_url: needed(variables, "QUEUE_URL")?,
+            retention: Duration::from_secs(86_400 * number(variables, "RETENTION_DAYS", 30, 1..=3650)?),
+        })
+    }
+}
+
+/// Reads the sources document from the file that `SOURCES_FILE` names.
+pub fn read_sources(variables: &impl Variables) -> Result<Sources, InvalidConfig> {
+    let path = needed(variables, "SOURCES_FILE")?;
+    let text = std::fs::read_to_string(&path)
+        .map_err(|error| InvalidConfig::new("SOURCES_FILE", format!("{path} cannot be read: {error}")))?;
+    Sources::parse(&text).map_err(|error| InvalidConfig::new("SOURCES_FILE", error.to_string()))
+}
+
+/// What a worker needs besides.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerConfig {
+    /// `LEASE_SECONDS`, 15 by default: short enough that a dead worker is
+    /// replaced within seconds, long enough that a renewal every five is all
+    /// a slow handler costs.
+    pub lease: Duration,
+    /// `WAIT_SECONDS`, 5 by default: how long to poll where an entity is held
+    /// exclusively; longer costs more function time than a put-off wake-up.
+    pub wait: Duration,
+    /// `FUNCTION_TIMEOUT_SECONDS`: what the function is deployed with.
+    pub function_timeout: Duration,
+    /// `VISIBILITY_TIMEOUT_SECONDS`: what the queue is deployed with.
+    pub visibility_timeout: Duration,
+}
+
+impl WorkerConfig {
+    /// Reads the variables and checks the relations between them.
+    pub fn read(variables: &impl Variables, sources: &Sources) -> Result<Self, InvalidConfig> {
+        let config = Self {
+            lease: seconds(variables, "LEASE_SECONDS", 15, 1..=900)?,
+            wait: seconds(variables, "WAIT_SECONDS", 5, 0..=900)?,
+            function_timeout: seconds(variables, "FUNCTION_TIMEOUT_SECONDS", 60, 1..=900)?,
+            visibility_timeout: seconds(variables, "VISIBILITY_TIMEOUT_SECONDS", 90, 1..=43_200)?,
+        };
+        if config.lease >= config.function_timeout {
+            return Err(InvalidConfig::new("LEASE_SECONDS", "must be less than FUNCTION_TIMEOUT_SECONDS"));
+        }
+        if config.function_timeout >= config.visibility_timeout {
+            let reason = "must be less than VISIBILITY_TIMEOUT_SECONDS";
+            return Err(InvalidConfig::new("FUNCTION_TIMEOUT_SECONDS", reason));
+        }
+        for source in sources.iter() {
+            if source.handler_timeout + MARGIN >= config.function_timeout {
+                let (name, most) = (&source.name, config.function_timeout.saturating_sub(MARGIN));
+                let reason = format!(
+                    "leaves source `{name}` no time for its handler: handler_timeout must be less than {} s",
+                    most.as_secs()
+                );
+                return Err(InvalidConfig::new("FUNCTION_TIMEOUT_SECONDS", reason));
+            }
+        }
+        Ok(config)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sources() -> Sources {
+        Sources::parse("[sources.shop]\nprovider='shopify'\nsecrets=['s']\nhandler='orders'\nhandler_timeout='20s'")
+            .unwrap()
+    }
+
+    fn refused<const N: usize>(variables: [(&str, &str); N]) -> String {
+        WorkerConfig::read(&variables, &sources()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_defaults_fit_together() {
+        WorkerConfig::read(&[], &sources()).unwrap();
+    }
+
+    #[test]
+    fn a_lease_is_shorter_than_its_function_s_time_and_that_shorter_than_the_message_is_hidden() {
+        assert_eq!(refused([("LEASE_SECONDS", "60")]), "LEASE_SECONDS: must be less than FUNCTION_TIMEOUT_SECONDS");
+        assert_eq!(
+            refused([("FUNCTION_TIMEOUT_SECONDS", "90")]),
+            "FUNCTION_TIMEOUT_SECONDS: must be less than VISIBILITY_TIMEOUT_SECONDS"
+        );
+    }
+
+    #[test]
+    fn a_handler_that_would_never_be_started_is_refused() {
+        assert_eq!(
+            refused([("FUNCTION_TIMEOUT_SECONDS", "22")]),
+            "FUNCTION_TIMEOUT_SECONDS: leaves source `shop` no time for its handler: handler_timeout must be less than 20 s"
+        );
+    }
+
+    #[test]
+    fn a_variable_that_is_no_number_is_named() {
+        assert_eq!(refused([("LEASE_SECONDS", "soon")]), "LEASE_SECONDS: \"soon\" is no whole number from 1 to 900");
+        let missing = StoreConfig::read(&[("ENTITIES_TABLE", "e")]).unwrap_err();
+        assert_eq!(missing.to_string(), "INBOX_TABLE: is not set");
+    }
+}

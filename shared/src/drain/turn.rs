@@ -1,0 +1,590 @@
+//! One turn after the other: decide the delivery at `head + 1`, settle it, go
+//! on while there is something to do and time to do it.
+
+use std::{ops::ControlFlow, sync::Arc, time::Duration};
+
+use super::{
+    Drainer, MARGIN, PATIENCE, Quarantine, Stopped,
+    page::{Page, Read},
+};
+use crate::{
+    attempt::{Next, OnFailure},
+    delivery::{Age, Delivery, Item, Unpacked, kept_forever, parked_copy},
+    entity::{EntityKey, IdentityHash, Sequence},
+    handler::{self, Canceller, Outcome},
+    inbox::{
+        BlockExpired, Decision, Fail, Failed, Park, Receipt, Settle, SettleAndRelease, Settled, SettledAndReleased,
+        Void, Voided, WriteReceipt,
+    },
+    keeper::Keeper,
+    lease::{Ended, Release, ReleaseEmpty, Released},
+    operation::Operation,
+    rows::{BlockReason, EntityState, LastSettled, Settlement},
+    sources::Source,
+    table::{Row, Transacted, Write, Written},
+    telemetry::{Event, PutOffReason},
+    time::Timestamp,
+};
+
+/// The first wait at a gap; doubles up to [`LONGEST_LOOK`].
+const FIRST_LOOK: Duration = Duration::from_millis(25);
+const LONGEST_LOOK: Duration = Duration::from_millis(400);
+
+/// Goes on with the next delivery, or is done with the entity.
+type Turn = ControlFlow<()>;
+
+/// A drain that has the lease.
+pub(super) struct Turns<'a> {
+    drainer: &'a Drainer,
+    keeper: Keeper<'a>,
+    state: EntityState,
+    page: Page,
+    deadline: Duration,
+    quarantine: &'a Quarantine,
+    /// Whether the receipt of what stood at `head` is known to be there.
+    receipt_is_sure: bool,
+}
+
+/// A delivery that ran, or that was decided without running.
+struct Ran {
+    delivery: Arc<Delivery>,
+    started_at: Option<Timestamp>,
+    took: Option<Duration>,
+}
+
+impl<'a> Turns<'a> {
+    pub(super) fn new(
+        drainer: &'a Drainer,
+        keeper: Keeper<'a>,
+        state: EntityState,
+        deadline: Duration,
+        quarantine: &'a Quarantine,
+    ) -> Self {
+        Self { drainer, keeper, state, page: Page::default(), deadline, quarantine, receipt_is_sure: false }
+    }
+
+    pub(super) async fn run(mut self) -> Result<(), Stopped> {
+        let token = self.keeper.lease().token();
+        let entity = self.state.entity.clone();
+        let ended = self.turns().await;
+        if matches!(ended, Err(Stopped::Lost)) {
+            self.drainer.observer.observe(&Event::Lost { entity: &entity, token });
+        }
+        ended
+    }
+
+    async fn turns(&mut self) -> Result<(), Stopped> {
+        while self.turn().await?.is_continue() {}
+        Ok(())
+    }
+
+    fn now(&self) -> Timestamp {
+        self.drainer.store.surroundings().now()
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.drainer.store.surroundings().monotonic()
+    }
+
+    fn purge_at(&self) -> Timestamp {
+        self.now() + self.drainer.settings.retention
+    }
+
+    /// When an idle entity's row may go: later than any row of its inbox.
+    fn idle_purge_at(&self) -> Option<Timestamp> {
+        let kept = self.state.entity.is_kept_forever();
+        (!kept).then(|| self.now() + self.drainer.settings.retention.mul_f64(1.1))
+    }
+
+    async fn turn(&mut self) -> Result<Turn, Stopped> {
+        if self.state.is_empty() {
+            return self.release_empty().await;
+        }
+        if self.state.blocked.is_some() {
+            return self.release().await;
+        }
+        let now = self.now();
+        for (until, reason) in
+            [(self.state.yield_until, PutOffReason::Yielding), (self.state.retry_at, PutOffReason::Retry)]
+        {
+            if let Some(until) = until.filter(|until| *until > now) {
+                return self.hand_over(until.since(now), reason).await;
+            }
+        }
+        if self.drainer.now_left(self.deadline) < MARGIN {
+            return self.hand_over(Duration::ZERO, PutOffReason::OutOfTime).await;
+        }
+        if self.page.items.is_empty() {
+            self.read_page().await?;
+        }
+        match self.page.items.pop_front() {
+            None => self.gap().await,
+            Some(Read { item: Item::Void(sequence), .. }) => self.settle_void(sequence).await,
+            Some(Read { item: Item::Delivery(unpacked), row }) => self.deliver(*unpacked, row).await,
+        }
+    }
+
+    async fn read_page(&mut self) -> Result<(), Stopped> {
+        let also = self.unsure_receipt();
+        let state = &self.state;
+        let store = &self.drainer.store;
+        let read = Page::read(store, &state.entity, state.next(), state.tail, also.as_ref());
+        self.page = self.keeper.hold(read).await??;
+        if also.is_some() {
+            self.make_sure_of_receipt().await?;
+        }
+        Ok(())
+    }
+
+    /// The identity at `head`, where its holder may have died between settle
+    /// and receipt.
+    fn unsure_receipt(&self) -> Option<IdentityHash> {
+        if self.receipt_is_sure {
+            return None;
+        }
+        Receipt::owed(&self.state, Timestamp::from_millis(0)).map(|receipt| receipt.identity)
+    }
+
+    async fn make_sure_of_receipt(&mut self) -> Result<(), Stopped> {
+        if let Some(owed) = Receipt::owed(&self.state, self.now())
+            && !self.page.receipts.contains_key(&owed.identity)
+        {
+            let entity = self.state.entity.clone();
+            let write = WriteReceipt { entity: &entity, receipt: &owed, purge_at: self.purge_at() };
+            let store = &self.drainer.store;
+            self.keeper.hold(store.run(&write, PATIENCE)).await??;
+            self.page.receipts.insert(owed.identity.clone(), owed);
+        }
+        self.receipt_is_sure = true;
+        Ok(())
+    }
+
+    /// A place that was claimed and is not filled: its ingest is slow or dead.
+    /// Wait longer than an append may take, then give the place up.
+    async fn gap(&mut self) -> Result<Turn, Stopped> {
+        let sequence = self.state.next();
+        let surroundings = self.drainer.store.surroundings();
+        let give_up = surroundings.monotonic() + self.drainer.settings.gap;
+        let mut look = FIRST_LOOK;
+        let store = &self.drainer.store;
+        while surroundings.monotonic() < give_up {
+            if self.drainer.now_left(self.deadline) < MARGIN + look {
+                return self.hand_over(Duration::ZERO, PutOffReason::OutOfTime).await;
+            }
+            self.keeper.hold(surroundings.sleep(surroundings.jittered(look))).await?;
+            look = (look * 2).min(LONGEST_LOOK);
+            if self.keeper.hold(store.item(&self.state.entity, sequence, PATIENCE)).await??.is_some() {
+                self.page = Page::default();
+                return Ok(Turn::Continue(()));
+            }
+        }
+        if self.may_have_expired() {
+            return self.block_expired(sequence).await;
+        }
+        let void = Void { entity: &self.state.entity, sequence, purge_at: self.purge_at() };
+        match self.keeper.hold(store.run(&void, PATIENCE)).await?? {
+            Voided::Void => self.settle_void(sequence).await,
+            Voided::Filled(_) => Ok(Turn::Continue(())),
+        }
+    }
+
+    /// Whether what stood at `head + 1` may have been deleted by retention.
+    fn may_have_expired(&self) -> bool {
+        let half = self.drainer.settings.retention / 2;
+        self.state.pending_since.is_some_and(|since| self.now().since(since) > half)
+    }
+
+    async fn block_expired(&mut self, sequence: Sequence) -> Result<Turn, Stopped> {
+        let block = BlockExpired { lease: self.keeper.lease(), sequence };
+        match self.drainer.store.run(&block, PATIENCE).await? {
+            Failed::Counted => self.blocked(BlockReason::Expired),
+            Failed::Lost => Err(Stopped::Lost),
+        }
+    }
+
+    fn blocked(&self, reason: BlockReason) -> Result<Turn, Stopped> {
+        self.drainer.observer.observe(&Event::Blocked { entity: &self.state.entity, reason });
+        Ok(Turn::Break(()))
+    }
+
+    async fn settle_void(&mut self, sequence: Sequence) -> Result<Turn, Stopped> {
+        let decision = Decision {
+            sequence,
+            settled: LastSettled { identity: None, settlement: Settlement::Void },
+            newest_event_time: self.state.newest_event_time.clone(),
+            pending_since: None,
+        };
+        self.settle(decision, None, None).await
+    }
+
+    async fn deliver(&mut self, unpacked: Unpacked, row: Row) -> Result<Turn, Stopped> {
+        let head = unpacked.head();
+        let identity = head.identity_hash().clone();
+        let at_head = self.state.last_settled.as_ref().and_then(|last| last.identity.as_ref()) == Some(&identity);
+        let known = self.page.receipts.get(&identity);
+        match known {
+            // A holder died between this delivery's receipt and its settle.
+            Some(receipt) if receipt.sequence == head.sequence() => {
+                let settlement = receipt.settlement;
+                let ran = Ran { delivery: Arc::new(unpacked.head().clone()), started_at: None, took: None };
+                return self.settle_delivery(ran, settlement, None).await;
+            }
+            Some(_) => return self.settle_repeat(unpacked).await,
+            None if at_head => return self.settle_repeat(unpacked).await,
+            None => {}
+        }
+        let source = self.drainer.sources.get(head.source().as_str()).cloned();
+        let attempts = source.as_ref().map_or(1, |source| source.retry.attempts);
+        if self.state.attempts >= attempts {
+            // Counted by a take-over: running it once more could take this worker too.
+            let error = self.state.last_error.clone().unwrap_or_default();
+            let on_failure = source.map_or(OnFailure::Park, |source| source.on_failure);
+            return self.give_up(unpacked, row, on_failure, &error).await;
+        }
+        if head.entity() == &EntityKey::unrouted(head.source()) {
+            return self.park(unpacked, row, "its entity could not be found").await;
+        }
+        let Some(source) = source else {
+            return self.park(unpacked, row, "its source is not configured any more").await;
+        };
+        if self.drainer.now_left(self.deadline) < source.handler_timeout + MARGIN {
+            return self.hand_over(Duration::ZERO, PutOffReason::OutOfTime).await;
+        }
+        let alone = if self.state.is_suspect() {
+            let quarantine = self.quarantine;
+            let alone = self.keeper.hold(quarantine.alone()).await?;
+            if self.drainer.now_left(self.deadline) < source.handler_timeout + MARGIN {
+                drop(alone);
+                return self.hand_over(Duration::ZERO, PutOffReason::OutOfTime).await;
+            }
+            Some(alone)
+        } else {
+            None
+        };
+        let turn = self.run_handler(unpacked, row, &source).await;
+        drop(alone);
+        turn
+    }
+
+    async fn run_handler(&mut self, unpacked: Unpacked, row: Row, source: &Source) -> Result<Turn, Stopped> {
+        let parts = unpacked.head().part_keys();
+        let parts = if parts.is_empty() {
+            Vec::new()
+        } else {
+            self.keeper.hold(self.drainer.store.get_many(&parts, PATIENCE)).await??
+        };
+        let mut delivery = match unpacked.clone().complete(&parts) {
+            Ok(delivery) => delivery,
+            Err(error) => return self.park(unpacked, row, &error.to_string()).await,
+        };
+        delivery.attempt = self.state.attempts + 1;
+        delivery.age = self.age_of(&delivery);
+        if delivery.age == Age::Older {
+            self.drainer.observer.observe(&Event::Inversion { delivery: &delivery });
+        }
+        let delivery = Arc::new(delivery);
+        let token = self.keeper.lease().token();
+        self.drainer.observer.observe(&Event::Started { delivery: &delivery, token });
+        let started_at = self.now();
+        let started = self.monotonic();
+        let surroundings = self.drainer.store.surroundings().clone();
+        let (canceller, context) =
+            Canceller::start(&source.handler, token, started + source.handler_timeout, surroundings.clone());
+        let handler = handler::run(self.drainer.handler.clone(), self.drainer.isolation, delivery.clone(), context);
+        let timed = surroundings.within(source.handler_timeout, handler);
+        let (outcome, ahead) = self.keeper.hold(futures_util::future::join(timed, self.ahead())).await?;
+        // Tells one that blocks its thread and is late; what it still does is refused by its token.
+        drop(canceller);
+        if let Some(ahead) = ahead {
+            self.page.extend(ahead?);
+        }
+        let ran = Ran { delivery, started_at: Some(started_at), took: Some(self.monotonic().saturating_sub(started)) };
+        match outcome.unwrap_or_else(|| Outcome::retry("the handler's time was up")) {
+            Outcome::Done => self.settle_delivery(ran, Settlement::Applied, Some(row)).await,
+            Outcome::Commit(writes) => self.commit(ran, unpacked, row, source, writes).await,
+            Outcome::Reject(error) => self.park(unpacked, row, &error).await,
+            Outcome::Retry { after, error } => self.failed(&ran.delivery, unpacked, row, source, after, &error).await,
+        }
+    }
+
+    /// Reads the next page while the last delivery of this one is at work.
+    fn ahead(&self) -> impl Future<Output = Option<Result<Page, crate::store::StoreError>>> + use<'a> {
+        let from = self.page.last().unwrap_or(self.state.next()).next();
+        let wanted = self.page.items.is_empty() && from <= self.state.tail;
+        let store = &self.drainer.store;
+        let entity = self.state.entity.clone();
+        let tail = self.state.tail;
+        async move {
+            if !wanted {
+                return None;
+            }
+            Some(Page::read(store, &entity, from, tail, None).await)
+        }
+    }
+
+    fn age_of(&self, delivery: &Delivery) -> Age {
+        let Some(time) = delivery.event_time() else { return Age::Unknown };
+        match self.state.newest_event_time.of(delivery.family()).map(|newest| time.cmp(&newest)) {
+            None | Some(std::cmp::Ordering::Greater) => Age::Newer,
+            Some(std::cmp::Ordering::Equal) => Age::SameTime,
+            Some(std::cmp::Ordering::Less) => Age::Older,
+        }
+    }
+
+    async fn settle_repeat(&mut self, unpacked: Unpacked) -> Result<Turn, Stopped> {
+        let ran = Ran { delivery: Arc::new(unpacked.head().clone()), started_at: None, took: None };
+        self.settle_delivery(ran, Settlement::Repeat, None).await
+    }
+
+    /// What is decided by settling `delivery` as `settlement`.
+    fn decision(&self, delivery: &Delivery, settlement: Settlement) -> Decision {
+        let times = &self.state.newest_event_time;
+        Decision {
+            sequence: delivery.sequence(),
+            settled: LastSettled { identity: Some(delivery.identity_hash().clone()), settlement },
+            newest_event_time: match delivery.event_time() {
+                Some(time) if settlement == Settlement::Applied => times.applied(delivery.family(), time),
+                _ => times.clone(),
+            },
+            pending_since: Some(match self.page.items.front() {
+                Some(Read { item: Item::Delivery(next), .. }) => next.head().received_at(),
+                _ => delivery.received_at(),
+            }),
+        }
+    }
+
+    /// Settles, with a receipt where `row`, the delivery's, is given.
+    async fn settle_delivery(&mut self, ran: Ran, settlement: Settlement, row: Option<Row>) -> Result<Turn, Stopped> {
+        let decision = self.decision(&ran.delivery, settlement);
+        let receipt = row
+            .map(|_| Receipt::of(&ran.delivery, settlement, self.keeper.lease().token(), ran.started_at, self.now()));
+        self.settle(decision, Some(&ran), receipt).await
+    }
+
+    /// Settles, the receipt beside it. The receipt must have landed before
+    /// anything else is settled.
+    async fn settle(
+        &mut self,
+        decision: Decision,
+        ran: Option<&Ran>,
+        receipt: Option<Receipt>,
+    ) -> Result<Turn, Stopped> {
+        let store = &self.drainer.store;
+        let entity = self.state.entity.clone();
+        let purge_at = self.purge_at();
+        let with_receipt = receipt.is_some();
+        let write_receipt = async {
+            match &receipt {
+                Some(receipt) => store.run(&WriteReceipt { entity: &entity, receipt, purge_at }, PATIENCE).await,
+                None => Ok(()),
+            }
+        };
+        let (turn, landed) = tokio::join!(self.settle_row(&decision), write_receipt);
+        let turn = turn?;
+        landed?;
+        if with_receipt {
+            self.receipt_is_sure = true;
+        }
+        self.drainer.observer.observe(&Event::Settled {
+            entity: &entity,
+            sequence: decision.sequence,
+            settlement: decision.settled.settlement,
+            delivery: ran.map(|ran| &*ran.delivery),
+            took: ran.and_then(|ran| ran.took),
+        });
+        if let (Some(ran), Some(receipt)) = (ran, receipt) {
+            // A repeat of it may stand on this very page.
+            self.page.receipts.insert(ran.delivery.identity_hash().clone(), receipt);
+        }
+        Ok(turn)
+    }
+
+    async fn settle_row(&mut self, decision: &Decision) -> Result<Turn, Stopped> {
+        let store = &self.drainer.store;
+        if self.state.tail == decision.sequence {
+            let lease = self.keeper.lease().clone();
+            let last = SettleAndRelease { lease: &lease, decision, purge_at: self.idle_purge_at() };
+            match store.run(&last, self.patience()).await? {
+                SettledAndReleased::Released => return Ok(Turn::Break(())),
+                SettledAndReleased::Grown(state) => self.state.tail = state.tail,
+                SettledAndReleased::Lost => return Err(Stopped::Lost),
+            }
+        }
+        let sent = self.monotonic();
+        let lease = self.keeper.lease().clone();
+        let settle = Settle { lease: &lease, decision, now: self.now(), length: self.keeper.length() };
+        match store.run(&settle, self.patience()).await? {
+            Settled::Settled(lease, state) => {
+                self.keeper.prolonged(lease, sent);
+                self.state = state;
+                Ok(Turn::Continue(()))
+            }
+            Settled::Lost => Err(Stopped::Lost),
+        }
+    }
+
+    /// A decision that stands is worth trying to write down for as long as the
+    /// lease may be ours, and a little longer: the condition decides.
+    fn patience(&self) -> Duration {
+        self.keeper.left().max(PATIENCE)
+    }
+
+    /// Settle, receipt and the handler's writes, together or not at all.
+    async fn commit(
+        &mut self,
+        ran: Ran,
+        unpacked: Unpacked,
+        row: Row,
+        source: &Source,
+        writes: Vec<Write>,
+    ) -> Result<Turn, Stopped> {
+        let entity = self.state.entity.clone();
+        let lease = self.keeper.lease().clone();
+        let decision = self.decision(&ran.delivery, Settlement::Applied);
+        let receipt = Receipt::of(&ran.delivery, Settlement::Applied, lease.token(), ran.started_at, self.now());
+        let settle = Settle { lease: &lease, decision: &decision, now: self.now(), length: self.keeper.length() };
+        let write_receipt = WriteReceipt { entity: &entity, receipt: &receipt, purge_at: self.purge_at() };
+        let mut all = vec![settle.write(), write_receipt.write()];
+        all.extend(writes);
+        let token = self.drainer.store.surroundings().nonce();
+        let sent = self.monotonic();
+        let refusals = match self.drainer.store.transact(&all, token.as_str(), self.patience()).await? {
+            Transacted::Landed => None,
+            Transacted::Refused(refusals) => Some(refusals),
+        };
+        if let Some(mut refusals) = refusals {
+            // The settle's own judgement comes first: was it we, or is the lease lost?
+            if let Some(Some(seen)) = refusals.first_mut().map(Option::take) {
+                match settle.judge(Written::Refused(seen))? {
+                    Settled::Settled(..) => {}
+                    Settled::Lost => return Err(Stopped::Lost),
+                }
+            } else if let Some(Some(_)) = refusals.get(1) {
+                // Decided before, and its settle lost: settle it as it was decided.
+                self.page.receipts.insert(receipt.identity.clone(), receipt);
+                return self.settle(decision, Some(&ran), None).await;
+            } else {
+                let error = "a condition of the handler's own writes did not hold";
+                return self.failed(&ran.delivery, unpacked, row, source, None, error).await;
+            }
+        }
+        self.keeper.prolonged(lease.settled(), sent);
+        self.receipt_is_sure = true;
+        self.state.head = decision.sequence;
+        self.state.token = self.keeper.lease().token();
+        self.state.attempts = 0;
+        self.state.retry_at = None;
+        self.state.last_error = None;
+        self.state.newest_event_time = decision.newest_event_time;
+        self.state.last_settled = Some(decision.settled);
+        self.drainer.observer.observe(&Event::Settled {
+            entity: &entity,
+            sequence: decision.sequence,
+            settlement: Settlement::Applied,
+            delivery: Some(&ran.delivery),
+            took: ran.took,
+        });
+        self.page.receipts.insert(receipt.identity.clone(), receipt);
+        Ok(Turn::Continue(()))
+    }
+
+    async fn failed(
+        &mut self,
+        delivery: &Delivery,
+        unpacked: Unpacked,
+        row: Row,
+        source: &Source,
+        asked: Option<Duration>,
+        error: &str,
+    ) -> Result<Turn, Stopped> {
+        let attempts = self.state.attempts + 1;
+        let fraction = self.drainer.store.surroundings().fraction();
+        match source.retry.after(attempts, asked, source.on_failure, fraction) {
+            Next::GiveUp(on_failure) => {
+                self.state.attempts = attempts;
+                self.give_up(unpacked, row, on_failure, error).await
+            }
+            Next::Retry(wait) => {
+                let retry_at = self.now() + wait;
+                let entity = self.state.entity.clone();
+                self.keeper.hold(self.drainer.wake(&entity, wait)).await??;
+                self.fail(delivery.sequence(), attempts, Some(retry_at), error).await?;
+                self.drainer.observer.observe(&Event::Failed { delivery, retry_in: wait, error });
+                Ok(Turn::Break(()))
+            }
+        }
+    }
+
+    async fn fail(
+        &mut self,
+        sequence: Sequence,
+        attempts: u32,
+        retry_at: Option<Timestamp>,
+        error: &str,
+    ) -> Result<(), Stopped> {
+        let fail = Fail { lease: self.keeper.lease(), sequence, attempts, retry_at, error };
+        match self.drainer.store.run(&fail, self.patience()).await? {
+            Failed::Counted => Ok(()),
+            Failed::Lost => Err(Stopped::Lost),
+        }
+    }
+
+    async fn give_up(
+        &mut self,
+        unpacked: Unpacked,
+        row: Row,
+        on_failure: OnFailure,
+        error: &str,
+    ) -> Result<Turn, Stopped> {
+        match on_failure {
+            OnFailure::Park => self.park(unpacked, row, error).await,
+            OnFailure::Block => {
+                let attempts = self.state.attempts;
+                self.fail(unpacked.head().sequence(), attempts, None, error).await?;
+                self.blocked(BlockReason::Attempts)
+            }
+        }
+    }
+
+    /// Sets the delivery aside, then settles it as parked.
+    async fn park(&mut self, unpacked: Unpacked, row: Row, error: &str) -> Result<Turn, Stopped> {
+        let store = &self.drainer.store;
+        let sequence = unpacked.head().sequence();
+        for part in unpacked.head().part_keys() {
+            self.keeper.hold(store.write(&kept_forever(part), PATIENCE)).await??;
+        }
+        let copy = parked_copy(&row, &crate::rows::shortened(error, 1000), self.now());
+        let park = Park { entity: &self.state.entity, sequence, row: &copy };
+        self.keeper.hold(store.run(&park, PATIENCE)).await??;
+        let mut delivery = unpacked.head().clone();
+        delivery.attempt = self.state.attempts.max(1);
+        let ran = Ran { delivery: Arc::new(delivery), started_at: None, took: None };
+        self.settle_delivery(ran, Settlement::Parked, Some(row)).await
+    }
+
+    /// Ends the lease with deliveries left, behind a fresh wake-up.
+    async fn hand_over(&mut self, delay: Duration, reason: PutOffReason) -> Result<Turn, Stopped> {
+        let entity = self.state.entity.clone();
+        self.keeper.hold(self.drainer.put_off(&entity, delay, reason)).await??;
+        self.release().await
+    }
+
+    async fn release(&mut self) -> Result<Turn, Stopped> {
+        match self.drainer.store.run(&Release { lease: self.keeper.lease() }, self.patience()).await? {
+            Ended::Ended(_) => Ok(Turn::Break(())),
+            Ended::Lost => Err(Stopped::Lost),
+        }
+    }
+
+    async fn release_empty(&mut self) -> Result<Turn, Stopped> {
+        let release = ReleaseEmpty { lease: self.keeper.lease(), purge_at: self.idle_purge_at() };
+        match self.drainer.store.run(&release, self.patience()).await? {
+            Released::Released => Ok(Turn::Break(())),
+            Released::Grown(state) => {
+                self.state = state;
+                Ok(Turn::Continue(()))
+            }
+            Released::Lost => Err(Stopped::Lost),
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! Per-entity ordering for webhooks, and the same leases for everything else
+//! that touches an entity, on DynamoDB conditional writes.
+//!
+//! In reading order:
+//!
+//! | module | |
+//! |---|---|
+//! | [`entity`], [`time`] | keys, identities, sequences, tokens; time and chance as arguments |
+//! | [`table`] | rows, and writes as values; the trait that a store implements |
+//! | [`rows`] | the protocol's rows |
+//! | [`operation`], [`lease`], [`inbox`], [`attempt`] | the protocol's operations: pure functions that make writes and judge replies |
+//! | [`delivery`], [`providers`], [`template`], [`sources`] | webhooks, from bytes to deliveries |
+//! | [`store`], [`queue`], [`wake`] | doing operations, sending wake-ups |
+//! | [`append`], [`drain`] | the two sides of an inbox |
+//! | [`handler`] | what a user implements |
+//! | [`telemetry`] | what is told about each decision |
+
+pub mod append;
+pub mod attempt;
+#[cfg(feature = "aws")]
+pub mod aws;
+pub mod batch;
+pub mod config;
+pub mod delivery;
+pub mod drain;
+pub mod entity;
+pub mod handler;
+pub mod handlers;
+pub mod inbox;
+mod keeper;
+pub mod lease;
+#[cfg(feature = "aws")]
+pub mod meter;
+pub mod operation;
+pub mod operator;
+pub mod providers;
+pub mod queue;
+pub mod rows;
+pub mod sources;
+pub mod store;
+pub mod sweep;
+pub mod table;
+pub mod telemetry;
+pub mod template;
+pub mod time;
+pub mod wake;

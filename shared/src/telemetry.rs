@@ -1,0 +1,186 @@
+//! What is told about each decision, once: to the log, and to whoever else
+//! watches.
+//!
+//! No body, signature or secret is in an event's own words; observers must not
+//! take them from a delivery either.
+
+use std::time::Duration;
+
+use crate::{
+    append::Appended,
+    delivery::{Delivery, Incoming},
+    entity::{EntityKey, FencingToken, Sequence},
+    rows::{BlockReason, Settlement},
+};
+
+/// One decision.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Event<'a> {
+    /// A delivery is durable in its inbox.
+    Accepted {
+        /// What.
+        incoming: &'a Incoming,
+        /// Where.
+        appended: &'a Appended,
+    },
+    /// A handler is started.
+    Started {
+        /// With what.
+        delivery: &'a Delivery,
+        /// Under this token.
+        token: FencingToken,
+    },
+    /// A sequence is decided.
+    Settled {
+        /// Whose.
+        entity: &'a EntityKey,
+        /// Which.
+        sequence: Sequence,
+        /// How.
+        settlement: Settlement,
+        /// The delivery; a void has none.
+        delivery: Option<&'a Delivery>,
+        /// How long the handler took, where one ran.
+        took: Option<Duration>,
+    },
+    /// An attempt failed and is to be repeated.
+    Failed {
+        /// With what.
+        delivery: &'a Delivery,
+        /// When it is tried again.
+        retry_in: Duration,
+        /// Why.
+        error: &'a str,
+    },
+    /// An entity waits for an operator.
+    Blocked {
+        /// Which.
+        entity: &'a EntityKey,
+        /// Why.
+        reason: BlockReason,
+    },
+    /// A wake-up was replaced by one for later.
+    PutOff {
+        /// Of which entity.
+        entity: &'a EntityKey,
+        /// For how long.
+        delay: Duration,
+        /// Why.
+        reason: PutOffReason,
+    },
+    /// A lease that its holder let expire was taken over.
+    TakenOver {
+        /// On what.
+        entity: &'a EntityKey,
+        /// The new token.
+        token: FencingToken,
+    },
+    /// A lease was lost: its holder was too slow, or it was taken away.
+    Lost {
+        /// On what.
+        entity: &'a EntityKey,
+        /// The token it was held under.
+        token: FencingToken,
+    },
+    /// A wake-up that was owed could not be sent; the queue's own redelivery or
+    /// the sweep finds the entity.
+    WakeUpFailed {
+        /// Of which entity.
+        entity: &'a EntityKey,
+    },
+    /// A handler's event is older than one applied before it.
+    Inversion {
+        /// Which delivery.
+        delivery: &'a Delivery,
+    },
+}
+
+/// Why a wake-up was put off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PutOffReason {
+    /// Another worker drains the entity.
+    Drained,
+    /// Somebody holds the entity exclusively.
+    Held,
+    /// The delivery waits for its next attempt.
+    Retry,
+    /// An exclusive waiter is to be let in.
+    Yielding,
+    /// The function's time is up.
+    OutOfTime,
+}
+
+/// Somebody who watches.
+pub trait Observer: std::fmt::Debug + Send + Sync + 'static {
+    /// Takes notice. Called in the middle of the work: be quick.
+    fn observe(&self, event: &Event<'_>);
+}
+
+/// Writes one log line for each decision.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Log;
+
+impl Observer for Log {
+    fn observe(&self, event: &Event<'_>) {
+        use tracing::{debug, info, warn};
+        match event {
+            Event::Accepted { incoming, appended } => {
+                let woken = if appended.wake_up_failed.is_some() { "failed" } else { "" };
+                info!(entity = %incoming.entity, source = %incoming.identity.source, delivery = %incoming.identity.delivery_id, topic = incoming.topic, sequence = appended.sequence.0, wake_up = woken, "accepted");
+            }
+            Event::Started { delivery, token } => {
+                debug!(entity = %delivery.entity(), sequence = delivery.sequence().0, attempt = delivery.attempt(), token = token.0, "started");
+            }
+            Event::Settled { entity, sequence, settlement, delivery, took } => {
+                let took = took.map(|took| took.as_millis() as u64);
+                let id = delivery.map(|delivery| delivery.delivery_id().as_str());
+                info!(%entity, sequence = sequence.0, delivery = id, outcome = settlement.as_str(), handler_ms = took, "settled");
+            }
+            Event::Failed { delivery, retry_in, error: _ } => {
+                // Not the error: its text is the handler's, and may quote the body. It stands on the row.
+
+                warn!(entity = %delivery.entity(), sequence = delivery.sequence().0, delivery = %delivery.delivery_id(), attempt = delivery.attempt(), retry_in_ms = retry_in.as_millis() as u64, "attempt failed");
+            }
+            Event::Blocked { entity, reason } => warn!(%entity, reason = reason.as_str(), "blocked"),
+            Event::PutOff { entity, delay, reason } => {
+                debug!(%entity, delay_ms = delay.as_millis() as u64, ?reason, "put off");
+            }
+            Event::TakenOver { entity, token } => {
+                warn!(%entity, token = token.0, "taken over from a holder that vanished")
+            }
+            Event::Lost { entity, token } => warn!(%entity, token = token.0, "lease lost"),
+            Event::WakeUpFailed { entity } => warn!(%entity, "wake-up not sent"),
+            Event::Inversion { delivery } => {
+                info!(entity = %delivery.entity(), sequence = delivery.sequence().0, "older than what was applied");
+            }
+        }
+    }
+}
+
+impl<A: Observer, B: Observer> Observer for (A, B) {
+    fn observe(&self, event: &Event<'_>) {
+        self.0.observe(event);
+        self.1.observe(event);
+    }
+}
+
+impl Observer for std::sync::Arc<dyn Observer> {
+    fn observe(&self, event: &Event<'_>) {
+        (**self).observe(event);
+    }
+}
+
+/// Writes the log to standard output as one JSON object a line, from the level
+/// that `AWS_LAMBDA_LOG_LEVEL` names on, or `INFO`.
+pub fn init_log() {
+    let level = std::env::var("AWS_LAMBDA_LOG_LEVEL").ok().and_then(|level| level.parse().ok());
+    tracing_subscriber::fmt()
+        .json()
+        .flatten_event(true)
+        .with_current_span(false)
+        .with_span_list(false)
+        .with_target(false)
+        .with_max_level(level.unwrap_or(tracing::level_filters::LevelFilter::INFO))
+        .init();
+}

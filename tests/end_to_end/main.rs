@@ -1,0 +1,3 @@
+//! The whole path on the embedded engines, through the AWS clients.
+
+mod order;

@@ -1,0 +1,222 @@
+//! A stage: embedded DynamoDB and queue, one ingest, and as many workers as a
+//! test wants, each with clients of its own.
+
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use serializer::{
+    audit::{Sent, Verdict},
+    journal::{Journal, Journaled},
+    local::{Engines, EventSource, Function},
+};
+use shared::{
+    append::Inbox,
+    aws::Parts,
+    delivery::Incoming,
+    drain::{DrainSettings, Drainer},
+    entity::{DeliveryId, EntityKey, Identity, SourceName},
+    handler::Handler,
+    meter::Meter,
+    operator::Operator,
+    rows::HolderInfo,
+    sources::Sources,
+    store::Store,
+    table::Table,
+    telemetry::{Log, Observer},
+    time::{Surroundings, Timestamp},
+    wake::Waker,
+};
+use tokio::{sync::watch, task::JoinSet};
+use worker::Worker;
+
+/// Sources of tests: `test` tries often and quickly, `block` twice and blocks.
+pub const SOURCES: &str = r#"
+[sources.test]
+provider = "standard-webhooks"
+secrets = ["whsec_c2VjcmV0"]
+handler = "test"
+handler_timeout = "5s"
+retry = { attempts = 3, first = "10ms", longest = "50ms" }
+
+[sources.block]
+provider = "standard-webhooks"
+secrets = ["whsec_c2VjcmV0"]
+handler = "test"
+retry = { attempts = 2, first = "10ms" }
+on_failure = "block"
+"#;
+
+/// Engines, and what is connected to them.
+#[derive(Debug)]
+pub struct Stage {
+    /// DynamoDB and queue.
+    pub engines: Engines,
+    /// What the handlers did.
+    pub journal: Journal,
+    /// Counts what the stage's own parts and workers ask of the engines.
+    pub meter: Arc<Meter>,
+    /// How workers drain.
+    pub settings: DrainSettings,
+    sources: Arc<Sources>,
+    surroundings: Surroundings,
+    stop: watch::Sender<bool>,
+    tasks: JoinSet<anyhow::Result<()>>,
+    sequence: AtomicU64,
+}
+
+impl Stage {
+    /// A stage in memory.
+    pub async fn start() -> Self {
+        let engines = Engines::start(None).await.expect("the engines start");
+        let surroundings = Surroundings::system();
+        Self {
+            engines,
+            journal: Journal::new(surroundings.clone()),
+            meter: Arc::default(),
+            settings: DrainSettings::default(),
+            sources: Arc::new(Sources::parse(SOURCES).expect("the sources are right")),
+            surroundings,
+            stop: watch::Sender::new(false),
+            tasks: JoinSet::new(),
+            sequence: AtomicU64::new(1),
+        }
+    }
+
+    /// The clock and chance of the stage.
+    pub fn surroundings(&self) -> &Surroundings {
+        &self.surroundings
+    }
+
+    /// New clients, counted by the stage's meter.
+    pub fn parts(&self) -> Parts {
+        self.engines.connect(&self.surroundings, Some(self.meter.clone()))
+    }
+
+    /// An inbox to append to.
+    pub fn inbox(&self) -> Inbox {
+        let Parts { store, waker } = self.parts();
+        self.inbox_on(store, waker)
+    }
+
+    /// An inbox on other clients.
+    pub fn inbox_on(&self, store: Store, waker: Waker) -> Inbox {
+        Inbox::new(store, waker, self.settings.retention, Arc::new(Log))
+    }
+
+    /// An operator.
+    pub fn operator(&self) -> Operator {
+        let Parts { store, waker } = self.parts();
+        Operator::new(store, waker, self.inbox(), self.settings.retention)
+    }
+
+    /// A delivery of `entity` called `id`, from the source `test`.
+    pub fn incoming(&self, entity: &str, id: &str) -> Incoming {
+        incoming("test", entity, id, self.surroundings.now())
+    }
+
+    /// A drainer around `handler`, journaled, with clients of its own.
+    pub fn drainer(&self, handler: impl Handler) -> Drainer {
+        let Parts { store, waker } = self.parts();
+        self.drainer_on(store, waker, handler, Arc::new(Log))
+    }
+
+    /// A drainer on other clients.
+    pub fn drainer_on(
+        &self,
+        store: Store,
+        waker: Waker,
+        handler: impl Handler,
+        observer: Arc<dyn Observer>,
+    ) -> Drainer {
+        let handler = Journaled::new(handler, self.journal.clone());
+        let number = self.sequence.fetch_add(1, Ordering::Relaxed);
+        let info = HolderInfo::new(&format!("test worker {number}"));
+        Drainer::new(store, waker, self.sources.clone(), handler, self.settings.clone(), info, observer)
+    }
+
+    /// Starts `count` workers around `handler`.
+    pub fn work<H: Handler + Clone>(&mut self, count: usize, handler: &H) {
+        for _ in 0..count {
+            let drainer = self.drainer(handler.clone());
+            self.feed(drainer);
+        }
+    }
+
+    /// Feeds a drainer from the queue.
+    pub fn feed(&mut self, drainer: Drainer) {
+        let worker = Worker::new(drainer, self.surroundings.clone());
+        let source = EventSource::new(&self.engines, Function::Here(Box::new(worker)), Duration::from_secs(60));
+        self.tasks.spawn(source.run(self.stop.subscribe()));
+    }
+
+    /// Appends deliveries called `{entity}{n}`: `rounds` to each entity, round
+    /// by round, those of one round side by side. What came of each.
+    pub async fn burst(&self, entities: &[String], rounds: usize, copies: usize) -> Vec<Sent> {
+        let inbox = self.inbox();
+        let mut sent = Vec::new();
+        for round in 1..=rounds {
+            let of_round = entities.iter().map(async |entity| {
+                let incoming = self.incoming(&format!("test/{entity}"), &format!("{entity}{round}"));
+                let at = self.journal.now();
+                let mut answered = None;
+                for _ in 0..copies {
+                    let appended = inbox.append(&incoming).await;
+                    if appended.is_ok() {
+                        answered.get_or_insert(self.journal.now());
+                    }
+                }
+                Sent {
+                    entity: incoming.entity.clone(),
+                    delivery_id: incoming.identity.delivery_id.to_string(),
+                    sent: at,
+                    answered,
+                }
+            });
+            sent.extend(futures_util::future::join_all(of_round).await);
+        }
+        sent
+    }
+
+    /// The verdict on what was sent.
+    pub fn verdict(&self, sent: &[Sent]) -> Verdict {
+        Verdict::of(sent, &self.journal.runs(), &BTreeSet::new())
+    }
+
+    /// Stops the workers, each after the batch it is at.
+    pub async fn rest(&mut self) {
+        self.stop.send_replace(true);
+        while let Some(ended) = self.tasks.join_next().await {
+            ended.expect("no worker panics").expect("no worker fails");
+        }
+        self.stop.send_replace(false);
+    }
+
+    /// Counts of the stage's own parts.
+    pub fn table(&self) -> Arc<dyn Table> {
+        self.parts().store.table().clone()
+    }
+}
+
+/// A delivery of `entity` called `id`.
+pub fn incoming(source: &str, entity: &str, id: &str, now: Timestamp) -> Incoming {
+    Incoming {
+        entity: EntityKey::parse(entity).expect("a key"),
+        identity: Identity {
+            source: SourceName::parse(source).expect("a source"),
+            delivery_id: DeliveryId::new(id),
+            redrive: 0,
+        },
+        topic: "order.updated".into(),
+        family: "order".into(),
+        event_time: None,
+        received_at: now,
+        content_type: Some("application/json".into()),
+        body: format!("{{\"id\":\"{id}\"}}").into_bytes().into(),
+    }
+}
