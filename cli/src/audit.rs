@@ -33,7 +33,7 @@ pub struct Verdict {
     pub repeated: Vec<String>,
     /// Started while another of the same entity was at work.
     pub overlaps: Vec<String>,
-    /// Started before one was applied that had been answered before this one
+    /// Started before one was decided that had been answered before this one
     /// was sent.
     pub ran_ahead: Vec<String>,
 }
@@ -73,37 +73,40 @@ impl Verdict {
 
     fn compare(&mut self, sent: &[&Sent], runs: &[&Run], excused: &BTreeSet<String>) {
         let mut first_start: BTreeMap<&str, Duration> = BTreeMap::new();
-        let mut applied: BTreeMap<&str, (u32, Duration)> = BTreeMap::new();
+        let mut applied: BTreeMap<&str, u32> = BTreeMap::new();
+        // The first start that decided it; one put back later comes at its new place.
+        let mut decided: BTreeMap<&str, Duration> = BTreeMap::new();
         for run in runs {
             let id = run.delivery_id.as_str();
             first_start.entry(id).or_insert(run.started);
             if run.ending == Ending::Applied {
-                let (times, end) = applied.entry(id).or_insert((0, run.ended));
-                *times += 1;
-                *end = run.ended.max(*end);
+                *applied.entry(id).or_default() += 1;
+            }
+            if matches!(run.ending, Ending::Applied | Ending::Rejected) {
+                decided.entry(id).or_insert(run.ended);
             }
         }
         for one in sent {
             let id = one.delivery_id.as_str();
             match applied.get(id) {
                 None if one.answered.is_some() && !excused.contains(id) => self.lost.push(id.to_owned()),
-                Some((times, _)) if *times > 1 => self.repeated.push(id.to_owned()),
+                Some(times) if *times > 1 => self.repeated.push(id.to_owned()),
                 _ => {}
             }
         }
         // Those answered, by the time of their answer; those sent, by the time they were sent.
         let mut answered: Vec<(Duration, Duration)> =
-            sent.iter().filter_map(|one| Some((one.answered?, applied.get(one.delivery_id.as_str())?.1))).collect();
+            sent.iter().filter_map(|one| Some((one.answered?, *decided.get(one.delivery_id.as_str())?))).collect();
         answered.sort_unstable();
         let mut later: Vec<&&Sent> = sent.iter().collect();
         later.sort_by_key(|one| one.sent);
         let mut before = answered.into_iter().peekable();
-        let mut all_applied_at = Duration::ZERO;
+        let mut all_decided_at = Duration::ZERO;
         for one in later {
             while let Some((_, end)) = before.next_if(|(answered, _)| *answered < one.sent) {
-                all_applied_at = all_applied_at.max(end);
+                all_decided_at = all_decided_at.max(end);
             }
-            if first_start.get(one.delivery_id.as_str()).is_some_and(|started| *started < all_applied_at) {
+            if first_start.get(one.delivery_id.as_str()).is_some_and(|started| *started < all_decided_at) {
                 self.ran_ahead.push(one.delivery_id.clone());
             }
         }

@@ -3,7 +3,11 @@
 //! handler really did, and its audit. Tests and benchmarks use it too.
 
 pub mod audit;
+pub mod demo;
 pub mod journal;
+pub mod lanes;
 pub mod local;
+pub mod output;
 pub mod samples;
 pub mod sender;
+pub mod story;

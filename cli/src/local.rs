@@ -26,7 +26,11 @@ use shared::{
     telemetry::Observer,
     time::Surroundings,
 };
-use tokio::{net::TcpListener, sync::watch, task::JoinSet};
+use tokio::{
+    net::TcpListener,
+    sync::watch,
+    task::{AbortHandle, JoinSet},
+};
 use worker::Worker;
 
 pub use engines::{Engines, ORDERS_TABLE};
@@ -86,7 +90,8 @@ impl Local {
         let webhooks = listener.local_addr()?;
         let (stop, stopping) = watch::channel(false);
         let mut tasks = JoinSet::new();
-        tasks.spawn(endpoint::serve(listener, ingest, stopped(stopping.clone())));
+        let environment = environment(&engines, &options.drain);
+        tasks.spawn(endpoint::serve(listener, ingest, environment, stopped(stopping.clone())));
         let Parts { store, waker } = engines.connect(&surroundings, None);
         tasks.spawn(schedule::run(store, waker, options.drain.retention, surroundings, stopping));
         let Options { sources, drain, workers, .. } = options;
@@ -95,8 +100,8 @@ impl Local {
 
     /// Starts the workers, each with clients of its own, around the handler
     /// that `make` makes for it.
-    pub fn work<H: Handler>(&mut self, make: impl Fn(&Parts) -> H) {
-        for number in 1..=self.workers.get() {
+    pub fn work<H: Handler>(&mut self, make: impl Fn(&Parts) -> H) -> Vec<AbortHandle> {
+        let one = |number: usize| {
             let surroundings = Surroundings::system();
             let parts = self.engines.connect(&surroundings, None);
             let handler = make(&parts);
@@ -110,38 +115,25 @@ impl Local {
                 info,
                 self.observer.clone(),
             );
-            self.feed(Function::Here(Box::new(Worker::new(drainer, surroundings))));
-        }
+            Function::Here(Box::new(Worker::new(drainer, surroundings)))
+        };
+        let functions: Vec<Function> = (1..=self.workers.get()).map(one).collect();
+        functions.into_iter().map(|function| self.feed(function)).collect()
     }
 
     /// Feeds `function` from the queue, as an event source mapping does.
-    pub fn feed(&mut self, function: Function) {
+    /// Aborting it is as a crash is.
+    pub fn feed(&mut self, function: Function) -> AbortHandle {
         let source = EventSource::new(&self.engines, function, FUNCTION_TIMEOUT);
-        self.tasks.spawn(source.run(self.stop.subscribe()));
+        self.tasks.spawn(source.run(self.stop.subscribe()))
     }
 
     /// What a function binary needs in its environment to work on this
     /// deployment.
     pub fn environment(&self, sources_file: &str) -> Vec<(String, String)> {
-        let StoreConfig { entities_table, inbox_table, queue_url, retention } = self.engines.config();
-        [
-            ("AWS_ACCESS_KEY_ID", "local".to_owned()),
-            ("AWS_SECRET_ACCESS_KEY", "local".to_owned()),
-            ("AWS_REGION", "us-east-1".to_owned()),
-            ("AWS_ENDPOINT_URL_DYNAMODB", self.engines.dynamodb_url()),
-            ("AWS_ENDPOINT_URL_SQS", self.engines.queue_endpoint()),
-            ("ENTITIES_TABLE", entities_table),
-            ("INBOX_TABLE", inbox_table),
-            ("ORDERS_TABLE", ORDERS_TABLE.to_owned()),
-            ("QUEUE_URL", queue_url),
-            ("SOURCES_FILE", sources_file.to_owned()),
-            ("RETENTION_DAYS", (retention.as_secs() / 86_400).max(1).to_string()),
-            ("LEASE_SECONDS", self.drain.lease.as_secs().max(1).to_string()),
-            ("FUNCTION_TIMEOUT_SECONDS", FUNCTION_TIMEOUT.as_secs().to_string()),
-            ("VISIBILITY_TIMEOUT_SECONDS", VISIBILITY_TIMEOUT.as_secs().to_string()),
-        ]
-        .map(|(name, value)| (name.to_owned(), value))
-        .to_vec()
+        let mut variables = environment(&self.engines, &self.drain);
+        variables.push(("SOURCES_FILE".to_owned(), sources_file.to_owned()));
+        variables
     }
 
     /// Stops everything: no new work is taken, what is at work is finished.
@@ -152,7 +144,10 @@ impl Local {
     pub async fn stop(mut self) -> Result<()> {
         self.stop.send_replace(true);
         while let Some(ended) = self.tasks.join_next().await {
-            ended??;
+            match ended {
+                Err(aborted) if aborted.is_cancelled() => {}
+                ended => ended??,
+            }
         }
         self.engines.stop().await
     }
@@ -162,4 +157,26 @@ impl Local {
 async fn stopped(mut stopping: watch::Receiver<bool>) {
     // An error: whoever could tell is gone.
     let _ = stopping.wait_for(|stop| *stop).await;
+}
+
+/// What a function binary needs in its environment, but for its sources.
+fn environment(engines: &Engines, drain: &DrainSettings) -> Vec<(String, String)> {
+    let StoreConfig { entities_table, inbox_table, queue_url, retention } = engines.config();
+    [
+        ("AWS_ACCESS_KEY_ID", "local".to_owned()),
+        ("AWS_SECRET_ACCESS_KEY", "local".to_owned()),
+        ("AWS_REGION", "us-east-1".to_owned()),
+        ("AWS_ENDPOINT_URL_DYNAMODB", engines.dynamodb_url()),
+        ("AWS_ENDPOINT_URL_SQS", engines.queue_endpoint()),
+        ("ENTITIES_TABLE", entities_table),
+        ("INBOX_TABLE", inbox_table),
+        ("ORDERS_TABLE", ORDERS_TABLE.to_owned()),
+        ("QUEUE_URL", queue_url),
+        ("RETENTION_DAYS", (retention.as_secs() / 86_400).max(1).to_string()),
+        ("LEASE_SECONDS", drain.lease.as_secs().max(1).to_string()),
+        ("FUNCTION_TIMEOUT_SECONDS", FUNCTION_TIMEOUT.as_secs().to_string()),
+        ("VISIBILITY_TIMEOUT_SECONDS", VISIBILITY_TIMEOUT.as_secs().to_string()),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .to_vec()
 }

@@ -1,5 +1,6 @@
 //! The sample webhooks of `events/`, for as many orders as are wanted.
 
+use anyhow::{Context, Result};
 use ingest::Request;
 use shared::{delivery::Incoming, providers, sources::Sources, time::Timestamp};
 
@@ -58,28 +59,57 @@ impl Sample {
     ///
     /// The sample's source is not configured, or the sample is none.
     pub fn of_order(&self, order: &str, sources: &Sources, now: Timestamp) -> Webhook {
-        let event = self.event.replace(self.order, order);
-        let request: Request = serde_json::from_str(&event).expect("a sample is an event");
-        let name = request.source().expect("a sample names its source").to_owned();
-        let source = sources.get(&name).expect("a sample's source is configured");
-        let body = request.bytes().expect("a sample's body is readable").into_owned();
+        // Ids of payments and events are per order too.
+        let event = self.event.replace(self.order, order).replace("ExampleDev0", &format!("ExampleDev{order}"));
+        let mut request: Request = serde_json::from_str(&event).expect("a sample is an event");
         // Ids in headers are per delivery, not per order.
-        let unique = |(name, value): (&String, &String)| {
-            let value = if name == "x-shopify-webhook-id" { format!("{value}-{order}") } else { value.clone() };
-            (name.clone(), value)
-        };
-        let kept = |name: &str| {
-            !matches!(name, "content-length" | "host" | "accept-encoding")
-                && !name.starts_with("x-amzn-")
-                && !name.starts_with("x-forwarded-")
-        };
-        let mut headers: Vec<(String, String)> =
-            request.headers.iter().map(unique).filter(|(name, _)| kept(name)).collect();
-        let signed = source.sign(&headers.iter().cloned().collect(), &body, now);
-        headers.retain(|(name, _)| !signed.iter().any(|(other, _)| other == name));
-        headers.extend(signed);
-        let collected = headers.iter().cloned().collect();
-        let incoming = source.delivery(providers::Request { headers: &collected, body: &body }, now);
-        Webhook { source: name, headers, body, incoming }
+        if let Some(id) = request.headers.get_mut("x-shopify-webhook-id") {
+            id.push_str(&format!("-{order}"));
+        }
+        sign(&request, sources, now).expect("a sample's source is configured")
     }
+}
+
+/// The webhook that a Function URL event is about, signed anew at `now`.
+///
+/// # Errors
+///
+/// It is no such event, or its source is not configured.
+pub fn webhook(event: &str, sources: &Sources, now: Timestamp) -> Result<Webhook> {
+    sign(&serde_json::from_str(event)?, sources, now)
+}
+
+fn sign(request: &Request, sources: &Sources, now: Timestamp) -> Result<Webhook> {
+    let name = request.source().context("its path is not /webhooks/{source}")?.to_owned();
+    let source = sources.get(&name).with_context(|| format!("source `{name}` is not configured"))?;
+    let body = request.bytes().context("its body is not the base64 it is said to be")?.into_owned();
+    // What the front door adds, and what the client sets itself.
+    let kept = |name: &str| {
+        let own = matches!(name, "content-length" | "host" | "accept-encoding");
+        !own && !name.starts_with("x-amzn-") && !name.starts_with("x-forwarded-")
+    };
+    let sent = request.headers.iter().filter(|(name, _)| kept(name));
+    let mut headers: Vec<(String, String)> = sent.map(|(name, value)| (name.clone(), value.clone())).collect();
+    let signed = source.sign(&headers.iter().cloned().collect(), &body, now);
+    headers.retain(|(name, _)| !signed.iter().any(|(other, _)| other == name));
+    headers.extend(signed);
+    let collected = headers.iter().cloned().collect();
+    let incoming = source.delivery(providers::Request { headers: &collected, body: &body }, now);
+    Ok(Webhook { source: name, headers, body, incoming })
+}
+
+/// A command line that posts the first sample to `url`. Shopify's signature
+/// covers the body alone, so that the one in the sample stays good.
+pub fn curl(url: &str) -> String {
+    let request: Request = serde_json::from_str(SHOPIFY[0].event).expect("a sample is an event");
+    let header = |name: &str| {
+        let value = request.headers.get(name).map(String::as_str).unwrap_or_default();
+        format!("  -H '{name}: {value}' \\\n")
+    };
+    let headers: String = ["x-shopify-topic", "x-shopify-webhook-id", "x-shopify-shop-domain", "x-shopify-hmac-sha256"]
+        .map(header)
+        .concat();
+    format!(
+        "jq -j .body events/shopify-orders-create.json | curl {url}/webhooks/shopify \\\n{headers}  -H 'content-type: application/json' --data-binary @-"
+    )
 }

@@ -19,7 +19,7 @@ use aws_smithy_http_client::{
 };
 
 use crate::{
-    config::StoreConfig,
+    config::{Environment, StoreConfig, Variables},
     meter::Meter,
     queue::sqs::SqsQueue,
     store::Store,
@@ -66,10 +66,23 @@ pub enum InvalidAccount {
 impl Account {
     /// As Lambda's environment says.
     pub fn from_env() -> Result<Self, InvalidAccount> {
-        Self::from(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
+        Self::from(&Environment)
     }
 
-    fn from(variable: impl Fn(&str) -> Option<String>) -> Result<Self, InvalidAccount> {
+    /// Of someone known otherwise; endpoints as the environment says.
+    pub fn of(region: Region, credentials: SharedCredentialsProvider) -> Self {
+        let endpoint = |own: &str| Environment.value(own).or_else(|| Environment.value("AWS_ENDPOINT_URL"));
+        Self {
+            region,
+            credentials,
+            dynamodb_endpoint: endpoint("AWS_ENDPOINT_URL_DYNAMODB"),
+            sqs_endpoint: endpoint("AWS_ENDPOINT_URL_SQS"),
+            ca_bundle: None,
+        }
+    }
+
+    fn from(variables: &impl Variables) -> Result<Self, InvalidAccount> {
+        let variable = |name: &str| variables.value(name);
         let needed = |name: &'static str| variable(name).ok_or(InvalidAccount::Missing(name));
         let region = variable("AWS_REGION").or_else(|| variable("AWS_DEFAULT_REGION"));
         let credentials = Credentials::new(
@@ -199,7 +212,7 @@ mod tests {
     use super::*;
 
     fn account(set: &[(&str, &str)]) -> Result<Account, InvalidAccount> {
-        Account::from(|name| set.iter().find(|(held, _)| *held == name).map(|(_, value)| (*value).to_owned()))
+        Account::from(&set)
     }
 
     const BASE: [(&str, &str); 3] =

@@ -26,6 +26,7 @@ pub mod drain;
 pub mod entity;
 pub mod handler;
 pub mod handlers;
+pub mod history;
 pub mod inbox;
 mod keeper;
 pub mod lease;

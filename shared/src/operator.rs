@@ -12,7 +12,7 @@ use crate::{
         BlockReason, CorruptRow, EntityState, attribute as a, delivery_range, parked_range, parked_row, receipt_range,
     },
     store::{Store, StoreError},
-    table::{Action, Condition, Row, Write},
+    table::{Action, Condition, Row, Segment, TableName, Write},
     time::Timestamp,
     wake::Waker,
 };
@@ -64,6 +64,17 @@ pub struct Parked {
 }
 
 impl Parked {
+    fn parse(entity: &EntityKey, row: &Row) -> Result<Option<Self>, CorruptRow> {
+        let Item::Delivery(unpacked) = Item::parse(entity, row)? else { return Ok(None) };
+        Ok(Some(Self {
+            sequence: unpacked.head().sequence(),
+            parked_at: row.number(a::PARKED_AT).map(Timestamp::from_millis),
+            error: row.text(a::ERROR).unwrap_or_default().to_owned(),
+            row: row.clone(),
+            delivery: unpacked.head().clone(),
+        }))
+    }
+
     /// The delivery, without its body where that stands in parts.
     pub fn delivery(&self) -> &Delivery {
         &self.delivery
@@ -128,17 +139,50 @@ impl Operator {
             let from = parked.last().map_or(Sequence(0), |last: &Parked| last.sequence.next());
             let page = self.store.query(&parked_range(entity, from, PAGE), PATIENCE).await?;
             for row in page.rows.iter() {
-                let Item::Delivery(unpacked) = Item::parse(entity, row)? else { continue };
-                parked.push(Parked {
-                    sequence: unpacked.head().sequence(),
-                    parked_at: row.number(a::PARKED_AT).map(Timestamp::from_millis),
-                    error: row.text(a::ERROR).unwrap_or_default().to_owned(),
-                    row: row.clone(),
-                    delivery: unpacked.head().clone(),
-                });
+                parked.extend(Parked::parse(entity, row)?);
             }
             if !page.more || page.rows.is_empty() {
                 return Ok(parked);
+            }
+        }
+    }
+
+    /// Every entity that has a row, by key. Reads the whole table.
+    pub async fn entities(&self) -> Result<Vec<EntityKey>, OperatorError> {
+        let mut entities = Vec::new();
+        let rows = self.scan(&TableName::Entities).await?;
+        for row in rows {
+            entities.push(EntityState::parse(&row)?.entity);
+        }
+        entities.sort_unstable();
+        Ok(entities)
+    }
+
+    /// What is parked anywhere, by entity. Reads the whole inbox table, and
+    /// takes as long.
+    pub async fn all_parked(&self) -> Result<Vec<Parked>, OperatorError> {
+        let mut parked = Vec::new();
+        for row in self.scan(&TableName::Inbox).await? {
+            if row.text(a::ITEM).is_some_and(|item| item.starts_with("p#")) {
+                let entity = row.text(a::ENTITY).map(EntityKey::parse).transpose().map_err(CorruptRow::from)?;
+                parked.extend(entity.map(|entity| Parked::parse(&entity, &row)).transpose()?.flatten());
+            }
+        }
+        parked.sort_by(|left, right| {
+            (left.delivery.entity(), left.sequence).cmp(&(right.delivery.entity(), right.sequence))
+        });
+        Ok(parked)
+    }
+
+    async fn scan(&self, table: &TableName) -> Result<Vec<Row>, OperatorError> {
+        let mut rows = Vec::new();
+        let mut segment = Segment { number: 0, of: 1, after: None, limit: 500 };
+        loop {
+            let scanned = self.store.table().scan(table, &segment).await.map_err(StoreError::Unavailable)?;
+            rows.extend(scanned.rows);
+            match scanned.after {
+                Some(after) => segment.after = Some(after),
+                None => return Ok(rows),
             }
         }
     }

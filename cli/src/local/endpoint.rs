@@ -5,11 +5,12 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use anyhow::Result;
 use axum::{
-    Router,
+    Json, Router,
     body::Bytes,
     extract::{DefaultBodyLimit, State},
     http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri},
     response::{IntoResponse, Response},
+    routing::get,
 };
 use base64::{Engine, engine::general_purpose::STANDARD};
 use ingest::{Http, Ingest, Request, RequestContext};
@@ -20,9 +21,16 @@ use tokio::net::TcpListener;
 pub(super) async fn serve(
     listener: TcpListener,
     ingest: Ingest,
+    environment: Vec<(String, String)>,
     until: impl Future<Output = ()> + Send + 'static,
 ) -> Result<()> {
-    let router = Router::new().fallback(answer).layer(DefaultBodyLimit::max(LARGEST_BODY)).with_state(Arc::new(ingest));
+    let environment: BTreeMap<String, String> = environment.into_iter().collect();
+    let router = Router::new()
+        // For `serializer … --local`, and for functions that are started by hand.
+        .route("/local", get(async move || Json(environment)))
+        .fallback(answer)
+        .layer(DefaultBodyLimit::max(LARGEST_BODY))
+        .with_state(Arc::new(ingest));
     Ok(axum::serve(listener, router).with_graceful_shutdown(until).await?)
 }
 

@@ -43,6 +43,8 @@ pub enum Logs {
 }
 
 /// The ids of the live processes, for tests that kill or stop them. A change can be waited for.
+///
+/// What is borrowed from it holds a lock that the start and the end of a process need: copy it out.
 pub type ProcessIds = watch::Receiver<BTreeSet<u32>>;
 
 /// One process at a time of one function.
@@ -84,7 +86,7 @@ impl FunctionProcess {
     /// Has the function handle one event.
     ///
     /// After [`InvokeError::Function`] the process is still there; after any other error the next invocation starts a
-    /// fresh one. If this is dropped half-way, the process is killed at once and the event may have been handled or not.
+    /// fresh one. If this is dropped half-way, the process is killed at once; the event may have been handled or not.
     pub async fn invoke(&mut self, payload: Vec<u8>) -> Result<Vec<u8>, InvokeError> {
         loop {
             // Out of `self` while it has an event: if this is dropped, so is the process with its unfinished event.

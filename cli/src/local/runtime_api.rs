@@ -6,6 +6,7 @@
 //! Not here: response streaming to the caller (a streamed response is collected), extensions, SnapStart.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -87,6 +88,8 @@ struct Shared {
     function_arn: HeaderValue,
     state: Mutex<State>,
     offered: Notify,
+    /// Whether the process has polled, so has started.
+    has_polled: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -119,6 +122,7 @@ impl RuntimeApi {
             function_arn: HeaderValue::from_str(&function_arn).map_err(std::io::Error::other)?,
             state: Mutex::default(),
             offered: Notify::new(),
+            has_polled: AtomicBool::new(false),
         });
         let router = Router::new()
             .route("/2018-06-01/runtime/invocation/next", get(next))
@@ -138,7 +142,8 @@ impl RuntimeApi {
 
     /// Has the process handle one event, after those that were here first.
     ///
-    /// The timeout runs from when the process takes the event, as in Lambda; before that it has ten seconds to start.
+    /// The timeout runs from when the process takes the event; before that, a process that has not polled yet has ten
+    /// seconds to start, as in Lambda, and one that has polled has as long as the timeout.
     /// Dropping this takes the event back if the process does not have it yet; else the answer will find nobody.
     pub async fn invoke(&self, payload: Vec<u8>, timeout: Duration) -> Result<Vec<u8>, InvokeError> {
         let _turn = self.turn.lock().await;
@@ -154,9 +159,10 @@ impl RuntimeApi {
         }
         let _withdrawn_when_dropped = Withdrawal(&self.shared);
         self.shared.offered.notify_one();
+        let until_taken = if self.shared.has_polled.load(Ordering::Relaxed) { timeout } else { INIT_TIMEOUT };
         let in_time = async {
             // A dropped `taken` means that an answer is there already: the process gave up or was abandoned.
-            let _ = tokio::time::timeout(INIT_TIMEOUT, was_taken).await.map_err(|_| InvokeError::TimedOut)?;
+            let _ = tokio::time::timeout(until_taken, was_taken).await.map_err(|_| InvokeError::TimedOut)?;
             tokio::time::timeout(timeout, answer).await.map_err(|_| InvokeError::TimedOut)
         };
         let gone = |_| InvokeError::Exited { how: "the stand-in was dropped".to_owned() };
@@ -239,6 +245,7 @@ impl Shared {
 
 /// Answers a poll when there is an event. A process that polls while it owes an answer breaks the protocol.
 async fn next(Served(shared): Served<Arc<Shared>>) -> Response<Body> {
+    shared.has_polled.store(true, Ordering::Relaxed);
     loop {
         // One process polls, so one permit is enough, and it is kept if the offer came first.
         if let Some((id, payload, timeout)) = shared.take() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::error::{Code, QueueError};
-use super::settings::QueueSettings;
+use super::settings::{ACCOUNT, QueueSettings};
 
 /// A message to be sent.
 #[derive(Debug, Clone, Default)]
@@ -108,6 +108,28 @@ pub struct Message {
     pub group_id: Option<String>,
     /// The ARN of the queue that gave it up, in a dead-letter queue.
     pub dead_letter_source: Option<String>,
+}
+
+impl Message {
+    /// The digest of the body.
+    pub fn md5_of_body(&self) -> String {
+        md5_of(&self.body)
+    }
+
+    /// SQS's own attributes of the message by their names, as a receive or a Lambda event shows them.
+    pub fn system_attributes(&self) -> BTreeMap<&'static str, String> {
+        let millis = |time: Duration| time.as_millis().to_string();
+        let mut attributes = BTreeMap::from([
+            ("ApproximateFirstReceiveTimestamp", millis(self.first_received_at)),
+            ("ApproximateReceiveCount", self.receive_count.to_string()),
+            ("SenderId", ACCOUNT.to_owned()),
+            ("SentTimestamp", millis(self.sent_at)),
+        ]);
+        attributes.extend(self.trace_header.clone().map(|it| ("AWSTraceHeader", it)));
+        attributes.extend(self.group_id.clone().map(|it| ("MessageGroupId", it)));
+        attributes.extend(self.dead_letter_source.clone().map(|it| ("DeadLetterQueueSourceArn", it)));
+        attributes
+    }
 }
 
 /// The MD5 of a text, in the hexadecimal form that SDKs compare.

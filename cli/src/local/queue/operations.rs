@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use super::batch;
 use super::error::{Code, QueueError};
 use super::limits::{self, MESSAGE_BYTES};
-use super::message::{Message, MessageAttribute, NewMessage, Sent, md5_of, md5_of_attributes};
+use super::message::{Message, MessageAttribute, NewMessage, Sent, md5_of_attributes};
 use super::queues::{Queues, Receive};
 use super::settings::{ACCOUNT, QueueSettings, check_attribute_name};
 use super::wire::*;
@@ -201,23 +200,15 @@ fn text_attribute(name: &str, value: AttributeValue) -> Result<MessageAttribute,
 }
 
 fn received(message: Message, system_names: &[String], names: &[String]) -> ReceivedMessage {
-    let millis = |time: Duration| time.as_millis().to_string();
-    let mut attributes = BTreeMap::from([
-        ("ApproximateFirstReceiveTimestamp", millis(message.first_received_at)),
-        ("ApproximateReceiveCount", message.receive_count.to_string()),
-        ("SenderId", ACCOUNT.to_owned()),
-        ("SentTimestamp", millis(message.sent_at)),
-    ]);
-    attributes.extend(message.trace_header.map(|it| ("AWSTraceHeader", it)));
-    attributes.extend(message.group_id.map(|it| ("MessageGroupId", it)));
-    attributes.extend(message.dead_letter_source.map(|it| ("DeadLetterQueueSourceArn", it)));
+    let mut attributes = message.system_attributes();
     attributes.retain(|name, _| asked_for(system_names, name));
+    let md5_of_body = message.md5_of_body();
     let mut message_attributes = message.attributes;
     message_attributes.retain(|name, _| asked_for(names, name));
     ReceivedMessage {
         message_id: message.message_id,
         receipt_handle: message.receipt_handle,
-        md5_of_body: md5_of(&message.body),
+        md5_of_body,
         body: message.body,
         attributes,
         md5_of_message_attributes: md5_of_attributes(&message_attributes),

@@ -93,6 +93,10 @@ impl QueueSettings {
     /// Refuses what SQS would not take as a queue; whether the dead-letter queue exists is for the caller to see.
     pub(super) fn check(&self) -> Result<(), QueueError> {
         limits::check_queue_name(&self.name)?;
+        self.check_values()
+    }
+
+    fn check_values(&self) -> Result<(), QueueError> {
         limits::VISIBILITY.check(self.visibility_timeout)?;
         limits::DELAY.check(self.delay)?;
         limits::WAIT.check(self.wait)?;
@@ -131,8 +135,8 @@ impl QueueSettings {
                 name => return Err(unknown_attribute(name)),
             }
         }
-        self.check().map_err(|error| match error.code {
-            // A length of time out of its range is refused as a parameter in a request, as a value in a queue's attributes.
+        self.check_values().map_err(|error| match error.code {
+            // What a request names a parameter out of range is, among a queue's attributes, a value out of range.
             Code::InvalidParameterValue if !error.message.contains("RedrivePolicy") => {
                 QueueError::new(Code::InvalidAttributeValue, error.message)
             }

@@ -1,0 +1,14 @@
+//! The subcommands, one file each.
+
+pub mod audit;
+pub mod block;
+pub mod inspect;
+pub mod local;
+pub mod parked;
+pub mod send;
+pub mod target;
+
+/// Prints a value as one line of JSON.
+fn print_json(value: &serde_json::Value) {
+    println!("{value}");
+}

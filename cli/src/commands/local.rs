@@ -1,0 +1,151 @@
+//! `serializer local`: a whole deployment on this machine.
+
+use std::{num::NonZeroUsize, path::PathBuf, process::ExitCode, sync::Arc};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use serializer::{
+    demo,
+    local::{
+        FUNCTION_TIMEOUT, Function, Local as Deployment, ORDERS_TABLE, Options,
+        function_pool::FunctionPool,
+        function_process::{FunctionSettings, Logs},
+    },
+    samples,
+    story::Story,
+};
+use shared::{
+    aws::Parts,
+    drain::DrainSettings,
+    handlers::{Handlers, orders::Orders},
+    sources::Sources,
+    time::Surroundings,
+};
+
+/// Options of `serializer local`.
+#[derive(Debug, Args)]
+pub struct Local {
+    /// Play the demonstration, judge it, and end
+    #[arg(long)]
+    demo: bool,
+    /// Only these acts of the demonstration
+    #[arg(long, requires = "demo", value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(demo::act_names().collect::<Vec<_>>()))]
+    act: Vec<String>,
+    /// Write a picture of the first act, or of the one chosen
+    #[arg(long, requires = "demo", value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Plain lines instead of lanes
+    #[arg(long, requires = "demo")]
+    plain: bool,
+    /// Keep tables and queue here, and go on with what is there
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// The webhook endpoint's port on 127.0.0.1
+    #[arg(long, default_value_t = 9000)]
+    port: u16,
+    /// The sources document (TOML or JSON); the samples' own by default
+    #[arg(long, value_name = "FILE")]
+    sources: Option<PathBuf>,
+    /// How many workers run at most
+    #[arg(long, default_value = "8", value_name = "N")]
+    workers: NonZeroUsize,
+    /// A worker binary of yours, run as Lambda runs it, instead of the one with the ready handlers
+    #[arg(long, value_name = "FILE", conflicts_with = "demo")]
+    worker: Option<PathBuf>,
+}
+
+impl Local {
+    pub async fn run(self) -> Result<ExitCode> {
+        if self.demo {
+            let Self { plain, svg, act, data, .. } = self;
+            let clean = demo::play(demo::DemoOptions { plain, svg, acts: act, data }).await?;
+            return Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        }
+        self.serve().await
+    }
+
+    async fn serve(self) -> Result<ExitCode> {
+        tracing_subscriber::fmt().with_max_level(tracing::Level::WARN).with_writer(std::io::stderr).init();
+        let document = match &self.sources {
+            Some(path) => std::fs::read_to_string(path).with_context(|| format!("{}", path.display()))?,
+            None => samples::SOURCES.to_owned(),
+        };
+        let sources = Arc::new(Sources::parse(&document)?);
+        let story = Story::new(Surroundings::system());
+        let options = Options {
+            data: self.data.clone(),
+            port: self.port,
+            workers: self.workers,
+            sources: sources.clone(),
+            drain: DrainSettings::default(),
+        };
+        let mut deployment = Deployment::start(options, Arc::new(story.clone())).await?;
+        // A worker of the user's reads the document from a file.
+        let directory = tempfile::tempdir()?;
+        match &self.worker {
+            Some(program) => {
+                let file = directory.path().join("sources");
+                std::fs::write(&file, &document)?;
+                let settings = FunctionSettings {
+                    name: "worker".into(),
+                    program: program.canonicalize().with_context(|| format!("{}", program.display()))?,
+                    timeout: FUNCTION_TIMEOUT,
+                    memory_mb: 256,
+                    environment: deployment.environment(&file.to_string_lossy()),
+                    logs: Logs::Inherited,
+                };
+                let pool = Arc::new(FunctionPool::new(settings, self.workers));
+                for _ in 0..self.workers.get() {
+                    deployment.feed(Function::Processes(pool.clone()));
+                }
+            }
+            None => {
+                let make = |parts: &Parts| {
+                    Handlers::new().with("orders", Orders::new(parts.store.table().clone(), ORDERS_TABLE))
+                };
+                let parts = deployment.engines.connect(&Surroundings::system(), None);
+                worker::check_handlers(&sources, &make(&parts)).map_err(anyhow::Error::msg)?;
+                deployment.work(make);
+            }
+        }
+        self.greet(&deployment);
+        let lines = tokio::spawn(print_lines(story));
+        tokio::signal::ctrl_c().await?;
+        lines.abort();
+        println!("stopping …");
+        deployment.stop().await?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn greet(&self, deployment: &Deployment) {
+        let url = format!("http://{}", deployment.webhooks);
+        println!("webhooks   {url}/webhooks/{{source}}");
+        println!("DynamoDB   {}", deployment.engines.dynamodb_url());
+        println!("queue      {}", deployment.engines.queue_endpoint());
+        match &self.data {
+            Some(directory) => println!("data       {}", directory.display()),
+            None => println!("data       in memory; --data DIR keeps it"),
+        }
+        if self.sources.is_none() {
+            println!("\nTry it, in another terminal:\n\n{}\n", samples::curl(&url));
+            println!("then: serializer inspect --local shopify/order/450789469\n");
+        }
+        println!("Ctrl-C stops.\n");
+    }
+}
+
+async fn print_lines(story: Story) {
+    let mut length = story.length();
+    let mut next = 0;
+    loop {
+        for happening in story.since(next) {
+            next += 1;
+            if let Some(line) = demo::line(&happening) {
+                println!("{line}");
+            }
+        }
+        if length.changed().await.is_err() {
+            return;
+        }
+    }
+}
