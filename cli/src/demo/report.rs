@@ -76,7 +76,7 @@ impl ActReport {
                     .max()
                     .unwrap_or_default(),
                 handled: runs.iter().map(|run| run.ended.saturating_sub(run.started)).sum(),
-                state: state.map(|order| order.to_string()).unwrap_or_default(),
+                state: state.map(|order| order.state().to_string()).unwrap_or_default(),
             });
         }
         Self { orders, verdict }

@@ -76,7 +76,7 @@ pub fn lines(picture: &Picture, width: usize, height: usize) -> Vec<String> {
 fn summary(totals: &Totals, orders: usize, time: Duration, width: usize) -> String {
     let mut parts = vec![
         format!("{}/{} settled", totals.settled, totals.accepted),
-        format!("{orders} orders"),
+        format!("{orders} {}", if orders == 1 { "order" } else { "orders" }),
         output::duration(time),
     ];
     for (count, what) in [(totals.repeats, "repeats"), (totals.retries, "retries"), (totals.parked, "parked")] {
@@ -129,7 +129,8 @@ fn cells(lane: &Lane, picture: &Picture, axis: usize) -> Vec<Cell> {
             Sign::Failed => ('!', Paint::Bad),
             Sign::TakenOver => ('»', Paint::Warn),
         };
-        cells[column(mark.at)] = Cell { glyph, paint };
+        // In front of what starts at that moment, not over its name.
+        cells[column(mark.at).saturating_sub(1)] = Cell { glyph, paint };
     }
     cells
 }
