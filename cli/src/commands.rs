@@ -1,6 +1,7 @@
 //! The subcommands, one file each.
 
 pub mod audit;
+pub mod bench;
 pub mod block;
 pub mod inspect;
 pub mod local;

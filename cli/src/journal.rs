@@ -76,6 +76,11 @@ impl Journal {
         self.surroundings.monotonic()
     }
 
+    /// How many starts ended as applied; can be waited on.
+    pub fn applied(&self) -> watch::Receiver<usize> {
+        self.applied.subscribe()
+    }
+
     /// Waits until `count` starts ended as applied.
     pub async fn until_applied(&self, count: usize) {
         let mut applied = self.applied.subscribe();

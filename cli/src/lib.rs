@@ -3,6 +3,7 @@
 //! handler really did, and its audit. Tests and benchmarks use it too.
 
 pub mod audit;
+pub mod bench;
 pub mod demo;
 pub mod journal;
 pub mod lanes;

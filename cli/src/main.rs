@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use commands::{audit, block, inspect, local, parked, send, target::Target};
+use commands::{audit, bench, block, inspect, local, parked, send, target::Target};
 
 /// Runs and looks after per-order webhook inboxes.
 #[derive(Debug, Parser)]
@@ -57,6 +57,8 @@ enum Command {
         #[command(flatten)]
         audit: audit::Audit,
     },
+    /// Measure on the embedded parts: time against a control, cost per delivery
+    Bench(bench::Bench),
 }
 
 #[tokio::main]
@@ -69,6 +71,7 @@ async fn main() -> ExitCode {
         Command::Redrive { target, redrive } => redrive.run(&target).await,
         Command::Unblock { target, unblock } => unblock.run(&target).await,
         Command::Audit { target, audit } => audit.run(&target).await,
+        Command::Bench(bench) => bench.run().await,
     };
     match done {
         Ok(code) => code,

@@ -158,6 +158,14 @@ impl Observer for Log {
     }
 }
 
+/// Says nothing.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Quiet;
+
+impl Observer for Quiet {
+    fn observe(&self, _: &Event<'_>) {}
+}
+
 impl<A: Observer, B: Observer> Observer for (A, B) {
     fn observe(&self, event: &Event<'_>) {
         self.0.observe(event);
