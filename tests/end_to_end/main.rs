@@ -1,3 +1,5 @@
 //! The whole path on the embedded engines, through the AWS clients.
 
+mod budgets;
+mod hot_order;
 mod order;
