@@ -2,4 +2,5 @@
 
 mod budgets;
 mod hot_order;
+mod lost_replies;
 mod order;

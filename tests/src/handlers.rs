@@ -45,7 +45,9 @@ where
 }
 
 /// A handler that answers at once, as a function says.
-pub fn answering(answer: impl Fn(&Delivery, &Context) -> Outcome + Send + Sync + 'static) -> impl Handler {
+pub fn answering(
+    answer: impl Fn(&Delivery, &Context) -> Outcome + Clone + Send + Sync + 'static,
+) -> impl Handler + Clone {
     Scripted(move |delivery: &Delivery, context: &Context| {
         let answer: BoxFuture<'static, Result<Outcome, HandlerError>> = Box::pin(ready(Ok(answer(delivery, context))));
         answer
