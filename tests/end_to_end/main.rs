@@ -4,3 +4,4 @@ mod budgets;
 mod hot_order;
 mod lost_replies;
 mod order;
+mod outages;

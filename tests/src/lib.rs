@@ -7,4 +7,5 @@ pub mod handlers;
 pub mod metered;
 pub mod stage;
 pub mod unguarded;
+pub mod webhooks;
 pub mod world;
