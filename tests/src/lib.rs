@@ -1,5 +1,11 @@
 //! The harness of the tests: a deployment of our own parts, taken apart so that
 //! each part can be watched, slowed or broken.
 
+pub mod clock;
+pub mod faults;
 pub mod handlers;
+pub mod metered;
 pub mod stage;
+pub mod unguarded;
+pub mod webhooks;
+pub mod world;

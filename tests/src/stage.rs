@@ -13,7 +13,7 @@ use std::{
 use serializer::{
     audit::{Sent, Verdict},
     journal::{Journal, Journaled},
-    local::{Engines, EventSource, Function},
+    local::{Engines, EventSource, Function, QUEUE, queue::Faults},
 };
 use shared::{
     append::Inbox,
@@ -24,6 +24,7 @@ use shared::{
     handler::Handler,
     meter::Meter,
     operator::Operator,
+    queue::{Queue, sqs::SqsQueue},
     rows::HolderInfo,
     sources::Sources,
     store::Store,
@@ -50,6 +51,13 @@ secrets = ["whsec_c2VjcmV0"]
 handler = "test"
 retry = { attempts = 2, first = "10ms" }
 on_failure = "block"
+
+[sources.slow]
+provider = "standard-webhooks"
+secrets = ["whsec_c2VjcmV0"]
+handler = "test"
+handler_timeout = "50s"
+retry = { attempts = 2, first = "10ms" }
 "#;
 
 /// Engines, and what is connected to them.
@@ -73,7 +81,12 @@ pub struct Stage {
 impl Stage {
     /// A stage in memory.
     pub async fn start() -> Self {
-        let engines = Engines::start(None).await.expect("the engines start");
+        Self::start_with(Faults::default()).await
+    }
+
+    /// A stage in memory, with a queue that misbehaves.
+    pub async fn start_with(faults: Faults) -> Self {
+        let engines = Engines::start_with(None, faults).await.expect("the engines start");
         let surroundings = Surroundings::system();
         Self {
             engines,
@@ -158,7 +171,11 @@ impl Stage {
     /// Appends deliveries called `{entity}{n}`: `rounds` to each entity, round
     /// by round, those of one round side by side. What came of each.
     pub async fn burst(&self, entities: &[String], rounds: usize, copies: usize) -> Vec<Sent> {
-        let inbox = self.inbox();
+        self.burst_into(&self.inbox(), entities, rounds, copies).await
+    }
+
+    /// As [`Stage::burst`], into inboxes on other clients.
+    pub async fn burst_into(&self, inbox: &Inbox, entities: &[String], rounds: usize, copies: usize) -> Vec<Sent> {
         let mut sent = Vec::new();
         for round in 1..=rounds {
             let of_round = entities.iter().map(async |entity| {
@@ -197,9 +214,32 @@ impl Stage {
         self.stop.send_replace(false);
     }
 
-    /// Counts of the stage's own parts.
+    /// The rows, counted by the stage's meter.
     pub fn table(&self) -> Arc<dyn Table> {
         self.parts().store.table().clone()
+    }
+
+    /// Operations on any other table.
+    pub fn store_on(&self, table: impl Table) -> Store {
+        Store::new(Arc::new(table), self.surroundings.clone())
+    }
+
+    /// The queue, counted by the stage's meter.
+    pub fn queue(&self) -> Arc<dyn Queue> {
+        let account = self.engines.account();
+        let client = account.sqs(&account.http_client());
+        Arc::new(SqsQueue::new(client, self.engines.config().queue_url).metered(self.meter.clone()))
+    }
+
+    /// Wake-ups through any other queue.
+    pub fn waker_on(&self, queue: impl Queue) -> Waker {
+        Waker::new(Arc::new(queue), self.surroundings.clone())
+    }
+
+    /// Waits until there is no wake-up left, neither at work nor for later.
+    pub async fn until_no_wake_ups(&self) {
+        let counts = self.engines.queues().until(QUEUE, |counts| counts.total() == 0).await;
+        counts.expect("there is that queue");
     }
 }
 

@@ -17,7 +17,7 @@ use tokio::{net::TcpListener, sync::watch, task::JoinSet};
 
 use super::{
     VISIBILITY_TIMEOUT,
-    queue::{self, QueueSettings, Queues, Redrive},
+    queue::{self, Faults, QueueSettings, Queues, Redrive},
     stopped,
 };
 
@@ -26,7 +26,9 @@ pub const ORDERS_TABLE: &str = "orders";
 
 const ENTITIES_TABLE: &str = "entities";
 const INBOX_TABLE: &str = "inbox";
-const QUEUE: &str = "wake-ups";
+/// The queue of wake-ups.
+pub const QUEUE: &str = "wake-ups";
+
 const DEAD_LETTERS: &str = "dead-letters";
 
 /// As in the template: a wake-up is replaced long before it has been received
@@ -50,6 +52,15 @@ impl Engines {
     ///
     /// `data` cannot be used.
     pub async fn start(data: Option<&Path>) -> Result<Self> {
+        Self::start_with(data, Faults::default()).await
+    }
+
+    /// As [`Engines::start`], with a queue that misbehaves.
+    ///
+    /// # Errors
+    ///
+    /// As [`Engines::start`].
+    pub async fn start_with(data: Option<&Path>, faults: Faults) -> Result<Self> {
         let queue_settings = [
             QueueSettings::named(DEAD_LETTERS),
             QueueSettings {
@@ -69,7 +80,8 @@ impl Engines {
             }
         };
         let database = database.map_err(|error| anyhow!("the embedded DynamoDB does not start: {error}"))?;
-        let queues = Arc::new(queues.map_err(|error| anyhow!("the embedded queue does not start: {error:?}"))?);
+        let queues = queues.map_err(|error| anyhow!("the embedded queue does not start: {error:?}"))?;
+        let queues = Arc::new(queues.with_faults(faults));
         let (stop, stopping) = watch::channel(false);
         let mut tasks = JoinSet::new();
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
