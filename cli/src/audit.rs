@@ -74,16 +74,24 @@ impl Verdict {
     fn compare(&mut self, sent: &[&Sent], runs: &[&Run], excused: &BTreeSet<String>) {
         let mut first_start: BTreeMap<&str, Duration> = BTreeMap::new();
         let mut applied: BTreeMap<&str, u32> = BTreeMap::new();
-        // The first start that decided it; one put back later comes at its new place.
         let mut decided: BTreeMap<&str, Duration> = BTreeMap::new();
+        let mut rejected: BTreeSet<&str> = BTreeSet::new();
         for run in runs {
             let id = run.delivery_id.as_str();
             first_start.entry(id).or_insert(run.started);
-            if run.ending == Ending::Applied {
-                *applied.entry(id).or_default() += 1;
-            }
-            if matches!(run.ending, Ending::Applied | Ending::Rejected) {
-                decided.entry(id).or_insert(run.ended);
+            match run.ending {
+                // Put back after a rejection, it comes at its new place.
+                Ending::Applied if rejected.contains(id) => *applied.entry(id).or_default() += 1,
+                Ending::Applied => {
+                    *applied.entry(id).or_default() += 1;
+                    let end = decided.entry(id).or_insert(run.ended);
+                    *end = run.ended.max(*end);
+                }
+                Ending::Rejected => {
+                    rejected.insert(id);
+                    decided.entry(id).or_insert(run.ended);
+                }
+                Ending::Retry | Ending::Dropped => {}
             }
         }
         for one in sent {
