@@ -3,6 +3,7 @@
 pub mod audit;
 pub mod bench;
 pub mod block;
+pub mod cost;
 pub mod inspect;
 pub mod local;
 pub mod parked;

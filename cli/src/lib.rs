@@ -4,6 +4,7 @@
 
 pub mod audit;
 pub mod bench;
+pub mod cost;
 pub mod demo;
 pub mod journal;
 pub mod lanes;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use commands::{audit, bench, block, inspect, local, parked, send, target::Target};
+use commands::{audit, bench, block, cost, inspect, local, parked, send, target::Target};
 
 /// Runs and looks after per-order webhook inboxes.
 #[derive(Debug, Parser)]
@@ -59,6 +59,8 @@ enum Command {
     },
     /// Measure on the embedded parts: time against a control, cost per delivery
     Bench(bench::Bench),
+    /// Estimate the monthly bill, item by item, beside other designs
+    Cost(cost::Cost),
 }
 
 #[tokio::main]
@@ -72,6 +74,7 @@ async fn main() -> ExitCode {
         Command::Unblock { target, unblock } => unblock.run(&target).await,
         Command::Audit { target, audit } => audit.run(&target).await,
         Command::Bench(bench) => bench.run().await,
+        Command::Cost(cost) => cost.run(),
     };
     match done {
         Ok(code) => code,

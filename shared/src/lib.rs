@@ -14,12 +14,14 @@
 //! | [`append`], [`drain`] | the two sides of an inbox |
 //! | [`handler`] | what a user implements |
 //! | [`telemetry`] | what is told about each decision |
+//! | [`history`], [`budget`] | receipts checked; what each path costs |
 
 pub mod append;
 pub mod attempt;
 #[cfg(feature = "aws")]
 pub mod aws;
 pub mod batch;
+pub mod budget;
 pub mod config;
 pub mod delivery;
 pub mod drain;
