@@ -146,6 +146,8 @@ pub struct Measured {
     pub handoff_ms_p95: Option<f64>,
     /// Processor time of our side, the emulators' left out.
     pub cpu_ms: Option<f64>,
+    /// Processor time of the emulators.
+    pub emulator_cpu_ms: Option<f64>,
     /// Started too early.
     pub ran_ahead: usize,
     /// Started beside another of their entity.
@@ -230,7 +232,7 @@ async fn on(
     let parts = engines.connect(&surroundings, Some(meter.clone()));
     let retention = engines.config().retention;
     let inbox = Inbox::new(parts.store, parts.waker, retention, Arc::new(Quiet));
-    let cpu_before = cpu::ours();
+    let cpu_before = cpu::spent();
     let mut began = journal.now();
     let sent = append_all(scenario, &inbox, &journal).await?;
     if scenario.all_in_first {
@@ -246,7 +248,7 @@ async fn on(
         }
         applied.changed().await?;
     }
-    let cpu = cpu_before.zip(cpu::ours()).map(|(before, after)| after.saturating_sub(before));
+    let cpu = cpu_before.zip(cpu::spent()).map(|(before, after)| after - before);
     stop.send_replace(true);
     while let Some(ended) = workers.join_next().await {
         ended??;
@@ -343,10 +345,11 @@ fn measured(
     counts: &Counts,
     runs: &[Run],
     verdict: &Verdict,
-    cpu: Option<Duration>,
+    cpu: Option<cpu::Spent>,
 ) -> Measured {
     let ms = |duration: Duration| (duration.as_secs_f64() * 1e5).round() / 1e2;
     let per_delivery = |count: f64| (count / scenario.deliveries as f64 * 1e3).round() / 1e3;
+    let each = |time: Duration| ms(time / u32::try_from(scenario.deliveries).unwrap_or(1));
     let ideal = scenario.task * u32::try_from(scenario.deliveries.div_ceil(scenario.entities)).unwrap_or(u32::MAX);
     let handoffs = handoffs(runs);
     let share = |percent: usize| {
@@ -369,7 +372,8 @@ fn measured(
         failed_conditions: per_delivery(counts.reading.refusals as f64),
         handoff_ms_p50: share(50),
         handoff_ms_p95: share(95),
-        cpu_ms: cpu.map(|cpu| ms(cpu / u32::try_from(scenario.deliveries).unwrap_or(1))),
+        cpu_ms: cpu.map(|cpu| each(cpu.ours)),
+        emulator_cpu_ms: cpu.map(|cpu| each(cpu.emulators)),
         ran_ahead: verdict.ran_ahead.len(),
         overlaps: verdict.overlaps.len(),
         lost: verdict.lost.len(),

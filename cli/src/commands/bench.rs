@@ -59,6 +59,7 @@ impl Bench {
 fn print_tables(all: &[Measured]) {
     let ms = |value: f64| format!("{value:.1}");
     let maybe = |value: Option<f64>| value.map(ms).unwrap_or_else(|| "–".into());
+    let cpu = |time: Option<f64>| time.map_or_else(|| "–".into(), |time| format!("{time:.2}"));
     let mut times = Table::new(&[
         "scenario",
         ">deliveries",
@@ -71,6 +72,7 @@ fn print_tables(all: &[Measured]) {
         ">hand-over p50",
         ">p95",
         ">cpu ms each",
+        ">emulator's",
     ]);
     let mut counts =
         Table::new(&["per delivery", ">B", ">write units", ">read units", ">sends", ">failed conditions", "verdict"]);
@@ -86,7 +88,8 @@ fn print_tables(all: &[Measured]) {
             format!("{:.2}", one.wall_ms / one.control_ms),
             maybe(one.handoff_ms_p50),
             maybe(one.handoff_ms_p95),
-            one.cpu_ms.map_or_else(|| "–".into(), |cpu| format!("{cpu:.2}")),
+            cpu(one.cpu_ms),
+            cpu(one.emulator_cpu_ms),
         ]);
         if one.workers == 0 {
             continue;

@@ -413,10 +413,20 @@ impl<'a> Turns<'a> {
         let sent = self.monotonic();
         let lease = self.keeper.lease().clone();
         let settle = Settle { lease: &lease, decision, now: self.now(), length: self.keeper.length() };
-        match store.run(&settle, self.patience()).await? {
+        // Where the inbox turned out longer than this page, the next one is read beside the settle.
+        let from = decision.sequence.next();
+        let wanted = self.page.items.is_empty() && from <= self.state.tail;
+        let ahead = async {
+            if wanted { Some(Page::read(store, &self.state.entity, from, self.state.tail, None).await) } else { None }
+        };
+        let (settled, ahead) = tokio::join!(store.run(&settle, self.patience()), ahead);
+        match settled? {
             Settled::Settled(lease, state) => {
                 self.keeper.prolonged(lease, sent);
                 self.state = state;
+                if let Some(Ok(ahead)) = ahead {
+                    self.page.extend(ahead);
+                }
                 Ok(Turn::Continue(()))
             }
             Settled::Lost => Err(Stopped::Lost),
