@@ -1,6 +1,7 @@
 //! The whole path on the embedded engines, through the AWS clients.
 
 mod budgets;
+mod handlers;
 mod hot_order;
 mod lost_replies;
 mod order;
