@@ -1,8 +1,10 @@
 //! The whole path on the embedded engines, through the AWS clients.
 
 mod budgets;
+mod dependencies;
 mod handlers;
 mod hot_order;
 mod lost_replies;
 mod order;
 mod outages;
+mod repair;
