@@ -1,5 +1,7 @@
 //! The whole path on the embedded engines, through the AWS clients.
 
+mod bad_input;
+mod bodies;
 mod budgets;
 mod dependencies;
 mod handlers;
