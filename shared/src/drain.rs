@@ -15,6 +15,7 @@ mod turn;
 
 use std::{sync::Arc, time::Duration};
 
+use suspects::Guest;
 pub use suspects::Quarantine;
 
 use crate::{
@@ -145,8 +146,8 @@ impl Drainer {
     /// `quarantine` is shared by all wake-ups of one batch.
     pub async fn attend(&self, wake_up: &Received, deadline: Duration, quarantine: &Quarantine) -> Attended {
         let entity = &wake_up.entity;
-        let _guest = quarantine.guest();
-        match self.drain(wake_up, deadline, quarantine).await {
+        let guest = quarantine.guest();
+        match self.drain(wake_up, deadline, &guest).await {
             Ok(()) => Attended::Delete,
             Err(Stopped::Lost) => {
                 // Whoever has the lease now may have come by a copy of this
@@ -164,15 +165,15 @@ impl Drainer {
         }
     }
 
-    async fn drain(&self, wake_up: &Received, deadline: Duration, quarantine: &Quarantine) -> Result<(), Stopped> {
+    async fn drain(&self, wake_up: &Received, deadline: Duration, guest: &Guest<'_>) -> Result<(), Stopped> {
         let entity = &wake_up.entity;
         if wake_up.times > 1 {
             // It may be a copy of one already deleted. The fresh one arrives
             // when a lease taken now has run out or, more likely, ended.
             self.wake(entity, self.settings.lease).await?;
         }
-        match self.acquire(entity, deadline).await? {
-            Some((keeper, state)) => turn::Turns::new(self, keeper, state, deadline, quarantine).run().await,
+        match self.acquire(entity, deadline, guest).await? {
+            Some((keeper, state)) => turn::Turns::new(self, keeper, state, deadline, guest).run().await,
             None => Ok(()),
         }
     }

@@ -155,9 +155,20 @@ impl Sources {
     }
 }
 
-/// Error texts of the parsers quote the value they stumble over in backquotes
-/// or double quotes; it may be a secret. Field names, in backquotes, are kept.
+/// Error texts of the parsers quote the value they stumble over: in double
+/// quotes or, where one of several words was expected, in backquotes. It may be
+/// a secret. Field names, in backquotes too, are kept.
 fn without_values(message: &str) -> String {
+    const WORD: &str = "unknown variant `";
+    // An escaped quote is inside a value and ends none.
+    let message = message.replace("\\\"", "");
+    let message = match message.split_once(WORD) {
+        Some((before, value)) => {
+            let behind = value.rsplit_once("`, expected").map_or("", |(_, behind)| behind);
+            format!("{before}{WORD}…`, expected{behind}")
+        }
+        None => message,
+    };
     let mut kept = String::new();
     for (number, piece) in message.split('"').enumerate() {
         kept.push_str(if number % 2 == 0 { piece } else { "\"…\"" });
@@ -272,5 +283,22 @@ impl Source {
             EntityKey::parse(&text).ok()
         };
         self.entity.iter().find_map(filled)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_in_the_wrong_place_is_not_shown() {
+        let document = |field: &str| format!("[sources.shop]\nprovider='shopify'\nsecrets=['s']\nhandler='h'\n{field}");
+        for field in ["on_failure = 'hush'", "retry = 'hush'", "retry = 'a\"hush'", "handler_timeout = 'a\"hush'"] {
+            let error = Sources::parse(&document(field)).unwrap_err().to_string();
+            assert!(error.contains("line 5") && !error.contains("hush"), "{field}: {error}");
+        }
+        let json = r#"{"sources":{"shop":{"provider":"shopify","secrets":["s"],"handler":"h","on_failure":"hush"}}}"#;
+        let error = Sources::parse(json).unwrap_err().to_string();
+        assert!(error.contains("expected `park` or `block`") && !error.contains("hush"), "{error}");
     }
 }

@@ -6,6 +6,8 @@
 
 use std::time::Duration;
 
+use tracing::level_filters::LevelFilter;
+
 use crate::{
     append::Appended,
     delivery::{Delivery, Incoming},
@@ -179,16 +181,22 @@ impl Observer for std::sync::Arc<dyn Observer> {
     }
 }
 
+/// The level that the text names, `INFO` where it names none; `DEBUG` at most:
+/// below it the AWS clients log what they send and receive, bodies of webhooks
+/// among it.
+pub fn log_level(text: Option<&str>) -> LevelFilter {
+    text.and_then(|text| text.parse().ok()).unwrap_or(LevelFilter::INFO).min(LevelFilter::DEBUG)
+}
+
 /// Writes the log to standard output as one JSON object a line, from the level
-/// that `AWS_LAMBDA_LOG_LEVEL` names on, or `INFO`.
+/// that `AWS_LAMBDA_LOG_LEVEL` names on, as [`log_level`] reads it.
 pub fn init_log() {
-    let level = std::env::var("AWS_LAMBDA_LOG_LEVEL").ok().and_then(|level| level.parse().ok());
     tracing_subscriber::fmt()
         .json()
         .flatten_event(true)
         .with_current_span(false)
         .with_span_list(false)
         .with_target(false)
-        .with_max_level(level.unwrap_or(tracing::level_filters::LevelFilter::INFO))
+        .with_max_level(log_level(std::env::var("AWS_LAMBDA_LOG_LEVEL").ok().as_deref()))
         .init();
 }

@@ -1,7 +1,12 @@
 //! The whole path on the embedded engines, through the AWS clients.
 
+mod bad_input;
+mod bodies;
 mod budgets;
+mod dependencies;
+mod handlers;
 mod hot_order;
 mod lost_replies;
 mod order;
 mod outages;
+mod repair;

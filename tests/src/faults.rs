@@ -32,6 +32,8 @@ pub enum Fault {
     Slow(Duration),
     /// It does nothing and says that it did.
     Forgotten,
+    /// It is never answered, and arrives so much later: a write only.
+    Late(Duration),
 }
 
 /// One call of a store, before it is made.
@@ -55,6 +57,14 @@ pub struct FaultyTable {
     plan: Box<Plan>,
     requests: AtomicU64,
     writes: AtomicU64,
+    late: Arc<Late>,
+}
+
+/// How many late writes landed, and how many were refused.
+#[derive(Debug, Default)]
+struct Late {
+    landed: AtomicU64,
+    refused: AtomicU64,
 }
 
 impl FaultyTable {
@@ -64,8 +74,8 @@ impl FaultyTable {
         surroundings: &Surroundings,
         plan: impl Fn(&Call<'_>) -> Fault + Send + Sync + 'static,
     ) -> Self {
-        let (requests, writes) = Default::default();
-        Self { inner, surroundings: surroundings.clone(), plan: Box::new(plan), requests, writes }
+        let (requests, writes, late) = Default::default();
+        Self { inner, surroundings: surroundings.clone(), plan: Box::new(plan), requests, writes, late }
     }
 
     /// How many requests were made.
@@ -78,59 +88,84 @@ impl FaultyTable {
         self.writes.load(Relaxed)
     }
 
-    async fn call<'a, T>(
+    /// How many late writes landed, and how many were refused.
+    pub fn late(&self) -> (u64, u64) {
+        (self.late.landed.load(Relaxed), self.late.refused.load(Relaxed))
+    }
+
+    /// Does the writes, as one transaction, after a while.
+    fn arrive(&self, after: Duration, writes: &[Write], token: Option<&str>) {
+        let (inner, late, writes) = (self.inner.clone(), self.late.clone(), writes.to_vec());
+        let (token, wait) = (token.map(str::to_owned), self.surroundings.sleep(after));
+        tokio::spawn(async move {
+            wait.await;
+            let landed = match (token, &*writes) {
+                (Some(token), _) => inner.transact(&writes, &token).await == Ok(Transacted::Landed),
+                (None, [write]) => matches!(inner.write(write).await, Ok(Written::Landed(_))),
+                _ => unreachable!("several writes are a transaction"),
+            };
+            if landed { &late.landed } else { &late.refused }.fetch_add(1, Relaxed);
+        });
+    }
+
+    async fn call<'a, T: Send>(
         &'a self,
         writes: &'a [Write],
-        act: BoxFuture<'a, Result<T, TableError>>,
+        token: Option<&'a str>,
+        act: impl FnOnce() -> BoxFuture<'a, Result<T, TableError>> + Send,
         forgotten: Option<T>,
     ) -> Result<T, TableError> {
         let request = self.requests.fetch_add(1, Relaxed) + 1;
         let write = if writes.is_empty() { 0 } else { self.writes.fetch_add(1, Relaxed) + 1 };
         match (self.plan)(&Call { request, write, writes }) {
-            Fault::None => act.await,
+            Fault::None => act().await,
             Fault::Before(error) => Err(error),
             Fault::ReplyLost => {
-                act.await?;
+                act().await?;
                 Err(TableError::Unknown("the reply was lost".into()))
             }
             Fault::Silent => std::future::pending().await,
             Fault::SilentAfter => {
-                act.await?;
+                act().await?;
                 std::future::pending().await
             }
             Fault::Slow(time) => {
                 self.surroundings.sleep(time).await;
-                act.await
+                act().await
             }
             Fault::Forgotten => forgotten.map_or_else(|| Err(TableError::Throttled), Ok),
+            Fault::Late(after) => {
+                self.arrive(after, writes, token);
+                std::future::pending().await
+            }
         }
     }
 }
 
 impl Table for FaultyTable {
     fn write<'a>(&'a self, write: &'a Write) -> BoxFuture<'a, Result<Written, TableError>> {
-        let act = self.inner.write(write);
-        Box::pin(self.call(std::slice::from_ref(write), act, Some(Written::Landed(None))))
+        let act = || self.inner.write(write);
+        Box::pin(self.call(std::slice::from_ref(write), None, act, Some(Written::Landed(None))))
     }
 
     fn transact<'a>(&'a self, writes: &'a [Write], token: &'a str) -> BoxFuture<'a, Result<Transacted, TableError>> {
-        Box::pin(self.call(writes, self.inner.transact(writes, token), Some(Transacted::Landed)))
+        Box::pin(self.call(writes, Some(token), || self.inner.transact(writes, token), Some(Transacted::Landed)))
     }
 
     fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Row>, TableError>> {
-        Box::pin(self.call(&[], self.inner.get(key), None))
+        Box::pin(self.call(&[], None, || self.inner.get(key), None))
     }
 
     fn get_many<'a>(&'a self, keys: &'a [Key]) -> BoxFuture<'a, Result<Vec<Row>, TableError>> {
-        Box::pin(self.call(&[], self.inner.get_many(keys), None))
+        Box::pin(self.call(&[], None, || self.inner.get_many(keys), None))
     }
 
     fn query<'a>(&'a self, range: &'a Range) -> BoxFuture<'a, Result<Page, TableError>> {
-        Box::pin(self.call(&[], self.inner.query(range), None))
+        Box::pin(self.call(&[], None, || self.inner.query(range), None))
     }
 
     fn scan<'a>(&'a self, table: &'a TableName, segment: &'a Segment) -> BoxFuture<'a, Result<Scanned, TableError>> {
-        Box::pin(self.call(&[], self.inner.scan(table, segment), None))
+        Box::pin(self.call(&[], None, || self.inner.scan(table, segment), None))
     }
 }
 
@@ -185,6 +220,7 @@ impl FaultyQueue {
                 self.inner.send(wake_up, delay).await
             }
             Fault::Forgotten => Ok(()),
+            Fault::Late(after) => self.inner.send(wake_up, delay + after).await.and_then(|()| Err(lost())),
         }
     }
 }

@@ -4,6 +4,7 @@
 pub mod clock;
 pub mod faults;
 pub mod handlers;
+pub mod lane;
 pub mod metered;
 pub mod stage;
 pub mod unguarded;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Drainer, MARGIN, PATIENCE, Stopped};
+use super::{Drainer, Guest, MARGIN, PATIENCE, Stopped};
 use crate::{
     entity::EntityKey,
     keeper::Keeper,
@@ -24,6 +24,7 @@ impl Drainer {
         &self,
         entity: &EntityKey,
         deadline: Duration,
+        guest: &Guest<'_>,
     ) -> Result<Option<(Keeper<'_>, EntityState)>, Stopped> {
         let surroundings = self.store.surroundings();
         let give_up = surroundings.monotonic() + self.settings.wait;
@@ -53,8 +54,21 @@ impl Drainer {
                 }
                 Acquired::Held(seen) => {
                     let Some(held) = seen.held.clone() else { return Ok(None) };
-                    let now = surroundings.now();
+                    let mut now = surroundings.now();
                     if !held.runs(now) {
+                        if held.kind == LeaseKind::Drain && !seen.is_empty() {
+                            // What waits there may have killed its holder. It is taken over when it
+                            // can run, and not before: should another suspect end this process while
+                            // it waits, it must not be charged with that.
+                            let limit = self.now_left(deadline).saturating_sub(MARGIN);
+                            if surroundings.within(limit, guest.alone(seen.attempts)).await.is_none() {
+                                return self
+                                    .put_off(entity, Duration::ZERO, PutOffReason::OutOfTime)
+                                    .await
+                                    .map(|()| None);
+                            }
+                            now = surroundings.now();
+                        }
                         // The same call, so that its holder stays its own; a new time.
                         request.now = now;
                         sent = surroundings.monotonic();

@@ -4,7 +4,7 @@
 use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
 use super::{
-    Drainer, MARGIN, PATIENCE, Quarantine, Stopped,
+    Drainer, Guest, MARGIN, PATIENCE, Stopped,
     page::{Page, Read},
 };
 use crate::{
@@ -40,7 +40,7 @@ pub(super) struct Turns<'a> {
     state: EntityState,
     page: Page,
     deadline: Duration,
-    quarantine: &'a Quarantine,
+    guest: &'a Guest<'a>,
     /// Whether the receipt of what stood at `head` is known to be there.
     receipt_is_sure: bool,
 }
@@ -58,9 +58,9 @@ impl<'a> Turns<'a> {
         keeper: Keeper<'a>,
         state: EntityState,
         deadline: Duration,
-        quarantine: &'a Quarantine,
+        guest: &'a Guest<'a>,
     ) -> Self {
-        Self { drainer, keeper, state, page: Page::default(), deadline, quarantine, receipt_is_sure: false }
+        Self { drainer, keeper, state, page: Page::default(), deadline, guest, receipt_is_sure: false }
     }
 
     pub(super) async fn run(mut self) -> Result<(), Stopped> {
@@ -250,20 +250,14 @@ impl<'a> Turns<'a> {
         if self.drainer.now_left(self.deadline) < source.handler_timeout + MARGIN {
             return self.hand_over(Duration::ZERO, PutOffReason::OutOfTime).await;
         }
-        let alone = if self.state.is_suspect() {
-            let quarantine = self.quarantine;
-            let alone = self.keeper.hold(quarantine.alone()).await?;
+        if self.state.is_suspect() {
+            let (guest, charged) = (self.guest, self.state.attempts);
+            self.keeper.hold(guest.alone(charged)).await?;
             if self.drainer.now_left(self.deadline) < source.handler_timeout + MARGIN {
-                drop(alone);
                 return self.hand_over(Duration::ZERO, PutOffReason::OutOfTime).await;
             }
-            Some(alone)
-        } else {
-            None
-        };
-        let turn = self.run_handler(unpacked, row, &source).await;
-        drop(alone);
-        turn
+        }
+        self.run_handler(unpacked, row, &source).await
     }
 
     async fn run_handler(&mut self, unpacked: Unpacked, row: Row, source: &Source) -> Result<Turn, Stopped> {
