@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use commands::{audit, bench, block, cost, inspect, local, parked, send, target::Target};
+use commands::{audit, bench, block, cost, inspect, local, parked, send};
 
 /// Runs and looks after per-order webhook inboxes.
 #[derive(Debug, Parser)]
@@ -23,40 +23,15 @@ enum Command {
     /// Post a sample event, freshly signed
     Send(send::Send),
     /// Show an entity: its row, what waits, what is parked, what was settled
-    Inspect {
-        #[command(flatten)]
-        target: Target,
-        #[command(flatten)]
-        inspect: inspect::Inspect,
-    },
+    Inspect(inspect::Inspect),
     /// List what is parked, of one entity or of all
-    Parked {
-        #[command(flatten)]
-        target: Target,
-        #[command(flatten)]
-        parked: parked::List,
-    },
+    Parked(parked::List),
     /// Put parked deliveries back at the end of their inbox
-    Redrive {
-        #[command(flatten)]
-        target: Target,
-        #[command(flatten)]
-        redrive: parked::Redrive,
-    },
+    Redrive(parked::Redrive),
     /// Let a blocked entity go on
-    Unblock {
-        #[command(flatten)]
-        target: Target,
-        #[command(flatten)]
-        unblock: block::Unblock,
-    },
+    Unblock(block::Unblock),
     /// Check an entity's receipts: was it applied in order, each delivery once?
-    Audit {
-        #[command(flatten)]
-        target: Target,
-        #[command(flatten)]
-        audit: audit::Audit,
-    },
+    Audit(audit::Audit),
     /// Measure on the embedded parts: time against a control, cost per delivery
     Bench(bench::Bench),
     /// Estimate the monthly bill, item by item, beside other designs
@@ -68,11 +43,11 @@ async fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Local(local) => local.run().await,
         Command::Send(send) => send.run().await,
-        Command::Inspect { target, inspect } => inspect.run(&target).await,
-        Command::Parked { target, parked } => parked.run(&target).await,
-        Command::Redrive { target, redrive } => redrive.run(&target).await,
-        Command::Unblock { target, unblock } => unblock.run(&target).await,
-        Command::Audit { target, audit } => audit.run(&target).await,
+        Command::Inspect(inspect) => inspect.run().await,
+        Command::Parked(parked) => parked.run().await,
+        Command::Redrive(redrive) => redrive.run().await,
+        Command::Unblock(unblock) => unblock.run().await,
+        Command::Audit(audit) => audit.run().await,
         Command::Bench(bench) => bench.run().await,
         Command::Cost(cost) => cost.run(),
     };
@@ -82,5 +57,15 @@ async fn main() -> ExitCode {
             eprintln!("{} {error:#}", console::style("error:").red().bold());
             ExitCode::FAILURE
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn every_command_line_is_well_formed() {
+        super::Arguments::command().debug_assert();
     }
 }

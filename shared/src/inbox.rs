@@ -300,9 +300,7 @@ impl Operation for SettleAndRelease<'_> {
         Ok(match reply {
             Written::Landed(_) => SettledAndReleased::Released,
             Written::Refused(row) => match state_of(row)? {
-                Some(state)
-                    if self.lease.settled().was_released(&state) && state.head == self.decision.sequence =>
-                {
+                Some(state) if self.lease.settled().was_released(&state) && state.head == self.decision.sequence => {
                     SettledAndReleased::Released
                 }
                 Some(state) if self.lease.is_mine(&state) && state.tail > self.decision.sequence => {

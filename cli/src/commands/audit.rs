@@ -18,11 +18,13 @@ pub struct Audit {
     /// One JSON object a line
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    target: Target,
 }
 
 impl Audit {
-    pub async fn run(self, target: &Target) -> Result<ExitCode> {
-        let operator = target.connect().await?.operator();
+    pub async fn run(self) -> Result<ExitCode> {
+        let operator = self.target.connect().await?.operator();
         let entities = match self.entity {
             Some(entity) => vec![entity],
             None => operator.entities().await?,

@@ -13,11 +13,13 @@ use super::target::Target;
 pub struct Unblock {
     /// Which
     entity: EntityKey,
+    #[command(flatten)]
+    target: Target,
 }
 
 impl Unblock {
-    pub async fn run(self, target: &Target) -> Result<ExitCode> {
-        match target.connect().await?.operator().unblock(&self.entity).await? {
+    pub async fn run(self) -> Result<ExitCode> {
+        match self.target.connect().await?.operator().unblock(&self.entity).await? {
             Unblocked::Unblocked(state) => {
                 println!("{} goes on: {} waiting", self.entity, state.waiting());
                 Ok(ExitCode::SUCCESS)

@@ -22,11 +22,13 @@ pub struct Inspect {
     /// How many receipts to show at most, the newest
     #[arg(long, default_value_t = 20, value_name = "N")]
     receipts: usize,
+    #[command(flatten)]
+    target: Target,
 }
 
 impl Inspect {
-    pub async fn run(self, target: &Target) -> Result<ExitCode> {
-        let deployment = target.connect().await?;
+    pub async fn run(self) -> Result<ExitCode> {
+        let deployment = self.target.connect().await?;
         let inspected = deployment.operator().inspect(&self.entity).await?;
         if self.json {
             print_json(&as_json(&self.entity, &inspected));

@@ -21,6 +21,8 @@ use shared::{
     sources::Sources,
     time::Surroundings,
 };
+use tracing::Level;
+use tracing_subscriber::{Layer, filter::Targets, layer::SubscriberExt, util::SubscriberInitExt};
 
 /// Options of `serializer local`.
 #[derive(Debug, Args)]
@@ -65,7 +67,11 @@ impl Local {
     }
 
     async fn serve(self) -> Result<ExitCode> {
-        tracing_subscriber::fmt().with_max_level(tracing::Level::WARN).with_writer(std::io::stderr).init();
+        // The embedded DynamoDB warns of every condition that does not hold.
+        let levels = Targets::new().with_default(Level::WARN).with_target("dynoxide", Level::ERROR);
+        tracing_subscriber::registry()
+            .with(tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_filter(levels))
+            .init();
         let document = match &self.sources {
             Some(path) => std::fs::read_to_string(path).with_context(|| format!("{}", path.display()))?,
             None => samples::SOURCES.to_owned(),

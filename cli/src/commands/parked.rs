@@ -20,11 +20,13 @@ pub struct List {
     /// One JSON object a line
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    target: Target,
 }
 
 impl List {
-    pub async fn run(self, target: &Target) -> Result<ExitCode> {
-        let deployment = target.connect().await?;
+    pub async fn run(self) -> Result<ExitCode> {
+        let deployment = self.target.connect().await?;
         let operator = deployment.operator();
         let parked = match &self.entity {
             Some(entity) => operator.parked(entity).await?,
@@ -68,11 +70,13 @@ pub struct Redrive {
     /// Into this one's inbox instead: for deliveries whose entity could not be found
     #[arg(long, value_name = "ENTITY")]
     to: Option<EntityKey>,
+    #[command(flatten)]
+    target: Target,
 }
 
 impl Redrive {
-    pub async fn run(self, target: &Target) -> Result<ExitCode> {
-        let deployment = target.connect().await?;
+    pub async fn run(self) -> Result<ExitCode> {
+        let deployment = self.target.connect().await?;
         let operator = deployment.operator();
         let wanted = |one: &Parked| self.sequence.is_none_or(|sequence| one.sequence == Sequence(sequence));
         let parked: Vec<Parked> = operator.parked(&self.entity).await?.into_iter().filter(wanted).collect();
