@@ -2,4 +2,5 @@
 //! each part can be watched, slowed or broken.
 
 pub mod handlers;
+pub mod simulation;
 pub mod stage;
