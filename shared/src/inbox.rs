@@ -290,14 +290,21 @@ impl Operation for SettleAndRelease<'_> {
         self.lease.update(condition, changes)
     }
 
-    /// A first try that landed left the entity free, one token on. Had anybody
-    /// acquired since, the token would be greater still, and this holder would
-    /// have to believe itself lost; its delivery is settled either way.
+    /// A first try that landed left the entity free, one token on, with this
+    /// delivery settled. The token alone does not tell: somebody who took the
+    /// lease over and released it, or an operator who ended it by force, leaves
+    /// the same one, and the delivery unsettled. Had anybody acquired since, the
+    /// token would be greater still, and this holder would have to believe
+    /// itself lost; its delivery is settled either way.
     fn judge(&self, reply: Written) -> Result<SettledAndReleased, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) => SettledAndReleased::Released,
             Written::Refused(row) => match state_of(row)? {
-                Some(state) if self.lease.settled().was_released(&state) => SettledAndReleased::Released,
+                Some(state)
+                    if self.lease.settled().was_released(&state) && state.head == self.decision.sequence =>
+                {
+                    SettledAndReleased::Released
+                }
                 Some(state) if self.lease.is_mine(&state) && state.tail > self.decision.sequence => {
                     SettledAndReleased::Grown(state)
                 }
