@@ -594,6 +594,10 @@ impl Operation for BlockExpired<'_> {
 pub struct Unblock<'a> {
     /// Which entity.
     pub entity: &'a EntityKey,
+    /// The token under which the block was seen. A try that lands after its
+    /// caller has given it up must not lift a later block, which nobody has
+    /// looked at and nobody would send a wake-up for.
+    pub seen: FencingToken,
 }
 
 /// What became of an unblock.
@@ -601,7 +605,8 @@ pub struct Unblock<'a> {
 pub enum Unblocked {
     /// It is not blocked any more.
     Unblocked(EntityState),
-    /// It was not blocked; `None`: there is no such entity.
+    /// It was not blocked, or not as it was seen; `None`: there is no such
+    /// entity.
     NotBlocked(Option<EntityState>),
 }
 
@@ -611,13 +616,16 @@ impl Operation for Unblock<'_> {
     fn write(&self) -> Write {
         Write {
             key: entity_row(self.entity),
-            condition: Condition::exists(a::BLOCKED),
+            condition: Condition::All(vec![
+                Condition::exists(a::BLOCKED),
+                Condition::equal(a::TOKEN, self.seen.0),
+            ]),
             action: Action::Update([a::BLOCKED, a::ATTEMPTS, a::RETRY_AT, a::LAST_ERROR].map(Change::remove).to_vec()),
         }
     }
 
-    /// Refused: not blocked, perhaps by a first try. Harmless either way; the
-    /// caller sends the wake-up in both cases.
+    /// Refused: not blocked, perhaps by a first try, or blocked again since.
+    /// Harmless either way; the caller sends the wake-up in both cases.
     fn judge(&self, reply: Written) -> Result<Unblocked, CorruptRow> {
         Ok(match reply {
             Written::Landed(row) => Unblocked::Unblocked(updated_state(row)?),

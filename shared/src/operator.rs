@@ -21,6 +21,9 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(10);
 const PAGE: u32 = 100;
 
+/// How often an unblock looks again whose token has been passed meanwhile.
+const LOOKS: u32 = 5;
+
 /// An operator's view of the store.
 #[derive(Debug, Clone)]
 pub struct Operator {
@@ -260,16 +263,25 @@ impl Operator {
     /// a delivery that retention may have deleted, its place is given up first,
     /// if it is still empty: that is what the operator decides by unblocking.
     pub async fn unblock(&self, entity: &EntityKey) -> Result<Unblocked, OperatorError> {
-        if let Some(state) = self.store.entity(entity, PATIENCE).await?
-            && state.blocked == Some(BlockReason::Expired)
-        {
+        let Some(state) = self.store.entity(entity, PATIENCE).await? else {
+            return Ok(Unblocked::NotBlocked(None));
+        };
+        if state.blocked == Some(BlockReason::Expired) {
             let purge_at = self.store.surroundings().now() + self.retention;
             self.store.run(&Void { entity, sequence: state.next(), purge_at }, PATIENCE).await?;
         }
-        let unblocked = self.store.run(&Unblock { entity }, PATIENCE).await?;
-        if !matches!(unblocked, Unblocked::NotBlocked(None)) {
-            self.waker.wake(entity, Duration::ZERO, PATIENCE).await?;
+        let mut unblocked = Unblocked::NotBlocked(Some(state));
+        for _ in 0..LOOKS {
+            match &unblocked {
+                // An exclusive holder came in between, or it is blocked once more.
+                Unblocked::NotBlocked(Some(state)) if state.blocked.is_some() => {
+                    let unblock = Unblock { entity, seen: state.token };
+                    unblocked = self.store.run(&unblock, PATIENCE).await?;
+                }
+                _ => break,
+            }
         }
+        self.waker.wake(entity, Duration::ZERO, PATIENCE).await?;
         Ok(unblocked)
     }
 }
