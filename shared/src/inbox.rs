@@ -425,6 +425,17 @@ pub struct WriteReceipt<'a> {
     pub purge_at: Timestamp,
 }
 
+impl WriteReceipt<'_> {
+    /// The write beside a settle in one transaction. What a holder that lost
+    /// its lease left about the same place gives way: the settle's condition
+    /// says whose decision counts, and were this refused, the delivery would
+    /// have to pass for applied without what its handler wrote.
+    pub fn deciding(&self) -> Write {
+        let same_place = Condition::equal(a::SEQUENCE, self.receipt.sequence.0);
+        self.write().when(Condition::Any(vec![Condition::absent(a::ITEM), same_place]))
+    }
+}
+
 impl Operation for WriteReceipt<'_> {
     type Outcome = ();
 
@@ -583,6 +594,10 @@ impl Operation for BlockExpired<'_> {
 pub struct Unblock<'a> {
     /// Which entity.
     pub entity: &'a EntityKey,
+    /// The token under which the block was seen. A try that lands after its
+    /// caller has given it up must not lift a later block, which nobody has
+    /// looked at and nobody would send a wake-up for.
+    pub seen: FencingToken,
 }
 
 /// What became of an unblock.
@@ -590,7 +605,8 @@ pub struct Unblock<'a> {
 pub enum Unblocked {
     /// It is not blocked any more.
     Unblocked(EntityState),
-    /// It was not blocked; `None`: there is no such entity.
+    /// It was not blocked, or not as it was seen; `None`: there is no such
+    /// entity.
     NotBlocked(Option<EntityState>),
 }
 
@@ -600,13 +616,16 @@ impl Operation for Unblock<'_> {
     fn write(&self) -> Write {
         Write {
             key: entity_row(self.entity),
-            condition: Condition::exists(a::BLOCKED),
+            condition: Condition::All(vec![
+                Condition::exists(a::BLOCKED),
+                Condition::equal(a::TOKEN, self.seen.0),
+            ]),
             action: Action::Update([a::BLOCKED, a::ATTEMPTS, a::RETRY_AT, a::LAST_ERROR].map(Change::remove).to_vec()),
         }
     }
 
-    /// Refused: not blocked, perhaps by a first try. Harmless either way; the
-    /// caller sends the wake-up in both cases.
+    /// Refused: not blocked, perhaps by a first try, or blocked again since.
+    /// Harmless either way; the caller sends the wake-up in both cases.
     fn judge(&self, reply: Written) -> Result<Unblocked, CorruptRow> {
         Ok(match reply {
             Written::Landed(row) => Unblocked::Unblocked(updated_state(row)?),

@@ -6,6 +6,7 @@ pub mod faults;
 pub mod handlers;
 pub mod lane;
 pub mod metered;
+pub mod simulation;
 pub mod stage;
 pub mod unguarded;
 pub mod webhooks;

@@ -1,0 +1,220 @@
+//! A queue that delivers at least once: late, out of order, twice, and once
+//! more after it was told to forget.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use futures_util::future::BoxFuture;
+use shared::{
+    entity::EntityKey,
+    queue::{Queue, QueueError, WakeUp},
+};
+use tokio::sync::watch;
+
+use super::{
+    chance::Roll,
+    mutation::Meddler,
+    node::{Node, pause},
+    world::{What, World, entity_number},
+};
+
+#[derive(Debug, Clone)]
+struct Message {
+    entity: EntityKey,
+    visible_at: Duration,
+    times: u32,
+}
+
+/// A received message.
+#[derive(Debug, Clone)]
+pub struct Receipt {
+    /// Which message.
+    pub id: u64,
+    /// Its entity.
+    pub entity: EntityKey,
+    /// How often it was received, as far as the queue says.
+    pub times: u32,
+}
+
+/// All messages.
+#[derive(Debug)]
+pub struct SimulatedQueue {
+    messages: Mutex<(u64, BTreeMap<u64, Message>)>,
+    changed: watch::Sender<u64>,
+}
+
+impl Default for SimulatedQueue {
+    fn default() -> Self {
+        Self { messages: Mutex::default(), changed: watch::Sender::new(0) }
+    }
+}
+
+impl SimulatedQueue {
+    fn with<T>(&self, act: impl FnOnce(&mut u64, &mut BTreeMap<u64, Message>) -> T) -> T {
+        let mut messages = self.messages.lock().expect("no one panics while holding this");
+        let (next, messages) = &mut *messages;
+        act(next, messages)
+    }
+
+    /// How many messages there are, visible or not.
+    pub fn len(&self) -> usize {
+        self.with(|_, messages| messages.len())
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// When the next message can be received.
+    pub fn next_at(&self) -> Option<Duration> {
+        self.with(|_, messages| messages.values().map(|message| message.visible_at).min())
+    }
+
+    /// Told of every message that comes.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    /// One more message.
+    pub fn put(&self, world: &World, node: u32, entity: &EntityKey, delay: Duration) {
+        let visible_at = world.elapsed() + delay;
+        let id = self.with(|next, messages| {
+            *next += 1;
+            messages.insert(*next, Message { entity: entity.clone(), visible_at, times: 0 });
+            *next
+        });
+        let delay = delay.as_millis() as u64;
+        world.tell(What::WakeUp { node, entity: entity_number(entity), message: id, delay });
+        self.changed.send_replace(id);
+    }
+
+    /// Up to `most` messages, hidden from others for `visibility`, in any
+    /// order.
+    pub fn receive(&self, world: &World, roll: &mut Roll, most: u64, visibility: Duration) -> Vec<Receipt> {
+        let now = world.elapsed();
+        let mut received = Vec::new();
+        let mut visible: Vec<u64> =
+            self.with(|_, messages| messages.iter().filter(|(_, m)| m.visible_at <= now).map(|(id, _)| *id).collect());
+        while !visible.is_empty() && (received.len() as u64) < most {
+            let id = visible.swap_remove(roll.between(0, visible.len() as u64 - 1) as usize);
+            let twice =
+                world.is_active() && roll.happens(world.profile.copies) && world.may(roll.twist);
+            let again_at = if twice { now + roll.millis(0, 4000) } else { now + visibility };
+            let honest = !(world.is_active() && roll.happens(world.profile.dishonest)) || !world.may(roll.twist);
+            let receipt = self.with(|_, messages| {
+                let message = messages.get_mut(&id)?;
+                message.times += 1;
+                message.visible_at = again_at;
+                let times = if honest { message.times } else { 1 };
+                Some((Receipt { id, entity: message.entity.clone(), times }, message.times))
+            });
+            if let Some((receipt, really)) = receipt {
+                if receipt.times != really {
+                    world.reach("a copy's receive count lies");
+                    world.with_history(|history| history.lied = true);
+                }
+                received.push(receipt);
+            }
+        }
+        received
+    }
+
+    /// Forgets a message, or seems to.
+    pub fn delete(&self, world: &World, roll: &mut Roll, id: u64) {
+        let stays = world.is_active() && roll.happens(world.profile.copies / 2) && world.may(roll.twist);
+        let at = world.elapsed() + roll.millis(0, 20_000);
+        self.with(|_, messages| {
+            if stays && let Some(message) = messages.get_mut(&id) {
+                message.visible_at = at;
+            } else {
+                messages.remove(&id);
+            }
+        });
+        if stays {
+            world.reach("a deleted wake-up comes again");
+        }
+    }
+
+    /// Lets a message be received again at `at`.
+    pub fn show(&self, id: u64, at: Duration) {
+        self.with(|_, messages| {
+            if let Some(message) = messages.get_mut(&id) {
+                message.visible_at = at;
+            }
+        });
+        self.changed.send_replace(id);
+    }
+}
+
+/// The queue, from one node.
+#[derive(Debug)]
+pub struct NodeQueue {
+    node: Node,
+    meddler: Arc<Meddler>,
+}
+
+impl NodeQueue {
+    /// The queue, from `node`.
+    pub fn new(node: &Node, meddler: &Arc<Meddler>) -> Arc<Self> {
+        Arc::new(Self { node: node.clone(), meddler: meddler.clone() })
+    }
+}
+
+impl Queue for NodeQueue {
+    fn send<'a>(&'a self, wake_up: &'a WakeUp, delay: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
+        Box::pin(async move {
+            let node = &self.node;
+            let world = &node.world;
+            if self.meddler.swallows(&wake_up.entity) {
+                return Ok(());
+            }
+            let delay = Duration::from_secs(delay.as_millis().div_ceil(1000) as u64);
+            let mut roll = node.dice.roll();
+            let latency = roll.millis(1, 12);
+            let put = |world: &World| world.queue.put(world, node.number, &wake_up.entity, delay);
+            let failing = world.is_active() && roll.happens(world.profile.queue) && world.may(roll.twist);
+            if !failing {
+                pause(latency).await;
+                put(world);
+                return Ok(());
+            }
+            let how = roll.one_of(&["fails before", "done, reply lost", "done, silence", "silence", "slow", "done twice"]);
+            world.tell(What::Fault { node: node.number, twist: roll.twist, how, call: "send" });
+            pause(latency).await;
+            let failed = Err(QueueError("simulated".into()));
+            match how {
+                "fails before" => failed,
+                "done, reply lost" => {
+                    put(world);
+                    failed
+                }
+                "done, silence" => {
+                    put(world);
+                    std::future::pending().await
+                }
+                "silence" => std::future::pending().await,
+                "slow" => {
+                    pause(roll.millis(100, 2000)).await;
+                    put(world);
+                    Ok(())
+                }
+                _ => {
+                    put(world);
+                    put(world);
+                    Ok(())
+                }
+            }
+        })
+    }
+
+    fn waiting(&self) -> BoxFuture<'_, Result<u64, QueueError>> {
+        Box::pin(async move {
+            pause(Duration::from_millis(3)).await;
+            Ok(self.node.world.queue.len() as u64)
+        })
+    }
+}
