@@ -82,11 +82,18 @@ async fn a_handler_that_blocks_its_thread_for_three_leases_keeps_its_lease_and_d
 /// A receiver of effects that remembers the newest token it has seen of each
 /// entity and refuses older ones.
 #[derive(Clone, Default)]
-struct Receiver(Arc<Mutex<(BTreeMap<EntityKey, FencingToken>, Vec<String>, Vec<String>)>>);
+struct Receiver(Arc<Mutex<Effects>>);
+
+#[derive(Clone, Default)]
+struct Effects {
+    newest: BTreeMap<EntityKey, FencingToken>,
+    taken: Vec<String>,
+    refused: Vec<String>,
+}
 
 impl Receiver {
     fn take(&self, delivery: &Delivery, token: FencingToken, effect: String) {
-        let (newest, taken, refused) = &mut *self.0.lock().expect("no one panics while holding this");
+        let Effects { newest, taken, refused } = &mut *self.0.lock().expect("no one panics while holding this");
         let newest = newest.entry(delivery.entity().clone()).or_insert(token);
         if token < *newest {
             refused.push(effect);
@@ -135,7 +142,7 @@ async fn a_handler_that_outlives_its_timeout_has_failed_and_its_late_effect_is_r
     go_on.send_replace(true);
     tokio::task::yield_now().await;
     tokio::task::yield_now().await;
-    let (_, taken, refused) = receiver.0.lock().unwrap().clone();
+    let Effects { taken, refused, .. } = receiver.0.lock().unwrap().clone();
     assert_eq!(taken, ["late, attempt 2", "next, attempt 1"]);
     assert_eq!(refused, ["late, attempt 1"]);
 }

@@ -71,7 +71,8 @@ async fn a_parked_delivery_that_is_put_back_is_applied_once_in_order_while_new_o
         },
         world.work(&drainers),
     );
-    (first.unwrap(), second.unwrap());
+    assert_eq!(first.map(|_| ()), Ok(()));
+    assert_eq!(second.map(|_| ()), Ok(()));
     world.work(&drainers).await;
     // And a third one afterwards, who still has the old list.
     operator.redrive(&parked[0], None).await.unwrap();
