@@ -73,6 +73,11 @@ pub struct Stage {
 impl Stage {
     /// A stage in memory.
     pub async fn start() -> Self {
+        Self::start_with(SOURCES).await
+    }
+
+    /// A stage in memory, for other sources.
+    pub async fn start_with(sources: &str) -> Self {
         let engines = Engines::start(None).await.expect("the engines start");
         let surroundings = Surroundings::system();
         Self {
@@ -80,12 +85,17 @@ impl Stage {
             journal: Journal::new(surroundings.clone()),
             meter: Arc::default(),
             settings: DrainSettings::default(),
-            sources: Arc::new(Sources::parse(SOURCES).expect("the sources are right")),
+            sources: Arc::new(Sources::parse(sources).expect("the sources are right")),
             surroundings,
             stop: watch::Sender::new(false),
             tasks: JoinSet::new(),
             sequence: AtomicU64::new(1),
         }
+    }
+
+    /// The configured senders.
+    pub fn sources(&self) -> &Arc<Sources> {
+        &self.sources
     }
 
     /// The clock and chance of the stage.
