@@ -14,7 +14,7 @@ pub struct InvalidConfig {
 }
 
 impl InvalidConfig {
-    fn new(variable: &str, reason: impl Into<String>) -> Self {
+    pub(crate) fn new(variable: &str, reason: impl Into<String>) -> Self {
         Self { variable: variable.to_owned(), reason: reason.into() }
     }
 }

@@ -1,5 +1,7 @@
 //! Handlers that come ready, and several behind one.
 
+#[cfg(feature = "forward")]
+pub mod forward;
 pub mod orders;
 
 use std::{collections::BTreeMap, sync::Arc};

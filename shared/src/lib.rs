@@ -9,7 +9,7 @@
 //! | [`table`] | rows, and writes as values; the trait that a store implements |
 //! | [`rows`] | the protocol's rows |
 //! | [`operation`], [`lease`], [`inbox`], [`attempt`] | the protocol's operations: pure functions that make writes and judge replies |
-//! | [`delivery`], [`providers`], [`template`], [`sources`] | webhooks, from bytes to deliveries |
+//! | [`delivery`], [`providers`], [`template`], [`destination`], [`sources`] | webhooks, from bytes to deliveries; where they are configured to go |
 //! | [`store`], [`queue`], [`wake`] | doing operations, sending wake-ups |
 //! | [`append`], [`drain`] | the two sides of an inbox |
 //! | [`handler`] | what a user implements |
@@ -24,6 +24,7 @@ pub mod batch;
 pub mod budget;
 pub mod config;
 pub mod delivery;
+pub mod destination;
 pub mod drain;
 pub mod entity;
 pub mod handler;

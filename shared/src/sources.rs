@@ -10,6 +10,7 @@ use serde::Deserialize;
 use crate::{
     attempt::{OnFailure, RetryPolicy},
     delivery::Incoming,
+    destination::{self, Destination},
     entity::{EntityKey, Identity, SourceName},
     providers::{self, Described, Generic, Provider, Request, Secret, Unverified, Verified},
     template::Template,
@@ -54,6 +55,7 @@ pub struct Source {
     pub retry: RetryPolicy,
     /// What is done with one that used up its attempts.
     pub on_failure: OnFailure,
+    forward: Option<Destination>,
 }
 
 #[derive(Debug)]
@@ -83,6 +85,7 @@ struct Entry {
     #[serde(default)]
     on_failure: OnFailure,
     generic: Option<Generic>,
+    forward: Option<destination::Entry>,
 }
 
 #[derive(Deserialize, Default)]
@@ -113,6 +116,9 @@ fn duration<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<
 
 /// How long a handler may take where its source does not say.
 pub const DEFAULT_HANDLER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The one handler whose sources have settings of their own for it.
+pub const FORWARD: &str = "forward";
 
 impl Sources {
     /// Reads a document: JSON if it starts with a brace, TOML otherwise.
@@ -147,6 +153,11 @@ impl Sources {
     /// All sources, by name.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Source>> {
         self.0.values()
+    }
+
+    /// Whether some source's deliveries go to `handler`.
+    pub fn names_handler(&self, handler: &str) -> bool {
+        self.iter().any(|source| source.handler == handler)
     }
 
     /// The longest that any source's handler may take.
@@ -216,6 +227,14 @@ impl Source {
         if handler_timeout.is_zero() {
             return Err("`handler_timeout` is more than nothing".into());
         }
+        let forward = match (entry.handler == FORWARD, entry.forward) {
+            (true, Some(entry)) => Some(Destination::check(entry)?),
+            (true, None) => {
+                return Err("handler = \"forward\" needs a table `forward` with `url` and `secret`".into());
+            }
+            (false, Some(_)) => return Err("a table `forward` goes with handler = \"forward\" only".into()),
+            (false, None) => None,
+        };
         Ok(Self {
             name,
             provider_name: entry.provider,
@@ -226,7 +245,14 @@ impl Source {
             handler_timeout,
             retry,
             on_failure: entry.on_failure,
+            forward,
         })
+    }
+
+    /// Where the handler `forward` posts its deliveries; `None` if its handler
+    /// is another.
+    pub fn forward(&self) -> Option<&Destination> {
+        self.forward.as_ref()
     }
 
     fn provider(&self) -> &dyn Provider {

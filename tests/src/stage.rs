@@ -81,11 +81,20 @@ pub struct Stage {
 impl Stage {
     /// A stage in memory.
     pub async fn start() -> Self {
-        Self::start_with(Faults::default()).await
+        Self::start_as(SOURCES, Faults::default()).await
     }
 
     /// A stage in memory, with a queue that misbehaves.
     pub async fn start_with(faults: Faults) -> Self {
+        Self::start_as(SOURCES, faults).await
+    }
+
+    /// A stage in memory, for other sources.
+    pub async fn start_for(sources: &str) -> Self {
+        Self::start_as(sources, Faults::default()).await
+    }
+
+    async fn start_as(sources: &str, faults: Faults) -> Self {
         let engines = Engines::start_with(None, faults).await.expect("the engines start");
         let surroundings = Surroundings::system();
         Self {
@@ -93,12 +102,17 @@ impl Stage {
             journal: Journal::new(surroundings.clone()),
             meter: Arc::default(),
             settings: DrainSettings::default(),
-            sources: Arc::new(Sources::parse(SOURCES).expect("the sources are right")),
+            sources: Arc::new(Sources::parse(sources).expect("the sources are right")),
             surroundings,
             stop: watch::Sender::new(false),
             tasks: JoinSet::new(),
             sequence: AtomicU64::new(1),
         }
+    }
+
+    /// The configured senders.
+    pub fn sources(&self) -> &Arc<Sources> {
+        &self.sources
     }
 
     /// The clock and chance of the stage.

@@ -16,8 +16,9 @@ use serializer::{
 };
 use shared::{
     aws::Parts,
+    config::Environment,
     drain::DrainSettings,
-    handlers::{Handlers, orders::Orders},
+    handlers::{Handlers, forward::Forward, orders::Orders},
     sources::Sources,
     time::Surroundings,
 };
@@ -106,8 +107,11 @@ impl Local {
                 }
             }
             None => {
+                let forward = Forward::configured(&sources, &Environment)?;
                 let make = |parts: &Parts| {
-                    Handlers::new().with("orders", Orders::new(parts.store.table().clone(), ORDERS_TABLE))
+                    Handlers::new()
+                        .with("orders", Orders::new(parts.store.table().clone(), ORDERS_TABLE))
+                        .with("forward", forward.clone())
                 };
                 let parts = deployment.engines.connect(&Surroundings::system(), None);
                 worker::check_handlers(&sources, &make(&parts)).map_err(anyhow::Error::msg)?;

@@ -92,15 +92,16 @@ pub fn check_handlers(sources: &Sources, handler: &impl Handler) -> Result<(), S
 ///
 /// The configuration is wrong, or Lambda's runtime API is not to be had.
 pub fn run(handler: impl Handler) -> Result<(), Error> {
-    run_with(|_| Ok(handler))
+    run_with(|_, _| Ok(handler))
 }
 
-/// As [`run`], for a handler that is made from the connected store.
+/// As [`run`], for a handler that is made from the connected store and the
+/// configured sources.
 ///
 /// # Errors
 ///
 /// As [`run`]; and what `make` says.
-pub fn run_with<H: Handler>(make: impl FnOnce(&Parts) -> Result<H, Error>) -> Result<(), Error> {
+pub fn run_with<H: Handler>(make: impl FnOnce(&Parts, &Sources) -> Result<H, Error>) -> Result<(), Error> {
     telemetry::init_log();
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
         let config = StoreConfig::read(&Environment)?;
@@ -108,7 +109,7 @@ pub fn run_with<H: Handler>(make: impl FnOnce(&Parts) -> Result<H, Error>) -> Re
         let worker_config = WorkerConfig::read(&Environment, &sources)?;
         let surroundings = Surroundings::system();
         let parts = Parts::connect(&Account::from_env()?, &config, &surroundings, None);
-        let handler = make(&parts)?;
+        let handler = make(&parts, &sources)?;
         check_handlers(&sources, &handler)?;
         let settings = DrainSettings {
             lease: worker_config.lease,

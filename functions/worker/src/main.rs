@@ -2,12 +2,17 @@
 
 use shared::{
     config::{Environment, Variables},
-    handlers::{Handlers, orders::Orders},
+    handlers::{Handlers, forward::Forward, orders::Orders},
 };
 
 fn main() -> Result<(), worker::Error> {
-    worker::run_with(|parts| {
-        let orders_table = Environment.value("ORDERS_TABLE").ok_or("ORDERS_TABLE: is not set")?;
-        Ok(Handlers::new().with("orders", Orders::new(parts.store.table().clone(), orders_table)))
+    worker::run_with(|parts, sources| {
+        let handlers = Handlers::new().with("forward", Forward::configured(sources, &Environment)?);
+        if !sources.names_handler("orders") {
+            return Ok(handlers);
+        }
+        let orders_table =
+            Environment.value("ORDERS_TABLE").ok_or("ORDERS_TABLE: is not set, and a source's handler is `orders`")?;
+        Ok(handlers.with("orders", Orders::new(parts.store.table().clone(), orders_table)))
     })
 }

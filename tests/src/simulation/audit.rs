@@ -107,7 +107,8 @@ pub fn everything(world: &World) -> Vec<String> {
         effects(history, &mut mistakes);
         for call in history.calls.values() {
             let name = call.name;
-            let applied = history.decided.values().filter(|d| d.name == Some(name) && d.settlement == "applied").count();
+            let applied =
+                history.decided.values().filter(|d| d.name == Some(name) && d.settlement == "applied").count();
             let was_parked = history.decided.values().any(|d| d.name == Some(name) && d.settlement == "parked");
             if applied > 1 {
                 mistakes.push(format!("{name} was applied {applied} times"));
@@ -117,8 +118,7 @@ pub fn everything(world: &World) -> Vec<String> {
                 !call.acked.is_empty() || history.decided.values().any(|decided| decided.name == Some(next))
             });
             let blocked = states.get(&call.entity).is_some_and(|state| {
-                state.blocked.is_some()
-                    && waiting.iter().any(|(waits, at)| *waits == name && *at > state.head.0)
+                state.blocked.is_some() && waiting.iter().any(|(waits, at)| *waits == name && *at > state.head.0)
             });
             let set_aside = parked.contains(&name) || (was_parked && put_back);
             if !call.acked.is_empty() && applied == 0 && !set_aside && !blocked {
@@ -131,7 +131,8 @@ pub fn everything(world: &World) -> Vec<String> {
             let commits = Nature::of(world.plan.seed, name.number).commits;
             let count = counts.get(&name).copied().unwrap_or(0);
             if commits && count != u64::from(applied > 0) {
-                mistakes.push(format!("{name} was applied {applied} times, and its effects were committed {count} times"));
+                mistakes
+                    .push(format!("{name} was applied {applied} times, and its effects were committed {count} times"));
             }
         }
     });
@@ -177,9 +178,10 @@ fn starts(history: &History, mistakes: &mut Vec<String>) {
         if start.token > start.newest {
             mistakes.push(format!("{} started under a token that nobody was granted", start.name));
         }
-        let decided = history.decided.values().any(|decided| {
-            decided.name == Some(start.name) && decided.settlement != "void" && decided.at < start.at
-        });
+        let decided = history
+            .decided
+            .values()
+            .any(|decided| decided.name == Some(start.name) && decided.settlement != "void" && decided.at < start.at);
         if decided && start.token == start.newest {
             mistakes.push(format!("{} was run again under the newest token after it was decided", start.name));
         }
@@ -206,4 +208,3 @@ fn effects(history: &History, mistakes: &mut Vec<String>) {
         *sequence = landed.sequence.max(*sequence);
     }
 }
-

@@ -169,7 +169,9 @@ impl fmt::Display for What {
             What::Crashed { node } => write!(f, "node {node}: CRASHES"),
             What::DeadlineHit { node } => write!(f, "node {node}: KILLED at its function's deadline"),
             What::Fault { node, twist, how, call } => write!(f, "node {node}: {call}: FAULT {how} ({twist})"),
-            What::Called { name, entity: e, node } => write!(f, "node {node}: append of {name} to {} begins", entity(e)),
+            What::Called { name, entity: e, node } => {
+                write!(f, "node {node}: append of {name} to {} begins", entity(e))
+            }
             What::Acked { name, sequence, woken } => {
                 write!(f, "{name}: answered 2xx, sequence {sequence}{}", if *woken { "" } else { ", no wake-up" })
             }
