@@ -624,10 +624,7 @@ impl Operation for Unblock<'_> {
     fn write(&self) -> Write {
         Write {
             key: entity_row(self.entity),
-            condition: Condition::All(vec![
-                Condition::exists(a::BLOCKED),
-                Condition::equal(a::TOKEN, self.seen.0),
-            ]),
+            condition: Condition::All(vec![Condition::exists(a::BLOCKED), Condition::equal(a::TOKEN, self.seen.0)]),
             action: Action::Update([a::BLOCKED, a::ATTEMPTS, a::RETRY_AT, a::LAST_ERROR].map(Change::remove).to_vec()),
         }
     }

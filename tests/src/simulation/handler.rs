@@ -125,7 +125,8 @@ impl Handler for Simulated {
             if !world.may(roll.twist) {
                 mood = Mood::Well;
             }
-        } else if nature.hopeless && world.may(Dice::new(world.plan.seed, actor::HANDLER + name.number).at(1_000_000).twist)
+        } else if nature.hopeless
+            && world.may(Dice::new(world.plan.seed, actor::HANDLER + name.number).at(1_000_000).twist)
         {
             mood = Mood::Fails;
         }

@@ -109,7 +109,8 @@ impl Meddler {
     pub fn outgoing(&self, write: &mut Write) {
         let Some(mutation) = self.mutation else { return };
         let entities = write.key.table == TableName::Entities;
-        let ends_lease = entities && changes(write, |change| matches!(change, Change::Remove(name) if name == a::HOLDER));
+        let ends_lease =
+            entities && changes(write, |change| matches!(change, Change::Remove(name) if name == a::HOLDER));
         let fails = ends_lease && sets(write, a::ATTEMPTS);
         let entity = entity_of(&write.key);
         match mutation {
@@ -126,7 +127,10 @@ impl Meddler {
                 }
             }
             Mutation::FailWithoutHead if fails => {
-                drop_parts(&mut write.condition, &|part| matches!(part, Condition::Compare(name, ..) if name == a::HEAD));
+                drop_parts(
+                    &mut write.condition,
+                    &|part| matches!(part, Condition::Compare(name, ..) if name == a::HEAD),
+                );
             }
             Mutation::HolderFromRequest => {
                 let (Some(entity), Action::Update(changes)) = (entity, &mut write.action) else { return };
@@ -216,7 +220,8 @@ impl Meddler {
 
     /// Changes a row before it is seen.
     pub fn read(&self, key: &Key, row: &mut Option<Row>) {
-        let delivery = key.sort.as_ref().is_some_and(|(_, item)| matches!(item, Value::S(item) if item.starts_with("d#")));
+        let delivery =
+            key.sort.as_ref().is_some_and(|(_, item)| matches!(item, Value::S(item) if item.starts_with("d#")));
         if self.is(Mutation::StepOverGaps) && row.is_none() && delivery {
             *row = Some(key.to_row().with(a::VERSION, 1_u32).with(a::VOID, 1_u32));
         }
@@ -228,7 +233,8 @@ impl Meddler {
             return;
         }
         let number = |item: &str| item.strip_prefix("d#").and_then(|text| text.parse::<u64>().ok());
-        let (Some(from), Some(to), Value::S(entity)) = (number(&range.from), number(&range.to), &range.partition.1) else {
+        let (Some(from), Some(to), Value::S(entity)) = (number(&range.from), number(&range.to), &range.partition.1)
+        else {
             return;
         };
         let Ok(entity) = EntityKey::parse(entity) else { return };

@@ -157,9 +157,7 @@ pub async fn work(world: Arc<World>, number: u32, until: Duration) {
             let records = received.iter().map(|receipt| Record {
                 message_id: receipt.id.to_string(),
                 body: format!("{{\"entity\":\"{}\"}}", receipt.entity),
-                attributes: Attributes {
-                    approximate_receive_count: parts.meddler.times(receipt.times).to_string(),
-                },
+                attributes: Attributes { approximate_receive_count: parts.meddler.times(receipt.times).to_string() },
             });
             let event = SqsEvent { records: records.collect() };
             let deadline = node.surroundings.now() + function;
@@ -331,8 +329,7 @@ async fn hold(node: &Node, parts: &Parts, entity: usize, holds: Duration, forget
                 let Some(held) = seen.held.clone() else { continue };
                 if !held.runs(surroundings.now()) {
                     asked.now = surroundings.now();
-                    if let Acquired::Granted(lease, _) =
-                        store.run(&TakeOver { request: asked, seen }, PATIENCE).await?
+                    if let Acquired::Granted(lease, _) = store.run(&TakeOver { request: asked, seen }, PATIENCE).await?
                     {
                         break lease;
                     }
@@ -428,7 +425,8 @@ pub async fn sweep(world: &Arc<World>, number: u32) {
     let parts = Parts::on(&node);
     let busy = world.begin();
     let limit = seconds(120);
-    if let Some(Ok(swept)) = node.surroundings.within(limit, Sweeper::new(parts.store, parts.waker, RETENTION).sweep_all()).await
+    if let Some(Ok(swept)) =
+        node.surroundings.within(limit, Sweeper::new(parts.store, parts.waker, RETENTION).sweep_all()).await
     {
         if swept.woken > 0 {
             world.reach("the sweep wakes somebody");

@@ -101,8 +101,7 @@ impl SimulatedQueue {
             self.with(|_, messages| messages.iter().filter(|(_, m)| m.visible_at <= now).map(|(id, _)| *id).collect());
         while !visible.is_empty() && (received.len() as u64) < most {
             let id = visible.swap_remove(roll.between(0, visible.len() as u64 - 1) as usize);
-            let twice =
-                world.is_active() && roll.happens(world.profile.copies) && world.may(roll.twist);
+            let twice = world.is_active() && roll.happens(world.profile.copies) && world.may(roll.twist);
             let again_at = if twice { now + roll.millis(0, 4000) } else { now + visibility };
             let honest = !(world.is_active() && roll.happens(world.profile.dishonest)) || !world.may(roll.twist);
             let receipt = self.with(|_, messages| {
@@ -182,7 +181,8 @@ impl Queue for NodeQueue {
                 put(world);
                 return Ok(());
             }
-            let how = roll.one_of(&["fails before", "done, reply lost", "done, silence", "silence", "slow", "done twice"]);
+            let how =
+                roll.one_of(&["fails before", "done, reply lost", "done, silence", "silence", "slow", "done twice"]);
             world.tell(What::Fault { node: node.number, twist: roll.twist, how, call: "send" });
             pause(latency).await;
             let failed = Err(QueueError("simulated".into()));

@@ -227,8 +227,7 @@ impl Table for NodeTable {
             let stale = world.is_active() && self.node.dice.roll().happens(300);
             let entities = table == TableName::Entities;
             let seen = world.clone();
-            let mut found =
-                self.call("scan", false, move || Self::ready(seen.rows.scan(&table, &segment))).await?;
+            let mut found = self.call("scan", false, move || Self::ready(seen.rows.scan(&table, &segment))).await?;
             if stale && entities {
                 found.rows = found.rows.into_iter().filter_map(|row| world.stale(row)).collect();
             }
