@@ -463,13 +463,21 @@ impl Operation for WriteReceipt<'_> {
         }
         Write {
             key: receipt_row(self.entity, &receipt.identity),
-            condition: Condition::absent(a::ITEM),
+            condition: Condition::Any(vec![
+                Condition::absent(a::ITEM),
+                Condition::All(vec![
+                    Condition::equal(a::SEQUENCE, receipt.sequence.0),
+                    Condition::compare(a::TOKEN, Comparison::Less, receipt.token.0),
+                ]),
+            ]),
             action: Action::Put(row),
         }
     }
 
-    /// There is one: this one's first try, or an earlier holder's who decided
-    /// the same delivery. Either way it is remembered.
+    /// There is one: this one's first try, or one of another place. Either way
+    /// it is remembered. One that a holder left about the same place that had
+    /// lost its lease carries a smaller token and gives way: the receipt says
+    /// what the settle said.
     fn judge(&self, _reply: Written) -> Result<(), CorruptRow> {
         Ok(())
     }

@@ -146,8 +146,13 @@ impl<'a> Turns<'a> {
     }
 
     async fn make_sure_of_receipt(&mut self) -> Result<(), Stopped> {
+        // One that says otherwise is of a holder that had lost its lease.
+        let stands = |owed: &Receipt| {
+            let known = self.page.receipts.get(&owed.identity);
+            known.is_some_and(|known| known.sequence != owed.sequence || known.settlement == owed.settlement)
+        };
         if let Some(owed) = Receipt::owed(&self.state, self.now())
-            && !self.page.receipts.contains_key(&owed.identity)
+            && !stands(&owed)
         {
             let entity = self.state.entity.clone();
             let write = WriteReceipt { entity: &entity, receipt: &owed, purge_at: self.purge_at() };

@@ -118,15 +118,15 @@ impl Place {
 
     /// What is in store for the next piece of work here.
     pub fn fate(&self) -> Fate {
-        self.fate_with(self.world.profile.crash)
+        self.fate_with(self.world.profile.crash, &[30, 200, 1000, 5000])
     }
 
     /// What is in store for one append.
     pub fn fate_of_append(&self) -> Fate {
-        self.fate_with(self.world.profile.ingest_crash)
+        self.fate_with(self.world.profile.ingest_crash, &[30, 30, 30, 1000])
     }
 
-    fn fate_with(&self, crash: u64) -> Fate {
+    fn fate_with(&self, crash: u64, within: &[u64]) -> Fate {
         let mut roll = self.fates.roll();
         let mut fate = Fate::default();
         let profile = &self.world.profile;
@@ -134,10 +134,10 @@ impl Place {
             return fate;
         }
         if roll.happens(crash) && self.world.may(roll.twist) {
-            fate.crash = Some(after(&mut roll));
+            fate.crash = Some(after(&mut roll, within));
         } else if roll.happens(profile.freeze) && self.world.may(roll.twist) {
-            let longest = roll.one_of(&[1_000, 6_000, 12_000, 40_000]);
-            fate.freeze = Some((after(&mut roll), roll.millis(300, longest)));
+            let longest = roll.one_of(&[1_000, 3_500, 6_000, 12_000, 40_000]);
+            fate.freeze = Some((after(&mut roll, within), roll.millis(300, longest)));
             fate.outlives_deadline = roll.happens(500);
         }
         fate
@@ -145,8 +145,8 @@ impl Place {
 }
 
 /// Most lives are short.
-fn after(roll: &mut Roll) -> Duration {
-    let longest = roll.one_of(&[30, 200, 1000, 5000]);
+fn after(roll: &mut Roll, within: &[u64]) -> Duration {
+    let longest = roll.one_of(within);
     roll.millis(0, longest)
 }
 

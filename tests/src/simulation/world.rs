@@ -271,6 +271,8 @@ pub struct Start {
     pub newest: u64,
     /// When, as a position in the history.
     pub at: usize,
+    /// When, in true time.
+    pub time: Duration,
     /// Whether it answered that it is done.
     pub done: bool,
 }
@@ -280,6 +282,8 @@ pub struct Start {
 pub struct Decided {
     /// When, as a position in the history.
     pub at: usize,
+    /// When, in true time.
+    pub time: Duration,
     /// `applied`, `repeat`, `void` or `parked`.
     pub settlement: String,
     /// Of what.
@@ -479,7 +483,16 @@ impl World {
         let newest = self.ledger(entity).token;
         let at = self.tell(What::Started { name, entity, node, token: told(token), newest: told(newest) });
         let mut inner = self.inner();
-        inner.history.starts.push(Start { name, entity, sequence, token, newest, at, done: false });
+        inner.history.starts.push(Start {
+            name,
+            entity,
+            sequence,
+            token,
+            newest,
+            at,
+            time: self.elapsed(),
+            done: false,
+        });
         inner.history.starts.len() - 1
     }
 
@@ -608,7 +621,7 @@ impl World {
         if settled {
             let (settlement, hash) = last.split_once(' ').unwrap_or((&last, ""));
             let name = inner.history.names.get(hash).copied();
-            let decided = Decided { at, settlement: settlement.into(), name };
+            let decided = Decided { at, time: at_time, settlement: settlement.into(), name };
             if inner.history.decided.insert((entity, head), decided).is_some() {
                 mistakes.push(format!("sequence {} was decided twice", told(head)));
             }
