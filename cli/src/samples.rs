@@ -106,18 +106,25 @@ fn sign(request: &Request, sources: &Sources, now: Timestamp) -> Result<Webhook>
     Ok(Webhook { source: name, headers, body, incoming })
 }
 
-/// A command line that posts the first sample to `url`. Shopify's signature
-/// covers the body alone, so that the one in the sample stays good.
+/// The entity of [`curl`]'s order.
+pub const CURL_ENTITY: &str = "shopify/order/1001";
+
+const CURL_BODY: &str = r##"{"id":1001,"name":"#1001","currency":"USD","total_price":"48.20","financial_status":"paid","fulfillment_status":null,"cancelled_at":null,"updated_at":"2026-01-05T09:00:00Z"}"##;
+
+/// A command line that posts an order to `url`, with nothing else to install
+/// or to have at hand. Shopify's signature covers the body alone, so that it
+/// stays good.
 pub fn curl(url: &str) -> String {
-    let request: Request = serde_json::from_str(SHOPIFY[0].event).expect("a sample is an event");
-    let header = |name: &str| {
-        let value = request.headers.get(name).map(String::as_str).unwrap_or_default();
-        format!("  -H '{name}: {value}' \\\n")
-    };
-    let headers: String = ["x-shopify-topic", "x-shopify-webhook-id", "x-shopify-shop-domain", "x-shopify-hmac-sha256"]
-        .map(header)
-        .concat();
-    format!(
-        "jq -j .body events/shopify-orders-create.json | curl {url}/webhooks/shopify \\\n{headers}  -H 'content-type: application/json' --data-binary @-"
-    )
+    let sources = Sources::parse(SOURCES).expect("the samples' own");
+    let source = sources.get("shopify").expect("the samples' own");
+    let sent = [
+        ("x-shopify-topic", "orders/create"),
+        ("x-shopify-webhook-id", "curl-1"),
+        ("content-type", "application/json"),
+    ];
+    let mut headers: Vec<(String, String)> = sent.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+    let signed = source.sign(&headers.iter().cloned().collect(), CURL_BODY.as_bytes(), Timestamp::from_millis(0));
+    headers.extend(signed);
+    let headers: String = headers.iter().map(|(name, value)| format!(" \\\n  -H '{name}: {value}'")).collect();
+    format!("curl {url}/webhooks/shopify{headers} \\\n  --data-binary '{CURL_BODY}'")
 }

@@ -5,7 +5,7 @@
 //! line. TLS is rustls on ring: aws-lc gathers entropy for hundreds of
 //! milliseconds at a small function's share of a processor. The roots are
 //! Amazon's own five, since reading a machine's hundred and more costs as much
-//! as the rest of the start; see ARCHITECTURE.md for the figures.
+//! as the rest of the start.
 
 use std::{sync::Arc, time::Duration};
 

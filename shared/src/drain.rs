@@ -21,7 +21,8 @@ pub use suspects::Quarantine;
 use crate::{
     entity::EntityKey,
     handler::{AnyHandler, Handler, Isolation},
-    rows::HolderInfo,
+    keeper::Keeper,
+    rows::{EntityState, HolderInfo},
     sources::Sources,
     store::{Store, StoreError},
     telemetry::{Event, Observer, PutOffReason},
@@ -102,6 +103,24 @@ enum Stopped {
     WakeUp,
 }
 
+/// How a drain went that was not stopped.
+enum Drained {
+    /// The wake-up has served its purpose.
+    Ended,
+    /// It is to be replaced by one for later.
+    NotNow(Duration, PutOffReason),
+}
+
+/// How a drain begins.
+enum Start<'a> {
+    /// With the lease, and the row.
+    Granted(Keeper<'a>, EntityState),
+    /// Not at all: there is nothing to do.
+    NothingToDo,
+    /// Later.
+    NotNow(Duration, PutOffReason),
+}
+
 impl From<StoreError> for Stopped {
     fn from(error: StoreError) -> Self {
         Self::Store(error)
@@ -147,35 +166,45 @@ impl Drainer {
     pub async fn attend(&self, wake_up: &Received, deadline: Duration, quarantine: &Quarantine) -> Attended {
         let entity = &wake_up.entity;
         let guest = quarantine.guest();
-        match self.drain(wake_up, deadline, &guest).await {
-            Ok(()) => Attended::Delete,
-            Err(Stopped::Lost) => {
-                // Whoever has the lease now may have come by a copy of this
-                // wake-up that is deleted by now: only a fresh one is sure.
-                match self.wake(entity, self.settings.lease).await {
-                    Ok(()) => Attended::Delete,
-                    Err(_) => Attended::Keep,
-                }
-            }
-            Err(Stopped::WakeUp) => Attended::Keep,
+        // One received again may be a copy of one already deleted: it is replaced first. The fresh
+        // one arrives when a lease taken now has run out or, more likely, ended.
+        let is_replaced = wake_up.times > 1;
+        if is_replaced && self.wake(entity, self.settings.lease).await.is_err() {
+            return Attended::Keep;
+        }
+        let unreplaced = match self.drain(entity, deadline, &guest).await {
+            Ok(Drained::Ended) => return Attended::Delete,
+            Ok(Drained::NotNow(delay, reason)) => Some((delay, reason)),
+            // Whoever has the lease now may have come by a copy of this wake-up that is deleted by
+            // now: only a fresh one is sure.
+            Err(Stopped::Lost) => Some((self.settings.lease, PutOffReason::Lost)),
+            Err(Stopped::WakeUp) => None,
             Err(Stopped::Store(error)) => {
-                tracing::error!(%entity, %error, "stopped; the wake-up is kept");
-                Attended::Keep
+                tracing::error!(%entity, %error, "stopped");
+                None
             }
+        };
+        match unreplaced {
+            // Never a second fresh one for the same wake-up, or they would multiply.
+            _ if is_replaced => Attended::Delete,
+            Some((delay, reason)) if self.put_off(entity, delay, reason).await.is_ok() => Attended::Delete,
+            _ => Attended::Keep,
         }
     }
 
-    async fn drain(&self, wake_up: &Received, deadline: Duration, guest: &Guest<'_>) -> Result<(), Stopped> {
-        let entity = &wake_up.entity;
-        if wake_up.times > 1 {
-            // It may be a copy of one already deleted. The fresh one arrives
-            // when a lease taken now has run out or, more likely, ended.
-            self.wake(entity, self.settings.lease).await?;
-        }
+    async fn drain(&self, entity: &EntityKey, deadline: Duration, guest: &Guest<'_>) -> Result<Drained, Stopped> {
         match self.acquire(entity, deadline, guest).await? {
-            Some((keeper, state)) => turn::Turns::new(self, keeper, state, deadline, guest).run().await,
-            None => Ok(()),
+            Start::Granted(keeper, state) => {
+                turn::Turns::new(self, keeper, state, deadline, guest).run().await.map(|()| Drained::Ended)
+            }
+            Start::NothingToDo => Ok(Drained::Ended),
+            Start::NotNow(delay, reason) => Ok(Drained::NotNow(delay, reason)),
         }
+    }
+
+    /// Who watches.
+    pub fn observer(&self) -> &dyn Observer {
+        &*self.observer
     }
 
     fn now_left(&self, deadline: Duration) -> Duration {

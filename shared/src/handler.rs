@@ -201,12 +201,13 @@ pub(crate) async fn run(
         let work = AssertUnwindSafe(handler.handle(&delivery, &context)).catch_unwind();
         tokio::select! {
             biased;
+            // First, so that one whose time passed before it had a thread is not begun.
+            () = context.cancelled() => Outcome::retry("the handler was cancelled"),
             answer = work => match answer {
                 Ok(Ok(outcome)) => outcome,
                 Ok(Err(error)) => Outcome::retry(error.to_string()),
                 Err(_) => Outcome::retry("the handler panicked"),
             },
-            () = context.cancelled() => Outcome::retry("the handler was cancelled"),
         }
     };
     match isolation {

@@ -378,7 +378,8 @@ impl Receipt {
             identity: last.identity.clone()?,
             sequence: state.head,
             settlement: last.settlement,
-            token: state.token,
+            // The settle's own is not known any more: above every earlier one, below the next start's.
+            token: FencingToken(state.token.0.saturating_sub(1)),
             attempts: 0,
             received_at: None,
             started_at: None,

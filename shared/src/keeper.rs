@@ -51,6 +51,10 @@ impl<'a> Keeper<'a> {
 
     /// Awaits `work` while renewing the lease; drops it when the lease is lost.
     pub(crate) async fn hold<F: Future>(&mut self, work: F) -> Result<F::Output, LeaseLost> {
+        // Nothing is begun on the strength of a lease that has run out, by a freeze perhaps.
+        if self.left().is_zero() {
+            return Err(LeaseLost);
+        }
         let mut work = std::pin::pin!(work);
         let surroundings = self.store.surroundings().clone();
         loop {

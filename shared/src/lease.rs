@@ -6,7 +6,7 @@
 //! holder names the token it was made under. *Mine* means: the lease is there
 //! and the token is mine.
 //!
-//! Pure. Waiting, polling and renewing are in `wait.rs` and `keeper.rs`.
+//! Pure. Waiting and polling are in `drain/acquire.rs`, renewing in `keeper.rs`.
 
 use std::time::Duration;
 

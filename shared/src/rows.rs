@@ -158,10 +158,10 @@ fn parked_item(sequence: Sequence) -> String {
 }
 
 /// Where one part of a body stands that is too large for one row. A partition
-/// of its own for each claim, so that a large body does not use up the write
-/// rate of its entity's inbox. The separator can be in no entity key.
+/// of its own for each part: a thousand write units a second are all that one
+/// takes, and a part alone has 350. The separator can be in no entity key.
 pub fn part_row(entity: &EntityKey, nonce: &Nonce, number: u32) -> Key {
-    inbox_row(format!("{entity}\u{1f}{nonce}"), format!("b#{number:04}"))
+    inbox_row(format!("{entity}\u{1f}{nonce}\u{1f}{number}"), format!("b#{number:04}"))
 }
 
 /// The sequence that an inbox row's key names, where it is one of a delivery or

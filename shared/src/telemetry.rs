@@ -91,6 +91,11 @@ pub enum Event<'a> {
         /// Of which entity.
         entity: &'a EntityKey,
     },
+    /// A message that is no wake-up was deleted.
+    NoWakeUp {
+        /// The queue's id for it.
+        message_id: &'a str,
+    },
     /// A handler's event is older than one applied before it.
     Inversion {
         /// Which delivery.
@@ -111,6 +116,10 @@ pub enum PutOffReason {
     Yielding,
     /// The function's time is up.
     OutOfTime,
+    /// The lease was lost; whoever has it now may not know of what waits.
+    Lost,
+    /// The next row was written by a newer version, or is damaged.
+    Unreadable,
 }
 
 /// Somebody who watches.
@@ -152,6 +161,7 @@ impl Observer for Log {
                 warn!(%entity, token = token.0, "taken over from a holder that vanished")
             }
             Event::Lost { entity, token } => warn!(%entity, token = token.0, "lease lost"),
+            Event::NoWakeUp { message_id } => warn!(message_id, "not a wake-up; deleted"),
             Event::WakeUpFailed { entity } => warn!(%entity, "wake-up not sent"),
             Event::Inversion { delivery } => {
                 info!(entity = %delivery.entity(), sequence = delivery.sequence().0, "older than what was applied");
@@ -191,6 +201,11 @@ pub fn log_level(text: Option<&str>) -> LevelFilter {
 /// Writes the log to standard output as one JSON object a line, from the level
 /// that `AWS_LAMBDA_LOG_LEVEL` names on, as [`log_level`] reads it.
 pub fn init_log() {
+    // The default hook prints the panic's own text, which may quote a body.
+    std::panic::set_hook(Box::new(|panic| {
+        let at = panic.location().map(ToString::to_string).unwrap_or_default();
+        tracing::error!(at, "panicked");
+    }));
     tracing_subscriber::fmt()
         .json()
         .flatten_event(true)

@@ -72,17 +72,22 @@ pub trait Clock: Send + Sync + 'static {
 }
 
 /// The machine's clocks.
-#[derive(Debug, Clone, Copy)]
-pub struct SystemClock {
-    started: Instant,
-    started_at: SystemTime,
+#[derive(Debug)]
+pub struct SystemClock(Mutex<Passed>);
+
+/// What both clocks showed last, and the time counted until then.
+#[derive(Debug)]
+struct Passed {
+    instant: Instant,
+    wall: SystemTime,
+    counted: Duration,
 }
 
 impl SystemClock {
     /// Starts counting.
     #[expect(clippy::disallowed_methods, reason = "the one place that reads the machine's clocks")]
     pub fn start() -> Self {
-        Self { started: Instant::now(), started_at: SystemTime::now() }
+        Self(Mutex::new(Passed { instant: Instant::now(), wall: SystemTime::now(), counted: Duration::ZERO }))
     }
 }
 
@@ -94,13 +99,19 @@ impl Clock for SystemClock {
     }
 
     /// Counts the time in which the machine was frozen, which the monotonic
-    /// clock of a paused virtual machine may not: whichever of the two clocks
-    /// went further is believed. A wall clock set forward makes a holder give
-    /// up early, which is safe.
+    /// clock of a paused virtual machine may not: from one look to the next,
+    /// whichever of the two clocks went further is believed. A wall clock set
+    /// forward makes a holder give up early, which is safe; one set back counts
+    /// for nothing.
     #[expect(clippy::disallowed_methods, reason = "the one place that reads the machine's clocks")]
     fn monotonic(&self) -> Duration {
-        let by_wall = SystemTime::now().duration_since(self.started_at).unwrap_or_default();
-        self.started.elapsed().max(by_wall)
+        let mut passed = self.0.lock().expect("no one panics while holding this");
+        let (instant, wall) = (Instant::now(), SystemTime::now());
+        let by_wall = wall.duration_since(passed.wall).unwrap_or_default();
+        let by_instant = instant.saturating_duration_since(passed.instant);
+        passed.counted += by_instant.max(by_wall);
+        (passed.instant, passed.wall) = (instant, wall);
+        passed.counted
     }
 
     #[expect(clippy::disallowed_methods, reason = "the one place that waits")]

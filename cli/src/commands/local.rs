@@ -138,10 +138,15 @@ impl Local {
         }
         if self.sources.is_none() {
             println!("\nTry it, in another terminal:\n\n{}\n", samples::curl(&url));
-            println!("then: serializer inspect --local shopify/order/450789469\n");
+            println!("then: {}\n", inspect_line(&url));
         }
         println!("Ctrl-C stops.\n");
     }
+}
+
+/// A command line that shows what became of the sample.
+fn inspect_line(url: &str) -> String {
+    format!("serializer inspect --local={url} {}", samples::CURL_ENTITY)
 }
 
 async fn print_lines(story: Story) {
@@ -157,5 +162,16 @@ async fn print_lines(story: Story) {
         if length.changed().await.is_err() {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    #[test]
+    fn the_line_that_it_prints_is_a_command_line() {
+        let line = super::inspect_line("http://127.0.0.1:9000");
+        crate::Arguments::try_parse_from(line.split(' ')).unwrap();
     }
 }

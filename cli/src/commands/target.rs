@@ -23,7 +23,7 @@ pub const LOCAL: &str = "http://127.0.0.1:9000";
 #[command(next_help_heading = "Which deployment")]
 pub struct Target {
     /// The one that `serializer local` runs, at its webhook endpoint
-    #[arg(long, num_args = 0..=1, default_missing_value = LOCAL, value_name = "URL")]
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = LOCAL, value_name = "URL")]
     local: Option<String>,
     /// The table with one row per entity
     #[arg(long, env = "ENTITIES_TABLE", value_name = "NAME")]
@@ -65,7 +65,7 @@ impl Target {
     fn config(&self) -> Result<StoreConfig> {
         let needed = |value: &Option<String>, name: &str| {
             value.clone().with_context(|| {
-                format!("which deployment? Give {name} (and the other names of the stack's outputs), or --local")
+                format!("which deployment? Give --local, or {name} and the other names of the stack's outputs")
             })
         };
         Ok(StoreConfig {
@@ -91,7 +91,7 @@ async fn local(url: &str) -> Result<(Account, StoreConfig)> {
     let answer = Sender::new(url)
         .request("GET", "/local", &[], Vec::new())
         .await
-        .context("is `serializer local` running? Start it, or say where it is: --local http://127.0.0.1:PORT")?;
+        .context("is `serializer local` running? Start it, or say where it is: --local=http://127.0.0.1:PORT")?;
     let said: BTreeMap<String, String> =
         serde_json::from_str(&answer.body).with_context(|| format!("{url} is no `serializer local`"))?;
     let named = |name: &str| said.get(name).cloned().with_context(|| format!("{url} does not name its {name}"));

@@ -23,19 +23,19 @@
 
 mod sqs;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 use shared::{
     aws::{Account, Parts},
     batch::Batch,
     config::{Environment, StoreConfig, WorkerConfig, read_sources},
-    drain::{DrainSettings, Drainer, Quarantine},
+    drain::{Attended, DrainSettings, Drainer, Quarantine},
     entity::EntityKey,
     handler::Handler,
     rows::HolderInfo,
     sources::Sources,
-    telemetry::{self, Log},
+    telemetry::{self, Event, Log},
     time::{Surroundings, Timestamp},
 };
 
@@ -62,17 +62,25 @@ impl Worker {
         let deadline = self.surroundings.monotonic() + time;
         let batch = Batch::sort(event.records.into_iter().map(Into::into));
         for id in batch.unreadable() {
-            tracing::warn!(message = id, "not a wake-up; deleted");
+            self.drainer.observer().observe(&Event::NoWakeUp { message_id: id });
         }
         let jobs = batch.jobs();
         let quarantine = Quarantine::of(jobs.len());
-        let attended =
-            jobs.iter().map(async |job| (job.entity.clone(), self.drainer.attend(job, deadline, &quarantine).await));
+        // One that does not come back is kept, and does not keep the others from being told.
+        let limit = time.saturating_sub(LAST_WORD);
+        let attended = jobs.iter().map(async |job| {
+            let attended = self.surroundings.within(limit, self.drainer.attend(job, deadline, &quarantine)).await;
+            (job.entity.clone(), attended.unwrap_or(Attended::Keep))
+        });
         let attended: BTreeMap<EntityKey, _> = join_all(attended).await.into_iter().collect();
         let failures = batch.failures(&attended);
         BatchResponse { batch_item_failures: failures.into_iter().map(|id| Failure { item_identifier: id }).collect() }
     }
 }
+
+/// Time to answer before the function is stopped and its whole batch comes
+/// again.
+const LAST_WORD: Duration = Duration::from_millis(500);
 
 /// Checks that every source's handler is one that `handler` answers to.
 ///

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::{Drainer, Guest, MARGIN, PATIENCE, Stopped};
+use super::{Drainer, Guest, MARGIN, PATIENCE, Start, Stopped};
 use crate::{
     entity::EntityKey,
     keeper::Keeper,
     lease::{Acquire, Acquired, TakeOver},
-    rows::{EntityState, Held, LeaseKind},
+    rows::{Held, LeaseKind},
     telemetry::{Event, PutOffReason},
 };
 
@@ -19,13 +19,13 @@ const SHORT: Duration = Duration::from_secs(1);
 const FIRST_LOOK: Duration = Duration::from_millis(50);
 
 impl Drainer {
-    /// The lease and the row; `None` where the wake-up has served its purpose.
+    /// The lease and the row, or why not.
     pub(super) async fn acquire(
         &self,
         entity: &EntityKey,
         deadline: Duration,
         guest: &Guest<'_>,
-    ) -> Result<Option<(Keeper<'_>, EntityState)>, Stopped> {
+    ) -> Result<Start<'_>, Stopped> {
         let surroundings = self.store.surroundings();
         let give_up = surroundings.monotonic() + self.settings.wait;
         let mut look = FIRST_LOOK;
@@ -34,18 +34,19 @@ impl Drainer {
         let mut answer = if self.now_left(deadline) > MARGIN {
             self.store.run(&request, PATIENCE).await?
         } else {
-            return self.put_off(entity, Duration::ZERO, PutOffReason::OutOfTime).await.map(|()| None);
+            return Ok(Start::NotNow(Duration::ZERO, PutOffReason::OutOfTime));
         };
         loop {
             match answer {
                 Acquired::Granted(lease, state) => {
-                    return Ok(Some((Keeper::new(&self.store, lease, self.settings.lease, sent), state)));
+                    let keeper = Keeper::new(&self.store, lease, self.settings.lease, sent);
+                    return Ok(Start::Granted(keeper, state));
                 }
-                Acquired::Empty | Acquired::Blocked => return Ok(None),
+                Acquired::Empty | Acquired::Blocked => return Ok(Start::NothingToDo),
                 Acquired::Waiting { until } => {
                     let wait = until.since(surroundings.now());
                     if wait > SHORT || self.now_left(deadline) < wait + MARGIN {
-                        return self.put_off(entity, wait, PutOffReason::Retry).await.map(|()| None);
+                        return Ok(Start::NotNow(wait, PutOffReason::Retry));
                     }
                     surroundings.sleep(wait).await;
                     request = self.request(entity);
@@ -53,7 +54,7 @@ impl Drainer {
                     answer = self.store.run(&request, PATIENCE).await?;
                 }
                 Acquired::Held(seen) => {
-                    let Some(held) = seen.held.clone() else { return Ok(None) };
+                    let Some(held) = seen.held.clone() else { return Ok(Start::NothingToDo) };
                     let mut now = surroundings.now();
                     if !held.runs(now) {
                         if held.kind == LeaseKind::Drain && !seen.is_empty() {
@@ -62,10 +63,7 @@ impl Drainer {
                             // it waits, it must not be charged with that.
                             let limit = self.now_left(deadline).saturating_sub(MARGIN);
                             if surroundings.within(limit, guest.alone(seen.attempts)).await.is_none() {
-                                return self
-                                    .put_off(entity, Duration::ZERO, PutOffReason::OutOfTime)
-                                    .await
-                                    .map(|()| None);
+                                return Ok(Start::NotNow(Duration::ZERO, PutOffReason::OutOfTime));
                             }
                             now = surroundings.now();
                         }
@@ -80,7 +78,7 @@ impl Drainer {
                     }
                     let out_of_time = surroundings.monotonic() >= give_up || self.now_left(deadline) < MARGIN + look;
                     if held.kind == LeaseKind::Drain || out_of_time {
-                        return self.put_off_held(entity, &held).await.map(|()| None);
+                        return Ok(self.after(&held));
                     }
                     surroundings.sleep(surroundings.jittered(look.min(held.expires_at.since(now)))).await;
                     look = (look * 2).min(SHORT);
@@ -112,12 +110,12 @@ impl Drainer {
     }
 
     /// Somebody else has it: look again when its lease would have run out.
-    async fn put_off_held(&self, entity: &EntityKey, held: &Held) -> Result<(), Stopped> {
+    fn after(&self, held: &Held) -> Start<'_> {
         let reason = match held.kind {
             LeaseKind::Drain => PutOffReason::Drained,
             LeaseKind::Exclusive => PutOffReason::Held,
         };
         let left = held.expires_at.since(self.store.surroundings().now());
-        self.put_off(entity, left.max(SHORT), reason).await
+        Start::NotNow(left.max(SHORT), reason)
     }
 }

@@ -48,7 +48,12 @@ impl Page {
         let mut items = VecDeque::new();
         let mut expected = from;
         for row in rows {
-            let item = Item::parse(entity, &row)?;
+            let item = match Item::parse(entity, &row) {
+                Ok(item) => item,
+                // What stands in front of it can be decided; it is met again as the first.
+                Err(_) if !items.is_empty() => break,
+                Err(error) => return Err(error.into()),
+            };
             if item.sequence() != expected {
                 break;
             }

@@ -1,7 +1,9 @@
 //! One turn after the other: decide the delivery at `head + 1`, settle it, go
 //! on while there is something to do and time to do it.
 
-use std::{ops::ControlFlow, sync::Arc, time::Duration};
+use std::{ops::ControlFlow, pin::pin, sync::Arc, time::Duration};
+
+use futures_util::future::{Either, select};
 
 use super::{
     Drainer, Guest, MARGIN, PATIENCE, Stopped,
@@ -21,6 +23,7 @@ use crate::{
     operation::Operation,
     rows::{BlockReason, EntityState, LastSettled, Settlement},
     sources::Source,
+    store::StoreError,
     table::{Row, Transacted, Write, Written},
     telemetry::{Event, PutOffReason},
     time::Timestamp,
@@ -29,6 +32,18 @@ use crate::{
 /// The first wait at a gap; doubles up to [`LONGEST_LOOK`].
 const FIRST_LOOK: Duration = Duration::from_millis(25);
 const LONGEST_LOOK: Duration = Duration::from_millis(400);
+
+/// A wake-up that comes before its lease has ended would be put off by what is
+/// left of that.
+const HANDED_OVER: Duration = Duration::from_secs(1);
+
+/// How long to keep off an inbox whose next row cannot be read: a newer version
+/// is being deployed, or somebody has to look.
+const UNREADABLE: Duration = Duration::from_secs(60);
+
+/// How long a worker goes by a row that it has not seen since. A commit does not
+/// bring it, and somebody may have asked to be let in.
+const SIGHT: Duration = Duration::from_secs(1);
 
 /// Goes on with the next delivery, or is done with the entity.
 type Turn = ControlFlow<()>;
@@ -43,6 +58,8 @@ pub(super) struct Turns<'a> {
     guest: &'a Guest<'a>,
     /// Whether the receipt of what stood at `head` is known to be there.
     receipt_is_sure: bool,
+    /// When the row was last seen, by the process's own clock.
+    seen: Duration,
 }
 
 /// A delivery that ran, or that was decided without running.
@@ -60,13 +77,19 @@ impl<'a> Turns<'a> {
         deadline: Duration,
         guest: &'a Guest<'a>,
     ) -> Self {
-        Self { drainer, keeper, state, page: Page::default(), deadline, guest, receipt_is_sure: false }
+        let seen = drainer.store.surroundings().monotonic();
+        Self { drainer, keeper, state, page: Page::default(), deadline, guest, receipt_is_sure: false, seen }
     }
 
     pub(super) async fn run(mut self) -> Result<(), Stopped> {
         let token = self.keeper.lease().token();
         let entity = self.state.entity.clone();
-        let ended = self.turns().await;
+        let mut ended = self.turns().await;
+        if let Err(Stopped::Store(error @ (StoreError::Corrupt(_) | StoreError::Invalid(_)))) = &ended {
+            // Not left to expire: the next delivery is not to be charged with what it is no fault of.
+            tracing::error!(%entity, %error, "put off");
+            ended = self.hand_over(UNREADABLE, PutOffReason::Unreadable).await.map(|_| ());
+        }
         if matches!(ended, Err(Stopped::Lost)) {
             self.drainer.observer.observe(&Event::Lost { entity: &entity, token });
         }
@@ -112,7 +135,7 @@ impl<'a> Turns<'a> {
             }
         }
         if self.drainer.now_left(self.deadline) < MARGIN {
-            return self.hand_over(Duration::ZERO, PutOffReason::OutOfTime).await;
+            return self.hand_over(HANDED_OVER, PutOffReason::OutOfTime).await;
         }
         if self.page.items.is_empty() {
             self.read_page().await?;
@@ -174,7 +197,7 @@ impl<'a> Turns<'a> {
         let store = &self.drainer.store;
         while surroundings.monotonic() < give_up {
             if self.drainer.now_left(self.deadline) < MARGIN + look {
-                return self.hand_over(Duration::ZERO, PutOffReason::OutOfTime).await;
+                return self.hand_over(HANDED_OVER, PutOffReason::OutOfTime).await;
             }
             self.keeper.hold(surroundings.sleep(surroundings.jittered(look))).await?;
             look = (look * 2).min(LONGEST_LOOK);
@@ -253,13 +276,13 @@ impl<'a> Turns<'a> {
             return self.park(unpacked, row, "its source is not configured any more").await;
         };
         if self.drainer.now_left(self.deadline) < source.handler_timeout + MARGIN {
-            return self.hand_over(Duration::ZERO, PutOffReason::OutOfTime).await;
+            return self.hand_over(HANDED_OVER, PutOffReason::OutOfTime).await;
         }
         if self.state.is_suspect() {
             let (guest, charged) = (self.guest, self.state.attempts);
             self.keeper.hold(guest.alone(charged)).await?;
             if self.drainer.now_left(self.deadline) < source.handler_timeout + MARGIN {
-                return self.hand_over(Duration::ZERO, PutOffReason::OutOfTime).await;
+                return self.hand_over(HANDED_OVER, PutOffReason::OutOfTime).await;
             }
         }
         self.run_handler(unpacked, row, &source).await
@@ -291,23 +314,35 @@ impl<'a> Turns<'a> {
             Canceller::start(&source.handler, token, started + source.handler_timeout, surroundings.clone());
         let handler = handler::run(self.drainer.handler.clone(), self.drainer.isolation, delivery.clone(), context);
         let timed = surroundings.within(source.handler_timeout, handler);
-        let (outcome, ahead) = self.keeper.hold(futures_util::future::join(timed, self.ahead())).await?;
+        let ahead = self.ahead();
+        // The next page is read meanwhile; a handler that is done does not wait for it.
+        let both = async {
+            match select(pin!(timed), pin!(ahead)).await {
+                Either::Left((outcome, _)) => (outcome, None),
+                Either::Right((ahead, timed)) => (timed.await, ahead),
+            }
+        };
+        let (outcome, ahead) = self.keeper.hold(both).await?;
         // Tells one that blocks its thread and is late; what it still does is refused by its token.
         drop(canceller);
-        if let Some(ahead) = ahead {
-            self.page.extend(ahead?);
+        // What went wrong there is met again when that page is needed.
+        if let Some(Ok(ahead)) = ahead {
+            self.page.extend(ahead);
         }
         let ran = Ran { delivery, started_at: Some(started_at), took: Some(self.monotonic().saturating_sub(started)) };
         match outcome.unwrap_or_else(|| Outcome::retry("the handler's time was up")) {
             Outcome::Done => self.settle_delivery(ran, Settlement::Applied, Some(row)).await,
             Outcome::Commit(writes) => self.commit(ran, unpacked, row, source, writes).await,
-            Outcome::Reject(error) => self.park(unpacked, row, &error).await,
+            Outcome::Reject(error) => {
+                self.state.attempts += 1;
+                self.park(unpacked, row, &error).await
+            }
             Outcome::Retry { after, error } => self.failed(&ran.delivery, unpacked, row, source, after, &error).await,
         }
     }
 
     /// Reads the next page while the last delivery of this one is at work.
-    fn ahead(&self) -> impl Future<Output = Option<Result<Page, crate::store::StoreError>>> + use<'a> {
+    fn ahead(&self) -> impl Future<Output = Option<Result<Page, StoreError>>> + use<'a> {
         let from = self.page.last().unwrap_or(self.state.next()).next();
         let wanted = self.page.items.is_empty() && from <= self.state.tail;
         let store = &self.drainer.store;
@@ -435,6 +470,7 @@ impl<'a> Turns<'a> {
             Settled::Settled(lease, state) => {
                 self.keeper.prolonged(lease, sent);
                 self.state = state;
+                self.seen = sent;
                 if let Some(Ok(ahead)) = ahead {
                     self.page.extend(ahead);
                 }
@@ -469,9 +505,14 @@ impl<'a> Turns<'a> {
         all.extend(writes);
         let token = self.drainer.store.surroundings().nonce();
         let sent = self.monotonic();
-        let refusals = match self.drainer.store.transact(&all, token.as_str(), self.patience()).await? {
-            Transacted::Landed => None,
-            Transacted::Refused(refusals) => Some(refusals),
+        let refusals = match self.drainer.store.transact(&all, token.as_str(), self.patience()).await {
+            Ok(Transacted::Landed) => None,
+            Ok(Transacted::Refused(refusals)) => Some(refusals),
+            // What the handler wants to write can never be written: its own failure.
+            Err(StoreError::Invalid(reason)) => {
+                return self.failed(&ran.delivery, unpacked, row, source, None, &reason).await;
+            }
+            Err(error) => return Err(error.into()),
         };
         if let Some(mut refusals) = refusals {
             // The settle's own judgement comes first: was it we, or is the lease lost?
@@ -505,7 +546,23 @@ impl<'a> Turns<'a> {
             took: ran.took,
         });
         self.page.receipts.insert(receipt.identity.clone(), receipt);
+        if self.monotonic().saturating_sub(self.seen) > SIGHT {
+            self.look_again().await?;
+        }
         Ok(Turn::Continue(()))
+    }
+
+    /// Reads the row, which a commit does not bring.
+    async fn look_again(&mut self) -> Result<(), Stopped> {
+        let read = self.drainer.store.entity(&self.state.entity, PATIENCE);
+        match self.keeper.hold(read).await?? {
+            Some(state) if self.keeper.lease().is_mine(&state) => {
+                self.state = state;
+                self.seen = self.monotonic();
+                Ok(())
+            }
+            _ => Err(Stopped::Lost),
+        }
     }
 
     async fn failed(

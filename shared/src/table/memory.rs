@@ -172,6 +172,11 @@ impl State {
     }
 
     fn transact(&mut self, writes: &[Write], token: &str) -> Result<Transacted, TableError> {
+        let mut places: Vec<_> = writes.iter().map(|write| (&write.key.table, place(&write.key))).collect();
+        places.sort_unstable();
+        if writes.len() > 100 || places.windows(2).any(|pair| pair[0] == pair[1]) {
+            return Err(TableError::Invalid("a transaction has at most 100 writes, of different items".into()));
+        }
         if let Some(earlier) = self.transactions.get(token) {
             return if earlier == writes {
                 Ok(Transacted::Landed)
