@@ -14,7 +14,7 @@ use std::{
 use tests::simulation::{Plan, Report, mutation::Mutation, run, shrink::shrink};
 
 fn plan(seed: u64, mutation: Option<Mutation>) -> Plan {
-    Plan { seed, mutation, ..Plan::default() }
+    Plan { seed, mutation, focus: mutation, ..Plan::default() }
 }
 
 /// Runs seeds on both processors until one fails; states reached, and the

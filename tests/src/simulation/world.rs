@@ -22,6 +22,7 @@ use shared::{
 use super::{
     Plan,
     chance::{Dice, Twist, actor},
+    mutation::Mutation,
     queue::SimulatedQueue,
 };
 
@@ -87,6 +88,25 @@ pub struct Profile {
 }
 
 impl Profile {
+    /// With more of what the counterexample to `mutation` needs: several
+    /// misfortunes that must meet.
+    fn focused(self, mutation: Mutation) -> Self {
+        let copied = Self { entities: 1, copies: 300, crash: 400, lasts: Duration::from_secs(20), ..self };
+        match mutation {
+            Mutation::NoFreshForCopies => Self { dishonest: 0, ingest_crash: 400, ..copied },
+            Mutation::ClaimRetriedAsClean | Mutation::ForgetAfterVoid | Mutation::FailKeepsMessage => {
+                Self { dishonest: 500, ingest_crash: 0, table: 80, handler: 300, ..copied }
+            }
+            Mutation::ReleaseWithoutToken => {
+                Self { entities: 1, exclusive: 6, freeze: 200, copies: 0, lasts: Duration::from_secs(60), ..self }
+            }
+            Mutation::VoidUnconditionally => {
+                Self { entities: 1, freeze: 400, skew: Skew::Rates, ingest_crash: 0, ..self }
+            }
+            _ => self,
+        }
+    }
+
     fn of(seed: u64) -> Self {
         let mut roll = Dice::new(seed, actor::PROFILE).roll();
         let mut of = |these: &[u64]| roll.one_of(these);
@@ -391,6 +411,10 @@ impl World {
     /// The world of `plan`.
     pub fn new(plan: Plan) -> Arc<Self> {
         let profile = Profile::of(plan.seed);
+        let profile = match plan.focus {
+            Some(mutation) => profile.focused(mutation),
+            None => profile,
+        };
         Arc::new(Self {
             profile,
             start: tokio::time::Instant::now(),
