@@ -30,6 +30,10 @@ struct Options {
     /// Leaves a rule out, by its number in the protocol's table, from 1.
     #[arg(long)]
     mutation: Option<usize>,
+    /// Has the misfortunes that this one's counterexample needs, without
+    /// leaving the rule out.
+    #[arg(long)]
+    focus: Option<usize>,
     /// Prints the whole trace of the first seed.
     #[arg(long)]
     trace: bool,
@@ -43,8 +47,10 @@ struct Options {
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    let mutation = options.mutation.and_then(|number| Mutation::ALL.get(number.wrapping_sub(1)).copied());
-    let plan = |seed| Plan { seed, mutation, ..Plan::default() };
+    let rule = |number: usize| Mutation::ALL.get(number.wrapping_sub(1)).copied();
+    let mutation = options.mutation.and_then(rule);
+    let focus = options.focus.or(options.mutation).and_then(rule);
+    let plan = |seed| Plan { seed, mutation, focus, ..Plan::default() };
     if options.trace {
         println!("{}", run(plan(options.from)).story());
         return ExitCode::SUCCESS;

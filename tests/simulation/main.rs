@@ -14,7 +14,7 @@ use std::{
 use tests::simulation::{Plan, Report, mutation::Mutation, run, shrink::shrink};
 
 fn plan(seed: u64, mutation: Option<Mutation>) -> Plan {
-    Plan { seed, mutation, ..Plan::default() }
+    Plan { seed, mutation, focus: mutation, ..Plan::default() }
 }
 
 /// Runs seeds on both processors until one fails; states reached, and the
@@ -102,3 +102,25 @@ fn the_same_seed_gives_the_same_trace() {
         assert_eq!(first.hash, second.hash, "seed {seed}");
     }
 }
+
+/// Each rule left out is noticed, within a thousand seeds.
+#[test]
+fn every_rule_left_out_is_noticed() {
+    for mutation in NOTICED {
+        let (_, failed) = first_failure(1000, Some(*mutation));
+        let report = failed.unwrap_or_else(|| panic!("{mutation:?} goes unnoticed"));
+        println!("{mutation:?}: seed {}: {}", report.seed, report.mistakes[0]);
+    }
+}
+
+const NOTICED: &[Mutation] = &[
+    Mutation::ReceiversIgnoreTokens,
+    Mutation::OneTokenForADrain,
+    Mutation::ReleaseWithoutEmptiness,
+    Mutation::StepOverGaps,
+    Mutation::VoidUnconditionally,
+    Mutation::ExpiredIsFree,
+    Mutation::DropWhileDrained,
+    Mutation::ForgetAfterVoid,
+    Mutation::HolderFromRequest,
+];

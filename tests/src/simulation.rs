@@ -48,6 +48,8 @@ pub struct Plan {
     pub seed: u64,
     /// A rule to leave out.
     pub mutation: Option<Mutation>,
+    /// Has the misfortunes that the counterexample to this one needs.
+    pub focus: Option<Mutation>,
     /// The misfortunes that are allowed; `None`: all.
     pub allowed: Allowed,
 }

@@ -43,8 +43,7 @@ pub fn nothing_is_stuck(world: &World) -> Vec<String> {
         let mut stuck = Vec::new();
         for call in history.calls.values() {
             let entity = call.entity;
-            // Rule 7 goes by receive counts. Where they lie, a claim to which there is no wake-up is the sweep's.
-            if history.excused.contains(&entity) || (history.lied && history.unwoken.contains(&entity)) {
+            if history.leaves_to_sweep(entity) {
                 continue;
             }
             let Some(state) = states.get(&entity) else { continue };

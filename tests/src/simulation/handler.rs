@@ -124,6 +124,8 @@ impl Handler for Simulated {
             ]);
             if !world.may(roll.twist) {
                 mood = Mood::Well;
+            } else if mood == Mood::Kills && world.profile.crash == 0 {
+                mood = Mood::Fails;
             }
         } else if nature.hopeless
             && world.may(Dice::new(world.plan.seed, actor::HANDLER + name.number).at(1_000_000).twist)

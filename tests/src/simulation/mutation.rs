@@ -178,11 +178,11 @@ impl Meddler {
         let runs = number(row, a::EXPIRES_AT) > now && number(row, a::EXPIRES_AT) <= now + 900_000;
         let held = row.text(a::HOLDER).is_some();
         match mutation {
-            Mutation::ExpiredIsFree if asks && !landed && held && !runs => {
-                if number(row, a::HEAD) == number(row, a::TAIL) {
-                    for name in [a::HOLDER, a::KIND, a::EXPIRES_AT] {
-                        row.remove(name);
-                    }
+            Mutation::ExpiredIsFree
+                if asks && !landed && held && !runs && number(row, a::HEAD) == number(row, a::TAIL) =>
+            {
+                for name in [a::HOLDER, a::KIND, a::EXPIRES_AT] {
+                    row.remove(name);
                 }
             }
             Mutation::DropWhileDrained if asks && !landed && held && runs && row.text(a::KIND) == Some("drain") => {
@@ -206,6 +206,10 @@ impl Meddler {
                 if let Some(mine) = mine.filter(|_| released) {
                     let settles = sets(write, a::HEAD);
                     row.set(a::TOKEN, if settles { mine + 1 } else { mine });
+                    // Free is all that it looks at.
+                    if let Some(head) = set_to(write, a::HEAD) {
+                        row.set(a::HEAD, head);
+                    }
                 }
             }
             Mutation::HolderFromRequest => {
@@ -289,6 +293,14 @@ fn changes(write: &Write, is: impl Fn(&Change) -> bool) -> bool {
 fn sets(write: &Write, attribute: &str) -> bool {
     write.key.table == TableName::Entities
         && changes(write, |change| matches!(change, Change::Set(name, _) if name == attribute))
+}
+
+fn set_to(write: &Write, attribute: &str) -> Option<Value> {
+    let Action::Update(changes) = &write.action else { return None };
+    changes.iter().find_map(|change| match change {
+        Change::Set(name, value) if name == attribute => Some(value.clone()),
+        _ => None,
+    })
 }
 
 fn drop_parts(condition: &mut Condition, goes: &impl Fn(&Condition) -> bool) {

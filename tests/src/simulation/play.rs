@@ -28,7 +28,7 @@ use super::{
     handler::{Nature, Simulated, seconds},
     mutation::{Meddler, Mutation},
     node::{Node, Place, pause},
-    queue::NodeQueue,
+    queue::{NodeQueue, Receipt},
     table::NodeTable,
     world::{Call, Name, What, World, entity_number, identity, key, told},
 };
@@ -150,6 +150,7 @@ pub async fn work(world: Arc<World>, number: u32, until: Duration) {
                 continue;
             }
             let busy = world.begin();
+            let at_hand = AtHand::of(&world, &received);
             for receipt in &received {
                 let (entity, message, times) = (entity_number(&receipt.entity), receipt.id, receipt.times);
                 world.tell(What::Received { node: number, entity, message, times });
@@ -193,14 +194,40 @@ pub async fn work(world: Arc<World>, number: u32, until: Duration) {
                         world.queue.show(receipt.id, world.elapsed() + Duration::from_millis(10));
                     }
                 }
-                drop(busy);
+                drop((busy, at_hand));
             } else {
-                drop(busy);
+                world.with_history(|history| history.died = true);
+                drop((busy, at_hand));
                 // A new process, after a moment.
                 pause(roll.millis(1, 300)).await;
                 continue 'booting;
             }
         }
+    }
+}
+
+/// The wake-ups that a worker has at hand, until it is done with them or dies.
+struct AtHand(Arc<World>, Vec<usize>);
+
+impl AtHand {
+    fn of(world: &Arc<World>, received: &[Receipt]) -> Self {
+        let entities: Vec<usize> = received.iter().map(|receipt| entity_number(&receipt.entity)).collect();
+        world.with_history(|history| {
+            for entity in &entities {
+                *history.attended.entry(*entity).or_default() += 1;
+            }
+        });
+        Self(world.clone(), entities)
+    }
+}
+
+impl Drop for AtHand {
+    fn drop(&mut self) {
+        self.0.with_history(|history| {
+            for entity in &self.1 {
+                *history.attended.entry(*entity).or_default() -= 1;
+            }
+        });
     }
 }
 
@@ -392,7 +419,10 @@ pub async fn operate(world: Arc<World>, number: u32, entity: usize, at: Duration
 /// Unblocks an entity and puts back what is parked there.
 pub async fn settle_by_hand(world: &Arc<World>, operator: &Operator, entity: usize, node: u32) {
     let wanted = key(entity);
-    match operator.unblock(&wanted).await {
+    world.with_history(|history| history.unblocking.insert(entity));
+    let unblocked = operator.unblock(&wanted).await;
+    world.with_history(|history| history.unblocking.remove(&entity));
+    match unblocked {
         Ok(_) => {}
         Err(_) => {
             world.tell(What::Operator { entity, how: "unblocks without certainty" });

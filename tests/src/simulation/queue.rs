@@ -26,6 +26,8 @@ struct Message {
     entity: EntityKey,
     visible_at: Duration,
     times: u32,
+    /// Deleted, and received once more all the same.
+    ghost: bool,
 }
 
 /// A received message.
@@ -69,6 +71,11 @@ impl SimulatedQueue {
         self.len() == 0
     }
 
+    /// Whether there is a wake-up of `entity`, visible or not.
+    pub fn holds(&self, entity: &EntityKey) -> bool {
+        self.with(|_, messages| messages.values().any(|message| message.entity == *entity))
+    }
+
     /// When the next message can be received.
     pub fn next_at(&self) -> Option<Duration> {
         self.with(|_, messages| messages.values().map(|message| message.visible_at).min())
@@ -84,7 +91,7 @@ impl SimulatedQueue {
         let visible_at = world.elapsed() + delay;
         let id = self.with(|next, messages| {
             *next += 1;
-            messages.insert(*next, Message { entity: entity.clone(), visible_at, times: 0 });
+            messages.insert(*next, Message { entity: entity.clone(), visible_at, times: 0, ghost: false });
             *next
         });
         let delay = delay.as_millis() as u64;
@@ -103,13 +110,18 @@ impl SimulatedQueue {
             let id = visible.swap_remove(roll.between(0, visible.len() as u64 - 1) as usize);
             let twice = world.is_active() && roll.happens(world.profile.copies) && world.may(roll.twist);
             let again_at = if twice { now + roll.millis(0, 4000) } else { now + visibility };
-            let honest = !(world.is_active() && roll.happens(world.profile.dishonest)) || !world.may(roll.twist);
+            let honest = !(world.is_active() && roll.happens(world.profile.dishonest) && world.may(roll.twist));
             let receipt = self.with(|_, messages| {
                 let message = messages.get_mut(&id)?;
                 message.times += 1;
                 message.visible_at = again_at;
-                let times = if honest { message.times } else { 1 };
-                Some((Receipt { id, entity: message.entity.clone(), times }, message.times))
+                let really = message.times;
+                let times = if honest { really } else { 1 };
+                let receipt = Receipt { id, entity: message.entity.clone(), times };
+                if message.ghost {
+                    messages.remove(&id);
+                }
+                Some((receipt, really))
             });
             if let Some((receipt, really)) = receipt {
                 if receipt.times != really {
@@ -129,6 +141,7 @@ impl SimulatedQueue {
         self.with(|_, messages| {
             if stays && let Some(message) = messages.get_mut(&id) {
                 message.visible_at = at;
+                message.ghost = true;
             } else {
                 messages.remove(&id);
             }

@@ -22,6 +22,7 @@ use shared::{
 use super::{
     Plan,
     chance::{Dice, Twist, actor},
+    mutation::Mutation,
     queue::SimulatedQueue,
 };
 
@@ -87,6 +88,37 @@ pub struct Profile {
 }
 
 impl Profile {
+    /// With more of what the counterexample to `mutation` needs: several
+    /// misfortunes that must meet.
+    fn focused(self, mutation: Mutation) -> Self {
+        let copied = Self { entities: 1, copies: 300, crash: 400, lasts: Duration::from_secs(20), ..self };
+        match mutation {
+            Mutation::NoFreshForCopies => Self { dishonest: 0, ingest_crash: 400, ..copied },
+            Mutation::ForgetAfterVoid => Self { dishonest: 500, ingest_crash: 0, table: 80, ..copied },
+            Mutation::ClaimRetriedAsClean => {
+                Self { copies: 800, dishonest: 900, ingest_crash: 0, table: 200, late: 0, ..copied }
+            }
+            // Without a crash, and without freezes that end in one, no lie about a copy is an excuse.
+            Mutation::FailKeepsMessage => Self {
+                copies: 500,
+                dishonest: 900,
+                ingest_crash: 400,
+                crash: 0,
+                freeze: 0,
+                handler: 500,
+                function: Duration::from_secs(30),
+                ..copied
+            },
+            Mutation::ReleaseWithoutToken => {
+                Self { entities: 1, exclusive: 6, freeze: 200, copies: 0, lasts: Duration::from_secs(60), ..self }
+            }
+            Mutation::VoidUnconditionally => {
+                Self { entities: 1, freeze: 400, skew: Skew::Rates, ingest_crash: 0, ..self }
+            }
+            _ => self,
+        }
+    }
+
     fn of(seed: u64) -> Self {
         let mut roll = Dice::new(seed, actor::PROFILE).roll();
         let mut of = |these: &[u64]| roll.one_of(these);
@@ -319,12 +351,27 @@ pub struct History {
     pub excused: BTreeSet<usize>,
     /// Entities with a claim to which there may be no wake-up.
     pub unwoken: BTreeSet<usize>,
+    /// Whether a worker died, or was killed at its deadline.
+    pub died: bool,
     /// Whether a message received again was said to be new.
     pub lied: bool,
+    /// By entity, how many workers have a wake-up of it at hand.
+    pub attended: BTreeMap<usize, u32>,
+    /// Entities that an operator is unblocking: the wake-up follows.
+    pub unblocking: BTreeSet<usize>,
     /// What hashes stand for.
     pub names: BTreeMap<String, Name>,
     /// How often something interesting was reached.
     pub reached: BTreeMap<&'static str, u32>,
+}
+
+impl History {
+    /// Whether only the sweep is sure to find what waits at an entity. Rule 7
+    /// goes by receive counts: where they lie and a worker dies, a claim to
+    /// which there is no wake-up is the sweep's.
+    pub fn leaves_to_sweep(&self, entity: usize) -> bool {
+        self.excused.contains(&entity) || (self.lied && self.died && self.unwoken.contains(&entity))
+    }
 }
 
 #[derive(Debug, Default)]
@@ -391,6 +438,10 @@ impl World {
     /// The world of `plan`.
     pub fn new(plan: Plan) -> Arc<Self> {
         let profile = Profile::of(plan.seed);
+        let profile = match plan.focus {
+            Some(mutation) => profile.focused(mutation),
+            None => profile,
+        };
         Arc::new(Self {
             profile,
             start: tokio::time::Instant::now(),
@@ -602,14 +653,15 @@ impl World {
             if tail < old.tail || head < old.head {
                 mistakes.push(format!("head or tail went back{newly}"));
             }
-            if how == "acquired" || how == "taken over" || how == "settled" {
-                if token <= old.token {
-                    mistakes.push(format!("{how} without a greater token: {}", told(token)));
-                }
+            if ["acquired", "taken over", "settled"].contains(&how) && token <= old.token {
+                mistakes.push(format!("{how} without a greater token: {}", told(token)));
             }
             if old.present && head > old.head + 1 {
                 mistakes.push(format!("head went from {} to {}", told(old.head), told(head)));
             }
+        }
+        if how == "claimed" && old.present && row.get(a::BLOCKED).is_none() {
+            mistakes.extend(self.unseen(entity, old.head));
         }
         if head > tail {
             mistakes.push("head is beyond tail".into());
@@ -641,6 +693,21 @@ impl World {
         if let Some(reached) = reached {
             self.reach(reached);
         }
+    }
+
+    /// A delivery that waits while no wake-up is left and nobody is at work: the
+    /// next claim's own wake-up would hide it.
+    fn unseen(&self, entity: usize, head: u64) -> Option<String> {
+        let under_way = self.queue.holds(&key(entity));
+        self.with_history(|history| {
+            let attended = history.attended.get(&entity).is_some_and(|workers| *workers > 0);
+            if under_way || attended || history.unblocking.contains(&entity) || history.leaves_to_sweep(entity) {
+                return None;
+            }
+            let waits = |call: &&Call| call.entity == entity && call.acked.iter().any(|(_, sequence)| *sequence > head);
+            let call = history.calls.values().find(waits)?;
+            Some(format!("stuck: {} was answered 2xx and waits, and no wake-up is left to find it", call.name))
+        })
     }
 
     /// An entity's row as a stale read may see it.
