@@ -118,9 +118,5 @@ const NOTICED: &[Mutation] = &[
     Mutation::OneTokenForADrain,
     Mutation::ReleaseWithoutEmptiness,
     Mutation::StepOverGaps,
-    Mutation::VoidUnconditionally,
-    Mutation::ExpiredIsFree,
-    Mutation::DropWhileDrained,
-    Mutation::ForgetAfterVoid,
     Mutation::HolderFromRequest,
 ];

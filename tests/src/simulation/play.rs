@@ -119,7 +119,6 @@ impl Parts {
 /// `until`.
 pub async fn work(world: Arc<World>, number: u32, until: Duration) {
     let place = Place::new(&world, number);
-    let mut changes = world.queue.changes();
     'booting: loop {
         let node = place.boot();
         let parts = Parts::on(&node);
@@ -132,6 +131,7 @@ pub async fn work(world: Arc<World>, number: u32, until: Duration) {
             let function = world.profile.function;
             let visibility = function + seconds(3);
             let most = roll.between(1, 4);
+            let changed = world.queue.changed();
             let received = world.queue.receive(&world, &mut roll, most, visibility);
             if received.is_empty() {
                 let wait = match world.queue.next_at() {
@@ -142,7 +142,7 @@ pub async fn work(world: Arc<World>, number: u32, until: Duration) {
                 let wait = wait.min(until.saturating_sub(world.elapsed()));
                 tokio::select! {
                     biased;
-                    _ = changes.changed() => {}
+                    () = changed => {}
                     () = pause(wait) => {}
                 }
                 // Pollers do not look at the same moment.

@@ -12,7 +12,7 @@ use shared::{
     entity::EntityKey,
     queue::{Queue, QueueError, WakeUp},
 };
-use tokio::sync::watch;
+use tokio::sync::{Notify, futures::Notified};
 
 use super::{
     chance::Roll,
@@ -45,12 +45,13 @@ pub struct Receipt {
 #[derive(Debug)]
 pub struct SimulatedQueue {
     messages: Mutex<(u64, BTreeMap<u64, Message>)>,
-    changed: watch::Sender<u64>,
+    // Not a watch channel, which wakes its waiters in an order of its own chance.
+    changed: Notify,
 }
 
 impl Default for SimulatedQueue {
     fn default() -> Self {
-        Self { messages: Mutex::default(), changed: watch::Sender::new(0) }
+        Self { messages: Mutex::default(), changed: Notify::new() }
     }
 }
 
@@ -81,9 +82,9 @@ impl SimulatedQueue {
         self.with(|_, messages| messages.values().map(|message| message.visible_at).min())
     }
 
-    /// Told of every message that comes.
-    pub fn changes(&self) -> watch::Receiver<u64> {
-        self.changed.subscribe()
+    /// Completes with the next message that comes after this call.
+    pub fn changed(&self) -> Notified<'_> {
+        self.changed.notified()
     }
 
     /// One more message.
@@ -96,7 +97,7 @@ impl SimulatedQueue {
         });
         let delay = delay.as_millis() as u64;
         world.tell(What::WakeUp { node, entity: entity_number(entity), message: id, delay });
-        self.changed.send_replace(id);
+        self.changed.notify_waiters();
     }
 
     /// Up to `most` messages, hidden from others for `visibility`, in any
@@ -158,7 +159,7 @@ impl SimulatedQueue {
                 message.visible_at = at;
             }
         });
-        self.changed.send_replace(id);
+        self.changed.notify_waiters();
     }
 }
 
