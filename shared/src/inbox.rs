@@ -300,9 +300,7 @@ impl Operation for SettleAndRelease<'_> {
         Ok(match reply {
             Written::Landed(_) => SettledAndReleased::Released,
             Written::Refused(row) => match state_of(row)? {
-                Some(state)
-                    if self.lease.settled().was_released(&state) && state.head == self.decision.sequence =>
-                {
+                Some(state) if self.lease.settled().was_released(&state) && state.head == self.decision.sequence => {
                     SettledAndReleased::Released
                 }
                 Some(state) if self.lease.is_mine(&state) && state.tail > self.decision.sequence => {
@@ -425,6 +423,17 @@ pub struct WriteReceipt<'a> {
     pub receipt: &'a Receipt,
     /// When it may be forgotten.
     pub purge_at: Timestamp,
+}
+
+impl WriteReceipt<'_> {
+    /// The write beside a settle in one transaction. What a holder that lost
+    /// its lease left about the same place gives way: the settle's condition
+    /// says whose decision counts, and were this refused, the delivery would
+    /// have to pass for applied without what its handler wrote.
+    pub fn deciding(&self) -> Write {
+        let same_place = Condition::equal(a::SEQUENCE, self.receipt.sequence.0);
+        self.write().when(Condition::Any(vec![Condition::absent(a::ITEM), same_place]))
+    }
 }
 
 impl Operation for WriteReceipt<'_> {

@@ -363,6 +363,11 @@ impl<'a> Turns<'a> {
 
     /// Settles, the receipt beside it. The receipt must have landed before
     /// anything else is settled.
+    ///
+    /// That of a parked delivery is written behind its settle: a holder that
+    /// has lost its lease must not leave word of having set aside what another
+    /// applies. Having applied it, it may: whoever applies it again does so by
+    /// the same right.
     async fn settle(
         &mut self,
         decision: Decision,
@@ -379,9 +384,16 @@ impl<'a> Turns<'a> {
                 None => Ok(()),
             }
         };
-        let (turn, landed) = tokio::join!(self.settle_row(&decision), write_receipt);
-        let turn = turn?;
-        landed?;
+        let turn = if decision.settled.settlement == Settlement::Parked {
+            let turn = self.settle_row(&decision).await?;
+            write_receipt.await?;
+            turn
+        } else {
+            let (turn, landed) = tokio::join!(self.settle_row(&decision), write_receipt);
+            let turn = turn?;
+            landed?;
+            turn
+        };
         if with_receipt {
             self.receipt_is_sure = true;
         }
@@ -444,7 +456,7 @@ impl<'a> Turns<'a> {
         let receipt = Receipt::of(&ran.delivery, Settlement::Applied, lease.token(), ran.started_at, self.now());
         let settle = Settle { lease: &lease, decision: &decision, now: self.now(), length: self.keeper.length() };
         let write_receipt = WriteReceipt { entity: &entity, receipt: &receipt, purge_at: self.purge_at() };
-        let mut all = vec![settle.write(), write_receipt.write()];
+        let mut all = vec![settle.write(), write_receipt.deciding()];
         all.extend(writes);
         let token = self.drainer.store.surroundings().nonce();
         let sent = self.monotonic();
@@ -460,9 +472,8 @@ impl<'a> Turns<'a> {
                     Settled::Lost => return Err(Stopped::Lost),
                 }
             } else if let Some(Some(_)) = refusals.get(1) {
-                // Decided before, and its settle lost: settle it as it was decided.
-                self.page.receipts.insert(receipt.identity.clone(), receipt);
-                return self.settle(decision, Some(&ran), None).await;
+                // Settled before, at another place, and not seen when the page was read.
+                return self.settle_repeat(unpacked).await;
             } else {
                 let error = "a condition of the handler's own writes did not hold";
                 return self.failed(&ran.delivery, unpacked, row, source, None, error).await;
