@@ -9,10 +9,11 @@ use crate::{
     inbox::{Receipt, Unblock, Unblocked, Void},
     queue::QueueError,
     rows::{
-        BlockReason, CorruptRow, EntityState, attribute as a, delivery_range, parked_range, parked_row, receipt_range,
+        BlockReason, CorruptRow, EntityState, Settlement, attribute as a, delivery_range, parked_range, parked_row,
+        receipt_range, receipt_row,
     },
     store::{Store, StoreError},
-    table::{Action, Condition, Row, Write},
+    table::{Action, Condition, Key, Row, Write},
     time::Timestamp,
     wake::Waker,
 };
@@ -38,6 +39,14 @@ pub enum OperatorError {
     /// The delivery could not be put back. It is still parked.
     #[error(transparent)]
     Append(#[from] AppendError),
+    /// A worker has set the delivery aside and not yet settled it, or died in
+    /// between. Nothing was put back; ask again a little later.
+    #[error("it is still being decided; nothing was put back")]
+    Undecided,
+    /// The worker that set the delivery aside lost its lease or died, and
+    /// another has decided it otherwise since. It is not parked any more.
+    #[error("it was {0} after all, not parked; nothing was put back")]
+    DecidedOtherwise(Settlement),
     /// All is written, but no wake-up could be sent: send it again, or leave it
     /// to the sweep.
     #[error("done, but {0}; the sweep will find it within the hour")]
@@ -154,6 +163,12 @@ impl Operator {
             return Err(CorruptRow::Attribute(a::VOID).into());
         };
         let keys = unpacked.head().part_keys();
+        if let Some(settlement) = self.settled_as(unpacked.head()).await?
+            && settlement != Settlement::Parked
+        {
+            self.forget(parked, &keys).await?;
+            return Err(OperatorError::DecidedOtherwise(settlement));
+        }
         let parts = if keys.is_empty() { Vec::new() } else { self.store.get_many(&keys, PATIENCE).await? };
         let delivery = unpacked.complete(&parts)?;
         let mut incoming = delivery.redriven(self.store.surroundings().now());
@@ -161,16 +176,40 @@ impl Operator {
             incoming.entity = to.clone();
         }
         let appended = self.inbox.append(&incoming).await?;
-        let row = parked_row(delivery.entity(), parked.sequence);
-        for key in std::iter::once(row).chain(keys) {
-            // Deleting what is gone already is harmless.
-            let delete = Write { key, condition: Condition::Always, action: Action::Delete };
-            self.store.write(&delete, PATIENCE).await?;
-        }
+        self.forget(parked, &keys).await?;
         match appended.wake_up_failed.clone() {
             Some(error) => Err(error.into()),
             None => Ok(appended),
         }
+    }
+
+    /// How the delivery of a parked row was settled; `None`: longer ago than
+    /// anybody remembers. The row is written before the settle, by a holder
+    /// that may have lost its lease, so that it alone proves nothing.
+    async fn settled_as(&self, delivery: &Delivery) -> Result<Option<Settlement>, OperatorError> {
+        // The entity's row first: what lies behind its head is decided for good.
+        let state = self.store.entity(delivery.entity(), PATIENCE).await?;
+        let Some(state) = state else { return Ok(None) };
+        if state.head < delivery.sequence() {
+            return Err(OperatorError::Undecided);
+        }
+        if state.head == delivery.sequence()
+            && let Some(last) = state.last_settled
+        {
+            return Ok(Some(last.settlement));
+        }
+        let row = self.store.get(&receipt_row(delivery.entity(), delivery.identity_hash()), PATIENCE).await?;
+        Ok(row.as_ref().map(Receipt::parse).transpose()?.map(|receipt| receipt.settlement))
+    }
+
+    async fn forget(&self, parked: &Parked, parts: &[Key]) -> Result<(), OperatorError> {
+        let row = parked_row(parked.delivery.entity(), parked.sequence);
+        for key in std::iter::once(&row).chain(parts) {
+            // Deleting what is gone already is harmless.
+            let delete = Write { key: key.clone(), condition: Condition::Always, action: Action::Delete };
+            self.store.write(&delete, PATIENCE).await?;
+        }
+        Ok(())
     }
 
     /// Lets drains at an entity again, and wakes one. Where it was blocked for
