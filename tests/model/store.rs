@@ -111,8 +111,7 @@ pub fn short(number: u64) -> String {
 
 /// A row in a line.
 pub fn summary(state: &EntityState) -> String {
-    let mut text =
-        format!("head {} tail {} token {}", short(state.head.0), short(state.tail.0), short(state.token.0));
+    let mut text = format!("head {} tail {} token {}", short(state.head.0), short(state.tail.0), short(state.token.0));
     match &state.held {
         Some(held) => text += &format!(", {} lease", held.kind.as_str()),
         None => text += ", free",
