@@ -75,13 +75,14 @@ mod state;
 mod store;
 mod story;
 
-use std::{collections::BTreeMap, sync::atomic::Ordering, time::Instant};
+use std::{collections::BTreeMap, sync::atomic::Ordering};
 
 use changes::{Change, Changes};
 use configurations::Configuration;
 use counterexamples::{Control, controls};
 use protocol::Protocol;
 use reached::Reached;
+use shared::time::Surroundings;
 use stateright::{Checker, HasDiscoveries, Model, Path};
 use story::Story;
 
@@ -100,10 +101,11 @@ fn told(violated: &BTreeMap<&'static str, String>) -> String {
 fn holds(configurations: Vec<Configuration>) -> u64 {
     let mut reached = 0;
     for Configuration { name, states, model } in configurations {
-        let started = Instant::now();
+        let surroundings = Surroundings::system();
+        let started = surroundings.monotonic();
         let seen = model.reached.clone();
         let (found, violated) = explored(model);
-        println!("{name}: {found} states, {:.1} s", started.elapsed().as_secs_f32());
+        println!("{name}: {found} states, {:.1} s", (surroundings.monotonic() - started).as_secs_f32());
         assert!(violated.is_empty(), "{name}: {}", told(&violated));
         assert_eq!(found, states, "{name}: so many states, pinned are {states}");
         reached |= seen.load(Ordering::Relaxed);
