@@ -25,7 +25,6 @@ pub enum Reached {
     Unblock,
     Forced,
     Commit,
-    CommitFindsReceipt,
     LateEffectRefused,
     LostClaimRecognised,
     LostGrantRecognised,
@@ -35,7 +34,7 @@ pub enum Reached {
 }
 
 impl Reached {
-    pub const ALL: [Reached; 27] = {
+    pub const ALL: [Reached; 26] = {
         use Reached::*;
         [
             Void,
@@ -58,7 +57,6 @@ impl Reached {
             Unblock,
             Forced,
             Commit,
-            CommitFindsReceipt,
             LateEffectRefused,
             LostClaimRecognised,
             LostGrantRecognised,

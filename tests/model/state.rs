@@ -84,6 +84,10 @@ impl Append {
         Drawn(self.author, self.place)
     }
 
+    pub fn has_begun(&self) -> bool {
+        self.step != AppendStep::Claim || self.doubt || self.place > 0
+    }
+
     pub fn is_over(&self) -> bool {
         matches!(self.step, AppendStep::Answered(_) | AppendStep::Ended)
     }
@@ -273,6 +277,8 @@ pub struct State {
     pub late: Vec<(u64, u64)>,
     /// What was decided, in order; forgotten with retention.
     pub settled: Vec<Decided>,
+    /// Whose rows were deleted by TTL since.
+    pub forgotten: Vec<Id>,
     pub committed: Vec<Id>,
     pub newest_token: u64,
     pub broken: u8,

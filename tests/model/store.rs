@@ -111,8 +111,7 @@ pub fn short(number: u64) -> String {
 
 /// A row in a line.
 pub fn summary(state: &EntityState) -> String {
-    let mut text =
-        format!("head {} tail {} token {}", short(state.head.0), short(state.tail.0), short(state.token.0));
+    let mut text = format!("head {} tail {} token {}", short(state.head.0), short(state.tail.0), short(state.token.0));
     match &state.held {
         Some(held) => text += &format!(", {} lease", held.kind.as_str()),
         None => text += ", free",
@@ -444,10 +443,14 @@ impl Execution {
             Op::BlockExpired(lease, sequence) => {
                 self.with(&BlockExpired { lease: &lease, sequence: Sequence(sequence) }, failed_reply)
             }
-            Op::Unblock => self.with(&Unblock { entity }, |unblocked| match unblocked {
-                Unblocked::Unblocked(_) => Reply::Done,
-                Unblocked::NotBlocked(_) => Reply::Refused,
-            }),
+            Op::Unblock => {
+                // The operator's look and its write are one step here: a late landing is the simulation's.
+                let seen = self.row.as_ref().map_or(FencingToken(0), |row| view_of(row).token);
+                self.with(&Unblock { entity, seen }, |unblocked| match unblocked {
+                    Unblocked::Unblocked(_) => Reply::Done,
+                    Unblocked::NotBlocked(_) => Reply::Refused,
+                })
+            }
             Op::ReleaseEmpty(lease) => {
                 self.with(&ReleaseEmpty { lease: &lease, purge_at: Some(purge_at) }, |released| match released {
                     Released::Released => Reply::Ended(None),
