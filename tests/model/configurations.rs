@@ -18,10 +18,10 @@ pub fn small() -> Vec<Configuration> {
     let two = || Protocol { arrivals: &[0, 1], ..Protocol::default() };
     let of = |name, states, model| Configuration { name, states, model };
     vec![
-        of("slow and early clocks", 6193, Protocol { workers: 2, budget: Budget { take_overs: 1, ..b }, ..two() }),
+        of("slow and early clocks", 6041, Protocol { workers: 2, budget: Budget { take_overs: 1, ..b }, ..two() }),
         of(
             "crashes and copies",
-            14731,
+            14229,
             Protocol {
                 workers: 2,
                 budget: Budget { ingest_crashes: 1, worker_crashes: 1, copies: 1, take_overs: 1, ..b },
@@ -57,7 +57,7 @@ pub fn small() -> Vec<Configuration> {
         ),
         of(
             "blocked and unblocked while others drain",
-            1670,
+            1650,
             Protocol {
                 workers: 2,
                 attempts: 1,
@@ -92,7 +92,7 @@ pub fn small() -> Vec<Configuration> {
         ),
         of(
             "ends of time and of leases",
-            1334,
+            1302,
             Protocol {
                 workers: 2,
                 budget: Budget { overruns: 1, forced: 1, renewals: 1, take_overs: 1, ..b },
@@ -101,7 +101,7 @@ pub fn small() -> Vec<Configuration> {
         ),
         of(
             "purged and made anew",
-            4087,
+            3867,
             Protocol { arrivals: &[0, 0], workers: 2, budget: Budget { purges: 1, take_overs: 1, ..b }, ..one() },
         ),
     ]

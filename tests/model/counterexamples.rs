@@ -22,7 +22,7 @@ pub struct Control {
     pub model: Protocol,
 }
 
-const NOTHING: Budget = Budget {
+pub const NOTHING: Budget = Budget {
     ingest_crashes: 0,
     worker_crashes: 0,
     voids: 0,
@@ -197,20 +197,6 @@ pub fn controls() -> Vec<Control> {
             "taken over and released by an exclusive holder, the entity is free one token on: the paused holder \
              believes its delivery settled and deletes the only wake-up",
             Protocol { budget: Budget { visits: 1, take_overs: 1, ..NOTHING }, ..one() },
-        ),
-        control(
-            "the receipt of a parked delivery beside its settle, and commits that yield to receipts",
-            &[Change::ReceiptBesideParking, Change::CommitYieldsToReceipts],
-            NO_LOSS,
-            17,
-            "the receipt of a holder that lost its lease refuses the new holder's commit: settled as applied without \
-             what its handler wrote",
-            Protocol {
-                workers: 2,
-                commit: true,
-                budget: Budget { copies: 1, take_overs: 1, rejections: 1, ..NOTHING },
-                ..one()
-            },
         ),
         control(
             "a redrive that does not ask how the delivery was settled",

@@ -100,6 +100,7 @@ fn told(violated: &BTreeMap<&'static str, String>) -> String {
 
 fn holds(configurations: Vec<Configuration>) -> u64 {
     let mut reached = 0;
+    let mut moved = Vec::new();
     for Configuration { name, states, model } in configurations {
         let surroundings = Surroundings::system();
         let started = surroundings.monotonic();
@@ -107,9 +108,12 @@ fn holds(configurations: Vec<Configuration>) -> u64 {
         let (found, violated) = explored(model);
         println!("{name}: {found} states, {:.1} s", (surroundings.monotonic() - started).as_secs_f32());
         assert!(violated.is_empty(), "{name}: {}", told(&violated));
-        assert_eq!(found, states, "{name}: so many states, pinned are {states}");
+        if found != states {
+            moved.push(format!("{name}: {found} states, pinned are {states}"));
+        }
         reached |= seen.load(Ordering::Relaxed);
     }
+    assert!(moved.is_empty(), "{}", moved.join("\n"));
     reached
 }
 
@@ -172,15 +176,21 @@ fn fail_is_covered_by_the_token_as_well() {
     assert_eq!(found(&[Change::DoubtfulCommitFails]), found(&[Change::DoubtfulCommitFails, Change::FailWithoutHead]));
 }
 
+/// A holder that lost its lease leaves a receipt of what it parked. Three things
+/// keep that from standing in for another's commit: it is written behind the
+/// settle, a commit's own takes its place, and a receipt gives way to one under
+/// a greater token. Without the first two the third still does.
 #[test]
-fn either_defence_against_stale_receipts_suffices() {
-    let both = [Change::ReceiptBesideParking, Change::CommitYieldsToReceipts];
-    for control in controls().into_iter().filter(|control| control.changes == both) {
-        for one in both {
-            let (_, violated) = explored(Protocol { changes: Changes::of(&[one]), ..control.model.clone() });
-            assert_eq!(violated, BTreeMap::new(), "{one:?}");
-        }
-    }
+fn a_stale_receipt_is_covered_three_times() {
+    let model = Protocol {
+        changes: Changes::of(&[Change::ReceiptBesideParking, Change::CommitYieldsToReceipts]),
+        workers: 2,
+        commit: true,
+        budget: state::Budget { copies: 1, take_overs: 1, rejections: 1, ..counterexamples::NOTHING },
+        ..Protocol::default()
+    };
+    let (_, violated) = explored(model);
+    assert_eq!(violated, BTreeMap::new());
 }
 
 #[test]
