@@ -33,7 +33,7 @@ use tokio::{
 };
 use worker::Worker;
 
-pub use engines::{Engines, ORDERS_TABLE, QUEUE};
+pub use engines::{Engines, ORDERS_TABLE, QUEUE, Served};
 pub use event_source::{EventSource, Function};
 
 /// How a function's time is limited here, as the template deploys it.

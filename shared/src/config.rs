@@ -3,7 +3,10 @@
 
 use std::time::Duration;
 
-use crate::{drain::MARGIN, sources::Sources};
+use crate::{
+    drain::{DrainSettings, MARGIN},
+    sources::Sources,
+};
 
 /// What is wrong with the configuration. Names the variable.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -117,6 +120,13 @@ pub struct WorkerConfig {
     pub visibility_timeout: Duration,
 }
 
+/// The time in which a drain can give up a place that was claimed and never
+/// filled: it waits from the start for every drain, so that in less time none
+/// would come to its end. Two seconds for the last look and for voiding.
+fn least_function_time() -> Duration {
+    DrainSettings::default().gap + MARGIN + Duration::from_secs(2)
+}
+
 impl WorkerConfig {
     /// Reads the variables and checks the relations between them.
     pub fn read(variables: &impl Variables, sources: &Sources) -> Result<Self, InvalidConfig> {
@@ -131,6 +141,12 @@ impl WorkerConfig {
         }
         if config.function_timeout >= config.visibility_timeout {
             let reason = "must be less than VISIBILITY_TIMEOUT_SECONDS";
+            return Err(InvalidConfig::new("FUNCTION_TIMEOUT_SECONDS", reason));
+        }
+        let least = least_function_time();
+        if config.function_timeout < least {
+            let reason =
+                format!("must be at least {} s: an entity with a place to give up would never go on", least.as_secs());
             return Err(InvalidConfig::new("FUNCTION_TIMEOUT_SECONDS", reason));
         }
         for source in sources.iter() {
@@ -172,6 +188,17 @@ mod tests {
             refused([("FUNCTION_TIMEOUT_SECONDS", "90")]),
             "FUNCTION_TIMEOUT_SECONDS: must be less than VISIBILITY_TIMEOUT_SECONDS"
         );
+    }
+
+    #[test]
+    fn a_function_without_the_time_to_give_up_a_place_is_refused() {
+        let sources = Sources::parse("").unwrap();
+        let read = |time| {
+            WorkerConfig::read(&[("FUNCTION_TIMEOUT_SECONDS", time), ("LEASE_SECONDS", "1")].as_slice(), &sources)
+        };
+        read("7").unwrap();
+        let refused = read("6").unwrap_err().to_string();
+        assert!(refused.starts_with("FUNCTION_TIMEOUT_SECONDS: must be at least 7 s"), "{refused}");
     }
 
     #[test]

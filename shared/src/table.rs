@@ -231,9 +231,9 @@ impl Key {
 }
 
 /// How two values compare. Values of different types, and an attribute that is
-/// not there, make every comparison false; so DynamoDB does it, except that it
-/// calls an absent attribute different from everything. `NotEqual` is
-/// therefore written together with `Absent`.
+/// not there, make every comparison false but `NotEqual`, which is true of both:
+/// so DynamoDB does it. Only texts, numbers and bytes have an order; to ask for
+/// that of another value is no request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Comparison {
     /// `=`
@@ -272,7 +272,7 @@ pub enum Condition {
     Compare(Attribute, Comparison, Operand),
     /// All of these.
     All(Vec<Condition>),
-    /// At least one of these.
+    /// At least one of these; none of none.
     Any(Vec<Condition>),
 }
 
@@ -300,6 +300,17 @@ impl Condition {
     /// The attribute is not there.
     pub fn absent(attribute: impl Into<Attribute>) -> Self {
         Self::Absent(attribute.into())
+    }
+
+    /// Whether nothing is asked. What is left out of one of several
+    /// alternatives must not leave the others alone.
+    pub fn always_holds(&self) -> bool {
+        match self {
+            Condition::Always => true,
+            Condition::All(parts) => parts.iter().all(Self::always_holds),
+            Condition::Any(parts) => parts.iter().any(Self::always_holds),
+            Condition::Exists(_) | Condition::Absent(_) | Condition::Compare(..) => false,
+        }
     }
 
     /// The attribute is not there, or holds at most `limit`.
@@ -348,13 +359,15 @@ impl Change {
 /// What a write does to its item.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
-    /// Put these attributes (besides the key's) in place of whatever is there.
+    /// Put these attributes in place of whatever is there; those of the key
+    /// stay the key's.
     Put(Row),
     /// Change single attributes; creates the item where there is none.
     Update(Vec<Change>),
     /// Delete the item.
     Delete,
-    /// Only check the condition; for transactions.
+    /// Only check the condition, which must ask for something; for
+    /// transactions.
     Check,
 }
 
@@ -480,6 +493,14 @@ pub struct Scanned {
     pub after: Option<Key>,
 }
 
+/// The key behind which a scan goes on. Of a handler's own table we do not know
+/// which attributes are its key.
+fn key_to_go_on_from(table: &TableName, row: &Row) -> Result<Key, TableError> {
+    crate::rows::key_of(table, row)
+        .filter(|_| !matches!(table, TableName::Named(_)))
+        .ok_or_else(|| TableError::Invalid("only our own tables are scanned in more than one page".into()))
+}
+
 /// A store of rows with conditional single-item writes. Reads are strongly
 /// consistent, except `scan`.
 ///
@@ -495,14 +516,15 @@ pub trait Table: Send + Sync + 'static {
     /// Reads one row.
     fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Row>, TableError>>;
 
-    /// Reads up to 100 rows; those that are not there are left out, the order
-    /// is any.
+    /// Reads up to 100 different rows of one table; those that are not there
+    /// are left out, the order is any.
     fn get_many<'a>(&'a self, keys: &'a [Key]) -> BoxFuture<'a, Result<Vec<Row>, TableError>>;
 
     /// Reads a part of a partition in order.
     fn query<'a>(&'a self, range: &'a Range) -> BoxFuture<'a, Result<Page, TableError>>;
 
-    /// Reads a part of a table in any order, possibly out of date.
+    /// Reads a part of a table in any order, possibly out of date. Goes on in
+    /// our own tables only; a handler's is read in one page, or not at all.
     fn scan<'a>(&'a self, table: &'a TableName, segment: &'a Segment) -> BoxFuture<'a, Result<Scanned, TableError>>;
 }
 

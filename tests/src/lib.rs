@@ -1,6 +1,7 @@
 //! The harness of the tests: a deployment of our own parts, taken apart so that
 //! each part can be watched, slowed or broken.
 
+pub mod chaos;
 pub mod clock;
 pub mod faults;
 pub mod handlers;

@@ -35,6 +35,23 @@ const DEAD_LETTERS: &str = "dead-letters";
 /// this often.
 const MAX_RECEIVES: u32 = 100;
 
+/// Where engines are served, and how long their queue hides what it hands out.
+#[derive(Debug, Clone, Copy)]
+pub struct Served {
+    /// The port of the store; 0: any.
+    pub dynamodb: u16,
+    /// The port of the queue; 0: any.
+    pub queue: u16,
+    /// How long a received wake-up stays hidden.
+    pub visibility_timeout: Duration,
+}
+
+impl Default for Served {
+    fn default() -> Self {
+        Self { dynamodb: 0, queue: 0, visibility_timeout: VISIBILITY_TIMEOUT }
+    }
+}
+
 /// A store and a queue, served until they are stopped.
 #[derive(Debug)]
 pub struct Engines {
@@ -61,10 +78,20 @@ impl Engines {
     ///
     /// As [`Engines::start`].
     pub async fn start_with(data: Option<&Path>, faults: Faults) -> Result<Self> {
+        Self::start_at(data, faults, Served::default()).await
+    }
+
+    /// As [`Engines::start_with`], at given ports: for engines that are ended
+    /// and come back while others go on.
+    ///
+    /// # Errors
+    ///
+    /// As [`Engines::start`]; and a port that is taken.
+    pub async fn start_at(data: Option<&Path>, faults: Faults, served: Served) -> Result<Self> {
         let queue_settings = [
             QueueSettings::named(DEAD_LETTERS),
             QueueSettings {
-                visibility_timeout: VISIBILITY_TIMEOUT,
+                visibility_timeout: served.visibility_timeout,
                 redrive: Some(Redrive { dead_letters: DEAD_LETTERS.to_owned(), max_receives: MAX_RECEIVES }),
                 ..QueueSettings::named(QUEUE)
             },
@@ -84,16 +111,16 @@ impl Engines {
         let queues = Arc::new(queues.with_faults(faults));
         let (stop, stopping) = watch::channel(false);
         let mut tasks = JoinSet::new();
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+        let listener = TcpListener::bind(("127.0.0.1", served.dynamodb)).await?;
         let dynamodb = listener.local_addr()?;
         let until = stopped(stopping.clone());
         tasks.spawn(async move {
             dynoxide::server::serve_with_shutdown(listener, database, until).await.map_err(|error| anyhow!(error))
         });
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+        let listener = TcpListener::bind(("127.0.0.1", served.queue)).await?;
         let queue = listener.local_addr()?;
-        let served = queue::serve(listener, queues.clone(), stopped(stopping));
-        tasks.spawn(async move { Ok(served.await?) });
+        let serving = queue::serve(listener, queues.clone(), stopped(stopping));
+        tasks.spawn(async move { Ok(serving.await?) });
         let engines = Self { dynamodb, queue, queues, stop, tasks };
         engines.create_tables().await?;
         Ok(engines)

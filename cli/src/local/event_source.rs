@@ -5,7 +5,10 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::Result;
 use aws_sdk_sqs::types::{DeleteMessageBatchRequestEntry, Message, MessageSystemAttributeName};
-use shared::time::{Surroundings, Timestamp};
+use shared::{
+    aws::Account,
+    time::{Surroundings, Timestamp},
+};
 use tokio::sync::watch;
 use worker::{Attributes, BatchResponse, Record, SqsEvent, Worker};
 
@@ -39,10 +42,14 @@ pub struct EventSource {
 impl EventSource {
     /// An event source for `function`, each of whose runs may take `timeout`.
     pub fn new(engines: &Engines, function: Function, timeout: Duration) -> Self {
-        let account = engines.account();
+        Self::of(&engines.account(), engines.config().queue_url, function, timeout)
+    }
+
+    /// The same for a queue elsewhere.
+    pub fn of(account: &Account, queue_url: String, function: Function, timeout: Duration) -> Self {
         Self {
             sqs: account.sqs(&account.http_client()),
-            queue_url: engines.config().queue_url,
+            queue_url,
             function,
             timeout,
             surroundings: Surroundings::system(),

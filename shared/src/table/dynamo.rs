@@ -22,6 +22,7 @@ use futures_util::future::BoxFuture;
 
 use super::{
     Action, Key, Page, Range, Row, Scanned, Segment, Table, TableError, TableName, Transacted, Write, Written,
+    key_to_go_on_from,
 };
 use crate::meter::Meter;
 use expression::{Expression, attributes, row_of};
@@ -95,7 +96,7 @@ impl DynamoTable {
         let refusal = Some(ReturnValuesOnConditionCheckFailure::AllOld);
         match &write.action {
             Action::Put(row) => {
-                let item = attributes(&write.key.to_row().into_iter().chain(row.clone()).collect());
+                let item = attributes(&row.clone().into_iter().chain(write.key.to_row()).collect());
                 let sent = self
                     .client
                     .put_item()
@@ -211,7 +212,7 @@ impl DynamoTable {
         classify(error)
     }
 
-    fn transaction_item(&self, write: &Write) -> TransactWriteItem {
+    fn transaction_item(&self, write: &Write) -> Result<TransactWriteItem, TableError> {
         let table = self.name(&write.key.table);
         let mut expression = Expression::default();
         let condition = expression.condition(&write.condition);
@@ -219,9 +220,9 @@ impl DynamoTable {
         let key = Some(attributes(&write.key.to_row()));
         let item = TransactWriteItem::builder();
         let built = "every required member is set";
-        match &write.action {
+        let item = match &write.action {
             Action::Put(row) => {
-                let row = attributes(&write.key.to_row().into_iter().chain(row.clone()).collect());
+                let row = attributes(&row.clone().into_iter().chain(write.key.to_row()).collect());
                 let put = Put::builder()
                     .table_name(table)
                     .set_item(Some(row))
@@ -260,17 +261,19 @@ impl DynamoTable {
                     .set_expression_attribute_names(expression.names())
                     .set_expression_attribute_values(expression.values())
                     .return_values_on_condition_check_failure(refusal);
-                item.condition_check(check.build().expect(built))
+                let check = check.build();
+                item.condition_check(check.map_err(|_| TableError::Invalid("a check of nothing".into()))?)
             }
-        }
-        .build()
+        };
+        Ok(item.build())
     }
 
     async fn transact_once(&self, writes: &[Write], token: &str) -> Result<Transacted, TableError> {
+        let items = writes.iter().map(|write| self.transaction_item(write)).collect::<Result<_, _>>()?;
         let sent = self
             .client
             .transact_write_items()
-            .set_transact_items(Some(writes.iter().map(|write| self.transaction_item(write)).collect()))
+            .set_transact_items(Some(items))
             .client_request_token(token)
             .set_return_consumed_capacity(self.capacity())
             .send()
@@ -335,6 +338,9 @@ impl DynamoTable {
 
     async fn get_many_once(&self, keys: &[Key]) -> Result<Vec<Row>, TableError> {
         let Some(first) = keys.first() else { return Ok(Vec::new()) };
+        if keys.iter().any(|key| key.table != first.table) {
+            return Err(TableError::Invalid("keys of several tables".into()));
+        }
         let table = self.name(&first.table);
         let mut wanted: Vec<_> = keys.iter().map(|key| attributes(&key.to_row())).collect();
         let mut rows = Vec::new();
@@ -396,7 +402,7 @@ impl DynamoTable {
             .map_err(|error| self.failed(&error))?;
         self.count_read(sent.consumed_capacity().and_then(ConsumedCapacity::capacity_units));
         let after = sent.last_evaluated_key.filter(|key| !key.is_empty()).map(row_of);
-        let after = after.and_then(|row| crate::rows::key_of(table, &row));
+        let after = after.map(|row| key_to_go_on_from(table, &row)).transpose()?;
         Ok(Scanned { rows: sent.items.unwrap_or_default().into_iter().map(row_of).collect(), after })
     }
 }

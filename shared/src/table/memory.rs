@@ -11,7 +11,7 @@ use futures_util::future::{BoxFuture, FutureExt, ready};
 
 use super::{
     Action, Change, Comparison, Condition, Key, Operand, Page, Range, Row, Scanned, Segment, Table, TableError,
-    TableName, Transacted, Value, Write, Written,
+    TableName, Transacted, Value, Write, Written, key_to_go_on_from,
 };
 
 /// What `write` would do to `row`, the item at its key: the row afterwards
@@ -23,7 +23,7 @@ pub fn evaluate(write: &Write, row: Option<&Row>) -> Result<Option<Row>, ()> {
     }
     let key = write.key.to_row();
     Ok(match &write.action {
-        Action::Put(attributes) => Some(key.into_iter().chain(attributes.clone()).collect()),
+        Action::Put(attributes) => Some(attributes.clone().into_iter().chain(key).collect()),
         Action::Update(changes) => {
             let before = row.cloned().unwrap_or(key);
             let mut after = before.clone();
@@ -62,6 +62,7 @@ fn compares(left: Option<&Value>, comparison: Comparison, right: Option<&Value>)
     };
     let order = match (left, right) {
         (Value::N(left), Value::N(right)) => Some(left.cmp(right)),
+        (Value::N(_) | Value::Decimal(_), Value::N(_) | Value::Decimal(_)) => Scaled::order(left, right),
         (Value::S(left), Value::S(right)) => Some(left.as_bytes().cmp(right.as_bytes())),
         (Value::B(left), Value::B(right)) => Some(left.cmp(right)),
         _ => None,
@@ -87,9 +88,177 @@ fn apply(change: &Change, before: &Row, after: &mut Row) {
             }
         }
         Change::Add { attribute, base, by } => {
-            after.set(attribute.clone(), before.number(attribute).unwrap_or(*base) + by);
+            let before = before.get(attribute).cloned().unwrap_or_else(|| Value::from(*base));
+            // What cannot be added to is refused before anything is stored.
+            if let Some(sum) = Scaled::of(&before).and_then(|number| number.plus(*by)) {
+                after.set(attribute.clone(), sum);
+            }
         }
         Change::Remove(name) => after.remove(name),
+    }
+}
+
+/// A number as so many units of a power of ten: 38 digits, as DynamoDB keeps.
+#[derive(Debug, Clone, Copy)]
+struct Scaled {
+    units: i128,
+    /// How many of its digits stand behind the point.
+    scale: u32,
+}
+
+impl Scaled {
+    fn of(value: &Value) -> Option<Self> {
+        match value {
+            Value::N(number) => Some(Self { units: i128::from(*number), scale: 0 }),
+            Value::Decimal(text) => {
+                let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+                let units = format!("{whole}{fraction}").parse().ok()?;
+                Some(Self { units, scale: u32::try_from(fraction.len()).ok()? })
+            }
+            _ => None,
+        }
+    }
+
+    fn at(self, scale: u32) -> Option<i128> {
+        10_i128.checked_pow(scale.checked_sub(self.scale)?)?.checked_mul(self.units)
+    }
+
+    fn order(left: &Value, right: &Value) -> Option<Ordering> {
+        let (left, right) = (Self::of(left)?, Self::of(right)?);
+        let scale = left.scale.max(right.scale);
+        Some(left.at(scale)?.cmp(&right.at(scale)?))
+    }
+
+    fn plus(self, by: u64) -> Option<Value> {
+        let by = Self { units: i128::from(by), scale: 0 }.at(self.scale)?;
+        let units = self.units.checked_add(by)?;
+        if self.scale == 0 {
+            return Some(i64::try_from(units).map_or_else(|_| Value::Decimal(units.to_string()), Value::N));
+        }
+        let sign = if units < 0 { "-" } else { "" };
+        let digits = format!("{:0width$}", units.unsigned_abs(), width = self.scale as usize + 1);
+        let (whole, fraction) = digits.split_at(digits.len() - self.scale as usize);
+        let fraction = fraction.trim_end_matches('0');
+        match format!("{sign}{whole}").parse() {
+            Ok(whole) if fraction.is_empty() => Some(Value::N(whole)),
+            _ => Some(Value::Decimal(format!("{sign}{whole}.{fraction}"))),
+        }
+    }
+}
+
+/// What DynamoDB takes for no request at all: nothing in memory may do it.
+mod limits {
+    use super::{Action, Change, Comparison, Condition, Key, Operand, Row, Scaled, TableError, Value, Write};
+
+    /// The most bytes of one item.
+    const ITEM_BYTES: usize = 400 * 1024;
+    /// The most writes of one transaction, and the most keys of one batch.
+    const MOST: usize = 100;
+    /// The most characters of a client token.
+    const TOKEN_CHARS: usize = 36;
+
+    fn refused<T>(reason: &str) -> Result<T, TableError> {
+        Err(TableError::Invalid(reason.into()))
+    }
+
+    pub(super) fn check_write(write: &Write) -> Result<(), TableError> {
+        check_condition(&write.condition)?;
+        if matches!(write.action, Action::Check) && write.condition.always_holds() {
+            return refused("a check of nothing");
+        }
+        let Action::Update(changes) = &write.action else { return Ok(()) };
+        if changes.is_empty() {
+            return refused("an update without a change");
+        }
+        let is_key = |name: &str| {
+            let key = &write.key;
+            key.partition.0 == name || key.sort.as_ref().is_some_and(|(sort, _)| sort == name)
+        };
+        for (number, change) in changes.iter().enumerate() {
+            let name = name_of(change);
+            if is_key(name) {
+                return refused("an update of a key");
+            }
+            if changes[..number].iter().any(|other| name_of(other) == name) {
+                return refused("two changes of one attribute");
+            }
+        }
+        Ok(())
+    }
+
+    fn name_of(change: &Change) -> &str {
+        let (Change::Set(name, _)
+        | Change::SetIfAbsent(name, _)
+        | Change::Remove(name)
+        | Change::Add { attribute: name, .. }) = change;
+        name
+    }
+
+    fn check_condition(condition: &Condition) -> Result<(), TableError> {
+        match condition {
+            Condition::Always | Condition::Exists(_) | Condition::Absent(_) => Ok(()),
+            Condition::Compare(name, _, Operand::Attribute(other)) if name == other => {
+                refused("an attribute compared with itself")
+            }
+            Condition::Compare(_, Comparison::Equal | Comparison::NotEqual, _) => Ok(()),
+            Condition::Compare(_, _, Operand::Value(Value::Bool(_) | Value::Null | Value::L(_) | Value::M(_))) => {
+                refused("a comparison with what has no order")
+            }
+            Condition::Compare(..) => Ok(()),
+            Condition::All(parts) | Condition::Any(parts) => parts.iter().try_for_each(check_condition),
+        }
+    }
+
+    /// Of a write that is about to land.
+    pub(super) fn check_landing(write: &Write, before: Option<&Row>, after: Option<&Row>) -> Result<(), TableError> {
+        if let Action::Update(changes) = &write.action {
+            let is_no_number = |change: &Change| match change {
+                Change::Add { attribute, .. } => {
+                    before.and_then(|row| row.get(attribute)).is_some_and(|value| Scaled::of(value).is_none())
+                }
+                _ => false,
+            };
+            if changes.iter().any(is_no_number) {
+                return refused("an addition to what is no number");
+            }
+        }
+        if after.is_some_and(|row| row.size() > ITEM_BYTES) {
+            return refused("an item over 400 KB");
+        }
+        Ok(())
+    }
+
+    pub(super) fn check_transaction(writes: &[Write], token: &str) -> Result<(), TableError> {
+        if writes.is_empty() || token.is_empty() || token.chars().count() > TOKEN_CHARS {
+            return refused("no writes, or no client token of at most 36 characters");
+        }
+        check_distinct(writes.iter().map(|write| &write.key))?;
+        writes.iter().try_for_each(check_write)
+    }
+
+    pub(super) fn check_batch(keys: &[Key]) -> Result<(), TableError> {
+        if keys.iter().any(|key| key.table != keys[0].table) {
+            return refused("keys of several tables");
+        }
+        check_distinct(keys.iter())
+    }
+
+    fn check_distinct<'a>(keys: impl ExactSizeIterator<Item = &'a Key>) -> Result<(), TableError> {
+        if keys.len() > MOST {
+            return refused("more than a hundred items");
+        }
+        let mut seen: Vec<&Key> = Vec::with_capacity(keys.len());
+        for key in keys {
+            if seen.contains(&key) {
+                return refused("one item twice");
+            }
+            seen.push(key);
+        }
+        Ok(())
+    }
+
+    pub(super) fn check_range(range: &super::Range) -> Result<(), TableError> {
+        if range.limit == 0 || range.from > range.to { refused("a range that can hold nothing") } else { Ok(()) }
     }
 }
 
@@ -160,23 +329,33 @@ impl State {
         };
     }
 
-    fn write(&mut self, write: &Write) -> Written {
-        match evaluate(write, self.row(&write.key)) {
+    /// What `write` would leave, or `Err` where its condition fails.
+    fn outcome(&self, write: &Write) -> Result<Result<Option<Row>, ()>, TableError> {
+        let before = self.row(&write.key);
+        let outcome = evaluate(write, before);
+        if let Ok(after) = &outcome {
+            limits::check_landing(write, before, after.as_ref())?;
+        }
+        Ok(outcome)
+    }
+
+    fn write(&mut self, write: &Write) -> Result<Written, TableError> {
+        limits::check_write(write)?;
+        if matches!(write.action, Action::Check) {
+            return Err(TableError::Invalid("a check alone is not a write".into()));
+        }
+        Ok(match self.outcome(write)? {
             Ok(after) => {
                 let shown = matches!(write.action, Action::Update(_)).then(|| after.clone()).flatten();
                 self.store(&write.key, after);
                 Written::Landed(shown)
             }
             Err(()) => Written::Refused(self.row(&write.key).cloned()),
-        }
+        })
     }
 
     fn transact(&mut self, writes: &[Write], token: &str) -> Result<Transacted, TableError> {
-        let mut places: Vec<_> = writes.iter().map(|write| (&write.key.table, place(&write.key))).collect();
-        places.sort_unstable();
-        if writes.len() > 100 || places.windows(2).any(|pair| pair[0] == pair[1]) {
-            return Err(TableError::Invalid("a transaction has at most 100 writes, of different items".into()));
-        }
+        limits::check_transaction(writes, token)?;
         if let Some(earlier) = self.transactions.get(token) {
             return if earlier == writes {
                 Ok(Transacted::Landed)
@@ -184,13 +363,14 @@ impl State {
                 Err(TableError::Invalid("the client token was used for another transaction".into()))
             };
         }
-        let outcomes: Vec<_> = writes.iter().map(|write| evaluate(write, self.row(&write.key))).collect();
-        if outcomes.iter().any(Result::is_err) {
-            let reasons = outcomes.iter().zip(writes);
-            return Ok(Transacted::Refused(
-                reasons.map(|(outcome, write)| outcome.is_err().then(|| self.row(&write.key).cloned())).collect(),
-            ));
+        let outcomes: Vec<_> = writes.iter().map(|write| self.outcome(write)).collect();
+        // A condition that failed says more than what is wrong besides.
+        if outcomes.iter().any(|outcome| matches!(outcome, Ok(Err(())))) {
+            let met =
+                |(outcome, write): (_, &Write)| matches!(outcome, &Ok(Err(()))).then(|| self.row(&write.key).cloned());
+            return Ok(Transacted::Refused(outcomes.iter().zip(writes).map(met).collect()));
         }
+        let outcomes: Vec<_> = outcomes.into_iter().collect::<Result<_, _>>()?;
         for (write, outcome) in writes.iter().zip(outcomes) {
             self.store(&write.key, outcome.unwrap_or_default());
         }
@@ -201,7 +381,7 @@ impl State {
 
 impl Table for MemoryTable {
     fn write<'a>(&'a self, write: &'a Write) -> BoxFuture<'a, Result<Written, TableError>> {
-        ready(Ok(self.with(|state| state.write(write)))).boxed()
+        ready(self.with(|state| state.write(write))).boxed()
     }
 
     fn transact<'a>(&'a self, writes: &'a [Write], token: &'a str) -> BoxFuture<'a, Result<Transacted, TableError>> {
@@ -213,7 +393,8 @@ impl Table for MemoryTable {
     }
 
     fn get_many<'a>(&'a self, keys: &'a [Key]) -> BoxFuture<'a, Result<Vec<Row>, TableError>> {
-        ready(Ok(self.with(|state| keys.iter().filter_map(|key| state.row(key).cloned()).collect()))).boxed()
+        let read = || self.with(|state| keys.iter().filter_map(|key| state.row(key).cloned()).collect());
+        ready(limits::check_batch(keys).map(|()| read())).boxed()
     }
 
     fn query<'a>(&'a self, range: &'a Range) -> BoxFuture<'a, Result<Page, TableError>> {
@@ -221,20 +402,18 @@ impl Table for MemoryTable {
             let partition = key_text(&range.partition.1);
             let from = (partition.clone(), range.from.clone());
             let to = (partition, range.to.clone());
-            let Some(rows) = state.tables.get(&range.table) else { return Page::default() };
-            if from > to {
-                return Page::default();
-            }
+            limits::check_range(range)?;
+            let Some(rows) = state.tables.get(&range.table) else { return Ok(Page::default()) };
             let rows: Vec<Row> = rows.range(from..=to).take(range.limit as usize).map(|(_, row)| row.clone()).collect();
             let more = rows.len() == range.limit as usize;
-            Page { rows, more }
+            Ok(Page { rows, more })
         });
-        ready(Ok(page)).boxed()
+        ready(page).boxed()
     }
 
     fn scan<'a>(&'a self, table: &'a TableName, segment: &'a Segment) -> BoxFuture<'a, Result<Scanned, TableError>> {
         let found = self.with(|state| {
-            let Some(rows) = state.tables.get(table) else { return Scanned::default() };
+            let Some(rows) = state.tables.get(table) else { return Ok(Scanned::default()) };
             let after = segment.after.as_ref().map(place);
             let mine = |place: &Place| {
                 let hash = place.0.bytes().fold(0_u32, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()));
@@ -247,11 +426,9 @@ impl Table for MemoryTable {
                 .map(|(_, row)| row)
                 .collect();
             let last = (rows.len() == segment.limit as usize).then(|| rows.last().copied()).flatten();
-            Scanned {
-                rows: rows.iter().map(|&row| row.clone()).collect(),
-                after: last.and_then(|row| crate::rows::key_of(table, row)),
-            }
+            let after = last.map(|row| key_to_go_on_from(table, row)).transpose()?;
+            Ok(Scanned { rows: rows.iter().map(|&row| row.clone()).collect(), after })
         });
-        ready(Ok(found)).boxed()
+        ready(found).boxed()
     }
 }

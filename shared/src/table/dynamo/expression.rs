@@ -41,6 +41,10 @@ impl Expression {
 
     /// `None` where nothing is asked.
     pub(super) fn condition(&mut self, condition: &Condition) -> Option<String> {
+        // First: a name that no expression refers to is refused.
+        if condition.always_holds() {
+            return None;
+        }
         Some(match condition {
             Condition::Always => return None,
             Condition::Exists(name) => format!("attribute_exists({})", self.name(name)),
@@ -62,13 +66,25 @@ impl Expression {
                 format!("{name} {sign} {operand}")
             }
             Condition::All(parts) => self.joined(parts, " AND ")?,
+            Condition::Any(parts) if parts.is_empty() => self.never(),
             Condition::Any(parts) => self.joined(parts, " OR ")?,
         })
     }
 
+    /// What holds of no item. There is no word for it.
+    fn never(&mut self) -> String {
+        let name = self.name("v");
+        format!("(attribute_exists({name}) AND attribute_not_exists({name}))")
+    }
+
     fn joined(&mut self, parts: &[Condition], word: &str) -> Option<String> {
-        let parts: Vec<String> = parts.iter().filter_map(|part| self.condition(part)).collect();
-        (!parts.is_empty()).then(|| format!("({})", parts.join(word)))
+        let mut parts: Vec<String> = parts.iter().filter_map(|part| self.condition(part)).collect();
+        match parts.len() {
+            0 => None,
+            // DynamoDB refuses parentheses around parentheses.
+            1 => parts.pop(),
+            _ => Some(format!("({})", parts.join(word))),
+        }
     }
 
     pub(super) fn update(&mut self, changes: &[Change]) -> String {
@@ -167,9 +183,20 @@ mod tests {
     }
 
     #[test]
+    fn one_part_has_no_parentheses_of_its_own() {
+        let both = Condition::All(vec![Condition::exists("a"), Condition::exists("b")]);
+        let nested = Condition::Any(vec![Condition::All(vec![Condition::Always, both])]);
+        let text = Expression::default().condition(&nested);
+        assert_eq!(text.as_deref(), Some("(attribute_exists(#0) AND attribute_exists(#1))"));
+    }
+
+    #[test]
     fn nothing_asked_is_no_expression() {
         let mut expression = Expression::default();
         assert_eq!(expression.condition(&Condition::All(vec![Condition::Always])), None);
+        let open = Condition::Any(vec![Condition::equal("a", "x"), Condition::Always]);
+        assert_eq!(expression.condition(&open), None, "one alternative asks for nothing");
+        assert_eq!(expression.names(), None);
         assert_eq!(expression.values(), None);
     }
 }
