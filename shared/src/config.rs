@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn a_function_without_the_time_to_give_up_a_place_is_refused() {
-        let sources = Sources::parse("").unwrap();
+        let sources = Sources::default();
         let read = |time| {
             WorkerConfig::read(&[("FUNCTION_TIMEOUT_SECONDS", time), ("LEASE_SECONDS", "1")].as_slice(), &sources)
         };

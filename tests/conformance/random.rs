@@ -207,7 +207,7 @@ impl<'a> Case<'a> {
         let lease = pick(&self.leases, act.pick);
         let state = pick(&self.states, act.pick);
         let claimed = pick(&self.claimed, act.pick);
-        let purge_at = (act.twist % 3 > 0).then(|| now + Duration::from_secs(60));
+        let purge_at = (!act.twist.is_multiple_of(3)).then(|| now + Duration::from_secs(60));
         match act.kind {
             Kind::Claim => {
                 let nonce = self.nonce();
@@ -334,11 +334,11 @@ impl<'a> Case<'a> {
         Some(Decision {
             sequence: if act.twist == 11 { state.next().next() } else { state.next() },
             settled: LastSettled {
-                identity: (act.twist % 4 > 0).then_some(identity),
+                identity: (!act.twist.is_multiple_of(4)).then_some(identity),
                 settlement: settlements[usize::from(act.twist % 4)],
             },
             newest_event_time: times,
-            pending_since: (act.twist % 3 > 0).then_some(now),
+            pending_since: (!act.twist.is_multiple_of(3)).then_some(now),
         })
     }
 }

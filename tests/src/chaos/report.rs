@@ -56,7 +56,7 @@ pub(super) fn read_lines(journal: &Path) -> Result<Vec<Line>> {
 }
 
 /// What `receiver` takes, in the order in which it comes.
-fn taken<'a>(lines: &'a [Line], receiver: Receiver) -> impl Iterator<Item = &'a Line> {
+fn taken(lines: &[Line], receiver: Receiver) -> impl Iterator<Item = &Line> {
     let mut newest: BTreeMap<&str, u64> = BTreeMap::new();
     lines.iter().filter(move |line| {
         if line.what != What::Effect {
