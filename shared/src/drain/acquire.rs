@@ -7,7 +7,6 @@ use crate::{
     entity::EntityKey,
     keeper::Keeper,
     lease::{Acquire, Acquired, TakeOver},
-    operation::Operation,
     rows::{Held, LeaseKind},
     telemetry::{Event, PutOffReason},
 };
@@ -33,7 +32,7 @@ impl Drainer {
         let mut request = self.request(entity);
         let mut sent = surroundings.monotonic();
         let mut answer = if self.now_left(deadline) > MARGIN {
-            self.ask(entity, &request).await?
+            self.store.run(&request, PATIENCE).await?
         } else {
             return Ok(Start::NotNow(Duration::ZERO, PutOffReason::OutOfTime));
         };
@@ -52,7 +51,7 @@ impl Drainer {
                     surroundings.sleep(wait).await;
                     request = self.request(entity);
                     sent = surroundings.monotonic();
-                    answer = self.ask(entity, &request).await?;
+                    answer = self.store.run(&request, PATIENCE).await?;
                 }
                 Acquired::Held(seen) => {
                     let Some(held) = seen.held.clone() else { return Ok(Start::NothingToDo) };
@@ -71,7 +70,7 @@ impl Drainer {
                         // The same call, so that its holder stays its own; a new time.
                         request.now = now;
                         sent = surroundings.monotonic();
-                        answer = self.ask(entity, &TakeOver { request: request.clone(), seen }).await?;
+                        answer = self.store.run(&TakeOver { request: request.clone(), seen }, PATIENCE).await?;
                         if let Acquired::Granted(lease, _) = &answer {
                             self.observer.observe(&Event::TakenOver { entity, token: lease.token() });
                         }
@@ -90,28 +89,12 @@ impl Drainer {
                         Some(_) => {
                             request = self.request(entity);
                             sent = surroundings.monotonic();
-                            self.ask(entity, &request).await?
+                            self.store.run(&request, PATIENCE).await?
                         }
                     };
                 }
             }
         }
-    }
-
-    /// Asks for the lease. A try that was left without an answer may still be
-    /// under way, and land when this drain is long over: a lease that nobody
-    /// has, under which claims would skip their wake-ups. The fresh one arrives
-    /// when such a lease has run out.
-    async fn ask<O: Operation<Outcome = Acquired>>(
-        &self,
-        entity: &EntityKey,
-        request: &O,
-    ) -> Result<Acquired, Stopped> {
-        let answered = self.store.run_noting_doubt(request, PATIENCE).await?;
-        if answered.doubtful {
-            self.wake(entity, self.settings.lease).await?;
-        }
-        Ok(answered.outcome)
     }
 
     fn request(&self, entity: &EntityKey) -> Acquire {
