@@ -202,8 +202,11 @@ pub async fn run(scenario: Scenario, progress: impl Fn(usize)) -> Result<Measure
         .enable_all()
         .build()?;
     let engines = Arc::new(engine_room.spawn(Engines::start(None)).await??);
-    let outcome = on(&scenario, control, engines, progress).await;
+    // Ours share one thread, as a function's own are: threads that wake each other would be measured with them.
+    let ours = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let outcome = tokio::task::block_in_place(|| ours.block_on(on(&scenario, control, engines, progress)));
     // Dropped outside of any runtime's own context, as tokio asks.
+    ours.shutdown_background();
     engine_room.shutdown_background();
     outcome
 }
@@ -219,25 +222,29 @@ async fn on(
     let journal = Journal::new(surroundings.clone());
     let stop = watch::Sender::new(false);
     let mut workers = tokio::task::JoinSet::new();
-    let start_workers = |workers: &mut tokio::task::JoinSet<Result<()>>| -> Result<()> {
-        for number in 0..scenario.workers {
-            let source = event_source(&engines, &meter, scenario.task, &journal, number)?;
+    let mut sources = Vec::new();
+    for number in 0..scenario.workers {
+        sources.push(event_source(&engines, &meter, scenario.task, &journal, number).await?);
+    }
+    let mut start_workers = |workers: &mut tokio::task::JoinSet<Result<()>>| {
+        for source in sources.drain(..) {
             workers.spawn(source.run(stop.subscribe()));
         }
-        Ok(())
     };
     if !scenario.all_in_first {
-        start_workers(&mut workers)?;
+        start_workers(&mut workers);
     }
     let parts = engines.connect(&surroundings, Some(meter.clone()));
+    parts.store.entity(&EntityKey::parse("bench/nothing")?, Duration::from_secs(5)).await?;
     let retention = engines.config().retention;
+    let counted_before = meter.reading();
     let inbox = Inbox::new(parts.store, parts.waker, retention, Arc::new(Quiet));
     let cpu_before = cpu::spent();
     let mut began = journal.now();
     let sent = append_all(scenario, &inbox, &journal).await?;
     if scenario.all_in_first {
         began = journal.now();
-        start_workers(&mut workers)?;
+        start_workers(&mut workers);
     }
     let mut applied = journal.applied();
     loop {
@@ -256,11 +263,13 @@ async fn on(
     let runs = journal.runs();
     let wall = runs.iter().map(|run| run.ended).max().unwrap_or(began).saturating_sub(began);
     let verdict = Verdict::of(&sent, &runs, &BTreeSet::new());
-    let counts = Counts { reading: meter.reading(), body_units: body_units(&sent, &surroundings) };
+    let counts = Counts { reading: meter.reading() - counted_before, body_units: body_units(&sent, &surroundings) };
     Ok(measured(scenario, wall, control, &counts, &runs, &verdict, cpu))
 }
 
-fn event_source(
+/// A worker with its event source, connected as a function is by the end of its
+/// initialisation.
+async fn event_source(
     engines: &Engines,
     meter: &Arc<Meter>,
     task: Duration,
@@ -269,6 +278,7 @@ fn event_source(
 ) -> Result<EventSource> {
     let surroundings = Surroundings::system();
     let parts = engines.connect(&surroundings, Some(meter.clone()));
+    parts.store.entity(&EntityKey::parse("bench/nothing")?, Duration::from_secs(5)).await?;
     let drainer = Drainer::new(
         parts.store,
         parts.waker,
@@ -279,7 +289,9 @@ fn event_source(
         Arc::new(Quiet),
     );
     let worker = Worker::new(drainer, surroundings);
-    Ok(EventSource::new(engines, Function::Here(Box::new(worker)), FUNCTION_TIMEOUT))
+    let source = EventSource::new(engines, Function::Here(Box::new(worker)), FUNCTION_TIMEOUT);
+    source.connect().await?;
+    Ok(source)
 }
 
 /// Appends round by round: an entity's deliveries one after the other, as many

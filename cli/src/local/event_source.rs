@@ -80,6 +80,21 @@ impl EventSource {
         Ok(())
     }
 
+    /// Connects ahead of the first message.
+    ///
+    /// # Errors
+    ///
+    /// The queue does not answer.
+    pub async fn connect(&self) -> Result<()> {
+        self.sqs
+            .get_queue_attributes()
+            .queue_url(&self.queue_url)
+            .attribute_names(aws_sdk_sqs::types::QueueAttributeName::ApproximateNumberOfMessages)
+            .send()
+            .await?;
+        Ok(())
+    }
+
     async fn receive(&self) -> Result<Vec<Message>> {
         let received = self
             .sqs
