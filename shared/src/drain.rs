@@ -112,9 +112,9 @@ enum Drained {
 }
 
 /// How a drain begins.
-enum Start<'a> {
+enum Start {
     /// With the lease, and the row.
-    Granted(Keeper<'a>, EntityState),
+    Granted(Keeper, EntityState),
     /// Not at all: there is nothing to do.
     NothingToDo,
     /// Later.

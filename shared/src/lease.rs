@@ -50,6 +50,17 @@ impl Lease {
         Condition::All(vec![Condition::exists(a::HOLDER), Condition::equal(a::TOKEN, self.token.0)])
     }
 
+    /// The same as a write that changes nothing: for a transaction of the
+    /// holder's own, which then lands only while the lease is its own.
+    pub fn check(&self) -> Write {
+        Write { key: entity_row(&self.entity), condition: self.mine(), action: Action::Check }
+    }
+
+    /// Its id, under which it can be looked up.
+    pub fn id(&self) -> LeaseId {
+        LeaseId { holder: self.holder.clone(), entity: self.entity.clone() }
+    }
+
     /// Whether `state` shows this lease in force.
     pub fn is_mine(&self, state: &EntityState) -> bool {
         state.held.is_some() && state.token == self.token
@@ -69,6 +80,49 @@ impl Lease {
 
     pub(crate) fn update(&self, condition: Condition, changes: Vec<Change>) -> Write {
         Write { key: entity_row(&self.entity), condition, action: Action::Update(changes) }
+    }
+}
+
+/// Which lease: the acquire call that was granted it, and on what. As text the
+/// call's nonce, a colon and the key.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct LeaseId {
+    pub(crate) holder: Nonce,
+    pub(crate) entity: EntityKey,
+}
+
+/// The text is no lease id.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("not a lease id: 26 letters and digits, a colon, and the key of what is leased")]
+pub struct InvalidLeaseId;
+
+impl LeaseId {
+    /// What it is a lease on.
+    pub fn entity(&self) -> &EntityKey {
+        &self.entity
+    }
+
+    /// When it was asked for, by its holder's clock.
+    pub fn asked_at(&self) -> Option<Timestamp> {
+        self.holder.drawn_at()
+    }
+}
+
+impl std::str::FromStr for LeaseId {
+    type Err = InvalidLeaseId;
+    fn from_str(text: &str) -> Result<Self, InvalidLeaseId> {
+        let (nonce, key) = text.split_once(':').ok_or(InvalidLeaseId)?;
+        let holder = Nonce::from_stored(nonce);
+        if nonce.len() != 26 || holder.drawn_at().is_none() {
+            return Err(InvalidLeaseId);
+        }
+        Ok(Self { holder, entity: EntityKey::parse(key).map_err(|_| InvalidLeaseId)? })
+    }
+}
+
+impl std::fmt::Display for LeaseId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.holder, self.entity)
     }
 }
 

@@ -12,6 +12,7 @@
 //! | [`delivery`], [`providers`], [`template`], [`destination`], [`sources`] | webhooks, from bytes to deliveries; where they are configured to go |
 //! | [`store`], [`queue`], [`wake`] | doing operations, sending wake-ups |
 //! | [`append`], [`drain`] | the two sides of an inbox |
+//! | [`leases`] | leases for everything else: requests, jobs, scripts |
 //! | [`handler`] | what a user implements |
 //! | [`telemetry`] | what is told about each decision |
 //! | [`history`], [`budget`] | receipts checked; what each path costs |
@@ -33,6 +34,7 @@ pub mod history;
 pub mod inbox;
 mod keeper;
 pub mod lease;
+pub mod leases;
 #[cfg(feature = "aws")]
 pub mod meter;
 pub mod operation;

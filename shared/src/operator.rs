@@ -190,7 +190,7 @@ impl Operator {
         let mut rows = Vec::new();
         let mut segment = Segment { number: 0, of: 1, after: None, limit: 500 };
         loop {
-            let scanned = self.store.table().scan(table, &segment).await.map_err(StoreError::Unavailable)?;
+            let scanned = self.store.scan(table, &segment, PATIENCE).await?;
             rows.extend(scanned.rows);
             match scanned.after {
                 Some(after) => segment.after = Some(after),

@@ -10,7 +10,7 @@ use crate::{
     entity::{EntityKey, Sequence},
     operation::Operation,
     rows::{CorruptRow, EntityState, entity_row},
-    table::{Key, Page, Range, Row, Table, TableError, Transacted, Write, Written},
+    table::{Key, Page, Range, Row, Scanned, Segment, Table, TableError, TableName, Transacted, Write, Written},
     time::Surroundings,
 };
 
@@ -116,6 +116,11 @@ impl Store {
     /// Reads a part of a partition.
     pub async fn query(&self, range: &Range, patience: Duration) -> Result<Page, StoreError> {
         self.persist(patience, || self.table.query(range)).await.map(|answered| answered.outcome)
+    }
+
+    /// Reads a part of a table, eventually consistent.
+    pub async fn scan(&self, table: &TableName, segment: &Segment, patience: Duration) -> Result<Scanned, StoreError> {
+        self.persist(patience, || self.table.scan(table, segment)).await.map(|answered| answered.outcome)
     }
 
     /// The row at `sequence`, where there is one.

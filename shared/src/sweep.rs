@@ -12,7 +12,7 @@ use crate::{
     queue::QueueError,
     rows::{EntityState, attribute as a, delivery_range},
     store::{Store, StoreError},
-    table::{Action, Change, Condition, Row, Scanned, Segment, TableError, TableName, Write},
+    table::{Action, Change, Condition, Row, Scanned, Segment, TableName, Write},
     time::Timestamp,
     wake::Waker,
 };
@@ -59,9 +59,6 @@ pub enum SweepError {
     /// The store was not to be had.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A scan was not answered.
-    #[error("scan: {0}")]
-    Scan(#[from] TableError),
     /// The queue was not to be had.
     #[error(transparent)]
     Queue(#[from] QueueError),
@@ -105,7 +102,7 @@ impl Sweeper {
         let mut swept = Swept { lagging, ..Swept::default() };
         let mut segment = Segment { number, of, after: None, limit: PAGE };
         loop {
-            let Scanned { rows, after } = self.store.table().scan(&TableName::Entities, &segment).await?;
+            let Scanned { rows, after } = self.store.scan(&TableName::Entities, &segment, PATIENCE).await?;
             for row in &rows {
                 self.look(row, &mut swept).await?;
             }

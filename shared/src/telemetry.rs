@@ -85,6 +85,40 @@ pub enum Event<'a> {
         /// The token it was held under.
         token: FencingToken,
     },
+    /// A lease was granted to somebody who is no worker.
+    LeaseGranted {
+        /// On what.
+        entity: &'a EntityKey,
+        /// Its token.
+        token: FencingToken,
+        /// How long that took.
+        waited: Duration,
+        /// How often the lease was looked at meanwhile.
+        polls: u32,
+    },
+    /// Such a lease was ended by its holder.
+    LeaseEnded {
+        /// On what.
+        entity: &'a EntityKey,
+        /// Its token.
+        token: FencingToken,
+        /// How long it was held.
+        held: Duration,
+    },
+    /// Such a lease was dropped without being released: it is left to run out.
+    LeaseDropped {
+        /// On what.
+        entity: &'a EntityKey,
+        /// Its token.
+        token: FencingToken,
+    },
+    /// A holder's last write was not answered: whether it landed is not known.
+    LeaseInDoubt {
+        /// On what.
+        entity: &'a EntityKey,
+        /// Its token.
+        token: FencingToken,
+    },
     /// A wake-up that was owed could not be sent; the queue's own redelivery or
     /// the sweep finds the entity.
     WakeUpFailed {
@@ -161,6 +195,18 @@ impl Observer for Log {
                 warn!(%entity, token = token.0, "taken over from a holder that vanished")
             }
             Event::Lost { entity, token } => warn!(%entity, token = token.0, "lease lost"),
+            Event::LeaseGranted { entity, token, waited, polls } => {
+                debug!(%entity, token = token.0, waited_ms = waited.as_millis() as u64, polls, "lease granted");
+            }
+            Event::LeaseEnded { entity, token, held } => {
+                debug!(%entity, token = token.0, held_ms = held.as_millis() as u64, "lease ended");
+            }
+            Event::LeaseDropped { entity, token } => {
+                warn!(%entity, token = token.0, "lease dropped without release; it is left to run out");
+            }
+            Event::LeaseInDoubt { entity, token } => {
+                warn!(%entity, token = token.0, "the end of a lease was not answered");
+            }
             Event::NoWakeUp { message_id } => warn!(message_id, "not a wake-up; deleted"),
             Event::WakeUpFailed { entity } => warn!(%entity, "wake-up not sent"),
             Event::Inversion { delivery } => {

@@ -6,6 +6,7 @@ mod budgets;
 mod dependencies;
 mod handlers;
 mod hot_order;
+mod leases;
 mod lost_replies;
 mod order;
 mod outages;

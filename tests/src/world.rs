@@ -18,6 +18,7 @@ use shared::{
     drain::{Attended, DrainSettings, Drainer, Quarantine, Received},
     entity::EntityKey,
     handler::{Handler, Isolation},
+    leases::Leases,
     operator::Operator,
     queue::{Queue, QueueError, WakeUp},
     rows::{EntityState, HolderInfo, entity_row},
@@ -113,6 +114,11 @@ impl World {
     /// An operator.
     pub fn operator(&self) -> Operator {
         Operator::new(self.store(), self.waker(), self.inbox(), self.settings.retention)
+    }
+
+    /// Leases for somebody who is no worker.
+    pub fn leases(&self, holder: &str) -> Leases {
+        Leases::new(self.store(), holder).waking(self.waker()).observed_by(self.told.clone())
     }
 
     /// A sweeper.
@@ -308,6 +314,8 @@ impl Queue for MemoryQueue {
 pub struct Told {
     taken_over: AtomicU64,
     lost: AtomicU64,
+    dropped: AtomicU64,
+    polls: AtomicU64,
 }
 
 impl Told {
@@ -320,6 +328,16 @@ impl Told {
     pub fn lost(&self) -> u64 {
         self.lost.load(Relaxed)
     }
+
+    /// How many leases were dropped without being released.
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Relaxed)
+    }
+
+    /// How often those who waited for a lease looked at it.
+    pub fn polls(&self) -> u64 {
+        self.polls.load(Relaxed)
+    }
 }
 
 impl Observer for Told {
@@ -327,6 +345,8 @@ impl Observer for Told {
         match event {
             Event::TakenOver { .. } => self.taken_over.fetch_add(1, Relaxed),
             Event::Lost { .. } => self.lost.fetch_add(1, Relaxed),
+            Event::LeaseDropped { .. } => self.dropped.fetch_add(1, Relaxed),
+            Event::LeaseGranted { polls, .. } => self.polls.fetch_add(u64::from(*polls), Relaxed),
             _ => 0,
         };
     }

@@ -25,7 +25,7 @@ impl Drainer {
         entity: &EntityKey,
         deadline: Duration,
         guest: &Guest<'_>,
-    ) -> Result<Start<'_>, Stopped> {
+    ) -> Result<Start, Stopped> {
         let surroundings = self.store.surroundings();
         let give_up = surroundings.monotonic() + self.settings.wait;
         let mut look = FIRST_LOOK;
@@ -110,7 +110,7 @@ impl Drainer {
     }
 
     /// Somebody else has it: look again when its lease would have run out.
-    fn after(&self, held: &Held) -> Start<'_> {
+    fn after(&self, held: &Held) -> Start {
         let reason = match held.kind {
             LeaseKind::Drain => PutOffReason::Drained,
             LeaseKind::Exclusive => PutOffReason::Held,

@@ -51,7 +51,7 @@ type Turn = ControlFlow<()>;
 /// A drain that has the lease.
 pub(super) struct Turns<'a> {
     drainer: &'a Drainer,
-    keeper: Keeper<'a>,
+    keeper: Keeper,
     state: EntityState,
     page: Page,
     deadline: Duration,
@@ -72,7 +72,7 @@ struct Ran {
 impl<'a> Turns<'a> {
     pub(super) fn new(
         drainer: &'a Drainer,
-        keeper: Keeper<'a>,
+        keeper: Keeper,
         state: EntityState,
         deadline: Duration,
         guest: &'a Guest<'a>,
