@@ -5,6 +5,7 @@ pub mod bench;
 pub mod block;
 pub mod cost;
 pub mod inspect;
+pub mod lease;
 pub mod local;
 pub mod parked;
 pub mod send;

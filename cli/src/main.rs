@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use commands::{audit, bench, block, cost, inspect, local, parked, send};
+use commands::{audit, bench, block, cost, inspect, lease, local, parked, send};
 
 /// Runs and looks after per-order webhook inboxes.
 #[derive(Debug, Parser)]
@@ -30,6 +30,8 @@ enum Command {
     Redrive(parked::Redrive),
     /// Let a blocked entity go on
     Unblock(block::Unblock),
+    /// Look at leases, and end one by force
+    Lease(lease::Lease),
     /// Check an entity's receipts: was it applied in order, each delivery once?
     Audit(audit::Audit),
     /// Measure on the embedded parts: time against a control, cost per delivery
@@ -47,6 +49,7 @@ async fn main() -> ExitCode {
         Command::Parked(parked) => parked.run().await,
         Command::Redrive(redrive) => redrive.run().await,
         Command::Unblock(unblock) => unblock.run().await,
+        Command::Lease(lease) => lease.run().await,
         Command::Audit(audit) => audit.run().await,
         Command::Bench(bench) => bench.run().await,
         Command::Cost(cost) => cost.run(),

@@ -132,7 +132,7 @@ impl Guard {
             let all: Vec<Write> = std::iter::once(release).chain(writes.iter().cloned()).collect();
             let token = store.surroundings().nonce();
             match store.transact(&all, token.as_str(), self.patience()).await {
-                Ok(Transacted::Landed) => return Ok(self.ended(!self.is_idle).await).map(Ok),
+                Ok(Transacted::Landed) => break,
                 Ok(Transacted::Refused(mut refusals)) => {
                     // The release's own judgement comes first: was it we, or is the lease lost?
                     let Some(Some(seen)) = refusals.first_mut().map(Option::take) else {
@@ -141,7 +141,7 @@ impl Guard {
                     };
                     let judge = ReleaseEmpty { lease: &lease, purge_at: None };
                     match judge.judge(Written::Refused(seen)).map_err(|error| LeaseError::after(error.into()))? {
-                        Released::Released => return Ok(self.ended(!self.is_idle).await).map(Ok),
+                        Released::Released => break,
                         Released::Grown(_) => self.is_idle = false,
                         Released::Lost => return Err(self.lost()),
                     }
@@ -149,6 +149,8 @@ impl Guard {
                 Err(error) => return Err(self.in_doubt(LeaseError::after(error))),
             }
         }
+        self.ended(!self.is_idle).await;
+        Ok(Ok(()))
     }
 
     async fn end_lease(&mut self) -> Result<(), LeaseError> {
@@ -158,14 +160,20 @@ impl Guard {
             // The usual case, which also lets the idle row be deleted in time.
             let release = ReleaseEmpty { lease: &lease, purge_at: self.purge_at() };
             match store.run(&release, self.patience()).await {
-                Ok(Released::Released) => return Ok(self.ended(false).await),
+                Ok(Released::Released) => {
+                    self.ended(false).await;
+                    return Ok(());
+                }
                 Ok(Released::Grown(_)) => {}
                 Ok(Released::Lost) => return Err(self.lost()),
                 Err(error) => return Err(self.in_doubt(LeaseError::after(error))),
             }
         }
         match store.run(&Release { lease: &lease }, self.patience()).await {
-            Ok(Ended::Ended(state)) => Ok(self.ended(!state.is_empty()).await),
+            Ok(Ended::Ended(state)) => {
+                self.ended(!state.is_empty()).await;
+                Ok(())
+            }
             Ok(Ended::Lost) => Err(self.lost()),
             Err(error) => Err(self.in_doubt(LeaseError::after(error))),
         }
