@@ -73,10 +73,11 @@ impl Operation for Claim<'_> {
 
 /// Whether a claim that found `state` owes a wake-up: unless somebody is sure
 /// to look. A drain whose lease runs must see the inbox empty before it lets
-/// go; a retry and a block have a wake-up or an operator of their own.
+/// go; a retry and a block have a wake-up or an operator of their own. A wait
+/// for a rate alone has none: the inbox may have been empty.
 pub fn owes_wake_up(state: &EntityState, now: Timestamp) -> bool {
     let drained = state.held.as_ref().is_some_and(|held| held.kind == LeaseKind::Drain && held.runs(now));
-    let waits = state.retry_at.is_some_and(|at| at > now);
+    let waits = state.attempts > 0 && state.retry_at.is_some_and(|at| at > now);
     !(drained || waits || state.blocked.is_some())
 }
 
@@ -177,6 +178,8 @@ pub struct Decision {
     pub newest_event_time: EventTimes,
     /// No claim behind this place is older.
     pub pending_since: Option<Timestamp>,
+    /// The next handler starts no sooner: its source has a rate.
+    pub not_before: Option<Timestamp>,
 }
 
 /// Settles the delivery at `head + 1` and goes on holding the lease, under the
@@ -209,7 +212,10 @@ impl Decision {
             Change::set(a::TOKEN, token.next().0),
             Change::set(a::LAST_SETTLED, self.settled.to_stored()),
             Change::remove(a::ATTEMPTS),
-            Change::remove(a::RETRY_AT),
+            match self.not_before {
+                Some(at) => Change::set(a::RETRY_AT, at.as_millis()),
+                None => Change::remove(a::RETRY_AT),
+            },
             Change::remove(a::LAST_ERROR),
         ];
         if let Some(times) = self.newest_event_time.to_stored() {

@@ -8,7 +8,7 @@
 //! | [`entity`], [`time`] | keys, identities, sequences, tokens; time and chance as arguments |
 //! | [`table`] | rows, and writes as values; the trait that a store implements |
 //! | [`rows`] | the protocol's rows |
-//! | [`operation`], [`lease`], [`inbox`], [`attempt`] | the protocol's operations: pure functions that make writes and judge replies |
+//! | [`operation`], [`lease`], [`inbox`], [`attempt`], [`rate`] | the protocol's operations: pure functions that make writes and judge replies |
 //! | [`delivery`], [`providers`], [`template`], [`destination`], [`sources`] | webhooks, from bytes to deliveries; where they are configured to go |
 //! | [`store`], [`queue`], [`wake`] | doing operations, sending wake-ups |
 //! | [`append`], [`drain`] | the two sides of an inbox |
@@ -41,6 +41,7 @@ pub mod operation;
 pub mod operator;
 pub mod providers;
 pub mod queue;
+pub mod rate;
 pub mod rows;
 pub mod sources;
 pub mod store;

@@ -13,6 +13,7 @@ use crate::{
     destination::{self, Destination},
     entity::{EntityKey, Identity, SourceName},
     providers::{self, Described, Generic, Provider, Request, Secret, Unverified, Verified},
+    rate::Rate,
     template::Template,
     time::Timestamp,
 };
@@ -55,6 +56,9 @@ pub struct Source {
     pub retry: RetryPolicy,
     /// What is done with one that used up its attempts.
     pub on_failure: OnFailure,
+    /// How often its handler may start for one entity; `None`: as often as it
+    /// can.
+    pub rate: Option<Rate>,
     forward: Option<Destination>,
 }
 
@@ -84,6 +88,7 @@ struct Entry {
     retry: Retry,
     #[serde(default)]
     on_failure: OnFailure,
+    rate: Option<Rate>,
     generic: Option<Generic>,
     forward: Option<destination::Entry>,
 }
@@ -245,6 +250,7 @@ impl Source {
             handler_timeout,
             retry,
             on_failure: entry.on_failure,
+            rate: entry.rate,
             forward,
         })
     }

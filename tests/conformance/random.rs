@@ -339,6 +339,7 @@ impl<'a> Case<'a> {
             },
             newest_event_time: times,
             pending_since: (!act.twist.is_multiple_of(3)).then_some(now),
+            not_before: act.twist.is_multiple_of(5).then_some(now),
         })
     }
 }

@@ -10,4 +10,5 @@ mod leases;
 mod lost_replies;
 mod order;
 mod outages;
+mod rates;
 mod repair;

@@ -33,6 +33,7 @@ pub enum Change {
     CommitYieldsToReceipts,
     ReleaseRecognisedWithoutHead,
     DoubtfulCommitFails,
+    NoWakeUpDuringARatesWait,
 }
 
 /// A set of changes; empty: the protocol as it is.

@@ -87,7 +87,7 @@ pub fn small() -> Vec<Configuration> {
         ),
         of(
             "an exclusive holder",
-            19595,
+            21084,
             Protocol { budget: Budget { visits: 1, visitor_crashes: 1, take_overs: 1, ..b }, ..two() },
         ),
         of(
@@ -103,6 +103,15 @@ pub fn small() -> Vec<Configuration> {
             "purged and made anew",
             3867,
             Protocol { arrivals: &[0, 0], workers: 2, budget: Budget { purges: 1, take_overs: 1, ..b }, ..one() },
+        ),
+        of(
+            "a rate",
+            9558,
+            Protocol {
+                rated: true,
+                budget: Budget { ingest_crashes: 1, worker_crashes: 1, take_overs: 1, ..b },
+                ..two()
+            },
         ),
     ]
 }

@@ -144,7 +144,7 @@ pub fn controls() -> Vec<Control> {
             "release recognised without the token",
             &[Change::ReleaseRecognisedWithoutToken],
             NO_LOSS,
-            13,
+            14,
             "a paused holder takes another's release for its own and deletes the only wake-up: stuck",
             Protocol { budget: Budget { visits: 1, take_overs: 1, ..NOTHING }, ..one() },
         ),
@@ -193,7 +193,7 @@ pub fn controls() -> Vec<Control> {
             "settle-and-release recognised by the token alone",
             &[Change::ReleaseRecognisedWithoutHead],
             NO_LOSS,
-            13,
+            14,
             "taken over and released by an exclusive holder, the entity is free one token on: the paused holder \
              believes its delivery settled and deletes the only wake-up",
             Protocol { budget: Budget { visits: 1, take_overs: 1, ..NOTHING }, ..one() },
@@ -273,6 +273,14 @@ pub fn controls() -> Vec<Control> {
             10,
             "TTL deletes a row with deliveries waiting",
             Protocol { budget: Budget { purges: 1, ..NOTHING }, ..two() },
+        ),
+        control(
+            "a claim during a rate's wait owes no wake-up",
+            &[Change::NoWakeUpDuringARatesWait],
+            NO_LOSS,
+            9,
+            "the inbox was empty, and nobody looks when the wait is over: stuck",
+            Protocol { rated: true, budget: NOTHING, ..two() },
         ),
     ]
 }

@@ -47,6 +47,8 @@ pub struct Protocol {
     pub workers: usize,
     /// Handlers answer with writes to be committed.
     pub commit: bool,
+    /// Its source has a rate: the next handler starts no sooner than that.
+    pub rated: bool,
     /// After how many failures a delivery is given up.
     pub attempts: u32,
     /// Given up: blocked instead of parked.
@@ -67,6 +69,7 @@ impl Default for Protocol {
             arrivals: &[0],
             workers: 1,
             commit: false,
+            rated: false,
             attempts: 2,
             block: false,
             counts_are_shown: true,
@@ -343,7 +346,7 @@ impl Protocol {
                 && worker.drain.as_ref().is_some_and(|drain| drain.lease.token().0 == token)
         });
         let late = state.late.iter().filter(|(late, _)| *late == token).count();
-        let visits = matches!(state.visitor, Visitor::Hold(lease) if lease.token().0 == token);
+        let visits = matches!(state.visitor, Visitor::Hold(lease) | Visitor::Leave(lease) if lease.token().0 == token);
         let failing = late > 0
             && state.workers.iter().flatten().any(|worker| {
                 !matches!(worker.step, Step::Run(..) | Step::Commit { .. })
@@ -481,11 +484,13 @@ impl Protocol {
                     actions.push(Action::Visit(Clock::Late, Heard));
                 }
             }
-            Visitor::Acquire(_) | Visitor::TakeOver(..) | Visitor::Hold(_) => {
+            Visitor::Acquire(_) | Visitor::TakeOver(..) | Visitor::Hold(_) | Visitor::Leave(_) => {
                 actions.extend(replies.iter().map(|reply| Action::Visit(Clock::Early, *reply)));
             }
         }
-        if state.left.visitor_crashes > 0 && matches!(state.visitor, Visitor::Hold(_) | Visitor::Wake) {
+        if state.left.visitor_crashes > 0
+            && matches!(state.visitor, Visitor::Hold(_) | Visitor::Leave(_) | Visitor::Wake)
+        {
             actions.push(Action::VisitorDies);
         }
     }
@@ -782,7 +787,9 @@ impl Next<'_> {
             self.model.reach(Reached::LostClaimRecognised);
         }
         let doubt = append.doubt && !self.has(Change::RetryClaimWithoutDoubt);
-        append.owed |= doubt || owes_wake_up(&view, time(self.state.epoch, clock));
+        let now = time(self.state.epoch, clock);
+        let spared = self.has(Change::NoWakeUpDuringARatesWait) && view.retry_at.is_some_and(|at| at > now);
+        append.owed |= doubt || owes_wake_up(&view, now) && !spared;
         append.doubt = false;
         append.after = (0..)
             .zip(&self.state.appends)
@@ -1277,7 +1284,8 @@ impl Next<'_> {
     ) {
         let drain = worker.drain.as_ref().expect("a drain");
         let row = if drain.view.tail.0 == sequence { RowStep::Last } else { RowStep::Next };
-        let decided = Decided { sequence, id, settlement };
+        let rated = self.model.rated && settlement == Settlement::Applied;
+        let decided = Decided { sequence, id, settlement, rated };
         worker.step = Step::Settle { decided, row, receipt: with_receipt.then_some(false) };
     }
 
@@ -1323,6 +1331,7 @@ impl Next<'_> {
                     }
                     drain.lease = lease;
                     drain.view = view;
+                    drain.waited &= !decided.rated;
                     RowStep::Went
                 }
                 Reply::Lost => RowStep::Lost,
@@ -1360,7 +1369,7 @@ impl Next<'_> {
         let Step::Commit { sequence, id, landed } = worker.step else { unreachable!() };
         let drain = worker.drain.as_mut().expect("a drain");
         let settlement = Settlement::Applied;
-        let decided = Decided { sequence, id: Some(id), settlement };
+        let decided = Decided { sequence, id: Some(id), settlement, rated: false };
         let token = drain.lease.token().0;
         let settle = Op::Settle(drain.lease, decided);
         let receipt = Op::Receipt { id, sequence, settlement, token, deciding: true };
@@ -1461,7 +1470,12 @@ impl Next<'_> {
                 self.on_entity(Op::AskToYield);
                 Visitor::Poll
             }
-            Visitor::Hold(lease) => match self.on_entity(Op::Release(lease)).reply {
+            Visitor::Hold(lease) => match self.on_entity(Op::ReleaseEmpty(lease)).reply {
+                _ if !heard => self.state.visitor,
+                Reply::Grown(_) => Visitor::Leave(lease),
+                _ => Visitor::Away,
+            },
+            Visitor::Leave(lease) => match self.on_entity(Op::Release(lease)).reply {
                 _ if !heard => self.state.visitor,
                 Reply::Ended(Some(view)) if !view.is_empty() => Visitor::Wake,
                 _ => Visitor::Away,

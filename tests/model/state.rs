@@ -210,6 +210,8 @@ pub enum Visitor {
     /// Waits for a drain to yield, or for its time.
     Poll,
     Hold(Held),
+    /// Deliveries wait: ends its lease all the same.
+    Leave(Held),
     Wake,
 }
 

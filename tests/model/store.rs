@@ -251,6 +251,7 @@ pub struct Decided {
     pub sequence: u64,
     pub id: Option<Id>,
     pub settlement: Settlement,
+    pub rated: bool,
 }
 
 /// One of the protocol's operations with its arguments.
@@ -491,6 +492,7 @@ impl Execution {
             settled: LastSettled { identity: decided.id.map(|id| identity(id).hash()), settlement: decided.settlement },
             newest_event_time: EventTimes::default(),
             pending_since: Some(time(self.epoch, Clock::Early)),
+            not_before: decided.rated.then(|| retry_at(self.epoch)),
         }
     }
 

@@ -137,6 +137,7 @@ fn visit(visitor: Visitor, clock: Clock) -> &'static str {
         Visitor::TakeOver(..) => "takes over",
         Visitor::Ask(_) => "asks the drain to yield",
         Visitor::Hold(_) => "releases",
+        Visitor::Leave(_) => "releases, though deliveries wait",
         Visitor::Wake => "sends a wake-up for what waits",
     }
 }

@@ -52,6 +52,18 @@ handler = "test"
 retry = { attempts = 2, first = "10ms" }
 on_failure = "block"
 
+[sources.rated]
+provider = "standard-webhooks"
+secrets = ["whsec_c2VjcmV0"]
+handler = "test"
+rate = "5/s"
+
+[sources.rarely]
+provider = "standard-webhooks"
+secrets = ["whsec_c2VjcmV0"]
+handler = "test"
+rate = "20/min"
+
 [sources.slow]
 provider = "standard-webhooks"
 secrets = ["whsec_c2VjcmV0"]

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// A wait this short is waited out, rather than by a message's round trip.
-const SHORT: Duration = Duration::from_secs(1);
+pub(super) const SHORT: Duration = Duration::from_secs(1);
 
 /// The first wait between two looks at a lease held exclusively; doubles up to
 /// [`SHORT`].

@@ -7,6 +7,7 @@ use futures_util::future::{Either, select};
 
 use super::{
     Drainer, Guest, MARGIN, PATIENCE, Stopped,
+    acquire::SHORT,
     page::{Page, Read},
 };
 use crate::{
@@ -67,6 +68,15 @@ struct Ran {
     delivery: Arc<Delivery>,
     started_at: Option<Timestamp>,
     took: Option<Duration>,
+    /// When the next may start, by its source's rate.
+    not_before: Option<Timestamp>,
+}
+
+impl Ran {
+    /// Decided without running.
+    fn not(delivery: Delivery) -> Self {
+        Self { delivery: Arc::new(delivery), started_at: None, took: None, not_before: None }
+    }
 }
 
 impl<'a> Turns<'a> {
@@ -127,12 +137,17 @@ impl<'a> Turns<'a> {
             return self.release().await;
         }
         let now = self.now();
-        for (until, reason) in
-            [(self.state.yield_until, PutOffReason::Yielding), (self.state.retry_at, PutOffReason::Retry)]
-        {
-            if let Some(until) = until.filter(|until| *until > now) {
-                return self.hand_over(until.since(now), reason).await;
-            }
+        let left = |until: Option<Timestamp>| until.map_or(Duration::ZERO, |until| until.since(now));
+        let (yielding, waiting) = (left(self.state.yield_until), left(self.state.retry_at));
+        if !yielding.is_zero() {
+            return self.hand_over(yielding, PutOffReason::Yielding).await;
+        }
+        if waiting > SHORT || self.drainer.now_left(self.deadline) < waiting + MARGIN && !waiting.is_zero() {
+            return self.hand_over(waiting, PutOffReason::Retry).await;
+        }
+        if !waiting.is_zero() {
+            let wait = self.drainer.store.surroundings().sleep(waiting);
+            self.keeper.hold(wait).await?;
         }
         if self.drainer.now_left(self.deadline) < MARGIN {
             return self.hand_over(HANDED_OVER, PutOffReason::OutOfTime).await;
@@ -241,6 +256,7 @@ impl<'a> Turns<'a> {
             settled: LastSettled { identity: None, settlement: Settlement::Void },
             newest_event_time: self.state.newest_event_time.clone(),
             pending_since: None,
+            not_before: None,
         };
         self.settle(decision, None, None).await
     }
@@ -254,7 +270,7 @@ impl<'a> Turns<'a> {
             // A holder died between this delivery's receipt and its settle.
             Some(receipt) if receipt.sequence == head.sequence() => {
                 let settlement = receipt.settlement;
-                let ran = Ran { delivery: Arc::new(unpacked.head().clone()), started_at: None, took: None };
+                let ran = Ran::not(unpacked.head().clone());
                 return self.settle_delivery(ran, settlement, None).await;
             }
             Some(_) => return self.settle_repeat(unpacked).await,
@@ -329,7 +345,12 @@ impl<'a> Turns<'a> {
         if let Some(Ok(ahead)) = ahead {
             self.page.extend(ahead);
         }
-        let ran = Ran { delivery, started_at: Some(started_at), took: Some(self.monotonic().saturating_sub(started)) };
+        let ran = Ran {
+            delivery,
+            started_at: Some(started_at),
+            took: Some(self.monotonic().saturating_sub(started)),
+            not_before: source.rate.map(|rate| started_at + rate.interval()),
+        };
         match outcome.unwrap_or_else(|| Outcome::retry("the handler's time was up")) {
             Outcome::Done => self.settle_delivery(ran, Settlement::Applied, Some(row)).await,
             Outcome::Commit(writes) => self.commit(ran, unpacked, row, source, writes).await,
@@ -366,12 +387,13 @@ impl<'a> Turns<'a> {
     }
 
     async fn settle_repeat(&mut self, unpacked: Unpacked) -> Result<Turn, Stopped> {
-        let ran = Ran { delivery: Arc::new(unpacked.head().clone()), started_at: None, took: None };
+        let ran = Ran::not(unpacked.head().clone());
         self.settle_delivery(ran, Settlement::Repeat, None).await
     }
 
-    /// What is decided by settling `delivery` as `settlement`.
-    fn decision(&self, delivery: &Delivery, settlement: Settlement) -> Decision {
+    /// What is decided by settling `ran` as `settlement`.
+    fn decision(&self, ran: &Ran, settlement: Settlement) -> Decision {
+        let delivery = &ran.delivery;
         let times = &self.state.newest_event_time;
         Decision {
             sequence: delivery.sequence(),
@@ -384,12 +406,13 @@ impl<'a> Turns<'a> {
                 Some(Read { item: Item::Delivery(next), .. }) => next.head().received_at(),
                 _ => delivery.received_at(),
             }),
+            not_before: ran.not_before,
         }
     }
 
     /// Settles, with a receipt where `row`, the delivery's, is given.
     async fn settle_delivery(&mut self, ran: Ran, settlement: Settlement, row: Option<Row>) -> Result<Turn, Stopped> {
-        let decision = self.decision(&ran.delivery, settlement);
+        let decision = self.decision(&ran, settlement);
         let receipt = row
             .map(|_| Receipt::of(&ran.delivery, settlement, self.keeper.lease().token(), ran.started_at, self.now()));
         self.settle(decision, Some(&ran), receipt).await
@@ -497,7 +520,7 @@ impl<'a> Turns<'a> {
     ) -> Result<Turn, Stopped> {
         let entity = self.state.entity.clone();
         let lease = self.keeper.lease().clone();
-        let decision = self.decision(&ran.delivery, Settlement::Applied);
+        let decision = self.decision(&ran, Settlement::Applied);
         let receipt = Receipt::of(&ran.delivery, Settlement::Applied, lease.token(), ran.started_at, self.now());
         let settle = Settle { lease: &lease, decision: &decision, now: self.now(), length: self.keeper.length() };
         let write_receipt = WriteReceipt { entity: &entity, receipt: &receipt, purge_at: self.purge_at() };
@@ -534,7 +557,7 @@ impl<'a> Turns<'a> {
         self.state.head = decision.sequence;
         self.state.token = self.keeper.lease().token();
         self.state.attempts = 0;
-        self.state.retry_at = None;
+        self.state.retry_at = decision.not_before;
         self.state.last_error = None;
         self.state.newest_event_time = decision.newest_event_time;
         self.state.last_settled = Some(decision.settled);
@@ -582,6 +605,8 @@ impl<'a> Turns<'a> {
                 self.give_up(unpacked, row, on_failure, error).await
             }
             Next::Retry(wait) => {
+                // Tried again no sooner than its source's rate allows.
+                let wait = source.rate.map_or(wait, |rate| wait.max(rate.interval()));
                 let retry_at = self.now() + wait;
                 let entity = self.state.entity.clone();
                 self.keeper.hold(self.drainer.wake(&entity, wait)).await??;
@@ -635,7 +660,7 @@ impl<'a> Turns<'a> {
         self.keeper.hold(store.run(&park, PATIENCE)).await??;
         let mut delivery = unpacked.head().clone();
         delivery.attempt = self.state.attempts.max(1);
-        let ran = Ran { delivery: Arc::new(delivery), started_at: None, took: None };
+        let ran = Ran::not(delivery);
         self.settle_delivery(ran, Settlement::Parked, Some(row)).await
     }
 
