@@ -7,6 +7,10 @@
 //! Amazon's own five, since reading a machine's hundred and more costs as much
 //! as the rest of the start.
 
+mod call;
+mod document;
+mod warm;
+
 use std::{sync::Arc, time::Duration};
 
 use aws_sdk_dynamodb::config::{
@@ -48,6 +52,10 @@ pub struct Account {
     pub dynamodb_endpoint: Option<String>,
     /// Another SQS than the region's.
     pub sqs_endpoint: Option<String>,
+    /// Another Parameter Store than the region's.
+    pub ssm_endpoint: Option<String>,
+    /// Another Secrets Manager than the region's.
+    pub secrets_endpoint: Option<String>,
     /// Roots in PEM to trust instead of Amazon's.
     pub ca_bundle: Option<Vec<u8>>,
 }
@@ -77,6 +85,8 @@ impl Account {
             credentials,
             dynamodb_endpoint: endpoint("AWS_ENDPOINT_URL_DYNAMODB"),
             sqs_endpoint: endpoint("AWS_ENDPOINT_URL_SQS"),
+            ssm_endpoint: endpoint("AWS_ENDPOINT_URL_SSM"),
+            secrets_endpoint: endpoint("AWS_ENDPOINT_URL_SECRETS_MANAGER"),
             ca_bundle: None,
         }
     }
@@ -102,6 +112,8 @@ impl Account {
             credentials: SharedCredentialsProvider::new(credentials),
             dynamodb_endpoint: endpoint("AWS_ENDPOINT_URL_DYNAMODB"),
             sqs_endpoint: endpoint("AWS_ENDPOINT_URL_SQS"),
+            ssm_endpoint: endpoint("AWS_ENDPOINT_URL_SSM"),
+            secrets_endpoint: endpoint("AWS_ENDPOINT_URL_SECRETS_MANAGER"),
             ca_bundle,
         })
     }
@@ -114,8 +126,16 @@ impl Account {
             credentials: SharedCredentialsProvider::new(Credentials::new("local", "local", None, None, "local")),
             dynamodb_endpoint: Some(dynamodb.into()),
             sqs_endpoint: Some(sqs.into()),
+            ssm_endpoint: None,
+            secrets_endpoint: None,
             ca_bundle: None,
         }
+    }
+
+    /// Where `service` is in the account's region.
+    fn endpoint_of(&self, service: &str) -> String {
+        let region = self.region.as_ref();
+        format!("https://{service}.{region}.{}", dns_suffix(region))
     }
 
     fn trust_store(&self) -> TrustStore {
@@ -184,10 +204,20 @@ impl Parts {
         surroundings: &Surroundings,
         meter: Option<Arc<Meter>>,
     ) -> Self {
-        let http = account.http_client();
+        Self::connect_over(&account.http_client(), account, config, surroundings, meter)
+    }
+
+    /// As [`Parts::connect`], over connections that are shared with others.
+    pub fn connect_over(
+        http: &SharedHttpClient,
+        account: &Account,
+        config: &StoreConfig,
+        surroundings: &Surroundings,
+        meter: Option<Arc<Meter>>,
+    ) -> Self {
         let names = TableNames { entities: config.entities_table.clone(), inbox: config.inbox_table.clone() };
-        let mut table = DynamoTable::new(account.dynamodb(&http), names);
-        let mut queue = SqsQueue::new(account.sqs(&http), config.queue_url.clone());
+        let mut table = DynamoTable::new(account.dynamodb(http), names);
+        let mut queue = SqsQueue::new(account.sqs(http), config.queue_url.clone());
         if let Some(meter) = meter {
             table = table.metered(meter.clone());
             queue = queue.metered(meter);
@@ -197,6 +227,21 @@ impl Parts {
             waker: Waker::new(Arc::new(queue), surroundings.clone()),
         }
     }
+}
+
+/// What AWS's names end with in the partition of `region`, as the clients' own
+/// tables have it.
+fn dns_suffix(region: &str) -> &'static str {
+    const SUFFIXES: [(&str, &str); 6] = [
+        ("cn-", "amazonaws.com.cn"),
+        ("eusc-", "amazonaws.eu"),
+        ("us-iso-", "c2s.ic.gov"),
+        ("us-isob-", "sc2s.sgov.gov"),
+        ("us-isof-", "csp.hci.ic.gov"),
+        ("eu-isoe-", "cloud.adc-e.uk"),
+    ];
+    let known = SUFFIXES.iter().find(|(prefix, _)| region.starts_with(prefix));
+    known.map_or("amazonaws.com", |(_, suffix)| suffix)
 }
 
 fn timeouts() -> TimeoutConfig {

@@ -1,11 +1,13 @@
 //! A function's configuration: read from the environment once, checked once,
 //! as a whole.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
+
+use futures_util::future::{BoxFuture, ready};
 
 use crate::{
     drain::{DrainSettings, MARGIN},
-    sources::Sources,
+    sources::{Document, Sources},
 };
 
 /// What is wrong with the configuration. Names the variable.
@@ -17,7 +19,8 @@ pub struct InvalidConfig {
 }
 
 impl InvalidConfig {
-    pub(crate) fn new(variable: &str, reason: impl Into<String>) -> Self {
+    /// `variable` is wrong.
+    pub fn new(variable: &str, reason: impl Into<String>) -> Self {
         Self { variable: variable.to_owned(), reason: reason.into() }
     }
 }
@@ -96,12 +99,60 @@ impl StoreConfig {
     }
 }
 
-/// Reads the sources document from the file that `SOURCES_FILE` names.
-pub fn read_sources(variables: &impl Variables) -> Result<Sources, InvalidConfig> {
-    let path = needed(variables, "SOURCES_FILE")?;
-    let text = std::fs::read_to_string(&path)
-        .map_err(|error| InvalidConfig::new("SOURCES_FILE", format!("{path} cannot be read: {error}")))?;
-    Sources::parse(&text).map_err(|error| InvalidConfig::new("SOURCES_FILE", error.to_string()))
+/// Where the sources document stands: exactly one of these variables is set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SourcesOrigin {
+    /// `SOURCES_FILE`: a file, for local runs.
+    File(PathBuf),
+    /// `SOURCES_PARAMETER`: a parameter in SSM Parameter Store, by name or ARN.
+    Parameter(String),
+    /// `SOURCES_SECRET`: a secret in Secrets Manager, by ARN.
+    Secret(String),
+}
+
+impl SourcesOrigin {
+    const VARIABLES: [&str; 3] = ["SOURCES_FILE", "SOURCES_PARAMETER", "SOURCES_SECRET"];
+
+    /// Reads and checks the variables.
+    pub fn read(variables: &impl Variables) -> Result<Self, InvalidConfig> {
+        let [file, parameter, secret] = Self::VARIABLES.map(|name| variables.value(name));
+        match (file, parameter, secret) {
+            (Some(path), None, None) => Ok(Self::File(path.into())),
+            (None, Some(name), None) => Ok(Self::Parameter(name)),
+            (None, None, Some(arn)) if arn.starts_with("arn:") => Ok(Self::Secret(arn)),
+            (None, None, Some(_)) => Err(InvalidConfig::new("SOURCES_SECRET", "is to be the secret's ARN")),
+            (None, None, None) => {
+                let reason = "is not set, nor is SOURCES_SECRET or SOURCES_FILE; one of the three is needed";
+                Err(InvalidConfig::new("SOURCES_PARAMETER", reason))
+            }
+            (file, parameter, secret) => {
+                let set = [file, parameter, secret].map(|value| value.is_some());
+                let names = Self::VARIABLES.iter().zip(set).filter(|(_, set)| *set).map(|(name, _)| *name);
+                let names: Vec<_> = names.collect();
+                Err(InvalidConfig::new(&names.join(", "), "only one of them may be set"))
+            }
+        }
+    }
+
+    /// The variable that names it.
+    pub fn variable(&self) -> &'static str {
+        match self {
+            Self::File(_) => "SOURCES_FILE",
+            Self::Parameter(_) => "SOURCES_PARAMETER",
+            Self::Secret(_) => "SOURCES_SECRET",
+        }
+    }
+}
+
+/// A sources document in a file.
+#[derive(Debug, Clone)]
+pub struct FileDocument(pub PathBuf);
+
+impl Document for FileDocument {
+    fn read(&self) -> BoxFuture<'_, Result<String, String>> {
+        let read = std::fs::read_to_string(&self.0);
+        Box::pin(ready(read.map_err(|error| format!("{} cannot be read: {error}", self.0.display()))))
+    }
 }
 
 /// What a worker needs besides.
@@ -207,6 +258,26 @@ mod tests {
             refused([("FUNCTION_TIMEOUT_SECONDS", "22")]),
             "FUNCTION_TIMEOUT_SECONDS: leaves source `shop` no time for its handler: handler_timeout must be less than 20 s"
         );
+    }
+
+    #[test]
+    fn the_sources_stand_in_exactly_one_place() {
+        let read = |set: &[(&str, &str)]| SourcesOrigin::read(&set).map_err(|error| error.to_string());
+        let (file, parameter) = (("SOURCES_FILE", "a.toml"), ("SOURCES_PARAMETER", "/webhooks/sources"));
+        let secret = ("SOURCES_SECRET", "arn:aws:secretsmanager:eu-central-1:1:secret:s");
+        assert_eq!(read(&[file]), Ok(SourcesOrigin::File("a.toml".into())));
+        assert_eq!(read(&[parameter]), Ok(SourcesOrigin::Parameter("/webhooks/sources".into())));
+        assert_eq!(read(&[secret]), Ok(SourcesOrigin::Secret(secret.1.into())));
+        let none = read(&[]).unwrap_err();
+        assert!(SourcesOrigin::VARIABLES.iter().all(|name| none.contains(name)), "{none}");
+        let two = read(&[file, secret]).unwrap_err();
+        assert_eq!(two, "SOURCES_FILE, SOURCES_SECRET: only one of them may be set");
+        assert_eq!(
+            read(&[file, parameter]).unwrap_err(),
+            "SOURCES_FILE, SOURCES_PARAMETER: only one of them may be set"
+        );
+        let by_name = read(&[("SOURCES_SECRET", "sources")]).unwrap_err();
+        assert_eq!(by_name, "SOURCES_SECRET: is to be the secret's ARN");
     }
 
     #[test]

@@ -23,7 +23,7 @@ use crate::{
     handler::{AnyHandler, Handler, Isolation},
     keeper::Keeper,
     rows::{EntityState, HolderInfo},
-    sources::Sources,
+    sources::LiveSources,
     store::{Store, StoreError},
     telemetry::{Event, Observer, PutOffReason},
     wake::Waker,
@@ -65,7 +65,7 @@ pub const MARGIN: Duration = Duration::from_secs(2);
 pub struct Drainer {
     store: Store,
     waker: Waker,
-    sources: Arc<Sources>,
+    sources: LiveSources,
     handler: Arc<dyn AnyHandler>,
     isolation: Isolation,
     settings: DrainSettings,
@@ -144,13 +144,14 @@ impl Drainer {
     pub fn new(
         store: Store,
         waker: Waker,
-        sources: Arc<Sources>,
+        sources: impl Into<LiveSources>,
         handler: impl Handler,
         settings: DrainSettings,
         info: HolderInfo,
         observer: Arc<dyn Observer>,
     ) -> Self {
         let handler = Arc::new(handler);
+        let sources = sources.into();
         Self { store, waker, sources, handler, isolation: Isolation::default(), settings, info, observer }
     }
 
@@ -200,6 +201,11 @@ impl Drainer {
             Start::NothingToDo => Ok(Drained::Ended),
             Start::NotNow(delay, reason) => Ok(Drained::NotNow(delay, reason)),
         }
+    }
+
+    /// The configured senders.
+    pub fn sources(&self) -> &LiveSources {
+        &self.sources
     }
 
     /// Who watches.

@@ -138,6 +138,20 @@ pub trait Handler: Send + Sync + 'static {
     }
 }
 
+impl<H: Handler> Handler for Arc<H> {
+    fn handle(
+        &self,
+        delivery: &Delivery,
+        context: &Context,
+    ) -> impl Future<Output = Result<Outcome, HandlerError>> + Send {
+        Handler::handle(&**self, delivery, context)
+    }
+
+    fn answers_to(&self, name: &str) -> bool {
+        Handler::answers_to(&**self, name)
+    }
+}
+
 /// A handler behind a pointer.
 pub(crate) trait AnyHandler: Send + Sync + 'static {
     fn handle<'a>(

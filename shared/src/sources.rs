@@ -1,7 +1,10 @@
 //! Sources: the configured senders, from one TOML or JSON document.
 //!
 //! The document is checked once, as a whole, when it is read: what is wrong is
-//! named with its source, and nothing starts.
+//! named with its source, and nothing starts. [`LiveSources`] reads it again
+//! while a function runs.
+
+mod live;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -17,6 +20,8 @@ use crate::{
     template::Template,
     time::Timestamp,
 };
+
+pub use live::{Document, Found, LiveSources, Newest, PATIENCE, REFRESH, SPACING, STALE};
 
 /// All configured sources.
 #[derive(Debug, Clone, Default)]
@@ -70,7 +75,7 @@ enum AnyProvider {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Document {
+struct Form {
     sources: BTreeMap<String, Entry>,
 }
 
@@ -128,7 +133,7 @@ pub const FORWARD: &str = "forward";
 impl Sources {
     /// Reads a document: JSON if it starts with a brace, TOML otherwise.
     pub fn parse(text: &str) -> Result<Self, InvalidSources> {
-        let document: Document = if text.trim_start().starts_with('{') {
+        let document: Form = if text.trim_start().starts_with('{') {
             serde_json::from_str(text).map_err(|error| InvalidSources::Document(without_values(&error.to_string())))?
         } else {
             // Not the full text of the error, which quotes the line, and a line may hold a secret.

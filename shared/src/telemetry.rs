@@ -135,6 +135,19 @@ pub enum Event<'a> {
         /// Which delivery.
         delivery: &'a Delivery,
     },
+    /// Another sources document is in use.
+    SourcesChanged {
+        /// How many sources it has.
+        count: usize,
+    },
+    /// The sources document could not be read again, or is wrong; the last good
+    /// one stays in use.
+    SourcesKept {
+        /// Why, without a value of the document's.
+        reason: &'a str,
+        /// Whether it was another reason, or none, the last time.
+        is_news: bool,
+    },
 }
 
 /// Why a wake-up was put off.
@@ -154,6 +167,9 @@ pub enum PutOffReason {
     Lost,
     /// The next row was written by a newer version, or is damaged.
     Unreadable,
+    /// The delivery's source may have been configured since the sources were
+    /// last read, and they cannot be read now.
+    UnknownSource,
 }
 
 /// Somebody who watches.
@@ -212,6 +228,9 @@ impl Observer for Log {
             Event::Inversion { delivery } => {
                 info!(entity = %delivery.entity(), sequence = delivery.sequence().0, "older than what was applied");
             }
+            Event::SourcesChanged { count } => info!(count, "sources changed"),
+            Event::SourcesKept { reason, is_news: true } => warn!(reason, "sources kept"),
+            Event::SourcesKept { .. } => {}
         }
     }
 }

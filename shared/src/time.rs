@@ -52,10 +52,15 @@ impl std::ops::Add<Duration> for Timestamp {
     }
 }
 
+impl From<Timestamp> for SystemTime {
+    fn from(timestamp: Timestamp) -> SystemTime {
+        UNIX_EPOCH + Duration::from_millis(timestamp.0)
+    }
+}
+
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let time = UNIX_EPOCH + Duration::from_millis(self.0);
-        humantime::format_rfc3339_millis(time).fmt(f)
+        humantime::format_rfc3339_millis(SystemTime::from(*self)).fmt(f)
     }
 }
 

@@ -108,8 +108,8 @@ impl Response {
     }
 
     /// The sender is to try again.
-    pub fn unavailable() -> Self {
-        let mut response = Self::refused(503, "not stored; send it again");
+    pub fn unavailable(reason: &str) -> Self {
+        let mut response = Self::refused(503, reason);
         response.headers.insert("retry-after".into(), RETRY_AFTER_SECONDS.to_string());
         response
     }

@@ -63,7 +63,10 @@ pub fn run() -> Result<(), lambda_runtime::Error> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
         let config = StoreConfig::read(&Environment)?;
         let surroundings = Surroundings::system();
-        let Parts { store, waker } = Parts::connect(&Account::from_env()?, &config, &surroundings, None);
+        let account = Account::from_env()?;
+        let http = account.http_client();
+        account.warm(&http, &surroundings).await;
+        let Parts { store, waker } = Parts::connect_over(&http, &account, &config, &surroundings, None);
         let scheduler = Scheduler::new(Sweeper::new(store, waker, config.retention), surroundings);
         lambda_runtime::run(lambda_runtime::service_fn(|event: lambda_runtime::LambdaEvent<ScheduledEvent>| {
             let scheduler = &scheduler;

@@ -29,13 +29,13 @@ use futures_util::future::join_all;
 use shared::{
     aws::{Account, Parts},
     batch::Batch,
-    config::{Environment, StoreConfig, WorkerConfig, read_sources},
+    config::{Environment, InvalidConfig, SourcesOrigin, StoreConfig, WorkerConfig},
     drain::{Attended, DrainSettings, Drainer, Quarantine},
     entity::EntityKey,
     handler::Handler,
     rows::HolderInfo,
-    sources::Sources,
-    telemetry::{self, Event, Log},
+    sources::{LiveSources, Sources},
+    telemetry::{self, Event, Log, Observer},
     time::{Surroundings, Timestamp},
 };
 
@@ -58,6 +58,7 @@ impl Worker {
     /// Attends to a batch until `deadline`; says which messages are to be
     /// delivered again.
     pub async fn attend(&self, event: SqsEvent, deadline: Timestamp) -> BatchResponse {
+        self.drainer.sources().freshen().await;
         let time = deadline.since(self.surroundings.now());
         let deadline = self.surroundings.monotonic() + time;
         let batch = Batch::sort(event.records.into_iter().map(Into::into));
@@ -109,16 +110,29 @@ pub fn run(handler: impl Handler) -> Result<(), Error> {
 /// # Errors
 ///
 /// As [`run`]; and what `make` says.
-pub fn run_with<H: Handler>(make: impl FnOnce(&Parts, &Sources) -> Result<H, Error>) -> Result<(), Error> {
+pub fn run_with<H: Handler>(make: impl FnOnce(&Parts, &LiveSources) -> Result<H, Error>) -> Result<(), Error> {
     telemetry::init_log();
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
         let config = StoreConfig::read(&Environment)?;
-        let sources = Arc::new(read_sources(&Environment)?);
-        let worker_config = WorkerConfig::read(&Environment, &sources)?;
+        let origin = SourcesOrigin::read(&Environment)?;
+        let account = Account::from_env()?;
         let surroundings = Surroundings::system();
-        let parts = Parts::connect(&Account::from_env()?, &config, &surroundings, None);
-        let handler = make(&parts, &sources)?;
-        check_handlers(&sources, &handler)?;
+        let http = account.http_client();
+        let observer: Arc<dyn Observer> = Arc::new(Log);
+        let variable = origin.variable();
+        let document = account.document(&http, origin, &surroundings);
+        let sources = LiveSources::open(document, surroundings.clone(), observer.clone());
+        let (sources, ()) = tokio::join!(sources, account.warm(&http, &surroundings));
+        let sources = sources.map_err(|reason| InvalidConfig::new(variable, reason))?;
+        let worker_config = WorkerConfig::read(&Environment, &sources.current())?;
+        let parts = Parts::connect_over(&http, &account, &config, &surroundings, None);
+        let handler = Arc::new(make(&parts, &sources)?);
+        let handlers = handler.clone();
+        // What is read later must fit this worker as well.
+        sources.demand(move |sources| {
+            WorkerConfig::read(&Environment, sources).map_err(|error| error.to_string())?;
+            check_handlers(sources, &handlers)
+        })?;
         let settings = DrainSettings {
             lease: worker_config.lease,
             wait: worker_config.wait,
@@ -126,7 +140,7 @@ pub fn run_with<H: Handler>(make: impl FnOnce(&Parts, &Sources) -> Result<H, Err
             ..DrainSettings::default()
         };
         let info = HolderInfo::new(&instance_name());
-        let drainer = Drainer::new(parts.store, parts.waker, sources, handler, settings, info, Arc::new(Log));
+        let drainer = Drainer::new(parts.store, parts.waker, sources, handler, settings, info, observer);
         let worker = Worker::new(drainer, surroundings);
         lambda_runtime::run(lambda_runtime::service_fn(|event: lambda_runtime::LambdaEvent<SqsEvent>| {
             let worker = &worker;

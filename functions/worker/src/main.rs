@@ -8,11 +8,13 @@ use shared::{
 fn main() -> Result<(), worker::Error> {
     worker::run_with(|parts, sources| {
         let handlers = Handlers::new().with("forward", Forward::configured(sources, &Environment)?);
-        if !sources.names_handler("orders") {
-            return Ok(handlers);
+        match Environment.value("ORDERS_TABLE") {
+            // Also where no source names it yet: one may, while this runs.
+            Some(table) => Ok(handlers.with("orders", Orders::new(parts.store.table().clone(), table))),
+            None if sources.current().names_handler("orders") => {
+                Err("ORDERS_TABLE: is not set, and a source's handler is `orders`".into())
+            }
+            None => Ok(handlers),
         }
-        let orders_table =
-            Environment.value("ORDERS_TABLE").ok_or("ORDERS_TABLE: is not set, and a source's handler is `orders`")?;
-        Ok(handlers.with("orders", Orders::new(parts.store.table().clone(), orders_table)))
     })
 }

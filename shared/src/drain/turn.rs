@@ -23,7 +23,7 @@ use crate::{
     lease::{Ended, Release, ReleaseEmpty, Released},
     operation::Operation,
     rows::{BlockReason, EntityState, LastSettled, Settlement},
-    sources::Source,
+    sources::{Found, Source},
     store::StoreError,
     table::{Row, Transacted, Write, Written},
     telemetry::{Event, PutOffReason},
@@ -277,7 +277,12 @@ impl<'a> Turns<'a> {
             None if at_head => return self.settle_repeat(unpacked).await,
             None => {}
         }
-        let source = self.drainer.sources.get(head.source().as_str()).cloned();
+        let source = match self.keeper.hold(self.drainer.sources.find(head.source(), head.received_at())).await? {
+            Found::Source(source) => Some(source),
+            Found::Gone => None,
+            // Ingest may have learned of it before this instance did.
+            Found::Unknown => return self.hand_over(UNREADABLE, PutOffReason::UnknownSource).await,
+        };
         let attempts = source.as_ref().map_or(1, |source| source.retry.attempts);
         if self.state.attempts >= attempts {
             // Counted by a take-over: running it once more could take this worker too.

@@ -19,7 +19,7 @@ pub mod headers;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::BodyExt;
@@ -28,10 +28,9 @@ use hyper::body::Incoming;
 use crate::{
     config::{InvalidConfig, Variables},
     delivery::Delivery,
-    destination::{Destination, Reach},
-    entity::SourceName,
+    destination::Reach,
     handler::{Context, Handler, HandlerError, Outcome},
-    sources::{FORWARD, Source, Sources},
+    sources::{FORWARD, LiveSources},
     time::Surroundings,
 };
 use client::{Client, Roots};
@@ -45,11 +44,11 @@ const HEADROOM: Duration = Duration::from_millis(100);
 const ANSWER_BYTES: usize = 16 * 1024;
 const ANSWER_TIME: Duration = Duration::from_millis(250);
 
-/// Posts deliveries to the destinations of their sources. Sources name it
-/// `forward`.
+/// Posts deliveries to the destinations of their sources, as they are
+/// configured at the time. Sources name it `forward`.
 #[derive(Clone)]
 pub struct Forward {
-    destinations: Arc<BTreeMap<SourceName, Destination>>,
+    sources: LiveSources,
     /// A pool of connections for each reach: what was connected to under the
     /// one must not be used under the other.
     public: Client,
@@ -59,13 +58,13 @@ pub struct Forward {
 impl Forward {
     /// Forwards to what `sources` name; trusts the certificate authorities that
     /// browsers trust.
-    pub fn new(sources: &Sources) -> Self {
+    pub fn new(sources: impl Into<LiveSources>) -> Self {
         Self::with(sources, Roots::new())
     }
 
     /// As [`Forward::new`]; trusts besides the certificates in the PEM file
     /// that `FORWARD_CA_BUNDLE` names, if it is set.
-    pub fn configured(sources: &Sources, variables: &impl Variables) -> Result<Self, InvalidConfig> {
+    pub fn configured(sources: impl Into<LiveSources>, variables: &impl Variables) -> Result<Self, InvalidConfig> {
         const VARIABLE: &str = "FORWARD_CA_BUNDLE";
         let mut roots = Roots::new();
         if let Some(path) = variables.value(VARIABLE) {
@@ -76,12 +75,10 @@ impl Forward {
         Ok(Self::with(sources, roots))
     }
 
-    fn with(sources: &Sources, roots: Roots) -> Self {
-        let named = |source: &Arc<Source>| Some((source.name.clone(), source.forward()?.clone()));
-        let destinations: BTreeMap<_, _> = sources.iter().filter_map(named).collect();
+    fn with(sources: impl Into<LiveSources>, roots: Roots) -> Self {
         let tls = roots.trusted();
         Self {
-            destinations: Arc::new(destinations),
+            sources: sources.into(),
             public: Client::new(Reach::Public, &tls),
             anywhere: Client::new(Reach::Anywhere, &tls),
         }
@@ -91,7 +88,9 @@ impl Forward {
 impl Handler for Forward {
     /// Posts it, and waits for the answer as long as the start has time.
     async fn handle(&self, delivery: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
-        let Some(destination) = self.destinations.get(delivery.source()) else {
+        let sources = self.sources.current();
+        let source = sources.get(delivery.source().as_str());
+        let Some(destination) = source.and_then(|source| source.forward()) else {
             return Ok(Outcome::retry("its source names no destination to forward to"));
         };
         let client = match destination.reach() {
@@ -136,6 +135,6 @@ async fn read_out(mut body: Incoming, surroundings: &Surroundings) {
 
 impl std::fmt::Debug for Forward {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Forward").field("destinations", &self.destinations).finish_non_exhaustive()
+        f.debug_struct("Forward").field("sources", &self.sources).finish_non_exhaustive()
     }
 }

@@ -11,9 +11,10 @@ use sha2::Sha256;
 use super::*;
 use crate::{
     delivery::{Age, Delivery, Envelope, Incoming as Accepted, Item},
-    entity::{DeliveryId, EntityKey, FencingToken, Identity, Nonce, Sequence},
+    entity::{DeliveryId, EntityKey, FencingToken, Identity, Nonce, Sequence, SourceName},
     handler::{Canceller, Isolation, run},
     rows::delivery_row,
+    sources::Sources,
     table::{Write, memory},
     time::Timestamp,
 };
@@ -21,16 +22,16 @@ use endpoint::{Endpoint, Reply};
 
 const TIME: Duration = Duration::from_secs(20);
 
-fn sources(forward: &str) -> Sources {
-    Sources::parse(&format!(
+fn sources(forward: &str) -> Arc<Sources> {
+    let document = format!(
         "[sources.shop]\nprovider = 'shopify'\nsecrets = ['s']\nhandler = 'forward'\nforward = {{ {forward} }}\n"
-    ))
-    .unwrap()
+    );
+    Arc::new(Sources::parse(&document).unwrap())
 }
 
 /// A forward to `url`, wherever that is.
 fn anywhere(url: &str) -> Forward {
-    Forward::new(&sources(&format!("url = '{url}', secret = 'whsec_c2VjcmV0', allow_private = true")))
+    Forward::new(sources(&format!("url = '{url}', secret = 'whsec_c2VjcmV0', allow_private = true")))
 }
 
 fn delivery(id: &str, entity: &str) -> Delivery {
@@ -112,7 +113,7 @@ async fn a_post_is_signed_with_every_secret_at_the_time_of_the_attempt() {
     let mut endpoint = Endpoint::start(|_| Reply::status(200)).await;
     let url = endpoint.url();
     let secrets = "secret = ['whsec_bmV3', 'whsec_b2xk']";
-    let forward = Forward::new(&sources(&format!("url = '{url}', {secrets}, allow_private = true")));
+    let forward = Forward::new(sources(&format!("url = '{url}', {secrets}, allow_private = true")));
     assert_eq!(post(&forward).await, Outcome::Done);
     let posted = endpoint.posted().await;
     let (id, time) = (posted.header("webhook-id"), posted.header("webhook-timestamp"));
@@ -219,7 +220,7 @@ async fn a_name_that_stands_for_a_private_address_is_not_connected_to() {
     let endpoint = Endpoint::start(|_| Reply::status(200)).await;
     // No address to a parser, but 127.0.0.1 to a resolver.
     let url = format!("https://0x7f000001:{}/", endpoint.port());
-    let forward = Forward::new(&sources(&format!("url = '{url}', secret = 'whsec_c2VjcmV0'")));
+    let forward = Forward::new(sources(&format!("url = '{url}', secret = 'whsec_c2VjcmV0'")));
     let error = error(post(&forward).await);
     assert_eq!(error, "0x7f000001: cannot connect: 127.0.0.1 is not public, and allow_private is not set");
     assert_eq!(endpoint.accepted(), 0);
@@ -269,7 +270,7 @@ async fn a_cancelled_start_hangs_up() {
 
 #[tokio::test]
 async fn a_source_without_a_destination_is_told_so() {
-    let forward = Forward::new(&Sources::default());
+    let forward = Forward::new(Arc::<Sources>::default());
     assert_eq!(post(&forward).await, Outcome::retry("its source names no destination to forward to"));
     assert!(forward.answers_to("forward") && !forward.answers_to("orders"));
 }
