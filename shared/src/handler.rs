@@ -234,3 +234,66 @@ pub(crate) async fn run(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+    use super::*;
+    use crate::{
+        delivery::{Envelope, Incoming, Item},
+        entity::{DeliveryId, EntityKey, Identity, SourceName},
+        rows::attribute,
+    };
+
+    struct Begun(Arc<AtomicBool>);
+
+    impl Handler for Begun {
+        async fn handle(&self, _: &Delivery, _: &Context) -> Result<Outcome, HandlerError> {
+            self.0.store(true, Relaxed);
+            Ok(Outcome::Done)
+        }
+    }
+
+    fn delivery() -> Delivery {
+        let surroundings = Surroundings::system();
+        let incoming = Incoming {
+            entity: EntityKey::parse("test/a").unwrap(),
+            identity: Identity {
+                source: SourceName::parse("test").unwrap(),
+                delivery_id: DeliveryId::new("1"),
+                redrive: 0,
+            },
+            topic: "order.updated".into(),
+            family: "order".into(),
+            event_time: None,
+            received_at: surroundings.now(),
+            content_type: None,
+            body: "{}".into(),
+        };
+        let envelope = Envelope::pack(&incoming, &surroundings.nonce(), surroundings.now());
+        let row = envelope.row().clone().with(attribute::ITEM, "d#00000000000000000007");
+        match Item::parse(&incoming.entity, &row) {
+            Ok(Item::Delivery(unpacked)) => unpacked.complete(&[]).unwrap(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn is_begun(isolation: Isolation, in_time: bool) -> bool {
+        let begun = Arc::new(AtomicBool::new(false));
+        let (canceller, context) = Canceller::start("test", FencingToken(1), Duration::MAX, Surroundings::system());
+        let canceller = in_time.then_some(canceller);
+        run(Arc::new(Begun(begun.clone())), isolation, Arc::new(delivery()), context).await;
+        drop(canceller);
+        begun.load(Relaxed)
+    }
+
+    /// All threads may have been taken until then.
+    #[tokio::test]
+    async fn a_handler_whose_time_passed_before_it_had_a_thread_is_not_begun() {
+        for isolation in [Isolation::Thread, Isolation::Inline] {
+            assert!(is_begun(isolation, true).await, "{isolation:?}");
+            assert!(!is_begun(isolation, false).await, "{isolation:?}");
+        }
+    }
+}

@@ -54,6 +54,7 @@ struct Ran {
     outcomes: Outcomes,
     requests: u64,
     writes: u64,
+    reads: u64,
     sends: u64,
     elapsed: Duration,
 }
@@ -76,7 +77,7 @@ async fn run(
     let elapsed = last.saturating_sub(before);
     assert_eq!((world.told.taken_over(), world.told.lost()), (0, 0), "leases taken over, lost");
     assert!(world.messages.is_empty());
-    let (requests, writes, sends) = (table.requests(), table.writes(), queue.sends());
+    let (requests, writes, reads, sends) = (table.requests(), table.writes(), table.reads(), queue.sends());
     world.table = world.memory.clone();
     let inspected = world.operator().inspect(&entity()).await.expect("memory answers");
     let state = inspected.state.expect("there is such an entity");
@@ -96,17 +97,18 @@ async fn run(
             .and_then(|row| row.number("n"))
             .unwrap_or_default(),
     };
-    Ran { outcomes, requests, writes, sends, elapsed }
+    Ran { outcomes, requests, writes, reads, sends, elapsed }
 }
 
 fn entity() -> EntityKey {
     EntityKey::parse("test/a").expect("a key")
 }
 
-/// Lets every single write, and then every single send, go wrong in each way.
+/// Lets every single write, every single read and every single send go wrong in
+/// each way.
 async fn every_fault_is_absorbed(scenario: impl Fn(World) -> BoxFuture<'static, World>) -> Outcomes {
     let clean = run(&scenario, |_| Fault::None, |_| Fault::None).await;
-    assert!(clean.writes > 3 && clean.sends > 0, "there is something to lose: {clean:?}");
+    assert!(clean.writes > 3 && clean.reads > 1 && clean.sends > 0, "there is something to lose: {clean:?}");
     let check = |ran: Ran, allowed: u64, what: String| {
         assert_eq!(ran.outcomes, clean.outcomes, "{what}");
         let (clean_calls, calls) = (clean.requests + clean.sends, ran.requests + ran.sends);
@@ -122,6 +124,12 @@ async fn every_fault_is_absorbed(scenario: impl Fn(World) -> BoxFuture<'static, 
             let what = format!("write {n} of {}: {fault:?}", clean.writes);
             let fault = fault.clone();
             let plan = move |call: &Call<'_>| if call.write == n { fault.clone() } else { Fault::None };
+            check(run(&scenario, plan, |_| Fault::None).await, 3, what);
+        }
+        for n in 1..=clean.reads {
+            let what = format!("read {n} of {}: {fault:?}", clean.reads);
+            let fault = fault.clone();
+            let plan = move |call: &Call<'_>| if call.read == n { fault.clone() } else { Fault::None };
             check(run(&scenario, plan, |_| Fault::None).await, 3, what);
         }
         for n in 1..=clean.sends {

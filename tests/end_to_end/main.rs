@@ -8,6 +8,7 @@ mod handlers;
 mod hot_order;
 mod leases;
 mod lost_replies;
+mod misfortunes;
 mod order;
 mod outages;
 mod rates;

@@ -43,6 +43,8 @@ pub struct Call<'a> {
     pub request: u64,
     /// This is the n-th writing request, from 1; 0: it reads.
     pub write: u64,
+    /// This is the n-th reading request, from 1; 0: it writes.
+    pub read: u64,
     /// What it writes.
     pub writes: &'a [Write],
 }
@@ -57,6 +59,7 @@ pub struct FaultyTable {
     plan: Box<Plan>,
     requests: AtomicU64,
     writes: AtomicU64,
+    reads: AtomicU64,
     late: Arc<Late>,
 }
 
@@ -74,8 +77,8 @@ impl FaultyTable {
         surroundings: &Surroundings,
         plan: impl Fn(&Call<'_>) -> Fault + Send + Sync + 'static,
     ) -> Self {
-        let (requests, writes, late) = Default::default();
-        Self { inner, surroundings: surroundings.clone(), plan: Box::new(plan), requests, writes, late }
+        let (requests, writes, reads, late) = Default::default();
+        Self { inner, surroundings: surroundings.clone(), plan: Box::new(plan), requests, writes, reads, late }
     }
 
     /// How many requests were made.
@@ -86,6 +89,11 @@ impl FaultyTable {
     /// How many of them were to write.
     pub fn writes(&self) -> u64 {
         self.writes.load(Relaxed)
+    }
+
+    /// How many of them were to read.
+    pub fn reads(&self) -> u64 {
+        self.reads.load(Relaxed)
     }
 
     /// How many late writes landed, and how many were refused.
@@ -116,8 +124,11 @@ impl FaultyTable {
         forgotten: Option<T>,
     ) -> Result<T, TableError> {
         let request = self.requests.fetch_add(1, Relaxed) + 1;
-        let write = if writes.is_empty() { 0 } else { self.writes.fetch_add(1, Relaxed) + 1 };
-        match (self.plan)(&Call { request, write, writes }) {
+        let (write, read) = match writes {
+            [] => (0, self.reads.fetch_add(1, Relaxed) + 1),
+            _ => (self.writes.fetch_add(1, Relaxed) + 1, 0),
+        };
+        match (self.plan)(&Call { request, write, read, writes }) {
             Fault::None => act().await,
             Fault::Before(error) => Err(error),
             Fault::ReplyLost => {
