@@ -33,3 +33,24 @@ pub const fn commit_writes(w: u64) -> u64 {
 /// Write units of releasing an inbox that a `commit` emptied: a refused
 /// settle-and-release is not tried there.
 pub const RELEASE_EMPTY_WRITES: u64 = 1;
+
+/// Write units of draining `k` deliveries of one entity, each by a `commit` with
+/// `w` units of the handler's own: acquire, the commits, the release.
+pub const fn commit_drain_writes(k: u64, w: u64) -> u64 {
+    1 + k * commit_writes(w) + RELEASE_EMPTY_WRITES
+}
+
+/// Write units of draining a repeat: acquire, then settle-and-release.
+pub const REPEAT_WRITES: u64 = 2;
+
+/// Write units of a failed attempt: acquire, then fail.
+pub const FAILED_WRITES: u64 = 2;
+
+/// Write units of draining a delivery that is parked: it is written once more.
+pub const fn park_writes(b: u64) -> u64 {
+    drain_writes(1) + b
+}
+
+/// Write units of a wake-up for nothing: of an empty entity, or of one that
+/// another drains. A refused acquire.
+pub const FUTILE_WRITES: u64 = 1;

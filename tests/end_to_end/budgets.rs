@@ -1,28 +1,25 @@
 //! What it costs, exactly: capacity as the store reports it, requests to the
 //! store, and queue sends.
 //!
-//! B is the delivery row's write units, Q those of reading it in a page (one
-//! read unit for each started 4 KB of a page). "New": the entity has never
-//! settled anything; the first page after a grant otherwise also looks for the
-//! receipt of what was settled last, which is one read unit more.
+//! The units are those that `shared::budget` says, and `docs/protocol.md` with
+//! it. B is the delivery row's write units, Q those of reading it in a page (one
+//! read unit for each started 4 KB of a page).
 //!
-//! | case | write units | read units | write requests | read requests | sends |
-//! |---|---|---|---|---|---|
-//! | append | B + 1 | 0 | 2 | 0 | 1 |
-//! | append while a worker drains | B + 1 | 0 | 2 | 0 | 0 |
-//! | drain of one, entity new | 3 | Q + 1 | 3 | 2 | 0 |
-//! | drain of one, entity with a history | 3 | Q + 2 | 3 | 2 | 0 |
-//! | drain of k, entity with a history | 2 k + 1 | pages + k + 1 | 2 k + 1 | 2 ⌈k / 25⌉ | 0 |
-//! | trickling: each that arrives during the drain | 3 (one refused) | Q + 1 | 3 | 2 | 0 |
-//! | a repeat already settled | 2 | Q + 1 or 2 | 2 | 2 | 0 |
-//! | a failed attempt | 2 | Q + 1 or 2 | 2 | 2 | 1 |
-//! | parked | B + 3 | Q + 1 or 2 | 4 | 2 | 0 |
-//! | `commit` of w writes, last in the inbox | 2 (2 + w) + 2 | Q + 1 or 2 | 3 | 2 | 0 |
-//! | `commit` of w writes, more behind it | 2 (2 + w) | as above, by the page | 1 | | 0 |
-//! | a wake-up of an empty entity | 1 (refused) | 0 | 1 | 0 | 0 |
-//! | a wake-up of an entity that another drains | 1 (refused) | 0 | 1 | 0 | 1 |
-//! | one look at a lease held exclusively | 0 | 1 | 0 | 1 | 0 |
-//! | a renewal | 1 | 0 | 1 | 0 | 0 |
+//! | case | write requests | read requests | sends |
+//! |---|---|---|---|
+//! | append | 2 | 0 | 1 |
+//! | append while a worker drains | 2 | 0 | 0 |
+//! | drain of k | 2 k + 1 | 2 ⌈k / 25⌉ | 0 |
+//! | trickling: each that arrives during the drain | 3 (one refused) | 2 | 0 |
+//! | a repeat already settled | 2 | 2 | 0 |
+//! | a failed attempt | 2 | 2 | 1 |
+//! | parked | 4 | 2 | 0 |
+//! | `commit`, last in the inbox | 3 | 2 | 0 |
+//! | `commit`, more behind it | 1 | | 0 |
+//! | a wake-up of an empty entity | 1 (refused) | 0 | 0 |
+//! | a wake-up of an entity that another drains | 1 (refused) | 0 | 1 |
+//! | one look at a lease held exclusively | 0 | 1 | 0 |
+//! | a renewal | 1 | 0 | 0 |
 
 use std::{
     sync::{
@@ -36,6 +33,10 @@ use futures_util::future::BoxFuture;
 use shared::{
     append::Inbox,
     aws::Parts,
+    budget::{
+        FAILED_WRITES, FUTILE_WRITES, REPEAT_WRITES, TRICKLE_WRITES, append_writes, commit_drain_writes, drain_reads,
+        drain_writes, park_writes,
+    },
     delivery::Delivery,
     drain::{Attended, Drainer, Quarantine, Received},
     entity::EntityKey,
@@ -62,6 +63,10 @@ struct Scale {
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// Of a small delivery: what its row takes to write, and to read in a page.
+const B: u64 = 1;
+const Q: u64 = 1;
+
 impl Scale {
     async fn start() -> Self {
         let stage = Stage::start().await;
@@ -86,7 +91,7 @@ impl Scale {
         self.inbox.append(&self.stage.incoming("test/a", id)).await.expect("it is appended");
     }
 
-    async fn append_all(&self, ids: std::ops::Range<u32>) {
+    async fn append_all(&self, ids: std::ops::Range<u64>) {
         for id in ids {
             self.append(&id.to_string()).await;
         }
@@ -113,30 +118,32 @@ impl Scale {
 }
 
 /// Nothing refused, nothing failed, nothing sent.
-fn costs(write_units: f64, writes: u64, read_units: f64, reads: u64) -> Reading {
+fn costs(write_units: u64, writes: u64, read_units: u64, reads: u64) -> Reading {
+    let (write_units, read_units) = (write_units as f64, read_units as f64);
     Reading { write_units, writes, read_units, reads, ..Reading::default() }
 }
 
 #[tokio::test]
 async fn one_delivery_costs_b_and_four_write_units() {
     let scale = Scale::start().await;
-    assert_eq!(scale.weigh(scale.append("1")).await, Reading { sends: 1, ..costs(2.0, 2, 0.0, 0) });
-    assert_eq!(scale.weigh_drain(Done).await, costs(3.0, 3, 2.0, 2));
+    assert_eq!(scale.weigh(scale.append("1")).await, Reading { sends: 1, ..costs(append_writes(B), 2, 0, 0) });
+    assert_eq!(scale.weigh_drain(Done).await, costs(drain_writes(1), 3, drain_reads(1, Q, false), 2));
     scale.append("2").await;
-    assert_eq!(scale.weigh_drain(Done).await, costs(3.0, 3, 3.0, 2), "with a history");
+    assert_eq!(scale.weigh_drain(Done).await, costs(drain_writes(1), 3, drain_reads(1, Q, true), 2), "with a history");
+    assert_eq!(append_writes(B) + drain_writes(1), B + 4);
 }
 
 #[tokio::test]
 async fn a_large_delivery_is_paid_for_once() {
     let scale = Scale::start().await;
     let (append, b, q) = append_large(&scale).await;
-    assert_eq!(append, Reading { sends: 1, ..costs(b + 1.0, 2, 0.0, 0) });
-    assert_eq!(scale.weigh_drain(Done).await, costs(3.0, 3, q + 1.0, 2));
+    assert_eq!(append, Reading { sends: 1, ..costs(append_writes(b), 2, 0, 0) });
+    assert_eq!(scale.weigh_drain(Done).await, costs(drain_writes(1), 3, drain_reads(1, q, false), 2));
 }
 
 /// What appending a large delivery costs, and the write and read units of its
 /// row.
-async fn append_large(scale: &Scale) -> (Reading, f64, f64) {
+async fn append_large(scale: &Scale) -> (Reading, u64, u64) {
     let mut incoming = scale.stage.incoming("test/a", "large");
     let body: Vec<u8> =
         (0..1200_u64).flat_map(|_| scale.stage.surroundings().nonce().to_string().into_bytes()).collect();
@@ -144,24 +151,23 @@ async fn append_large(scale: &Scale) -> (Reading, f64, f64) {
     let append = scale.weigh(async { scale.inbox.append(&incoming).await.expect("it is appended") }).await;
     let state = scale.stage.parts().store.entity(&scale.entity, PATIENCE).await.unwrap().unwrap();
     let row = scale.stage.table().get(&delivery_row(&scale.entity, state.tail)).await.unwrap().unwrap();
-    let (b, q) = (row.write_units() as f64, row.read_units() as f64);
-    assert!(b > 10.0, "it is large: {b}");
+    let (b, q) = (row.write_units(), row.read_units());
+    assert!(b > 10, "it is large: {b}");
     (append, b, q)
 }
 
 #[tokio::test]
 async fn k_waiting_cost_k_times_b_and_three_and_one_more() {
-    const K: u32 = 60;
+    const K: u64 = 60;
     let scale = Scale::with_history().await;
     let appends = scale.weigh(scale.append_all(0..K)).await;
-    let k = f64::from(K);
-    assert_eq!(appends, Reading { sends: u64::from(K), ..costs(2.0 * k, 2 * u64::from(K), 0.0, 0) });
+    assert_eq!(appends, Reading { sends: K, ..costs(K * append_writes(B), 2 * K, 0, 0) });
     let drain = scale.weigh_drain(Done).await;
     // Three pages, the first of 25, and a batch of look-ups for each.
-    let pages = drain.read_units - (k + 1.0);
-    assert_eq!(drain, costs(2.0 * k + 1.0, 2 * u64::from(K) + 1, k + 1.0 + pages, 6));
-    assert!((3.0..=6.0).contains(&pages), "a page of 25 small deliveries is at most 8 KB: {pages}");
-    assert_eq!(appends.write_units + drain.write_units, k * 4.0 + 1.0);
+    let pages = drain.read_units as u64 - drain_reads(K, 0, true);
+    assert_eq!(drain, costs(drain_writes(K), 2 * K + 1, drain_reads(K, pages, true), 6));
+    assert!((3..=6).contains(&pages), "a page of 25 small deliveries is at most 8 KB: {pages}");
+    assert_eq!(K * append_writes(B) + drain_writes(K), K * (B + 3) + 1);
 }
 
 /// Appends the next delivery from within the handler, `more` times.
@@ -187,18 +193,19 @@ fn trickling(scale: &Scale, more: u64, appends: Arc<Mutex<Vec<Reading>>>) -> imp
 
 #[tokio::test]
 async fn each_that_trickles_in_during_a_drain_costs_one_refused_write_more_and_no_wake_up() {
-    const MORE: u32 = 5;
+    const MORE: u64 = 5;
     let scale = Scale::start().await;
     scale.append("1").await;
     let appends = Arc::default();
-    let drain = scale.weigh_drain(trickling(&scale, MORE.into(), Arc::clone(&appends))).await;
+    let drain = scale.weigh_drain(trickling(&scale, MORE, Arc::clone(&appends))).await;
     let appends = appends.lock().unwrap().clone();
     assert_eq!(appends.len(), MORE as usize);
     for append in &appends {
-        assert_eq!(*append, costs(2.0, 2, 0.0, 0), "no wake-up");
+        assert_eq!(*append, costs(append_writes(B), 2, 0, 0), "no wake-up");
     }
-    let (k, more) = (u64::from(MORE) + 1, u64::from(MORE));
-    let expected = Reading { refusals: more, ..costs((2 * k + 1 + more) as f64, 2 * k + 1, 2.0 * k as f64, 2 * k) };
+    let writes = drain_writes(1) + MORE * TRICKLE_WRITES;
+    let reads = (1 + MORE) * drain_reads(1, Q, false);
+    let expected = Reading { refusals: MORE, ..costs(writes, 2 * (1 + MORE) + 1, reads, 2 * (1 + MORE)) };
     let drain = appends.into_iter().fold(drain, |drain, append| drain - append);
     assert_eq!(drain, expected);
 }
@@ -210,10 +217,10 @@ async fn a_repeat_costs_no_receipt_and_no_handler() {
     scale.attend(&scale.drainer(Done)).await;
     scale.append("before").await;
     let starts = scale.stage.journal.runs().len();
-    assert_eq!(scale.weigh_drain(Done).await, costs(2.0, 2, 3.0, 2));
+    assert_eq!(scale.weigh_drain(Done).await, costs(REPEAT_WRITES, 2, drain_reads(1, Q, true), 2));
     scale.append("before").await;
     // What was settled last is the repeat, whose receipt is the one that is looked up anyway.
-    assert_eq!(scale.weigh_drain(Done).await, costs(2.0, 2, 2.0, 2));
+    assert_eq!(scale.weigh_drain(Done).await, costs(REPEAT_WRITES, 2, drain_reads(1, Q, false), 2));
     assert_eq!(scale.stage.journal.runs().len(), starts);
 }
 
@@ -222,7 +229,7 @@ async fn a_failed_attempt_costs_two_writes_and_a_wake_up() {
     let scale = Scale::start().await;
     scale.append("1").await;
     let failed = scale.weigh_drain(answering(|_, _| Outcome::retry("not yet"))).await;
-    assert_eq!(failed, Reading { sends: 1, ..costs(2.0, 2, 2.0, 2) });
+    assert_eq!(failed, Reading { sends: 1, ..costs(FAILED_WRITES, 2, drain_reads(1, Q, false), 2) });
 }
 
 #[tokio::test]
@@ -230,7 +237,7 @@ async fn parking_costs_the_row_once_more() {
     let scale = Scale::start().await;
     let (_, b, q) = append_large(&scale).await;
     let parked = scale.weigh_drain(answering(|_, _| Outcome::Reject("never".into()))).await;
-    assert_eq!(parked, costs(b + 3.0, 4, q + 1.0, 2));
+    assert_eq!(parked, costs(park_writes(b), 4, drain_reads(1, q, false), 2));
 }
 
 fn counting(context: &Delivery) -> Outcome {
@@ -242,16 +249,17 @@ fn counting(context: &Delivery) -> Outcome {
 async fn in_a_commit_settle_receipt_and_own_writes_count_twice() {
     let scale = Scale::start().await;
     scale.append("1").await;
-    assert_eq!(scale.weigh_drain(answering(|delivery, _| counting(delivery))).await, costs(8.0, 3, 2.0, 2));
+    let one = scale.weigh_drain(answering(|delivery, _| counting(delivery))).await;
+    assert_eq!(one, costs(commit_drain_writes(1, 1), 3, drain_reads(1, Q, false), 2));
     scale.append_all(2..5).await;
     let three = scale.weigh_drain(answering(|delivery, _| counting(delivery))).await;
-    assert_eq!(three, costs(1.0 + 3.0 * 6.0 + 1.0, 5, 1.0 + 3.0 + 1.0, 2));
+    assert_eq!(three, costs(commit_drain_writes(3, 1), 5, drain_reads(3, Q, true), 2));
 }
 
 #[tokio::test]
 async fn a_wake_up_of_an_empty_entity_costs_one_refused_write() {
     let scale = Scale::with_history().await;
-    assert_eq!(scale.weigh_drain(Done).await, Reading { write_units: 1.0, refusals: 1, ..Reading::default() });
+    assert_eq!(scale.weigh_drain(Done).await, Reading { refusals: 1, ..costs(FUTILE_WRITES, 0, 0, 0) });
 }
 
 #[tokio::test]
@@ -259,7 +267,7 @@ async fn a_wake_up_of_an_entity_that_another_drains_costs_one_refused_write_and_
     let scale = Scale::start().await;
     scale.append("1").await;
     let drain = acquired(&scale, LeaseKind::Drain).await;
-    let refused = Reading { write_units: 1.0, refusals: 1, sends: 1, ..Reading::default() };
+    let refused = Reading { refusals: 1, sends: 1, ..costs(FUTILE_WRITES, 0, 0, 0) };
     assert_eq!(scale.weigh_drain(Done).await, refused);
     drop(drain);
 }
