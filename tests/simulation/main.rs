@@ -103,20 +103,46 @@ fn the_same_seed_gives_the_same_trace() {
     }
 }
 
-/// Each rule left out is noticed, within a thousand seeds.
+/// Each rule left out is noticed: by the seed that is known to, or where the
+/// code has changed since, within a thousand.
 #[test]
 fn every_rule_left_out_is_noticed() {
-    for mutation in NOTICED {
-        let (_, failed) = first_failure(1000, Some(*mutation));
-        let report = failed.unwrap_or_else(|| panic!("{mutation:?} goes unnoticed"));
+    for (mutation, known) in NOTICED {
+        let report = run(plan(*known, Some(*mutation)));
+        let report = if report.mistakes.is_empty() { first_failure(1000, Some(*mutation)).1 } else { Some(report) };
+        let report = report.unwrap_or_else(|| panic!("{mutation:?} goes unnoticed"));
         println!("{mutation:?}: seed {}: {}", report.seed, report.mistakes[0]);
     }
 }
 
-const NOTICED: &[Mutation] = &[
-    Mutation::ReceiversIgnoreTokens,
-    Mutation::OneTokenForADrain,
-    Mutation::ReleaseWithoutEmptiness,
-    Mutation::StepOverGaps,
-    Mutation::HolderFromRequest,
+/// The same misfortunes, with the rule in place.
+#[test]
+fn where_a_rule_is_noticed_missing_it_holds_otherwise() {
+    for (mutation, known) in NOTICED {
+        let report = run(Plan { seed: *known, focus: Some(*mutation), ..Plan::default() });
+        assert!(report.mistakes.is_empty(), "{mutation:?}, seed {known}:\n{}", report.story());
+    }
+}
+
+/// Every counterexample but one, each with a seed that is known to show it.
+///
+/// Not here: `fail` without `head` = sequence - 1. It does not do anything that
+/// could be noticed, since every settle moves the token, which `fail` names too:
+/// the model has the same states without that condition as with it
+/// (`fail_is_covered_by_the_token_as_well`), and shows the counterexample where
+/// settles leave the token alone.
+const NOTICED: &[(Mutation, u64)] = &[
+    (Mutation::ReceiversIgnoreTokens, 4),
+    (Mutation::OneTokenForADrain, 68),
+    (Mutation::ReleaseWithoutEmptiness, 6),
+    (Mutation::StepOverGaps, 0),
+    (Mutation::VoidUnconditionally, 91),
+    (Mutation::ExpiredIsFree, 90),
+    (Mutation::DropWhileDrained, 15),
+    (Mutation::ForgetAfterVoid, 308),
+    (Mutation::ClaimRetriedAsClean, 3),
+    (Mutation::ReleaseWithoutToken, 894),
+    (Mutation::FailKeepsMessage, 17),
+    (Mutation::NoFreshForCopies, 43),
+    (Mutation::HolderFromRequest, 0),
 ];

@@ -13,6 +13,8 @@ use shared::{
     table::{Action, Change, Comparison, Condition, Key, Operand, Page, Range, Row, TableName, Value, Write, Written},
 };
 
+use tokio::sync::Notify;
+
 use super::{
     node::Node,
     world::{entity_number, key},
@@ -82,6 +84,8 @@ struct Notes {
     /// Whether this append met a void, and whether its last claim owes.
     voided: bool,
     owes: bool,
+    /// Whether a place is claimed, and nothing is known of its put.
+    putting: bool,
 }
 
 /// Stands between one node and the world.
@@ -89,12 +93,13 @@ struct Notes {
 pub struct Meddler {
     mutation: Option<Mutation>,
     notes: Mutex<Notes>,
+    put: Notify,
 }
 
 impl Meddler {
     /// One that makes `mutation`.
     pub fn new(mutation: Option<Mutation>) -> std::sync::Arc<Self> {
-        std::sync::Arc::new(Self { mutation, notes: Mutex::default() })
+        std::sync::Arc::new(Self { mutation, notes: Mutex::default(), put: Notify::new() })
     }
 
     fn is(&self, mutation: Mutation) -> bool {
@@ -151,18 +156,20 @@ impl Meddler {
     /// Whether doubt about a claim is kept from the code: it is tried again for
     /// that long each, unseen.
     pub fn hides_doubt(&self, write: &Write) -> Option<Duration> {
-        (self.is(Mutation::ClaimRetriedAsClean) && sets(write, a::LAST_CLAIM)).then_some(Duration::from_millis(200))
+        (self.is(Mutation::ClaimRetriedAsClean) && is_claim(write)).then_some(Duration::from_millis(500))
     }
 
     /// Changes a reply before it is seen.
     pub fn reply(&self, write: &Write, reply: &mut Written, node: &Node) {
         let Some(mutation) = self.mutation else { return };
         if write.key.table == TableName::Inbox {
-            if mutation == Mutation::ForgetAfterVoid
-                && let Written::Refused(Some(row)) = reply
-                && row.get(a::VOID).is_some()
-            {
-                self.notes(|notes| notes.voided = true);
+            if mutation == Mutation::ForgetAfterVoid && is_put(write) {
+                let void = matches!(reply, Written::Refused(Some(row)) if row.get(a::VOID).is_some());
+                self.notes(|notes| {
+                    notes.voided |= void;
+                    notes.putting = false;
+                });
+                self.put.notify_waiters();
             }
             return;
         }
@@ -188,10 +195,13 @@ impl Meddler {
             Mutation::DropWhileDrained if asks && !landed && held && runs && row.text(a::KIND) == Some("drain") => {
                 self.notes(|notes| notes.swallow.insert(entity));
             }
-            Mutation::ForgetAfterVoid if sets(write, a::LAST_CLAIM) => {
+            Mutation::ForgetAfterVoid if is_claim(write) => {
                 let drained = held && runs && row.text(a::KIND) == Some("drain");
                 let waits = number(row, a::RETRY_AT) > now || row.get(a::BLOCKED).is_some();
-                self.notes(|notes| notes.owes = !(drained || waits));
+                self.notes(|notes| {
+                    notes.owes = !(drained || waits);
+                    notes.putting = true;
+                });
             }
             Mutation::ReleaseWithoutToken if !landed && !held => {
                 let released = changes(write, |change| matches!(change, Change::Remove(name) if name == a::HOLDER));
@@ -260,6 +270,18 @@ impl Meddler {
         }
     }
 
+    /// Completes when a wake-up may be sent: one that a void can make forgotten
+    /// comes behind its put.
+    pub async fn held_back(&self) {
+        loop {
+            let put = self.put.notified();
+            if !self.notes(|notes| notes.putting) {
+                return;
+            }
+            put.await;
+        }
+    }
+
     /// Whether a wake-up is not sent, though its sender believes it was.
     pub fn swallows(&self, entity: &EntityKey) -> bool {
         self.notes(|notes| {
@@ -277,6 +299,18 @@ impl Meddler {
     pub fn times(&self, times: u32) -> u32 {
         if self.is(Mutation::NoFreshForCopies) { 1 } else { times }
     }
+}
+
+/// Whether a write claims a place.
+pub fn is_claim(write: &Write) -> bool {
+    sets(write, a::LAST_CLAIM)
+}
+
+/// Whether a write fills a place with a delivery.
+pub fn is_put(write: &Write) -> bool {
+    let item = write.key.sort.as_ref().map(|(_, item)| item);
+    matches!(item, Some(Value::S(item)) if item.starts_with("d#"))
+        && matches!(&write.action, Action::Put(row) if row.get(a::VOID).is_none())
 }
 
 fn entity_of(key_: &Key) -> Option<EntityKey> {

@@ -55,6 +55,9 @@ impl Clock for NodeClock {
     }
 }
 
+/// Nodes below are workers.
+const FIRST_INGEST: u32 = 50;
+
 /// One process: born with a clock and a chance of its own.
 #[derive(Debug, Clone)]
 pub struct Node {
@@ -100,6 +103,7 @@ impl Place {
             Skew::Rates => (offset(3000), [0.5, 0.8, 1.0, 1.0, 1.25, 2.0][roll.between(0, 5) as usize]),
             Skew::Minutes => (offset(900_000), [0.5, 1.0, 2.0][roll.between(0, 2) as usize]),
             Skew::Days => (offset(86_400_000), [0.5, 1.0, 2.0][roll.between(0, 2) as usize]),
+            Skew::SlowIngests => (0, if self.number < FIRST_INGEST { 2.0 } else { 0.5 }),
         };
         let twisted = (offset, rate) == (0, 1.0) || self.world.may(roll.twist);
         let (offset, rate) = if twisted { (offset, rate) } else { (0, 1.0) };
@@ -118,7 +122,7 @@ impl Place {
 
     /// What is in store for the next piece of work here.
     pub fn fate(&self) -> Fate {
-        self.fate_with(self.world.profile.crash, &[30, 200, 1000, 5000])
+        self.fate_with(self.world.profile.crash, &self.world.profile.lives)
     }
 
     /// What is in store for one append.

@@ -138,7 +138,7 @@ impl SimulatedQueue {
     /// Forgets a message, or seems to.
     pub fn delete(&self, world: &World, roll: &mut Roll, id: u64) {
         let stays = world.is_active() && roll.happens(world.profile.copies / 2) && world.may(roll.twist);
-        let at = world.elapsed() + roll.millis(0, 20_000);
+        let at = world.elapsed() + roll.millis(0, world.profile.again.as_millis() as u64);
         self.with(|_, messages| {
             if stays && let Some(message) = messages.get_mut(&id) {
                 message.visible_at = at;
@@ -182,6 +182,7 @@ impl Queue for NodeQueue {
         Box::pin(async move {
             let node = &self.node;
             let world = &node.world;
+            self.meddler.held_back().await;
             if self.meddler.swallows(&wake_up.entity) {
                 return Ok(());
             }

@@ -1,7 +1,13 @@
 //! The store as one node reaches it: slow, busy, silent, or obedient without
 //! saying so.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use futures_util::{FutureExt, future::BoxFuture};
 use shared::table::{
@@ -9,17 +15,38 @@ use shared::table::{
 };
 
 use super::{
-    mutation::Meddler,
+    mutation::{Meddler, is_claim, is_put},
     node::{Node, pause},
     world::What,
 };
+
+// Calls, as traces name them.
+const CLAIM: &str = "claim";
+const ENTITY_WRITE: &str = "entity write";
+const PUT: &str = "put";
+const INBOX_WRITE: &str = "inbox write";
+
+fn name_of(write: &Write) -> &'static str {
+    match write.key.table {
+        TableName::Entities if is_claim(write) => CLAIM,
+        TableName::Entities => ENTITY_WRITE,
+        _ if is_put(write) => PUT,
+        _ => INBOX_WRITE,
+    }
+}
 
 /// The store, from one node.
 #[derive(Debug)]
 pub struct NodeTable {
     node: Node,
     meddler: Arc<Meddler>,
+    /// How often this node tried to put a delivery.
+    puts: AtomicU32,
 }
+
+/// How many of a node's first puts may go astray: the next one still comes
+/// before its append is out of time.
+const ASTRAY: u32 = 2;
 
 /// What goes wrong with one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +89,7 @@ impl Fault {
 impl NodeTable {
     /// The store, from `node`, as `meddler` lets it be seen.
     pub fn new(node: &Node, meddler: &Arc<Meddler>) -> Arc<Self> {
-        Arc::new(Self { node: node.clone(), meddler: meddler.clone() })
+        Arc::new(Self { node: node.clone(), meddler: meddler.clone(), puts: AtomicU32::new(0) })
     }
 
     async fn call<T: Send + 'static>(
@@ -77,7 +104,16 @@ impl NodeTable {
         let mut fault = Fault::None;
         if world.is_active() {
             let profile = &world.profile;
-            if writes && roll.happens(profile.late) {
+            let own = match name {
+                CLAIM => Some((profile.claims, Fault::Silent)),
+                PUT if self.puts.fetch_add(1, Relaxed) < ASTRAY => Some((profile.puts, Fault::SilentBefore)),
+                _ => None,
+            };
+            if let Some((permille, own)) = own.filter(|(permille, _)| *permille > 0)
+                && roll.happens(permille)
+            {
+                fault = own;
+            } else if writes && roll.happens(profile.late) {
                 let longest = roll.one_of(&[2_000, 6_000, 30_000]);
                 fault = Fault::Late(roll.millis(500, longest));
             } else if roll.happens(profile.table) {
@@ -148,6 +184,10 @@ impl NodeTable {
                 act()
             }
             Fault::Late(delay) => {
+                if name == CLAIM {
+                    // When it lands, its second try's wake-up is spent.
+                    world.with_history(|history| history.unwoken.extend(0..26));
+                }
                 let busy = world.begin();
                 tokio::spawn(async move {
                     pause(delay).await;
@@ -173,7 +213,7 @@ impl Table for NodeTable {
             let mut tries = 0;
             loop {
                 let (world, sent_now) = (world.clone(), sent.clone());
-                let name = if sent.key.table == TableName::Entities { "entity write" } else { "inbox write" };
+                let name = name_of(&sent);
                 let patience = self.meddler.hides_doubt(&sent);
                 let call = self.call(name, true, move || world.write(node, &sent_now));
                 let replied = match patience {

@@ -42,6 +42,8 @@ pub enum Skew {
     Minutes,
     /// By up to a day, at any of these rates.
     Days,
+    /// Not at all; ingests run at half the rate, workers at twice.
+    SlowIngests,
 }
 
 /// What kind of misfortune a run has, and how much of it; in thousandths.
@@ -85,36 +87,104 @@ pub struct Profile {
     pub function: Duration,
     /// Writes of rows that reach the store long after they were given up.
     pub late: u64,
+    /// Claims that land and are not heard of.
+    pub claims: u64,
+    /// First puts of a delivery that go astray.
+    pub puts: u64,
+    /// After how long a deleted message comes again, at most.
+    pub again: Duration,
+    /// How many milliseconds a worker that is to crash or freeze goes on
+    /// before, at most; one of these.
+    pub lives: [u64; 4],
 }
 
 impl Profile {
-    /// With more of what the counterexample to `mutation` needs: several
-    /// misfortunes that must meet.
+    /// With what the counterexample to `mutation` needs, and little else:
+    /// several misfortunes that must meet.
     fn focused(self, mutation: Mutation) -> Self {
-        let copied = Self { entities: 1, copies: 300, crash: 400, lasts: Duration::from_secs(20), ..self };
+        // Wake-ups that come again after they were deleted, as if for the first time, into the hands
+        // of workers that crash.
+        let copied = Self {
+            entities: 2,
+            deliveries: 32,
+            rounds: 1,
+            copies: 500,
+            dishonest: 1000,
+            crash: 400,
+            ingest_crash: 0,
+            freeze: 0,
+            exclusive: 0,
+            operator: 0,
+            lasts: Duration::from_secs(100),
+            late: 0,
+            ..self
+        };
         match mutation {
             Mutation::NoFreshForCopies => Self { dishonest: 0, ingest_crash: 400, ..copied },
-            Mutation::ForgetAfterVoid => Self { dishonest: 500, ingest_crash: 0, table: 80, ..copied },
-            Mutation::ClaimRetriedAsClean => {
-                Self { copies: 800, dishonest: 900, ingest_crash: 0, table: 200, late: 0, ..copied }
-            }
+            // A copy comes between a claim and its retry.
+            Mutation::ClaimRetriedAsClean => Self {
+                table: 0,
+                queue: 0,
+                handler: 0,
+                skew: Skew::None,
+                function: Duration::from_secs(8),
+                claims: 400,
+                copies: 1000,
+                again: Duration::from_secs(4),
+                lives: [300, 1000, 1000, 2000],
+                ..copied
+            },
+            // A copy comes to a place that its ingest is slow to fill, and another delivery behind it.
+            Mutation::ForgetAfterVoid => Self {
+                table: 0,
+                queue: 0,
+                handler: 0,
+                skew: Skew::SlowIngests,
+                function: Duration::from_secs(14),
+                deliveries: 60,
+                puts: 600,
+                copies: 1000,
+                again: Duration::from_secs(6),
+                lives: [3000, 4000, 5000, 6000],
+                ..copied
+            },
             // Without a crash, and without freezes that end in one, no lie about a copy is an excuse.
             Mutation::FailKeepsMessage => Self {
-                copies: 500,
-                dishonest: 900,
+                entities: 3,
+                copies: 800,
+                again: Duration::from_secs(10),
                 ingest_crash: 400,
                 crash: 0,
-                freeze: 0,
-                handler: 500,
+                handler: 400,
                 function: Duration::from_secs(30),
                 ..copied
             },
-            Mutation::ReleaseWithoutToken => {
-                Self { entities: 1, exclusive: 6, freeze: 200, copies: 0, lasts: Duration::from_secs(60), ..self }
-            }
-            Mutation::VoidUnconditionally => {
-                Self { entities: 1, freeze: 400, skew: Skew::Rates, ingest_crash: 0, ..self }
-            }
+            Mutation::ReleaseWithoutToken => Self {
+                entities: 1,
+                deliveries: 20,
+                exclusive: 20,
+                operator: 0,
+                freeze: 500,
+                crash: 0,
+                handler: 0,
+                copies: 0,
+                lasts: Duration::from_secs(150),
+                function: Duration::from_secs(30),
+                sweep: false,
+                ..self
+            },
+            Mutation::VoidUnconditionally => Self {
+                entities: 1,
+                deliveries: 32,
+                freeze: 800,
+                crash: 0,
+                ingest_crash: 0,
+                handler: 0,
+                exclusive: 0,
+                skew: Skew::Rates,
+                lasts: Duration::from_secs(100),
+                ..self
+            },
             _ => self,
         }
     }
@@ -143,6 +213,10 @@ impl Profile {
             sweep: of(&[0, 0, 1]) == 1,
             function: Duration::from_secs(of(&[8, 14, 30])),
             late: of(&[0, 0, 20, 100]),
+            claims: 0,
+            puts: 0,
+            again: Duration::from_secs(20),
+            lives: [30, 200, 1000, 5000],
         }
     }
 }
