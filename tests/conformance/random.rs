@@ -58,6 +58,7 @@ struct Case<'a> {
     drawn: u128,
     leases: Vec<Lease>,
     states: Vec<EntityState>,
+    granted: BTreeMap<EntityKey, FencingToken>,
     claimed: Vec<(EntityKey, Sequence, Nonce)>,
     transactions: u32,
     last_transaction: Option<String>,
@@ -84,6 +85,7 @@ impl<'a> Case<'a> {
             drawn: 0,
             leases: Vec::new(),
             states: Vec::new(),
+            granted: BTreeMap::new(),
             claimed: Vec::new(),
             transactions: 0,
             last_transaction: None,
@@ -225,13 +227,13 @@ impl<'a> Case<'a> {
             }
             Kind::Acquire => {
                 let acquired = self.run(&request).await?;
-                self.acquired(acquired);
+                self.acquired(acquired)?;
             }
             Kind::TakeOver => {
                 let Some(seen) = state else { return Ok(()) };
                 let request = Acquire { entity: seen.entity.clone(), ..request };
                 let acquired = self.run(&TakeOver { request, seen }).await?;
-                self.acquired(acquired);
+                self.acquired(acquired)?;
             }
             Kind::Renew => {
                 let Some(lease) = lease else { return Ok(()) };
@@ -310,15 +312,21 @@ impl<'a> Case<'a> {
         Ok(())
     }
 
-    fn acquired(&mut self, acquired: Option<Acquired>) {
+    /// A grant's token is greater than any before it, whatever came between.
+    fn acquired(&mut self, acquired: Option<Acquired>) -> Result<(), String> {
         match acquired {
             Some(Acquired::Granted(lease, state)) => {
+                let before = self.granted.insert(lease.entity().clone(), lease.token());
+                if before.is_some_and(|before| before >= lease.token()) {
+                    return Err(format!("token {} was granted after {before:?}", lease.token()));
+                }
                 self.leases.push(lease);
                 self.states.push(state);
             }
             Some(Acquired::Held(state)) => self.states.push(state),
             _ => {}
         }
+        Ok(())
     }
 
     /// About the delivery that is due by a row that was met, or about one that

@@ -11,13 +11,14 @@ use shared::{
     delivery::Incoming,
     drain::{DrainSettings, Drainer},
     handler::Isolation,
-    lease::{Acquire, Acquired, AskToYield, Ended, ForceRelease, Forced, Release, Renew, Renewed, TakeOver},
+    lease::{ForceRelease, Forced},
+    leases::{LeaseError, Leases, Terms},
     operator::{Operator, OperatorError},
-    rows::{HolderInfo, LeaseKind},
+    rows::HolderInfo,
     sources::Sources,
-    store::{Store, StoreError},
+    store::Store,
     sweep::Sweeper,
-    telemetry::{Event, Observer},
+    telemetry::{Event, Observer, PutOffReason},
     time::Timestamp,
     wake::Waker,
 };
@@ -48,6 +49,7 @@ handler = "simulated"
 handler_timeout = "2s"
 retry = { attempts = 3, first = "200ms", longest = "3s" }
 on_failure = "block"
+rate = "5/s"
 "#;
 
 /// How long rows are kept.
@@ -73,8 +75,10 @@ impl Observer for Watch {
     fn observe(&self, event: &Event<'_>) {
         let text = match event {
             Event::Lost { .. } => "finds its lease lost",
+            Event::PutOff { reason: PutOffReason::Yielding, .. } => "a drain yields",
             Event::PutOff { .. } => "puts its wake-up off",
             Event::WakeUpFailed { .. } => "could not send a wake-up",
+            Event::LeaseDropped { .. } => "leaves its lease to run out",
             _ => return,
         };
         self.0.world.reach(text);
@@ -331,60 +335,24 @@ pub async fn exclusive(world: Arc<World>, number: u32, entity: usize, at: Durati
     drop(busy);
 }
 
-async fn hold(node: &Node, parts: &Parts, entity: usize, holds: Duration, forgets: bool) -> Result<(), StoreError> {
+async fn hold(node: &Node, parts: &Parts, entity: usize, holds: Duration, forgets: bool) -> Result<(), LeaseError> {
     let world = &node.world;
-    let surroundings = &node.surroundings;
-    let wanted = key(entity);
-    let give_up = surroundings.monotonic() + seconds(20);
-    let store = &parts.store;
-    let request = || Acquire {
-        entity: wanted.clone(),
-        kind: LeaseKind::Exclusive,
-        holder: surroundings.nonce(),
-        info: HolderInfo::new("exclusive"),
-        now: surroundings.now(),
-        length: LEASE,
-    };
-    let lease = loop {
-        if surroundings.monotonic() > give_up {
-            return Ok(());
-        }
-        let mut asked = request();
-        match store.run(&asked, PATIENCE).await? {
-            Acquired::Granted(lease, _) => break lease,
-            Acquired::Held(seen) => {
-                let Some(held) = seen.held.clone() else { continue };
-                if !held.runs(surroundings.now()) {
-                    asked.now = surroundings.now();
-                    if let Acquired::Granted(lease, _) = store.run(&TakeOver { request: asked, seen }, PATIENCE).await?
-                    {
-                        break lease;
-                    }
-                } else if held.kind == LeaseKind::Drain {
-                    let now = surroundings.now();
-                    store.run(&AskToYield { entity: &wanted, now, until: now + seconds(8) }, PATIENCE).await?;
-                    world.reach("a drain is asked to yield");
-                }
-                surroundings.sleep(surroundings.jittered(Duration::from_millis(400))).await;
-            }
-            Acquired::Empty | Acquired::Blocked | Acquired::Waiting { .. } => {}
-        }
-    };
-    let token = lease.token().0;
+    let leases = Leases::new(parts.store.clone(), "exclusive").kept_for(RETENTION);
+    let leases = leases.observed_by(Arc::new(Watch(node.clone())));
+    let leases = if forgets { leases } else { leases.waking(parts.waker.clone()) };
+    let terms = Terms::default().lease(LEASE).wait(seconds(20));
+    let mut guard = leases.acquire(&key(entity), terms).await?;
+    let token = guard.lease().token().0;
     world.reach("an exclusive lease is granted");
-    world.effect(entity, token, token, None, world.plan.mutation != Some(Mutation::ReceiversIgnoreTokens));
-    surroundings.sleep(holds / 2).await;
-    let renew = Renew { lease: &lease, now: surroundings.now(), length: LEASE };
-    if store.run(&renew, PATIENCE).await? == Renewed::Lost {
-        return Ok(());
+    let checked = world.plan.mutation != Some(Mutation::ReceiversIgnoreTokens);
+    world.effect(entity, token, token, None, checked);
+    guard.hold(node.surroundings.sleep(holds)).await?;
+    world.effect(entity, token, token, None, checked);
+    if holds.as_millis().is_multiple_of(2) {
+        return guard.release().await;
     }
-    surroundings.sleep(holds / 2).await;
-    world.effect(entity, token, token, None, world.plan.mutation != Some(Mutation::ReceiversIgnoreTokens));
-    if let Ended::Ended(state) = store.run(&Release { lease: &lease }, PATIENCE).await?
-        && !state.is_empty()
-        && !forgets
-    {
-        let _ = parts.waker.wake(&wanted, Duration::ZERO, PATIENCE).await;
+    if guard.commit(Vec::new()).await?.is_ok() {
+        world.reach("an exclusive holder commits");
     }
     Ok(())
 }
