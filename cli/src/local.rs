@@ -7,6 +7,7 @@ mod engines;
 mod event_source;
 pub mod function_pool;
 pub mod function_process;
+mod invoker;
 pub mod queue;
 pub mod runtime_api;
 mod schedule;
@@ -15,6 +16,7 @@ use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, sync::Arc, time::Du
 
 use anyhow::{Context, Result};
 use ingest::Ingest;
+use scheduler::Scheduler;
 use shared::{
     append::Inbox,
     aws::Parts,
@@ -23,6 +25,7 @@ use shared::{
     handler::Handler,
     rows::HolderInfo,
     sources::Sources,
+    sweep::Sweeper,
     telemetry::Observer,
     time::Surroundings,
 };
@@ -33,8 +36,10 @@ use tokio::{
 };
 use worker::Worker;
 
-pub use engines::{Engines, ORDERS_TABLE, QUEUE, Served};
-pub use event_source::{EventSource, Function};
+pub use engines::{Engines, MAX_RECEIVES, ORDERS_TABLE, QUEUE, Served};
+pub use event_source::{BATCH, EventSource, Function};
+pub use invoker::Invoker;
+use schedule::Ticked;
 
 /// How a function's time is limited here, as the template deploys it.
 pub const FUNCTION_TIMEOUT: Duration = Duration::from_secs(60);
@@ -79,23 +84,51 @@ impl Local {
     ///
     /// A port is taken, or the data directory cannot be used.
     pub async fn start(options: Options, observer: Arc<dyn Observer>) -> Result<Self> {
-        let engines = Engines::start(options.data.as_deref()).await?;
+        let (mut local, listener) = Self::start_engines(options, observer).await?;
         let surroundings = Surroundings::system();
-        let Parts { store, waker } = engines.connect(&surroundings, None);
-        let inbox = Inbox::new(store, waker, options.drain.retention, observer.clone());
-        let ingest = Ingest::new(options.sources.clone(), inbox, surroundings.clone());
+        let retention = local.drain.retention;
+        let Parts { store, waker } = local.engines.connect(&surroundings, None);
+        let inbox = Inbox::new(store, waker, retention, local.observer.clone());
+        let ingest = Ingest::new(local.sources.clone(), inbox, surroundings.clone());
+        let environment = environment(&local.engines, &local.drain);
+        let until = stopped(local.stop.subscribe());
+        local.tasks.spawn(endpoint::serve(listener, ingest, environment, until));
+        let Parts { store, waker } = local.engines.connect(&surroundings, None);
+        let ticked = Ticked::Here(Scheduler::new(Sweeper::new(store, waker, retention), surroundings.clone()));
+        local.tasks.spawn(schedule::run(ticked, surroundings, local.stop.subscribe()));
+        Ok(local)
+    }
+
+    /// Starts engines without functions: `invoker` reaches those that somebody
+    /// else runs, to be fed from the queue and called by the schedule. What
+    /// they need in their environment can be asked for at the endpoint.
+    ///
+    /// # Errors
+    ///
+    /// As [`Local::start`].
+    pub async fn start_without_functions(
+        options: Options,
+        observer: Arc<dyn Observer>,
+        invoker: Invoker,
+    ) -> Result<Self> {
+        let (mut local, listener) = Self::start_engines(options, observer).await?;
+        let environment = environment(&local.engines, &local.drain);
+        local.tasks.spawn(endpoint::serve_environment(listener, environment, stopped(local.stop.subscribe())));
+        let stopping = local.stop.subscribe();
+        local.tasks.spawn(schedule::run(Ticked::Invoked(invoker.clone()), Surroundings::system(), stopping));
+        local.feed(Function::Invoked(invoker));
+        Ok(local)
+    }
+
+    async fn start_engines(options: Options, observer: Arc<dyn Observer>) -> Result<(Self, TcpListener)> {
+        let engines = Engines::start(options.data.as_deref()).await?;
         let listener = TcpListener::bind(("127.0.0.1", options.port))
             .await
             .with_context(|| format!("port {} is taken; choose another with --port", options.port))?;
         let webhooks = listener.local_addr()?;
-        let (stop, stopping) = watch::channel(false);
-        let mut tasks = JoinSet::new();
-        let environment = environment(&engines, &options.drain);
-        tasks.spawn(endpoint::serve(listener, ingest, environment, stopped(stopping.clone())));
-        let Parts { store, waker } = engines.connect(&surroundings, None);
-        tasks.spawn(schedule::run(store, waker, options.drain.retention, surroundings, stopping));
         let Options { sources, drain, workers, .. } = options;
-        Ok(Self { engines, webhooks, sources, drain, workers, observer, stop, tasks })
+        let (stop, tasks) = (watch::Sender::new(false), JoinSet::new());
+        Ok((Self { engines, webhooks, sources, drain, workers, observer, stop, tasks }, listener))
     }
 
     /// Starts the workers, each with clients of its own, around the handler

@@ -106,6 +106,18 @@ fn sign(request: &Request, sources: &Sources, now: Timestamp) -> Result<Webhook>
     Ok(Webhook { source: name, headers, body, incoming })
 }
 
+impl Webhook {
+    /// A command line that posts it to `url`.
+    ///
+    /// # Errors
+    ///
+    /// Its body is no text, which a command line cannot carry.
+    pub fn curl(&self, url: &str) -> Result<String> {
+        let body = std::str::from_utf8(&self.body).context("its body is no text")?;
+        Ok(curl_line(url, &self.source, &self.headers, body))
+    }
+}
+
 /// The entity of [`curl`]'s order.
 pub const CURL_ENTITY: &str = "shopify/order/1001";
 
@@ -125,6 +137,12 @@ pub fn curl(url: &str) -> String {
     let mut headers: Vec<(String, String)> = sent.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
     let signed = source.sign(&headers.iter().cloned().collect(), CURL_BODY.as_bytes(), Timestamp::from_millis(0));
     headers.extend(signed);
-    let headers: String = headers.iter().map(|(name, value)| format!(" \\\n  -H '{name}: {value}'")).collect();
-    format!("curl {url}/webhooks/shopify{headers} \\\n  --data-binary '{CURL_BODY}'")
+    curl_line(url, "shopify", &headers, CURL_BODY)
+}
+
+fn curl_line(url: &str, source: &str, headers: &[(String, String)], body: &str) -> String {
+    let quoted = |text: &str| format!("'{}'", text.replace('\'', r"'\''"));
+    let headers: String =
+        headers.iter().map(|(name, value)| format!(" \\\n  -H {}", quoted(&format!("{name}: {value}")))).collect();
+    format!("curl {url}/webhooks/{source}{headers} \\\n  --data-binary {}", quoted(body))
 }

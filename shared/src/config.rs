@@ -8,6 +8,7 @@ use futures_util::future::{BoxFuture, ready};
 use crate::{
     drain::{DrainSettings, MARGIN},
     sources::{Document, Sources},
+    time::Timestamp,
 };
 
 /// What is wrong with the configuration. Names the variable.
@@ -212,6 +213,13 @@ impl WorkerConfig {
         }
         Ok(config)
     }
+
+    /// When a run ends that begins `now` and was told to end at `told`. A
+    /// moment that is past tells nothing (`cargo lambda watch` names one of
+    /// 1970): then it ends with the function's time.
+    pub fn deadline(&self, told: Timestamp, now: Timestamp) -> Timestamp {
+        if told > now { told } else { now + self.function_timeout }
+    }
 }
 
 #[cfg(test)]
@@ -278,6 +286,16 @@ mod tests {
         );
         let by_name = read(&[("SOURCES_SECRET", "sources")]).unwrap_err();
         assert_eq!(by_name, "SOURCES_SECRET: is to be the secret's ARN");
+    }
+
+    #[test]
+    fn a_run_that_is_told_no_end_that_is_still_to_come_ends_with_the_function_s_time() {
+        let config = WorkerConfig::read(&[].as_slice(), &sources()).unwrap();
+        let now = Timestamp::from_millis(1_767_621_602_614);
+        let told = now + Duration::from_secs(7);
+        assert_eq!(config.deadline(told, now), told);
+        let of_1970 = Timestamp::from_millis(600_000);
+        assert_eq!(config.deadline(of_1970, now), now + Duration::from_secs(60));
     }
 
     #[test]

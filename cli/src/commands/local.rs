@@ -7,7 +7,7 @@ use clap::Args;
 use serializer::{
     demo,
     local::{
-        FUNCTION_TIMEOUT, Function, Local as Deployment, ORDERS_TABLE, Options,
+        FUNCTION_TIMEOUT, Function, Invoker, Local as Deployment, ORDERS_TABLE, Options,
         function_pool::FunctionPool,
         function_process::{FunctionSettings, Logs},
     },
@@ -20,6 +20,7 @@ use shared::{
     drain::DrainSettings,
     handlers::{Handlers, forward::Forward, orders::Orders},
     sources::Sources,
+    telemetry::Quiet,
     time::Surroundings,
 };
 use tracing::Level;
@@ -55,6 +56,15 @@ pub struct Local {
     /// A worker binary of yours, run as Lambda runs it, instead of the one with the ready handlers
     #[arg(long, value_name = "FILE", conflicts_with = "demo")]
     worker: Option<PathBuf>,
+    /// Engines only: the functions run elsewhere, as under `cargo lambda watch`, with the environment printed
+    #[arg(long, conflicts_with_all = ["demo", "worker"])]
+    no_functions: bool,
+    /// Where they are invoked, for wake-ups and the schedule
+    #[arg(long, requires = "no_functions", default_value = "http://127.0.0.1:9200", value_name = "URL")]
+    invoke: String,
+    /// Write their environment here too, a NAME=value a line
+    #[arg(long, requires = "no_functions", value_name = "FILE")]
+    env_file: Option<PathBuf>,
 }
 
 impl Local {
@@ -86,6 +96,9 @@ impl Local {
             sources: sources.clone(),
             drain: DrainSettings::default(),
         };
+        if self.no_functions {
+            return self.serve_elsewhere(options, &document).await;
+        }
         let mut deployment = Deployment::start(options, Arc::new(story.clone())).await?;
         // A worker of the user's reads the document from a file.
         let directory = tempfile::tempdir()?;
@@ -127,15 +140,61 @@ impl Local {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn greet(&self, deployment: &Deployment) {
-        let url = format!("http://{}", deployment.webhooks);
-        println!("webhooks   {url}/webhooks/{{source}}");
+    /// Engines for functions that somebody else runs.
+    async fn serve_elsewhere(&self, options: Options, document: &str) -> Result<ExitCode> {
+        let directory = tempfile::tempdir()?;
+        let sources_file = match &self.sources {
+            Some(path) => path.canonicalize()?,
+            None => {
+                let file = directory.path().join("sources.toml");
+                std::fs::write(&file, document)?;
+                file
+            }
+        };
+        let deployment =
+            Deployment::start_without_functions(options, Arc::new(Quiet), Invoker::new(&self.invoke)).await?;
+        let environment = deployment.environment(&sources_file.to_string_lossy());
+        let lines = |start: &str| -> String {
+            environment.iter().map(|(name, value)| format!("{start}{name}={value}\n")).collect()
+        };
+        // The file last: whoever waits for it finds everything ready.
+        self.greet_elsewhere(&deployment, &lines("export "));
+        if let Some(file) = &self.env_file {
+            std::fs::write(file, lines("")).with_context(|| format!("{}", file.display()))?;
+        }
+        tokio::signal::ctrl_c().await?;
+        println!("stopping …");
+        deployment.stop().await?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn greet_elsewhere(&self, deployment: &Deployment, exports: &str) {
+        self.greet_engines(deployment);
+        let invoke = self.invoke.trim_end_matches('/');
+        println!("functions  invoked at {invoke}\n");
+        println!("Their environment:\n\n{exports}");
+        let port = invoke.rsplit(':').next().unwrap_or_default();
+        println!("With that, in another terminal:\n\ncargo lambda watch -A 127.0.0.1 -P {port} --ignore-changes\n");
+        if self.sources.is_none() {
+            println!("and in a third:\n\n{}\n", samples::curl(&format!("{invoke}/lambda-url/ingest")));
+            println!("then: {}\n", inspect_line(&format!("http://{}", deployment.webhooks)));
+        }
+        println!("Ctrl-C stops.\n");
+    }
+
+    fn greet_engines(&self, deployment: &Deployment) {
         println!("DynamoDB   {}", deployment.engines.dynamodb_url());
         println!("queue      {}", deployment.engines.queue_endpoint());
         match &self.data {
             Some(directory) => println!("data       {}", directory.display()),
             None => println!("data       in memory; --data DIR keeps it"),
         }
+    }
+
+    fn greet(&self, deployment: &Deployment) {
+        let url = format!("http://{}", deployment.webhooks);
+        println!("webhooks   {url}/webhooks/{{source}}");
+        self.greet_engines(deployment);
         if self.sources.is_none() {
             println!("\nTry it, in another terminal:\n\n{}\n", samples::curl(&url));
             println!("then: {}\n", inspect_line(&url));

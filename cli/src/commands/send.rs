@@ -21,6 +21,9 @@ pub struct Send {
     /// The sources document with the secrets to sign with; the samples' own by default
     #[arg(long, value_name = "FILE")]
     sources: Option<PathBuf>,
+    /// Print a `curl` line for each instead of sending it: for endpoints elsewhere
+    #[arg(long)]
+    curl: bool,
 }
 
 impl Send {
@@ -30,13 +33,21 @@ impl Send {
             None => samples::SOURCES.to_owned(),
         };
         let sources = Sources::parse(&sources)?;
-        ensure!(self.to.starts_with("http://"), "only http:// can be sent to; for a deployed endpoint use curl");
-        let sender = Sender::new(self.to.trim_end_matches('/'));
+        let to = self.to.trim_end_matches('/');
+        ensure!(
+            self.curl || to.starts_with("http://"),
+            "only http:// can be sent to; for a deployed endpoint use --curl"
+        );
+        let sender = Sender::new(to);
         let mut all_accepted = true;
         for path in &self.events {
             let event = std::fs::read_to_string(path).with_context(|| format!("{}", path.display()))?;
             let webhook = samples::webhook(&event, &sources, Surroundings::system().now())
                 .with_context(|| format!("{}", path.display()))?;
+            if self.curl {
+                println!("{}", webhook.curl(to)?);
+                continue;
+            }
             let answer = sender.post(&webhook).await?;
             println!("{} {} {}", answer.status, webhook.incoming.entity, answer.body);
             all_accepted &= answer.status == 200;

@@ -24,14 +24,25 @@ pub(super) async fn serve(
     environment: Vec<(String, String)>,
     until: impl Future<Output = ()> + Send + 'static,
 ) -> Result<()> {
-    let environment: BTreeMap<String, String> = environment.into_iter().collect();
-    let router = Router::new()
-        // For `serializer … --local`, and for functions that are started by hand.
-        .route("/local", get(async move || Json(environment)))
-        .fallback(answer)
-        .layer(DefaultBodyLimit::max(LARGEST_BODY))
-        .with_state(Arc::new(ingest));
+    let router =
+        told(environment).fallback(answer).layer(DefaultBodyLimit::max(LARGEST_BODY)).with_state(Arc::new(ingest));
     Ok(axum::serve(listener, router).with_graceful_shutdown(until).await?)
+}
+
+/// Serves what functions need to know until `until` completes; webhooks go
+/// elsewhere.
+pub(super) async fn serve_environment(
+    listener: TcpListener,
+    environment: Vec<(String, String)>,
+    until: impl Future<Output = ()> + Send + 'static,
+) -> Result<()> {
+    Ok(axum::serve(listener, told(environment)).with_graceful_shutdown(until).await?)
+}
+
+/// For `serializer … --local`, and for functions that are started by hand.
+fn told<S: Clone + Send + Sync + 'static>(environment: Vec<(String, String)>) -> Router<S> {
+    let environment: BTreeMap<String, String> = environment.into_iter().collect();
+    Router::new().route("/local", get(async move || Json(environment)))
 }
 
 async fn answer(

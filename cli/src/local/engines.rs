@@ -31,9 +31,9 @@ pub const QUEUE: &str = "wake-ups";
 
 const DEAD_LETTERS: &str = "dead-letters";
 
-/// As in the template: a wake-up is replaced long before it has been received
+/// How often a wake-up is received before it is given up, as in the template: it is replaced long before it has been received
 /// this often.
-const MAX_RECEIVES: u32 = 100;
+pub const MAX_RECEIVES: u32 = 100;
 
 /// Where engines are served, and how long their queue hides what it hands out.
 #[derive(Debug, Clone, Copy)]

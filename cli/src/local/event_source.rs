@@ -12,10 +12,10 @@ use shared::{
 use tokio::sync::watch;
 use worker::{Attributes, BatchResponse, Record, SqsEvent, Worker};
 
-use super::{Engines, function_pool::FunctionPool};
+use super::{Engines, function_pool::FunctionPool, invoker::Invoker};
 
-/// As in the template.
-const BATCH: i32 = 10;
+/// How many messages a worker gets at most, as in the template.
+pub const BATCH: i32 = 10;
 
 /// Below the clients' own time limit for a call.
 const POLL_SECONDS: i32 = 1;
@@ -27,6 +27,8 @@ pub enum Function {
     Here(Box<Worker>),
     /// Function binaries, in processes of their own.
     Processes(Arc<FunctionPool>),
+    /// The function `worker`, which somebody else runs.
+    Invoked(Invoker),
 }
 
 /// Feeds one function from the queue, one batch at a time.
@@ -108,21 +110,32 @@ impl EventSource {
         Ok(received.messages.unwrap_or_default())
     }
 
-    async fn attend(&self, messages: Vec<Message>) {
-        let event = SqsEvent { records: messages.iter().map(record).collect() };
-        let response = match &self.function {
+    async fn invoke(&self, event: SqsEvent) -> Result<BatchResponse> {
+        match &self.function {
             Function::Here(worker) => {
                 let deadline: Timestamp = self.surroundings.now() + self.timeout;
-                worker.attend(event, deadline).await
+                Ok(worker.attend(event, deadline).await)
             }
-            Function::Processes(pool) => match invoke(pool, &event).await {
-                Ok(response) => response,
-                // The whole batch failed: all of it comes again.
-                Err(error) => {
-                    tracing::warn!(%error, "the worker failed");
-                    return;
-                }
-            },
+            Function::Processes(pool) => {
+                let answer = pool.invoke(serde_json::to_vec(&event)?).await?;
+                Ok(serde_json::from_slice(&answer)?)
+            }
+            Function::Invoked(invoker) => {
+                let answer = invoker.invoke("worker", &event, self.timeout).await?;
+                Ok(serde_json::from_str(&answer)?)
+            }
+        }
+    }
+
+    async fn attend(&self, messages: Vec<Message>) {
+        let event = SqsEvent { records: messages.iter().map(record).collect() };
+        let response = match self.invoke(event).await {
+            Ok(response) => response,
+            // The whole batch failed: all of it comes again.
+            Err(error) => {
+                tracing::warn!(%error, "the worker failed");
+                return;
+            }
         };
         let failed = |id: &str| response.batch_item_failures.iter().any(|failure| failure.item_identifier == id);
         let done: Vec<DeleteMessageBatchRequestEntry> = messages
@@ -145,11 +158,6 @@ impl EventSource {
             tracing::warn!("wake-ups could not be deleted; they come again");
         }
     }
-}
-
-async fn invoke(pool: &FunctionPool, event: &SqsEvent) -> Result<BatchResponse> {
-    let answer = pool.invoke(serde_json::to_vec(event)?).await?;
-    Ok(serde_json::from_slice(&answer)?)
 }
 
 fn record(message: &Message) -> Record {

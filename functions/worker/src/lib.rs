@@ -141,10 +141,11 @@ pub fn run_with<H: Handler>(make: impl FnOnce(&Parts, &LiveSources) -> Result<H,
         };
         let info = HolderInfo::new(&instance_name());
         let drainer = Drainer::new(parts.store, parts.waker, sources, handler, settings, info, observer);
-        let worker = Worker::new(drainer, surroundings);
+        let worker = Worker::new(drainer, surroundings.clone());
         lambda_runtime::run(lambda_runtime::service_fn(|event: lambda_runtime::LambdaEvent<SqsEvent>| {
             let worker = &worker;
-            let deadline = Timestamp::from_millis(event.context.deadline);
+            let told = Timestamp::from_millis(event.context.deadline);
+            let deadline = worker_config.deadline(told, surroundings.now());
             async move { Ok::<_, Error>(worker.attend(event.payload, deadline).await) }
         }))
         .await
