@@ -1,0 +1,168 @@
+//! The template against the code that it deploys: times that start, roles that
+//! grant what is asked and nothing else, an alarm for every page.
+
+mod document;
+mod grants;
+
+use std::{collections::BTreeSet, path::Path, time::Duration};
+
+use document::{Template, texts};
+use grants::{Asked, Grants};
+use serializer::local::{BATCH, FUNCTION_TIMEOUT, MAX_RECEIVES, VISIBILITY_TIMEOUT};
+use shared::{
+    config::WorkerConfig,
+    entity::EntityKey,
+    handlers::orders::Orders,
+    inbox::Claim,
+    lease::Acquire,
+    rows::{HolderInfo, LeaseKind},
+    sources::Sources,
+};
+use tests::world::World;
+
+const PATIENCE: Duration = Duration::from_secs(1);
+
+const TIMEOUT: &str = "WorkerTimeout";
+
+/// The worker's variables that hold times, for one choice of its timeout.
+fn times(template: &Template, timeout: &str) -> Vec<(String, String)> {
+    let variables = template.at("Resources Worker Properties Environment Variables").as_hash().expect("a mapping");
+    let variables = variables.iter().map(|(name, value)| (name.as_str().expect("a name").to_owned(), value));
+    let times = variables.filter(|(name, _)| name.ends_with("_SECONDS"));
+    times.map(|(name, value)| (name, template.resolved(value, TIMEOUT, timeout))).collect()
+}
+
+#[test]
+fn every_choice_of_the_worker_s_time_is_a_configuration_that_starts() {
+    let template = Template::read();
+    let choices = template.list("Parameters WorkerTimeout AllowedValues");
+    assert_eq!(choices, template.names("Mappings WorkerTimes"), "each choice, and no other, has its times");
+    assert!(choices.len() > 1);
+    let sources = |handler_timeout: u64| {
+        let text = format!(
+            "[sources.shop]\nprovider='shopify'\nsecrets=['s']\nhandler='orders'\nhandler_timeout='{handler_timeout}s'"
+        );
+        Sources::parse(&text).unwrap()
+    };
+    for choice in &choices {
+        let times = times(&template, choice);
+        let variables: Vec<(&str, &str)> = times.iter().map(|(name, value)| (&**name, &**value)).collect();
+        let seconds: u64 = choice.parse().unwrap();
+        // A handler's time that the parameter's description promises.
+        let config = WorkerConfig::read(&variables.as_slice(), &sources(seconds - 3))
+            .unwrap_or_else(|error| panic!("{choice}: {error}"));
+        // And what the worker is told is what is deployed.
+        let deployed = |path| template.resolved(template.at(path), TIMEOUT, choice);
+        let told = |time: Duration| time.as_secs().to_string();
+        assert_eq!(told(config.function_timeout), deployed("Resources Worker Properties Timeout"));
+        assert_eq!(told(config.visibility_timeout), deployed("Resources WakeUps Properties VisibilityTimeout"));
+    }
+}
+
+#[test]
+fn a_local_run_is_what_the_template_deploys_by_default() {
+    let template = Template::read();
+    let deployed = |path| template.resolved(template.at(path), "", "");
+    assert_eq!(deployed("Resources Worker Properties Timeout"), FUNCTION_TIMEOUT.as_secs().to_string());
+    assert_eq!(deployed("Resources WakeUps Properties VisibilityTimeout"), VISIBILITY_TIMEOUT.as_secs().to_string());
+    assert_eq!(deployed("Resources WakeUps Properties RedrivePolicy maxReceiveCount"), MAX_RECEIVES.to_string());
+    assert_eq!(deployed("Resources Worker Properties Events WakeUps Properties BatchSize"), BATCH.to_string());
+}
+
+#[test]
+fn each_alarm_has_its_page_and_each_page_its_alarm() {
+    let template = Template::read();
+    let mut told = BTreeSet::new();
+    for (name, alarm) in template.resources("AWS::CloudWatch::Alarm") {
+        let description = alarm["Properties"]["AlarmDescription"].as_str().expect("it says what it means");
+        let (_, page) = description.rsplit_once("What to do - ").unwrap_or_else(|| panic!("{name} names no page"));
+        assert!(told.insert(page.to_owned()), "{page} is of one alarm");
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
+    let pages = std::fs::read_dir(root.join("docs/runbooks")).expect("there are pages");
+    let pages: BTreeSet<String> =
+        pages.map(|page| format!("docs/runbooks/{}", page.unwrap().file_name().to_str().unwrap())).collect();
+    assert_eq!(told, pages);
+}
+
+/// What a role grants on the stack's own tables and queue.
+fn granted(template: &Template, role: &str) -> Grants {
+    let policies = template.at(&format!("Resources {role} Properties Policies"));
+    let statements = policies[0]["PolicyDocument"]["Statement"].as_vec().expect("statements");
+    let mut granted = Grants::new();
+    for statement in statements.iter().filter(|statement| statement.as_hash().is_some()) {
+        let Some(resource) = statement["Resource"].as_str().and_then(|text| text.strip_suffix(".Arn")) else {
+            continue;
+        };
+        let ours = texts(&statement["Action"]).filter(|action| !action.starts_with("logs:"));
+        granted.extend(ours.map(|action| (action, resource.to_owned())));
+    }
+    granted
+}
+
+/// A body that does not shrink, longer than one row.
+fn in_parts(world: &World) -> Vec<u8> {
+    let noise = || world.surroundings.fraction().to_bits().to_le_bytes();
+    std::iter::repeat_with(noise).flatten().take(1_000_000).collect()
+}
+
+/// Every path that a function can take is taken here: should one ask for more
+/// than its role grants, or a role grant more than is ever asked, this fails.
+#[tokio::test(start_paused = true)]
+async fn a_function_is_granted_what_it_asks_and_nothing_else() {
+    let template = Template::read();
+    let mut world = World::new();
+    let (memory, messages) = (world.table.clone(), world.queue.clone());
+    let acting_as = |world: &mut World, asked: &Asked| {
+        world.table = asked.of_table(memory.clone());
+        world.queue = asked.of_queue(messages.clone());
+    };
+    let entity = EntityKey::parse("test/order/1").unwrap();
+    let [ingest, worker, scheduler] = [(); 3].map(|()| Asked::default());
+
+    acting_as(&mut world, &ingest);
+    let mut order = world.incoming("test/order/1", "1");
+    order.topic = "orders/paid".into();
+    order.body = r#"{"id":1,"currency":"USD","total_price":"48.20","financial_status":"paid"}"#.into();
+    world.inbox().append(&order).await.unwrap();
+    // No order, so that the handler rejects it and the worker sets it aside, parts and all.
+    let mut rejected = world.incoming("test/order/1", "2");
+    rejected.topic = "orders/paid".into();
+    rejected.body = in_parts(&world).into();
+    world.inbox().append(&rejected).await.unwrap();
+    // An ingest that dies behind its claim, for the worker to give the place up.
+    let nonce = world.surroundings.nonce();
+    let claim = Claim { entity: &entity, nonce: &nonce, now: world.surroundings.now() };
+    world.store().run(&claim, PATIENCE).await.unwrap();
+    assert_eq!(ingest.so_far(), granted(&template, "IngestRole"), "ingest");
+
+    // Somebody else holds the order at first, so that the worker looks, waits, and puts it off.
+    let held = Acquire {
+        entity: entity.clone(),
+        kind: LeaseKind::Exclusive,
+        holder: world.surroundings.nonce(),
+        info: HolderInfo::new("a user's request"),
+        now: world.surroundings.now(),
+        length: Duration::from_secs(12),
+    };
+    world.store().run(&held, PATIENCE).await.unwrap();
+    acting_as(&mut world, &worker);
+    world.work(&[world.drainer(Orders::new(world.table.clone(), "orders"))]).await;
+    let settled = world.state("test/order/1").await;
+    assert!(settled.is_empty() && settled.held.is_none(), "{settled:?}");
+    let mut asked = worker.so_far();
+    // What the event source does in its name.
+    for action in ["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"] {
+        asked.insert((action.into(), "WakeUps".into()));
+    }
+    assert_eq!(asked, granted(&template, "WorkerRole"), "worker");
+
+    // What waits and has been forgotten for longer than half the retention.
+    world.append("test/order/2", "3").await;
+    world.messages.clear();
+    world.surroundings.sleep(world.settings.retention * 2 / 3).await;
+    acting_as(&mut world, &scheduler);
+    let swept = world.sweeper().sweep_all().await.unwrap();
+    assert_eq!((swept.woken, swept.kept), (1, 1));
+    assert_eq!(scheduler.so_far(), granted(&template, "SchedulerRole"), "scheduler");
+}
