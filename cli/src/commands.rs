@@ -4,6 +4,7 @@ pub mod audit;
 pub mod bench;
 pub mod block;
 pub mod cost;
+pub mod erase;
 pub mod inspect;
 pub mod lease;
 pub mod local;

@@ -1,4 +1,7 @@
-//! What an operator does: look at an entity, put back what was parked, unblock.
+//! What an operator does: look at an entity, put back what was parked, unblock,
+//! erase.
+
+mod erase;
 
 use std::time::Duration;
 
@@ -50,6 +53,12 @@ pub enum OperatorError {
     /// another has decided it otherwise since. It is not parked any more.
     #[error("it was {0} after all, not parked; nothing was put back")]
     DecidedOtherwise(Settlement),
+    /// Deliveries wait, or somebody has the lease.
+    #[error("deliveries wait there or are at work; nothing was erased")]
+    InUse,
+    /// Its first delivery is from less than a quarter of an hour ago.
+    #[error("its first delivery came within the last quarter of an hour; ask again later")]
+    TooFresh,
     /// All is written, but no wake-up could be sent: send it again, or leave it
     /// to the sweep.
     #[error("done, but {0}; the sweep will find it within the hour")]

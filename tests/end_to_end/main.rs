@@ -4,6 +4,7 @@ mod bad_input;
 mod bodies;
 mod budgets;
 mod dependencies;
+mod erase;
 mod handlers;
 mod hot_order;
 mod leases;
