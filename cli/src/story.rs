@@ -145,7 +145,7 @@ impl Observer for Story {
                 self.tell(entity, Some(*sequence), name, What::Settled(*settlement));
             }
             Event::Failed { delivery, retry_in, .. } => self.tell_of(delivery, What::Failed(*retry_in)),
-            Event::Blocked { entity, reason } => self.tell(entity, None, String::new(), What::Blocked(*reason)),
+            Event::Blocked { entity, reason, .. } => self.tell(entity, None, String::new(), What::Blocked(*reason)),
             Event::PutOff { entity, delay, reason } => {
                 self.tell(entity, None, String::new(), What::PutOff(*reason, *delay));
             }

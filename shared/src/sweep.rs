@@ -51,6 +51,9 @@ pub struct Swept {
     pub unreadable: u64,
     /// Whether wake-ups were held back since the queue lags.
     pub lagging: bool,
+    /// How long the oldest delivery has waited that waits for us, and not for
+    /// an operator.
+    pub oldest: Duration,
 }
 
 /// Why a sweep ended early. The next pass goes over the same segment again.
@@ -124,6 +127,10 @@ impl Sweeper {
             }
         };
         let now = self.store.surroundings().now();
+        if !state.is_empty() && state.blocked.is_none() {
+            let waited = state.pending_since.map(|since| now.since(since)).unwrap_or_default();
+            swept.oldest = swept.oldest.max(waited);
+        }
         if state.pending_since.is_some_and(|since| now.since(since) > self.retention / 2) && !state.is_empty() {
             swept.kept += self.keep(&state, now).await?;
         }

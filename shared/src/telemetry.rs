@@ -4,6 +4,9 @@
 //! No body, signature or secret is in an event's own words; observers must not
 //! take them from a delivery either.
 
+mod line;
+mod log;
+
 use std::time::Duration;
 
 use tracing::level_filters::LevelFilter;
@@ -13,7 +16,11 @@ use crate::{
     delivery::{Delivery, Incoming},
     entity::{EntityKey, FencingToken, Sequence},
     rows::{BlockReason, Settlement},
+    sweep::Swept,
 };
+
+pub use line::{Metric, NAMESPACE};
+pub use log::JsonLog;
 
 /// One decision.
 #[derive(Debug, Clone)]
@@ -61,6 +68,8 @@ pub enum Event<'a> {
         entity: &'a EntityKey,
         /// Why.
         reason: BlockReason,
+        /// The delivery it stopped at, where that is known.
+        delivery: Option<&'a Delivery>,
     },
     /// A wake-up was replaced by one for later.
     PutOff {
@@ -70,6 +79,15 @@ pub enum Event<'a> {
         delay: Duration,
         /// Why.
         reason: PutOffReason,
+    },
+    /// A drain waited for a lease that was held exclusively.
+    Waited {
+        /// On what.
+        entity: &'a EntityKey,
+        /// How long.
+        waited: Duration,
+        /// How often it looked.
+        polls: u32,
     },
     /// A lease that its holder let expire was taken over.
     TakenOver {
@@ -135,6 +153,11 @@ pub enum Event<'a> {
         /// Which delivery.
         delivery: &'a Delivery,
     },
+    /// A segment of the entities was swept.
+    Swept {
+        /// What was found and done.
+        swept: &'a Swept,
+    },
     /// Another sources document is in use.
     SourcesChanged {
         /// How many sources it has.
@@ -178,7 +201,8 @@ pub trait Observer: std::fmt::Debug + Send + Sync + 'static {
     fn observe(&self, event: &Event<'_>);
 }
 
-/// Writes one log line for each decision.
+/// Writes one line for each decision to whatever subscriber of `tracing` the
+/// program has. The functions have [`JsonLog`].
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Log;
 
@@ -203,10 +227,14 @@ impl Observer for Log {
 
                 warn!(entity = %delivery.entity(), sequence = delivery.sequence().0, delivery = %delivery.delivery_id(), attempt = delivery.attempt(), retry_in_ms = retry_in.as_millis() as u64, "attempt failed");
             }
-            Event::Blocked { entity, reason } => warn!(%entity, reason = reason.as_str(), "blocked"),
+            Event::Blocked { entity, reason, .. } => warn!(%entity, reason = reason.as_str(), "blocked"),
             Event::PutOff { entity, delay, reason } => {
                 debug!(%entity, delay_ms = delay.as_millis() as u64, ?reason, "put off");
             }
+            Event::Waited { entity, waited, polls } => {
+                debug!(%entity, waited_ms = waited.as_millis() as u64, polls, "waited");
+            }
+            Event::Swept { swept } => debug!(?swept, "swept"),
             Event::TakenOver { entity, token } => {
                 warn!(%entity, token = token.0, "taken over from a holder that vanished")
             }
@@ -277,6 +305,8 @@ pub fn init_log() {
         .with_current_span(false)
         .with_span_list(false)
         .with_target(false)
+        // CloudWatch stamps each line.
+        .without_time()
         .with_max_level(log_level(std::env::var("AWS_LAMBDA_LOG_LEVEL").ok().as_deref()))
         .init();
 }

@@ -15,7 +15,7 @@ use shared::{
     delivery::{Incoming, LARGEST_BODY},
     providers::{self, Unverified, Verified},
     sources::{LiveSources, Newest, Sources},
-    telemetry::{self, Log, Observer},
+    telemetry::{self, JsonLog},
     time::Surroundings,
 };
 
@@ -143,17 +143,22 @@ pub fn run() -> Result<(), lambda_runtime::Error> {
         let account = Account::from_env()?;
         let surroundings = Surroundings::system();
         let http = account.http_client();
-        let observer: Arc<dyn Observer> = Arc::new(Log);
+        let log = Arc::new(JsonLog::new(surroundings.clone()));
         let variable = origin.variable();
         let document = account.document(&http, origin, &surroundings);
-        let sources = LiveSources::open(document, surroundings.clone(), observer.clone());
+        let sources = LiveSources::open(document, surroundings.clone(), log.clone());
         let (sources, ()) = tokio::join!(sources, account.warm(&http, &surroundings));
         let sources = sources.map_err(|reason| InvalidConfig::new(variable, reason))?;
         let Parts { store, waker } = Parts::connect_over(&http, &account, &config, &surroundings, None);
-        let ingest = Ingest::new(sources, Inbox::new(store, waker, config.retention, observer), surroundings);
+        let ingest = Ingest::new(sources, Inbox::new(store, waker, config.retention, log.clone()), surroundings);
         lambda_runtime::run(lambda_runtime::service_fn(|event: lambda_runtime::LambdaEvent<Request>| {
-            let ingest = &ingest;
-            async move { Ok::<_, lambda_runtime::Error>(ingest.answer(&event.payload).await) }
+            let (ingest, log) = (&ingest, &log);
+            async move {
+                log.begin(&event.context.request_id);
+                let response = ingest.answer(&event.payload).await;
+                log.end();
+                Ok::<_, lambda_runtime::Error>(response)
+            }
         }))
         .await
     })

@@ -6,7 +6,7 @@ use shared::{
     aws::{Account, Parts},
     config::{Environment, StoreConfig},
     sweep::{SweepError, Sweeper, Swept, segment_of},
-    telemetry,
+    telemetry::{self, Event, JsonLog, Observer},
     time::{Surroundings, Timestamp},
 };
 
@@ -47,9 +47,7 @@ impl Scheduler {
     /// Store or queue were not to be had.
     pub async fn tick(&self, event: &ScheduledEvent) -> Result<Swept, SweepError> {
         let due = event.scheduled().unwrap_or_else(|| self.surroundings.now());
-        let swept = self.sweeper.sweep(segment_of(due)).await?;
-        tracing::debug!(?swept, "swept a segment");
-        Ok(swept)
+        self.sweeper.sweep(segment_of(due)).await
     }
 }
 
@@ -63,14 +61,20 @@ pub fn run() -> Result<(), lambda_runtime::Error> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
         let config = StoreConfig::read(&Environment)?;
         let surroundings = Surroundings::system();
+        let log = JsonLog::new(surroundings.clone());
         let account = Account::from_env()?;
         let http = account.http_client();
         account.warm(&http, &surroundings).await;
         let Parts { store, waker } = Parts::connect_over(&http, &account, &config, &surroundings, None);
         let scheduler = Scheduler::new(Sweeper::new(store, waker, config.retention), surroundings);
         lambda_runtime::run(lambda_runtime::service_fn(|event: lambda_runtime::LambdaEvent<ScheduledEvent>| {
-            let scheduler = &scheduler;
-            async move { scheduler.tick(&event.payload).await.map(|_| ()).map_err(lambda_runtime::Error::from) }
+            let (scheduler, log) = (&scheduler, &log);
+            async move {
+                log.begin(&event.context.request_id);
+                let swept = scheduler.tick(&event.payload).await?;
+                log.observe(&Event::Swept { swept: &swept });
+                Ok::<_, lambda_runtime::Error>(())
+            }
         }))
         .await
     })

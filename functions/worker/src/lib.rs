@@ -35,7 +35,7 @@ use shared::{
     handler::Handler,
     rows::HolderInfo,
     sources::{LiveSources, Sources},
-    telemetry::{self, Event, Log, Observer},
+    telemetry::{self, Event, JsonLog},
     time::{Surroundings, Timestamp},
 };
 
@@ -118,10 +118,10 @@ pub fn run_with<H: Handler>(make: impl FnOnce(&Parts, &LiveSources) -> Result<H,
         let account = Account::from_env()?;
         let surroundings = Surroundings::system();
         let http = account.http_client();
-        let observer: Arc<dyn Observer> = Arc::new(Log);
+        let log = Arc::new(JsonLog::new(surroundings.clone()));
         let variable = origin.variable();
         let document = account.document(&http, origin, &surroundings);
-        let sources = LiveSources::open(document, surroundings.clone(), observer.clone());
+        let sources = LiveSources::open(document, surroundings.clone(), log.clone());
         let (sources, ()) = tokio::join!(sources, account.warm(&http, &surroundings));
         let sources = sources.map_err(|reason| InvalidConfig::new(variable, reason))?;
         let worker_config = WorkerConfig::read(&Environment, &sources.current())?;
@@ -140,13 +140,18 @@ pub fn run_with<H: Handler>(make: impl FnOnce(&Parts, &LiveSources) -> Result<H,
             ..DrainSettings::default()
         };
         let info = HolderInfo::new(&instance_name());
-        let drainer = Drainer::new(parts.store, parts.waker, sources, handler, settings, info, observer);
+        let drainer = Drainer::new(parts.store, parts.waker, sources, handler, settings, info, log.clone());
         let worker = Worker::new(drainer, surroundings.clone());
         lambda_runtime::run(lambda_runtime::service_fn(|event: lambda_runtime::LambdaEvent<SqsEvent>| {
-            let worker = &worker;
+            let (worker, log) = (&worker, &log);
             let told = Timestamp::from_millis(event.context.deadline);
             let deadline = worker_config.deadline(told, surroundings.now());
-            async move { Ok::<_, Error>(worker.attend(event.payload, deadline).await) }
+            async move {
+                log.begin(&event.context.request_id);
+                let response = worker.attend(event.payload, deadline).await;
+                log.end();
+                Ok::<_, Error>(response)
+            }
         }))
         .await
     })

@@ -26,6 +26,24 @@ impl Drainer {
         deadline: Duration,
         guest: &Guest<'_>,
     ) -> Result<Start, Stopped> {
+        let began = self.store.surroundings().monotonic();
+        let mut polls = 0;
+        let start = self.ask(entity, deadline, guest, &mut polls).await;
+        if polls > 0 {
+            let waited = self.store.surroundings().monotonic().saturating_sub(began);
+            self.observer.observe(&Event::Waited { entity, waited, polls });
+        }
+        start
+    }
+
+    /// As [`Drainer::acquire`]; counts its looks at a lease held exclusively.
+    async fn ask(
+        &self,
+        entity: &EntityKey,
+        deadline: Duration,
+        guest: &Guest<'_>,
+        polls: &mut u32,
+    ) -> Result<Start, Stopped> {
         let surroundings = self.store.surroundings();
         let give_up = surroundings.monotonic() + self.settings.wait;
         let mut look = FIRST_LOOK;
@@ -82,6 +100,7 @@ impl Drainer {
                     }
                     surroundings.sleep(surroundings.jittered(look.min(held.expires_at.since(now)))).await;
                     look = (look * 2).min(SHORT);
+                    *polls += 1;
                     answer = match self.store.entity(entity, PATIENCE).await? {
                         None => Acquired::Empty,
                         Some(state) if state.held.is_some() => Acquired::Held(state),

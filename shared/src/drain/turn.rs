@@ -240,13 +240,13 @@ impl<'a> Turns<'a> {
     async fn block_expired(&mut self, sequence: Sequence) -> Result<Turn, Stopped> {
         let block = BlockExpired { lease: self.keeper.lease(), sequence };
         match self.drainer.store.run(&block, PATIENCE).await? {
-            Failed::Counted => self.blocked(BlockReason::Expired),
+            Failed::Counted => self.blocked(BlockReason::Expired, None),
             Failed::Lost => Err(Stopped::Lost),
         }
     }
 
-    fn blocked(&self, reason: BlockReason) -> Result<Turn, Stopped> {
-        self.drainer.observer.observe(&Event::Blocked { entity: &self.state.entity, reason });
+    fn blocked(&self, reason: BlockReason, delivery: Option<&Delivery>) -> Result<Turn, Stopped> {
+        self.drainer.observer.observe(&Event::Blocked { entity: &self.state.entity, reason, delivery });
         Ok(Turn::Break(()))
     }
 
@@ -648,7 +648,7 @@ impl<'a> Turns<'a> {
             OnFailure::Block => {
                 let attempts = self.state.attempts;
                 self.fail(unpacked.head().sequence(), attempts, None, error).await?;
-                self.blocked(BlockReason::Attempts)
+                self.blocked(BlockReason::Attempts, Some(unpacked.head()))
             }
         }
     }
