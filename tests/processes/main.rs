@@ -1,5 +1,7 @@
 //! The runtime API and the processes on it, shown with a real function binary (`helpers/test_function.rs`).
 
+mod frozen_holder;
+
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
