@@ -199,15 +199,16 @@ fn without_values(message: &str) -> String {
 
 impl Source {
     fn check(name: SourceName, entry: Entry) -> Result<Self, String> {
-        let provider =
-            match (entry.provider.as_str(), entry.generic) {
-                ("generic", Some(generic)) => AnyProvider::Generic(Box::new(generic)),
-                ("generic", None) => return Err("provider \"generic\" needs a table `generic` with its options".into()),
-                (_, Some(_)) => return Err("a table `generic` goes with provider = \"generic\" only".into()),
-                (known, None) => AnyProvider::BuiltIn(providers::by_name(known).ok_or_else(|| {
-                    format!("there is no provider {known:?}; there are {}", providers::NAMES.join(", "))
-                })?),
-            };
+        let provider = match (entry.provider.as_str(), entry.generic) {
+            ("generic", Some(generic)) => AnyProvider::Generic(Box::new(generic)),
+            ("generic", None) => return Err("provider \"generic\" needs a table `generic` with its options".into()),
+            (_, Some(_)) => return Err("a table `generic` goes with provider = \"generic\" only".into()),
+            // Not what stands there instead: it may be a secret.
+            (known, None) => AnyProvider::BuiltIn(
+                providers::by_name(known)
+                    .ok_or_else(|| format!("there is no such provider; there are {}", providers::NAMES.join(", ")))?,
+            ),
+        };
         let rules: &dyn Provider = match &provider {
             AnyProvider::BuiltIn(provider) => *provider,
             AnyProvider::Generic(provider) => &**provider,
@@ -222,7 +223,8 @@ impl Source {
         };
         let entity = templates
             .iter()
-            .map(|text| Template::parse(text).map_err(|error| format!("entity template {text:?}: {error}")))
+            .zip(1..)
+            .map(|(text, number)| Template::parse(text).map_err(|error| format!("entity template {number}: {error}")))
             .collect::<Result<_, _>>()?;
         let default = RetryPolicy::default();
         let retry = RetryPolicy {

@@ -224,7 +224,7 @@ fn a_wrong_sources_document_stops_the_start_names_the_source_and_shows_no_secret
     let secret = "whsec_bm90IHRvIGJlIHNob3du";
     let with = |lines: &str| format!("[sources.shop]\nsecrets = [\"{secret}\"]\n{lines}\n");
     for (lines, named) in [
-        ("provider = 'nobody'\nhandler = 'test'", "nobody"),
+        ("provider = 'nobody'\nhandler = 'test'", "`shop`"),
         ("provider = 'standard-webhooks'", "handler"),
         ("provider = 'standard-webhooks'\nhandler = 'test'\nhandler_timeout = 'long'", "line 5"),
         ("provider = 'standard-webhooks'\nhandler = 'test'\nsecret = 'whsec_bm90IHRvIGJlIHNob3du'", "secret"),

@@ -12,5 +12,6 @@ mod lost_replies;
 mod misfortunes;
 mod order;
 mod outages;
+mod outside_input;
 mod rates;
 mod repair;
