@@ -184,14 +184,12 @@ impl NodeTable {
                 act()
             }
             Fault::Late(delay) => {
-                if name == CLAIM {
-                    // When it lands, its second try's wake-up is spent.
-                    world.with_history(|history| history.unwoken.extend(0..26));
-                }
-                let busy = world.begin();
+                let (world, busy) = (world.clone(), world.begin());
                 tokio::spawn(async move {
                     pause(delay).await;
+                    world.with_history(|history| history.is_late = true);
                     let _ = act();
+                    world.with_history(|history| history.is_late = false);
                     drop(busy);
                 });
                 std::future::pending().await

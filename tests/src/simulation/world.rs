@@ -425,6 +425,8 @@ pub struct History {
     pub excused: BTreeSet<usize>,
     /// Entities with a claim to which there may be no wake-up.
     pub unwoken: BTreeSet<usize>,
+    /// Whether the write that lands now was given up by its sender.
+    pub is_late: bool,
     /// Whether a worker died, or was killed at its deadline.
     pub died: bool,
     /// Whether a message received again was said to be new.
@@ -737,6 +739,17 @@ impl World {
         if how == "claimed" && old.present && row.get(a::BLOCKED).is_none() {
             mistakes.extend(self.unseen(entity, old.head));
         }
+        self.with_history(|history| match how {
+            // A lease that nobody has: see "What is left to the sweep" in docs/protocol.md.
+            "acquired" | "taken over" if history.is_late => {
+                history.excused.insert(entity);
+            }
+            // The wake-up of its second try is spent.
+            "claimed" if history.is_late => {
+                history.unwoken.insert(entity);
+            }
+            _ => {}
+        });
         if head > tail {
             mistakes.push("head is beyond tail".into());
         }
