@@ -5,7 +5,7 @@
 use std::{process::ExitCode, time::Duration};
 
 use clap::Parser;
-use tests::chaos::{Plan, Receiver, roles, run};
+use tests::chaos::{Plan, Receiver, WorkerKind, roles, run};
 
 /// Kills and freezes workers, ingests and store until the time is over, then
 /// audits what was done.
@@ -26,6 +26,9 @@ struct Options {
     /// Audits a receiver that ignores tokens: the negative control.
     #[arg(long)]
     ignore_tokens: bool,
+    /// Has workers that ignore their token: the other negative control.
+    #[arg(long)]
+    careless: bool,
 }
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -38,6 +41,7 @@ fn main() -> anyhow::Result<ExitCode> {
         time: Duration::from_secs_f64(options.minutes * 60.0),
         orders: options.orders,
         workers: options.workers,
+        kind: if options.careless { WorkerKind::Careless } else { WorkerKind::Own },
         tells: true,
     };
     println!("seed {}", plan.seed);

@@ -5,6 +5,7 @@
 //! everything must be drained, and `report.rs` judges by what the handlers
 //! wrote down themselves.
 
+mod careless;
 mod report;
 pub mod roles;
 
@@ -86,8 +87,28 @@ pub struct Plan {
     pub orders: usize,
     /// How many workers at most.
     pub workers: usize,
+    /// What kind they are.
+    pub kind: WorkerKind,
     /// Whether to show how it goes.
     pub tells: bool,
+}
+
+/// Which workers a run has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WorkerKind {
+    /// The project's own.
+    Own,
+    /// Such as ignore their token: the negative control.
+    Careless,
+}
+
+impl WorkerKind {
+    fn role(self) -> &'static str {
+        match self {
+            WorkerKind::Own => "worker",
+            WorkerKind::Careless => "careless worker",
+        }
+    }
 }
 
 /// How often each fault happened.
@@ -407,7 +428,7 @@ pub async fn run(program: &Path, plan: &Plan) -> Result<Report> {
         let most = NonZeroUsize::new(most).context("at least one")?;
         anyhow::Ok(Arc::new(FunctionPool::new(engines.function(role, &sources_file, &journal), most)))
     };
-    let (workers, ingests) = (pool("worker", plan.workers)?, pool("ingest", 4)?);
+    let (workers, ingests) = (pool(plan.kind.role(), plan.workers)?, pool("ingest", 4)?);
     let surroundings = Surroundings::system();
     let stage = Arc::new(Stage {
         surroundings: surroundings.clone(),

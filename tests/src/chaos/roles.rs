@@ -26,10 +26,8 @@ pub fn play() -> Result<bool> {
     let Some(role) = std::env::var_os(ROLE) else { return Ok(false) };
     let done = match role.to_str() {
         Some("ingest") => ingest::run(),
-        Some("worker") => {
-            let journal = std::env::var_os("JOURNAL").context("JOURNAL is not set")?;
-            worker::run(Journaling { journal: append_to(Path::new(&journal))? })
-        }
+        Some("worker") => worker::run(Journaling::start()?),
+        Some("careless worker") => super::careless::run(Journaling::start()?),
         Some("engines") => return serve(),
         other => bail!("{ROLE}: {other:?}"),
     };
@@ -97,6 +95,11 @@ struct Journaling {
 }
 
 impl Journaling {
+    fn start() -> Result<Self> {
+        let journal = std::env::var_os("JOURNAL").context("JOURNAL is not set")?;
+        Ok(Self { journal: append_to(Path::new(&journal))? })
+    }
+
     fn note(&self, what: What, delivery: &Delivery, context: &Context) -> Result<(), HandlerError> {
         let line = Line {
             what,
@@ -125,7 +128,7 @@ impl Handler for Journaling {
         self.note(What::Start, delivery, context)?;
         let chance = context.surroundings().fraction();
         // Blocks its thread, so that nothing cancels it half-way: the worst that a handler may do.
-        std::thread::sleep(Duration::from_millis(5).mul_f64(1.0 + 15.0 * chance));
+        std::thread::sleep(Duration::from_millis(5).mul_f64(1.0 + 40.0 * chance));
         self.note(What::Effect, delivery, context)?;
         if chance < 0.03 {
             return Ok(Outcome::retry("by chance"));
