@@ -6,6 +6,7 @@ pub mod block;
 pub mod cost;
 pub mod erase;
 pub mod inspect;
+pub mod jobs;
 pub mod lease;
 pub mod local;
 pub mod parked;

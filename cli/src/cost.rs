@@ -189,9 +189,12 @@ impl Load {
         let mut items = vec![self.front_door()];
         items.extend(function("ingest", self.deliveries(), ASSUMPTIONS.ingest_ms));
         items.extend(function("worker", wake_ups, worker_ms / ASSUMPTIONS.wake_ups));
-        items.extend(function("scheduler", minutes, 40.0));
+        // A look at the jobs' rows, the sweep as one of them, its start and its record.
+        items.extend(function("scheduler", minutes, 55.0));
         items.push(item("table writes", writes, "write units", price::WRITE_UNIT));
         items.push(item("table reads", reads, "read units", price::READ_UNIT));
+        items.push(item("sweep's ticks", minutes * budget::TICK_WRITES as f64, "write units", price::WRITE_UNIT));
+        items.push(item("  its row", minutes * budget::JOB_MINUTE_READS as f64, "read units", price::READ_UNIT));
         items.push(item("sweep", sweep_reads, "read units", price::READ_UNIT));
         items.push(item("storage", gb, "GB", price::TABLE_GB_MONTH));
         items.push(item("backups", gb, "GB", price::BACKUP_GB_MONTH));

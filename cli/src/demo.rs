@@ -94,8 +94,14 @@ pub async fn play(options: DemoOptions) -> Result<bool> {
     let journal = Journal::new(surroundings);
     let sources = Arc::new(Sources::parse(samples::SOURCES)?);
     let drain = DrainSettings { lease: LEASE, ..DrainSettings::default() };
-    let local_options =
-        Options { data: options.data.clone(), port: 0, workers: WORKERS, sources: sources.clone(), drain };
+    let local_options = Options {
+        data: options.data.clone(),
+        port: 0,
+        workers: WORKERS,
+        sources: sources.clone(),
+        drain,
+        scheduler: None,
+    };
     let local = Local::start(local_options, Arc::new(story.clone())).await?;
     let mut stagehand = Stagehand::new(local, story, journal);
     let plain = options.plain || !console::user_attended();

@@ -16,7 +16,6 @@ use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, sync::Arc, time::Du
 
 use anyhow::{Context, Result};
 use ingest::Ingest;
-use scheduler::Scheduler;
 use shared::{
     append::Inbox,
     aws::Parts,
@@ -25,7 +24,6 @@ use shared::{
     handler::Handler,
     rows::HolderInfo,
     sources::Sources,
-    sweep::Sweeper,
     telemetry::Observer,
     time::Surroundings,
 };
@@ -39,6 +37,7 @@ use worker::Worker;
 pub use engines::{Engines, MAX_RECEIVES, ORDERS_TABLE, QUEUE, Served};
 pub use event_source::{BATCH, EventSource, Function};
 pub use invoker::Invoker;
+pub use schedule::OwnScheduler;
 use schedule::Ticked;
 
 /// How a function's time is limited here, as the template deploys it.
@@ -60,6 +59,8 @@ pub struct Options {
     pub sources: Arc<Sources>,
     /// How the workers drain.
     pub drain: DrainSettings,
+    /// A scheduler of the user's, instead of the one that comes ready.
+    pub scheduler: Option<OwnScheduler>,
 }
 
 /// A running deployment.
@@ -83,7 +84,8 @@ impl Local {
     /// # Errors
     ///
     /// A port is taken, or the data directory cannot be used.
-    pub async fn start(options: Options, observer: Arc<dyn Observer>) -> Result<Self> {
+    pub async fn start(mut options: Options, observer: Arc<dyn Observer>) -> Result<Self> {
+        let own = options.scheduler.take();
         let (mut local, listener) = Self::start_engines(options, observer).await?;
         let surroundings = Surroundings::system();
         let retention = local.drain.retention;
@@ -94,7 +96,10 @@ impl Local {
         let until = stopped(local.stop.subscribe());
         local.tasks.spawn(endpoint::serve(listener, ingest, environment, until));
         let Parts { store, waker } = local.engines.connect(&surroundings, None);
-        let ticked = Ticked::Here(Scheduler::new(Sweeper::new(store, waker, retention), surroundings.clone()));
+        let ticked = match own {
+            None => Ticked::here(store, waker, retention, local.observer.clone())?,
+            Some(own) => Ticked::own(&own, self::environment(&local.engines, &local.drain))?,
+        };
         local.tasks.spawn(schedule::run(ticked, surroundings, local.stop.subscribe()));
         Ok(local)
     }

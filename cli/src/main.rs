@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use commands::{audit, bench, block, cost, erase, inspect, lease, local, parked, send};
+use commands::{audit, bench, block, cost, erase, inspect, jobs, lease, local, parked, send};
 
 /// Runs and looks after per-order webhook inboxes.
 #[derive(Debug, Parser)]
@@ -34,6 +34,8 @@ enum Command {
     Lease(lease::Lease),
     /// Delete all that is stored of an entity
     Erase(erase::Erase),
+    /// List the jobs, or run one now
+    Jobs(jobs::Jobs),
     /// Check an entity's receipts: was it applied in order, each delivery once?
     Audit(audit::Audit),
     /// Measure on the embedded parts: time against a control, cost per delivery
@@ -53,6 +55,7 @@ async fn main() -> ExitCode {
         Command::Unblock(unblock) => unblock.run().await,
         Command::Lease(lease) => lease.run().await,
         Command::Erase(erase) => erase.run().await,
+        Command::Jobs(jobs) => jobs.run().await,
         Command::Audit(audit) => audit.run().await,
         Command::Bench(bench) => bench.run().await,
         Command::Cost(cost) => cost.run(),

@@ -54,3 +54,9 @@ pub const fn park_writes(b: u64) -> u64 {
 /// Write units of a wake-up for nothing: of an empty entity, or of one that
 /// another drains. A refused acquire.
 pub const FUTILE_WRITES: u64 = 1;
+
+/// Write units of a tick that is run: started, and recorded.
+pub const TICK_WRITES: u64 = 2;
+
+/// Read units of each job each minute: its row.
+pub const JOB_MINUTE_READS: u64 = 1;

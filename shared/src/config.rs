@@ -48,6 +48,12 @@ impl Variables for &[(&str, &str)] {
     }
 }
 
+/// For people who look at a lease: which function, which of its instances.
+pub fn instance_name(variables: &impl Variables) -> String {
+    let part = |name| variables.value(name).unwrap_or_default();
+    format!("{} {}", part("AWS_LAMBDA_FUNCTION_NAME"), part("AWS_LAMBDA_LOG_STREAM_NAME"))
+}
+
 fn needed(variables: &impl Variables, name: &str) -> Result<String, InvalidConfig> {
     variables.value(name).ok_or_else(|| InvalidConfig::new(name, "is not set"))
 }
@@ -170,6 +176,12 @@ pub struct WorkerConfig {
     pub function_timeout: Duration,
     /// `VISIBILITY_TIMEOUT_SECONDS`: what the queue is deployed with.
     pub visibility_timeout: Duration,
+}
+
+/// `FUNCTION_TIMEOUT_SECONDS` of a scheduler, 60 by default: what the function
+/// is deployed with.
+pub fn scheduler_time(variables: &impl Variables) -> Result<Duration, InvalidConfig> {
+    seconds(variables, "FUNCTION_TIMEOUT_SECONDS", 60, 10..=900)
 }
 
 /// The time in which a drain can give up a place that was claimed and never

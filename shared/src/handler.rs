@@ -224,13 +224,20 @@ pub(crate) async fn run(
             },
         }
     };
+    isolated(isolation, attempt).await.unwrap_or_else(|| Outcome::retry("the handler's thread ended"))
+}
+
+/// Awaits `work` where `isolation` says; `None`: its thread ended without an
+/// answer.
+pub(crate) async fn isolated<F>(isolation: Isolation, work: F) -> Option<F::Output>
+where
+    F: Future<Output: Send> + Send + 'static,
+{
     match isolation {
-        Isolation::Inline => attempt.await,
+        Isolation::Inline => Some(work.await),
         Isolation::Thread => {
             let runtime = tokio::runtime::Handle::current();
-            tokio::task::spawn_blocking(move || runtime.block_on(attempt))
-                .await
-                .unwrap_or_else(|_| Outcome::retry("the handler's thread ended"))
+            tokio::task::spawn_blocking(move || runtime.block_on(work)).await.ok()
         }
     }
 }

@@ -14,6 +14,7 @@
 //! | [`append`], [`drain`] | the two sides of an inbox |
 //! | [`leases`] | leases for everything else: requests, jobs, scripts |
 //! | [`handler`] | what a user implements |
+//! | [`tick`], `jobs` | runs of jobs as operations; jobs on a schedule, with the feature of that name |
 //! | [`telemetry`] | what is told about each decision |
 //! | [`history`], [`budget`] | receipts checked; what each path costs |
 
@@ -32,6 +33,8 @@ pub mod handler;
 pub mod handlers;
 pub mod history;
 pub mod inbox;
+#[cfg(feature = "jobs")]
+pub mod jobs;
 mod keeper;
 pub mod lease;
 pub mod leases;
@@ -49,5 +52,6 @@ pub mod sweep;
 pub mod table;
 pub mod telemetry;
 pub mod template;
+pub mod tick;
 pub mod time;
 pub mod wake;

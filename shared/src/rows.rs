@@ -39,6 +39,12 @@ pub mod attribute {
     pub const YIELD_UNTIL: &str = "yield_until";
     pub const NEWEST_EVENT_TIME: &str = "newest_event_time";
     pub const PURGE_AT: &str = "purge_at";
+    pub const DEFINITION: &str = "definition";
+    pub const LAST_TICK: &str = "last_tick";
+    pub const LAST_RESULT: &str = "last_result";
+    pub const TICK: &str = "tick";
+    pub const STARTS: &str = "starts";
+    pub const RUN_REQUESTED: &str = "run_requested";
     pub const NONCE: &str = "nonce";
     pub const VOID: &str = "void";
     pub const SOURCE: &str = "source";
@@ -162,6 +168,27 @@ fn parked_item(sequence: Sequence) -> String {
 /// takes, and a part alone has 350. The separator can be in no entity key.
 pub fn part_row(entity: &EntityKey, nonce: &Nonce, number: u32) -> Key {
     inbox_row(format!("{entity}\u{1f}{nonce}\u{1f}{number}"), format!("b#{number:04}"))
+}
+
+/// The partition that lists the jobs by name. The separator can be in no entity
+/// key.
+const JOBS_LISTED: &str = "cron\u{1f}jobs";
+
+/// Where a job is listed: the table of entities cannot be asked for a prefix.
+pub fn job_listing_row(job: &str) -> Key {
+    inbox_row(JOBS_LISTED.to_owned(), job.to_owned())
+}
+
+/// The jobs listed behind `after`, at most `limit`.
+pub fn job_listing_range(after: Option<&str>, limit: u32) -> Range {
+    Range {
+        table: TableName::Inbox,
+        partition: (a::ENTITY.into(), JOBS_LISTED.into()),
+        sort: a::ITEM.into(),
+        from: after.map_or_else(|| "!".to_owned(), |after| format!("{after}!")),
+        to: "\u{7f}".into(),
+        limit,
+    }
 }
 
 /// The sequence that an inbox row's key names, where it is one of a delivery or

@@ -74,6 +74,7 @@ mod reached;
 mod state;
 mod store;
 mod story;
+mod ticks;
 
 use std::{collections::BTreeMap, sync::atomic::Ordering};
 

@@ -12,13 +12,14 @@
 //! | [`world`] | true time, rows, history, trace |
 //! | [`node`] | clocks that are off, crashes, freezes |
 //! | [`table`], [`queue`] | the store and the queue as a node reaches them |
-//! | [`handler`], [`play`] | who acts |
+//! | [`handler`], [`play`], [`jobs`] | who acts |
 //! | [`mutation`] | the protocol with a rule left out |
 //! | [`audit`], [`shrink`] | is it right; if not, the short story |
 
 pub mod audit;
 pub mod chance;
 pub mod handler;
+pub mod jobs;
 pub mod mutation;
 pub mod node;
 pub mod play;
@@ -124,6 +125,7 @@ async fn rounds(world: &Arc<World>) -> Vec<String> {
             }
         }
         healthy.shutdown().await;
+        jobs::settle(world, round as u32).await;
         if !mistakes.is_empty() {
             break;
         }
@@ -184,6 +186,7 @@ async fn trouble(world: &Arc<World>, round: u32) {
             });
         });
     }
+    actors.spawn(jobs::schedule(world.clone(), round, until));
     let purges = Dice::new(seed, actor::PURGE);
     while world.elapsed() < until {
         pause(seconds(5)).await;

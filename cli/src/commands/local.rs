@@ -7,7 +7,7 @@ use clap::Args;
 use serializer::{
     demo,
     local::{
-        FUNCTION_TIMEOUT, Function, Invoker, Local as Deployment, ORDERS_TABLE, Options,
+        FUNCTION_TIMEOUT, Function, Invoker, Local as Deployment, ORDERS_TABLE, Options, OwnScheduler,
         function_pool::FunctionPool,
         function_process::{FunctionSettings, Logs},
     },
@@ -57,7 +57,7 @@ pub struct Local {
     #[arg(long, value_name = "FILE", conflicts_with = "demo")]
     worker: Option<PathBuf>,
     /// Engines only: the functions run elsewhere, as under `cargo lambda watch`, with the environment printed
-    #[arg(long, conflicts_with_all = ["demo", "worker"])]
+    #[arg(long, conflicts_with_all = ["demo", "worker", "scheduler"])]
     no_functions: bool,
     /// Where they are invoked, for wake-ups and the schedule
     #[arg(long, requires = "no_functions", default_value = "http://127.0.0.1:9200", value_name = "URL")]
@@ -65,6 +65,13 @@ pub struct Local {
     /// Write their environment here too, a NAME=value a line
     #[arg(long, requires = "no_functions", value_name = "FILE")]
     env_file: Option<PathBuf>,
+    /// A scheduler binary of yours, run as Lambda runs it, instead of the one that only sweeps
+    #[arg(long, value_name = "FILE", conflicts_with = "demo")]
+    scheduler: Option<PathBuf>,
+    /// Which of its jobs are on: `on`, `off`, their names (`a,b`), or those to leave out (`-a,-b`);
+    /// none, unless asked for
+    #[arg(long, value_name = "JOBS", requires = "scheduler", allow_hyphen_values = true)]
+    jobs: Option<String>,
 }
 
 impl Local {
@@ -95,6 +102,7 @@ impl Local {
             workers: self.workers,
             sources: sources.clone(),
             drain: DrainSettings::default(),
+            scheduler: self.scheduler.clone().map(|program| OwnScheduler { program, jobs: self.jobs.clone() }),
         };
         if self.no_functions {
             return self.serve_elsewhere(options, &document).await;
@@ -195,6 +203,12 @@ impl Local {
         let url = format!("http://{}", deployment.webhooks);
         println!("webhooks   {url}/webhooks/{{source}}");
         self.greet_engines(deployment);
+        if self.scheduler.is_some() {
+            println!(
+                "jobs       {}; `serializer jobs --local={url}` lists them",
+                self.jobs.as_deref().unwrap_or("off")
+            );
+        }
         if self.sources.is_none() {
             println!("\nTry it, in another terminal:\n\n{}\n", samples::curl(&url));
             println!("then: {}\n", inspect_line(&url));

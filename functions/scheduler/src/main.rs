@@ -1,5 +1,7 @@
-//! The scheduler function's binary.
+//! The scheduler function's binary, with the one job that every deployment has.
 
-fn main() -> Result<(), lambda_runtime::Error> {
-    scheduler::run()
+use scheduler::Jobs;
+
+fn main() -> Result<(), scheduler::Error> {
+    scheduler::run(Jobs::new())
 }

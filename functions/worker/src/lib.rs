@@ -29,7 +29,7 @@ use futures_util::future::join_all;
 use shared::{
     aws::{Account, Parts},
     batch::Batch,
-    config::{Environment, InvalidConfig, SourcesOrigin, StoreConfig, WorkerConfig},
+    config::{Environment, InvalidConfig, SourcesOrigin, StoreConfig, WorkerConfig, instance_name},
     drain::{Attended, DrainSettings, Drainer, Quarantine},
     entity::EntityKey,
     handler::Handler,
@@ -139,7 +139,7 @@ pub fn run_with<H: Handler>(make: impl FnOnce(&Parts, &LiveSources) -> Result<H,
             retention: config.retention,
             ..DrainSettings::default()
         };
-        let info = HolderInfo::new(&instance_name());
+        let info = HolderInfo::new(&instance_name(&Environment));
         let drainer = Drainer::new(parts.store, parts.waker, sources, handler, settings, info, log.clone());
         let worker = Worker::new(drainer, surroundings.clone());
         lambda_runtime::run(lambda_runtime::service_fn(|event: lambda_runtime::LambdaEvent<SqsEvent>| {
@@ -155,10 +155,4 @@ pub fn run_with<H: Handler>(make: impl FnOnce(&Parts, &LiveSources) -> Result<H,
         }))
         .await
     })
-}
-
-/// For people who look at a lease: which function, which of its instances.
-fn instance_name() -> String {
-    let part = |name| std::env::var(name).unwrap_or_default();
-    format!("{} {}", part("AWS_LAMBDA_FUNCTION_NAME"), part("AWS_LAMBDA_LOG_STREAM_NAME"))
 }

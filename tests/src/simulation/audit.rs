@@ -13,7 +13,8 @@ use shared::{
 
 use super::{
     handler::{EFFECTS, Nature},
-    world::{History, Name, World, entity_number, told},
+    jobs,
+    world::{History, Name, World, entity_number, is_job, told},
 };
 
 /// How long a receipt is there for sure: its retention, less what clocks may
@@ -26,7 +27,8 @@ fn letter(entity: usize) -> char {
 
 fn states(world: &World) -> BTreeMap<usize, EntityState> {
     let rows = world.rows.rows(&TableName::Entities);
-    let parsed = rows.iter().map(|row| EntityState::parse(row).expect("our own rows can be read"));
+    let ours = rows.iter().filter(|row| !is_job(row.text(a::ENTITY).unwrap_or_default()));
+    let parsed = ours.map(|row| EntityState::parse(row).expect("our own rows can be read"));
     parsed.map(|state| (entity_number(&state.entity), state)).collect()
 }
 
@@ -64,7 +66,7 @@ pub fn nothing_is_stuck(world: &World) -> Vec<String> {
 
 /// When all has come to rest.
 pub fn everything(world: &World) -> Vec<String> {
-    let mut mistakes = Vec::new();
+    let mut mistakes = jobs::audit(world);
     let states = states(world);
     for (entity, state) in &states {
         let who = letter(*entity);

@@ -37,6 +37,7 @@ pub mod actor {
     pub const SWEEP: u32 = 5;
     pub const PURGE: u32 = 6;
     pub const QUEUE: u32 = 7;
+    pub const JOBS: u32 = 8;
     /// And the number of the delivery.
     pub const HANDLER: u32 = 1000;
     /// And the number of the node, times ten.

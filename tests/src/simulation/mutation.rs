@@ -51,11 +51,13 @@ pub enum Mutation {
     FailWithoutHead,
     /// The holder is taken from the request.
     HolderFromRequest,
+    /// A tick is started without asking whether it is recorded.
+    StartWithoutTick,
 }
 
 impl Mutation {
     /// All of them, in the order of the protocol's table.
-    pub const ALL: [Mutation; 14] = [
+    pub const ALL: [Mutation; 15] = [
         Mutation::ReceiversIgnoreTokens,
         Mutation::OneTokenForADrain,
         Mutation::ReleaseWithoutEmptiness,
@@ -70,6 +72,7 @@ impl Mutation {
         Mutation::NoFreshForCopies,
         Mutation::FailWithoutHead,
         Mutation::HolderFromRequest,
+        Mutation::StartWithoutTick,
     ];
 }
 
@@ -136,6 +139,12 @@ impl Meddler {
                     &mut write.condition,
                     &|part| matches!(part, Condition::Compare(name, ..) if name == a::HEAD),
                 );
+            }
+            Mutation::StartWithoutTick if entities => {
+                drop_parts(&mut write.condition, &|part| {
+                    let asks = |part: &Condition| matches!(part, Condition::Absent(name) if name == a::LAST_TICK);
+                    matches!(part, Condition::Any(parts) if parts.iter().any(asks))
+                });
             }
             Mutation::HolderFromRequest => {
                 let (Some(entity), Action::Update(changes)) = (entity, &mut write.action) else { return };

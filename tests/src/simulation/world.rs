@@ -22,6 +22,7 @@ use shared::{
 use super::{
     Plan,
     chance::{Dice, Twist, actor},
+    jobs,
     mutation::Mutation,
     queue::SimulatedQueue,
 };
@@ -259,6 +260,7 @@ pub enum What {
     Effect { entity: usize, token: i64, accepted: bool },
     Purged { entity: String, item: String },
     Operator { entity: usize, how: &'static str },
+    Tick { node: u32, job: String, tick: u64, how: &'static str, token: i64 },
     Note { node: u32, text: &'static str },
     Phase { text: &'static str },
 }
@@ -307,6 +309,10 @@ impl fmt::Display for What {
             }
             What::Purged { entity, item } => write!(f, "TTL deletes {entity} {item}"),
             What::Operator { entity: e, how } => write!(f, "operator: {}: {how}", entity(e)),
+            What::Tick { node, job, tick, how, token } => {
+                write!(f, "node {node}: {job} {tick} {how}")?;
+                if *token == 0 { Ok(()) } else { write!(f, ", token {token}") }
+            }
             What::Note { node, text } => write!(f, "node {node}: {text}"),
             What::Phase { text } => write!(f, "---- {text}"),
         }
@@ -437,6 +443,10 @@ pub struct History {
     pub unblocking: BTreeSet<usize>,
     /// What hashes stand for.
     pub names: BTreeMap<String, Name>,
+    /// Starts of jobs' functions, in their order.
+    pub tick_starts: Vec<jobs::TickStart>,
+    /// Ticks as they were recorded, in their order.
+    pub ticks_recorded: Vec<jobs::TickRecord>,
     /// How often something interesting was reached.
     pub reached: BTreeMap<&'static str, u32>,
 }
@@ -494,6 +504,11 @@ impl Drop for Busy {
 /// The key of entity number `number`.
 pub fn key(number: usize) -> EntityKey {
     EntityKey::parse(&format!("sim/{}", (b'a' + number as u8) as char)).expect("a key")
+}
+
+/// Whether a row of that key is a job's, and no entity's of ours.
+pub fn is_job(key: &str) -> bool {
+    key.starts_with("cron/")
 }
 
 fn number_of(key: &str) -> usize {
@@ -675,6 +690,12 @@ impl World {
 
     fn landed(&self, node: u32, write: &Write, before: Option<Row>) {
         match write.key.table {
+            TableName::Entities if is_job(&text_of(&write.key.partition.1)) => {
+                // A transaction that is asked for again lands once.
+                if self.read(&write.key) != before {
+                    jobs::landed(self, node, write);
+                }
+            }
             TableName::Entities => {
                 let entity = number_of(&text_of(&write.key.partition.1));
                 if let Some(after) = self.read(&entity_row(&key(entity))) {
@@ -799,7 +820,11 @@ impl World {
 
     /// An entity's row as a stale read may see it.
     pub fn stale(&self, row: Row) -> Option<Row> {
-        let entity = number_of(row.text(a::ENTITY).unwrap_or_default());
+        let key = row.text(a::ENTITY).unwrap_or_default();
+        if is_job(key) {
+            return Some(row);
+        }
+        let entity = number_of(key);
         match self.inner().before.get(&entity) {
             Some((at, before)) if self.elapsed().saturating_sub(*at) < Duration::from_secs(3) => before.clone(),
             _ => Some(row),
