@@ -225,13 +225,13 @@ impl WorkerConfig {
         }
         Ok(config)
     }
+}
 
-    /// When a run ends that begins `now` and was told to end at `told`. A
-    /// moment that is past tells nothing (`cargo lambda watch` names one of
-    /// 1970): then it ends with the function's time.
-    pub fn deadline(&self, told: Timestamp, now: Timestamp) -> Timestamp {
-        if told > now { told } else { now + self.function_timeout }
-    }
+/// When a run ends that begins `now`, was told to end at `told`, and lasts
+/// `function_timeout` at most. A moment that is past tells nothing (`cargo
+/// lambda watch` names one of 1970): then it ends with the function's time.
+pub fn deadline(told: Timestamp, now: Timestamp, function_timeout: Duration) -> Timestamp {
+    if told > now { told } else { now + function_timeout }
 }
 
 #[cfg(test)]
@@ -305,9 +305,9 @@ mod tests {
         let config = WorkerConfig::read(&[].as_slice(), &sources()).unwrap();
         let now = Timestamp::from_millis(1_767_621_602_614);
         let told = now + Duration::from_secs(7);
-        assert_eq!(config.deadline(told, now), told);
+        assert_eq!(deadline(told, now, config.function_timeout), told);
         let of_1970 = Timestamp::from_millis(600_000);
-        assert_eq!(config.deadline(of_1970, now), now + Duration::from_secs(60));
+        assert_eq!(deadline(of_1970, now, config.function_timeout), now + Duration::from_secs(60));
     }
 
     #[test]

@@ -9,11 +9,14 @@ use std::{collections::BTreeSet, path::Path, time::Duration};
 use document::{Template, texts};
 use grants::{Asked, Grants};
 use serializer::local::{BATCH, FUNCTION_TIMEOUT, MAX_RECEIVES, VISIBILITY_TIMEOUT};
+use shared::time::Timestamp;
 use shared::{
     config::WorkerConfig,
     entity::EntityKey,
+    handler::Isolation,
     handlers::orders::Orders,
     inbox::Claim,
+    jobs::{Context, Job, JobError, Jobs, Outcome, Ticker, switch::Switch},
     lease::Acquire,
     rows::{HolderInfo, LeaseKind},
     sources::Sources,
@@ -164,5 +167,19 @@ async fn a_function_is_granted_what_it_asks_and_nothing_else() {
     acting_as(&mut world, &scheduler);
     let swept = world.sweeper().sweep_all().await.unwrap();
     assert_eq!((swept.woken, swept.kept), (1, 1));
+    // And a job that crashed once, so that a later invocation takes over, commits and records it.
+    let store = world.store();
+    let invoked = async |minute: u64, jobs: Jobs| {
+        let ticker = Ticker::new(store.clone(), &jobs, Duration::from_secs(300), &Switch::On, HolderInfo::new("test"));
+        let ticker = ticker.unwrap().isolated(Isolation::Inline);
+        let scheduled = Timestamp::from_secs(1_790_000_040 + minute * 60);
+        ticker.tick(scheduled, world.surroundings.monotonic() + Duration::from_secs(50)).await.unwrap()
+    };
+    let hangs = Job::new("report", "every minute", |_: Context| std::future::pending::<Result<(), JobError>>());
+    let crashed = world.surroundings.within(Duration::from_secs(5), invoked(0, Jobs::new().add(hangs))).await;
+    assert!(crashed.is_none());
+    world.surroundings.sleep(Duration::from_secs(300)).await;
+    let job = Job::new("report", "every minute", async |_: Context| Ok::<_, JobError>(Outcome::Commit(Vec::new())));
+    invoked(1, Jobs::new().add(job)).await;
     assert_eq!(scheduler.so_far(), granted(&template, "SchedulerRole"), "scheduler");
 }

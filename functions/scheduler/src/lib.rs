@@ -22,7 +22,7 @@ use std::{sync::Arc, time::Duration};
 use serde::{Deserialize, Serialize};
 use shared::{
     aws::{Account, Parts},
-    config::{Environment, StoreConfig, Variables, instance_name, scheduler_time},
+    config::{Environment, StoreConfig, Variables, deadline, instance_name, scheduler_time},
     jobs::{InvalidJobs, Report, Ticker, switch::Switch},
     rows::HolderInfo,
     store::{Store, StoreError},
@@ -165,13 +165,17 @@ pub fn run_with(make: impl FnOnce(&Parts) -> Result<Jobs, Error>) -> Result<(), 
         let parts = Parts::connect_over(&http, &account, &config, &surroundings, None);
         let jobs = make(&parts)?;
         let sweeper = Sweeper::new(parts.store.clone(), parts.waker, config.retention);
+        let function_time = settings.function_time;
         let scheduler = Scheduler::new(parts.store, sweeper, jobs, settings, log.clone())?;
         lambda_runtime::run(lambda_runtime::service_fn(|event: lambda_runtime::LambdaEvent<ScheduledEvent>| {
             let (scheduler, log) = (&scheduler, &log);
-            let deadline = Timestamp::from_millis(event.context.deadline);
+            let told = Timestamp::from_millis(event.context.deadline);
+            let deadline = deadline(told, surroundings.now(), function_time);
             async move {
                 log.begin(&event.context.request_id);
-                scheduler.tick(&event.payload, deadline).await.map(|_| ()).map_err(Error::from)
+                let report = scheduler.tick(&event.payload, deadline).await;
+                log.end();
+                report.map(|_| ()).map_err(Error::from)
             }
         }))
         .await

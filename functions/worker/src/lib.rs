@@ -29,7 +29,7 @@ use futures_util::future::join_all;
 use shared::{
     aws::{Account, Parts},
     batch::Batch,
-    config::{Environment, InvalidConfig, SourcesOrigin, StoreConfig, WorkerConfig, instance_name},
+    config::{Environment, InvalidConfig, SourcesOrigin, StoreConfig, WorkerConfig, deadline, instance_name},
     drain::{Attended, DrainSettings, Drainer, Quarantine},
     entity::EntityKey,
     handler::Handler,
@@ -145,7 +145,7 @@ pub fn run_with<H: Handler>(make: impl FnOnce(&Parts, &LiveSources) -> Result<H,
         lambda_runtime::run(lambda_runtime::service_fn(|event: lambda_runtime::LambdaEvent<SqsEvent>| {
             let (worker, log) = (&worker, &log);
             let told = Timestamp::from_millis(event.context.deadline);
-            let deadline = worker_config.deadline(told, surroundings.now());
+            let deadline = deadline(told, surroundings.now(), worker_config.function_timeout);
             async move {
                 log.begin(&event.context.request_id);
                 let response = worker.attend(event.payload, deadline).await;

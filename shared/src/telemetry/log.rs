@@ -101,7 +101,8 @@ impl JsonLog {
             return;
         }
         let at = self.surroundings.now();
-        let mut line = Line::new(level, message);
+        // Lambda drops what is below its level, by what the line says.
+        let mut line = Line::new(if is_said { level } else { Level::INFO }, message);
         let mut state = self.state();
         if is_said {
             say(&mut line);
