@@ -2,7 +2,7 @@
 
 # A whole deployment on this machine, shown
 demo:
-    cargo run --release -- local --demo
+    cargo run -- local --demo
 
 # All tests
 test:
