@@ -9,6 +9,7 @@ use std::{
     collections::BTreeMap,
     io::Write,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -16,6 +17,7 @@ use serde_json::Value;
 use shared::{
     entity::EntityKey,
     handler::Outcome,
+    leases::Terms,
     telemetry::{Event, JsonLog, Metric, NAMESPACE, Observer, log_level},
     time::Surroundings,
 };
@@ -23,6 +25,7 @@ use tests::{
     handlers::answering,
     lane::Lane,
     webhooks::{signed, update},
+    world::World,
 };
 use tokio::sync::watch;
 
@@ -291,4 +294,25 @@ async fn every_outcome_is_measured_whatever_the_level() {
         expected.map(|(name, source, outcome, sum)| ((name.to_owned(), source.to_owned(), outcome.to_owned()), sum));
     sums.retain(|(name, ..), _| expected.iter().any(|((known, ..), _)| known == name));
     assert_eq!(sums, BTreeMap::from(expected));
+}
+
+#[tokio::test(start_paused = true)]
+async fn leases_of_requests_and_scripts_are_measured_too() {
+    let (world, lines) = (World::new(), Lines::default());
+    let log = Arc::new(JsonLog::to(lines.clone(), log_level(None), world.surroundings.clone()));
+    let key = EntityKey::parse("test/a").expect("a key");
+    let leases = world.leases("a test").observed_by(log);
+    let visit = async || {
+        let work = async |_| Ok::<_, std::convert::Infallible>(world.surroundings.sleep(Duration::from_secs(2)).await);
+        leases.run(&key, Terms::default(), work).await.expect("it is granted");
+    };
+    tokio::join!(visit(), visit());
+    drop(leases.acquire(&key, Terms::default()).await.expect("it is granted"));
+    leases.acquire(&key, Terms::default()).await.expect("it runs out").release().await.expect("it is ours");
+    let metrics: Vec<(String, u64)> = lines.json().iter().flat_map(metrics_of).collect();
+    let of =
+        |name: &str| metrics.iter().filter(|(known, _)| known == name).map(|(_, value)| *value).collect::<Vec<_>>();
+    assert_eq!(of("HoldMs"), [2000, 2000, 0]);
+    assert_eq!((of("WaitMs").len(), of("Polls").len(), of("TakenOver")), (2, 2, vec![1]));
+    assert!(lines.text().contains("lease dropped without release"));
 }

@@ -57,6 +57,10 @@ metrics! {
     WaitMs,
     /// Looks at such a lease.
     Polls,
+    /// How long a lease was held by somebody who is no worker.
+    HoldMs,
+    /// Ends of such a lease that were not answered.
+    InDoubt,
     /// Leases lost by their holder.
     Lost,
     /// Leases taken over from a holder that vanished.

@@ -278,7 +278,7 @@ impl Observer for JsonLog {
                     line.number("token", token.0);
                     line.number("held_ms", millis(*held));
                 };
-                self.write(Level::DEBUG, "lease ended", say, &[], None);
+                self.write(Level::DEBUG, "lease ended", say, &[(Metric::HoldMs, millis(*held))], None);
             }
             Event::LeaseDropped { entity, token } => {
                 let say = |line: &mut Line| {
@@ -292,7 +292,7 @@ impl Observer for JsonLog {
                     of(entity)(line);
                     line.number("token", token.0);
                 };
-                self.write(Level::WARN, "the end of a lease was not answered", say, &[], None);
+                self.write(Level::WARN, "the end of a lease was not answered", say, &[(Metric::InDoubt, 1)], None);
             }
             Event::WakeUpFailed { entity } => {
                 self.write(Level::WARN, "wake-up not sent", of(entity), &[(Metric::FailedWakeUps, 1)], None);
