@@ -171,7 +171,7 @@ mod tests {
         let line = line.end();
         let parsed: Value = serde_json::from_str(&line).unwrap();
         assert_eq!(parsed["name 5"], "plain");
-        assert_eq!(parsed["name 12"], "line\nbreak\u{1}");
+        assert_eq!(parsed["name 11"], "line\nbreak\u{1}");
         assert_eq!(parsed["number"], u64::MAX);
         assert_eq!(line.matches('\n').count(), 1);
     }
