@@ -197,15 +197,14 @@ pub async fn run(scenario: Scenario, progress: impl Fn(usize)) -> Result<Measure
         return Ok(measured(&scenario, control, control, &Counts::default(), &[], &Verdict::default(), None));
     }
     // The emulators have threads of their own, so that their time can be told from ours.
-    let engine_room = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .thread_name(cpu::ENGINE_THREAD)
-        .enable_all()
-        .build()?;
+    let engine_name = cpu::engine_name();
+    let engine_room =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).thread_name(&engine_name).enable_all().build()?;
     let engines = Arc::new(engine_room.spawn(Engines::start(None)).await??);
     // Ours share one thread, as a function's own are: threads that wake each other would be measured with them.
     let ours = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let outcome = tokio::task::block_in_place(|| ours.block_on(on(&scenario, control, engines, progress)));
+    let outcome =
+        tokio::task::block_in_place(|| ours.block_on(on(&scenario, control, engines, &engine_name, progress)));
     // Dropped outside of any runtime's own context, as tokio asks.
     ours.shutdown_background();
     engine_room.shutdown_background();
@@ -216,6 +215,7 @@ async fn on(
     scenario: &Scenario,
     control: Duration,
     engines: Arc<Engines>,
+    engine_name: &str,
     progress: impl Fn(usize),
 ) -> Result<Measured> {
     let surroundings = Surroundings::system();
@@ -240,7 +240,7 @@ async fn on(
     let retention = engines.config().retention;
     let counted_before = meter.reading();
     let inbox = Inbox::new(parts.store, parts.waker, retention, Arc::new(Quiet));
-    let cpu_before = cpu::spent();
+    let cpu_before = cpu::spent(engine_name);
     let mut began = journal.now();
     let sent = append_all(scenario, &inbox, &journal).await?;
     if scenario.all_in_first {
@@ -256,7 +256,7 @@ async fn on(
         }
         applied.changed().await?;
     }
-    let cpu = cpu_before.zip(cpu::spent()).map(|(before, after)| after - before);
+    let cpu = cpu_before.zip(cpu::spent(engine_name)).map(|(before, after)| after - before);
     stop.send_replace(true);
     while let Some(ended) = workers.join_next().await {
         ended??;

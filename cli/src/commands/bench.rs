@@ -149,7 +149,8 @@ fn print_tables(all: &[Measured]) {
             ms(one.wall_ms),
             ms(one.ideal_ms),
             ms(one.control_ms),
-            format!("{:.2}", one.wall_ms / one.control_ms),
+            // Jobs of no time leave the control nothing to be compared with.
+            maybe((one.ideal_ms > 0.0).then(|| one.wall_ms / one.control_ms)),
             maybe(one.handoff_ms_p50),
             maybe(one.handoff_ms_p95),
             cpu(one.cpu_ms),
