@@ -123,7 +123,7 @@ impl Bench {
 fn print_tables(all: &[Measured]) {
     let ms = |value: f64| format!("{value:.1}");
     let maybe = |value: Option<f64>| value.map(ms).unwrap_or_else(|| "–".into());
-    let cpu = |time: Option<f64>| time.map_or_else(|| "–".into(), |time| format!("{time:.2}"));
+    let fine = |value: Option<f64>| value.map_or_else(|| "–".into(), |value| format!("{value:.2}"));
     let mut times = Table::new(&[
         "scenario",
         ">deliveries",
@@ -150,11 +150,11 @@ fn print_tables(all: &[Measured]) {
             ms(one.ideal_ms),
             ms(one.control_ms),
             // Jobs of no time leave the control nothing to be compared with.
-            maybe((one.ideal_ms > 0.0).then(|| one.wall_ms / one.control_ms)),
+            fine((one.ideal_ms > 0.0).then(|| one.wall_ms / one.control_ms)),
             maybe(one.handoff_ms_p50),
             maybe(one.handoff_ms_p95),
-            cpu(one.cpu_ms),
-            cpu(one.emulator_cpu_ms),
+            fine(one.cpu_ms),
+            fine(one.emulator_cpu_ms),
         ]);
         if one.workers == 0 {
             continue;
