@@ -303,7 +303,10 @@ async fn leases_of_requests_and_scripts_are_measured_too() {
     let key = EntityKey::parse("test/a").expect("a key");
     let leases = world.leases("a test").observed_by(log);
     let visit = async || {
-        let work = async |_| Ok::<_, std::convert::Infallible>(world.surroundings.sleep(Duration::from_secs(2)).await);
+        let work = async |_| {
+            world.surroundings.sleep(Duration::from_secs(2)).await;
+            Ok::<_, std::convert::Infallible>(())
+        };
         leases.run(&key, Terms::default(), work).await.expect("it is granted");
     };
     tokio::join!(visit(), visit());
