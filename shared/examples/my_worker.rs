@@ -1,8 +1,8 @@
 //! A worker of one's own, whole. Try it:
 //!
 //! ```sh
-//! cargo build --release --example my_worker
-//! cargo run --release -- local --worker target/release/examples/my_worker
+//! cargo build --example my_worker
+//! cargo run -- local --worker target/debug/examples/my_worker
 //! ```
 
 use shared::delivery::Delivery;

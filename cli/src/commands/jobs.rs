@@ -60,7 +60,10 @@ impl Run {
     async fn run(self) -> Result<ExitCode> {
         let deployment = self.target.connect().await?;
         if roster::request(&deployment.parts.store, &self.name).await?.is_none() {
-            bail!("no scheduler has had a job `{}`; `serializer jobs` lists them", self.name);
+            bail!(
+                "no scheduler has had a job `{}` yet: each lists its own with its first tick, within a minute; `serializer jobs` shows them",
+                self.name
+            );
         }
         println!("{} is run with the next minute's tick; `serializer jobs` tells how it went", self.name);
         Ok(ExitCode::SUCCESS)
