@@ -124,7 +124,7 @@ pub fn large() -> Vec<Configuration> {
     vec![
         of(
             "crashes, copies and clocks, two deliveries",
-            1826992,
+            1771149,
             Protocol {
                 budget: Budget { ingest_crashes: 1, worker_crashes: 1, copies: 1, take_overs: 1, ..b },
                 ..two()
@@ -132,12 +132,12 @@ pub fn large() -> Vec<Configuration> {
         ),
         of(
             "lost replies, two deliveries",
-            139295,
+            135064,
             Protocol { budget: Budget { lost_replies: 2, take_overs: 1, ..b }, ..two() },
         ),
         of(
             "failures and late effects, two deliveries",
-            120093,
+            112891,
             Protocol { budget: Budget { failures: 1, timeouts: 1, take_overs: 1, ..b }, ..two() },
         ),
         of(
@@ -152,7 +152,7 @@ pub fn large() -> Vec<Configuration> {
         ),
         of(
             "an exclusive holder between two workers",
-            403792,
+            399315,
             Protocol { budget: Budget { visits: 1, visitor_crashes: 1, take_overs: 1, ..b }, ..two() },
         ),
         of(
@@ -162,9 +162,9 @@ pub fn large() -> Vec<Configuration> {
         ),
         of(
             "three deliveries, early clocks",
-            441716,
+            438830,
             Protocol { arrivals: &[0, 1, 2], budget: Budget { take_overs: 1, ..b }, ..two() },
         ),
-        of("two lost leases", 27353, Protocol { budget: Budget { take_overs: 2, renewals: 1, ..b }, ..two() }),
+        of("two lost leases", 25241, Protocol { budget: Budget { take_overs: 2, renewals: 1, ..b }, ..two() }),
     ]
 }
