@@ -52,8 +52,8 @@ fn first_failure(seeds: u64, mutation: Option<Mutation>) -> (BTreeMap<&'static s
 }
 
 #[test]
-fn a_thousand_seeds_find_nothing() {
-    let (reached, failed) = first_failure(1000, None);
+fn two_thousand_seeds_find_nothing() {
+    let (reached, failed) = first_failure(2000, None);
     if let Some(report) = failed {
         let seed = report.seed;
         let report = shrink(&plan(seed, None), report);
@@ -64,7 +64,7 @@ fn a_thousand_seeds_find_nothing() {
     }
 }
 
-/// What a thousand seeds must have been through to mean anything.
+/// What they must have been through to mean anything.
 const INTERESTING: &[&str] = &[
     "a copy's receive count lies",
     "a deleted wake-up comes again",

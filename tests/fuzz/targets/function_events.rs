@@ -5,7 +5,6 @@
 #[expect(dead_code, reason = "what they answer is not read here")]
 #[path = "../../../functions/ingest/src/http.rs"]
 mod http;
-#[expect(dead_code, reason = "what they answer is not read here")]
 #[path = "../../../functions/worker/src/sqs.rs"]
 mod sqs;
 
