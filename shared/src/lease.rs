@@ -51,7 +51,8 @@ impl Lease {
     }
 
     /// The same as a write that changes nothing: for a transaction of the
-    /// holder's own, which then lands only while the lease is its own.
+    /// holder's own, which then lands only while the lease is its own. AWS asks
+    /// for the permission `dynamodb:ConditionCheckItem` on the entities' table.
     pub fn check(&self) -> Write {
         Write { key: entity_row(&self.entity), condition: self.mine(), action: Action::Check }
     }

@@ -515,3 +515,15 @@ async fn leases_need_nothing_but_a_table() {
     let leases = Leases::new(Store::new(table, surroundings), "a script");
     leases.run(&subscription(), Terms::default(), async |_| Ok::<_, Infallible>(())).await.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_that_can_never_land_keeps_nobody_waiting() {
+    let world = World::new();
+    let alone = Write { action: shared::table::Action::Put(shared::table::Row::new()), ..noted("n") };
+    let too_many: Vec<Write> = std::iter::repeat_n(alone, 200).collect();
+    let terms = Terms::default().wait(Duration::MAX);
+    let work = async |_| Ok::<_, Infallible>(((), too_many.clone()));
+    let refused = world.leases("a test").commit(&subscription(), terms, work).await.unwrap_err();
+    assert!(matches!(refused, RunError::Lease(LeaseError::Refused(_))), "{refused}");
+    assert!(world.state("invoice_gen/SUB-1234").await.held.is_none());
+}

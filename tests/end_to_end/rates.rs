@@ -110,3 +110,12 @@ async fn other_entities_of_the_source_have_rates_of_their_own() {
     let last = world.journal.runs().iter().map(|run| run.started).max().unwrap() - began;
     assert_eq!(last, Duration::from_millis(200));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_delivery_that_is_set_aside_counts_as_a_start() {
+    let world = World::new();
+    append(&world, "rated", 0..6).await;
+    world.work(&[world.drainer(answering(|_, _| Outcome::Reject("it is refused".into())))]).await;
+    assert_eq!(world.started(), ids(0..6));
+    assert_eq!(least_interval(&world), Duration::from_millis(200));
+}

@@ -61,6 +61,9 @@ pub(super) struct Turns<'a> {
     receipt_is_sure: bool,
     /// When the row was last seen, by the process's own clock.
     seen: Duration,
+    /// Once this turn has started a handler: when the next may start, by its
+    /// source's rate, however this one ends.
+    not_before: Option<Timestamp>,
 }
 
 /// A delivery that ran, or that was decided without running.
@@ -68,14 +71,12 @@ struct Ran {
     delivery: Arc<Delivery>,
     started_at: Option<Timestamp>,
     took: Option<Duration>,
-    /// When the next may start, by its source's rate.
-    not_before: Option<Timestamp>,
 }
 
 impl Ran {
     /// Decided without running.
     fn not(delivery: Delivery) -> Self {
-        Self { delivery: Arc::new(delivery), started_at: None, took: None, not_before: None }
+        Self { delivery: Arc::new(delivery), started_at: None, took: None }
     }
 }
 
@@ -88,7 +89,17 @@ impl<'a> Turns<'a> {
         guest: &'a Guest<'a>,
     ) -> Self {
         let seen = drainer.store.surroundings().monotonic();
-        Self { drainer, keeper, state, page: Page::default(), deadline, guest, receipt_is_sure: false, seen }
+        Self {
+            drainer,
+            keeper,
+            state,
+            page: Page::default(),
+            deadline,
+            guest,
+            receipt_is_sure: false,
+            seen,
+            not_before: None,
+        }
     }
 
     pub(super) async fn run(mut self) -> Result<(), Stopped> {
@@ -130,6 +141,7 @@ impl<'a> Turns<'a> {
     }
 
     async fn turn(&mut self) -> Result<Turn, Stopped> {
+        self.not_before = None;
         if self.state.is_empty() {
             return self.release_empty().await;
         }
@@ -329,6 +341,7 @@ impl<'a> Turns<'a> {
         let token = self.keeper.lease().token();
         self.drainer.observer.observe(&Event::Started { delivery: &delivery, token });
         let started_at = self.now();
+        self.not_before = source.rate.map(|rate| started_at + rate.interval());
         let started = self.monotonic();
         let surroundings = self.drainer.store.surroundings().clone();
         let (canceller, context) =
@@ -350,12 +363,7 @@ impl<'a> Turns<'a> {
         if let Some(Ok(ahead)) = ahead {
             self.page.extend(ahead);
         }
-        let ran = Ran {
-            delivery,
-            started_at: Some(started_at),
-            took: Some(self.monotonic().saturating_sub(started)),
-            not_before: source.rate.map(|rate| started_at + rate.interval()),
-        };
+        let ran = Ran { delivery, started_at: Some(started_at), took: Some(self.monotonic().saturating_sub(started)) };
         match outcome.unwrap_or_else(|| Outcome::retry("the handler's time was up")) {
             Outcome::Done => self.settle_delivery(ran, Settlement::Applied, Some(row)).await,
             Outcome::Commit(writes) => self.commit(ran, unpacked, row, source, writes).await,
@@ -411,7 +419,7 @@ impl<'a> Turns<'a> {
                 Some(Read { item: Item::Delivery(next), .. }) => next.head().received_at(),
                 _ => delivery.received_at(),
             }),
-            not_before: ran.not_before,
+            not_before: self.not_before,
         }
     }
 

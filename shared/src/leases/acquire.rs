@@ -48,10 +48,19 @@ impl Leases {
     /// [`LeaseError::Refused`].
     pub async fn acquire(&self, key: &EntityKey, terms: Terms) -> Result<Guard, LeaseError> {
         let began = self.store.surroundings().monotonic();
-        let end = terms.within.map_or(Duration::MAX, |left| (began + left).saturating_sub(RESERVE));
-        Wait { leases: self, key, length: terms.length, began, end, give_up: began + terms.wait, polls: 0, slowed: 1 }
-            .granted()
-            .await
+        let end = terms.within.map_or(Duration::MAX, |left| began.saturating_add(left).saturating_sub(RESERVE));
+        Wait {
+            leases: self,
+            key,
+            length: terms.length,
+            began,
+            end,
+            give_up: began.saturating_add(terms.wait),
+            polls: 0,
+            slowed: 1,
+        }
+        .granted()
+        .await
     }
 }
 

@@ -10,6 +10,7 @@ use crate::{
     keeper::Keeper,
     lease::{Ended, Lease, Release, ReleaseEmpty, Released},
     operation::Operation,
+    store::StoreError,
     table::{Row, Transacted, Write, Written},
     telemetry::Event,
     time::Timestamp,
@@ -113,7 +114,8 @@ impl Guard {
 
     /// Ends the lease together with `writes`, at most 99 of them, in one
     /// transaction that demands that the lease is still ours. `Ok(Err(_))`: one
-    /// of their conditions did not hold; nothing landed, and the lease goes on.
+    /// of their conditions did not hold; nothing landed, and the lease goes on:
+    /// release it before anything else is done on the strength of that.
     ///
     /// # Errors
     ///
@@ -145,6 +147,11 @@ impl Guard {
                         Released::Grown(_) => self.is_idle = false,
                         Released::Lost => return Err(self.lost()),
                     }
+                }
+                // It can never land: nobody is to wait for it.
+                Err(error @ StoreError::Invalid(_)) => {
+                    let _ = self.end_lease().await;
+                    return Err(LeaseError::before(error));
                 }
                 Err(error) => return Err(self.in_doubt(LeaseError::after(error))),
             }
