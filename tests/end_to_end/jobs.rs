@@ -598,6 +598,17 @@ async fn a_job_that_is_off_runs_only_when_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_crashed_run_of_a_job_that_was_switched_off_is_recorded_and_does_not_come_back() {
+    let night = Night::new();
+    let job = |takes| one(night.runs.job("job", "every minute", Duration::from_secs(takes)));
+    night.killed(&night.ticker(job(30)), 0, Duration::from_secs(2)).await;
+    night.minutes(&night.ticker_by(job(0), &Off, night.surroundings()), 1..60).await;
+    assert!(night.state("job").await.entity.held.is_none(), "nobody holds it");
+    night.minutes(&night.ticker(job(0)), 60..62).await;
+    assert_eq!(night.runs.ticks("job"), [0, 60, 61], "nothing of the time when it was off");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_run_that_is_asked_for_runs_once_beside_the_schedule() {
     let night = Night::new();
     let ticker = night.ticker(one(night.runs.job("job", "every 10 minutes", Duration::ZERO)));

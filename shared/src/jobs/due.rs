@@ -71,8 +71,9 @@ impl Policy {
         if runs {
             return due.map_or(Next::Nothing, |(tick, _)| Next::Held { tick });
         }
-        match state.unfinished().filter(|_| self.is_on) {
-            Some(tick) if state.starts >= self.most_starts() => Next::GiveUp { tick },
+        match state.unfinished() {
+            // Switched off since: it is not run again, now or when it is switched on.
+            Some(tick) if !self.is_on || state.starts >= self.most_starts() => Next::GiveUp { tick },
             Some(tick) => Next::Start { tick, start: state.starts + 1, left_out: 0 },
             None => due.map_or(Next::Nothing, |(tick, left_out)| Next::Start { tick, start: 1, left_out }),
         }
