@@ -3,11 +3,10 @@
 //! Region, credentials and endpoints come from the environment that Lambda
 //! sets; `aws-config`, which can find them elsewhere too, is for the command
 //! line. TLS is rustls on ring: aws-lc gathers entropy for hundreds of
-//! milliseconds at a small function's share of a processor. The roots are
-//! Amazon's own five, since reading a machine's hundred and more costs as much
-//! as the rest of the start.
+//! milliseconds at a small function's share of a processor.
 
 mod call;
+mod connections;
 mod document;
 mod warm;
 
@@ -17,10 +16,6 @@ use aws_sdk_dynamodb::config::{
     BehaviorVersion, Credentials, Region, SharedCredentialsProvider, SharedHttpClient, retry::RetryConfig,
     timeout::TimeoutConfig,
 };
-use aws_smithy_http_client::{
-    Builder,
-    tls::{Provider, TlsContext, TrustStore, rustls_provider::CryptoMode},
-};
 
 use crate::{
     config::{Environment, StoreConfig, Variables},
@@ -29,17 +24,14 @@ use crate::{
     store::Store,
     table::dynamo::{DynamoTable, TableNames},
     time::Surroundings,
+    tls::Roots,
     wake::Waker,
 };
+use connections::Connections;
 
-/// Amazon Trust Services' roots, which sign every AWS endpoint outside China
-/// and the isolated partitions (<https://www.amazontrust.com/repository/>).
-const AMAZON_ROOTS: &[u8] = include_bytes!("aws/amazon_roots.pem");
-
-/// The SDK sets only a connect timeout by default; a call that never returns
-/// would outlive every promise we make. One try, as `store.rs` repeats calls.
+/// By default a call may last for ever; one that never returns would outlive
+/// every promise we make. One try, as `store.rs` repeats calls.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_millis(1500);
-const CONNECT_TIMEOUT: Duration = Duration::from_millis(1000);
 
 /// Where AWS is and who we are there.
 #[derive(Debug, Clone)]
@@ -56,8 +48,9 @@ pub struct Account {
     pub ssm_endpoint: Option<String>,
     /// Another Secrets Manager than the region's.
     pub secrets_endpoint: Option<String>,
-    /// Roots in PEM to trust instead of Amazon's.
-    pub ca_bundle: Option<Vec<u8>>,
+    /// The certificate authorities to believe; those of AWS in the region if
+    /// not said.
+    pub roots: Option<Roots>,
 }
 
 /// The environment does not say where or who.
@@ -66,7 +59,7 @@ pub enum InvalidAccount {
     /// A variable is not set.
     #[error("environment variable {0} is not set")]
     Missing(&'static str),
-    /// `AWS_CA_BUNDLE` names a file that cannot be read.
+    /// `AWS_CA_BUNDLE` names a file that is of no use.
     #[error("AWS_CA_BUNDLE: {0}")]
     CaBundle(String),
 }
@@ -87,7 +80,7 @@ impl Account {
             sqs_endpoint: endpoint("AWS_ENDPOINT_URL_SQS"),
             ssm_endpoint: endpoint("AWS_ENDPOINT_URL_SSM"),
             secrets_endpoint: endpoint("AWS_ENDPOINT_URL_SECRETS_MANAGER"),
-            ca_bundle: None,
+            roots: None,
         }
     }
 
@@ -103,9 +96,13 @@ impl Account {
             "environment",
         );
         let endpoint = |own: &str| variable(own).or_else(|| variable("AWS_ENDPOINT_URL"));
-        let ca_bundle = match variable("AWS_CA_BUNDLE") {
+        let roots = match variable("AWS_CA_BUNDLE") {
             None => None,
-            Some(path) => Some(std::fs::read(path).map_err(|error| InvalidAccount::CaBundle(error.to_string()))?),
+            Some(path) => {
+                let invalid = |reason: String| InvalidAccount::CaBundle(format!("{path} {reason}"));
+                let pem = std::fs::read(&path).map_err(|error| invalid(format!("cannot be read: {error}")))?;
+                Some(Roots::in_pem(&pem).map_err(invalid)?)
+            }
         };
         Ok(Self {
             region: Region::new(region.ok_or(InvalidAccount::Missing("AWS_REGION"))?),
@@ -114,7 +111,7 @@ impl Account {
             sqs_endpoint: endpoint("AWS_ENDPOINT_URL_SQS"),
             ssm_endpoint: endpoint("AWS_ENDPOINT_URL_SSM"),
             secrets_endpoint: endpoint("AWS_ENDPOINT_URL_SECRETS_MANAGER"),
-            ca_bundle,
+            roots,
         })
     }
 
@@ -128,7 +125,7 @@ impl Account {
             sqs_endpoint: Some(sqs.into()),
             ssm_endpoint: None,
             secrets_endpoint: None,
-            ca_bundle: None,
+            roots: None,
         }
     }
 
@@ -138,25 +135,18 @@ impl Account {
         format!("https://{service}.{region}.{}", dns_suffix(region))
     }
 
-    fn trust_store(&self) -> TrustStore {
-        let region = self.region.as_ref();
-        match &self.ca_bundle {
-            Some(bundle) => TrustStore::empty().with_pem_certificate(bundle.clone()),
-            // Other partitions have other roots.
-            None if region.starts_with("cn-") || region.contains("-iso") || region.starts_with("eusc-") => {
-                TrustStore::default()
-            }
-            None => TrustStore::empty().with_pem_certificate(AMAZON_ROOTS),
-        }
-    }
-
     /// One pool of connections for all clients.
     pub fn http_client(&self) -> SharedHttpClient {
-        let tls = TlsContext::builder().with_trust_store(self.trust_store()).build();
-        Builder::new()
-            .tls_provider(Provider::Rustls(CryptoMode::Ring))
-            .tls_context(tls.expect("the provider takes any trust store"))
-            .build_https()
+        let region = self.region.as_ref();
+        let roots = match &self.roots {
+            Some(roots) => roots.clone(),
+            // Other partitions have other roots.
+            None if region.starts_with("cn-") || region.contains("-iso") || region.starts_with("eusc-") => {
+                Roots::machine()
+            }
+            None => Roots::amazon(),
+        };
+        SharedHttpClient::new(Connections::new(roots))
     }
 
     /// A DynamoDB client.
@@ -245,11 +235,7 @@ fn dns_suffix(region: &str) -> &'static str {
 }
 
 fn timeouts() -> TimeoutConfig {
-    TimeoutConfig::builder()
-        .connect_timeout(CONNECT_TIMEOUT)
-        .operation_attempt_timeout(ATTEMPT_TIMEOUT)
-        .operation_timeout(ATTEMPT_TIMEOUT)
-        .build()
+    TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT_TIMEOUT).operation_timeout(ATTEMPT_TIMEOUT).build()
 }
 
 #[cfg(test)]
@@ -270,6 +256,13 @@ mod tests {
         let account = account(&[BASE.as_slice(), &[common, own]].concat()).unwrap();
         assert_eq!(account.dynamodb_endpoint.as_deref(), Some("http://127.0.0.1:1"));
         assert_eq!(account.sqs_endpoint.as_deref(), Some("http://127.0.0.1:2"));
+    }
+
+    #[test]
+    fn a_bundle_of_roots_that_is_of_no_use_is_named() {
+        let bundle = ("AWS_CA_BUNDLE", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
+        let refused = account(&[BASE.as_slice(), &[bundle]].concat()).unwrap_err().to_string();
+        assert!(refused.starts_with("AWS_CA_BUNDLE: ") && refused.ends_with("Cargo.toml holds no certificate"));
     }
 
     #[test]

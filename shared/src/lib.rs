@@ -54,4 +54,6 @@ pub mod telemetry;
 pub mod template;
 pub mod tick;
 pub mod time;
+#[cfg(any(feature = "aws", feature = "forward"))]
+pub mod tls;
 pub mod wake;

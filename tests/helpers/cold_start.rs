@@ -37,14 +37,16 @@ use tokio_rustls::{
     rustls::{ServerConfig, pki_types::PrivateKeyDer},
 };
 
-/// What is aimed at.
+/// What is aimed at, of the functions as they are deployed: for arm64.
 const LARGEST: u64 = 5_500_000;
 const INIT_RATIO: f64 = 5.0;
 const TLS_CALL: u64 = 6_000_000;
 
-/// What has been reached, and a twentieth: more fails. See docs/cold-start.md.
-const LARGEST_ALLOWED: [u64; 3] = [6_650_000, 7_300_000, 6_500_000];
-const INIT_RATIO_ALLOWED: f64 = 5.9;
+/// More fails: the goals, and where the machine has a say in it some room.
+/// Code for x86-64 is a tenth larger. See docs/cold-start.md.
+const LARGEST_ALLOWED: [u64; 3] =
+    if cfg!(target_arch = "aarch64") { [LARGEST; 3] } else { [5_900_000, 6_350_000, 5_800_000] };
+const INIT_RATIO_ALLOWED: f64 = 5.4;
 
 /// What the first request is.
 const SAMPLE: &str = include_str!("../../events/shopify-orders-create.json");
@@ -230,7 +232,6 @@ async fn main() -> Result<ExitCode> {
             ("AWS_ACCESS_KEY_ID", "local"),
             ("AWS_SECRET_ACCESS_KEY", "local"),
             ("AWS_REGION", "us-east-1"),
-            ("AWS_CA_BUNDLE", &bundle.to_string_lossy()),
             ("AWS_ENDPOINT_URL_DYNAMODB", dynamodb),
             ("AWS_ENDPOINT_URL_SQS", sqs),
             ("ENTITIES_TABLE", &config.entities_table),

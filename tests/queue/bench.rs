@@ -12,6 +12,7 @@ use aws_sdk_sqs::error::ProvideErrorMetadata;
 use aws_sdk_sqs::types::{Message, MessageSystemAttributeName, QueueAttributeName};
 use serializer::local::queue::clock::ManualClock;
 use serializer::local::queue::{Queues, serve};
+use shared::aws::Account;
 use tokio::net::TcpListener;
 
 /// One server and a client of it.
@@ -162,7 +163,7 @@ pub async fn serve_forever(queues: Arc<Queues>) -> SocketAddr {
 pub fn client(endpoint: &str) -> Client {
     let config = aws_sdk_sqs::Config::builder()
         .behavior_version(BehaviorVersion::latest())
-        .http_client(aws_smithy_http_client::Builder::new().build_http())
+        .http_client(Account::local("", "").http_client())
         .credentials_provider(Credentials::from_keys("key", "secret", None))
         .region(Region::new("us-east-1"))
         .retry_config(RetryConfig::disabled())

@@ -32,8 +32,9 @@ use crate::{
     handler::{Context, Handler, HandlerError, Outcome},
     sources::{FORWARD, LiveSources},
     time::Surroundings,
+    tls::Roots,
 };
-use client::{Client, Roots};
+use client::Client;
 
 /// What is left of a start's time when the endpoint's is up, so that it is this
 /// handler that says so.
@@ -59,14 +60,14 @@ impl Forward {
     /// Forwards to what `sources` name; trusts the certificate authorities that
     /// browsers trust.
     pub fn new(sources: impl Into<LiveSources>) -> Self {
-        Self::with(sources, Roots::new())
+        Self::with(sources, Roots::mozilla())
     }
 
     /// As [`Forward::new`]; trusts besides the certificates in the PEM file
     /// that `FORWARD_CA_BUNDLE` names, if it is set.
     pub fn configured(sources: impl Into<LiveSources>, variables: &impl Variables) -> Result<Self, InvalidConfig> {
         const VARIABLE: &str = "FORWARD_CA_BUNDLE";
-        let mut roots = Roots::new();
+        let mut roots = Roots::mozilla();
         if let Some(path) = variables.value(VARIABLE) {
             let invalid = |reason: String| InvalidConfig::new(VARIABLE, format!("{path} {reason}"));
             let pem = std::fs::read(&path).map_err(|error| invalid(format!("cannot be read: {error}")))?;

@@ -14,7 +14,6 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
-use sha2::{Digest, Sha256};
 
 use super::{Source, Sources};
 use crate::{
@@ -65,7 +64,8 @@ struct Inner {
 /// What is known, and since when.
 struct State {
     sources: Arc<Sources>,
-    digest: [u8; 32],
+    /// What they were read from, to know a newer document by.
+    text: String,
     /// When the last reading that told what is in use was begun.
     read: Duration,
     read_at: Timestamp,
@@ -131,7 +131,7 @@ impl LiveSources {
             match origin.read().await {
                 Ok(text) => {
                     let sources = Sources::parse(&text).map_err(|error| error.to_string())?;
-                    lock(&state).take(sources, digest(&text), begun);
+                    lock(&state).take(sources, text, begun);
                     return Ok(Self(Arc::new(Inner { state, origin: Some(origin) })));
                 }
                 Err(reason) => refused = reason,
@@ -251,15 +251,15 @@ impl LiveSources {
             }
             state.tried = begun.monotonic;
         }
-        let read = origin.read().await.and_then(|text| self.judge(origin, &text));
+        let read = origin.read().await.and_then(|text| self.judge(origin, text));
         let mut state = self.0.lock();
         match read {
             Ok(Judged::Same) => {
                 (state.read, state.read_at) = (begun.monotonic, begun.at);
                 state.trouble = None;
             }
-            Ok(Judged::New(sources, digest)) => {
-                state.take(sources, digest, begun);
+            Ok(Judged::New(sources, text)) => {
+                state.take(sources, text, begun);
                 let count = state.sources.iter().count();
                 drop(state);
                 origin.observer.observe(&Event::SourcesChanged { count });
@@ -273,20 +273,19 @@ impl LiveSources {
         }
     }
 
-    fn judge(&self, origin: &Origin, text: &str) -> Result<Judged, String> {
-        let digest = digest(text);
-        if self.0.lock().digest == digest {
+    fn judge(&self, origin: &Origin, text: String) -> Result<Judged, String> {
+        if self.0.lock().text == text {
             return Ok(Judged::Same);
         }
-        let sources = Sources::parse(text).map_err(|error| error.to_string())?;
+        let sources = Sources::parse(&text).map_err(|error| error.to_string())?;
         origin.demand.get().map_or(Ok(()), |demand| demand(&sources))?;
-        Ok(Judged::New(sources, digest))
+        Ok(Judged::New(sources, text))
     }
 }
 
 enum Judged {
     Same,
-    New(Sources, [u8; 32]),
+    New(Sources, String),
 }
 
 /// When a reading was begun.
@@ -311,12 +310,12 @@ impl Origin {
 impl State {
     fn of(sources: Arc<Sources>) -> Self {
         let (read, tried) = (Duration::ZERO, Duration::ZERO);
-        Self { sources, digest: [0; 32], read, read_at: Timestamp::from_millis(0), tried, trouble: None }
+        Self { sources, text: String::new(), read, read_at: Timestamp::from_millis(0), tried, trouble: None }
     }
 
-    fn take(&mut self, sources: Sources, digest: [u8; 32], begun: Begun) {
+    fn take(&mut self, sources: Sources, text: String, begun: Begun) {
         self.sources = Arc::new(sources);
-        self.digest = digest;
+        self.text = text;
         (self.read, self.read_at, self.tried) = (begun.monotonic, begun.at, begun.monotonic);
         self.trouble = None;
     }
@@ -330,11 +329,6 @@ impl Inner {
 
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().expect("no one panics while holding this")
-}
-
-/// The same for the same text; tells nothing of it.
-fn digest(text: &str) -> [u8; 32] {
-    Sha256::digest(text.as_bytes()).into()
 }
 
 impl From<Arc<Sources>> for LiveSources {

@@ -10,7 +10,6 @@ use std::{
     error::Error,
     fmt,
     net::SocketAddr,
-    sync::Arc,
     task::{self, Poll},
     time::Duration,
     vec,
@@ -32,11 +31,7 @@ use hyper_util::{
     },
     rt::{TokioExecutor, TokioTimer},
 };
-use rustls::{
-    ClientConfig, RootCertStore,
-    crypto::ring,
-    pki_types::{CertificateDer, pem::PemObject},
-};
+use rustls::ClientConfig;
 use tower_service::Service;
 
 use crate::destination::{Reach, address};
@@ -48,37 +43,6 @@ const CONNECT_TIME: Duration = Duration::from_secs(5);
 /// connection that is idle: a delivery should not meet one that is being
 /// closed. In a drain they follow each other much faster.
 const IDLE_TIME: Duration = Duration::from_secs(4);
-
-/// The certificate authorities to believe.
-pub(super) struct Roots(RootCertStore);
-
-impl Roots {
-    /// Mozilla's, as compiled in: the machine's own take longer to read than
-    /// all the rest of a start.
-    pub(super) fn new() -> Self {
-        Self(RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() })
-    }
-
-    /// Those in `pem` besides.
-    pub(super) fn add(&mut self, pem: &[u8]) -> Result<(), String> {
-        let mut found = 0;
-        for certificate in CertificateDer::pem_slice_iter(pem) {
-            let certificate = certificate.map_err(|error| format!("is no PEM: {error}"))?;
-            self.0.add(certificate).map_err(|error| format!("holds a certificate that cannot be used: {error}"))?;
-            found += 1;
-        }
-        if found == 0 { Err("holds no certificate".into()) } else { Ok(()) }
-    }
-
-    /// TLS that believes them.
-    pub(super) fn trusted(self) -> ClientConfig {
-        ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .expect("ring has what the default versions need")
-            .with_root_certificates(self.0)
-            .with_no_client_auth()
-    }
-}
 
 /// An HTTP client that connects within a reach.
 #[derive(Clone)]
@@ -196,12 +160,5 @@ mod tests {
         let refused = found(Reach::Public, &["169.254.169.254", "::1"]).unwrap_err();
         assert_eq!(refused, "169.254.169.254 is not public, and allow_private is not set");
         assert_eq!(found(Reach::Anywhere, &[]).unwrap_err(), "the name stands for no address");
-    }
-
-    #[test]
-    fn a_bundle_without_a_certificate_is_refused() {
-        assert_eq!(Roots::new().add(b"").unwrap_err(), "holds no certificate");
-        let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
-        assert!(Roots::new().add(broken.as_bytes()).is_err());
     }
 }

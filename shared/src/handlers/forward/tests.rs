@@ -1,7 +1,5 @@
 //! Deliveries posted to endpoints that answer as a test says.
 
-mod endpoint;
-
 use std::sync::Arc;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -17,8 +15,8 @@ use crate::{
     sources::Sources,
     table::{Write, memory},
     time::Timestamp,
+    tls::endpoint::{Endpoint, Reply},
 };
-use endpoint::{Endpoint, Reply};
 
 const TIME: Duration = Duration::from_secs(20);
 

@@ -15,7 +15,7 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 
 /// What is answered.
-pub(super) enum Reply {
+pub(crate) enum Reply {
     /// These bytes; a connection that they leave unfinished is closed.
     Raw(Vec<u8>),
     /// These, and the connection is kept.
@@ -25,7 +25,7 @@ pub(super) enum Reply {
 }
 
 impl Reply {
-    pub(super) fn status(status: u16) -> Self {
+    pub(crate) fn status(status: u16) -> Self {
         Self::Whole(format!("HTTP/1.1 {status} \r\nContent-Length: 0\r\n\r\n").into_bytes())
     }
 
@@ -34,15 +34,15 @@ impl Reply {
         String::from_utf8(bytes).unwrap()
     }
 
-    pub(super) fn with(self, name: &str, value: &str) -> Self {
+    pub(crate) fn with(self, name: &str, value: &str) -> Self {
         Self::Whole(self.head().replacen("\r\n", &format!("\r\n{name}: {value}\r\n"), 1).into_bytes())
     }
 
-    pub(super) fn body_never_sent(self, bytes: usize) -> Self {
+    pub(crate) fn body_never_sent(self, bytes: usize) -> Self {
         Self::Whole(self.head().replace("Content-Length: 0", &format!("Content-Length: {bytes}")).into_bytes())
     }
 
-    pub(super) fn body(self, bytes: usize) -> Self {
+    pub(crate) fn body(self, bytes: usize) -> Self {
         let Self::Whole(mut reply) = self.body_never_sent(bytes) else { unreachable!() };
         reply.resize(reply.len() + bytes, b'.');
         Self::Whole(reply)
@@ -50,14 +50,14 @@ impl Reply {
 }
 
 /// One request.
-pub(super) struct Posted {
-    pub(super) line: String,
+pub(crate) struct Posted {
+    pub(crate) line: String,
     headers: Vec<(String, String)>,
-    pub(super) body: Vec<u8>,
+    pub(crate) body: Vec<u8>,
 }
 
 impl Posted {
-    pub(super) fn header(&self, name: &str) -> &str {
+    pub(crate) fn header(&self, name: &str) -> &str {
         let mut named = self.headers.iter().filter(|(held, _)| held == name);
         let (_, value) = named.next().unwrap_or_else(|| panic!("there is no {name}"));
         assert!(named.next().is_none(), "there are several {name}");
@@ -71,7 +71,7 @@ enum Seen {
 }
 
 /// An endpoint at work.
-pub(super) struct Endpoint {
+pub(crate) struct Endpoint {
     port: u16,
     scheme: &'static str,
     accepted: Arc<AtomicUsize>,
@@ -81,12 +81,12 @@ pub(super) struct Endpoint {
 
 impl Endpoint {
     /// Answers post number n, from 0, with `reply(n)`.
-    pub(super) async fn start(reply: impl Fn(usize) -> Reply + Send + Sync + 'static) -> Self {
+    pub(crate) async fn start(reply: impl Fn(usize) -> Reply + Send + Sync + 'static) -> Self {
         Self::listen(None, reply).await
     }
 
     /// As [`Endpoint::start`], over TLS.
-    pub(super) async fn start_tls(
+    pub(crate) async fn start_tls(
         certificate: &rcgen::CertifiedKey<rcgen::KeyPair>,
         reply: impl Fn(usize) -> Reply + Send + Sync + 'static,
     ) -> Self {
@@ -129,21 +129,21 @@ impl Endpoint {
         Self { port, scheme, accepted, seen, task }
     }
 
-    pub(super) fn port(&self) -> u16 {
+    pub(crate) fn port(&self) -> u16 {
         self.port
     }
 
-    pub(super) fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("{}://127.0.0.1:{}", self.scheme, self.port)
     }
 
     /// How many connections were accepted.
-    pub(super) fn accepted(&self) -> usize {
+    pub(crate) fn accepted(&self) -> usize {
         self.accepted.load(Ordering::SeqCst)
     }
 
     /// The next request.
-    pub(super) async fn posted(&mut self) -> Posted {
+    pub(crate) async fn posted(&mut self) -> Posted {
         match self.seen.recv().await {
             Some(Seen::Posted(posted)) => posted,
             _ => panic!("nothing was posted"),
@@ -151,12 +151,12 @@ impl Endpoint {
     }
 
     /// Waits until the other end closes a connection.
-    pub(super) async fn hung_up(&mut self) {
+    pub(crate) async fn hung_up(&mut self) {
         while !matches!(self.seen.recv().await.unwrap(), Seen::HungUp) {}
     }
 
     /// Closes it.
-    pub(super) async fn stop(self) {
+    pub(crate) async fn stop(self) {
         self.task.abort();
         let _ = self.task.await;
     }
