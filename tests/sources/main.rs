@@ -66,12 +66,12 @@ async fn a_document_is_read_again_after_a_minute_and_not_before() {
     assert_eq!(script.reads(), 1);
     script.says(&[("shop", OLD), ("second", OLD)]);
     pass(REFRESH - Duration::from_millis(1)).await;
-    live.freshen().await;
+    live.beside(async {}).await;
     settle().await;
     assert_eq!((script.reads(), live.current().iter().count()), (1, 1));
     pass(Duration::from_millis(1)).await;
     for _ in 0..100 {
-        live.freshen().await;
+        live.beside(async {}).await;
     }
     settle().await;
     assert_eq!((script.reads(), live.current().iter().count()), (2, 2));
@@ -79,16 +79,26 @@ async fn a_document_is_read_again_after_a_minute_and_not_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_does_not_wait_for_a_document_that_is_a_minute_old() {
+async fn a_reading_is_over_when_the_work_beside_it_is_or_had_its_moment() {
     let (world, script) = (World::new(), Script::of(&[("shop", OLD)]));
-    let (ingest, _) = ingest(&world, &script).await;
-    script.hangs();
+    let live = open(&world, &script).await;
+    script.says(&[("shop", NEW)]);
     pass(REFRESH).await;
+    // Not to be waited for: what follows is not polled until the next webhook comes.
+    live.beside(async {}).await;
+    assert_eq!((script.reads(), script.told()), (2, vec!["changed to 1".to_owned()]));
+
+    script.hangs();
+    for (work, waited) in [(0, 250), (100, 250), (250, 250), (900, 900)] {
+        pass(REFRESH).await;
+        let before = world.surroundings.monotonic();
+        live.beside(world.surroundings.sleep(Duration::from_millis(work))).await;
+        assert_eq!(world.surroundings.monotonic() - before, Duration::from_millis(waited), "{work}");
+    }
+    assert_eq!(PATIENCE, Duration::from_millis(250));
     let before = world.surroundings.monotonic();
-    assert_eq!(ingest.answer(&post(&world, OLD, "1")).await.status_code, 200);
-    assert_eq!(world.surroundings.monotonic(), before);
-    settle().await;
-    assert_eq!(script.reads(), 2);
+    live.beside(async {}).await;
+    assert_eq!(world.surroundings.monotonic(), before, "one that is not due delays nothing");
 }
 
 #[tokio::test(start_paused = true)]
@@ -130,6 +140,19 @@ async fn a_source_that_was_added_is_known_to_its_first_webhook() {
     pass(SPACING).await;
     let answer = ingest.answer(&request(&webhook(&world, "second", NEW, "1"))).await;
     assert_eq!(answer.status_code, 200, "{}", answer.body);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_provider_that_was_corrected_is_known_to_the_next_webhook() {
+    let (world, script) = (World::new(), Script::of(&[]));
+    // None of these headers is sent.
+    script.says_text(format!("[sources.shop]\nprovider = 'shopify'\nsecrets = ['{OLD}']\nhandler = 'test'\n"));
+    let (ingest, _) = ingest(&world, &script).await;
+    pass(SPACING).await;
+    assert_eq!(ingest.answer(&post(&world, OLD, "1")).await.status_code, 401);
+    script.says(&[("shop", OLD)]);
+    pass(SPACING).await;
+    assert_eq!(ingest.answer(&post(&world, OLD, "2")).await.status_code, 200);
 }
 
 #[tokio::test(start_paused = true)]
@@ -302,7 +325,7 @@ async fn a_worker_parks_nothing_of_a_source_that_it_does_not_know_yet() {
     incoming = world.incoming_from("second", "second/order/1", "2");
     world.inbox().append(&incoming).await.unwrap();
     pass(REFRESH).await;
-    live.freshen().await;
+    live.beside(async {}).await;
     settle().await;
     let reads = script.reads();
     assert_eq!(drain(&world, &script, &live).await, Attended::Delete);

@@ -36,7 +36,7 @@ enum Judged {
     /// Answer this, whatever else is configured.
     Answer(Response),
     /// Answer this, unless a newer document says otherwise: its source may have
-    /// been added, its secret rolled.
+    /// been added, its secret rolled, its provider corrected.
     Unless(Response),
 }
 
@@ -48,7 +48,10 @@ impl Ingest {
 
     /// Answers one request.
     pub async fn answer(&self, request: &Request) -> Response {
-        self.sources.freshen().await;
+        self.sources.beside(self.take(request)).await
+    }
+
+    async fn take(&self, request: &Request) -> Response {
         let known = self.sources.current();
         let incoming = match self.judge(&known, request) {
             Judged::Delivery(incoming) => incoming,
@@ -120,11 +123,11 @@ impl Ingest {
         match source.verify(webhook, now) {
             Ok(Verified::Delivery) => Judged::Delivery(Box::new(source.delivery(webhook, now))),
             Ok(Verified::Ping) => Judged::Answer(Response::fine()),
-            Err(reason @ Unverified::Mismatch) => Judged::Unless(Response::refused(401, &reason.to_string())),
-            Err(reason) => {
+            Err(reason @ Unverified::Stale) => {
                 tracing::warn!(source = %source.name, %reason, "not verified");
                 Judged::Answer(Response::refused(401, &reason.to_string()))
             }
+            Err(reason) => Judged::Unless(Response::refused(401, &reason.to_string())),
         }
     }
 }

@@ -58,7 +58,10 @@ impl Worker {
     /// Attends to a batch until `deadline`; says which messages are to be
     /// delivered again.
     pub async fn attend(&self, event: SqsEvent, deadline: Timestamp) -> BatchResponse {
-        self.drainer.sources().freshen().await;
+        self.drainer.sources().beside(self.drain(event, deadline)).await
+    }
+
+    async fn drain(&self, event: SqsEvent, deadline: Timestamp) -> BatchResponse {
         let time = deadline.since(self.surroundings.now());
         let deadline = self.surroundings.monotonic() + time;
         let batch = Batch::sort(event.records.into_iter().map(Into::into));

@@ -1,7 +1,8 @@
 //! The sources in use: read when a function starts, and again while it runs.
 //!
 //! The document is read again a minute after it was last, beside the work that
-//! is under way. One that cannot be read, or that is wrong, changes nothing: the
+//! is under way, and that work is not over before the reading is: between two
+//! pieces of work a function is frozen, and a reading with it. One that cannot be read, or that is wrong, changes nothing: the
 //! last good one stays in use, and that is told. What only a newer document
 //! could decide (a signature that no known secret makes, a source that is not
 //! known) asks for a reading first; those who can make us ask, such as anybody
@@ -165,23 +166,30 @@ impl LiveSources {
         self.0.lock().sources.clone()
     }
 
-    /// Begins to read the document again if that is due, and waits for it only
-    /// after long idleness. To be called at the begin of every piece of work.
-    pub async fn freshen(&self) {
-        let Some(origin) = &self.0.origin else { return };
-        let now = origin.surroundings.monotonic();
+    /// Does `work`, and reads the document again beside it if that is due.
+    /// Before the work, the reading is waited for after long idleness only;
+    /// behind it, until it has had [`PATIENCE`].
+    pub async fn beside<T>(&self, work: impl Future<Output = T>) -> T {
+        let Some(origin) = &self.0.origin else { return work.await };
+        let begun = origin.surroundings.monotonic();
+        let patience = || PATIENCE.saturating_sub(origin.surroundings.monotonic().saturating_sub(begun));
         let (age, since_tried, is_troubled) = {
             let state = self.0.lock();
-            (now.saturating_sub(state.read), now.saturating_sub(state.tried), state.trouble.is_some())
+            (begun.saturating_sub(state.read), begun.saturating_sub(state.tried), state.trouble.is_some())
         };
-        let due = if is_troubled { SPACING } else { REFRESH };
-        if since_tried < due {
-            return;
+        if since_tried < if is_troubled { SPACING } else { REFRESH } {
+            return work.await;
         }
-        let reading = self.begin();
+        let mut reading = std::pin::pin!(self.begin());
+        let mut is_read = false;
         if age >= STALE {
-            let _ = origin.surroundings.within(PATIENCE, reading).await;
+            is_read = origin.surroundings.within(patience(), &mut reading).await.is_some();
         }
+        let done = work.await;
+        if !is_read {
+            let _ = origin.surroundings.within(patience(), reading).await;
+        }
+        done
     }
 
     /// Makes sure of the newest document, for whom only that could help: waits
