@@ -37,16 +37,18 @@ use tokio_rustls::{
     rustls::{ServerConfig, pki_types::PrivateKeyDer},
 };
 
-/// What is aimed at, of the functions as they are deployed: for arm64.
-const LARGEST: u64 = 5_500_000;
+/// What is aimed at. See docs/cold-start.md.
 const INIT_RATIO: f64 = 5.0;
 const TLS_CALL: u64 = 6_000_000;
 
-/// More fails: the goals, and where the machine has a say in it some room.
-/// Code for x86-64 is a tenth larger. See docs/cold-start.md.
-const LARGEST_ALLOWED: [u64; 3] =
-    if cfg!(target_arch = "aarch64") { [LARGEST; 3] } else { [5_900_000, 6_350_000, 5_800_000] };
+/// More fails. The machine's own libraries have a say in the ratio, hence some
+/// room above what is aimed at.
 const INIT_RATIO_ALLOWED: f64 = 5.4;
+
+/// More fails, of each function. What is aimed at are 5.5 MB for arm64, as which
+/// they are deployed; for x86-64 the same code is a tenth larger.
+const LARGEST_ALLOWED: [u64; 3] =
+    if cfg!(target_arch = "aarch64") { [5_500_000; 3] } else { [5_750_000, 6_250_000, 5_650_000] };
 
 /// What the first request is.
 const SAMPLE: &str = include_str!("../../events/shopify-orders-create.json");
@@ -227,7 +229,7 @@ async fn main() -> Result<ExitCode> {
     std::fs::write(&bundle, certificate.cert.pem())?;
     std::fs::write(&sources, samples::SOURCES)?;
     let config = engines.config();
-    let environment = |dynamodb: &str, sqs: &str| {
+    let environment = |dynamodb: &str, sqs: &str| -> Vec<(String, String)> {
         [
             ("AWS_ACCESS_KEY_ID", "local"),
             ("AWS_SECRET_ACCESS_KEY", "local"),
@@ -241,11 +243,17 @@ async fn main() -> Result<ExitCode> {
             ("SOURCES_FILE", &sources.to_string_lossy()),
         ]
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .into()
     };
     const NOBODY: &str = "http://127.0.0.1:1";
+    // Alone it is to trust what it will trust in Lambda.
     let alone = environment(NOBODY, NOBODY);
-    let one = environment(&dynamodb, NOBODY);
-    let both = environment(&dynamodb, &sqs);
+    let trusting = |dynamodb: &str, sqs: &str| {
+        let bundle = ("AWS_CA_BUNDLE".to_owned(), bundle.to_string_lossy().into_owned());
+        [environment(dynamodb, sqs).as_slice(), &[bundle]].concat()
+    };
+    let one = trusting(&dynamodb, NOBODY);
+    let both = trusting(&dynamodb, &sqs);
 
     let parsed = Sources::parse(samples::SOURCES)?;
     let webhook = samples::webhook(SAMPLE, &parsed, surroundings().now())?;
@@ -299,7 +307,6 @@ async fn main() -> Result<ExitCode> {
             of(answer_time),
         );
         let goals = [
-            (size <= LARGEST, format!("{name}: {size} bytes, more than {LARGEST}")),
             (
                 ratio <= INIT_RATIO,
                 format!("{name}: init takes {ratio:.2} times hello's instructions, not {INIT_RATIO}"),
