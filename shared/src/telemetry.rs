@@ -17,6 +17,8 @@ use crate::{
     entity::{EntityKey, FencingToken, Sequence},
     rows::{BlockReason, Settlement},
     sweep::Swept,
+    tick::Ending,
+    time::Timestamp,
 };
 
 pub use line::{Metric, NAMESPACE};
@@ -158,6 +160,17 @@ pub enum Event<'a> {
         /// What was found and done.
         swept: &'a Swept,
     },
+    /// A job's tick is recorded.
+    JobEnded {
+        /// Which job.
+        job: &'a str,
+        /// Which tick.
+        tick: Timestamp,
+        /// How it ended.
+        ending: Ending,
+        /// How long it ran; of one that crashed nobody knows.
+        took: Option<Duration>,
+    },
     /// Another sources document is in use.
     SourcesChanged {
         /// How many sources it has.
@@ -208,7 +221,7 @@ pub struct Log;
 
 impl Observer for Log {
     fn observe(&self, event: &Event<'_>) {
-        use tracing::{debug, info, warn};
+        use tracing::{debug, error, info, warn};
         match event {
             Event::Accepted { incoming, appended } => {
                 let woken = if appended.wake_up_failed.is_some() { "failed" } else { "" };
@@ -255,6 +268,15 @@ impl Observer for Log {
             Event::WakeUpFailed { entity } => warn!(%entity, "wake-up not sent"),
             Event::Inversion { delivery } => {
                 info!(entity = %delivery.entity(), sequence = delivery.sequence().0, "older than what was applied");
+            }
+            Event::JobEnded { job, tick, ending, took } => {
+                let took_ms = took.map(|took| took.as_millis() as u64);
+                match ending {
+                    Ending::Done => info!(job, %tick, took_ms, "job done"),
+                    // Not the error: its text is the function's, and may quote anything. It stands on the row.
+                    Ending::Failed => error!(job, %tick, took_ms, "job failed"),
+                    Ending::Crashed => error!(job, %tick, "job crashed"),
+                }
             }
             Event::SourcesChanged { count } => info!(count, "sources changed"),
             Event::SourcesKept { reason, is_news: true } => warn!(reason, "sources kept"),

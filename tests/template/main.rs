@@ -8,6 +8,7 @@ use std::{collections::BTreeSet, path::Path, time::Duration};
 
 use document::{Template, texts};
 use grants::{Asked, Grants};
+use serializer::cost::ASSUMPTIONS;
 use serializer::local::{BATCH, FUNCTION_TIMEOUT, MAX_RECEIVES, VISIBILITY_TIMEOUT};
 use shared::time::Timestamp;
 use shared::{
@@ -20,6 +21,7 @@ use shared::{
     lease::Acquire,
     rows::{HolderInfo, LeaseKind},
     sources::Sources,
+    telemetry::{Metric, NAMESPACE},
 };
 use tests::world::World;
 
@@ -86,6 +88,31 @@ fn each_alarm_has_its_page_and_each_page_its_alarm() {
     let pages: BTreeSet<String> =
         pages.map(|page| format!("docs/runbooks/{}", page.unwrap().file_name().to_str().unwrap())).collect();
     assert_eq!(told, pages);
+}
+
+#[test]
+fn what_alarms_and_dashboard_look_at_is_what_the_functions_measure() {
+    let template = Template::read();
+    let known: BTreeSet<&str> = Metric::ALL.iter().map(|metric| metric.name()).collect();
+    let alarms = template.resources("AWS::CloudWatch::Alarm");
+    assert_eq!(alarms.len() as f64, ASSUMPTIONS.alarms, "the bill has them all");
+    let mut looked_at = 0;
+    for (name, alarm) in &alarms {
+        let alarm = &alarm["Properties"];
+        if alarm["Namespace"].as_str() == Some(NAMESPACE) {
+            assert!(known.contains(alarm["MetricName"].as_str().unwrap()), "{name}");
+            looked_at += 1;
+        }
+    }
+    let body = template.at("Resources Dashboard Properties DashboardBody Fn::Sub").as_str().expect("a text");
+    // In a search, or by itself.
+    let searched = body.split("MetricName=\\\"").skip(1).map(|rest| rest.split('\\').next().unwrap());
+    let named = body.split("[\"WebhookSerializer\", \"").skip(1).map(|rest| rest.split('"').next().unwrap());
+    for name in searched.chain(named) {
+        assert!(known.contains(name), "the dashboard's {name}");
+        looked_at += 1;
+    }
+    assert!(looked_at > 12, "{looked_at}");
 }
 
 /// What a role grants on the stack's own tables and queue.

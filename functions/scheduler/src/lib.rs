@@ -116,7 +116,8 @@ impl Scheduler {
     ) -> Result<Self, InvalidJobs> {
         let surroundings = store.surroundings().clone();
         let Settings { function_time, switch, info } = settings;
-        let ticker = Ticker::new(store, &jobs.add(sweep(sweeper, observer)), function_time, &switch, info)?;
+        let jobs = jobs.add(sweep(sweeper, observer.clone()));
+        let ticker = Ticker::new(store, &jobs, function_time, &switch, info)?.observed_by(observer);
         Ok(Self { ticker, surroundings })
     }
 

@@ -18,6 +18,7 @@ use crate::{
     rows::{FORMAT, HolderInfo, LeaseKind, attribute as a, entity_row, job_listing_row},
     store::{Store, StoreError},
     table::{Row, Transacted, Write, Written},
+    telemetry::{Event, Log, Observer},
     tick::{
         CompleteTick, Completed, DefineJob, Ending, GiveUpTick, GivenUp, JobState, Recorded, StartTick, Started,
         TakeOverTick, TickResult,
@@ -42,6 +43,7 @@ pub struct Ticker {
     jobs: Arc<[Planned]>,
     info: HolderInfo,
     isolation: Isolation,
+    observer: Arc<dyn Observer>,
 }
 
 /// A tick that an invocation ran.
@@ -89,7 +91,14 @@ impl Ticker {
         if !off.is_empty() {
             tracing::info!(jobs = off.join(","), "switched off; JOBS=on, or STAGE=production, switches on");
         }
-        Ok(Self { store, jobs, info, isolation: Isolation::default() })
+        Ok(Self { store, jobs, info, isolation: Isolation::default(), observer: Arc::new(Log) })
+    }
+
+    /// The same, telling `observer` instead of the log.
+    #[must_use]
+    pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.observer = observer;
+        self
     }
 
     /// The same, running functions as `isolation` says.
@@ -154,9 +163,11 @@ impl Ticker {
                     return Ok(());
                 }
                 Next::GiveUp { tick } => {
-                    tracing::error!(job = &*job.name, %tick, starts = seen.starts, "crashed; recorded as such");
                     match self.store.run(&GiveUpTick { seen: &seen, tick, now }, PATIENCE).await? {
-                        GivenUp::GivenUp(state) => Some(state),
+                        GivenUp::GivenUp(state) => {
+                            self.ended(job, tick, Ending::Crashed, None);
+                            Some(state)
+                        }
                         GivenUp::Changed(state) => state,
                     }
                 }
@@ -232,8 +243,14 @@ impl Ticker {
         if seen.entity.held.is_none() {
             return self.store.run(&start, PATIENCE).await;
         }
-        tracing::warn!(job = &*job.name, %tick, holder = holder(&seen), crashed = ?seen.tick, "taken over from a holder that vanished");
-        self.store.run(&TakeOverTick { start, seen }, PATIENCE).await
+        tracing::warn!(job = &*job.name, %tick, holder = holder(&seen), "taken over from a holder that vanished");
+        // Recorded when it was started: nobody else tells how it ended.
+        let crashed = seen.tick.filter(|crashed| seen.is_recorded(*crashed));
+        let started = self.store.run(&TakeOverTick { start, seen }, PATIENCE).await?;
+        if let (Started::Granted(..), Some(crashed)) = (&started, crashed) {
+            self.ended(job, crashed, Ending::Crashed, None);
+        }
+        Ok(started)
     }
 
     /// Runs a tick and records it. Without a state the lease was lost.
@@ -288,7 +305,7 @@ impl Ticker {
                 let done = CompleteTick { lease: keeper.lease(), tick, result: result(Ending::Done, "") };
                 match self.commit(&done, writes, patience).await? {
                     Committed::Recorded => {
-                        recorded(job, tick, &done.result);
+                        self.ended(job, tick, done.result.ending, Some(took));
                         return Ok((Ending::Done, self.look(job, patience).await?));
                     }
                     Committed::Lost => return Ok((lost(job, tick, keeper.lease()), None)),
@@ -300,7 +317,7 @@ impl Ticker {
         let complete = CompleteTick { lease: keeper.lease(), tick, result };
         match self.store.run(&complete, patience).await? {
             Completed::Recorded(state) => {
-                recorded(job, tick, &complete.result);
+                self.ended(job, tick, complete.result.ending, Some(took));
                 Ok((complete.result.ending, Some(state)))
             }
             Completed::Lost => Ok((lost(job, tick, keeper.lease()), None)),
@@ -333,6 +350,10 @@ impl Ticker {
         }
     }
 
+    fn ended(&self, job: &Planned, tick: Timestamp, ending: Ending, took: Option<Duration>) {
+        self.observer.observe(&Event::JobEnded { job: &job.name, tick, ending, took });
+    }
+
     /// Reads the row, which a commit does not bring.
     async fn look(&self, job: &Planned, patience: Duration) -> Result<Option<JobState>, StoreError> {
         let row = self.store.get(&entity_row(&job.entity), patience).await?;
@@ -355,15 +376,6 @@ fn held(job: &Planned, state: &JobState, tick: Timestamp) {
         tracing::debug!(job = &*job.name, %tick, holder = holder(state), "under way already");
     } else {
         tracing::warn!(job = &*job.name, %tick, holder = holder(state), "skipped: it is held");
-    }
-}
-
-fn recorded(job: &Planned, tick: Timestamp, result: &TickResult) {
-    let took_ms = result.took.as_millis() as u64;
-    // Not the error: its text is the function's, and may quote anything. It stands on the row.
-    match result.ending {
-        Ending::Done => tracing::info!(job = &*job.name, %tick, took_ms, "done"),
-        Ending::Failed | Ending::Crashed => tracing::error!(job = &*job.name, %tick, took_ms, "failed"),
     }
 }
 

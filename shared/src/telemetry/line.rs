@@ -67,6 +67,8 @@ metrics! {
     TakenOver,
     /// Wake-ups that could not be sent.
     FailedWakeUps,
+    /// Ticks of jobs that failed, or crashed and are given up.
+    JobsFailed,
     /// Readings of the sources document that were of no use.
     SourcesNotRead,
     /// How long the oldest delivery of a swept segment has waited.

@@ -20,7 +20,7 @@ use super::{
     line::{Dimensions, Line, Metric},
     log_level,
 };
-use crate::{delivery::Delivery, entity::EntityKey, rows::Settlement, time::Surroundings};
+use crate::{delivery::Delivery, entity::EntityKey, rows::Settlement, tick::Ending, time::Surroundings};
 
 /// Writes one JSON object a line.
 pub struct JsonLog {
@@ -314,6 +314,21 @@ impl Observer for JsonLog {
                 };
                 let oldest = [(Metric::OldestWaitingSeconds, swept.oldest.as_secs())];
                 self.write(Level::INFO, "swept", say, &oldest, None);
+            }
+            Event::JobEnded { job, tick, ending, took } => {
+                let say = |line: &mut Line| {
+                    line.text("job", job);
+                    line.text("tick", tick);
+                    if let Some(took) = took {
+                        line.number("took_ms", millis(*took));
+                    }
+                };
+                match ending {
+                    Ending::Done => self.write(Level::INFO, "job done", say, &[], None),
+                    // Not the error: its text is the function's, and may quote anything. It stands on the row.
+                    Ending::Failed => self.write(Level::ERROR, "job failed", say, &[(Metric::JobsFailed, 1)], None),
+                    Ending::Crashed => self.write(Level::ERROR, "job crashed", say, &[(Metric::JobsFailed, 1)], None),
+                }
             }
             Event::SourcesChanged { count } => {
                 self.write(Level::INFO, "sources changed", |line| line.number("sources", *count as u64), &[], None);
