@@ -53,7 +53,7 @@ use tokio::{
 use crate::webhooks::{request, signed, update};
 use report::{Committed, read_lines};
 pub use report::{Receiver, Report};
-use roles::{ROLE, effect_row};
+use roles::{Line, ROLE, effect_row};
 
 /// One sender whose deliveries are tried for ever: nothing is to be parked.
 const SOURCES: &str = r#"
@@ -73,7 +73,7 @@ const VISIBILITY_TIMEOUT: Duration = Duration::from_secs(9);
 /// How long nothing may happen in the end before it counts as stuck.
 const STUCK: Duration = Duration::from_secs(30);
 
-/// How often a run without one late effect is prolonged.
+/// How often a run is prolonged in which nothing came late.
 const PROLONGED: u32 = 6;
 
 /// What to run.
@@ -107,6 +107,16 @@ impl WorkerKind {
         match self {
             WorkerKind::Own => "worker",
             WorkerKind::Careless => "careless worker",
+        }
+    }
+
+    /// Whether what these workers are to be judged by has happened: a run in
+    /// which nothing came late has shown nothing.
+    fn was_tried(self, lines: &[Line]) -> bool {
+        match self {
+            WorkerKind::Own => report::late_effects(lines) > 0,
+            // More than one: it may have been killed before it could commit.
+            WorkerKind::Careless => report::late_ends(lines) > 2,
         }
     }
 }
@@ -463,8 +473,7 @@ pub async fn run(program: &Path, plan: &Plan) -> Result<Report> {
                 eprintln!("{} s left, {sent} deliveries answered, {:?}", left.as_secs(), stage.faults);
             }
         }
-        // A run in which no effect came late has shown nothing about those.
-        if report::late_effects(&read_lines(&journal)?) > 0 || prolonged == PROLONGED {
+        if plan.kind.was_tried(&read_lines(&journal)?) || prolonged == PROLONGED {
             break;
         }
         end = surroundings.monotonic() + plan.time / 3;

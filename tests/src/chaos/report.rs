@@ -87,6 +87,20 @@ pub(super) fn late_effects(lines: &[Line]) -> usize {
     taken_late(lines, Receiver::IgnoresTokens).len()
 }
 
+/// How many handlers ended after another had ended for the same delivery under a
+/// greater token.
+pub(super) fn late_ends(lines: &[Line]) -> usize {
+    let mut greatest: BTreeMap<&str, u64> = BTreeMap::new();
+    let ends = lines.iter().filter(|line| line.what == What::End);
+    let late = ends.filter(|line| {
+        let greatest = greatest.entry(&line.id).or_default();
+        let is_late = line.token < *greatest;
+        *greatest = line.token.max(*greatest);
+        is_late
+    });
+    late.count()
+}
+
 impl Report {
     /// What is wrong, where effects are sent to `receiver`.
     pub fn mistakes(&self, receiver: Receiver) -> Vec<String> {

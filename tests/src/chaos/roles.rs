@@ -6,6 +6,7 @@ use std::{
     fs::File,
     io::Write as _,
     path::{Path, PathBuf},
+    process::Command,
     time::Duration,
 };
 
@@ -118,6 +119,16 @@ impl Journaling {
     }
 }
 
+/// Freezes this process for longer than its lease is: what comes next comes
+/// late, and does so in every run, where freezing at any moment hits a handler
+/// now and then.
+fn freeze() -> std::io::Result<()> {
+    let process = std::process::id();
+    let script = format!("kill -STOP {process}; sleep 3; kill -CONT {process}");
+    // Its end is heard of only by one who goes on.
+    Command::new("sh").args(["-c", &script]).status().map(|_| ())
+}
+
 /// The key of the row in which a delivery's committed effect is counted.
 pub fn effect_row(id: &str) -> Key {
     Key::named(ORDERS_TABLE, "order", id)
@@ -128,7 +139,10 @@ impl Handler for Journaling {
         self.note(What::Start, delivery, context)?;
         let chance = context.surroundings().fraction();
         // Blocks its thread, so that nothing cancels it half-way: the worst that a handler may do.
-        std::thread::sleep(Duration::from_millis(5).mul_f64(1.0 + 40.0 * chance));
+        std::thread::sleep(Duration::from_millis(5).mul_f64(1.0 + 16.0 * chance));
+        if chance > 0.99 {
+            freeze()?;
+        }
         self.note(What::Effect, delivery, context)?;
         if chance < 0.03 {
             return Ok(Outcome::retry("by chance"));
