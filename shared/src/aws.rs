@@ -16,6 +16,7 @@ use aws_sdk_dynamodb::config::{
     BehaviorVersion, Credentials, Region, SharedCredentialsProvider, SharedHttpClient, retry::RetryConfig,
     timeout::TimeoutConfig,
 };
+use aws_smithy_runtime_api::client::result::ConnectorError;
 
 use crate::{
     config::{Environment, StoreConfig, Variables},
@@ -70,8 +71,9 @@ impl Account {
         Self::from(&Environment)
     }
 
-    /// Of someone known otherwise; endpoints as the environment says.
-    pub fn of(region: Region, credentials: SharedCredentialsProvider) -> Self {
+    /// Of someone known otherwise, whose connections believe `roots`; endpoints
+    /// as the environment says.
+    pub fn of(region: Region, credentials: SharedCredentialsProvider, roots: Roots) -> Self {
         let endpoint = |own: &str| Environment.value(own).or_else(|| Environment.value("AWS_ENDPOINT_URL"));
         Self {
             region,
@@ -80,7 +82,7 @@ impl Account {
             sqs_endpoint: endpoint("AWS_ENDPOINT_URL_SQS"),
             ssm_endpoint: endpoint("AWS_ENDPOINT_URL_SSM"),
             secrets_endpoint: endpoint("AWS_ENDPOINT_URL_SECRETS_MANAGER"),
-            roots: None,
+            roots: Some(roots),
         }
     }
 
@@ -96,14 +98,7 @@ impl Account {
             "environment",
         );
         let endpoint = |own: &str| variable(own).or_else(|| variable("AWS_ENDPOINT_URL"));
-        let roots = match variable("AWS_CA_BUNDLE") {
-            None => None,
-            Some(path) => {
-                let invalid = |reason: String| InvalidAccount::CaBundle(format!("{path} {reason}"));
-                let pem = std::fs::read(&path).map_err(|error| invalid(format!("cannot be read: {error}")))?;
-                Some(Roots::in_pem(&pem).map_err(invalid)?)
-            }
-        };
+        let roots = bundle(variables)?;
         Ok(Self {
             region: Region::new(region.ok_or(InvalidAccount::Missing("AWS_REGION"))?),
             credentials: SharedCredentialsProvider::new(credentials),
@@ -219,6 +214,29 @@ impl Parts {
     }
 }
 
+/// The certificate authorities in the file that `AWS_CA_BUNDLE` names, if it is
+/// set.
+///
+/// # Errors
+///
+/// The file cannot be read, or holds none.
+pub fn bundle(variables: &impl Variables) -> Result<Option<Roots>, InvalidAccount> {
+    let Some(path) = variables.value("AWS_CA_BUNDLE") else { return Ok(None) };
+    let invalid = |reason: String| InvalidAccount::CaBundle(format!("{path} {reason}"));
+    let pem = std::fs::read(&path).map_err(|error| invalid(format!("cannot be read: {error}")))?;
+    Roots::in_pem(&pem).map(Some).map_err(invalid)
+}
+
+/// Why a request got no answer: the innermost cause, since the ones around it
+/// say no more.
+pub(crate) fn no_connection(error: Option<&ConnectorError>) -> String {
+    let mut cause: Option<&dyn std::error::Error> = error.map(|error| error as _);
+    while let Some(inner) = cause.and_then(std::error::Error::source) {
+        cause = Some(inner);
+    }
+    cause.map_or_else(|| "no connection".to_owned(), |cause| format!("no connection: {cause}"))
+}
+
 /// What AWS's names end with in the partition of `region`, as the clients' own
 /// tables have it.
 fn dns_suffix(region: &str) -> &'static str {
@@ -263,6 +281,18 @@ mod tests {
         let bundle = ("AWS_CA_BUNDLE", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
         let refused = account(&[BASE.as_slice(), &[bundle]].concat()).unwrap_err().to_string();
         assert!(refused.starts_with("AWS_CA_BUNDLE: ") && refused.ends_with("Cargo.toml holds no certificate"));
+    }
+
+    #[test]
+    fn each_partition_has_its_own_names() {
+        let named = |region: &'static str| {
+            let account = Account { region: Region::from_static(region), ..Account::local("", "") };
+            account.endpoint_of("sqs")
+        };
+        assert_eq!(named("us-gov-west-1"), "https://sqs.us-gov-west-1.amazonaws.com");
+        assert_eq!(named("cn-north-1"), "https://sqs.cn-north-1.amazonaws.com.cn");
+        assert_eq!(named("eusc-de-east-1"), "https://sqs.eusc-de-east-1.amazonaws.eu");
+        assert_eq!(named("us-isob-east-1"), "https://sqs.us-isob-east-1.sc2s.sgov.gov");
     }
 
     #[test]

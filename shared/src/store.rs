@@ -29,7 +29,7 @@ const LONGEST_WAIT: Duration = Duration::from_millis(500);
 pub enum StoreError {
     /// The store was busy or silent for as long as we could wait.
     #[error("the store was not to be had in time: {0}")]
-    Unavailable(#[source] TableError),
+    Unavailable(TableError),
     /// The store will never accept it: a bug, missing tables or permissions.
     #[error("{0}")]
     Invalid(String),

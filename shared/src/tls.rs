@@ -38,11 +38,11 @@ impl Roots {
         Self(roots)
     }
 
-    /// This machine's. Reading a hundred and more takes longer than all the
-    /// rest of a start.
+    /// This machine's, and Amazon's. Reading a hundred and more takes longer than
+    /// all the rest of a start.
     #[cfg(feature = "aws")]
     pub fn machine() -> Self {
-        let mut roots = RootCertStore::empty();
+        let Self(mut roots) = Self::amazon();
         // What cannot be read or used is missed by the first connection that needs it.
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         Self(roots)

@@ -3,15 +3,17 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
+use aws_credential_types::provider::ProvideCredentials;
 use clap::Args;
 use serializer::sender::Sender;
 use shared::{
     append::Inbox,
-    aws::{Account, Parts},
-    config::StoreConfig,
+    aws::{Account, Parts, bundle},
+    config::{Environment, StoreConfig},
     operator::Operator,
     telemetry::Log,
     time::Surroundings,
+    tls::Roots,
 };
 
 /// Where `serializer local` serves by default.
@@ -78,12 +80,17 @@ impl Target {
 
     async fn aws(&self) -> Result<Account> {
         self.config()?;
-        let http = Account::local("", "").http_client();
+        // In no hurry to start: a company's proxy is known to its machines.
+        let roots = bundle(&Environment)?.unwrap_or_else(Roots::machine);
+        let http = Account { roots: Some(roots.clone()), ..Account::local("", "") }.http_client();
         let loaded = aws_config::defaults(aws_config::BehaviorVersion::latest()).http_client(http).load().await;
         let region = loaded.region().context("no AWS region: set AWS_REGION, or one in your profile")?;
         let credentials =
             loaded.credentials_provider().context("no AWS credentials: `aws configure` or `aws sso login`")?;
-        Ok(Account::of(region.clone(), credentials))
+        // Now: with the first request it would look like a store that is out.
+        let found = credentials.provide_credentials().await;
+        found.context("no AWS credentials: `aws configure` or `aws sso login`")?;
+        Ok(Account::of(region.clone(), credentials, roots))
     }
 }
 

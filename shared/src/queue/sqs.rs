@@ -10,7 +10,7 @@ use aws_sdk_sqs::{
 use futures_util::future::BoxFuture;
 
 use super::{LONGEST_DELAY, Queue, QueueError, WakeUp};
-use crate::meter::Meter;
+use crate::{aws::no_connection, meter::Meter};
 
 /// A queue in SQS.
 #[derive(Debug, Clone)]
@@ -71,7 +71,7 @@ fn describe<E: ProvideErrorMetadata>(error: &SdkError<E>) -> QueueError {
     QueueError(match error {
         SdkError::ServiceError(service) => service.err().code().unwrap_or("no error code").to_owned(),
         SdkError::TimeoutError(_) => "time-out".to_owned(),
-        SdkError::DispatchFailure(_) => "no connection".to_owned(),
+        SdkError::DispatchFailure(failed) => no_connection(failed.as_connector_error()),
         _ => "the answer could not be read".to_owned(),
     })
 }

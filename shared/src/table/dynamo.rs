@@ -24,7 +24,7 @@ use super::{
     Action, Key, Page, Range, Row, Scanned, Segment, Table, TableError, TableName, Transacted, Write, Written,
     key_to_go_on_from,
 };
-use crate::meter::Meter;
+use crate::{aws::no_connection, meter::Meter};
 use expression::{Expression, attributes, row_of};
 
 /// The names of our two tables.
@@ -414,7 +414,7 @@ fn classify<E: ProvideErrorMetadata>(error: &SdkError<E>) -> TableError {
         return match error {
             SdkError::ConstructionFailure(_) => TableError::Invalid("the request could not be built".into()),
             SdkError::TimeoutError(_) => TableError::Unknown("time-out".into()),
-            SdkError::DispatchFailure(_) => TableError::Unknown("no connection".into()),
+            SdkError::DispatchFailure(failed) => TableError::Unknown(no_connection(failed.as_connector_error())),
             _ => TableError::Unknown("the answer could not be read".into()),
         };
     };
