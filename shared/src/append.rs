@@ -71,8 +71,13 @@ impl Inbox {
     /// Appends `incoming` to its entity's inbox. Afterwards it is durable, and
     /// somebody is sure to look at it.
     pub async fn append(&self, incoming: &Incoming) -> Result<Appended, AppendError> {
+        self.append_within(incoming, DEADLINE + SHORTEST_WAKE_UP).await
+    }
+
+    /// As [`Inbox::append`], for who must answer within `time`.
+    pub async fn append_within(&self, incoming: &Incoming, time: Duration) -> Result<Appended, AppendError> {
         let surroundings = self.store.surroundings();
-        let give_up = surroundings.monotonic() + DEADLINE;
+        let give_up = surroundings.monotonic() + time.saturating_sub(SHORTEST_WAKE_UP).min(DEADLINE);
         let patience = || give_up.saturating_sub(surroundings.monotonic());
         let nonce = surroundings.nonce();
         let envelope = Envelope::pack(incoming, &nonce, surroundings.now() + self.retention);

@@ -18,9 +18,11 @@ use shared::{
     handler::{Context, Handler, HandlerError, Isolation, Outcome},
     rows::HolderInfo,
     sources::{LiveSources, Newest, PATIENCE, REFRESH, SPACING, STALE, Sources},
+    table::{Action, Write},
     telemetry::{Observer, PutOffReason},
 };
 use tests::{
+    faults::{Call, Fault, FaultyQueue, FaultyTable},
     webhooks::{request, signed, update},
     world::World,
 };
@@ -99,6 +101,47 @@ async fn a_reading_is_over_when_the_work_beside_it_is_or_had_its_moment() {
     let before = world.surroundings.monotonic();
     live.beside(async {}).await;
     assert_eq!(world.surroundings.monotonic(), before, "one that is not due delays nothing");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reading_that_was_frozen_tells_nothing_of_the_document() {
+    let (world, script) = (World::new(), Script::of(&[("shop", OLD)]));
+    let (ingest, live) = ingest(&world, &script).await;
+    script.hangs();
+    pass(REFRESH).await;
+    assert_eq!(ingest.answer(&post(&world, OLD, "1")).await.status_code, 200);
+    pass(Duration::from_secs(600)).await;
+    settle().await;
+    assert_eq!((script.reads(), script.told().len()), (2, 0));
+    // Neither does it tell that what is in use is the newest.
+    assert_eq!(live.newest().await, Newest::Unknown);
+    assert_eq!(ingest.answer(&post(&world, NEW, "2")).await.status_code, 503);
+    // One that fails while the function runs does.
+    pass(REFRESH).await;
+    live.beside(world.surroundings.sleep(Duration::from_secs(2))).await;
+    assert_eq!(script.told().last().map(String::as_str), Some("news: no answer in time"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_is_in_time_however_long_document_store_and_queue_take() {
+    // Whatever is left behind these goes to a put and a wake-up without an answer.
+    for (silent, slow) in [(0, 0), (0, 1100), (1, 0), (1, 700), (2, 0), (2, 300), (2, 400)] {
+        let (mut world, script) = (World::new(), Script::of(&[("shop", OLD)]));
+        let plan = move |call: &Call<'_>| match call.writes {
+            [Write { action: Action::Put(_), .. }] => Fault::Silent,
+            _ if call.write <= silent => Fault::Silent,
+            _ => Fault::Slow(Duration::from_millis(slow)),
+        };
+        world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.surroundings, plan));
+        world.queue = Arc::new(FaultyQueue::new(world.queue.clone(), &world.surroundings, |_| Fault::Silent));
+        let (ingest, _) = ingest(&world, &script).await;
+        script.hangs();
+        pass(STALE).await;
+        let before = world.surroundings.monotonic();
+        assert_eq!(ingest.answer(&post(&world, OLD, "1")).await.status_code, 503);
+        let took = world.surroundings.monotonic() - before;
+        assert!(took <= Duration::from_millis(2500), "{silent} {slow}: {took:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

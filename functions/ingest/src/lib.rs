@@ -6,7 +6,7 @@
 
 mod http;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use shared::{
     append::Inbox,
@@ -29,6 +29,10 @@ pub struct Ingest {
     surroundings: Surroundings,
 }
 
+/// The longest that an answer may take: senders give up after five seconds at
+/// the earliest, and half of that is ours.
+const ANSWER: Duration = Duration::from_millis(2500);
+
 /// What is to be done with a request, as far as some sources tell.
 enum Judged {
     /// Append it.
@@ -48,10 +52,11 @@ impl Ingest {
 
     /// Answers one request.
     pub async fn answer(&self, request: &Request) -> Response {
-        self.sources.beside(self.take(request)).await
+        let asked = self.surroundings.monotonic();
+        self.sources.beside(self.take(request, asked)).await
     }
 
-    async fn take(&self, request: &Request) -> Response {
+    async fn take(&self, request: &Request, asked: Duration) -> Response {
         let known = self.sources.current();
         let incoming = match self.judge(&known, request) {
             Judged::Delivery(incoming) => incoming,
@@ -61,7 +66,8 @@ impl Ingest {
                 Err(response) => return response,
             },
         };
-        match self.inbox.append(&incoming).await {
+        let left = ANSWER.saturating_sub(self.surroundings.monotonic().saturating_sub(asked));
+        match self.inbox.append_within(&incoming, left).await {
             Ok(appended) => Response::accepted(appended.sequence),
             Err(error) => {
                 tracing::error!(source = %incoming.identity.source, %error, "not stored");
@@ -140,7 +146,8 @@ impl Ingest {
 pub fn run() -> Result<(), lambda_runtime::Error> {
     telemetry::init_log();
     // One thread is all that a small function's share of a processor can use.
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    telemetry::ended(runtime.block_on(async {
         let config = StoreConfig::read(&Environment)?;
         let origin = SourcesOrigin::read(&Environment)?;
         let account = Account::from_env()?;
@@ -164,5 +171,5 @@ pub fn run() -> Result<(), lambda_runtime::Error> {
             }
         }))
         .await
-    })
+    }))
 }

@@ -1,12 +1,14 @@
 //! The sources in use: read when a function starts, and again while it runs.
 //!
 //! The document is read again a minute after it was last, beside the work that
-//! is under way, and that work is not over before the reading is: between two
-//! pieces of work a function is frozen, and a reading with it. One that cannot be read, or that is wrong, changes nothing: the
-//! last good one stays in use, and that is told. What only a newer document
-//! could decide (a signature that no known secret makes, a source that is not
-//! known) asks for a reading first; those who can make us ask, such as anybody
-//! on the internet, cause one every [`SPACING`] at most.
+//! is under way, which waits for it a moment before it is over: between two
+//! pieces of work a function is frozen, and a reading with it. One that was
+//! frozen all the same tells nothing of the document. One that cannot be read,
+//! or that is wrong, changes nothing: the last good one stays in use, and that
+//! is told. What only a newer document could decide (a signature that no known
+//! secret makes, a source that is not known) asks for a reading first; those
+//! who can make us ask, such as anybody on the internet, cause one every
+//! [`SPACING`] at most.
 
 use std::{
     fmt,
@@ -35,13 +37,16 @@ pub const STALE: Duration = Duration::from_secs(300);
 /// reading that failed.
 pub const SPACING: Duration = Duration::from_secs(5);
 
-/// How long a request waits for a reading: what is left of the 2.5 s within
-/// which it is answered when the store takes all of its own time.
+/// How long a request waits for a reading. The time for its answer is short of
+/// what it waited.
 pub const PATIENCE: Duration = Duration::from_millis(250);
 
 /// The longest that one reading may take. Where nobody waits for it, it goes on
 /// in the background.
 const ATTEMPT: Duration = Duration::from_millis(1500);
+
+/// A reading that failed after longer than this was frozen meanwhile.
+const FROZEN: Duration = Duration::from_secs(3);
 
 /// How often a starting function tries; it has nothing to go on with.
 const FIRST_TRIES: u32 = 3;
@@ -205,10 +210,11 @@ impl LiveSources {
                 drop(origin.reading.lock().await);
             }
         };
+        let asked = origin.surroundings.monotonic();
         if origin.surroundings.within(PATIENCE, reading).await.is_none() {
             return Newest::Unknown;
         }
-        if self.0.lock().trouble.is_some() { Newest::Unknown } else { Newest::Known }
+        if self.0.lock().read + SPACING >= asked { Newest::Known } else { Newest::Unknown }
     }
 
     /// The source of a delivery that was accepted at `since`, by somebody who
@@ -259,7 +265,11 @@ impl LiveSources {
             }
             state.tried = begun.monotonic;
         }
-        let read = origin.read().await.and_then(|text| self.judge(origin, text));
+        let read = origin.read().await;
+        if read.is_err() && origin.surroundings.monotonic().saturating_sub(begun.monotonic) > FROZEN {
+            return;
+        }
+        let read = read.and_then(|text| self.judge(origin, text));
         let mut state = self.0.lock();
         match read {
             Ok(Judged::Same) => {
