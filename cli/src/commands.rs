@@ -3,6 +3,7 @@
 pub mod audit;
 pub mod bench;
 pub mod block;
+pub mod check;
 pub mod cost;
 pub mod erase;
 pub mod inspect;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use commands::{audit, bench, block, cost, erase, inspect, jobs, lease, local, parked, send};
+use commands::{audit, bench, block, check, cost, erase, inspect, jobs, lease, local, parked, send};
 
 /// Runs and looks after per-order webhook inboxes.
 #[derive(Debug, Parser)]
@@ -20,6 +20,8 @@ struct Arguments {
 enum Command {
     /// Run everything on this machine: DynamoDB, queue, webhook endpoint, workers
     Local(local::Local),
+    /// Check a sources document, as the functions do when they read it
+    Check(check::Check),
     /// Post a sample event, freshly signed
     Send(send::Send),
     /// Show an entity: its row, what waits, what is parked, what was settled
@@ -48,6 +50,7 @@ enum Command {
 async fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Local(local) => local.run().await,
+        Command::Check(check) => check.run(),
         Command::Send(send) => send.run().await,
         Command::Inspect(inspect) => inspect.run().await,
         Command::Parked(parked) => parked.run().await,
