@@ -53,7 +53,7 @@ pub struct Assumptions {
     pub log_bytes: f64,
     /// Metrics of each source.
     pub metrics: f64,
-    /// Alarms.
+    /// Metrics that alarms look at, each of which is billed.
     pub alarms: f64,
 }
 
@@ -72,7 +72,7 @@ pub const ASSUMPTIONS: Assumptions = Assumptions {
     idle_receives_a_minute: 15.0,
     log_bytes: 800.0,
     metrics: 13.0,
-    alarms: 13.0,
+    alarms: 16.0,
 };
 
 /// Prices in dollars.

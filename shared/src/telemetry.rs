@@ -306,6 +306,12 @@ impl Observer for std::sync::Arc<dyn Observer> {
     }
 }
 
+/// Logs, where a function cannot start or go on, why not: what it prints besides
+/// is no JSON, which filters of the log pass over.
+pub fn ended<T, E: std::fmt::Display>(ended: Result<T, E>) -> Result<T, E> {
+    ended.inspect_err(|error| tracing::error!(reason = %error, "cannot start"))
+}
+
 /// The level that the text names, `INFO` where it names none; `DEBUG` at most:
 /// below it the AWS clients log what they send and receive, bodies of webhooks
 /// among it.
@@ -327,8 +333,6 @@ pub fn init_log() {
         .with_current_span(false)
         .with_span_list(false)
         .with_target(false)
-        // CloudWatch stamps each line.
-        .without_time()
         .with_max_level(log_level(std::env::var("AWS_LAMBDA_LOG_LEVEL").ok().as_deref()))
         .init();
 }

@@ -87,6 +87,8 @@ struct Decided(watch::Sender<usize>, Arc<JsonLog>);
 impl Decided {
     fn logging(lines: &Lines, level: &str) -> Self {
         let log = JsonLog::to(lines.clone(), log_level(Some(level)), Surroundings::system());
+        // As the template names it.
+        let log = log.measuring(format!("{NAMESPACE}/webhook-serializer"));
         // As long as Lambda's are.
         log.begin("8c2ea3a5-6d2e-4a5a-9d1c-0f5f0a1b2c3d");
         Self(watch::Sender::new(0), Arc::new(log))
@@ -180,7 +182,8 @@ fn metrics_of(line: &Value) -> BTreeMap<String, u64> {
     let Some(declared) = line.get("_aws") else { return BTreeMap::new() };
     assert!(declared["Timestamp"].as_u64() > Some(1_700_000_000_000), "{line}");
     let [directive] = declared["CloudWatchMetrics"].as_array().unwrap().as_slice() else { panic!("{line}") };
-    assert_eq!(directive["Namespace"], NAMESPACE);
+    let namespace = directive["Namespace"].as_str().unwrap();
+    assert!(namespace.starts_with(NAMESPACE), "{line}");
     for dimension in directive["Dimensions"].as_array().unwrap().iter().flat_map(|set| set.as_array().unwrap()) {
         let dimension = dimension.as_str().unwrap();
         assert!(DIMENSIONS.contains(&dimension) && line[dimension].is_string(), "{line}");

@@ -95,24 +95,58 @@ fn what_alarms_and_dashboard_look_at_is_what_the_functions_measure() {
     let template = Template::read();
     let known: BTreeSet<&str> = Metric::ALL.iter().map(|metric| metric.name()).collect();
     let alarms = template.resources("AWS::CloudWatch::Alarm");
-    assert_eq!(alarms.len() as f64, ASSUMPTIONS.alarms, "the bill has them all");
+    // Each is billed by the metrics it looks at.
+    let billed = alarms.iter().map(|(_, alarm)| match alarm["Properties"]["Metrics"].as_vec() {
+        Some(metrics) => metrics.iter().filter(|metric| !metric["MetricStat"].is_badvalue()).count(),
+        None => 1,
+    });
+    assert_eq!(billed.sum::<usize>() as f64, ASSUMPTIONS.alarms, "the bill has them all");
+    let namespace = format!("{NAMESPACE}/${{AWS::StackName}}");
+    assert_eq!(
+        template.at("Globals Function Environment Variables METRICS_NAMESPACE").as_str(),
+        Some(namespace.as_str()),
+        "what is measured and what is looked at have one name"
+    );
     let mut looked_at = 0;
     for (name, alarm) in &alarms {
         let alarm = &alarm["Properties"];
-        if alarm["Namespace"].as_str() == Some(NAMESPACE) {
+        if alarm["Namespace"].as_str() == Some(namespace.as_str()) {
             assert!(known.contains(alarm["MetricName"].as_str().unwrap()), "{name}");
             looked_at += 1;
         }
     }
     let body = template.at("Resources Dashboard Properties DashboardBody Fn::Sub").as_str().expect("a text");
-    // In a search, or by itself.
-    let searched = body.split("MetricName=\\\"").skip(1).map(|rest| rest.split('\\').next().unwrap());
-    let named = body.split("[\"WebhookSerializer\", \"").skip(1).map(|rest| rest.split('"').next().unwrap());
-    for name in searched.chain(named) {
-        assert!(known.contains(name), "the dashboard's {name}");
-        looked_at += 1;
+    // The one that stands for a number.
+    let body = body.replace("${OldestWaitingAlarmSeconds}", "1");
+    assert_eq!(body.matches(NAMESPACE).count(), body.matches(namespace.as_str()).count());
+    let body: serde_json::Value = serde_json::from_str(&body).expect("it is JSON");
+    let rows =
+        body["widgets"].as_array().unwrap().iter().filter_map(|widget| widget["properties"]["metrics"].as_array());
+    for rows in rows {
+        // A dot is what stands in the row above.
+        let mut above = (String::new(), String::new());
+        for row in rows {
+            if let Some(search) = row[0]["expression"].as_str() {
+                let Some((_, rest)) = search.split_once(&format!("\"{namespace}\",source,outcome}} MetricName=\""))
+                else {
+                    assert!(search.contains("{AWS/"), "{search}");
+                    continue;
+                };
+                above = (namespace.clone(), rest.split('"').next().unwrap().to_owned());
+            } else {
+                let text = |place: usize, above: &str| match row[place].as_str().unwrap() {
+                    "." | "..." => above.to_owned(),
+                    text => text.to_owned(),
+                };
+                above = (text(0, &above.0), text(1, &above.1));
+            }
+            if above.0 == namespace {
+                assert!(known.contains(above.1.as_str()), "the dashboard's {}", above.1);
+                looked_at += 1;
+            }
+        }
     }
-    assert!(looked_at > 12, "{looked_at}");
+    assert_eq!(looked_at, 7 + 13, "alarms and lines");
 }
 
 /// What a role grants on the stack's own tables and queue.

@@ -155,7 +155,8 @@ pub fn run(jobs: Jobs) -> Result<(), Error> {
 /// As [`run`]; and what `make` says.
 pub fn run_with(make: impl FnOnce(&Parts) -> Result<Jobs, Error>) -> Result<(), Error> {
     telemetry::init_log();
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    telemetry::ended(runtime.block_on(async {
         let config = StoreConfig::read(&Environment)?;
         let settings = Settings::read(&Environment)?;
         let surroundings = Surroundings::system();
@@ -180,5 +181,5 @@ pub fn run_with(make: impl FnOnce(&Parts) -> Result<Jobs, Error>) -> Result<(), 
             }
         }))
         .await
-    })
+    }))
 }

@@ -115,7 +115,8 @@ pub fn run(handler: impl Handler) -> Result<(), Error> {
 /// As [`run`]; and what `make` says.
 pub fn run_with<H: Handler>(make: impl FnOnce(&Parts, &LiveSources) -> Result<H, Error>) -> Result<(), Error> {
     telemetry::init_log();
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    telemetry::ended(runtime.block_on(async {
         let config = StoreConfig::read(&Environment)?;
         let origin = SourcesOrigin::read(&Environment)?;
         let account = Account::from_env()?;
@@ -157,5 +158,5 @@ pub fn run_with<H: Handler>(make: impl FnOnce(&Parts, &LiveSources) -> Result<H,
             }
         }))
         .await
-    })
+    }))
 }

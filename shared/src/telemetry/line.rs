@@ -12,7 +12,8 @@ use tracing::Level;
 
 use crate::time::Timestamp;
 
-/// The namespace of every metric.
+/// The namespace of every metric, where `METRICS_NAMESPACE` names no other:
+/// what two deployments measure in one account are two things.
 pub const NAMESPACE: &str = "WebhookSerializer";
 
 macro_rules! metrics {
@@ -87,9 +88,15 @@ pub(super) struct Dimensions<'a> {
 pub(super) struct Line(String);
 
 impl Line {
-    /// A line that says `message`. Its time is what CloudWatch stamps it with.
-    pub(super) fn new(level: Level, message: &str) -> Self {
+    /// A line that says `message`. Its time is what CloudWatch stamps it with;
+    /// a warning has its own besides, since Lambda takes for information what
+    /// has none
+    /// (<https://docs.aws.amazon.com/lambda/latest/dg/monitoring-cloudwatchlogs-log-level.html>).
+    pub(super) fn new(level: Level, message: &str, at: Timestamp) -> Self {
         let mut line = Self("{".to_owned());
+        if level <= Level::WARN {
+            line.text("timestamp", at);
+        }
         line.text("level", level);
         line.text("message", message);
         line
@@ -116,7 +123,13 @@ impl Line {
     }
 
     /// The metrics, and what declares them. Nothing where there is none.
-    pub(super) fn metrics(&mut self, at: Timestamp, metrics: &[(Metric, u64)], dimensions: Option<Dimensions<'_>>) {
+    pub(super) fn metrics(
+        &mut self,
+        namespace: &str,
+        at: Timestamp,
+        metrics: &[(Metric, u64)],
+        dimensions: Option<Dimensions<'_>>,
+    ) {
         if let Some(dimensions) = dimensions {
             self.text("source", dimensions.source);
         }
@@ -133,7 +146,7 @@ impl Line {
         let sets = if dimensions.is_some() { r#"[[],["source","outcome"]]"# } else { "[[]]" };
         let _ = write!(
             self.0,
-            r#"{{"Timestamp":{},"CloudWatchMetrics":[{{"Namespace":"{NAMESPACE}","Dimensions":{sets},"Metrics":["#,
+            r#"{{"Timestamp":{},"CloudWatchMetrics":[{{"Namespace":"{namespace}","Dimensions":{sets},"Metrics":["#,
             at.as_millis()
         );
         for (number, (metric, _)) in metrics.iter().enumerate() {
@@ -165,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_line_is_an_object_whatever_its_texts_hold() {
-        let mut line = Line::new(Level::INFO, "said");
+        let mut line = Line::new(Level::INFO, "said", Timestamp::from_millis(7));
         for text in ["", "plain", "a \"b\" \\ c", "line\nbreak\u{1}", "größer"] {
             line.text(&format!("name {}", text.len()), text);
         }
@@ -179,14 +192,22 @@ mod tests {
     }
 
     #[test]
+    fn a_warning_says_when_and_is_left_a_warning() {
+        let at = Timestamp::from_millis(1_767_225_600_007);
+        let line = Line::new(Level::WARN, "said", at).end();
+        assert_eq!(line, "{\"timestamp\":\"2026-01-01T00:00:00.007Z\",\"level\":\"WARN\",\"message\":\"said\"}\n");
+        assert_eq!(Line::new(Level::INFO, "said", at).end(), "{\"level\":\"INFO\",\"message\":\"said\"}\n");
+    }
+
+    #[test]
     fn metrics_are_declared_with_and_without_dimensions() {
         let at = Timestamp::from_millis(7);
-        let mut line = Line::new(Level::INFO, "settled");
+        let mut line = Line::new(Level::INFO, "settled", at);
         let dimensions = Dimensions { source: "shop", outcome: "applied" };
-        line.metrics(at, &[(Metric::Delivered, 1), (Metric::LagMs, 5)], Some(dimensions));
+        line.metrics("Shop", at, &[(Metric::Delivered, 1), (Metric::LagMs, 5)], Some(dimensions));
         let parsed: Value = serde_json::from_str(&line.end()).unwrap();
         let declared = json!({ "Timestamp": 7, "CloudWatchMetrics": [{
-            "Namespace": "WebhookSerializer",
+            "Namespace": "Shop",
             "Dimensions": [[], ["source", "outcome"]],
             "Metrics": [{ "Name": "Delivered" }, { "Name": "LagMs" }],
         }]});

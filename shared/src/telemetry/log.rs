@@ -17,15 +17,23 @@ use tracing::{Level, level_filters::LevelFilter};
 
 use super::{
     Event, Observer, PutOffReason,
-    line::{Dimensions, Line, Metric},
+    line::{Dimensions, Line, Metric, NAMESPACE},
     log_level,
 };
-use crate::{delivery::Delivery, entity::EntityKey, rows::Settlement, tick::Ending, time::Surroundings};
+use crate::{
+    config::{Environment, Variables},
+    delivery::Delivery,
+    entity::EntityKey,
+    rows::Settlement,
+    tick::Ending,
+    time::Surroundings,
+};
 
 /// Writes one JSON object a line.
 pub struct JsonLog {
     surroundings: Surroundings,
     level: LevelFilter,
+    namespace: String,
     state: Mutex<State>,
 }
 
@@ -45,10 +53,15 @@ struct UnderWay {
 }
 
 impl JsonLog {
-    /// To standard output, from the level that `AWS_LAMBDA_LOG_LEVEL` names on.
+    /// To standard output, from the level that `AWS_LAMBDA_LOG_LEVEL` names on,
+    /// with metrics in the namespace that `METRICS_NAMESPACE` names.
     pub fn new(surroundings: Surroundings) -> Self {
-        let level = log_level(std::env::var("AWS_LAMBDA_LOG_LEVEL").ok().as_deref());
-        Self::to(std::io::stdout(), level, surroundings)
+        let level = log_level(Environment.value("AWS_LAMBDA_LOG_LEVEL").as_deref());
+        let log = Self::to(std::io::stdout(), level, surroundings);
+        match Environment.value("METRICS_NAMESPACE") {
+            Some(namespace) => log.measuring(namespace),
+            None => log,
+        }
     }
 
     /// To `sink`, from `level` on.
@@ -57,8 +70,16 @@ impl JsonLog {
         Self {
             surroundings,
             level,
+            namespace: NAMESPACE.to_owned(),
             state: Mutex::new(State { sink, request: String::new(), under_way: BTreeMap::new() }),
         }
+    }
+
+    /// The same, with metrics in `namespace`, which is a JSON string's inside.
+    #[must_use]
+    pub fn measuring(mut self, namespace: impl Into<String>) -> Self {
+        self.namespace = namespace.into();
+        self
     }
 
     /// An invocation begins, which Lambda calls `request`. What the one before
@@ -102,7 +123,7 @@ impl JsonLog {
         }
         let at = self.surroundings.now();
         // Lambda drops what is below its level, by what the line says.
-        let mut line = Line::new(if is_said { level } else { Level::INFO }, message);
+        let mut line = Line::new(if is_said { level } else { Level::INFO }, message, at);
         let mut state = self.state();
         if is_said {
             say(&mut line);
@@ -110,7 +131,7 @@ impl JsonLog {
                 line.text("request", &state.request);
             }
         }
-        line.metrics(at, metrics, dimensions);
+        line.metrics(&self.namespace, at, metrics, dimensions);
         // Nobody is there to be told that the log cannot be written.
         let _ = state.sink.write_all(line.end().as_bytes());
     }
