@@ -149,6 +149,10 @@ fn what_alarms_and_dashboard_look_at_is_what_the_functions_measure() {
     assert_eq!(looked_at, 7 + 13, "alarms and lines");
 }
 
+/// What the stack was made with; what a user's own handlers and jobs may touch
+/// besides is theirs to grant.
+const OURS: [&str; 5] = ["EntitiesTable", "InboxTable", "OrdersTable", "WakeUps", "DeadLetters"];
+
 /// What a role grants on the stack's own tables and queue.
 fn granted(template: &Template, role: &str) -> Grants {
     let policies = template.at(&format!("Resources {role} Properties Policies"));
@@ -158,6 +162,9 @@ fn granted(template: &Template, role: &str) -> Grants {
         let Some(resource) = statement["Resource"].as_str().and_then(|text| text.strip_suffix(".Arn")) else {
             continue;
         };
+        if !OURS.contains(&resource) {
+            continue;
+        }
         let ours = texts(&statement["Action"]).filter(|action| !action.starts_with("logs:"));
         granted.extend(ours.map(|action| (action, resource.to_owned())));
     }
