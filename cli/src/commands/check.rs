@@ -63,3 +63,29 @@ impl Check {
         Ok(ExitCode::SUCCESS)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn check(document: &str, worker_timeout: u64) -> Result<(), String> {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(document.as_bytes()).unwrap();
+        let check = Check { file: file.path().to_owned(), worker_timeout, json: false };
+        check.run().map(|_| ()).map_err(|error| format!("{error:#}"))
+    }
+
+    #[test]
+    fn what_a_worker_would_refuse_is_refused() {
+        assert_eq!(check(serializer::samples::SOURCES, 60), Ok(()));
+        let slow =
+            "[sources.shop]\nprovider = 'shopify'\nsecrets = ['hidden']\nhandler = 'mine'\nhandler_timeout = '65s'\n";
+        assert_eq!(check(slow, 120), Ok(()));
+        let refused = check(slow, 60).unwrap_err();
+        assert!(refused.contains("`shop`") && refused.contains("less than 58 s"), "{refused}");
+        let refused = check(&slow.replace("'shopify'", "'hidden'"), 120).unwrap_err();
+        assert!(refused.contains("is refused: source `shop`: "), "{refused}");
+    }
+}
