@@ -1,6 +1,9 @@
 //! One turn after the other: decide the delivery at `head + 1`, settle it, go
 //! on while there is something to do and time to do it.
 
+mod fail;
+mod settle;
+
 use std::{ops::ControlFlow, pin::pin, sync::Arc, time::Duration};
 
 use futures_util::future::{Either, select};
@@ -11,21 +14,17 @@ use super::{
     page::{Page, Read},
 };
 use crate::{
-    attempt::{Next, OnFailure},
-    delivery::{Age, Delivery, Item, Unpacked, kept_forever, parked_copy},
+    attempt::OnFailure,
+    delivery::{Age, Delivery, Item, Unpacked},
     entity::{EntityKey, IdentityHash, Sequence},
     handler::{self, Canceller, Outcome},
-    inbox::{
-        BlockExpired, Decision, Fail, Failed, Park, Receipt, Settle, SettleAndRelease, Settled, SettledAndReleased,
-        Void, Voided, WriteReceipt,
-    },
+    inbox::{BlockExpired, Failed, Receipt, Void, Voided, WriteReceipt},
     keeper::Keeper,
     lease::{Ended, Release, ReleaseEmpty, Released},
-    operation::Operation,
-    rows::{BlockReason, EntityState, LastSettled, Settlement},
+    rows::{BlockReason, EntityState, Settlement},
     sources::{Found, Source},
     store::StoreError,
-    table::{Row, Transacted, Write, Written},
+    table::Row,
     telemetry::{Event, PutOffReason},
     time::Timestamp,
 };
@@ -41,10 +40,6 @@ const HANDED_OVER: Duration = Duration::from_secs(1);
 /// How long to keep off an inbox whose next row cannot be read: a newer version
 /// is being deployed, or somebody has to look.
 const UNREADABLE: Duration = Duration::from_secs(60);
-
-/// How long a worker goes by a row that it has not seen since. A commit does not
-/// bring it, and somebody may have asked to be let in.
-const SIGHT: Duration = Duration::from_secs(1);
 
 /// Goes on with the next delivery, or is done with the entity.
 type Turn = ControlFlow<()>;
@@ -262,17 +257,6 @@ impl<'a> Turns<'a> {
         Ok(Turn::Break(()))
     }
 
-    async fn settle_void(&mut self, sequence: Sequence) -> Result<Turn, Stopped> {
-        let decision = Decision {
-            sequence,
-            settled: LastSettled { identity: None, settlement: Settlement::Void },
-            newest_event_time: self.state.newest_event_time.clone(),
-            pending_since: None,
-            not_before: None,
-        };
-        self.settle(decision, None, None).await
-    }
-
     async fn deliver(&mut self, unpacked: Unpacked, row: Row) -> Result<Turn, Stopped> {
         let head = unpacked.head();
         let identity = head.identity_hash().clone();
@@ -399,282 +383,10 @@ impl<'a> Turns<'a> {
         }
     }
 
-    async fn settle_repeat(&mut self, unpacked: Unpacked) -> Result<Turn, Stopped> {
-        let ran = Ran::not(unpacked.head().clone());
-        self.settle_delivery(ran, Settlement::Repeat, None).await
-    }
-
-    /// What is decided by settling `ran` as `settlement`.
-    fn decision(&self, ran: &Ran, settlement: Settlement) -> Decision {
-        let delivery = &ran.delivery;
-        let times = &self.state.newest_event_time;
-        Decision {
-            sequence: delivery.sequence(),
-            settled: LastSettled { identity: Some(delivery.identity_hash().clone()), settlement },
-            newest_event_time: match delivery.event_time() {
-                Some(time) if settlement == Settlement::Applied => times.applied(delivery.family(), time),
-                _ => times.clone(),
-            },
-            pending_since: Some(match self.page.items.front() {
-                Some(Read { item: Item::Delivery(next), .. }) => next.head().received_at(),
-                _ => delivery.received_at(),
-            }),
-            not_before: self.not_before,
-        }
-    }
-
-    /// Settles, with a receipt where `row`, the delivery's, is given.
-    async fn settle_delivery(&mut self, ran: Ran, settlement: Settlement, row: Option<Row>) -> Result<Turn, Stopped> {
-        let decision = self.decision(&ran, settlement);
-        let receipt = row
-            .map(|_| Receipt::of(&ran.delivery, settlement, self.keeper.lease().token(), ran.started_at, self.now()));
-        self.settle(decision, Some(&ran), receipt).await
-    }
-
-    /// Settles, the receipt beside it. The receipt must have landed before
-    /// anything else is settled.
-    ///
-    /// That of a parked delivery is written behind its settle: a holder that
-    /// has lost its lease must not leave word of having set aside what another
-    /// applies. Having applied it, it may: whoever applies it again does so by
-    /// the same right.
-    async fn settle(
-        &mut self,
-        decision: Decision,
-        ran: Option<&Ran>,
-        receipt: Option<Receipt>,
-    ) -> Result<Turn, Stopped> {
-        let store = &self.drainer.store;
-        let entity = self.state.entity.clone();
-        let purge_at = self.purge_at();
-        let with_receipt = receipt.is_some();
-        let write_receipt = async {
-            match &receipt {
-                Some(receipt) => store.run(&WriteReceipt { entity: &entity, receipt, purge_at }, PATIENCE).await,
-                None => Ok(()),
-            }
-        };
-        let turn = if decision.settled.settlement == Settlement::Parked {
-            let turn = self.settle_row(&decision).await?;
-            write_receipt.await?;
-            turn
-        } else {
-            let (turn, landed) = tokio::join!(self.settle_row(&decision), write_receipt);
-            let turn = turn?;
-            landed?;
-            turn
-        };
-        if with_receipt {
-            self.receipt_is_sure = true;
-        }
-        self.drainer.observer.observe(&Event::Settled {
-            entity: &entity,
-            sequence: decision.sequence,
-            settlement: decision.settled.settlement,
-            delivery: ran.map(|ran| &*ran.delivery),
-            took: ran.and_then(|ran| ran.took),
-        });
-        if let (Some(ran), Some(receipt)) = (ran, receipt) {
-            // A repeat of it may stand on this very page.
-            self.page.receipts.insert(ran.delivery.identity_hash().clone(), receipt);
-        }
-        Ok(turn)
-    }
-
-    async fn settle_row(&mut self, decision: &Decision) -> Result<Turn, Stopped> {
-        let store = &self.drainer.store;
-        if self.state.tail == decision.sequence {
-            let lease = self.keeper.lease().clone();
-            let last = SettleAndRelease { lease: &lease, decision, purge_at: self.idle_purge_at() };
-            match store.run(&last, self.patience()).await? {
-                SettledAndReleased::Released => return Ok(Turn::Break(())),
-                SettledAndReleased::Grown(state) => self.state.tail = state.tail,
-                SettledAndReleased::Lost => return Err(Stopped::Lost),
-            }
-        }
-        let sent = self.monotonic();
-        let lease = self.keeper.lease().clone();
-        let settle = Settle { lease: &lease, decision, now: self.now(), length: self.keeper.length() };
-        // Where the inbox turned out longer than this page, the next one is read beside the settle.
-        let from = decision.sequence.next();
-        let wanted = self.page.items.is_empty() && from <= self.state.tail;
-        let ahead = async {
-            if wanted { Some(Page::read(store, &self.state.entity, from, self.state.tail, None).await) } else { None }
-        };
-        let (settled, ahead) = tokio::join!(store.run(&settle, self.patience()), ahead);
-        match settled? {
-            Settled::Settled(lease, state) => {
-                self.keeper.prolonged(lease, sent);
-                self.state = state;
-                self.seen = sent;
-                if let Some(Ok(ahead)) = ahead {
-                    self.page.extend(ahead);
-                }
-                Ok(Turn::Continue(()))
-            }
-            Settled::Lost => Err(Stopped::Lost),
-        }
-    }
-
     /// A decision that stands is worth trying to write down for as long as the
     /// lease may be ours, and a little longer: the condition decides.
     fn patience(&self) -> Duration {
         self.keeper.left().max(PATIENCE)
-    }
-
-    /// Settle, receipt and the handler's writes, together or not at all.
-    async fn commit(
-        &mut self,
-        ran: Ran,
-        unpacked: Unpacked,
-        row: Row,
-        source: &Source,
-        writes: Vec<Write>,
-    ) -> Result<Turn, Stopped> {
-        let entity = self.state.entity.clone();
-        let lease = self.keeper.lease().clone();
-        let decision = self.decision(&ran, Settlement::Applied);
-        let receipt = Receipt::of(&ran.delivery, Settlement::Applied, lease.token(), ran.started_at, self.now());
-        let settle = Settle { lease: &lease, decision: &decision, now: self.now(), length: self.keeper.length() };
-        let write_receipt = WriteReceipt { entity: &entity, receipt: &receipt, purge_at: self.purge_at() };
-        let mut all = vec![settle.write(), write_receipt.deciding()];
-        all.extend(writes);
-        let token = self.drainer.store.surroundings().nonce();
-        let sent = self.monotonic();
-        let refusals = match self.drainer.store.transact(&all, token.as_str(), self.patience()).await {
-            Ok(Transacted::Landed) => None,
-            Ok(Transacted::Refused(refusals)) => Some(refusals),
-            // What the handler wants to write can never be written: its own failure.
-            Err(StoreError::Invalid(reason)) => {
-                return self.failed(&ran.delivery, unpacked, row, source, None, &reason).await;
-            }
-            Err(error) => return Err(error.into()),
-        };
-        if let Some(mut refusals) = refusals {
-            // The settle's own judgement comes first: was it we, or is the lease lost?
-            if let Some(Some(seen)) = refusals.first_mut().map(Option::take) {
-                match settle.judge(Written::Refused(seen))? {
-                    Settled::Settled(..) => {}
-                    Settled::Lost => return Err(Stopped::Lost),
-                }
-            } else if let Some(Some(_)) = refusals.get(1) {
-                // Settled before, at another place, and not seen when the page was read.
-                return self.settle_repeat(unpacked).await;
-            } else {
-                let error = "a condition of the handler's own writes did not hold";
-                return self.failed(&ran.delivery, unpacked, row, source, None, error).await;
-            }
-        }
-        self.keeper.prolonged(lease.settled(), sent);
-        self.receipt_is_sure = true;
-        self.state.head = decision.sequence;
-        self.state.token = self.keeper.lease().token();
-        self.state.attempts = 0;
-        self.state.retry_at = decision.not_before;
-        self.state.last_error = None;
-        self.state.newest_event_time = decision.newest_event_time;
-        self.state.last_settled = Some(decision.settled);
-        self.drainer.observer.observe(&Event::Settled {
-            entity: &entity,
-            sequence: decision.sequence,
-            settlement: Settlement::Applied,
-            delivery: Some(&ran.delivery),
-            took: ran.took,
-        });
-        self.page.receipts.insert(receipt.identity.clone(), receipt);
-        if self.monotonic().saturating_sub(self.seen) > SIGHT {
-            self.look_again().await?;
-        }
-        Ok(Turn::Continue(()))
-    }
-
-    /// Reads the row, which a commit does not bring.
-    async fn look_again(&mut self) -> Result<(), Stopped> {
-        let read = self.drainer.store.entity(&self.state.entity, PATIENCE);
-        match self.keeper.hold(read).await?? {
-            Some(state) if self.keeper.lease().is_mine(&state) => {
-                self.state = state;
-                self.seen = self.monotonic();
-                Ok(())
-            }
-            _ => Err(Stopped::Lost),
-        }
-    }
-
-    async fn failed(
-        &mut self,
-        delivery: &Delivery,
-        unpacked: Unpacked,
-        row: Row,
-        source: &Source,
-        asked: Option<Duration>,
-        error: &str,
-    ) -> Result<Turn, Stopped> {
-        let attempts = self.state.attempts + 1;
-        let fraction = self.drainer.store.surroundings().fraction();
-        match source.retry.after(attempts, asked, source.on_failure, fraction) {
-            Next::GiveUp(on_failure) => {
-                self.state.attempts = attempts;
-                self.give_up(unpacked, row, on_failure, error).await
-            }
-            Next::Retry(wait) => {
-                // Tried again no sooner than its source's rate allows.
-                let wait = source.rate.map_or(wait, |rate| wait.max(rate.interval()));
-                let retry_at = self.now() + wait;
-                let entity = self.state.entity.clone();
-                self.keeper.hold(self.drainer.wake(&entity, wait)).await??;
-                self.fail(delivery.sequence(), attempts, Some(retry_at), error).await?;
-                self.drainer.observer.observe(&Event::Failed { delivery, retry_in: wait, error });
-                Ok(Turn::Break(()))
-            }
-        }
-    }
-
-    async fn fail(
-        &mut self,
-        sequence: Sequence,
-        attempts: u32,
-        retry_at: Option<Timestamp>,
-        error: &str,
-    ) -> Result<(), Stopped> {
-        let fail = Fail { lease: self.keeper.lease(), sequence, attempts, retry_at, error };
-        match self.drainer.store.run(&fail, self.patience()).await? {
-            Failed::Counted => Ok(()),
-            Failed::Lost => Err(Stopped::Lost),
-        }
-    }
-
-    async fn give_up(
-        &mut self,
-        unpacked: Unpacked,
-        row: Row,
-        on_failure: OnFailure,
-        error: &str,
-    ) -> Result<Turn, Stopped> {
-        match on_failure {
-            OnFailure::Park => self.park(unpacked, row, error).await,
-            OnFailure::Block => {
-                let attempts = self.state.attempts;
-                self.fail(unpacked.head().sequence(), attempts, None, error).await?;
-                self.blocked(BlockReason::Attempts, Some(unpacked.head()))
-            }
-        }
-    }
-
-    /// Sets the delivery aside, then settles it as parked.
-    async fn park(&mut self, unpacked: Unpacked, row: Row, error: &str) -> Result<Turn, Stopped> {
-        let store = &self.drainer.store;
-        let sequence = unpacked.head().sequence();
-        for part in unpacked.head().part_keys() {
-            self.keeper.hold(store.write(&kept_forever(part), PATIENCE)).await??;
-        }
-        let copy = parked_copy(&row, &crate::rows::shortened(error, 1000), self.now());
-        let park = Park { entity: &self.state.entity, sequence, row: &copy };
-        self.keeper.hold(store.run(&park, PATIENCE)).await??;
-        let mut delivery = unpacked.head().clone();
-        delivery.attempt = self.state.attempts.max(1);
-        let ran = Ran::not(delivery);
-        self.settle_delivery(ran, Settlement::Parked, Some(row)).await
     }
 
     /// Ends the lease with deliveries left, behind a fresh wake-up.
