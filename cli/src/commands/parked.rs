@@ -7,7 +7,7 @@ use clap::Args;
 use serializer::output::{Table, duration};
 use shared::{
     entity::{EntityKey, Sequence},
-    operator::Parked,
+    operator::{OperatorError, Parked},
 };
 
 use super::{inspect::delivery_json, print_json, target::Target};
@@ -83,11 +83,23 @@ impl Redrive {
         if parked.is_empty() {
             bail!("nothing like that is parked; `serializer parked` lists what is");
         }
+        let mut undecided = false;
         for one in &parked {
-            let appended = operator.redrive(one, self.to.as_ref()).await?;
-            let to = self.to.as_ref().unwrap_or(&self.entity);
-            println!("{} {} is back in the inbox of {to}, as {}", self.entity, one.sequence, appended.sequence);
+            let what = format!("{} {}", self.entity, one.sequence);
+            match operator.redrive(one, self.to.as_ref()).await {
+                Ok(appended) => {
+                    let to = self.to.as_ref().unwrap_or(&self.entity);
+                    println!("{what} is back in the inbox of {to}, as {}", appended.sequence);
+                }
+                // Neither keeps the others from being put back.
+                Err(error @ OperatorError::DecidedOtherwise(_)) => println!("{what}: {error}"),
+                Err(error @ OperatorError::Undecided) => {
+                    println!("{what}: {error}");
+                    undecided = true;
+                }
+                Err(error) => return Err(error.into()),
+            }
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(if undecided { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 }
