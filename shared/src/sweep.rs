@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::{
     entity::EntityKey,
     queue::QueueError,
-    rows::{EntityState, attribute as a, delivery_range},
+    rows::{EntityState, LeaseKind, attribute as a, delivery_range},
     store::{Store, StoreError},
     table::{Action, Change, Condition, Row, Scanned, Segment, TableName, Write},
     time::Timestamp,
@@ -72,16 +72,20 @@ pub fn segment_of(scheduled: Timestamp) -> u32 {
     u32::try_from(scheduled.as_millis() / 60_000 % u64::from(SEGMENTS)).unwrap_or(0)
 }
 
-/// Whether nobody is sure to look at an entity with deliveries waiting.
+/// Whether nobody is sure to look at an entity with deliveries waiting, or to
+/// end a drain's lease that its holder left behind: a row that is held is never
+/// purged.
+///
 /// `now` is compared with other instances' times only to leave entities alone
 /// for a while: a wake-up too many does no harm, one too few comes an hour
 /// later.
 pub fn needs_wake_up(state: &EntityState, now: Timestamp) -> bool {
     let held = state.held.as_ref().is_some_and(|held| held.runs(now));
+    let left = state.held.as_ref().is_some_and(|held| held.kind == LeaseKind::Drain);
     let waits = [state.retry_at, state.yield_until].into_iter().flatten().any(|until| until > now);
     let claimed = state.last_claim.as_ref().and_then(crate::entity::Nonce::drawn_at);
     let fresh = claimed.is_some_and(|at| now.since(at) < SETTLED_DUST && at <= now + SETTLED_DUST);
-    !(state.is_empty() || state.blocked.is_some() || held || waits || fresh)
+    !((state.is_empty() && !left) || state.blocked.is_some() || held || waits || fresh)
 }
 
 impl Sweeper {

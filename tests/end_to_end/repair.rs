@@ -11,8 +11,9 @@ use shared::{
     entity::EntityKey,
     handler::{Context, Handler, HandlerError, Outcome},
     inbox::Unblocked,
+    lease::{Acquire, Acquired, TakeOver},
     operator::OperatorError,
-    rows::{BlockReason, attribute as a},
+    rows::{BlockReason, HolderInfo, LeaseKind, attribute as a},
     sweep::Swept,
     table::{TableError, TableName},
 };
@@ -221,6 +222,37 @@ async fn the_sweep_finds_a_delivery_whose_wake_up_could_never_be_sent() {
     world.work(&[world.drainer(Done)]).await;
     assert_eq!(world.applied(), ["1"]);
     assert_eq!(sweep().await, Swept { seen: 1, ..Swept::default() }, "there is nothing to wake any more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_s_lease_that_its_holder_left_on_an_empty_inbox_is_ended_by_the_sweep() {
+    let world = World::new();
+    world.append("test/a", "1").await;
+    world.work(&[world.drainer(Done)]).await;
+    // Somebody else's, which ran out: a drain takes it over from an empty inbox as well.
+    let request = |kind| Acquire {
+        entity: entity(),
+        kind,
+        holder: world.surroundings.nonce(),
+        info: HolderInfo::new("one that dies"),
+        now: world.surroundings.now(),
+        length: Duration::from_secs(15),
+    };
+    let patience = Duration::from_secs(1);
+    world.store().run(&request(LeaseKind::Exclusive), patience).await.unwrap();
+    tokio::time::advance(Duration::from_secs(20)).await;
+    let dead = TakeOver { request: request(LeaseKind::Drain), seen: world.state("test/a").await };
+    assert!(matches!(world.store().run(&dead, patience).await.unwrap(), Acquired::Granted(..)));
+    tokio::time::advance(Duration::from_secs(301)).await;
+    let seen = Swept { seen: 1, ..Swept::default() };
+    assert_eq!(world.sweeper().sweep_all().await.unwrap(), Swept { woken: 1, ..seen });
+    world.work(&[world.drainer(Done)]).await;
+    assert_eq!((world.state("test/a").await.held, world.applied()), (None, vec!["1".to_owned()]));
+    assert_eq!(world.sweeper().sweep_all().await.unwrap(), seen);
+    // And so its row goes, when nothing has come for long enough.
+    tokio::time::advance(60 * DAY).await;
+    a_day_passes(&world, true).await;
+    assert!(world.memory.rows(&TableName::Entities).is_empty());
 }
 
 /// Sixty segments, one a minute: an hour finds every entity.

@@ -127,7 +127,8 @@ impl SimulatedQueue {
             if let Some((receipt, really)) = receipt {
                 if receipt.times != really {
                     world.reach("a copy's receive count lies");
-                    world.with_history(|history| history.lied = true);
+                    let entity = entity_number(&receipt.entity);
+                    world.with_history(|history| history.lied.insert(entity));
                 }
                 received.push(receipt);
             }

@@ -15,7 +15,7 @@ use std::{
 use futures_util::FutureExt;
 use shared::{
     entity::{DeliveryId, EntityKey, Identity, SourceName},
-    rows::{attribute as a, entity_row},
+    rows::{LeaseKind, attribute as a, entity_row},
     table::{Row, Table, TableError, TableName, Transacted, Write, Written, memory::MemoryTable},
 };
 
@@ -429,14 +429,16 @@ pub struct History {
     pub mistakes: Vec<String>,
     /// Entities at which only the sweep is sure to find what waits.
     pub excused: BTreeSet<usize>,
-    /// Entities with a claim to which there may be no wake-up.
-    pub unwoken: BTreeSet<usize>,
     /// Whether the write that lands now was given up by its sender.
     pub is_late: bool,
     /// Whether a worker died, or was killed at its deadline.
     pub died: bool,
-    /// Whether a message received again was said to be new.
-    pub lied: bool,
+    /// Entities with a claim to which there may be no wake-up.
+    pub unwoken: BTreeSet<usize>,
+    /// The token of the newest drain's lease on an empty inbox, by entity.
+    pub idle: BTreeMap<usize, u64>,
+    /// Entities of which a message received again was said to be new.
+    pub lied: BTreeSet<usize>,
     /// By entity, how many workers have a wake-up of it at hand.
     pub attended: BTreeMap<usize, u32>,
     /// Entities that an operator is unblocking: the wake-up follows.
@@ -453,10 +455,12 @@ pub struct History {
 
 impl History {
     /// Whether only the sweep is sure to find what waits at an entity. Rule 7
-    /// goes by receive counts: where they lie and a worker dies, a claim to
-    /// which there is no wake-up is the sweep's.
+    /// goes by receive counts: where they lie and a worker dies, claims to which
+    /// there is no wake-up are the sweep's, such as saw its lease among them. See
+    /// "What is left to the sweep" in docs/protocol.md.
     pub fn leaves_to_sweep(&self, entity: usize) -> bool {
-        self.excused.contains(&entity) || (self.lied && self.died && self.unwoken.contains(&entity))
+        let lied = self.died && self.lied.contains(&entity) && self.unwoken.contains(&entity);
+        self.excused.contains(&entity) || lied
     }
 }
 
@@ -760,13 +764,18 @@ impl World {
         if how == "claimed" && old.present && row.get(a::BLOCKED).is_none() {
             mistakes.extend(self.unseen(entity, old.head));
         }
+        let drained = holder.is_some() && row.text(a::KIND) == Some(LeaseKind::Drain.as_str());
         self.with_history(|history| match how {
             // A lease that nobody has: see "What is left to the sweep" in docs/protocol.md.
             "acquired" | "taken over" if history.is_late => {
                 history.excused.insert(entity);
             }
-            // The wake-up of its second try is spent.
-            "claimed" if history.is_late => {
+            // From somebody who had it exclusively.
+            "taken over" if drained && head == tail => {
+                history.idle.insert(entity, token);
+            }
+            // The wake-up of its second try is spent, or the one for which that lease was taken was a copy.
+            "claimed" if history.is_late || (drained && history.idle.get(&entity) == Some(&token)) => {
                 history.unwoken.insert(entity);
             }
             _ => {}
