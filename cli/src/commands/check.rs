@@ -12,12 +12,13 @@ use super::print_json;
 
 /// Options of `serializer check`.
 #[derive(Debug, Args)]
-#[command(after_help = "Refuses what the functions would refuse, and says where. Shows no secret.")]
+#[command(after_help = "Refuses what the functions would refuse, and says where; but which handlers \
+                       there are, only the worker knows. Shows no secret.")]
 pub struct Check {
     /// The sources document (TOML or JSON)
     file: PathBuf,
     /// The time that a worker is deployed with, in seconds: the parameter WorkerTimeout
-    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(10..=900))]
     worker_timeout: u64,
     /// One JSON object a source
     #[arg(long)]
@@ -33,7 +34,7 @@ impl Check {
         let deployed = [
             ("FUNCTION_TIMEOUT_SECONDS", function.as_str()),
             ("VISIBILITY_TIMEOUT_SECONDS", hidden.as_str()),
-            ("LEASE_SECONDS", "10"),
+            ("LEASE_SECONDS", "1"),
         ];
         WorkerConfig::read(&deployed.as_slice(), &sources)
             .with_context(|| format!("a worker of {} s refuses {file}", self.worker_timeout))?;

@@ -770,7 +770,7 @@ impl World {
             "acquired" | "taken over" if history.is_late => {
                 history.excused.insert(entity);
             }
-            // From somebody who had it exclusively.
+            // From a holder that vanished: a drain acquires no empty inbox.
             "taken over" if drained && head == tail => {
                 history.idle.insert(entity, token);
             }
