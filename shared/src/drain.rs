@@ -43,6 +43,9 @@ pub struct DrainSettings {
     /// How long a claimed place may stay empty before it is given up: longer
     /// than an append's whole deadline.
     pub gap: Duration,
+    /// How long a drain goes on with deliveries left before it goes behind
+    /// everybody else: its invocation takes nothing new meanwhile.
+    pub slice: Duration,
 }
 
 impl Default for DrainSettings {
@@ -52,6 +55,7 @@ impl Default for DrainSettings {
             wait: Duration::from_secs(5),
             retention: Duration::from_secs(30 * 86_400),
             gap: crate::append::DEADLINE + Duration::from_millis(800),
+            slice: Duration::from_secs(5),
         }
     }
 }
@@ -80,6 +84,14 @@ pub struct Received {
     pub entity: EntityKey,
     /// How often it has been received, this time included.
     pub times: u32,
+}
+
+impl Received {
+    /// Whether a fresh one is sent before anything else is done: this one may
+    /// be a copy of one that is deleted already.
+    fn is_replaced(&self) -> bool {
+        self.times > 1
+    }
 }
 
 /// What is to become of the wake-up.
@@ -169,11 +181,11 @@ impl Drainer {
         let guest = quarantine.guest();
         // One received again may be a copy of one already deleted: it is replaced first. The fresh
         // one arrives when a lease taken now has run out or, more likely, ended.
-        let is_replaced = wake_up.times > 1;
+        let is_replaced = wake_up.is_replaced();
         if is_replaced && self.wake(entity, self.settings.lease).await.is_err() {
             return Attended::Keep;
         }
-        let unreplaced = match self.drain(entity, deadline, &guest).await {
+        let unreplaced = match self.drain(wake_up, deadline, &guest).await {
             Ok(Drained::Ended) => return Attended::Delete,
             Ok(Drained::NotNow(delay, reason)) => Some((delay, reason)),
             // Whoever has the lease now may have come by a copy of this wake-up that is deleted by
@@ -193,10 +205,11 @@ impl Drainer {
         }
     }
 
-    async fn drain(&self, entity: &EntityKey, deadline: Duration, guest: &Guest<'_>) -> Result<Drained, Stopped> {
-        match self.acquire(entity, deadline, guest).await? {
+    async fn drain(&self, wake_up: &Received, deadline: Duration, guest: &Guest<'_>) -> Result<Drained, Stopped> {
+        match self.acquire(&wake_up.entity, deadline, guest).await? {
             Start::Granted(keeper, state) => {
-                turn::Turns::new(self, keeper, state, deadline, guest).run().await.map(|()| Drained::Ended)
+                let turns = turn::Turns::new(self, keeper, state, deadline, guest);
+                turns.run(wake_up.is_replaced()).await.map(|()| Drained::Ended)
             }
             Start::NothingToDo => Ok(Drained::Ended),
             Start::NotNow(delay, reason) => Ok(Drained::NotNow(delay, reason)),
@@ -232,6 +245,10 @@ impl Drainer {
         Ok(())
     }
 }
+
+/// How long to keep off an inbox whose next row cannot be read: a newer version
+/// is being deployed, or somebody has to look.
+const UNREADABLE: Duration = Duration::from_secs(60);
 
 /// How long a worker tries to reach store or queue before it stops.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -5,7 +5,11 @@
 //! same put-if-absent; and settled once, under the newest token, strictly one
 //! after the other. Pure; `append.rs` and `drain.rs` do it.
 
+mod failing;
+
 use std::time::Duration;
+
+pub use failing::{Block, Fail, Failed, MarkStart, Marked, Unblock, Unblocked};
 
 use crate::{
     delivery::{Delivery, Envelope},
@@ -13,8 +17,8 @@ use crate::{
     lease::{Lease, lease_removed, numbers_if_absent, purge_change},
     operation::{Operation, state_of, updated_state},
     rows::{
-        BlockReason, CorruptRow, EntityState, EventTimes, FORMAT, LONGEST_LEASE, LastSettled, LeaseKind, Settlement,
-        attribute as a, check_format, delivery_row, entity_row, parked_row, receipt_row, shortened,
+        CorruptRow, EntityState, EventTimes, FORMAT, Held, LONGEST_LEASE, LastSettled, LeaseKind, Settlement,
+        attribute as a, check_format, delivery_row, entity_row, parked_row, readable, receipt_row, shortened,
     },
     table::{Action, Change, Comparison, Condition, Row, Write, Written},
     time::Timestamp,
@@ -53,9 +57,12 @@ impl Operation for Claim<'_> {
         changes.extend(numbers_if_absent(self.now, &[a::HEAD, a::TOKEN]));
         Write {
             key: entity_row(self.entity),
-            condition: Condition::Any(vec![
-                Condition::absent(a::LAST_CLAIM),
-                Condition::compare(a::LAST_CLAIM, Comparison::NotEqual, self.nonce.as_str()),
+            condition: Condition::All(vec![
+                readable(),
+                Condition::Any(vec![
+                    Condition::absent(a::LAST_CLAIM),
+                    Condition::compare(a::LAST_CLAIM, Comparison::NotEqual, self.nonce.as_str()),
+                ]),
             ]),
             action: Action::Update(changes),
         }
@@ -73,12 +80,13 @@ impl Operation for Claim<'_> {
 
 /// Whether a claim that found `state` owes a wake-up: unless somebody is sure
 /// to look. A drain whose lease runs must see the inbox empty before it lets
-/// go; a retry and a block have a wake-up or an operator of their own. A wait
-/// for a rate alone has none: the inbox may have been empty.
+/// go; one that handed over has sent a wake-up that nobody has acted on yet; a
+/// retry and a block have a wake-up or an operator of their own. A wait for a
+/// rate alone has none: the inbox may have been empty.
 pub fn owes_wake_up(state: &EntityState, now: Timestamp) -> bool {
     let drained = state.held.as_ref().is_some_and(|held| held.kind == LeaseKind::Drain && held.runs(now));
     let waits = state.attempts > 0 && state.retry_at.is_some_and(|at| at > now);
-    !(drained || waits || state.blocked.is_some())
+    !(drained || state.was_handed_over() || waits || state.blocked.is_some())
 }
 
 /// Puts a delivery at its claimed place.
@@ -194,6 +202,9 @@ pub struct Settle<'a> {
     pub now: Timestamp,
     /// For how long the lease runs from now.
     pub length: Duration,
+    /// Whether its holder is about to send a wake-up and let go: whoever comes
+    /// meanwhile looks again at once, rather than when the lease would end.
+    pub hands_over: bool,
 }
 
 /// What became of a settle.
@@ -212,6 +223,8 @@ impl Decision {
             Change::set(a::TOKEN, token.next().0),
             Change::set(a::LAST_SETTLED, self.settled.to_stored()),
             Change::remove(a::ATTEMPTS),
+            Change::remove(a::SUSPECT),
+            Change::remove(a::STARTED),
             match self.not_before {
                 Some(at) => Change::set(a::RETRY_AT, at.as_millis()),
                 None => Change::remove(a::RETRY_AT),
@@ -230,14 +243,45 @@ impl Decision {
     }
 }
 
+impl Settle<'_> {
+    fn expires_at(&self) -> Timestamp {
+        self.now + self.length.min(LONGEST_LEASE)
+    }
+
+    /// What the row is once this has landed on `before`: for a commit, whose
+    /// reply does not bring it.
+    #[must_use]
+    pub fn applied(&self, before: &EntityState) -> EntityState {
+        let decision = self.decision;
+        let times = &decision.newest_event_time;
+        let mut after = before.clone();
+        after.head = decision.sequence;
+        after.token = self.lease.token.next();
+        after.held = after.held.map(|held| Held { expires_at: self.expires_at(), ..held });
+        after.last_settled = Some(decision.settled.clone());
+        after.attempts = 0;
+        after.suspect = 0;
+        after.started = None;
+        after.retry_at = decision.not_before;
+        after.last_error = None;
+        after.pending_since = decision.pending_since.or(before.pending_since);
+        after.newest_event_time = if times.to_stored().is_some() { times.clone() } else { after.newest_event_time };
+        after.handover |= self.hands_over;
+        after
+    }
+}
+
 impl Operation for Settle<'_> {
     type Outcome = Settled;
 
     fn write(&self) -> Write {
         let mut changes = self.decision.changes(self.lease.token);
-        changes.push(Change::set(a::EXPIRES_AT, (self.now + self.length.min(LONGEST_LEASE)).as_millis()));
+        changes.push(Change::set(a::EXPIRES_AT, self.expires_at().as_millis()));
         if let Some(since) = self.decision.pending_since {
             changes.push(Change::set(a::PENDING_SINCE, since.as_millis()));
+        }
+        if self.hands_over {
+            changes.push(Change::set(a::HANDOVER, 1_u32));
         }
         self.lease.update(self.decision.is_due(self.lease), changes)
     }
@@ -438,7 +482,7 @@ impl WriteReceipt<'_> {
     /// says whose decision counts, and were this refused, the delivery would
     /// have to pass for applied without what its handler wrote.
     pub fn deciding(&self) -> Write {
-        let same_place = Condition::equal(a::SEQUENCE, self.receipt.sequence.0);
+        let same_place = Condition::All(vec![readable(), Condition::equal(a::SEQUENCE, self.receipt.sequence.0)]);
         self.write().when(Condition::Any(vec![Condition::absent(a::ITEM), same_place]))
     }
 }
@@ -473,6 +517,7 @@ impl Operation for WriteReceipt<'_> {
             condition: Condition::Any(vec![
                 Condition::absent(a::ITEM),
                 Condition::All(vec![
+                    readable(),
                     Condition::equal(a::SEQUENCE, receipt.sequence.0),
                     Condition::compare(a::TOKEN, Comparison::Less, receipt.token.0),
                 ]),
@@ -516,132 +561,5 @@ impl Operation for Park<'_> {
     /// died between parking and settling.
     fn judge(&self, _reply: Written) -> Result<(), CorruptRow> {
         Ok(())
-    }
-}
-
-/// Counts a failed attempt at the delivery at `head + 1` and ends the lease,
-/// after a fresh wake-up was sent.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fail<'a> {
-    /// The lease.
-    pub lease: &'a Lease,
-    /// Which delivery.
-    pub sequence: Sequence,
-    /// How often it has failed now.
-    pub attempts: u32,
-    /// When it is to be tried again; `None`: the entity is blocked instead.
-    pub retry_at: Option<Timestamp>,
-    /// Why, for people.
-    pub error: &'a str,
-}
-
-/// What became of counting a failed attempt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Failed {
-    /// It is counted and the lease has ended.
-    Counted,
-    /// The lease was not this holder's any more; nothing was counted by it.
-    Lost,
-}
-
-impl Operation for Fail<'_> {
-    type Outcome = Failed;
-
-    fn write(&self) -> Write {
-        let condition = Condition::All(vec![self.lease.mine(), Condition::equal(a::HEAD, self.sequence.previous().0)]);
-        let mut changes = lease_removed().to_vec();
-        changes.push(Change::set(a::ATTEMPTS, self.attempts));
-        changes.push(Change::set(a::LAST_ERROR, shortened(self.error, crate::rows::LAST_ERROR_BYTES)));
-        changes.push(match self.retry_at {
-            Some(at) => Change::set(a::RETRY_AT, at.as_millis()),
-            None => Change::set(a::BLOCKED, BlockReason::Attempts.as_str()),
-        });
-        self.lease.update(condition, changes)
-    }
-
-    /// A first try that landed left the entity free under this token, with
-    /// these attempts.
-    fn judge(&self, reply: Written) -> Result<Failed, CorruptRow> {
-        Ok(match reply {
-            Written::Landed(_) => Failed::Counted,
-            Written::Refused(row) => match state_of(row)? {
-                Some(state) if self.lease.was_released(&state) && state.attempts == self.attempts => Failed::Counted,
-                _ => Failed::Lost,
-            },
-        })
-    }
-}
-
-/// Ends a drain at a gap that may once have been filled: its row may have been
-/// deleted by retention, so that it is not the worker's to void.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BlockExpired<'a> {
-    /// The lease.
-    pub lease: &'a Lease,
-    /// Which place.
-    pub sequence: Sequence,
-}
-
-impl Operation for BlockExpired<'_> {
-    type Outcome = Failed;
-
-    fn write(&self) -> Write {
-        let condition = Condition::All(vec![self.lease.mine(), Condition::equal(a::HEAD, self.sequence.previous().0)]);
-        let mut changes = lease_removed().to_vec();
-        changes.push(Change::set(a::BLOCKED, BlockReason::Expired.as_str()));
-        self.lease.update(condition, changes)
-    }
-
-    /// A first try that landed left the entity free under this token, blocked.
-    fn judge(&self, reply: Written) -> Result<Failed, CorruptRow> {
-        Ok(match reply {
-            Written::Landed(_) => Failed::Counted,
-            Written::Refused(row) => match state_of(row)? {
-                Some(state) if self.lease.was_released(&state) && state.blocked.is_some() => Failed::Counted,
-                _ => Failed::Lost,
-            },
-        })
-    }
-}
-
-/// Lets drains at an entity again; send a wake-up afterwards.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unblock<'a> {
-    /// Which entity.
-    pub entity: &'a EntityKey,
-    /// The token under which the block was seen. A try that lands after its
-    /// caller has given it up must not lift a later block, which nobody has
-    /// looked at and nobody would send a wake-up for.
-    pub seen: FencingToken,
-}
-
-/// What became of an unblock.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Unblocked {
-    /// It is not blocked any more.
-    Unblocked(EntityState),
-    /// It was not blocked, or not as it was seen; `None`: there is no such
-    /// entity.
-    NotBlocked(Option<EntityState>),
-}
-
-impl Operation for Unblock<'_> {
-    type Outcome = Unblocked;
-
-    fn write(&self) -> Write {
-        Write {
-            key: entity_row(self.entity),
-            condition: Condition::All(vec![Condition::exists(a::BLOCKED), Condition::equal(a::TOKEN, self.seen.0)]),
-            action: Action::Update([a::BLOCKED, a::ATTEMPTS, a::RETRY_AT, a::LAST_ERROR].map(Change::remove).to_vec()),
-        }
-    }
-
-    /// Refused: not blocked, perhaps by a first try, or blocked again since.
-    /// Harmless either way; the caller sends the wake-up in both cases.
-    fn judge(&self, reply: Written) -> Result<Unblocked, CorruptRow> {
-        Ok(match reply {
-            Written::Landed(row) => Unblocked::Unblocked(updated_state(row)?),
-            Written::Refused(row) => Unblocked::NotBlocked(state_of(row)?),
-        })
     }
 }

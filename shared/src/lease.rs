@@ -15,7 +15,7 @@ use crate::{
     operation::{Operation, state_of, updated_state},
     rows::{
         CorruptRow, EntityState, FORMAT, HOLDER_VANISHED, HolderInfo, LONGEST_LEASE, LeaseKind, attribute as a,
-        entity_row,
+        entity_row, readable,
     },
     table::{Action, Change, Comparison, Condition, Write, Written},
     time::Timestamp,
@@ -47,7 +47,7 @@ impl Lease {
     /// The condition that only this holder's writes meet, and only while the
     /// lease is its own.
     pub fn mine(&self) -> Condition {
-        Condition::All(vec![Condition::exists(a::HOLDER), Condition::equal(a::TOKEN, self.token.0)])
+        Condition::All(vec![readable(), Condition::exists(a::HOLDER), Condition::equal(a::TOKEN, self.token.0)])
     }
 
     /// The same as a write that changes nothing: for a transaction of the
@@ -127,17 +127,20 @@ impl std::fmt::Display for LeaseId {
     }
 }
 
+/// What a row says of a lease.
+const LEASE: [&str; 4] = [a::HOLDER, a::KIND, a::EXPIRES_AT, a::HOLDER_INFO];
+
 /// The changes that end a lease.
-pub(crate) fn lease_removed() -> [Change; 4] {
-    [a::HOLDER, a::KIND, a::EXPIRES_AT, a::HOLDER_INFO].map(Change::remove)
+pub(crate) fn lease_removed() -> Vec<Change> {
+    LEASE.into_iter().chain([a::HANDOVER]).map(Change::remove).collect()
 }
 
-/// The changes that write the lowest numbers of a row that is created by this
-/// write. Their base is the time, so that a row that was deleted after long
-/// idleness goes on above its old numbers.
+/// The changes that write format and lowest numbers of a row that is created by
+/// this write. Their base is the time, so that a row that was deleted after
+/// long idleness goes on above its old numbers.
 pub(crate) fn numbers_if_absent(now: Timestamp, names: &[&'static str]) -> Vec<Change> {
     let mut changes: Vec<Change> = names.iter().map(|name| Change::set_if_absent(*name, now.as_millis())).collect();
-    changes.push(Change::set(a::VERSION, FORMAT));
+    changes.push(Change::set_if_absent(a::VERSION, FORMAT));
     changes
 }
 
@@ -193,6 +196,7 @@ impl Acquire {
             Change::set(a::HOLDER_INFO, self.info.as_str()),
             Change::Add { attribute: a::TOKEN.into(), base: self.now.as_millis(), by: 1 },
             Change::remove(a::PURGE_AT),
+            Change::remove(a::HANDOVER),
         ];
         if self.kind == LeaseKind::Exclusive {
             changes.push(Change::remove(a::YIELD_UNTIL));
@@ -232,8 +236,9 @@ impl Operation for Acquire {
     fn write(&self) -> Write {
         let free = Condition::absent(a::HOLDER);
         let condition = match self.kind {
-            LeaseKind::Exclusive => free,
+            LeaseKind::Exclusive => Condition::All(vec![readable(), free]),
             LeaseKind::Drain => Condition::All(vec![
+                readable(),
                 free,
                 Condition::compare_with(a::HEAD, Comparison::Less, a::TAIL),
                 Condition::absent(a::BLOCKED),
@@ -265,11 +270,17 @@ pub struct TakeOver {
 }
 
 impl TakeOver {
-    /// Whether the holder that vanished was draining, with something to drain:
-    /// then the delivery at `head + 1` is charged with it.
-    fn is_charged(&self) -> bool {
+    /// What the vanished holder costs the delivery at `head + 1`, where it was
+    /// draining with something to drain: an attempt, if it had written down
+    /// that it starts it; else a suspicion, since it may have vanished before.
+    fn charge(&self) -> Vec<Change> {
         let drained = self.seen.held.as_ref().is_some_and(|held| held.kind == LeaseKind::Drain);
-        drained && !self.seen.is_empty()
+        if !drained || self.seen.is_empty() {
+            return Vec::new();
+        }
+        let one_more = |name: &'static str| Change::Add { attribute: name.into(), base: 0, by: 1 };
+        let counted = if self.seen.is_started() { one_more(a::ATTEMPTS) } else { one_more(a::SUSPECT) };
+        vec![counted, Change::set(a::LAST_ERROR, HOLDER_VANISHED)]
     }
 }
 
@@ -279,18 +290,20 @@ impl Operation for TakeOver {
     fn write(&self) -> Write {
         let now = self.request.now;
         let condition = Condition::All(vec![
+            readable(),
             Condition::exists(a::HOLDER),
             Condition::equal(a::TOKEN, self.seen.token.0),
+            match self.seen.started {
+                Some(token) => Condition::equal(a::STARTED, token.0),
+                None => Condition::absent(a::STARTED),
+            },
             Condition::Any(vec![
                 Condition::compare(a::EXPIRES_AT, Comparison::AtMost, now.as_millis()),
                 Condition::compare(a::EXPIRES_AT, Comparison::Greater, (now + LONGEST_LEASE).as_millis()),
             ]),
         ]);
         let mut changes = self.request.grant();
-        if self.is_charged() {
-            changes.push(Change::Add { attribute: a::ATTEMPTS.into(), base: 0, by: 1 });
-            changes.push(Change::set(a::LAST_ERROR, HOLDER_VANISHED));
-        }
+        changes.extend(self.charge());
         Write { key: entity_row(&self.request.entity), condition, action: Action::Update(changes) }
     }
 
@@ -391,7 +404,8 @@ impl Operation for ReleaseEmpty<'_> {
     fn write(&self) -> Write {
         let condition =
             Condition::All(vec![self.lease.mine(), Condition::compare_with(a::HEAD, Comparison::Equal, a::TAIL)]);
-        let mut changes = lease_removed().to_vec();
+        let mut changes = lease_removed();
+        changes.push(Change::remove(a::PENDING_SINCE));
         changes.extend(purge_change(self.purge_at));
         self.lease.update(condition, changes)
     }
@@ -413,9 +427,8 @@ pub(crate) fn purge_change(purge_at: Option<Timestamp>) -> Option<Change> {
     purge_at.map(|at| Change::set(a::PURGE_AT, at.as_secs_rounded_up()))
 }
 
-/// Ends a lease, whatever waits in the inbox. A drain hands over with it, after
-/// it has sent a fresh wake-up; an exclusive holder releases with it, and sends
-/// one afterwards if something waits.
+/// Ends a lease, whatever waits in the inbox. An exclusive holder sends a
+/// wake-up afterwards if something does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Release<'a> {
     /// The lease.
@@ -426,7 +439,31 @@ impl Operation for Release<'_> {
     type Outcome = Ended;
 
     fn write(&self) -> Write {
-        self.lease.update(self.lease.mine(), lease_removed().to_vec())
+        self.lease.update(self.lease.mine(), lease_removed())
+    }
+
+    fn judge(&self, reply: Written) -> Result<Ended, CorruptRow> {
+        judge_release(self.lease, reply)
+    }
+}
+
+/// Ends a drain's lease with deliveries left, behind a fresh wake-up. Until the
+/// next grant a claim sees that one is under way and sends none of its own: each
+/// would find the entity held, and be put off one for one until the inbox is
+/// empty.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HandOver<'a> {
+    /// The lease.
+    pub lease: &'a Lease,
+}
+
+impl Operation for HandOver<'_> {
+    type Outcome = Ended;
+
+    fn write(&self) -> Write {
+        let mut changes: Vec<Change> = LEASE.into_iter().map(Change::remove).collect();
+        changes.push(Change::set(a::HANDOVER, 1_u32));
+        self.lease.update(self.lease.mine(), changes)
     }
 
     fn judge(&self, reply: Written) -> Result<Ended, CorruptRow> {
@@ -456,6 +493,7 @@ impl Operation for AskToYield<'_> {
         Write {
             key: entity_row(self.entity),
             condition: Condition::All(vec![
+                readable(),
                 Condition::equal(a::KIND, LeaseKind::Drain.as_str()),
                 Condition::absent_or_at_most(a::YIELD_UNTIL, self.now.as_millis()),
             ]),
@@ -493,19 +531,25 @@ impl Operation for ForceRelease<'_> {
     type Outcome = Forced;
 
     fn write(&self) -> Write {
+        let mut conditions =
+            vec![readable(), Condition::exists(a::HOLDER), Condition::equal(a::TOKEN, self.seen.token.0)];
+        let mut changes = vec![
+            Change::remove(a::HOLDER),
+            Change::remove(a::KIND),
+            Change::remove(a::EXPIRES_AT),
+            Change::remove(a::HANDOVER),
+            Change::set(a::HOLDER_INFO, self.record.as_str()),
+            Change::set(a::TOKEN, self.seen.token.next().0),
+        ];
+        if self.seen.is_empty() {
+            // What comes later must not seem to have waited since.
+            conditions.push(Condition::equal(a::TAIL, self.seen.tail.0));
+            changes.push(Change::remove(a::PENDING_SINCE));
+        }
         Write {
             key: entity_row(&self.seen.entity),
-            condition: Condition::All(vec![
-                Condition::exists(a::HOLDER),
-                Condition::equal(a::TOKEN, self.seen.token.0),
-            ]),
-            action: Action::Update(vec![
-                Change::remove(a::HOLDER),
-                Change::remove(a::KIND),
-                Change::remove(a::EXPIRES_AT),
-                Change::set(a::HOLDER_INFO, self.record.as_str()),
-                Change::set(a::TOKEN, self.seen.token.next().0),
-            ]),
+            condition: Condition::All(conditions),
+            action: Action::Update(changes),
         }
     }
 

@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     entity::{EntityKey, FencingToken, IdentityHash, InvalidEntityKey, Nonce, Sequence},
-    table::{Key, Range, Row, TableName},
+    table::{Condition, Key, Range, Row, TableName},
     time::Timestamp,
 };
 
@@ -33,9 +33,12 @@ pub mod attribute {
     pub const LAST_SETTLED: &str = "last_settled";
     pub const ATTEMPTS: &str = "attempts";
     pub const RETRY_AT: &str = "retry_at";
+    pub const SUSPECT: &str = "suspect";
+    pub const STARTED: &str = "started";
     pub const LAST_ERROR: &str = "last_error";
     pub const PENDING_SINCE: &str = "pending_since";
     pub const BLOCKED: &str = "blocked";
+    pub const HANDOVER: &str = "handover";
     pub const YIELD_UNTIL: &str = "yield_until";
     pub const NEWEST_EVENT_TIME: &str = "newest_event_time";
     pub const PURGE_AT: &str = "purge_at";
@@ -206,6 +209,12 @@ pub fn key_of(table: &TableName, row: &Row) -> Option<Key> {
     Some(Key { table: table.clone(), partition, sort })
 }
 
+/// The condition that a row is absent or one that this version can read: what a
+/// newer version wrote, no write of this one changes.
+pub(crate) fn readable() -> Condition {
+    Condition::absent_or_at_most(a::VERSION, FORMAT)
+}
+
 pub(crate) fn check_format(row: &Row) -> Result<(), CorruptRow> {
     match row.number(a::VERSION) {
         Some(version) if version > u64::from(FORMAT) => Err(CorruptRow::Newer(version)),
@@ -342,6 +351,9 @@ pub enum BlockReason {
     /// The delivery at `head + 1` is not there and was claimed so long ago
     /// that it may have been deleted by retention.
     Expired,
+    /// [`VANISHED_BEFORE_START`] workers in a row vanished with the delivery at
+    /// `head + 1` before they could start its handler.
+    Vanished,
 }
 
 impl BlockReason {
@@ -350,7 +362,14 @@ impl BlockReason {
         match self {
             BlockReason::Attempts => "attempts",
             BlockReason::Expired => "expired",
+            BlockReason::Vanished => "vanished",
         }
+    }
+
+    fn from_stored(text: &str) -> Option<Self> {
+        [BlockReason::Attempts, BlockReason::Expired, BlockReason::Vanished]
+            .into_iter()
+            .find(|reason| reason.as_str() == text)
     }
 }
 
@@ -436,8 +455,13 @@ pub struct EntityState {
     pub last_claim: Option<Nonce>,
     /// What was decided at `head`.
     pub last_settled: Option<LastSettled>,
-    /// How often the delivery at `head + 1` failed.
+    /// How often the delivery at `head + 1` was started and failed.
     pub attempts: u32,
+    /// How many holders in a row vanished with the delivery at `head + 1`
+    /// without a written start.
+    pub suspect: u32,
+    /// The token of the newest start that was written down.
+    pub started: Option<FencingToken>,
     /// Not before this is it tried again.
     pub retry_at: Option<Timestamp>,
     /// What it failed of last.
@@ -448,15 +472,22 @@ pub struct EntityState {
     pub blocked: Option<BlockReason>,
     /// Until when an exclusive waiter asks to be let in.
     pub yield_until: Option<Timestamp>,
+    /// The draining holder is about to let go, or has let go, behind a fresh
+    /// wake-up; nobody was granted the lease since.
+    pub handover: bool,
     /// The newest event times applied.
     pub newest_event_time: EventTimes,
 }
 
 /// The most bytes of a failure's text that are kept.
-pub const LAST_ERROR_BYTES: usize = 96;
+pub const LAST_ERROR_BYTES: usize = 64;
 
 /// The `last_error` of a delivery whose holder died with it.
 pub const HOLDER_VANISHED: &str = "holder vanished";
+
+/// So many holders in a row may vanish with a delivery before they have started
+/// it; then its entity is blocked.
+pub const VANISHED_BEFORE_START: u32 = 10;
 
 /// The longest that a lease may be granted or renewed for. A lease that seems
 /// to run longer was written by a clock that is far off, and counts as expired.
@@ -493,16 +524,17 @@ impl EntityState {
                 Some(text) => Some(LastSettled::from_stored(text).ok_or(CorruptRow::Attribute(a::LAST_SETTLED))?),
             },
             attempts: row.number(a::ATTEMPTS).unwrap_or(0).try_into().unwrap_or(u32::MAX),
+            suspect: row.number(a::SUSPECT).unwrap_or(0).try_into().unwrap_or(u32::MAX),
+            started: row.number(a::STARTED).map(FencingToken),
             retry_at: time(a::RETRY_AT),
             last_error: row.text(a::LAST_ERROR).map(str::to_owned),
             pending_since: time(a::PENDING_SINCE),
             blocked: match row.text(a::BLOCKED) {
                 None => None,
-                Some("attempts") => Some(BlockReason::Attempts),
-                Some("expired") => Some(BlockReason::Expired),
-                Some(_) => return Err(CorruptRow::Attribute(a::BLOCKED)),
+                Some(text) => Some(BlockReason::from_stored(text).ok_or(CorruptRow::Attribute(a::BLOCKED))?),
             },
             yield_until: time(a::YIELD_UNTIL),
+            handover: row.get(a::HANDOVER).is_some(),
             newest_event_time: row.text(a::NEWEST_EVENT_TIME).and_then(EventTimes::from_stored).unwrap_or_default(),
         })
     }
@@ -522,9 +554,21 @@ impl EntityState {
         self.head.next()
     }
 
-    /// Whether the delivery at `head + 1` took its last holder with it.
+    /// Whether a holder vanished with the delivery at `head + 1`.
     pub fn is_suspect(&self) -> bool {
-        self.attempts > 0 && self.last_error.as_deref() == Some(HOLDER_VANISHED)
+        self.suspect > 0
+    }
+
+    /// Whether the newest start of the delivery at `head + 1` was written down
+    /// by the newest holder.
+    pub fn is_started(&self) -> bool {
+        self.started == Some(self.token)
+    }
+
+    /// Whether the last holder let go behind a fresh wake-up that nobody has
+    /// acted on since.
+    pub fn was_handed_over(&self) -> bool {
+        self.handover && self.held.is_none()
     }
 }
 
@@ -564,6 +608,9 @@ mod tests {
             )
             .with(a::ATTEMPTS, 999_u32)
             .with(a::RETRY_AT, 1_799_999_999_999_u64)
+            .with(a::SUSPECT, VANISHED_BEFORE_START)
+            .with(a::STARTED, 1_799_999_999_999_u64)
+            .with(a::HANDOVER, 1_u32)
             .with(a::LAST_ERROR, "x".repeat(LAST_ERROR_BYTES))
             .with(a::PENDING_SINCE, 1_799_999_999_999_u64)
             .with(a::BLOCKED, BlockReason::Attempts.as_str())

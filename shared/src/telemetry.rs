@@ -199,6 +199,10 @@ pub enum PutOffReason {
     Yielding,
     /// The function's time is up.
     OutOfTime,
+    /// It has had its slice of time; others wait for a slot.
+    Slice,
+    /// The store does not answer.
+    StoreOut,
     /// The lease was lost; whoever has it now may not know of what waits.
     Lost,
     /// The next row was written by a newer version, or is damaged.

@@ -15,7 +15,7 @@ use crate::{
     entity::{EntityKey, FencingToken},
     lease::{Acquire, Acquired, Lease, TakeOver, lease_removed, numbers_if_absent},
     operation::Operation,
-    rows::{CorruptRow, EntityState, HolderInfo, attribute as a, entity_row, shortened},
+    rows::{CorruptRow, EntityState, HolderInfo, attribute as a, entity_row, readable, shortened},
     table::{Action, Change, Comparison, Condition, Row, Write, Written},
     time::Timestamp,
 };
@@ -315,7 +315,7 @@ impl Operation for CompleteTick<'_> {
     type Outcome = Completed;
 
     fn write(&self) -> Write {
-        let mut changes = lease_removed().to_vec();
+        let mut changes = lease_removed();
         changes.extend([
             Change::set(a::LAST_TICK, self.tick.as_millis()),
             Change::set(a::LAST_RESULT, self.result.to_stored()),
@@ -371,7 +371,7 @@ impl Operation for GiveUpTick<'_> {
             Condition::compare(a::EXPIRES_AT, Comparison::AtMost, earlier(self.now).as_millis()),
             Condition::compare(a::EXPIRES_AT, Comparison::Greater, (self.now + crate::rows::LONGEST_LEASE).as_millis()),
         ]);
-        let mut changes = lease_removed().to_vec();
+        let mut changes = lease_removed();
         changes.extend([
             Change::set(a::LAST_TICK, self.tick.as_millis()),
             Change::set(a::LAST_RESULT, TickResult::not_heard_of(self.now).to_stored()),
@@ -381,7 +381,12 @@ impl Operation for GiveUpTick<'_> {
         ]);
         Write {
             key: entity_row(&self.seen.entity.entity),
-            condition: Condition::All(vec![Condition::equal(a::TOKEN, token.0), gone, not_recorded(self.tick)]),
+            condition: Condition::All(vec![
+                readable(),
+                Condition::equal(a::TOKEN, token.0),
+                gone,
+                not_recorded(self.tick),
+            ]),
             action: Action::Update(changes),
         }
     }
@@ -441,7 +446,7 @@ impl Operation for DefineJob<'_> {
         Write {
             key: entity_row(self.entity),
             // Under a run, the tick recorded at its end would be the older one.
-            condition: Condition::All(vec![Condition::absent(a::HOLDER), unchanged]),
+            condition: Condition::All(vec![readable(), Condition::absent(a::HOLDER), unchanged]),
             action: Action::Update(changes),
         }
     }
@@ -471,7 +476,7 @@ impl Operation for RequestRun<'_> {
     fn write(&self) -> Write {
         Write {
             key: entity_row(self.entity),
-            condition: Condition::exists(a::DEFINITION),
+            condition: Condition::All(vec![readable(), Condition::exists(a::DEFINITION)]),
             action: Action::Update(vec![Change::set(a::RUN_REQUESTED, self.now.as_millis())]),
         }
     }
@@ -480,7 +485,7 @@ impl Operation for RequestRun<'_> {
     fn judge(&self, reply: Written) -> Result<Option<JobState>, CorruptRow> {
         match reply {
             Written::Landed(row) => job_of(row),
-            Written::Refused(_) => Ok(None),
+            Written::Refused(row) => job_of(row).map(|_| None),
         }
     }
 }

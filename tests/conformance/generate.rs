@@ -70,18 +70,20 @@ pub enum Kind {
     SettleAndRelease,
     ReleaseEmpty,
     Release,
+    HandOver,
+    MarkStart,
     AskToYield,
     ForceRelease,
     Receipt,
     Park,
     Fail,
-    BlockExpired,
+    Block,
     Unblock,
     Commit,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 18] = [
+    pub const ALL: [Kind; 20] = [
         Kind::Claim,
         Kind::Put,
         Kind::Void,
@@ -92,12 +94,14 @@ impl Kind {
         Kind::SettleAndRelease,
         Kind::ReleaseEmpty,
         Kind::Release,
+        Kind::HandOver,
+        Kind::MarkStart,
         Kind::AskToYield,
         Kind::ForceRelease,
         Kind::Receipt,
         Kind::Park,
         Kind::Fail,
-        Kind::BlockExpired,
+        Kind::Block,
         Kind::Unblock,
         Kind::Commit,
     ];

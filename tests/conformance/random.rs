@@ -19,15 +19,15 @@ use shared::{
     delivery::Envelope,
     entity::{EntityKey, FencingToken, Identity, Nonce, Sequence},
     inbox::{
-        BlockExpired, Claim, Decision, Fail, Park, Put, Receipt, Settle, SettleAndRelease, Settled, SettledAndReleased,
-        Unblock, Void, WriteReceipt,
+        Block, Claim, Decision, Fail, MarkStart, Park, Put, Receipt, Settle, SettleAndRelease, Settled,
+        SettledAndReleased, Unblock, Void, WriteReceipt,
     },
     lease::{
-        Acquire, Acquired, AskToYield, ForceRelease, LONGEST_YIELD, Lease, Release, ReleaseEmpty, Renew, Renewed,
-        TakeOver,
+        Acquire, Acquired, AskToYield, ForceRelease, HandOver, LONGEST_YIELD, Lease, Release, ReleaseEmpty, Renew,
+        Renewed, TakeOver,
     },
     operation::Operation,
-    rows::{EntityState, EventTimes, HolderInfo, LastSettled, Settlement, entity_row},
+    rows::{BlockReason, EntityState, EventTimes, HolderInfo, LastSettled, Settlement, entity_row},
     table::{Range, Row, Table, TableName, Transacted, Write, Written},
     time::Timestamp,
 };
@@ -243,7 +243,8 @@ impl<'a> Case<'a> {
             }
             Kind::Settle => {
                 let (Some(lease), Some(decision)) = (lease, self.decision(act, state, now)) else { return Ok(()) };
-                let settle = Settle { lease: &lease, decision: &decision, now, length };
+                let hands_over = act.twist.is_multiple_of(3);
+                let settle = Settle { lease: &lease, decision: &decision, now, length, hands_over };
                 if let Some(Settled::Settled(lease, state)) = self.run(&settle).await? {
                     self.leases.push(lease);
                     self.states.push(state);
@@ -263,6 +264,14 @@ impl<'a> Case<'a> {
             Kind::Release => {
                 let Some(lease) = lease else { return Ok(()) };
                 self.run(&Release { lease: &lease }).await?;
+            }
+            Kind::HandOver => {
+                let Some(lease) = lease else { return Ok(()) };
+                self.run(&HandOver { lease: &lease }).await?;
+            }
+            Kind::MarkStart => {
+                let (Some(lease), Some(decision)) = (lease, self.decision(act, state, now)) else { return Ok(()) };
+                self.run(&MarkStart { lease: &lease, sequence: decision.sequence }).await?;
             }
             Kind::AskToYield => {
                 let until = now + LONGEST_YIELD * u32::from(act.twist) / 6;
@@ -290,9 +299,10 @@ impl<'a> Case<'a> {
                 let error = "ü".repeat(60);
                 self.run(&Fail { lease: &lease, sequence, attempts, retry_at: purge_at, error: &error }).await?;
             }
-            Kind::BlockExpired => {
+            Kind::Block => {
                 let (Some(lease), Some(decision)) = (lease, self.decision(act, state, now)) else { return Ok(()) };
-                self.run(&BlockExpired { lease: &lease, sequence: decision.sequence }).await?;
+                let reason = BlockReason::Expired;
+                self.run(&Block { lease: &lease, sequence: decision.sequence, reason }).await?;
             }
             Kind::Unblock => {
                 let seen = state.map_or(FencingToken(1), |state| state.token);
@@ -300,7 +310,8 @@ impl<'a> Case<'a> {
             }
             Kind::Commit => {
                 let (Some(lease), Some(decision)) = (lease, self.decision(act, state, now)) else { return Ok(()) };
-                let settle = Settle { lease: &lease, decision: &decision, now, length };
+                let hands_over = act.twist.is_multiple_of(3);
+                let settle = Settle { lease: &lease, decision: &decision, now, length, hands_over };
                 let receipt = receipt(&entity, act.twist, Some(decision.sequence), now);
                 let receipt = WriteReceipt { entity: &entity, receipt: &receipt, purge_at: now };
                 let mut writes = vec![settle.write(), receipt.deciding()];

@@ -34,6 +34,9 @@ pub enum Change {
     ReleaseRecognisedWithoutHead,
     DoubtfulCommitFails,
     NoWakeUpDuringARatesWait,
+    ChargeWithoutAStart,
+    EveryReleaseSaysHandedOver,
+    PendingOutlivesTheDrain,
 }
 
 /// A set of changes; empty: the protocol as it is.

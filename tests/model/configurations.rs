@@ -18,10 +18,10 @@ pub fn small() -> Vec<Configuration> {
     let two = || Protocol { arrivals: &[0, 1], ..Protocol::default() };
     let of = |name, states, model| Configuration { name, states, model };
     vec![
-        of("slow and early clocks", 6041, Protocol { workers: 2, budget: Budget { take_overs: 1, ..b }, ..two() }),
+        of("slow and early clocks", 7934, Protocol { workers: 2, budget: Budget { take_overs: 1, ..b }, ..two() }),
         of(
             "crashes and copies",
-            14229,
+            22158,
             Protocol {
                 workers: 2,
                 budget: Budget { ingest_crashes: 1, worker_crashes: 1, copies: 1, take_overs: 1, ..b },
@@ -30,7 +30,7 @@ pub fn small() -> Vec<Configuration> {
         ),
         of(
             "a stray copy and crashes",
-            22725,
+            40314,
             Protocol {
                 stray: true,
                 budget: Budget { ingest_crashes: 1, worker_crashes: 1, take_overs: 1, ..b },
@@ -39,17 +39,17 @@ pub fn small() -> Vec<Configuration> {
         ),
         of(
             "lost replies",
-            30893,
+            37447,
             Protocol { budget: Budget { lost_replies: 1, voids: 1, take_overs: 1, ..b }, ..two() },
         ),
         of(
             "handlers that fail and come late",
-            3472,
+            4433,
             Protocol { budget: Budget { failures: 1, timeouts: 1, take_overs: 1, ..b }, ..two() },
         ),
         of(
             "parked and put back twice",
-            10820,
+            15047,
             Protocol {
                 budget: Budget { rejections: 1, redrives: 2, worker_crashes: 1, ingest_crashes: 1, take_overs: 1, ..b },
                 ..one()
@@ -57,7 +57,7 @@ pub fn small() -> Vec<Configuration> {
         ),
         of(
             "blocked and unblocked while others drain",
-            1650,
+            1873,
             Protocol {
                 workers: 2,
                 attempts: 1,
@@ -68,7 +68,7 @@ pub fn small() -> Vec<Configuration> {
         ),
         of(
             "a repeat and a dying worker",
-            12588,
+            23071,
             Protocol {
                 arrivals: &[0, 0],
                 budget: Budget { worker_crashes: 1, take_overs: 1, lost_replies: 1, ..b },
@@ -77,22 +77,22 @@ pub fn small() -> Vec<Configuration> {
         ),
         of(
             "commits",
-            485,
+            8446,
             Protocol {
                 workers: 2,
                 commit: true,
-                budget: Budget { lost_replies: 1, take_overs: 1, rejections: 1, failures: 1, ..b },
+                budget: Budget { lost_replies: 1, take_overs: 1, rejections: 1, failures: 1, forced: 1, ..b },
                 ..one()
             },
         ),
         of(
             "an exclusive holder",
-            21084,
+            27680,
             Protocol { budget: Budget { visits: 1, visitor_crashes: 1, take_overs: 1, ..b }, ..two() },
         ),
         of(
             "ends of time and of leases",
-            1302,
+            1515,
             Protocol {
                 workers: 2,
                 budget: Budget { overruns: 1, forced: 1, renewals: 1, take_overs: 1, ..b },
@@ -101,12 +101,27 @@ pub fn small() -> Vec<Configuration> {
         ),
         of(
             "purged and made anew",
-            3867,
+            4879,
             Protocol { arrivals: &[0, 0], workers: 2, budget: Budget { purges: 1, take_overs: 1, ..b }, ..one() },
         ),
         of(
+            "slices, and a store that is out",
+            107933,
+            Protocol { workers: 2, budget: Budget { slices: 1, outages: 1, worker_crashes: 1, ..b }, ..two() },
+        ),
+        of(
+            "slices, copies and ingests that die",
+            26342,
+            Protocol { workers: 2, budget: Budget { slices: 1, copies: 1, ingest_crashes: 1, ..b }, ..two() },
+        ),
+        of(
+            "a killer, and what is written of its starts",
+            14607,
+            Protocol { workers: 1, budget: Budget { worker_crashes: 3, take_overs: 3, lost_replies: 1, ..b }, ..one() },
+        ),
+        of(
             "a rate",
-            9558,
+            20294,
             Protocol {
                 rated: true,
                 budget: Budget { ingest_crashes: 1, worker_crashes: 1, take_overs: 1, ..b },
@@ -164,6 +179,11 @@ pub fn large() -> Vec<Configuration> {
             "three deliveries, early clocks",
             438830,
             Protocol { arrivals: &[0, 1, 2], budget: Budget { take_overs: 1, ..b }, ..two() },
+        ),
+        of(
+            "slices, outages, crashes and clocks",
+            1679525,
+            Protocol { budget: Budget { slices: 1, outages: 1, worker_crashes: 1, take_overs: 1, ..b }, ..two() },
         ),
         of("two lost leases", 25241, Protocol { budget: Budget { take_overs: 2, renewals: 1, ..b }, ..two() }),
     ]

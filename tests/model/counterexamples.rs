@@ -3,7 +3,7 @@
 
 use crate::{
     changes::Change,
-    protocol::{CHARGED, DECIDED_ONCE, EXCLUSION, NO_LATE_EFFECT, NO_LOSS, ONCE, ORDER, Protocol},
+    protocol::{CHARGED, DECIDED_ONCE, EXCLUSION, NO_LATE_EFFECT, NO_LOSS, ONCE, ORDER, PENDING, Protocol},
     state::Budget,
 };
 
@@ -41,6 +41,8 @@ pub const NOTHING: Budget = Budget {
     unblocks: 0,
     forced: 0,
     purges: 0,
+    outages: 0,
+    slices: 0,
 };
 
 /// Every control, those of the protocol's table first.
@@ -61,7 +63,7 @@ pub fn controls() -> Vec<Control> {
             "receivers ignore the token",
             &[Change::ReceiversIgnoreTokens],
             NO_LATE_EFFECT,
-            16,
+            17,
             "a paused holder's effect lands after a newer one",
             Protocol { workers: 2, budget: Budget { take_overs: 1, ..NOTHING }, ..two() },
         ),
@@ -202,7 +204,7 @@ pub fn controls() -> Vec<Control> {
             "a redrive that does not ask how the delivery was settled",
             &[Change::RedriveUnasked],
             ONCE,
-            22,
+            23,
             "parked by a holder that died or lost its lease before settling, applied by the next, put back and \
              applied again",
             Protocol {
@@ -281,6 +283,30 @@ pub fn controls() -> Vec<Control> {
             9,
             "the inbox was empty, and nobody looks when the wait is over: stuck",
             Protocol { rated: true, budget: NOTHING, ..two() },
+        ),
+        control(
+            "a take-over charges an attempt, whether a start was written or not",
+            &[Change::ChargeWithoutAStart],
+            CHARGED,
+            10,
+            "a holder that vanished before it had started anything costs the delivery an attempt",
+            Protocol { budget: Budget { worker_crashes: 1, take_overs: 1, ..NOTHING }, ..one() },
+        ),
+        control(
+            "an exclusive holder's release says that a wake-up is under way",
+            &[Change::EveryReleaseSaysHandedOver],
+            NO_LOSS,
+            8,
+            "its holder dies before it sends one, and later claims send none either: stuck",
+            Protocol { budget: Budget { visits: 1, visitor_crashes: 1, ingest_crashes: 1, ..NOTHING }, ..two() },
+        ),
+        control(
+            "`pending_since` outlives a drain that ends by release",
+            &[Change::PendingOutlivesTheDrain],
+            PENDING,
+            7,
+            "the next delivery looks as old as the first one did, to the alarm and to retention",
+            Protocol { commit: true, budget: NOTHING, ..two() },
         ),
     ]
 }

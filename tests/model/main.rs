@@ -143,6 +143,7 @@ fn shortest(control: &Control, changes: &[Change]) -> Option<Path<state::State, 
 #[test]
 fn every_counterexample_is_found_again() {
     let wanted = std::env::var("MODEL_TRACE").ok();
+    let mut moved = Vec::new();
     for control in controls() {
         let changes: Vec<Change> = control.anyway.iter().chain(control.changes).copied().collect();
         let path = shortest(&control, &changes);
@@ -151,8 +152,11 @@ fn every_counterexample_is_found_again() {
         if wanted.as_ref().is_some_and(|wanted| control.change.contains(wanted.as_str())) {
             println!("{}\nviolates \"{}\":\n{}", control.change, control.property, Story(path.into_vec()));
         }
-        assert_eq!(steps, control.steps, "{}: so many steps, pinned are {}", control.change, control.steps);
+        if steps != control.steps {
+            moved.push(format!("{}: {steps} steps, pinned are {}", control.change, control.steps));
+        }
     }
+    assert!(moved.is_empty(), "{}", moved.join("\n"));
 }
 
 #[test]

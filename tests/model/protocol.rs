@@ -32,8 +32,8 @@ use crate::{
         Append, AppendStep, Broken, Budget, Drain, Message, Operator, Page, RowStep, State, Step, Visitor, Worker,
     },
     store::{
-        Clock, Decided, Drawn, Executed, Held, Id, Item, Op, Reply, Stored, View, changed, delivery_at, execute,
-        is_at_head, last_settled, owed_receipt, receipt_at, time, view_of,
+        Clock, Decided, Drawn, Executed, Held, Id, Item, Op, Reply, Stored, View, changed, committed, delivery_at,
+        execute, is_at_head, owed_receipt, receipt_at, time, view_of,
     },
 };
 
@@ -113,6 +113,7 @@ pub enum Action {
     GapIsFilled(usize),
     GapMayHaveExpired(usize),
     PutsOff(usize),
+    StoreIsOut(usize),
     HandlerEnds(usize, Answer),
     FindsItselfLost(usize),
     WorkerDies(usize),
@@ -192,8 +193,13 @@ impl Protocol {
             | Step::FailWakeUp(_)
             | Step::HandOver
             | Step::Lost
-            | Step::Finish { .. }
-            | Step::ReadPage => actions.push(Action::Work(number, Clock::Early, Heard)),
+            | Step::Finish { .. } => actions.push(Action::Work(number, Clock::Early, Heard)),
+            Step::ReadPage => {
+                actions.push(Action::Work(number, Clock::Early, Heard));
+                if state.left.outages > 0 {
+                    actions.push(Action::StoreIsOut(number));
+                }
+            }
             Step::Turn => {
                 actions.push(Action::Work(number, Clock::Late, Heard));
                 if worker.drain.as_ref().is_some_and(Drain::has_to_wait) || state.left.overruns > 0 {
@@ -234,7 +240,7 @@ impl Protocol {
                     actions.push(Action::FindsItselfLost(number));
                 }
             }
-            Step::Settle { decided, row, receipt } => {
+            Step::Settle { decided, row, receipt, .. } => {
                 let pending = matches!(row, RowStep::Last | RowStep::Next);
                 if pending {
                     write(Action::RowWork);
@@ -246,6 +252,9 @@ impl Protocol {
                 }
             }
             Step::TakeOver(..)
+            | Step::Mark(..)
+            | Step::LetGo
+            | Step::LetGoBlindly
             | Step::MakeSure(..)
             | Step::Commit { .. }
             | Step::Park(..)
@@ -368,7 +377,7 @@ impl Model for Protocol {
             let drawn = Drawn(100, 0);
             let again = self.counts_are_shown && !self.changes.has(Change::ReceivedAgainAcquiresAtOnce);
             let step = if again { Step::SendFresh } else { Step::Acquire(drawn) };
-            workers[0] = Some(Worker { message: Message::Deleted, step, drain: None });
+            workers[0] = Some(Worker { message: Message::Deleted, is_replaced: again, step, drain: None });
         }
         vec![State {
             left: self.budget,
@@ -387,6 +396,8 @@ impl Model for Protocol {
             forgotten: Vec::new(),
             committed: Vec::new(),
             newest_token: 0,
+            starts: 0,
+            waiting_since: 0,
             broken: 0,
         }]
     }
@@ -453,6 +464,7 @@ impl Model for Protocol {
             Property::always(CHARGED, |model: &Self, state: &State| {
                 model.first(CHARGED, !state.is_broken(Broken::Charge))
             }),
+            Property::always(PENDING, |model: &Self, state: &State| model.first(PENDING, state.pending_is_told())),
             Property::always(DECIDED_ONCE, |model: &Self, state: &State| {
                 model.first(DECIDED_ONCE, !state.is_broken(Broken::DecidedTwice))
             }),
@@ -465,7 +477,8 @@ pub const EXCLUSION: &str = "G2 exclusion";
 pub const NO_LATE_EFFECT: &str = "G2 no late effect";
 pub const NO_LOSS: &str = "G3 no loss";
 pub const ONCE: &str = "G4 once";
-pub const CHARGED: &str = "a failure is charged to its own delivery";
+pub const CHARGED: &str = "a failure is charged to its own delivery, and to a start of it";
+pub const PENDING: &str = "what waits has waited since it came";
 pub const DECIDED_ONCE: &str = "a sequence is decided once";
 
 impl Protocol {
@@ -638,6 +651,7 @@ impl Next<'_> {
             }
             Action::Purge => self.purge(),
             Action::Work(number, ..)
+            | Action::StoreIsOut(number)
             | Action::RowWork(number, _)
             | Action::ReceiptWork(number, _)
             | Action::GapIsFilled(number)
@@ -671,7 +685,7 @@ impl Next<'_> {
                         unreachable!("a lease runs by an early clock");
                     }
                 }
-                Step::ReadPage if self.nobody_loses() => self.read_page(worker),
+                Step::ReadPage if self.nobody_loses() && self.state.left.outages == 0 => self.read_page(worker),
                 Step::Start(sequence, id) if self.nobody_loses() => self.start(worker, sequence, id),
                 Step::Run(..) if self.nobody_loses() && self.handlers_succeed() => {
                     self.handler_ends(worker, Answer::Done);
@@ -715,8 +729,23 @@ impl Next<'_> {
             {
                 self.state.breaks(Broken::Charge);
             }
-            if let Op::Settle(_, decided) | Op::SettleAndRelease(_, decided) = op {
+            if let Op::Claim(_) = op
+                && before.is_none_or(|row| view_of(&row).is_empty())
+            {
+                self.state.waiting_since = view_of(&executed.row.expect("claimed")).tail.0;
+            }
+            if let Op::MarkStart(..) = op {
+                self.state.starts += 1;
+            }
+            if let Op::Unblock = op {
+                self.state.starts = 0;
+            }
+            if let Op::Settle(_, decided, _) | Op::SettleAndRelease(_, decided) = op {
+                self.state.starts = 0;
                 self.decided(decided);
+            }
+            if executed.row.is_some_and(|row| view_of(&row).attempts > u32::from(self.state.starts)) {
+                self.state.breaks(Broken::Charge);
             }
         }
         executed
@@ -731,6 +760,13 @@ impl Next<'_> {
             self.state.breaks(Broken::DecidedTwice);
         }
         executed
+    }
+
+    /// The handler of what stands at `sequence` is started.
+    fn counts_start(&mut self, sequence: u64) {
+        if self.view().is_some_and(|view| view.next().0 == sequence) {
+            self.state.starts += 1;
+        }
     }
 
     /// A sequence was settled: was that right?
@@ -837,12 +873,9 @@ impl Next<'_> {
     // The queue.
 
     fn receive(&mut self, number: usize, message: Message, again: bool) {
-        let step = if again && !self.has(Change::ReceivedAgainAcquiresAtOnce) {
-            Step::SendFresh
-        } else {
-            Step::Acquire(self.draw(number))
-        };
-        self.state.workers[number] = Some(Worker { message, step, drain: None });
+        let is_replaced = again && !self.has(Change::ReceivedAgainAcquiresAtOnce);
+        let step = if is_replaced { Step::SendFresh } else { Step::Acquire(self.draw(number)) };
+        self.state.workers[number] = Some(Worker { message, is_replaced, step, drain: None });
     }
 
     /// The worker is done with its message, or dead.
@@ -906,6 +939,16 @@ impl Next<'_> {
                 let drain = worker.drain.as_mut().expect("a drain");
                 drain.page = Page::default();
                 self.turn(worker);
+                return None;
+            }
+            Action::StoreIsOut(_) => {
+                self.state.left.outages -= 1;
+                self.model.reach(Reached::StoreOut);
+                // As `Turns::stop`: one that was received again has been replaced already.
+                if !worker.is_replaced {
+                    self.state.fresh += 1;
+                }
+                worker.step = Step::LetGoBlindly;
                 return None;
             }
             Action::GapMayHaveExpired(_) => {
@@ -1028,7 +1071,30 @@ impl Next<'_> {
                 if !self.has(Change::HandOverWithoutWakeUp) {
                     self.state.fresh += 1;
                 }
-                worker.step = Step::Release;
+                worker.step = Step::LetGo;
+            }
+            Step::LetGo => {
+                let lease = worker.drain.as_ref().expect("a drain").lease;
+                let executed = self.on_entity(Op::HandOver(lease));
+                if reply == Heard {
+                    self.ended(worker, executed);
+                }
+            }
+            // Whatever becomes of it, also where nothing is heard.
+            Step::LetGoBlindly => {
+                let lease = worker.drain.as_ref().expect("a drain").lease;
+                self.on_entity(Op::HandOver(lease));
+                worker.step = Step::Finish { delete: true };
+            }
+            Step::Mark(sequence, id) => {
+                let lease = worker.drain.as_ref().expect("a drain").lease;
+                let marked = self.on_entity(Op::MarkStart(lease, sequence)).reply;
+                self.model.reach(Reached::StartWritten);
+                worker.step = match marked {
+                    Reply::Lost if reply == Heard => Step::Lost,
+                    // Not heard of, it is started all the same.
+                    _ => Step::Start(sequence, id),
+                };
             }
             Step::Release => {
                 let lease = worker.drain.as_ref().expect("a drain").lease;
@@ -1100,6 +1166,9 @@ impl Next<'_> {
             Step::ReleaseEmpty
         } else if view.blocked.is_some() {
             Step::Release
+        } else if view.handover {
+            self.model.reach(Reached::Slice);
+            Step::HandOver
         } else if choice {
             Step::Turn
         } else {
@@ -1185,7 +1254,7 @@ impl Next<'_> {
             self.model.reach(Reached::KillerGivenUp);
             return self.give_up(worker, sequence, id);
         }
-        worker.step = Step::Start(sequence, id);
+        worker.step = if drain.view.is_suspect() { Step::Mark(sequence, id) } else { Step::Start(sequence, id) };
     }
 
     fn start(&mut self, worker: &mut Worker, sequence: u64, id: Id) {
@@ -1209,6 +1278,10 @@ impl Next<'_> {
         let done = |other: &Decided| other.id == Some(id) && other.settlement != Settlement::Repeat;
         if newest && self.state.settled.iter().any(done) {
             self.state.breaks(Broken::Once);
+        }
+        // Where it was written before, it counts already; written by one that did not come to it, it did too.
+        if !worker.drain.as_ref().expect("a drain").view.is_suspect() {
+            self.counts_start(sequence);
         }
         worker.step = Step::Run(sequence, id);
     }
@@ -1283,15 +1356,32 @@ impl Next<'_> {
         with_receipt: bool,
     ) {
         let drain = worker.drain.as_ref().expect("a drain");
-        let row = if drain.view.tail.0 == sequence { RowStep::Last } else { RowStep::Next };
+        let is_last = drain.view.tail.0 == sequence;
+        let hands_over = !is_last && self.state.left.slices > 0;
+        if hands_over {
+            self.state.left.slices -= 1;
+        }
+        let row = if is_last { RowStep::Last } else { RowStep::Next };
         let rated = self.model.rated && settlement == Settlement::Applied;
-        let decided = Decided { sequence, id, settlement, rated };
-        worker.step = Step::Settle { decided, row, receipt: with_receipt.then_some(false) };
+        let drain = worker.drain.as_ref().expect("a drain");
+        let decided = Decided { sequence, id, settlement, rated, since: self.since(drain, sequence, id) };
+        worker.step = Step::Settle { decided, row, receipt: with_receipt.then_some(false), hands_over };
+    }
+
+    /// As `Turns::decision`: since when what is behind `sequence` waits.
+    fn since(&self, drain: &Drain, sequence: u64, id: Option<Id>) -> Option<u64> {
+        id?;
+        if drain.view.tail.0 == sequence {
+            return Some(sequence + 1);
+        }
+        let next = (drain.page.until > sequence).then(|| self.state.item(Item::Delivery(sequence + 1))).flatten();
+        let is_delivery = next.is_some_and(|row| delivery_at(&row).is_some());
+        Some(if is_delivery { sequence + 1 } else { sequence })
     }
 
     /// The settle, or the receipt beside it; then what follows both.
     fn settle_step(&mut self, worker: &mut Worker, action: Action, reply: Hearing) {
-        let Step::Settle { decided, mut row, mut receipt } = worker.step else { unreachable!() };
+        let Step::Settle { decided, mut row, mut receipt, hands_over } = worker.step else { unreachable!() };
         let drain = worker.drain.as_mut().expect("a drain");
         let token = drain.lease.token().0;
         if matches!(action, Action::ReceiptWork(..)) {
@@ -1307,7 +1397,7 @@ impl Next<'_> {
         } else {
             let op = match row {
                 RowStep::Last => Op::SettleAndRelease(drain.lease, decided),
-                _ => Op::Settle(drain.lease, decided),
+                _ => Op::Settle(drain.lease, decided, hands_over),
             };
             let executed = self.on_entity(op);
             if reply == Lost {
@@ -1322,7 +1412,7 @@ impl Next<'_> {
                 }
                 Reply::Grown(view) => {
                     self.model.reach(Reached::Grown);
-                    drain.view = changed(drain.view, |mine| mine.tail = view.tail);
+                    drain.view = view;
                     RowStep::Next
                 }
                 Reply::Goes(lease, view) => {
@@ -1338,7 +1428,7 @@ impl Next<'_> {
                 _ => unreachable!(),
             };
         }
-        worker.step = Step::Settle { decided, row, receipt };
+        worker.step = Step::Settle { decided, row, receipt, hands_over };
         let behind = self.receipt_follows(decided);
         if row == RowStep::Lost && (behind || receipt != Some(false)) {
             worker.step = Step::Lost;
@@ -1367,11 +1457,12 @@ impl Next<'_> {
     /// Settle, receipt and effect in one transaction.
     fn commit(&mut self, worker: &mut Worker, reply: Hearing) {
         let Step::Commit { sequence, id, landed } = worker.step else { unreachable!() };
-        let drain = worker.drain.as_mut().expect("a drain");
         let settlement = Settlement::Applied;
-        let decided = Decided { sequence, id: Some(id), settlement, rated: false };
+        let since = self.since(worker.drain.as_ref().expect("a drain"), sequence, Some(id));
+        let drain = worker.drain.as_mut().expect("a drain");
+        let decided = Decided { sequence, id: Some(id), settlement, rated: false, since };
         let token = drain.lease.token().0;
-        let settle = Op::Settle(drain.lease, decided);
+        let settle = Op::Settle(drain.lease, decided, false);
         let receipt = Op::Receipt { id, sequence, settlement, token, deciding: true };
         let (changes, epoch) = (self.model.changes, self.state.epoch);
         let settled = execute(changes, epoch, settle, self.state.row);
@@ -1408,16 +1499,9 @@ impl Next<'_> {
                 return self.settle(worker, sequence, Some(id), settlement, false);
             }
         };
+        drain.view = committed(epoch, drain.lease, decided, false, drain.view);
         drain.lease = lease;
         drain.receipt_is_sure = true;
-        drain.view = changed(drain.view, |view| {
-            view.head = shared::entity::Sequence(sequence);
-            view.token = lease.token();
-            view.attempts = 0;
-            view.retry_at = None;
-            view.last_error = None;
-            view.last_settled = Some(last_settled(id, settlement));
-        });
         drain.page.receipts.push((id, sequence, settlement));
         self.turn(worker);
     }

@@ -31,10 +31,13 @@ pub enum Reached {
     LostSettleRecognised,
     LostReleaseRecognised,
     Purge,
+    StoreOut,
+    StartWritten,
+    Slice,
 }
 
 impl Reached {
-    pub const ALL: [Reached; 26] = {
+    pub const ALL: [Reached; 29] = {
         use Reached::*;
         [
             Void,
@@ -63,6 +66,9 @@ impl Reached {
             LostSettleRecognised,
             LostReleaseRecognised,
             Purge,
+            StoreOut,
+            StartWritten,
+            Slice,
         ]
     };
 }

@@ -2,7 +2,7 @@
 
 use shared::rows::Settlement;
 
-use crate::store::{Decided, Drawn, Held, Id, Item, Stored, View};
+use crate::store::{Decided, Drawn, Held, Id, Item, Stored, View, arrival, view_of};
 
 /// How much may go wrong, and how much is asked for. Each is used up as it
 /// happens, so that every exploration ends.
@@ -44,6 +44,10 @@ pub struct Budget {
     pub forced: u8,
     /// Idle rows deleted by TTL.
     pub purges: u8,
+    /// Drains that stop as the store does not answer.
+    pub outages: u8,
+    /// Drains that go behind everybody else.
+    pub slices: u8,
 }
 
 /// One append: `Inbox::append`, for a webhook or a redrive.
@@ -115,6 +119,8 @@ pub struct Page {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Worker {
     pub message: Message,
+    /// It was received again, and a fresh one was sent in its place.
+    pub is_replaced: bool,
     pub step: Step,
     /// What it holds: the lease, and the row as it knows it.
     pub drain: Option<Drain>,
@@ -155,7 +161,9 @@ pub enum Step {
     ReadPage,
     MakeSure(Id, Settlement),
     Gap,
-    /// About to start a handler.
+    /// About to start a handler: where its holder vanished before, once that is
+    /// written.
+    Mark(u64, Id),
     Start(u64, Id),
     Run(u64, Id),
     Commit {
@@ -168,6 +176,7 @@ pub enum Step {
         decided: Decided,
         row: RowStep,
         receipt: Option<bool>,
+        hands_over: bool,
     },
     FailWakeUp(u64),
     Fail {
@@ -177,6 +186,9 @@ pub enum Step {
     },
     BlockExpired,
     HandOver,
+    LetGo,
+    /// As `LetGo`, with nothing left to be said about it.
+    LetGoBlindly,
     Release,
     ReleaseEmpty,
     /// Lost: a fresh wake-up, then nothing more.
@@ -283,6 +295,10 @@ pub struct State {
     pub forgotten: Vec<Id>,
     pub committed: Vec<Id>,
     pub newest_token: u64,
+    /// Starts of what stands at `head + 1`, made or written.
+    pub starts: u8,
+    /// The first claim since the inbox was last empty.
+    pub waiting_since: u64,
     pub broken: u8,
 }
 
@@ -300,6 +316,21 @@ impl State {
             }
             (Err(_), None) => {}
         }
+    }
+
+    /// Whether the row says since when its oldest delivery waits: no later than
+    /// that came, and no earlier than the first that came to the empty inbox; and
+    /// nothing where nothing waits and nobody is at work.
+    pub fn pending_is_told(&self) -> bool {
+        let Some(view) = self.row.map(|row| view_of(&row)) else { return true };
+        let told = || {
+            let since = view.pending_since?;
+            Some((arrival(self.waiting_since)..=arrival(view.next().0)).contains(&since))
+        };
+        if view.is_empty() {
+            return view.held.is_some() || view.pending_since.is_none();
+        }
+        told() == Some(true)
     }
 
     pub fn breaks(&mut self, broken: Broken) {

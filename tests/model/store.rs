@@ -19,15 +19,15 @@ use shared::{
     delivery::{Envelope, Incoming},
     entity::{DeliveryId, EntityKey, FencingToken, Identity, Nonce, Sequence, SourceName},
     inbox::{
-        BlockExpired, Claim, Decision, Fail, Failed, Park, Put, PutOutcome, Receipt, Settle, SettleAndRelease, Settled,
-        SettledAndReleased, Unblock, Unblocked, Void, Voided, WriteReceipt,
+        Block, Claim, Decision, Fail, Failed, MarkStart, Marked, Park, Put, PutOutcome, Receipt, Settle,
+        SettleAndRelease, Settled, SettledAndReleased, Unblock, Unblocked, Void, Voided, WriteReceipt,
     },
     lease::{
-        Acquire, Acquired, AskToYield, Ended, ForceRelease, Forced, Lease, Release, ReleaseEmpty, Released, Renew,
-        Renewed, TakeOver,
+        Acquire, Acquired, AskToYield, Ended, ForceRelease, Forced, HandOver, Lease, Release, ReleaseEmpty, Released,
+        Renew, Renewed, TakeOver,
     },
     operation::Operation,
-    rows::{EntityState, EventTimes, HolderInfo, LastSettled, LeaseKind, Settlement, attribute as a},
+    rows::{BlockReason, EntityState, EventTimes, HolderInfo, LastSettled, LeaseKind, Settlement, attribute as a},
     table::{Action, Change, Condition, Row, Write, Written, memory},
     time::Timestamp,
 };
@@ -116,6 +116,12 @@ pub fn summary(state: &EntityState) -> String {
         Some(held) => text += &format!(", {} lease", held.kind.as_str()),
         None => text += ", free",
     }
+    if state.suspect > 0 {
+        text += ", suspect";
+    }
+    if state.is_started() {
+        text += ", start written";
+    }
     if state.attempts > 0 {
         text += &format!(", {} attempts", state.attempts);
     }
@@ -123,6 +129,7 @@ pub fn summary(state: &EntityState) -> String {
         (state.retry_at.is_some(), ", waits for a retry"),
         (state.blocked.is_some(), ", blocked"),
         (state.yield_until.is_some(), ", asked to yield"),
+        (state.handover, ", handing over"),
     ] {
         if there {
             text += name;
@@ -152,6 +159,12 @@ pub fn time(epoch: u8, clock: Clock) -> Timestamp {
         Clock::Early => base,
         Clock::Late => base + 100_000,
     })
+}
+
+/// When what stands at `sequence` was claimed: one after the other. The first of
+/// a row's life, whose numbers are its time, at its very beginning.
+pub fn arrival(sequence: u64) -> Timestamp {
+    Timestamp::from_millis(sequence - 1)
 }
 
 fn retry_at(epoch: u8) -> Timestamp {
@@ -236,10 +249,6 @@ pub fn changed(view: View, change: impl FnOnce(&mut EntityState)) -> View {
     intern(&VIEWS, state)
 }
 
-pub fn last_settled(id: Id, settlement: Settlement) -> LastSettled {
-    LastSettled { identity: Some(identity(id).hash()), settlement }
-}
-
 /// Whether `id` is what stands at `head`.
 pub fn is_at_head(view: &EntityState, id: Id) -> bool {
     view.last_settled.as_ref().and_then(|last| last.identity.as_ref()) == Some(&identity(id).hash())
@@ -252,6 +261,8 @@ pub struct Decided {
     pub id: Option<Id>,
     pub settlement: Settlement,
     pub rated: bool,
+    /// Whose arrival `pending_since` moves up to; `None`: it stays.
+    pub since: Option<u64>,
 }
 
 /// One of the protocol's operations with its arguments.
@@ -263,12 +274,26 @@ pub enum Op {
     Acquire(LeaseKind, Drawn, Clock),
     TakeOver(LeaseKind, Drawn, View),
     Renew(Held),
-    Settle(Held, Decided),
+    /// `true`: it is about to hand over.
+    Settle(Held, Decided, bool),
     SettleAndRelease(Held, Decided),
-    Receipt { id: Id, sequence: u64, settlement: Settlement, token: u64, deciding: bool },
+    Receipt {
+        id: Id,
+        sequence: u64,
+        settlement: Settlement,
+        token: u64,
+        deciding: bool,
+    },
     Park(Id, u64),
-    Fail { lease: Held, sequence: u64, attempts: u32, retry: bool },
+    Fail {
+        lease: Held,
+        sequence: u64,
+        attempts: u32,
+        retry: bool,
+    },
     BlockExpired(Held, u64),
+    MarkStart(Held, u64),
+    HandOver(Held),
     Unblock,
     ReleaseEmpty(Held),
     Release(Held),
@@ -344,7 +369,12 @@ impl Execution {
         match self.op {
             Op::Claim(drawn) => {
                 let nonce = drawn.nonce();
-                let now = if self.changes.has(Switch::PurgedRowsStartAtTheSame) { time(0, Clock::Early) } else { now };
+                let tail = self.row.and_then(|row| row.number(a::TAIL));
+                let now = if self.changes.has(Switch::PurgedRowsStartAtTheSame) {
+                    time(0, Clock::Early)
+                } else {
+                    tail.map_or(now, |tail| arrival(tail + 1))
+                };
                 self.with(&Claim { entity, nonce: &nonce, now }, |claimed| {
                     Reply::Claimed(claimed.sequence.0, intern(&VIEWS, claimed.state))
                 })
@@ -357,7 +387,7 @@ impl Execution {
                         topic: "t".into(),
                         family: "t".into(),
                         event_time: None,
-                        received_at: now,
+                        received_at: arrival(sequence),
                         content_type: None,
                         body: Default::default(),
                     },
@@ -387,9 +417,9 @@ impl Execution {
                 Renewed::Renewed(state) => Reply::Goes(lease, intern(&VIEWS, state)),
                 Renewed::Lost => Reply::Lost,
             }),
-            Op::Settle(lease, decided) => {
-                let decision = self.decision(decided);
-                let settle = Settle { lease: &lease, decision: &decision, now, length: LEASE };
+            Op::Settle(lease, decided, hands_over) => {
+                let decision = decision(self.epoch, decided);
+                let settle = Settle { lease: &lease, decision: &decision, now, length: LEASE, hands_over };
                 self.with(&settle, |settled| match settled {
                     Settled::Settled(_, state) if self.changes.has(Switch::OneTokenForADrain) => {
                         held((*lease).clone(), state)
@@ -399,7 +429,7 @@ impl Execution {
                 })
             }
             Op::SettleAndRelease(lease, decided) => {
-                let decision = self.decision(decided);
+                let decision = decision(self.epoch, decided);
                 let last = SettleAndRelease { lease: &lease, decision: &decision, purge_at: Some(purge_at) };
                 self.with(&last, |settled| match settled {
                     SettledAndReleased::Released => Reply::Ended(None),
@@ -442,8 +472,19 @@ impl Execution {
                 self.with(&fail, failed_reply)
             }
             Op::BlockExpired(lease, sequence) => {
-                self.with(&BlockExpired { lease: &lease, sequence: Sequence(sequence) }, failed_reply)
+                let reason = BlockReason::Expired;
+                self.with(&Block { lease: &lease, sequence: Sequence(sequence), reason }, failed_reply)
             }
+            Op::MarkStart(lease, sequence) => {
+                self.with(&MarkStart { lease: &lease, sequence: Sequence(sequence) }, |marked| match marked {
+                    Marked::Marked => Reply::Done,
+                    Marked::Lost => Reply::Lost,
+                })
+            }
+            Op::HandOver(lease) => self.with(&HandOver { lease: &lease }, |ended| match ended {
+                Ended::Ended(state) => Reply::Ended(Some(intern(&VIEWS, state))),
+                Ended::Lost => Reply::Lost,
+            }),
             Op::Unblock => {
                 // The operator's look and its write are one step here: a late landing is the simulation's.
                 let seen = self.row.as_ref().map_or(FencingToken(0), |row| view_of(row).token);
@@ -483,16 +524,6 @@ impl Execution {
             info: HolderInfo::new(""),
             now: time(self.epoch, clock),
             length: LEASE,
-        }
-    }
-
-    fn decision(&self, decided: Decided) -> Decision {
-        Decision {
-            sequence: Sequence(decided.sequence),
-            settled: LastSettled { identity: decided.id.map(|id| identity(id).hash()), settlement: decided.settlement },
-            newest_event_time: EventTimes::default(),
-            pending_since: Some(time(self.epoch, Clock::Early)),
-            not_before: decided.rated.then(|| retry_at(self.epoch)),
         }
     }
 
@@ -571,12 +602,54 @@ impl Execution {
                     changes.retain(|change| !matches!(change, Change::Remove(name) if name == a::PURGE_AT));
                 }
             }
+            Op::TakeOver(_, _, seen) if self.changes.has(Switch::ChargeWithoutAStart) => {
+                if let Action::Update(changes) = &mut write.action
+                    && !seen.is_started()
+                {
+                    for change in changes {
+                        if let Change::Add { attribute, .. } = change
+                            && attribute == a::SUSPECT
+                        {
+                            *attribute = a::ATTEMPTS.into();
+                        }
+                    }
+                }
+            }
+            Op::Release(_) if self.changes.has(Switch::EveryReleaseSaysHandedOver) => {
+                if let Action::Update(changes) = &mut write.action {
+                    changes.retain(|change| !matches!(change, Change::Remove(name) if name == a::HANDOVER));
+                    changes.push(Change::set(a::HANDOVER, 1_u32));
+                }
+            }
+            Op::ReleaseEmpty(_) if self.changes.has(Switch::PendingOutlivesTheDrain) => {
+                if let Action::Update(changes) = &mut write.action {
+                    changes.retain(|change| !matches!(change, Change::Remove(name) if name == a::PENDING_SINCE));
+                }
+            }
             Op::ReleaseEmpty(_) if self.changes.has(Switch::ReleaseWithoutTail) => drop_condition(write, a::HEAD),
             Op::Void(_) if self.changes.has(Switch::VoidUnconditionally) => write.condition = Condition::Always,
             Op::Fail { .. } if self.changes.has(Switch::FailWithoutHead) => drop_condition(write, a::HEAD),
             _ => {}
         }
     }
+}
+
+fn decision(epoch: u8, decided: Decided) -> Decision {
+    Decision {
+        sequence: Sequence(decided.sequence),
+        settled: LastSettled { identity: decided.id.map(|id| identity(id).hash()), settlement: decided.settlement },
+        newest_event_time: EventTimes::default(),
+        pending_since: decided.since.map(arrival),
+        not_before: decided.rated.then(|| retry_at(epoch)),
+    }
+}
+
+/// The row as a holder knows it once its commit has landed.
+pub fn committed(epoch: u8, lease: Held, decided: Decided, hands_over: bool, view: View) -> View {
+    let decision = decision(epoch, decided);
+    let now = time(epoch, Clock::Early);
+    let settle = Settle { lease: &lease, decision: &decision, now, length: LEASE, hands_over };
+    intern(&VIEWS, settle.applied(&view))
 }
 
 /// Takes the comparisons of `name` out of a condition.

@@ -73,6 +73,9 @@ fn step(state: &State, action: Action) -> String {
         Action::ReceiptWork(number, reply) => format!("{} writes the receipt{}", worker(number), lost(reply)),
         Action::GapIsFilled(number) => format!("{} finds the gap filled", worker(number)),
         Action::GapMayHaveExpired(number) => format!("{} holds the gap for one that retention left", worker(number)),
+        Action::StoreIsOut(number) => {
+            format!("{} cannot read for long, and sends a wake-up for later", worker(number))
+        }
         Action::PutsOff(number) => format!("{} is to hand over", worker(number)),
         Action::HandlerEnds(number, answer) => {
             let how = match answer {
@@ -119,6 +122,8 @@ fn work(step: Step, clock: Clock) -> String {
         Step::Fail { retry: false, .. } => "blocks the entity".into(),
         Step::BlockExpired => "blocks the entity, as expired".into(),
         Step::HandOver => "sends a wake-up for the next".into(),
+        Step::LetGo | Step::LetGoBlindly => "lets go".into(),
+        Step::Mark(_, id) => format!("writes that it starts {id}"),
         Step::Release => "releases".into(),
         Step::ReleaseEmpty => "releases, the inbox being empty".into(),
         Step::Lost => "has lost its lease, and sends a fresh wake-up".into(),

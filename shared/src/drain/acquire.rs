@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use super::{Drainer, Guest, MARGIN, PATIENCE, Start, Stopped};
+use super::{Drainer, Guest, MARGIN, PATIENCE, Start, Stopped, UNREADABLE};
 use crate::{
     entity::EntityKey,
     keeper::Keeper,
     lease::{Acquire, Acquired, TakeOver},
-    rows::{Held, LeaseKind},
+    rows::{EntityState, Held, LeaseKind},
+    store::StoreError,
     telemetry::{Event, PutOffReason},
 };
 
@@ -28,7 +29,14 @@ impl Drainer {
     ) -> Result<Start, Stopped> {
         let began = self.store.surroundings().monotonic();
         let mut polls = 0;
-        let start = self.ask(entity, deadline, guest, &mut polls).await;
+        let start = match self.ask(entity, deadline, guest, &mut polls).await {
+            // Nothing is held yet: a newer version is being deployed, or somebody has to look.
+            Err(Stopped::Store(error @ (StoreError::Corrupt(_) | StoreError::Invalid(_)))) => {
+                tracing::error!(%entity, %error, "put off");
+                Ok(Start::NotNow(UNREADABLE, PutOffReason::Unreadable))
+            }
+            start => start,
+        };
         if polls > 0 {
             let waited = self.store.surroundings().monotonic().saturating_sub(began);
             self.observer.observe(&Event::Waited { entity, waited, polls });
@@ -80,7 +88,7 @@ impl Drainer {
                             // can run, and not before: should another suspect end this process while
                             // it waits, it must not be charged with that.
                             let limit = self.now_left(deadline).saturating_sub(MARGIN);
-                            if surroundings.within(limit, guest.alone(seen.attempts)).await.is_none() {
+                            if surroundings.within(limit, guest.alone(seen.attempts + seen.suspect)).await.is_none() {
                                 return Ok(Start::NotNow(Duration::ZERO, PutOffReason::OutOfTime));
                             }
                             now = surroundings.now();
@@ -95,7 +103,7 @@ impl Drainer {
                         continue;
                     }
                     let out_of_time = surroundings.monotonic() >= give_up || self.now_left(deadline) < MARGIN + look;
-                    if held.kind == LeaseKind::Drain || out_of_time {
+                    if is_at_work(&seen, &held) || out_of_time {
                         return Ok(self.after(&held));
                     }
                     surroundings.sleep(surroundings.jittered(look.min(held.expires_at.since(now)))).await;
@@ -137,4 +145,9 @@ impl Drainer {
         let left = held.expires_at.since(self.store.surroundings().now());
         Start::NotNow(left.max(SHORT), reason)
     }
+}
+
+/// Whether a worker drains the entity and is not about to hand it over.
+fn is_at_work(state: &EntityState, held: &Held) -> bool {
+    held.kind == LeaseKind::Drain && !state.handover
 }

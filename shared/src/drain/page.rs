@@ -10,6 +10,7 @@ use crate::{
     rows::{attribute as a, delivery_range, receipt_row},
     store::{Store, StoreError},
     table::Row,
+    time::Timestamp,
 };
 
 use super::PATIENCE;
@@ -28,6 +29,8 @@ pub(super) struct Read {
 pub(super) struct Page {
     pub(super) items: VecDeque<Read>,
     pub(super) receipts: HashMap<IdentityHash, Receipt>,
+    /// When the first delivery behind the hole arrived at which the page ends.
+    pub(super) behind: Option<Timestamp>,
 }
 
 impl Page {
@@ -47,6 +50,7 @@ impl Page {
         };
         let mut items = VecDeque::new();
         let mut expected = from;
+        let mut behind = None;
         for row in rows {
             let item = match Item::parse(entity, &row) {
                 Ok(item) => item,
@@ -55,6 +59,9 @@ impl Page {
                 Err(error) => return Err(error.into()),
             };
             if item.sequence() != expected {
+                if let Item::Delivery(unpacked) = &item {
+                    behind = Some(unpacked.head().received_at());
+                }
                 break;
             }
             expected = expected.next();
@@ -77,7 +84,7 @@ impl Page {
                 receipts.insert(receipt.identity.clone(), receipt);
             }
         }
-        Ok(Self { items, receipts })
+        Ok(Self { items, receipts, behind })
     }
 
     /// The last place that this page covers.
@@ -89,5 +96,6 @@ impl Page {
     pub(super) fn extend(&mut self, next: Page) {
         self.items.extend(next.items);
         self.receipts.extend(next.receipts);
+        self.behind = next.behind;
     }
 }

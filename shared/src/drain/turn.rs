@@ -9,19 +9,19 @@ use std::{ops::ControlFlow, pin::pin, sync::Arc, time::Duration};
 use futures_util::future::{Either, select};
 
 use super::{
-    Drainer, Guest, MARGIN, PATIENCE, Stopped,
+    Drainer, Guest, MARGIN, PATIENCE, Stopped, UNREADABLE,
     acquire::SHORT,
     page::{Page, Read},
 };
 use crate::{
     attempt::OnFailure,
     delivery::{Age, Delivery, Item, Unpacked},
-    entity::{EntityKey, IdentityHash, Sequence},
+    entity::{EntityKey, IdentityHash, Nonce, Sequence},
     handler::{self, Canceller, Outcome},
-    inbox::{BlockExpired, Failed, Receipt, Void, Voided, WriteReceipt},
+    inbox::{Block, Failed, MarkStart, Marked, Receipt, Void, Voided, WriteReceipt},
     keeper::Keeper,
-    lease::{Ended, Release, ReleaseEmpty, Released},
-    rows::{BlockReason, EntityState, Settlement},
+    lease::{Ended, HandOver, Release, ReleaseEmpty, Released},
+    rows::{BlockReason, EntityState, Settlement, VANISHED_BEFORE_START},
     sources::{Found, Source},
     store::StoreError,
     table::Row,
@@ -37,9 +37,11 @@ const LONGEST_LOOK: Duration = Duration::from_millis(400);
 /// left of that.
 const HANDED_OVER: Duration = Duration::from_secs(1);
 
-/// How long to keep off an inbox whose next row cannot be read: a newer version
-/// is being deployed, or somebody has to look.
-const UNREADABLE: Duration = Duration::from_secs(60);
+/// A start is written down within this time, or goes ahead without.
+const MARKING: Duration = Duration::from_secs(2);
+
+/// Clocks further apart than this make a place look long claimed that is not.
+const CLOCKS_APART: Duration = Duration::from_secs(60);
 
 /// Goes on with the next delivery, or is done with the entity.
 type Turn = ControlFlow<()>;
@@ -56,6 +58,10 @@ pub(super) struct Turns<'a> {
     receipt_is_sure: bool,
     /// When the row was last seen, by the process's own clock.
     seen: Duration,
+    /// Which places are known to be claimed, and since when, by that clock.
+    claimed: (Sequence, Duration),
+    /// When this drain is to let others have its slot.
+    slice_ends: Duration,
     /// Once this turn has started a handler: when the next may start, by its
     /// source's rate, however this one ends.
     not_before: Option<Timestamp>,
@@ -84,6 +90,7 @@ impl<'a> Turns<'a> {
         guest: &'a Guest<'a>,
     ) -> Self {
         let seen = drainer.store.surroundings().monotonic();
+        let claimed = (state.tail, seen);
         Self {
             drainer,
             keeper,
@@ -93,23 +100,42 @@ impl<'a> Turns<'a> {
             guest,
             receipt_is_sure: false,
             seen,
+            claimed,
+            slice_ends: seen + drainer.settings.slice,
             not_before: None,
         }
     }
 
-    pub(super) async fn run(mut self) -> Result<(), Stopped> {
+    /// Takes turns until the drain is over. `is_replaced`: the wake-up it came
+    /// for has been replaced by a fresh one already.
+    pub(super) async fn run(mut self, is_replaced: bool) -> Result<(), Stopped> {
         let token = self.keeper.lease().token();
         let entity = self.state.entity.clone();
-        let mut ended = self.turns().await;
-        if let Err(Stopped::Store(error @ (StoreError::Corrupt(_) | StoreError::Invalid(_)))) = &ended {
-            // Not left to expire: the next delivery is not to be charged with what it is no fault of.
-            tracing::error!(%entity, %error, "put off");
-            ended = self.hand_over(UNREADABLE, PutOffReason::Unreadable).await.map(|_| ());
-        }
+        let ended = match self.turns().await {
+            Err(Stopped::Store(error)) => self.stop(&error, is_replaced).await,
+            ended => ended,
+        };
         if matches!(ended, Err(Stopped::Lost)) {
             self.drainer.observer.observe(&Event::Lost { entity: &entity, token });
         }
         ended
+    }
+
+    /// Stops for the store's sake. The lease is not left to run out: whoever
+    /// took it over would have to suspect a delivery that did nothing.
+    async fn stop(&mut self, error: &StoreError, is_replaced: bool) -> Result<(), Stopped> {
+        let entity = self.state.entity.clone();
+        tracing::error!(%entity, %error, "put off");
+        let (delay, reason) = match error {
+            StoreError::Unavailable(_) => (self.drainer.settings.lease, PutOffReason::StoreOut),
+            StoreError::Corrupt(_) | StoreError::Invalid(_) => (UNREADABLE, PutOffReason::Unreadable),
+        };
+        if !is_replaced {
+            self.keeper.hold(self.drainer.put_off(&entity, delay, reason)).await??;
+        }
+        // A fresh wake-up is under way, whatever becomes of this; what was in doubt may have ended the lease.
+        let _ = self.drainer.store.run(&HandOver { lease: self.keeper.lease() }, PATIENCE).await;
+        Ok(())
     }
 
     async fn turns(&mut self) -> Result<(), Stopped> {
@@ -123,6 +149,12 @@ impl<'a> Turns<'a> {
 
     fn monotonic(&self) -> Duration {
         self.drainer.store.surroundings().monotonic()
+    }
+
+    /// When the row was last seen, by the clock that others know.
+    fn seen_at(&self) -> Timestamp {
+        let ago = self.monotonic().saturating_sub(self.seen);
+        Timestamp::from_millis(self.now().as_millis().saturating_sub(ago.as_millis() as u64))
     }
 
     fn purge_at(&self) -> Timestamp {
@@ -143,6 +175,9 @@ impl<'a> Turns<'a> {
         if self.state.blocked.is_some() {
             return self.release().await;
         }
+        if self.state.suspect >= VANISHED_BEFORE_START {
+            return self.block(BlockReason::Vanished).await;
+        }
         let now = self.now();
         let left = |until: Option<Timestamp>| until.map_or(Duration::ZERO, |until| until.since(now));
         let (yielding, waiting) = (left(self.state.yield_until), left(self.state.retry_at));
@@ -151,6 +186,9 @@ impl<'a> Turns<'a> {
         }
         if waiting > SHORT || self.drainer.now_left(self.deadline) < waiting + MARGIN && !waiting.is_zero() {
             return self.hand_over(waiting, PutOffReason::Retry).await;
+        }
+        if self.state.handover {
+            return self.hand_over(Duration::ZERO, PutOffReason::Slice).await;
         }
         if !waiting.is_zero() {
             let wait = self.drainer.store.surroundings().sleep(waiting);
@@ -209,12 +247,28 @@ impl<'a> Turns<'a> {
         Ok(())
     }
 
+    /// For how long the next place has been claimed, at the least. What this
+    /// drain has seen itself needs nobody else's clock; what others wrote later
+    /// than that claim counts from a minute on. Too long a guess costs its ingest
+    /// another claim, and nothing else.
+    fn claimed_for(&mut self) -> Duration {
+        if self.state.next() > self.claimed.0 {
+            self.claimed = (self.state.tail, self.monotonic());
+        }
+        let seen = self.monotonic().saturating_sub(self.claimed.1);
+        let newest_claim = self.state.last_claim.as_ref().and_then(Nonce::drawn_at);
+        let told = [newest_claim, self.page.behind].into_iter().flatten().map(|at| self.now().since(at)).max();
+        seen.max(told.unwrap_or_default().saturating_sub(CLOCKS_APART))
+    }
+
     /// A place that was claimed and is not filled: its ingest is slow or dead.
-    /// Wait longer than an append may take, then give the place up.
+    /// Wait until it has been claimed for longer than an append may take, then
+    /// give the place up.
     async fn gap(&mut self) -> Result<Turn, Stopped> {
         let sequence = self.state.next();
+        let left = self.drainer.settings.gap.saturating_sub(self.claimed_for());
         let surroundings = self.drainer.store.surroundings();
-        let give_up = surroundings.monotonic() + self.drainer.settings.gap;
+        let give_up = surroundings.monotonic() + left;
         let mut look = FIRST_LOOK;
         let store = &self.drainer.store;
         while surroundings.monotonic() < give_up {
@@ -229,7 +283,7 @@ impl<'a> Turns<'a> {
             }
         }
         if self.may_have_expired() {
-            return self.block_expired(sequence).await;
+            return self.block(BlockReason::Expired).await;
         }
         let void = Void { entity: &self.state.entity, sequence, purge_at: self.purge_at() };
         match self.keeper.hold(store.run(&void, PATIENCE)).await?? {
@@ -244,10 +298,11 @@ impl<'a> Turns<'a> {
         self.state.pending_since.is_some_and(|since| self.now().since(since) > half)
     }
 
-    async fn block_expired(&mut self, sequence: Sequence) -> Result<Turn, Stopped> {
-        let block = BlockExpired { lease: self.keeper.lease(), sequence };
+    /// Stops the entity at the next place.
+    async fn block(&mut self, reason: BlockReason) -> Result<Turn, Stopped> {
+        let block = Block { lease: self.keeper.lease(), sequence: self.state.next(), reason };
         match self.drainer.store.run(&block, PATIENCE).await? {
-            Failed::Counted => self.blocked(BlockReason::Expired, None),
+            Failed::Counted => self.blocked(reason, None),
             Failed::Lost => Err(Stopped::Lost),
         }
     }
@@ -296,9 +351,9 @@ impl<'a> Turns<'a> {
             return self.hand_over(HANDED_OVER, PutOffReason::OutOfTime).await;
         }
         if self.state.is_suspect() {
-            let (guest, charged) = (self.guest, self.state.attempts);
+            let (guest, charged) = (self.guest, self.state.attempts + self.state.suspect);
             self.keeper.hold(guest.alone(charged)).await?;
-            if self.drainer.now_left(self.deadline) < source.handler_timeout + MARGIN {
+            if self.drainer.now_left(self.deadline) < source.handler_timeout + MARKING + MARGIN {
                 return self.hand_over(HANDED_OVER, PutOffReason::OutOfTime).await;
             }
         }
@@ -322,6 +377,9 @@ impl<'a> Turns<'a> {
             self.drainer.observer.observe(&Event::Inversion { delivery: &delivery });
         }
         let delivery = Arc::new(delivery);
+        if self.state.is_suspect() {
+            self.mark_start(delivery.sequence()).await?;
+        }
         let token = self.keeper.lease().token();
         self.drainer.observer.observe(&Event::Started { delivery: &delivery, token });
         let started_at = self.now();
@@ -359,6 +417,19 @@ impl<'a> Turns<'a> {
         }
     }
 
+    /// Writes a start down before it is made. Where the store does not say that
+    /// it is written, it is made all the same: a start that is written and not
+    /// made would be charged, one that is made and not written is not.
+    async fn mark_start(&mut self, sequence: Sequence) -> Result<(), Stopped> {
+        let lease = self.keeper.lease().clone();
+        let mark = MarkStart { lease: &lease, sequence };
+        match self.keeper.hold(self.drainer.store.run(&mark, MARKING)).await? {
+            Ok(Marked::Marked) | Err(StoreError::Unavailable(_)) => Ok(()),
+            Ok(Marked::Lost) => Err(Stopped::Lost),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// Reads the next page while the last delivery of this one is at work.
     fn ahead(&self) -> impl Future<Output = Option<Result<Page, StoreError>>> + use<'a> {
         let from = self.page.last().unwrap_or(self.state.next()).next();
@@ -393,7 +464,10 @@ impl<'a> Turns<'a> {
     async fn hand_over(&mut self, delay: Duration, reason: PutOffReason) -> Result<Turn, Stopped> {
         let entity = self.state.entity.clone();
         self.keeper.hold(self.drainer.put_off(&entity, delay, reason)).await??;
-        self.release().await
+        match self.drainer.store.run(&HandOver { lease: self.keeper.lease() }, self.patience()).await? {
+            Ended::Ended(_) => Ok(Turn::Break(())),
+            Ended::Lost => Err(Stopped::Lost),
+        }
     }
 
     async fn release(&mut self) -> Result<Turn, Stopped> {

@@ -12,6 +12,7 @@ use crate::{
     },
     entity::Sequence,
     inbox::{Decision, Receipt, Settle, SettleAndRelease, Settled, SettledAndReleased, WriteReceipt},
+    lease::Lease,
     operation::Operation,
     rows::{LastSettled, Settlement},
     sources::Source,
@@ -54,10 +55,19 @@ impl Turns<'_> {
             },
             pending_since: Some(match self.page.items.front() {
                 Some(Read { item: Item::Delivery(next), .. }) => next.head().received_at(),
+                // What comes was claimed since.
+                _ if self.state.tail == delivery.sequence() => self.seen_at(),
                 _ => delivery.received_at(),
             }),
             not_before: self.not_before,
         }
+    }
+
+    /// The write that settles and goes on; where the slice is over, only to hand
+    /// over.
+    fn settle_under<'l>(&self, lease: &'l Lease, decision: &'l Decision) -> Settle<'l> {
+        let hands_over = self.monotonic() >= self.slice_ends && self.state.tail > decision.sequence;
+        Settle { lease, decision, now: self.now(), length: self.keeper.length(), hands_over }
     }
 
     /// Settles, with a receipt where `row`, the delivery's, is given.
@@ -130,13 +140,13 @@ impl Turns<'_> {
             let last = SettleAndRelease { lease: &lease, decision, purge_at: self.idle_purge_at() };
             match store.run(&last, self.patience()).await? {
                 SettledAndReleased::Released => return Ok(Turn::Break(())),
-                SettledAndReleased::Grown(state) => self.state.tail = state.tail,
+                SettledAndReleased::Grown(state) => self.state = state,
                 SettledAndReleased::Lost => return Err(Stopped::Lost),
             }
         }
         let sent = self.monotonic();
         let lease = self.keeper.lease().clone();
-        let settle = Settle { lease: &lease, decision, now: self.now(), length: self.keeper.length() };
+        let settle = self.settle_under(&lease, decision);
         // Where the inbox turned out longer than this page, the next one is read beside the settle.
         let from = decision.sequence.next();
         let wanted = self.page.items.is_empty() && from <= self.state.tail;
@@ -171,7 +181,7 @@ impl Turns<'_> {
         let lease = self.keeper.lease().clone();
         let decision = self.decision(&ran, Settlement::Applied);
         let receipt = Receipt::of(&ran.delivery, Settlement::Applied, lease.token(), ran.started_at, self.now());
-        let settle = Settle { lease: &lease, decision: &decision, now: self.now(), length: self.keeper.length() };
+        let settle = self.settle_under(&lease, &decision);
         let write_receipt = WriteReceipt { entity: &entity, receipt: &receipt, purge_at: self.purge_at() };
         let mut all = vec![settle.write(), write_receipt.deciding()];
         all.extend(writes);
@@ -203,13 +213,7 @@ impl Turns<'_> {
         }
         self.keeper.prolonged(lease.settled(), sent);
         self.receipt_is_sure = true;
-        self.state.head = decision.sequence;
-        self.state.token = self.keeper.lease().token();
-        self.state.attempts = 0;
-        self.state.retry_at = decision.not_before;
-        self.state.last_error = None;
-        self.state.newest_event_time = decision.newest_event_time;
-        self.state.last_settled = Some(decision.settled);
+        self.state = settle.applied(&self.state);
         self.drainer.observer.observe(&Event::Settled {
             entity: &entity,
             sequence: decision.sequence,
