@@ -563,3 +563,89 @@ impl Operation for Park<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{
+        lease::{Acquire, AskToYield},
+        rows::HolderInfo,
+        table::memory::evaluate,
+    };
+
+    const LENGTH: Duration = Duration::from_secs(15);
+
+    fn landed<O: Operation>(operation: &O, row: &mut Option<Row>) -> O::Outcome {
+        *row = evaluate(&operation.write(), row.as_ref()).expect("it lands");
+        operation.judge(Written::Landed(row.clone())).expect("it can be read")
+    }
+
+    proptest! {
+        /// A commit's reply does not bring the row.
+        #[test]
+        fn a_settle_says_what_the_row_is_afterwards(
+            claims in 1_u64..4,
+            fails in any::<bool>(),
+            asked in any::<bool>(),
+            hands_over in any::<bool>(),
+            since in any::<Option<u32>>(),
+            not_before in any::<Option<u32>>(),
+            event in any::<Option<u32>>(),
+            settlement in prop::sample::select(vec![
+                Settlement::Applied,
+                Settlement::Repeat,
+                Settlement::Void,
+                Settlement::Parked,
+            ]),
+        ) {
+            let entity = EntityKey::parse("shop/order/1").unwrap();
+            let now = Timestamp::from_millis(1_000_000);
+            let nonce = |number: u64| Nonce::from_parts(now, u128::from(number));
+            let mut row = None;
+            for number in 0..claims {
+                landed(&Claim { entity: &entity, nonce: &nonce(number), now }, &mut row);
+            }
+            let acquire = |number: u64, now| Acquire {
+                entity: entity.clone(),
+                kind: LeaseKind::Drain,
+                holder: nonce(number),
+                info: HolderInfo::new("a worker"),
+                now,
+                length: LENGTH,
+            };
+            let granted = |acquired| match acquired {
+                crate::lease::Acquired::Granted(lease, state) => (lease, state),
+                other => panic!("{other:?}"),
+            };
+            let (mut lease, mut state) = granted(landed(&acquire(10, now), &mut row));
+            if fails {
+                let error = "out of order";
+                let retry_at = Some(now);
+                let fail = Fail { lease: &lease, sequence: state.next(), attempts: 1, retry_at, error };
+                landed(&fail, &mut row);
+                (lease, state) = granted(landed(&acquire(11, now), &mut row));
+                landed(&MarkStart { lease: &lease, sequence: state.next() }, &mut row);
+            }
+            if asked {
+                landed(&AskToYield { entity: &entity, now, until: now + LENGTH }, &mut row);
+            }
+            if fails || asked {
+                state = EntityState::parse(row.as_ref().unwrap()).unwrap();
+            }
+            let times = EventTimes::default();
+            let decision = Decision {
+                sequence: state.next(),
+                settled: LastSettled { identity: None, settlement },
+                newest_event_time: event.map_or(times.clone(), |at| times.applied("orders", Timestamp::from_millis(at.into()))),
+                pending_since: since.map(|at| Timestamp::from_millis(at.into())),
+                not_before: not_before.map(|at| Timestamp::from_millis(at.into())),
+            };
+            let settle = Settle { lease: &lease, decision: &decision, now: now + LENGTH / 2, length: LENGTH, hands_over };
+            let told = settle.applied(&state);
+            let Settled::Settled(_, seen) = landed(&settle, &mut row) else { panic!("it is settled") };
+            prop_assert_eq!(told, seen);
+        }
+    }
+}

@@ -363,6 +363,7 @@ async fn a_backlog_waits_once_between_two_deliveries() {
     }
     world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.surroundings, |_| Fault::Slow(LATENCY)));
     world.function_time = Duration::from_secs(600);
+    world.settings.slice = world.function_time;
     let before = world.surroundings.monotonic();
     let drainer = world.drainer(tests::handlers::Slow(HANDLER));
     let received = Received { entity: EntityKey::parse("test/a").unwrap(), times: 1 };

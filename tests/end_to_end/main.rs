@@ -3,6 +3,7 @@
 mod bad_input;
 mod bodies;
 mod budgets;
+mod charging;
 mod dependencies;
 mod erase;
 mod handlers;
@@ -16,3 +17,4 @@ mod outages;
 mod outside_input;
 mod rates;
 mod repair;
+mod slices;

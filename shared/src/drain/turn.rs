@@ -371,7 +371,7 @@ impl<'a> Turns<'a> {
             Ok(delivery) => delivery,
             Err(error) => return self.park(unpacked, row, &error.to_string()).await,
         };
-        delivery.attempt = self.state.attempts + 1;
+        delivery.attempt = self.state.attempt();
         delivery.age = self.age_of(&delivery);
         if delivery.age == Age::Older {
             self.drainer.observer.observe(&Event::Inversion { delivery: &delivery });

@@ -1,0 +1,140 @@
+//! What is charged to a delivery, and what is not: starts that failed, or that
+//! were written down and whose holder vanished.
+
+use std::{convert::Infallible, sync::Arc, time::Duration};
+
+use futures_util::future::BoxFuture;
+use shared::{
+    delivery::Delivery,
+    drain::{Attended, Drainer, Quarantine, Received},
+    entity::EntityKey,
+    handler::{Context, HandlerError, Outcome},
+    leases::Terms,
+    rows::{BlockReason, VANISHED_BEFORE_START, attribute as a},
+    table::{Change, TableError, TableName, Value, Write},
+};
+use tests::{
+    faults::{Call, Fault, FaultyTable},
+    handlers::{Done, Scripted},
+    world::World,
+};
+
+/// How often the source `test` lets a delivery fail.
+const ATTEMPTS: usize = 3;
+
+/// A handler that never answers.
+fn endless() -> impl shared::handler::Handler + Clone {
+    Scripted(|_: &Delivery, _: &Context| -> BoxFuture<'static, Result<Outcome, HandlerError>> {
+        Box::pin(std::future::pending())
+    })
+}
+
+/// A worker that vanishes with whatever it is at two seconds later; its message
+/// comes again.
+async fn vanishes(world: &World, drainer: &Drainer) {
+    let message = world.messages.receive().await.expect("a wake-up");
+    let received = Received { entity: message.wake_up.entity.clone(), times: message.times };
+    let deadline = world.surroundings.monotonic() + world.function_time;
+    let quarantine = Quarantine::of(1);
+    let attended =
+        world.surroundings.within(Duration::from_secs(2), drainer.attend(&received, deadline, &quarantine)).await;
+    world.messages.attended(message, attended.unwrap_or(Attended::Keep));
+}
+
+async fn is_parked(world: &World, entity: &str) -> Vec<String> {
+    let entity = EntityKey::parse(entity).expect("a key");
+    let parked = world.operator().parked(&entity).await.expect("memory answers");
+    parked.into_iter().map(|parked| parked.error).collect()
+}
+
+/// Nine minutes in which no page can be read, of fifty orders.
+#[tokio::test(start_paused = true)]
+async fn while_no_page_can_be_read_nothing_is_charged() {
+    let mut world = World::new();
+    for number in 0..50 {
+        world.append(&format!("test/{number}"), &number.to_string()).await;
+    }
+    let clock = world.surroundings.clone();
+    let outage = clock.monotonic() + Duration::from_secs(540);
+    let plan = move |call: &Call<'_>| match call.read > 0 && clock.monotonic() < outage {
+        true => Fault::Before(TableError::Throttled),
+        false => Fault::None,
+    };
+    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.surroundings, plan));
+    let drainers: Vec<_> = (0..10).map(|_| world.drainer(Done)).collect();
+    world.work(&drainers).await;
+    assert_eq!(world.applied().len(), 50);
+    assert_eq!(world.started().len(), 50, "each was started once");
+    assert_eq!(world.told.taken_over(), 0, "no worker was held for dead");
+}
+
+/// The first crash may have come before the start. From the second one on each
+/// start is written.
+#[tokio::test(start_paused = true)]
+async fn a_delivery_that_kills_its_workers_is_parked_after_its_attempts_and_one() {
+    let world = World::new();
+    world.append("test/a", "1").await;
+    for crash in 0..=ATTEMPTS {
+        assert_eq!(is_parked(&world, "test/a").await, [""; 0], "after {crash} crashes");
+        vanishes(&world, &world.drainer(endless())).await;
+        while world.state("test/a").await.held.is_some_and(|held| held.runs(world.surroundings.now())) {
+            world.surroundings.sleep(Duration::from_secs(1)).await;
+        }
+    }
+    let state = world.state("test/a").await;
+    assert_eq!((state.attempts as usize, state.is_started()), (ATTEMPTS - 1, true));
+    world.work(&[world.drainer(Done)]).await;
+    assert_eq!(is_parked(&world, "test/a").await, ["holder vanished"]);
+    assert_eq!(world.started().len(), ATTEMPTS + 1, "it was not run once more");
+}
+
+/// What takes its worker along before its handler starts: a page that is too
+/// large, say.
+#[tokio::test(start_paused = true)]
+async fn a_delivery_that_kills_its_workers_before_it_starts_blocks_its_entity() {
+    let mut world = World::new();
+    world.append("test/a", "1").await;
+    let whole = world.table.clone();
+    let plan = |call: &Call<'_>| if call.read > 0 { Fault::Silent } else { Fault::None };
+    world.table = Arc::new(FaultyTable::new(whole.clone(), &world.surroundings, plan));
+    for vanished in 0..=VANISHED_BEFORE_START {
+        let seen = world.state("test/a").await;
+        assert_eq!((seen.blocked, seen.suspect), (None, vanished.saturating_sub(1)));
+        vanishes(&world, &world.drainer(Done)).await;
+        while world.state("test/a").await.held.is_some_and(|held| held.runs(world.surroundings.now())) {
+            world.surroundings.sleep(Duration::from_secs(1)).await;
+        }
+    }
+    world.table = whole;
+    world.work(&[world.drainer(Done)]).await;
+    let state = world.state("test/a").await;
+    assert_eq!((state.blocked, state.attempts, state.waiting()), (Some(BlockReason::Vanished), 0, 1));
+    world.operator().unblock(&state.entity).await.expect("memory answers");
+    world.work(&[world.drainer(Done)]).await;
+    assert_eq!(world.applied(), ["1"]);
+}
+
+/// A version behind: what a newer one wrote is left as it is, by ingest, worker
+/// and operator.
+#[tokio::test(start_paused = true)]
+async fn a_row_of_a_newer_format_is_changed_by_nobody() {
+    let world = World::new();
+    world.append("test/a", "1").await;
+    let key = shared::rows::entity_row(&EntityKey::parse("test/a").expect("a key"));
+    let newer = Write::update(key, vec![Change::set(a::VERSION, shared::rows::FORMAT + 1)]);
+    world.table.write(&newer).await.expect("memory answers");
+    let before = world.memory.rows(&TableName::Entities);
+    let refused = world.inbox().append(&world.incoming("test/a", "2")).await;
+    assert!(refused.unwrap_err().to_string().contains("a row of format 2 was met"));
+    let message = world.messages.receive().await.expect("a wake-up");
+    let received = Received { entity: message.wake_up.entity.clone(), times: message.times };
+    let deadline = world.surroundings.monotonic() + world.function_time;
+    let attended = world.drainer(Done).attend(&received, deadline, &Quarantine::of(1)).await;
+    assert_eq!(attended, Attended::Delete, "a fresh one is under way");
+    assert_eq!(world.messages.len(), 1, "that one, for later");
+    assert!(world.operator().unblock(&message.wake_up.entity).await.is_err());
+    let work = async |_| Ok::<_, Infallible>(());
+    assert!(world.leases("a script").run(&message.wake_up.entity, Terms::default(), work).await.is_err());
+    assert_eq!(world.memory.rows(&TableName::Entities), before);
+    assert_eq!(world.memory.rows(&TableName::Entities)[0].get(a::VERSION), Some(&Value::from(2_u32)));
+}

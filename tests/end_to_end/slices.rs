@@ -1,0 +1,147 @@
+//! Nobody waits for a backlog that is not theirs: a drain goes behind everybody
+//! else after a slice of time, and gives up at once what nobody will fill.
+
+use std::time::Duration;
+
+use shared::{
+    drain::{Attended, Quarantine, Received},
+    entity::EntityKey,
+    inbox::Claim,
+    rows::Settlement,
+};
+use tests::{
+    handlers::{Done, Slow},
+    world::World,
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+async fn backlog(count: usize) -> World {
+    let world = World::new();
+    for number in 0..count {
+        world.append("test/a", &number.to_string()).await;
+    }
+    world
+}
+
+/// Attends to the next wake-up.
+async fn attend(world: &World, handler: impl shared::handler::Handler) -> EntityKey {
+    let message = world.messages.receive().await.expect("a wake-up");
+    let entity = message.wake_up.entity.clone();
+    let received = Received { entity: entity.clone(), times: message.times };
+    let deadline = world.surroundings.monotonic() + world.function_time;
+    let attended = world.drainer(handler).attend(&received, deadline, &Quarantine::of(1)).await;
+    assert_eq!(attended, Attended::Delete);
+    world.messages.attended(message, attended);
+    entity
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backlog_lets_others_pass_after_a_slice() {
+    let world = backlog(20).await;
+    for _ in 0..19 {
+        // Those of the backlog's own claims find nothing to do later on.
+        world.messages.receive().await.map(|message| world.messages.attended(message, Attended::Delete));
+    }
+    world.append("test/b", "other").await;
+    let sent = world.messages.sent();
+    world.work(&[world.drainer(Slow(SECOND))]).await;
+    let applied = world.applied();
+    assert_eq!(applied.len(), 21);
+    let before = applied.iter().position(|id| id == "other").expect("it was applied");
+    assert!(before <= 6, "{before} seconds of another order's backlog came first");
+    assert_eq!(world.messages.sent() - sent, 3, "one wake-up for each slice but the last");
+}
+
+/// Each would find the entity held by then, and be put off one for one until the
+/// inbox is empty.
+#[tokio::test(start_paused = true)]
+async fn what_comes_behind_a_hand_over_sends_no_wake_up_of_its_own() {
+    let world = backlog(1).await;
+    for number in 1..10 {
+        world.append("test/a", &number.to_string()).await;
+    }
+    world.messages.clear();
+    world.waker().wake(&EntityKey::parse("test/a").unwrap(), Duration::ZERO, SECOND).await.unwrap();
+    attend(&world, Slow(SECOND)).await;
+    assert!(world.state("test/a").await.was_handed_over());
+    let sent = world.messages.sent();
+    for number in 10..15 {
+        world.append("test/a", &number.to_string()).await;
+    }
+    assert_eq!(world.messages.sent(), sent);
+    world.work(&[world.drainer(Done)]).await;
+    assert_eq!(world.applied().len(), 15);
+    world.append("test/a", "15").await;
+    assert_eq!(world.messages.sent(), sent + 1, "an emptied inbox owes one again");
+}
+
+/// A worker meets the lease between the last settle of a slice and its end.
+#[tokio::test(start_paused = true)]
+async fn whoever_comes_while_a_drain_hands_over_looks_again_at_once() {
+    let world = backlog(9).await;
+    world.messages.clear();
+    world.waker().wake(&EntityKey::parse("test/a").unwrap(), Duration::ZERO, SECOND).await.unwrap();
+    let began = world.surroundings.monotonic();
+    world.work(&[world.drainer(Slow(SECOND)), world.drainer(Slow(SECOND))]).await;
+    assert_eq!(world.applied().len(), 9);
+    let took = world.surroundings.monotonic() - began;
+    assert!(took < Duration::from_millis(9_500), "{took:?} for nine seconds of work, and no lease's length");
+}
+
+/// Claims whose ingest died an hour ago.
+#[tokio::test(start_paused = true)]
+async fn a_thousand_old_gaps_are_given_up_in_seconds() {
+    let world = World::new();
+    let entity = EntityKey::parse("test/a").unwrap();
+    for _ in 0..1000 {
+        let surroundings = &world.surroundings;
+        let claim = Claim { entity: &entity, nonce: &surroundings.nonce(), now: surroundings.now() };
+        world.store().run(&claim, SECOND).await.unwrap();
+    }
+    world.surroundings.sleep(Duration::from_secs(3600)).await;
+    // A fresh claim hides how old those in front of it are, from the row; its delivery tells.
+    world.append("test/a", "1").await;
+    let began = world.surroundings.monotonic();
+    world.work(&[world.drainer(Done)]).await;
+    let took = world.surroundings.monotonic() - began;
+    assert_eq!(world.applied(), ["1"]);
+    assert!(took < Duration::from_secs(10), "{took:?}");
+    let last = world.state("test/a").await.last_settled.map(|last| last.settlement);
+    assert_eq!(last, Some(Settlement::Applied));
+}
+
+/// All of them old: not even the first is waited for.
+#[tokio::test(start_paused = true)]
+async fn a_gap_that_the_row_tells_to_be_old_is_given_up_at_once() {
+    let world = World::new();
+    let entity = EntityKey::parse("test/a").unwrap();
+    let claim = Claim { entity: &entity, nonce: &world.surroundings.nonce(), now: world.surroundings.now() };
+    world.store().run(&claim, SECOND).await.unwrap();
+    world.surroundings.sleep(Duration::from_secs(3600)).await;
+    world.waker().wake(&entity, Duration::ZERO, SECOND).await.unwrap();
+    let began = world.surroundings.monotonic();
+    world.work(&[world.drainer(Done)]).await;
+    assert_eq!(world.surroundings.monotonic(), began);
+    assert!(world.state("test/a").await.is_empty());
+}
+
+/// What waits has waited since it came, whoever held the order before.
+#[tokio::test(start_paused = true)]
+async fn a_delivery_behind_a_commit_is_no_older_than_itself() {
+    let world = backlog(1).await;
+    let commits = tests::handlers::answering(|_, _| shared::handler::Outcome::Commit(Vec::new()));
+    world.work(&[world.drainer(commits)]).await;
+    assert_eq!(world.state("test/a").await.pending_since, None);
+    world.surroundings.sleep(Duration::from_secs(20 * 86_400)).await;
+    // Its ingest dies behind the claim: the gap is no more than that.
+    let entity = EntityKey::parse("test/a").unwrap();
+    let claimed = world.surroundings.now();
+    let claim = Claim { entity: &entity, nonce: &world.surroundings.nonce(), now: claimed };
+    world.store().run(&claim, SECOND).await.unwrap();
+    assert_eq!(world.state("test/a").await.pending_since, Some(claimed));
+    world.waker().wake(&entity, Duration::ZERO, SECOND).await.unwrap();
+    world.work(&[world.drainer(Done)]).await;
+    let state = world.state("test/a").await;
+    assert_eq!((state.blocked, state.is_empty()), (None, true));
+}
