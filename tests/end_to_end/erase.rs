@@ -11,7 +11,7 @@ use shared::{
     leases::Terms,
     operator::{Erased, OperatorError},
     rows::attribute as a,
-    table::{Row, TableError, TableName},
+    table::{Change, Row, Table, TableError, TableName, Write},
 };
 use tests::{
     faults::{Call, Fault, FaultyTable},
@@ -45,7 +45,9 @@ fn picky() -> impl Handler + Clone {
 /// One applied, one parked with a body in several rows, one of another order.
 async fn handled() -> World {
     let world = World::new();
-    world.append("test/a", "1").await;
+    let mut first = world.incoming("test/a", "1");
+    first.event_time = Some(world.surroundings.now());
+    world.inbox().append(&first).await.expect("it is appended");
     let mut long = world.incoming("test/a", "bad");
     let noise = || world.surroundings.fraction().to_bits().to_le_bytes();
     long.body = std::iter::repeat_with(noise).flatten().take(1_000_000).collect();
@@ -206,6 +208,41 @@ async fn what_comes_and_is_parked_while_it_is_erased_stays() {
     }
 }
 
+/// Its row is not given up to expiry under what waits, or whoever has it.
+#[tokio::test(start_paused = true)]
+async fn a_row_that_somebody_came_to_meanwhile_stays_as_it_is() {
+    for who in ["a delivery", "a holder", "a newer version"] {
+        let mut world = handled().await;
+        // Before its last call, when all else is gone.
+        let last = |call: &Call<'_>| {
+            let entities = call.writes.iter().any(|write| write.key.table == TableName::Entities);
+            if entities { Fault::Slow(Duration::from_millis(500)) } else { Fault::None }
+        };
+        world.table = Arc::new(FaultyTable::new(world.memory.clone(), &world.surroundings, last));
+        let operator = world.operator();
+        world.table = world.memory.clone();
+        let comes = async {
+            world.surroundings.sleep(Duration::from_millis(100)).await;
+            match who {
+                "a delivery" => world.append("test/a", "3").await,
+                "a holder" => {
+                    let guard = world.leases(who).acquire(&entity(), Terms::at_once()).await.expect("it is free");
+                    std::mem::forget(guard);
+                }
+                _ => {
+                    let newer = Change::set(a::VERSION, shared::rows::FORMAT + 1);
+                    let write = Write::update(shared::rows::entity_row(&entity()), vec![newer]);
+                    world.memory.write(&write).await.expect("memory answers");
+                }
+            }
+            left(&world, "test/a").remove(0)
+        };
+        let (erased, row) = tokio::join!(operator.erase(&entity()), comes);
+        assert_eq!(erased, Ok(Erased::Newer { rows: 5 }), "{who}");
+        assert_eq!(left(&world, "test/a").remove(0), row, "{who}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_is_left_of_an_order_whose_row_has_expired_is_gone_too() {
     let world = handled().await;
@@ -243,6 +280,6 @@ async fn a_row_of_a_newer_format_is_not_guessed_at() {
         .with(a::VERSION, shared::rows::FORMAT + 1)
         .with(a::NONCE, Nonce::from_parts(world.surroundings.now(), 1).as_str());
     let key = shared::rows::parked_row(&entity(), world.state("test/a").await.head);
-    world.table.write(&shared::table::Write::put(key, row)).await.expect("memory answers");
+    world.table.write(&Write::put(key, row)).await.expect("memory answers");
     assert!(matches!(world.operator().erase(&entity()).await, Err(OperatorError::Store(_))));
 }

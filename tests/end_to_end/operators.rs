@@ -4,15 +4,19 @@
 
 use std::{sync::Arc, time::Duration};
 
+use futures_util::FutureExt;
+
 use shared::{
+    delivery::Envelope,
     entity::EntityKey,
     handler::{Handler, Outcome},
-    inbox::{Claim, Park, Unblocked},
+    inbox::{Claim, Park, Put, Unblock, Unblocked},
     lease::{ForceRelease, Forced},
     leases::Terms,
+    operation::Operation,
     operator::{Erased, Operator, OperatorError},
     rows::{BlockReason, HolderInfo, Settlement, attribute as a, delivery_row, parked_row},
-    table::{Row, Table, TableName},
+    table::{Action, Row, Table, TableName, Write},
 };
 use tests::{
     faults::{Call, Fault, FaultyQueue, FaultyTable},
@@ -275,6 +279,15 @@ async fn a_redrive_drops_what_was_decided_otherwise_and_says_how() {
     }
 }
 
+/// Between a settle and the receipt behind it only the row tells.
+#[tokio::test(start_paused = true)]
+async fn a_redrive_asks_the_row_where_there_is_no_receipt_yet() {
+    let world = parked_by_a_stale_holder().await;
+    world.memory.purge(&TableName::Inbox, |row| row.text(a::ITEM).is_some_and(|item| item.starts_with("r#")));
+    let result = redrive_what_is_parked(&world.operator()).await;
+    assert_eq!(result, Err(OperatorError::DecidedOtherwise(Settlement::Applied)));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_redrive_waits_for_what_is_still_being_decided() {
     let world = World::new();
@@ -377,11 +390,15 @@ async fn what_is_parked_is_listed_by_entity_and_place_however_much_it_is() {
 
 #[tokio::test(start_paused = true)]
 async fn an_inspection_shows_what_waits_from_the_next_on() {
-    let world = blocked().await;
+    let world = parked().await;
+    for id in ["2", "3"] {
+        world.append("test/a", id).await;
+    }
     let inspected = world.operator().inspect(&entity()).await.unwrap();
     let state = inspected.state.expect("it has a row");
     let waiting: Vec<_> = inspected.waiting.iter().map(shared::delivery::Item::sequence).collect();
     assert_eq!(waiting, [state.next(), state.tail]);
+    assert!(inspected.receipts.is_sorted_by(|a, b| a.sequence < b.sequence));
 }
 
 #[tokio::test(start_paused = true)]
@@ -405,6 +422,63 @@ async fn an_unblock_of_what_is_not_blocked_wakes_it_all_the_same() {
     let nobody = EntityKey::parse("test/nobody").expect("a key");
     assert_eq!(world.operator().unblock(&nobody).await, Ok(Unblocked::NotBlocked(None)));
     assert!(world.messages.is_empty(), "there is nothing to wake");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unblock_that_somebody_comes_before_looks_again() {
+    let mut world = blocked().await;
+    // Before its write: another operator's, or an exclusive lease that came and went.
+    for unblocked in [true, false] {
+        let (operator, _) = stopping(&mut world, 2, Duration::from_millis(500));
+        let meanwhile = async {
+            world.surroundings.sleep(Duration::from_millis(100)).await;
+            if unblocked {
+                world.operator().unblock(&entity()).await.expect("it is unblocked");
+            } else {
+                let guard = world.leases("somebody").acquire(&entity(), Terms::at_once()).await.expect("it is free");
+                guard.release().await.expect("it is released");
+            }
+        };
+        let (late, ()) = tokio::join!(operator.unblock(&entity()), meanwhile);
+        assert_eq!(matches!(late, Ok(Unblocked::NotBlocked(Some(_)))), unblocked, "{late:?}");
+        assert_eq!(world.state("test/a").await.blocked, None);
+        world.work(&[world.drainer(failing())]).await;
+        assert!(world.state("test/a").await.blocked.is_some());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_unblock_does_not_lift_a_later_block() {
+    let world = blocked().await;
+    let late = Unblock { entity: &entity(), seen: world.state("test/a").await.token };
+    world.operator().unblock(&entity()).await.expect("it is unblocked");
+    world.work(&[world.drainer(failing())]).await;
+    assert!(matches!(world.store().run(&late, PATIENCE).await, Ok(Unblocked::NotBlocked(Some(_)))));
+    assert_eq!(world.state("test/a").await.blocked, Some(BlockReason::Attempts));
+}
+
+/// A worker is about to give a place up when its delivery comes after all.
+#[tokio::test(start_paused = true)]
+async fn a_place_that_is_filled_before_it_is_given_up_is_applied() {
+    let mut world = World::new();
+    let nonce = world.surroundings.nonce();
+    let claim = Claim { entity: &entity(), nonce: &nonce, now: world.surroundings.now() };
+    let place = world.store().run(&claim, PATIENCE).await.expect("it is claimed").sequence;
+    world.append("test/a", "2").await;
+    let gives_up = |write: &Write| matches!(&write.action, Action::Put(row) if row.get(a::VOID).is_some());
+    let memory = world.memory.clone();
+    let envelope = Envelope::pack(&world.incoming("test/a", "late"), &nonce, world.surroundings.now() + 30 * DAY);
+    let put = Put { envelope: &envelope, sequence: place }.write();
+    let plan = move |call: &Call<'_>| {
+        if call.writes.iter().any(gives_up) {
+            // Memory answers at once.
+            let _ = memory.write(&put).now_or_never();
+        }
+        Fault::None
+    };
+    world.table = Arc::new(FaultyTable::new(world.memory.clone(), &world.surroundings, plan));
+    world.work(&[world.drainer(Done)]).await;
+    assert_eq!(world.applied(), ["late", "2"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -460,12 +534,19 @@ async fn a_lease_taken_by_force_ends_its_holder_s_writes_and_wakes_what_waits() 
     assert_eq!(freed.token(), seen.token().next());
     let info = world.state("test/a").await.holder_info.expect("who and why stay");
     assert!(info.as_str().ends_with("anna: hangs"), "{info:?}");
+    let [row] = &*world.memory.rows(&TableName::Entities) else { panic!("one row") };
+    assert!([a::HOLDER, a::KIND, a::EXPIRES_AT].iter().all(|name| row.get(name).is_none()), "{row:?}");
     // Asked again by who saw the same, nothing is done.
     assert!(leases.force_release(&seen, "bert", "hangs").await.unwrap().is_none());
     assert!(guard.release().await.is_err(), "it was taken away");
     world.work(&[world.drainer(Done)]).await;
     assert_eq!(world.applied(), ["1"]);
-    // Nor what the row tells of the operator, once it is erased.
+    // Where nothing waits there is nobody to wake.
+    let _guard = leases.acquire(&entity(), Terms::at_once()).await.expect("it is free");
+    let seen = leases.look(&entity()).await.unwrap().expect("it has a row");
+    leases.force_release(&seen, "anna", "hangs").await.unwrap().expect("it is that lease");
+    assert!(world.messages.is_empty());
+    // What the row tells of the operator goes when it is erased.
     world.operator().erase(&entity()).await.expect("it is erased");
     assert_eq!(world.state("test/a").await.holder_info, None);
 }
@@ -495,6 +576,12 @@ async fn a_forced_release_takes_only_the_lease_that_was_seen() {
     assert!(matches!(run("anna").await, Forced::Released(_)), "one's own first try");
     assert!(matches!(run("bert").await, Forced::Changed(Some(_))), "somebody else's");
     drop(third);
+    let fourth = leases.acquire(&entity(), Terms::at_once()).await.expect("it is free");
+    let later = world.state("test/a").await;
+    let again = ForceRelease { seen: &later, record: HolderInfo::new("anna") };
+    assert!(matches!(world.store().run(&again, PATIENCE).await, Ok(Forced::Released(_))));
+    assert!(matches!(run("anna").await, Forced::Changed(Some(_))), "of another lease, in the same words");
+    drop(fourth);
 }
 
 #[tokio::test(start_paused = true)]

@@ -178,15 +178,14 @@ impl Operation for Forget<'_> {
     type Outcome = Forgotten;
 
     fn write(&self) -> Write {
-        let told = [a::LAST_SETTLED, a::LAST_ERROR, a::NEWEST_EVENT_TIME, a::HOLDER_INFO, a::PENDING_SINCE];
+        // What else a row tells belongs to a delivery that waits, or to a holder.
+        let told = [a::LAST_SETTLED, a::NEWEST_EVENT_TIME, a::HOLDER_INFO];
         let mut changes = told.map(Change::remove).to_vec();
         changes.extend(purge_change(self.purge_at));
         Write {
             key: entity_row(&self.seen.entity),
             condition: Condition::All(vec![
                 Condition::equal(a::TAIL, self.seen.tail.0),
-                Condition::equal(a::HEAD, self.seen.head.0),
-                Condition::equal(a::TOKEN, self.seen.token.0),
                 Condition::absent(a::HOLDER),
                 Condition::absent_or_at_most(a::VERSION, FORMAT),
             ]),
@@ -194,7 +193,8 @@ impl Operation for Forget<'_> {
         }
     }
 
-    /// A landed first try leaves what the condition asks for as it was, so that
+    /// The tail says that nothing came, so that nothing was settled either. A
+    /// landed first try leaves what the condition asks for as it was, so that
     /// a second one lands too, and changes nothing.
     fn judge(&self, reply: Written) -> Result<Forgotten, CorruptRow> {
         Ok(match reply {
