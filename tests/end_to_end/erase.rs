@@ -237,7 +237,8 @@ async fn a_row_that_somebody_came_to_meanwhile_stays_as_it_is() {
             }
             left(&world, "test/a").remove(0)
         };
-        let (erased, row) = tokio::join!(operator.erase(&entity()), comes);
+        let key = entity();
+        let (erased, row) = tokio::join!(operator.erase(&key), comes);
         assert_eq!(erased, Ok(Erased::Newer { rows: 5 }), "{who}");
         assert_eq!(left(&world, "test/a").remove(0), row, "{who}");
     }

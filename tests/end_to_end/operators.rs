@@ -439,7 +439,8 @@ async fn an_unblock_that_somebody_comes_before_looks_again() {
                 guard.release().await.expect("it is released");
             }
         };
-        let (late, ()) = tokio::join!(operator.unblock(&entity()), meanwhile);
+        let key = entity();
+        let (late, ()) = tokio::join!(operator.unblock(&key), meanwhile);
         assert_eq!(matches!(late, Ok(Unblocked::NotBlocked(Some(_)))), unblocked, "{late:?}");
         assert_eq!(world.state("test/a").await.blocked, None);
         world.work(&[world.drainer(failing())]).await;
