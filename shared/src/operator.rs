@@ -2,8 +2,12 @@
 //! erase.
 
 mod erase;
+mod remove;
 
 use std::time::Duration;
+
+pub use erase::Erased;
+use remove::Remove;
 
 use crate::{
     append::{AppendError, Appended, Inbox},
@@ -16,7 +20,7 @@ use crate::{
         receipt_range, receipt_row,
     },
     store::{Store, StoreError},
-    table::{Action, Condition, Key, Row, Segment, TableName, Write},
+    table::{Key, Row, Segment, TableName},
     time::Timestamp,
     wake::Waker,
 };
@@ -53,12 +57,13 @@ pub enum OperatorError {
     /// another has decided it otherwise since. It is not parked any more.
     #[error("it was {0} after all, not parked; nothing was put back")]
     DecidedOtherwise(Settlement),
+    /// It was put back, found to be decided otherwise or erased since it was
+    /// looked at.
+    #[error("it is not parked any more; nothing was put back")]
+    NotParked,
     /// Deliveries wait, or somebody has the lease.
     #[error("deliveries wait there or are at work; nothing was erased")]
     InUse,
-    /// Its first delivery is from less than a quarter of an hour ago.
-    #[error("its first delivery came within the last quarter of an hour; ask again later")]
-    TooFresh,
     /// All is written, but no wake-up could be sent: send it again, or leave it
     /// to the sweep.
     #[error("done, but {0}; the sweep will find it within the hour")]
@@ -210,7 +215,8 @@ impl Operator {
 
     /// Puts a parked delivery back at its inbox's tail, under the next redrive
     /// number, and only then removes it from where it was parked. Asked twice,
-    /// the second is recognised as a repeat of the first.
+    /// the second finds nothing parked, or is recognised as a repeat of the
+    /// first.
     ///
     /// `to` is the inbox it goes to instead of the one it is parked in: for
     /// deliveries whose entity could not be found.
@@ -226,6 +232,10 @@ impl Operator {
             return Err(OperatorError::DecidedOtherwise(settlement));
         }
         let parts = if keys.is_empty() { Vec::new() } else { self.store.get_many(&keys, PATIENCE).await? };
+        // Behind the receipt: where that was erased, or forgotten by retention, the list may be as old.
+        if !self.is_parked(parked).await? {
+            return Err(OperatorError::NotParked);
+        }
         let delivery = unpacked.complete(&parts)?;
         let mut incoming = delivery.redriven(self.store.surroundings().now());
         if let Some(to) = to {
@@ -258,14 +268,16 @@ impl Operator {
         Ok(row.as_ref().map(Receipt::parse).transpose()?.map(|receipt| receipt.settlement))
     }
 
+    /// Whether what was looked at is parked still.
+    async fn is_parked(&self, parked: &Parked) -> Result<bool, OperatorError> {
+        let row = self.store.get(&parked_row(parked.delivery.entity(), parked.sequence), PATIENCE).await?;
+        Ok(row.is_some_and(|row| row.get(a::NONCE) == parked.row.get(a::NONCE)))
+    }
+
+    /// The row goes first: without it nobody looks for the parts.
     async fn forget(&self, parked: &Parked, parts: &[Key]) -> Result<(), OperatorError> {
-        let row = parked_row(parked.delivery.entity(), parked.sequence);
-        for key in std::iter::once(&row).chain(parts) {
-            // Deleting what is gone already is harmless.
-            let delete = Write { key: key.clone(), condition: Condition::Always, action: Action::Delete };
-            self.store.write(&delete, PATIENCE).await?;
-        }
-        Ok(())
+        self.store.run(&Remove::of(&parked.row)?, PATIENCE).await?;
+        self.remove_parts(parts).await
     }
 
     /// Lets drains at an entity again, and wakes one. Where it was blocked for

@@ -1,19 +1,26 @@
-//! An order is forgotten when a person asks: nothing of it is left, and what
-//! comes afterwards begins anew.
+//! An order is forgotten when a person asks: nothing of it is left but its
+//! numbers, and what comes meanwhile or afterwards is there.
 
 use std::{sync::Arc, time::Duration};
 
 use shared::{
-    entity::EntityKey,
-    handler::Outcome,
-    operator::OperatorError,
-    table::{Row, TableError, TableName},
+    delivery::Envelope,
+    entity::{EntityKey, Nonce},
+    handler::{Handler, Outcome},
+    inbox::{Claim, Put, PutOutcome},
+    leases::Terms,
+    operator::{Erased, OperatorError},
+    rows::attribute as a,
+    table::{Change, Row, Table, TableError, TableName, Write},
 };
 use tests::{
     faults::{Call, Fault, FaultyTable},
-    handlers::answering,
+    handlers::{Done, answering},
     world::World,
 };
+
+const DAY: Duration = Duration::from_secs(86_400);
+const PATIENCE: Duration = Duration::from_secs(1);
 
 fn entity() -> EntityKey {
     EntityKey::parse("test/a").expect("a key")
@@ -23,81 +30,233 @@ fn rows(world: &World) -> Vec<Row> {
     [TableName::Entities, TableName::Inbox].iter().flat_map(|table| world.memory.rows(table)).collect()
 }
 
+/// What is left of `entity`, and of parts that only its rows name.
+fn left(world: &World, entity: &str) -> Vec<Row> {
+    rows(world).into_iter().filter(|row| row.text(a::ENTITY).is_some_and(|key| key.starts_with(entity))).collect()
+}
+
+fn picky() -> impl Handler + Clone {
+    answering(|delivery, _| match delivery.delivery_id().as_str() {
+        "bad" => Outcome::Reject("bad".into()),
+        _ => Outcome::Done,
+    })
+}
+
 /// One applied, one parked with a body in several rows, one of another order.
 async fn handled() -> World {
     let world = World::new();
-    world.append("test/a", "1").await;
+    let mut first = world.incoming("test/a", "1");
+    first.event_time = Some(world.surroundings.now());
+    world.inbox().append(&first).await.expect("it is appended");
     let mut long = world.incoming("test/a", "bad");
     let noise = || world.surroundings.fraction().to_bits().to_le_bytes();
     long.body = std::iter::repeat_with(noise).flatten().take(1_000_000).collect();
     world.inbox().append(&long).await.expect("it is appended");
     world.append("test/b", "2").await;
-    let handler = answering(|delivery, _| match delivery.delivery_id().as_str() {
-        "bad" => Outcome::Reject("bad".into()),
-        _ => Outcome::Done,
-    });
-    world.work(&[world.drainer(handler)]).await;
-    world
-}
-
-/// Handled, and an hour ago.
-async fn long_handled() -> World {
-    let world = handled().await;
-    tokio::time::advance(Duration::from_secs(3_600)).await;
+    world.work(&[world.drainer(picky())]).await;
     world
 }
 
 #[tokio::test(start_paused = true)]
 async fn all_that_was_handled_and_parked_is_gone_and_other_orders_stay() {
-    let world = long_handled().await;
-    let before = world.state("test/a").await;
-    world.operator().erase(&entity()).await.expect("it is erased");
-    let left = rows(&world);
-    // Its row, its delivery, its receipt.
-    assert_eq!(left.len(), 3, "{left:?}");
-    assert!(left.iter().all(|row| row.text("entity") == Some("test/b")));
+    let world = handled().await;
+    let (before, other) = (world.state("test/a").await, left(&world, "test/b"));
+    // Two deliveries, two receipts, what is parked, and what the entity's row told.
+    assert_eq!(world.operator().erase(&entity()).await, Ok(Erased::Numbers { rows: 6 }));
+    let numbers = left(&world, "test/a");
+    let [numbers] = &*numbers else { panic!("{numbers:?}") };
+    let names: Vec<&str> = numbers.iter().map(|(name, _)| &**name).collect();
+    assert_eq!(names, [a::ENTITY, a::HEAD, a::LAST_CLAIM, a::PURGE_AT, a::TAIL, a::TOKEN, a::VERSION]);
+    assert_eq!(left(&world, "test/b"), other);
+    // The same webhook is a new one, and in its turn.
     world.append("test/a", "1").await;
-    assert!(world.state("test/a").await.tail > before.tail, "sequences never come twice");
     assert_eq!(world.operator().erase(&entity()).await, Err(OperatorError::InUse), "it waits");
+    world.work(&[world.drainer(Done)]).await;
+    assert_eq!(world.applied(), ["1", "2", "1"]);
+    let after = world.state("test/a").await;
+    assert!(after.tail > before.tail && after.token > before.token, "neither comes twice");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_waits_or_is_too_fresh_to_be_begun_anew_is_not_touched() {
+async fn the_numbers_that_are_left_expire_a_day_after_the_newest_of_them() {
     let world = handled().await;
-    let before = rows(&world);
-    assert_eq!(world.operator().erase(&entity()).await, Err(OperatorError::TooFresh));
-    assert_eq!(rows(&world), before);
-    tokio::time::advance(Duration::from_secs(3_600)).await;
+    // Made by a clock that is an hour ahead of the operator's.
+    let ahead = world.surroundings.now() + Duration::from_secs(3_600);
+    let nonce = world.surroundings.nonce();
+    let other = EntityKey::parse("test/c").expect("a key");
+    world.store().run(&Claim { entity: &other, nonce: &nonce, now: ahead }, PATIENCE).await.expect("it is claimed");
+    world.append("test/c", "3").await;
+    world.work(&[world.drainer(Done)]).await;
+    for key in [entity(), other] {
+        world.operator().erase(&key).await.expect("it is erased");
+        let newest = world.state(key.as_str()).await.token.0.max(world.surroundings.now().as_millis());
+        let row =
+            &world.memory.rows(&TableName::Entities).into_iter().find(|row| row.text(a::ENTITY) == Some(key.as_str()));
+        let due = row.as_ref().and_then(|row| row.number(a::PURGE_AT)).expect("it expires");
+        assert_eq!(due, (newest + DAY.as_millis() as u64).div_ceil(1000), "{key}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_s_row_is_kept_for_ever_all_the_same() {
+    let world = World::new();
+    world.append("cron/nightly", "1").await;
+    world.work(&[world.drainer(Done)]).await;
+    let job = EntityKey::parse("cron/nightly").expect("a key");
+    world.operator().erase(&job).await.expect("it is erased");
+    let [row] = &*world.memory.rows(&TableName::Entities) else { panic!("one row") };
+    assert_eq!(row.get(a::PURGE_AT), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_or_is_held_is_not_touched() {
+    let world = handled().await;
     world.append("test/a", "3").await;
     let before = rows(&world);
     assert_eq!(world.operator().erase(&entity()).await, Err(OperatorError::InUse));
     assert_eq!(rows(&world), before);
+    world.work(&[world.drainer(Done)]).await;
+    let held = world.leases("somebody").acquire(&entity(), Terms::at_once()).await.expect("it is free");
+    let before = rows(&world);
+    assert_eq!(world.operator().erase(&entity()).await, Err(OperatorError::InUse));
+    assert_eq!(rows(&world), before);
+    held.release().await.expect("it is released");
+    assert!(matches!(world.operator().erase(&entity()).await, Ok(Erased::Numbers { .. })));
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_while_it_is_erased_is_kept() {
-    let mut world = long_handled().await;
-    // The row is gone, and the page is being read when a delivery arrives.
-    let plan = |call: &Call<'_>| if call.request == 3 { Fault::Slow(Duration::from_millis(500)) } else { Fault::None };
-    world.table = Arc::new(FaultyTable::new(world.memory.clone(), &world.surroundings, plan));
-    let operator = world.operator();
-    world.table = world.memory.clone();
-    let late = async {
-        world.surroundings.sleep(Duration::from_millis(100)).await;
-        world.append("test/a", "3").await;
-    };
-    let entity = entity();
-    let (erased, ()) = tokio::join!(operator.erase(&entity), late);
-    erased.expect("it is erased");
-    world.work(&[world.drainer(answering(|_, _| Outcome::Done))]).await;
-    assert_eq!(world.applied().last().map(String::as_str), Some("3"));
+async fn more_than_a_page_is_gone() {
+    let world = World::new();
+    for number in 0..120 {
+        world.append("test/a", &number.to_string()).await;
+    }
+    world.work(&[world.drainer(Done)]).await;
+    assert_eq!(world.operator().erase(&entity()).await, Ok(Erased::Numbers { rows: 241 }));
+    assert_eq!(left(&world, "test/a").len(), 1);
+}
+
+/// Its marker is all that refuses it: without one the put would land, be
+/// answered 2xx, and stand behind `head` where nobody looks.
+#[tokio::test(start_paused = true)]
+async fn a_put_that_comes_after_its_place_was_given_up_and_erased_finds_it_given_up() {
+    let world = World::new();
+    let nonce = world.surroundings.nonce();
+    let claim = Claim { entity: &entity(), nonce: &nonce, now: world.surroundings.now() };
+    let place = world.store().run(&claim, PATIENCE).await.expect("it is claimed").sequence;
+    world.append("test/a", "2").await;
+    world.work(&[world.drainer(Done)]).await;
+    assert!(matches!(world.operator().erase(&entity()).await, Ok(Erased::Numbers { .. })));
+    let purge_at = world.surroundings.now() + 30 * DAY;
+    let envelope = Envelope::pack(&world.incoming("test/a", "late"), &nonce, purge_at);
+    let put = Put { envelope: &envelope, sequence: place };
+    assert_eq!(world.store().run(&put, PATIENCE).await, Ok(PutOutcome::Voided));
+    // Its ingest claims another place, and it is applied there.
+    world.append("test/a", "late").await;
+    world.work(&[world.drainer(Done)]).await;
+    assert_eq!(world.applied(), ["2", "late"]);
+}
+
+/// Parked in `<source>/unrouted`, whose row expiry has deleted or not: stopped
+/// before any of its calls, an erase leaves what is parked there meanwhile.
+#[tokio::test(start_paused = true)]
+async fn what_comes_and_is_parked_while_it_is_erased_stays() {
+    let unrouted = EntityKey::parse("test/unrouted").expect("a key");
+    for has_row in [true, false] {
+        for stop in 2.. {
+            let mut world = World::new();
+            for id in ["old", "older"] {
+                world.append("test/unrouted", id).await;
+            }
+            world.work(&[world.drainer(Done)]).await;
+            if !has_row {
+                world.memory.purge(&TableName::Entities, |_| true);
+                tokio::time::advance(40 * DAY).await;
+            }
+            let plan = move |call: &Call<'_>| {
+                if call.request == stop { Fault::Slow(Duration::from_millis(500)) } else { Fault::None }
+            };
+            let table = Arc::new(FaultyTable::new(world.memory.clone(), &world.surroundings, plan));
+            world.table = table.clone();
+            let operator = world.operator();
+            world.table = world.memory.clone();
+            let late = async {
+                world.surroundings.sleep(Duration::from_millis(100)).await;
+                world.append("test/unrouted", "late").await;
+                world.work(&[world.drainer(Done)]).await;
+            };
+            let (erased, ()) = tokio::join!(operator.erase(&unrouted), late);
+            let inspected = world.operator().inspect(&unrouted).await.expect("memory answers");
+            let ids: Vec<&str> = inspected.parked.iter().map(|one| one.delivery().delivery_id().as_str()).collect();
+            let what = format!("row: {has_row}, stopped before call {stop}: {erased:?}");
+            assert_eq!(ids.last(), Some(&"late"), "{what}");
+            assert_eq!(inspected.receipts.last().and_then(|receipt| receipt.delivery_id.as_deref()), Some("late"));
+            let stopped = table.requests() >= stop;
+            if stopped && has_row {
+                assert!(matches!(erased, Ok(Erased::Newer { .. })), "{what}");
+            }
+            if has_row || !stopped {
+                assert_eq!(ids, ["late"], "{what}");
+            }
+            // Asked again, it is forgotten as well, and so is what the first could not tell from it.
+            assert!(matches!(operator.erase(&unrouted).await, Ok(Erased::Numbers { .. })), "{what}");
+            assert_eq!(left(&world, "test/unrouted").len(), 1, "{what}");
+            if !stopped {
+                assert!(stop > 6, "there is something to stop at: {stop}");
+                break;
+            }
+        }
+    }
+}
+
+/// Its row is not given up to expiry under what waits, or whoever has it.
+#[tokio::test(start_paused = true)]
+async fn a_row_that_somebody_came_to_meanwhile_stays_as_it_is() {
+    for who in ["a delivery", "a holder", "a newer version"] {
+        let mut world = handled().await;
+        // Before its last call, when all else is gone.
+        let last = |call: &Call<'_>| {
+            let entities = call.writes.iter().any(|write| write.key.table == TableName::Entities);
+            if entities { Fault::Slow(Duration::from_millis(500)) } else { Fault::None }
+        };
+        world.table = Arc::new(FaultyTable::new(world.memory.clone(), &world.surroundings, last));
+        let operator = world.operator();
+        world.table = world.memory.clone();
+        let comes = async {
+            world.surroundings.sleep(Duration::from_millis(100)).await;
+            match who {
+                "a delivery" => world.append("test/a", "3").await,
+                "a holder" => {
+                    let guard = world.leases(who).acquire(&entity(), Terms::at_once()).await.expect("it is free");
+                    std::mem::forget(guard);
+                }
+                _ => {
+                    let newer = Change::set(a::VERSION, shared::rows::FORMAT + 1);
+                    let write = Write::update(shared::rows::entity_row(&entity()), vec![newer]);
+                    world.memory.write(&write).await.expect("memory answers");
+                }
+            }
+            left(&world, "test/a").remove(0)
+        };
+        let key = entity();
+        let (erased, row) = tokio::join!(operator.erase(&key), comes);
+        assert_eq!(erased, Ok(Erased::Newer { rows: 5 }), "{who}");
+        assert_eq!(left(&world, "test/a").remove(0), row, "{who}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_left_of_an_order_whose_row_has_expired_is_gone_too() {
+    let world = handled().await;
+    world.memory.purge(&TableName::Entities, |row| row.text(a::ENTITY) == Some("test/a"));
+    assert_eq!(world.operator().erase(&entity()).await, Ok(Erased::Numbers { rows: 5 }));
+    assert!(left(&world, "test/a").is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn asked_again_after_any_failure_it_goes_on() {
     let mut answered = 0;
     loop {
-        let mut world = long_handled().await;
+        let mut world = handled().await;
         let gone = TableError::Invalid("gone".into());
         let plan =
             move |call: &Call<'_>| if call.request > answered { Fault::Before(gone.clone()) } else { Fault::None };
@@ -105,12 +264,23 @@ async fn asked_again_after_any_failure_it_goes_on() {
         let first = world.operator().erase(&entity()).await;
         world.table = world.memory.clone();
         world.operator().erase(&entity()).await.expect("it is erased");
-        assert_eq!(rows(&world).len(), 3, "cut off after {answered} calls");
+        assert_eq!(left(&world, "test/a").len(), 1, "cut off after {answered} calls");
         if first.is_ok() {
             break;
         }
         answered += 1;
     }
-    // The row read and deleted, a page, and a delete of each row and part.
+    // The row read, a page, a delete of each row and part, the row written.
     assert!(answered > 8, "{answered}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_row_of_a_newer_format_is_not_guessed_at() {
+    let world = handled().await;
+    let row = Row::new()
+        .with(a::VERSION, shared::rows::FORMAT + 1)
+        .with(a::NONCE, Nonce::from_parts(world.surroundings.now(), 1).as_str());
+    let key = shared::rows::parked_row(&entity(), world.state("test/a").await.head);
+    world.table.write(&Write::put(key, row)).await.expect("memory answers");
+    assert!(matches!(world.operator().erase(&entity()).await, Err(OperatorError::Store(_))));
 }

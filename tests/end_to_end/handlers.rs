@@ -147,7 +147,8 @@ async fn a_handler_that_outlives_its_timeout_has_failed_and_its_late_effect_is_r
     assert_eq!(refused, ["late, attempt 1"]);
 }
 
-/// A commit that the network delivers when its holder lease has long run out, and another has applied the delivery and the one behind it.
+/// A commit that the network delivers when its holder's lease has long run out,
+/// and another has applied the delivery and the one behind it.
 #[tokio::test(start_paused = true)]
 async fn a_commit_that_comes_late_does_not_land() {
     let mut world = World::new();

@@ -20,6 +20,7 @@ use shared::{
     handler::{Context, Handler, HandlerError, Outcome},
     inbox::Claim,
     lease::AskToYield,
+    operator::Erased,
     rows::BlockReason,
     table::{Change, Key, TableError, TableName, Write},
 };
@@ -206,6 +207,26 @@ async fn of_a_delivery_that_is_parked_and_put_back() {
     .await;
     assert_eq!(outcomes.started, ["1", "2", "3", "2"]);
     assert_eq!(outcomes.parked, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_an_entity_that_is_erased() {
+    let rejecting = answering(|delivery, _| match delivery.delivery_id().as_str() {
+        "2" => Outcome::Reject("not now".into()),
+        _ => Outcome::Done,
+    });
+    let outcomes = every_fault_is_absorbed(move |world| {
+        let rejecting = rejecting.clone();
+        Box::pin(async move {
+            let world = appended_then(&["1", "2"], rejecting)(world).await;
+            let erased = world.operator().erase(&entity()).await;
+            // Two deliveries, two receipts, what is parked, and what the entity's row told.
+            assert_eq!(erased, Ok(Erased::Numbers { rows: 6 }));
+            world
+        })
+    })
+    .await;
+    assert_eq!((outcomes.settled, outcomes.parked, outcomes.waiting), (Vec::new(), 0, 0));
 }
 
 #[tokio::test(start_paused = true)]

@@ -12,6 +12,7 @@ mod jobs;
 mod leases;
 mod lost_replies;
 mod misfortunes;
+mod operators;
 mod order;
 mod outages;
 mod outside_input;

@@ -6,6 +6,7 @@ use anyhow::Result;
 use clap::Args;
 use shared::{
     entity::EntityKey,
+    operator::Erased,
     table::{Action, Condition, Key, Write},
 };
 
@@ -26,8 +27,14 @@ pub struct Erase {
 impl Erase {
     pub async fn run(self) -> Result<ExitCode> {
         let deployment = self.target.connect().await?;
-        let rows = deployment.operator().erase(&self.entity).await?;
-        println!("{}: {rows} rows are gone", self.entity);
+        let erased = deployment.operator().erase(&self.entity).await?;
+        match erased {
+            Erased::Numbers { rows } => println!("{}: {rows} rows are gone", self.entity),
+            Erased::Newer { rows } => println!(
+                "{}: {rows} rows are gone; what came meanwhile stays, ask again when it is handled",
+                self.entity
+            ),
+        }
         match self.orders_table {
             None => println!("no --orders-table was given: what it holds of the order stays"),
             Some(table) => {
@@ -37,6 +44,9 @@ impl Erase {
                 println!("{}: nothing is left in {table}", self.entity);
             }
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(match erased {
+            Erased::Numbers { .. } => ExitCode::SUCCESS,
+            Erased::Newer { .. } => ExitCode::FAILURE,
+        })
     }
 }

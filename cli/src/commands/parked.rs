@@ -91,8 +91,10 @@ impl Redrive {
                     let to = self.to.as_ref().unwrap_or(&self.entity);
                     println!("{what} is back in the inbox of {to}, as {}", appended.sequence);
                 }
-                // Neither keeps the others from being put back.
-                Err(error @ OperatorError::DecidedOtherwise(_)) => println!("{what}: {error}"),
+                // None of them keeps the others from being put back.
+                Err(error @ (OperatorError::DecidedOtherwise(_) | OperatorError::NotParked)) => {
+                    println!("{what}: {error}")
+                }
                 Err(error @ OperatorError::Undecided) => {
                     println!("{what}: {error}");
                     undecided = true;

@@ -1,39 +1,67 @@
 //! Forgetting an entity: all that is stored of it, at a person's request.
+//!
+//! Nothing here asks a clock what is old. What may go stands at or below
+//! `head` as the request found it, so that it was decided before; and the row
+//! that says so stays, with its numbers, until the store's own expiry. So a
+//! delivery that comes meanwhile stays, whatever becomes of it, and asking again
+//! after a failure goes on.
 
 use std::time::Duration;
 
-use super::{Operator, OperatorError, PAGE, PATIENCE};
+use super::{Operator, OperatorError, PAGE, PATIENCE, remove::Remove, remove::Removed};
 use crate::{
     delivery::Item,
     entity::{EntityKey, Sequence},
-    rows::{EntityState, attribute as a, entity_row, key_of, sequence_of},
-    table::{Action, Condition, Key, Range, Row, TableName, Write, Written},
+    inbox::Receipt,
+    lease::purge_change,
+    operation::Operation,
+    rows::{CorruptRow, EntityState, FORMAT, attribute as a, entity_row, sequence_of},
+    table::{Action, Change, Condition, Range, Row, TableName, Write, Written},
+    time::Timestamp,
 };
 
-/// How far clocks may be apart. A row that is made anew begins with its maker's
-/// time: what is erased must be older, or sequences and tokens could come twice.
-const CLOCKS_APART: Duration = Duration::from_secs(900);
+/// How much longer than its own numbers say the row stays that has nothing but
+/// numbers left. One that is made anew begins with its maker's time, which is
+/// above them unless its clock is behind by as much.
+const NUMBERS_STAY: Duration = Duration::from_secs(86_400);
+
+/// What is left of an erased entity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Erased {
+    /// Its key and its numbers, which expiry deletes after a day; markers of
+    /// places that were never filled, as long as they would have stayed.
+    Numbers {
+        /// How many rows were deleted or lost all but their numbers, parts of
+        /// bodies aside.
+        rows: u64,
+    },
+    /// What came after the request stays, and the entity's row as it is: ask
+    /// again when that is handled.
+    Newer {
+        /// How many rows were deleted, parts of bodies aside.
+        rows: u64,
+    },
+}
 
 impl Operator {
-    /// Deletes an entity's row, its deliveries, receipts, and what is parked of
-    /// it; says how many rows that were. Asked again after a failure, it goes
-    /// on. A delivery that comes meanwhile stays, and is the first of a new
-    /// row: its sequences and tokens go on above the old ones.
+    /// Deletes an entity's deliveries, receipts, and what is parked of it, and
+    /// all but the numbers of its row. Asked again after a failure, it goes on.
+    /// What comes meanwhile stays, applied or parked or waiting.
+    ///
+    /// What was applied is forgotten with the receipts: a webhook that is sent
+    /// again is a new one. A worker that writes the receipt of what it settled
+    /// just before may be later than this; ask again.
     ///
     /// # Errors
     ///
     /// [`OperatorError::InUse`] while deliveries wait or somebody has its
-    /// lease, [`OperatorError::TooFresh`] in its first quarter of an hour; then
-    /// nothing was deleted.
-    pub async fn erase(&self, entity: &EntityKey) -> Result<u64, OperatorError> {
-        let mut erased = 0;
-        let now = self.store.surroundings().now().as_millis();
-        // Whatever comes from now on has a sequence above this.
-        let through = Sequence(now.saturating_sub(CLOCKS_APART.as_millis() as u64));
-        if let Some(state) = self.store.entity(entity, PATIENCE).await? {
-            self.erase_row(&state, through).await?;
-            erased += 1;
+    /// lease; then nothing was deleted.
+    pub async fn erase(&self, entity: &EntityKey) -> Result<Erased, OperatorError> {
+        let seen = self.store.entity(entity, PATIENCE).await?;
+        if seen.as_ref().is_some_and(|state| !state.is_empty() || state.held.is_some()) {
+            return Err(OperatorError::InUse);
         }
+        let (mut rows, mut newer) = (0, false);
         let mut from = "!".to_owned();
         loop {
             let range = Range {
@@ -44,56 +72,135 @@ impl Operator {
                 to: "~".into(),
                 limit: PAGE,
             };
+            // What is parked comes before the receipts: a redrive that finds no receipt and looks
+            // afterwards finds nothing parked either.
             let page = self.store.query(&range, PATIENCE).await?;
-            for row in page.rows.iter().filter(|row| !waits(row, through)) {
-                for key in keys(entity, row)? {
-                    let delete = Write { key, condition: Condition::Always, action: Action::Delete };
-                    self.store.write(&delete, PATIENCE).await?;
-                    erased += 1;
+            let through = self.decided_before(entity, seen.as_ref()).await?;
+            for row in &page.rows {
+                match Standing::of(entity, row)? {
+                    // It refuses a put that is late however long: without it that would be answered
+                    // 2xx and never be looked at.
+                    Standing::Void => {}
+                    Standing::At(sequence) if sequence > through => newer = true,
+                    Standing::At(_) => rows += self.remove(entity, row).await?,
                 }
             }
             match page.rows.last().and_then(|row| row.text(a::ITEM)) {
                 Some(last) if page.more => from = format!("{last}\u{0}"),
-                _ => return Ok(erased),
+                _ => break,
             }
         }
+        if let Some(state) = &seen {
+            match self.store.run(&Forget::of(state, self.store.surroundings().now()), PATIENCE).await? {
+                Forgotten::Numbers => rows += 1,
+                Forgotten::Gone => {}
+                Forgotten::Changed => newer = true,
+            }
+        }
+        Ok(if newer { Erased::Newer { rows } } else { Erased::Numbers { rows } })
     }
 
-    /// A row that was changed since, by a claim or an acquire, refuses.
-    async fn erase_row(&self, seen: &EntityState, through: Sequence) -> Result<(), OperatorError> {
-        if !seen.is_empty() || seen.held.is_some() {
-            return Err(OperatorError::InUse);
+    /// The last place that was decided before the request, as far as that can
+    /// be told of a page that was just read.
+    async fn decided_before(&self, entity: &EntityKey, seen: Option<&EntityState>) -> Result<Sequence, OperatorError> {
+        if let Some(state) = seen {
+            return Ok(state.head);
         }
-        if seen.tail > through || seen.token.0 > through.0 {
-            return Err(OperatorError::TooFresh);
+        // Without a row behind the page as well, nothing on it came since: it would have made one.
+        let row = self.store.entity(entity, PATIENCE).await?;
+        Ok(Sequence(if row.is_none() { u64::MAX } else { 0 }))
+    }
+
+    /// The row, and before it the parts that only it names.
+    async fn remove(&self, entity: &EntityKey, row: &Row) -> Result<u64, OperatorError> {
+        if sequence_of(row).is_some()
+            && let Item::Delivery(unpacked) = Item::parse(entity, row)?
+        {
+            self.remove_parts(&unpacked.head().part_keys()).await?;
         }
-        let condition = Condition::All(vec![
-            Condition::equal(a::TAIL, seen.tail.0),
-            Condition::equal(a::TOKEN, seen.token.0),
-            Condition::absent(a::HOLDER),
-        ]);
-        let delete = Write { key: entity_row(&seen.entity), condition, action: Action::Delete };
-        match self.store.write(&delete, PATIENCE).await?.outcome {
-            // Without a row: a first try landed.
-            Written::Landed(_) | Written::Refused(None) => Ok(()),
-            Written::Refused(Some(_)) => Err(OperatorError::InUse),
+        match self.store.run(&Remove::of(row)?, PATIENCE).await? {
+            Removed::Gone => Ok(1),
+            Removed::Another => Ok(0),
         }
     }
 }
 
-fn waits(row: &Row, through: Sequence) -> bool {
-    let is_delivery = row.text(a::ITEM).is_some_and(|item| item.starts_with("d#"));
-    is_delivery && sequence_of(row).is_some_and(|sequence| sequence > through)
+/// What an inbox row speaks of.
+enum Standing {
+    /// A delivery, a receipt or what is parked, of this place.
+    At(Sequence),
+    /// A place that was given up.
+    Void,
 }
 
-/// The row, and before it the parts that only it names.
-fn keys(entity: &EntityKey, row: &Row) -> Result<Vec<Key>, OperatorError> {
-    let mut keys = Vec::new();
-    if sequence_of(row).is_some()
-        && let Item::Delivery(unpacked) = Item::parse(entity, row)?
-    {
-        keys.extend(unpacked.head().part_keys());
+impl Standing {
+    fn of(entity: &EntityKey, row: &Row) -> Result<Self, CorruptRow> {
+        if sequence_of(row).is_none() {
+            return Ok(Self::At(Receipt::parse(row)?.sequence));
+        }
+        Ok(match Item::parse(entity, row)? {
+            Item::Void(_) => Self::Void,
+            item @ Item::Delivery(_) => Self::At(item.sequence()),
+        })
     }
-    keys.extend(key_of(&TableName::Inbox, row));
-    Ok(keys)
+}
+
+/// Takes all but the numbers from an entity's row, which is free and empty.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Forget<'a> {
+    /// The row as the request found it.
+    seen: &'a EntityState,
+    /// When what is left may be deleted; `None`: never.
+    purge_at: Option<Timestamp>,
+}
+
+/// What became of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Forgotten {
+    /// Only numbers are left.
+    Numbers,
+    /// There is no row any more.
+    Gone,
+    /// A delivery came or somebody took the lease; nothing was changed.
+    Changed,
+}
+
+impl<'a> Forget<'a> {
+    /// The row's own numbers are times as well, of clocks that may be ahead of
+    /// this one.
+    fn of(seen: &'a EntityState, now: Timestamp) -> Self {
+        let newest = Timestamp::from_millis(now.as_millis().max(seen.tail.0).max(seen.token.0));
+        Self { seen, purge_at: (!seen.entity.is_kept_forever()).then_some(newest + NUMBERS_STAY) }
+    }
+}
+
+impl Operation for Forget<'_> {
+    type Outcome = Forgotten;
+
+    fn write(&self) -> Write {
+        // What else a row tells belongs to a delivery that waits, or to a holder.
+        let told = [a::LAST_SETTLED, a::NEWEST_EVENT_TIME, a::HOLDER_INFO];
+        let mut changes = told.map(Change::remove).to_vec();
+        changes.extend(purge_change(self.purge_at));
+        Write {
+            key: entity_row(&self.seen.entity),
+            condition: Condition::All(vec![
+                Condition::equal(a::TAIL, self.seen.tail.0),
+                Condition::absent(a::HOLDER),
+                Condition::absent_or_at_most(a::VERSION, FORMAT),
+            ]),
+            action: Action::Update(changes),
+        }
+    }
+
+    /// The tail says that nothing came, so that nothing was settled either. A
+    /// landed first try leaves what the condition asks for as it was, so that
+    /// a second one lands too, and changes nothing.
+    fn judge(&self, reply: Written) -> Result<Forgotten, CorruptRow> {
+        Ok(match reply {
+            Written::Landed(_) => Forgotten::Numbers,
+            Written::Refused(None) => Forgotten::Gone,
+            Written::Refused(Some(_)) => Forgotten::Changed,
+        })
+    }
 }

@@ -1,0 +1,597 @@
+//! What operators do, each alone and two at once: the first stops before any
+//! one of its calls, the second begins and stops before any one of its own,
+//! workers go on, then both do.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::FutureExt;
+
+use shared::{
+    delivery::Envelope,
+    entity::EntityKey,
+    handler::{Handler, Outcome},
+    inbox::{Claim, Park, Put, Unblock, Unblocked},
+    lease::{ForceRelease, Forced},
+    leases::Terms,
+    operation::Operation,
+    operator::{Erased, Operator, OperatorError},
+    rows::{BlockReason, HolderInfo, Settlement, attribute as a, delivery_row, parked_row},
+    table::{Action, Row, Table, TableName, Write},
+};
+use tests::{
+    faults::{Call, Fault, FaultyQueue, FaultyTable},
+    handlers::{Done, answering},
+    world::World,
+};
+
+const DAY: Duration = Duration::from_secs(86_400);
+const PATIENCE: Duration = Duration::from_secs(5);
+
+fn entity() -> EntityKey {
+    EntityKey::parse("test/a").expect("a key")
+}
+
+fn picky() -> impl Handler + Clone {
+    answering(|delivery, _| match delivery.redrive() {
+        0 if delivery.delivery_id().as_str() == "bad" => Outcome::Reject("not now".into()),
+        _ => Outcome::Done,
+    })
+}
+
+fn failing() -> impl Handler + Clone {
+    answering(|_, _| Outcome::retry("not now"))
+}
+
+/// "1" is applied, "bad" is parked.
+async fn parked() -> World {
+    let world = World::new();
+    for id in ["1", "bad"] {
+        world.append("test/a", id).await;
+    }
+    world.work(&[world.drainer(picky())]).await;
+    world
+}
+
+/// "1" is applied, and parked by a holder that had lost its lease, too.
+async fn parked_by_a_stale_holder() -> World {
+    let world = World::new();
+    world.append("test/a", "1").await;
+    world.work(&[world.drainer(Done)]).await;
+    park_by_hand(&world).await;
+    world
+}
+
+/// Parks what stands at `head`, as a holder does before its settle is refused.
+async fn park_by_hand(world: &World) {
+    let sequence = world.state("test/a").await.head;
+    let row = world.memory.get(&delivery_row(&entity(), sequence)).await.expect("memory answers");
+    let mut row = row.expect("it stands there").with(a::ERROR, "not now").with(a::PARKED_AT, 1_u64);
+    row.remove(a::PURGE_AT);
+    world.store().run(&Park { entity: &entity(), sequence, row: &row }, PATIENCE).await.expect("it is parked");
+}
+
+/// Two of a source that blocks; the first has failed as often as it may.
+async fn blocked() -> World {
+    let world = World::new();
+    for id in ["1", "2"] {
+        world.inbox().append(&world.incoming_from("block", "test/a", id)).await.expect("it is appended");
+    }
+    world.work(&[world.drainer(failing())]).await;
+    assert_eq!(world.state("test/a").await.blocked, Some(BlockReason::Attempts));
+    world
+}
+
+fn rows(world: &World) -> Vec<Row> {
+    [TableName::Entities, TableName::Inbox].iter().flat_map(|table| world.memory.rows(table)).collect()
+}
+
+/// An operator that stops before one of its calls, and counts them.
+fn stopping(world: &mut World, before: u64, pause: Duration) -> (Operator, Arc<FaultyTable>) {
+    let plan = move |call: &Call<'_>| if call.request == before { Fault::Slow(pause) } else { Fault::None };
+    let table = Arc::new(FaultyTable::new(world.memory.clone(), &world.surroundings, plan));
+    world.table = table.clone();
+    let operator = world.operator();
+    world.table = world.memory.clone();
+    (operator, table)
+}
+
+/// Where the two were stopped.
+#[derive(Debug, Clone, Copy)]
+struct Meeting {
+    first: u64,
+    second: u64,
+}
+
+/// Stops the first operator before each of its calls and the second before each
+/// of its own, every pair in turn, and lets `between` happen while both stand.
+async fn every_meeting<A, B>(
+    stage: impl AsyncFn() -> World,
+    first: impl AsyncFn(&Operator) -> A,
+    second: impl AsyncFn(&Operator) -> B,
+    between: impl AsyncFn(&World),
+    check: impl AsyncFn(World, A, B, Meeting),
+) {
+    let after = Duration::from_millis;
+    for one in 1.. {
+        let mut first_stopped = false;
+        for two in 1.. {
+            let mut world = stage().await;
+            let (a, calls) = stopping(&mut world, one, after(600));
+            let (b, calls_of_second) = stopping(&mut world, two, after(700));
+            let clock = world.surroundings.clone();
+            let begins_later = async {
+                clock.sleep(after(100)).await;
+                second(&b).await
+            };
+            let meanwhile = async {
+                clock.sleep(after(300)).await;
+                between(&world).await;
+            };
+            let (of_first, of_second, ()) = tokio::join!(first(&a), begins_later, meanwhile);
+            check(world, of_first, of_second, Meeting { first: one, second: two }).await;
+            first_stopped |= calls.requests() >= one;
+            if calls_of_second.requests() < two {
+                break;
+            }
+        }
+        if !first_stopped {
+            assert!(one > 2, "there is something to stop at: {one}");
+            return;
+        }
+    }
+}
+
+async fn redrive_what_is_parked(operator: &Operator) -> Result<(), OperatorError> {
+    match operator.parked(&entity()).await?.first() {
+        Some(parked) => operator.redrive(parked, None).await.map(drop),
+        None => Err(OperatorError::NotParked),
+    }
+}
+
+async fn works(world: &World) {
+    world.work(&[world.drainer(picky())]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_redrives_of_one_delivery_put_it_back_once() {
+    let check =
+        async |world: World, first: Result<(), OperatorError>, second: Result<(), OperatorError>, at: Meeting| {
+            works(&world).await;
+            assert_eq!(world.applied(), ["1", "bad"], "{at:?}");
+            let mut results = [&first, &second].into_iter();
+            assert!(results.clone().any(Result::is_ok), "{at:?}: {first:?} {second:?}");
+            assert!(
+                results.all(|result| matches!(result, Ok(()) | Err(OperatorError::NotParked))),
+                "{at:?}: {first:?} {second:?}"
+            );
+            assert!(world.operator().parked(&entity()).await.unwrap().is_empty(), "{at:?}");
+            assert!(world.messages.is_empty());
+        };
+    every_meeting(parked, redrive_what_is_parked, redrive_what_is_parked, works, check).await;
+}
+
+/// Said to be put back it is applied, else it is gone; and what an erase left
+/// for newer goes when it is asked again.
+async fn put_back_or_erased(
+    world: World,
+    redriven: Result<(), OperatorError>,
+    erased: Result<Erased, OperatorError>,
+    at: Meeting,
+) {
+    works(&world).await;
+    let what = format!("{at:?}: {redriven:?} {erased:?}");
+    match redriven {
+        Ok(()) => assert_eq!(world.applied(), ["1", "bad"], "{what}"),
+        Err(OperatorError::NotParked) => assert_eq!(world.applied(), ["1"], "{what}"),
+        Err(_) => panic!("{what}"),
+    }
+    assert!(matches!(erased, Ok(_) | Err(OperatorError::InUse)), "{what}");
+    assert!(world.operator().parked(&entity()).await.unwrap().is_empty(), "{what}");
+    assert!(matches!(world.operator().erase(&entity()).await, Ok(Erased::Numbers { .. })), "{what}");
+    assert_eq!(rows(&world).len(), 1, "{what}");
+}
+
+async fn erase(operator: &Operator) -> Result<Erased, OperatorError> {
+    operator.erase(&entity()).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_redrive_beside_an_erase_puts_back_or_finds_nothing() {
+    every_meeting(parked, redrive_what_is_parked, erase, works, put_back_or_erased).await;
+    let check = async |world, erased, redriven, at| put_back_or_erased(world, redriven, erased, at).await;
+    every_meeting(parked, erase, redrive_what_is_parked, works, check).await;
+}
+
+/// Once the receipt is erased that tells how it was settled, a list of what was
+/// parked is no reason to apply it again.
+#[tokio::test(start_paused = true)]
+async fn what_a_stale_holder_parked_is_not_put_back_for_an_erase_beside_it() {
+    let check = async |world: World,
+                       redriven: Result<(), OperatorError>,
+                       erased: Result<Erased, OperatorError>,
+                       at: Meeting| {
+        works(&world).await;
+        assert_eq!(world.applied(), ["1"], "{at:?}: {redriven:?} {erased:?}");
+        let known = [OperatorError::NotParked, OperatorError::DecidedOtherwise(Settlement::Applied)];
+        assert!(redriven.is_err_and(|error| known.contains(&error)), "{at:?}");
+        assert!(world.operator().parked(&entity()).await.unwrap().is_empty(), "{at:?}");
+    };
+    every_meeting(parked_by_a_stale_holder, redrive_what_is_parked, erase, works, &check).await;
+    let turned = async |world, erased, redriven, at| check(world, redriven, erased, at).await;
+    every_meeting(parked_by_a_stale_holder, erase, redrive_what_is_parked, works, turned).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_erases_leave_what_was_sent_again_in_between() {
+    let again = async |world: &World| {
+        world.append("test/a", "1").await;
+        works(world).await;
+    };
+    let check = async |world: World,
+                       first: Result<Erased, OperatorError>,
+                       second: Result<Erased, OperatorError>,
+                       at: Meeting| {
+        let what = format!("{at:?}: {first:?} {second:?}");
+        assert!(first.is_ok() && second.is_ok(), "{what}");
+        // What came before an erase looked at the row is its to forget.
+        if at.first > 1 && at.second > 1 {
+            let inspected = world.operator().inspect(&entity()).await.unwrap();
+            let last = world.journal.runs().last().map(|run| run.sequence);
+            let head = inspected.state.expect("it has a row").head;
+            if last == Some(head) {
+                assert_eq!(inspected.receipts.last().map(|receipt| receipt.sequence), last, "{what}");
+            }
+        }
+        assert!(matches!(world.operator().erase(&entity()).await, Ok(Erased::Numbers { .. })), "{what}");
+        assert_eq!(rows(&world).len(), 1, "{what}");
+    };
+    every_meeting(parked, erase, erase, again, check).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_unblocks_leave_it_blocked_for_a_reason_or_going_on() {
+    let fails_again = async |world: &World| world.work(&[world.drainer(failing())]).await;
+    let unblock = async |operator: &Operator| operator.unblock(&entity()).await;
+    every_meeting(blocked, unblock, unblock, fails_again, async |world, first, second, at| {
+        assert!(first.is_ok() && second.is_ok(), "{at:?}: {first:?} {second:?}");
+        world.work(&[world.drainer(Done)]).await;
+        let state = world.state("test/a").await;
+        assert!(state.is_empty() || state.blocked.is_some(), "{at:?}: nobody comes: {state:?}");
+        world.operator().unblock(&entity()).await.expect("it is unblocked");
+        world.work(&[world.drainer(Done)]).await;
+        assert_eq!(world.applied(), ["1", "2"], "{at:?}");
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_redrive_drops_what_was_decided_otherwise_and_says_how() {
+    for behind in [false, true] {
+        let world = parked_by_a_stale_holder().await;
+        if behind {
+            world.append("test/a", "2").await;
+            world.work(&[world.drainer(Done)]).await;
+        }
+        let result = redrive_what_is_parked(&world.operator()).await;
+        assert_eq!(result, Err(OperatorError::DecidedOtherwise(Settlement::Applied)));
+        assert!(world.operator().parked(&entity()).await.unwrap().is_empty());
+        assert!(world.messages.is_empty(), "nothing was appended");
+    }
+}
+
+/// Between a settle and the receipt behind it only the row tells.
+#[tokio::test(start_paused = true)]
+async fn a_redrive_asks_the_row_where_there_is_no_receipt_yet() {
+    let world = parked_by_a_stale_holder().await;
+    world.memory.purge(&TableName::Inbox, |row| row.text(a::ITEM).is_some_and(|item| item.starts_with("r#")));
+    let result = redrive_what_is_parked(&world.operator()).await;
+    assert_eq!(result, Err(OperatorError::DecidedOtherwise(Settlement::Applied)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_redrive_waits_for_what_is_still_being_decided() {
+    let world = World::new();
+    world.append("test/a", "1").await;
+    world.work(&[world.drainer(Done)]).await;
+    world.append("test/a", "2").await;
+    world.messages.clear();
+    // Parked by a holder that died before its settle.
+    let sequence = world.state("test/a").await.tail;
+    let row = world.memory.get(&delivery_row(&entity(), sequence)).await.unwrap().unwrap();
+    world.store().run(&Park { entity: &entity(), sequence, row: &row }, PATIENCE).await.unwrap();
+    assert_eq!(redrive_what_is_parked(&world.operator()).await, Err(OperatorError::Undecided));
+    assert_eq!(world.operator().parked(&entity()).await.unwrap().len(), 1, "it stays parked");
+    assert_eq!(world.state("test/a").await.tail, sequence, "nothing was appended");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_redrive_works_when_nobody_remembers_how_it_was_settled() {
+    let world = parked().await;
+    world.memory.purge(&TableName::Entities, |_| true);
+    world.memory.purge(&TableName::Inbox, |row| row.text(a::ITEM).is_some_and(|item| !item.starts_with("p#")));
+    tokio::time::advance(40 * DAY).await;
+    assert_eq!(redrive_what_is_parked(&world.operator()).await, Ok(()));
+    works(&world).await;
+    assert_eq!(world.applied(), ["1", "bad"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_redrive_that_cannot_append_leaves_it_parked() {
+    // Before each call in turn, the store goes.
+    for answered in 1.. {
+        let mut world = parked().await;
+        let plan = move |call: &Call<'_>| {
+            if call.request > answered {
+                Fault::Before(shared::table::TableError::Invalid("gone".into()))
+            } else {
+                Fault::None
+            }
+        };
+        world.table = Arc::new(FaultyTable::new(world.memory.clone(), &world.surroundings, plan));
+        let result = redrive_what_is_parked(&world.operator()).await;
+        world.table = world.memory.clone();
+        works(&world).await;
+        let back = world.applied().contains(&"bad".to_owned());
+        let there = !world.operator().parked(&entity()).await.unwrap().is_empty();
+        assert!(back || there, "cut off after {answered} calls it is gone");
+        if result.is_ok() {
+            assert!(answered > 5, "{answered}");
+            break;
+        }
+        // And asked again it is applied, once.
+        let _ = redrive_what_is_parked(&world.operator()).await;
+        works(&world).await;
+        assert_eq!(world.applied(), ["1", "bad"], "cut off after {answered} calls");
+        assert!(world.operator().parked(&entity()).await.unwrap().is_empty());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_redrive_to_another_entity_goes_there_and_a_long_body_with_it() {
+    let world = World::new();
+    let mut long = world.incoming("test/unrouted", "lost");
+    let noise = || world.surroundings.fraction().to_bits().to_le_bytes();
+    long.body = std::iter::repeat_with(noise).flatten().take(1_000_000).collect();
+    world.inbox().append(&long).await.expect("it is appended");
+    works(&world).await;
+    let operator = world.operator();
+    let unrouted = EntityKey::parse("test/unrouted").expect("a key");
+    let parked = operator.parked(&unrouted).await.unwrap();
+    let tail = world.state("test/unrouted").await.tail;
+    operator.redrive(&parked[0], Some(&entity())).await.expect("it is put back");
+    works(&world).await;
+    assert_eq!(world.applied(), ["lost"]);
+    assert_eq!(world.state("test/unrouted").await.tail, tail);
+    let kept = world.memory.rows(&TableName::Inbox).into_iter().filter(|row| row.get(a::PURGE_AT).is_none()).count();
+    assert_eq!(kept, 0, "no part of it is left for good");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_parked_is_listed_by_entity_and_place_however_much_it_is() {
+    let world = World::new();
+    for number in 0..120 {
+        world.append(if number % 2 == 0 { "test/unrouted" } else { "block/unrouted" }, &number.to_string()).await;
+    }
+    for number in 0..220 {
+        world.inbox().append(&world.incoming_from("block", "block/unrouted", &format!("b{number}"))).await.unwrap();
+    }
+    works(&world).await;
+    let operator = world.operator();
+    let all = operator.all_parked().await.unwrap();
+    let of_one = operator.parked(&EntityKey::parse("block/unrouted").unwrap()).await.unwrap();
+    assert_eq!((all.len(), of_one.len()), (280, 220));
+    assert!(all.is_sorted_by_key(|one| (one.delivery().entity().clone(), one.sequence)));
+    assert!(of_one.is_sorted_by(|a, b| a.sequence < b.sequence), "each once");
+    let receipts = operator.receipts(&EntityKey::parse("block/unrouted").unwrap()).await.unwrap();
+    assert_eq!(receipts.len(), 280);
+    let keys: Vec<String> = operator.entities().await.unwrap().iter().map(ToString::to_string).collect();
+    assert_eq!(keys, ["block/unrouted", "test/unrouted"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_inspection_shows_what_waits_from_the_next_on() {
+    let world = parked().await;
+    for id in ["2", "3"] {
+        world.append("test/a", id).await;
+    }
+    let inspected = world.operator().inspect(&entity()).await.unwrap();
+    let state = inspected.state.expect("it has a row");
+    let waiting: Vec<_> = inspected.waiting.iter().map(shared::delivery::Item::sequence).collect();
+    assert_eq!(waiting, [state.next(), state.tail]);
+    assert!(inspected.receipts.is_sorted_by(|a, b| a.sequence < b.sequence));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unblocked_entity_begins_its_attempts_anew() {
+    let world = blocked().await;
+    let Ok(Unblocked::Unblocked(state)) = world.operator().unblock(&entity()).await else { panic!("it was blocked") };
+    assert_eq!((state.blocked, state.attempts, state.retry_at, state.last_error), (None, 0, None, None));
+    world.work(&[world.drainer(failing())]).await;
+    // As often as its source says: twice before, twice since.
+    assert_eq!(world.started(), ["1", "1", "1", "1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unblock_of_what_is_not_blocked_wakes_it_all_the_same() {
+    let world = World::new();
+    world.append("test/a", "1").await;
+    world.messages.clear();
+    assert!(matches!(world.operator().unblock(&entity()).await, Ok(Unblocked::NotBlocked(Some(_)))));
+    world.work(&[world.drainer(Done)]).await;
+    assert_eq!(world.applied(), ["1"]);
+    let nobody = EntityKey::parse("test/nobody").expect("a key");
+    assert_eq!(world.operator().unblock(&nobody).await, Ok(Unblocked::NotBlocked(None)));
+    assert!(world.messages.is_empty(), "there is nothing to wake");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unblock_that_somebody_comes_before_looks_again() {
+    let mut world = blocked().await;
+    // Before its write: another operator's, or an exclusive lease that came and went.
+    for unblocked in [true, false] {
+        let (operator, _) = stopping(&mut world, 2, Duration::from_millis(500));
+        let meanwhile = async {
+            world.surroundings.sleep(Duration::from_millis(100)).await;
+            if unblocked {
+                world.operator().unblock(&entity()).await.expect("it is unblocked");
+            } else {
+                let guard = world.leases("somebody").acquire(&entity(), Terms::at_once()).await.expect("it is free");
+                guard.release().await.expect("it is released");
+            }
+        };
+        let key = entity();
+        let (late, ()) = tokio::join!(operator.unblock(&key), meanwhile);
+        assert_eq!(matches!(late, Ok(Unblocked::NotBlocked(Some(_)))), unblocked, "{late:?}");
+        assert_eq!(world.state("test/a").await.blocked, None);
+        world.work(&[world.drainer(failing())]).await;
+        assert!(world.state("test/a").await.blocked.is_some());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_unblock_does_not_lift_a_later_block() {
+    let world = blocked().await;
+    let late = Unblock { entity: &entity(), seen: world.state("test/a").await.token };
+    world.operator().unblock(&entity()).await.expect("it is unblocked");
+    world.work(&[world.drainer(failing())]).await;
+    assert!(matches!(world.store().run(&late, PATIENCE).await, Ok(Unblocked::NotBlocked(Some(_)))));
+    assert_eq!(world.state("test/a").await.blocked, Some(BlockReason::Attempts));
+}
+
+/// A worker is about to give a place up when its delivery comes after all.
+#[tokio::test(start_paused = true)]
+async fn a_place_that_is_filled_before_it_is_given_up_is_applied() {
+    let mut world = World::new();
+    let nonce = world.surroundings.nonce();
+    let claim = Claim { entity: &entity(), nonce: &nonce, now: world.surroundings.now() };
+    let place = world.store().run(&claim, PATIENCE).await.expect("it is claimed").sequence;
+    world.append("test/a", "2").await;
+    let gives_up = |write: &Write| matches!(&write.action, Action::Put(row) if row.get(a::VOID).is_some());
+    let memory = world.memory.clone();
+    let envelope = Envelope::pack(&world.incoming("test/a", "late"), &nonce, world.surroundings.now() + 30 * DAY);
+    let put = Put { envelope: &envelope, sequence: place }.write();
+    let plan = move |call: &Call<'_>| {
+        if call.writes.iter().any(gives_up) {
+            // Memory answers at once.
+            let _ = memory.write(&put).now_or_never();
+        }
+        Fault::None
+    };
+    world.table = Arc::new(FaultyTable::new(world.memory.clone(), &world.surroundings, plan));
+    world.work(&[world.drainer(Done)]).await;
+    assert_eq!(world.applied(), ["late", "2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unblock_whose_wake_up_cannot_be_sent_says_so() {
+    let mut world = blocked().await;
+    world.queue = Arc::new(FaultyQueue::new(world.queue.clone(), &world.surroundings, |_| Fault::Silent));
+    assert!(matches!(world.operator().unblock(&entity()).await, Err(OperatorError::Queue(_))));
+}
+
+/// The place that expired is given up, not one that was only not run yet.
+#[tokio::test(start_paused = true)]
+async fn an_unblock_gives_up_the_place_that_expired_and_no_other() {
+    let world = World::new();
+    let nonce = world.surroundings.nonce();
+    let claim = Claim { entity: &entity(), nonce: &nonce, now: world.surroundings.now() };
+    world.store().run(&claim, PATIENCE).await.expect("it is claimed");
+    tokio::time::advance(20 * DAY).await;
+    world.append("test/a", "2").await;
+    world.append("test/a", "3").await;
+    world.work(&[world.drainer(Done)]).await;
+    assert_eq!(world.state("test/a").await.blocked, Some(BlockReason::Expired));
+    world.operator().unblock(&entity()).await.expect("it is unblocked");
+    let voids: Vec<Row> =
+        world.memory.rows(&TableName::Inbox).into_iter().filter(|row| row.get(a::VOID).is_some()).collect();
+    assert_eq!(voids.len(), 1);
+    assert!(voids[0].get(a::PURGE_AT).is_some());
+    world.work(&[world.drainer(Done)]).await;
+    assert_eq!(world.applied(), ["2", "3"]);
+}
+
+/// What turns up at the place after all is not given up for an unblock.
+#[tokio::test(start_paused = true)]
+async fn an_unblock_leaves_what_stands_at_the_place_after_all() {
+    let world = blocked().await;
+    let key = shared::rows::entity_row(&entity());
+    let expired = shared::table::Change::set(a::BLOCKED, BlockReason::Expired.as_str());
+    world.memory.write(&shared::table::Write::update(key, vec![expired])).await.expect("memory answers");
+    world.operator().unblock(&entity()).await.expect("it is unblocked");
+    world.work(&[world.drainer(Done)]).await;
+    assert_eq!(world.applied(), ["1", "2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_taken_by_force_ends_its_holder_s_writes_and_wakes_what_waits() {
+    let world = World::new();
+    let leases = world.leases("somebody");
+    let guard = leases.acquire(&entity(), Terms::at_once()).await.expect("it is free");
+    world.append("test/a", "1").await;
+    world.messages.clear();
+    let seen = leases.look(&entity()).await.unwrap().expect("it has a row");
+    let freed = leases.force_release(&seen, "anna", "hangs").await.unwrap().expect("it is that lease");
+    assert!(!freed.is_held());
+    assert_eq!(freed.token(), seen.token().next());
+    let info = world.state("test/a").await.holder_info.expect("who and why stay");
+    assert!(info.as_str().ends_with("anna: hangs"), "{info:?}");
+    let [row] = &*world.memory.rows(&TableName::Entities) else { panic!("one row") };
+    assert!([a::HOLDER, a::KIND, a::EXPIRES_AT].iter().all(|name| row.get(name).is_none()), "{row:?}");
+    // Asked again by who saw the same, nothing is done.
+    assert!(leases.force_release(&seen, "bert", "hangs").await.unwrap().is_none());
+    assert!(guard.release().await.is_err(), "it was taken away");
+    world.work(&[world.drainer(Done)]).await;
+    assert_eq!(world.applied(), ["1"]);
+    // Where nothing waits there is nobody to wake.
+    let _guard = leases.acquire(&entity(), Terms::at_once()).await.expect("it is free");
+    let seen = leases.look(&entity()).await.unwrap().expect("it has a row");
+    leases.force_release(&seen, "anna", "hangs").await.unwrap().expect("it is that lease");
+    assert!(world.messages.is_empty());
+    // What the row tells of the operator goes when it is erased.
+    world.operator().erase(&entity()).await.expect("it is erased");
+    assert_eq!(world.state("test/a").await.holder_info, None);
+}
+
+/// Another's lease, another's release, and another operator's are told apart
+/// from one's own first try.
+#[tokio::test(start_paused = true)]
+async fn a_forced_release_takes_only_the_lease_that_was_seen() {
+    let world = World::new();
+    let leases = world.leases("somebody");
+    let first = leases.acquire(&entity(), Terms::at_once()).await.expect("it is free");
+    let seen = world.state("test/a").await;
+    let force = |by: &str| ForceRelease { seen: &seen, record: HolderInfo::new(by) };
+    let run = async |by: &str| world.store().run(&force(by), PATIENCE).await.expect("memory answers");
+    first.release().await.expect("it is released");
+    assert!(matches!(run("anna").await, Forced::Changed(Some(_))), "it had ended");
+    assert_eq!(world.state("test/a").await.token, seen.token);
+    let second = leases.acquire(&entity(), Terms::at_once()).await.expect("it is free");
+    assert!(matches!(run("anna").await, Forced::Changed(Some(_))), "it is another's");
+    assert!(world.state("test/a").await.held.is_some());
+    second.release().await.expect("it is still that holder's");
+    let third = leases.acquire(&entity(), Terms::at_once()).await.expect("it is free");
+    let seen = world.state("test/a").await;
+    let force = |by: &str| ForceRelease { seen: &seen, record: HolderInfo::new(by) };
+    let run = async |by: &str| world.store().run(&force(by), PATIENCE).await.expect("memory answers");
+    assert!(matches!(run("anna").await, Forced::Released(_)));
+    assert!(matches!(run("anna").await, Forced::Released(_)), "one's own first try");
+    assert!(matches!(run("bert").await, Forced::Changed(Some(_))), "somebody else's");
+    drop(third);
+    let fourth = leases.acquire(&entity(), Terms::at_once()).await.expect("it is free");
+    let later = world.state("test/a").await;
+    let again = ForceRelease { seen: &later, record: HolderInfo::new("anna") };
+    assert!(matches!(world.store().run(&again, PATIENCE).await, Ok(Forced::Released(_))));
+    assert!(matches!(run("anna").await, Forced::Changed(Some(_))), "of another lease, in the same words");
+    drop(fourth);
+}
+
+#[tokio::test(start_paused = true)]
+async fn parking_twice_keeps_the_first_and_its_error() {
+    let world = parked_by_a_stale_holder().await;
+    let sequence = world.state("test/a").await.head;
+    let key = parked_row(&entity(), sequence);
+    let before = world.memory.get(&key).await.unwrap();
+    let other = before.clone().unwrap().with(a::ERROR, "another");
+    world.store().run(&Park { entity: &entity(), sequence, row: &other }, PATIENCE).await.expect("it is parked");
+    assert_eq!(world.memory.get(&key).await.unwrap(), before);
+}
