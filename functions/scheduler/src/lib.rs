@@ -23,9 +23,9 @@ use serde::{Deserialize, Serialize};
 use shared::{
     aws::{Account, Parts},
     config::{Environment, StoreConfig, Variables, deadline, instance_name, scheduler_time},
-    jobs::{InvalidJobs, Report, Ticker, switch::Switch},
+    jobs::{InvalidJobs, Report, TickError, Ticker, switch::Switch},
     rows::HolderInfo,
-    store::{Store, StoreError},
+    store::Store,
     sweep::Sweeper,
     telemetry::{self, Event, JsonLog, Observer},
     time::{Surroundings, Timestamp},
@@ -136,13 +136,13 @@ impl Scheduler {
     /// # Errors
     ///
     /// The store was not to be had, for all jobs or for one: called again, it
-    /// does what is left.
-    pub async fn tick(&self, event: &ScheduledEvent, deadline: Timestamp) -> Result<Report, StoreError> {
+    /// does what is left. Or the event is dated far ahead.
+    pub async fn tick(&self, event: &ScheduledEvent, deadline: Timestamp) -> Result<Report, TickError> {
         let scheduled = event.scheduled().unwrap_or_else(|| self.surroundings.now());
         let time = deadline.since(self.surroundings.now());
         let report = self.ticker.tick(scheduled, self.surroundings.monotonic() + time).await?;
         match report.errors.first() {
-            Some((_, error)) => Err(error.clone()),
+            Some((_, error)) => Err(error.clone().into()),
             None => Ok(report),
         }
     }
