@@ -113,6 +113,7 @@ mod tests {
         assert_eq!(Template::parse("order/}"), Err(InvalidTemplate::Brace));
         assert_eq!(Template::parse("order/{id}"), Err(InvalidTemplate::Field("id".into())));
         assert_eq!(Template::parse("order/{header:}"), Err(InvalidTemplate::Field("header:".into())));
+        assert_eq!(Template::parse("order/{/}"), Err(InvalidTemplate::Field("/".into())));
         assert_eq!(Template::parse("order/1"), Err(InvalidTemplate::Constant));
         assert_eq!(Template::parse("cron/{/id}"), Err(InvalidTemplate::Reserved));
         assert!(Template::parse("crontab/{/id}").is_ok());
