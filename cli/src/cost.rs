@@ -193,8 +193,10 @@ impl Load {
         items.extend(function("scheduler", minutes, 55.0));
         items.push(item("table writes", writes, "write units", price::WRITE_UNIT));
         items.push(item("table reads", reads, "read units", price::READ_UNIT));
-        items.push(item("sweep's ticks", minutes * budget::TICK_WRITES as f64, "write units", price::WRITE_UNIT));
-        items.push(item("  its row", minutes * budget::JOB_MINUTE_READS as f64, "read units", price::READ_UNIT));
+        let tick_writes = (budget::TICK_WRITES + budget::SWEEP_WRITES) as f64;
+        let tick_reads = (budget::JOB_MINUTE_READS + budget::SWEEP_READS) as f64;
+        items.push(item("sweep's ticks", minutes * tick_writes, "write units", price::WRITE_UNIT));
+        items.push(item("  its rows", minutes * tick_reads, "read units", price::READ_UNIT));
         items.push(item("sweep", sweep_reads, "read units", price::READ_UNIT));
         items.push(item("storage", gb, "GB", price::TABLE_GB_MONTH));
         items.push(item("backups", gb, "GB", price::BACKUP_GB_MONTH));

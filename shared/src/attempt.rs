@@ -13,6 +13,11 @@ pub struct RetryPolicy {
     pub longest: Duration,
 }
 
+/// The longest wait that a handler may ask for, unless its source's own waits
+/// are longer: the entity's later deliveries wait behind this one, and so that
+/// somebody hears of it the day after.
+pub const LONGEST_ASKED: Duration = Duration::from_secs(86_400);
+
 impl Default for RetryPolicy {
     /// Eight attempts over about two minutes: long enough for a deployment or a
     /// fail-over behind the handler, short enough that a person hears of the
@@ -44,14 +49,14 @@ pub enum Next {
 
 impl RetryPolicy {
     /// After failure number `attempts`. The wait is what the handler asked for,
-    /// where it did; else it doubles from failure to failure. `fraction`
+    /// where it did, cut to [`LONGEST_ASKED`]; else it doubles from failure to failure. `fraction`
     /// (0.0 to 1.0) spreads the waits over the upper half of their length.
     pub fn after(&self, attempts: u32, asked: Option<Duration>, on_failure: OnFailure, fraction: f64) -> Next {
         if attempts >= self.attempts {
             return Next::GiveUp(on_failure);
         }
         if let Some(asked) = asked {
-            return Next::Retry(asked);
+            return Next::Retry(asked.min(LONGEST_ASKED.max(self.longest)));
         }
         let doublings = attempts.saturating_sub(1).min(30);
         let full = self.first.saturating_mul(1 << doublings).min(self.longest);
@@ -81,6 +86,17 @@ mod tests {
     fn a_wait_that_the_handler_asks_for_is_kept() {
         let asked = Some(Duration::from_secs(77));
         assert_eq!(RetryPolicy::default().after(1, asked, OnFailure::Park, 0.3), Next::Retry(Duration::from_secs(77)));
+    }
+
+    #[test]
+    fn a_handler_cannot_hold_an_entity_up_for_longer_than_a_day_or_its_source_s_longest_wait() {
+        let after = |policy: RetryPolicy, asked| policy.after(1, Some(asked), OnFailure::Park, 0.3);
+        let policy = RetryPolicy::default();
+        assert_eq!(after(policy, LONGEST_ASKED), Next::Retry(LONGEST_ASKED));
+        assert_eq!(after(policy, LONGEST_ASKED + Duration::from_secs(1)), Next::Retry(LONGEST_ASKED));
+        assert_eq!(after(policy, Duration::MAX), Next::Retry(LONGEST_ASKED));
+        let slow = RetryPolicy { longest: 2 * LONGEST_ASKED, ..policy };
+        assert_eq!(after(slow, Duration::MAX), Next::Retry(2 * LONGEST_ASKED));
     }
 
     #[test]

@@ -58,5 +58,12 @@ pub const FUTILE_WRITES: u64 = 1;
 /// Write units of a tick that is run: started, and recorded.
 pub const TICK_WRITES: u64 = 2;
 
+/// Of the sweep's tick, besides: how far it came, where it takes less than ten
+/// seconds.
+pub const SWEEP_WRITES: u64 = 1;
+
+/// Reads of the sweep's tick, besides, for where it goes on.
+pub const SWEEP_READS: u64 = 1;
+
 /// Read units of each job each minute: its row.
 pub const JOB_MINUTE_READS: u64 = 1;

@@ -11,11 +11,15 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use unicode_normalization::{UnicodeNormalization, is_nfc};
 
+/// How the keys of jobs begin. No sender's deliveries are kept under them.
+pub const JOBS: &str = "cron/";
+
 /// The key of one entity: a namespace and a name, such as
 /// `shopify/order/450789469`, `invoice_gen/SUB-1234` or `cron/nightly-report`.
 ///
 /// Unicode NFC, at most [`EntityKey::MAX_BYTES`] bytes, without control
-/// characters. Two spellings of one text are one key.
+/// characters and without U+FFFE and U+FFFF: of the rest there is none that a
+/// message of SQS could not carry. Two spellings of one text are one key.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct EntityKey(String);
@@ -32,6 +36,10 @@ pub enum InvalidEntityKey {
     /// Holds a control character.
     #[error("an entity key has no control characters")]
     ControlCharacter,
+    /// Holds a character that no message of the queue can carry, so that nobody
+    /// could be woken for it.
+    #[error("an entity key has no U+FFFE and no U+FFFF, which the queue cannot carry")]
+    Noncharacter,
 }
 
 impl EntityKey {
@@ -44,6 +52,9 @@ impl EntityKey {
         let text = if is_nfc(text) { text.to_owned() } else { text.nfc().collect::<String>() };
         if text.chars().any(char::is_control) {
             return Err(InvalidEntityKey::ControlCharacter);
+        }
+        if text.contains(['\u{fffe}', '\u{ffff}']) {
+            return Err(InvalidEntityKey::Noncharacter);
         }
         if text.len() > Self::MAX_BYTES {
             return Err(InvalidEntityKey::TooLong(text.len()));
@@ -68,7 +79,7 @@ impl EntityKey {
     /// Whether the rows of this key must outlive idleness. A cron job's last
     /// tick is remembered however long ago it was.
     pub fn is_kept_forever(&self) -> bool {
-        self.0.starts_with("cron/")
+        self.0.starts_with(JOBS)
     }
 }
 
@@ -105,25 +116,33 @@ impl fmt::Debug for EntityKey {
 }
 
 /// The name of one configured sender, as it stands in `/webhooks/{source}`:
-/// 1 to 64 of `a-z`, `0-9`, `-` and `_`.
+/// 1 to 64 of `a-z`, `0-9`, `-` and `_`, but not `cron`, which is the jobs'.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct SourceName(String);
 
 /// The text is not a source name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("a source name is 1 to 64 of a-z, 0-9, '-' and '_', not {0:?}")]
-pub struct InvalidSourceName(String);
+pub enum InvalidSourceName {
+    /// It has other characters, none, or too many.
+    #[error("a source name is 1 to 64 of a-z, 0-9, '-' and '_', not {0:?}")]
+    Form(String),
+    /// Its entities would be jobs.
+    #[error("the source name \"cron\" is reserved: entities under `cron/` are jobs")]
+    Reserved,
+}
 
 impl SourceName {
     /// Checks `text`.
     pub fn parse(text: &str) -> Result<Self, InvalidSourceName> {
         let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';
-        if (1..=64).contains(&text.len()) && text.chars().all(allowed) {
-            Ok(Self(text.to_owned()))
-        } else {
-            Err(InvalidSourceName(text.chars().take(80).collect()))
+        if !(1..=64).contains(&text.len()) || !text.chars().all(allowed) {
+            return Err(InvalidSourceName::Form(text.chars().take(80).collect()));
         }
+        if JOBS.strip_suffix('/') == Some(text) {
+            return Err(InvalidSourceName::Reserved);
+        }
+        Ok(Self(text.to_owned()))
     }
 
     /// The name as text.
@@ -351,6 +370,27 @@ mod tests {
     #[test]
     fn a_key_with_a_control_character_is_refused() {
         assert_eq!(EntityKey::parse("a/b\u{1f}c"), Err(InvalidEntityKey::ControlCharacter));
+    }
+
+    #[test]
+    fn a_key_with_what_the_queue_cannot_carry_is_refused() {
+        for character in ['\u{fffe}', '\u{ffff}'] {
+            assert_eq!(EntityKey::parse(&format!("a/b{character}c")), Err(InvalidEntityKey::Noncharacter));
+        }
+        for character in ['\u{fffd}', '\u{10000}', '\u{1fffe}', '\u{10ffff}'] {
+            assert!(EntityKey::parse(&format!("a/b{character}c")).is_ok(), "{character:?}");
+        }
+    }
+
+    #[test]
+    fn the_jobs_namespace_is_no_source_s() {
+        assert_eq!(SourceName::parse("cron"), Err(InvalidSourceName::Reserved));
+        for name in ["cron2", "acron", "cro"] {
+            assert!(SourceName::parse(name).is_ok(), "{name}");
+        }
+        for name in ["", "Shop", "a/b", &"x".repeat(65)] {
+            assert!(matches!(SourceName::parse(name), Err(InvalidSourceName::Form(_))), "{name}");
+        }
     }
 
     #[test]

@@ -41,7 +41,7 @@ use crate::{
 use due::Policy;
 use schedule::{InvalidSchedule, Schedule};
 use switch::Switch;
-pub use ticker::{Ran, Report, Ticker};
+pub use ticker::{Ran, Report, TickError, Ticker};
 
 /// How a job's function ended well.
 #[derive(Debug, Clone, PartialEq)]

@@ -21,10 +21,16 @@ pub struct WakeUp {
 /// The longest that a queue holds a message back (SQS `DelaySeconds`).
 pub const LONGEST_DELAY: Duration = Duration::from_secs(900);
 
-/// The queue did not take a wake-up, or its answer was lost.
+/// Why a wake-up was not sent, or may not have been.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the queue did not take the wake-up: {0}")]
-pub struct QueueError(pub String);
+pub enum QueueError {
+    /// The queue did not take it, or its answer was lost. It may be sent again.
+    #[error("the queue did not take the wake-up: {0}")]
+    Unavailable(String),
+    /// The queue will never take it: its body holds what a message cannot.
+    #[error("the queue refuses the wake-up: {0}")]
+    Refused(String),
+}
 
 /// Where wake-ups are sent. They come back through the function's event source.
 pub trait Queue: Send + Sync + 'static {

@@ -48,6 +48,9 @@ pub mod attribute {
     pub const TICK: &str = "tick";
     pub const STARTS: &str = "starts";
     pub const RUN_REQUESTED: &str = "run_requested";
+    pub const TURN: &str = "turn";
+    pub const AFTER: &str = "after";
+    pub const DUE: &str = "due";
     pub const NONCE: &str = "nonce";
     pub const VOID: &str = "void";
     pub const SOURCE: &str = "source";
@@ -94,7 +97,13 @@ pub enum CorruptRow {
 
 /// The row of an entity in the `entities` table.
 pub fn entity_row(entity: &EntityKey) -> Key {
-    Key { table: TableName::Entities, partition: (a::ENTITY.into(), entity.as_str().into()), sort: None }
+    entity_row_named(entity.as_str())
+}
+
+/// The row in the `entities` table whose key is this text, which may be none
+/// that we could read.
+pub(crate) fn entity_row_named(key: &str) -> Key {
+    Key { table: TableName::Entities, partition: (a::ENTITY.into(), key.into()), sort: None }
 }
 
 fn inbox_row(partition: String, item: String) -> Key {
@@ -191,6 +200,26 @@ pub fn job_listing_range(after: Option<&str>, limit: u32) -> Range {
         from: after.map_or_else(|| "!".to_owned(), |after| format!("{after}!")),
         to: "\u{7f}".into(),
         limit,
+    }
+}
+
+/// The partition of the sweep's position. The separator can be in no entity key.
+const SWEEP: &str = "cron\u{1f}sweep";
+
+/// Where the sweep remembers how far it came.
+pub fn sweep_position_row() -> Key {
+    inbox_row(SWEEP.to_owned(), "position".to_owned())
+}
+
+/// The partition that holds the sweep's position and nothing else.
+pub fn sweep_position_range() -> Range {
+    Range {
+        table: TableName::Inbox,
+        partition: (a::ENTITY.into(), SWEEP.into()),
+        sort: a::ITEM.into(),
+        from: "position".to_owned(),
+        to: "position".to_owned(),
+        limit: 1,
     }
 }
 

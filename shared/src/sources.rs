@@ -319,7 +319,8 @@ impl Source {
                 pointer if pointer.starts_with('/') => providers::pointer(request.body, pointer),
                 header => request.headers.get(header.strip_prefix("header:")?).map(Into::into),
             })?;
-            EntityKey::parse(&text).ok()
+            // A field that the sender fills may say `cron/`: no delivery is of a job.
+            EntityKey::parse(&text).ok().filter(|key| !key.is_kept_forever())
         };
         self.entity.iter().find_map(filled)
     }
@@ -339,5 +340,32 @@ mod tests {
         let json = r#"{"sources":{"shop":{"provider":"shopify","secrets":["s"],"handler":"h","on_failure":"hush"}}}"#;
         let error = Sources::parse(json).unwrap_err().to_string();
         assert!(error.contains("expected `park` or `block`") && !error.contains("hush"), "{error}");
+    }
+
+    const SHOP: &str = "provider='standard-webhooks'\nsecrets=['whsec_c2VjcmV0']\nhandler='h'\n";
+
+    #[test]
+    fn no_source_s_deliveries_are_of_jobs() {
+        let refused = |document: String| Sources::parse(&document).unwrap_err().to_string();
+        let error = refused(format!("[sources.cron]\n{SHOP}"));
+        assert_eq!(error, "source `cron`: the source name \"cron\" is reserved: entities under `cron/` are jobs");
+        let error = refused(format!("[sources.shop]\n{SHOP}entity = ['order/{{/id}}', 'cron/{{/id}}']"));
+        assert!(error.starts_with("source `shop`: entity template 2: it begins with `cron/`"), "{error}");
+    }
+
+    #[test]
+    fn a_sender_that_names_a_job_is_not_routed_to_it() {
+        let document = format!("[sources.shop]\n{SHOP}entity = ['{{/key}}', '{{/other}}']");
+        let sources = Sources::parse(&document).unwrap();
+        let shop = sources.get("shop").unwrap();
+        let entity = |body: &str| {
+            let headers = [("webhook-id", "1")].into_iter().collect();
+            let request = Request { headers: &headers, body: body.as_bytes() };
+            shop.delivery(request, Timestamp::from_secs(0)).entity.to_string()
+        };
+        assert_eq!(entity(r#"{"key":"order/7"}"#), "order/7");
+        assert_eq!(entity(r#"{"key":"cron/sweep"}"#), "shop/unrouted");
+        assert_eq!(entity(r#"{"key":"cron/sweep","other":"order/8"}"#), "order/8", "as if it had none");
+        assert_eq!(entity("{\"key\":\"order/\u{fffe}\"}"), "shop/unrouted");
     }
 }

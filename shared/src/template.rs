@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use crate::entity::JOBS;
+
 /// A parsed template, such as `order/{/metadata/order_id}`.
 ///
 /// Fields: `source`, `provider`, `topic`, `entity` (the provider's own rule), a
@@ -29,6 +31,9 @@ pub enum InvalidTemplate {
     /// The same text for every delivery.
     #[error("it has no field, so that all deliveries would be of one entity")]
     Constant,
+    /// Its deliveries would be jobs'.
+    #[error("it begins with `cron/`, which is reserved: entities under it are jobs")]
+    Reserved,
 }
 
 impl Template {
@@ -63,6 +68,9 @@ impl Template {
         }
         if !pieces.iter().any(|piece| matches!(piece, Piece::Field(_))) {
             return Err(InvalidTemplate::Constant);
+        }
+        if matches!(pieces.first(), Some(Piece::Text(text)) if text.starts_with(JOBS)) {
+            return Err(InvalidTemplate::Reserved);
         }
         Ok(Self(pieces))
     }
@@ -105,6 +113,9 @@ mod tests {
         assert_eq!(Template::parse("order/}"), Err(InvalidTemplate::Brace));
         assert_eq!(Template::parse("order/{id}"), Err(InvalidTemplate::Field("id".into())));
         assert_eq!(Template::parse("order/{header:}"), Err(InvalidTemplate::Field("header:".into())));
+        assert_eq!(Template::parse("order/{/}"), Err(InvalidTemplate::Field("/".into())));
         assert_eq!(Template::parse("order/1"), Err(InvalidTemplate::Constant));
+        assert_eq!(Template::parse("cron/{/id}"), Err(InvalidTemplate::Reserved));
+        assert!(Template::parse("crontab/{/id}").is_ok());
     }
 }

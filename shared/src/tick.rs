@@ -545,4 +545,92 @@ mod tests {
         let long_before = Timestamp::from_millis(TIME - 3_600_000);
         assert!(state.has_run_out(long_before), "no lease runs that far ahead");
     }
+
+    fn time(ahead: i64) -> Timestamp {
+        Timestamp::from_millis(TIME.checked_add_signed(ahead).unwrap())
+    }
+
+    /// The job's row, free; its last tick is [`TIME`].
+    fn free() -> Row {
+        let gone = [a::HOLDER, a::KIND, a::EXPIRES_AT, a::HOLDER_INFO, a::TICK, a::STARTS, a::RUN_REQUESTED];
+        gone.into_iter().fold(fullest(), |mut row, name| {
+            row.remove(name);
+            row
+        })
+    }
+
+    fn start(tick: Timestamp, now: Timestamp) -> StartTick {
+        let request = Acquire {
+            entity: job_entity(&"x".repeat(LONGEST_NAME)).unwrap(),
+            kind: LeaseKind::Exclusive,
+            holder: crate::entity::Nonce::from_parts(now, 7),
+            info: HolderInfo::new("another"),
+            now,
+            length: Duration::from_secs(30),
+        };
+        StartTick { request, tick, start: 2, recorded: Recorded::AtCompletion }
+    }
+
+    fn lands(write: &Write, row: &Row) -> bool {
+        crate::table::memory::evaluate(write, Some(row)).is_ok()
+    }
+
+    #[test]
+    fn a_tick_is_taken_over_a_minute_after_its_lease_ran_out_and_not_once_it_is_recorded() {
+        let take_over = |tick, now| {
+            let seen = JobState::parse(&fullest()).unwrap();
+            lands(&TakeOverTick { start: start(tick, now), seen }.write(), &fullest())
+        };
+        // The lease ends at TIME, and the tick recorded last is that of TIME.
+        assert!(take_over(time(1), time(60_000)));
+        assert!(!take_over(time(1), time(59_999)), "its holder's clock may be a minute behind");
+        assert!(!take_over(time(0), time(60_000)), "it is recorded");
+        assert!(take_over(time(1), time(-901_000)), "no lease runs that far ahead");
+    }
+
+    #[test]
+    fn a_recorded_tick_is_its_own_only_under_its_token_and_of_its_time() {
+        let held = fullest().with(a::EXPIRES_AT, TIME + 30_000);
+        let Ok(Started::Granted(lease, _)) = start(time(1), time(1))
+            .judge(Written::Landed(Some(held.with(a::HOLDER, start(time(1), time(1)).request.holder.as_str()))))
+        else {
+            panic!("it is granted")
+        };
+        let judged = |tick, row: Row| {
+            let result = TickResult::not_heard_of(time(5));
+            CompleteTick { lease: &lease, tick, result }.judge(Written::Refused(Some(row))).unwrap()
+        };
+        let recorded = free();
+        assert!(matches!(judged(time(0), recorded.clone()), Completed::Recorded(_)), "a reply was lost");
+        assert_eq!(judged(time(1), recorded.clone()), Completed::Lost, "released, and this tick is not recorded");
+        let later = recorded.with(a::TOKEN, TIME + 1);
+        assert_eq!(judged(time(0), later), Completed::Lost, "somebody else's");
+    }
+
+    #[test]
+    fn a_tick_that_was_given_up_is_recognised_by_the_token_behind_the_one_that_was_seen() {
+        let seen = JobState::parse(&fullest()).unwrap();
+        let give_up = GiveUpTick { seen: &seen, tick: time(1), now: time(60_000) };
+        let after = crate::table::memory::evaluate(&give_up.write(), Some(&fullest())).unwrap().unwrap();
+        assert_eq!(after.number(a::TOKEN), Some(TIME + 1), "a late write of its holder is refused");
+        assert!(matches!(give_up.judge(Written::Refused(Some(after.clone()))).unwrap(), GivenUp::GivenUp(_)));
+        let further = after.with(a::TOKEN, TIME + 2);
+        assert!(matches!(give_up.judge(Written::Refused(Some(further))).unwrap(), GivenUp::Changed(_)));
+    }
+
+    #[test]
+    fn a_job_is_defined_on_a_free_row_that_is_as_it_was_seen_and_its_last_tick_never_goes_back() {
+        let entity = job_entity(&"x".repeat(LONGEST_NAME)).unwrap();
+        let seen = JobState::parse(&free()).unwrap();
+        let define =
+            |from| DefineJob { entity: &entity, definition: "on", seen: Some(&seen), from, now: time(9) }.write();
+        assert!(lands(&define(time(5)), &free()));
+        assert!(!lands(&define(time(5)), &fullest()), "somebody runs it");
+        assert!(!lands(&define(time(5)), &free().with(a::LAST_TICK, TIME + 1)), "another tick was recorded");
+        let last_tick = |from| {
+            let row = crate::table::memory::evaluate(&define(from), Some(&free())).unwrap().unwrap();
+            row.number(a::LAST_TICK)
+        };
+        assert_eq!([last_tick(time(5)), last_tick(time(-5))], [Some(TIME + 5), Some(TIME)]);
+    }
 }

@@ -19,6 +19,10 @@ use crate::entity::Nonce;
 pub struct Timestamp(u64);
 
 impl Timestamp {
+    /// The last moment of the year 9999: what comes behind it has no date, and
+    /// whatever a sender writes there is no time.
+    pub const LATEST: Timestamp = Timestamp(253_402_300_799_999);
+
     /// From milliseconds since the epoch.
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis)
@@ -59,7 +63,12 @@ impl From<Timestamp> for SystemTime {
 }
 
 impl fmt::Display for Timestamp {
+    /// As RFC 3339; what has no date there, as a row may hold it, in
+    /// milliseconds.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if *self > Self::LATEST {
+            return write!(f, "{} ms", self.0);
+        }
         humantime::format_rfc3339_millis(SystemTime::from(*self)).fmt(f)
     }
 }
@@ -245,6 +254,14 @@ mod tests {
     fn a_nonce_tells_when_it_was_drawn() {
         let at = Timestamp::from_millis(1_700_000_000_123);
         assert_eq!(Nonce::from_parts(at, 5).drawn_at(), Some(at));
+    }
+
+    #[test]
+    fn a_time_without_a_date_is_shown_all_the_same() {
+        assert_eq!(Timestamp::LATEST.to_string(), "9999-12-31T23:59:59.999Z");
+        let behind = Timestamp::LATEST + Duration::from_millis(1);
+        assert_eq!(behind.to_string(), "253402300800000 ms");
+        assert_eq!(Timestamp::from_millis(u64::MAX).to_string(), "18446744073709551615 ms");
     }
 
     #[test]

@@ -35,8 +35,9 @@ impl Waker {
             let attempt = self.surroundings.within(ATTEMPT.min(left), self.queue.send(&wake_up, delay));
             let error = match attempt.await {
                 Some(Ok(())) => return Ok(()),
+                Some(Err(refused @ QueueError::Refused(_))) => return Err(refused),
                 Some(Err(error)) => error,
-                None => QueueError("no answer in time".into()),
+                None => QueueError::Unavailable("no answer in time".into()),
             };
             let pause = self.surroundings.jittered(wait);
             if self.surroundings.monotonic() + pause >= give_up {
@@ -52,7 +53,7 @@ impl Waker {
         self.surroundings
             .within(ATTEMPT, self.queue.waiting())
             .await
-            .unwrap_or_else(|| Err(QueueError("no answer in time".into())))
+            .unwrap_or_else(|| Err(QueueError::Unavailable("no answer in time".into())))
     }
 }
 

@@ -87,22 +87,25 @@ async fn a_delivery_without_an_entity_is_kept_and_parked_and_can_be_put_where_it
     let mut lane = Lane::start_observed(SOURCES, Arc::new(settled.clone())).await;
     let kept = Kept::default();
     lane.local.work(|_| kept.clone());
-    for (id, body) in [("1", "no JSON"), ("2", r#"{"type":"order.updated"}"#)] {
+    // The last one has an entity whose key no message of the queue could carry.
+    let uncarried = update("7\u{ffff}");
+    for (id, body) in [("1", "no JSON"), ("2", r#"{"type":"order.updated"}"#), ("3", &uncarried)] {
         let webhook = signed(&lane.sources, "test", id, body, lane.surroundings.now());
         assert_eq!(lane.post(&webhook).await.status, 200, "not refused: {body}");
     }
     let mut parked = settled.0.subscribe();
     // The sender lives in `settled`, so the channel is open.
-    let _ = parked.wait_for(|settled| *settled == 2).await;
+    let _ = parked.wait_for(|settled| *settled == 3).await;
     let unrouted = EntityKey::parse("test/unrouted").unwrap();
     let operator = lane.operator();
     let parked = operator.parked(&unrouted).await.unwrap();
-    assert_eq!(parked.iter().map(|one| one.delivery().delivery_id().as_str()).collect::<Vec<_>>(), ["1", "2"]);
+    assert_eq!(parked.iter().map(|one| one.delivery().delivery_id().as_str()).collect::<Vec<_>>(), ["1", "2", "3"]);
+    assert_eq!(parked[2].delivery().body(), uncarried.as_bytes());
     let belongs = EntityKey::parse("test/order/7").unwrap();
     operator.redrive(&parked[1], Some(&belongs)).await.unwrap();
     let deliveries = kept.first(1).await;
     assert_eq!((deliveries[0].entity(), deliveries[0].delivery_id().as_str()), (&belongs, "2"));
-    assert_eq!(operator.parked(&unrouted).await.unwrap().len(), 1);
+    assert_eq!(operator.parked(&unrouted).await.unwrap().len(), 2);
     lane.local.stop().await.expect("nothing had failed");
 }
 
@@ -129,11 +132,11 @@ struct Nowhere;
 
 impl Queue for Nowhere {
     fn send<'a>(&'a self, _: &'a WakeUp, _: Duration) -> futures_util::future::BoxFuture<'a, Result<(), QueueError>> {
-        Box::pin(async { Err(QueueError("there is none".into())) })
+        Box::pin(async { Err(QueueError::Unavailable("there is none".into())) })
     }
 
     fn waiting(&self) -> futures_util::future::BoxFuture<'_, Result<u64, QueueError>> {
-        Box::pin(async { Err(QueueError("there is none".into())) })
+        Box::pin(async { Err(QueueError::Unavailable("there is none".into())) })
     }
 }
 

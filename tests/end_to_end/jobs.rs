@@ -15,7 +15,7 @@ use shared::{
     entity::EntityKey,
     handler::Isolation,
     jobs::{
-        Context, Job, JobError, Jobs, Missed, OnCrash, Outcome, Report, Ticker, roster,
+        Context, Job, JobError, Jobs, Missed, OnCrash, Outcome, Report, TickError, Ticker, roster,
         switch::Switch::{self, Off, On},
     },
     lease::{Acquire, Acquired, Release},
@@ -560,6 +560,24 @@ async fn a_tick_that_is_delivered_late_is_run_unless_a_later_one_was() {
     night.invoke(&ticker, 5).await;
     night.invoke(&ticker, 4).await;
     assert_eq!(night.runs.ticks("job"), [3, 5]);
+}
+
+/// What it recorded would be in the future, and silence the job until then.
+#[tokio::test(start_paused = true)]
+async fn an_invocation_that_is_dated_far_ahead_is_refused_and_silences_no_job() {
+    let night = Night::new();
+    let ticker = night.ticker(one(night.runs.job("job", "every minute", Duration::ZERO)));
+    night.minutes(&ticker, [0]).await;
+    for number in [16, 60, 60 * 24 * 365] {
+        let refused = ticker.tick(minute(number), night.clock.monotonic() + FUNCTION).await;
+        assert!(matches!(refused, Err(TickError::FarAhead { .. })), "{refused:?}");
+    }
+    assert_eq!(night.state("job").await.last_tick, Some(minute(0)));
+    night.minutes(&ticker, 1..3).await;
+    assert_eq!(night.runs.ticks("job"), [0, 1, 2]);
+    // As far as clocks may be apart, it is believed.
+    night.invoke(&ticker, 2 + 15).await;
+    assert_eq!(night.runs.ticks("job"), [0, 1, 2, 17]);
 }
 
 #[tokio::test(start_paused = true)]

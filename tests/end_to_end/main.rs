@@ -19,3 +19,4 @@ mod outside_input;
 mod rates;
 mod repair;
 mod slices;
+mod sweep;

@@ -1,8 +1,9 @@
 //! Whatever comes from outside is read or refused, within its limits, and what
 //! was written is read as it was. The same for longer: `tests/fuzz`.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::BTreeSet, time::Duration};
 
+use aws_sdk_sqs::error::ProvideErrorMetadata;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use ingest::Request;
 use proptest::prelude::*;
@@ -19,6 +20,7 @@ use shared::{
     template::Template,
     time::Timestamp,
 };
+use tests::stage::Stage;
 use worker::SqsEvent;
 
 const SOURCES: &str = include_str!("../../events/sources.toml");
@@ -30,7 +32,14 @@ fn any_text() -> impl Strategy<Value = String> {
         "[a-zA-Z0-9/{}:~_. \u{0}\u{1f}\u{300}\u{e9}-]{0,40}",
         (any::<String>(), 0..600_usize).prop_map(|(text, times)| text.repeat(times)),
         "(shopify|test|cron)/[a-z0-9/]{0,600}",
+        "[a-z]{1,5}/[\u{d7fe}-\u{e001}\u{fffc}-\u{10002}\u{1fffd}-\u{20001}\u{10fffd}-\u{10ffff}]{1,20}",
     ]
+}
+
+/// The characters of a message, as the API reference of `SendMessage` lists
+/// them.
+fn sqs_carries(character: char) -> bool {
+    matches!(u32::from(character), 0x9 | 0xa | 0xd | 0x20..=0xd7ff | 0xe000..=0xfffd | 0x1_0000..=0x10_ffff)
 }
 
 fn any_key() -> impl Strategy<Value = EntityKey> {
@@ -169,6 +178,15 @@ proptest! {
         let batch = Batch::sort([Message { id: "1".into(), body, times }]);
         let jobs: Vec<_> = batch.jobs().into_iter().map(|job| (job.entity, job.times)).collect();
         prop_assert_eq!(jobs, [(entity, times)]);
+    }
+
+    #[test]
+    fn every_key_makes_a_wake_up_of_characters_that_a_message_of_sqs_may_hold(text in any_text()) {
+        if let Ok(entity) = EntityKey::parse(&text) {
+            let body = serde_json::to_string(&WakeUp { entity: entity.clone() }).unwrap();
+            prop_assert!(body.chars().all(sqs_carries), "{:?}", body);
+            prop_assert_eq!(serde_json::from_str::<WakeUp>(&body).unwrap(), WakeUp { entity });
+        }
     }
 
     #[test]
@@ -311,4 +329,39 @@ fn a_secret_in_the_wrong_place_is_not_shown() {
         }
     }
     assert!(refused > 10, "{refused}");
+}
+
+/// The edges of what a message may hold, and every 61st character besides,
+/// through the client and the queue.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_character_that_a_key_may_hold_comes_through_the_queue_unchanged() {
+    let stage = Stage::start().await;
+    let edges = [0x20, 0x7e, 0xa0, 0xd7ff, 0xe000, 0xfffd, 0x1_0000, 0x1_fffe, 0x10_ffff];
+    let characters: Vec<char> = (0..=0x10_ffff).step_by(61).chain(edges).filter_map(char::from_u32).collect();
+    let mut sent = BTreeSet::new();
+    for some in characters.chunks(120) {
+        let allowed = some.iter().filter(|character| EntityKey::parse(&format!("a/{character}")).is_ok());
+        let text: String = allowed.collect();
+        sent.extend(EntityKey::parse(&format!("a/{text}")));
+    }
+    assert!(sent.len() > 100, "{} keys", sent.len());
+    let queue = stage.queue();
+    for entity in &sent {
+        queue.send(&WakeUp { entity: entity.clone() }, Duration::ZERO).await.expect("the queue takes it");
+    }
+    let account = stage.engines.account();
+    let client = account.sqs(&account.http_client());
+    let url = stage.engines.config().queue_url;
+    let mut received = BTreeSet::new();
+    while received.len() < sent.len() {
+        let answer = client.receive_message().queue_url(&url).max_number_of_messages(10).send().await.expect("answers");
+        for message in answer.messages.expect("there are more") {
+            let body = message.body.expect("a body");
+            received.insert(serde_json::from_str::<WakeUp>(&body).expect("a wake-up").entity);
+        }
+    }
+    assert_eq!(received, sent);
+    // And one that it does not carry would have been refused, for good.
+    let refused = client.send_message().queue_url(&url).message_body("\u{ffff}").send().await;
+    assert_eq!(refused.expect_err("it is refused").code(), Some("InvalidMessageContents"));
 }

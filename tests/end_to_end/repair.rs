@@ -255,24 +255,6 @@ async fn a_drain_s_lease_that_its_holder_left_on_an_empty_inbox_is_ended_by_the_
     assert!(world.memory.rows(&TableName::Entities).is_empty());
 }
 
-/// Sixty segments, one a minute: an hour finds every entity.
-#[tokio::test(start_paused = true)]
-async fn an_hour_of_ticks_wakes_every_entity_once() {
-    let world = World::new();
-    for number in 0..50 {
-        world.append(&format!("test/{number}"), &number.to_string()).await;
-    }
-    world.messages.clear();
-    tokio::time::advance(Duration::from_secs(600)).await;
-    let mut woken = 0;
-    for number in 0..shared::sweep::SEGMENTS {
-        woken += world.sweeper().sweep(number).await.unwrap().woken;
-    }
-    assert_eq!(woken, 50);
-    world.work(&[world.drainer(Done)]).await;
-    assert_eq!(world.applied().len(), 50);
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_redrive_whose_wake_up_cannot_be_sent_says_so_and_is_found_by_the_sweep() {
     let mut world = World::new();

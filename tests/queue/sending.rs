@@ -40,7 +40,8 @@ check_list! {
 
     async fn any_text_survives(bench) {
         let queue = bench.queue(&[]).await;
-        let body = "tab\t, newline\n, \"quotes\", \\, <&>, \u{fc}, \u{20ac}, \u{1f980}, \u{fffd}";
+        let body = "tab\t, newline\n, \"quotes\", \\, <&>, \u{fc}, \u{20ac}, \u{1f980}, \u{fffd}, \
+                    \u{d7ff}\u{e000}\u{10000}\u{1fffe}\u{10ffff}";
         bench.send(&queue, body).await;
         assert_eq!(bench.receive_one(&queue).await.body(), Some(body));
     }
@@ -49,7 +50,9 @@ check_list! {
         let queue = bench.queue(&[]).await;
         let send = |body: &str| bench.sqs.send_message().queue_url(&queue).message_body(body).send();
         assert_eq!(send("").await.map_err(code).expect_err("empty"), "MissingParameter");
-        assert_eq!(send("bell \u{7}").await.map_err(code).expect_err("not XML"), "InvalidMessageContents");
+        for body in ["bell \u{7}", "\u{b}", "\u{1f}", "\u{fffe}", "\u{ffff}"] {
+            assert_eq!(send(body).await.map_err(code).expect_err("not XML"), "InvalidMessageContents", "{body:?}");
+        }
     }
 
     async fn a_mebibyte_is_taken_and_a_byte_more_refused(bench) {

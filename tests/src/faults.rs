@@ -211,7 +211,7 @@ impl FaultyQueue {
     }
 
     async fn send_once(&self, wake_up: &WakeUp, delay: Duration) -> Result<(), QueueError> {
-        let lost = || QueueError("the reply was lost".into());
+        let lost = || QueueError::Unavailable("the reply was lost".into());
         match (self.plan)(self.sends.fetch_add(1, Relaxed) + 1) {
             Fault::None => {
                 for _ in 0..self.copies {
@@ -219,7 +219,7 @@ impl FaultyQueue {
                 }
                 Ok(())
             }
-            Fault::Before(error) => Err(QueueError(error.to_string())),
+            Fault::Before(error) => Err(QueueError::Unavailable(error.to_string())),
             Fault::ReplyLost => self.inner.send(wake_up, delay).await.and_then(|()| Err(lost())),
             Fault::Silent => std::future::pending().await,
             Fault::SilentAfter => {

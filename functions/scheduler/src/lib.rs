@@ -1,6 +1,6 @@
 //! The scheduler function: invoked once a minute, it runs the ticks that are due
-//! of the registered jobs. One of them is its own: the sweep of one segment of
-//! the entities.
+//! of the registered jobs. One of them is its own: the sweep of the entities, a
+//! minute's worth of it.
 //!
 //! A user's own scheduler is this function around jobs of their own:
 //!
@@ -23,10 +23,10 @@ use serde::{Deserialize, Serialize};
 use shared::{
     aws::{Account, Parts},
     config::{Environment, StoreConfig, Variables, deadline, instance_name, scheduler_time},
-    jobs::{InvalidJobs, Report, Ticker, switch::Switch},
+    jobs::{InvalidJobs, Report, TickError, Ticker, switch::Switch},
     rows::HolderInfo,
-    store::{Store, StoreError},
-    sweep::{SweepError, Sweeper, segment_of},
+    store::Store,
+    sweep::Sweeper,
     telemetry::{self, Event, JsonLog, Observer},
     time::{Surroundings, Timestamp},
 };
@@ -54,17 +54,27 @@ impl ScheduledEvent {
 /// The name of the job that every scheduler has.
 pub const SWEEP: &str = "sweep";
 
-/// The job that sweeps one segment of the entities a minute. What a minute
-/// without a scheduler left out is swept an hour later.
+/// How long a tick sweeps at most: so much less than a minute that it ends
+/// before the next one comes, whatever it was waiting for last.
+pub const SWEEP_TIME: Duration = Duration::from_secs(50);
+
+/// What is left of the function's time, at least, to remember how far it came.
+const TIME_TO_END: Duration = Duration::from_secs(5);
+
+/// The job that sweeps on each minute. What a minute without a scheduler left
+/// out, and what one was too short for, is made up for by those that follow.
 pub fn sweep(sweeper: Sweeper, observer: Arc<dyn Observer>) -> Job {
     let sweep = move |context: Context| {
         let (sweeper, observer) = (sweeper.clone(), observer.clone());
         async move {
-            let swept = sweeper.sweep(segment_of(context.tick())).await?;
+            let time = SWEEP_TIME.min(context.time_left().saturating_sub(TIME_TO_END));
+            let until = context.surroundings().monotonic() + time;
+            let (swept, ended) = sweeper.go_on(context.tick(), until).await;
             observer.observe(&Event::Swept { swept: &swept });
-            Ok::<_, SweepError>(())
+            ended
         }
     };
+    // Where it goes on is its own to remember: of ticks that were missed it needs none.
     Job::new(SWEEP, "every minute", sweep).missed(Missed::Skip).always_on()
 }
 
@@ -125,14 +135,14 @@ impl Scheduler {
     ///
     /// # Errors
     ///
-    /// The store was not to be had, for all jobs or for one. Called again, it
-    /// does what is left.
-    pub async fn tick(&self, event: &ScheduledEvent, deadline: Timestamp) -> Result<Report, StoreError> {
+    /// The store was not to be had, for all jobs or for one: called again, it
+    /// does what is left. Or the event is dated far ahead.
+    pub async fn tick(&self, event: &ScheduledEvent, deadline: Timestamp) -> Result<Report, TickError> {
         let scheduled = event.scheduled().unwrap_or_else(|| self.surroundings.now());
         let time = deadline.since(self.surroundings.now());
         let report = self.ticker.tick(scheduled, self.surroundings.monotonic() + time).await?;
         match report.errors.first() {
-            Some((_, error)) => Err(error.clone()),
+            Some((_, error)) => Err(error.clone().into()),
             None => Ok(report),
         }
     }

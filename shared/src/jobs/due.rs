@@ -18,6 +18,10 @@ pub const MOST_MISSED: usize = 100;
 /// How often one tick is started at most before it is recorded as crashed.
 pub const MOST_STARTS: u32 = 3;
 
+/// How far ahead of the clock an invocation may be dated: further than any two
+/// clocks that are kept right are apart.
+pub const MOST_AHEAD: Duration = Duration::from_secs(15 * 60);
+
 /// What a job is to do when.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
@@ -122,4 +126,11 @@ impl Policy {
 /// itself.
 pub fn first_of_its_minute(scheduled: Timestamp) -> Timestamp {
     Timestamp::from_millis(scheduled.as_millis().saturating_sub(MINUTE.as_millis() as u64))
+}
+
+/// Whether an invocation that says it was due at `scheduled` is dated so far
+/// ahead that it is none. What it would record is in the future, and until then
+/// no tick would be due.
+pub fn is_far_ahead(scheduled: Timestamp, now: Timestamp) -> bool {
+    scheduled.since(now) > MOST_AHEAD
 }

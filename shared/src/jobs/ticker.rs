@@ -6,7 +6,7 @@ use futures_util::{FutureExt, future::join_all};
 
 use super::{
     Context, InvalidJobs, Jobs, Outcome, Planned,
-    due::{Next, first_of_its_minute},
+    due::{MOST_AHEAD, Next, first_of_its_minute, is_far_ahead},
     switch::Switch,
 };
 use crate::{
@@ -67,6 +67,23 @@ pub struct Report {
     pub errors: Vec<(Arc<str>, StoreError)>,
 }
 
+/// Why an invocation started nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TickError {
+    /// The jobs' rows could not be read, or one of them not be written.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// It is dated further ahead than clocks are apart. Recorded, its ticks
+    /// would silence their jobs until then.
+    #[error("it is dated {scheduled}, more than {} minutes ahead of the clock, which shows {now}", MOST_AHEAD.as_secs() / 60)]
+    FarAhead {
+        /// When it says it was due.
+        scheduled: Timestamp,
+        /// The clock.
+        now: Timestamp,
+    },
+}
+
 /// How a function came to its end.
 enum Answer {
     Done(Outcome),
@@ -114,8 +131,13 @@ impl Ticker {
     ///
     /// # Errors
     ///
-    /// The rows could not be read; nothing was started.
-    pub async fn tick(&self, scheduled: Timestamp, deadline: Duration) -> Result<Report, StoreError> {
+    /// The rows could not be read, or the invocation is dated far ahead; nothing
+    /// was started.
+    pub async fn tick(&self, scheduled: Timestamp, deadline: Duration) -> Result<Report, TickError> {
+        let now = self.store.surroundings().now();
+        if is_far_ahead(scheduled, now) {
+            return Err(TickError::FarAhead { scheduled, now });
+        }
         let keys: Vec<_> = self.jobs.iter().map(|job| entity_row(&job.entity)).collect();
         let mut rows = Vec::with_capacity(keys.len());
         for keys in keys.chunks(ROWS_A_READ) {

@@ -8,10 +8,10 @@ use crate::time::Timestamp;
 /// seconds (a fraction is kept), milli-, micro- or nanoseconds, told apart by
 /// their size; or a date such as `2026-01-05T09:00:00.5-05:00`. A date that
 /// names no zone is taken for UTC. `None` for anything else, and for times
-/// before 1970.
+/// before 1970 and behind the year 9999.
 pub(super) fn parse(text: &str) -> Option<Timestamp> {
     let text = text.trim();
-    number(text).or_else(|| date(text)).map(Timestamp::from_millis)
+    number(text).or_else(|| date(text)).map(Timestamp::from_millis).filter(|time| *time <= Timestamp::LATEST)
 }
 
 fn number(text: &str) -> Option<u64> {
@@ -91,6 +91,7 @@ mod tests {
         assert_eq!(parse("1767621600"), Some(Timestamp::from_secs(1_767_621_600)));
         assert_eq!(parse("2026-01-05T09:00:00-05:00"), Some(Timestamp::from_secs(1_767_621_600)));
         assert_eq!(parse("0"), Some(Timestamp::from_millis(0)));
+        assert_eq!(parse("9999-12-31T23:59:59.999Z"), Some(Timestamp::LATEST));
     }
 
     #[test]
@@ -110,6 +111,9 @@ mod tests {
             "1969-12-31T23:59:59Z",
             "1970-01-01T00:00:00+01:00",
             "yesterday",
+            "10000-01-01T00:00:00Z",
+            "9999-12-31T23:59:59-00:01",
+            "9999-12-31T23:00:00.000-0100",
         ] {
             assert_eq!(parse(text), None, "{text}");
         }

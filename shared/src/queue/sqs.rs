@@ -63,13 +63,19 @@ impl SqsQueue {
         let count = answer.attributes.and_then(|mut attributes| attributes.remove(&name));
         count
             .and_then(|count| count.parse().ok())
-            .ok_or_else(|| QueueError("the queue does not say how many messages it has".into()))
+            .ok_or_else(|| QueueError::Unavailable("the queue does not say how many messages it has".into()))
     }
 }
 
 fn describe<E: ProvideErrorMetadata>(error: &SdkError<E>) -> QueueError {
-    QueueError(match error {
-        SdkError::ServiceError(service) => service.err().code().unwrap_or("no error code").to_owned(),
+    QueueError::Unavailable(match error {
+        SdkError::ServiceError(service) => {
+            let code = service.err().code().unwrap_or("no error code").to_owned();
+            if code == "InvalidMessageContents" {
+                return QueueError::Refused(code);
+            }
+            code
+        }
         SdkError::TimeoutError(_) => "time-out".to_owned(),
         SdkError::DispatchFailure(failed) => no_connection(failed.as_connector_error()),
         _ => "the answer could not be read".to_owned(),

@@ -325,10 +325,12 @@ impl Observer for JsonLog {
             Event::Inversion { delivery } => self.measure(delivery.entity(), Metric::Inversions, 1),
             Event::Swept { swept } => {
                 let say = |line: &mut Line| {
+                    line.number("segments", swept.segments);
                     line.number("seen", swept.seen);
                     line.number("woken", swept.woken);
                     line.number("kept", swept.kept);
                     line.number("unreadable", swept.unreadable);
+                    line.number("unserved", swept.unserved);
                     if swept.lagging {
                         line.text("queue", "lags");
                     }

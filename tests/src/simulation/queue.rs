@@ -201,7 +201,7 @@ impl Queue for NodeQueue {
                 roll.one_of(&["fails before", "done, reply lost", "done, silence", "silence", "slow", "done twice"]);
             world.tell(What::Fault { node: node.number, twist: roll.twist, how, call: "send" });
             pause(latency).await;
-            let failed = Err(QueueError("simulated".into()));
+            let failed = Err(QueueError::Unavailable("simulated".into()));
             match how {
                 "fails before" => failed,
                 "done, reply lost" => {
