@@ -13,7 +13,7 @@ use std::{
 
 use clap::Parser;
 use shared::time::{Clock, SystemClock};
-use tests::simulation::{Plan, mutation::Mutation, run, shrink::shrink};
+use tests::simulation::{Plan, mutation::Mutation, profile::Profile, run, shrink::shrink};
 
 /// Simulates seeds; the code of a failing one is printed with its story.
 #[derive(Debug, Parser)]
@@ -34,6 +34,9 @@ struct Options {
     /// leaving the rule out.
     #[arg(long)]
     focus: Option<usize>,
+    /// Runs fifty orders through nine minutes of failing inbox queries.
+    #[arg(long)]
+    queries_fail: bool,
     /// Prints the whole trace of the first seed.
     #[arg(long)]
     trace: bool,
@@ -50,7 +53,8 @@ fn main() -> ExitCode {
     let rule = |number: usize| Mutation::ALL.get(number.wrapping_sub(1)).copied();
     let mutation = options.mutation.and_then(rule);
     let focus = options.focus.or(options.mutation).and_then(rule);
-    let plan = |seed| Plan { seed, mutation, focus, ..Plan::default() };
+    let profile = options.queries_fail.then(Profile::queries_fail);
+    let plan = |seed| Plan { seed, mutation, focus, profile: profile.clone(), ..Plan::default() };
     if options.trace {
         println!("{}", run(plan(options.from)).story());
         return ExitCode::SUCCESS;

@@ -9,7 +9,9 @@
 //! | module | |
 //! |---|---|
 //! | [`chance`] | the seed, and the names of what it decides |
-//! | [`world`] | true time, rows, history, trace |
+//! | [`profile`], [`outage`] | what kind of misfortune there is, and how much |
+//! | [`world`] | true time and rows |
+//! | [`history`], [`reasons`] | what happened; why deliveries are set aside |
 //! | [`node`] | clocks that are off, crashes, freezes |
 //! | [`table`], [`queue`] | the store and the queue as a node reaches them |
 //! | [`handler`], [`play`], [`jobs`] | who acts |
@@ -19,11 +21,15 @@
 pub mod audit;
 pub mod chance;
 pub mod handler;
+pub mod history;
 pub mod jobs;
 pub mod mutation;
 pub mod node;
+pub mod outage;
 pub mod play;
+pub mod profile;
 pub mod queue;
+pub mod reasons;
 pub mod shrink;
 pub mod table;
 pub mod world;
@@ -38,9 +44,12 @@ use tokio::task::JoinSet;
 
 use chance::{Allowed, Dice, Twist, actor};
 use handler::seconds;
+use history::{Entry, Name, What};
 use mutation::Mutation;
 use node::pause;
-use world::{Entry, Name, What, World};
+use outage::Outage;
+use profile::Profile;
+use world::World;
 
 /// What to run.
 #[derive(Debug, Clone, Default)]
@@ -53,6 +62,8 @@ pub struct Plan {
     pub focus: Option<Mutation>,
     /// The misfortunes that are allowed; `None`: all.
     pub allowed: Allowed,
+    /// What kind of misfortune there is; `None`: as the seed says.
+    pub profile: Option<Profile>,
 }
 
 /// What came of a run.
@@ -106,7 +117,7 @@ async fn rounds(world: &Arc<World>) -> Vec<String> {
     let mut mistakes = Vec::new();
     for round in 0..world.profile.rounds {
         if round > 0 {
-            idle_for_weeks(world).await;
+            idle(world).await;
         }
         trouble(world, round as u32).await;
         world.tell(What::Phase { text: "peace, without a sweep" });
@@ -149,8 +160,14 @@ async fn trouble(world: &Arc<World>, round: u32) {
     let profile = &world.profile;
     let begin = world.elapsed();
     let lasts = profile.lasts;
-    let until = begin + lasts + seconds(10);
+    let of_deliveries = begin + lasts + seconds(10);
+    let outages: Vec<&Outage> = profile.outages.iter().filter(|outage| world.may(outage.twist())).collect();
+    let out = outages.iter().map(|outage| begin + outage.until() + seconds(10)).max().unwrap_or_default();
+    let until = of_deliveries.max(out);
     let mut actors = JoinSet::new();
+    for outage in outages {
+        actors.spawn(play::outage(world.clone(), *outage, begin));
+    }
     for number in 1..=profile.workers as u32 {
         actors.spawn(play::work(world.clone(), number, until));
     }
@@ -177,6 +194,13 @@ async fn trouble(world: &Arc<World>, round: u32) {
     visits(actor::OPERATOR, profile.operator, &mut |number, entity, at| {
         actors.spawn(play::operate(world.clone(), number, entity, at));
     });
+    if round > 0 && profile.erases > 0 {
+        visits(actor::ERASER, profile.entities, &mut |number, _, at| {
+            // Before or while it comes to life again.
+            let (entity, at) = ((number - 1) as usize % 100, begin + (at - begin).min(Duration::from_millis(300)));
+            actors.spawn(play::forget(world.clone(), number, entity, at));
+        });
+    }
     if profile.sweep {
         visits(actor::SWEEP, 3, &mut |_, _, at| {
             let world = world.clone();
@@ -186,7 +210,7 @@ async fn trouble(world: &Arc<World>, round: u32) {
             });
         });
     }
-    actors.spawn(jobs::schedule(world.clone(), round, until));
+    actors.spawn(jobs::schedule(world.clone(), round, of_deliveries));
     let purges = Dice::new(seed, actor::PURGE);
     while world.elapsed() < until {
         pause(seconds(5)).await;
@@ -196,6 +220,18 @@ async fn trouble(world: &Arc<World>, round: u32) {
     }
     world.set_active(false);
     while actors.join_next().await.is_some() {}
+}
+
+/// Nobody sends anything for a while.
+async fn idle(world: &Arc<World>) {
+    if world.profile.hours == 0 {
+        return idle_for_weeks(world).await;
+    }
+    world.tell(What::Phase { text: "hours go by" });
+    let mut workers = healthy_workers(world);
+    pause(seconds(3600 * world.profile.hours)).await;
+    quiet(world).await;
+    workers.shutdown().await;
 }
 
 /// Nobody sends anything; TTL has its way, and the sweep goes on.

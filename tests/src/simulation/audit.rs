@@ -13,17 +13,14 @@ use shared::{
 
 use super::{
     handler::{EFFECTS, Nature},
+    history::{Decided, History, Name},
     jobs,
-    world::{History, Name, World, entity_number, is_job, told},
+    world::{World, entity_number, is_job, label, told},
 };
 
 /// How long a receipt is there for sure: its retention, less what clocks may
 /// be off.
 const REMEMBERED: Duration = Duration::from_secs(28 * 86_400);
-
-fn letter(entity: usize) -> char {
-    (b'a' + entity as u8) as char
-}
 
 fn states(world: &World) -> BTreeMap<usize, EntityState> {
     let rows = world.rows.rows(&TableName::Entities);
@@ -54,7 +51,7 @@ pub fn nothing_is_stuck(world: &World) -> Vec<String> {
                     stuck.push(format!(
                         "stuck: {} at {}/{} was answered 2xx, and no wake-up is left to find it",
                         call.name,
-                        letter(entity),
+                        label(entity),
                         told(*sequence)
                     ));
                 }
@@ -69,7 +66,7 @@ pub fn everything(world: &World) -> Vec<String> {
     let mut mistakes = jobs::audit(world);
     let states = states(world);
     for (entity, state) in &states {
-        let who = letter(*entity);
+        let who = label(*entity);
         match &state.held {
             Some(held) if held.kind == LeaseKind::Drain => mistakes.push(format!("{who}: a drain lease is left")),
             _ => {}
@@ -115,15 +112,8 @@ pub fn everything(world: &World) -> Vec<String> {
             let applied =
                 history.decided.values().filter(|d| d.name == Some(name) && d.settlement == "applied").count();
             let was_parked = history.decided.values().any(|d| d.name == Some(name) && d.settlement == "parked");
-            let times: Vec<_> = history
-                .decided
-                .values()
-                .filter(|d| d.name == Some(name) && d.settlement == "applied")
-                .map(|d| d.time)
-                .collect();
-            let (first, last) = (times.iter().min(), times.iter().max());
-            // A repeat that waited behind a block for longer than receipts are kept is a new delivery.
-            let once = first.zip(last).is_none_or(|(first, last)| *last - *first >= REMEMBERED);
+            // A repeat that comes when nobody can know the first any more is a new delivery.
+            let once = each_was_forgotten(history, call.entity, name);
             if applied > 1 && !once {
                 mistakes.push(format!("{name} was applied {applied} times"));
             }
@@ -134,7 +124,12 @@ pub fn everything(world: &World) -> Vec<String> {
             let blocked = states.get(&call.entity).is_some_and(|state| {
                 state.blocked.is_some() && waiting.iter().any(|(waits, at)| *waits == name && *at > state.head.0)
             });
-            let set_aside = parked.contains(&name) || (was_parked && put_back);
+            let erased = history
+                .decided
+                .iter()
+                .filter(|(_, decided)| decided.name == Some(name))
+                .any(|((entity, sequence), _)| history.has_erased(*entity, *sequence, Duration::MAX));
+            let set_aside = parked.contains(&name) || (was_parked && (put_back || erased));
             if !call.acked.is_empty() && applied == 0 && !set_aside && !blocked {
                 mistakes.push(format!("lost: {name} was answered 2xx, and is neither applied nor parked nor blocked"));
             }
@@ -151,6 +146,17 @@ pub fn everything(world: &World) -> Vec<String> {
         }
     });
     mistakes
+}
+
+/// Whether a delivery was applied never, or each time after the time before was
+/// forgotten: when receipts were gone, or an operator had erased them.
+fn each_was_forgotten(history: &History, entity: usize, name: Name) -> bool {
+    let applied = history.decided.iter().filter(|(_, d)| d.name == Some(name) && d.settlement == "applied");
+    let mut applied: Vec<(u64, Duration)> = applied.map(|((_, sequence), decided)| (*sequence, decided.time)).collect();
+    applied.sort_unstable();
+    let (Some(first), Some(last)) = (applied.first(), applied.last()) else { return true };
+    let erased = |pair: &[(u64, Duration)]| history.has_erased(entity, pair[0].0, pair[1].1);
+    last.1 - first.1 >= REMEMBERED || (applied.len() > 1 && applied.windows(2).all(erased))
 }
 
 fn name_in(row: &shared::table::Row) -> Option<Name> {
@@ -185,19 +191,21 @@ fn starts(history: &History, mistakes: &mut Vec<String>) {
             mistakes.push(format!(
                 "two handler starts under token {} of {}: {other} and {}",
                 told(start.token),
-                letter(start.entity),
+                label(start.entity),
                 start.name
             ));
         }
         if start.token > start.newest {
             mistakes.push(format!("{} started under a token that nobody was granted", start.name));
         }
-        let decided = history.decided.values().any(|decided| {
+        let decides = |(place, decided): (&(usize, u64), &Decided)| {
             decided.name == Some(start.name)
                 && decided.settlement != "void"
                 && decided.at < start.at
                 && start.time - decided.time < REMEMBERED
-        });
+                && !history.has_erased(place.0, place.1, start.time)
+        };
+        let decided = history.decided.iter().any(decides);
         if decided && start.token == start.newest {
             mistakes.push(format!("{} was run again under the newest token after it was decided", start.name));
         }
@@ -212,13 +220,13 @@ fn effects(history: &History, mistakes: &mut Vec<String>) {
         if landed.token < *token {
             mistakes.push(format!(
                 "{}: a late effect of token {} landed after one of {}",
-                letter(landed.entity),
+                label(landed.entity),
                 told(landed.token),
                 told(*token)
             ));
         }
         if landed.sequence.is_some() && landed.sequence < *sequence {
-            mistakes.push(format!("{}: an effect landed after one of a later delivery", letter(landed.entity)));
+            mistakes.push(format!("{}: an effect landed after one of a later delivery", label(landed.entity)));
         }
         *token = landed.token.max(*token);
         *sequence = landed.sequence.max(*sequence);

@@ -38,6 +38,9 @@ pub mod actor {
     pub const PURGE: u32 = 6;
     pub const QUEUE: u32 = 7;
     pub const JOBS: u32 = 8;
+    pub const ERASER: u32 = 9;
+    /// And the number of the outage.
+    pub const OUTAGES: u32 = 900;
     /// And the number of the delivery.
     pub const HANDLER: u32 = 1000;
     /// And the number of the node, times ten.

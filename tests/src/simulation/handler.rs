@@ -15,9 +15,10 @@ use shared::{
 
 use super::{
     chance::{Dice, actor},
+    history::{Name, What},
     mutation::{Meddler, Mutation},
     node::{Node, pause},
-    world::{EPOCH, Name, What, entity_number, told},
+    world::{EPOCH, entity_number, told},
 };
 
 /// The table that handlers commit to.
@@ -165,6 +166,7 @@ impl Handler for Simulated {
             }
             Mood::Rejects => {
                 answered("rejects");
+                world.with_history(|history| history.reasons.rejects(entity, token));
                 Ok(Outcome::Reject("simulated".into()))
             }
             Mood::Hangs => {
@@ -196,7 +198,10 @@ impl Handler for Simulated {
                 ]))
             }
             Mood::Well => {
-                world.with_history(|history| history.starts[start].done = true);
+                world.with_history(|history| {
+                    history.starts[start].done = true;
+                    history.reasons.is_done(entity, token);
+                });
                 if nature.commits {
                     answered("commits");
                     return Ok(Outcome::Commit(vec![self.count(name)]));

@@ -20,10 +20,11 @@ use tokio::task::JoinSet;
 use super::{
     chance::{Dice, actor},
     handler::seconds,
+    history::What,
     mutation::{Meddler, Mutation},
     node::{Node, Place, pause},
     table::NodeTable,
-    world::{EPOCH, What, World, told},
+    world::{EPOCH, World, told},
 };
 
 /// Where the functions count what they commit.

@@ -53,11 +53,18 @@ pub enum Mutation {
     HolderFromRequest,
     /// A tick is started without asking whether it is recorded.
     StartWithoutTick,
+    /// Whoever takes a drain over that had something to do charges an attempt,
+    /// whether or not anything was started.
+    ChargeEveryTakeOver,
+    /// Erasing forgets what was settled since, too.
+    EraseTakesAll,
+    /// The age of what waited outlives a drain that ends on an emptied inbox.
+    AgeOutlivesItsDrain,
 }
 
 impl Mutation {
     /// All of them, in the order of the protocol's table.
-    pub const ALL: [Mutation; 15] = [
+    pub const ALL: [Mutation; 18] = [
         Mutation::ReceiversIgnoreTokens,
         Mutation::OneTokenForADrain,
         Mutation::ReleaseWithoutEmptiness,
@@ -73,6 +80,9 @@ impl Mutation {
         Mutation::FailWithoutHead,
         Mutation::HolderFromRequest,
         Mutation::StartWithoutTick,
+        Mutation::ChargeEveryTakeOver,
+        Mutation::EraseTakesAll,
+        Mutation::AgeOutlivesItsDrain,
     ];
 }
 
@@ -113,8 +123,8 @@ impl Meddler {
         act(&mut self.notes.lock().expect("no one panics while holding this"))
     }
 
-    /// Changes a write before it is sent.
-    pub fn outgoing(&self, write: &mut Write) {
+    /// Changes a write before it is sent, whose row is as `row` says.
+    pub fn outgoing(&self, write: &mut Write, row: impl FnOnce() -> Option<Row>) {
         let Some(mutation) = self.mutation else { return };
         let entities = write.key.table == TableName::Entities;
         let ends_lease =
@@ -145,6 +155,21 @@ impl Meddler {
                     let asks = |part: &Condition| matches!(part, Condition::Absent(name) if name == a::LAST_TICK);
                     matches!(part, Condition::Any(parts) if parts.iter().any(asks))
                 });
+            }
+            Mutation::AgeOutlivesItsDrain if ends_lease && !sets(write, a::HEAD) => {
+                if let Action::Update(changes) = &mut write.action {
+                    changes.retain(|change| !matches!(change, Change::Remove(name) if name == a::PENDING_SINCE));
+                }
+            }
+            Mutation::ChargeEveryTakeOver if takes_over(write) && !changes(write, is_charge) => {
+                let Some(row) = row() else { return };
+                let pending = row.number(a::HEAD) < row.number(a::TAIL);
+                if let Action::Update(changes) = &mut write.action
+                    && row.text(a::KIND) == Some("drain")
+                    && pending
+                {
+                    changes.push(Change::Add { attribute: a::ATTEMPTS.into(), base: 0, by: 1 });
+                }
             }
             Mutation::HolderFromRequest => {
                 let (Some(entity), Action::Update(changes)) = (entity, &mut write.action) else { return };
@@ -304,6 +329,11 @@ impl Meddler {
         self.notes(|notes| notes.keep.remove(entity))
     }
 
+    /// Whether an erase forgets all that there is of an entity, whenever it came.
+    pub fn erases_all(&self) -> bool {
+        self.is(Mutation::EraseTakesAll)
+    }
+
     /// The receive count, as the worker is told.
     pub fn times(&self, times: u32) -> u32 {
         if self.is(Mutation::NoFreshForCopies) { 1 } else { times }
@@ -336,6 +366,18 @@ fn changes(write: &Write, is: impl Fn(&Change) -> bool) -> bool {
 fn sets(write: &Write, attribute: &str) -> bool {
     write.key.table == TableName::Entities
         && changes(write, |change| matches!(change, Change::Set(name, _) if name == attribute))
+}
+
+fn takes_over(write: &Write) -> bool {
+    let mut held = false;
+    find_parts(&write.condition, &mut |part| {
+        held |= matches!(part, Condition::Exists(name) if name == a::HOLDER);
+    });
+    held && sets(write, a::HOLDER)
+}
+
+fn is_charge(change: &Change) -> bool {
+    matches!(change, Change::Add { attribute, .. } if attribute == a::ATTEMPTS)
 }
 
 fn set_to(write: &Write, attribute: &str) -> Option<Value> {

@@ -16,7 +16,9 @@ use shared::time::{Clock, SeededRandom, Surroundings, Timestamp};
 
 use super::{
     chance::{Dice, Roll, actor},
-    world::{EPOCH, Skew, What, World},
+    history::What,
+    profile::Skew,
+    world::{EPOCH, World},
 };
 
 /// Waits by the world's clock.
@@ -197,6 +199,7 @@ impl Node {
                     Next::Freeze(length) => {
                         frozen = true;
                         self.world.tell(What::Froze { node: self.number });
+                        self.world.dies(self.number);
                         alarm = Box::pin(pause(length));
                         Next::Thaw
                     }
@@ -218,6 +221,7 @@ impl Node {
         .await;
         if ended.is_none() {
             self.world.tell(What::Crashed { node: self.number });
+            self.world.dies(self.number);
         }
         ended
     }

@@ -27,11 +27,13 @@ use worker::{Attributes, Record, SqsEvent, Worker};
 use super::{
     chance::{Dice, actor},
     handler::{Nature, Simulated, seconds},
+    history::{Call, Name, What},
     mutation::{Meddler, Mutation},
     node::{Node, Place, pause},
+    outage::Outage,
     queue::{NodeQueue, Receipt},
     table::NodeTable,
-    world::{Call, Name, What, World, entity_number, identity, key, told},
+    world::{World, entity_number, identity, key, told},
 };
 
 const SOURCES: &str = r#"
@@ -61,6 +63,12 @@ const PATIENCE: Duration = Duration::from_secs(5);
 fn sources() -> Arc<Sources> {
     static SOURCES_READ: OnceLock<Arc<Sources>> = OnceLock::new();
     SOURCES_READ.get_or_init(|| Arc::new(Sources::parse(SOURCES).expect("the sources are right"))).clone()
+}
+
+/// How often a delivery of this nature may be started.
+pub fn attempts(nature: Nature) -> usize {
+    let source = sources().get(nature.source()).map(|source| source.retry.attempts);
+    source.expect("its source is there") as usize
 }
 
 fn settings() -> DrainSettings {
@@ -101,6 +109,10 @@ impl Parts {
         let waker = Waker::new(NodeQueue::new(node, &meddler), node.surroundings.clone());
         let inbox = Inbox::new(store.clone(), waker.clone(), RETENTION, Arc::new(Watch(node.clone())));
         Self { store, waker, inbox, meddler }
+    }
+
+    fn operator(&self) -> Operator {
+        Operator::new(self.store.clone(), self.waker.clone(), self.inbox.clone(), RETENTION)
     }
 
     fn worker(&self, node: &Node) -> Worker {
@@ -180,6 +192,7 @@ pub async fn work(world: Arc<World>, number: u32, until: Duration) {
                     None if fate.outlives_deadline => alive.await,
                     None => {
                         world.tell(What::DeadlineHit { node: number });
+                        world.dies(number);
                         world.reach("a function is killed at its deadline");
                         None
                     }
@@ -357,22 +370,48 @@ async fn hold(node: &Node, parts: &Parts, entity: usize, holds: Duration, forget
     Ok(())
 }
 
-/// One visit of the operator: takes a lease away, unblocks, or puts back what
-/// is parked.
+/// One visit of the operator: takes a lease away, unblocks, puts back what is
+/// parked, erases; now and then while another does the same.
 pub async fn operate(world: Arc<World>, number: u32, entity: usize, at: Duration) {
     pause(at.saturating_sub(world.elapsed())).await;
-    let place = Place::new(&world, 80 + number);
-    let node = place.boot();
-    let parts = Parts::on(&node);
-    let operator = Operator::new(parts.store.clone(), parts.waker.clone(), parts.inbox.clone(), RETENTION);
-    let mut roll = Dice::new(world.plan.seed, actor::OPERATOR).at(1000 + number);
     let busy = world.begin();
+    let dice = Dice::new(world.plan.seed, actor::OPERATOR);
+    let mut company = dice.at(5000 + number);
+    if company.happens(world.profile.erases) && world.may(company.twist) {
+        world.reach("two operators at once");
+        let second = visit(&world, 500 + number, entity, company.twist.number, true);
+        let first = visit(&world, 80 + number, entity, 1000 + number, true);
+        futures_util::join!(first, second);
+    } else {
+        visit(&world, 80 + number, entity, 1000 + number, false).await;
+    }
+    drop(busy);
+}
+
+/// A visit of an operator who only erases.
+pub async fn forget(world: Arc<World>, number: u32, entity: usize, at: Duration) {
+    pause(at.saturating_sub(world.elapsed())).await;
+    if !world.profile.may_erase() {
+        return;
+    }
+    let busy = world.begin();
+    let node = Place::new(&world, 700 + number).boot();
+    let parts = Parts::on(&node);
+    erase(&world, &parts, &parts.operator(), entity).await;
+    drop(busy);
+}
+
+async fn visit(world: &Arc<World>, place: u32, entity: usize, decision: u32, may_erase: bool) {
+    let node = Place::new(world, place).boot();
+    let parts = Parts::on(&node);
+    let operator = parts.operator();
+    let mut roll = Dice::new(world.plan.seed, actor::OPERATOR).at(decision);
     let wanted = key(entity);
     let state = parts.store.entity(&wanted, PATIENCE).await.ok().flatten();
     if roll.happens(300)
         && let Some(seen) = state.filter(|state| state.held.is_some())
     {
-        let force = ForceRelease { seen: &seen, record: HolderInfo::new(&format!("operator {number}")) };
+        let force = ForceRelease { seen: &seen, record: HolderInfo::new(&format!("operator {place}")) };
         if let Ok(Forced::Released(state)) = parts.store.run(&force, PATIENCE).await {
             world.tell(What::Operator { entity, how: "took a lease away" });
             if !state.is_empty() {
@@ -380,16 +419,34 @@ pub async fn operate(world: Arc<World>, number: u32, entity: usize, at: Duration
             }
         }
     }
-    settle_by_hand(&world, &operator, entity, 80 + number).await;
-    drop(busy);
+    let erases = may_erase && world.profile.may_erase();
+    if erases && roll.happens(500) {
+        erase(world, &parts, &operator, entity).await;
+    }
+    settle_by_hand(world, &operator, entity, place).await;
+    if erases && roll.happens(500) {
+        erase(world, &parts, &operator, entity).await;
+    }
+}
+
+/// Has all forgotten that was settled of an entity before.
+async fn erase(world: &Arc<World>, parts: &Parts, operator: &Operator, entity: usize) {
+    let ledger = world.ledger(entity);
+    if !ledger.present {
+        // One that was erased or purged before: what is left of it goes.
+        world.erased(entity, ledger.tail);
+    }
+    if operator.erase(&key(entity)).await.is_ok() && parts.meddler.erases_all() {
+        world.forget_settled(entity);
+    }
 }
 
 /// Unblocks an entity and puts back what is parked there.
 pub async fn settle_by_hand(world: &Arc<World>, operator: &Operator, entity: usize, node: u32) {
     let wanted = key(entity);
-    world.with_history(|history| history.unblocking.insert(entity));
+    world.with_history(|history| *history.unblocking.entry(entity).or_default() += 1);
     let unblocked = operator.unblock(&wanted).await;
-    world.with_history(|history| history.unblocking.remove(&entity));
+    world.with_history(|history| *history.unblocking.entry(entity).or_default() -= 1);
     match unblocked {
         Ok(_) => {}
         Err(_) => {
@@ -417,6 +474,15 @@ pub async fn settle_by_hand(world: &Arc<World>, operator: &Operator, entity: usi
     }
 }
 
+/// Something is out for a while.
+pub async fn outage(world: Arc<World>, outage: Outage, begin: Duration) {
+    pause((begin + outage.from).saturating_sub(world.elapsed())).await;
+    world.set_out(&outage, true);
+    pause(outage.lasts).await;
+    world.set_out(&outage, false);
+    world.reach("something was out for long");
+}
+
 /// A sweep of everything.
 pub async fn sweep(world: &Arc<World>, number: u32) {
     let node = Place::new(world, number).boot();
@@ -440,5 +506,5 @@ pub async fn sweep(world: &Arc<World>, number: u32) {
 pub fn healthy_operator(world: &Arc<World>) -> Operator {
     let node = Place::new(world, 99).boot();
     let parts = Parts::on(&node);
-    Operator::new(parts.store, parts.waker, parts.inbox, RETENTION)
+    parts.operator()
 }

@@ -16,9 +16,11 @@ use tokio::sync::{Notify, futures::Notified};
 
 use super::{
     chance::Roll,
+    history::What,
     mutation::Meddler,
     node::{Node, pause},
-    world::{What, World, entity_number},
+    outage::{How, Service},
+    world::{World, entity_number},
 };
 
 #[derive(Debug, Clone)]
@@ -191,6 +193,16 @@ impl Queue for NodeQueue {
             let mut roll = node.dice.roll();
             let latency = roll.millis(1, 12);
             let put = |world: &World| world.queue.put(world, node.number, &wake_up.entity, delay);
+            if let Some(how) = world.out(&[Service::Sends], node.number) {
+                pause(latency).await;
+                if how == How::LosesReply {
+                    put(world);
+                }
+                if how == How::Silent {
+                    return std::future::pending().await;
+                }
+                return Err(QueueError("simulated outage".into()));
+            }
             let failing = world.is_active() && roll.happens(world.profile.queue) && world.may(roll.twist);
             if !failing {
                 pause(latency).await;

@@ -15,9 +15,10 @@ use shared::table::{
 };
 
 use super::{
+    history::What,
     mutation::{Meddler, is_claim, is_put},
     node::{Node, pause},
-    world::What,
+    outage::{How, Service},
 };
 
 // Calls, as traces name them.
@@ -25,6 +26,9 @@ const CLAIM: &str = "claim";
 const ENTITY_WRITE: &str = "entity write";
 const PUT: &str = "put";
 const INBOX_WRITE: &str = "inbox write";
+const TRANSACTION: &str = "transaction";
+const QUERY: &str = "query";
+const BATCH_READ: &str = "batch read";
 
 fn name_of(write: &Write) -> &'static str {
     match write.key.table {
@@ -68,6 +72,29 @@ enum Fault {
     Slow,
     /// It is done long after the caller gave up.
     Late(Duration),
+}
+
+impl From<How> for Fault {
+    fn from(how: How) -> Self {
+        match how {
+            How::Throttled => Fault::Throttled,
+            How::FailsBefore => Fault::FailsBefore,
+            How::Silent => Fault::SilentBefore,
+            How::LosesReply => Fault::LosesReply,
+        }
+    }
+}
+
+/// What must be there for a call to be answered.
+fn services(name: &str) -> &'static [Service] {
+    match name {
+        CLAIM | ENTITY_WRITE => &[Service::EntityWrites],
+        PUT | INBOX_WRITE => &[Service::InboxWrites],
+        TRANSACTION => &[Service::EntityWrites, Service::InboxWrites],
+        QUERY => &[Service::Queries],
+        BATCH_READ => &[Service::BatchReads],
+        _ => &[],
+    }
 }
 
 impl Fault {
@@ -140,6 +167,9 @@ impl NodeTable {
                 }
             }
         }
+        if let Some(how) = world.out(services(name), self.node.number) {
+            fault = how.into();
+        }
         match fault {
             // Where the request is under way in any case, a caller that is
             // frozen or dropped meanwhile changes nothing.
@@ -206,8 +236,8 @@ impl Table for NodeTable {
     fn write<'a>(&'a self, write: &'a Write) -> BoxFuture<'a, Result<Written, TableError>> {
         Box::pin(async move {
             let mut sent = write.clone();
-            self.meddler.outgoing(&mut sent);
             let (world, node) = (self.node.world.clone(), self.node.number);
+            self.meddler.outgoing(&mut sent, || world.read(&write.key));
             let mut tries = 0;
             loop {
                 let (world, sent_now) = (world.clone(), sent.clone());
@@ -233,7 +263,7 @@ impl Table for NodeTable {
     fn transact<'a>(&'a self, writes: &'a [Write], token: &'a str) -> BoxFuture<'a, Result<Transacted, TableError>> {
         let (world, node) = (self.node.world.clone(), self.node.number);
         let (writes, token) = (writes.to_vec(), token.to_owned());
-        Box::pin(self.call("transaction", true, move || world.transact(node, &writes, &token)))
+        Box::pin(self.call(TRANSACTION, true, move || world.transact(node, &writes, &token)))
     }
 
     fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Row>, TableError>> {
@@ -247,13 +277,13 @@ impl Table for NodeTable {
 
     fn get_many<'a>(&'a self, keys: &'a [Key]) -> BoxFuture<'a, Result<Vec<Row>, TableError>> {
         let (world, keys) = (self.node.world.clone(), keys.to_vec());
-        Box::pin(self.call("batch read", false, move || Self::ready(world.rows.get_many(&keys))))
+        Box::pin(self.call(BATCH_READ, false, move || Self::ready(world.rows.get_many(&keys))))
     }
 
     fn query<'a>(&'a self, range: &'a Range) -> BoxFuture<'a, Result<Page, TableError>> {
         let (world, wanted) = (self.node.world.clone(), range.clone());
         Box::pin(async move {
-            let mut page = self.call("query", false, move || Self::ready(world.rows.query(&wanted))).await?;
+            let mut page = self.call(QUERY, false, move || Self::ready(world.rows.query(&wanted))).await?;
             self.meddler.page(range, &mut page);
             Ok(page)
         })

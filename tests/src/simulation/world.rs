@@ -3,7 +3,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt,
     hash::{DefaultHasher, Hash, Hasher},
     sync::{
         Arc, Mutex, MutexGuard,
@@ -21,448 +20,17 @@ use shared::{
 
 use super::{
     Plan,
-    chance::{Dice, Twist, actor},
+    chance::{Dice, Twist},
+    history::{Call, Decided, Entry, Erased, History, Landed, Ledger, Name, Start, What},
     jobs,
-    mutation::Mutation,
+    outage::{How, Outage, Service},
+    profile::Profile,
     queue::SimulatedQueue,
+    reasons::Change,
 };
 
 /// The true time at which every run begins.
 pub const EPOCH: u64 = 1_800_000_000_000;
-
-/// How far nodes' clocks are off.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Skew {
-    /// Not at all.
-    None,
-    /// By seconds, at the right rate.
-    Seconds,
-    /// By seconds, and up to twice too fast or too slow.
-    Rates,
-    /// By up to a quarter of an hour, at any of these rates.
-    Minutes,
-    /// By up to a day, at any of these rates.
-    Days,
-    /// Not at all; ingests run at half the rate, workers at twice.
-    SlowIngests,
-}
-
-/// What kind of misfortune a run has, and how much of it; in thousandths.
-#[derive(Debug, Clone)]
-pub struct Profile {
-    /// Entities.
-    pub entities: u64,
-    /// Deliveries in each round.
-    pub deliveries: u64,
-    /// Worker slots.
-    pub workers: u64,
-    /// How long deliveries keep coming, in each round.
-    pub lasts: Duration,
-    /// Rounds, with weeks of idleness between two of them.
-    pub rounds: u64,
-    /// Clocks.
-    pub skew: Skew,
-    /// Calls of the table that go wrong.
-    pub table: u64,
-    /// Calls of the queue that go wrong.
-    pub queue: u64,
-    /// Messages that come twice, or again after they were deleted.
-    pub copies: u64,
-    /// Copies whose receive count says that they are none.
-    pub dishonest: u64,
-    /// Pieces of a worker's work that end in a crash.
-    pub crash: u64,
-    /// Appends that end in a crash.
-    pub ingest_crash: u64,
-    /// Pieces of work that are frozen for a while.
-    pub freeze: u64,
-    /// Handler starts that do not go well.
-    pub handler: u64,
-    /// Visits of exclusive holders in each round.
-    pub exclusive: u64,
-    /// Visits of the operator in each round.
-    pub operator: u64,
-    /// Whether there is a sweep while things go wrong.
-    pub sweep: bool,
-    /// A function's longest run.
-    pub function: Duration,
-    /// Writes of rows that reach the store long after they were given up.
-    pub late: u64,
-    /// Claims that land and are not heard of.
-    pub claims: u64,
-    /// First puts of a delivery that go astray.
-    pub puts: u64,
-    /// After how long a deleted message comes again, at most.
-    pub again: Duration,
-    /// How many milliseconds a worker that is to crash or freeze goes on
-    /// before, at most; one of these.
-    pub lives: [u64; 4],
-}
-
-impl Profile {
-    /// With what the counterexample to `mutation` needs, and little else:
-    /// several misfortunes that must meet.
-    fn focused(self, mutation: Mutation) -> Self {
-        // Wake-ups that come again after they were deleted, as if for the first time, into the hands
-        // of workers that crash.
-        let copied = Self {
-            entities: 2,
-            deliveries: 32,
-            rounds: 1,
-            copies: 500,
-            dishonest: 1000,
-            crash: 400,
-            ingest_crash: 0,
-            freeze: 0,
-            exclusive: 0,
-            operator: 0,
-            lasts: Duration::from_secs(100),
-            late: 0,
-            ..self
-        };
-        match mutation {
-            Mutation::NoFreshForCopies => Self { dishonest: 0, ingest_crash: 400, ..copied },
-            // A copy comes between a claim and its retry.
-            Mutation::ClaimRetriedAsClean => Self {
-                table: 0,
-                queue: 0,
-                handler: 0,
-                skew: Skew::None,
-                function: Duration::from_secs(8),
-                claims: 400,
-                copies: 1000,
-                again: Duration::from_secs(4),
-                lives: [300, 1000, 1000, 2000],
-                ..copied
-            },
-            // A copy comes to a place that its ingest is slow to fill, and another delivery behind it.
-            Mutation::ForgetAfterVoid => Self {
-                table: 0,
-                queue: 0,
-                handler: 0,
-                skew: Skew::SlowIngests,
-                function: Duration::from_secs(14),
-                deliveries: 60,
-                puts: 600,
-                copies: 1000,
-                again: Duration::from_secs(6),
-                lives: [3000, 4000, 5000, 6000],
-                ..copied
-            },
-            // Without a crash, and without freezes that end in one, no lie about a copy is an excuse.
-            Mutation::FailKeepsMessage => Self {
-                entities: 3,
-                copies: 800,
-                again: Duration::from_secs(10),
-                ingest_crash: 400,
-                crash: 0,
-                handler: 400,
-                function: Duration::from_secs(30),
-                ..copied
-            },
-            Mutation::ReleaseWithoutToken => Self {
-                entities: 1,
-                deliveries: 20,
-                exclusive: 20,
-                operator: 0,
-                freeze: 500,
-                crash: 0,
-                handler: 0,
-                copies: 0,
-                lasts: Duration::from_secs(150),
-                function: Duration::from_secs(30),
-                sweep: false,
-                ..self
-            },
-            Mutation::VoidUnconditionally => Self {
-                entities: 1,
-                deliveries: 32,
-                freeze: 800,
-                crash: 0,
-                ingest_crash: 0,
-                handler: 0,
-                exclusive: 0,
-                skew: Skew::Rates,
-                lasts: Duration::from_secs(100),
-                ..self
-            },
-            _ => self,
-        }
-    }
-
-    fn of(seed: u64) -> Self {
-        let mut roll = Dice::new(seed, actor::PROFILE).roll();
-        let mut of = |these: &[u64]| roll.one_of(these);
-        Self {
-            entities: of(&[1, 1, 2, 3]),
-            deliveries: of(&[6, 12, 20, 32]),
-            workers: of(&[2, 3, 4]),
-            lasts: Duration::from_secs(of(&[5, 20, 60, 150])),
-            rounds: of(&[1, 1, 1, 1, 1, 2]),
-            skew: [Skew::None, Skew::Seconds, Skew::Rates, Skew::Minutes, Skew::Days]
-                [of(&[0, 0, 0, 1, 1, 2, 2, 2, 3, 3, 4]) as usize],
-            table: of(&[0, 10, 30, 80, 200]),
-            queue: of(&[0, 10, 50, 200]),
-            copies: of(&[0, 50, 300]),
-            dishonest: of(&[0, 0, 500]),
-            crash: of(&[0, 50, 200, 400]),
-            ingest_crash: of(&[0, 0, 50, 200]),
-            freeze: of(&[0, 50, 200]),
-            handler: of(&[0, 100, 300]),
-            exclusive: of(&[0, 0, 2, 6]),
-            operator: of(&[0, 2, 5]),
-            sweep: of(&[0, 0, 1]) == 1,
-            function: Duration::from_secs(of(&[8, 14, 30])),
-            late: of(&[0, 0, 20, 100]),
-            claims: 0,
-            puts: 0,
-            again: Duration::from_secs(20),
-            lives: [30, 200, 1000, 5000],
-        }
-    }
-}
-
-/// One delivery, by its number and how often it was put back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Name {
-    /// Its number in the run.
-    pub number: u32,
-    /// Its redrive number.
-    pub redrive: u32,
-}
-
-impl fmt::Display for Name {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "D{}{}", self.number, "'".repeat(self.redrive as usize))
-    }
-}
-
-/// What happened. Sequences and tokens are told from [`EPOCH`] on.
-#[derive(Debug, Clone, Hash)]
-#[expect(missing_docs, reason = "their texts are in Display")]
-pub enum What {
-    Booted { node: u32, offset: i64, rate_percent: u32 },
-    Froze { node: u32 },
-    Thawed { node: u32 },
-    Crashed { node: u32 },
-    DeadlineHit { node: u32 },
-    Fault { node: u32, twist: Twist, how: &'static str, call: &'static str },
-    Called { name: Name, entity: usize, node: u32 },
-    Acked { name: Name, sequence: i64, woken: bool },
-    NotAcked { name: Name },
-    RowChanged { entity: usize, node: u32, how: &'static str, head: i64, tail: i64, token: i64 },
-    Filled { entity: usize, sequence: i64, node: u32, void: bool },
-    Received { node: u32, entity: usize, message: u64, times: u32 },
-    Attended { node: u32, message: u64, kept: bool },
-    WakeUp { node: u32, entity: usize, message: u64, delay: u64 },
-    Started { name: Name, entity: usize, node: u32, token: i64, newest: i64 },
-    Answered { name: Name, how: &'static str },
-    Effect { entity: usize, token: i64, accepted: bool },
-    Purged { entity: String, item: String },
-    Operator { entity: usize, how: &'static str },
-    Tick { node: u32, job: String, tick: u64, how: &'static str, token: i64 },
-    Note { node: u32, text: &'static str },
-    Phase { text: &'static str },
-}
-
-impl fmt::Display for What {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let entity = |number: &usize| (b'a' + *number as u8) as char;
-        match self {
-            What::Booted { node, offset, rate_percent } => {
-                write!(f, "node {node}: clock off by {offset} ms, running at {rate_percent} %")
-            }
-            What::Froze { node } => write!(f, "node {node}: FREEZES"),
-            What::Thawed { node } => write!(f, "node {node}: thaws"),
-            What::Crashed { node } => write!(f, "node {node}: CRASHES"),
-            What::DeadlineHit { node } => write!(f, "node {node}: KILLED at its function's deadline"),
-            What::Fault { node, twist, how, call } => write!(f, "node {node}: {call}: FAULT {how} ({twist})"),
-            What::Called { name, entity: e, node } => {
-                write!(f, "node {node}: append of {name} to {} begins", entity(e))
-            }
-            What::Acked { name, sequence, woken } => {
-                write!(f, "{name}: answered 2xx, sequence {sequence}{}", if *woken { "" } else { ", no wake-up" })
-            }
-            What::NotAcked { name } => write!(f, "{name}: answered 503"),
-            What::RowChanged { entity: e, node, how, head, tail, token } => {
-                write!(f, "node {node}: {}: {how}: head {head} tail {tail} token {token}", entity(e))
-            }
-            What::Filled { entity: e, sequence, node, void } => {
-                write!(f, "node {node}: {}/{sequence} {}", entity(e), if *void { "voided" } else { "filled" })
-            }
-            What::Received { node, entity: e, message, times } => {
-                write!(f, "node {node}: receives wake-up #{message} of {}, time {times}", entity(e))
-            }
-            What::Attended { node, message, kept } => {
-                write!(f, "node {node}: wake-up #{message} {}", if *kept { "kept" } else { "deleted" })
-            }
-            What::WakeUp { node, entity: e, message, delay } => {
-                write!(f, "node {node}: wake-up #{message} of {} sent, to come in {delay} ms", entity(e))
-            }
-            What::Started { name, entity: e, node, token, newest } => {
-                write!(f, "node {node}: {}: handler of {name} starts under {token} (newest {newest})", entity(e))
-            }
-            What::Answered { name, how } => write!(f, "handler of {name}: {how}"),
-            What::Effect { entity: e, token, accepted } => {
-                let verdict = if *accepted { "accepted" } else { "refused" };
-                write!(f, "{}: effect of token {token} {verdict} by the receiver", entity(e))
-            }
-            What::Purged { entity, item } => write!(f, "TTL deletes {entity} {item}"),
-            What::Operator { entity: e, how } => write!(f, "operator: {}: {how}", entity(e)),
-            What::Tick { node, job, tick, how, token } => {
-                write!(f, "node {node}: {job} {tick} {how}")?;
-                if *token == 0 { Ok(()) } else { write!(f, ", token {token}") }
-            }
-            What::Note { node, text } => write!(f, "node {node}: {text}"),
-            What::Phase { text } => write!(f, "---- {text}"),
-        }
-    }
-}
-
-/// One line of the trace.
-#[derive(Debug, Clone, Hash)]
-pub struct Entry {
-    /// True time since the run began.
-    pub at: Duration,
-    /// What happened.
-    pub what: What,
-}
-
-impl fmt::Display for Entry {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:>12.3}  {}", self.at.as_secs_f64(), self.what)
-    }
-}
-
-/// What was seen of one entity's row. The greatest numbers outlive the row.
-#[derive(Debug, Clone, Default)]
-pub struct Ledger {
-    /// Whether there is a row.
-    pub present: bool,
-    /// Its numbers.
-    pub head: u64,
-    /// The last one claimed.
-    pub tail: u64,
-    /// The newest token.
-    pub token: u64,
-    holder: Option<String>,
-    /// The token of the newest grant.
-    pub granted: u64,
-}
-
-/// One append, from its sender's side.
-#[derive(Debug, Clone)]
-pub struct Call {
-    /// Of what.
-    pub name: Name,
-    /// Whose.
-    pub entity: usize,
-    /// When it was first called, as a position in the history.
-    pub called: usize,
-    /// When it was first answered, where it was; its place, and whether
-    /// somebody was woken.
-    pub acked: Vec<(usize, u64)>,
-    /// Whether every answer came with a wake-up where one was owed.
-    pub woken: bool,
-    /// Whether a call of it ended without an answer.
-    pub broken: bool,
-}
-
-/// One handler start.
-#[derive(Debug, Clone, Copy)]
-pub struct Start {
-    /// Of what.
-    pub name: Name,
-    /// Whose.
-    pub entity: usize,
-    /// Its place.
-    pub sequence: u64,
-    /// Under which token.
-    pub token: u64,
-    /// The newest one at that moment.
-    pub newest: u64,
-    /// When, as a position in the history.
-    pub at: usize,
-    /// When, in true time.
-    pub time: Duration,
-    /// Whether it answered that it is done.
-    pub done: bool,
-}
-
-/// How a sequence was decided.
-#[derive(Debug, Clone)]
-pub struct Decided {
-    /// When, as a position in the history.
-    pub at: usize,
-    /// When, in true time.
-    pub time: Duration,
-    /// `applied`, `repeat`, `void` or `parked`.
-    pub settlement: String,
-    /// Of what.
-    pub name: Option<Name>,
-}
-
-/// One effect that the receiver accepted: under which start's token, for which
-/// place. `None`: an exclusive holder's.
-#[derive(Debug, Clone, Copy)]
-pub struct Landed {
-    /// On which entity.
-    pub entity: usize,
-    /// The token of the start it comes from.
-    pub token: u64,
-    /// The place it is for.
-    pub sequence: Option<u64>,
-}
-
-/// All that the auditor looks at.
-#[derive(Debug, Default)]
-pub struct History {
-    /// By name.
-    pub calls: BTreeMap<Name, Call>,
-    /// In their order.
-    pub starts: Vec<Start>,
-    /// By entity and sequence.
-    pub decided: BTreeMap<(usize, u64), Decided>,
-    /// In their order.
-    pub landed: Vec<Landed>,
-    /// What was wrong the moment it happened.
-    pub mistakes: Vec<String>,
-    /// Entities at which only the sweep is sure to find what waits.
-    pub excused: BTreeSet<usize>,
-    /// Whether the write that lands now was given up by its sender.
-    pub is_late: bool,
-    /// Whether a worker died, or was killed at its deadline.
-    pub died: bool,
-    /// Entities with a claim to which there may be no wake-up.
-    pub unwoken: BTreeSet<usize>,
-    /// The token of the newest drain's lease on an empty inbox, by entity.
-    pub idle: BTreeMap<usize, u64>,
-    /// Entities of which a message received again was said to be new.
-    pub lied: BTreeSet<usize>,
-    /// By entity, how many workers have a wake-up of it at hand.
-    pub attended: BTreeMap<usize, u32>,
-    /// Entities that an operator is unblocking: the wake-up follows.
-    pub unblocking: BTreeSet<usize>,
-    /// What hashes stand for.
-    pub names: BTreeMap<String, Name>,
-    /// Starts of jobs' functions, in their order.
-    pub tick_starts: Vec<jobs::TickStart>,
-    /// Ticks as they were recorded, in their order.
-    pub ticks_recorded: Vec<jobs::TickRecord>,
-    /// How often something interesting was reached.
-    pub reached: BTreeMap<&'static str, u32>,
-}
-
-impl History {
-    /// Whether only the sweep is sure to find what waits at an entity. Rule 7
-    /// goes by receive counts: where they lie and a worker dies, claims to which
-    /// there is no wake-up are the sweep's, such as saw its lease among them. See
-    /// "What is left to the sweep" in docs/protocol.md.
-    pub fn leaves_to_sweep(&self, entity: usize) -> bool {
-        let lied = self.died && self.lied.contains(&entity) && self.unwoken.contains(&entity);
-        self.excused.contains(&entity) || lied
-    }
-}
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -474,6 +42,8 @@ struct Inner {
     seen: BTreeMap<usize, u64>,
     /// Rows of entities as they were before their last change.
     before: BTreeMap<usize, (Duration, Option<Row>)>,
+    /// What is out now.
+    outages: Vec<Outage>,
 }
 
 /// One run's world.
@@ -505,9 +75,17 @@ impl Drop for Busy {
     }
 }
 
+/// Entity number `number`, as it is told: a letter while there are enough.
+pub fn label(number: usize) -> String {
+    match u8::try_from(number) {
+        Ok(letter) if letter < 26 => ((b'a' + letter) as char).to_string(),
+        _ => format!("o{number}"),
+    }
+}
+
 /// The key of entity number `number`.
 pub fn key(number: usize) -> EntityKey {
-    EntityKey::parse(&format!("sim/{}", (b'a' + number as u8) as char)).expect("a key")
+    EntityKey::parse(&format!("sim/{}", label(number))).expect("a key")
 }
 
 /// Whether a row of that key is a job's, and no entity's of ours.
@@ -516,7 +94,11 @@ pub fn is_job(key: &str) -> bool {
 }
 
 fn number_of(key: &str) -> usize {
-    key.as_bytes().get(4).map_or(25, |letter| usize::from(letter.saturating_sub(b'a')))
+    let label = key.get(4..).unwrap_or("z");
+    match label.strip_prefix('o').map(str::parse) {
+        Some(Ok(number)) => number,
+        _ => label.bytes().next().map_or(25, |letter| usize::from(letter.saturating_sub(b'a'))),
+    }
 }
 
 /// The number of the entity of that key.
@@ -532,10 +114,10 @@ pub fn told(number: u64) -> i64 {
 impl World {
     /// The world of `plan`.
     pub fn new(plan: Plan) -> Arc<Self> {
-        let profile = Profile::of(plan.seed);
-        let profile = match plan.focus {
-            Some(mutation) => profile.focused(mutation),
-            None => profile,
+        let profile = match (&plan.profile, plan.focus) {
+            (Some(profile), _) => profile.clone(),
+            (None, Some(mutation)) => Profile::of(plan.seed).focused(mutation),
+            (None, None) => Profile::of(plan.seed),
         };
         Arc::new(Self {
             profile,
@@ -580,6 +162,34 @@ impl World {
             self.inner().twists.insert(twist);
         }
         may
+    }
+
+    /// Something goes out, or comes back.
+    pub fn set_out(&self, outage: &Outage, out: bool) {
+        let how = if out { outage.how.name() } else { "work again" };
+        self.tell(What::Outage { twist: outage.twist(), what: outage.service.name(), how });
+        let mut inner = self.inner();
+        inner.outages.retain(|other| other.number != outage.number);
+        if out {
+            inner.outages.push(*outage);
+        }
+    }
+
+    /// How a call of `node` fails now that needs all of `services`, where one
+    /// of them is out.
+    pub fn out(&self, services: &[Service], node: u32) -> Option<How> {
+        let now = self.elapsed();
+        let out = |outage: &&Outage| services.contains(&outage.service) && outage.hits(self.plan.seed, node, now);
+        self.inner().outages.iter().find(out).map(|outage| outage.how)
+    }
+
+    /// A node dies, or freezes, with what it holds.
+    pub fn dies(&self, node: u32) {
+        let time = self.elapsed();
+        let mut inner = self.inner();
+        let held = inner.ledgers.iter().filter(|(_, ledger)| ledger.holder.is_some() && ledger.node == node);
+        let grants: Vec<_> = held.map(|(entity, ledger)| (*entity, ledger.granted)).collect();
+        inner.history.reasons.dies(node, time, grants);
     }
 
     /// A piece of work begins.
@@ -639,6 +249,7 @@ impl World {
             time: self.elapsed(),
             done: false,
         });
+        inner.history.reasons.started(name, entity, sequence, token);
         inner.history.starts.len() - 1
     }
 
@@ -688,7 +299,30 @@ impl World {
         Ok(done)
     }
 
-    fn read(&self, key: &shared::table::Key) -> Option<Row> {
+    /// An operator deletes an entity's row, or goes on where it was deleted: what
+    /// stands up to place `through` may be forgotten.
+    pub fn erased(&self, entity: usize, through: u64) {
+        self.tell(What::Operator { entity, how: "erases" });
+        self.reach("an entity is erased");
+        let time = self.elapsed();
+        let mut inner = self.inner();
+        inner.history.erased.push(Erased { entity, through, time });
+        let ledger = inner.ledgers.entry(entity).or_default();
+        ledger.present = false;
+        ledger.holder = None;
+    }
+
+    /// Deletes receipts and what is parked of an entity, whatever they are of.
+    pub fn forget_settled(&self, entity: usize) {
+        let key = key(entity);
+        self.rows.purge(&TableName::Inbox, |row| {
+            let settled = row.text(a::ITEM).is_some_and(|item| item.starts_with("p#") || item.starts_with("r#"));
+            settled && row.text(a::ENTITY) == Some(key.as_str())
+        });
+    }
+
+    /// A row as it is.
+    pub fn read(&self, key: &shared::table::Key) -> Option<Row> {
         self.rows.get(key).now_or_never().expect("ready").expect("memory answers")
     }
 
@@ -702,8 +336,9 @@ impl World {
             }
             TableName::Entities => {
                 let entity = number_of(&text_of(&write.key.partition.1));
-                if let Some(after) = self.read(&entity_row(&key(entity))) {
-                    self.changed(node, entity, before, &after);
+                match self.read(&entity_row(&key(entity))) {
+                    Some(after) => self.changed(node, entity, before, &after),
+                    None => self.erased(entity, before.and_then(|row| row.number(a::TAIL)).unwrap_or(0)),
                 }
             }
             TableName::Inbox => {
@@ -785,18 +420,33 @@ impl World {
         }
         let mut inner = self.inner();
         let at_time = self.start.elapsed();
+        let (settlement, hash) = last.split_once(' ').unwrap_or((&last, ""));
+        let name = inner.history.names.get(hash).copied();
+        let change = Change {
+            entity,
+            node,
+            before: before.as_ref(),
+            after: row,
+            settled: name.map(|name| (name, settlement)),
+            granted: old.granted,
+            is_late: inner.history.is_late,
+            time: at_time,
+            seed: self.plan.seed,
+        };
+        let (charged, wrong) = inner.history.reasons.follow(&change);
+        inner.trace.extend(charged.map(|what| Entry { at: at_time, what }));
+        mistakes.extend(wrong);
         inner.before.insert(entity, (at_time, before));
         let settled = how == "settled";
         if settled {
-            let (settlement, hash) = last.split_once(' ').unwrap_or((&last, ""));
-            let name = inner.history.names.get(hash).copied();
             let decided = Decided { at, time: at_time, settlement: settlement.into(), name };
             if inner.history.decided.insert((entity, head), decided).is_some() {
                 mistakes.push(format!("sequence {} was decided twice", told(head)));
             }
         }
-        let granted = if how == "acquired" || how == "taken over" { token } else { old.granted };
-        inner.ledgers.insert(entity, Ledger { present: true, head, tail, token, holder, granted });
+        let granted = if how == "acquired" || how == "taken over" { (token, node) } else { (old.granted, old.node) };
+        let (granted, by) = granted;
+        inner.ledgers.insert(entity, Ledger { present: true, head, tail, token, holder, granted, node: by });
         let reached = match how {
             "taken over" | "force released" | "blocked" | "unblocked" => Some(how),
             "settled" if last.starts_with("repeat") => Some("a repeat is settled"),
@@ -804,7 +454,7 @@ impl World {
             "settled" if row.get(a::HOLDER).is_some() => Some("settled and held on"),
             _ => None,
         };
-        let name = (b'a' + entity as u8) as char;
+        let name = label(entity);
         inner.history.mistakes.extend(mistakes.into_iter().map(|mistake| format!("{name}: {mistake} (node {node})")));
         drop(inner);
         if let Some(reached) = reached {
@@ -818,7 +468,11 @@ impl World {
         let under_way = self.queue.holds(&key(entity));
         self.with_history(|history| {
             let attended = history.attended.get(&entity).is_some_and(|workers| *workers > 0);
-            if under_way || attended || history.unblocking.contains(&entity) || history.leaves_to_sweep(entity) {
+            if under_way
+                || attended
+                || history.unblocking.get(&entity).is_some_and(|operators| *operators > 0)
+                || history.leaves_to_sweep(entity)
+            {
                 return None;
             }
             let waits = |call: &&Call| call.entity == entity && call.acked.iter().any(|(_, sequence)| *sequence > head);

@@ -1,0 +1,296 @@
+//! What kind of misfortune a run has, and how much of it.
+
+use std::time::Duration;
+
+use super::{
+    chance::{Dice, actor},
+    mutation::Mutation,
+    outage::{self, How, Outage, Service},
+};
+
+/// How far nodes' clocks are off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Skew {
+    /// Not at all.
+    None,
+    /// By seconds, at the right rate.
+    Seconds,
+    /// By seconds, and up to twice too fast or too slow.
+    Rates,
+    /// By up to a quarter of an hour, at any of these rates.
+    Minutes,
+    /// By up to a day, at any of these rates.
+    Days,
+    /// Not at all; ingests run at half the rate, workers at twice.
+    SlowIngests,
+}
+
+/// What kind of misfortune a run has, and how much of it; in thousandths.
+#[derive(Debug, Clone)]
+pub struct Profile {
+    /// Entities.
+    pub entities: u64,
+    /// Deliveries in each round.
+    pub deliveries: u64,
+    /// Worker slots.
+    pub workers: u64,
+    /// How long deliveries keep coming, in each round.
+    pub lasts: Duration,
+    /// Rounds, with weeks of idleness between two of them.
+    pub rounds: u64,
+    /// Clocks.
+    pub skew: Skew,
+    /// Calls of the table that go wrong.
+    pub table: u64,
+    /// Calls of the queue that go wrong.
+    pub queue: u64,
+    /// Messages that come twice, or again after they were deleted.
+    pub copies: u64,
+    /// Copies whose receive count says that they are none.
+    pub dishonest: u64,
+    /// Pieces of a worker's work that end in a crash.
+    pub crash: u64,
+    /// Appends that end in a crash.
+    pub ingest_crash: u64,
+    /// Pieces of work that are frozen for a while.
+    pub freeze: u64,
+    /// Handler starts that do not go well.
+    pub handler: u64,
+    /// Visits of exclusive holders in each round.
+    pub exclusive: u64,
+    /// Visits of the operator in each round.
+    pub operator: u64,
+    /// Whether there is a sweep while things go wrong.
+    pub sweep: bool,
+    /// A function's longest run.
+    pub function: Duration,
+    /// Writes of rows that reach the store long after they were given up.
+    pub late: u64,
+    /// Claims that land and are not heard of.
+    pub claims: u64,
+    /// First puts of a delivery that go astray.
+    pub puts: u64,
+    /// After how long a deleted message comes again, at most.
+    pub again: Duration,
+    /// How many milliseconds a worker that is to crash or freeze goes on
+    /// before, at most; one of these.
+    pub lives: [u64; 4],
+    /// What cannot be reached for long.
+    pub outages: Vec<Outage>,
+    /// Visits of the operator that come two at a time, and may erase.
+    pub erases: u64,
+    /// Between rounds, hours instead of weeks: nothing is purged.
+    pub hours: u64,
+}
+
+impl Profile {
+    /// Without any misfortune.
+    pub fn calm() -> Self {
+        Self {
+            entities: 1,
+            deliveries: 10,
+            workers: 2,
+            lasts: Duration::from_secs(20),
+            rounds: 1,
+            skew: Skew::None,
+            table: 0,
+            queue: 0,
+            copies: 0,
+            dishonest: 0,
+            crash: 0,
+            ingest_crash: 0,
+            freeze: 0,
+            handler: 0,
+            exclusive: 0,
+            operator: 0,
+            sweep: false,
+            function: Duration::from_secs(30),
+            late: 0,
+            claims: 0,
+            puts: 0,
+            again: Duration::from_secs(20),
+            lives: [30, 200, 1000, 5000],
+            outages: Vec::new(),
+            erases: 0,
+            hours: 0,
+        }
+    }
+
+    /// Fifty orders, each of which begins while inbox queries fail for nine
+    /// minutes.
+    pub fn queries_fail() -> Self {
+        let nine_minutes = Duration::from_secs(540);
+        let outage = Outage {
+            service: Service::Queries,
+            how: How::Throttled,
+            permille: 1000,
+            from: Duration::ZERO,
+            lasts: nine_minutes,
+            number: 1,
+        };
+        Self { entities: 50, deliveries: 100, workers: 4, outages: vec![outage], ..Self::calm() }
+    }
+
+    /// With what the counterexample to `mutation` needs, and little else:
+    /// several misfortunes that must meet.
+    pub fn focused(self, mutation: Mutation) -> Self {
+        Self { outages: Vec::new(), erases: 0, hours: 0, ..self }.focused_on(mutation)
+    }
+
+    fn focused_on(self, mutation: Mutation) -> Self {
+        // Wake-ups that come again after they were deleted, as if for the first time, into the hands
+        // of workers that crash.
+        let copied = Self {
+            entities: 2,
+            deliveries: 32,
+            rounds: 1,
+            copies: 500,
+            dishonest: 1000,
+            crash: 400,
+            ingest_crash: 0,
+            freeze: 0,
+            exclusive: 0,
+            operator: 0,
+            lasts: Duration::from_secs(100),
+            late: 0,
+            ..self.clone()
+        };
+        match mutation {
+            Mutation::NoFreshForCopies => Self { dishonest: 0, ingest_crash: 400, ..copied },
+            // A copy comes between a claim and its retry.
+            Mutation::ClaimRetriedAsClean => Self {
+                table: 0,
+                queue: 0,
+                handler: 0,
+                skew: Skew::None,
+                function: Duration::from_secs(8),
+                claims: 400,
+                copies: 1000,
+                again: Duration::from_secs(4),
+                lives: [300, 1000, 1000, 2000],
+                ..copied
+            },
+            // A copy comes to a place that its ingest is slow to fill, and another delivery behind it.
+            Mutation::ForgetAfterVoid => Self {
+                table: 0,
+                queue: 0,
+                handler: 0,
+                skew: Skew::SlowIngests,
+                function: Duration::from_secs(14),
+                deliveries: 60,
+                puts: 600,
+                copies: 1000,
+                again: Duration::from_secs(6),
+                lives: [3000, 4000, 5000, 6000],
+                ..copied
+            },
+            // Without a crash, and without freezes that end in one, no lie about a copy is an excuse.
+            Mutation::FailKeepsMessage => Self {
+                entities: 3,
+                copies: 800,
+                again: Duration::from_secs(10),
+                ingest_crash: 400,
+                crash: 0,
+                handler: 400,
+                function: Duration::from_secs(30),
+                ..copied
+            },
+            Mutation::ReleaseWithoutToken => Self {
+                entities: 1,
+                deliveries: 20,
+                exclusive: 20,
+                operator: 0,
+                freeze: 500,
+                crash: 0,
+                handler: 0,
+                copies: 0,
+                lasts: Duration::from_secs(150),
+                function: Duration::from_secs(30),
+                sweep: false,
+                ..self
+            },
+            Mutation::VoidUnconditionally => Self {
+                entities: 1,
+                deliveries: 32,
+                freeze: 800,
+                crash: 0,
+                ingest_crash: 0,
+                handler: 0,
+                exclusive: 0,
+                skew: Skew::Rates,
+                lasts: Duration::from_secs(100),
+                ..self
+            },
+            Mutation::ChargeEveryTakeOver => {
+                let outages = Self::queries_fail().outages;
+                Self { deliveries: 12, crash: 200, rounds: 1, outages, ..self }
+            }
+            // An erase that takes a while, of an entity that comes to life again meanwhile.
+            Mutation::EraseTakesAll => Self {
+                outages: vec![Outage {
+                    service: Service::Queries,
+                    how: How::Throttled,
+                    permille: 700,
+                    from: Duration::ZERO,
+                    lasts: Duration::from_secs(3),
+                    number: 1,
+                }],
+                entities: 1,
+                deliveries: 40,
+                rounds: 2,
+                lasts: Duration::from_secs(6),
+                table: 30,
+                handler: 150,
+                erases: 1000,
+                hours: 1,
+                ..Self::calm()
+            },
+            // Weeks between one delivery and a gap behind it, in a row that is not purged meanwhile.
+            Mutation::AgeOutlivesItsDrain => Self { entities: 3, rounds: 2, ingest_crash: 800, ..Self::calm() },
+            _ => self,
+        }
+    }
+
+    /// That of a run.
+    pub fn of(seed: u64) -> Self {
+        let outages = outage::drawn(seed);
+        let mut roll = Dice::new(seed, actor::PROFILE).roll();
+        let mut of = |these: &[u64]| roll.one_of(these);
+        let drawn = Self {
+            entities: of(&[1, 1, 2, 3]),
+            deliveries: of(&[6, 12, 20, 32]),
+            workers: of(&[2, 3, 4]),
+            lasts: Duration::from_secs(of(&[5, 20, 60, 150])),
+            rounds: of(&[1, 1, 1, 1, 1, 2]),
+            skew: [Skew::None, Skew::Seconds, Skew::Rates, Skew::Minutes, Skew::Days]
+                [of(&[0, 0, 0, 1, 1, 2, 2, 2, 3, 3, 4]) as usize],
+            table: of(&[0, 10, 30, 80, 200]),
+            queue: of(&[0, 10, 50, 200]),
+            copies: of(&[0, 50, 300]),
+            dishonest: of(&[0, 0, 500]),
+            crash: of(&[0, 50, 200, 400]),
+            ingest_crash: of(&[0, 0, 50, 200]),
+            freeze: of(&[0, 50, 200]),
+            handler: of(&[0, 100, 300]),
+            exclusive: of(&[0, 0, 2, 6]),
+            operator: of(&[0, 2, 5]),
+            sweep: of(&[0, 0, 1]) == 1,
+            function: Duration::from_secs(of(&[8, 14, 30])),
+            late: of(&[0, 0, 20, 100]),
+            claims: 0,
+            puts: 0,
+            again: Duration::from_secs(20),
+            lives: [30, 200, 1000, 5000],
+            erases: of(&[0, 0, 400]),
+            hours: of(&[0, 0, 1, 3]),
+            outages,
+        };
+        Self { hours: if drawn.erases > 0 { drawn.hours } else { 0 }, ..drawn }
+    }
+
+    /// Whether any two clocks are so close that a row which is made anew
+    /// begins above the numbers of the one that was erased.
+    pub fn may_erase(&self) -> bool {
+        matches!(self.skew, Skew::None | Skew::Seconds)
+    }
+}
