@@ -12,6 +12,14 @@ test:
 ci:
     .ci/run
 
+# Each mistake of the ledger put back, and noticed
+ledger:
+    .ci/ledger
+
+# The code changed in one place after the other; hours, and it can be stopped
+mutants *what:
+    .ci/mutants {{what}}
+
 # Real function binaries under cargo lambda watch, a signed webhook, an applied order
 loop:
     .ci/local-loop
