@@ -4,13 +4,21 @@
 demo:
     cargo run -- local --demo
 
-# All tests
+# All tests, and which of them could not run here
 test:
-    cargo test
+    .ci/test
 
 # The gate, as it is run on every change
 ci:
     .ci/run
+
+# Each mistake of the ledger put back, and noticed
+ledger:
+    .ci/ledger
+
+# The code changed in one place after the other; hours, and it can be stopped
+mutants *what:
+    .ci/mutants {{what}}
 
 # Real function binaries under cargo lambda watch, a signed webhook, an applied order
 loop:

@@ -67,6 +67,7 @@ mod tests {
         assert_eq!(interval("30/min"), Ok(Duration::from_secs(2)));
         assert_eq!(interval("1000/s"), Ok(Duration::from_millis(1)));
         assert_eq!(interval("1/h"), Ok(Duration::from_secs(3600)));
+        assert_eq!("30/min".parse::<Rate>().unwrap().to_string(), "one every 2s");
         for text in ["", "5", "0/s", "1001/s", "5/day", "-1/s", "5/s/s", "many/s"] {
             assert_eq!(interval(text), Err(InvalidRate), "{text}");
         }

@@ -359,11 +359,14 @@ mod tests {
             last_claim: None,
             last_settled: None,
             attempts: 0,
+            suspect: 0,
+            started: None,
             retry_at: None,
             last_error: None,
             pending_since: None,
             blocked: None,
             yield_until: None,
+            handover: false,
             newest_event_time: Default::default(),
         }
     }

@@ -18,11 +18,12 @@ use shared::{
     delivery::Delivery,
     entity::EntityKey,
     handler::{Context, Handler, HandlerError, Outcome},
-    inbox::Claim,
+    inbox::{Claim, Unblock},
     lease::AskToYield,
+    operation::Operation,
     operator::Erased,
     rows::BlockReason,
-    table::{Change, Key, TableError, TableName, Write},
+    table::{Change, Key, TableError, TableName, Write, Written},
 };
 use tests::{
     faults::{Call, Fault, FaultyQueue, FaultyTable},
@@ -395,4 +396,26 @@ async fn of_commits_on_the_embedded_store() {
 fn counting(delivery: &Delivery, _: &Context) -> Outcome {
     let key = Key::named("orders", "order", delivery.entity().as_str());
     Outcome::Commit(vec![Write::update(key, vec![Change::Add { attribute: "n".into(), base: 0, by: 1 }])])
+}
+
+/// Given up by its caller, who sent it again, it lands behind a block that
+/// nobody has looked at, and that nobody would send a wake-up for.
+#[tokio::test(start_paused = true)]
+async fn a_late_first_try_of_an_unblock_lifts_no_later_block() {
+    let world = World::new();
+    let entity = EntityKey::parse("test/a").unwrap();
+    world.inbox().append(&world.incoming_from("block", "test/a", "1")).await.unwrap();
+    let until_blocked = async || {
+        world.work(&[world.drainer(answering(|_, _| Outcome::retry("not now")))]).await;
+        let state = world.state("test/a").await;
+        assert_eq!(state.blocked, Some(BlockReason::Attempts));
+        state
+    };
+    let seen = until_blocked().await.token;
+    let first_try = Unblock { entity: &entity, seen }.write();
+    world.operator().unblock(&entity).await.unwrap();
+    until_blocked().await;
+    let landed = world.table.write(&first_try).await.unwrap();
+    assert!(matches!(landed, Written::Refused(_)), "{landed:?}");
+    assert_eq!(world.state("test/a").await.blocked, Some(BlockReason::Attempts));
 }

@@ -18,7 +18,7 @@ use shared::{
     telemetry::{Event, Observer},
     time::Surroundings,
 };
-use tests::stage::Stage;
+use tests::{not_run::not_run, stage::Stage};
 use tokio::sync::watch;
 
 use receiver::{Receiver, node, python};
@@ -161,7 +161,7 @@ async fn receives_in_order_once_and_refuses_what_is_stale(mut receiver: Receiver
 async fn the_python_receiver_receives_in_order_once_and_refuses_what_is_stale() {
     match python().await {
         Ok(command) => receives_in_order_once_and_refuses_what_is_stale(Receiver::start(command, SECRETS).await).await,
-        Err(reason) => println!("not run: {reason}"),
+        Err(reason) => not_run(&reason),
     }
 }
 
@@ -169,6 +169,6 @@ async fn the_python_receiver_receives_in_order_once_and_refuses_what_is_stale() 
 async fn the_typescript_receiver_receives_in_order_once_and_refuses_what_is_stale() {
     match node().await {
         Ok(command) => receives_in_order_once_and_refuses_what_is_stale(Receiver::start(command, SECRETS).await).await,
-        Err(reason) => println!("not run: {reason}"),
+        Err(reason) => not_run(&reason),
     }
 }

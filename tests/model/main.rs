@@ -99,6 +99,11 @@ fn told(violated: &BTreeMap<&'static str, String>) -> String {
     violated.iter().map(|(property, story)| format!("violates \"{property}\":\n{story}\n")).collect()
 }
 
+/// Not where it is asked what notices a change of behaviour: a count does not.
+fn counts_are_pinned() -> bool {
+    std::env::var("MODEL_COUNTS").as_deref() != Ok("free")
+}
+
 fn holds(configurations: Vec<Configuration>) -> u64 {
     let mut reached = 0;
     let mut moved = Vec::new();
@@ -109,7 +114,7 @@ fn holds(configurations: Vec<Configuration>) -> u64 {
         let (found, violated) = explored(model);
         println!("{name}: {found} states, {:.1} s", (surroundings.monotonic() - started).as_secs_f32());
         assert!(violated.is_empty(), "{name}: {}", told(&violated));
-        if found != states {
+        if found != states && counts_are_pinned() {
             moved.push(format!("{name}: {found} states, pinned are {states}"));
         }
         reached |= seen.load(Ordering::Relaxed);
@@ -127,8 +132,11 @@ fn the_protocol_holds_and_every_situation_of_interest_is_reached() {
 
 #[test]
 fn the_protocol_holds_in_the_large_configurations() {
-    if std::env::var("MODEL").as_deref() == Ok("large") {
-        holds(configurations::large());
+    match std::env::var("MODEL").as_deref() {
+        Ok("large") => {
+            holds(configurations::large());
+        }
+        _ => tests::not_run::not_run("MODEL=large explores them, for minutes"),
     }
 }
 
@@ -152,7 +160,7 @@ fn every_counterexample_is_found_again() {
         if wanted.as_ref().is_some_and(|wanted| control.change.contains(wanted.as_str())) {
             println!("{}\nviolates \"{}\":\n{}", control.change, control.property, Story(path.into_vec()));
         }
-        if steps != control.steps {
+        if steps != control.steps && counts_are_pinned() {
             moved.push(format!("{}: {steps} steps, pinned are {}", control.change, control.steps));
         }
     }

@@ -470,7 +470,7 @@ fn ticks_are_run_once_and_every_situation_of_interest_is_reached() {
         for wanted in wanted {
             assert!(checker.discovery(wanted).is_some(), "{name}: never: {wanted}");
         }
-        if found != states {
+        if found != states && crate::counts_are_pinned() {
             moved.push(format!("{name}: {found} states, pinned are {states}"));
         }
     }

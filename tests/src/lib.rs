@@ -7,6 +7,7 @@ pub mod faults;
 pub mod handlers;
 pub mod lane;
 pub mod metered;
+pub mod not_run;
 pub mod simulation;
 pub mod stage;
 pub mod unguarded;

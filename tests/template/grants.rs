@@ -17,6 +17,14 @@ use shared::{
 /// Actions with the resources that they are for.
 pub type Grants = BTreeSet<(String, String)>;
 
+/// What the three functions ask for.
+#[derive(Debug)]
+pub struct AskedByFunctions {
+    pub ingest: Grants,
+    pub worker: Grants,
+    pub scheduler: Grants,
+}
+
 /// What was asked, written down as it is asked.
 #[derive(Debug, Clone, Default)]
 pub struct Asked(Arc<Mutex<Grants>>);

@@ -201,7 +201,7 @@ impl Queue for NodeQueue {
                 if how == How::Silent {
                     return std::future::pending().await;
                 }
-                return Err(QueueError("simulated outage".into()));
+                return Err(QueueError::Unavailable("simulated outage".into()));
             }
             let failing = world.is_active() && roll.happens(world.profile.queue) && world.may(roll.twist);
             if !failing {

@@ -22,7 +22,6 @@ use super::{
 };
 
 /// The token of a start that is written down before the handler runs.
-const STARTED: &str = "started";
 
 /// How many holders in a row must have vanished before a person is asked.
 const VANISHED: u32 = 10;
@@ -129,8 +128,8 @@ impl Reasons {
         let entity = change.entity;
         self.claims(change);
         self.grants(change);
-        if change.is(STARTED) > 0 && change.is(STARTED) != change.was(STARTED) {
-            self.starts.entry(change.place()).or_default().insert(change.is(STARTED));
+        if change.is(a::STARTED) > 0 && change.is(a::STARTED) != change.was(a::STARTED) {
+            self.starts.entry(change.place()).or_default().insert(change.is(a::STARTED));
             self.vanished.remove(&entity);
         }
         let told = self.charges(change, &mut mistakes);

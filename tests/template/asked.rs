@@ -1,0 +1,97 @@
+//! Every function, taken through all that it can do, and what it asks for.
+
+use std::time::Duration;
+
+use shared::{
+    entity::EntityKey,
+    handler::Isolation,
+    handlers::orders::Orders,
+    inbox::Claim,
+    jobs::{Context, Job, JobError, Jobs, Outcome, Ticker, switch::Switch},
+    lease::Acquire,
+    rows::{HolderInfo, LeaseKind},
+    time::Timestamp,
+};
+use tests::world::World;
+
+use crate::grants::{Asked, AskedByFunctions};
+
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A body that does not shrink, longer than one row.
+fn in_parts(world: &World) -> Vec<u8> {
+    let noise = || world.surroundings.fraction().to_bits().to_le_bytes();
+    std::iter::repeat_with(noise).flatten().take(1_000_000).collect()
+}
+
+/// What each function asks for, where every path that it can take is taken:
+/// should one ask for more than its role grants, or a role grant more than is
+/// ever asked, its check objects. On paused time.
+pub async fn asked() -> AskedByFunctions {
+    let mut world = World::new();
+    let (memory, messages) = (world.table.clone(), world.queue.clone());
+    let acting_as = |world: &mut World, asked: &Asked| {
+        world.table = asked.of_table(memory.clone());
+        world.queue = asked.of_queue(messages.clone());
+    };
+    let entity = EntityKey::parse("test/order/1").unwrap();
+    let [ingest, worker, scheduler] = [(); 3].map(|()| Asked::default());
+
+    acting_as(&mut world, &ingest);
+    let mut order = world.incoming("test/order/1", "1");
+    order.topic = "orders/paid".into();
+    order.body = r#"{"id":1,"currency":"USD","total_price":"48.20","financial_status":"paid"}"#.into();
+    world.inbox().append(&order).await.unwrap();
+    // No order, so that the handler rejects it and the worker sets it aside, parts and all.
+    let mut rejected = world.incoming("test/order/1", "2");
+    rejected.topic = "orders/paid".into();
+    rejected.body = in_parts(&world).into();
+    world.inbox().append(&rejected).await.unwrap();
+    // An ingest that dies behind its claim, for the worker to give the place up.
+    let nonce = world.surroundings.nonce();
+    let claim = Claim { entity: &entity, nonce: &nonce, now: world.surroundings.now() };
+    world.store().run(&claim, PATIENCE).await.unwrap();
+
+    // Somebody else holds the order at first, so that the worker looks, waits, and puts it off.
+    let held = Acquire {
+        entity: entity.clone(),
+        kind: LeaseKind::Exclusive,
+        holder: world.surroundings.nonce(),
+        info: HolderInfo::new("a user's request"),
+        now: world.surroundings.now(),
+        length: Duration::from_secs(12),
+    };
+    world.store().run(&held, PATIENCE).await.unwrap();
+    acting_as(&mut world, &worker);
+    world.work(&[world.drainer(Orders::new(world.table.clone(), "orders"))]).await;
+    let settled = world.state("test/order/1").await;
+    assert!(settled.is_empty() && settled.held.is_none(), "{settled:?}");
+    let mut asked = worker.so_far();
+    // What the event source does in its name.
+    for action in ["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"] {
+        asked.insert((action.into(), "WakeUps".into()));
+    }
+
+    // What waits and has been forgotten for longer than half the retention.
+    world.append("test/order/2", "3").await;
+    world.messages.clear();
+    world.surroundings.sleep(world.settings.retention * 2 / 3).await;
+    acting_as(&mut world, &scheduler);
+    let swept = world.sweeper().sweep_all().await.unwrap();
+    assert_eq!((swept.woken, swept.kept), (1, 1));
+    // And a job that crashed once, so that a later invocation takes over, commits and records it.
+    let store = world.store();
+    let invoked = async |minute: u64, jobs: Jobs| {
+        let ticker = Ticker::new(store.clone(), &jobs, Duration::from_secs(300), &Switch::On, HolderInfo::new("test"));
+        let ticker = ticker.unwrap().isolated(Isolation::Inline);
+        let scheduled = Timestamp::from_secs(1_790_000_040 + minute * 60);
+        ticker.tick(scheduled, world.surroundings.monotonic() + Duration::from_secs(50)).await.unwrap()
+    };
+    let hangs = Job::new("report", "every minute", |_: Context| std::future::pending::<Result<(), JobError>>());
+    let crashed = world.surroundings.within(Duration::from_secs(5), invoked(0, Jobs::new().add(hangs))).await;
+    assert!(crashed.is_none());
+    world.surroundings.sleep(Duration::from_secs(300)).await;
+    let job = Job::new("report", "every minute", async |_: Context| Ok::<_, JobError>(Outcome::Commit(Vec::new())));
+    invoked(1, Jobs::new().add(job)).await;
+    AskedByFunctions { ingest: ingest.so_far(), worker: asked, scheduler: scheduler.so_far() }
+}

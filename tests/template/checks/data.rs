@@ -1,0 +1,42 @@
+//! Tables: what they are keyed by, what is deleted when, what outlives the stack.
+
+use serde_json::json;
+use shared::rows::attribute;
+
+use super::{Case, Objections};
+
+pub fn check(case: &Case, objections: &mut Objections) {
+    let tables = [
+        ("EntitiesTable", vec!["entity"], true),
+        ("InboxTable", vec!["entity", "item"], true),
+        // The handler keeps its orders for as long as it likes.
+        ("OrdersTable", vec!["order"], false),
+    ];
+    let deployed = &case.deployed;
+    let found: Vec<_> = deployed.of_type("AWS::DynamoDB::Table").into_keys().collect();
+    let mut wanted = tables.iter().map(|(name, ..)| *name).collect::<Vec<_>>();
+    wanted.sort_unstable();
+    objections.unless(found == wanted, || format!("the tables are {found:?}"));
+
+    for (table, keys, is_purged) in tables {
+        let mut at = |path: &str, value| objections.unless_at(deployed, &format!("{table} {path}"), value);
+        let kinds = ["HASH", "RANGE"];
+        let schema = keys.iter().zip(kinds).map(|(key, kind)| json!({ "AttributeName": key, "KeyType": kind }));
+        at("Properties KeySchema", schema.collect());
+        let types = keys.iter().map(|key| json!({ "AttributeName": key, "AttributeType": "S" }));
+        at("Properties AttributeDefinitions", types.collect());
+        // What is not purged would be kept, and paid for, for ever; deleted by
+        // another attribute, a delivery could go before it is settled.
+        let ttl =
+            if is_purged { json!({ "AttributeName": attribute::PURGE_AT, "Enabled": "true" }) } else { json!(null) };
+        at("Properties TimeToLiveSpecification", ttl);
+        // What was answered 2xx is there still when the stack is not.
+        at("DeletionPolicy", json!("Retain"));
+        at("UpdateReplacePolicy", json!("Retain"));
+        at("Properties DeletionProtectionEnabled", json!("true"));
+        at("Properties PointInTimeRecoverySpecification", json!({ "PointInTimeRecoveryEnabled": "true" }));
+        at("Properties SSESpecification", json!({ "SSEEnabled": "true" }));
+        // A limit of one's own would be met by a flood of one source, and felt by all.
+        at("Properties BillingMode", json!("PAY_PER_REQUEST"));
+    }
+}

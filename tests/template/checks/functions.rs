@@ -1,0 +1,196 @@
+//! Functions: that they start with what they are given, and are started at all.
+
+use std::{path::Path, time::Duration};
+
+use serde_json::{Value, json};
+use serializer::local::{BATCH, FUNCTION_TIMEOUT};
+use shared::{
+    config::{SourcesOrigin, StoreConfig, WorkerConfig, scheduler_time},
+    sources::Sources,
+    telemetry::NAMESPACE,
+};
+
+use super::{Case, Objections};
+use crate::document::{Deployed, Template};
+
+/// Each function with its program.
+const FUNCTIONS: [(&str, &str); 3] = [("Ingest", "ingest"), ("Worker", "worker"), ("Scheduler", "scheduler")];
+
+pub fn check(case: &Case, objections: &mut Objections) {
+    let deployed = &case.deployed;
+    let found: Vec<_> = deployed.of_type("AWS::Serverless::Function").into_keys().collect();
+    objections.unless(found == ["Ingest", "Scheduler", "Worker"], || format!("the functions are {found:?}"));
+    for (function, program) in FUNCTIONS {
+        common(case, function, program, objections);
+    }
+    ingest(case, objections);
+    worker(case, objections);
+    scheduler(case, objections);
+}
+
+/// What is so of each.
+fn common(case: &Case, function: &str, program: &str, objections: &mut Objections) {
+    let deployed = &case.deployed;
+    let debug = case.parameter("LogLevel") == "DEBUG";
+    let mut at = |path: &str, value: Value| objections.unless_at(deployed, &format!("{function} {path}"), value);
+    // As `.ci/deployable` builds them.
+    at("Metadata BuildMethod", json!("rust-cargolambda"));
+    at("Metadata BuildProperties", json!({ "Binary": program }));
+    at("Properties CodeUri", json!(format!("functions/{program}")));
+    at("Properties Runtime", json!("provided.al2023"));
+    at("Properties Architectures", json!(["arm64"]));
+    at("Properties Handler", json!("bootstrap"));
+    at("Properties Role", json!(format!("{function}Role.Arn")));
+    let mode = if case.parameter("Tracing") == "on" { "Active" } else { "PassThrough" };
+    at("Properties Tracing", json!(mode));
+    // Metrics are lines of the log: text, or a level above theirs, and no alarm sees anything.
+    let logging = json!({
+        "LogFormat": "JSON",
+        "ApplicationLogLevel": case.parameter("LogLevel"),
+        "SystemLogLevel": if debug { "INFO" } else { "WARN" },
+        "LogGroup": format!("{function}Logs"),
+    });
+    at("Properties LoggingConfig", logging);
+    let logs = format!("{function}Logs Properties");
+    objections.unless_at(deployed, &format!("{logs} RetentionInDays"), case.parameter("LogRetentionDays"));
+    objections.unless_at(deployed, &format!("{function}Logs Type"), "AWS::Logs::LogGroup");
+    let name = format!("/aws/lambda/${{AWS::StackName}}-{program}");
+    objections.unless_at(deployed, &format!("{logs} LogGroupName"), name);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
+    objections.unless(root.join("functions").join(program).join("Cargo.toml").is_file(), || {
+        format!("{function} has no code")
+    });
+
+    let variables = variables(deployed, function);
+    let variables = &borrowed(&variables)[..];
+    match StoreConfig::read(&variables) {
+        Err(error) => objections.unless(false, || format!("{function}: {error}")),
+        Ok(store) => {
+            let days = Duration::from_secs(86_400 * case.parameter("RetentionDays").parse::<u64>().expect("a number"));
+            let wanted = StoreConfig {
+                entities_table: "EntitiesTable".into(),
+                inbox_table: "InboxTable".into(),
+                queue_url: "WakeUps".into(),
+                retention: days,
+            };
+            objections.unless(store == wanted, || format!("{function} works on {store:?}"));
+        }
+    }
+    let namespace = format!("{NAMESPACE}/${{AWS::StackName}}");
+    let path = format!("{function} Properties Environment Variables METRICS_NAMESPACE");
+    objections.unless_at(deployed, &path, namespace);
+}
+
+fn ingest(case: &Case, objections: &mut Objections) {
+    let deployed = &case.deployed;
+    // An answer within 2.5 s, and a cold start before it.
+    objections.unless_at(deployed, "Ingest Properties Timeout", "10");
+    objections.unless_at(deployed, "Ingest Properties MemorySize", case.parameter("IngestMemory"));
+    let reserved = Some(case.parameter("IngestConcurrency")).filter(|reserved| reserved != "0");
+    objections.unless_at(deployed, "Ingest Properties ReservedConcurrentExecutions", reserved);
+    reads_its_sources(case, "Ingest", objections);
+}
+
+fn worker(case: &Case, objections: &mut Objections) {
+    let deployed = &case.deployed;
+    let mut at = |path: &str, value: Value| objections.unless_at(deployed, &format!("Worker {path}"), value);
+    at("Properties Timeout", case.parameter("WorkerTimeout").into());
+    at("Properties MemorySize", case.parameter("WorkerMemory").into());
+    // Put-offs are sent to the queue that the worker is fed from.
+    at("Properties RecursiveLoop", json!("Allow"));
+    at("Properties Environment Variables ORDERS_TABLE", json!("OrdersTable"));
+    at(
+        "Properties Events",
+        json!({ "WakeUps": { "Type": "SQS", "Properties": {
+            "Queue": "WakeUps.Arn",
+            "BatchSize": case.parameter("WorkerBatchSize"),
+            // Without it, one message that was not served is deleted with the rest of its batch.
+            "FunctionResponseTypes": ["ReportBatchItemFailures"],
+            "ScalingConfig": { "MaximumConcurrency": case.parameter("WorkerConcurrency") },
+        }}}),
+    );
+    reads_its_sources(case, "Worker", objections);
+    if case.given.is_empty() {
+        // A run on one's own machine is what is deployed by default.
+        objections.unless_at(deployed, "Worker Properties Timeout", FUNCTION_TIMEOUT.as_secs().to_string());
+        objections.unless_at(deployed, "Worker Properties Events WakeUps Properties BatchSize", BATCH.to_string());
+    }
+}
+
+fn scheduler(case: &Case, objections: &mut Objections) {
+    let deployed = &case.deployed;
+    let told = variables(deployed, "Scheduler");
+    let told = scheduler_time(&&borrowed(&told)[..]).map(|time| time.as_secs().to_string());
+    let timeout = deployed.text("Scheduler Properties Timeout");
+    objections
+        .unless(told.as_deref().ok() == timeout, || format!("the scheduler has {timeout:?} and is told {told:?}"));
+    let mut at = |path: &str, value: Value| objections.unless_at(deployed, &format!("Scheduler {path}"), value);
+    at("Properties Timeout", json!("300"));
+    at("Properties MemorySize", json!("256"));
+    at("Properties Environment Variables STAGE", case.parameter("Stage").into());
+    at("Properties Environment Variables JOBS", case.parameter("Jobs").into());
+    // The sweep finds what was left, a segment each minute.
+    at(
+        "Properties Events",
+        json!({ "EveryMinute": { "Type": "Schedule", "Properties": {
+            "Schedule": "cron(* * * * ? *)",
+        }}}),
+    );
+    // What is older than its time to run would only be in the way of newer minutes.
+    at("Properties EventInvokeConfig", json!({ "MaximumRetryAttempts": "1", "MaximumEventAgeInSeconds": "300" }));
+}
+
+/// From the one place or the other.
+fn reads_its_sources(case: &Case, function: &str, objections: &mut Objections) {
+    let held = variables(&case.deployed, function);
+    let wanted = match case.parameter("SourcesSecretArn") {
+        none if none.is_empty() => SourcesOrigin::Parameter(case.parameter("SourcesParameter")),
+        arn => SourcesOrigin::Secret(arn),
+    };
+    let origin = SourcesOrigin::read(&&borrowed(&held)[..]);
+    objections.unless(origin.as_ref() == Ok(&wanted), || format!("{function} reads its sources from {origin:?}"));
+}
+
+/// Every choice of the worker's time is a configuration that starts.
+pub fn check_worker_timeout(template: &Template, choice: &str, objections: &mut Objections) {
+    let deployed = template.deployed(&[("WorkerTimeout", choice)]);
+    let seconds: u64 = choice.parse().expect("a number");
+    // A handler's time that the parameter's description promises.
+    let handler_timeout = seconds - 3;
+    let sources = Sources::parse(&format!(
+        "[sources.shop]\nprovider='shopify'\nsecrets=['s']\nhandler='orders'\nhandler_timeout='{handler_timeout}s'"
+    ));
+    let variables = variables(&deployed, "Worker");
+    let config = match WorkerConfig::read(&&borrowed(&variables)[..], &sources.expect("it is right")) {
+        Ok(config) => config,
+        Err(error) => {
+            objections.unless(false, || format!("WorkerTimeout {choice}: {error}"));
+            return;
+        }
+    };
+    // What the worker is told is what is deployed, and nothing is left to a default of its own.
+    for told in ["FUNCTION_TIMEOUT_SECONDS", "VISIBILITY_TIMEOUT_SECONDS", "LEASE_SECONDS"] {
+        objections.unless(variables.iter().any(|(name, _)| name == told), || format!("a worker is not told {told}"));
+    }
+    let told = |time: Duration| time.as_secs().to_string();
+    objections.unless_at(&deployed, "Worker Properties Timeout", told(config.function_timeout));
+    objections.unless_at(&deployed, "WakeUps Properties VisibilityTimeout", told(config.visibility_timeout));
+    // A dead worker's message comes back within half its time more, its lease ends within seconds.
+    objections.unless(config.visibility_timeout == config.function_timeout * 3 / 2, || {
+        format!("WorkerTimeout {choice}: a message is hidden for {:?}", config.visibility_timeout)
+    });
+    let lease = Duration::from_secs(15).min(config.function_timeout / 3);
+    objections.unless(config.lease == lease, || format!("WorkerTimeout {choice}: a lease of {:?}", config.lease));
+}
+
+fn variables(deployed: &Deployed, function: &str) -> Vec<(String, String)> {
+    let held = deployed.at(&format!("{function} Properties Environment Variables")).as_object();
+    held.into_iter()
+        .flatten()
+        .map(|(name, value)| (name.clone(), value.as_str().unwrap_or_default().to_owned()))
+        .collect()
+}
+
+fn borrowed(variables: &[(String, String)]) -> Vec<(&str, &str)> {
+    variables.iter().map(|(name, value)| (&**name, &**value)).collect()
+}

@@ -1,0 +1,20 @@
+//! The subcommands, one file each.
+
+pub mod audit;
+pub mod bench;
+pub mod block;
+pub mod check;
+pub mod cost;
+pub mod erase;
+pub mod inspect;
+pub mod jobs;
+pub mod lease;
+pub mod local;
+pub mod parked;
+pub mod send;
+pub mod target;
+
+/// Prints a value as one line of JSON.
+fn print_json(value: &serde_json::Value) {
+    println!("{value}");
+}

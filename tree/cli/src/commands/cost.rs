@@ -1,0 +1,95 @@
+//! `serializer cost`.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Args;
+use serializer::{
+    cost::{ASSUMPTIONS, Bill, Load},
+    output::Table,
+};
+
+/// Options of `serializer cost`.
+#[derive(Debug, Args)]
+pub struct Cost {
+    /// Deliveries a day
+    #[arg(long, value_name = "N", value_parser = positive)]
+    per_day: f64,
+    /// Deliveries of one order that wait together when a worker takes it up
+    #[arg(long, value_name = "K", default_value = "2", value_parser = positive)]
+    burst: f64,
+    /// Size of a body as sent, in KB
+    #[arg(long, value_name = "S", default_value = "4", value_parser = positive)]
+    body_kb: f64,
+    /// How long a handler takes, in ms
+    #[arg(long, value_name = "M", default_value = "50", value_parser = positive)]
+    handler_ms: f64,
+    /// An HTTP API in front instead of a Function URL
+    #[arg(long)]
+    http_api: bool,
+    /// Configured sources
+    #[arg(long, value_name = "N", default_value = "2", value_parser = positive)]
+    sources: f64,
+    /// One JSON object a design
+    #[arg(long)]
+    json: bool,
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(number) if number.is_finite() && number > 0.0 => Ok(number),
+        _ => Err("a number above nothing is needed".into()),
+    }
+}
+
+impl Cost {
+    pub fn run(&self) -> Result<ExitCode> {
+        let load = Load {
+            per_day: self.per_day,
+            burst: self.burst.max(1.0),
+            body_kb: self.body_kb,
+            handler_ms: self.handler_ms,
+            http_api: self.http_api,
+            sources: self.sources,
+        };
+        let bills = load.bills();
+        if self.json {
+            for bill in &bills {
+                println!("{}", serde_json::to_string(bill)?);
+            }
+            return Ok(ExitCode::SUCCESS);
+        }
+        let [ours, others @ ..] = &bills;
+        let mut items = Table::new(&["a month", ">count", "", ">dollars"]);
+        for item in &ours.items {
+            items.row([item.item.into(), count(item.count), item.unit.into(), dollars(item.dollars)]);
+        }
+        print!("{items}");
+        let month = self.per_day * ASSUMPTIONS.days;
+        let mut designs = Table::new(&["design", ">dollars a month", ">a million deliveries"]);
+        for bill in std::iter::once(ours).chain(others) {
+            let million = |bill: &Bill| bill.dollars / month * 1e6;
+            designs.row([bill.design.into(), dollars(bill.dollars), dollars(million(bill))]);
+        }
+        println!("\n{designs}");
+        println!(
+            "us-east-1, arm64, on demand, no free tier. Assumed: bodies shrink to {:.0} %, functions have {:.0} MB, rows are kept {} days, no handler's own tables.",
+            ASSUMPTIONS.compression * 100.0,
+            ASSUMPTIONS.memory_gb * 1024.0,
+            ASSUMPTIONS.retention_days
+        );
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn dollars(amount: f64) -> String {
+    format!("{amount:.2}")
+}
+
+fn count(count: f64) -> String {
+    match count {
+        ..1000.0 => format!("{count:.1}"),
+        ..1e6 => format!("{:.1} k", count / 1e3),
+        _ => format!("{:.1} M", count / 1e6),
+    }
+}

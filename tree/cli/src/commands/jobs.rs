@@ -1,0 +1,164 @@
+//! `serializer jobs`.
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use clap::{Args, Subcommand};
+use serde_json::json;
+use serializer::output::{Table, duration};
+use shared::{
+    jobs::roster::{self, Listed},
+    tick::Ending,
+    time::Timestamp,
+};
+
+use super::{print_json, target::Target};
+
+/// Options of `serializer jobs`.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct Jobs {
+    #[command(subcommand)]
+    action: Option<Action>,
+    #[command(flatten)]
+    list: List,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Have one run with the next minute's tick, also one that is off
+    Run(Run),
+}
+
+#[derive(Debug, Args)]
+struct List {
+    /// One JSON object a line
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Debug, Args)]
+struct Run {
+    /// Which
+    name: String,
+    #[command(flatten)]
+    target: Target,
+}
+
+impl Jobs {
+    pub async fn run(self) -> Result<ExitCode> {
+        match self.action {
+            Some(Action::Run(run)) => run.run().await,
+            None => self.list.run().await,
+        }
+    }
+}
+
+impl Run {
+    async fn run(self) -> Result<ExitCode> {
+        let deployment = self.target.connect().await?;
+        if roster::request(&deployment.parts.store, &self.name).await?.is_none() {
+            bail!(
+                "no scheduler has had a job `{}` yet: each lists its own with its first tick, within a minute; `serializer jobs` shows them",
+                self.name
+            );
+        }
+        println!("{} is run with the next minute's tick; `serializer jobs` tells how it went", self.name);
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl List {
+    async fn run(self) -> Result<ExitCode> {
+        let deployment = self.target.connect().await?;
+        let now = deployment.surroundings.now();
+        let jobs = roster::listed(&deployment.parts.store).await?;
+        if self.json {
+            jobs.iter().for_each(|job| print_json(&in_json(job, now)));
+            return Ok(ExitCode::SUCCESS);
+        }
+        let mut table = Table::new(&["job", "schedule", "last", "result", "next", "holder"]);
+        for job in &jobs {
+            table.row([job.name.clone(), schedule(job), last(job), result(job), next(job, now), holder(job, now)]);
+        }
+        match table.is_empty() {
+            true => println!("no jobs; a scheduler lists its own with its first tick"),
+            false => print!("{table}"),
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn schedule(job: &Listed) -> String {
+    match &job.plan {
+        Some(plan) => plan.schedule.to_string(),
+        None => job.state.definition.clone().unwrap_or_default(),
+    }
+}
+
+/// To the second.
+fn time(time: Timestamp) -> String {
+    time.to_string().replace(".000Z", "Z")
+}
+
+/// The tick that the result is of; a job that has none yet has run no tick.
+fn last(job: &Listed) -> String {
+    match (&job.state.last_result, job.state.last_tick) {
+        (Some(_), Some(tick)) => time(tick),
+        _ => String::new(),
+    }
+}
+
+fn result(job: &Listed) -> String {
+    let Some(result) = &job.state.last_result else { return String::new() };
+    match result.ending {
+        // Recorded with its start, and under way.
+        Ending::Crashed if is_under_way(job) && job.state.last_tick == job.state.tick => String::new(),
+        Ending::Crashed => "crashed".to_owned(),
+        ending => format!("{ending} {} {}", duration(result.took), result.error).trim_end().to_owned(),
+    }
+}
+
+fn next(job: &Listed, now: Timestamp) -> String {
+    if job.state.run_requested.is_some() {
+        return "asked for".to_owned();
+    }
+    job.next(now).map_or_else(|| "off".to_owned(), time)
+}
+
+fn is_under_way(job: &Listed) -> bool {
+    job.state.entity.held.is_some()
+}
+
+fn holder(job: &Listed, now: Timestamp) -> String {
+    let Some(held) = &job.state.entity.held else { return String::new() };
+    let info = job.state.entity.holder_info.as_ref().map_or("", |info| info.as_str());
+    match held.expires_at > now {
+        true => format!("{info}, {} left", duration(held.expires_at.since(now))),
+        false => format!("{info}, gone for {}", duration(now.since(held.expires_at))),
+    }
+}
+
+fn in_json(job: &Listed, now: Timestamp) -> serde_json::Value {
+    let state = &job.state;
+    let result = state.last_result.as_ref();
+    json!({
+        "job": job.name,
+        "schedule": schedule(job),
+        "on": job.plan.as_ref().map(|plan| plan.is_on),
+        "next": job.next(now).map(time),
+        "run_requested": state.run_requested.map(time),
+        "last": result.and(state.last_tick).map(time),
+        "result": result.map(|result| result.ending.as_str()),
+        "ended_at": result.map(|result| time(result.at)),
+        "took_ms": result.map(|result| result.took.as_millis() as u64),
+        "error": result.map(|result| result.error.as_str()).filter(|error| !error.is_empty()),
+        "tick": state.tick.map(time),
+        "starts": state.tick.map(|_| state.starts),
+        "token": state.entity.token.0,
+        "held_until": state.entity.held.as_ref().map(|held| time(held.expires_at)),
+        "holder": state.entity.held.as_ref().and(state.entity.holder_info.as_ref()).map(|info| info.as_str()),
+    })
+}

@@ -1,0 +1,105 @@
+//! `serializer parked` and `serializer redrive`.
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use clap::Args;
+use serializer::output::{Table, duration};
+use shared::{
+    entity::{EntityKey, Sequence},
+    operator::{OperatorError, Parked},
+};
+
+use super::{inspect::delivery_json, print_json, target::Target};
+
+/// Options of `serializer parked`.
+#[derive(Debug, Args)]
+pub struct List {
+    /// Only this one's
+    entity: Option<EntityKey>,
+    /// One JSON object a line
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+impl List {
+    pub async fn run(self) -> Result<ExitCode> {
+        let deployment = self.target.connect().await?;
+        let operator = deployment.operator();
+        let parked = match &self.entity {
+            Some(entity) => operator.parked(entity).await?,
+            None => operator.all_parked().await?,
+        };
+        let now = deployment.surroundings.now();
+        let mut table = Table::new(&["entity", ">sequence", "topic", "delivery", ">parked", "error"]);
+        for one in &parked {
+            if self.json {
+                let mut value = delivery_json(one.delivery());
+                value["error"] = one.error.clone().into();
+                print_json(&value);
+                continue;
+            }
+            table.row([
+                one.delivery().entity().to_string(),
+                one.sequence.to_string(),
+                one.delivery().topic().to_owned(),
+                one.delivery().delivery_id().to_string(),
+                one.parked_at.map(|at| duration(now.since(at))).unwrap_or_default(),
+                one.error.clone(),
+            ]);
+        }
+        if !self.json {
+            match table.is_empty() {
+                true => println!("nothing is parked"),
+                false => print!("{table}"),
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Options of `serializer redrive`.
+#[derive(Debug, Args)]
+pub struct Redrive {
+    /// Whose
+    entity: EntityKey,
+    /// Only this one; all of the entity's by default
+    sequence: Option<u64>,
+    /// Into this one's inbox instead: for deliveries whose entity could not be found
+    #[arg(long, value_name = "ENTITY")]
+    to: Option<EntityKey>,
+    #[command(flatten)]
+    target: Target,
+}
+
+impl Redrive {
+    pub async fn run(self) -> Result<ExitCode> {
+        let deployment = self.target.connect().await?;
+        let operator = deployment.operator();
+        let wanted = |one: &Parked| self.sequence.is_none_or(|sequence| one.sequence == Sequence(sequence));
+        let parked: Vec<Parked> = operator.parked(&self.entity).await?.into_iter().filter(wanted).collect();
+        if parked.is_empty() {
+            bail!("nothing like that is parked; `serializer parked` lists what is");
+        }
+        let mut undecided = false;
+        for one in &parked {
+            let what = format!("{} {}", self.entity, one.sequence);
+            match operator.redrive(one, self.to.as_ref()).await {
+                Ok(appended) => {
+                    let to = self.to.as_ref().unwrap_or(&self.entity);
+                    println!("{what} is back in the inbox of {to}, as {}", appended.sequence);
+                }
+                // Neither keeps the others from being put back.
+                Err(error @ OperatorError::DecidedOtherwise(_)) => println!("{what}: {error}"),
+                Err(error @ OperatorError::Undecided) => {
+                    println!("{what}: {error}");
+                    undecided = true;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(if undecided { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    }
+}

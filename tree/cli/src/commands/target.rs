@@ -1,0 +1,122 @@
+//! Which deployment a command speaks to: a local run, or one in AWS.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use anyhow::{Context, Result};
+use aws_credential_types::provider::ProvideCredentials;
+use clap::Args;
+use serializer::sender::Sender;
+use shared::{
+    append::Inbox,
+    aws::{Account, Parts, bundle},
+    config::{Environment, StoreConfig},
+    operator::Operator,
+    telemetry::Log,
+    time::Surroundings,
+    tls::Roots,
+};
+
+/// Where `serializer local` serves by default.
+pub const LOCAL: &str = "http://127.0.0.1:9000";
+
+/// In AWS, the names are outputs of the stack; credentials and region come
+/// from the usual places (environment, profile, single sign-on).
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Which deployment")]
+pub struct Target {
+    /// The one that `serializer local` runs, at its webhook endpoint
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = LOCAL, value_name = "URL")]
+    local: Option<String>,
+    /// The table with one row per entity
+    #[arg(long, env = "ENTITIES_TABLE", value_name = "NAME")]
+    entities_table: Option<String>,
+    /// The table with deliveries and receipts
+    #[arg(long, env = "INBOX_TABLE", value_name = "NAME")]
+    inbox_table: Option<String>,
+    /// The queue of wake-ups
+    #[arg(long, env = "QUEUE_URL", value_name = "URL")]
+    queue_url: Option<String>,
+    /// How long inbox rows are kept, in days
+    #[arg(long, env = "RETENTION_DAYS", default_value_t = 30, value_name = "DAYS")]
+    retention_days: u64,
+}
+
+/// A deployment, connected.
+#[derive(Debug)]
+pub struct Deployment {
+    /// Store and queue.
+    pub parts: Parts,
+    /// How long rows are kept.
+    pub retention: Duration,
+    /// Its clock.
+    pub surroundings: Surroundings,
+}
+
+impl Target {
+    /// Connects.
+    pub async fn connect(&self) -> Result<Deployment> {
+        let surroundings = Surroundings::system();
+        let (account, config) = match &self.local {
+            Some(url) => local(url).await?,
+            None => (self.aws().await?, self.config()?),
+        };
+        let parts = Parts::connect(&account, &config, &surroundings, None);
+        Ok(Deployment { parts, retention: config.retention, surroundings })
+    }
+
+    fn config(&self) -> Result<StoreConfig> {
+        let needed = |value: &Option<String>, name: &str| {
+            value.clone().with_context(|| {
+                format!("which deployment? Give --local, or {name} and the other names of the stack's outputs")
+            })
+        };
+        Ok(StoreConfig {
+            entities_table: needed(&self.entities_table, "--entities-table")?,
+            inbox_table: needed(&self.inbox_table, "--inbox-table")?,
+            queue_url: needed(&self.queue_url, "--queue-url")?,
+            retention: Duration::from_secs(self.retention_days * 86_400),
+        })
+    }
+
+    async fn aws(&self) -> Result<Account> {
+        self.config()?;
+        // In no hurry to start: a company's proxy is known to its machines.
+        let roots = bundle(&Environment)?.unwrap_or_else(Roots::machine);
+        let http = Account { roots: Some(roots.clone()), ..Account::local("", "") }.http_client();
+        let loaded = aws_config::defaults(aws_config::BehaviorVersion::latest()).http_client(http).load().await;
+        let region = loaded.region().context("no AWS region: set AWS_REGION, or one in your profile")?;
+        let credentials =
+            loaded.credentials_provider().context("no AWS credentials: `aws configure` or `aws sso login`")?;
+        // Now: with the first request it would look like a store that is out.
+        let found = credentials.provide_credentials().await;
+        found.context("no AWS credentials: `aws configure` or `aws sso login`")?;
+        Ok(Account::of(region.clone(), credentials, roots))
+    }
+}
+
+async fn local(url: &str) -> Result<(Account, StoreConfig)> {
+    let answer = Sender::new(url)
+        .request("GET", "/local", &[], Vec::new())
+        .await
+        .context("is `serializer local` running? Start it, or say where it is: --local=http://127.0.0.1:PORT")?;
+    let said: BTreeMap<String, String> =
+        serde_json::from_str(&answer.body).with_context(|| format!("{url} is no `serializer local`"))?;
+    let named = |name: &str| said.get(name).cloned().with_context(|| format!("{url} does not name its {name}"));
+    let account = Account::local(named("AWS_ENDPOINT_URL_DYNAMODB")?, named("AWS_ENDPOINT_URL_SQS")?);
+    let config = StoreConfig {
+        entities_table: named("ENTITIES_TABLE")?,
+        inbox_table: named("INBOX_TABLE")?,
+        queue_url: named("QUEUE_URL")?,
+        retention: Duration::from_secs(named("RETENTION_DAYS")?.parse::<u64>()? * 86_400),
+    };
+    Ok((account, config))
+}
+
+impl Deployment {
+    /// An operator of it.
+    pub fn operator(&self) -> Operator {
+        let Parts { store, waker } = self.parts.clone();
+        let inbox = Inbox::new(store.clone(), waker.clone(), self.retention, Arc::new(Log));
+        Operator::new(store, waker, inbox, self.retention)
+    }
+}

@@ -1,0 +1,162 @@
+//! A handler's own journal: when it was started with what, and how that start
+//! ended. Kept by the handler, beside our rows and without asking them.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use shared::{
+    delivery::Delivery,
+    entity::{EntityKey, FencingToken, Sequence},
+    handler::{Context, Handler, HandlerError, Outcome},
+    time::Surroundings,
+};
+use tokio::sync::watch;
+
+/// How a handler start ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// The handler answered that the delivery is applied.
+    Applied,
+    /// It asked for another attempt.
+    Retry,
+    /// It rejected the delivery for good.
+    Rejected,
+    /// It was dropped before it answered.
+    Dropped,
+}
+
+/// One start of a handler.
+#[derive(Debug, Clone)]
+pub struct Run {
+    /// Whose delivery.
+    pub entity: EntityKey,
+    /// Which delivery: what its sender calls it.
+    pub delivery_id: String,
+    /// Its place.
+    pub sequence: Sequence,
+    /// The token of this start.
+    pub token: FencingToken,
+    /// Which attempt.
+    pub attempt: u32,
+    /// When it was accepted, by the wall clock.
+    pub received_at: shared::time::Timestamp,
+    /// When it was started, by the wall clock.
+    pub started_at: shared::time::Timestamp,
+    /// When it was started, by this process's clock.
+    pub started: Duration,
+    /// When it ended, by this process's clock.
+    pub ended: Duration,
+    /// How.
+    pub ending: Ending,
+}
+
+/// All starts, in the order in which they ended.
+#[derive(Debug, Clone)]
+pub struct Journal {
+    runs: Arc<Mutex<Vec<Run>>>,
+    applied: watch::Sender<usize>,
+    surroundings: Surroundings,
+}
+
+impl Journal {
+    /// An empty journal, by the clock of `surroundings`.
+    pub fn new(surroundings: Surroundings) -> Self {
+        Self { runs: Arc::default(), applied: watch::Sender::new(0), surroundings }
+    }
+
+    /// What has ended so far.
+    pub fn runs(&self) -> Vec<Run> {
+        self.runs.lock().expect("no one panics while holding this").clone()
+    }
+
+    /// The clock it is kept by.
+    pub fn now(&self) -> Duration {
+        self.surroundings.monotonic()
+    }
+
+    /// How many starts ended as applied; can be waited on.
+    pub fn applied(&self) -> watch::Receiver<usize> {
+        self.applied.subscribe()
+    }
+
+    /// Waits until `count` starts ended as applied.
+    pub async fn until_applied(&self, count: usize) {
+        let mut applied = self.applied.subscribe();
+        // The sender lives in `self`, so the channel is open.
+        let _ = applied.wait_for(|applied| *applied >= count).await;
+    }
+
+    fn end(&self, run: Run) {
+        let applied = run.ending == Ending::Applied;
+        self.runs.lock().expect("no one panics while holding this").push(run);
+        if applied {
+            self.applied.send_modify(|applied| *applied += 1);
+        }
+    }
+}
+
+/// A handler that keeps a journal of another.
+#[derive(Debug, Clone)]
+pub struct Journaled<H> {
+    handler: H,
+    journal: Journal,
+}
+
+impl<H> Journaled<H> {
+    /// Keeps `journal` of `handler`.
+    pub fn new(handler: H, journal: Journal) -> Self {
+        Self { handler, journal }
+    }
+}
+
+/// Writes the line even when the handler is dropped half-way.
+struct Line<'a> {
+    journal: &'a Journal,
+    run: Option<Run>,
+}
+
+impl Drop for Line<'_> {
+    fn drop(&mut self) {
+        if let Some(mut run) = self.run.take() {
+            run.ended = self.journal.now();
+            self.journal.end(run);
+        }
+    }
+}
+
+impl<H: Handler> Handler for Journaled<H> {
+    async fn handle(&self, delivery: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
+        let journal = &self.journal;
+        let started = journal.now();
+        let mut line = Line {
+            journal,
+            run: Some(Run {
+                entity: delivery.entity().clone(),
+                delivery_id: delivery.delivery_id().to_string(),
+                sequence: delivery.sequence(),
+                token: context.token(),
+                attempt: delivery.attempt(),
+                received_at: delivery.received_at(),
+                started_at: journal.surroundings.now(),
+                started,
+                ended: started,
+                ending: Ending::Dropped,
+            }),
+        };
+        let answer = self.handler.handle(delivery, context).await;
+        if let Some(run) = &mut line.run {
+            run.ending = match &answer {
+                Ok(Outcome::Done | Outcome::Commit(_)) => Ending::Applied,
+                Ok(Outcome::Retry { .. }) | Err(_) => Ending::Retry,
+                Ok(Outcome::Reject(_)) => Ending::Rejected,
+            };
+        }
+        answer
+    }
+
+    fn answers_to(&self, name: &str) -> bool {
+        self.handler.answers_to(name)
+    }
+}

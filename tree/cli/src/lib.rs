@@ -1,0 +1,15 @@
+//! Everything behind the `serializer` command that is not the command itself:
+//! the embedded parts of a local run, sample webhooks, a journal of what a
+//! handler really did, and its audit. Tests and benchmarks use it too.
+
+pub mod audit;
+pub mod bench;
+pub mod cost;
+pub mod demo;
+pub mod journal;
+pub mod lanes;
+pub mod local;
+pub mod output;
+pub mod samples;
+pub mod sender;
+pub mod story;

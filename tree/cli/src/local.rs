@@ -1,0 +1,220 @@
+//! A whole deployment on this machine: embedded DynamoDB and queue, reached
+//! over loopback by the same AWS clients that the functions use in the cloud,
+//! the webhook endpoint, and workers that share nothing but table and queue.
+
+mod endpoint;
+mod engines;
+mod event_source;
+pub mod function_pool;
+pub mod function_process;
+mod invoker;
+pub mod queue;
+pub mod runtime_api;
+mod schedule;
+
+use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, sync::Arc, time::Duration};
+
+use anyhow::{Context, Result};
+use ingest::Ingest;
+use shared::{
+    append::Inbox,
+    aws::Parts,
+    config::StoreConfig,
+    drain::{DrainSettings, Drainer},
+    handler::Handler,
+    rows::HolderInfo,
+    sources::Sources,
+    telemetry::Observer,
+    time::Surroundings,
+};
+use tokio::{
+    net::TcpListener,
+    sync::watch,
+    task::{AbortHandle, JoinSet},
+};
+use worker::Worker;
+
+pub use engines::{Engines, MAX_RECEIVES, ORDERS_TABLE, QUEUE, Served};
+pub use event_source::{BATCH, EventSource, Function};
+pub use invoker::Invoker;
+pub use schedule::OwnScheduler;
+use schedule::Ticked;
+
+/// How a function's time is limited here, as the template deploys it.
+pub const FUNCTION_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How long a received wake-up stays hidden: longer than a function runs.
+pub const VISIBILITY_TIMEOUT: Duration = Duration::from_secs(90);
+
+/// What to start.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Where tables and queue are kept; `None`: in memory.
+    pub data: Option<PathBuf>,
+    /// The webhook endpoint's port; 0: any.
+    pub port: u16,
+    /// How many workers run at most.
+    pub workers: NonZeroUsize,
+    /// The configured senders.
+    pub sources: Arc<Sources>,
+    /// How the workers drain.
+    pub drain: DrainSettings,
+    /// A scheduler of the user's, instead of the one that comes ready.
+    pub scheduler: Option<OwnScheduler>,
+}
+
+/// A running deployment.
+#[derive(Debug)]
+pub struct Local {
+    /// DynamoDB and queue.
+    pub engines: Engines,
+    /// Where webhooks are posted.
+    pub webhooks: SocketAddr,
+    sources: Arc<Sources>,
+    drain: DrainSettings,
+    workers: NonZeroUsize,
+    observer: Arc<dyn Observer>,
+    stop: watch::Sender<bool>,
+    tasks: JoinSet<Result<()>>,
+}
+
+impl Local {
+    /// Starts engines and endpoint; no workers yet.
+    ///
+    /// # Errors
+    ///
+    /// A port is taken, or the data directory cannot be used.
+    pub async fn start(mut options: Options, observer: Arc<dyn Observer>) -> Result<Self> {
+        let own = options.scheduler.take();
+        let (mut local, listener) = Self::start_engines(options, observer).await?;
+        let surroundings = Surroundings::system();
+        let retention = local.drain.retention;
+        let Parts { store, waker } = local.engines.connect(&surroundings, None);
+        let inbox = Inbox::new(store, waker, retention, local.observer.clone());
+        let ingest = Ingest::new(local.sources.clone(), inbox, surroundings.clone());
+        let environment = environment(&local.engines, &local.drain);
+        let until = stopped(local.stop.subscribe());
+        local.tasks.spawn(endpoint::serve(listener, ingest, environment, until));
+        let Parts { store, waker } = local.engines.connect(&surroundings, None);
+        let ticked = match own {
+            None => Ticked::here(store, waker, retention, local.observer.clone())?,
+            Some(own) => Ticked::own(&own, self::environment(&local.engines, &local.drain))?,
+        };
+        local.tasks.spawn(schedule::run(ticked, surroundings, local.stop.subscribe()));
+        Ok(local)
+    }
+
+    /// Starts engines without functions: `invoker` reaches those that somebody
+    /// else runs, to be fed from the queue and called by the schedule. What
+    /// they need in their environment can be asked for at the endpoint.
+    ///
+    /// # Errors
+    ///
+    /// As [`Local::start`].
+    pub async fn start_without_functions(
+        options: Options,
+        observer: Arc<dyn Observer>,
+        invoker: Invoker,
+    ) -> Result<Self> {
+        let (mut local, listener) = Self::start_engines(options, observer).await?;
+        let environment = environment(&local.engines, &local.drain);
+        local.tasks.spawn(endpoint::serve_environment(listener, environment, stopped(local.stop.subscribe())));
+        let stopping = local.stop.subscribe();
+        local.tasks.spawn(schedule::run(Ticked::Invoked(invoker.clone()), Surroundings::system(), stopping));
+        local.feed(Function::Invoked(invoker));
+        Ok(local)
+    }
+
+    async fn start_engines(options: Options, observer: Arc<dyn Observer>) -> Result<(Self, TcpListener)> {
+        let engines = Engines::start(options.data.as_deref()).await?;
+        let listener = TcpListener::bind(("127.0.0.1", options.port))
+            .await
+            .with_context(|| format!("port {} is taken; choose another with --port", options.port))?;
+        let webhooks = listener.local_addr()?;
+        let Options { sources, drain, workers, .. } = options;
+        let (stop, tasks) = (watch::Sender::new(false), JoinSet::new());
+        Ok((Self { engines, webhooks, sources, drain, workers, observer, stop, tasks }, listener))
+    }
+
+    /// Starts the workers, each with clients of its own, around the handler
+    /// that `make` makes for it.
+    pub fn work<H: Handler>(&mut self, make: impl Fn(&Parts) -> H) -> Vec<AbortHandle> {
+        let one = |number: usize| {
+            let surroundings = Surroundings::system();
+            let parts = self.engines.connect(&surroundings, None);
+            let handler = make(&parts);
+            let info = HolderInfo::new(&format!("local worker {number}"));
+            let drainer = Drainer::new(
+                parts.store,
+                parts.waker,
+                self.sources.clone(),
+                handler,
+                self.drain.clone(),
+                info,
+                self.observer.clone(),
+            );
+            Function::Here(Box::new(Worker::new(drainer, surroundings)))
+        };
+        let functions: Vec<Function> = (1..=self.workers.get()).map(one).collect();
+        functions.into_iter().map(|function| self.feed(function)).collect()
+    }
+
+    /// Feeds `function` from the queue, as an event source mapping does.
+    /// Aborting it is as a crash is.
+    pub fn feed(&mut self, function: Function) -> AbortHandle {
+        let source = EventSource::new(&self.engines, function, FUNCTION_TIMEOUT);
+        self.tasks.spawn(source.run(self.stop.subscribe()))
+    }
+
+    /// What a function binary needs in its environment to work on this
+    /// deployment.
+    pub fn environment(&self, sources_file: &str) -> Vec<(String, String)> {
+        let mut variables = environment(&self.engines, &self.drain);
+        variables.push(("SOURCES_FILE".to_owned(), sources_file.to_owned()));
+        variables
+    }
+
+    /// Stops everything: no new work is taken, what is at work is finished.
+    ///
+    /// # Errors
+    ///
+    /// A part had failed.
+    pub async fn stop(mut self) -> Result<()> {
+        self.stop.send_replace(true);
+        while let Some(ended) = self.tasks.join_next().await {
+            match ended {
+                Err(aborted) if aborted.is_cancelled() => {}
+                ended => ended??,
+            }
+        }
+        self.engines.stop().await
+    }
+}
+
+/// Completes when told to stop.
+async fn stopped(mut stopping: watch::Receiver<bool>) {
+    // An error: whoever could tell is gone.
+    let _ = stopping.wait_for(|stop| *stop).await;
+}
+
+/// What a function binary needs in its environment, but for its sources.
+fn environment(engines: &Engines, drain: &DrainSettings) -> Vec<(String, String)> {
+    let StoreConfig { entities_table, inbox_table, queue_url, retention } = engines.config();
+    [
+        ("AWS_ACCESS_KEY_ID", "local".to_owned()),
+        ("AWS_SECRET_ACCESS_KEY", "local".to_owned()),
+        ("AWS_REGION", "us-east-1".to_owned()),
+        ("AWS_ENDPOINT_URL_DYNAMODB", engines.dynamodb_url()),
+        ("AWS_ENDPOINT_URL_SQS", engines.queue_endpoint()),
+        ("ENTITIES_TABLE", entities_table),
+        ("INBOX_TABLE", inbox_table),
+        ("ORDERS_TABLE", ORDERS_TABLE.to_owned()),
+        ("QUEUE_URL", queue_url),
+        ("RETENTION_DAYS", (retention.as_secs() / 86_400).max(1).to_string()),
+        ("LEASE_SECONDS", drain.lease.as_secs().max(1).to_string()),
+        ("FUNCTION_TIMEOUT_SECONDS", FUNCTION_TIMEOUT.as_secs().to_string()),
+        ("VISIBILITY_TIMEOUT_SECONDS", VISIBILITY_TIMEOUT.as_secs().to_string()),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .to_vec()
+}

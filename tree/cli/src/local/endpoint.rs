@@ -1,0 +1,80 @@
+//! The webhook endpoint: plain HTTP in, the ingest function's own handler
+//! behind it, as a Function URL would call it.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use anyhow::Result;
+use axum::{
+    Json, Router,
+    body::Bytes,
+    extract::{DefaultBodyLimit, State},
+    http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use base64::{Engine, engine::general_purpose::STANDARD};
+use ingest::{Http, Ingest, Request, RequestContext};
+use shared::delivery::LARGEST_BODY;
+use tokio::net::TcpListener;
+
+/// Serves until `until` completes.
+pub(super) async fn serve(
+    listener: TcpListener,
+    ingest: Ingest,
+    environment: Vec<(String, String)>,
+    until: impl Future<Output = ()> + Send + 'static,
+) -> Result<()> {
+    let router =
+        told(environment).fallback(answer).layer(DefaultBodyLimit::max(LARGEST_BODY)).with_state(Arc::new(ingest));
+    Ok(axum::serve(listener, router).with_graceful_shutdown(until).await?)
+}
+
+/// Serves what functions need to know until `until` completes; webhooks go
+/// elsewhere.
+pub(super) async fn serve_environment(
+    listener: TcpListener,
+    environment: Vec<(String, String)>,
+    until: impl Future<Output = ()> + Send + 'static,
+) -> Result<()> {
+    Ok(axum::serve(listener, told(environment)).with_graceful_shutdown(until).await?)
+}
+
+/// For `serializer … --local`, and for functions that are started by hand.
+fn told<S: Clone + Send + Sync + 'static>(environment: Vec<(String, String)>) -> Router<S> {
+    let environment: BTreeMap<String, String> = environment.into_iter().collect();
+    Router::new().route("/local", get(async move || Json(environment)))
+}
+
+async fn answer(
+    State(ingest): State<Arc<Ingest>>,
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    let headers: BTreeMap<String, String> = headers
+        .iter()
+        .map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
+        .collect();
+    // As a Function URL does: text as it is, anything else in base64.
+    let (body, is_base64_encoded) = match String::from_utf8(body.to_vec()) {
+        Ok(text) => (text, false),
+        Err(bytes) => (STANDARD.encode(bytes.as_bytes()), true),
+    };
+    let request = Request {
+        raw_path: uri.path().to_owned(),
+        headers,
+        body: Some(body),
+        is_base64_encoded,
+        request_context: RequestContext { http: Http { method: method.to_string() } },
+    };
+    let answer = ingest.answer(&request).await;
+    let status = StatusCode::from_u16(answer.status_code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut response = (status, answer.body).into_response();
+    for (name, value) in answer.headers {
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
+            response.headers_mut().insert(name, value);
+        }
+    }
+    response
+}

@@ -1,0 +1,213 @@
+//! The embedded DynamoDB and queue, served on loopback.
+
+use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
+
+use anyhow::{Context, Result, anyhow};
+use aws_sdk_dynamodb::{
+    Client,
+    types::{AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType},
+};
+use shared::{
+    aws::{Account, Parts},
+    config::StoreConfig,
+    meter::Meter,
+    time::Surroundings,
+};
+use tokio::{net::TcpListener, sync::watch, task::JoinSet};
+
+use super::{
+    VISIBILITY_TIMEOUT,
+    queue::{self, Faults, QueueSettings, Queues, Redrive},
+    stopped,
+};
+
+/// The table of the handler that comes ready.
+pub const ORDERS_TABLE: &str = "orders";
+
+const ENTITIES_TABLE: &str = "entities";
+const INBOX_TABLE: &str = "inbox";
+/// The queue of wake-ups.
+pub const QUEUE: &str = "wake-ups";
+
+const DEAD_LETTERS: &str = "dead-letters";
+
+/// How often a wake-up is received before it is given up, as in the template: it is replaced long before it has been received
+/// this often.
+pub const MAX_RECEIVES: u32 = 100;
+
+/// Where engines are served, and how long their queue hides what it hands out.
+#[derive(Debug, Clone, Copy)]
+pub struct Served {
+    /// The port of the store; 0: any.
+    pub dynamodb: u16,
+    /// The port of the queue; 0: any.
+    pub queue: u16,
+    /// How long a received wake-up stays hidden.
+    pub visibility_timeout: Duration,
+}
+
+impl Default for Served {
+    fn default() -> Self {
+        Self { dynamodb: 0, queue: 0, visibility_timeout: VISIBILITY_TIMEOUT }
+    }
+}
+
+/// A store and a queue, served until they are stopped.
+#[derive(Debug)]
+pub struct Engines {
+    dynamodb: SocketAddr,
+    queue: SocketAddr,
+    queues: Arc<Queues>,
+    stop: watch::Sender<bool>,
+    tasks: JoinSet<Result<()>>,
+}
+
+impl Engines {
+    /// Starts both, on free ports, in `data` or in memory.
+    ///
+    /// # Errors
+    ///
+    /// `data` cannot be used.
+    pub async fn start(data: Option<&Path>) -> Result<Self> {
+        Self::start_with(data, Faults::default()).await
+    }
+
+    /// As [`Engines::start`], with a queue that misbehaves.
+    ///
+    /// # Errors
+    ///
+    /// As [`Engines::start`].
+    pub async fn start_with(data: Option<&Path>, faults: Faults) -> Result<Self> {
+        Self::start_at(data, faults, Served::default()).await
+    }
+
+    /// As [`Engines::start_with`], at given ports: for engines that are ended
+    /// and come back while others go on.
+    ///
+    /// # Errors
+    ///
+    /// As [`Engines::start`]; and a port that is taken.
+    pub async fn start_at(data: Option<&Path>, faults: Faults, served: Served) -> Result<Self> {
+        let queue_settings = [
+            QueueSettings::named(DEAD_LETTERS),
+            QueueSettings {
+                visibility_timeout: served.visibility_timeout,
+                redrive: Some(Redrive { dead_letters: DEAD_LETTERS.to_owned(), max_receives: MAX_RECEIVES }),
+                ..QueueSettings::named(QUEUE)
+            },
+        ];
+        let (database, queues) = match data {
+            None => (dynoxide::Database::memory(), Queues::memory(queue_settings)),
+            Some(directory) => {
+                std::fs::create_dir_all(directory)
+                    .with_context(|| format!("{} cannot be made", directory.display()))?;
+                let tables = directory.join("tables.sqlite");
+                let tables = tables.to_str().ok_or_else(|| anyhow!("the data directory's name is not UTF-8"))?;
+                (dynoxide::Database::new(tables), Queues::open(&directory.join("queue.sqlite"), queue_settings))
+            }
+        };
+        let database = database.map_err(|error| anyhow!("the embedded DynamoDB does not start: {error}"))?;
+        let queues = queues.map_err(|error| anyhow!("the embedded queue does not start: {error:?}"))?;
+        let queues = Arc::new(queues.with_faults(faults));
+        let (stop, stopping) = watch::channel(false);
+        let mut tasks = JoinSet::new();
+        let listener = TcpListener::bind(("127.0.0.1", served.dynamodb)).await?;
+        let dynamodb = listener.local_addr()?;
+        let until = stopped(stopping.clone());
+        tasks.spawn(async move {
+            dynoxide::server::serve_with_shutdown(listener, database, until).await.map_err(|error| anyhow!(error))
+        });
+        let listener = TcpListener::bind(("127.0.0.1", served.queue)).await?;
+        let queue = listener.local_addr()?;
+        let serving = queue::serve(listener, queues.clone(), stopped(stopping));
+        tasks.spawn(async move { Ok(serving.await?) });
+        let engines = Self { dynamodb, queue, queues, stop, tasks };
+        engines.create_tables().await?;
+        Ok(engines)
+    }
+
+    /// Where the embedded DynamoDB is.
+    pub fn dynamodb_url(&self) -> String {
+        format!("http://{}", self.dynamodb)
+    }
+
+    /// Where the embedded queue's API is.
+    pub fn queue_endpoint(&self) -> String {
+        format!("http://{}", self.queue)
+    }
+
+    /// The queues, seen from inside.
+    pub fn queues(&self) -> &Arc<Queues> {
+        &self.queues
+    }
+
+    /// How many wake-ups there are: waiting, delayed and in flight.
+    pub fn wake_ups(&self) -> u64 {
+        self.queues.counts(QUEUE).map(|counts| counts.total()).unwrap_or(0)
+    }
+
+    /// What functions are to be configured with.
+    pub fn config(&self) -> StoreConfig {
+        StoreConfig {
+            entities_table: ENTITIES_TABLE.to_owned(),
+            inbox_table: INBOX_TABLE.to_owned(),
+            queue_url: queue::queue_url(self.queue, QUEUE),
+            retention: Duration::from_secs(30 * 86_400),
+        }
+    }
+
+    /// Who to be, and where.
+    pub fn account(&self) -> Account {
+        Account::local(self.dynamodb_url(), self.queue_endpoint())
+    }
+
+    /// New clients of both, which share nothing with any others.
+    pub fn connect(&self, surroundings: &Surroundings, meter: Option<Arc<Meter>>) -> Parts {
+        Parts::connect(&self.account(), &self.config(), surroundings, meter)
+    }
+
+    /// Stops both.
+    ///
+    /// # Errors
+    ///
+    /// One of them had failed.
+    pub async fn stop(mut self) -> Result<()> {
+        self.stop.send_replace(true);
+        // A client's idle connection holds a server's shutdown; nothing is lost by cutting it.
+        let ended = tokio::time::timeout(Duration::from_secs(1), async {
+            while let Some(ended) = self.tasks.join_next().await {
+                ended??;
+            }
+            Ok(())
+        });
+        ended.await.unwrap_or(Ok(()))
+    }
+
+    async fn create_tables(&self) -> Result<()> {
+        let account = self.account();
+        let client = account.dynamodb(&account.http_client());
+        let held = client.list_tables().send().await?.table_names.unwrap_or_default();
+        for (table, keys) in [
+            (ENTITIES_TABLE, &[("entity", KeyType::Hash)][..]),
+            (INBOX_TABLE, &[("entity", KeyType::Hash), ("item", KeyType::Range)][..]),
+            (ORDERS_TABLE, &[("order", KeyType::Hash)][..]),
+        ] {
+            if !held.iter().any(|name| name == table) {
+                create_table(&client, table, keys).await.with_context(|| format!("table {table}"))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+async fn create_table(client: &Client, table: &str, keys: &[(&str, KeyType)]) -> Result<()> {
+    let mut request = client.create_table().table_name(table).billing_mode(BillingMode::PayPerRequest);
+    for (name, kind) in keys {
+        let element = KeySchemaElement::builder().attribute_name(*name).key_type(kind.clone()).build()?;
+        let definition =
+            AttributeDefinition::builder().attribute_name(*name).attribute_type(ScalarAttributeType::S).build()?;
+        request = request.key_schema(element).attribute_definitions(definition);
+    }
+    request.send().await?;
+    Ok(())
+}

@@ -1,0 +1,172 @@
+//! The part of Lambda's event source mapping: receives batches from the queue,
+//! invokes a worker with each, deletes what it does not report as failed.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::Result;
+use aws_sdk_sqs::types::{DeleteMessageBatchRequestEntry, Message, MessageSystemAttributeName};
+use shared::{
+    aws::Account,
+    time::{Surroundings, Timestamp},
+};
+use tokio::sync::watch;
+use worker::{Attributes, BatchResponse, Record, SqsEvent, Worker};
+
+use super::{Engines, function_pool::FunctionPool, invoker::Invoker};
+
+/// How many messages a worker gets at most, as in the template.
+pub const BATCH: i32 = 10;
+
+/// Below the clients' own time limit for a call.
+const POLL_SECONDS: i32 = 1;
+
+/// What is invoked.
+#[derive(Debug)]
+pub enum Function {
+    /// The worker function's handler, in this process.
+    Here(Box<Worker>),
+    /// Function binaries, in processes of their own.
+    Processes(Arc<FunctionPool>),
+    /// The function `worker`, which somebody else runs.
+    Invoked(Invoker),
+}
+
+/// Feeds one function from the queue, one batch at a time.
+#[derive(Debug)]
+pub struct EventSource {
+    sqs: aws_sdk_sqs::Client,
+    queue_url: String,
+    function: Function,
+    timeout: Duration,
+    surroundings: Surroundings,
+}
+
+impl EventSource {
+    /// An event source for `function`, each of whose runs may take `timeout`.
+    pub fn new(engines: &Engines, function: Function, timeout: Duration) -> Self {
+        Self::of(&engines.account(), engines.config().queue_url, function, timeout)
+    }
+
+    /// The same for a queue elsewhere.
+    pub fn of(account: &Account, queue_url: String, function: Function, timeout: Duration) -> Self {
+        Self {
+            sqs: account.sqs(&account.http_client()),
+            queue_url,
+            function,
+            timeout,
+            surroundings: Surroundings::system(),
+        }
+    }
+
+    /// Feeds until told to stop; the batch at work is finished.
+    ///
+    /// # Errors
+    ///
+    /// None now: a queue that is not to be had is asked again.
+    pub async fn run(self, mut stopping: watch::Receiver<bool>) -> Result<()> {
+        while !*stopping.borrow() {
+            let received = tokio::select! {
+                biased;
+                _ = stopping.wait_for(|stop| *stop) => break,
+                received = self.receive() => received,
+            };
+            match received {
+                Ok(messages) if messages.is_empty() => {}
+                Ok(messages) => self.attend(messages).await,
+                Err(error) => {
+                    tracing::warn!(%error, "the queue does not answer");
+                    self.surroundings.sleep(Duration::from_millis(500)).await;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Connects ahead of the first message.
+    ///
+    /// # Errors
+    ///
+    /// The queue does not answer.
+    pub async fn connect(&self) -> Result<()> {
+        self.sqs
+            .get_queue_attributes()
+            .queue_url(&self.queue_url)
+            .attribute_names(aws_sdk_sqs::types::QueueAttributeName::ApproximateNumberOfMessages)
+            .send()
+            .await?;
+        Ok(())
+    }
+
+    async fn receive(&self) -> Result<Vec<Message>> {
+        let received = self
+            .sqs
+            .receive_message()
+            .queue_url(&self.queue_url)
+            .max_number_of_messages(BATCH)
+            .wait_time_seconds(POLL_SECONDS)
+            .message_system_attribute_names(MessageSystemAttributeName::All)
+            .send()
+            .await?;
+        Ok(received.messages.unwrap_or_default())
+    }
+
+    async fn invoke(&self, event: SqsEvent) -> Result<BatchResponse> {
+        match &self.function {
+            Function::Here(worker) => {
+                let deadline: Timestamp = self.surroundings.now() + self.timeout;
+                Ok(worker.attend(event, deadline).await)
+            }
+            Function::Processes(pool) => {
+                let answer = pool.invoke(serde_json::to_vec(&event)?).await?;
+                Ok(serde_json::from_slice(&answer)?)
+            }
+            Function::Invoked(invoker) => {
+                let answer = invoker.invoke("worker", &event, self.timeout).await?;
+                Ok(serde_json::from_str(&answer)?)
+            }
+        }
+    }
+
+    async fn attend(&self, messages: Vec<Message>) {
+        let event = SqsEvent { records: messages.iter().map(record).collect() };
+        let response = match self.invoke(event).await {
+            Ok(response) => response,
+            // The whole batch failed: all of it comes again.
+            Err(error) => {
+                tracing::warn!(%error, "the worker failed");
+                return;
+            }
+        };
+        let failed = |id: &str| response.batch_item_failures.iter().any(|failure| failure.item_identifier == id);
+        let done: Vec<DeleteMessageBatchRequestEntry> = messages
+            .iter()
+            .filter(|message| !failed(message.message_id().unwrap_or_default()))
+            .enumerate()
+            .filter_map(|(number, message)| {
+                DeleteMessageBatchRequestEntry::builder()
+                    .id(number.to_string())
+                    .receipt_handle(message.receipt_handle()?)
+                    .build()
+                    .ok()
+            })
+            .collect();
+        if done.is_empty() {
+            return;
+        }
+        let deleted = self.sqs.delete_message_batch().queue_url(&self.queue_url).set_entries(Some(done)).send().await;
+        if deleted.is_err() {
+            tracing::warn!("wake-ups could not be deleted; they come again");
+        }
+    }
+}
+
+fn record(message: &Message) -> Record {
+    let count = message
+        .attributes()
+        .and_then(|attributes| attributes.get(&MessageSystemAttributeName::ApproximateReceiveCount));
+    Record {
+        message_id: message.message_id().unwrap_or_default().to_owned(),
+        body: message.body().unwrap_or_default().to_owned(),
+        attributes: Attributes { approximate_receive_count: count.cloned().unwrap_or_default() },
+    }
+}

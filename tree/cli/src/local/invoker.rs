@@ -1,0 +1,44 @@
+//! Functions that somebody else runs: `cargo lambda watch`, reached as Lambda's
+//! Invoke API.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use shared::time::Surroundings;
+
+use crate::sender::Sender;
+
+/// As in Lambda, what a function's first start may take besides.
+const START: Duration = Duration::from_secs(10);
+
+/// Invokes functions by name.
+#[derive(Debug, Clone)]
+pub struct Invoker {
+    sender: Sender,
+    surroundings: Surroundings,
+}
+
+impl Invoker {
+    /// Invokes at `base`, such as `http://127.0.0.1:9200`.
+    pub fn new(base: &str) -> Self {
+        Self { sender: Sender::new(base.trim_end_matches('/')), surroundings: Surroundings::system() }
+    }
+
+    /// The answer of `function` to `event`, within `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// Nobody answered, or the function failed. What it has done by then, it
+    /// has done.
+    pub async fn invoke(&self, function: &str, event: &impl serde::Serialize, timeout: Duration) -> Result<String> {
+        let path = format!("/2015-03-31/functions/{function}/invocations");
+        let headers = [("content-type".to_owned(), "application/json".to_owned())];
+        let invoked = self.sender.request("POST", &path, &headers, serde_json::to_vec(event)?);
+        let Some(answer) = self.surroundings.within(timeout + START, invoked).await else {
+            anyhow::bail!("`{function}` did not answer in time");
+        };
+        let answer = answer?;
+        ensure!(answer.status == 200, "`{function}` failed with {}: {}", answer.status, answer.body);
+        Ok(answer.body)
+    }
+}

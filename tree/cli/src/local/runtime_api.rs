@@ -1,0 +1,355 @@
+//! A stand-in for the Lambda Runtime API: what one function process polls for events and answers to.
+//!
+//! One [`RuntimeApi`] serves one process for its whole life, on an address of its own. A request of a process that was
+//! replaced therefore reaches nobody, and an event is never handed to a connection whose process is gone.
+//!
+//! Not here: response streaming to the caller (a streamed response is collected), extensions, SnapStart.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use axum::body::{Body, Bytes};
+use axum::extract::{DefaultBodyLimit, Path, State as Served};
+use axum::http::{HeaderValue, Response, StatusCode};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::{Notify, oneshot};
+use tokio::task::AbortHandle;
+
+/// How long a process may take from its start to its first poll, as in Lambda.
+const INIT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The longest response, as in Lambda.
+const RESPONSE_BYTES: usize = 6 * 1024 * 1024;
+
+/// Why an invocation has no response.
+#[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
+pub enum InvokeError {
+    /// The handler returned an error or panicked; the process goes on.
+    #[error("the function failed with {kind}: {message}")]
+    Function {
+        /// `errorType` as the function reported it.
+        kind: String,
+        /// `errorMessage` as the function reported it.
+        message: String,
+    },
+    /// The process reported that it cannot start.
+    #[error("the function could not start, {kind}: {message}")]
+    Init {
+        /// `errorType` as the function reported it.
+        kind: String,
+        /// `errorMessage` as the function reported it.
+        message: String,
+    },
+    /// No answer in time. What the function has done by then, it has done.
+    #[error("the function did not answer in time")]
+    TimedOut,
+    /// The process ended first. What the function has done by then, it has done.
+    #[error("the function's process ended before it answered: {how}")]
+    Exited {
+        /// The exit status or signal in words.
+        how: String,
+    },
+    /// There is no process to give the event to: the program could not be run.
+    #[error("the function's program could not be run: {why}")]
+    NotStarted {
+        /// The system's words.
+        why: String,
+    },
+}
+
+/// Where the invocation under way was when its process went away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Abandoned {
+    /// There was none.
+    Idle,
+    /// The process had not taken the event, so another one may have it.
+    Untouched,
+    /// The process had the event and may have acted on it.
+    InProgress,
+}
+
+/// The Runtime API for one function process.
+#[derive(Debug)]
+pub struct RuntimeApi {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    /// Held while an invocation is under way: a process has one at a time.
+    turn: tokio::sync::Mutex<()>,
+    server: AbortHandle,
+}
+
+#[derive(Debug)]
+struct Shared {
+    function_arn: HeaderValue,
+    state: Mutex<State>,
+    offered: Notify,
+    /// Whether the process has polled, so has started.
+    has_polled: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+enum State {
+    #[default]
+    Idle,
+    /// Waits for the process to poll.
+    Offered(Offer),
+    /// The process has it.
+    Running { id: String, outcome: oneshot::Sender<Result<Bytes, InvokeError>> },
+    /// The process said that it cannot start.
+    Failed(InvokeError),
+}
+
+#[derive(Debug)]
+struct Offer {
+    id: String,
+    payload: Bytes,
+    timeout: Duration,
+    taken: oneshot::Sender<()>,
+    outcome: oneshot::Sender<Result<Bytes, InvokeError>>,
+}
+
+impl RuntimeApi {
+    /// Serves the API for the function of this name on the listener, until dropped.
+    pub fn start(listener: TcpListener, function: &str) -> std::io::Result<Self> {
+        let address = listener.local_addr()?;
+        let function_arn = format!("arn:aws:lambda:us-east-1:000000000000:function:{function}");
+        let shared = Arc::new(Shared {
+            function_arn: HeaderValue::from_str(&function_arn).map_err(std::io::Error::other)?,
+            state: Mutex::default(),
+            offered: Notify::new(),
+            has_polled: AtomicBool::new(false),
+        });
+        let router = Router::new()
+            .route("/2018-06-01/runtime/invocation/next", get(next))
+            .route("/2018-06-01/runtime/invocation/{id}/response", post(response))
+            .route("/2018-06-01/runtime/invocation/{id}/error", post(error))
+            .route("/2018-06-01/runtime/init/error", post(init_error))
+            .layer(DefaultBodyLimit::disable())
+            .with_state(shared.clone());
+        let server = tokio::spawn(async move { axum::serve(listener, router).await }).abort_handle();
+        Ok(Self { address, shared, turn: tokio::sync::Mutex::default(), server })
+    }
+
+    /// What the process needs as `AWS_LAMBDA_RUNTIME_API`.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Has the process handle one event, after those that were here first.
+    ///
+    /// The timeout runs from when the process takes the event; before that, a process that has not polled yet has ten
+    /// seconds to start, as in Lambda, and one that has polled has as long as the timeout.
+    /// Dropping this takes the event back if the process does not have it yet; else the answer will find nobody.
+    pub async fn invoke(&self, payload: Vec<u8>, timeout: Duration) -> Result<Vec<u8>, InvokeError> {
+        let _turn = self.turn.lock().await;
+        let (taken, was_taken) = oneshot::channel();
+        let (outcome, answer) = oneshot::channel();
+        let offer = Offer { id: request_id(), payload: payload.into(), timeout, taken, outcome };
+        {
+            let mut state = self.shared.lock();
+            if let State::Failed(error) = &*state {
+                return Err(error.clone());
+            }
+            *state = State::Offered(offer);
+        }
+        let _withdrawn_when_dropped = Withdrawal(&self.shared);
+        self.shared.offered.notify_one();
+        let until_taken = if self.shared.has_polled.load(Ordering::Relaxed) { timeout } else { INIT_TIMEOUT };
+        let in_time = async {
+            // A dropped `taken` means that an answer is there already: the process gave up or was abandoned.
+            let _ = tokio::time::timeout(until_taken, was_taken).await.map_err(|_| InvokeError::TimedOut)?;
+            tokio::time::timeout(timeout, answer).await.map_err(|_| InvokeError::TimedOut)
+        };
+        let gone = |_| InvokeError::Exited { how: "the stand-in was dropped".to_owned() };
+        in_time.await?.map_err(gone)?.map(Into::into)
+    }
+
+    /// Fails the invocation under way: the process is gone, in this way. Tells how far the invocation had come.
+    pub fn abandon(&self, how: &str) -> Abandoned {
+        let exited = || Err(InvokeError::Exited { how: how.to_owned() });
+        // Whoever waits may have stopped waiting: then nobody needs the outcome.
+        match std::mem::take(&mut *self.shared.lock()) {
+            State::Idle | State::Failed(_) => Abandoned::Idle,
+            State::Offered(offer) => {
+                let _ = offer.outcome.send(exited());
+                Abandoned::Untouched
+            }
+            State::Running { outcome, .. } => {
+                let _ = outcome.send(exited());
+                Abandoned::InProgress
+            }
+        }
+    }
+}
+
+impl Drop for RuntimeApi {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+/// Takes an invocation out of the state that is no longer waited for.
+struct Withdrawal<'a>(&'a Shared);
+
+impl Drop for Withdrawal<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        if matches!(*state, State::Offered(_) | State::Running { .. }) {
+            *state = State::Idle;
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The event on offer, now the process's.
+    fn take(&self) -> Option<(String, Bytes, Duration)> {
+        let mut state = self.lock();
+        match std::mem::take(&mut *state) {
+            State::Offered(Offer { id, payload, timeout, taken, outcome }) => {
+                *state = State::Running { id: id.clone(), outcome };
+                // The invoker may just have stopped waiting; its withdrawal follows.
+                let _ = taken.send(());
+                Some((id, payload, timeout))
+            }
+            other => {
+                *state = other;
+                None
+            }
+        }
+    }
+
+    /// Settles the invocation of this id; whether it was the one under way.
+    fn settle(&self, id: &str, result: Result<Bytes, InvokeError>) -> bool {
+        let mut state = self.lock();
+        match std::mem::take(&mut *state) {
+            State::Running { id: running, outcome } if running == id => {
+                let _ = outcome.send(result);
+                true
+            }
+            other => {
+                *state = other;
+                false
+            }
+        }
+    }
+}
+
+/// Answers a poll when there is an event. A process that polls while it owes an answer breaks the protocol.
+async fn next(Served(shared): Served<Arc<Shared>>) -> Response<Body> {
+    shared.has_polled.store(true, Ordering::Relaxed);
+    loop {
+        // One process polls, so one permit is enough, and it is kept if the offer came first.
+        if let Some((id, payload, timeout)) = shared.take() {
+            let deadline = (now() + timeout).as_millis().to_string();
+            return Response::builder()
+                .header("Content-Type", "application/json")
+                .header("Lambda-Runtime-Aws-Request-Id", id)
+                .header("Lambda-Runtime-Deadline-Ms", deadline)
+                .header("Lambda-Runtime-Invoked-Function-Arn", &shared.function_arn)
+                .header("Lambda-Runtime-Trace-Id", trace_id())
+                .body(payload.into())
+                .expect("ids, times and a checked ARN are header values");
+        }
+        if matches!(*shared.lock(), State::Running { .. }) {
+            return refusal(StatusCode::FORBIDDEN, "InvalidStateTransition", "An invocation is under way.");
+        }
+        shared.offered.notified().await;
+    }
+}
+
+async fn response(Served(shared): Served<Arc<Shared>>, Path(id): Path<String>, body: Bytes) -> Response<Body> {
+    if body.len() > RESPONSE_BYTES {
+        let message = format!("Response payload size exceeded maximum allowed payload size ({RESPONSE_BYTES} bytes).");
+        let kind = "Function.ResponseSizeTooLarge".to_owned();
+        shared.settle(&id, Err(InvokeError::Function { kind, message: message.clone() }));
+        return refusal(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", &message);
+    }
+    settled(shared.settle(&id, Ok(body)))
+}
+
+async fn error(Served(shared): Served<Arc<Shared>>, Path(id): Path<String>, body: Bytes) -> Response<Body> {
+    let Reported { kind, message } = Reported::read(&body);
+    settled(shared.settle(&id, Err(InvokeError::Function { kind, message })))
+}
+
+async fn init_error(Served(shared): Served<Arc<Shared>>, body: Bytes) -> Response<Body> {
+    let Reported { kind, message } = Reported::read(&body);
+    let error = InvokeError::Init { kind, message };
+    if let State::Offered(offer) = std::mem::replace(&mut *shared.lock(), State::Failed(error.clone())) {
+        let _ = offer.outcome.send(Err(error));
+    }
+    accepted()
+}
+
+/// An error as runtimes report it.
+#[derive(Deserialize)]
+struct Reported {
+    #[serde(rename = "errorType", default)]
+    kind: String,
+    #[serde(rename = "errorMessage", default)]
+    message: String,
+}
+
+impl Reported {
+    /// What is not in the usual form is kept as the message.
+    fn read(body: &[u8]) -> Self {
+        serde_json::from_slice(body).unwrap_or_else(|_| Self {
+            kind: "Runtime.Unknown".to_owned(),
+            message: String::from_utf8_lossy(body).into_owned(),
+        })
+    }
+}
+
+fn settled(was_running: bool) -> Response<Body> {
+    if was_running { accepted() } else { refusal(StatusCode::BAD_REQUEST, "InvalidRequestID", "Invalid request ID") }
+}
+
+fn accepted() -> Response<Body> {
+    json_response(StatusCode::ACCEPTED, json!({ "status": "OK" }))
+}
+
+fn refusal(status: StatusCode, kind: &str, message: &str) -> Response<Body> {
+    json_response(status, json!({ "errorType": kind, "errorMessage": message }))
+}
+
+fn json_response(status: StatusCode, value: Value) -> Response<Body> {
+    axum::response::IntoResponse::into_response((status, Json(value)))
+}
+
+/// A request id in the form of a UUID, out of the standard library's random seeds.
+fn request_id() -> String {
+    let (high, low) = (random(), random());
+    format!(
+        "{:08x}-{:04x}-4{:03x}-a{:03x}-{:012x}",
+        high >> 32,
+        (high >> 16) & 0xffff,
+        high & 0xfff,
+        low >> 52,
+        low & 0xffff_ffff_ffff
+    )
+}
+
+/// A trace header as Lambda makes one when the caller sent none.
+fn trace_id() -> String {
+    let (seconds, high, low) = (now().as_secs(), random() as u32, random());
+    format!("Root=1-{seconds:08x}-{high:08x}{low:016x};Parent={:016x};Sampled=0", random())
+}
+
+fn random() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(0)
+}
+
+#[expect(clippy::disallowed_methods, reason = "the deadline is told to another process, by the machine's clock")]
+fn now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}

@@ -1,0 +1,108 @@
+//! The part of EventBridge: one event a minute for the scheduler function.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use anyhow::{Context, Result};
+use scheduler::{Jobs, ScheduledEvent, Scheduler, Settings};
+use shared::{store::Store, sweep::Sweeper, telemetry::Observer, time::Surroundings, wake::Waker};
+use tokio::{sync::watch, task::JoinSet};
+
+use super::{
+    FUNCTION_TIMEOUT,
+    function_pool::FunctionPool,
+    function_process::{FunctionSettings, Logs},
+    invoker::Invoker,
+    stopped,
+};
+
+/// A scheduler binary of the user's, and its switch.
+#[derive(Debug, Clone)]
+pub struct OwnScheduler {
+    /// The binary.
+    pub program: PathBuf,
+    /// What its `JOBS` says.
+    pub jobs: Option<String>,
+}
+
+/// What is ticked.
+pub(super) enum Ticked {
+    /// The scheduler that comes ready, in this process.
+    Here(Box<Scheduler>),
+    /// Processes of another.
+    Processes(Arc<FunctionPool>),
+    /// The function `scheduler`, which somebody else runs.
+    Invoked(Invoker),
+}
+
+/// As many invocations of a user's scheduler may overlap: one that takes longer
+/// than a minute does not keep the next from coming.
+const AT_ONCE: usize = 4;
+
+impl Ticked {
+    /// The scheduler that comes ready. It has no jobs but its own.
+    pub(super) fn here(store: Store, waker: Waker, retention: Duration, observer: Arc<dyn Observer>) -> Result<Self> {
+        let none: &[(&str, &str)] = &[("AWS_LAMBDA_FUNCTION_NAME", "local scheduler")];
+        let sweeper = Sweeper::new(store.clone(), waker, retention);
+        Ok(Self::Here(Box::new(Scheduler::new(store, sweeper, Jobs::new(), Settings::read(&none)?, observer)?)))
+    }
+
+    /// A user's own, in a deployment with this environment.
+    pub(super) fn own(own: &OwnScheduler, mut environment: Vec<(String, String)>) -> Result<Self> {
+        environment.push(("STAGE".to_owned(), "local".to_owned()));
+        environment.extend(own.jobs.clone().map(|jobs| ("JOBS".to_owned(), jobs)));
+        let settings = FunctionSettings {
+            name: "scheduler".into(),
+            program: own.program.canonicalize().with_context(|| format!("{}", own.program.display()))?,
+            timeout: FUNCTION_TIMEOUT,
+            memory_mb: 256,
+            environment,
+            logs: Logs::Inherited,
+        };
+        let most = std::num::NonZeroUsize::new(AT_ONCE).expect("it is more than none");
+        Ok(Self::Processes(Arc::new(FunctionPool::new(settings, most))))
+    }
+
+    async fn invoke(&self, event: &ScheduledEvent, surroundings: &Surroundings) -> Result<()> {
+        match self {
+            Ticked::Here(scheduler) => {
+                scheduler.tick(event, surroundings.now() + FUNCTION_TIMEOUT).await?;
+            }
+            Ticked::Processes(pool) => {
+                pool.invoke(serde_json::to_vec(event)?).await?;
+            }
+            Ticked::Invoked(invoker) => {
+                invoker.invoke("scheduler", event, FUNCTION_TIMEOUT).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Invokes once a minute until told to stop.
+pub(super) async fn run(ticked: Ticked, surroundings: Surroundings, stopping: watch::Receiver<bool>) -> Result<()> {
+    let ticked = Arc::new(ticked);
+    let stopped = stopped(stopping);
+    tokio::pin!(stopped);
+    let mut invocations = JoinSet::new();
+    loop {
+        let to_the_minute = 60_000 - surroundings.now().as_millis() % 60_000;
+        tokio::select! {
+            biased;
+            () = &mut stopped => break,
+            () = surroundings.sleep(Duration::from_millis(to_the_minute)) => {}
+        }
+        while invocations.try_join_next().is_some() {}
+        // When it was due, as EventBridge says it: waiting may be late, never early.
+        let due = surroundings.now().as_millis() / 60_000 * 60;
+        let event = ScheduledEvent { time: shared::time::Timestamp::from_secs(due).to_string() };
+        let (ticked, surroundings) = (ticked.clone(), surroundings.clone());
+        invocations.spawn(async move {
+            if let Err(error) = ticked.invoke(&event, &surroundings).await {
+                tracing::warn!(%error, "the scheduler ended early");
+            }
+        });
+    }
+    // As a function's shutdown: what is at work is ended, and its lease runs out.
+    invocations.shutdown().await;
+    Ok(())
+}

@@ -1,0 +1,83 @@
+//! The `serializer` command.
+
+mod commands;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use commands::{audit, bench, block, check, cost, erase, inspect, jobs, lease, local, parked, send};
+
+/// Runs and looks after per-order webhook inboxes.
+#[derive(Debug, Parser)]
+#[command(name = "serializer", version, about, max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run everything on this machine: DynamoDB, queue, webhook endpoint, workers
+    Local(local::Local),
+    /// Check a sources document, as the functions do when they read it
+    Check(check::Check),
+    /// Post a sample event, freshly signed
+    Send(send::Send),
+    /// Show an entity: its row, what waits, what is parked, what was settled
+    Inspect(inspect::Inspect),
+    /// List what is parked, of one entity or of all
+    Parked(parked::List),
+    /// Put parked deliveries back at the end of their inbox
+    Redrive(parked::Redrive),
+    /// Let a blocked entity go on
+    Unblock(block::Unblock),
+    /// Look at leases, and end one by force
+    Lease(lease::Lease),
+    /// Delete all that is stored of an entity
+    Erase(erase::Erase),
+    /// List the jobs, or run one now
+    Jobs(jobs::Jobs),
+    /// Check an entity's receipts: was it applied in order, each delivery once?
+    Audit(audit::Audit),
+    /// Measure on the embedded parts: time against a control, cost per delivery
+    Bench(bench::Bench),
+    /// Estimate the monthly bill, item by item, beside other designs
+    Cost(cost::Cost),
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let done = match Arguments::parse().command {
+        Command::Local(local) => local.run().await,
+        Command::Check(check) => check.run(),
+        Command::Send(send) => send.run().await,
+        Command::Inspect(inspect) => inspect.run().await,
+        Command::Parked(parked) => parked.run().await,
+        Command::Redrive(redrive) => redrive.run().await,
+        Command::Unblock(unblock) => unblock.run().await,
+        Command::Lease(lease) => lease.run().await,
+        Command::Erase(erase) => erase.run().await,
+        Command::Jobs(jobs) => jobs.run().await,
+        Command::Audit(audit) => audit.run().await,
+        Command::Bench(bench) => bench.run().await,
+        Command::Cost(cost) => cost.run(),
+    };
+    match done {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("{} {error:#}", console::style("error:").red().bold());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn every_command_line_is_well_formed() {
+        super::Arguments::command().debug_assert();
+    }
+}

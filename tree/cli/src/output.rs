@@ -1,0 +1,87 @@
+//! What people look at: aligned tables, durations, and colour where there is
+//! colour (a terminal, and no `NO_COLOR`).
+
+use std::{fmt::Write, time::Duration};
+
+use console::{Alignment, measure_text_width, pad_str};
+
+/// A table with a heading, as wide as its cells.
+#[derive(Debug, Clone)]
+pub struct Table {
+    columns: Vec<(String, Alignment)>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table with these columns; those that start with `>` align right.
+    pub fn new(columns: &[&str]) -> Self {
+        let column = |name: &&str| match name.strip_prefix('>') {
+            Some(name) => (name.to_owned(), Alignment::Right),
+            None => ((*name).to_owned(), Alignment::Left),
+        };
+        Self { columns: columns.iter().map(column).collect(), rows: Vec::new() }
+    }
+
+    /// One more row.
+    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.rows.push(cells.into_iter().collect());
+    }
+
+    /// Whether there is no row.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+}
+
+impl std::fmt::Display for Table {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let cell = |row: &Vec<String>, column: usize| row.get(column).map_or(0, |cell| measure_text_width(cell));
+        let widths: Vec<usize> = (0..self.columns.len())
+            .map(|column| {
+                let widest = self.rows.iter().map(|row| cell(row, column)).max().unwrap_or(0);
+                widest.max(measure_text_width(&self.columns[column].0))
+            })
+            .collect();
+        let mut line = |cells: &[String], style: &console::Style| {
+            let mut text = String::new();
+            for ((cell, width), (_, alignment)) in cells.iter().zip(&widths).zip(&self.columns) {
+                let _ = write!(text, "{}  ", pad_str(cell, *width, *alignment, None));
+            }
+            writeln!(f, "{}", style.apply_to(text.trim_end()))
+        };
+        let heading: Vec<String> = self.columns.iter().map(|(name, _)| name.clone()).collect();
+        line(&heading, &console::Style::new().dim())?;
+        self.rows.iter().try_for_each(|row| line(row, &console::Style::new()))
+    }
+}
+
+/// A duration, short: `12 ms`, `3.4 s`, `5 min`, `2 h`, `9 d`.
+pub fn duration(duration: Duration) -> String {
+    let seconds = duration.as_secs_f64();
+    match seconds {
+        ..1.0 => format!("{} ms", duration.as_millis()),
+        ..60.0 => format!("{seconds:.1} s"),
+        ..3600.0 => format!("{:.0} min", seconds / 60.0),
+        ..86_400.0 => format!("{:.0} h", seconds / 3600.0),
+        _ => format!("{:.0} d", seconds / 86_400.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let mut table = Table::new(&["name", ">n"]);
+        table.row(["a".into(), "100".into()]);
+        table.row(["longer".into(), "7".into()]);
+        assert_eq!(console::strip_ansi_codes(&table.to_string()), "name      n\na       100\nlonger    7\n");
+    }
+
+    #[test]
+    fn durations_are_short() {
+        let shown: Vec<String> = [20, 3400, 300_000, 7_200_000].map(|ms| duration(Duration::from_millis(ms))).into();
+        assert_eq!(shown, ["20 ms", "3.4 s", "5 min", "2 h"]);
+    }
+}

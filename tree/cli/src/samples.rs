@@ -1,0 +1,148 @@
+//! The sample webhooks of `events/`, for as many orders as are wanted.
+
+use anyhow::{Context, Result};
+use ingest::Request;
+use shared::{
+    delivery::Incoming,
+    providers::{self, Verified},
+    sources::Sources,
+    time::Timestamp,
+};
+
+/// The sources document that goes with the samples.
+pub const SOURCES: &str = include_str!("../../events/sources.toml");
+
+/// One sample: a Function URL event.
+#[derive(Debug, Clone, Copy)]
+pub struct Sample {
+    event: &'static str,
+    /// What in it names the order.
+    order: &'static str,
+}
+
+macro_rules! sample {
+    ($name:literal, $order:literal) => {
+        Sample { event: include_str!(concat!("../../events/", $name, ".json")), order: $order }
+    };
+}
+
+/// A Shopify order's life.
+pub const SHOPIFY: [Sample; 5] = [
+    sample!("shopify-orders-create", "450789469"),
+    sample!("shopify-orders-paid", "450789469"),
+    sample!("shopify-fulfillments-create", "450789469"),
+    sample!("shopify-refunds-create", "450789469"),
+    sample!("shopify-orders-cancelled", "450789469"),
+];
+
+/// A payment's life.
+pub const STRIPE: [Sample; 2] =
+    [sample!("stripe-payment-intent-succeeded", "450789469"), sample!("stripe-charge-refunded", "450789469")];
+
+/// A WooCommerce order's life.
+pub const WOOCOMMERCE: [Sample; 2] =
+    [sample!("woocommerce-order-created", "727"), sample!("woocommerce-order-updated", "727")];
+
+/// A webhook, ready to be posted to `/webhooks/{source}`.
+#[derive(Debug, Clone)]
+pub struct Webhook {
+    /// The source.
+    pub source: String,
+    /// The headers, the signature's among them.
+    pub headers: Vec<(String, String)>,
+    /// The body.
+    pub body: Vec<u8>,
+    /// What ingest will make of it.
+    pub incoming: Incoming,
+}
+
+impl Sample {
+    /// This sample for another order, signed at `now` by its source's first
+    /// secret.
+    ///
+    /// # Panics
+    ///
+    /// The sample's source is not configured, or the sample is none.
+    pub fn of_order(&self, order: &str, sources: &Sources, now: Timestamp) -> Webhook {
+        // Ids of payments and events are per order too.
+        let event = self.event.replace(self.order, order).replace("ExampleDev0", &format!("ExampleDev{order}"));
+        let mut request: Request = serde_json::from_str(&event).expect("a sample is an event");
+        // Ids in headers are per delivery, not per order.
+        if let Some(id) = request.headers.get_mut("x-shopify-webhook-id") {
+            id.push_str(&format!("-{order}"));
+        }
+        sign(&request, sources, now).expect("a sample's source is configured")
+    }
+}
+
+/// The webhook that a Function URL event is about, signed anew at `now`.
+///
+/// # Errors
+///
+/// It is no such event, or its source is not configured.
+pub fn webhook(event: &str, sources: &Sources, now: Timestamp) -> Result<Webhook> {
+    sign(&serde_json::from_str(event)?, sources, now)
+}
+
+fn sign(request: &Request, sources: &Sources, now: Timestamp) -> Result<Webhook> {
+    let name = request.source().context("its path is not /webhooks/{source}")?.to_owned();
+    let source = sources.get(&name).with_context(|| format!("source `{name}` is not configured"))?;
+    let body = request.bytes().context("its body is not the base64 it is said to be")?.into_owned();
+    // What the front door adds, and what the client sets itself.
+    let kept = |name: &str| {
+        let own = matches!(name, "content-length" | "host" | "accept-encoding");
+        !own && !name.starts_with("x-amzn-") && !name.starts_with("x-forwarded-")
+    };
+    let sent = request.headers.iter().filter(|(name, _)| kept(name));
+    let mut headers: Vec<(String, String)> = sent.map(|(name, value)| (name.clone(), value.clone())).collect();
+    let unsigned = headers.iter().cloned().collect();
+    let as_it_is = source.verify(providers::Request { headers: &unsigned, body: &body }, now);
+    // A ping is believed without a signature, and would be something else with one.
+    let signed = if as_it_is == Ok(Verified::Ping) { Vec::new() } else { source.sign(&unsigned, &body, now) };
+    headers.retain(|(name, _)| !signed.iter().any(|(other, _)| other == name));
+    headers.extend(signed);
+    let collected = headers.iter().cloned().collect();
+    let incoming = source.delivery(providers::Request { headers: &collected, body: &body }, now);
+    Ok(Webhook { source: name, headers, body, incoming })
+}
+
+impl Webhook {
+    /// A command line that posts it to `url`.
+    ///
+    /// # Errors
+    ///
+    /// Its body is no text, which a command line cannot carry.
+    pub fn curl(&self, url: &str) -> Result<String> {
+        let body = std::str::from_utf8(&self.body).context("its body is no text")?;
+        Ok(curl_line(url, &self.source, &self.headers, body))
+    }
+}
+
+/// The entity of [`curl`]'s order.
+pub const CURL_ENTITY: &str = "shopify/order/1001";
+
+const CURL_BODY: &str = r##"{"id":1001,"name":"#1001","currency":"USD","total_price":"48.20","financial_status":"paid","fulfillment_status":null,"cancelled_at":null,"updated_at":"2026-01-05T09:00:00Z"}"##;
+
+/// A command line that posts an order to `url`, with nothing else to install
+/// or to have at hand. Shopify's signature covers the body alone, so that it
+/// stays good.
+pub fn curl(url: &str) -> String {
+    let sources = Sources::parse(SOURCES).expect("the samples' own");
+    let source = sources.get("shopify").expect("the samples' own");
+    let sent = [
+        ("x-shopify-topic", "orders/create"),
+        ("x-shopify-webhook-id", "curl-1"),
+        ("content-type", "application/json"),
+    ];
+    let mut headers: Vec<(String, String)> = sent.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+    let signed = source.sign(&headers.iter().cloned().collect(), CURL_BODY.as_bytes(), Timestamp::from_millis(0));
+    headers.extend(signed);
+    curl_line(url, "shopify", &headers, CURL_BODY)
+}
+
+fn curl_line(url: &str, source: &str, headers: &[(String, String)], body: &str) -> String {
+    let quoted = |text: &str| format!("'{}'", text.replace('\'', r"'\''"));
+    let headers: String =
+        headers.iter().map(|(name, value)| format!(" \\\n  -H {}", quoted(&format!("{name}: {value}")))).collect();
+    format!("curl {url}/webhooks/{source}{headers} \\\n  --data-binary {}", quoted(body))
+}

@@ -1,0 +1,70 @@
+//! Posting webhooks over HTTP, as a provider does.
+
+use anyhow::{Context, Result};
+use axum::body::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper_util::{
+    client::legacy::{Client, connect::HttpConnector},
+    rt::TokioExecutor,
+};
+
+use crate::samples::Webhook;
+
+/// A sender with a pool of connections.
+#[derive(Debug, Clone)]
+pub struct Sender {
+    client: Client<HttpConnector, Full<Bytes>>,
+    base: String,
+}
+
+/// The answer to a webhook.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// The status.
+    pub status: u16,
+    /// What `Retry-After` says.
+    pub retry_after: Option<String>,
+    /// The body, as text.
+    pub body: String,
+}
+
+impl Sender {
+    /// A sender to `base`, such as `http://127.0.0.1:9000`.
+    pub fn new(base: impl Into<String>) -> Self {
+        Self { client: Client::builder(TokioExecutor::new()).build_http(), base: base.into() }
+    }
+
+    /// Posts a webhook.
+    ///
+    /// # Errors
+    ///
+    /// There was no answer.
+    pub async fn post(&self, webhook: &Webhook) -> Result<Answer> {
+        self.request("POST", &format!("/webhooks/{}", webhook.source), &webhook.headers, webhook.body.clone()).await
+    }
+
+    /// Sends any request.
+    ///
+    /// # Errors
+    ///
+    /// There was no answer.
+    pub async fn request(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(String, String)],
+        body: Vec<u8>,
+    ) -> Result<Answer> {
+        let mut request = hyper::Request::builder().method(method).uri(format!("{}{path}", self.base));
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        let request = request.body(Full::new(Bytes::from(body)))?;
+        let response = self.client.request(request).await.with_context(|| format!("{} does not answer", self.base))?;
+        let status = response.status().as_u16();
+        let retry_after = response.headers().get("retry-after");
+        let retry_after = retry_after.and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let body = response.into_body().collect().await?.to_bytes();
+        Ok(Answer { status, retry_after, body: String::from_utf8_lossy(&body).into_owned() })
+    }
+}

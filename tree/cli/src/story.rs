@@ -1,0 +1,158 @@
+//! What happened, as it happened: an observer that remembers, for pictures and
+//! lines.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use shared::{
+    delivery::Delivery,
+    entity::{EntityKey, FencingToken, Sequence},
+    rows::{BlockReason, Settlement},
+    telemetry::{Event, Observer, PutOffReason},
+    time::Surroundings,
+};
+use tokio::sync::watch;
+
+/// One thing that happened.
+#[derive(Debug, Clone)]
+pub struct Happening {
+    /// When, by the story's clock.
+    pub at: Duration,
+    /// To which entity.
+    pub entity: EntityKey,
+    /// To which place of its inbox, if to one.
+    pub sequence: Option<Sequence>,
+    /// What people call the delivery; empty where there is none.
+    pub name: String,
+    /// What.
+    pub what: What,
+}
+
+/// What can happen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum What {
+    /// A delivery was accepted.
+    Accepted,
+    /// A handler was started, for this attempt, under this token.
+    Started(u32, FencingToken),
+    /// An attempt failed; the next comes after this wait.
+    Failed(Duration),
+    /// A place was decided.
+    Settled(Settlement),
+    /// The entity waits for an operator.
+    Blocked(BlockReason),
+    /// A wake-up was put off.
+    PutOff(PutOffReason, Duration),
+    /// The lease of a vanished holder was taken over.
+    TakenOver(FencingToken),
+    /// A holder found its lease lost.
+    Lost,
+    /// A wake-up could not be sent.
+    WakeUpFailed,
+}
+
+/// A story as it unfolds.
+#[derive(Debug, Clone)]
+pub struct Story {
+    told: Arc<Mutex<Told>>,
+    length: watch::Sender<usize>,
+    surroundings: Surroundings,
+}
+
+#[derive(Debug, Default)]
+struct Told {
+    happenings: Vec<Happening>,
+    names: HashMap<String, String>,
+}
+
+impl Story {
+    /// A story by the clock of `surroundings`.
+    pub fn new(surroundings: Surroundings) -> Self {
+        Self { told: Arc::default(), length: watch::Sender::new(0), surroundings }
+    }
+
+    /// From now on, the delivery that its sender calls `delivery_id` is called
+    /// `name`.
+    pub fn call(&self, delivery_id: &str, name: &str) {
+        self.told().names.insert(delivery_id.to_owned(), name.to_owned());
+    }
+
+    /// What a delivery is called: its given name, or its topic.
+    pub fn name(&self, delivery_id: &str, topic: &str) -> String {
+        self.told().names.get(delivery_id).cloned().unwrap_or_else(|| topic.to_owned())
+    }
+
+    /// The story's clock.
+    pub fn now(&self) -> Duration {
+        self.surroundings.monotonic()
+    }
+
+    /// What happened from number `from` on.
+    pub fn since(&self, from: usize) -> Vec<Happening> {
+        self.told().happenings.get(from..).unwrap_or_default().to_vec()
+    }
+
+    /// How much has happened; can be waited on.
+    pub fn length(&self) -> watch::Receiver<usize> {
+        self.length.subscribe()
+    }
+
+    /// Waits until `so` says so of all that happened from number `from` on.
+    pub async fn until(&self, from: usize, so: impl Fn(&[Happening]) -> bool) {
+        let mut length = self.length();
+        // The sender lives in `self`, so the channel is open.
+        let _ = length.wait_for(|_| so(self.told().happenings.get(from..).unwrap_or_default())).await;
+    }
+
+    fn told(&self) -> std::sync::MutexGuard<'_, Told> {
+        self.told.lock().expect("no one panics while holding this")
+    }
+
+    fn tell(&self, entity: &EntityKey, sequence: Option<Sequence>, name: String, what: What) {
+        let at = self.now();
+        let length = {
+            let mut told = self.told();
+            told.happenings.push(Happening { at, entity: entity.clone(), sequence, name, what });
+            told.happenings.len()
+        };
+        self.length.send_replace(length);
+    }
+
+    fn tell_of(&self, delivery: &Delivery, what: What) {
+        let name = self.name(delivery.delivery_id().as_str(), delivery.topic());
+        self.tell(delivery.entity(), Some(delivery.sequence()), name, what);
+    }
+}
+
+impl Observer for Story {
+    fn observe(&self, event: &Event<'_>) {
+        match event {
+            Event::Accepted { incoming, appended } => {
+                let name = self.name(incoming.identity.delivery_id.as_str(), &incoming.topic);
+                self.tell(&incoming.entity, Some(appended.sequence), name, What::Accepted);
+                if appended.wake_up_failed.is_some() {
+                    self.tell(&incoming.entity, Some(appended.sequence), String::new(), What::WakeUpFailed);
+                }
+            }
+            Event::Started { delivery, token } => {
+                self.tell_of(delivery, What::Started(delivery.attempt(), *token));
+            }
+            Event::Settled { entity, sequence, settlement, delivery, .. } => {
+                let name = delivery.map(|one| self.name(one.delivery_id().as_str(), one.topic())).unwrap_or_default();
+                self.tell(entity, Some(*sequence), name, What::Settled(*settlement));
+            }
+            Event::Failed { delivery, retry_in, .. } => self.tell_of(delivery, What::Failed(*retry_in)),
+            Event::Blocked { entity, reason, .. } => self.tell(entity, None, String::new(), What::Blocked(*reason)),
+            Event::PutOff { entity, delay, reason } => {
+                self.tell(entity, None, String::new(), What::PutOff(*reason, *delay));
+            }
+            Event::TakenOver { entity, token } => self.tell(entity, None, String::new(), What::TakenOver(*token)),
+            Event::Lost { entity, .. } => self.tell(entity, None, String::new(), What::Lost),
+            Event::WakeUpFailed { entity } => self.tell(entity, None, String::new(), What::WakeUpFailed),
+            _ => {}
+        }
+    }
+}

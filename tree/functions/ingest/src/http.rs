@@ -1,0 +1,119 @@
+//! Requests and answers as Function URLs and HTTP APIs (payload 2.0) carry
+//! them: the few fields that are needed.
+
+use std::{borrow::Cow, collections::BTreeMap};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde::{Deserialize, Serialize};
+use shared::{entity::Sequence, providers::Headers};
+
+/// A request. Whatever is absent counts as empty.
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Request {
+    /// The path as it was asked for.
+    pub raw_path: String,
+    /// Headers, names in lower case.
+    pub headers: BTreeMap<String, String>,
+    /// The body, as text or base64.
+    pub body: Option<String>,
+    /// Which of the two.
+    pub is_base64_encoded: bool,
+    /// Where the method stands.
+    pub request_context: RequestContext,
+}
+
+/// See [`Request`].
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub struct RequestContext {
+    /// See [`Http`].
+    pub http: Http,
+}
+
+/// See [`Request`].
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub struct Http {
+    /// `POST`, …
+    pub method: String,
+}
+
+impl Request {
+    /// The body's bytes as received; `None`: it is said to be base64 and is
+    /// not.
+    pub fn bytes(&self) -> Option<Cow<'_, [u8]>> {
+        let body = self.body.as_deref().unwrap_or_default();
+        if self.is_base64_encoded {
+            STANDARD.decode(body).ok().map(Cow::Owned)
+        } else {
+            Some(Cow::Borrowed(body.as_bytes()))
+        }
+    }
+
+    /// The headers, for providers.
+    pub fn headers(&self) -> Headers {
+        self.headers.iter().map(|(name, value)| (name, value.as_str())).collect()
+    }
+
+    /// `shop` of `…/webhooks/shop`, whatever stage stands in front.
+    pub fn source(&self) -> Option<&str> {
+        let (_, source) = self.raw_path.rsplit_once("/webhooks/")?;
+        Some(source.strip_suffix('/').unwrap_or(source)).filter(|source| !source.contains('/'))
+    }
+}
+
+/// An answer. Carries every field that any front door asks for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Response {
+    /// The status.
+    pub status_code: u16,
+    /// The headers.
+    pub headers: BTreeMap<String, String>,
+    /// A JSON object, for people.
+    pub body: String,
+    /// Never.
+    pub is_base64_encoded: bool,
+    /// None.
+    pub cookies: Vec<String>,
+}
+
+impl Response {
+    fn json(status_code: u16, body: serde_json::Value) -> Self {
+        let headers = BTreeMap::from([("content-type".to_owned(), "application/json".to_owned())]);
+        Self { status_code, headers, body: body.to_string(), is_base64_encoded: false, cookies: Vec::new() }
+    }
+
+    /// The delivery is durable.
+    pub fn accepted(sequence: Sequence) -> Self {
+        Self::json(200, serde_json::json!({ "accepted": sequence.0 }))
+    }
+
+    /// There was nothing to keep.
+    pub fn fine() -> Self {
+        Self::json(200, serde_json::json!({}))
+    }
+
+    /// It is the sender's mistake.
+    pub fn refused(status_code: u16, reason: &str) -> Self {
+        Self::json(status_code, serde_json::json!({ "error": reason }))
+    }
+
+    /// Only `POST` is spoken here.
+    pub fn wrong_method() -> Self {
+        let mut response = Self::refused(405, "webhooks are posted");
+        response.headers.insert("allow".into(), "POST".into());
+        response
+    }
+
+    /// The sender is to try again.
+    pub fn unavailable(reason: &str) -> Self {
+        let mut response = Self::refused(503, reason);
+        response.headers.insert("retry-after".into(), RETRY_AFTER_SECONDS.to_string());
+        response
+    }
+}
+
+/// Long enough for a store to come back, short against any sender's patience.
+const RETRY_AFTER_SECONDS: u32 = 5;

@@ -1,0 +1,175 @@
+//! The ingest function: verify a webhook, find its entity, put it in the inbox,
+//! wake a worker, answer.
+//!
+//! What is answered 2xx is durable. What cannot be believed is answered 4xx and
+//! nothing of it is kept; what is believed is never refused for what it says.
+
+mod http;
+
+use std::{sync::Arc, time::Duration};
+
+use shared::{
+    append::Inbox,
+    aws::{Account, Parts},
+    config::{Environment, InvalidConfig, SourcesOrigin, StoreConfig},
+    delivery::{Incoming, LARGEST_BODY},
+    providers::{self, Unverified, Verified},
+    sources::{LiveSources, Newest, Sources},
+    telemetry::{self, JsonLog},
+    time::Surroundings,
+};
+
+pub use http::{Http, Request, RequestContext, Response};
+
+/// The function, ready for requests.
+#[derive(Debug, Clone)]
+pub struct Ingest {
+    sources: LiveSources,
+    inbox: Inbox,
+    surroundings: Surroundings,
+}
+
+/// The longest that an answer may take: senders give up after five seconds at
+/// the earliest, and half of that is ours.
+const ANSWER: Duration = Duration::from_millis(2500);
+
+/// What is to be done with a request, as far as some sources tell.
+enum Judged {
+    /// Append it.
+    Delivery(Box<Incoming>),
+    /// Answer this, whatever else is configured.
+    Answer(Response),
+    /// Answer this, unless a newer document says otherwise: its source may have
+    /// been added, its secret rolled, its provider corrected.
+    Unless(Response),
+}
+
+impl Ingest {
+    /// An ingest of `sources` into `inbox`.
+    pub fn new(sources: impl Into<LiveSources>, inbox: Inbox, surroundings: Surroundings) -> Self {
+        Self { sources: sources.into(), inbox, surroundings }
+    }
+
+    /// Answers one request.
+    pub async fn answer(&self, request: &Request) -> Response {
+        let asked = self.surroundings.monotonic();
+        self.sources.beside(self.take(request, asked)).await
+    }
+
+    async fn take(&self, request: &Request, asked: Duration) -> Response {
+        let known = self.sources.current();
+        let incoming = match self.judge(&known, request) {
+            Judged::Delivery(incoming) => incoming,
+            Judged::Answer(response) => return response,
+            Judged::Unless(response) => match self.judge_by_newest(&known, request, response).await {
+                Ok(incoming) => incoming,
+                Err(response) => return response,
+            },
+        };
+        let left = ANSWER.saturating_sub(self.surroundings.monotonic().saturating_sub(asked));
+        match self.inbox.append_within(&incoming, left).await {
+            Ok(appended) => Response::accepted(appended.sequence),
+            Err(error) => {
+                tracing::error!(source = %incoming.identity.source, %error, "not stored");
+                Response::unavailable("not stored; send it again")
+            }
+        }
+    }
+
+    /// For a request that `known` would answer with `refusal`: nothing is
+    /// refused that the newest document, which is asked for first, would take.
+    async fn judge_by_newest(
+        &self,
+        known: &Arc<Sources>,
+        request: &Request,
+        refusal: Response,
+    ) -> Result<Box<Incoming>, Response> {
+        let newest = self.sources.newest().await;
+        let current = self.sources.current();
+        let refusal = if Arc::ptr_eq(known, &current) {
+            refusal
+        } else {
+            match self.judge(&current, request) {
+                Judged::Delivery(incoming) => return Ok(incoming),
+                Judged::Answer(response) => return Err(response),
+                Judged::Unless(response) => response,
+            }
+        };
+        // Of a source that is configured: anybody can make names up.
+        if refusal.status_code == 401 {
+            tracing::warn!(source = request.source(), reason = refusal.body, ?newest, "not verified");
+        }
+        Err(match newest {
+            Newest::Known => refusal,
+            Newest::Unknown => Response::unavailable("it cannot be verified now; send it again"),
+        })
+    }
+
+    fn judge(&self, sources: &Sources, request: &Request) -> Judged {
+        let is_post = request.request_context.http.method == "POST";
+        let Some(name) = request.source() else {
+            return Judged::Answer(Response::refused(404, "there is no such source"));
+        };
+        let Some(source) = sources.get(name) else {
+            let response = Response::refused(404, "there is no such source");
+            return if is_post { Judged::Unless(response) } else { Judged::Answer(response) };
+        };
+        if !is_post {
+            return Judged::Answer(Response::wrong_method());
+        }
+        let Some(body) = request.bytes() else {
+            return Judged::Answer(Response::refused(400, "the body is not the base64 it is said to be"));
+        };
+        if body.len() > LARGEST_BODY {
+            return Judged::Answer(Response::refused(413, "the body is larger than 6 MB"));
+        }
+        let headers = request.headers();
+        let webhook = providers::Request { headers: &headers, body: &body };
+        let now = self.surroundings.now();
+        match source.verify(webhook, now) {
+            Ok(Verified::Delivery) => Judged::Delivery(Box::new(source.delivery(webhook, now))),
+            Ok(Verified::Ping) => Judged::Answer(Response::fine()),
+            Err(reason @ Unverified::Stale) => {
+                tracing::warn!(source = %source.name, %reason, "not verified");
+                Judged::Answer(Response::refused(401, &reason.to_string()))
+            }
+            Err(reason) => Judged::Unless(Response::refused(401, &reason.to_string())),
+        }
+    }
+}
+
+/// Runs the function in Lambda, configured by its environment.
+///
+/// # Errors
+///
+/// The configuration is wrong, or Lambda's runtime API is not to be had.
+pub fn run() -> Result<(), lambda_runtime::Error> {
+    telemetry::init_log();
+    // One thread is all that a small function's share of a processor can use.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    telemetry::ended(runtime.block_on(async {
+        let config = StoreConfig::read(&Environment)?;
+        let origin = SourcesOrigin::read(&Environment)?;
+        let account = Account::from_env()?;
+        let surroundings = Surroundings::system();
+        let http = account.http_client();
+        let log = Arc::new(JsonLog::new(surroundings.clone()));
+        let variable = origin.variable();
+        let document = account.document(&http, origin, &surroundings);
+        let sources = LiveSources::open(document, surroundings.clone(), log.clone());
+        let (sources, ()) = tokio::join!(sources, account.warm(&http, &surroundings));
+        let sources = sources.map_err(|reason| InvalidConfig::new(variable, reason))?;
+        let Parts { store, waker } = Parts::connect_over(&http, &account, &config, &surroundings, None);
+        let ingest = Ingest::new(sources, Inbox::new(store, waker, config.retention, log.clone()), surroundings);
+        lambda_runtime::run(lambda_runtime::service_fn(|event: lambda_runtime::LambdaEvent<Request>| {
+            let (ingest, log) = (&ingest, &log);
+            async move {
+                log.begin(&event.context.request_id);
+                let response = ingest.answer(&event.payload).await;
+                log.end();
+                Ok::<_, lambda_runtime::Error>(response)
+            }
+        }))
+        .await
+    }))
+}

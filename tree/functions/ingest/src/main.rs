@@ -1,0 +1,5 @@
+//! The ingest function's binary.
+
+fn main() -> Result<(), lambda_runtime::Error> {
+    ingest::run()
+}

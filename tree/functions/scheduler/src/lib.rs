@@ -1,0 +1,185 @@
+//! The scheduler function: invoked once a minute, it runs the ticks that are due
+//! of the registered jobs. One of them is its own: the sweep of one segment of
+//! the entities.
+//!
+//! A user's own scheduler is this function around jobs of their own:
+//!
+//! ```no_run
+//! use scheduler::{Context, Job, JobError, Jobs};
+//!
+//! async fn report(context: Context) -> Result<(), JobError> {
+//!     println!("the report of {}", context.tick());
+//!     Ok(())
+//! }
+//!
+//! fn main() -> Result<(), scheduler::Error> {
+//!     scheduler::run(Jobs::new().add(Job::new("nightly-report", "0 3 * * *", report).in_zone("Europe/Berlin")))
+//! }
+//! ```
+
+use std::{sync::Arc, time::Duration};
+
+use serde::{Deserialize, Serialize};
+use shared::{
+    aws::{Account, Parts},
+    config::{Environment, StoreConfig, Variables, deadline, instance_name, scheduler_time},
+    jobs::{InvalidJobs, Report, Ticker, switch::Switch},
+    rows::HolderInfo,
+    store::{Store, StoreError},
+    sweep::{SweepError, Sweeper, segment_of},
+    telemetry::{self, Event, JsonLog, Observer},
+    time::{Surroundings, Timestamp},
+};
+
+pub use lambda_runtime::Error;
+pub use shared::jobs::{Context, Job, JobError, Jobs, Missed, OnCrash, Outcome};
+
+/// What EventBridge sends.
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
+pub struct ScheduledEvent {
+    /// When it was due, as RFC 3339.
+    #[serde(default)]
+    pub time: String,
+}
+
+impl ScheduledEvent {
+    /// When it was due; `None`: the event does not say.
+    pub fn scheduled(&self) -> Option<Timestamp> {
+        let time = humantime::parse_rfc3339(&self.time).ok()?;
+        let since = time.duration_since(std::time::UNIX_EPOCH).ok()?;
+        Some(Timestamp::from_millis(u64::try_from(since.as_millis()).ok()?))
+    }
+}
+
+/// The name of the job that every scheduler has.
+pub const SWEEP: &str = "sweep";
+
+/// The job that sweeps one segment of the entities a minute. What a minute
+/// without a scheduler left out is swept an hour later.
+pub fn sweep(sweeper: Sweeper, observer: Arc<dyn Observer>) -> Job {
+    let sweep = move |context: Context| {
+        let (sweeper, observer) = (sweeper.clone(), observer.clone());
+        async move {
+            let swept = sweeper.sweep(segment_of(context.tick())).await?;
+            observer.observe(&Event::Swept { swept: &swept });
+            Ok::<_, SweepError>(())
+        }
+    };
+    Job::new(SWEEP, "every minute", sweep).missed(Missed::Skip).always_on()
+}
+
+/// The function, ready for its schedule.
+#[derive(Debug, Clone)]
+pub struct Scheduler {
+    ticker: Ticker,
+    surroundings: Surroundings,
+}
+
+/// How a scheduler is set up, besides its jobs.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// How long one invocation lasts at most.
+    pub function_time: Duration,
+    /// Which jobs are on.
+    pub switch: Switch,
+    /// Who it is, for people.
+    pub info: HolderInfo,
+}
+
+impl Settings {
+    /// Reads `FUNCTION_TIMEOUT_SECONDS`, `JOBS` and `STAGE`.
+    ///
+    /// # Errors
+    ///
+    /// Names the variable that is wrong.
+    pub fn read(variables: &impl Variables) -> Result<Self, shared::config::InvalidConfig> {
+        Ok(Self {
+            function_time: scheduler_time(variables)?,
+            switch: Switch::read(variables)?,
+            info: HolderInfo::new(&instance_name(variables)),
+        })
+    }
+}
+
+impl Scheduler {
+    /// A scheduler of `jobs` and of the sweep that `sweeper` does.
+    ///
+    /// # Errors
+    ///
+    /// Names the first job that is not right.
+    pub fn new(
+        store: Store,
+        sweeper: Sweeper,
+        jobs: Jobs,
+        settings: Settings,
+        observer: Arc<dyn Observer>,
+    ) -> Result<Self, InvalidJobs> {
+        let surroundings = store.surroundings().clone();
+        let Settings { function_time, switch, info } = settings;
+        let jobs = jobs.add(sweep(sweeper, observer.clone()));
+        let ticker = Ticker::new(store, &jobs, function_time, &switch, info)?.observed_by(observer);
+        Ok(Self { ticker, surroundings })
+    }
+
+    /// Does what is due at the event's time, until `deadline`.
+    ///
+    /// # Errors
+    ///
+    /// The store was not to be had, for all jobs or for one. Called again, it
+    /// does what is left.
+    pub async fn tick(&self, event: &ScheduledEvent, deadline: Timestamp) -> Result<Report, StoreError> {
+        let scheduled = event.scheduled().unwrap_or_else(|| self.surroundings.now());
+        let time = deadline.since(self.surroundings.now());
+        let report = self.ticker.tick(scheduled, self.surroundings.monotonic() + time).await?;
+        match report.errors.first() {
+            Some((_, error)) => Err(error.clone()),
+            None => Ok(report),
+        }
+    }
+}
+
+/// Runs the function in Lambda with `jobs`, configured by its environment.
+///
+/// # Errors
+///
+/// The configuration or a job is wrong, or Lambda's runtime API is not to be
+/// had.
+pub fn run(jobs: Jobs) -> Result<(), Error> {
+    run_with(|_| Ok(jobs))
+}
+
+/// As [`run`], for jobs that are made from the connected store and queue.
+///
+/// # Errors
+///
+/// As [`run`]; and what `make` says.
+pub fn run_with(make: impl FnOnce(&Parts) -> Result<Jobs, Error>) -> Result<(), Error> {
+    telemetry::init_log();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    telemetry::ended(runtime.block_on(async {
+        let config = StoreConfig::read(&Environment)?;
+        let settings = Settings::read(&Environment)?;
+        let surroundings = Surroundings::system();
+        let log = Arc::new(JsonLog::new(surroundings.clone()));
+        let account = Account::from_env()?;
+        let http = account.http_client();
+        account.warm(&http, &surroundings).await;
+        let parts = Parts::connect_over(&http, &account, &config, &surroundings, None);
+        let jobs = make(&parts)?;
+        let sweeper = Sweeper::new(parts.store.clone(), parts.waker, config.retention);
+        let function_time = settings.function_time;
+        let scheduler = Scheduler::new(parts.store, sweeper, jobs, settings, log.clone())?;
+        lambda_runtime::run(lambda_runtime::service_fn(|event: lambda_runtime::LambdaEvent<ScheduledEvent>| {
+            let (scheduler, log) = (&scheduler, &log);
+            let told = Timestamp::from_millis(event.context.deadline);
+            let deadline = deadline(told, surroundings.now(), function_time);
+            async move {
+                log.begin(&event.context.request_id);
+                let report = scheduler.tick(&event.payload, deadline).await;
+                log.end();
+                report.map(|_| ()).map_err(Error::from)
+            }
+        }))
+        .await
+    }))
+}

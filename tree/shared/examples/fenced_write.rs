@@ -1,0 +1,53 @@
+//! An outside store that refuses late effects: it remembers the newest fencing
+//! token that it has seen of each key. Here a file stands for it.
+//!
+//! `cargo run --example fenced_write`, while `serializer local` runs.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use shared::{
+    aws::{Account, Parts},
+    config::{Environment, StoreConfig},
+    entity::{EntityKey, FencingToken},
+    leases::{Leases, Terms},
+    time::Surroundings,
+};
+
+/// Any store that can compare and set: a row of SQL, an object with a
+/// precondition. `UPDATE … SET token = $1, … WHERE key = $2 AND token <= $1`.
+#[derive(Default)]
+struct Outside(BTreeMap<String, (FencingToken, String)>);
+
+impl Outside {
+    fn write(&mut self, key: &EntityKey, token: FencingToken, value: &str) -> Result<(), String> {
+        match self.0.get(key.as_str()) {
+            Some((newest, _)) if *newest > token => Err(format!("token {token} is older than {newest}")),
+            _ => {
+                self.0.insert(key.to_string(), (token, value.to_owned()));
+                Ok(())
+            }
+        }
+    }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let surroundings = Surroundings::system();
+    let parts = Parts::connect(&Account::from_env()?, &StoreConfig::read(&Environment)?, &surroundings, None);
+    let leases = Leases::new(parts.store, "a script");
+    let stock = EntityKey::parse("stock/SKU-1")?;
+    let mut outside = Outside::default();
+
+    // A holder that is frozen: it does not renew its lease of one second, and knows nothing of it.
+    let slow = leases.acquire(&stock, Terms::default().lease(Duration::from_secs(1))).await?;
+    let token_of_slow = slow.lease().token();
+    let write = async |lease: shared::lease::Lease| outside.write(&stock, lease.token(), "written by its successor");
+    leases.run(&stock, Terms::default(), write).await?;
+    // It wakes up and writes: its token is older.
+    match outside.write(&stock, token_of_slow, "written late") {
+        Ok(()) => println!("a late effect landed"),
+        Err(refusal) => println!("refused: {refusal}"),
+    }
+    println!("{:?} when it lets go", slow.release().await.unwrap_err());
+    Ok(())
+}

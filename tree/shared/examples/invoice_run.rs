@@ -1,0 +1,35 @@
+//! An invoice run of which only one may work on a subscription, however many
+//! are started: the others skip it.
+//!
+//! `cargo run --example invoice_run`, while `serializer local` runs.
+
+use std::time::Duration;
+
+use shared::{
+    aws::{Account, Parts},
+    config::{Environment, StoreConfig},
+    entity::EntityKey,
+    leases::{Leases, Terms},
+    time::Surroundings,
+};
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let surroundings = Surroundings::system();
+    let parts = Parts::connect(&Account::from_env()?, &StoreConfig::read(&Environment)?, &surroundings, None);
+    let leases = Leases::new(parts.store, "the invoice run");
+    let subscription = EntityKey::parse("invoice_gen/SUB-1234")?;
+
+    let run = async |name: &str| {
+        let draw_up = async |_lease| {
+            surroundings.sleep(Duration::from_millis(300)).await;
+            Ok::<_, std::convert::Infallible>(format!("{name} drew the invoice up"))
+        };
+        leases.run_unless_held(&subscription, Terms::default(), draw_up).await
+    };
+    let (one, other) = tokio::join!(run("one"), run("the other"));
+    for done in [one?, other?] {
+        println!("{}", done.unwrap_or_else(|| "skipped: somebody is at it".into()));
+    }
+    Ok(())
+}

@@ -1,0 +1,22 @@
+//! A worker of one's own, whole. Try it:
+//!
+//! ```sh
+//! cargo build --example my_worker
+//! cargo run -- local --worker target/debug/examples/my_worker
+//! ```
+
+use shared::delivery::Delivery;
+use shared::handler::{Context, Handler, HandlerError, Outcome};
+
+struct Printer;
+
+impl Handler for Printer {
+    async fn handle(&self, delivery: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
+        println!("{} {} under token {}", delivery.entity(), delivery.topic(), context.token());
+        Ok(Outcome::Done)
+    }
+}
+
+fn main() -> Result<(), worker::Error> {
+    worker::run(Printer)
+}

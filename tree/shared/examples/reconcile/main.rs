@@ -1,0 +1,80 @@
+//! A scheduler of one's own, whole: a job that asks a provider for its recent
+//! orders every quarter of an hour, and appends to their inboxes what no webhook
+//! told. Try it:
+//!
+//! ```sh
+//! cargo build --release --example reconcile
+//! cargo run --release -- local --scheduler target/release/examples/reconcile --jobs on
+//! cargo run --release -- jobs run reconcile --local     # in another terminal; then `jobs --local`
+//! ```
+//!
+//! The provider is a stub: a file with what its API would answer.
+
+use std::{sync::Arc, time::Duration};
+
+use scheduler::{Context, Job, JobError, Jobs};
+use serde_json::Value;
+use shared::{
+    append::Inbox,
+    aws::Parts,
+    config::{Environment, StoreConfig},
+    delivery::Incoming,
+    entity::{DeliveryId, EntityKey, Identity, SourceName},
+    telemetry::Log,
+    time::Timestamp,
+};
+
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What the provider's API answers when it is asked for orders changed since a
+/// day ago: each as it would stand in a webhook's body.
+async fn recent_orders() -> Result<Vec<Value>, JobError> {
+    Ok(serde_json::from_str(include_str!("orders.json"))?)
+}
+
+/// The order as a delivery that its webhook might have been. Its id is made of
+/// what is told, so that telling it again is a repeat.
+fn as_delivery(order: &Value, now: Timestamp) -> Result<Incoming, JobError> {
+    let updated_at = order["updated_at"].as_str().ok_or("an order without a time")?;
+    let time = humantime::parse_rfc3339(updated_at)?.duration_since(std::time::UNIX_EPOCH)?;
+    let id = &order["id"];
+    Ok(Incoming {
+        entity: EntityKey::parse(&format!("shopify/order/{id}"))?,
+        identity: Identity {
+            source: SourceName::parse("shopify")?,
+            delivery_id: DeliveryId::new(format!("reconcile/{id}/{updated_at}")),
+            redrive: 0,
+        },
+        topic: "orders/updated".into(),
+        family: "orders".into(),
+        event_time: Some(Timestamp::from_millis(u64::try_from(time.as_millis())?)),
+        received_at: now,
+        content_type: Some("application/json".into()),
+        body: order.to_string().into(),
+    })
+}
+
+async fn reconcile(context: Context, inbox: Inbox) -> Result<(), JobError> {
+    for order in recent_orders().await? {
+        let delivery = as_delivery(&order, context.surroundings().now())?;
+        let state = context.store().entity(&delivery.entity, PATIENCE).await?;
+        let newest = state.and_then(|state| state.newest_event_time.of(&delivery.family));
+        // What is older than what was applied, or the same, is known. Should it be on its way
+        // meanwhile, the order's handler is told that this one is not newer.
+        if newest < delivery.event_time {
+            inbox.append(&delivery).await?;
+            println!("{} was not up to date", delivery.entity);
+        }
+    }
+    Ok(())
+}
+
+fn jobs(parts: &Parts) -> Result<Jobs, scheduler::Error> {
+    let retention = StoreConfig::read(&Environment)?.retention;
+    let inbox = Inbox::new(parts.store.clone(), parts.waker.clone(), retention, Arc::new(Log));
+    Ok(Jobs::new().add(Job::new("reconcile", "*/15 * * * *", move |context| reconcile(context, inbox.clone()))))
+}
+
+fn main() -> Result<(), scheduler::Error> {
+    scheduler::run_with(jobs)
+}

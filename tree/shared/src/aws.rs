@@ -1,0 +1,302 @@
+//! The AWS clients of a function: built once, small, and quick to start.
+//!
+//! Region, credentials and endpoints come from the environment that Lambda
+//! sets; `aws-config`, which can find them elsewhere too, is for the command
+//! line. TLS is rustls on ring: aws-lc gathers entropy for hundreds of
+//! milliseconds at a small function's share of a processor.
+
+mod call;
+mod connections;
+mod document;
+mod warm;
+
+use std::{sync::Arc, time::Duration};
+
+use aws_sdk_dynamodb::config::{
+    BehaviorVersion, Credentials, Region, SharedCredentialsProvider, SharedHttpClient, retry::RetryConfig,
+    timeout::TimeoutConfig,
+};
+use aws_smithy_runtime_api::client::result::ConnectorError;
+
+use crate::{
+    config::{Environment, StoreConfig, Variables},
+    meter::Meter,
+    queue::sqs::SqsQueue,
+    store::Store,
+    table::dynamo::{DynamoTable, TableNames},
+    time::Surroundings,
+    tls::Roots,
+    wake::Waker,
+};
+use connections::Connections;
+
+/// By default a call may last for ever; one that never returns would outlive
+/// every promise we make. One try, as `store.rs` repeats calls.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_millis(1500);
+
+/// Where AWS is and who we are there.
+#[derive(Debug, Clone)]
+pub struct Account {
+    /// The region.
+    pub region: Region,
+    /// Whose requests they are.
+    pub credentials: SharedCredentialsProvider,
+    /// Another DynamoDB than the region's.
+    pub dynamodb_endpoint: Option<String>,
+    /// Another SQS than the region's.
+    pub sqs_endpoint: Option<String>,
+    /// Another Parameter Store than the region's.
+    pub ssm_endpoint: Option<String>,
+    /// Another Secrets Manager than the region's.
+    pub secrets_endpoint: Option<String>,
+    /// The certificate authorities to believe; those of AWS in the region if
+    /// not said.
+    pub roots: Option<Roots>,
+}
+
+/// The environment does not say where or who.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidAccount {
+    /// A variable is not set.
+    #[error("environment variable {0} is not set")]
+    Missing(&'static str),
+    /// `AWS_CA_BUNDLE` names a file that is of no use.
+    #[error("AWS_CA_BUNDLE: {0}")]
+    CaBundle(String),
+}
+
+impl Account {
+    /// As Lambda's environment says.
+    pub fn from_env() -> Result<Self, InvalidAccount> {
+        Self::from(&Environment)
+    }
+
+    /// Of someone known otherwise, whose connections believe `roots`; endpoints
+    /// as the environment says.
+    pub fn of(region: Region, credentials: SharedCredentialsProvider, roots: Roots) -> Self {
+        let endpoint = |own: &str| Environment.value(own).or_else(|| Environment.value("AWS_ENDPOINT_URL"));
+        Self {
+            region,
+            credentials,
+            dynamodb_endpoint: endpoint("AWS_ENDPOINT_URL_DYNAMODB"),
+            sqs_endpoint: endpoint("AWS_ENDPOINT_URL_SQS"),
+            ssm_endpoint: endpoint("AWS_ENDPOINT_URL_SSM"),
+            secrets_endpoint: endpoint("AWS_ENDPOINT_URL_SECRETS_MANAGER"),
+            roots: Some(roots),
+        }
+    }
+
+    fn from(variables: &impl Variables) -> Result<Self, InvalidAccount> {
+        let variable = |name: &str| variables.value(name);
+        let needed = |name: &'static str| variable(name).ok_or(InvalidAccount::Missing(name));
+        let region = variable("AWS_REGION").or_else(|| variable("AWS_DEFAULT_REGION"));
+        let credentials = Credentials::new(
+            needed("AWS_ACCESS_KEY_ID")?,
+            needed("AWS_SECRET_ACCESS_KEY")?,
+            variable("AWS_SESSION_TOKEN"),
+            None,
+            "environment",
+        );
+        let endpoint = |own: &str| variable(own).or_else(|| variable("AWS_ENDPOINT_URL"));
+        let roots = bundle(variables)?;
+        Ok(Self {
+            region: Region::new(region.ok_or(InvalidAccount::Missing("AWS_REGION"))?),
+            credentials: SharedCredentialsProvider::new(credentials),
+            dynamodb_endpoint: endpoint("AWS_ENDPOINT_URL_DYNAMODB"),
+            sqs_endpoint: endpoint("AWS_ENDPOINT_URL_SQS"),
+            ssm_endpoint: endpoint("AWS_ENDPOINT_URL_SSM"),
+            secrets_endpoint: endpoint("AWS_ENDPOINT_URL_SECRETS_MANAGER"),
+            roots,
+        })
+    }
+
+    /// An embedded DynamoDB and queue on this machine, which ask for no
+    /// credentials.
+    pub fn local(dynamodb: impl Into<String>, sqs: impl Into<String>) -> Self {
+        Self {
+            region: Region::from_static("us-east-1"),
+            credentials: SharedCredentialsProvider::new(Credentials::new("local", "local", None, None, "local")),
+            dynamodb_endpoint: Some(dynamodb.into()),
+            sqs_endpoint: Some(sqs.into()),
+            ssm_endpoint: None,
+            secrets_endpoint: None,
+            roots: None,
+        }
+    }
+
+    /// Where `service` is in the account's region.
+    fn endpoint_of(&self, service: &str) -> String {
+        let region = self.region.as_ref();
+        format!("https://{service}.{region}.{}", dns_suffix(region))
+    }
+
+    /// One pool of connections for all clients.
+    pub fn http_client(&self) -> SharedHttpClient {
+        let region = self.region.as_ref();
+        let roots = match &self.roots {
+            Some(roots) => roots.clone(),
+            // Other partitions have other roots.
+            None if region.starts_with("cn-") || region.contains("-iso") || region.starts_with("eusc-") => {
+                Roots::machine()
+            }
+            None => Roots::amazon(),
+        };
+        SharedHttpClient::new(Connections::new(roots))
+    }
+
+    /// A DynamoDB client.
+    pub fn dynamodb(&self, http: &SharedHttpClient) -> aws_sdk_dynamodb::Client {
+        let mut config = aws_sdk_dynamodb::Config::builder()
+            .behavior_version(BehaviorVersion::latest())
+            .region(self.region.clone())
+            .credentials_provider(self.credentials.clone())
+            .http_client(http.clone())
+            .retry_config(RetryConfig::disabled())
+            .timeout_config(timeouts());
+        config.set_endpoint_url(self.dynamodb_endpoint.clone());
+        aws_sdk_dynamodb::Client::from_conf(config.build())
+    }
+
+    /// An SQS client.
+    pub fn sqs(&self, http: &SharedHttpClient) -> aws_sdk_sqs::Client {
+        let mut config = aws_sdk_sqs::Config::builder()
+            .behavior_version(aws_sdk_sqs::config::BehaviorVersion::latest())
+            .region(self.region.clone())
+            .credentials_provider(self.credentials.clone())
+            .http_client(http.clone())
+            .retry_config(RetryConfig::disabled())
+            .timeout_config(timeouts());
+        config.set_endpoint_url(self.sqs_endpoint.clone());
+        aws_sdk_sqs::Client::from_conf(config.build())
+    }
+}
+
+/// Store and queue, connected.
+#[derive(Debug, Clone)]
+pub struct Parts {
+    /// The two tables, and any a handler names.
+    pub store: Store,
+    /// The queue of wake-ups.
+    pub waker: Waker,
+}
+
+impl Parts {
+    /// Connects to what `config` names. With a `meter`, counts requests and
+    /// consumed capacity.
+    pub fn connect(
+        account: &Account,
+        config: &StoreConfig,
+        surroundings: &Surroundings,
+        meter: Option<Arc<Meter>>,
+    ) -> Self {
+        Self::connect_over(&account.http_client(), account, config, surroundings, meter)
+    }
+
+    /// As [`Parts::connect`], over connections that are shared with others.
+    pub fn connect_over(
+        http: &SharedHttpClient,
+        account: &Account,
+        config: &StoreConfig,
+        surroundings: &Surroundings,
+        meter: Option<Arc<Meter>>,
+    ) -> Self {
+        let names = TableNames { entities: config.entities_table.clone(), inbox: config.inbox_table.clone() };
+        let mut table = DynamoTable::new(account.dynamodb(http), names);
+        let mut queue = SqsQueue::new(account.sqs(http), config.queue_url.clone());
+        if let Some(meter) = meter {
+            table = table.metered(meter.clone());
+            queue = queue.metered(meter);
+        }
+        Self {
+            store: Store::new(Arc::new(table), surroundings.clone()),
+            waker: Waker::new(Arc::new(queue), surroundings.clone()),
+        }
+    }
+}
+
+/// The certificate authorities in the file that `AWS_CA_BUNDLE` names, if it is
+/// set.
+///
+/// # Errors
+///
+/// The file cannot be read, or holds none.
+pub fn bundle(variables: &impl Variables) -> Result<Option<Roots>, InvalidAccount> {
+    let Some(path) = variables.value("AWS_CA_BUNDLE") else { return Ok(None) };
+    let invalid = |reason: String| InvalidAccount::CaBundle(format!("{path} {reason}"));
+    let pem = std::fs::read(&path).map_err(|error| invalid(format!("cannot be read: {error}")))?;
+    Roots::in_pem(&pem).map(Some).map_err(invalid)
+}
+
+/// Why a request got no answer: the innermost cause, since the ones around it
+/// say no more.
+pub(crate) fn no_connection(error: Option<&ConnectorError>) -> String {
+    let mut cause: Option<&dyn std::error::Error> = error.map(|error| error as _);
+    while let Some(inner) = cause.and_then(std::error::Error::source) {
+        cause = Some(inner);
+    }
+    cause.map_or_else(|| "no connection".to_owned(), |cause| format!("no connection: {cause}"))
+}
+
+/// What AWS's names end with in the partition of `region`, as the clients' own
+/// tables have it.
+fn dns_suffix(region: &str) -> &'static str {
+    const SUFFIXES: [(&str, &str); 6] = [
+        ("cn-", "amazonaws.com.cn"),
+        ("eusc-", "amazonaws.eu"),
+        ("us-iso-", "c2s.ic.gov"),
+        ("us-isob-", "sc2s.sgov.gov"),
+        ("us-isof-", "csp.hci.ic.gov"),
+        ("eu-isoe-", "cloud.adc-e.uk"),
+    ];
+    let known = SUFFIXES.iter().find(|(prefix, _)| region.starts_with(prefix));
+    known.map_or("amazonaws.com", |(_, suffix)| suffix)
+}
+
+fn timeouts() -> TimeoutConfig {
+    TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT_TIMEOUT).operation_timeout(ATTEMPT_TIMEOUT).build()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn account(set: &[(&str, &str)]) -> Result<Account, InvalidAccount> {
+        Account::from(&set)
+    }
+
+    const BASE: [(&str, &str); 3] =
+        [("AWS_REGION", "eu-central-1"), ("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "b")];
+
+    #[test]
+    fn a_service_s_own_endpoint_comes_before_the_common_one() {
+        let common = ("AWS_ENDPOINT_URL", "http://127.0.0.1:1");
+        let own = ("AWS_ENDPOINT_URL_SQS", "http://127.0.0.1:2");
+        let account = account(&[BASE.as_slice(), &[common, own]].concat()).unwrap();
+        assert_eq!(account.dynamodb_endpoint.as_deref(), Some("http://127.0.0.1:1"));
+        assert_eq!(account.sqs_endpoint.as_deref(), Some("http://127.0.0.1:2"));
+    }
+
+    #[test]
+    fn a_bundle_of_roots_that_is_of_no_use_is_named() {
+        let bundle = ("AWS_CA_BUNDLE", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
+        let refused = account(&[BASE.as_slice(), &[bundle]].concat()).unwrap_err().to_string();
+        assert!(refused.starts_with("AWS_CA_BUNDLE: ") && refused.ends_with("Cargo.toml holds no certificate"));
+    }
+
+    #[test]
+    fn each_partition_has_its_own_names() {
+        let named = |region: &'static str| {
+            let account = Account { region: Region::from_static(region), ..Account::local("", "") };
+            account.endpoint_of("sqs")
+        };
+        assert_eq!(named("us-gov-west-1"), "https://sqs.us-gov-west-1.amazonaws.com");
+        assert_eq!(named("cn-north-1"), "https://sqs.cn-north-1.amazonaws.com.cn");
+        assert_eq!(named("eusc-de-east-1"), "https://sqs.eusc-de-east-1.amazonaws.eu");
+        assert_eq!(named("us-isob-east-1"), "https://sqs.us-isob-east-1.sc2s.sgov.gov");
+    }
+
+    #[test]
+    fn a_missing_variable_is_named() {
+        assert_eq!(account(&BASE[..2]).unwrap_err(), InvalidAccount::Missing("AWS_SECRET_ACCESS_KEY"));
+    }
+}

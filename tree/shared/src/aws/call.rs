@@ -1,0 +1,45 @@
+//! Single calls to AWS services whose whole client would weigh more than what
+//! is asked of them: over the clients' own pool of connections, by their own
+//! signer.
+
+use std::{convert::Infallible, fmt};
+
+use aws_sdk_dynamodb::config::{
+    SharedHttpClient,
+    http::{HttpRequest, HttpResponse},
+};
+use aws_smithy_runtime::client::orchestrator::operation::Operation;
+use aws_smithy_runtime_api::client::orchestrator::OrchestratorError;
+
+/// An answer, whatever its status.
+#[derive(Clone)]
+pub(super) struct Answer {
+    pub(super) status: u16,
+    pub(super) body: Vec<u8>,
+}
+
+/// Not the body: it may hold secrets.
+impl fmt::Debug for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Answer").field("status", &self.status).finish_non_exhaustive()
+    }
+}
+
+/// Sends `request` to `endpoint`, once; `None`: no whole answer came in time.
+pub(super) async fn send(http: &SharedHttpClient, endpoint: &str, request: HttpRequest) -> Option<Answer> {
+    let operation = Operation::builder()
+        .service_name("single")
+        .operation_name("call")
+        .http_client(http.clone())
+        .endpoint_url(endpoint)
+        .no_auth()
+        .no_retry()
+        .timeout_config(super::timeouts())
+        .serializer(Ok)
+        .deserializer(|response: &HttpResponse| {
+            let body = response.body().bytes().unwrap_or_default().to_vec();
+            Ok::<_, OrchestratorError<Infallible>>(Answer { status: response.status().as_u16(), body })
+        })
+        .build();
+    operation.invoke(request).await.ok()
+}

@@ -1,0 +1,188 @@
+//! The connections that all clients share: HTTP/1.1, which is what DynamoDB and
+//! SQS speak.
+//!
+//! The SDK's own connector can more, HTTP/2 and proxies among it, and each
+//! client builds three of them while it starts. What the SDK asks of a connector
+//! this one does: it keeps to a read timeout, and closes a connection over which
+//! a server answered that it is not well.
+
+use std::time::Duration;
+
+use aws_sdk_dynamodb::config::{AsyncSleep, SharedAsyncSleep};
+use aws_smithy_runtime_api::client::{
+    connection::{CaptureSmithyConnection, ConnectionMetadata},
+    http::{HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpConnector},
+    orchestrator::{HttpRequest, HttpResponse},
+    result::ConnectorError,
+    runtime_components::RuntimeComponents,
+};
+use aws_smithy_types::body::SdkBody;
+use bytes::Bytes;
+use futures_util::future::{Either, select};
+use http_body_util::Full;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::{
+    client::legacy::{
+        self,
+        connect::{self, CaptureConnection, capture_connection},
+    },
+    rt::{TokioExecutor, TokioTimer},
+};
+
+use crate::tls::Roots;
+
+/// A pool of connections. Clones are the same.
+#[derive(Debug, Clone)]
+pub(super) struct Connections(legacy::Client<HttpsConnector<connect::HttpConnector>, Full<Bytes>>);
+
+impl Connections {
+    /// No connection yet; those to come believe `roots`. Connecting takes its
+    /// time from the attempt that it is part of.
+    pub(super) fn new(roots: Roots) -> Self {
+        let mut tcp = connect::HttpConnector::new();
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        let tls = HttpsConnectorBuilder::new().with_tls_config(roots.trusted());
+        let pool = legacy::Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .build(tls.https_or_http().enable_http1().wrap_connector(tcp));
+        Self(pool)
+    }
+}
+
+impl HttpClient for Connections {
+    fn http_connector(&self, settings: &HttpConnectorSettings, components: &RuntimeComponents) -> SharedHttpConnector {
+        let limit = settings.read_timeout().zip(components.sleep_impl());
+        SharedHttpConnector::new(Connector { connections: self.clone(), limit })
+    }
+}
+
+/// The connections, for a client that waits so long for an answer.
+#[derive(Debug)]
+struct Connector {
+    connections: Connections,
+    limit: Option<(Duration, SharedAsyncSleep)>,
+}
+
+impl HttpConnector for Connector {
+    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+        let request = match whole(request) {
+            Ok(request) => request,
+            Err(error) => return HttpConnectorFuture::ready(Err(error)),
+        };
+        let answer = self.connections.0.request(request);
+        let too_late = self.limit.as_ref().map(|(limit, clock)| clock.sleep(*limit));
+        HttpConnectorFuture::new(async move {
+            let answer = match too_late {
+                None => answer.await,
+                Some(too_late) => match select(answer, too_late).await {
+                    Either::Left((answer, _)) => answer,
+                    Either::Right(_) => return Err(ConnectorError::timeout("no answer in time".into())),
+                },
+            };
+            let response = answer.map_err(|error| ConnectorError::io(error.into()))?;
+            HttpResponse::try_from(response.map(SdkBody::from_body_1_x))
+                .map_err(|error| ConnectorError::other(error.into(), None))
+        })
+    }
+}
+
+/// `request` with its body at hand, as it always is with these services.
+fn whole(request: HttpRequest) -> Result<http::Request<Full<Bytes>>, ConnectorError> {
+    let request = request.try_into_http1x().map_err(|error| ConnectorError::user(error.into()))?;
+    let (head, body) = request.into_parts();
+    let bytes = body.bytes().ok_or_else(|| ConnectorError::user("its body is a stream".into()))?;
+    let mut request = http::Request::from_parts(head, Full::new(Bytes::copy_from_slice(bytes)));
+    let used = capture_connection(&mut request);
+    if let Some(asked) = request.extensions().get::<CaptureSmithyConnection>() {
+        asked.set_connection_retriever(move || closable(&used));
+    }
+    Ok(request)
+}
+
+/// The connection that a request was sent over, for whoever wants it closed.
+fn closable(used: &CaptureConnection) -> Option<ConnectionMetadata> {
+    used.connection_metadata().as_ref()?;
+    let used = used.clone();
+    let close = move || {
+        if let Some(connection) = used.connection_metadata().as_ref() {
+            connection.poison();
+        }
+    };
+    Some(ConnectionMetadata::builder().proxied(false).poison_fn(close).build())
+}
+
+#[cfg(test)]
+mod tests {
+    use aws_sdk_dynamodb::{
+        config::{BehaviorVersion, SharedHttpClient, retry::RetryConfig, timeout::TimeoutConfig},
+        error::SdkError,
+    };
+
+    use crate::{
+        aws::{Account, call},
+        tls::{
+            Roots,
+            endpoint::{Endpoint, Reply},
+        },
+    };
+
+    use super::*;
+
+    async fn post(http: &SharedHttpClient, endpoint: &Endpoint) -> Option<u16> {
+        let request = http::Request::post(endpoint.url()).body("asked".into()).unwrap();
+        let answer = call::send(http, &endpoint.url(), HttpRequest::try_from(request).unwrap()).await;
+        answer.map(|answer| answer.status)
+    }
+
+    #[tokio::test]
+    async fn one_connection_serves_one_call_after_another() {
+        let mut endpoint = Endpoint::start(|post| Reply::status(if post == 1 { 400 } else { 200 }).body(9000)).await;
+        let http = SharedHttpClient::new(Connections::new(Roots::amazon()));
+        for status in [200, 400, 200] {
+            assert_eq!(post(&http, &endpoint).await, Some(status));
+            assert_eq!(endpoint.posted().await.body, b"asked");
+        }
+        assert_eq!(endpoint.accepted(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_connection_whose_server_is_not_well_is_closed() {
+        let endpoint = Endpoint::start(|post| Reply::status(if post == 0 { 500 } else { 200 }).body(2)).await;
+        let account = Account::local(endpoint.url(), endpoint.url());
+        let dynamodb = account.dynamodb(&account.http_client());
+        // The first is answered 500.
+        for accepted in [1, 2, 2] {
+            let _ = dynamodb.list_tables().send().await;
+            assert_eq!(endpoint.accepted(), accepted);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_read_timeout_is_kept() {
+        let endpoint = Endpoint::start(|_| Reply::Never).await;
+        let account = Account::local(endpoint.url(), endpoint.url());
+        let limits = TimeoutConfig::builder().read_timeout(Duration::from_millis(20)).build();
+        let config = aws_sdk_dynamodb::Config::builder()
+            .behavior_version(BehaviorVersion::latest())
+            .region(account.region.clone())
+            .credentials_provider(account.credentials.clone())
+            .http_client(account.http_client())
+            .retry_config(RetryConfig::disabled())
+            .timeout_config(limits)
+            .endpoint_url(endpoint.url());
+        let error = aws_sdk_dynamodb::Client::from_conf(config.build()).list_tables().send().await.unwrap_err();
+        let SdkError::DispatchFailure(error) = error else { panic!("{error:?}") };
+        assert!(error.is_timeout(), "{error:?}");
+    }
+
+    #[tokio::test]
+    async fn tls_believes_the_given_authorities_and_no_others() {
+        let certificate = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+        let endpoint = Endpoint::start_tls(&certificate, |_| Reply::status(200)).await;
+        let believing = |roots| SharedHttpClient::new(Connections::new(roots));
+        assert_eq!(post(&believing(Roots::amazon()), &endpoint).await, None);
+        let known = Roots::in_pem(certificate.cert.pem().as_bytes()).unwrap();
+        assert_eq!(post(&believing(known), &endpoint).await, Some(200));
+    }
+}

@@ -1,0 +1,172 @@
+//! The sources document in Parameter Store or Secrets Manager: one signed
+//! request each, as their clients would make it, without the clients' weight.
+
+use aws_credential_types::provider::ProvideCredentials;
+use aws_sdk_dynamodb::config::{Region, SharedCredentialsProvider, SharedHttpClient, http::HttpRequest};
+use aws_sigv4::{
+    http_request::{SignableBody, SignableRequest, SigningSettings, sign},
+    sign::v4::SigningParams,
+};
+use futures_util::future::BoxFuture;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{Account, call};
+use crate::{
+    config::{FileDocument, SourcesOrigin},
+    sources::Document,
+    time::Surroundings,
+};
+
+/// A service, and how the document is asked for there.
+#[derive(Clone, Copy)]
+enum Service {
+    /// A parameter, by name or ARN.
+    Parameters,
+    /// A secret, by ARN.
+    Secrets,
+}
+
+impl Service {
+    /// Its name, for signatures and in its endpoint.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Parameters => "ssm",
+            Self::Secrets => "secretsmanager",
+        }
+    }
+
+    fn target(self) -> &'static str {
+        match self {
+            Self::Parameters => "AmazonSSM.GetParameter",
+            Self::Secrets => "secretsmanager.GetSecretValue",
+        }
+    }
+
+    fn question(self, name: &str) -> String {
+        match self {
+            Self::Parameters => json!({ "Name": name, "WithDecryption": true }),
+            Self::Secrets => json!({ "SecretId": name }),
+        }
+        .to_string()
+    }
+
+    /// The document in an answer of status 200.
+    fn document(self, answer: &[u8]) -> Option<String> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "PascalCase")]
+        struct Parameter {
+            parameter: Value,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "PascalCase")]
+        struct Value {
+            value: String,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "PascalCase")]
+        struct Secret {
+            secret_string: String,
+        }
+        match self {
+            Self::Parameters => serde_json::from_slice::<Parameter>(answer).ok().map(|held| held.parameter.value),
+            Self::Secrets => serde_json::from_slice::<Secret>(answer).ok().map(|held| held.secret_string),
+        }
+    }
+}
+
+/// The document behind one of the two services.
+struct Remote {
+    service: Service,
+    name: String,
+    endpoint: String,
+    region: Region,
+    credentials: SharedCredentialsProvider,
+    http: SharedHttpClient,
+    surroundings: Surroundings,
+}
+
+impl Account {
+    /// The sources document at `origin`.
+    pub fn document(
+        &self,
+        http: &SharedHttpClient,
+        origin: SourcesOrigin,
+        surroundings: &Surroundings,
+    ) -> Box<dyn Document> {
+        let (service, name, endpoint) = match origin {
+            SourcesOrigin::File(path) => return Box::new(FileDocument(path)),
+            SourcesOrigin::Parameter(name) => (Service::Parameters, name, &self.ssm_endpoint),
+            SourcesOrigin::Secret(name) => (Service::Secrets, name, &self.secrets_endpoint),
+        };
+        Box::new(Remote {
+            service,
+            name,
+            endpoint: endpoint.clone().unwrap_or_else(|| self.endpoint_of(service.name())),
+            region: self.region.clone(),
+            credentials: self.credentials.clone(),
+            http: http.clone(),
+            surroundings: surroundings.clone(),
+        })
+    }
+}
+
+impl Remote {
+    async fn ask(&self) -> Result<String, String> {
+        let request = self.request().await.ok_or("the request could not be signed")?;
+        let answer = call::send(&self.http, &self.endpoint, request).await;
+        let answer = answer.ok_or_else(|| format!("{} does not answer", self.service.name()))?;
+        if answer.status != 200 {
+            return Err(format!("{} refuses it: {}", self.service.name(), error_code(&answer)));
+        }
+        self.service
+            .document(&answer.body)
+            .ok_or_else(|| format!("{} answers without a text that could be the document", self.service.name()))
+    }
+
+    async fn request(&self) -> Option<HttpRequest> {
+        let body = self.service.question(&self.name);
+        let headers = [("content-type", "application/x-amz-json-1.1"), ("x-amz-target", self.service.target())];
+        let identity = self.credentials.provide_credentials().await.ok()?.into();
+        let params = SigningParams::builder()
+            .identity(&identity)
+            .region(self.region.as_ref())
+            .name(self.service.name())
+            .time(self.surroundings.now().into())
+            .settings(SigningSettings::default())
+            .build()
+            .ok()?;
+        let uri = format!("{}/", self.endpoint.trim_end_matches('/'));
+        let signable =
+            SignableRequest::new("POST", uri.as_str(), headers.into_iter(), SignableBody::Bytes(body.as_bytes()));
+        let (instructions, _) = sign(signable.ok()?, &params.into()).ok()?.into_parts();
+        let mut request = http::Request::post(uri);
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        let mut request = request.body(body.into()).ok()?;
+        instructions.apply_to_request_http1x(&mut request);
+        HttpRequest::try_from(request).ok()
+    }
+}
+
+/// What the service calls its refusal: a word, such as `ParameterNotFound`.
+fn error_code(answer: &call::Answer) -> String {
+    #[derive(Deserialize)]
+    struct Refusal {
+        #[serde(rename = "__type")]
+        kind: String,
+    }
+    let refusal = serde_json::from_slice::<Refusal>(&answer.body).ok();
+    let word = refusal.as_ref().and_then(|refusal| refusal.kind.rsplit('#').next()).unwrap_or_default();
+    match word.chars().all(|c| c.is_ascii_alphanumeric()) && (1..=64).contains(&word.len()) {
+        true => word.to_owned(),
+        false => format!("status {}", answer.status),
+    }
+}
+
+impl Document for Remote {
+    fn read(&self) -> BoxFuture<'_, Result<String, String>> {
+        Box::pin(self.ask())
+    }
+}

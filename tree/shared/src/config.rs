@@ -1,0 +1,319 @@
+//! A function's configuration: read from the environment once, checked once,
+//! as a whole.
+
+use std::{path::PathBuf, time::Duration};
+
+use futures_util::future::{BoxFuture, ready};
+
+use crate::{
+    drain::{DrainSettings, MARGIN},
+    sources::{Document, Sources},
+    time::Timestamp,
+};
+
+/// What is wrong with the configuration. Names the variable.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("{variable}: {reason}")]
+pub struct InvalidConfig {
+    variable: String,
+    reason: String,
+}
+
+impl InvalidConfig {
+    /// `variable` is wrong.
+    pub fn new(variable: &str, reason: impl Into<String>) -> Self {
+        Self { variable: variable.to_owned(), reason: reason.into() }
+    }
+}
+
+/// Environment variables.
+pub trait Variables {
+    /// The value of one that is set and not empty.
+    fn value(&self, name: &str) -> Option<String>;
+}
+
+/// The process's own environment.
+#[derive(Debug, Clone, Copy)]
+pub struct Environment;
+
+impl Variables for Environment {
+    fn value(&self, name: &str) -> Option<String> {
+        std::env::var(name).ok().filter(|value| !value.is_empty())
+    }
+}
+
+impl Variables for &[(&str, &str)] {
+    fn value(&self, name: &str) -> Option<String> {
+        self.iter().find(|(held, _)| *held == name).map(|(_, value)| (*value).to_owned())
+    }
+}
+
+/// For people who look at a lease: which function, which of its instances.
+pub fn instance_name(variables: &impl Variables) -> String {
+    let part = |name| variables.value(name).unwrap_or_default();
+    format!("{} {}", part("AWS_LAMBDA_FUNCTION_NAME"), part("AWS_LAMBDA_LOG_STREAM_NAME"))
+}
+
+fn needed(variables: &impl Variables, name: &str) -> Result<String, InvalidConfig> {
+    variables.value(name).ok_or_else(|| InvalidConfig::new(name, "is not set"))
+}
+
+fn number(
+    variables: &impl Variables,
+    name: &str,
+    default: u64,
+    allowed: std::ops::RangeInclusive<u64>,
+) -> Result<u64, InvalidConfig> {
+    let Some(text) = variables.value(name) else { return Ok(default) };
+    text.parse().ok().filter(|number| allowed.contains(number)).ok_or_else(|| {
+        let (from, to) = (allowed.start(), allowed.end());
+        InvalidConfig::new(name, format!("{text:?} is no whole number from {from} to {to}"))
+    })
+}
+
+fn seconds(
+    variables: &impl Variables,
+    name: &str,
+    default: u64,
+    allowed: std::ops::RangeInclusive<u64>,
+) -> Result<Duration, InvalidConfig> {
+    number(variables, name, default, allowed).map(Duration::from_secs)
+}
+
+/// What every function needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreConfig {
+    /// `ENTITIES_TABLE`
+    pub entities_table: String,
+    /// `INBOX_TABLE`
+    pub inbox_table: String,
+    /// `QUEUE_URL`
+    pub queue_url: String,
+    /// `RETENTION_DAYS`, 30 by default: how long deliveries are kept after
+    /// they were accepted, and receipts after they were settled.
+    pub retention: Duration,
+}
+
+impl StoreConfig {
+    /// Reads and checks the variables.
+    pub fn read(variables: &impl Variables) -> Result<Self, InvalidConfig> {
+        Ok(Self {
+            entities_table: needed(variables, "ENTITIES_TABLE")?,
+            inbox_table: needed(variables, "INBOX_TABLE")?,
+            queue_url: needed(variables, "QUEUE_URL")?,
+            retention: Duration::from_secs(86_400 * number(variables, "RETENTION_DAYS", 30, 1..=3650)?),
+        })
+    }
+}
+
+/// Where the sources document stands: exactly one of these variables is set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SourcesOrigin {
+    /// `SOURCES_FILE`: a file, for local runs.
+    File(PathBuf),
+    /// `SOURCES_PARAMETER`: a parameter in SSM Parameter Store, by name or ARN.
+    Parameter(String),
+    /// `SOURCES_SECRET`: a secret in Secrets Manager, by ARN.
+    Secret(String),
+}
+
+impl SourcesOrigin {
+    const VARIABLES: [&str; 3] = ["SOURCES_FILE", "SOURCES_PARAMETER", "SOURCES_SECRET"];
+
+    /// Reads and checks the variables.
+    pub fn read(variables: &impl Variables) -> Result<Self, InvalidConfig> {
+        let [file, parameter, secret] = Self::VARIABLES.map(|name| variables.value(name));
+        match (file, parameter, secret) {
+            (Some(path), None, None) => Ok(Self::File(path.into())),
+            (None, Some(name), None) => Ok(Self::Parameter(name)),
+            (None, None, Some(arn)) if arn.starts_with("arn:") => Ok(Self::Secret(arn)),
+            (None, None, Some(_)) => Err(InvalidConfig::new("SOURCES_SECRET", "is to be the secret's ARN")),
+            (None, None, None) => {
+                let reason = "is not set, nor is SOURCES_SECRET or SOURCES_FILE; one of the three is needed";
+                Err(InvalidConfig::new("SOURCES_PARAMETER", reason))
+            }
+            (file, parameter, secret) => {
+                let set = [file, parameter, secret].map(|value| value.is_some());
+                let names = Self::VARIABLES.iter().zip(set).filter(|(_, set)| *set).map(|(name, _)| *name);
+                let names: Vec<_> = names.collect();
+                Err(InvalidConfig::new(&names.join(", "), "only one of them may be set"))
+            }
+        }
+    }
+
+    /// The variable that names it.
+    pub fn variable(&self) -> &'static str {
+        match self {
+            Self::File(_) => "SOURCES_FILE",
+            Self::Parameter(_) => "SOURCES_PARAMETER",
+            Self::Secret(_) => "SOURCES_SECRET",
+        }
+    }
+}
+
+/// A sources document in a file.
+#[derive(Debug, Clone)]
+pub struct FileDocument(pub PathBuf);
+
+impl Document for FileDocument {
+    fn read(&self) -> BoxFuture<'_, Result<String, String>> {
+        let read = std::fs::read_to_string(&self.0);
+        Box::pin(ready(read.map_err(|error| format!("{} cannot be read: {error}", self.0.display()))))
+    }
+}
+
+/// What a worker needs besides.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerConfig {
+    /// `LEASE_SECONDS`, 15 by default: short enough that a dead worker is
+    /// replaced within seconds, long enough that a renewal every five is all
+    /// a slow handler costs.
+    pub lease: Duration,
+    /// `WAIT_SECONDS`, 5 by default: how long to poll where an entity is held
+    /// exclusively; longer costs more function time than a put-off wake-up.
+    pub wait: Duration,
+    /// `FUNCTION_TIMEOUT_SECONDS`: what the function is deployed with.
+    pub function_timeout: Duration,
+    /// `VISIBILITY_TIMEOUT_SECONDS`: what the queue is deployed with.
+    pub visibility_timeout: Duration,
+}
+
+/// `FUNCTION_TIMEOUT_SECONDS` of a scheduler, 60 by default: what the function
+/// is deployed with.
+pub fn scheduler_time(variables: &impl Variables) -> Result<Duration, InvalidConfig> {
+    seconds(variables, "FUNCTION_TIMEOUT_SECONDS", 60, 10..=900)
+}
+
+/// The time in which a drain can give up a place that was claimed and never
+/// filled: it waits from the start for every drain, so that in less time none
+/// would come to its end. Two seconds for the last look and for voiding.
+fn least_function_time() -> Duration {
+    DrainSettings::default().gap + MARGIN + Duration::from_secs(2)
+}
+
+impl WorkerConfig {
+    /// Reads the variables and checks the relations between them.
+    pub fn read(variables: &impl Variables, sources: &Sources) -> Result<Self, InvalidConfig> {
+        let config = Self {
+            lease: seconds(variables, "LEASE_SECONDS", 15, 1..=900)?,
+            wait: seconds(variables, "WAIT_SECONDS", 5, 0..=900)?,
+            function_timeout: seconds(variables, "FUNCTION_TIMEOUT_SECONDS", 60, 1..=900)?,
+            visibility_timeout: seconds(variables, "VISIBILITY_TIMEOUT_SECONDS", 90, 1..=43_200)?,
+        };
+        if config.lease >= config.function_timeout {
+            return Err(InvalidConfig::new("LEASE_SECONDS", "must be less than FUNCTION_TIMEOUT_SECONDS"));
+        }
+        if config.function_timeout >= config.visibility_timeout {
+            let reason = "must be less than VISIBILITY_TIMEOUT_SECONDS";
+            return Err(InvalidConfig::new("FUNCTION_TIMEOUT_SECONDS", reason));
+        }
+        let least = least_function_time();
+        if config.function_timeout < least {
+            let reason =
+                format!("must be at least {} s: an entity with a place to give up would never go on", least.as_secs());
+            return Err(InvalidConfig::new("FUNCTION_TIMEOUT_SECONDS", reason));
+        }
+        for source in sources.iter() {
+            if source.handler_timeout + MARGIN >= config.function_timeout {
+                let (name, most) = (&source.name, config.function_timeout.saturating_sub(MARGIN));
+                let reason = format!(
+                    "leaves source `{name}` no time for its handler: handler_timeout must be less than {} s",
+                    most.as_secs()
+                );
+                return Err(InvalidConfig::new("FUNCTION_TIMEOUT_SECONDS", reason));
+            }
+        }
+        Ok(config)
+    }
+}
+
+/// When a run ends that begins `now`, was told to end at `told`, and lasts
+/// `function_timeout` at most. A moment that is past tells nothing (`cargo
+/// lambda watch` names one of 1970): then it ends with the function's time.
+pub fn deadline(told: Timestamp, now: Timestamp, function_timeout: Duration) -> Timestamp {
+    if told > now { told } else { now + function_timeout }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sources() -> Sources {
+        Sources::parse("[sources.shop]\nprovider='shopify'\nsecrets=['s']\nhandler='orders'\nhandler_timeout='20s'")
+            .unwrap()
+    }
+
+    fn refused<const N: usize>(variables: [(&str, &str); N]) -> String {
+        WorkerConfig::read(&variables.as_slice(), &sources()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_defaults_fit_together() {
+        WorkerConfig::read(&[].as_slice(), &sources()).unwrap();
+    }
+
+    #[test]
+    fn a_lease_is_shorter_than_its_function_s_time_and_that_shorter_than_the_message_is_hidden() {
+        assert_eq!(refused([("LEASE_SECONDS", "60")]), "LEASE_SECONDS: must be less than FUNCTION_TIMEOUT_SECONDS");
+        assert_eq!(
+            refused([("FUNCTION_TIMEOUT_SECONDS", "90")]),
+            "FUNCTION_TIMEOUT_SECONDS: must be less than VISIBILITY_TIMEOUT_SECONDS"
+        );
+    }
+
+    #[test]
+    fn a_function_without_the_time_to_give_up_a_place_is_refused() {
+        let sources = Sources::default();
+        let read = |time| {
+            WorkerConfig::read(&[("FUNCTION_TIMEOUT_SECONDS", time), ("LEASE_SECONDS", "1")].as_slice(), &sources)
+        };
+        read("7").unwrap();
+        let refused = read("6").unwrap_err().to_string();
+        assert!(refused.starts_with("FUNCTION_TIMEOUT_SECONDS: must be at least 7 s"), "{refused}");
+    }
+
+    #[test]
+    fn a_handler_that_would_never_be_started_is_refused() {
+        assert_eq!(
+            refused([("FUNCTION_TIMEOUT_SECONDS", "22")]),
+            "FUNCTION_TIMEOUT_SECONDS: leaves source `shop` no time for its handler: handler_timeout must be less than 20 s"
+        );
+    }
+
+    #[test]
+    fn the_sources_stand_in_exactly_one_place() {
+        let read = |set: &[(&str, &str)]| SourcesOrigin::read(&set).map_err(|error| error.to_string());
+        let (file, parameter) = (("SOURCES_FILE", "a.toml"), ("SOURCES_PARAMETER", "/webhooks/sources"));
+        let secret = ("SOURCES_SECRET", "arn:aws:secretsmanager:eu-central-1:1:secret:s");
+        assert_eq!(read(&[file]), Ok(SourcesOrigin::File("a.toml".into())));
+        assert_eq!(read(&[parameter]), Ok(SourcesOrigin::Parameter("/webhooks/sources".into())));
+        assert_eq!(read(&[secret]), Ok(SourcesOrigin::Secret(secret.1.into())));
+        let none = read(&[]).unwrap_err();
+        assert!(SourcesOrigin::VARIABLES.iter().all(|name| none.contains(name)), "{none}");
+        let two = read(&[file, secret]).unwrap_err();
+        assert_eq!(two, "SOURCES_FILE, SOURCES_SECRET: only one of them may be set");
+        assert_eq!(
+            read(&[file, parameter]).unwrap_err(),
+            "SOURCES_FILE, SOURCES_PARAMETER: only one of them may be set"
+        );
+        let by_name = read(&[("SOURCES_SECRET", "sources")]).unwrap_err();
+        assert_eq!(by_name, "SOURCES_SECRET: is to be the secret's ARN");
+    }
+
+    #[test]
+    fn a_run_that_is_told_no_end_that_is_still_to_come_ends_with_the_function_s_time() {
+        let config = WorkerConfig::read(&[].as_slice(), &sources()).unwrap();
+        let now = Timestamp::from_millis(1_767_621_602_614);
+        let told = now + Duration::from_secs(7);
+        assert_eq!(deadline(told, now, config.function_timeout), told);
+        let of_1970 = Timestamp::from_millis(600_000);
+        assert_eq!(deadline(of_1970, now, config.function_timeout), now + Duration::from_secs(60));
+    }
+
+    #[test]
+    fn a_variable_that_is_no_number_is_named() {
+        assert_eq!(refused([("LEASE_SECONDS", "soon")]), "LEASE_SECONDS: \"soon\" is no whole number from 1 to 900");
+        let missing = StoreConfig::read(&[("ENTITIES_TABLE", "e")].as_slice()).unwrap_err();
+        assert_eq!(missing.to_string(), "INBOX_TABLE: is not set");
+    }
+}

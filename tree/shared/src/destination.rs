@@ -1,0 +1,228 @@
+//! Where the `forward` handler posts a source's deliveries: the URL, the
+//! secrets it signs with, and which addresses it may connect to.
+//!
+//! Checked when the document of sources is read. What is shown of a
+//! destination is its host: a URL's path and query can be secrets too.
+
+pub mod address;
+
+use std::{fmt, net::IpAddr};
+
+use http::{Uri, uri::Scheme};
+use serde::Deserialize;
+
+use crate::providers::{self, Provider, Secret};
+
+/// The table `forward` of a source, as it is written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Entry {
+    url: String,
+    secret: Secrets,
+    #[serde(default)]
+    allow_private: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "`secret` is a text, or a list of texts while it is rolled")]
+enum Secrets {
+    One(Secret),
+    Several(Vec<Secret>),
+}
+
+/// Which addresses may be connected to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reach {
+    /// Those that are reachable from everywhere, over TLS.
+    Public,
+    /// Any: this machine, private networks, the cloud's metadata service too.
+    Anywhere,
+}
+
+/// A checked destination.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Destination {
+    url: Uri,
+    secrets: Vec<Secret>,
+    reach: Reach,
+}
+
+impl Destination {
+    /// Checks `entry`; what is wrong is named without its value.
+    pub(crate) fn check(entry: Entry) -> Result<Self, String> {
+        let reach = if entry.allow_private { Reach::Anywhere } else { Reach::Public };
+        let url = url(&entry.url, reach).map_err(|reason| format!("`forward.url` {reason}"))?;
+        let secrets = match entry.secret {
+            Secrets::One(secret) => vec![secret],
+            Secrets::Several(secrets) => secrets,
+        };
+        if secrets.is_empty() || !secrets.iter().all(is_usable) {
+            return Err("`forward.secret` is `whsec_` and the key's bytes in base64".into());
+        }
+        Ok(Self { url, secrets, reach })
+    }
+
+    /// Where to post.
+    pub fn url(&self) -> &Uri {
+        &self.url
+    }
+
+    /// The host, for people.
+    pub fn host(&self) -> &str {
+        self.url.host().unwrap_or_default()
+    }
+
+    /// What to sign with: each of them, so that a receiver may know the new or
+    /// the old one while a secret is rolled.
+    pub fn secrets(&self) -> &[Secret] {
+        &self.secrets
+    }
+
+    /// Which addresses the host may stand for.
+    pub fn reach(&self) -> Reach {
+        self.reach
+    }
+}
+
+/// The signing rules of Standard Webhooks.
+pub(crate) fn rules() -> &'static dyn Provider {
+    providers::by_name("standard-webhooks").expect("it is built in")
+}
+
+/// Stricter than for webhooks that come in: whoever writes this secret can
+/// write the prefix, and a key without it may be meant as plain text.
+fn is_usable(secret: &Secret) -> bool {
+    secret.expose().starts_with("whsec_") && rules().is_usable(secret)
+}
+
+fn url(text: &str, reach: Reach) -> Result<Uri, String> {
+    let url: Uri = text.parse().map_err(|error| format!("cannot be read: {error}"))?;
+    let host = url.host().filter(|host| !host.is_empty());
+    let (Some(scheme), Some(authority), Some(host)) = (url.scheme(), url.authority(), host) else {
+        return Err("is to be whole, such as https://example.com/webhooks".into());
+    };
+    if authority.as_str().contains('@') {
+        return Err("holds a user name, which is not sent; the signature is what a receiver checks".into());
+    }
+    match reach {
+        Reach::Anywhere if *scheme == Scheme::HTTP || *scheme == Scheme::HTTPS => {}
+        Reach::Anywhere => return Err("starts with https:// or http://".into()),
+        Reach::Public if *scheme == Scheme::HTTPS => {}
+        Reach::Public => return Err("starts with https://; http:// needs allow_private = true".into()),
+    }
+    if reach == Reach::Public && is_known_private(host) {
+        return Err(format!("leads to {host}, which is not public; allow_private = true would allow it"));
+    }
+    Ok(url)
+}
+
+/// Whether it is an address, or a name for one, that needs no resolver to see
+/// that it is not public.
+fn is_known_private(host: &str) -> bool {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    match bare.parse::<IpAddr>() {
+        Ok(address) => !address::is_public(address),
+        Err(_) => {
+            let name = bare.trim_end_matches('.').to_ascii_lowercase();
+            name == "localhost" || name.ends_with(".localhost")
+        }
+    }
+}
+
+impl fmt::Debug for Destination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Destination").field("host", &self.host()).field("reach", &self.reach).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::sources::Sources;
+
+    fn checked(forward: &str) -> Result<super::Destination, String> {
+        let document = format!(
+            "[sources.shop]\nprovider = 'shopify'\nsecrets = ['s']\nhandler = 'forward'\nforward = {{ {forward} }}\n"
+        );
+        let sources = Sources::parse(&document).map_err(|error| error.to_string())?;
+        Ok(sources.get("shop").unwrap().forward().unwrap().clone())
+    }
+
+    fn with_url(url: &str) -> Result<super::Destination, String> {
+        checked(&format!("url = '{url}', secret = 'whsec_c2VjcmV0'"))
+    }
+
+    #[test]
+    fn a_public_url_over_tls_is_taken() {
+        let urls =
+            ["https://example.com", "https://example.com:8443/a/b?c=d", "https://8.8.8.8/", "https://[2606::1]/"];
+        for url in urls {
+            assert!(with_url(url).is_ok(), "{url}");
+        }
+    }
+
+    #[test]
+    fn what_needs_allow_private_is_refused_without_it() {
+        let urls = [
+            "http://example.com/",
+            "https://127.0.0.1/",
+            "https://[::1]:8443/",
+            "https://169.254.169.254/latest",
+            "https://[::ffff:10.0.0.1]/",
+            "https://localhost/",
+            "https://a.LOCALHOST./",
+        ];
+        for url in urls {
+            let refused = with_url(url).unwrap_err();
+            assert!(refused.starts_with("source `shop`: `forward.url` "), "{refused}");
+            assert!(refused.contains("allow_private"), "{refused}");
+            let allowed = checked(&format!("url = '{url}', secret = 'whsec_c2VjcmV0', allow_private = true"));
+            assert!(allowed.is_ok(), "{url}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_url_of_a_webhook_is_refused() {
+        for url in ["", "example.com", "/webhooks", "https://", "https://user:word@example.com/", "https://a b/"] {
+            let refused = with_url(url).unwrap_err();
+            assert!(refused.starts_with("source `shop`: `forward.url` "), "{url}: {refused}");
+            assert!(!refused.contains("word"), "{refused}");
+        }
+        let ftp = checked("url = 'ftp://a', secret = 'whsec_c2VjcmV0', allow_private = true").unwrap_err();
+        assert!(ftp.contains("https:// or http://"), "{ftp}");
+    }
+
+    #[test]
+    fn a_secret_that_cannot_sign_is_refused_and_not_shown() {
+        for secret in ["'hush'", "'whsec_'", "'whsec_hush!'", "'c2VjcmV0'", "[]", "['whsec_c2VjcmV0', 'hush']", "{}"] {
+            let refused = checked(&format!("url = 'https://example.com/', secret = {secret}")).unwrap_err();
+            assert!(refused.contains("secret"), "{refused}");
+            assert!(!refused.contains("hush") && !refused.contains("c2Vj"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_rolled_secret_is_a_list() {
+        let destination = checked("url = 'https://example.com/', secret = ['whsec_bmV3', 'whsec_b2xk']").unwrap();
+        assert_eq!(destination.secrets().len(), 2);
+    }
+
+    #[test]
+    fn neither_path_nor_secret_is_shown() {
+        let destination = with_url("https://example.com/hush?hush").unwrap();
+        let shown = format!("{destination:?}");
+        assert!(shown.contains("example.com"), "{shown}");
+        assert!(!shown.contains("hush") && !shown.contains("c2Vj"), "{shown}");
+    }
+
+    #[test]
+    fn a_destination_goes_with_the_handler_forward_and_with_no_other() {
+        let source = |rest: &str| {
+            let document = format!("[sources.shop]\nprovider = 'shopify'\nsecrets = ['s']\n{rest}");
+            Sources::parse(&document).unwrap_err().to_string()
+        };
+        let without = source("handler = 'forward'");
+        assert_eq!(without, "source `shop`: handler = \"forward\" needs a table `forward` with `url` and `secret`");
+        let with = source("handler = 'orders'\nforward = { url = 'https://example.com/', secret = 'whsec_c2VjcmV0' }");
+        assert_eq!(with, "source `shop`: a table `forward` goes with handler = \"forward\" only");
+    }
+}

@@ -1,0 +1,306 @@
+//! What a user implements: the handler of deliveries.
+//!
+//! A handler is started for one delivery of an entity at a time, in the order
+//! in which they arrived. It is started again when its answer was lost, so what
+//! it does elsewhere it does at least once; what it returns in
+//! [`Outcome::Commit`] lands exactly once, with the settling.
+
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+
+use futures_util::{FutureExt, future::BoxFuture};
+use tokio::sync::watch;
+
+use crate::{delivery::Delivery, entity::FencingToken, table::Write, time::Surroundings};
+
+/// Any error a handler fails with. Its text is kept on the entity's row, cut to
+/// 96 bytes: no secrets in it.
+pub type HandlerError = Box<dyn std::error::Error + Send + Sync>;
+
+/// How a handler answers. An `Err` is a [`Outcome::Retry`] with that error's
+/// text.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Outcome {
+    /// It is applied; settle it.
+    Done,
+    /// Apply these writes and settle it, all together or not at all. At most 98
+    /// writes, of different items; anything but this entity's own rows.
+    Commit(Vec<Write>),
+    /// Try again: after this wait, or as the source's retry policy says.
+    Retry {
+        /// How long to wait; `None`: as the policy says.
+        after: Option<Duration>,
+        /// Why, for people.
+        error: String,
+    },
+    /// It will never succeed: set it aside at once, whatever attempts are left.
+    Reject(String),
+}
+
+impl Outcome {
+    /// Try again as the source's retry policy says.
+    pub fn retry(error: impl Into<String>) -> Self {
+        Self::Retry { after: None, error: error.into() }
+    }
+
+    /// Try again after `wait`.
+    pub fn retry_after(wait: Duration, error: impl Into<String>) -> Self {
+        Self::Retry { after: Some(wait), error: error.into() }
+    }
+}
+
+/// What a handler is told about its start, besides the delivery.
+#[derive(Debug, Clone)]
+pub struct Context {
+    handler: Arc<str>,
+    token: FencingToken,
+    /// By the process's own clock.
+    deadline: Duration,
+    cancelled: watch::Receiver<bool>,
+    surroundings: Surroundings,
+}
+
+impl Context {
+    /// A context that nothing cancels, for calling a handler directly in its
+    /// own tests.
+    pub fn detached(token: FencingToken, time: Duration, surroundings: Surroundings) -> Self {
+        let deadline = surroundings.monotonic() + time;
+        let (_, cancelled) = watch::channel(false);
+        Self { handler: "detached".into(), token, deadline, cancelled, surroundings }
+    }
+
+    /// What the delivery's source calls its handler.
+    pub fn handler(&self) -> &str {
+        &self.handler
+    }
+
+    /// The fencing token of this start: greater than that of any start before
+    /// it for this entity. Send it along with every effect; a receiver that
+    /// remembers the greatest it has seen can refuse an effect that comes late.
+    pub fn token(&self) -> FencingToken {
+        self.token
+    }
+
+    /// How long until this start counts as failed.
+    pub fn time_left(&self) -> Duration {
+        self.deadline.saturating_sub(self.surroundings.monotonic())
+    }
+
+    /// Whether the lease was lost or the time is up.
+    pub fn is_cancelled(&self) -> bool {
+        *self.cancelled.borrow()
+    }
+
+    /// Waits until the lease is lost or the time is up. A handler that awaits
+    /// anything is dropped then in any case; one that blocks its thread can ask
+    /// [`Context::is_cancelled`].
+    pub async fn cancelled(&self) {
+        let mut cancelled = self.cancelled.clone();
+        // An error: whoever could cancel it is gone.
+        if cancelled.wait_for(|cancelled| *cancelled).await.is_err() {
+            std::future::pending().await
+        }
+    }
+
+    /// The clock and the chance to live by.
+    pub fn surroundings(&self) -> &Surroundings {
+        &self.surroundings
+    }
+}
+
+/// Code that is run for every delivery, in order.
+///
+/// ```
+/// use shared::{delivery::Delivery, handler::{Context, Handler, HandlerError, Outcome}};
+///
+/// struct Greeter;
+///
+/// impl Handler for Greeter {
+///     async fn handle(&self, delivery: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
+///         let order: serde_json::Value = delivery.json()?;
+///         println!("{} {} under token {}", delivery.topic(), order["id"], context.token());
+///         Ok(Outcome::Done)
+///     }
+/// }
+/// ```
+pub trait Handler: Send + Sync + 'static {
+    /// Applies one delivery.
+    fn handle(
+        &self,
+        delivery: &Delivery,
+        context: &Context,
+    ) -> impl Future<Output = Result<Outcome, HandlerError>> + Send;
+
+    /// Whether a source may name this handler `name`. Asked at start, so that a
+    /// misspelt name stops the function rather than a delivery.
+    fn answers_to(&self, name: &str) -> bool {
+        let _ = name;
+        true
+    }
+}
+
+impl<H: Handler> Handler for Arc<H> {
+    fn handle(
+        &self,
+        delivery: &Delivery,
+        context: &Context,
+    ) -> impl Future<Output = Result<Outcome, HandlerError>> + Send {
+        Handler::handle(&**self, delivery, context)
+    }
+
+    fn answers_to(&self, name: &str) -> bool {
+        Handler::answers_to(&**self, name)
+    }
+}
+
+/// A handler behind a pointer.
+pub(crate) trait AnyHandler: Send + Sync + 'static {
+    fn handle<'a>(
+        &'a self,
+        delivery: &'a Delivery,
+        context: &'a Context,
+    ) -> BoxFuture<'a, Result<Outcome, HandlerError>>;
+}
+
+impl<H: Handler> AnyHandler for H {
+    fn handle<'a>(
+        &'a self,
+        delivery: &'a Delivery,
+        context: &'a Context,
+    ) -> BoxFuture<'a, Result<Outcome, HandlerError>> {
+        Box::pin(Handler::handle(self, delivery, context))
+    }
+}
+
+/// Where a handler runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Isolation {
+    /// On a thread of its own, so that one that blocks its thread stops neither
+    /// its lease's renewal nor another entity. Its awaits go through the
+    /// caller's runtime all the same.
+    #[default]
+    Thread,
+    /// Where it is awaited: for simulations, in which one thread decides all.
+    Inline,
+}
+
+/// Cancels one handler start; dropping it cancels too.
+pub(crate) struct Canceller(watch::Sender<bool>);
+
+impl Canceller {
+    pub(crate) fn start(
+        handler: &str,
+        token: FencingToken,
+        deadline: Duration,
+        surroundings: Surroundings,
+    ) -> (Self, Context) {
+        let (sender, cancelled) = watch::channel(false);
+        (Self(sender), Context { handler: handler.into(), token, deadline, cancelled, surroundings })
+    }
+}
+
+impl Drop for Canceller {
+    fn drop(&mut self) {
+        self.0.send_replace(true);
+    }
+}
+
+/// Runs a handler until it answers, fails, panics, or is cancelled.
+pub(crate) async fn run(
+    handler: Arc<dyn AnyHandler>,
+    isolation: Isolation,
+    delivery: Arc<Delivery>,
+    context: Context,
+) -> Outcome {
+    let attempt = async move {
+        let work = AssertUnwindSafe(handler.handle(&delivery, &context)).catch_unwind();
+        tokio::select! {
+            biased;
+            // First, so that one whose time passed before it had a thread is not begun.
+            () = context.cancelled() => Outcome::retry("the handler was cancelled"),
+            answer = work => match answer {
+                Ok(Ok(outcome)) => outcome,
+                Ok(Err(error)) => Outcome::retry(error.to_string()),
+                Err(_) => Outcome::retry("the handler panicked"),
+            },
+        }
+    };
+    isolated(isolation, attempt).await.unwrap_or_else(|| Outcome::retry("the handler's thread ended"))
+}
+
+/// Awaits `work` where `isolation` says; `None`: its thread ended without an
+/// answer.
+pub(crate) async fn isolated<F>(isolation: Isolation, work: F) -> Option<F::Output>
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    match isolation {
+        Isolation::Inline => Some(work.await),
+        Isolation::Thread => {
+            let runtime = tokio::runtime::Handle::current();
+            tokio::task::spawn_blocking(move || runtime.block_on(work)).await.ok()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+    use super::*;
+    use crate::{
+        delivery::{Envelope, Incoming, Item},
+        entity::{DeliveryId, EntityKey, Identity, SourceName},
+        rows::attribute,
+    };
+
+    struct Begun(Arc<AtomicBool>);
+
+    impl Handler for Begun {
+        async fn handle(&self, _: &Delivery, _: &Context) -> Result<Outcome, HandlerError> {
+            self.0.store(true, Relaxed);
+            Ok(Outcome::Done)
+        }
+    }
+
+    fn delivery() -> Delivery {
+        let surroundings = Surroundings::system();
+        let incoming = Incoming {
+            entity: EntityKey::parse("test/a").unwrap(),
+            identity: Identity {
+                source: SourceName::parse("test").unwrap(),
+                delivery_id: DeliveryId::new("1"),
+                redrive: 0,
+            },
+            topic: "order.updated".into(),
+            family: "order".into(),
+            event_time: None,
+            received_at: surroundings.now(),
+            content_type: None,
+            body: "{}".into(),
+        };
+        let envelope = Envelope::pack(&incoming, &surroundings.nonce(), surroundings.now());
+        let row = envelope.row().clone().with(attribute::ITEM, "d#00000000000000000007");
+        match Item::parse(&incoming.entity, &row) {
+            Ok(Item::Delivery(unpacked)) => unpacked.complete(&[]).unwrap(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn is_begun(isolation: Isolation, in_time: bool) -> bool {
+        let begun = Arc::new(AtomicBool::new(false));
+        let (canceller, context) = Canceller::start("test", FencingToken(1), Duration::MAX, Surroundings::system());
+        let canceller = in_time.then_some(canceller);
+        run(Arc::new(Begun(begun.clone())), isolation, Arc::new(delivery()), context).await;
+        drop(canceller);
+        begun.load(Relaxed)
+    }
+
+    /// All threads may have been taken until then.
+    #[tokio::test]
+    async fn a_handler_whose_time_passed_before_it_had_a_thread_is_not_begun() {
+        for isolation in [Isolation::Thread, Isolation::Inline] {
+            assert!(is_begun(isolation, true).await, "{isolation:?}");
+            assert!(!is_begun(isolation, false).await, "{isolation:?}");
+        }
+    }
+}

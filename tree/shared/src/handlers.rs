@@ -1,0 +1,49 @@
+//! Handlers that come ready, and several behind one.
+
+#[cfg(feature = "forward")]
+pub mod forward;
+pub mod orders;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use crate::{
+    delivery::Delivery,
+    handler::{AnyHandler, Context, Handler, HandlerError, Outcome},
+};
+
+/// Handlers by the name that sources give them.
+#[derive(Clone, Default)]
+pub struct Handlers(BTreeMap<String, Arc<dyn AnyHandler>>);
+
+impl Handlers {
+    /// None yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// One more.
+    #[must_use]
+    pub fn with(mut self, name: impl Into<String>, handler: impl Handler) -> Self {
+        self.0.insert(name.into(), Arc::new(handler));
+        self
+    }
+}
+
+impl Handler for Handlers {
+    async fn handle(&self, delivery: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
+        match self.0.get(context.handler()) {
+            Some(handler) => handler.handle(delivery, context).await,
+            None => Ok(Outcome::retry(format!("there is no handler `{}` in this worker", context.handler()))),
+        }
+    }
+
+    fn answers_to(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+}
+
+impl std::fmt::Debug for Handlers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.0.keys()).finish()
+    }
+}

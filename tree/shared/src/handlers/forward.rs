@@ -1,0 +1,141 @@
+//! Posts each delivery, in order, to an HTTP endpoint: the handler for code in
+//! any language.
+//!
+//! The body goes out as it came in, signed by Standard Webhooks; what a
+//! handler is told besides stands in `serializer-…` headers ([`headers`]).
+//! The answer decides: 2xx is done, 410 sets the delivery aside for good, all
+//! else is tried again, when `Retry-After` says or else the source's policy.
+//! An attempt may repeat one whose answer was lost, so an endpoint applies a
+//! `webhook-id` once, and refuses a token below the newest it has seen of an
+//! entity. `examples/receivers/` shows both.
+//!
+//! The signature covers id, time and body, as the specification has it. The
+//! other headers are as trustworthy as the connection: TLS, unless the source
+//! allows private addresses.
+
+mod answer;
+mod client;
+pub mod headers;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+
+use crate::{
+    config::{InvalidConfig, Variables},
+    delivery::Delivery,
+    destination::Reach,
+    handler::{Context, Handler, HandlerError, Outcome},
+    sources::{FORWARD, LiveSources},
+    time::Surroundings,
+    tls::Roots,
+};
+use client::Client;
+
+/// What is left of a start's time when the endpoint's is up, so that it is this
+/// handler that says so.
+const HEADROOM: Duration = Duration::from_millis(100);
+
+/// An answer's body is read only so that its connection can be used again;
+/// beyond this much, or this long, another connection is cheaper.
+const ANSWER_BYTES: usize = 16 * 1024;
+const ANSWER_TIME: Duration = Duration::from_millis(250);
+
+/// Posts deliveries to the destinations of their sources, as they are
+/// configured at the time. Sources name it `forward`.
+#[derive(Clone)]
+pub struct Forward {
+    sources: LiveSources,
+    /// A pool of connections for each reach: what was connected to under the
+    /// one must not be used under the other.
+    public: Client,
+    anywhere: Client,
+}
+
+impl Forward {
+    /// Forwards to what `sources` name; trusts the certificate authorities that
+    /// browsers trust.
+    pub fn new(sources: impl Into<LiveSources>) -> Self {
+        Self::with(sources, Roots::mozilla())
+    }
+
+    /// As [`Forward::new`]; trusts besides the certificates in the PEM file
+    /// that `FORWARD_CA_BUNDLE` names, if it is set.
+    pub fn configured(sources: impl Into<LiveSources>, variables: &impl Variables) -> Result<Self, InvalidConfig> {
+        const VARIABLE: &str = "FORWARD_CA_BUNDLE";
+        let mut roots = Roots::mozilla();
+        if let Some(path) = variables.value(VARIABLE) {
+            let invalid = |reason: String| InvalidConfig::new(VARIABLE, format!("{path} {reason}"));
+            let pem = std::fs::read(&path).map_err(|error| invalid(format!("cannot be read: {error}")))?;
+            roots.add(&pem).map_err(invalid)?;
+        }
+        Ok(Self::with(sources, roots))
+    }
+
+    fn with(sources: impl Into<LiveSources>, roots: Roots) -> Self {
+        let tls = roots.trusted();
+        Self {
+            sources: sources.into(),
+            public: Client::new(Reach::Public, &tls),
+            anywhere: Client::new(Reach::Anywhere, &tls),
+        }
+    }
+}
+
+impl Handler for Forward {
+    /// Posts it, and waits for the answer as long as the start has time.
+    async fn handle(&self, delivery: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
+        let sources = self.sources.current();
+        let source = sources.get(delivery.source().as_str());
+        let Some(destination) = source.and_then(|source| source.forward()) else {
+            return Ok(Outcome::retry("its source names no destination to forward to"));
+        };
+        let client = match destination.reach() {
+            Reach::Public => &self.public,
+            Reach::Anywhere => &self.anywhere,
+        };
+        let surroundings = context.surroundings();
+        let time = context.time_left();
+        let limit = time.saturating_sub(HEADROOM.min(time / 10));
+        let request = headers::request(destination, delivery, context.token(), surroundings.now());
+        let response = match surroundings.within(limit, client.send(request)).await {
+            Some(Ok(response)) => response,
+            Some(Err(error)) => return Ok(Outcome::retry(format!("{}: {error}", destination.host()))),
+            None => return Ok(Outcome::retry(format!("no answer within {:.1} s", limit.as_secs_f64()))),
+        };
+        let (head, body) = response.into_parts();
+        let outcome = answer::judge(head.status, &head.headers, surroundings.now(), surroundings.fraction());
+        read_out(body, surroundings).await;
+        Ok(outcome)
+    }
+
+    fn answers_to(&self, name: &str) -> bool {
+        name == FORWARD
+    }
+}
+
+/// Reads a body to its end, if that is near; a connection whose answer is not
+/// read out is closed.
+async fn read_out(mut body: Incoming, surroundings: &Surroundings) {
+    let read = async {
+        let mut bytes = 0;
+        while let Some(Ok(frame)) = body.frame().await {
+            bytes += frame.data_ref().map_or(0, Bytes::len);
+            if bytes > ANSWER_BYTES {
+                break;
+            }
+        }
+    };
+    // What is in the body changes nothing, nor does whether it came.
+    let _ = surroundings.within(ANSWER_TIME, read).await;
+}
+
+impl std::fmt::Debug for Forward {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Forward").field("sources", &self.sources).finish_non_exhaustive()
+    }
+}

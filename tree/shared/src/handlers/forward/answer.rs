@@ -1,0 +1,139 @@
+//! What an endpoint's answer comes to. Pure.
+
+use std::time::Duration;
+
+use http::{HeaderMap, StatusCode, header::RETRY_AFTER};
+
+use crate::{handler::Outcome, time::Timestamp};
+
+/// No `Retry-After` holds an entity up for longer: its later deliveries wait
+/// behind this one.
+pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(3600);
+
+/// Deliveries that were told one moment are spread over this much more of the
+/// wait, lest all of them come back at once.
+const SPREAD: f64 = 0.1;
+
+/// The outcome of an answer. `fraction` (0.0 to 1.0) spreads a wait that it
+/// asks for.
+pub(super) fn judge(status: StatusCode, headers: &HeaderMap, now: Timestamp, fraction: f64) -> Outcome {
+    if status.is_success() {
+        return Outcome::Done;
+    }
+    if status == StatusCode::GONE {
+        return Outcome::Reject("the endpoint answered 410 Gone".into());
+    }
+    let error = if status.is_redirection() {
+        format!("the endpoint answered {}: redirects are not followed, its url has to be the last", status.as_u16())
+    } else {
+        format!("the endpoint answered {status}")
+    };
+    let after = retry_after(headers, now).map(|wait| wait.mul_f64(1.0 + SPREAD * fraction.clamp(0.0, 1.0)));
+    Outcome::Retry { after, error }
+}
+
+/// How long `Retry-After` asks to wait, at most [`LONGEST_WAIT`]. `None` if it
+/// does not ask, or for no wait: attempts would be used up in no time, so that
+/// is left to the policy.
+fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    let wait = if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        // More digits than a number can hold are a long time all the same.
+        text.parse().map_or(LONGEST_WAIT, Duration::from_secs)
+    } else {
+        let until = httpdate::parse_http_date(text).ok()?.duration_since(std::time::UNIX_EPOCH).ok()?;
+        Timestamp::from_secs(until.as_secs()).since(now)
+    };
+    Some(wait.min(LONGEST_WAIT)).filter(|wait| !wait.is_zero())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // 2026-11-21 08:00:00 UTC
+    const NOW: Timestamp = Timestamp::from_secs(1_795_248_000);
+
+    fn judged(status: u16, retry_after: Option<&str>) -> Outcome {
+        let headers = retry_after.map(|value| (RETRY_AFTER, value.parse().unwrap())).into_iter().collect();
+        judge(StatusCode::from_u16(status).unwrap(), &headers, NOW, 0.0)
+    }
+
+    fn wait(status: u16, retry_after: &str) -> Option<u64> {
+        match judged(status, Some(retry_after)) {
+            Outcome::Retry { after, .. } => after.map(|wait| wait.as_secs()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn any_2xx_is_done() {
+        for status in [200, 201, 202, 204, 299] {
+            assert_eq!(judged(status, Some("60")), Outcome::Done, "{status}");
+        }
+    }
+
+    #[test]
+    fn a_410_is_never_tried_again() {
+        assert_eq!(judged(410, Some("60")), Outcome::Reject("the endpoint answered 410 Gone".into()));
+    }
+
+    #[test]
+    fn all_else_is_tried_again_as_the_policy_says() {
+        for status in [300, 304, 400, 401, 404, 409, 413, 422, 429, 500, 502, 503, 504, 599, 999] {
+            let Outcome::Retry { after: None, error } = judged(status, None) else { panic!("{status}") };
+            assert!(error.contains(&status.to_string()), "{error}");
+            assert!(error.len() <= 96, "{error}");
+        }
+    }
+
+    #[test]
+    fn a_redirect_is_told_as_such() {
+        for status in [301, 302, 303, 307, 308] {
+            let Outcome::Retry { after: None, error } = judged(status, None) else { panic!("{status}") };
+            assert!(error.contains("redirects are not followed"), "{error}");
+            assert!(error.len() <= 96, "{error}");
+        }
+    }
+
+    #[test]
+    fn a_wait_in_seconds_is_kept() {
+        for status in [429, 503, 500, 401, 302] {
+            assert_eq!(wait(status, "120"), Some(120), "{status}");
+        }
+        assert_eq!(wait(429, " 7 "), Some(7));
+    }
+
+    #[test]
+    fn a_wait_until_a_date_is_kept() {
+        assert_eq!(wait(503, "Sat, 21 Nov 2026 08:02:00 GMT"), Some(120));
+        assert_eq!(wait(503, "Saturday, 21-Nov-26 08:02:00 GMT"), Some(120));
+    }
+
+    #[test]
+    fn no_wait_is_longer_than_an_hour() {
+        for long in ["86400", "18446744073709551615", "99999999999999999999999", "Fri, 31 Dec 9999 23:59:59 GMT"] {
+            assert_eq!(wait(503, long), Some(3600), "{long}");
+        }
+    }
+
+    #[test]
+    fn a_wait_of_nothing_and_one_that_cannot_be_read_are_left_to_the_policy() {
+        for text in
+            ["0", "", "soon", "-1", "+5", "1.5", "Sat, 21 Nov 2026 07:59:59 GMT", "Thu, 01 Jan 1970 00:00:00 GMT"]
+        {
+            assert_eq!(wait(503, text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn waits_are_spread_upwards_only() {
+        let headers = [(RETRY_AFTER, "100".parse().unwrap())].into_iter().collect();
+        for (fraction, expected) in [(0.0, 100), (0.5, 105), (1.0, 110)] {
+            let Outcome::Retry { after, .. } = judge(StatusCode::SERVICE_UNAVAILABLE, &headers, NOW, fraction) else {
+                panic!()
+            };
+            assert_eq!(after.map(|wait| wait.as_secs_f64().round()), Some(f64::from(expected)));
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Connections: which addresses are connected to, which certificates are
+//! believed, how long a connection is kept.
+//!
+//! A name is resolved once for each connection, what may not be reached is
+//! taken out of the answer, and the connection is made to one of the addresses
+//! that are left: there is no second look-up that could say something else.
+//! An address written in the URL was checked when the sources were read.
+
+use std::{
+    error::Error,
+    fmt,
+    net::SocketAddr,
+    task::{self, Poll},
+    time::Duration,
+    vec,
+};
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use http::{Request, Response};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper_rustls::HttpsConnector;
+use hyper_util::{
+    client::legacy::{
+        self,
+        connect::{
+            HttpConnector,
+            dns::{GaiResolver, Name},
+        },
+    },
+    rt::{TokioExecutor, TokioTimer},
+};
+use rustls::ClientConfig;
+use tower_service::Service;
+
+use crate::destination::{Reach, address};
+
+/// Time for one address to accept a connection.
+const CONNECT_TIME: Duration = Duration::from_secs(5);
+
+/// Shorter than the five seconds after which Node, uvicorn and Apache close a
+/// connection that is idle: a delivery should not meet one that is being
+/// closed. In a drain they follow each other much faster.
+const IDLE_TIME: Duration = Duration::from_secs(4);
+
+/// An HTTP client that connects within a reach.
+#[derive(Clone)]
+pub(super) struct Client(legacy::Client<HttpsConnector<HttpConnector<Resolver>>, Full<Bytes>>);
+
+impl Client {
+    pub(super) fn new(reach: Reach, tls: &ClientConfig) -> Self {
+        let mut tcp = HttpConnector::new_with_resolver(Resolver { reach, names: GaiResolver::new() });
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        tcp.set_connect_timeout(Some(CONNECT_TIME));
+        let tls = hyper_rustls::HttpsConnectorBuilder::new().with_tls_config(tls.clone());
+        let schemes = match reach {
+            Reach::Public => tls.https_only(),
+            Reach::Anywhere => tls.https_or_http(),
+        };
+        let client = legacy::Client::builder(TokioExecutor::new())
+            .pool_idle_timeout(IDLE_TIME)
+            .pool_timer(TokioTimer::new())
+            .build(schemes.enable_http1().wrap_connector(tcp));
+        Self(client)
+    }
+
+    /// Sends a request, on a connection at hand if there is one. Redirects are
+    /// answers like any other. Dropping the future closes the connection.
+    pub(super) async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Unsent> {
+        self.0.request(request).await.map_err(Unsent)
+    }
+}
+
+/// There was no answer.
+#[derive(Debug)]
+pub(super) struct Unsent(legacy::Error);
+
+impl fmt::Display for Unsent {
+    /// The innermost cause: the ones around it say no more, and the text is cut
+    /// where it is kept.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut cause: &dyn Error = &self.0;
+        while let Some(inner) = cause.source() {
+            cause = inner;
+        }
+        if self.0.is_connect() { write!(f, "cannot connect: {cause}") } else { write!(f, "no answer: {cause}") }
+    }
+}
+
+impl Error for Unsent {}
+
+/// The machine's resolver, without the addresses that may not be reached.
+#[derive(Clone)]
+struct Resolver {
+    reach: Reach,
+    names: GaiResolver,
+}
+
+/// All that a name stands for is out of reach.
+#[derive(Debug, PartialEq, Eq)]
+struct NotPublic(Option<SocketAddr>);
+
+impl fmt::Display for NotPublic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(address) => write!(f, "{} is not public, and allow_private is not set", address.ip()),
+            None => f.write_str("the name stands for no address"),
+        }
+    }
+}
+
+impl Error for NotPublic {}
+
+/// Those of `addresses` that may be connected to.
+fn within(reach: Reach, addresses: impl Iterator<Item = SocketAddr>) -> Result<Vec<SocketAddr>, NotPublic> {
+    let may = |found: &SocketAddr| reach == Reach::Anywhere || address::is_public(found.ip());
+    let (allowed, refused): (Vec<_>, Vec<_>) = addresses.partition(may);
+    if allowed.is_empty() { Err(NotPublic(refused.first().copied())) } else { Ok(allowed) }
+}
+
+impl Service<Name> for Resolver {
+    type Response = vec::IntoIter<SocketAddr>;
+    type Error = Box<dyn Error + Send + Sync>;
+    type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
+
+    fn poll_ready(&mut self, context: &mut task::Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.names.poll_ready(context).map_err(Into::into)
+    }
+
+    fn call(&mut self, name: Name) -> Self::Future {
+        let found = self.names.call(name);
+        let reach = self.reach;
+        Box::pin(async move { Ok(within(reach, found.await?)?.into_iter()) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(reach: Reach, addresses: &[&str]) -> Result<Vec<String>, String> {
+        let addresses = addresses.iter().map(|ip| SocketAddr::new(ip.parse().unwrap(), 0));
+        match within(reach, addresses) {
+            Ok(allowed) => Ok(allowed.iter().map(|address| address.ip().to_string()).collect()),
+            Err(refused) => Err(refused.to_string()),
+        }
+    }
+
+    #[test]
+    fn only_public_addresses_of_a_name_are_connected_to() {
+        let mixed = ["10.0.0.1", "8.8.8.8", "::1", "2606:4700::1"];
+        assert_eq!(found(Reach::Public, &mixed).unwrap(), ["8.8.8.8", "2606:4700::1"]);
+        assert_eq!(found(Reach::Anywhere, &mixed).unwrap(), mixed);
+    }
+
+    #[test]
+    fn a_name_that_stands_for_private_addresses_alone_is_refused_with_one_of_them() {
+        let refused = found(Reach::Public, &["169.254.169.254", "::1"]).unwrap_err();
+        assert_eq!(refused, "169.254.169.254 is not public, and allow_private is not set");
+        assert_eq!(found(Reach::Anywhere, &[]).unwrap_err(), "the name stands for no address");
+    }
+}

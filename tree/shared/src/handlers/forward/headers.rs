@@ -1,0 +1,149 @@
+//! The request that a delivery becomes.
+//!
+//! | header | |
+//! |---|---|
+//! | `webhook-id` | the same for every attempt and redrive of a delivery, another for any other delivery of any source |
+//! | `webhook-timestamp` | when this attempt was signed, in seconds |
+//! | `webhook-signature` | one `v1,…` for each of the destination's secrets |
+//! | `content-type` | the sender's, if it gave one |
+//! | `serializer-delivery-id` | what the sender calls it; unique with the source |
+//! | `serializer-source` | the source's name |
+//! | `serializer-topic` | what happened, in the sender's words |
+//! | `serializer-entity-key` | whose delivery it is: what order is kept for |
+//! | `serializer-sequence` | its place among the entity's deliveries; there are gaps |
+//! | `serializer-fencing-token` | greater than that of any start before it for this entity |
+//! | `serializer-attempt` | which attempt, from 1 |
+//! | `serializer-redrive` | how often an operator put it back |
+//! | `serializer-age` | its event time to what was applied before: `newer`, `same-time`, `older`, `unknown` |
+//! | `serializer-received-at` | when it was accepted, RFC 3339 |
+//! | `serializer-event-time` | when it happened by the sender's clock, RFC 3339; absent if it does not say |
+//!
+//! In the values of `serializer-…` headers every byte that is not a visible
+//! ASCII character is percent-encoded, and so is `%`: `unquote` and
+//! `decodeURIComponent` give the text back.
+
+use std::fmt::Write;
+
+use bytes::Bytes;
+use http::{
+    HeaderName, HeaderValue, Method, Request,
+    header::{CONTENT_TYPE, USER_AGENT},
+};
+use http_body_util::Full;
+
+use crate::{
+    delivery::{Age, Delivery},
+    destination::{self, Destination},
+    entity::{FencingToken, Identity, IdentityHash},
+    time::Timestamp,
+};
+
+/// Who posts.
+const AGENT: HeaderValue = HeaderValue::from_static(concat!("webhook-serializer/", env!("CARGO_PKG_VERSION")));
+
+/// A post of `delivery` to `destination`, signed at `now`.
+pub(super) fn request(
+    destination: &Destination,
+    delivery: &Delivery,
+    token: FencingToken,
+    now: Timestamp,
+) -> Request<Full<Bytes>> {
+    let mut request = Request::new(Full::new(delivery.body().clone()));
+    *request.method_mut() = Method::POST;
+    *request.uri_mut() = destination.url().clone();
+    let headers = request.headers_mut();
+    headers.insert(USER_AGENT, AGENT);
+    // One that cannot be a header now did not come in one.
+    if let Some(Ok(content_type)) = delivery.content_type().map(|text| HeaderValue::from_bytes(text.as_bytes())) {
+        headers.insert(CONTENT_TYPE, content_type);
+    }
+    for (name, value) in signed(destination, delivery, now) {
+        headers.insert(name, value.try_into().expect("ids, times and signatures are ASCII"));
+    }
+    for (name, value) in told(delivery, token) {
+        headers.insert(name, encoded(&value).try_into().expect("what is encoded is ASCII"));
+    }
+    request
+}
+
+/// What a receiver knows a delivery by. Senders' ids are unique for each source
+/// only, and may hold what a header or a receiver's column cannot. A redrive
+/// is no other delivery: one that was applied although its answers were lost is
+/// to be recognised.
+fn webhook_id(delivery: &Delivery) -> IdentityHash {
+    Identity { redrive: 0, ..delivery.identity().clone() }.hash()
+}
+
+fn signed(destination: &Destination, delivery: &Delivery, now: Timestamp) -> [(HeaderName, String); 3] {
+    let id = webhook_id(delivery).to_string();
+    let own = [("webhook-id", id.as_str())].into_iter().collect();
+    let mut time = String::new();
+    let mut signatures = Vec::new();
+    for secret in destination.secrets() {
+        for (name, value) in destination::rules().sign(&own, delivery.body(), secret, now) {
+            match name.as_str() {
+                "webhook-timestamp" => time = value,
+                "webhook-signature" => signatures.push(value),
+                _ => {}
+            }
+        }
+    }
+    [
+        (HeaderName::from_static("webhook-id"), id),
+        (HeaderName::from_static("webhook-timestamp"), time),
+        (HeaderName::from_static("webhook-signature"), signatures.join(" ")),
+    ]
+}
+
+fn told(delivery: &Delivery, token: FencingToken) -> impl Iterator<Item = (HeaderName, String)> {
+    let event_time = delivery.event_time().map(|time| ("serializer-event-time", time.to_string()));
+    [
+        ("serializer-delivery-id", delivery.delivery_id().to_string()),
+        ("serializer-source", delivery.source().to_string()),
+        ("serializer-topic", delivery.topic().to_owned()),
+        ("serializer-entity-key", delivery.entity().to_string()),
+        ("serializer-sequence", delivery.sequence().to_string()),
+        ("serializer-fencing-token", token.to_string()),
+        ("serializer-attempt", delivery.attempt().to_string()),
+        ("serializer-redrive", delivery.redrive().to_string()),
+        ("serializer-age", age(delivery.age()).to_owned()),
+        ("serializer-received-at", delivery.received_at().to_string()),
+    ]
+    .into_iter()
+    .chain(event_time)
+    .map(|(name, value)| (HeaderName::from_static(name), value))
+}
+
+fn age(age: Age) -> &'static str {
+    match age {
+        Age::Newer => "newer",
+        Age::SameTime => "same-time",
+        Age::Older => "older",
+        Age::Unknown => "unknown",
+    }
+}
+
+/// `text`, percent-encoded where it is not plain ASCII.
+fn encoded(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_graphic() && byte != b'%' {
+            encoded.push(char::from(byte));
+        } else {
+            write!(encoded, "%{byte:02X}").expect("a text takes any text");
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_plain_ascii_is_percent_encoded() {
+        assert_eq!(encoded("shop/order/#1:a~b"), "shop/order/#1:a~b");
+        assert_eq!(encoded("größe 100%\n"), "gr%C3%B6%C3%9Fe%20100%25%0A");
+        assert_eq!(encoded(""), "");
+    }
+}

@@ -1,0 +1,282 @@
+//! Deliveries posted to endpoints that answer as a test says.
+
+use std::sync::Arc;
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+
+use super::*;
+use crate::{
+    delivery::{Age, Delivery, Envelope, Incoming as Accepted, Item},
+    entity::{DeliveryId, EntityKey, FencingToken, Identity, Nonce, Sequence, SourceName},
+    handler::{Canceller, Isolation, run},
+    rows::delivery_row,
+    sources::Sources,
+    table::{Write, memory},
+    time::Timestamp,
+    tls::endpoint::{Endpoint, Reply},
+};
+
+const TIME: Duration = Duration::from_secs(20);
+
+fn sources(forward: &str) -> Arc<Sources> {
+    let document = format!(
+        "[sources.shop]\nprovider = 'shopify'\nsecrets = ['s']\nhandler = 'forward'\nforward = {{ {forward} }}\n"
+    );
+    Arc::new(Sources::parse(&document).unwrap())
+}
+
+/// A forward to `url`, wherever that is.
+fn anywhere(url: &str) -> Forward {
+    Forward::new(sources(&format!("url = '{url}', secret = 'whsec_c2VjcmV0', allow_private = true")))
+}
+
+fn delivery(id: &str, entity: &str) -> Delivery {
+    let accepted = Accepted {
+        entity: EntityKey::parse(entity).unwrap(),
+        identity: Identity { source: SourceName::parse("shop").unwrap(), delivery_id: DeliveryId::new(id), redrive: 2 },
+        topic: "orders/paid".into(),
+        family: "orders".into(),
+        event_time: Some(Timestamp::from_secs(1_795_248_000)),
+        received_at: Timestamp::from_millis(1_795_248_001_234),
+        content_type: Some("application/json; charset=utf-8".into()),
+        body: Bytes::from_static(b"{ \"id\":\t7 }\n"),
+    };
+    let nonce = Nonce::from_parts(accepted.received_at, 1);
+    let envelope = Envelope::pack(&accepted, &nonce, Timestamp::from_millis(u64::MAX / 2));
+    let row = Write::put(delivery_row(&accepted.entity, Sequence(41)), envelope.row().clone());
+    let row = memory::evaluate(&row, None).unwrap().unwrap();
+    let Item::Delivery(unpacked) = Item::parse(&accepted.entity, &row).unwrap() else { panic!("a delivery was put") };
+    let mut delivery = unpacked.complete(&[]).unwrap();
+    delivery.attempt = 3;
+    delivery.age = Age::SameTime;
+    delivery
+}
+
+async fn post_within(forward: &Forward, delivery: &Delivery, time: Duration) -> Outcome {
+    let context = Context::detached(FencingToken(9), time, Surroundings::system());
+    forward.handle(delivery, &context).await.unwrap()
+}
+
+async fn post(forward: &Forward) -> Outcome {
+    post_within(forward, &delivery("7", "shop/order/7"), TIME).await
+}
+
+/// The error that a delivery is tried again with.
+fn error(outcome: Outcome) -> String {
+    match outcome {
+        Outcome::Retry { error, .. } => error,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn signature(key: &[u8], id: &str, time: &str, body: &[u8]) -> String {
+    let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(key).unwrap();
+    mac.update(format!("{id}.{time}.").as_bytes());
+    mac.update(body);
+    format!("v1,{}", STANDARD.encode(mac.finalize().into_bytes()))
+}
+
+#[tokio::test]
+async fn an_endpoint_gets_the_body_as_it_came_and_all_that_a_handler_is_told() {
+    let mut endpoint = Endpoint::start(|_| Reply::status(204)).await;
+    let forward = anywhere(&format!("{}/hooks?key=a%20b", endpoint.url()));
+    let delivery = delivery("größe 1%", "shop/order/№ 7");
+    assert_eq!(post_within(&forward, &delivery, TIME).await, Outcome::Done);
+    let posted = endpoint.posted().await;
+    assert_eq!(posted.line, "POST /hooks?key=a%20b HTTP/1.1");
+    assert_eq!(posted.body, b"{ \"id\":\t7 }\n");
+    let told = [
+        ("content-type", "application/json; charset=utf-8"),
+        ("serializer-delivery-id", "gr%C3%B6%C3%9Fe%201%25"),
+        ("serializer-source", "shop"),
+        ("serializer-topic", "orders/paid"),
+        ("serializer-entity-key", "shop/order/%E2%84%96%207"),
+        ("serializer-sequence", "41"),
+        ("serializer-fencing-token", "9"),
+        ("serializer-attempt", "3"),
+        ("serializer-redrive", "2"),
+        ("serializer-age", "same-time"),
+        ("serializer-received-at", "2026-11-21T08:00:01.234Z"),
+        ("serializer-event-time", "2026-11-21T08:00:00.000Z"),
+    ];
+    for (name, value) in told {
+        assert_eq!(posted.header(name), value, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_post_is_signed_with_every_secret_at_the_time_of_the_attempt() {
+    let mut endpoint = Endpoint::start(|_| Reply::status(200)).await;
+    let url = endpoint.url();
+    let secrets = "secret = ['whsec_bmV3', 'whsec_b2xk']";
+    let forward = Forward::new(sources(&format!("url = '{url}', {secrets}, allow_private = true")));
+    assert_eq!(post(&forward).await, Outcome::Done);
+    let posted = endpoint.posted().await;
+    let (id, time) = (posted.header("webhook-id"), posted.header("webhook-timestamp"));
+    let signatures = [b"new", b"old"].map(|key| signature(key, id, time, &posted.body));
+    assert_eq!(posted.header("webhook-signature"), signatures.join(" "));
+    let signed_at = Timestamp::from_secs(time.parse().unwrap());
+    assert!(Surroundings::system().now().since(signed_at) < TIME);
+}
+
+#[tokio::test]
+async fn a_webhook_id_stays_with_its_delivery_and_is_nobody_else_s() {
+    let id = |delivery: &Delivery| {
+        let url = "url = 'https://example.com/', secret = 'whsec_c2VjcmV0'";
+        let destination = sources(url).get("shop").unwrap().forward().unwrap().clone();
+        let request = headers::request(&destination, delivery, FencingToken(1), Timestamp::from_secs(1));
+        request.headers()["webhook-id"].to_str().unwrap().to_owned()
+    };
+    let own = delivery("7", "shop/order/7");
+    let mut again = own.clone();
+    again.attempt = 4;
+    assert_eq!(id(&own), id(&again));
+    assert_ne!(id(&own), id(&delivery("8", "shop/order/7")));
+    assert_eq!(id(&own).len(), 22);
+}
+
+#[tokio::test]
+async fn a_410_sets_the_delivery_aside() {
+    let endpoint = Endpoint::start(|_| Reply::status(410)).await;
+    assert_eq!(post(&anywhere(&endpoint.url())).await, Outcome::Reject("the endpoint answered 410 Gone".into()));
+}
+
+#[tokio::test]
+async fn a_retry_after_is_what_is_waited() {
+    let endpoint = Endpoint::start(|_| Reply::status(429).with("Retry-After", "77")).await;
+    let Outcome::Retry { after: Some(wait), error } = post(&anywhere(&endpoint.url())).await else { panic!() };
+    assert!((77.0..=85.0).contains(&wait.as_secs_f64()), "{wait:?}");
+    assert_eq!(error, "the endpoint answered 429 Too Many Requests");
+}
+
+#[tokio::test]
+async fn a_redirect_is_not_followed() {
+    let elsewhere = Endpoint::start(|_| Reply::status(200)).await;
+    let location = elsewhere.url();
+    let endpoint = Endpoint::start(move |_| Reply::status(307).with("Location", &location)).await;
+    let error = error(post(&anywhere(&endpoint.url())).await);
+    assert!(error.starts_with("the endpoint answered 307: redirects are not followed"), "{error}");
+    assert_eq!(elsewhere.accepted(), 0);
+}
+
+#[tokio::test]
+async fn an_endpoint_that_does_not_answer_has_no_more_time_than_the_handler() {
+    let endpoint = Endpoint::start(|_| Reply::Never).await;
+    let error = error(
+        post_within(&anywhere(&endpoint.url()), &delivery("7", "shop/order/7"), Duration::from_millis(300)).await,
+    );
+    assert_eq!(error, "no answer within 0.3 s");
+}
+
+#[tokio::test]
+async fn nobody_at_the_other_end_is_tried_again() {
+    let endpoint = Endpoint::start(|_| Reply::status(200)).await;
+    let url = endpoint.url();
+    endpoint.stop().await;
+    let error = error(post(&anywhere(&url)).await);
+    assert!(error.starts_with("127.0.0.1: cannot connect: "), "{error}");
+}
+
+#[tokio::test]
+async fn an_answer_that_breaks_off_is_tried_again() {
+    let endpoint = Endpoint::start(|_| Reply::Raw(b"HTTP/1.1 20".to_vec())).await;
+    let error = error(post(&anywhere(&endpoint.url())).await);
+    assert!(error.starts_with("127.0.0.1: no answer: "), "{error}");
+}
+
+#[tokio::test]
+async fn one_connection_serves_many_deliveries() {
+    let endpoint = Endpoint::start(|post| Reply::status(if post % 2 == 0 { 200 } else { 500 }).body(9000)).await;
+    let forward = anywhere(&endpoint.url());
+    for number in 0..20 {
+        let expected = number % 2 == 0;
+        assert_eq!(post(&forward).await == Outcome::Done, expected, "{number}");
+    }
+    assert_eq!(endpoint.accepted(), 1);
+}
+
+#[tokio::test]
+async fn a_long_answer_is_not_read_to_its_end() {
+    let endpoint = Endpoint::start(|_| Reply::status(200).body(1024 * 1024)).await;
+    let forward = anywhere(&endpoint.url());
+    for accepted in 1..=3 {
+        assert_eq!(post(&forward).await, Outcome::Done);
+        assert_eq!(endpoint.accepted(), accepted);
+    }
+}
+
+#[tokio::test]
+async fn an_answer_whose_body_never_ends_is_an_answer() {
+    let endpoint = Endpoint::start(|_| Reply::status(200).body_never_sent(10)).await;
+    assert_eq!(post(&anywhere(&endpoint.url())).await, Outcome::Done);
+}
+
+#[tokio::test]
+async fn a_name_that_stands_for_a_private_address_is_not_connected_to() {
+    let endpoint = Endpoint::start(|_| Reply::status(200)).await;
+    // No address to a parser, but 127.0.0.1 to a resolver.
+    let url = format!("https://0x7f000001:{}/", endpoint.port());
+    let forward = Forward::new(sources(&format!("url = '{url}', secret = 'whsec_c2VjcmV0'")));
+    let error = error(post(&forward).await);
+    assert_eq!(error, "0x7f000001: cannot connect: 127.0.0.1 is not public, and allow_private is not set");
+    assert_eq!(endpoint.accepted(), 0);
+}
+
+#[tokio::test]
+async fn tls_believes_the_configured_authorities_and_no_others() {
+    let certificate = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let endpoint = Endpoint::start_tls(&certificate, |_| Reply::status(200)).await;
+    let sources = sources(&format!("url = '{}', secret = 'whsec_c2VjcmV0', allow_private = true", endpoint.url()));
+    let refused = error(post(&Forward::new(&sources)).await);
+    assert!(refused.contains("invalid peer certificate"), "{refused}");
+
+    let directory = std::env::temp_dir().join(format!("forward-{}", Surroundings::system().nonce()));
+    std::fs::write(&directory, certificate.cert.pem()).unwrap();
+    let file = directory.to_string_lossy().into_owned();
+    let variables: &[(&str, &str)] = &[("FORWARD_CA_BUNDLE", &file)];
+    let forward = Forward::configured(&sources, &variables);
+    std::fs::remove_file(&directory).unwrap();
+    assert_eq!(post(&forward.unwrap()).await, Outcome::Done);
+}
+
+#[test]
+fn a_bundle_that_cannot_be_used_stops_the_start() {
+    let sources = sources("url = 'https://example.com/', secret = 'whsec_c2VjcmV0'");
+    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+    for file in ["/nowhere/at-all.pem", manifest] {
+        let variables: &[(&str, &str)] = &[("FORWARD_CA_BUNDLE", file)];
+        let refused = Forward::configured(&sources, &variables).unwrap_err().to_string();
+        assert!(refused.starts_with(&format!("FORWARD_CA_BUNDLE: {file} ")), "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn a_cancelled_start_hangs_up() {
+    let mut endpoint = Endpoint::start(|_| Reply::Never).await;
+    let surroundings = Surroundings::system();
+    let deadline = surroundings.monotonic() + TIME;
+    let (canceller, context) = Canceller::start("forward", FencingToken(1), deadline, surroundings);
+    let forward = Arc::new(anywhere(&endpoint.url()));
+    let started = tokio::spawn(run(forward, Isolation::Thread, Arc::new(delivery("7", "shop/order/7")), context));
+    endpoint.posted().await;
+    drop(canceller);
+    assert_eq!(started.await.unwrap(), Outcome::retry("the handler was cancelled"));
+    endpoint.hung_up().await;
+}
+
+#[tokio::test]
+async fn a_source_without_a_destination_is_told_so() {
+    let forward = Forward::new(Arc::<Sources>::default());
+    assert_eq!(post(&forward).await, Outcome::retry("its source names no destination to forward to"));
+    assert!(forward.answers_to("forward") && !forward.answers_to("orders"));
+}
+
+#[test]
+fn a_forward_shows_no_secrets() {
+    let forward = anywhere("http://127.0.0.1:9/hush");
+    let shown = format!("{forward:?}");
+    assert!(shown.contains("127.0.0.1"), "{shown}");
+    assert!(!shown.contains("hush") && !shown.contains("c2Vj"), "{shown}");
+}

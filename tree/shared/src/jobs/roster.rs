@@ -1,0 +1,96 @@
+//! The jobs as their rows tell of them: for people, who have no scheduler at
+//! hand. Diagnosis, never a guard.
+
+use std::time::Duration;
+
+use crate::{
+    rows::{attribute as a, entity_row, job_listing_range},
+    store::{Store, StoreError},
+    tick::{JobState, RequestRun, job_entity},
+    time::Timestamp,
+};
+
+use super::schedule::Schedule;
+
+const PATIENCE: Duration = Duration::from_secs(5);
+const PAGE: u32 = 100;
+
+/// A job that some scheduler has, or had.
+#[derive(Debug, Clone)]
+pub struct Listed {
+    /// Its name.
+    pub name: String,
+    /// Whether its schedule counts; `None`: its row tells none that can be
+    /// read.
+    pub plan: Option<Plan>,
+    /// Its row.
+    pub state: JobState,
+}
+
+/// What a job's definition says.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// When it is due.
+    pub schedule: Schedule,
+    /// Whether that counts.
+    pub is_on: bool,
+}
+
+impl Plan {
+    /// Reads a definition as it is stored.
+    pub fn parse(definition: &str) -> Option<Self> {
+        let (switch, schedule) = definition.split_once(' ')?;
+        Some(Self { schedule: schedule.parse().ok()?, is_on: switch == "on" })
+    }
+}
+
+impl Listed {
+    /// When it is due next; `None`: it is off.
+    pub fn next(&self, now: Timestamp) -> Option<Timestamp> {
+        let plan = self.plan.as_ref().filter(|plan| plan.is_on)?;
+        plan.schedule.first_after(now)
+    }
+}
+
+/// All jobs, by name.
+///
+/// # Errors
+///
+/// The store was not to be had.
+pub async fn listed(store: &Store) -> Result<Vec<Listed>, StoreError> {
+    let mut jobs: Vec<Listed> = Vec::new();
+    let mut after: Option<String> = None;
+    loop {
+        let page = store.query(&job_listing_range(after.as_deref(), PAGE), PATIENCE).await?;
+        let names: Vec<String> = page.rows.iter().filter_map(|row| row.text(a::ITEM)).map(str::to_owned).collect();
+        let entities: Vec<_> = names.iter().filter_map(|name| job_entity(name).ok()).collect();
+        let keys: Vec<_> = entities.iter().map(entity_row).collect();
+        if keys.is_empty() {
+            return Ok(jobs);
+        }
+        let rows = store.get_many(&keys, PATIENCE).await?;
+        for name in &names {
+            let key = format!("cron/{name}");
+            // Listed first, and defined then: it may not be there yet.
+            let Some(row) = rows.iter().find(|row| row.text(a::ENTITY) == Some(&key)) else { continue };
+            let state = JobState::parse(row)?;
+            let plan = state.definition.as_deref().and_then(Plan::parse);
+            jobs.push(Listed { name: name.clone(), plan, state });
+        }
+        match names.into_iter().next_back() {
+            Some(last) if page.more => after = Some(last),
+            _ => return Ok(jobs),
+        }
+    }
+}
+
+/// Asks for a run of the job with the next minute's tick, also of one that is
+/// off; `None`: no scheduler has had such a job.
+///
+/// # Errors
+///
+/// The store was not to be had.
+pub async fn request(store: &Store, name: &str) -> Result<Option<JobState>, StoreError> {
+    let Ok(entity) = job_entity(name) else { return Ok(None) };
+    store.run(&RequestRun { entity: &entity, now: store.surroundings().now() }, PATIENCE).await
+}

@@ -1,0 +1,292 @@
+//! When a job is due: a cron expression in a time zone, or a rate.
+//!
+//! A cron expression has five fields. In summer time it goes as Vixie's cron
+//! does: a time of day that a clock set forward skips is due when the clock has
+//! been set; one that a clock set back shows twice is due once, the first time.
+//! An expression with a wildcard or a step in its minutes or hours is no time of
+//! day but an interval: what is skipped is not due, and what comes twice is.
+//!
+//! Rates count from the epoch, so that no scheduler has to remember anything.
+
+use std::{fmt, str::FromStr, time::Duration};
+
+use croner::{
+    Cron,
+    parser::{CronParser, Seconds, Year},
+};
+use jiff::{Zoned, tz::TimeZone};
+
+use crate::time::Timestamp;
+
+/// When a job is due.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Schedule(Kind);
+
+#[derive(Debug, Clone, PartialEq)]
+enum Kind {
+    Cron { text: String, cron: Box<Cron>, zone: TimeZone },
+    Every(Duration),
+}
+
+/// Why a text is no schedule.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidSchedule {
+    /// Neither five fields nor a rate.
+    #[error("{0:?} is no schedule: five fields such as `0 3 * * *`, or a rate such as `every 5 minutes`")]
+    Form(String),
+    /// A field is wrong.
+    #[error("{text:?} is no cron expression: {reason}")]
+    Cron {
+        /// The expression.
+        text: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Such a time never comes.
+    #[error("{0:?} is never due")]
+    Never(String),
+    /// There is no such zone.
+    #[error("{0:?} is no time zone of the IANA database, such as `Europe/Berlin`")]
+    Zone(String),
+    /// A rate is the same everywhere.
+    #[error("a rate has no time zone")]
+    RateInZone,
+}
+
+/// The longest period of a rate.
+const LONGEST_PERIOD: u64 = 366 * 24 * 60;
+
+impl Schedule {
+    /// A cron expression, in UTC, or a rate.
+    ///
+    /// # Errors
+    ///
+    /// It is neither, or never due.
+    pub fn parse(text: &str) -> Result<Self, InvalidSchedule> {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        match words[..] {
+            ["every", ref rate @ ..] => Self::rate(rate).ok_or_else(|| InvalidSchedule::Form(text.to_owned())),
+            [_, _, _, _, _] => Self::cron(&words.join(" ")),
+            _ => Err(InvalidSchedule::Form(text.to_owned())),
+        }
+    }
+
+    fn rate(words: &[&str]) -> Option<Self> {
+        let (count, unit) = match *words {
+            [unit] => (1, unit),
+            [count, unit] => (count.parse::<u64>().ok()?, unit),
+            _ => return None,
+        };
+        let minutes = match unit {
+            "minute" | "minutes" => 1,
+            "hour" | "hours" => 60,
+            "day" | "days" => 24 * 60,
+            _ => return None,
+        };
+        let minutes = count.checked_mul(minutes).filter(|minutes| (1..=LONGEST_PERIOD).contains(minutes))?;
+        Some(Self(Kind::Every(Duration::from_secs(60 * minutes))))
+    }
+
+    fn cron(text: &str) -> Result<Self, InvalidSchedule> {
+        let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
+        let invalid = |error: croner::errors::CronError| InvalidSchedule::Cron {
+            text: text.to_owned(),
+            reason: error.to_string(),
+        };
+        let cron = parser.parse(text).map_err(invalid)?;
+        let schedule = Self(Kind::Cron { text: text.to_owned(), cron: Box::new(cron), zone: TimeZone::UTC });
+        match schedule.first_after(Timestamp::from_secs(0)) {
+            Some(_) => Ok(schedule),
+            None => Err(InvalidSchedule::Never(text.to_owned())),
+        }
+    }
+
+    /// The same times of day, in the time zone of this name in the IANA
+    /// database.
+    ///
+    /// # Errors
+    ///
+    /// There is no such zone, or this is a rate.
+    pub fn in_zone(self, name: &str) -> Result<Self, InvalidSchedule> {
+        let zone = TimeZone::get(name).map_err(|_| InvalidSchedule::Zone(name.to_owned()))?;
+        match self.0 {
+            Kind::Cron { text, cron, .. } => Ok(Self(Kind::Cron { text, cron, zone })),
+            Kind::Every(_) => Err(InvalidSchedule::RateInZone),
+        }
+    }
+
+    /// The first tick after `time`.
+    pub fn first_after(&self, time: Timestamp) -> Option<Timestamp> {
+        match &self.0 {
+            Kind::Every(period) => {
+                let period = period.as_millis() as u64;
+                Some(Timestamp::from_millis((time.as_millis() / period + 1) * period))
+            }
+            Kind::Cron { cron, zone, .. } => of_zoned(&cron.find_next_occurrence(&zoned(time, zone)?, false).ok()?),
+        }
+    }
+
+    /// The last tick not after `time`.
+    pub fn last_until(&self, time: Timestamp) -> Option<Timestamp> {
+        match &self.0 {
+            Kind::Every(period) => {
+                let period = period.as_millis() as u64;
+                Some(Timestamp::from_millis(time.as_millis() / period * period))
+            }
+            Kind::Cron { cron, zone, .. } => of_zoned(&cron.find_previous_occurrence(&zoned(time, zone)?, true).ok()?),
+        }
+    }
+
+    /// The ticks after `from` and not after `until`, newest first.
+    pub fn back_from(&self, until: Timestamp, from: Timestamp) -> impl Iterator<Item = Timestamp> {
+        let before = |tick: Timestamp| Timestamp::from_millis(tick.as_millis().saturating_sub(1000));
+        std::iter::successors(self.last_until(until), move |tick| self.last_until(before(*tick)))
+            .take_while(move |tick| *tick > from)
+    }
+}
+
+fn zoned(time: Timestamp, zone: &TimeZone) -> Option<Zoned> {
+    let seconds = i64::try_from(time.as_millis() / 1000).ok()?;
+    Some(jiff::Timestamp::from_second(seconds).ok()?.to_zoned(zone.clone()))
+}
+
+fn of_zoned(zoned: &Zoned) -> Option<Timestamp> {
+    u64::try_from(zoned.timestamp().as_second()).ok().map(Timestamp::from_secs)
+}
+
+impl fmt::Display for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Kind::Cron { text, zone, .. } => write!(f, "{text} {}", zone.iana_name().unwrap_or("UTC")),
+            Kind::Every(period) => {
+                let minutes = period.as_secs() / 60;
+                let (count, unit) = match minutes {
+                    _ if minutes % (24 * 60) == 0 => (minutes / (24 * 60), "day"),
+                    _ if minutes % 60 == 0 => (minutes / 60, "hour"),
+                    _ => (minutes, "minute"),
+                };
+                match count {
+                    1 => write!(f, "every {unit}"),
+                    _ => write!(f, "every {count} {unit}s"),
+                }
+            }
+        }
+    }
+}
+
+/// As it is shown: the expression and its zone, or the rate.
+impl FromStr for Schedule {
+    type Err = InvalidSchedule;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.rsplit_once(' ') {
+            Some((expression, zone)) if text.split(' ').count() == 6 => Self::parse(expression)?.in_zone(zone),
+            _ => Self::parse(text),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> Timestamp {
+        Timestamp::from_millis(u64::try_from(text.parse::<jiff::Timestamp>().unwrap().as_millisecond()).unwrap())
+    }
+
+    fn berlin(text: &str) -> Schedule {
+        Schedule::parse(text).unwrap().in_zone("Europe/Berlin").unwrap()
+    }
+
+    /// All ticks of `schedule` between two times, oldest first, as they are
+    /// found going back and going forward.
+    fn ticks(schedule: &Schedule, from: &str, until: &str) -> Vec<String> {
+        let (from, until) = (at(from), at(until));
+        let mut back: Vec<Timestamp> = schedule.back_from(until, from).collect();
+        back.reverse();
+        let forward = std::iter::successors(schedule.first_after(from), |tick| schedule.first_after(*tick));
+        let forward: Vec<Timestamp> = forward.take_while(|tick| *tick <= until).collect();
+        assert_eq!(back, forward, "{schedule}");
+        back.into_iter().map(|tick| tick.to_string().replace(".000Z", "Z")).collect()
+    }
+
+    #[test]
+    fn an_expression_is_in_its_zone_s_time_of_day() {
+        let ticks = ticks(&berlin("0 3 * * *"), "2026-01-01T00:00:00Z", "2026-01-02T12:00:00Z");
+        assert_eq!(ticks, ["2026-01-01T02:00:00Z", "2026-01-02T02:00:00Z"]);
+    }
+
+    #[test]
+    fn a_time_of_day_that_is_skipped_is_due_when_the_clock_has_been_set() {
+        // Berlin goes from 02:00 to 03:00 on 29 March 2026, at 01:00 UTC.
+        let ticks = ticks(&berlin("30 2 * * *"), "2026-03-28T00:00:00Z", "2026-03-30T12:00:00Z");
+        assert_eq!(ticks, ["2026-03-28T01:30:00Z", "2026-03-29T01:00:00Z", "2026-03-30T00:30:00Z"]);
+    }
+
+    #[test]
+    fn a_time_of_day_that_comes_twice_is_due_once() {
+        // Berlin goes from 03:00 to 02:00 on 25 October 2026, at 01:00 UTC.
+        let ticks = ticks(&berlin("30 2 * * *"), "2026-10-24T00:00:00Z", "2026-10-26T12:00:00Z");
+        assert_eq!(ticks, ["2026-10-24T00:30:00Z", "2026-10-25T00:30:00Z", "2026-10-26T01:30:00Z"]);
+    }
+
+    #[test]
+    fn an_interval_is_due_in_both_of_an_hour_that_comes_twice_and_not_in_one_that_is_skipped() {
+        let autumn = ticks(&berlin("*/30 * * * *"), "2026-10-24T23:59:00Z", "2026-10-25T02:00:00Z");
+        assert_eq!(autumn.len(), 5);
+        let spring = ticks(&berlin("*/30 * * * *"), "2026-03-28T23:59:00Z", "2026-03-29T02:00:00Z");
+        assert_eq!(spring.len(), 5);
+    }
+
+    #[test]
+    fn both_directions_find_the_same_ticks_the_whole_year_in_every_kind_of_zone() {
+        let expressions =
+            ["30 2 * * *", "0 0 * * *", "0 */6 * * *", "15 1,2,3 * * SUN", "59 23 31 * *", "0 12 * * MON#1"];
+        for zone in
+            ["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kolkata", "America/Santiago"]
+        {
+            for expression in expressions {
+                let schedule = Schedule::parse(expression).unwrap().in_zone(zone).unwrap();
+                assert!(!ticks(&schedule, "2026-01-01T00:00:00Z", "2027-01-01T00:00:00Z").is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn a_rate_counts_from_the_epoch() {
+        let schedule = Schedule::parse("every 5 minutes").unwrap();
+        let ticks = ticks(&schedule, "2026-01-01T00:00:00Z", "2026-01-01T00:12:00Z");
+        assert_eq!(ticks, ["2026-01-01T00:05:00Z", "2026-01-01T00:10:00Z"]);
+    }
+
+    #[test]
+    fn a_schedule_is_read_as_it_is_shown() {
+        for text in [
+            "0 3 * * * Europe/Berlin",
+            "*/5 * * * * UTC",
+            "every minute",
+            "every 5 minutes",
+            "every 2 hours",
+            "every day",
+        ] {
+            let schedule: Schedule = text.parse().unwrap();
+            assert_eq!(schedule.to_string(), text);
+            assert_eq!(schedule.to_string().parse::<Schedule>().unwrap(), schedule);
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_schedule_is_said() {
+        let refused = |text: &str| Schedule::parse(text).unwrap_err().to_string();
+        assert!(refused("0 3 * *").contains("is no schedule"));
+        assert!(refused("0 0 3 * * *").contains("is no schedule"));
+        assert!(refused("61 3 * * *").contains("is no cron expression"), "{}", refused("61 3 * * *"));
+        assert!(refused("0 0 30 2 *").contains("is never due"), "{}", refused("0 0 30 2 *"));
+        for rate in ["every 0 minutes", "every second", "every 90 seconds", "every", "every -1 hours", "every 367 days"]
+        {
+            assert!(refused(rate).contains("is no schedule"), "{rate}");
+        }
+        let zone = Schedule::parse("0 3 * * *").unwrap().in_zone("Europe/Atlantis").unwrap_err();
+        assert_eq!(zone, InvalidSchedule::Zone("Europe/Atlantis".into()));
+        assert_eq!(Schedule::parse("every day").unwrap().in_zone("UTC"), Err(InvalidSchedule::RateInZone));
+    }
+}

@@ -1,0 +1,97 @@
+//! Which jobs are on: none outside production unless asked for.
+
+use std::collections::BTreeSet;
+
+use crate::config::{InvalidConfig, Variables};
+
+/// Which jobs are on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Switch {
+    /// All.
+    On,
+    /// None.
+    Off,
+    /// These.
+    Only(BTreeSet<String>),
+    /// All but these.
+    Without(BTreeSet<String>),
+}
+
+impl Switch {
+    /// Reads `JOBS`: `on`, `off`, names of jobs (`report,invoices`), or names of
+    /// jobs to leave out (`-report,-invoices`). Without it jobs are on where
+    /// `STAGE` is `production`.
+    ///
+    /// # Errors
+    ///
+    /// `JOBS` is none of these.
+    pub fn read(variables: &impl Variables) -> Result<Self, InvalidConfig> {
+        let Some(text) = variables.value("JOBS") else {
+            let in_production = variables.value("STAGE").as_deref() == Some("production");
+            return Ok(if in_production { Self::On } else { Self::Off });
+        };
+        match text.as_str() {
+            "on" => return Ok(Self::On),
+            "off" => return Ok(Self::Off),
+            _ => {}
+        }
+        let names: Vec<&str> = text.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
+        let set = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect();
+        if names.iter().all(|name| name.starts_with('-')) {
+            return Ok(Self::Without(set(names.iter().map(|name| &name[1..]).collect())));
+        }
+        if names.iter().any(|name| name.starts_with('-') || *name == "on" || *name == "off") {
+            let reason = "is `on`, `off`, names of jobs to switch on (`a,b`), or of jobs to leave out (`-a,-b`)";
+            return Err(InvalidConfig::new("JOBS", reason));
+        }
+        Ok(Self::Only(set(names)))
+    }
+
+    /// Whether the job of this name is on.
+    pub fn is_on(&self, job: &str) -> bool {
+        match self {
+            Self::On => true,
+            Self::Off => false,
+            Self::Only(names) => names.contains(job),
+            Self::Without(names) => !names.contains(job),
+        }
+    }
+
+    /// The jobs that it names.
+    pub(super) fn named(&self) -> impl Iterator<Item = &String> {
+        let names = match self {
+            Self::On | Self::Off => None,
+            Self::Only(names) | Self::Without(names) => Some(names),
+        };
+        names.into_iter().flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn on(variables: &[(&str, &str)]) -> [bool; 2] {
+        let switch = Switch::read(&variables).unwrap();
+        ["a", "b"].map(|job| switch.is_on(job))
+    }
+
+    #[test]
+    fn jobs_are_on_in_production_and_where_they_are_asked_for() {
+        assert_eq!(on(&[]), [false, false]);
+        assert_eq!(on(&[("STAGE", "staging")]), [false, false]);
+        assert_eq!(on(&[("STAGE", "production")]), [true, true]);
+        assert_eq!(on(&[("STAGE", "production"), ("JOBS", "off")]), [false, false]);
+        assert_eq!(on(&[("JOBS", "on")]), [true, true]);
+        assert_eq!(on(&[("JOBS", "a, c")]), [true, false]);
+        assert_eq!(on(&[("STAGE", "production"), ("JOBS", "-a")]), [false, true]);
+    }
+
+    #[test]
+    fn names_to_switch_on_and_to_leave_out_are_not_mixed() {
+        for text in ["a,-b", "on,a", "off,-a"] {
+            let refused = Switch::read(&[("JOBS", text)].as_slice()).unwrap_err().to_string();
+            assert!(refused.starts_with("JOBS: is `on`, `off`"), "{refused}");
+        }
+    }
+}

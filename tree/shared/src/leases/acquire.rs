@@ -1,0 +1,216 @@
+//! Waiting for a lease.
+//!
+//! The first request is the write itself, since most leases are free. Whatever
+//! refuses it brings the row; from then on the row is read, which costs a fifth
+//! of a write, and written only when it looks free or run out.
+
+use std::time::Duration;
+
+use super::{Guard, LeaseError, Leases, Terms};
+use crate::{
+    entity::EntityKey,
+    keeper::Keeper,
+    lease::{Acquire, Acquired, AskToYield, LONGEST_YIELD, TakeOver},
+    operation::Operation,
+    rows::{EntityState, Held, LeaseKind},
+    store::{ATTEMPT, StoreError},
+    table::TableError,
+    telemetry::Event,
+    time::Timestamp,
+};
+
+/// A waiter looks again after a tenth of the time that it has waited: what it
+/// loses by looking late is in proportion, and the looks are few. Not sooner
+/// than a hand-over takes, nor later than a person notices.
+const SOONEST: Duration = Duration::from_millis(20);
+const LATEST: Duration = Duration::from_millis(500);
+
+/// By how much a busy store slows the looks at most.
+const SLOWEST: u32 = 8;
+
+/// Time kept free at the end of the caller's own: to release, with a retry.
+pub(super) const RESERVE: Duration = Duration::from_secs(1);
+
+/// How long to try to reach the store for one write.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+
+impl Leases {
+    /// Acquires the lease of `key`, waiting for it as `terms` say. Release it by
+    /// [`Guard::release`]; one that is dropped is left to run out.
+    ///
+    /// A worker that drains the entity is asked to let us in: it does after the
+    /// delivery that it is at. Waiters are served in no order.
+    ///
+    /// # Errors
+    ///
+    /// Nothing was granted, as far as is known: [`LeaseError::Contended`],
+    /// [`LeaseError::Throttled`], [`LeaseError::Unreachable`],
+    /// [`LeaseError::Refused`].
+    pub async fn acquire(&self, key: &EntityKey, terms: Terms) -> Result<Guard, LeaseError> {
+        let began = self.store.surroundings().monotonic();
+        let end = terms.within.map_or(Duration::MAX, |left| began.saturating_add(left).saturating_sub(RESERVE));
+        Wait {
+            leases: self,
+            key,
+            length: terms.length,
+            began,
+            end,
+            give_up: began.saturating_add(terms.wait),
+            polls: 0,
+            slowed: 1,
+        }
+        .granted()
+        .await
+    }
+}
+
+/// One call that waits.
+struct Wait<'a> {
+    leases: &'a Leases,
+    key: &'a EntityKey,
+    length: Duration,
+    began: Duration,
+    /// When a lease must be over.
+    end: Duration,
+    give_up: Duration,
+    polls: u32,
+    /// By how much a busy store slows the looks.
+    slowed: u32,
+}
+
+impl Wait<'_> {
+    async fn granted(mut self) -> Result<Guard, LeaseError> {
+        let mut asked: Option<Timestamp> = None;
+        let mut request = self.request()?;
+        let mut sent = self.monotonic();
+        let mut answer = self.write(&request).await?;
+        loop {
+            answer = match answer {
+                Acquired::Granted(lease, state) => {
+                    let keeper = Keeper::new(&self.leases.store, lease, request.length, sent).ending(self.end);
+                    return Ok(self.guard(keeper, state));
+                }
+                Acquired::Held(seen) => match seen.held.clone() {
+                    Some(held) if held.runs(self.now()) => {
+                        self.pause(&held, &seen, &mut asked).await?;
+                        self.look().await?.unwrap_or(Acquired::Held(seen))
+                    }
+                    _ => {
+                        // The same call, so that its holder stays its own; a new time.
+                        request = Acquire { now: self.now(), length: self.length()?, ..request };
+                        sent = self.monotonic();
+                        let answer = self.write(&TakeOver { request: request.clone(), seen }).await?;
+                        if let Acquired::Granted(lease, _) = &answer {
+                            self.leases.observer.observe(&Event::TakenOver { entity: self.key, token: lease.token() });
+                        }
+                        answer
+                    }
+                },
+                // It was free by the time it was looked at: ask for it.
+                Acquired::Empty | Acquired::Blocked | Acquired::Waiting { .. } => {
+                    request = self.request()?;
+                    sent = self.monotonic();
+                    self.write(&request).await?
+                }
+            };
+        }
+    }
+
+    async fn write(&self, operation: &impl Operation<Outcome = Acquired>) -> Result<Acquired, LeaseError> {
+        self.leases.store.run(operation, self.patience()).await.map_err(LeaseError::before)
+    }
+
+    fn guard(&self, keeper: Keeper, state: EntityState) -> Guard {
+        let now = self.monotonic();
+        self.leases.observer.observe(&Event::LeaseGranted {
+            entity: self.key,
+            token: keeper.lease().token(),
+            waited: now.saturating_sub(self.began),
+            polls: self.polls,
+        });
+        Guard::new(self.leases.clone(), keeper, state.is_empty(), self.end, now)
+    }
+
+    fn now(&self) -> Timestamp {
+        self.leases.store.surroundings().now()
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.leases.store.surroundings().monotonic()
+    }
+
+    /// A lease as long as is wanted and the caller's time allows.
+    fn length(&self) -> Result<Duration, LeaseError> {
+        let left = self.end.saturating_sub(self.monotonic());
+        if left.is_zero() { Err(LeaseError::OutOfTime) } else { Ok(self.length.min(left)) }
+    }
+
+    fn request(&self) -> Result<Acquire, LeaseError> {
+        let surroundings = self.leases.store.surroundings();
+        Ok(Acquire {
+            entity: self.key.clone(),
+            kind: LeaseKind::Exclusive,
+            holder: surroundings.nonce(),
+            info: self.leases.info.clone(),
+            now: surroundings.now(),
+            length: self.length()?,
+        })
+    }
+
+    /// One try is always made; more of them as long as the caller waits.
+    fn patience(&self) -> Duration {
+        self.give_up.min(self.end).saturating_sub(self.monotonic()).clamp(ATTEMPT, PATIENCE)
+    }
+
+    /// Waits before the next look; asks a draining worker to let us in.
+    async fn pause(
+        &mut self,
+        held: &Held,
+        seen: &EntityState,
+        asked: &mut Option<Timestamp>,
+    ) -> Result<(), LeaseError> {
+        let left = self.give_up.min(self.end).saturating_sub(self.monotonic());
+        if left.is_zero() {
+            let by = seen.holder_info.as_ref().map(|by| by.as_str().to_owned());
+            return Err(LeaseError::Contended { by: by.unwrap_or_default(), until: held.expires_at });
+        }
+        let now = self.now();
+        let is_asked = |until: Option<Timestamp>| until.is_some_and(|until| until > now);
+        if held.kind == LeaseKind::Drain && !is_asked(*asked) && !is_asked(seen.yield_until) {
+            let until = now + left.min(LONGEST_YIELD);
+            *asked = Some(until);
+            let ask = AskToYield { entity: self.key, now, until };
+            // Not answered, it is asked again when that time is over: only a courtesy.
+            if let Err(StoreError::Invalid(reason)) = self.leases.store.run(&ask, ATTEMPT).await {
+                return Err(LeaseError::Refused(reason));
+            }
+        }
+        let waited = self.monotonic().saturating_sub(self.began);
+        let pause = self.leases.store.surroundings().jittered((waited / 10).clamp(SOONEST, LATEST) * self.slowed);
+        let runs = held.expires_at.since(self.now());
+        self.leases.store.surroundings().sleep(pause.min(runs).min(left)).await;
+        Ok(())
+    }
+
+    /// What the row says; `None`: the store was busy or silent, which slows the
+    /// looks.
+    async fn look(&mut self) -> Result<Option<Acquired>, LeaseError> {
+        self.polls += 1;
+        match self.leases.store.entity(self.key, ATTEMPT).await {
+            Ok(state) => {
+                self.slowed = 1;
+                Ok(Some(match state {
+                    Some(state) if state.held.is_some() => Acquired::Held(state),
+                    _ => Acquired::Empty,
+                }))
+            }
+            Err(StoreError::Unavailable(error)) if self.monotonic() < self.give_up.min(self.end) => {
+                if error == TableError::Throttled {
+                    self.slowed = (self.slowed * 2).min(SLOWEST);
+                }
+                Ok(None)
+            }
+            Err(error) => Err(LeaseError::before(error)),
+        }
+    }
+}

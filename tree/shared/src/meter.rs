@@ -1,0 +1,95 @@
+//! Counting requests and capacity: what benchmarks report and tests assert.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Counters that a store and a queue can be given.
+#[derive(Debug, Default)]
+pub struct Meter {
+    // Halves: an eventually consistent read costs half a unit.
+    write_halves: AtomicU64,
+    read_halves: AtomicU64,
+    writes: AtomicU64,
+    reads: AtomicU64,
+    refusals: AtomicU64,
+    failures: AtomicU64,
+    sends: AtomicU64,
+}
+
+/// What a [`Meter`] counted.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Reading {
+    /// Write units, those of refused conditions included.
+    pub write_units: f64,
+    /// Read units.
+    pub read_units: f64,
+    /// Write requests that landed.
+    pub writes: u64,
+    /// Read requests.
+    pub reads: u64,
+    /// Write requests whose condition did not hold.
+    pub refusals: u64,
+    /// Requests without an answer, throttled or in conflict.
+    pub failures: u64,
+    /// Queue messages sent.
+    pub sends: u64,
+}
+
+impl Meter {
+    pub(crate) fn wrote(&self, units: f64) {
+        self.writes.fetch_add(1, Relaxed);
+        self.write_halves.fetch_add((units * 2.0) as u64, Relaxed);
+    }
+
+    pub(crate) fn refused(&self, units: u64) {
+        self.refusals.fetch_add(1, Relaxed);
+        self.write_halves.fetch_add(units * 2, Relaxed);
+    }
+
+    pub(crate) fn read(&self, units: f64) {
+        self.reads.fetch_add(1, Relaxed);
+        self.read_halves.fetch_add((units * 2.0) as u64, Relaxed);
+    }
+
+    pub(crate) fn failed(&self) {
+        self.failures.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn sent(&self) {
+        self.sends.fetch_add(1, Relaxed);
+    }
+
+    /// What was counted so far.
+    pub fn reading(&self) -> Reading {
+        Reading {
+            write_units: self.write_halves.load(Relaxed) as f64 / 2.0,
+            read_units: self.read_halves.load(Relaxed) as f64 / 2.0,
+            writes: self.writes.load(Relaxed),
+            reads: self.reads.load(Relaxed),
+            refusals: self.refusals.load(Relaxed),
+            failures: self.failures.load(Relaxed),
+            sends: self.sends.load(Relaxed),
+        }
+    }
+}
+
+impl Reading {
+    /// All requests to the store.
+    pub fn requests(&self) -> u64 {
+        self.writes + self.reads + self.refusals + self.failures
+    }
+}
+
+impl std::ops::Sub for Reading {
+    type Output = Reading;
+    fn sub(self, earlier: Reading) -> Reading {
+        Reading {
+            write_units: self.write_units - earlier.write_units,
+            read_units: self.read_units - earlier.read_units,
+            writes: self.writes - earlier.writes,
+            reads: self.reads - earlier.reads,
+            refusals: self.refusals - earlier.refusals,
+            failures: self.failures - earlier.failures,
+            sends: self.sends - earlier.sends,
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! What the providers' descriptions have in common: topics, their families,
+//! and the first of several places that holds something.
+
+use super::json::pointer;
+
+/// What stands for a topic that the sender does not name.
+const UNKNOWN: &str = "unknown";
+
+/// The topic as the sender says it, fit to be kept: the header that most
+/// senders put it in is not signed, so its length is nothing to rely on.
+pub(super) fn topic(said: Option<&str>) -> String {
+    let topic: String = said.unwrap_or_default().trim().chars().filter(|c| !c.is_control()).take(128).collect();
+    if topic.is_empty() { UNKNOWN.to_owned() } else { topic }
+}
+
+/// The topic without its last word: `orders` of `orders/create`, `charge` of
+/// `charge.refunded`, `charge.dispute` of `charge.dispute.created`. A topic of
+/// one word is its own family.
+pub(super) fn family(topic: &str) -> &str {
+    match topic.rsplit_once(['/', '.', ':']) {
+        Some((family, _)) if !family.is_empty() => family,
+        _ => topic,
+    }
+}
+
+/// The entity of an event about the thing with this `id`: its family and the
+/// id, unless nobody said what kind of thing it is.
+pub(super) fn entity(family: &str, id: &str) -> Option<String> {
+    (family != UNKNOWN).then(|| format!("{family}/{id}"))
+}
+
+/// The first value among `pointers` that is there and not empty.
+pub(super) fn first(body: &[u8], pointers: &[&str]) -> Option<String> {
+    pointers.iter().find_map(|at| pointer(body, at).filter(|value| !value.is_empty())).map(String::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_family_is_the_topic_without_its_last_word() {
+        for (topic, expected) in [
+            ("orders/create", "orders"),
+            ("payment_intent.succeeded", "payment_intent"),
+            ("charge.dispute.created", "charge.dispute"),
+            ("order:updated", "order"),
+            ("order", "order"),
+            ("/create", "/create"),
+        ] {
+            assert_eq!(family(topic), expected);
+        }
+    }
+
+    #[test]
+    fn a_topic_is_short_printable_and_never_empty() {
+        assert_eq!(topic(Some(" orders/create ")), "orders/create");
+        assert_eq!(topic(Some("a\nb")), "ab");
+        assert_eq!(topic(Some(&"é".repeat(200))), "é".repeat(128));
+        for said in [None, Some(""), Some(" \t")] {
+            assert_eq!(topic(said), "unknown");
+        }
+    }
+
+    #[test]
+    fn an_id_alone_is_no_entity() {
+        assert_eq!(entity("product", "7").as_deref(), Some("product/7"));
+        assert_eq!(entity(family(&topic(None)), "7"), None);
+    }
+
+    #[test]
+    fn an_empty_value_is_passed_over() {
+        let body = br#"{"order_id":"","payment_intent":null,"id":7}"#;
+        assert_eq!(first(body, &["/order_id", "/payment_intent", "/id"]).as_deref(), Some("7"));
+        assert_eq!(first(body, &["/order_id"]), None);
+    }
+}

@@ -1,0 +1,130 @@
+//! Reading the times that senders write: seconds, milliseconds, RFC 3339.
+
+use std::time::UNIX_EPOCH;
+
+use crate::time::Timestamp;
+
+/// The time that `text` tells, to the millisecond: a number since the epoch in
+/// seconds (a fraction is kept), milli-, micro- or nanoseconds, told apart by
+/// their size; or a date such as `2026-01-05T09:00:00.5-05:00`. A date that
+/// names no zone is taken for UTC. `None` for anything else, and for times
+/// before 1970.
+pub(super) fn parse(text: &str) -> Option<Timestamp> {
+    let text = text.trim();
+    number(text).or_else(|| date(text)).map(Timestamp::from_millis)
+}
+
+fn number(text: &str) -> Option<u64> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if !digits(whole) || !digits(fraction) {
+        return None;
+    }
+    // Seconds reach 10^11 in the year 5138, milliseconds did in 1973: between
+    // 10^11 and 10^14 only milliseconds name a time that a webhook can have.
+    Some(match whole.parse::<u64>().ok()? {
+        seconds @ 0..100_000_000_000 => seconds * 1000 + millis_of(fraction),
+        millis @ 100_000_000_000..100_000_000_000_000 => millis,
+        micros @ 100_000_000_000_000..100_000_000_000_000_000 => micros / 1000,
+        nanos => nanos / 1_000_000,
+    })
+}
+
+/// The first three of `digits` as thousandths.
+fn millis_of(digits: &str) -> u64 {
+    let digits = digits.bytes().chain([b'0'; 3]).take(3);
+    digits.fold(0, |millis, digit| millis * 10 + u64::from(digit - b'0'))
+}
+
+fn date(text: &str) -> Option<u64> {
+    let (local, ahead) = without_offset(text)?;
+    let time = humantime::parse_rfc3339_weak(local).ok()?;
+    let millis = i64::try_from(time.duration_since(UNIX_EPOCH).ok()?.as_millis()).ok()?;
+    u64::try_from(millis - ahead * 60_000).ok()
+}
+
+/// The date in front of a `+05:00`, `-0500` or `+05`, and how many minutes its
+/// zone is ahead of UTC.
+fn without_offset(text: &str) -> Option<(&str, i64)> {
+    const DATE: usize = "2026-01-05T09:00:00".len();
+    let Some(at) = text.rfind(['+', '-']).filter(|at| *at >= DATE) else { return Some((text, 0)) };
+    let digits: String = text[at + 1..].chars().filter(|c| *c != ':').collect();
+    if !matches!(digits.len(), 2 | 4) || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let hours: i64 = digits[..2].parse().ok()?;
+    let minutes: i64 = if digits.len() == 4 { digits[2..].parse().ok()? } else { 0 };
+    if hours > 23 || minutes > 59 {
+        return None;
+    }
+    let ahead = hours * 60 + minutes;
+    Some((&text[..at], if text[at..].starts_with('-') { -ahead } else { ahead }))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MILLIS: u64 = 1_767_621_600_250;
+
+    #[test]
+    fn one_time_in_every_spelling_is_one_time() {
+        for text in [
+            "1767621600.25",
+            "1767621600.250999",
+            "1767621600250",
+            "1767621600250000",
+            "1767621600250000000",
+            "2026-01-05T14:00:00.25Z",
+            "2026-01-05T14:00:00.250",
+            "2026-01-05 14:00:00.25",
+            "2026-01-05T14:00:00.250999999+00:00",
+            "2026-01-05T09:00:00.25-05:00",
+            "2026-01-05T09:00:00.25-0500",
+            "2026-01-05T19:30:00.25+05:30",
+            " 2026-01-05T15:00:00.25+01 ",
+        ] {
+            assert_eq!(parse(text), Some(Timestamp::from_millis(MILLIS)), "{text}");
+        }
+        assert_eq!(parse("1767621600"), Some(Timestamp::from_secs(1_767_621_600)));
+        assert_eq!(parse("2026-01-05T09:00:00-05:00"), Some(Timestamp::from_secs(1_767_621_600)));
+        assert_eq!(parse("0"), Some(Timestamp::from_millis(0)));
+    }
+
+    #[test]
+    fn what_tells_no_time_is_none() {
+        for text in [
+            "",
+            "-1",
+            "1.",
+            ".5",
+            "1e9",
+            "99999999999999999999",
+            "2026-01-05",
+            "2026-13-05T14:00:00Z",
+            "2026-01-05T14:00:00+24:00",
+            "2026-01-05T14:00:00+1:00é",
+            "2026-01-05T14:00:00 EST",
+            "1969-12-31T23:59:59Z",
+            "1970-01-01T00:00:00+01:00",
+            "yesterday",
+        ] {
+            assert_eq!(parse(text), None, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_a_timestamp_shows_is_read_back(millis in 0..253_402_300_799_999_u64) {
+            let time = Timestamp::from_millis(millis);
+            prop_assert_eq!(parse(&time.to_string()), Some(time));
+        }
+
+        #[test]
+        fn no_text_makes_it_panic(text in any::<String>(), near in "[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}[0-9.+:Zé-]{0,12}") {
+            let _ = (parse(&text), parse(&near));
+        }
+    }
+}

@@ -1,0 +1,351 @@
+//! Senders without a file of their own: an HMAC described by configuration.
+//!
+//! [`GenericOptions`] says what the sender's documentation says: in which
+//! header the signature is, how it is made and over what, and where the
+//! delivery's id, topic, entity and time stand. A [`Generic`] exists only if
+//! the options fit together. What is not part of `signed` is believed only as
+//! far as the connection is: without a signed timestamp or delivery id, a
+//! captured request can be sent again.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+
+use super::{
+    Described, Headers, Provider, Request, Secret, Unverified, Verified, describe, event_time,
+    signature::{self, Key},
+};
+use crate::{entity::DeliveryId, time::Timestamp};
+
+mod options;
+mod signed;
+
+pub use options::{GenericOptions, InvalidGeneric, InvalidPlace, Place};
+use signed::{Part, Signed};
+
+/// A sender described by configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "GenericOptions")]
+pub struct Generic {
+    options: GenericOptions,
+    signed: Signed,
+    time: Option<TimePlace>,
+}
+
+/// Where the signed timestamp stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum TimePlace {
+    /// It is the value of a header.
+    Header(String),
+    /// It is the entry of the signature's own header that starts so.
+    Entry(String),
+}
+
+fn key(secret: &Secret) -> Option<Key> {
+    Key::new(secret.expose())
+}
+
+/// The value that the first of `places` holds.
+fn first<'a>(places: &[Place], request: Request<'a>) -> Option<Cow<'a, str>> {
+    places.iter().find_map(|place| place.find(request))
+}
+
+impl Generic {
+    /// The entries of the signature header's value.
+    fn entries<'a>(&self, value: &'a str) -> impl Iterator<Item = &'a str> {
+        let list: Vec<&str> = match &self.options.separator {
+            Some(separator) => value.split(separator.as_str()).collect(),
+            None => vec![value],
+        };
+        list.into_iter().map(str::trim)
+    }
+
+    /// The signed timestamp as it was sent, and the header that it is in.
+    fn time<'a>(&'a self, headers: &'a Headers) -> Result<Option<(&'a str, &'a str)>, Unverified> {
+        let header = |name: &str| headers.get(name).ok_or_else(|| Unverified::Missing(name.into()));
+        Ok(match &self.time {
+            None => None,
+            Some(TimePlace::Header(name)) => Some((header(name)?, name)),
+            Some(TimePlace::Entry(prefix)) => {
+                let name = &self.options.header;
+                let found = self.entries(header(name)?).find_map(|entry| entry.strip_prefix(prefix.as_str()));
+                Some((found.ok_or_else(|| Unverified::Malformed(name.clone()))?, name))
+            }
+        })
+    }
+
+    /// The bytes that the sender signs, in pieces.
+    fn parts<'a>(&'a self, time: &'a str, request: Request<'a>) -> Result<Vec<&'a [u8]>, Unverified> {
+        let bytes = |part: &'a Part| match part {
+            Part::Text(text) => Ok(text.as_bytes()),
+            Part::Body => Ok(request.body),
+            Part::Timestamp => Ok(time.as_bytes()),
+            Part::Header(name) => {
+                request.headers.get(name).map(str::as_bytes).ok_or_else(|| Unverified::Missing(name.clone()))
+            }
+        };
+        self.signed.parts().iter().map(bytes).collect()
+    }
+}
+
+impl Provider for Generic {
+    fn is_usable(&self, secret: &Secret) -> bool {
+        key(secret).is_some()
+    }
+
+    fn verify(&self, request: Request<'_>, secrets: &[Secret], now: Timestamp) -> Result<Verified, Unverified> {
+        let GenericOptions { header, hash, encoding, prefix, .. } = &self.options;
+        let value = request.headers.get(header).ok_or_else(|| Unverified::Missing(header.clone()))?;
+        let time = self.time(request.headers)?;
+        let signed_at = match time {
+            Some((text, from)) => Some(event_time::parse(text).ok_or_else(|| Unverified::Malformed(from.to_owned()))?),
+            None => None,
+        };
+        let with_prefix = self.entries(value).filter_map(|entry| entry.strip_prefix(prefix.as_str()));
+        let claimed: Vec<_> = with_prefix.filter_map(|text| encoding.decode(text.trim())).collect();
+        if claimed.is_empty() {
+            return Err(Unverified::Malformed(header.clone()));
+        }
+        let parts = self.parts(time.map_or("", |(text, _)| text), request)?;
+        signature::check(*hash, secrets.iter().filter_map(key), &parts, &claimed)?;
+        signed_at.map_or(Ok(()), |signed_at| signature::check_time(signed_at, now))?;
+        Ok(Verified::Delivery)
+    }
+
+    fn describe(&self, request: Request<'_>) -> Described {
+        let GenericOptions { delivery_id, topic, entity, entity_kind, event_time, .. } = &self.options;
+        let topic = describe::topic(first(topic, request).as_deref());
+        let name = first(entity, request);
+        Described {
+            delivery_id: first(delivery_id, request)
+                .map_or_else(|| DeliveryId::from_body(request.body), |id| DeliveryId::new(id.into_owned())),
+            family: describe::family(&topic).to_owned(),
+            topic,
+            event_time: first(event_time, request).and_then(|time| event_time::parse(&time)),
+            entity: name.map(|name| match entity_kind {
+                Some(kind) => format!("{kind}/{name}"),
+                None => name.into_owned(),
+            }),
+        }
+    }
+
+    /// A signed header that `headers` does not hold is signed as empty and
+    /// sent so.
+    fn sign(&self, headers: &Headers, body: &[u8], secret: &Secret, now: Timestamp) -> Vec<(String, String)> {
+        let Some(key) = key(secret) else { return Vec::new() };
+        let GenericOptions { header, hash, encoding, prefix, separator, .. } = &self.options;
+        let time = signature::seconds_text(now);
+        let mut sent = Vec::new();
+        if let Some(TimePlace::Header(name)) = &self.time {
+            sent.push((name.clone(), time.clone()));
+        }
+        for part in self.signed.parts() {
+            if let Part::Header(name) = part
+                && headers.get(name).is_none()
+                && sent.iter().all(|(held, _)| held != name)
+            {
+                sent.push((name.clone(), String::new()));
+            }
+        }
+        let with_sent =
+            sent.iter().map(|(name, value)| (name.as_str(), value.as_str())).chain(headers.iter()).collect();
+        let Ok(parts) = self.parts(&time, Request { headers: &with_sent, body }) else { return Vec::new() };
+        let signature = format!("{prefix}{}", encoding.encode(&hash.hmac(&key, &parts)));
+        let value = match (&self.time, separator) {
+            (Some(TimePlace::Entry(of_time)), Some(separator)) => format!("{of_time}{time}{separator}{signature}"),
+            _ => signature,
+        };
+        sent.push((header.clone(), value));
+        sent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn generic(toml: &str) -> Generic {
+        toml::from_str(toml).unwrap()
+    }
+
+    fn verify(
+        generic: &Generic,
+        headers: &[(&str, &str)],
+        body: &str,
+        secrets: &[&str],
+        now: u64,
+    ) -> Result<Verified, Unverified> {
+        let headers = headers.iter().copied().collect();
+        let secrets: Vec<Secret> = secrets.iter().copied().map(Secret::new).collect();
+        generic.verify(Request { headers: &headers, body: body.as_bytes() }, &secrets, Timestamp::from_secs(now))
+    }
+
+    fn described(generic: &Generic, headers: &[(&str, &str)], body: &str) -> Described {
+        let headers = headers.iter().copied().collect();
+        generic.describe(Request { headers: &headers, body: body.as_bytes() })
+    }
+
+    const LIKE_GITHUB: &str = r#"header = "X-Hub-Signature-256"
+        hash = "sha256"
+        encoding = "hex"
+        prefix = "sha256=""#;
+
+    const STAMPED: &str = r#"header = "x-signature"
+        hash = "sha512"
+        encoding = "base64"
+        separator = " "
+        prefix = "v1,"
+        signed = "{header:x-id}.{timestamp}.{body}"
+        timestamp_header = "x-time""#;
+
+    const STAMPED_INSIDE: &str = r#"header = "x-signature"
+        hash = "sha1"
+        encoding = "hex"
+        separator = ","
+        prefix = "v1="
+        timestamp_prefix = "t="
+        signed = "{timestamp}.{body}""#;
+
+    /// The example in GitHub's documentation of its webhooks.
+    #[test]
+    fn a_published_signature_is_believed() {
+        let headers =
+            [("X-Hub-Signature-256", "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17")];
+        let secrets = ["old", "It's a Secret to Everybody"];
+        assert_eq!(verify(&generic(LIKE_GITHUB), &headers, "Hello, World!", &secrets, 0), Ok(Verified::Delivery));
+    }
+
+    /// Python: hmac.new(b"secret", b"msg_1.1767621700.{}", hashlib.sha512)
+    #[test]
+    fn a_signature_over_headers_time_and_body_is_believed() {
+        let list = "v2,AAAA v1,WUb/UboQJtD8hPBb2UCe1C30hGhPBgdRQu5B9pWUz1/enALSrTV+PUJFSeJELnBjEghNGdPIsZeAKbUN7an5iA== v1,AAAA";
+        let headers = [("x-id", "msg_1"), ("x-time", "1767621700"), ("x-signature", list)];
+        assert_eq!(verify(&generic(STAMPED), &headers, "{}", &["secret"], 1_767_621_700), Ok(Verified::Delivery));
+    }
+
+    /// Python: hmac.new(b"secret", b"1767621700.{}", hashlib.sha1)
+    #[test]
+    fn a_time_inside_the_signature_header_is_found() {
+        let headers = [("x-signature", "t=1767621700, v1=2006471a8557144b3bd48dc69b48e101dfba60af")];
+        assert_eq!(
+            verify(&generic(STAMPED_INSIDE), &headers, "{}", &["secret"], 1_767_621_700),
+            Ok(Verified::Delivery)
+        );
+    }
+
+    /// Python: hmac.new(b"secret", b"https://hooks.example.com/webhooks/square{}", hashlib.sha256)
+    #[test]
+    fn fixed_text_such_as_the_address_can_be_signed() {
+        let square = generic(
+            r#"header = "x-square-hmacsha256-signature"
+            hash = "sha256"
+            encoding = "base64"
+            signed = "https://hooks.example.com/webhooks/square{body}""#,
+        );
+        let headers = [("x-square-hmacsha256-signature", "aaRCf+buZF7kNGF8LbF5zho5AfAsuR3rp6XqkKK63gg=")];
+        assert_eq!(verify(&square, &headers, "{}", &["secret"], 0), Ok(Verified::Delivery));
+    }
+
+    #[test]
+    fn each_reason_not_to_believe_is_told_apart() {
+        let generic = generic(STAMPED);
+        let at = 1_767_621_700;
+        let sent = |headers: &[(&str, &str)]| verify(&generic, headers, "{}", &["secret"], at);
+        let good = [
+            ("x-id", "msg_1"),
+            ("x-time", "1767621700"),
+            (
+                "x-signature",
+                "v1,WUb/UboQJtD8hPBb2UCe1C30hGhPBgdRQu5B9pWUz1/enALSrTV+PUJFSeJELnBjEghNGdPIsZeAKbUN7an5iA==",
+            ),
+        ];
+        for (index, (name, _)) in good.iter().enumerate() {
+            let mut headers = good.to_vec();
+            headers.remove(index);
+            assert_eq!(sent(&headers), Err(Unverified::Missing((*name).into())));
+        }
+        let undated = [good[0], ("x-time", "soon"), good[2]];
+        assert_eq!(sent(&undated), Err(Unverified::Malformed("x-time".into())));
+        for signature in ["", "v1,", "v1,%%", "v2,AAAA", "AAAA"] {
+            let unreadable = [good[0], good[1], ("x-signature", signature)];
+            assert_eq!(sent(&unreadable), Err(Unverified::Malformed("x-signature".into())), "{signature:?}");
+        }
+        for secret in ["another", "", "\0"] {
+            assert_eq!(verify(&generic, &good, "{}", &[secret], at), Err(Unverified::Mismatch), "{secret:?}");
+        }
+        assert_eq!(verify(&generic, &good, "{}", &[], at), Err(Unverified::Mismatch));
+        for now in [at - 301, at + 301] {
+            assert_eq!(verify(&generic, &good, "{}", &["secret"], now), Err(Unverified::Stale));
+        }
+    }
+
+    #[test]
+    fn a_signature_header_without_its_time_cannot_be_read() {
+        let headers = [("x-signature", "v1=2006471a8557144b3bd48dc69b48e101dfba60af")];
+        let refused = verify(&generic(STAMPED_INSIDE), &headers, "{}", &["secret"], 1_767_621_700);
+        assert_eq!(refused, Err(Unverified::Malformed("x-signature".into())));
+    }
+
+    #[test]
+    fn a_signed_time_may_be_written_as_a_date_or_in_milliseconds() {
+        let generic = generic(STAMPED);
+        for time in ["2026-01-05T14:01:40Z", "1767621700000"] {
+            let mac = generic.options.hash.hmac(&Key::new("secret").unwrap(), &[b"msg_1.", time.as_bytes(), b".{}"]);
+            let signature = format!("v1,{}", generic.options.encoding.encode(&mac));
+            let headers = [("x-id", "msg_1"), ("x-time", time), ("x-signature", signature.as_str())];
+            assert_eq!(verify(&generic, &headers, "{}", &["secret"], 1_767_621_700), Ok(Verified::Delivery), "{time}");
+            assert_eq!(verify(&generic, &headers, "{}", &["secret"], 1_767_631_700), Err(Unverified::Stale), "{time}");
+        }
+    }
+
+    #[test]
+    fn what_is_signed_for_a_sample_is_believed() {
+        let now = Timestamp::from_secs(1_767_621_700);
+        for options in [LIKE_GITHUB, STAMPED, STAMPED_INSIDE] {
+            let generic = generic(options);
+            let signed = generic.sign(&Headers::default(), b"body", &Secret::new("secret"), now);
+            let headers = signed.into_iter().collect();
+            let request = Request { headers: &headers, body: b"body" };
+            assert_eq!(generic.verify(request, &[Secret::new("secret")], now), Ok(Verified::Delivery), "{options}");
+        }
+    }
+
+    #[test]
+    fn a_description_comes_from_the_configured_places() {
+        let generic = generic(&format!(
+            r#"{LIKE_GITHUB}
+            delivery_id = ["x-delivery", "/event/id"]
+            topic = ["/event/type"]
+            entity_kind = "order"
+            entity = ["/order/id", "/order_id"]
+            event_time = ["/order/updated_at", "x-sent-at"]"#
+        ));
+        let body = r#"{"event":{"id":"e1","type":"order.updated"},"order_id":18446744073709551617}"#;
+        let described = described(&generic, &[("x-sent-at", "1767621600")], body);
+        assert_eq!(
+            described,
+            Described {
+                delivery_id: DeliveryId::new("e1"),
+                topic: "order.updated".into(),
+                family: "order".into(),
+                event_time: Some(Timestamp::from_secs(1_767_621_600)),
+                entity: Some("order/18446744073709551617".into()),
+            }
+        );
+    }
+
+    #[test]
+    fn what_is_not_configured_is_replaced() {
+        let described = described(&generic(LIKE_GITHUB), &[], "{}");
+        assert_eq!(
+            described,
+            Described {
+                delivery_id: DeliveryId::from_body(b"{}"),
+                topic: "unknown".into(),
+                family: "unknown".into(),
+                event_time: None,
+                entity: None,
+            }
+        );
+    }
+}

@@ -1,0 +1,288 @@
+//! The options of a generic sender, and which of them fit together.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+
+use super::{Generic, Signed, TimePlace};
+use crate::providers::{Encoding, HashName, Request, is_pointer, pointer};
+
+/// How a sender signs and where its requests hold what: the `generic` table
+/// of a source. Any of the lists may be given as a single text.
+///
+/// ```toml
+/// [sources.acme.generic]
+/// header = "x-acme-signature"        # "t=1767621700,v1=5257a8…,v1=…"
+/// hash = "sha256"                    # sha1, sha256 or sha512
+/// encoding = "hex"                   # hex or base64
+/// separator = ","                    # several entries in that header
+/// prefix = "v1="                     # in front of each signature
+/// timestamp_prefix = "t="            # in front of the time; or timestamp_header
+/// signed = "{timestamp}.{body}"      # also {header:x-acme-id} and fixed text
+/// delivery_id = "x-acme-delivery"    # a header, or a JSON pointer: "/id"
+/// topic = "/type"
+/// entity_kind = "order"              # the entity: order/<value>
+/// entity = ["/order/id", "/order_id"]
+/// event_time = "/updated_at"
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GenericOptions {
+    /// The header that the signature is in.
+    pub header: String,
+    /// The hash inside the HMAC.
+    pub hash: HashName,
+    /// How the signature is written.
+    pub encoding: Encoding,
+    /// What stands in front of the signature, such as `sha256=`. In a list,
+    /// entries that start otherwise are passed over.
+    #[serde(default)]
+    pub prefix: String,
+    /// What stands between several signatures in the one header; spaces around
+    /// them do not count. Without it the whole value is one signature.
+    pub separator: Option<String>,
+    /// What is signed: `{body}`, and around it `{timestamp}`, `{header:…}` or
+    /// fixed text, such as the address that the sender calls.
+    #[serde(default = "body_alone")]
+    pub signed: String,
+    /// The header that `{timestamp}` is in: seconds, milliseconds or RFC 3339.
+    /// A request whose time is more than five minutes away is not believed.
+    pub timestamp_header: Option<String>,
+    /// What stands in front of `{timestamp}` among the entries of the
+    /// signature's own header, such as `t=`.
+    pub timestamp_prefix: Option<String>,
+    /// What names a delivery over all its retries. Without it, or where it is
+    /// not found: the hash of the body.
+    #[serde(default, deserialize_with = "one_or_more")]
+    pub delivery_id: Vec<Place>,
+    /// What happened: `order.updated`.
+    #[serde(default, deserialize_with = "one_or_more")]
+    pub topic: Vec<Place>,
+    /// What the entity is called: the first of these that holds something.
+    #[serde(default, deserialize_with = "one_or_more")]
+    pub entity: Vec<Place>,
+    /// What the entity is, in front of what it is called.
+    pub entity_kind: Option<String>,
+    /// When it happened: seconds, milliseconds or RFC 3339. Not the time of
+    /// the attempt, which is new for every retry.
+    #[serde(default, deserialize_with = "one_or_more")]
+    pub event_time: Vec<Place>,
+}
+
+fn body_alone() -> String {
+    "{body}".to_owned()
+}
+
+/// Where a value stands in a request.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub enum Place {
+    /// In the header of this name, in lower case.
+    Header(String),
+    /// In the body, at this JSON pointer.
+    Pointer(String),
+}
+
+/// The text names neither a header nor a place in a body.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is neither a header's name, such as `x-acme-topic`, nor a JSON pointer, such as `/event/type`")]
+pub struct InvalidPlace(String);
+
+impl Place {
+    /// Reads a place: what starts with `/` is a JSON pointer, anything else a
+    /// header's name.
+    pub fn parse(text: &str) -> Result<Self, InvalidPlace> {
+        if text.starts_with('/') && is_pointer(text) {
+            Ok(Self::Pointer(text.to_owned()))
+        } else {
+            header_name(text).map(Self::Header).ok_or_else(|| InvalidPlace(text.to_owned()))
+        }
+    }
+
+    /// What stands there, unless it is empty.
+    pub(super) fn find<'a>(&self, request: Request<'a>) -> Option<Cow<'a, str>> {
+        let found = match self {
+            Self::Header(name) => request.headers.get(name).map(|value| Cow::Borrowed(value.trim())),
+            Self::Pointer(at) => pointer(request.body, at),
+        };
+        found.filter(|value| !value.is_empty())
+    }
+}
+
+impl TryFrom<String> for Place {
+    type Error = InvalidPlace;
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        Self::parse(&text)
+    }
+}
+
+/// `text` in lower case, if it can be a header's name (RFC 9110).
+pub(super) fn header_name(text: &str) -> Option<String> {
+    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    (!text.is_empty() && text.bytes().all(is_token)).then(|| text.to_ascii_lowercase())
+}
+
+/// Reads one text or a list of them.
+fn one_or_more<'de, D: serde::Deserializer<'de>>(places: D) -> Result<Vec<Place>, D::Error> {
+    struct OneOrMore;
+
+    impl<'de> serde::de::Visitor<'de> for OneOrMore {
+        type Value = Vec<Place>;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a header's name, a JSON pointer, or a list of them")
+        }
+
+        fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Self::Value, E> {
+            Ok(vec![Place::parse(text).map_err(E::custom)?])
+        }
+
+        fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+            let mut places = Vec::new();
+            while let Some(place) = list.next_element()? {
+                places.push(place);
+            }
+            Ok(places)
+        }
+    }
+
+    places.deserialize_any(OneOrMore)
+}
+
+/// Why options describe no sender.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidGeneric {
+    /// `header` or `timestamp_header` is not a header's name.
+    #[error("{0:?} is not a header's name")]
+    Header(String),
+    /// `signed` holds something in braces that stands for nothing.
+    #[error("`signed` may hold {{body}}, {{timestamp}} and {{header:…}}; {0:?} is none of them")]
+    Placeholder(String),
+    /// `signed` leaves out the body.
+    #[error("`signed` must hold {{body}}: what is not signed could be anybody's")]
+    BodyUnsigned,
+    /// `signed` uses a timestamp that no option locates.
+    #[error("`signed` holds {{timestamp}}: `timestamp_header` or `timestamp_prefix` must say where it is")]
+    TimestampUnplaced,
+    /// A timestamp is located that `signed` does not use.
+    #[error("`signed` does not hold {{timestamp}}: a time that is not signed proves nothing, so leave out where it is")]
+    TimestampUnsigned,
+    /// The timestamp is said to be in two places.
+    #[error("the timestamp is in `timestamp_header` or behind `timestamp_prefix`, not both")]
+    TimestampTwice,
+    /// The timestamp is one of several entries, and nothing separates them.
+    #[error("`timestamp_prefix` needs a `separator` between the timestamp and the signature")]
+    TimestampInseparable,
+    /// A text is given and empty.
+    #[error("`{0}` must not be empty; leave it out instead")]
+    Empty(&'static str),
+}
+
+impl TryFrom<GenericOptions> for Generic {
+    type Error = InvalidGeneric;
+
+    fn try_from(mut options: GenericOptions) -> Result<Self, InvalidGeneric> {
+        let named = |text: &str| header_name(text).ok_or_else(|| InvalidGeneric::Header(text.to_owned()));
+        options.header = named(&options.header)?;
+        for (name, text) in [
+            ("separator", &options.separator),
+            ("timestamp_prefix", &options.timestamp_prefix),
+            ("entity_kind", &options.entity_kind),
+        ] {
+            if text.as_deref() == Some("") {
+                return Err(InvalidGeneric::Empty(name));
+            }
+        }
+        let signed = Signed::parse(&options.signed)?;
+        let time = match (&options.timestamp_header, &options.timestamp_prefix) {
+            (None, None) => None,
+            (Some(_), Some(_)) => return Err(InvalidGeneric::TimestampTwice),
+            (Some(name), None) => Some(TimePlace::Header(named(name)?)),
+            (None, Some(_)) if options.separator.is_none() => return Err(InvalidGeneric::TimestampInseparable),
+            (None, Some(prefix)) => Some(TimePlace::Entry(prefix.clone())),
+        };
+        match (signed.has_timestamp(), &time) {
+            (true, None) => Err(InvalidGeneric::TimestampUnplaced),
+            (false, Some(_)) => Err(InvalidGeneric::TimestampUnsigned),
+            _ => Ok(Self { options, signed, time }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEAST: &str = "header = \"x-signature\"\nhash = \"sha256\"\nencoding = \"hex\"\n";
+
+    fn refused(more: &str) -> InvalidGeneric {
+        let options: GenericOptions = toml::from_str(&format!("{LEAST}{more}")).unwrap();
+        Generic::try_from(options).unwrap_err()
+    }
+
+    fn error(toml: &str) -> String {
+        toml::from_str::<Generic>(toml).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn three_options_are_enough() {
+        let generic: Generic = toml::from_str(LEAST).unwrap();
+        assert_eq!(generic.options.signed, "{body}");
+        assert_eq!(generic.time, None);
+    }
+
+    #[test]
+    fn options_that_do_not_fit_together_are_refused_with_the_reason() {
+        use InvalidGeneric::*;
+        let stamped = "signed = '{timestamp}.{body}'\n";
+        for (more, expected) in [
+            ("signed = '{timestamp}'\ntimestamp_header = 'x-time'", BodyUnsigned),
+            ("signed = ''", BodyUnsigned),
+            ("signed = '{date}{body}'", Placeholder("{date}".into())),
+            ("signed = '{body'", Placeholder("{body".into())),
+            ("signed = '{body}}'", Placeholder("}".into())),
+            ("signed = '{header:}{body}'", Placeholder("{header:}".into())),
+            ("signed = '{header:x y}{body}'", Placeholder("{header:x y}".into())),
+            (stamped, TimestampUnplaced),
+            ("timestamp_header = 'x-time'", TimestampUnsigned),
+            ("separator = ','\ntimestamp_prefix = 't='", TimestampUnsigned),
+            (&format!("{stamped}timestamp_header = 'x-time'\ntimestamp_prefix = 't='"), TimestampTwice),
+            (&format!("{stamped}timestamp_prefix = 't='"), TimestampInseparable),
+            (&format!("{stamped}timestamp_header = 'x time'"), Header("x time".into())),
+            ("separator = ''", Empty("separator")),
+            ("timestamp_prefix = ''", Empty("timestamp_prefix")),
+            ("entity_kind = ''", Empty("entity_kind")),
+        ] {
+            assert_eq!(refused(more), expected, "{more}");
+        }
+        let unnamed = error("header = ''\nhash = 'sha256'\nencoding = 'hex'");
+        assert!(unnamed.contains("\"\" is not a header's name"), "{unnamed}");
+    }
+
+    #[test]
+    fn a_misspelt_option_is_refused_by_its_name() {
+        let misspelt = error(&format!("{LEAST}entities = ['/id']"));
+        assert!(misspelt.contains("unknown field `entities`"), "{misspelt}");
+        let unknown = error("header = 'x'\nhash = 'md5'\nencoding = 'hex'");
+        assert!(unknown.contains("unknown variant `md5`, expected one of `sha1`, `sha256`, `sha512`"), "{unknown}");
+    }
+
+    #[test]
+    fn a_place_is_a_header_or_a_pointer() {
+        assert_eq!(Place::parse("X-Topic"), Ok(Place::Header("x-topic".into())));
+        assert_eq!(Place::parse("/a~1b/0"), Ok(Place::Pointer("/a~1b/0".into())));
+        for text in ["", "a/b", "x topic", "/a~2", "é"] {
+            assert_eq!(Place::parse(text), Err(InvalidPlace(text.into())));
+        }
+        let misplaced = error(&format!("{LEAST}topic = ['event/type']"));
+        assert!(misplaced.contains("\"event/type\" is neither a header's name"), "{misplaced}");
+    }
+
+    #[test]
+    fn one_place_may_stand_without_its_list() {
+        let places = |toml: &str| toml::from_str::<GenericOptions>(&format!("{LEAST}{toml}")).unwrap().entity;
+        assert_eq!(places("entity = '/id'"), places("entity = ['/id']"));
+        assert_eq!(places("entity = ['/order/id', '/id']").len(), 2);
+        assert!(error(&format!("{LEAST}entity = 7")).contains("a header's name, a JSON pointer, or a list of them"));
+    }
+}

@@ -1,0 +1,81 @@
+//! What a generic sender signs: a template such as `{timestamp}.{body}`.
+
+use super::options::{InvalidGeneric, header_name};
+
+/// A parsed template. It holds the body at least once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Signed(Vec<Part>);
+
+/// One piece of what is signed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Part {
+    /// Fixed text.
+    Text(String),
+    /// The body's bytes.
+    Body,
+    /// The timestamp, as it was sent.
+    Timestamp,
+    /// The value of the header of this name.
+    Header(String),
+}
+
+impl Signed {
+    /// Reads a template. Braces stand only around a placeholder.
+    pub(super) fn parse(template: &str) -> Result<Self, InvalidGeneric> {
+        let mut parts = Vec::new();
+        let mut rest = template;
+        while let Some(at) = rest.find(['{', '}']) {
+            let (text, braced) = rest.split_at(at);
+            let unknown = |text: &str| InvalidGeneric::Placeholder(text.to_owned());
+            let end = braced.find('}').map_or(braced.len(), |end| end + 1);
+            let (placeholder, behind) = braced.split_at(end);
+            if !text.is_empty() {
+                parts.push(Part::Text(text.to_owned()));
+            }
+            parts.push(match placeholder {
+                "{body}" => Part::Body,
+                "{timestamp}" => Part::Timestamp,
+                _ => {
+                    let name = placeholder.strip_prefix("{header:").and_then(|name| name.strip_suffix('}'));
+                    Part::Header(name.and_then(header_name).ok_or_else(|| unknown(placeholder))?)
+                }
+            });
+            rest = behind;
+        }
+        if !rest.is_empty() {
+            parts.push(Part::Text(rest.to_owned()));
+        }
+        if parts.contains(&Part::Body) { Ok(Self(parts)) } else { Err(InvalidGeneric::BodyUnsigned) }
+    }
+
+    /// The pieces, in order.
+    pub(super) fn parts(&self) -> &[Part] {
+        &self.0
+    }
+
+    /// Whether the timestamp is signed.
+    pub(super) fn has_timestamp(&self) -> bool {
+        self.0.contains(&Part::Timestamp)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_template_is_text_and_placeholders() {
+        let signed = Signed::parse("v0:{timestamp}:{header:X-Id}{body}!").unwrap();
+        let expected = [
+            Part::Text("v0:".into()),
+            Part::Timestamp,
+            Part::Text(":".into()),
+            Part::Header("x-id".into()),
+            Part::Body,
+            Part::Text("!".into()),
+        ];
+        assert_eq!(signed.parts(), expected);
+        assert!(signed.has_timestamp());
+        assert!(!Signed::parse("{body}").unwrap().has_timestamp());
+    }
+}

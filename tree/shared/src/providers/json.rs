@@ -1,0 +1,300 @@
+//! Reading one value out of a JSON text without reading the rest.
+//!
+//! Numbers come out as the digits that were sent: ids beyond 2^53, and beyond
+//! 2^64, stay exact because nothing is ever turned into a number. Nothing here
+//! panics or recurses, whatever the bytes.
+
+use std::{borrow::Cow, fmt};
+
+use serde::{
+    Deserializer,
+    de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor},
+};
+use serde_json::value::RawValue;
+
+/// The scalar that `pointer` (RFC 6901) names in the JSON text `body`: a
+/// string unescaped, a number exactly as written, `true` or `false`. Of equal
+/// keys the last counts. `None` for null, objects and arrays, for what is not
+/// there, for text that is not JSON and for a pointer that is none.
+pub fn pointer<'a>(body: &'a [u8], pointer: &str) -> Option<Cow<'a, str>> {
+    let mut text = std::str::from_utf8(body).ok()?;
+    for token in tokens(pointer)? {
+        text = child(text, &token?)?;
+    }
+    scalar(text)
+}
+
+/// Whether `text` is a JSON pointer: empty, or tokens that each start with
+/// `/`, with `~` only in `~0` and `~1`.
+pub fn is_pointer(text: &str) -> bool {
+    tokens(text).is_some_and(|mut tokens| tokens.all(|token| token.is_some()))
+}
+
+/// The pointer's reference tokens, unescaped; an inner `None` stands for one
+/// with a stray `~`.
+fn tokens(pointer: &str) -> Option<impl Iterator<Item = Option<Cow<'_, str>>>> {
+    let starts_well = pointer.is_empty() || pointer.starts_with('/');
+    starts_well.then(|| pointer.split('/').skip(1).map(unescaped))
+}
+
+fn unescaped(token: &str) -> Option<Cow<'_, str>> {
+    if !token.contains('~') {
+        return Some(Cow::Borrowed(token));
+    }
+    let mut pieces = token.split('~');
+    let mut text = pieces.next()?.to_owned();
+    for piece in pieces {
+        text.push(match piece.as_bytes().first()? {
+            b'0' => '~',
+            b'1' => '/',
+            _ => return None,
+        });
+        text.push_str(&piece[1..]);
+    }
+    Some(Cow::Owned(text))
+}
+
+/// The text of the member or element `token` of the object or array `text`.
+fn child<'a>(text: &'a str, token: &str) -> Option<&'a str> {
+    let mut json = serde_json::Deserializer::from_str(text);
+    let found = json.deserialize_any(Child { token }).ok()?;
+    json.end().ok()?;
+    found.map(RawValue::get)
+}
+
+fn scalar(text: &str) -> Option<Cow<'_, str>> {
+    let text = serde_json::from_str::<&RawValue>(text).ok()?.get();
+    match text.as_bytes().first()? {
+        b'n' | b'{' | b'[' => None,
+        b'"' if text.contains('\\') => serde_json::from_str(text).ok().map(Cow::Owned),
+        b'"' => text.get(1..text.len() - 1).map(Cow::Borrowed),
+        _ => Some(Cow::Borrowed(text)),
+    }
+}
+
+struct Child<'t> {
+    token: &'t str,
+}
+
+impl Child<'_> {
+    /// The token as an array index: no sign, no leading zero.
+    fn index(&self) -> Option<usize> {
+        let digits = self.token.bytes().all(|byte| byte.is_ascii_digit());
+        let canonical = self.token == "0" || !self.token.starts_with('0');
+        self.token.parse().ok().filter(|_| digits && canonical)
+    }
+}
+
+impl<'de> Visitor<'de> for Child<'_> {
+    type Value = Option<&'de RawValue>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object or an array")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self::Value, A::Error> {
+        let mut found = None;
+        while let Some(is_it) = members.next_key_seed(KeyIs(self.token))? {
+            if is_it {
+                found = Some(members.next_value()?);
+            } else {
+                members.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(found)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Self::Value, A::Error> {
+        let index = self.index();
+        let mut found = None;
+        let mut at = 0;
+        while let Some(element) = elements.next_element()? {
+            if Some(at) == index {
+                found = Some(element);
+            }
+            at += 1;
+        }
+        Ok(found)
+    }
+}
+
+/// Reads a key as whether it is this one, without keeping it.
+struct KeyIs<'t>(&'t str);
+
+impl<'de> DeserializeSeed<'de> for KeyIs<'_> {
+    type Value = bool;
+
+    fn deserialize<D: Deserializer<'de>>(self, key: D) -> Result<bool, D::Error> {
+        key.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for KeyIs<'_> {
+    type Value = bool;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_str<E>(self, key: &str) -> Result<bool, E> {
+        Ok(key == self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::Value;
+
+    use super::*;
+
+    fn found(body: &str, at: &str) -> Option<String> {
+        pointer(body.as_bytes(), at).map(Cow::into_owned)
+    }
+
+    #[test]
+    fn numbers_come_out_as_they_were_written() {
+        for number in
+            ["9007199254740993", "123456789012345678901234567890", "-0", "1.10", "1e400", "18446744073709551616"]
+        {
+            assert_eq!(found(&format!("{{\"id\": {number} }}"), "/id").as_deref(), Some(number));
+            assert_eq!(found(&format!(" {number} "), "").as_deref(), Some(number));
+        }
+    }
+
+    #[test]
+    fn strings_come_out_unescaped_and_booleans_as_text() {
+        let body = r#"{"plain":"a","escaped":"a\/\u00e9\n\ud83d\ude00","yes":true,"no":false,"empty":""}"#;
+        assert_eq!(found(body, "/plain").as_deref(), Some("a"));
+        assert_eq!(found(body, "/escaped").as_deref(), Some("a/é\n😀"));
+        assert_eq!(found(body, "/yes").as_deref(), Some("true"));
+        assert_eq!(found(body, "/no").as_deref(), Some("false"));
+        assert_eq!(found(body, "/empty").as_deref(), Some(""));
+    }
+
+    #[test]
+    fn what_is_no_scalar_or_not_there_is_none() {
+        let body = r#"{"null":null,"object":{},"array":[1],"string":"x"}"#;
+        for at in
+            ["", "/null", "/object", "/array", "/absent", "/string/x", "/array/-", "/array/1", "string", "/~", "/~2"]
+        {
+            assert_eq!(found(body, at), None, "{at}");
+        }
+    }
+
+    #[test]
+    fn the_examples_of_rfc_6901_are_found() {
+        let body =
+            r#"{"foo":["bar","baz"],"":0,"a/b":1,"c%d":2,"e^f":3,"g|h":4,"i\\j":5,"k\"l":6," ":7,"m~n":8,"~1":9}"#;
+        let expected = [
+            ("/foo/0", "bar"),
+            ("/", "0"),
+            ("/a~1b", "1"),
+            ("/c%d", "2"),
+            ("/e^f", "3"),
+            ("/g|h", "4"),
+            ("/i\\j", "5"),
+            ("/k\"l", "6"),
+            ("/ ", "7"),
+            ("/m~0n", "8"),
+            ("/~01", "9"),
+        ];
+        for (at, value) in expected {
+            assert_eq!(found(body, at).as_deref(), Some(value), "{at}");
+        }
+    }
+
+    #[test]
+    fn an_index_has_no_sign_and_no_leading_zero() {
+        assert_eq!(found("[[1,2],{\"01\":3}]", "/0/1").as_deref(), Some("2"));
+        assert_eq!(found("[[1,2],{\"01\":3}]", "/1/01").as_deref(), Some("3"));
+        for at in ["/00", "/01", "/+1", "/-1", "/", "/18446744073709551616"] {
+            assert_eq!(found("[1,2]", at), None, "{at}");
+        }
+    }
+
+    #[test]
+    fn of_equal_keys_the_last_counts() {
+        assert_eq!(found(r#"{"a":{"id":1},"a":{"id":2},"\u0061":{"id":3}}"#, "/a/id").as_deref(), Some("3"));
+        assert_eq!(found(r#"{"a":{"id":1},"a":null}"#, "/a/id"), None);
+    }
+
+    #[test]
+    fn text_that_is_not_json_holds_nothing() {
+        for body in ["", "{", "{\"id\":1}x", "{\"id\":1,}", "{\"id\":01}", "{\"id\":1", "id=1", "{'id':1}"] {
+            assert_eq!(found(body, "/id"), None, "{body}");
+        }
+        assert_eq!(pointer(b"{\"id\":1,\"x\":\"\xff\"}", "/id"), None);
+    }
+
+    #[test]
+    fn depth_costs_no_stack() {
+        let deep = format!("{{\"deep\":{}{},\"id\":1}}", "[".repeat(500_000), "]".repeat(500_000));
+        assert_eq!(found(&deep, "/id").as_deref(), Some("1"));
+        assert_eq!(found(&deep, "/deep/0/0"), None);
+    }
+
+    fn any_json() -> impl Strategy<Value = Value> {
+        let scalar = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<u64>().prop_map(Value::from),
+            any::<f64>().prop_map(Value::from),
+            any::<String>().prop_map(Value::from),
+        ];
+        scalar.prop_recursive(4, 32, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::vec(("[a~/0\"\\\\é]{0,3}", inner), 0..4)
+                    .prop_map(|members| Value::Object(members.into_iter().collect())),
+            ]
+        })
+    }
+
+    /// Every pointer into `value`, with what serde_json finds there.
+    fn all_pointers(value: &Value, at: String, into: &mut Vec<(String, Option<String>)>) {
+        let text = match value {
+            Value::Null | Value::Array(_) | Value::Object(_) => None,
+            Value::String(text) => Some(text.clone()),
+            Value::Bool(_) | Value::Number(_) => Some(value.to_string()),
+        };
+        match value {
+            Value::Array(elements) => {
+                elements
+                    .iter()
+                    .enumerate()
+                    .for_each(|(index, inner)| all_pointers(inner, format!("{at}/{index}"), into));
+            }
+            Value::Object(members) => members.iter().for_each(|(key, inner)| {
+                all_pointers(inner, format!("{at}/{}", key.replace('~', "~0").replace('/', "~1")), into);
+            }),
+            _ => {}
+        }
+        into.push((at, text));
+    }
+
+    proptest! {
+        #[test]
+        fn every_value_is_found_where_serde_json_finds_it(value in any_json(), pretty in any::<bool>()) {
+            let text = if pretty { serde_json::to_string_pretty(&value) } else { serde_json::to_string(&value) }.unwrap();
+            let mut pointers = Vec::new();
+            all_pointers(&value, String::new(), &mut pointers);
+            for (at, expected) in pointers {
+                prop_assert!(is_pointer(&at));
+                prop_assert!(value.pointer(&at).is_some());
+                prop_assert_eq!(found(&text, &at), expected, "{} in {}", at, text);
+            }
+        }
+
+        #[test]
+        fn no_bytes_and_no_pointer_make_it_panic(body in any::<Vec<u8>>(), at in any::<String>()) {
+            let _ = pointer(&body, &at);
+        }
+
+        #[test]
+        fn no_near_json_makes_it_panic(body in r#"[{}\[\]",:\\u0-9ae tfn.-]{0,40}"#, at in "(/[a0~1-]{0,3}){0,3}") {
+            let _ = pointer(body.as_bytes(), &at);
+        }
+    }
+}

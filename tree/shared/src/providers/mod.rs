@@ -1,0 +1,168 @@
+//! What each sender of webhooks does: how it signs, what it calls a delivery,
+//! which entity an event belongs to, when it says the event happened.
+//!
+//! One small file for each provider, all of them pure: bytes, secrets and a
+//! time in, an answer out. Signatures are checked over the bytes as received,
+//! in constant time, against every configured secret. To add a provider, write
+//! its file, implement [`Provider`] and name it in [`by_name`].
+
+use crate::{entity::DeliveryId, time::Timestamp};
+
+mod describe;
+mod event_time;
+mod generic;
+mod json;
+mod shopify;
+mod signature;
+mod standard_webhooks;
+mod stripe;
+mod woocommerce;
+
+#[cfg(test)]
+mod tests;
+
+pub use generic::{Generic, GenericOptions, InvalidGeneric, InvalidPlace, Place};
+pub use json::{is_pointer, pointer};
+pub use signature::{Encoding, HashName};
+
+/// One webhook as it arrived.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    /// The headers.
+    pub headers: &'a Headers,
+    /// The body's bytes, exactly as received.
+    pub body: &'a [u8],
+}
+
+/// Request headers; names are lower-case, the first of several equal names
+/// counts.
+#[derive(Debug, Clone, Default)]
+pub struct Headers(Vec<(String, String)>);
+
+impl Headers {
+    /// The first value of `name`, which must be lower-case.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(held, _)| held == name).map(|(_, value)| value.as_str())
+    }
+
+    /// All headers, names in lower case.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+}
+
+impl<N: AsRef<str>, V: Into<String>> FromIterator<(N, V)> for Headers {
+    fn from_iter<I: IntoIterator<Item = (N, V)>>(headers: I) -> Self {
+        Self(headers.into_iter().map(|(name, value)| (name.as_ref().to_ascii_lowercase(), value.into())).collect())
+    }
+}
+
+/// A shared secret. Never shown: its `Debug` hides it.
+#[derive(Clone, PartialEq, Eq, serde::Deserialize)]
+#[serde(transparent)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Takes a secret.
+    pub fn new(secret: impl Into<String>) -> Self {
+        Self(secret.into())
+    }
+
+    /// The secret itself, for the code that signs and verifies.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret(hidden)")
+    }
+}
+
+/// Why a webhook is not believed. Each is answered 401; the text names no
+/// secret and no signature.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unverified {
+    /// A header that the provider always sends is not there.
+    #[error("header {0} is missing")]
+    Missing(String),
+    /// A header is there and cannot be read.
+    #[error("header {0} cannot be read")]
+    Malformed(String),
+    /// Signed too long ago, or too far in the future.
+    #[error("the signature's time is more than {} s away", TOLERANCE.as_secs())]
+    Stale,
+    /// Signed with none of the configured secrets.
+    #[error("no configured secret makes this signature")]
+    Mismatch,
+}
+
+/// How far a signed time may be from ours. Stripe's and Standard Webhooks' own
+/// recommendation.
+pub const TOLERANCE: std::time::Duration = std::time::Duration::from_secs(300);
+
+/// What a verified webhook is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Described {
+    /// What the provider calls this delivery; the same for every retry.
+    pub delivery_id: DeliveryId,
+    /// What happened, in the provider's words: `orders/create`. At most 128
+    /// characters, none of them a control character; `unknown` when the sender
+    /// does not say.
+    pub topic: String,
+    /// Events whose times can be compared: the part of the topic that names
+    /// the thing, such as `orders`. Never empty.
+    pub family: String,
+    /// When it happened, by the provider's clock.
+    pub event_time: Option<Timestamp>,
+    /// The entity by the provider's own rule, without the source in front:
+    /// `order/450789469`. `None`: it cannot be found.
+    pub entity: Option<String>,
+}
+
+/// What is to be done with a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verified {
+    /// It is a delivery.
+    Delivery,
+    /// A sender's check whether anybody is there: answer 200, keep nothing.
+    Ping,
+}
+
+/// One provider's rules.
+pub trait Provider: Send + Sync + std::fmt::Debug {
+    /// Whether signatures can be made with `secret`. One that is not usable,
+    /// such as an empty one, verifies nothing; a configuration that holds one
+    /// is better refused at the start than by every webhook.
+    fn is_usable(&self, secret: &Secret) -> bool;
+
+    /// Whether the sender signed these bytes with one of `secrets`. All of
+    /// them are tried, in a time that does not tell which one it was.
+    fn verify(&self, request: Request<'_>, secrets: &[Secret], now: Timestamp) -> Result<Verified, Unverified>;
+
+    /// What a verified request is about. Total: whatever cannot be found is
+    /// replaced as this type's fields say, so that nothing verified is refused.
+    fn describe(&self, request: Request<'_>) -> Described;
+
+    /// The headers that the provider would sign `body` with: for samples,
+    /// local runs and tests. `headers` are those it sends besides; the ones
+    /// returned take the place of any of the same name. None if `secret` is
+    /// not usable.
+    fn sign(&self, headers: &Headers, body: &[u8], secret: &Secret, now: Timestamp) -> Vec<(String, String)>;
+}
+
+/// The provider of that name, as `provider = "…"` gives it; `None` if there is
+/// none. The generic one needs options and is deserialized from them.
+pub fn by_name(name: &str) -> Option<&'static dyn Provider> {
+    Some(match name {
+        "shopify" => &shopify::Shopify,
+        "standard-webhooks" => &standard_webhooks::StandardWebhooks,
+        "stripe" => &stripe::Stripe,
+        "woocommerce" => &woocommerce::WooCommerce,
+        _ => return None,
+    })
+}
+
+/// The names that [`by_name`] knows, and `generic`.
+pub const NAMES: [&str; 5] = ["generic", "shopify", "standard-webhooks", "stripe", "woocommerce"];

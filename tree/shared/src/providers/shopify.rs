@@ -1,0 +1,244 @@
+//! Shopify: base64 HMAC-SHA256 of the body under the app's client secret.
+//!
+//! Only the body is signed. The topic, the shop and the webhook id come in
+//! headers that nothing proves, and there is no signed time: what protects
+//! against a replay is that the same webhook id is the same delivery.
+//! Headers come in two families, `X-Shopify-…` and the newer `Shopify-…`; the
+//! newer one is preferred where both are sent.
+
+use super::{
+    Described, Encoding, HashName, Headers, Provider, Request, Secret, Unverified, Verified, describe, event_time,
+    signature::{self, Key},
+};
+use crate::{entity::DeliveryId, time::Timestamp};
+
+/// Shopify's rules.
+#[derive(Debug)]
+pub(super) struct Shopify;
+
+/// The signature's header in the newer family and in the older one.
+const SIGNATURES: [&str; 2] = ["shopify-hmac-sha256", "x-shopify-hmac-sha256"];
+
+fn header<'a>(headers: &'a Headers, name: &str) -> Option<&'a str> {
+    headers.get(&format!("shopify-{name}")).or_else(|| headers.get(&format!("x-shopify-{name}")))
+}
+
+fn key(secret: &Secret) -> Option<Key> {
+    Key::new(secret.expose())
+}
+
+/// Where the order's id stands in the body of each family that is about an
+/// order. `orders/edited` carries only the edit; a return carries its order.
+fn order_pointers(family: &str) -> &'static [&'static str] {
+    match family {
+        "orders" => &["/id", "/order_edit/order_id", "/order_id"],
+        "fulfillments"
+        | "refunds"
+        | "order_transactions"
+        | "fulfillment_events"
+        | "tender_transactions"
+        | "disputes" => &["/order_id"],
+        "returns" => &["/order/id"],
+        _ => &[],
+    }
+}
+
+fn entity(request: Request<'_>, family: &str) -> Option<String> {
+    if let Some(id) = describe::first(request.body, order_pointers(family)) {
+        return Some(format!("order/{}", bare(&id)));
+    }
+    let own = match family {
+        // Privacy requests name the customer and the shop only inside.
+        "customers" => &["/id", "/customer/id"][..],
+        "shop" => &["/id", "/shop_id"],
+        _ => &["/id"],
+    };
+    let id = describe::first(request.body, own).or_else(|| header(request.headers, "resource-id").map(str::to_owned));
+    let id = id.filter(|id| !id.is_empty())?;
+    if id.starts_with("gid://shopify/Order/") {
+        Some(format!("order/{}", bare(&id)))
+    } else {
+        describe::entity(family, bare(&id))
+    }
+}
+
+/// The number in a global id such as `gid://shopify/Order/450789469`.
+fn bare(id: &str) -> &str {
+    let typed = id.strip_prefix("gid://shopify/").and_then(|typed| typed.split_once('/'));
+    typed.map(|(_, number)| number).filter(|number| !number.is_empty()).unwrap_or(id)
+}
+
+impl Provider for Shopify {
+    fn is_usable(&self, secret: &Secret) -> bool {
+        key(secret).is_some()
+    }
+
+    fn verify(&self, request: Request<'_>, secrets: &[Secret], _now: Timestamp) -> Result<Verified, Unverified> {
+        let sent = SIGNATURES.iter().find_map(|name| Some((*name, request.headers.get(name)?)));
+        let (name, claimed) = sent.ok_or_else(|| Unverified::Missing(SIGNATURES[1].into()))?;
+        let claimed = Encoding::Base64.decode(claimed.trim()).ok_or_else(|| Unverified::Malformed(name.into()))?;
+        signature::check(HashName::Sha256, secrets.iter().filter_map(key), &[request.body], &[claimed])?;
+        Ok(Verified::Delivery)
+    }
+
+    fn describe(&self, request: Request<'_>) -> Described {
+        let said = |name| header(request.headers, name);
+        let topic = describe::topic(said("topic"));
+        let family = describe::family(&topic).to_owned();
+        let shop = said("shop-domain").unwrap_or_default();
+        let delivery_id = match said("webhook-id").filter(|id| !id.is_empty()) {
+            Some(id) => DeliveryId::new(format!("{shop}/{topic}/{id}")),
+            None => DeliveryId::new(format!("{shop}/{topic}/{}", DeliveryId::from_body(request.body))),
+        };
+        let updated_at = describe::first(request.body, &["/updated_at"]);
+        let event_time = updated_at
+            .and_then(|time| event_time::parse(&time))
+            .or_else(|| said("triggered-at").and_then(event_time::parse));
+        let entity = entity(request, &family);
+        Described { delivery_id, topic, family, event_time, entity }
+    }
+
+    fn sign(&self, headers: &Headers, body: &[u8], secret: &Secret, _now: Timestamp) -> Vec<(String, String)> {
+        let Some(key) = key(secret) else { return Vec::new() };
+        let is_newer = headers.iter().any(|(name, _)| name.starts_with("shopify-"));
+        let name = SIGNATURES[if is_newer { 0 } else { 1 }];
+        vec![(name.to_owned(), Encoding::Base64.encode(&HashName::Sha256.hmac(&key, &[body])))]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BODY: &[u8] = br#"{"id":450789469}"#;
+    /// printf '{"id":450789469}' | openssl dgst -sha256 -hmac shopify-development-secret -binary | base64
+    const SIGNATURE: &str = "moNkC93zLeKKw+xXQ+WB/eO2g7KH7eH+mw1PkrxVPsw=";
+
+    fn verify(headers: &[(&str, &str)], secrets: &[&str]) -> Result<Verified, Unverified> {
+        let headers = headers.iter().copied().collect();
+        let secrets: Vec<Secret> = secrets.iter().copied().map(Secret::new).collect();
+        Shopify.verify(Request { headers: &headers, body: BODY }, &secrets, Timestamp::from_secs(0))
+    }
+
+    fn described(headers: &[(&str, &str)], body: &str) -> Described {
+        let headers = headers.iter().copied().collect();
+        Shopify.describe(Request { headers: &headers, body: body.as_bytes() })
+    }
+
+    fn entity_of(topic: &str, body: &str) -> Option<String> {
+        described(&[("X-Shopify-Topic", topic)], body).entity
+    }
+
+    #[test]
+    fn a_known_signature_is_believed_under_either_header_name_and_any_secret() {
+        for name in ["X-Shopify-Hmac-Sha256", "Shopify-Hmac-Sha256"] {
+            let headers = [(name, SIGNATURE)];
+            assert_eq!(verify(&headers, &["shopify-development-secret"]), Ok(Verified::Delivery));
+            assert_eq!(verify(&headers, &["next", "shopify-development-secret"]), Ok(Verified::Delivery));
+        }
+    }
+
+    #[test]
+    fn each_reason_not_to_believe_is_told_apart() {
+        let name = "x-shopify-hmac-sha256";
+        let secrets = ["shopify-development-secret"];
+        assert_eq!(verify(&[], &secrets), Err(Unverified::Missing(name.into())));
+        assert_eq!(verify(&[(name, "not base64!")], &secrets), Err(Unverified::Malformed(name.into())));
+        assert_eq!(verify(&[(name, "")], &secrets), Err(Unverified::Malformed(name.into())));
+        assert_eq!(verify(&[(name, SIGNATURE)], &["another"]), Err(Unverified::Mismatch));
+        assert_eq!(verify(&[(name, SIGNATURE)], &[]), Err(Unverified::Mismatch));
+        assert_eq!(verify(&[(name, SIGNATURE)], &[""]), Err(Unverified::Mismatch));
+    }
+
+    #[test]
+    fn the_newer_headers_are_preferred() {
+        let headers = [("x-shopify-hmac-sha256", SIGNATURE), ("shopify-hmac-sha256", "AAAA")];
+        assert_eq!(verify(&headers, &["shopify-development-secret"]), Err(Unverified::Mismatch));
+        let headers = [("x-shopify-topic", "orders/create"), ("shopify-topic", "refunds/create")];
+        assert_eq!(described(&headers, "{}").topic, "refunds/create");
+    }
+
+    #[test]
+    fn a_sample_is_signed_under_the_header_family_that_it_uses() {
+        let now = Timestamp::from_secs(0);
+        let secret = Secret::new("shopify-development-secret");
+        for (given, expected) in
+            [("X-Shopify-Topic", "x-shopify-hmac-sha256"), ("Shopify-Topic", "shopify-hmac-sha256")]
+        {
+            let headers = [(given, "orders/create")].into_iter().collect();
+            let signed = Shopify.sign(&headers, BODY, &secret, now);
+            assert_eq!(signed, [(expected.to_owned(), SIGNATURE.to_owned())]);
+        }
+    }
+
+    #[test]
+    fn everything_about_an_order_has_the_order_as_its_entity() {
+        for (topic, body) in [
+            ("orders/updated", r#"{"id":7}"#),
+            ("orders/edited", r#"{"order_edit":{"id":1,"order_id":7}}"#),
+            ("fulfillments/update", r#"{"id":1,"order_id":7}"#),
+            ("refunds/create", r#"{"id":1,"order_id":7}"#),
+            ("order_transactions/create", r#"{"id":1,"order_id":7}"#),
+            ("returns/approve", r#"{"id":1,"order":{"id":7}}"#),
+            ("orders/updated", r#"{"id":"gid://shopify/Order/7"}"#),
+        ] {
+            assert_eq!(entity_of(topic, body).as_deref(), Some("order/7"), "{topic} {body}");
+        }
+    }
+
+    #[test]
+    fn other_topics_have_the_thing_they_name_as_their_entity() {
+        for (topic, body, expected) in [
+            ("products/update", r#"{"id":7}"#, Some("products/7")),
+            ("tender_transactions/create", r#"{"id":3,"order_id":null}"#, Some("tender_transactions/3")),
+            ("customers/redact", r#"{"shop_id":1,"customer":{"id":7}}"#, Some("customers/7")),
+            ("shop/redact", r#"{"shop_id":1}"#, Some("shop/1")),
+            ("inventory_levels/update", r#"{"inventory_item_id":1}"#, None),
+            ("orders/create", "", None),
+        ] {
+            assert_eq!(entity_of(topic, body).as_deref(), expected, "{topic}");
+        }
+    }
+
+    #[test]
+    fn the_resource_header_names_the_entity_that_the_body_does_not() {
+        let about = |resource| {
+            let headers = [("shopify-topic", "Anything"), ("shopify-resource-id", resource)];
+            described(&headers, "{}").entity
+        };
+        assert_eq!(about("gid://shopify/Order/7").as_deref(), Some("order/7"));
+        assert_eq!(about("gid://shopify/Product/7").as_deref(), Some("Anything/7"));
+        assert_eq!(about(""), None);
+    }
+
+    #[test]
+    fn a_global_id_counts_as_its_number() {
+        for (id, expected) in
+            [("gid://shopify/Order/7", "7"), ("7", "7"), ("gid://shopify/Order/", "gid://shopify/Order/")]
+        {
+            assert_eq!(bare(id), expected);
+        }
+    }
+
+    #[test]
+    fn a_delivery_is_named_by_shop_topic_and_webhook_id() {
+        let headers = [
+            ("X-Shopify-Topic", "orders/create"),
+            ("X-Shopify-Shop-Domain", "example.myshopify.com"),
+            ("X-Shopify-Webhook-Id", "b54557e4"),
+        ];
+        assert_eq!(described(&headers, "{}").delivery_id.as_str(), "example.myshopify.com/orders/create/b54557e4");
+        let by_body = described(&headers[..2], "{}").delivery_id;
+        assert!(by_body.as_str().starts_with("example.myshopify.com/orders/create/sha256:"), "{by_body}");
+    }
+
+    #[test]
+    fn the_time_is_the_bodys_own_or_else_the_headers() {
+        let headers = [("x-shopify-topic", "orders/updated"), ("x-shopify-triggered-at", "2026-01-05T14:00:02.5Z")];
+        let time = |body| described(&headers, body).event_time;
+        let own = Timestamp::from_secs(1_767_621_600);
+        assert_eq!(time(r#"{"updated_at":"2026-01-05T09:00:00-05:00"}"#), Some(own));
+        assert_eq!(time(r#"{"updated_at":null}"#), Some(Timestamp::from_millis(own.as_millis() + 2_500)));
+        assert_eq!(described(&[], "{}").event_time, None);
+    }
+}

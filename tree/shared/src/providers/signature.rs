@@ -1,0 +1,210 @@
+//! HMACs and their comparison, shared by the providers' files.
+//!
+//! A signature is compared in constant time, with the HMAC under every key,
+//! whether or not an earlier one matched: neither the bytes nor which secret
+//! was used can be learned from how long it takes. A text that makes an empty
+//! key never becomes a [`Key`], so nothing is verified with it.
+
+use base64::{
+    Engine, alphabet,
+    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig, general_purpose::STANDARD},
+};
+use hmac::{Hmac, KeyInit, Mac};
+use serde::Deserialize;
+use sha1::Sha1;
+use sha2::{Sha256, Sha512};
+use subtle::{Choice, ConstantTimeEq};
+
+use super::{TOLERANCE, Unverified};
+use crate::time::Timestamp;
+
+/// The hash function inside an HMAC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HashName {
+    /// HMAC-SHA-1. Broken as a hash, not as an HMAC; older senders use it.
+    Sha1,
+    /// HMAC-SHA-256.
+    Sha256,
+    /// HMAC-SHA-512.
+    Sha512,
+}
+
+impl HashName {
+    /// The HMAC of `parts`, one after the other.
+    pub(super) fn hmac(self, key: &Key, parts: &[&[u8]]) -> Vec<u8> {
+        match self {
+            Self::Sha1 => hmac_with::<Hmac<Sha1>>(key, parts),
+            Self::Sha256 => hmac_with::<Hmac<Sha256>>(key, parts),
+            Self::Sha512 => hmac_with::<Hmac<Sha512>>(key, parts),
+        }
+    }
+}
+
+fn hmac_with<M: Mac + KeyInit>(key: &Key, parts: &[&[u8]]) -> Vec<u8> {
+    let mut mac = <M as KeyInit>::new_from_slice(&key.0).expect("an HMAC takes keys of any length");
+    for part in parts {
+        mac.update(part);
+    }
+    mac.finalize().into_bytes().to_vec()
+}
+
+/// How a signature's bytes are written in a header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Encoding {
+    /// Hexadecimal, in either case.
+    Hex,
+    /// Base64, in either alphabet, with or without padding.
+    Base64,
+}
+
+/// Reads what [`STANDARD`] writes, and the same without padding.
+const LENIENT: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+impl Encoding {
+    /// The bytes that `text` stands for; `None` if it is not in this encoding
+    /// or stands for none.
+    pub(super) fn decode(self, text: &str) -> Option<Vec<u8>> {
+        let bytes = match self {
+            Self::Hex => {
+                let digits: Option<Vec<u32>> = text.chars().map(|c| c.to_digit(16)).collect();
+                let digits = digits.filter(|digits| digits.len() % 2 == 0)?;
+                digits.chunks_exact(2).map(|pair| (pair[0] * 16 + pair[1]) as u8).collect()
+            }
+            Self::Base64 => LENIENT.decode(text.replace('-', "+").replace('_', "/")).ok()?,
+        };
+        Some(bytes).filter(|bytes| !bytes.is_empty())
+    }
+
+    /// `bytes` as text: lower-case hexadecimal, or standard base64 with
+    /// padding.
+    pub(super) fn encode(self, bytes: &[u8]) -> String {
+        match self {
+            Self::Hex => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+            Self::Base64 => STANDARD.encode(bytes),
+        }
+    }
+}
+
+/// A key that an HMAC can be made with.
+#[derive(Clone)]
+pub(super) struct Key(Vec<u8>);
+
+impl Key {
+    /// Takes `bytes`. `None` if there are none, or only zeros: HMAC fills keys
+    /// up with zeros, so those are the empty key too.
+    pub(super) fn new(bytes: impl Into<Vec<u8>>) -> Option<Self> {
+        Some(bytes.into()).filter(|bytes| bytes.iter().any(|byte| *byte != 0)).map(Self)
+    }
+}
+
+/// Whether one of `claimed` is the HMAC of `parts` under one of `keys`.
+pub(super) fn check(
+    hash: HashName,
+    keys: impl Iterator<Item = Key>,
+    parts: &[&[u8]],
+    claimed: &[Vec<u8>],
+) -> Result<(), Unverified> {
+    let mut matches = Choice::from(0);
+    for key in keys {
+        let expected = hash.hmac(&key, parts);
+        for signature in claimed {
+            matches |= expected.ct_eq(signature);
+        }
+    }
+    if matches.into() { Ok(()) } else { Err(Unverified::Mismatch) }
+}
+
+/// Whether a signed time is near enough to `now`. Asked only after the
+/// signature was found good, so that [`Unverified::Stale`] means a replay or a
+/// clock that is wrong, never a forged header.
+pub(super) fn check_time(signed_at: Timestamp, now: Timestamp) -> Result<(), Unverified> {
+    if now.since(signed_at) <= TOLERANCE && signed_at.since(now) <= TOLERANCE { Ok(()) } else { Err(Unverified::Stale) }
+}
+
+/// The whole seconds that a signed time was written in; digits only.
+pub(super) fn seconds(text: &str) -> Option<Timestamp> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| digits).map(Timestamp::from_secs)
+}
+
+/// Whole seconds since the epoch as text, as a sender writes them.
+pub(super) fn seconds_text(time: Timestamp) -> String {
+    (time.as_millis() / 1000).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 4231, test case 2, and the same input in RFC 2202.
+    #[test]
+    fn the_published_vectors_come_out() {
+        let key = Key::new("Jefe").unwrap();
+        let hex = |hash: HashName| Encoding::Hex.encode(&hash.hmac(&key, &[b"what do ya want ", b"for nothing?"]));
+        assert_eq!(hex(HashName::Sha1), "effcdf6ae5eb2fa2d27416d5f184df9c259a7c79");
+        assert_eq!(hex(HashName::Sha256), "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+        assert_eq!(
+            hex(HashName::Sha512),
+            "164b7a7bfcf819e2e395fbe73b56e0a387bd64222e831fd610270cd7ea250554\
+             9758bf75c05a994a6d034f65f8f0e6fdcaeab1a34d4a6b4b636e070a38bce737"
+        );
+    }
+
+    #[test]
+    fn a_key_without_a_bit_set_is_no_key() {
+        assert!(Key::new("").is_none());
+        assert!(Key::new("\0\0").is_none());
+        assert!(Key::new("\0a").is_some());
+    }
+
+    #[test]
+    fn any_of_several_signatures_under_any_of_several_keys_is_enough() {
+        let keys = || ["old", "new"].into_iter().filter_map(Key::new);
+        let good = HashName::Sha256.hmac(&Key::new("new").unwrap(), &[b"body"]);
+        assert_eq!(check(HashName::Sha256, keys(), &[b"body"], &[vec![0; 32], good.clone()]), Ok(()));
+        assert_eq!(check(HashName::Sha256, keys(), &[b"body"], &[good[..31].to_vec()]), Err(Unverified::Mismatch));
+        assert_eq!(check(HashName::Sha256, keys(), &[b"body"], &[]), Err(Unverified::Mismatch));
+        assert_eq!(check(HashName::Sha256, keys().take(0), &[b"body"], &[good]), Err(Unverified::Mismatch));
+    }
+
+    #[test]
+    fn hexadecimal_is_read_in_either_case() {
+        assert_eq!(Encoding::Hex.decode("00fFA0"), Some(vec![0, 0xff, 0xa0]));
+        for text in ["", "0", "0g", "é0", "+1"] {
+            assert_eq!(Encoding::Hex.decode(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn base64_is_read_in_either_alphabet_with_or_without_padding() {
+        for text in ["+/8=", "+/8", "-_8=", "-_8"] {
+            assert_eq!(Encoding::Base64.decode(text), Some(vec![0xfb, 0xff]), "{text:?}");
+        }
+        for text in ["", "=", "a", "+/8 =", "é"] {
+            assert_eq!(Encoding::Base64.decode(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_signed_time_may_be_five_minutes_away_in_either_direction() {
+        let at = Timestamp::from_secs(1000);
+        for (now, expected) in
+            [(700, Ok(())), (1300, Ok(())), (699, Err(Unverified::Stale)), (1301, Err(Unverified::Stale))]
+        {
+            assert_eq!(check_time(at, Timestamp::from_secs(now)), expected, "{now}");
+        }
+    }
+
+    #[test]
+    fn seconds_are_digits_and_nothing_else() {
+        assert_eq!(seconds("1614265330"), Some(Timestamp::from_secs(1_614_265_330)));
+        for text in ["", "+1", "-1", "1.0", " 1", "99999999999999999999"] {
+            assert_eq!(seconds(text), None, "{text:?}");
+        }
+    }
+}

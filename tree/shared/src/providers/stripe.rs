@@ -1,0 +1,177 @@
+//! Stripe: `Stripe-Signature: t=…,v1=…`, hexadecimal HMAC-SHA256 of `t.body`
+//! under the whole `whsec_…` text.
+//!
+//! Several `v1` stand there while a secret is rolled; `v0` is for test modes
+//! and ignored, as is everything else. `t` is the time of the attempt, new for
+//! every retry: it limits replays and says nothing about order.
+
+use super::{
+    Described, Encoding, HashName, Headers, Provider, Request, Secret, Unverified, Verified, describe, event_time,
+    signature::{self, Key},
+};
+use crate::{entity::DeliveryId, time::Timestamp};
+
+/// Stripe's rules.
+#[derive(Debug)]
+pub(super) struct Stripe;
+
+const SIGNATURE: &str = "stripe-signature";
+
+fn key(secret: &Secret) -> Option<Key> {
+    Key::new(secret.expose())
+}
+
+/// The signed time and the `v1` signatures of the header's value; `None` if
+/// either is not there.
+fn parse(value: &str) -> Option<(&str, Vec<Vec<u8>>)> {
+    let entries = || value.split(',').filter_map(|entry| entry.trim().split_once('='));
+    let time = entries().find_map(|(name, value)| (name == "t").then_some(value))?;
+    let signatures: Vec<_> =
+        entries().filter(|(name, _)| *name == "v1").filter_map(|(_, value)| Encoding::Hex.decode(value)).collect();
+    (!signatures.is_empty()).then_some((time, signatures))
+}
+
+fn entity(body: &[u8]) -> Option<String> {
+    let first = |at| describe::first(body, &[at]);
+    if let Some(order) = first("/data/object/metadata/order_id") {
+        return Some(format!("order/{order}"));
+    }
+    if let Some(intent) = first("/data/object/payment_intent") {
+        return Some(format!("payment_intent/{intent}"));
+    }
+    // Thin events carry no object, only what it is and where to fetch it.
+    let named = |kind, id| Some(format!("{}/{}", first(kind)?, first(id)?));
+    named("/data/object/object", "/data/object/id").or_else(|| named("/related_object/type", "/related_object/id"))
+}
+
+impl Provider for Stripe {
+    fn is_usable(&self, secret: &Secret) -> bool {
+        key(secret).is_some()
+    }
+
+    fn verify(&self, request: Request<'_>, secrets: &[Secret], now: Timestamp) -> Result<Verified, Unverified> {
+        let malformed = || Unverified::Malformed(SIGNATURE.into());
+        let value = request.headers.get(SIGNATURE).ok_or_else(|| Unverified::Missing(SIGNATURE.into()))?;
+        let (time, claimed) = parse(value).ok_or_else(malformed)?;
+        let signed_at = signature::seconds(time).ok_or_else(malformed)?;
+        let parts = [time.as_bytes(), b".", request.body];
+        signature::check(HashName::Sha256, secrets.iter().filter_map(key), &parts, &claimed)?;
+        signature::check_time(signed_at, now)?;
+        Ok(Verified::Delivery)
+    }
+
+    fn describe(&self, request: Request<'_>) -> Described {
+        let first = |at| describe::first(request.body, &[at]);
+        let topic = describe::topic(first("/type").as_deref());
+        Described {
+            delivery_id: first("/id").map_or_else(|| DeliveryId::from_body(request.body), DeliveryId::new),
+            family: describe::family(&topic).to_owned(),
+            topic,
+            event_time: first("/created").and_then(|time| event_time::parse(&time)),
+            entity: entity(request.body),
+        }
+    }
+
+    fn sign(&self, _headers: &Headers, body: &[u8], secret: &Secret, now: Timestamp) -> Vec<(String, String)> {
+        let Some(key) = key(secret) else { return Vec::new() };
+        let time = signature::seconds_text(now);
+        let mac = HashName::Sha256.hmac(&key, &[time.as_bytes(), b".", body]);
+        vec![(SIGNATURE.to_owned(), format!("t={time},v1={}", Encoding::Hex.encode(&mac)))]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECRET: &str = "whsec_stripe-development-secret";
+    const BODY: &[u8] = br#"{"id":"evt_1"}"#;
+    const SIGNED_AT: u64 = 1_767_621_700;
+    /// printf '1767621700.{"id":"evt_1"}' | openssl dgst -sha256 -hmac whsec_stripe-development-secret
+    const GOOD: &str = "ff87c35ab3a194aab049c820cedc0f7e6e8f05336b1074c1119f49340709d251";
+    const BAD: &str = "0000000000000000000000000000000000000000000000000000000000000000";
+
+    fn verify_at(value: &str, secrets: &[&str], now: u64) -> Result<Verified, Unverified> {
+        let headers = [("Stripe-Signature", value)].into_iter().collect();
+        let secrets: Vec<Secret> = secrets.iter().copied().map(Secret::new).collect();
+        Stripe.verify(Request { headers: &headers, body: BODY }, &secrets, Timestamp::from_secs(now))
+    }
+
+    fn verify(value: &str) -> Result<Verified, Unverified> {
+        verify_at(value, &["whsec_rolled", SECRET], SIGNED_AT)
+    }
+
+    fn described(body: &str) -> Described {
+        Stripe.describe(Request { headers: &Headers::default(), body: body.as_bytes() })
+    }
+
+    #[test]
+    fn a_known_signature_is_believed() {
+        assert_eq!(verify(&format!("t={SIGNED_AT},v1={GOOD}")), Ok(Verified::Delivery));
+    }
+
+    #[test]
+    fn one_good_signature_among_several_is_enough() {
+        let value = format!("t={SIGNED_AT}, v1={BAD}, v1=short, v0={BAD}, v1={GOOD}, later=x");
+        assert_eq!(verify(&value), Ok(Verified::Delivery));
+    }
+
+    #[test]
+    fn a_v0_signature_proves_nothing() {
+        let malformed = Err(Unverified::Malformed(SIGNATURE.into()));
+        assert_eq!(verify(&format!("t={SIGNED_AT},v0={GOOD}")), malformed);
+        assert_eq!(verify(&format!("t={SIGNED_AT},v0={GOOD},v1={BAD}")), Err(Unverified::Mismatch));
+    }
+
+    #[test]
+    fn each_reason_not_to_believe_is_told_apart() {
+        let good = format!("t={SIGNED_AT},v1={GOOD}");
+        let no_headers = Request { headers: &Headers::default(), body: BODY };
+        let missing = Stripe.verify(no_headers, &[Secret::new(SECRET)], Timestamp::from_secs(SIGNED_AT));
+        assert_eq!(missing, Err(Unverified::Missing(SIGNATURE.into())));
+        for value in ["", "t=", &format!("v1={GOOD}"), &format!("t=now,v1={GOOD}"), &format!("t={SIGNED_AT},v1=x")] {
+            assert_eq!(verify(value), Err(Unverified::Malformed(SIGNATURE.into())), "{value:?}");
+        }
+        assert_eq!(verify_at(&good, &[SECRET], SIGNED_AT + 301), Err(Unverified::Stale));
+        assert_eq!(verify_at(&good, &[SECRET], SIGNED_AT - 301), Err(Unverified::Stale));
+        assert_eq!(verify_at(&good, &["another"], SIGNED_AT), Err(Unverified::Mismatch));
+        assert_eq!(verify_at(&good, &[""], SIGNED_AT), Err(Unverified::Mismatch));
+        assert_eq!(verify_at(&good, &[], SIGNED_AT), Err(Unverified::Mismatch));
+    }
+
+    #[test]
+    fn a_time_that_was_not_the_signed_one_is_a_mismatch_not_stale() {
+        assert_eq!(verify(&format!("t={},v1={GOOD}", SIGNED_AT - 9000)), Err(Unverified::Mismatch));
+    }
+
+    #[test]
+    fn the_entity_is_the_order_or_else_the_payment_or_else_the_object() {
+        for (object, expected) in [
+            (r#"{"id":"ch_1","object":"charge","payment_intent":"pi_1","metadata":{"order_id":"7"}}"#, "order/7"),
+            (r#"{"id":"ch_1","object":"charge","payment_intent":"pi_1","metadata":{}}"#, "payment_intent/pi_1"),
+            (r#"{"id":"pi_1","object":"payment_intent","metadata":{"order_id":""}}"#, "payment_intent/pi_1"),
+            (r#"{"id":"cus_1","object":"customer","payment_intent":null}"#, "customer/cus_1"),
+        ] {
+            let described = described(&format!(r#"{{"data":{{"object":{object}}}}}"#));
+            assert_eq!(described.entity.as_deref(), Some(expected));
+        }
+        assert_eq!(described(r#"{"data":{"object":{"object":"balance"}}}"#).entity, None);
+    }
+
+    #[test]
+    fn a_thin_event_is_about_the_object_it_names() {
+        let thin = described(
+            r#"{"id":"evt_2","object":"v2.core.event","type":"v1.billing.meter.error_report_triggered",
+                "created":"2026-01-05T14:00:00.250Z","related_object":{"id":"mtr_1","type":"billing.meter"}}"#,
+        );
+        assert_eq!(thin.entity.as_deref(), Some("billing.meter/mtr_1"));
+        assert_eq!(thin.family, "v1.billing.meter");
+        assert_eq!(thin.event_time, Some(Timestamp::from_millis(1_767_621_600_250)));
+    }
+
+    #[test]
+    fn the_event_id_names_the_delivery_or_else_the_body_does() {
+        assert_eq!(described(r#"{"id":"evt_1"}"#).delivery_id.as_str(), "evt_1");
+        assert_eq!(described("{}").delivery_id, DeliveryId::from_body(b"{}"));
+    }
+}

@@ -1,0 +1,4 @@
+//! What holds for every provider, and for every sample in `events/`.
+
+mod properties;
+mod samples;

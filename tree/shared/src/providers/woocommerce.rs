@@ -1,0 +1,196 @@
+//! WooCommerce: base64 HMAC-SHA256 of the body, under the secret with its HTML
+//! entities decoded, because the shop stores it encoded and decodes it so
+//! before it signs.
+//!
+//! A webhook that is switched on first sends an unsigned form body,
+//! `webhook_id=N`, and stays off unless that is answered 200. Only exactly
+//! that, without a signature, is a ping. The shop never retries, and builds
+//! the payload when it delivers it: two bodies for one event may differ.
+
+use std::borrow::Cow;
+
+use super::{
+    Described, Encoding, HashName, Headers, Provider, Request, Secret, Unverified, Verified, describe, event_time,
+    signature::{self, Key},
+};
+use crate::{entity::DeliveryId, time::Timestamp};
+
+/// WooCommerce's rules.
+#[derive(Debug)]
+pub(super) struct WooCommerce;
+
+const SIGNATURE: &str = "x-wc-webhook-signature";
+
+fn key(secret: &Secret) -> Option<Key> {
+    Key::new(decoded(secret.expose()).into_owned())
+}
+
+/// `text` as WordPress' `wp_specialchars_decode` leaves it with both kinds of
+/// quotes: in one pass, so that `&amp;lt;` becomes `&lt;`.
+fn decoded(text: &str) -> Cow<'_, str> {
+    if !text.contains('&') {
+        return Cow::Borrowed(text);
+    }
+    let mut pieces = text.split('&');
+    let mut decoded = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        let entity = piece.split_once(';').and_then(|(name, rest)| Some((character(name)?, rest)));
+        let (character, rest) = entity.unwrap_or(('&', piece));
+        decoded.push(character);
+        decoded.push_str(rest);
+    }
+    Cow::Owned(decoded)
+}
+
+/// The entities that WordPress knows, named or numbered; numbers may have
+/// leading zeros.
+fn character(entity: &str) -> Option<char> {
+    let number =
+        |digits: &'static str, at: usize| entity.get(at..).is_some_and(|text| text.trim_start_matches('0') == digits);
+    let is_hex = entity.starts_with("#x") || entity.starts_with("#X");
+    let is_decimal = entity.starts_with('#');
+    Some(match entity {
+        "amp" => '&',
+        "lt" => '<',
+        "gt" => '>',
+        "quot" => '"',
+        _ if is_hex && number("26", 2) => '&',
+        _ if is_hex && number("22", 2) => '"',
+        _ if is_hex && number("27", 2) => '\'',
+        _ if is_decimal && number("38", 1) => '&',
+        _ if is_decimal && number("60", 1) => '<',
+        _ if is_decimal && number("62", 1) => '>',
+        _ if is_decimal && number("34", 1) => '"',
+        _ if is_decimal && number("39", 1) => '\'',
+        _ => return None,
+    })
+}
+
+fn is_ping(body: &[u8]) -> bool {
+    body.strip_prefix(b"webhook_id=")
+        .is_some_and(|id| (1..=20).contains(&id.len()) && id.iter().all(u8::is_ascii_digit))
+}
+
+impl Provider for WooCommerce {
+    fn is_usable(&self, secret: &Secret) -> bool {
+        key(secret).is_some()
+    }
+
+    fn verify(&self, request: Request<'_>, secrets: &[Secret], _now: Timestamp) -> Result<Verified, Unverified> {
+        let Some(claimed) = request.headers.get(SIGNATURE) else {
+            let missing = || Unverified::Missing(SIGNATURE.into());
+            return is_ping(request.body).then_some(Verified::Ping).ok_or_else(missing);
+        };
+        let claimed = Encoding::Base64.decode(claimed.trim()).ok_or_else(|| Unverified::Malformed(SIGNATURE.into()))?;
+        signature::check(HashName::Sha256, secrets.iter().filter_map(key), &[request.body], &[claimed])?;
+        Ok(Verified::Delivery)
+    }
+
+    /// The shop's own delivery id is made of the webhook's number and the
+    /// current second; so the delivery is named by what it says instead. Two
+    /// deliveries of the same bytes are one: the body holds its time of
+    /// change, in whole seconds.
+    fn describe(&self, request: Request<'_>) -> Described {
+        let topic = describe::topic(request.headers.get("x-wc-webhook-topic"));
+        let family = describe::family(&topic).to_owned();
+        let id = describe::first(request.body, &["/id"]);
+        let source = request.headers.get("x-wc-webhook-source").unwrap_or_default().trim_end_matches('/');
+        let named = id.as_deref().unwrap_or_default();
+        let delivery_id = format!("{source}/{topic}/{named}/{}", DeliveryId::from_body(request.body));
+        Described {
+            delivery_id: DeliveryId::new(delivery_id),
+            event_time: describe::first(request.body, &["/date_modified_gmt"])
+                .and_then(|time| event_time::parse(&time)),
+            entity: id.and_then(|id| describe::entity(&family, &id)),
+            topic,
+            family,
+        }
+    }
+
+    fn sign(&self, _headers: &Headers, body: &[u8], secret: &Secret, _now: Timestamp) -> Vec<(String, String)> {
+        let Some(key) = key(secret) else { return Vec::new() };
+        vec![(SIGNATURE.to_owned(), Encoding::Base64.encode(&HashName::Sha256.hmac(&key, &[body])))]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BODY: &[u8] = br#"{"id":727}"#;
+    /// printf '{"id":727}' | openssl dgst -sha256 -hmac "a&b<'>\"" -binary | base64
+    const OF_DECODED: &str = "wBAXaOWupFxxMi3KCPYCU3l1y04YfN4sOWM4NzNbrDM=";
+
+    fn verify(headers: &[(&str, &str)], body: &[u8], secrets: &[&str]) -> Result<Verified, Unverified> {
+        let headers = headers.iter().copied().collect();
+        let secrets: Vec<Secret> = secrets.iter().copied().map(Secret::new).collect();
+        WooCommerce.verify(Request { headers: &headers, body }, &secrets, Timestamp::from_secs(0))
+    }
+
+    fn described(headers: &[(&str, &str)], body: &str) -> Described {
+        let headers = headers.iter().copied().collect();
+        WooCommerce.describe(Request { headers: &headers, body: body.as_bytes() })
+    }
+
+    #[test]
+    fn the_key_is_the_secret_with_its_entities_decoded() {
+        let headers = [("X-WC-Webhook-Signature", OF_DECODED)];
+        for secret in ["a&amp;b&lt;&#039;&gt;&quot;", "a&b<'>\"", "a&#38;b&#0060;&#X27;&#62;&#x22;"] {
+            assert_eq!(verify(&headers, BODY, &["old", secret]), Ok(Verified::Delivery), "{secret}");
+        }
+    }
+
+    #[test]
+    fn entities_are_decoded_once_and_others_left_alone() {
+        for (text, expected) in [
+            ("plain", "plain"),
+            ("&amp;lt;", "&lt;"),
+            ("&amp;amp;", "&amp;"),
+            ("&&amp;&", "&&&"),
+            ("&copy;&AMP;&#x3c;&#960;", "&copy;&AMP;&#x3c;&#960;"),
+            ("&amp", "&amp"),
+            ("&;&#;&#x;é&é;", "&;&#;&#x;é&é;"),
+        ] {
+            assert_eq!(decoded(text), expected);
+        }
+    }
+
+    #[test]
+    fn each_reason_not_to_believe_is_told_apart() {
+        let secrets = ["a&b<'>\""];
+        assert_eq!(verify(&[], BODY, &secrets), Err(Unverified::Missing(SIGNATURE.into())));
+        assert_eq!(verify(&[(SIGNATURE, "%")], BODY, &secrets), Err(Unverified::Malformed(SIGNATURE.into())));
+        assert_eq!(verify(&[(SIGNATURE, OF_DECODED)], BODY, &["another"]), Err(Unverified::Mismatch));
+        assert_eq!(verify(&[(SIGNATURE, OF_DECODED)], BODY, &[""]), Err(Unverified::Mismatch));
+        assert_eq!(verify(&[(SIGNATURE, OF_DECODED)], BODY, &[]), Err(Unverified::Mismatch));
+    }
+
+    #[test]
+    fn only_the_unsigned_activation_form_is_a_ping() {
+        let missing = Err(Unverified::Missing(SIGNATURE.into()));
+        assert_eq!(verify(&[], b"webhook_id=12", &["secret"]), Ok(Verified::Ping));
+        for body in
+            ["webhook_id=", "webhook_id=1&a=b", "webhook_id=1\n", " webhook_id=1", "webhook_id=-1", "WEBHOOK_ID=1"]
+        {
+            assert_eq!(verify(&[], body.as_bytes(), &["secret"]), missing, "{body:?}");
+        }
+        assert_eq!(verify(&[], b"webhook_id=123456789012345678901", &["secret"]), missing);
+        assert_eq!(verify(&[(SIGNATURE, "AAAA")], b"webhook_id=12", &["secret"]), Err(Unverified::Mismatch));
+    }
+
+    #[test]
+    fn a_delivery_is_named_by_source_topic_id_and_body() {
+        let headers = [("X-WC-Webhook-Source", "https://shop.example.com/"), ("X-WC-Webhook-Topic", "order.updated")];
+        let described = described(&headers, r#"{"id":727}"#);
+        let hash = DeliveryId::from_body(BODY);
+        assert_eq!(described.delivery_id.as_str(), format!("https://shop.example.com/order.updated/727/{hash}"));
+    }
+
+    #[test]
+    fn the_entity_is_what_the_topic_names() {
+        let entity = |topic, body| described(&[("x-wc-webhook-topic", topic)], body).entity;
+        assert_eq!(entity("order.deleted", r#"{"id":727}"#).as_deref(), Some("order/727"));
+        assert_eq!(entity("product.updated", r#"{"id":3}"#).as_deref(), Some("product/3"));
+        assert_eq!(entity("action.woocommerce_add_to_cart", r#"{"action":"x","arg":1}"#), None);
+    }
+}

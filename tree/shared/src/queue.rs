@@ -1,0 +1,37 @@
+//! Wake-ups: queue messages that say "look at this entity". No payload, no
+//! order, and a second one does no harm.
+
+#[cfg(feature = "aws")]
+pub mod sqs;
+
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use serde::{Deserialize, Serialize};
+
+use crate::entity::EntityKey;
+
+/// One wake-up, as it stands in a message's body.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WakeUp {
+    /// Look at this one.
+    pub entity: EntityKey,
+}
+
+/// The longest that a queue holds a message back (SQS `DelaySeconds`).
+pub const LONGEST_DELAY: Duration = Duration::from_secs(900);
+
+/// The queue did not take a wake-up, or its answer was lost.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the queue did not take the wake-up: {0}")]
+pub struct QueueError(pub String);
+
+/// Where wake-ups are sent. They come back through the function's event source.
+pub trait Queue: Send + Sync + 'static {
+    /// Sends a wake-up, to arrive after `delay` (whole seconds, rounded up; at
+    /// most [`LONGEST_DELAY`]). Tries once.
+    fn send<'a>(&'a self, wake_up: &'a WakeUp, delay: Duration) -> BoxFuture<'a, Result<(), QueueError>>;
+
+    /// About how many wake-ups wait to be received.
+    fn waiting(&self) -> BoxFuture<'_, Result<u64, QueueError>>;
+}

@@ -1,0 +1,615 @@
+//! The rows of the protocol: their keys, their attributes, and the entity row
+//! as a typed value.
+//!
+//! Two tables, so that a scan of the entities never reads a payload. Every row
+//! carries a format version: a row written by a newer version is refused, never
+//! guessed at.
+
+use std::{collections::BTreeMap, fmt, time::Duration};
+
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use sha2::{Digest, Sha256};
+
+use crate::{
+    entity::{EntityKey, FencingToken, IdentityHash, InvalidEntityKey, Nonce, Sequence},
+    table::{Key, Range, Row, TableName},
+    time::Timestamp,
+};
+
+/// The attributes' names.
+pub mod attribute {
+    #![expect(missing_docs, reason = "each is described in docs/protocol.md, section Rows")]
+    pub const ENTITY: &str = "entity";
+    pub const ITEM: &str = "item";
+    pub const VERSION: &str = "v";
+    pub const TAIL: &str = "tail";
+    pub const HEAD: &str = "head";
+    pub const TOKEN: &str = "token";
+    pub const HOLDER: &str = "holder";
+    pub const KIND: &str = "kind";
+    pub const EXPIRES_AT: &str = "expires_at";
+    pub const HOLDER_INFO: &str = "holder_info";
+    pub const LAST_CLAIM: &str = "last_claim";
+    pub const LAST_SETTLED: &str = "last_settled";
+    pub const ATTEMPTS: &str = "attempts";
+    pub const RETRY_AT: &str = "retry_at";
+    pub const LAST_ERROR: &str = "last_error";
+    pub const PENDING_SINCE: &str = "pending_since";
+    pub const BLOCKED: &str = "blocked";
+    pub const YIELD_UNTIL: &str = "yield_until";
+    pub const NEWEST_EVENT_TIME: &str = "newest_event_time";
+    pub const PURGE_AT: &str = "purge_at";
+    pub const DEFINITION: &str = "definition";
+    pub const LAST_TICK: &str = "last_tick";
+    pub const LAST_RESULT: &str = "last_result";
+    pub const TICK: &str = "tick";
+    pub const STARTS: &str = "starts";
+    pub const RUN_REQUESTED: &str = "run_requested";
+    pub const NONCE: &str = "nonce";
+    pub const VOID: &str = "void";
+    pub const SOURCE: &str = "source";
+    pub const DELIVERY_ID: &str = "delivery_id";
+    pub const REDRIVE: &str = "redrive";
+    pub const TOPIC: &str = "topic";
+    pub const FAMILY: &str = "family";
+    pub const EVENT_TIME: &str = "event_time";
+    pub const RECEIVED_AT: &str = "received_at";
+    pub const CONTENT_TYPE: &str = "content_type";
+    pub const BODY: &str = "body";
+    pub const BODY_BYTES: &str = "body_bytes";
+    pub const ENCODING: &str = "encoding";
+    pub const PARTS: &str = "parts";
+    pub const SEQUENCE: &str = "sequence";
+    pub const OUTCOME: &str = "outcome";
+    pub const STARTED_AT: &str = "started_at";
+    pub const SETTLED_AT: &str = "settled_at";
+    pub const ERROR: &str = "error";
+    pub const PARKED_AT: &str = "parked_at";
+}
+
+use attribute as a;
+
+/// The format that this version writes, and the newest it reads.
+pub const FORMAT: u32 = 1;
+
+/// Why a stored row cannot be used. It is left as it is.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CorruptRow {
+    /// Written by a newer version of this software.
+    #[error("a row of format {0} was met, this version reads up to {FORMAT}: deploy the newer version everywhere")]
+    Newer(u64),
+    /// An attribute is absent or of another type.
+    #[error("a row has no readable attribute `{0}`")]
+    Attribute(&'static str),
+    /// The key is none.
+    #[error("a row's entity key is none: {0}")]
+    Entity(#[from] InvalidEntityKey),
+    /// A stored body cannot be read.
+    #[error("a row's body cannot be decompressed")]
+    Body,
+}
+
+/// The row of an entity in the `entities` table.
+pub fn entity_row(entity: &EntityKey) -> Key {
+    Key { table: TableName::Entities, partition: (a::ENTITY.into(), entity.as_str().into()), sort: None }
+}
+
+fn inbox_row(partition: String, item: String) -> Key {
+    Key {
+        table: TableName::Inbox,
+        partition: (a::ENTITY.into(), partition.into()),
+        sort: Some((a::ITEM.into(), item.into())),
+    }
+}
+
+/// Where the delivery, or the void, of `sequence` stands.
+pub fn delivery_row(entity: &EntityKey, sequence: Sequence) -> Key {
+    inbox_row(entity.as_str().to_owned(), delivery_item(sequence))
+}
+
+/// The delivery rows of `from` to `to`, at most `limit` of them.
+pub fn delivery_range(entity: &EntityKey, from: Sequence, to: Sequence, limit: u32) -> Range {
+    Range {
+        table: TableName::Inbox,
+        partition: (a::ENTITY.into(), entity.as_str().into()),
+        sort: a::ITEM.into(),
+        from: delivery_item(from),
+        to: delivery_item(to),
+        limit,
+    }
+}
+
+fn delivery_item(sequence: Sequence) -> String {
+    // Fixed width, so that the order of the texts is the order of the numbers.
+    format!("d#{:020}", sequence.0)
+}
+
+/// Where the receipt of an identity stands.
+pub fn receipt_row(entity: &EntityKey, identity: &IdentityHash) -> Key {
+    inbox_row(entity.as_str().to_owned(), format!("r#{identity}"))
+}
+
+/// All receipts of an entity, at most `limit` from behind `after`.
+pub fn receipt_range(entity: &EntityKey, after: Option<&IdentityHash>, limit: u32) -> Range {
+    let from = after.map_or_else(|| "r#".to_owned(), |after| format!("r#{after}\u{0}"));
+    Range {
+        table: TableName::Inbox,
+        partition: (a::ENTITY.into(), entity.as_str().into()),
+        sort: a::ITEM.into(),
+        from,
+        to: "r#\u{7f}".into(),
+        limit,
+    }
+}
+
+/// Where the parked delivery of `sequence` stands.
+pub fn parked_row(entity: &EntityKey, sequence: Sequence) -> Key {
+    inbox_row(entity.as_str().to_owned(), parked_item(sequence))
+}
+
+/// The parked deliveries of an entity from `from` on, at most `limit`.
+pub fn parked_range(entity: &EntityKey, from: Sequence, limit: u32) -> Range {
+    Range {
+        table: TableName::Inbox,
+        partition: (a::ENTITY.into(), entity.as_str().into()),
+        sort: a::ITEM.into(),
+        from: parked_item(from),
+        to: parked_item(Sequence(u64::MAX)),
+        limit,
+    }
+}
+
+fn parked_item(sequence: Sequence) -> String {
+    format!("p#{:020}", sequence.0)
+}
+
+/// Where one part of a body stands that is too large for one row. A partition
+/// of its own for each part: a thousand write units a second are all that one
+/// takes, and a part alone has 350. The separator can be in no entity key.
+pub fn part_row(entity: &EntityKey, nonce: &Nonce, number: u32) -> Key {
+    inbox_row(format!("{entity}\u{1f}{nonce}\u{1f}{number}"), format!("b#{number:04}"))
+}
+
+/// The partition that lists the jobs by name. The separator can be in no entity
+/// key.
+const JOBS_LISTED: &str = "cron\u{1f}jobs";
+
+/// Where a job is listed: the table of entities cannot be asked for a prefix.
+pub fn job_listing_row(job: &str) -> Key {
+    inbox_row(JOBS_LISTED.to_owned(), job.to_owned())
+}
+
+/// The jobs listed behind `after`, at most `limit`.
+pub fn job_listing_range(after: Option<&str>, limit: u32) -> Range {
+    Range {
+        table: TableName::Inbox,
+        partition: (a::ENTITY.into(), JOBS_LISTED.into()),
+        sort: a::ITEM.into(),
+        from: after.map_or_else(|| "!".to_owned(), |after| format!("{after}!")),
+        to: "\u{7f}".into(),
+        limit,
+    }
+}
+
+/// The sequence that an inbox row's key names, where it is one of a delivery or
+/// of a parked delivery.
+pub fn sequence_of(row: &Row) -> Option<Sequence> {
+    let item = row.text(a::ITEM)?;
+    let number = item.strip_prefix("d#").or_else(|| item.strip_prefix("p#"))?;
+    number.parse().ok().map(Sequence)
+}
+
+/// The key of a row read from one of our tables.
+pub fn key_of(table: &TableName, row: &Row) -> Option<Key> {
+    let partition = (a::ENTITY.into(), row.get(a::ENTITY)?.clone());
+    let sort = row.get(a::ITEM).map(|item| (a::ITEM.into(), item.clone()));
+    Some(Key { table: table.clone(), partition, sort })
+}
+
+pub(crate) fn check_format(row: &Row) -> Result<(), CorruptRow> {
+    match row.number(a::VERSION) {
+        Some(version) if version > u64::from(FORMAT) => Err(CorruptRow::Newer(version)),
+        Some(_) => Ok(()),
+        None => Err(CorruptRow::Attribute(a::VERSION)),
+    }
+}
+
+/// Cuts a text to at most `limit` bytes, at a character's boundary.
+pub(crate) fn shortened(text: &str, limit: usize) -> String {
+    text[..text.floor_char_boundary(limit)].to_owned()
+}
+
+/// What holds an entity, besides whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum LeaseKind {
+    /// A worker, which must empty the inbox.
+    Drain,
+    /// A cron job, a user's request, a script.
+    Exclusive,
+}
+
+impl LeaseKind {
+    /// As it is stored.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            LeaseKind::Drain => "drain",
+            LeaseKind::Exclusive => "exclusive",
+        }
+    }
+}
+
+/// For people, about a holder: function, instance, request. At most
+/// [`HolderInfo::MAX_BYTES`]; longer ones are cut.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct HolderInfo(String);
+
+impl HolderInfo {
+    /// The most bytes kept.
+    pub const MAX_BYTES: usize = 60;
+
+    /// Takes a description.
+    pub fn new(text: &str) -> Self {
+        Self(shortened(text, Self::MAX_BYTES))
+    }
+
+    /// The description.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// The lease as a row shows it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Held {
+    /// The acquire call that got it.
+    pub holder: Nonce,
+    /// What it is for.
+    pub kind: LeaseKind,
+    /// Until when, by its holder's clock.
+    pub expires_at: Timestamp,
+}
+
+/// How a sequence was decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Settlement {
+    /// The handler is done with it.
+    Applied,
+    /// The same delivery was settled before.
+    Repeat,
+    /// Claimed, and never filled.
+    Void,
+    /// Set aside, for a person to put back.
+    Parked,
+}
+
+impl Settlement {
+    /// As it is stored and shown.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Settlement::Applied => "applied",
+            Settlement::Repeat => "repeat",
+            Settlement::Void => "void",
+            Settlement::Parked => "parked",
+        }
+    }
+
+    pub(crate) fn from_stored(text: &str) -> Option<Self> {
+        [Settlement::Applied, Settlement::Repeat, Settlement::Void, Settlement::Parked]
+            .into_iter()
+            .find(|settlement| settlement.as_str() == text)
+    }
+}
+
+impl fmt::Display for Settlement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// What stands at `head`. A void has no identity.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct LastSettled {
+    /// Which delivery it was.
+    pub identity: Option<IdentityHash>,
+    /// How it was decided.
+    pub settlement: Settlement,
+}
+
+impl LastSettled {
+    /// As it is stored.
+    pub fn to_stored(&self) -> String {
+        match &self.identity {
+            Some(identity) => format!("{} {identity}", self.settlement),
+            None => self.settlement.to_string(),
+        }
+    }
+
+    fn from_stored(text: &str) -> Option<Self> {
+        let (settlement, identity) = match text.split_once(' ') {
+            Some((settlement, identity)) => (settlement, Some(IdentityHash::from_stored(identity))),
+            None => (text, None),
+        };
+        Some(Self { identity, settlement: Settlement::from_stored(settlement)? })
+    }
+}
+
+/// Why an entity waits for an operator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum BlockReason {
+    /// The delivery at `head + 1` used up its attempts, and its source says to
+    /// block.
+    Attempts,
+    /// The delivery at `head + 1` is not there and was claimed so long ago
+    /// that it may have been deleted by retention.
+    Expired,
+}
+
+impl BlockReason {
+    /// As it is stored and shown.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            BlockReason::Attempts => "attempts",
+            BlockReason::Expired => "expired",
+        }
+    }
+}
+
+impl fmt::Display for BlockReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// The newest event time applied, for each topic family, so that a handler can
+/// tell a late, older event. Keeps the [`EventTimes::FAMILIES`] newest, so that
+/// the row stays small; a family is named by 30 bits of its hash, and one that
+/// shares them with another only makes an event look older.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct EventTimes(BTreeMap<String, Timestamp>);
+
+impl EventTimes {
+    /// How many families are kept.
+    pub const FAMILIES: usize = 3;
+
+    fn tag(family: &str) -> String {
+        let mut tag = URL_SAFE_NO_PAD.encode(&Sha256::digest(family)[..4]);
+        tag.truncate(5);
+        tag
+    }
+
+    /// The newest time applied of `family`.
+    pub fn of(&self, family: &str) -> Option<Timestamp> {
+        self.0.get(&Self::tag(family)).copied()
+    }
+
+    /// The times after an event of `family` at `time` was applied.
+    #[must_use]
+    pub fn applied(&self, family: &str, time: Timestamp) -> Self {
+        let mut times = self.0.clone();
+        let time = time.min(Timestamp::from_millis((1 << 48) - 1));
+        let newest = times.entry(Self::tag(family)).or_insert(time);
+        *newest = time.max(*newest);
+        while times.len() > Self::FAMILIES {
+            let oldest = times.iter().min_by_key(|(_, time)| **time).map(|(tag, _)| tag.clone());
+            times.retain(|tag, _| Some(tag) != oldest.as_ref());
+        }
+        Self(times)
+    }
+
+    /// As it is stored; `None` when there is nothing to store. 13 characters a
+    /// family: the tag, and 48 bits of milliseconds.
+    pub fn to_stored(&self) -> Option<String> {
+        let entry = |(tag, time): (&String, &Timestamp)| {
+            format!("{tag}{}", URL_SAFE_NO_PAD.encode(&time.as_millis().to_be_bytes()[2..]))
+        };
+        let entries: Vec<String> = self.0.iter().map(entry).collect();
+        (!entries.is_empty()).then(|| entries.join(" "))
+    }
+
+    fn from_stored(text: &str) -> Option<Self> {
+        let entry = |entry: &str| {
+            let (tag, time) = entry.split_at_checked(5)?;
+            let mut bytes = [0; 8];
+            (URL_SAFE_NO_PAD.decode_slice(time, &mut bytes[2..]) == Ok(6)).then_some(())?;
+            Some((tag.to_owned(), Timestamp::from_millis(u64::from_be_bytes(bytes))))
+        };
+        text.split(' ').map(entry).collect::<Option<_>>().map(Self)
+    }
+}
+
+/// One entity's row.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct EntityState {
+    /// Whose row it is.
+    pub entity: EntityKey,
+    /// The last sequence claimed.
+    pub tail: Sequence,
+    /// The last sequence settled.
+    pub head: Sequence,
+    /// The newest fencing token.
+    pub token: FencingToken,
+    /// The lease, while somebody has it.
+    pub held: Option<Held>,
+    /// Who has the lease, or who released it by force, for people.
+    pub holder_info: Option<HolderInfo>,
+    /// The nonce of the newest claim.
+    pub last_claim: Option<Nonce>,
+    /// What was decided at `head`.
+    pub last_settled: Option<LastSettled>,
+    /// How often the delivery at `head + 1` failed.
+    pub attempts: u32,
+    /// Not before this is it tried again.
+    pub retry_at: Option<Timestamp>,
+    /// What it failed of last.
+    pub last_error: Option<String>,
+    /// No undecided claim is older than this.
+    pub pending_since: Option<Timestamp>,
+    /// Why the entity waits for an operator.
+    pub blocked: Option<BlockReason>,
+    /// Until when an exclusive waiter asks to be let in.
+    pub yield_until: Option<Timestamp>,
+    /// The newest event times applied.
+    pub newest_event_time: EventTimes,
+}
+
+/// The most bytes of a failure's text that are kept.
+pub const LAST_ERROR_BYTES: usize = 96;
+
+/// The `last_error` of a delivery whose holder died with it.
+pub const HOLDER_VANISHED: &str = "holder vanished";
+
+/// The longest that a lease may be granted or renewed for. A lease that seems
+/// to run longer was written by a clock that is far off, and counts as expired.
+pub const LONGEST_LEASE: Duration = Duration::from_secs(900);
+
+impl EntityState {
+    /// Reads an `entities` row.
+    pub fn parse(row: &Row) -> Result<Self, CorruptRow> {
+        check_format(row)?;
+        let number = |name| row.number(name).ok_or(CorruptRow::Attribute(name));
+        let time = |name| row.number(name).map(Timestamp::from_millis);
+        let held = match row.text(a::HOLDER) {
+            None => None,
+            Some(holder) => Some(Held {
+                holder: Nonce::from_stored(holder),
+                kind: match row.text(a::KIND) {
+                    Some("drain") => LeaseKind::Drain,
+                    Some("exclusive") => LeaseKind::Exclusive,
+                    _ => return Err(CorruptRow::Attribute(a::KIND)),
+                },
+                expires_at: time(a::EXPIRES_AT).ok_or(CorruptRow::Attribute(a::EXPIRES_AT))?,
+            }),
+        };
+        Ok(Self {
+            entity: EntityKey::parse(row.text(a::ENTITY).ok_or(CorruptRow::Attribute(a::ENTITY))?)?,
+            tail: Sequence(number(a::TAIL)?),
+            head: Sequence(number(a::HEAD)?),
+            token: FencingToken(number(a::TOKEN)?),
+            held,
+            holder_info: row.text(a::HOLDER_INFO).map(HolderInfo::new),
+            last_claim: row.text(a::LAST_CLAIM).map(Nonce::from_stored),
+            last_settled: match row.text(a::LAST_SETTLED) {
+                None => None,
+                Some(text) => Some(LastSettled::from_stored(text).ok_or(CorruptRow::Attribute(a::LAST_SETTLED))?),
+            },
+            attempts: row.number(a::ATTEMPTS).unwrap_or(0).try_into().unwrap_or(u32::MAX),
+            retry_at: time(a::RETRY_AT),
+            last_error: row.text(a::LAST_ERROR).map(str::to_owned),
+            pending_since: time(a::PENDING_SINCE),
+            blocked: match row.text(a::BLOCKED) {
+                None => None,
+                Some("attempts") => Some(BlockReason::Attempts),
+                Some("expired") => Some(BlockReason::Expired),
+                Some(_) => return Err(CorruptRow::Attribute(a::BLOCKED)),
+            },
+            yield_until: time(a::YIELD_UNTIL),
+            newest_event_time: row.text(a::NEWEST_EVENT_TIME).and_then(EventTimes::from_stored).unwrap_or_default(),
+        })
+    }
+
+    /// Whether every claimed sequence is settled.
+    pub fn is_empty(&self) -> bool {
+        self.head == self.tail
+    }
+
+    /// How many sequences are claimed and not settled.
+    pub fn waiting(&self) -> u64 {
+        self.tail.0.saturating_sub(self.head.0)
+    }
+
+    /// The sequence to be decided next.
+    pub fn next(&self) -> Sequence {
+        self.head.next()
+    }
+
+    /// Whether the delivery at `head + 1` took its last holder with it.
+    pub fn is_suspect(&self) -> bool {
+        self.attempts > 0 && self.last_error.as_deref() == Some(HOLDER_VANISHED)
+    }
+}
+
+impl Held {
+    /// Whether the lease runs at `now`. One that has expired may be taken over;
+    /// it is not free.
+    pub fn runs(&self, now: Timestamp) -> bool {
+        self.expires_at > now && self.expires_at <= now + LONGEST_LEASE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fullest() -> Row {
+        let mut times = EventTimes::default();
+        for family in ["orders", "fulfillments", "refunds", "order_transactions", "carts"] {
+            times = times.applied(family, Timestamp::from_millis(1_799_999_999_999));
+        }
+        let nonce = Nonce::from_parts(Timestamp::from_millis(1_799_999_999_999), u128::MAX);
+        let identity = IdentityHash::from_stored("1234567890123456789012");
+        Row::new()
+            .with(a::ENTITY, format!("n/{}", "x".repeat(EntityKey::MAX_BYTES - 2)))
+            .with(a::VERSION, FORMAT)
+            .with(a::TAIL, 1_799_999_999_999_u64)
+            .with(a::HEAD, 1_799_999_999_999_u64)
+            .with(a::TOKEN, 1_799_999_999_999_u64)
+            .with(a::HOLDER, nonce.as_str())
+            .with(a::KIND, LeaseKind::Exclusive.as_str())
+            .with(a::EXPIRES_AT, 1_799_999_999_999_u64)
+            .with(a::HOLDER_INFO, "x".repeat(HolderInfo::MAX_BYTES))
+            .with(a::LAST_CLAIM, nonce.as_str())
+            .with(
+                a::LAST_SETTLED,
+                LastSettled { identity: Some(identity), settlement: Settlement::Applied }.to_stored(),
+            )
+            .with(a::ATTEMPTS, 999_u32)
+            .with(a::RETRY_AT, 1_799_999_999_999_u64)
+            .with(a::LAST_ERROR, "x".repeat(LAST_ERROR_BYTES))
+            .with(a::PENDING_SINCE, 1_799_999_999_999_u64)
+            .with(a::BLOCKED, BlockReason::Attempts.as_str())
+            .with(a::YIELD_UNTIL, 1_799_999_999_999_u64)
+            .with(a::NEWEST_EVENT_TIME, times.to_stored().unwrap())
+    }
+
+    #[test]
+    fn the_fullest_entity_row_costs_one_write_unit() {
+        assert!(fullest().size() <= 1024, "{} bytes", fullest().size());
+    }
+
+    #[test]
+    fn the_fullest_entity_row_parses() {
+        let state = EntityState::parse(&fullest()).unwrap();
+        assert_eq!(state.newest_event_time.of("carts"), Some(Timestamp::from_millis(1_799_999_999_999)));
+        assert!(state.held.is_some());
+    }
+
+    #[test]
+    fn a_row_of_a_newer_format_is_refused() {
+        let row = fullest().with(a::VERSION, FORMAT + 1);
+        assert_eq!(EntityState::parse(&row), Err(CorruptRow::Newer(2)));
+    }
+
+    #[test]
+    fn event_times_keep_the_newest_of_each_family() {
+        let [early, late] = [Timestamp::from_millis(1), Timestamp::from_millis(2)];
+        let times = EventTimes::default().applied("orders", late).applied("orders", early);
+        assert_eq!(times.of("orders"), Some(late));
+        assert_eq!(times.of("refunds"), None);
+        assert_eq!(EventTimes::from_stored(&times.to_stored().unwrap()), Some(times));
+    }
+
+    #[test]
+    fn a_lease_that_ends_further_ahead_than_any_may_does_not_run() {
+        let now = Timestamp::from_millis(1_000_000_000);
+        let held = |expires_at| Held { holder: Nonce::from_parts(now, 1), kind: LeaseKind::Drain, expires_at };
+        assert!(held(now + LONGEST_LEASE).runs(now));
+        assert!(!held(now + LONGEST_LEASE + Duration::from_millis(1)).runs(now));
+        assert!(!held(now).runs(now));
+    }
+
+    #[test]
+    fn the_order_of_delivery_items_is_the_order_of_sequences() {
+        assert!(delivery_item(Sequence(9)) < delivery_item(Sequence(10)));
+        assert!(delivery_item(Sequence(u64::MAX - 1)) < delivery_item(Sequence(u64::MAX)));
+    }
+}

@@ -1,0 +1,343 @@
+//! Sources: the configured senders, from one TOML or JSON document.
+//!
+//! The document is checked once, as a whole, when it is read: what is wrong is
+//! named with its source, and nothing starts. [`LiveSources`] reads it again
+//! while a function runs.
+
+mod live;
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use serde::Deserialize;
+
+use crate::{
+    attempt::{OnFailure, RetryPolicy},
+    delivery::Incoming,
+    destination::{self, Destination},
+    entity::{EntityKey, Identity, SourceName},
+    providers::{self, Described, Generic, Provider, Request, Secret, Unverified, Verified},
+    rate::Rate,
+    template::Template,
+    time::Timestamp,
+};
+
+pub use live::{Document, Found, LiveSources, Newest, PATIENCE, REFRESH, SPACING, STALE};
+
+/// All configured sources.
+#[derive(Debug, Clone, Default)]
+pub struct Sources(BTreeMap<SourceName, Arc<Source>>);
+
+/// Why a document of sources is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum InvalidSources {
+    /// It is neither TOML nor JSON of this form.
+    #[error("the sources document cannot be read: {0}")]
+    Document(String),
+    /// One of its sources is wrong.
+    #[error("source `{source_name}`: {reason}")]
+    Source {
+        /// Which.
+        source_name: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// One configured sender.
+#[derive(Debug)]
+pub struct Source {
+    /// Its name, as in `/webhooks/{source}`.
+    pub name: SourceName,
+    /// Its provider's name.
+    pub provider_name: String,
+    provider: AnyProvider,
+    secrets: Vec<Secret>,
+    entity: Vec<Template>,
+    /// Which handler its deliveries go to.
+    pub handler: String,
+    /// How long one start of the handler may take.
+    pub handler_timeout: Duration,
+    /// How often a delivery is tried.
+    pub retry: RetryPolicy,
+    /// What is done with one that used up its attempts.
+    pub on_failure: OnFailure,
+    /// How often its handler may start for one entity; `None`: as often as it
+    /// can.
+    pub rate: Option<Rate>,
+    forward: Option<Destination>,
+}
+
+#[derive(Debug)]
+enum AnyProvider {
+    BuiltIn(&'static dyn Provider),
+    Generic(Box<Generic>),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Form {
+    sources: BTreeMap<String, Entry>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    provider: String,
+    secrets: Vec<Secret>,
+    #[serde(default)]
+    entity: Templates,
+    handler: String,
+    #[serde(default, deserialize_with = "duration")]
+    handler_timeout: Option<Duration>,
+    #[serde(default)]
+    retry: Retry,
+    #[serde(default)]
+    on_failure: OnFailure,
+    rate: Option<Rate>,
+    generic: Option<Generic>,
+    forward: Option<destination::Entry>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(untagged)]
+enum Templates {
+    #[default]
+    None,
+    One(String),
+    Several(Vec<String>),
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct Retry {
+    attempts: Option<u32>,
+    #[serde(default, deserialize_with = "duration")]
+    first: Option<Duration>,
+    #[serde(default, deserialize_with = "duration")]
+    longest: Option<Duration>,
+}
+
+fn duration<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    humantime::parse_duration(&text)
+        .map(Some)
+        .map_err(|error| serde::de::Error::custom(format!("{text:?} is no duration such as \"10s\": {error}")))
+}
+
+/// How long a handler may take where its source does not say.
+pub const DEFAULT_HANDLER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The one handler whose sources have settings of their own for it.
+pub const FORWARD: &str = "forward";
+
+impl Sources {
+    /// Reads a document: JSON if it starts with a brace, TOML otherwise.
+    pub fn parse(text: &str) -> Result<Self, InvalidSources> {
+        let document: Form = if text.trim_start().starts_with('{') {
+            serde_json::from_str(text).map_err(|error| InvalidSources::Document(without_values(&error.to_string())))?
+        } else {
+            // Not the full text of the error, which quotes the line, and a line may hold a secret.
+            toml::from_str(text).map_err(|error: toml::de::Error| {
+                let line = error.span().map_or(0, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+                InvalidSources::Document(format!("line {line}: {}", without_values(error.message())))
+            })?
+        };
+        let mut sources = BTreeMap::new();
+        for (name, entry) in document.sources {
+            let invalid = |reason: String| InvalidSources::Source { source_name: name.clone(), reason };
+            let parsed = SourceName::parse(&name).map_err(|error| invalid(error.to_string()))?;
+            let source = Source::check(parsed.clone(), entry).map_err(invalid)?;
+            sources.insert(parsed, Arc::new(source));
+        }
+        if sources.is_empty() {
+            return Err(InvalidSources::Document("it names no source".into()));
+        }
+        Ok(Self(sources))
+    }
+
+    /// The source of that name.
+    pub fn get(&self, name: &str) -> Option<&Arc<Source>> {
+        self.0.get(&SourceName::parse(name).ok()?)
+    }
+
+    /// All sources, by name.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Source>> {
+        self.0.values()
+    }
+
+    /// Whether some source's deliveries go to `handler`.
+    pub fn names_handler(&self, handler: &str) -> bool {
+        self.iter().any(|source| source.handler == handler)
+    }
+
+    /// The longest that any source's handler may take.
+    pub fn longest_handler_timeout(&self) -> Duration {
+        self.iter().map(|source| source.handler_timeout).max().unwrap_or(DEFAULT_HANDLER_TIMEOUT)
+    }
+}
+
+/// Error texts of the parsers quote the value they stumble over: in double
+/// quotes or, where one of several words was expected, in backquotes. It may be
+/// a secret. Field names, in backquotes too, are kept.
+fn without_values(message: &str) -> String {
+    const WORD: &str = "unknown variant `";
+    // An escaped quote is inside a value and ends none.
+    let message = message.replace("\\\"", "");
+    let message = match message.split_once(WORD) {
+        Some((before, value)) => {
+            let behind = value.rsplit_once("`, expected").map_or("", |(_, behind)| behind);
+            format!("{before}{WORD}…`, expected{behind}")
+        }
+        None => message,
+    };
+    let mut kept = String::new();
+    for (number, piece) in message.split('"').enumerate() {
+        kept.push_str(if number % 2 == 0 { piece } else { "\"…\"" });
+    }
+    kept
+}
+
+impl Source {
+    fn check(name: SourceName, entry: Entry) -> Result<Self, String> {
+        let provider = match (entry.provider.as_str(), entry.generic) {
+            ("generic", Some(generic)) => AnyProvider::Generic(Box::new(generic)),
+            ("generic", None) => return Err("provider \"generic\" needs a table `generic` with its options".into()),
+            (_, Some(_)) => return Err("a table `generic` goes with provider = \"generic\" only".into()),
+            // Not what stands there instead: it may be a secret.
+            (known, None) => AnyProvider::BuiltIn(
+                providers::by_name(known)
+                    .ok_or_else(|| format!("there is no such provider; there are {}", providers::NAMES.join(", ")))?,
+            ),
+        };
+        let rules: &dyn Provider = match &provider {
+            AnyProvider::BuiltIn(provider) => *provider,
+            AnyProvider::Generic(provider) => &**provider,
+        };
+        if entry.secrets.is_empty() || !entry.secrets.iter().all(|secret| rules.is_usable(secret)) {
+            return Err(format!("`secrets` needs at least one, each one that {} can sign with", entry.provider));
+        }
+        let templates = match entry.entity {
+            Templates::None => Vec::new(),
+            Templates::One(template) => vec![template],
+            Templates::Several(templates) => templates,
+        };
+        let entity = templates
+            .iter()
+            .zip(1..)
+            .map(|(text, number)| Template::parse(text).map_err(|error| format!("entity template {number}: {error}")))
+            .collect::<Result<_, _>>()?;
+        let default = RetryPolicy::default();
+        let retry = RetryPolicy {
+            attempts: entry.retry.attempts.unwrap_or(default.attempts),
+            first: entry.retry.first.unwrap_or(default.first),
+            longest: entry.retry.longest.unwrap_or(default.longest),
+        };
+        if retry.attempts == 0 {
+            return Err("`retry.attempts` is at least 1".into());
+        }
+        let handler_timeout = entry.handler_timeout.unwrap_or(DEFAULT_HANDLER_TIMEOUT);
+        if handler_timeout.is_zero() {
+            return Err("`handler_timeout` is more than nothing".into());
+        }
+        let forward = match (entry.handler == FORWARD, entry.forward) {
+            (true, Some(entry)) => Some(Destination::check(entry)?),
+            (true, None) => {
+                return Err("handler = \"forward\" needs a table `forward` with `url` and `secret`".into());
+            }
+            (false, Some(_)) => return Err("a table `forward` goes with handler = \"forward\" only".into()),
+            (false, None) => None,
+        };
+        Ok(Self {
+            name,
+            provider_name: entry.provider,
+            provider,
+            secrets: entry.secrets,
+            entity,
+            handler: entry.handler,
+            handler_timeout,
+            retry,
+            on_failure: entry.on_failure,
+            rate: entry.rate,
+            forward,
+        })
+    }
+
+    /// Where the handler `forward` posts its deliveries; `None` if its handler
+    /// is another.
+    pub fn forward(&self) -> Option<&Destination> {
+        self.forward.as_ref()
+    }
+
+    fn provider(&self) -> &dyn Provider {
+        match &self.provider {
+            AnyProvider::BuiltIn(provider) => *provider,
+            AnyProvider::Generic(provider) => &**provider,
+        }
+    }
+
+    /// Whether the sender signed the request.
+    pub fn verify(&self, request: Request<'_>, now: Timestamp) -> Result<Verified, Unverified> {
+        self.provider().verify(request, &self.secrets, now)
+    }
+
+    /// The headers that the sender would sign `body` with, by the first of its
+    /// secrets: for samples, local runs and tests.
+    pub fn sign(&self, headers: &providers::Headers, body: &[u8], now: Timestamp) -> Vec<(String, String)> {
+        self.secrets.first().map(|secret| self.provider().sign(headers, body, secret, now)).unwrap_or_default()
+    }
+
+    /// A verified request as a delivery. One whose entity cannot be found is
+    /// kept under [`EntityKey::unrouted`].
+    pub fn delivery(&self, request: Request<'_>, now: Timestamp) -> Incoming {
+        let described = self.provider().describe(request);
+        let entity = self.entity(request, &described);
+        Incoming {
+            entity: entity.unwrap_or_else(|| EntityKey::unrouted(&self.name)),
+            identity: Identity { source: self.name.clone(), delivery_id: described.delivery_id, redrive: 0 },
+            topic: described.topic,
+            family: described.family,
+            event_time: described.event_time,
+            received_at: now,
+            content_type: request.headers.get("content-type").map(str::to_owned),
+            body: request.body.to_vec().into(),
+        }
+    }
+
+    /// The first of the source's templates that can be filled, else the
+    /// provider's own rule.
+    fn entity(&self, request: Request<'_>, described: &Described) -> Option<EntityKey> {
+        if self.entity.is_empty() {
+            let own = described.entity.as_deref()?;
+            return EntityKey::parse(&format!("{}/{own}", self.name)).ok();
+        }
+        let filled = |template: &Template| {
+            let text = template.fill(|field| match field {
+                "source" => Some(self.name.as_str().into()),
+                "provider" => Some(self.provider_name.as_str().into()),
+                "topic" => Some(described.topic.as_str().into()),
+                "entity" => described.entity.as_deref().map(Into::into),
+                pointer if pointer.starts_with('/') => providers::pointer(request.body, pointer),
+                header => request.headers.get(header.strip_prefix("header:")?).map(Into::into),
+            })?;
+            EntityKey::parse(&text).ok()
+        };
+        self.entity.iter().find_map(filled)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_in_the_wrong_place_is_not_shown() {
+        let document = |field: &str| format!("[sources.shop]\nprovider='shopify'\nsecrets=['s']\nhandler='h'\n{field}");
+        for field in ["on_failure = 'hush'", "retry = 'hush'", "retry = 'a\"hush'", "handler_timeout = 'a\"hush'"] {
+            let error = Sources::parse(&document(field)).unwrap_err().to_string();
+            assert!(error.contains("line 5") && !error.contains("hush"), "{field}: {error}");
+        }
+        let json = r#"{"sources":{"shop":{"provider":"shopify","secrets":["s"],"handler":"h","on_failure":"hush"}}}"#;
+        let error = Sources::parse(json).unwrap_err().to_string();
+        assert!(error.contains("expected `park` or `block`") && !error.contains("hush"), "{error}");
+    }
+}

@@ -1,0 +1,255 @@
+//! Time and chance, as arguments. Nothing else in the workspace reads a clock
+//! or draws a random number, so that a simulation can decide both.
+
+use std::{
+    fmt,
+    sync::Mutex,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use futures_util::future::BoxFuture;
+use serde::{Deserialize, Serialize};
+
+use crate::entity::Nonce;
+
+/// A wall-clock time in milliseconds since the Unix epoch. It decides how soon
+/// a dead holder is replaced, never who may write.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Timestamp(u64);
+
+impl Timestamp {
+    /// From milliseconds since the epoch.
+    pub const fn from_millis(millis: u64) -> Self {
+        Self(millis)
+    }
+
+    /// From whole seconds since the epoch.
+    pub const fn from_secs(seconds: u64) -> Self {
+        Self(seconds.saturating_mul(1000))
+    }
+
+    /// Milliseconds since the epoch.
+    pub const fn as_millis(self) -> u64 {
+        self.0
+    }
+
+    /// Whole seconds since the epoch, rounded up: what DynamoDB TTL wants.
+    pub const fn as_secs_rounded_up(self) -> u64 {
+        self.0.div_ceil(1000)
+    }
+
+    /// How far `self` is behind `earlier`; zero if it is not.
+    pub fn since(self, earlier: Timestamp) -> Duration {
+        Duration::from_millis(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl std::ops::Add<Duration> for Timestamp {
+    type Output = Timestamp;
+    fn add(self, duration: Duration) -> Timestamp {
+        Timestamp(self.0.saturating_add(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)))
+    }
+}
+
+impl From<Timestamp> for SystemTime {
+    fn from(timestamp: Timestamp) -> SystemTime {
+        UNIX_EPOCH + Duration::from_millis(timestamp.0)
+    }
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        humantime::format_rfc3339_millis(SystemTime::from(*self)).fmt(f)
+    }
+}
+
+/// A clock and a way to wait for it.
+pub trait Clock: Send + Sync + 'static {
+    /// The wall clock.
+    fn now(&self) -> Timestamp;
+
+    /// Time passed since some fixed moment of this process; never goes back.
+    fn monotonic(&self) -> Duration;
+
+    /// Waits. May be late, never early.
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()>;
+}
+
+/// The machine's clocks.
+#[derive(Debug)]
+pub struct SystemClock(Mutex<Passed>);
+
+/// What both clocks showed last, and the time counted until then.
+#[derive(Debug)]
+struct Passed {
+    instant: Instant,
+    wall: SystemTime,
+    counted: Duration,
+}
+
+impl SystemClock {
+    /// Starts counting.
+    #[expect(clippy::disallowed_methods, reason = "the one place that reads the machine's clocks")]
+    pub fn start() -> Self {
+        Self(Mutex::new(Passed { instant: Instant::now(), wall: SystemTime::now(), counted: Duration::ZERO }))
+    }
+}
+
+impl Clock for SystemClock {
+    #[expect(clippy::disallowed_methods, reason = "the one place that reads the machine's clocks")]
+    fn now(&self) -> Timestamp {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Timestamp::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    /// Counts the time in which the machine was frozen, which the monotonic
+    /// clock of a paused virtual machine may not: from one look to the next,
+    /// whichever of the two clocks went further is believed. A wall clock set
+    /// forward makes a holder give up early, which is safe; one set back counts
+    /// for nothing.
+    #[expect(clippy::disallowed_methods, reason = "the one place that reads the machine's clocks")]
+    fn monotonic(&self) -> Duration {
+        let mut passed = self.0.lock().expect("no one panics while holding this");
+        let (instant, wall) = (Instant::now(), SystemTime::now());
+        let by_wall = wall.duration_since(passed.wall).unwrap_or_default();
+        let by_instant = instant.saturating_duration_since(passed.instant);
+        passed.counted += by_instant.max(by_wall);
+        (passed.instant, passed.wall) = (instant, wall);
+        passed.counted
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the one place that waits")]
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        Box::pin(tokio::time::sleep(duration))
+    }
+}
+
+/// A source of random numbers.
+pub trait Random: Send + Sync + 'static {
+    /// 64 random bits.
+    fn next(&self) -> u64;
+}
+
+/// The operating system's generator: two instances started alike must not draw
+/// the same nonce.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemRandom;
+
+impl Random for SystemRandom {
+    fn next(&self) -> u64 {
+        getrandom::u64().expect("the operating system gives random numbers")
+    }
+}
+
+/// A generator that one seed decides, for tests and simulations.
+#[derive(Debug)]
+pub struct SeededRandom(Mutex<fastrand::Rng>);
+
+impl SeededRandom {
+    /// Starts at `seed`.
+    pub fn new(seed: u64) -> Self {
+        Self(Mutex::new(fastrand::Rng::with_seed(seed)))
+    }
+}
+
+impl Random for SeededRandom {
+    fn next(&self) -> u64 {
+        self.0.lock().expect("no one panics while holding this").u64(..)
+    }
+}
+
+/// The clock and the chance that one instance lives by.
+#[derive(Clone)]
+pub struct Surroundings {
+    clock: std::sync::Arc<dyn Clock>,
+    random: std::sync::Arc<dyn Random>,
+}
+
+impl Surroundings {
+    /// The machine's own.
+    pub fn system() -> Self {
+        Self::new(SystemClock::start(), SystemRandom)
+    }
+
+    /// Any others.
+    pub fn new(clock: impl Clock, random: impl Random) -> Self {
+        Self { clock: std::sync::Arc::new(clock), random: std::sync::Arc::new(random) }
+    }
+
+    /// The wall clock.
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Time passed in this process.
+    pub fn monotonic(&self) -> Duration {
+        self.clock.monotonic()
+    }
+
+    /// Waits.
+    pub fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        self.clock.sleep(duration)
+    }
+
+    /// A fresh nonce.
+    pub fn nonce(&self) -> Nonce {
+        let random = (u128::from(self.random.next()) << 64) | u128::from(self.random.next());
+        Nonce::from_parts(self.now(), random)
+    }
+
+    /// A number in `0.0..1.0`.
+    pub fn fraction(&self) -> f64 {
+        // 53 bits fill a double's mantissa exactly.
+        (self.random.next() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// Between half of `duration` and all of it, so that instances that
+    /// started together drift apart and none waits next to nothing.
+    pub fn jittered(&self, duration: Duration) -> Duration {
+        duration.mul_f64(0.5 + self.fraction() / 2.0)
+    }
+
+    /// Runs `future` for at most `limit`; `None` when it took longer.
+    pub async fn within<F: Future>(&self, limit: Duration, future: F) -> Option<F::Output> {
+        let mut future = std::pin::pin!(future);
+        let mut alarm = self.sleep(limit);
+        tokio::select! {
+            biased;
+            output = &mut future => Some(output),
+            () = &mut alarm => None,
+        }
+    }
+}
+
+impl fmt::Debug for Surroundings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Surroundings").field("now", &self.now()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jitter_keeps_at_least_half() {
+        let surroundings = Surroundings::new(SystemClock::start(), SeededRandom::new(7));
+        for _ in 0..1000 {
+            let drawn = surroundings.jittered(Duration::from_millis(100));
+            assert!((50..=100).contains(&drawn.as_millis()), "{drawn:?}");
+        }
+    }
+
+    #[test]
+    fn a_nonce_tells_when_it_was_drawn() {
+        let at = Timestamp::from_millis(1_700_000_000_123);
+        assert_eq!(Nonce::from_parts(at, 5).drawn_at(), Some(at));
+    }
+
+    #[test]
+    fn nonces_differ() {
+        let surroundings = Surroundings::system();
+        assert_ne!(surroundings.nonce(), surroundings.nonce());
+    }
+}

@@ -1,0 +1,123 @@
+//! TLS by rustls on ring, and the certificate authorities to believe.
+
+#[cfg(test)]
+pub(crate) mod endpoint;
+
+use std::sync::Arc;
+
+use rustls::{
+    ClientConfig, RootCertStore,
+    crypto::ring,
+    pki_types::{CertificateDer, pem::PemObject},
+};
+
+/// Amazon Trust Services' roots, which sign every AWS endpoint outside China
+/// and the isolated partitions (<https://www.amazontrust.com/repository/>). Not
+/// as PEM: to decode that takes longer than to use it.
+#[cfg(feature = "aws")]
+const AMAZON: [&[u8]; 5] = [
+    include_bytes!("tls/amazon/amazon-root-ca-1.der"),
+    include_bytes!("tls/amazon/amazon-root-ca-2.der"),
+    include_bytes!("tls/amazon/amazon-root-ca-3.der"),
+    include_bytes!("tls/amazon/amazon-root-ca-4.der"),
+    include_bytes!("tls/amazon/starfield-services-root-ca-g2.der"),
+];
+
+/// The certificate authorities to believe.
+#[derive(Debug, Clone)]
+pub struct Roots(RootCertStore);
+
+impl Roots {
+    /// Amazon's own.
+    #[cfg(feature = "aws")]
+    pub fn amazon() -> Self {
+        let mut roots = RootCertStore::empty();
+        for certificate in AMAZON {
+            roots.add(CertificateDer::from_slice(certificate)).expect("a test adds each of them");
+        }
+        Self(roots)
+    }
+
+    /// This machine's, and Amazon's. Reading a hundred and more takes longer than
+    /// all the rest of a start.
+    #[cfg(feature = "aws")]
+    pub fn machine() -> Self {
+        let Self(mut roots) = Self::amazon();
+        // What cannot be read or used is missed by the first connection that needs it.
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        Self(roots)
+    }
+
+    /// Mozilla's, which browsers believe, as compiled in.
+    #[cfg(feature = "forward")]
+    pub fn mozilla() -> Self {
+        Self(RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() })
+    }
+
+    /// Those in `pem`.
+    ///
+    /// # Errors
+    ///
+    /// There is none, or one that cannot be used; says so of what held it.
+    #[cfg(feature = "aws")]
+    pub fn in_pem(pem: &[u8]) -> Result<Self, String> {
+        let mut roots = Self(RootCertStore::empty());
+        roots.add(pem)?;
+        Ok(roots)
+    }
+
+    /// Believes those in `pem` besides.
+    ///
+    /// # Errors
+    ///
+    /// There is none, or one that cannot be used; says so of what held it.
+    pub fn add(&mut self, pem: &[u8]) -> Result<(), String> {
+        let mut found = 0;
+        for certificate in CertificateDer::pem_slice_iter(pem) {
+            let certificate = certificate.map_err(|error| format!("is no PEM: {error}"))?;
+            self.0.add(certificate).map_err(|error| format!("holds a certificate that cannot be used: {error}"))?;
+            found += 1;
+        }
+        if found == 0 { Err("holds no certificate".into()) } else { Ok(()) }
+    }
+
+    /// TLS that believes them.
+    pub(crate) fn trusted(self) -> ClientConfig {
+        ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("ring has what the default versions need")
+            .with_root_certificates(self.0)
+            .with_no_client_auth()
+    }
+}
+
+#[cfg(all(test, feature = "aws"))]
+mod tests {
+    use sha2::{Digest, Sha256};
+
+    use super::*;
+
+    #[test]
+    fn amazon_s_roots_are_the_published_ones() {
+        // As <https://www.amazontrust.com/repository/> lists them.
+        let published = [
+            "8ecde6884f3d87b1125ba31ac3fcb13d7016de7f57cc904fe1cb97c6ae98196e",
+            "1ba5b2aa8c65401a82960118f80bec4f62304d83cec4713a19c39c011ea46db4",
+            "18ce6cfe7bf14e60b2e347b8dfe868cb31d02ebb3ada271569f50343b46db3a4",
+            "e35d28419ed02025cfa69038cd623962458da5c695fbdea3c22b0bfb25897092",
+            "568d6905a2c88708a4b3025190edcfedb1974a606a13c6e5290fcb2ae63edab5",
+        ];
+        let fingerprint = |certificate: &[u8]| {
+            Sha256::digest(certificate).iter().map(|byte| format!("{byte:02x}")).collect::<String>()
+        };
+        assert_eq!(AMAZON.map(fingerprint), published);
+        assert_eq!(Roots::amazon().0.len(), AMAZON.len());
+    }
+
+    #[test]
+    fn a_bundle_without_a_certificate_is_refused() {
+        assert_eq!(Roots::in_pem(b"").unwrap_err(), "holds no certificate");
+        let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        assert!(Roots::amazon().add(broken.as_bytes()).is_err());
+    }
+}

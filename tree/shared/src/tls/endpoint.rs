@@ -1,0 +1,210 @@
+//! An HTTP endpoint that does to the byte what a test says.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use rustls::{ServerConfig, crypto::ring, pki_types::PrivateKeyDer};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    net::TcpListener,
+    sync::mpsc,
+    task::JoinHandle,
+};
+use tokio_rustls::TlsAcceptor;
+
+/// What is answered.
+pub(crate) enum Reply {
+    /// These bytes; a connection that they leave unfinished is closed.
+    Raw(Vec<u8>),
+    /// These, and the connection is kept.
+    Whole(Vec<u8>),
+    /// The connection is kept, and nothing said.
+    Never,
+}
+
+impl Reply {
+    pub(crate) fn status(status: u16) -> Self {
+        Self::Whole(format!("HTTP/1.1 {status} \r\nContent-Length: 0\r\n\r\n").into_bytes())
+    }
+
+    fn head(self) -> String {
+        let Self::Whole(bytes) = self else { panic!("it has no headers") };
+        String::from_utf8(bytes).unwrap()
+    }
+
+    pub(crate) fn with(self, name: &str, value: &str) -> Self {
+        Self::Whole(self.head().replacen("\r\n", &format!("\r\n{name}: {value}\r\n"), 1).into_bytes())
+    }
+
+    pub(crate) fn body_never_sent(self, bytes: usize) -> Self {
+        Self::Whole(self.head().replace("Content-Length: 0", &format!("Content-Length: {bytes}")).into_bytes())
+    }
+
+    pub(crate) fn body(self, bytes: usize) -> Self {
+        let Self::Whole(mut reply) = self.body_never_sent(bytes) else { unreachable!() };
+        reply.resize(reply.len() + bytes, b'.');
+        Self::Whole(reply)
+    }
+}
+
+/// One request.
+pub(crate) struct Posted {
+    pub(crate) line: String,
+    headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Posted {
+    pub(crate) fn header(&self, name: &str) -> &str {
+        let mut named = self.headers.iter().filter(|(held, _)| held == name);
+        let (_, value) = named.next().unwrap_or_else(|| panic!("there is no {name}"));
+        assert!(named.next().is_none(), "there are several {name}");
+        value
+    }
+}
+
+enum Seen {
+    Posted(Posted),
+    HungUp,
+}
+
+/// An endpoint at work.
+pub(crate) struct Endpoint {
+    port: u16,
+    scheme: &'static str,
+    accepted: Arc<AtomicUsize>,
+    seen: mpsc::UnboundedReceiver<Seen>,
+    task: JoinHandle<()>,
+}
+
+impl Endpoint {
+    /// Answers post number n, from 0, with `reply(n)`.
+    pub(crate) async fn start(reply: impl Fn(usize) -> Reply + Send + Sync + 'static) -> Self {
+        Self::listen(None, reply).await
+    }
+
+    /// As [`Endpoint::start`], over TLS.
+    pub(crate) async fn start_tls(
+        certificate: &rcgen::CertifiedKey<rcgen::KeyPair>,
+        reply: impl Fn(usize) -> Reply + Send + Sync + 'static,
+    ) -> Self {
+        let key = PrivateKeyDer::Pkcs8(certificate.signing_key.serialize_der().into());
+        let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate.cert.der().clone()], key)
+            .unwrap();
+        Self::listen(Some(TlsAcceptor::from(Arc::new(config))), reply).await
+    }
+
+    async fn listen(tls: Option<TlsAcceptor>, reply: impl Fn(usize) -> Reply + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let accepted = Arc::new(AtomicUsize::new(0));
+        let (sender, seen) = mpsc::unbounded_channel();
+        let served = Arc::new(Served { reply: Box::new(reply), posts: AtomicUsize::new(0), sender });
+        let counted = accepted.clone();
+        let task = tokio::spawn(async move {
+            let mut connections = tokio::task::JoinSet::new();
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                counted.fetch_add(1, Ordering::SeqCst);
+                let (served, tls) = (served.clone(), tls.clone());
+                connections.spawn(async move {
+                    match tls {
+                        None => served.serve(stream).await,
+                        Some(tls) => {
+                            if let Ok(stream) = tls.accept(stream).await {
+                                served.serve(stream).await;
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        Self { port, scheme, accepted, seen, task }
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("{}://127.0.0.1:{}", self.scheme, self.port)
+    }
+
+    /// How many connections were accepted.
+    pub(crate) fn accepted(&self) -> usize {
+        self.accepted.load(Ordering::SeqCst)
+    }
+
+    /// The next request.
+    pub(crate) async fn posted(&mut self) -> Posted {
+        match self.seen.recv().await {
+            Some(Seen::Posted(posted)) => posted,
+            _ => panic!("nothing was posted"),
+        }
+    }
+
+    /// Waits until the other end closes a connection.
+    pub(crate) async fn hung_up(&mut self) {
+        while !matches!(self.seen.recv().await.unwrap(), Seen::HungUp) {}
+    }
+
+    /// Closes it.
+    pub(crate) async fn stop(self) {
+        self.task.abort();
+        let _ = self.task.await;
+    }
+}
+
+struct Served {
+    reply: Box<dyn Fn(usize) -> Reply + Send + Sync>,
+    posts: AtomicUsize,
+    sender: mpsc::UnboundedSender<Seen>,
+}
+
+impl Served {
+    async fn serve(&self, mut stream: impl AsyncRead + AsyncWrite + Unpin) {
+        while let Some(posted) = read(&mut stream).await {
+            // Nobody listens when a test is over.
+            let _ = self.sender.send(Seen::Posted(posted));
+            match (self.reply)(self.posts.fetch_add(1, Ordering::SeqCst)) {
+                Reply::Whole(bytes) => {
+                    if stream.write_all(&bytes).await.is_err() {
+                        break;
+                    }
+                }
+                Reply::Raw(bytes) => {
+                    let _ = stream.write_all(&bytes).await;
+                    return;
+                }
+                Reply::Never => {}
+            }
+        }
+        let _ = self.sender.send(Seen::HungUp);
+    }
+}
+
+/// One request; `None` at the end of the connection.
+async fn read(stream: &mut (impl AsyncRead + Unpin)) -> Option<Posted> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.ok()?);
+    }
+    let head = String::from_utf8(head).unwrap();
+    let mut lines = head.trim_end().split("\r\n");
+    let line = lines.next()?.to_owned();
+    let headers: Vec<(String, String)> = lines
+        .map(|line| line.split_once(": ").unwrap())
+        .map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned()))
+        .collect();
+    let mut posted = Posted { line, headers, body: Vec::new() };
+    posted.body.resize(posted.header("content-length").parse().unwrap(), 0);
+    stream.read_exact(&mut posted.body).await.ok()?;
+    Some(posted)
+}

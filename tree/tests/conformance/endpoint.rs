@@ -1,0 +1,175 @@
+//! Which DynamoDB is compared with: the embedded one; another one at
+//! `CONFORMANCE_ENDPOINT`; or, with `CONFORMANCE_AWS=1`, that of the account and
+//! region whose keys stand in the environment.
+
+use std::{panic::AssertUnwindSafe, time::Duration};
+
+use aws_sdk_dynamodb::{
+    Client,
+    types::{AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType, TableStatus},
+};
+use futures_util::FutureExt;
+use serializer::local::Engines;
+use shared::{
+    aws::Account,
+    table::dynamo::{DynamoTable, TableNames},
+    time::{Surroundings, Timestamp},
+};
+
+/// Tables of a test's own.
+pub struct Dynamo {
+    /// The three of them.
+    pub table: DynamoTable,
+    /// What the one is called that belongs to no part of ours.
+    pub effects: String,
+    /// Drawn for this test: client tokens are remembered longer than tables.
+    pub nonce: String,
+    /// Whether a scan shows what was just written.
+    pub is_fresh: bool,
+    client: Client,
+    names: Vec<String>,
+}
+
+/// What the embedded DynamoDB is known to accept, and AWS to refuse.
+const EMBEDDED_SKIPS: &str = "an-attribute-is-not-compared-with-itself,order-of-what-has-none";
+
+/// The rules that this endpoint is known not to keep: those in
+/// `CONFORMANCE_SKIP`, between commas.
+pub fn skipped() -> Vec<String> {
+    let names = match (std::env::var("CONFORMANCE_SKIP"), is_embedded()) {
+        (Ok(names), _) => names,
+        (Err(_), true) => EMBEDDED_SKIPS.to_owned(),
+        (Err(_), false) => String::new(),
+    };
+    names.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
+}
+
+/// Whether the rule called `name` is left out.
+pub fn is_skipped(name: &str) -> bool {
+    skipped().iter().any(|each| each == name)
+}
+
+fn is_aws() -> bool {
+    std::env::var("CONFORMANCE_AWS").is_ok_and(|set| set == "1")
+}
+
+fn endpoint() -> Option<String> {
+    std::env::var("CONFORMANCE_ENDPOINT").ok().filter(|url| !url.is_empty())
+}
+
+fn is_embedded() -> bool {
+    !is_aws() && endpoint().is_none()
+}
+
+/// A variable that says how often.
+pub fn times(name: &str, default: u32) -> u32 {
+    match std::env::var(name) {
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text:?}")),
+        Err(_) => default,
+    }
+}
+
+/// Has `test` work on fresh tables, which are deleted afterwards, however it
+/// ends.
+pub fn on_dynamodb(test: impl FnOnce(&tokio::runtime::Runtime, &Dynamo)) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("threads");
+    let (account, engines) = match (is_aws(), endpoint()) {
+        (true, _) => (Account::from_env().expect("region and keys are in the environment"), None),
+        (false, Some(url)) => (Account::local(url.clone(), url), None),
+        (false, None) => {
+            let engines = runtime.block_on(Engines::start(None)).expect("the engines start");
+            (engines.account(), Some(engines))
+        }
+    };
+    let mut dynamo = Dynamo::connect(&account, !is_aws());
+    let ended = runtime.block_on(AssertUnwindSafe(dynamo.create()).catch_unwind());
+    let ended = ended.and_then(|()| std::panic::catch_unwind(AssertUnwindSafe(|| test(&runtime, &dynamo))));
+    let deleted = runtime.block_on(dynamo.delete());
+    drop(engines);
+    if let Err(panic) = ended {
+        std::panic::resume_unwind(panic);
+    }
+    assert_eq!(deleted, Vec::<String>::new(), "these tables are left");
+}
+
+impl Dynamo {
+    fn connect(account: &Account, is_fresh: bool) -> Self {
+        let client = account.dynamodb(&account.http_client());
+        let nonce = Surroundings::system().nonce().as_str().to_lowercase();
+        let name = |table: &str| format!("conformance-{table}-{nonce}");
+        let names = TableNames { entities: name("entities"), inbox: name("inbox") };
+        Self {
+            table: DynamoTable::new(client.clone(), names),
+            effects: name("effects"),
+            is_fresh,
+            client,
+            names: Vec::new(),
+            nonce,
+        }
+    }
+
+    async fn create(&mut self) {
+        for (table, keys) in [("entities", &["entity"][..]), ("inbox", &["entity", "item"]), ("effects", &["effect"])] {
+            let name = format!("conformance-{table}-{}", self.nonce);
+            // Named before it is there: a reply may be lost.
+            self.names.push(name.clone());
+            let mut request = self.client.create_table().table_name(name).billing_mode(BillingMode::PayPerRequest);
+            for (key, kind) in keys.iter().zip([KeyType::Hash, KeyType::Range]) {
+                let element = KeySchemaElement::builder().attribute_name(*key).key_type(kind);
+                let text = ScalarAttributeType::S;
+                let definition = AttributeDefinition::builder().attribute_name(*key).attribute_type(text);
+                request = request
+                    .key_schema(element.build().expect("all is set"))
+                    .attribute_definitions(definition.build().expect("all is set"));
+            }
+            request.send().await.expect("the table is created");
+        }
+        let surroundings = Surroundings::system();
+        let all = self.names.iter().map(async |name| {
+            while self.status(name).await != Some(TableStatus::Active) {
+                surroundings.sleep(Duration::from_millis(500)).await;
+            }
+        });
+        let all = futures_util::future::join_all(all);
+        surroundings.within(Duration::from_secs(120), all).await.expect("the tables become active");
+    }
+
+    async fn status(&self, name: &str) -> Option<TableStatus> {
+        let described = self.client.describe_table().table_name(name).send().await.ok()?;
+        described.table?.table_status
+    }
+
+    /// Deletes the tables, and says which are left.
+    async fn delete(&self) -> Vec<String> {
+        let surroundings = Surroundings::system();
+        let mut left = Vec::new();
+        for name in &self.names {
+            let mut deleted = false;
+            for _ in 0..20 {
+                match self
+                    .client
+                    .delete_table()
+                    .table_name(name)
+                    .send()
+                    .await
+                    .map_err(|error| error.into_service_error())
+                {
+                    Ok(_) => deleted = true,
+                    Err(error) => deleted |= error.is_resource_not_found_exception(),
+                }
+                if deleted {
+                    break;
+                }
+                // It may still be in the making.
+                surroundings.sleep(Duration::from_secs(1)).await;
+            }
+            if !deleted {
+                left.push(name.clone());
+            }
+        }
+        left
+    }
+}
+
+/// When every sequence of operations starts.
+pub const START: Timestamp = Timestamp::from_secs(1_767_225_600);

@@ -1,0 +1,431 @@
+//! Random sequences of everything that the project writes: each operation of
+//! `lease.rs` and `inbox.rs` under leases and rows that were met before, stale
+//! ones among them, beside arbitrary writes of handlers.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use proptest::{
+    collection::vec,
+    test_runner::{Config, TestCaseError, TestRunner},
+};
+use shared::{
+    delivery::Envelope,
+    entity::{EntityKey, FencingToken, Identity, Nonce, Sequence},
+    inbox::{
+        BlockExpired, Claim, Decision, Fail, Park, Put, Receipt, Settle, SettleAndRelease, Settled, SettledAndReleased,
+        Unblock, Void, WriteReceipt,
+    },
+    lease::{
+        Acquire, Acquired, AskToYield, ForceRelease, LONGEST_YIELD, Lease, Release, ReleaseEmpty, Renew, Renewed,
+        TakeOver,
+    },
+    operation::Operation,
+    rows::{EntityState, EventTimes, HolderInfo, LastSettled, Settlement, entity_row},
+    table::{Range, Row, Table, TableName, Transacted, Write, Written},
+    time::Timestamp,
+};
+use tests::stage;
+
+use crate::{
+    endpoint::{Dynamo, START, is_skipped, on_dynamodb, times},
+    generate::{Act, Kind, Loose, Names, Place, Step, step},
+    pair::Pair,
+};
+
+/// The last thing done.
+enum Last {
+    Nothing,
+    Write(Write),
+    Transaction(Vec<Write>, String),
+}
+
+/// How often each operation landed, and how often it was refused.
+type Landed = BTreeMap<Option<Kind>, (u32, u32)>;
+
+/// One case: what it met so far.
+struct Case<'a> {
+    number: u64,
+    pair: Pair<'a>,
+    names: Names,
+    now: Timestamp,
+    drawn: u128,
+    leases: Vec<Lease>,
+    states: Vec<EntityState>,
+    granted: BTreeMap<EntityKey, FencingToken>,
+    claimed: Vec<(EntityKey, Sequence, Nonce)>,
+    transactions: u32,
+    last_transaction: Option<String>,
+    last: Last,
+    has_tokens: bool,
+    doing: Option<Kind>,
+    landed: Landed,
+}
+
+fn pick<T: Clone>(met: &[T], back: usize) -> Option<T> {
+    met.iter().rev().take(4).cycle().nth(back).cloned()
+}
+
+impl<'a> Case<'a> {
+    fn new(dynamo: &'a Dynamo) -> Self {
+        static CASES: AtomicU64 = AtomicU64::new(0);
+        let number = CASES.fetch_add(1, Relaxed);
+        let case = format!("case{number}");
+        Self {
+            number,
+            pair: Pair::new(dynamo),
+            names: Names { effects: dynamo.effects.clone(), case },
+            now: START,
+            drawn: 0,
+            leases: Vec::new(),
+            states: Vec::new(),
+            granted: BTreeMap::new(),
+            claimed: Vec::new(),
+            transactions: 0,
+            last_transaction: None,
+            last: Last::Nothing,
+            has_tokens: !is_skipped("client-tokens"),
+            doing: None,
+            landed: Landed::new(),
+        }
+    }
+
+    fn entity(&self, number: u8) -> EntityKey {
+        EntityKey::parse(&format!("{}/o{number}", self.names.case)).expect("a key")
+    }
+
+    fn nonce(&mut self) -> Nonce {
+        self.drawn += 1;
+        Nonce::from_parts(self.now, self.drawn)
+    }
+
+    fn writes(&self, loose: &[Loose]) -> Vec<Write> {
+        loose.iter().map(|loose| self.names.write(loose)).collect()
+    }
+
+    async fn run<O: Operation>(&mut self, operation: &O) -> Result<Option<O::Outcome>, String> {
+        let write = operation.write();
+        let reply = self.pair.write(&write).await;
+        self.last = Last::Write(write);
+        let Ok(reply) = reply? else { return Ok(None) };
+        self.count(matches!(reply, Written::Landed(_)));
+        Ok(operation.judge(reply).ok())
+    }
+
+    fn count(&mut self, landed: bool) {
+        let (yes, no) = self.landed.entry(self.doing).or_default();
+        *if landed { yes } else { no } += 1;
+    }
+
+    async fn transact(&mut self, writes: Vec<Write>, token: Option<String>) -> Result<(), String> {
+        let token = token.unwrap_or_else(|| {
+            self.transactions += 1;
+            // At most 36 characters, and nobody else's.
+            format!("{}{}", self.names.case, self.transactions).chars().rev().take(10).collect::<String>()
+                + &self.pair.dynamo.nonce
+        });
+        let outcome = self.pair.transact(&writes, &token).await;
+        self.last_transaction = Some(token.clone());
+        self.last = Last::Transaction(writes, token);
+        if let Ok(outcome) = outcome? {
+            self.count(outcome == Transacted::Landed);
+        }
+        Ok(())
+    }
+
+    /// The row of an entity is what the next operations are made from.
+    async fn look(&mut self, entity: &EntityKey) {
+        let row = self.pair.memory.get(&entity_row(entity)).await.expect("memory answers");
+        self.states.extend(row.and_then(|row| EntityState::parse(&row).ok()));
+    }
+
+    async fn step(&mut self, step: &Step) -> Result<(), String> {
+        match step {
+            Step::Act(act) => self.doing = Some(act.kind),
+            Step::Again => {}
+            _ => self.doing = None,
+        }
+        match step {
+            Step::Act(act) => self.act(act).await,
+            Step::Write(loose) => {
+                let write = self.names.write(loose);
+                self.last = Last::Write(write.clone());
+                self.pair.write(&write).await.map(|_| ())
+            }
+            Step::Transact(loose) => self.transact(self.writes(loose), None).await,
+            Step::Again => match std::mem::replace(&mut self.last, Last::Nothing) {
+                Last::Nothing => Ok(()),
+                Last::Write(write) => {
+                    if let Ok(reply) = self.pair.write(&write).await? {
+                        self.count(matches!(reply, Written::Landed(_)));
+                    }
+                    Ok(())
+                }
+                Last::Transaction(writes, token) if self.has_tokens => self.transact(writes, Some(token)).await,
+                Last::Transaction(..) => Ok(()),
+            },
+            Step::SameToken(loose) => match self.last_transaction.clone() {
+                Some(token) if self.has_tokens => self.transact(self.writes(loose), Some(token)).await,
+                _ => Ok(()),
+            },
+            Step::Get(place) => self.pair.get(&self.names.key(*place)).await.map(|_| ()),
+            Step::GetMany(places) => {
+                let all: Vec<_> = places.iter().map(|place| self.names.key(*place)).collect();
+                self.pair.get_many(&all).await
+            }
+            Step::Query { partition, from, to, limit } => {
+                let key = self.names.key(Place::Inbox(*partition, 0));
+                let (from, to) = (format!("i{from}"), format!("i{to}"));
+                let (table, partition) = (key.table, key.partition);
+                self.pair.query(&Range { table, partition, sort: "item".into(), from, to, limit: *limit }).await
+            }
+        }
+    }
+
+    async fn act(&mut self, act: &Act) -> Result<(), String> {
+        self.now = self.now + Duration::from_millis(act.millis);
+        // Another machine's clock, a quarter of a minute behind or ahead.
+        let now = match act.twist % 6 {
+            0 => Timestamp::from_millis(self.now.as_millis() - 15_000),
+            1 => self.now + Duration::from_secs(15),
+            _ => self.now,
+        };
+        let entity = self.entity(act.entity);
+        let length = Duration::from_millis(if act.twist == 7 { 2_000_000 } else { 500 * u64::from(act.twist) });
+        let request = Acquire {
+            entity: entity.clone(),
+            kind: act.lease,
+            holder: self.nonce(),
+            info: HolderInfo::new("conformance, é"),
+            now,
+            length,
+        };
+        let lease = pick(&self.leases, act.pick);
+        let state = pick(&self.states, act.pick);
+        let claimed = pick(&self.claimed, act.pick);
+        let purge_at = (!act.twist.is_multiple_of(3)).then(|| now + Duration::from_secs(60));
+        match act.kind {
+            Kind::Claim => {
+                let nonce = self.nonce();
+                let claimed = self.run(&Claim { entity: &entity, nonce: &nonce, now }).await?;
+                self.claimed.extend(claimed.map(|claimed| (entity.clone(), claimed.sequence, nonce)));
+            }
+            Kind::Put => {
+                let Some((entity, sequence, nonce)) = claimed else { return Ok(()) };
+                let envelope = envelope(&entity, act.twist, &nonce, now);
+                self.run(&Put { envelope: &envelope, sequence }).await?;
+            }
+            Kind::Void => {
+                let sequence = claimed.map_or(Sequence(7), |claimed| claimed.1);
+                self.run(&Void { entity: &entity, sequence, purge_at: now }).await?;
+            }
+            Kind::Acquire => {
+                let acquired = self.run(&request).await?;
+                self.acquired(acquired)?;
+            }
+            Kind::TakeOver => {
+                let Some(seen) = state else { return Ok(()) };
+                let request = Acquire { entity: seen.entity.clone(), ..request };
+                let acquired = self.run(&TakeOver { request, seen }).await?;
+                self.acquired(acquired)?;
+            }
+            Kind::Renew => {
+                let Some(lease) = lease else { return Ok(()) };
+                if let Some(Renewed::Renewed(state)) = self.run(&Renew { lease: &lease, now, length }).await? {
+                    self.states.push(state);
+                }
+            }
+            Kind::Settle => {
+                let (Some(lease), Some(decision)) = (lease, self.decision(act, state, now)) else { return Ok(()) };
+                let settle = Settle { lease: &lease, decision: &decision, now, length };
+                if let Some(Settled::Settled(lease, state)) = self.run(&settle).await? {
+                    self.leases.push(lease);
+                    self.states.push(state);
+                }
+            }
+            Kind::SettleAndRelease => {
+                let (Some(lease), Some(decision)) = (lease, self.decision(act, state, now)) else { return Ok(()) };
+                let settle = SettleAndRelease { lease: &lease, decision: &decision, purge_at };
+                if let Some(SettledAndReleased::Grown(state)) = self.run(&settle).await? {
+                    self.states.push(state);
+                }
+            }
+            Kind::ReleaseEmpty => {
+                let Some(lease) = lease else { return Ok(()) };
+                self.run(&ReleaseEmpty { lease: &lease, purge_at }).await?;
+            }
+            Kind::Release => {
+                let Some(lease) = lease else { return Ok(()) };
+                self.run(&Release { lease: &lease }).await?;
+            }
+            Kind::AskToYield => {
+                let until = now + LONGEST_YIELD * u32::from(act.twist) / 6;
+                self.run(&AskToYield { entity: &entity, now, until }).await?;
+            }
+            Kind::ForceRelease => {
+                let Some(seen) = state else { return Ok(()) };
+                self.run(&ForceRelease { seen: &seen, record: HolderInfo::new("by force") }).await?;
+            }
+            Kind::Receipt => {
+                let receipt = receipt(&entity, act.twist, claimed.map(|claimed| claimed.1), now);
+                self.run(&WriteReceipt { entity: &entity, receipt: &receipt, purge_at: now }).await?;
+            }
+            Kind::Park => {
+                let row = act.beside.first().map(|loose| match &loose.action {
+                    shared::table::Action::Put(row) => row.clone(),
+                    _ => Row::new().with("error", "rejected"),
+                });
+                let sequence = claimed.map_or(Sequence(7), |claimed| claimed.1);
+                self.run(&Park { entity: &entity, sequence, row: &row.unwrap_or_default() }).await?;
+            }
+            Kind::Fail => {
+                let (Some(lease), Some(decision)) = (lease, self.decision(act, state, now)) else { return Ok(()) };
+                let (sequence, attempts) = (decision.sequence, u32::from(act.twist));
+                let error = "ü".repeat(60);
+                self.run(&Fail { lease: &lease, sequence, attempts, retry_at: purge_at, error: &error }).await?;
+            }
+            Kind::BlockExpired => {
+                let (Some(lease), Some(decision)) = (lease, self.decision(act, state, now)) else { return Ok(()) };
+                self.run(&BlockExpired { lease: &lease, sequence: decision.sequence }).await?;
+            }
+            Kind::Unblock => {
+                let seen = state.map_or(FencingToken(1), |state| state.token);
+                self.run(&Unblock { entity: &entity, seen }).await?;
+            }
+            Kind::Commit => {
+                let (Some(lease), Some(decision)) = (lease, self.decision(act, state, now)) else { return Ok(()) };
+                let settle = Settle { lease: &lease, decision: &decision, now, length };
+                let receipt = receipt(&entity, act.twist, Some(decision.sequence), now);
+                let receipt = WriteReceipt { entity: &entity, receipt: &receipt, purge_at: now };
+                let mut writes = vec![settle.write(), receipt.deciding()];
+                writes.extend(self.writes(&act.beside));
+                self.transact(writes, None).await?;
+            }
+        }
+        self.look(&entity).await;
+        Ok(())
+    }
+
+    /// A grant's token is greater than any before it, whatever came between.
+    fn acquired(&mut self, acquired: Option<Acquired>) -> Result<(), String> {
+        match acquired {
+            Some(Acquired::Granted(lease, state)) => {
+                let before = self.granted.insert(lease.entity().clone(), lease.token());
+                if before.is_some_and(|before| before >= lease.token()) {
+                    return Err(format!("token {} was granted after {before:?}", lease.token()));
+                }
+                self.leases.push(lease);
+                self.states.push(state);
+            }
+            Some(Acquired::Held(state)) => self.states.push(state),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// About the delivery that is due by a row that was met, or about one that
+    /// is not.
+    fn decision(&self, act: &Act, state: Option<EntityState>, now: Timestamp) -> Option<Decision> {
+        let state = state?;
+        let settlements = [Settlement::Applied, Settlement::Repeat, Settlement::Void, Settlement::Parked];
+        let mut times = EventTimes::default();
+        if act.twist.is_multiple_of(2) {
+            times = state.newest_event_time.applied("order", now);
+        }
+        let identity = identity(act.twist).hash();
+        Some(Decision {
+            sequence: if act.twist == 11 { state.next().next() } else { state.next() },
+            settled: LastSettled {
+                identity: (!act.twist.is_multiple_of(4)).then_some(identity),
+                settlement: settlements[usize::from(act.twist % 4)],
+            },
+            newest_event_time: times,
+            pending_since: (!act.twist.is_multiple_of(3)).then_some(now),
+            not_before: act.twist.is_multiple_of(5).then_some(now),
+        })
+    }
+}
+
+fn identity(number: u8) -> Identity {
+    stage::incoming("test", "test/any", &format!("id{}", number % 3), START).identity
+}
+
+fn envelope(entity: &EntityKey, number: u8, nonce: &Nonce, now: Timestamp) -> Envelope {
+    let mut incoming = stage::incoming("test", entity.as_str(), &format!("id{}", number % 3), now);
+    incoming.event_time = number.is_multiple_of(2).then_some(now);
+    // Short, or long enough to be compressed.
+    incoming.body = "{\"größe\":1}".repeat(usize::from(number) * 5).into_bytes().into();
+    Envelope::pack(&incoming, nonce, now + Duration::from_secs(60))
+}
+
+fn receipt(entity: &EntityKey, number: u8, sequence: Option<Sequence>, now: Timestamp) -> Receipt {
+    let _ = entity;
+    let people = number.is_multiple_of(2);
+    Receipt {
+        identity: identity(number).hash(),
+        sequence: sequence.unwrap_or(Sequence(7)),
+        settlement: Settlement::Applied,
+        token: FencingToken(u64::from(number)),
+        attempts: u32::from(number),
+        received_at: people.then_some(now),
+        started_at: people.then_some(now),
+        settled_at: now,
+        source: people.then(|| "test".into()),
+        delivery_id: people.then(|| "id".into()),
+        topic: people.then(String::new),
+    }
+}
+
+async fn play(dynamo: &Dynamo, steps: &[Step], landed: &Mutex<Landed>) -> Result<(), String> {
+    let mut case = Case::new(dynamo);
+    for (number, step) in steps.iter().enumerate() {
+        case.step(step).await.map_err(|difference| format!("step {number}, {step:?}:\n{difference}"))?;
+    }
+    for (kind, (yes, no)) in std::mem::take(&mut case.landed) {
+        let mut landed = landed.lock().expect("no one panics while holding this");
+        let all = landed.entry(kind).or_default();
+        *all = (all.0 + yes, all.1 + no);
+    }
+    case.pair.compare().await?;
+    // A scan reads what all cases left.
+    if dynamo.is_fresh && case.number.is_multiple_of(8) {
+        case.pair.scan(&TableName::Entities, 3, 20).await?;
+    }
+    Ok(())
+}
+
+/// How many sequences are drawn: five to ten seconds in debug.
+const CASES: u32 = 64;
+
+/// The longest sequence.
+const STEPS: usize = 60;
+
+#[test]
+fn random_sequences_of_every_operation_answer_and_leave_the_same() {
+    on_dynamodb(|runtime, dynamo| {
+        let cases = times("CONFORMANCE_CASES", CASES);
+        let config = Config { cases, failure_persistence: None, ..Config::default() };
+        let landed = Mutex::default();
+        let outcome = TestRunner::new(config).run(&vec(step(), 1..STEPS), |steps| {
+            runtime.block_on(play(dynamo, &steps, &landed)).map_err(TestCaseError::fail)
+        });
+        if let Err(difference) = outcome {
+            panic!("{difference}");
+        }
+        let landed = landed.into_inner().expect("no one panicked");
+        println!("landed and refused: {landed:?}");
+        if cases >= 500 {
+            // Nothing is shown of an operation that never lands, or is never refused; in few cases one may not.
+            for kind in Kind::ALL {
+                let (yes, no) = landed.get(&Some(kind)).copied().unwrap_or_default();
+                assert!(yes > 0 && no > 0, "{kind:?}: landed {yes} times, refused {no} times");
+            }
+        }
+    });
+}

@@ -1,0 +1,373 @@
+//! What it costs, exactly: capacity as the store reports it, requests to the
+//! store, and queue sends.
+//!
+//! The units are those that `shared::budget` says, and `docs/protocol.md` with
+//! it. B is the delivery row's write units, Q those of reading it in a page (one
+//! read unit for each started 4 KB of a page).
+//!
+//! | case | write requests | read requests | sends |
+//! |---|---|---|---|
+//! | append | 2 | 0 | 1 |
+//! | append while a worker drains | 2 | 0 | 0 |
+//! | drain of k | 2 k + 1 | 2 ⌈k / 25⌉ | 0 |
+//! | trickling: each that arrives during the drain | 3 (one refused) | 2 | 0 |
+//! | a repeat already settled | 2 | 2 | 0 |
+//! | a failed attempt | 2 | 2 | 1 |
+//! | parked | 4 | 2 | 0 |
+//! | `commit`, last in the inbox | 3 | 2 | 0 |
+//! | `commit`, more behind it | 1 | | 0 |
+//! | a wake-up of an empty entity | 1 (refused) | 0 | 0 |
+//! | a wake-up of an entity that another drains | 1 (refused) | 0 | 1 |
+//! | one look at a lease held exclusively | 0 | 1 | 0 |
+//! | a renewal | 1 | 0 | 0 |
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use futures_util::future::BoxFuture;
+use shared::{
+    append::Inbox,
+    aws::Parts,
+    budget::{
+        FAILED_WRITES, FUTILE_WRITES, REPEAT_WRITES, TRICKLE_WRITES, append_writes, commit_drain_writes, drain_reads,
+        drain_writes, park_writes,
+    },
+    delivery::Delivery,
+    drain::{Attended, Drainer, Quarantine, Received},
+    entity::EntityKey,
+    handler::{Context, Handler, HandlerError, Outcome},
+    lease::{Acquire, Acquired, Release},
+    meter::Reading,
+    rows::{HolderInfo, LeaseKind, delivery_row, entity_row},
+    table::{Change, Key, Write},
+    telemetry::Log,
+};
+use tests::{
+    faults::{Fault, FaultyQueue, FaultyTable},
+    handlers::{Done, Scripted, answering},
+    stage::Stage,
+    world::World,
+};
+
+/// A stage without workers: the test itself attends to wake-ups.
+struct Scale {
+    stage: Stage,
+    inbox: Inbox,
+    entity: EntityKey,
+}
+
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Of a small delivery: what its row takes to write, and to read in a page.
+const B: u64 = 1;
+const Q: u64 = 1;
+
+impl Scale {
+    async fn start() -> Self {
+        let stage = Stage::start().await;
+        let inbox = stage.inbox();
+        Self { stage, inbox, entity: EntityKey::parse("test/a").expect("a key") }
+    }
+
+    /// One whose entity has settled a delivery before.
+    async fn with_history() -> Self {
+        let scale = Self::start().await;
+        scale.append("before").await;
+        assert_eq!(scale.attend(&scale.drainer(Done)).await, Attended::Delete);
+        scale
+    }
+
+    fn drainer(&self, handler: impl Handler) -> Drainer {
+        let Parts { store, waker } = self.stage.parts();
+        self.stage.drainer_on(store, waker, handler, Arc::new(Log))
+    }
+
+    async fn append(&self, id: &str) {
+        self.inbox.append(&self.stage.incoming("test/a", id)).await.expect("it is appended");
+    }
+
+    async fn append_all(&self, ids: std::ops::Range<u64>) {
+        for id in ids {
+            self.append(&id.to_string()).await;
+        }
+    }
+
+    async fn attend(&self, drainer: &Drainer) -> Attended {
+        let deadline = self.stage.surroundings().monotonic() + Duration::from_secs(600);
+        let received = Received { entity: self.entity.clone(), times: 1 };
+        drainer.attend(&received, deadline, &Quarantine::of(1)).await
+    }
+
+    /// What `act` costs.
+    async fn weigh(&self, act: impl Future) -> Reading {
+        let before = self.stage.meter.reading();
+        act.await;
+        self.stage.meter.reading() - before
+    }
+
+    /// What attending to one wake-up costs, under `handler`.
+    async fn weigh_drain(&self, handler: impl Handler) -> Reading {
+        let drainer = self.drainer(handler);
+        self.weigh(self.attend(&drainer)).await
+    }
+}
+
+/// Nothing refused, nothing failed, nothing sent.
+fn costs(write_units: u64, writes: u64, read_units: u64, reads: u64) -> Reading {
+    let (write_units, read_units) = (write_units as f64, read_units as f64);
+    Reading { write_units, writes, read_units, reads, ..Reading::default() }
+}
+
+#[tokio::test]
+async fn one_delivery_costs_b_and_four_write_units() {
+    let scale = Scale::start().await;
+    assert_eq!(scale.weigh(scale.append("1")).await, Reading { sends: 1, ..costs(append_writes(B), 2, 0, 0) });
+    assert_eq!(scale.weigh_drain(Done).await, costs(drain_writes(1), 3, drain_reads(1, Q, false), 2));
+    scale.append("2").await;
+    assert_eq!(scale.weigh_drain(Done).await, costs(drain_writes(1), 3, drain_reads(1, Q, true), 2), "with a history");
+    assert_eq!(append_writes(B) + drain_writes(1), B + 4);
+}
+
+#[tokio::test]
+async fn a_large_delivery_is_paid_for_once() {
+    let scale = Scale::start().await;
+    let (append, b, q) = append_large(&scale).await;
+    assert_eq!(append, Reading { sends: 1, ..costs(append_writes(b), 2, 0, 0) });
+    assert_eq!(scale.weigh_drain(Done).await, costs(drain_writes(1), 3, drain_reads(1, q, false), 2));
+}
+
+/// What appending a large delivery costs, and the write and read units of its
+/// row.
+async fn append_large(scale: &Scale) -> (Reading, u64, u64) {
+    let mut incoming = scale.stage.incoming("test/a", "large");
+    let body: Vec<u8> =
+        (0..1200_u64).flat_map(|_| scale.stage.surroundings().nonce().to_string().into_bytes()).collect();
+    incoming.body = body.into();
+    let append = scale.weigh(async { scale.inbox.append(&incoming).await.expect("it is appended") }).await;
+    let state = scale.stage.parts().store.entity(&scale.entity, PATIENCE).await.unwrap().unwrap();
+    let row = scale.stage.table().get(&delivery_row(&scale.entity, state.tail)).await.unwrap().unwrap();
+    let (b, q) = (row.write_units(), row.read_units());
+    assert!(b > 10, "it is large: {b}");
+    (append, b, q)
+}
+
+#[tokio::test]
+async fn k_waiting_cost_k_times_b_and_three_and_one_more() {
+    const K: u64 = 60;
+    let scale = Scale::with_history().await;
+    let appends = scale.weigh(scale.append_all(0..K)).await;
+    assert_eq!(appends, Reading { sends: K, ..costs(K * append_writes(B), 2 * K, 0, 0) });
+    let drain = scale.weigh_drain(Done).await;
+    // Three pages, the first of 25, and a batch of look-ups for each.
+    let pages = drain.read_units as u64 - drain_reads(K, 0, true);
+    assert_eq!(drain, costs(drain_writes(K), 2 * K + 1, drain_reads(K, pages, true), 6));
+    assert!((3..=6).contains(&pages), "a page of 25 small deliveries is at most 8 KB: {pages}");
+    assert_eq!(K * append_writes(B) + drain_writes(K), K * (B + 3) + 1);
+}
+
+/// Appends the next delivery from within the handler, `more` times.
+fn trickling(scale: &Scale, more: u64, appends: Arc<Mutex<Vec<Reading>>>) -> impl Handler + use<> {
+    let (inbox, meter, surroundings) =
+        (scale.inbox.clone(), scale.stage.meter.clone(), scale.stage.surroundings().clone());
+    let appended = AtomicU64::new(0);
+    Scripted(move |_: &Delivery, _: &Context| {
+        let number = appended.fetch_add(1, Relaxed);
+        let (inbox, meter, appends) = (inbox.clone(), meter.clone(), appends.clone());
+        let incoming = tests::stage::incoming("test", "test/a", &format!("more-{number}"), surroundings.now());
+        let answer: BoxFuture<'static, Result<Outcome, HandlerError>> = Box::pin(async move {
+            if number < more {
+                let before = meter.reading();
+                inbox.append(&incoming).await?;
+                appends.lock().expect("no one panics while holding this").push(meter.reading() - before);
+            }
+            Ok(Outcome::Done)
+        });
+        answer
+    })
+}
+
+#[tokio::test]
+async fn each_that_trickles_in_during_a_drain_costs_one_refused_write_more_and_no_wake_up() {
+    const MORE: u64 = 5;
+    let scale = Scale::start().await;
+    scale.append("1").await;
+    let appends = Arc::default();
+    let drain = scale.weigh_drain(trickling(&scale, MORE, Arc::clone(&appends))).await;
+    let appends = appends.lock().unwrap().clone();
+    assert_eq!(appends.len(), MORE as usize);
+    for append in &appends {
+        assert_eq!(*append, costs(append_writes(B), 2, 0, 0), "no wake-up");
+    }
+    let writes = drain_writes(1) + MORE * TRICKLE_WRITES;
+    let reads = (1 + MORE) * drain_reads(1, Q, false);
+    let expected = Reading { refusals: MORE, ..costs(writes, 2 * (1 + MORE) + 1, reads, 2 * (1 + MORE)) };
+    let drain = appends.into_iter().fold(drain, |drain, append| drain - append);
+    assert_eq!(drain, expected);
+}
+
+#[tokio::test]
+async fn a_repeat_costs_no_receipt_and_no_handler() {
+    let scale = Scale::with_history().await;
+    scale.append("1").await;
+    scale.attend(&scale.drainer(Done)).await;
+    scale.append("before").await;
+    let starts = scale.stage.journal.runs().len();
+    assert_eq!(scale.weigh_drain(Done).await, costs(REPEAT_WRITES, 2, drain_reads(1, Q, true), 2));
+    scale.append("before").await;
+    // What was settled last is the repeat, whose receipt is the one that is looked up anyway.
+    assert_eq!(scale.weigh_drain(Done).await, costs(REPEAT_WRITES, 2, drain_reads(1, Q, false), 2));
+    assert_eq!(scale.stage.journal.runs().len(), starts);
+}
+
+#[tokio::test]
+async fn a_failed_attempt_costs_two_writes_and_a_wake_up() {
+    let scale = Scale::start().await;
+    scale.append("1").await;
+    let failed = scale.weigh_drain(answering(|_, _| Outcome::retry("not yet"))).await;
+    assert_eq!(failed, Reading { sends: 1, ..costs(FAILED_WRITES, 2, drain_reads(1, Q, false), 2) });
+}
+
+#[tokio::test]
+async fn parking_costs_the_row_once_more() {
+    let scale = Scale::start().await;
+    let (_, b, q) = append_large(&scale).await;
+    let parked = scale.weigh_drain(answering(|_, _| Outcome::Reject("never".into()))).await;
+    assert_eq!(parked, costs(park_writes(b), 4, drain_reads(1, q, false), 2));
+}
+
+fn counting(context: &Delivery) -> Outcome {
+    let key = Key::named("orders", "order", context.entity().as_str());
+    Outcome::Commit(vec![Write::update(key, vec![Change::Add { attribute: "n".into(), base: 0, by: 1 }])])
+}
+
+#[tokio::test]
+async fn in_a_commit_settle_receipt_and_own_writes_count_twice() {
+    let scale = Scale::start().await;
+    scale.append("1").await;
+    let one = scale.weigh_drain(answering(|delivery, _| counting(delivery))).await;
+    assert_eq!(one, costs(commit_drain_writes(1, 1), 3, drain_reads(1, Q, false), 2));
+    scale.append_all(2..5).await;
+    let three = scale.weigh_drain(answering(|delivery, _| counting(delivery))).await;
+    assert_eq!(three, costs(commit_drain_writes(3, 1), 5, drain_reads(3, Q, true), 2));
+}
+
+#[tokio::test]
+async fn a_wake_up_of_an_empty_entity_costs_one_refused_write() {
+    let scale = Scale::with_history().await;
+    assert_eq!(scale.weigh_drain(Done).await, Reading { refusals: 1, ..costs(FUTILE_WRITES, 0, 0, 0) });
+}
+
+#[tokio::test]
+async fn a_wake_up_of_an_entity_that_another_drains_costs_one_refused_write_and_is_replaced() {
+    let scale = Scale::start().await;
+    scale.append("1").await;
+    let drain = acquired(&scale, LeaseKind::Drain).await;
+    let refused = Reading { refusals: 1, sends: 1, ..costs(FUTILE_WRITES, 0, 0, 0) };
+    assert_eq!(scale.weigh_drain(Done).await, refused);
+    drop(drain);
+}
+
+async fn acquired(scale: &Scale, kind: LeaseKind) -> shared::lease::Lease {
+    let surroundings = scale.stage.surroundings();
+    let request = Acquire {
+        entity: scale.entity.clone(),
+        kind,
+        holder: surroundings.nonce(),
+        info: HolderInfo::new("a test"),
+        now: surroundings.now(),
+        length: Duration::from_secs(600),
+    };
+    match scale.stage.parts().store.run(&request, PATIENCE).await.expect("the store answers") {
+        Acquired::Granted(lease, _) => lease,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Under a paused clock, so that the number of looks is known: at 50, 100,
+/// 200, 400, 800 ms and each second after, each shortened by up to a half.
+#[tokio::test(start_paused = true)]
+async fn polling_a_lease_held_exclusively_only_reads() {
+    let mut world = World::new();
+    let table = Arc::new(FaultyTable::new(world.memory.clone(), &world.surroundings, |_| Fault::None));
+    world.table = table.clone();
+    world.append("test/a", "1").await;
+    let request = Acquire {
+        entity: EntityKey::parse("test/a").unwrap(),
+        kind: LeaseKind::Exclusive,
+        holder: world.surroundings.nonce(),
+        info: HolderInfo::new("a test"),
+        now: world.surroundings.now(),
+        length: Duration::from_secs(600),
+    };
+    let Acquired::Granted(lease, _) = world.store().run(&request, PATIENCE).await.unwrap() else { panic!("granted") };
+    let (requests, writes) = (table.requests(), table.writes());
+    let drainer = world.drainer(Done);
+    let received = Received { entity: request.entity.clone(), times: 1 };
+    let deadline = world.surroundings.monotonic() + Duration::from_secs(60);
+    let sends = world.messages.sent();
+    assert_eq!(drainer.attend(&received, deadline, &Quarantine::of(1)).await, Attended::Delete);
+    let (requests, writes) = (table.requests() - requests, table.writes() - writes);
+    assert_eq!(writes, 1, "the refused acquire; then only reads");
+    assert!((8..=14).contains(&(requests - writes)), "{} looks in five seconds", requests - writes);
+    assert_eq!(world.messages.sent() - sends, 1, "put off");
+    let row = world.memory.rows(&entity_row(&request.entity).table).remove(0);
+    assert_eq!(row.read_units(), 1);
+    // Once it is free, a look finds it so, and only then is it asked for.
+    world.store().run(&Release { lease: &lease }, PATIENCE).await.unwrap();
+    world.work(&[drainer]).await;
+    assert_eq!(world.applied(), ["1"]);
+}
+
+/// The store and the queue take 100 ms for each call; the clock is paused, so
+/// that the time passed is exactly the calls waited for one after the other.
+#[tokio::test(start_paused = true)]
+async fn ingest_waits_twice_for_the_claim_and_for_put_beside_wake_up() {
+    const LATENCY: Duration = Duration::from_millis(100);
+    let mut world = World::new();
+    let table = Arc::new(FaultyTable::new(world.table.clone(), &world.surroundings, |_| Fault::Slow(LATENCY)));
+    let queue = Arc::new(FaultyQueue::new(world.queue.clone(), &world.surroundings, |_| Fault::Slow(LATENCY)));
+    (world.table, world.queue) = (table.clone(), queue.clone());
+    let before = world.surroundings.monotonic();
+    world.append("test/a", "1").await;
+    assert_eq!(world.surroundings.monotonic() - before, 2 * LATENCY);
+    assert_eq!((table.requests(), queue.sends()), (2, 1));
+}
+
+/// A lease of 15 s is renewed every 5 s.
+#[tokio::test(start_paused = true)]
+async fn a_slow_handler_costs_one_write_for_each_third_of_a_lease() {
+    let mut world = World::new();
+    world.inbox().append(&world.incoming_from("slow", "slow/a", "1")).await.unwrap();
+    let table = Arc::new(FaultyTable::new(world.table.clone(), &world.surroundings, |_| Fault::None));
+    world.table = table.clone();
+    world.work(&[world.drainer(tests::handlers::Slow(Duration::from_secs(41)))]).await;
+    assert_eq!(world.applied(), ["1"]);
+    assert_eq!(table.writes(), 3 + 41 / 5);
+}
+
+/// Between two deliveries of a backlog there is one wait: for the settle, with
+/// the receipt beside it and the next page read ahead.
+#[tokio::test(start_paused = true)]
+async fn a_backlog_waits_once_between_two_deliveries() {
+    const LATENCY: Duration = Duration::from_millis(100);
+    const HANDLER: Duration = Duration::from_millis(700);
+    const K: u32 = 60;
+    let mut world = World::new();
+    for number in 0..K {
+        world.append("test/a", &number.to_string()).await;
+    }
+    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.surroundings, |_| Fault::Slow(LATENCY)));
+    world.function_time = Duration::from_secs(600);
+    let before = world.surroundings.monotonic();
+    let drainer = world.drainer(tests::handlers::Slow(HANDLER));
+    let received = Received { entity: EntityKey::parse("test/a").unwrap(), times: 1 };
+    drainer.attend(&received, before + world.function_time, &Quarantine::of(1)).await;
+    // Acquire, first page, its receipts; then for each a handler and a settle.
+    assert_eq!(world.surroundings.monotonic() - before, 3 * LATENCY + K * (HANDLER + LATENCY));
+    assert_eq!(world.applied().len(), K as usize);
+}

@@ -1,0 +1,50 @@
+//! The functions carry no emulator and no command-line code, alone or when the
+//! whole workspace is built at once.
+
+use std::{path::Path, process::Command};
+
+/// What is only for the laptop.
+const LOCAL: [&str; 5] = ["dynoxide-rs", "rusqlite", "clap", "axum", "serializer"];
+
+const FUNCTIONS: [&str; 4] = ["shared", "ingest", "worker", "scheduler"];
+
+/// What depends on `package`, of what `selection` builds.
+fn dependents(selection: &[&str], package: &str) -> String {
+    let cargo = std::env::var_os("CARGO").expect("cargo runs this");
+    let output = Command::new(cargo)
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a workspace"))
+        .args(["tree", "--offline", "--locked", "-e", "normal", "--prefix", "none"])
+        .args(selection)
+        .args(["-i", package])
+        .output()
+        .expect("cargo runs");
+    let text = |bytes| String::from_utf8(bytes).expect("a text");
+    let (out, err) = (text(output.stdout), text(output.stderr));
+    let nothing = err.contains("nothing to print") || err.contains("did not match any packages");
+    assert!(nothing || output.status.success(), "{err}");
+    assert_eq!(out.is_empty(), nothing, "{err}");
+    out
+}
+
+#[test]
+fn no_function_depends_on_what_is_for_the_laptop() {
+    for function in FUNCTIONS {
+        for package in LOCAL {
+            assert_eq!(dependents(&["-p", function], package), "", "{function}, {package}");
+        }
+    }
+    // The check sees it where it is.
+    assert!(dependents(&["-p", "serializer"], "dynoxide-rs").contains("serializer "));
+}
+
+#[test]
+fn nor_when_the_whole_workspace_is_built_at_once() {
+    for package in LOCAL {
+        let dependents = dependents(&["--workspace"], package);
+        assert!(!dependents.is_empty(), "{package} is in the workspace");
+        for function in FUNCTIONS {
+            let starts = format!("{function} v");
+            assert!(!dependents.lines().any(|line| line.starts_with(&starts)), "{function}, {package}");
+        }
+    }
+}

@@ -1,0 +1,340 @@
+//! Handlers that block, overrun, or take their process with them.
+
+use std::{
+    collections::BTreeMap,
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use futures_util::future::BoxFuture;
+use serializer::{
+    journal::Ending,
+    local::{
+        Function, Local, Options, QUEUE,
+        function_pool::FunctionPool,
+        function_process::{FunctionSettings, Logs},
+        queue::QueueSettings,
+    },
+};
+use shared::{
+    aws::Parts,
+    delivery::Delivery,
+    drain::{Attended, DrainSettings, Quarantine, Received},
+    entity::{EntityKey, FencingToken},
+    handler::{Context, Handler, HandlerError, Isolation, Outcome},
+    sources::Sources,
+    table::{Change, Key, TableName, Write},
+    telemetry::Log,
+    time::Surroundings,
+};
+use tests::{
+    faults::{Call, Fault, FaultyTable},
+    handlers::{Scripted, answering},
+    stage::incoming,
+    world::{VISIBILITY, World},
+};
+use worker::{Attributes, Record, SqsEvent, Worker};
+
+fn record(id: &str, entity: &str) -> Record {
+    Record {
+        message_id: id.into(),
+        body: format!("{{\"entity\":\"{entity}\"}}"),
+        attributes: Attributes { approximate_receive_count: "1".into() },
+    }
+}
+
+/// Blocks its thread for a while with every delivery of `slow/blocking`.
+#[derive(Clone, Copy)]
+struct Blocks(Duration);
+
+impl Handler for Blocks {
+    async fn handle(&self, delivery: &Delivery, _: &Context) -> Result<Outcome, HandlerError> {
+        if delivery.entity().as_str() == "slow/blocking" {
+            std::thread::sleep(self.0);
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+/// On one thread by the machine's clock, as a function has it: what the
+/// handler blocks is a thread of its own.
+#[tokio::test]
+async fn a_handler_that_blocks_its_thread_for_three_leases_keeps_its_lease_and_delays_nobody_else() {
+    let mut world = World::by(Surroundings::system());
+    world.isolation = Isolation::Thread;
+    world.settings.lease = Duration::from_secs(1);
+    for (entity, ids) in [("slow/blocking", ["b1", "b2"]), ("slow/other", ["o1", "o2"])] {
+        for id in ids {
+            world.inbox().append(&world.incoming_from("slow", entity, id)).await.unwrap();
+        }
+    }
+    let worker = Worker::new(world.drainer(Blocks(3 * world.settings.lease)), world.surroundings.clone());
+    let batch = SqsEvent { records: vec![record("1", "slow/blocking"), record("2", "slow/other")] };
+    let response = worker.attend(batch, world.surroundings.now() + Duration::from_secs(900)).await;
+    assert!(response.batch_item_failures.is_empty());
+    assert_eq!((world.told.taken_over(), world.told.lost()), (0, 0));
+    assert_eq!(world.applied(), ["o1", "o2", "b1", "b2"], "the other one's ended while the first blocked");
+    assert_eq!(world.started().len(), 4);
+}
+
+/// A receiver of effects that remembers the newest token it has seen of each
+/// entity and refuses older ones.
+#[derive(Clone, Default)]
+struct Receiver(Arc<Mutex<Effects>>);
+
+#[derive(Clone, Default)]
+struct Effects {
+    newest: BTreeMap<EntityKey, FencingToken>,
+    taken: Vec<String>,
+    refused: Vec<String>,
+}
+
+impl Receiver {
+    fn take(&self, delivery: &Delivery, token: FencingToken, effect: String) {
+        let Effects { newest, taken, refused } = &mut *self.0.lock().expect("no one panics while holding this");
+        let newest = newest.entry(delivery.entity().clone()).or_insert(token);
+        if token < *newest {
+            refused.push(effect);
+        } else {
+            *newest = token;
+            taken.push(effect);
+        }
+    }
+}
+
+/// The first attempt at `late` does not end with its time: it goes on beside
+/// everything that follows, until it is told to, and only then has its effect.
+fn late(receiver: Receiver, goes_on: tokio::sync::watch::Receiver<bool>) -> impl Handler + Clone {
+    Scripted(move |delivery: &Delivery, context: &Context| {
+        let (receiver, mut goes_on) = (receiver.clone(), goes_on.clone());
+        let (delivery, token) = (delivery.clone(), context.token());
+        let effect = format!("{}, attempt {}", delivery.delivery_id(), delivery.attempt());
+        let answer: BoxFuture<'static, Result<Outcome, HandlerError>> = Box::pin(async move {
+            if delivery.delivery_id().as_str() == "late" && delivery.attempt() == 1 {
+                tokio::spawn(async move {
+                    // Whoever could tell it to go on lives as long as the test.
+                    let _ = goes_on.wait_for(|goes_on| *goes_on).await;
+                    receiver.take(&delivery, token, effect);
+                });
+                return std::future::pending().await;
+            }
+            receiver.take(&delivery, token, effect);
+            Ok(Outcome::Done)
+        });
+        answer
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_outlives_its_timeout_has_failed_and_its_late_effect_is_refused() {
+    let world = World::new();
+    world.append("test/a", "late").await;
+    world.append("test/a", "next").await;
+    let (go_on, goes_on) = tokio::sync::watch::channel(false);
+    let receiver = Receiver::default();
+    world.work(&[world.drainer(late(receiver.clone(), goes_on))]).await;
+    assert_eq!(world.started(), ["late", "late", "next"]);
+    let runs = world.journal.runs();
+    assert_eq!(runs[0].ending, Ending::Dropped);
+    assert_eq!(runs[0].ended - runs[0].started, Duration::from_secs(5), "the source's handler_timeout");
+    go_on.send_replace(true);
+    tokio::task::yield_now().await;
+    tokio::task::yield_now().await;
+    let Effects { taken, refused, .. } = receiver.0.lock().unwrap().clone();
+    assert_eq!(taken, ["late, attempt 2", "next, attempt 1"]);
+    assert_eq!(refused, ["late, attempt 1"]);
+}
+
+/// A commit that the network delivers when its holder's lease has long run out,
+/// and another has applied the delivery and the one behind it.
+#[tokio::test(start_paused = true)]
+async fn a_commit_that_comes_late_does_not_land() {
+    let mut world = World::new();
+    world.append("test/a", "1").await;
+    world.append("test/a", "2").await;
+    let commits = |who: &'static str| {
+        answering(move |delivery, _| {
+            let key = Key::named("effects", "id", delivery.delivery_id().as_str());
+            let effect = vec![Change::set("by", who), Change::Add { attribute: "n".into(), base: 0, by: 1 }];
+            Outcome::Commit(vec![Write::update(key, effect)])
+        })
+    };
+    let quick = world.drainer(commits("quick"));
+    let is_commit = |call: &Call<'_>| call.writes.len() > 1;
+    let plan = move |call: &Call<'_>| if is_commit(call) { Fault::Late(Duration::from_secs(40)) } else { Fault::None };
+    let table = Arc::new(FaultyTable::new(world.table.clone(), &world.surroundings, plan));
+    world.table = table.clone();
+    let slow = world.drainer(commits("slow"));
+    let received = Received { entity: EntityKey::parse("test/a").unwrap(), times: 1 };
+    let deadline = world.surroundings.monotonic() + world.function_time;
+    assert_eq!(slow.attend(&received, deadline, &Quarantine::of(1)).await, Attended::Keep);
+    world.work(&[quick]).await;
+    assert_eq!(table.late(), (0, 0), "nothing has arrived yet");
+    tokio::time::advance(Duration::from_secs(60)).await;
+    tokio::task::yield_now().await;
+    let (landed, refused) = table.late();
+    assert!(landed == 0 && refused > 0, "{landed} landed late, {refused} were refused");
+    let effects = world.memory.rows(&TableName::Named("effects".into()));
+    let seen: Vec<_> = effects.iter().map(|row| (row.text("id"), row.text("by"), row.number("n"))).collect();
+    let once = |id| (Some(id), Some("quick"), Some(1));
+    assert_eq!(seen, [once("1"), once("2")]);
+    assert_eq!(world.told.taken_over(), 1);
+}
+
+/// A deployment whose worker is a real process, with a short lease and a short
+/// visibility timeout, so that a crash costs a second or two.
+struct Processes {
+    local: Local,
+    directory: PathBuf,
+    surroundings: Surroundings,
+}
+
+const SOURCES: &str = r#"
+[sources.test]
+provider = "standard-webhooks"
+secrets = ["whsec_c2VjcmV0"]
+handler = "test"
+handler_timeout = "20s"
+retry = { attempts = 2, first = "10ms", longest = "50ms" }
+"#;
+
+impl Processes {
+    async fn start(name: &str) -> Self {
+        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let _ = std::fs::remove_dir_all(&directory);
+        std::fs::create_dir_all(&directory).expect("a directory");
+        std::fs::write(directory.join("sources.toml"), SOURCES).expect("a file");
+        let options = Options {
+            data: None,
+            port: 0,
+            workers: NonZeroUsize::MIN,
+            sources: Arc::new(Sources::parse(SOURCES).expect("the sources are right")),
+            drain: DrainSettings { lease: Duration::from_secs(1), ..DrainSettings::default() },
+            scheduler: None,
+        };
+        let local = Local::start(options, Arc::new(Log)).await.expect("it starts");
+        let settings = QueueSettings { visibility_timeout: Duration::from_secs(2), ..QueueSettings::named(QUEUE) };
+        local.engines.queues().put(settings).expect("the queue takes it");
+        Self { local, directory, surroundings: Surroundings::system() }
+    }
+
+    fn parts(&self) -> Parts {
+        self.local.engines.connect(&self.surroundings, None)
+    }
+
+    async fn append(&self, entity: &str, id: &str) {
+        let Parts { store, waker } = self.parts();
+        let inbox = shared::append::Inbox::new(store, waker, Duration::from_secs(86_400), Arc::new(Log));
+        inbox.append(&incoming("test", entity, id, self.surroundings.now())).await.expect("it is appended");
+    }
+
+    /// Feeds a process of the helper binary until no wake-up is left.
+    async fn work(&mut self) {
+        let journal = self.directory.join("journal");
+        let mut environment = self.local.environment(self.directory.join("sources.toml").to_str().expect("a text"));
+        environment.push(("JOURNAL".into(), journal.to_str().expect("a text").into()));
+        let settings = FunctionSettings {
+            name: "aborting-worker".into(),
+            program: env!("CARGO_BIN_EXE_aborting_worker").into(),
+            timeout: Duration::from_secs(60),
+            memory_mb: 128,
+            environment,
+            logs: Logs::Discarded,
+        };
+        let pool = Arc::new(FunctionPool::new(settings, NonZeroUsize::MIN));
+        self.local.feed(Function::Processes(pool));
+        let counts = self.local.engines.queues().until(QUEUE, |counts| counts.total() == 0).await;
+        counts.expect("there is that queue");
+    }
+
+    /// The ids of the deliveries that handlers were started with and, with
+    /// `done`, of those that they got to the end of.
+    fn journal(&self, what: &str) -> Vec<String> {
+        let text = std::fs::read_to_string(self.directory.join("journal")).expect("a journal");
+        text.lines().filter_map(|line| line.strip_prefix(what)).map(str::to_owned).collect()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_aborts_in_its_handler_is_parked_after_its_last_attempt_and_harms_no_neighbour() {
+    let mut processes = Processes::start("aborting").await;
+    // One batch: all wake-ups are there before the worker is.
+    for (entity, id) in [("test/a", "abort"), ("test/a", "after"), ("test/b", "b1"), ("test/b", "b2"), ("test/c", "c1")]
+    {
+        processes.append(entity, id).await;
+    }
+    processes.work().await;
+    let starts = processes.journal("started ");
+    assert_eq!(starts.iter().filter(|id| *id == "abort").count(), 2, "as often as its source says: {starts:?}");
+    let done = processes.journal("done ");
+    for id in ["after", "b1", "b2", "c1"] {
+        // Twice, if the process ended between the handler's answer and its settling.
+        assert!((1..=2).contains(&done.iter().filter(|done| *done == id).count()), "{id}: {done:?}");
+    }
+    let Parts { store, waker } = processes.parts();
+    let inbox = shared::append::Inbox::new(store.clone(), waker.clone(), Duration::from_secs(86_400), Arc::new(Log));
+    let operator = shared::operator::Operator::new(store, waker, inbox, Duration::from_secs(86_400));
+    for (entity, parked) in [("test/a", 1), ("test/b", 0), ("test/c", 0)] {
+        let inspected = operator.inspect(&EntityKey::parse(entity).unwrap()).await.expect("it is answered");
+        assert_eq!(inspected.parked.len(), parked, "{entity}");
+        let state = inspected.state.expect("there is such an entity");
+        assert_eq!((state.waiting(), state.held), (0, None), "{entity}");
+    }
+    processes.local.stop().await.expect("nothing had failed");
+}
+
+/// One process, one batch: `killer` ends the process each time; the others were
+/// at work when it did so first. Waiting for their turn behind the killer, they
+/// must not be charged with its further attempts.
+#[tokio::test(start_paused = true)]
+async fn a_suspect_is_not_charged_with_the_end_of_another() {
+    let world = World::new();
+    for (entity, id) in [("test/a", "a"), ("test/b", "b"), ("test/c", "killer"), ("test/c", "after")] {
+        world.append(entity, id).await;
+    }
+    let died = Arc::new(tokio::sync::Notify::new());
+    let dies = died.clone();
+    let handler = Scripted(move |delivery: &Delivery, _: &Context| {
+        let (id, attempt, dies) = (delivery.delivery_id().to_string(), delivery.attempt(), dies.clone());
+        let answer: BoxFuture<'static, Result<Outcome, HandlerError>> = Box::pin(async move {
+            match (&*id, attempt) {
+                ("killer", _) => {
+                    // The others of the batch are at work by then.
+                    tokio::task::yield_now().await;
+                    dies.notify_one();
+                    std::future::pending().await
+                }
+                ("a" | "b", 1) => std::future::pending().await,
+                _ => Ok(Outcome::Done),
+            }
+        });
+        answer
+    });
+    let worker = Worker::new(world.drainer(handler), world.surroundings.clone());
+    let mut deaths = 0;
+    loop {
+        let batch = SqsEvent { records: ["test/a", "test/b", "test/c"].map(|entity| record(entity, entity)).into() };
+        let deadline = world.surroundings.now() + world.function_time;
+        tokio::select! {
+            biased;
+            () = died.notified() => deaths += 1,
+            response = worker.attend(batch, deadline) => {
+                assert!(response.batch_item_failures.is_empty());
+                break;
+            }
+        }
+        tokio::time::advance(VISIBILITY).await;
+    }
+    assert_eq!(deaths, 3, "as often as its source says");
+    for id in ["a", "b"] {
+        let runs = world.journal.runs().into_iter().filter(|run| run.delivery_id == id);
+        assert_eq!(runs.map(|run| run.attempt).collect::<Vec<_>>(), [1, 2], "{id}");
+    }
+    assert_eq!(world.applied(), ["a", "b", "after"]);
+    for (entity, expected) in [("test/a", 0), ("test/b", 0), ("test/c", 1)] {
+        let parked = world.operator().parked(&EntityKey::parse(entity).unwrap()).await.unwrap();
+        assert_eq!(parked.len(), expected, "{entity}");
+    }
+}

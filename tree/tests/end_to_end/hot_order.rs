@@ -1,0 +1,85 @@
+//! A hot order: what a delivery costs does not grow with the backlog.
+//!
+//! 1,000 and 10,000 deliveries run in memory, where requests are counted and
+//! units computed from the rows. A smaller backlog runs there and on the
+//! embedded DynamoDB, which reports the units: both say the same.
+
+use std::{sync::Arc, time::Duration};
+
+use shared::{
+    delivery::Incoming,
+    drain::{Attended, Quarantine, Received},
+    entity::EntityKey,
+};
+use tests::{
+    handlers::Done,
+    metered::{Counted, MeteredTable},
+    stage::Stage,
+    world::World,
+};
+
+/// Longer than any drain here takes: one function run drains it all.
+const TIME: Duration = Duration::from_secs(100_000);
+
+/// Ids of one length, so that all rows are equally large.
+fn id(number: u32) -> String {
+    format!("{number:06}")
+}
+
+/// The same for both stores, and such that a page is far from a multiple of
+/// 4 KB: a time with a digit more or less changes nothing.
+fn like_all_others(incoming: Incoming) -> Incoming {
+    Incoming { received_at: tests::clock::START, body: vec![b' '; 80].into(), ..incoming }
+}
+
+/// Appends `count` deliveries to one entity and drains them, in memory.
+async fn in_memory(count: u32) -> Counted {
+    let mut world = World::new();
+    let table = Arc::new(MeteredTable::new(world.memory.clone()));
+    world.table = table.clone();
+    let inbox = world.inbox();
+    for number in 0..count {
+        inbox.append(&like_all_others(world.incoming("test/hot", &id(number)))).await.expect("it is appended");
+    }
+    let drainer = world.drainer(Done);
+    let received = Received { entity: EntityKey::parse("test/hot").unwrap(), times: 1 };
+    let attended = drainer.attend(&received, world.surroundings.monotonic() + TIME, &Quarantine::of(1)).await;
+    assert_eq!(attended, Attended::Delete);
+    assert!(world.applied().into_iter().eq((0..count).map(id)), "all of them, in order");
+    assert_eq!(world.messages.sent(), u64::from(count));
+    table.counted()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delivery_costs_the_same_behind_ten_thousand_as_behind_a_thousand() {
+    let (thousand, ten_thousand) = (in_memory(1000).await, in_memory(10_000).await);
+    for (what, small, large) in [
+        ("requests", thousand.requests, ten_thousand.requests),
+        ("write units", thousand.write_units, ten_thousand.write_units),
+        ("read units", thousand.read_units, ten_thousand.read_units),
+    ] {
+        let (small, large) = (small as f64 / 1000.0, large as f64 / 10_000.0);
+        assert!(large <= 1.05 * small, "{what} for each delivery: {small} of 1,000 and {large} of 10,000");
+    }
+    // Claim, put, receipt and settle; one acquire for all.
+    assert_eq!(ten_thousand.write_units, 4 * 10_000 + 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_embedded_store_reports_what_is_computed_in_memory() {
+    const COUNT: u32 = 300;
+    let stage = Stage::start().await;
+    let inbox = stage.inbox();
+    for number in 0..COUNT {
+        inbox.append(&like_all_others(stage.incoming("test/hot", &id(number)))).await.expect("it is appended");
+    }
+    let received = Received { entity: EntityKey::parse("test/hot").unwrap(), times: 1 };
+    let deadline = stage.surroundings().monotonic() + TIME;
+    assert_eq!(stage.drainer(Done).attend(&received, deadline, &Quarantine::of(1)).await, Attended::Delete);
+    assert_eq!(stage.journal.runs().len(), COUNT as usize);
+    let reading = stage.meter.reading();
+    let computed = in_memory(COUNT).await;
+    assert_eq!(reading.requests(), computed.requests);
+    assert_eq!(reading.write_units, computed.write_units as f64);
+    assert_eq!(reading.read_units, computed.read_units as f64);
+}

@@ -1,0 +1,688 @@
+//! Jobs: however many schedulers there are, however often each is invoked and
+//! whatever their clocks say, a tick is run once.
+//!
+//! In memory under a paused clock; the delivery to eight instances and the
+//! budget on the embedded DynamoDB too.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use futures_util::future::{BoxFuture, join_all};
+use shared::{
+    entity::EntityKey,
+    handler::Isolation,
+    jobs::{
+        Context, Job, JobError, Jobs, Missed, OnCrash, Outcome, Report, Ticker, roster,
+        switch::Switch::{self, Off, On},
+    },
+    lease::{Acquire, Acquired, Release},
+    meter::Reading,
+    rows::{HolderInfo, LeaseKind, attribute, entity_row},
+    store::Store,
+    table::{Action, Change, Key, Table, TableError, TableName, Value, Write, memory::MemoryTable},
+    tick::{Ending, JobState},
+    time::{Clock, SeededRandom, Surroundings, Timestamp},
+};
+use tests::{
+    clock::{START, TokioClock},
+    faults::{Call, Fault, FaultyTable},
+    stage::Stage,
+};
+
+const MINUTE: Duration = Duration::from_secs(60);
+const FUNCTION: Duration = Duration::from_secs(60);
+
+fn minute(number: u32) -> Timestamp {
+    START + number * MINUTE
+}
+
+/// A clock that is off.
+#[derive(Debug, Clone, Copy)]
+struct Ahead(TokioClock, Duration);
+
+impl Clock for Ahead {
+    fn now(&self) -> Timestamp {
+        self.0.now() + self.1
+    }
+    fn monotonic(&self) -> Duration {
+        self.0.monotonic()
+    }
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        self.0.sleep(duration)
+    }
+}
+
+/// What the jobs' functions did.
+#[derive(Debug, Clone, Default)]
+struct Runs(Arc<Mutex<Vec<(String, Timestamp, u64)>>>);
+
+impl Runs {
+    fn note(&self, context: &Context) {
+        let run = (context.job().to_owned(), context.tick(), context.token().0);
+        self.0.lock().expect("no one panics while holding this").push(run);
+    }
+
+    /// The ticks that were started, in minutes from the start.
+    fn ticks(&self, job: &str) -> Vec<u64> {
+        let runs = self.0.lock().expect("no one panics while holding this");
+        let runs = runs.iter().filter(|(name, ..)| name == job);
+        runs.map(|(_, tick, _)| tick.since(START).as_secs() / 60).collect()
+    }
+
+    fn tokens(&self) -> Vec<u64> {
+        self.0.lock().expect("no one panics while holding this").iter().map(|(.., token)| *token).collect()
+    }
+
+    /// A job that takes so long.
+    fn job(&self, name: &str, schedule: &str, takes: Duration) -> Job {
+        let runs = self.clone();
+        Job::new(name, schedule, move |context: Context| {
+            let runs = runs.clone();
+            async move {
+                runs.note(&context);
+                context.surroundings().sleep(takes).await;
+                Ok::<_, JobError>(())
+            }
+        })
+    }
+}
+
+/// A store in memory, tokio's clock, and what was run.
+struct Night {
+    memory: Arc<MemoryTable>,
+    table: Arc<dyn Table>,
+    clock: TokioClock,
+    runs: Runs,
+}
+
+impl Night {
+    fn new() -> Self {
+        let memory = Arc::new(MemoryTable::new());
+        Self { table: memory.clone(), memory, clock: TokioClock::start(), runs: Runs::default() }
+    }
+
+    fn surroundings(&self) -> Surroundings {
+        Surroundings::new(self.clock, SeededRandom::new(1))
+    }
+
+    fn store(&self) -> Store {
+        Store::new(self.table.clone(), self.surroundings())
+    }
+
+    fn ticker(&self, jobs: Jobs) -> Ticker {
+        self.ticker_by(jobs, &On, self.surroundings())
+    }
+
+    fn ticker_by(&self, jobs: Jobs, switch: &Switch, surroundings: Surroundings) -> Ticker {
+        let store = Store::new(self.table.clone(), surroundings);
+        Ticker::new(store, &jobs, FUNCTION, switch, HolderInfo::new("a scheduler"))
+            .expect("the jobs are right")
+            .isolated(Isolation::Inline)
+    }
+
+    /// Invokes for a minute, with a function's time.
+    async fn invoke(&self, ticker: &Ticker, number: u32) -> Report {
+        ticker.tick(minute(number), self.clock.monotonic() + FUNCTION).await.expect("memory answers")
+    }
+
+    /// Invokes for each minute when it comes.
+    async fn minutes(&self, ticker: &Ticker, numbers: impl IntoIterator<Item = u32>) {
+        for number in numbers {
+            self.until(number).await;
+            self.invoke(ticker, number).await;
+        }
+    }
+
+    async fn until(&self, number: u32) {
+        self.clock.sleep(minute(number).since(self.clock.now())).await;
+    }
+
+    /// Invokes for a minute, and kills the scheduler after a while.
+    async fn killed(&self, ticker: &Ticker, number: u32, after: Duration) {
+        self.until(number).await;
+        let surroundings = self.surroundings();
+        let ended = surroundings.within(after, self.invoke(ticker, number)).await;
+        assert!(ended.is_none(), "it was over before it could be killed");
+    }
+
+    async fn state(&self, job: &str) -> JobState {
+        let key = EntityKey::parse(&format!("cron/{job}")).expect("a key");
+        let row = self.memory.get(&entity_row(&key)).await.expect("memory answers").expect("there is such a job");
+        JobState::parse(&row).expect("its row is readable")
+    }
+
+    async fn ending(&self, job: &str) -> (u64, Ending) {
+        let state = self.state(job).await;
+        assert_eq!(state.entity.held, None);
+        let tick = state.last_tick.expect("a tick is recorded").since(START).as_secs() / 60;
+        (tick, state.last_result.expect("with its result").ending)
+    }
+}
+
+fn one(job: Job) -> Jobs {
+    Jobs::new().add(job)
+}
+
+// Once, whatever the number of instances, deliveries and clocks.
+
+#[tokio::test(start_paused = true)]
+async fn a_tick_delivered_to_eight_instances_twice_each_with_clocks_a_minute_apart_runs_once() {
+    let night = Night::new();
+    // Longer than its lease, so that it is renewed, and longer than a minute by the others' clocks.
+    let job = || one(night.runs.job("report", "every 2 minutes", Duration::from_secs(50)));
+    let instances: Vec<Ticker> = (0..8)
+        .map(|number| {
+            let clock = Ahead(night.clock, MINUTE * number / 7);
+            night.ticker_by(job(), &On, Surroundings::new(clock, SeededRandom::new(u64::from(number))))
+        })
+        .collect();
+    let invoke = async |number: u32| {
+        let twice = instances.iter().chain(&instances);
+        join_all(twice.map(|instance| night.invoke(instance, number))).await;
+    };
+    invoke(0).await;
+    assert_eq!(night.runs.ticks("report"), [0]);
+    // And once more when it is over, and with the next minutes' ticks, one of which is due.
+    invoke(0).await;
+    for number in [1, 2, 3] {
+        night.until(number).await;
+        invoke(number).await;
+    }
+    invoke(0).await;
+    assert_eq!(night.runs.ticks("report"), [0, 2]);
+    assert_eq!(night.ending("report").await, (2, Ending::Done));
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_a_run_goes_on_nobody_takes_it_over_however_far_ahead_its_clock_is_within_a_minute() {
+    let night = Night::new();
+    let job = |night: &Night| one(night.runs.job("report", "every 10 minutes", Duration::from_secs(55)));
+    let slow = night.ticker(job(&night));
+    let ahead = Ahead(night.clock, MINUTE);
+    let fast = night.ticker_by(job(&night), &On, Surroundings::new(ahead, SeededRandom::new(2)));
+    let others = async {
+        for second in 1..=50 {
+            night.clock.sleep((START + Duration::from_secs(second)).since(night.clock.now())).await;
+            night.invoke(&fast, 0).await;
+            night.invoke(&fast, 1).await;
+        }
+    };
+    tokio::join!(night.invoke(&slow, 0), others);
+    assert_eq!(night.runs.ticks("report"), [0]);
+    assert_eq!(night.ending("report").await, (0, Ending::Done));
+}
+
+#[tokio::test]
+async fn on_the_embedded_dynamodb_too_a_tick_delivered_to_eight_instances_twice_each_runs_once() {
+    let stage = Stage::start().await;
+    let runs = Runs::default();
+    let instances: Vec<Ticker> = (0..8)
+        .map(|_| {
+            let jobs = one(runs.job("report", "every minute", Duration::from_millis(50)));
+            Ticker::new(stage.parts().store, &jobs, FUNCTION, &On, HolderInfo::new("one of eight"))
+                .expect("it is right")
+        })
+        .collect();
+    let now = stage.surroundings().now();
+    let deadline = stage.surroundings().monotonic() + FUNCTION;
+    for minutes in [0, 1] {
+        let due = now + minutes * MINUTE;
+        let twice = instances.iter().chain(&instances);
+        let reports = join_all(twice.map(|instance| instance.tick(due, deadline))).await;
+        let ran: usize = reports.into_iter().map(|report| report.expect("the store answers").ran.len()).sum();
+        assert_eq!(ran, 1);
+    }
+    assert_eq!(runs.tokens().len(), 2);
+}
+
+// A run that crashes.
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_crashes_is_run_once_more() {
+    let night = Night::new();
+    let ticker = night.ticker(one(night.runs.job("report", "every hour", Duration::from_secs(5))));
+    night.killed(&ticker, 0, Duration::from_secs(2)).await;
+    // At the first minute its lease may only seem to have run out.
+    night.minutes(&ticker, [1]).await;
+    assert_eq!(night.runs.ticks("report"), [0]);
+    night.minutes(&ticker, [2, 3, 4]).await;
+    assert_eq!(night.runs.ticks("report"), [0, 0]);
+    assert_eq!(night.ending("report").await, (0, Ending::Done));
+    assert!(night.runs.tokens().is_sorted_by(|a, b| a < b), "a token for each start");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_crashes_is_not_run_again_where_the_job_says_so() {
+    let night = Night::new();
+    let job = night.runs.job("mail", "every hour", Duration::from_secs(5)).on_crash(OnCrash::Skip);
+    let ticker = night.ticker(one(job));
+    night.killed(&ticker, 0, Duration::from_secs(2)).await;
+    night.minutes(&ticker, 1..60).await;
+    assert_eq!(night.runs.ticks("mail"), [0]);
+    let result = night.state("mail").await.last_result.expect("it was recorded when it was started");
+    assert_eq!(result.ending, Ending::Crashed);
+    night.minutes(&ticker, [60]).await;
+    assert_eq!(night.runs.ticks("mail"), [0, 60]);
+    assert_eq!(night.ending("mail").await, (60, Ending::Done));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tick_that_kills_its_process_is_started_three_times_and_recorded_as_crashed() {
+    let night = Night::new();
+    let ticker = night.ticker(one(night.runs.job("killer", "every hour", Duration::from_secs(5))));
+    for number in [0, 2, 4] {
+        night.killed(&ticker, number, Duration::from_secs(1)).await;
+    }
+    night.minutes(&ticker, 5..60).await;
+    assert_eq!(night.runs.ticks("killer"), [0, 0, 0]);
+    assert_eq!(night.ending("killer").await, (0, Ending::Crashed));
+    night.minutes(&ticker, [60]).await;
+    assert_eq!(night.runs.ticks("killer"), [0, 0, 0, 60]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_crashed_runs_before_what_came_after_it() {
+    let night = Night::new();
+    let ticker = night.ticker(one(night.runs.job("report", "every minute", Duration::from_secs(1))));
+    night.killed(&ticker, 0, Duration::from_millis(500)).await;
+    night.minutes(&ticker, [1, 2]).await;
+    assert_eq!(night.runs.ticks("report"), [0, 0, 2], "one run makes up for the first minute's");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_whose_lease_was_taken_away_records_nothing() {
+    let night = Night::new();
+    let ticker = night.ticker(one(night.runs.job("report", "every hour", Duration::from_secs(40))));
+    let taken = async {
+        night.clock.sleep(Duration::from_secs(3)).await;
+        let state = night.state("report").await.entity;
+        let record = HolderInfo::new("an operator");
+        let force = shared::lease::ForceRelease { seen: &state, record };
+        night.store().run(&force, MINUTE).await.expect("memory answers");
+    };
+    let (report, ()) = tokio::join!(night.invoke(&ticker, 0), taken);
+    assert_eq!(report.ran.iter().map(|ran| ran.ending).collect::<Vec<_>>(), [Ending::Crashed]);
+    let state = night.state("report").await;
+    assert!(!state.is_recorded(minute(0)));
+    night.minutes(&ticker, [1]).await;
+    assert_eq!(night.runs.ticks("report"), [0, 0]);
+}
+
+// A store that is down, and replies that are lost.
+
+#[tokio::test(start_paused = true)]
+async fn with_the_store_out_nothing_runs() {
+    let unknown = || TableError::Unknown("no connection".into());
+    let outages = [Fault::Before(TableError::Throttled), Fault::Before(unknown()), Fault::Silent, Fault::SilentAfter];
+    for fault in outages {
+        for reads_too in [true, false] {
+            let mut night = Night::new();
+            let down = fault.clone();
+            let plan = move |call: &Call<'_>| if reads_too || call.write > 0 { down.clone() } else { Fault::None };
+            night.table = Arc::new(FaultyTable::new(night.memory.clone(), &night.surroundings(), plan));
+            let jobs = Jobs::new().add(night.runs.job("a", "every minute", Duration::ZERO)).add(night.runs.job(
+                "b",
+                "every minute",
+                Duration::ZERO,
+            ));
+            let ticker = night.ticker(jobs);
+            let answer = ticker.tick(minute(0), night.clock.monotonic() + FUNCTION).await;
+            assert!(answer.is_err() || answer.is_ok_and(|report| report.errors.len() == 2), "{fault:?}");
+            assert_eq!(night.runs.tokens(), [0_u64; 0], "{fault:?}");
+        }
+    }
+}
+
+/// What one tick came to.
+#[derive(Debug, PartialEq)]
+struct Came {
+    runs: usize,
+    ending: Ending,
+    committed: u64,
+}
+
+const COUNTER: &str = "counter";
+
+fn counted(runs: &Runs) -> Job {
+    let runs = runs.clone();
+    Job::new("commit", "every minute", move |context: Context| {
+        let runs = runs.clone();
+        async move {
+            runs.note(&context);
+            let add = Change::Add { attribute: "n".into(), base: 0, by: 1 };
+            let write = Write::update(Key::named(COUNTER, "id", "1"), vec![add]);
+            Ok::<_, JobError>(Outcome::Commit(vec![write]))
+        }
+    })
+}
+
+async fn one_tick(
+    make: impl Fn(&Runs) -> Job,
+    plan: impl Fn(&Call<'_>) -> Fault + Send + Sync + 'static,
+) -> (Came, u64, u64) {
+    let mut night = Night::new();
+    let job = make(&night.runs);
+    let name = if format!("{job:?}").contains("commit") { "commit" } else { "report" };
+    let table = Arc::new(FaultyTable::new(night.memory.clone(), &night.surroundings(), plan));
+    night.table = table.clone();
+    let ticker = night.ticker(one(job));
+    night.invoke(&ticker, 0).await;
+    night.invoke(&ticker, 0).await;
+    let (requests, writes) = (table.requests(), table.writes());
+    let (tick, ending) = night.ending(name).await;
+    assert_eq!(tick, 0);
+    let committed = night.memory.rows(&TableName::Named(COUNTER.into()));
+    let committed = committed.first().and_then(|row| row.number("n")).unwrap_or_default();
+    (Came { runs: night.runs.ticks(name).len(), ending, committed }, requests, writes)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_reply_to_any_write_costs_a_round_trip_and_no_second_run() {
+    let skipped = |runs: &Runs| runs.job("report", "every minute", Duration::ZERO).on_crash(OnCrash::Skip);
+    let again = |runs: &Runs| runs.job("report", "every minute", Duration::ZERO);
+    let failing = |runs: &Runs| {
+        let runs = runs.clone();
+        Job::new("report", "every minute", move |context: Context| {
+            runs.note(&context);
+            std::future::ready(Err::<(), JobError>("it is no use".into()))
+        })
+    };
+    let all: [&dyn Fn(&Runs) -> Job; 4] = [&again, &skipped, &failing, &counted];
+    for make in all {
+        let (clean, requests, writes) = one_tick(make, |_| Fault::None).await;
+        assert_eq!(clean.runs, 1);
+        assert!(writes >= 4, "list, define, start, complete: {writes}");
+        let lost = Fault::Before(TableError::Unknown("the request was lost".into()));
+        let conflict = Fault::Before(TableError::Conflict);
+        for fault in [Fault::ReplyLost, Fault::SilentAfter, lost, conflict] {
+            for n in 1..=writes {
+                let what = format!("write {n} of {writes}: {fault:?}");
+                let fault = fault.clone();
+                let plan = move |call: &Call<'_>| if call.write == n { fault.clone() } else { Fault::None };
+                let (came, took, _) = one_tick(make, plan).await;
+                assert_eq!(came, clean, "{what}");
+                assert!(took <= requests + 1, "{what}: {took} requests, {requests} without it");
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_lands_with_its_tick_and_not_without_it() {
+    let night = Night::new();
+    let ticker = night.ticker(one(counted(&night.runs)));
+    night.minutes(&ticker, [0, 0, 1, 1, 2]).await;
+    let row = &night.memory.rows(&TableName::Named(COUNTER.into()))[0];
+    assert_eq!(row.get("n"), Some(&Value::N(3)));
+    assert_eq!(night.ending("commit").await, (2, Ending::Done));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_whose_own_condition_does_not_hold_is_a_failure() {
+    let night = Night::new();
+    let refused = |_: Context| async {
+        let write = Write::update(Key::named(COUNTER, "id", "1"), vec![Change::set("n", 1_u32)]);
+        let write = write.when(shared::table::Condition::exists("n"));
+        Ok::<_, JobError>(Outcome::Commit(vec![write]))
+    };
+    let ticker = night.ticker(one(Job::new("commit", "every minute", refused)));
+    night.invoke(&ticker, 0).await;
+    assert_eq!(night.ending("commit").await, (0, Ending::Failed));
+}
+
+// One job is nothing to another.
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_a_failing_and_a_panicking_job_stop_no_other() {
+    let night = Night::new();
+    let panics = async |_: Context| -> Result<(), JobError> { panic!("as it must") };
+    let fails = async |_: Context| -> Result<(), JobError> { Err("no such host".into()) };
+    let jobs = Jobs::new()
+        .add(Job::new("panics", "every minute", move |context| Box::pin(panics(context)) as BoxFuture<'static, _>))
+        .add(night.runs.job("slow", "every minute", 10 * MINUTE))
+        .add(Job::new("fails", "every minute", move |context| Box::pin(fails(context)) as BoxFuture<'static, _>))
+        .add(night.runs.job("quick", "every minute", Duration::ZERO));
+    let ticker = night.ticker(jobs);
+    night.invoke(&ticker, 0).await;
+    assert!(night.clock.monotonic() < FUNCTION, "the slow one was cut off in time");
+    let mut errors = Vec::new();
+    for job in ["panics", "slow", "fails"] {
+        assert_eq!(night.ending(job).await, (0, Ending::Failed), "{job}");
+        errors.push(night.state(job).await.last_result.expect("its result").error);
+    }
+    assert_eq!(errors, ["panicked", "its time was up", "no such host"]);
+    assert_eq!(night.ending("quick").await, (0, Ending::Done));
+}
+
+#[tokio::test]
+async fn a_job_that_blocks_its_thread_holds_up_no_other() {
+    let stage = Stage::start().await;
+    let (go, wait) = std::sync::mpsc::channel::<()>();
+    let wait = Arc::new(Mutex::new(wait));
+    let blocks = move |_: Context| {
+        // Until the other one is done: by waiting for it on the same thread it would wait for good.
+        let done = wait.lock().expect("no one panics while holding this").recv();
+        std::future::ready(done.map_err(JobError::from))
+    };
+    let tells = move |_: Context| std::future::ready(go.send(()).map_err(JobError::from));
+    let jobs =
+        Jobs::new().add(Job::new("blocks", "every minute", blocks)).add(Job::new("tells", "every minute", tells));
+    let ticker = Ticker::new(stage.parts().store, &jobs, FUNCTION, &On, HolderInfo::new("one")).expect("it is right");
+    let deadline = stage.surroundings().monotonic() + FUNCTION;
+    let report = ticker.tick(stage.surroundings().now(), deadline).await.expect("the store answers");
+    let endings: Vec<_> = report.ran.iter().map(|ran| ran.ending).collect();
+    assert_eq!(endings, [Ending::Done, Ending::Done]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn neither_lease_nor_renewal_outlives_the_function() {
+    let mut night = Night::new();
+    let seen = Arc::new(Mutex::new(BTreeSet::new()));
+    let noted = seen.clone();
+    let plan = move |call: &Call<'_>| {
+        for write in call.writes {
+            let Action::Update(changes) = &write.action else { continue };
+            for change in changes {
+                if let Change::Set(name, Value::N(time)) = change
+                    && name == attribute::EXPIRES_AT
+                {
+                    noted.lock().expect("no one panics while holding this").insert(*time as u64);
+                }
+            }
+        }
+        Fault::None
+    };
+    night.table = Arc::new(FaultyTable::new(night.memory.clone(), &night.surroundings(), plan));
+    let ticker = night.ticker(one(night.runs.job("slow", "every hour", 10 * MINUTE)));
+    let deadline = night.clock.now() + FUNCTION;
+    night.invoke(&ticker, 0).await;
+    let seen = seen.lock().expect("no one panics while holding this");
+    assert!(seen.len() > 3, "it was renewed: {seen:?}");
+    assert_eq!(seen.last(), Some(&deadline.as_millis()));
+}
+
+// What was missed, what is held, what is off.
+
+#[tokio::test(start_paused = true)]
+async fn missed_ticks_are_run_once_or_each_or_not_as_the_job_says() {
+    let night = Night::new();
+    let job = |name, missed| night.runs.job(name, "every 10 minutes", Duration::ZERO).missed(missed);
+    let jobs = Jobs::new().add(job("once", Missed::Once)).add(job("each", Missed::Each)).add(job("skip", Missed::Skip));
+    let ticker = night.ticker(jobs);
+    night.minutes(&ticker, [0, 45, 46, 50]).await;
+    assert_eq!(night.runs.ticks("once"), [0, 40, 50]);
+    assert_eq!(night.runs.ticks("each"), [0, 10, 20, 30, 40, 50]);
+    assert_eq!(night.runs.ticks("skip"), [0, 50]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_than_a_hundred_missed_ticks_are_caught_up_with() {
+    let night = Night::new();
+    let ticker = night.ticker(one(night.runs.job("each", "every minute", Duration::ZERO).missed(Missed::Each)));
+    night.minutes(&ticker, [0, 1000]).await;
+    let ticks = night.runs.ticks("each");
+    assert_eq!((ticks.len(), ticks[1], ticks[100]), (101, 901, 1000));
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_new_job_only_a_tick_of_the_last_minute_is_due() {
+    let night = Night::new();
+    let ticker = night.ticker(one(night.runs.job("new", "every 10 minutes", Duration::ZERO)));
+    night.minutes(&ticker, [5]).await;
+    assert_eq!(night.runs.ticks("new"), [0_u64; 0]);
+    night.minutes(&ticker, [10, 13]).await;
+    assert_eq!(night.runs.ticks("new"), [10]);
+    // The first tick behind its definition can be missed already.
+    let ticker = night.ticker(one(night.runs.job("newer", "every 10 minutes", Duration::ZERO)));
+    night.minutes(&ticker, [15, 25]).await;
+    assert_eq!(night.runs.ticks("newer"), [20]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_due_before_a_job_had_its_schedule_was_not_missed() {
+    let night = Night::new();
+    let old = night.ticker(one(night.runs.job("job", "every day", Duration::ZERO)));
+    night.minutes(&old, [0]).await;
+    let new = night.ticker(one(night.runs.job("job", "every 10 minutes", Duration::ZERO).missed(Missed::Each)));
+    night.minutes(&new, [55, 60, 61]).await;
+    assert_eq!(night.runs.ticks("job"), [0, 60]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tick_that_is_delivered_late_is_run_unless_a_later_one_was() {
+    let night = Night::new();
+    let ticker = night.ticker(one(night.runs.job("job", "every minute", Duration::ZERO)));
+    night.until(7).await;
+    night.invoke(&ticker, 3).await;
+    night.invoke(&ticker, 5).await;
+    night.invoke(&ticker, 4).await;
+    assert_eq!(night.runs.ticks("job"), [3, 5]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_held_job_is_skipped_and_made_up_for() {
+    let night = Night::new();
+    let ticker = night.ticker(one(night.runs.job("job", "every minute", Duration::ZERO)));
+    night.minutes(&ticker, [0]).await;
+    let store = night.store();
+    let request = Acquire {
+        entity: EntityKey::parse("cron/job").expect("a key"),
+        kind: LeaseKind::Exclusive,
+        holder: store.surroundings().nonce(),
+        info: HolderInfo::new("somebody at a desk"),
+        now: store.surroundings().now(),
+        length: 5 * MINUTE,
+    };
+    let Ok(Acquired::Granted(lease, _)) = store.run(&request, MINUTE).await else { panic!("it is free") };
+    night.minutes(&ticker, [1, 2]).await;
+    assert_eq!(night.runs.ticks("job"), [0]);
+    store.run(&Release { lease: &lease }, MINUTE).await.expect("memory answers");
+    night.minutes(&ticker, [3]).await;
+    assert_eq!(night.runs.ticks("job"), [0, 3]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_is_off_runs_only_when_asked_for() {
+    let night = Night::new();
+    let ticker =
+        night.ticker_by(one(night.runs.job("job", "every minute", Duration::ZERO)), &Off, night.surroundings());
+    night.minutes(&ticker, 0..3).await;
+    assert_eq!(night.runs.ticks("job"), [0_u64; 0]);
+    assert!(roster::request(&night.store(), "job").await.expect("memory answers").is_some());
+    assert!(roster::request(&night.store(), "other").await.expect("memory answers").is_none());
+    night.minutes(&ticker, 3..6).await;
+    assert_eq!(night.runs.ticks("job"), [3]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crashed_run_of_a_job_that_was_switched_off_is_recorded_and_does_not_come_back() {
+    let night = Night::new();
+    let job = |takes| one(night.runs.job("job", "every minute", Duration::from_secs(takes)));
+    night.killed(&night.ticker(job(30)), 0, Duration::from_secs(2)).await;
+    night.minutes(&night.ticker_by(job(0), &Off, night.surroundings()), 1..60).await;
+    assert!(night.state("job").await.entity.held.is_none(), "nobody holds it");
+    night.minutes(&night.ticker(job(0)), 60..62).await;
+    assert_eq!(night.runs.ticks("job"), [0, 60, 61], "nothing of the time when it was off");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_is_asked_for_runs_once_beside_the_schedule() {
+    let night = Night::new();
+    let ticker = night.ticker(one(night.runs.job("job", "every 10 minutes", Duration::ZERO)));
+    night.minutes(&ticker, 0..3).await;
+    for _ in 0..2 {
+        roster::request(&night.store(), "job").await.expect("memory answers");
+    }
+    night.minutes(&ticker, 3..12).await;
+    assert_eq!(night.runs.ticks("job"), [0, 3, 10]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_roster_tells_what_the_rows_say() {
+    let night = Night::new();
+    let jobs = Jobs::new()
+        .add(night.runs.job("report", "0 3 * * *", Duration::ZERO).in_zone("Europe/Berlin"))
+        .add(night.runs.job("beat", "every minute", Duration::ZERO));
+    let ticker = night.ticker(jobs);
+    night.minutes(&ticker, [0]).await;
+    let listed = roster::listed(&night.store()).await.expect("memory answers");
+    let names: Vec<_> = listed.iter().map(|job| job.name.as_str()).collect();
+    assert_eq!(names, ["beat", "report"]);
+    let now = night.clock.now();
+    assert_eq!(listed[0].next(now), Some(minute(1)));
+    assert_eq!(listed[1].next(now), Some(minute(120)));
+    assert_eq!(listed[1].plan.as_ref().expect("a plan").schedule.to_string(), "0 3 * * * Europe/Berlin");
+}
+
+#[test]
+fn what_is_wrong_with_a_job_is_said_at_start() {
+    let night = Night::new();
+    let runs = &night.runs;
+    let refused = |jobs: Jobs, switch: &Switch| {
+        Ticker::new(night.store(), &jobs, FUNCTION, switch, HolderInfo::new("")).expect_err("it is wrong").to_string()
+    };
+    let job = |name: &str| runs.job(name, "every minute", Duration::ZERO);
+    assert_eq!(refused(one(job("A b")), &On), "job `A b`: a job's name is 1 to 64 of a-z, 0-9, '-' and '_'");
+    let twice = Jobs::new().add(job("a")).add(job("a"));
+    assert_eq!(refused(twice, &On), "job `a`: there are two jobs of this name; a name is one job's own");
+    let zone = job("a").in_zone("Europe/Berlin");
+    assert_eq!(refused(one(zone), &On), "job `a`: schedule: a rate has no time zone");
+    let lease = job("a").lease(Duration::from_secs(601));
+    assert_eq!(refused(one(lease), &On), "job `a`: lease: must be from 1 to 600 s");
+    let time = refused(one(job("a").time(FUNCTION)), &On);
+    assert!(time.starts_with("job `a`: time: must be more than 0 and at most 58 s"), "{time}");
+    let only = Switch::Only(["b".to_owned()].into());
+    assert_eq!(refused(one(job("a")), &only), "job `b`: JOBS names it, and there is no such job");
+}
+
+// What it costs.
+
+#[tokio::test]
+async fn a_minute_costs_a_read_unit_for_each_job_and_a_run_two_write_units() {
+    let stage = Stage::start().await;
+    let runs = Runs::default();
+    let jobs = Jobs::new().add(runs.job("beat", "every minute", Duration::ZERO)).add(runs.job(
+        "report",
+        "0 0 29 2 *",
+        Duration::ZERO,
+    ));
+    let ticker = Ticker::new(stage.parts().store, &jobs, FUNCTION, &On, HolderInfo::new("one")).expect("it is right");
+    let now = stage.surroundings().now();
+    let deadline = stage.surroundings().monotonic() + FUNCTION;
+    let cost = async |minutes: u32| {
+        let before = stage.meter.reading();
+        ticker.tick(now + minutes * MINUTE, deadline).await.expect("the store answers");
+        let Reading { write_units, read_units, writes, reads, refusals, .. } = stage.meter.reading() - before;
+        assert_eq!((refusals, reads), (0, 1));
+        (write_units, read_units, writes)
+    };
+    // The first time each is listed and defined; rows that are not there yet cost what one would.
+    let (write_units, _, writes) = cost(0).await;
+    assert_eq!((write_units, writes), (6.0, 6));
+    assert_eq!(cost(1).await, (2.0, 2.0, 2));
+    assert_eq!(cost(1).await, (0.0, 2.0, 0), "delivered again");
+    assert_eq!(runs.tokens().len(), 2);
+}

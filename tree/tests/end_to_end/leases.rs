@@ -1,0 +1,529 @@
+//! Leases for everything that is no worker, in memory under a paused clock: who
+//! is inside, what it costs, and what the caller is told.
+
+use std::{
+    convert::Infallible,
+    future::pending,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use futures_util::future::join_all;
+use shared::{
+    entity::{EntityKey, FencingToken},
+    lease::{Lease, LeaseId},
+    leases::{LeaseError, Leases, RunError, Show, Terms},
+    rows::entity_row,
+    store::Store,
+    table::{Change, Condition, Key, Table, TableError, TableName, Write},
+    time::Surroundings,
+};
+use tests::{
+    clock,
+    faults::{Call, Fault, FaultyTable},
+    handlers::{Done, Slow},
+    world::World,
+};
+
+fn key(text: &str) -> EntityKey {
+    EntityKey::parse(text).expect("a key")
+}
+
+fn subscription() -> EntityKey {
+    key("invoice_gen/SUB-1234")
+}
+
+/// A world whose store follows a plan.
+fn faulty(plan: impl Fn(&Call<'_>) -> Fault + Send + Sync + 'static) -> (World, Arc<FaultyTable>) {
+    let mut world = World::new();
+    let table = Arc::new(FaultyTable::new(world.memory.clone(), &world.surroundings, plan));
+    world.table = table.clone();
+    (world, table)
+}
+
+/// Who was inside which key, under which token.
+#[derive(Default)]
+struct Room {
+    inside: AtomicU64,
+    crowds: AtomicU64,
+    tokens: Mutex<Vec<FencingToken>>,
+    left_at: Mutex<Option<Duration>>,
+    hand_overs: Mutex<Vec<Duration>>,
+}
+
+impl Room {
+    async fn visit(&self, lease: Lease, surroundings: &Surroundings) -> Result<(), Infallible> {
+        if let Some(left) = self.left_at.lock().unwrap().take() {
+            self.hand_overs.lock().unwrap().push(surroundings.monotonic() - left);
+        }
+        if self.inside.fetch_add(1, Relaxed) > 0 {
+            self.crowds.fetch_add(1, Relaxed);
+        }
+        self.tokens.lock().unwrap().push(lease.token());
+        surroundings.sleep(Duration::from_millis(50)).await;
+        self.inside.fetch_sub(1, Relaxed);
+        *self.left_at.lock().unwrap() = Some(surroundings.monotonic());
+        Ok(())
+    }
+
+    /// How many were there, one at a time, under tokens that grew.
+    fn visits(&self) -> usize {
+        let tokens = self.tokens.lock().unwrap();
+        assert_eq!(self.crowds.load(Relaxed), 0, "two were inside");
+        assert!(tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");
+        tokens.len()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_uncontended_lease_costs_two_requests_and_both_are_writes() {
+    let (world, table) = faulty(|_| Fault::None);
+    for _ in 0..3 {
+        let before = (table.requests(), table.writes());
+        let work = async |_| Ok::<_, Infallible>(7);
+        assert_eq!(world.leases("a test").run(&subscription(), Terms::default(), work).await.unwrap(), 7);
+        assert_eq!((table.requests() - before.0, table.writes() - before.1), (2, 2));
+    }
+    let row = world.state("invoice_gen/SUB-1234").await;
+    assert!(row.held.is_none());
+    assert!(world.memory.rows(&TableName::Entities)[0].number("purge_at").is_some(), "an idle row is let go in time");
+    assert_eq!(world.messages.sent(), 0, "nobody waits, nobody is woken");
+}
+
+/// Five callers of one key, thirty-two of twenty: clients that have nothing in
+/// common but the table.
+#[tokio::test(start_paused = true)]
+async fn one_is_inside_at_a_time_and_tokens_grow() {
+    for (callers, keys, visits) in [(5, 1, 4), (32, 20, 5)] {
+        let (world, table) = faulty(|_| Fault::None);
+        let rooms: Vec<Room> = (0..keys).map(|_| Room::default()).collect();
+        join_all((0..callers).map(|caller| {
+            let leases = world.leases(&format!("caller {caller}"));
+            let surroundings = world.surroundings.clone();
+            let rooms = &rooms;
+            async move {
+                for visit in 0..visits {
+                    let number = (caller + visit * 7) % keys;
+                    let key = key(&format!("test/{number}"));
+                    let visit = |lease| rooms[number].visit(lease, &surroundings);
+                    leases.run(&key, Terms::default(), visit).await.unwrap();
+                }
+            }
+        }))
+        .await;
+        assert_eq!(rooms.iter().map(Room::visits).sum::<usize>(), callers * visits);
+        // Two for each visit; a look for each poll; a write for each look that found it free, of
+        // which one is granted and the others lose.
+        let (reads, writes) = (table.requests() - table.writes(), table.writes());
+        assert_eq!(reads, world.told.polls(), "a look is one read, and nothing else reads");
+        let granted_and_released = 2 * (callers * visits) as u64;
+        assert!(writes >= granted_and_released && writes <= granted_and_released + callers as u64 + reads);
+    }
+}
+
+/// Five callers come at once for one key and work for 50 ms each, with 3 ms for
+/// each request to the store; twenty times. The median time from one's end to
+/// the next one's start, and the requests for each of them.
+async fn hand_overs(client: impl AsyncFn(&Leases, &Surroundings, &Room)) -> (Duration, f64) {
+    let (world, table) = faulty(|_| Fault::Slow(Duration::from_millis(3)));
+    let mut times = Vec::new();
+    for _ in 0..20 {
+        let room = Room::default();
+        join_all((0..5).map(async |_| client(&world.leases("a caller"), &world.surroundings, &room).await)).await;
+        assert_eq!(room.visits(), 5);
+        times.append(&mut room.hand_overs.lock().unwrap());
+    }
+    times.sort_unstable();
+    (times[times.len() / 2], table.requests() as f64 / 100.0)
+}
+
+/// As other clients wait: a write each time, `first` apart and then by `factor`
+/// further apart.
+async fn polling(leases: &Leases, surroundings: &Surroundings, room: &Room, first: Duration, factor: u32) {
+    let mut wait = first;
+    let guard = loop {
+        match leases.acquire(&subscription(), Terms::at_once()).await {
+            Ok(guard) => break guard,
+            Err(LeaseError::Contended { .. }) => surroundings.sleep(surroundings.jittered(wait)).await,
+            Err(error) => panic!("{error}"),
+        }
+        wait = (wait * factor).min(Duration::from_secs(2));
+    };
+    room.visit(guard.lease().clone(), surroundings).await.unwrap();
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_comes_in_sooner_than_by_a_fixed_or_doubling_poll() {
+    let (ours, requests) = hand_overs(async |leases, surroundings, room| {
+        let visit = |lease| room.visit(lease, surroundings);
+        leases.run(&subscription(), Terms::default(), visit).await.unwrap();
+    })
+    .await;
+    let second = Duration::from_secs(1);
+    let fixed = hand_overs(async |leases, by, room| polling(leases, by, room, second, 1).await).await;
+    let doubling = hand_overs(async |leases, by, room| polling(leases, by, room, second / 10, 2).await).await;
+    println!(
+        "median hand-over and requests each: ours {ours:?}, {requests}; a second {fixed:?}; doubling {doubling:?}"
+    );
+    assert!(ours * 3 < doubling.0 && ours * 10 < fixed.0, "{ours:?}, {fixed:?}, {doubling:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_contended_lease_names_its_holder_and_is_not_waited_for_longer_than_wanted() {
+    let world = World::new();
+    let guard = world.leases("the nightly run").acquire(&subscription(), Terms::default()).await.unwrap();
+    let others = world.leases("a request");
+    let began = world.surroundings.monotonic();
+    for (terms, most) in [(Terms::at_once(), 0), (Terms::default().wait(Duration::from_secs(3)), 3)] {
+        let refused = others.acquire(&subscription(), terms).await.unwrap_err();
+        assert!(matches!(&refused, LeaseError::Contended { by, .. } if by == "the nightly run"), "{refused}");
+        assert_eq!((world.surroundings.monotonic() - began).as_secs(), most);
+    }
+    let skipped = others.run_unless_held(&subscription(), Terms::default(), async |_| Ok::<_, Infallible>(1)).await;
+    assert_eq!(skipped.unwrap(), None);
+    guard.release().await.unwrap();
+    let done = others.run_unless_held(&subscription(), Terms::default(), async |_| Ok::<_, Infallible>(1)).await;
+    assert_eq!(done.unwrap(), Some(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_longer_than_its_lease_keeps_it_by_renewals() {
+    let (world, table) = faulty(|_| Fault::None);
+    let surroundings = world.surroundings.clone();
+    let work = async |_| {
+        surroundings.sleep(Duration::from_secs(62)).await;
+        Ok::<_, Infallible>(())
+    };
+    world.leases("a test").run(&subscription(), Terms::default(), work).await.unwrap();
+    assert_eq!(table.writes(), 2 + 12, "a renewal every five seconds");
+}
+
+/// Whether the future that holds it was dropped before its end.
+struct Dropped(Arc<AtomicU64>);
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Relaxed);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_whose_lease_is_not_renewed_is_dropped_before_another_may_begin() {
+    let (world, table) = faulty(|call| if call.request == 1 { Fault::None } else { Fault::Silent });
+    let dropped = Arc::new(AtomicU64::new(0));
+    let witness = Dropped(dropped.clone());
+    let began = world.surroundings.monotonic();
+    let work = |_| async move {
+        let _witness = witness;
+        pending::<Result<(), Infallible>>().await
+    };
+    let lost = world.leases("a test").run(&subscription(), Terms::default(), work).await.unwrap_err();
+    assert!(matches!(lost, RunError::Lease(LeaseError::Lost)), "{lost}");
+    assert_eq!((dropped.load(Relaxed), world.told.lost()), (1, 1));
+    assert!(world.surroundings.monotonic() - began <= Duration::from_secs(15));
+    assert!(table.writes() > 1, "it was tried");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_holder_writes_after_another_took_over_is_refused() {
+    let world = World::new();
+    let guard = world.leases("the frozen").acquire(&subscription(), Terms::default()).await.unwrap();
+    // Nothing renews it meanwhile, as in a process that is frozen.
+    world.surroundings.sleep(Duration::from_secs(20)).await;
+    let other = world.leases("the other").acquire(&subscription(), Terms::at_once()).await.unwrap();
+    assert!(other.lease().token() > guard.lease().token());
+    let before = world.memory.rows(&TableName::Entities);
+    let check = guard.lease().check();
+    let mut frozen = guard;
+    assert_eq!(frozen.hold(async { 1 }).await, Err(LeaseError::Lost), "nothing is begun");
+    assert_eq!(frozen.extend().await, Err(LeaseError::Lost));
+    let transaction = world.memory.transact(&[check, noted("late")], "a token").await.unwrap();
+    assert!(matches!(transaction, shared::table::Transacted::Refused(_)));
+    assert_eq!(frozen.commit(vec![noted("late")]).await.map(|_| ()), Err(LeaseError::Lost));
+    assert_eq!(world.memory.rows(&TableName::Entities), before);
+    assert!(world.memory.rows(&TableName::Named("notes".into())).is_empty());
+    other.release().await.unwrap();
+}
+
+/// A write of the caller's own, counted by the store.
+fn noted(id: &str) -> Write {
+    Write {
+        key: Key { table: TableName::Named("notes".into()), partition: ("id".into(), id.into()), sort: None },
+        condition: Condition::absent("done"),
+        action: shared::table::Action::Update(vec![Change::Add { attribute: "times".into(), base: 0, by: 1 }]),
+    }
+}
+
+fn times_noted(world: &World) -> Option<u64> {
+    world.memory.rows(&TableName::Named("notes".into())).first().and_then(|row| row.number("times"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_lands_with_the_release_or_not_at_all() {
+    let (world, table) = faulty(|_| Fault::None);
+    let leases = world.leases("a test");
+    let value = leases
+        .commit(&subscription(), Terms::default(), async |_| Ok::<_, Infallible>(("sent", vec![noted("n")])))
+        .await
+        .unwrap();
+    assert_eq!((value, times_noted(&world), table.requests()), ("sent", Some(1), 2));
+    assert!(world.state("invoice_gen/SUB-1234").await.held.is_none());
+    let refusing = Write { condition: Condition::exists("done"), ..noted("n") };
+    let refused = leases
+        .commit(&subscription(), Terms::default(), async |_| Ok::<_, Infallible>(((), vec![noted("m"), refusing])))
+        .await
+        .unwrap_err();
+    assert!(matches!(refused, RunError::NotCommitted), "{refused}");
+    assert_eq!(world.memory.rows(&TableName::Named("notes".into())).len(), 1, "nothing of it landed");
+    assert!(world.state("invoice_gen/SUB-1234").await.held.is_none(), "and the lease was released");
+}
+
+#[tokio::test(start_paused = true)]
+async fn deliveries_that_come_meanwhile_are_in_no_commit_s_way_and_are_woken_for() {
+    let world = World::new();
+    let leases = world.leases("a request");
+    let mut guard = leases.acquire(&key("test/a"), Terms::default()).await.unwrap();
+    guard.hold(world.append("test/a", "1")).await.unwrap();
+    let sends = world.messages.sent();
+    guard.commit(vec![noted("n")]).await.unwrap().unwrap();
+    assert_eq!((times_noted(&world), world.messages.sent() - sends), (Some(1), 1));
+    world.work(&[world.drainer(Done)]).await;
+    assert_eq!(world.applied(), ["1"]);
+}
+
+/// Each request in turn goes wrong in each way: whoever asks gets the lease, and
+/// releases it, for at most three requests more, and waits for no lease to run
+/// out.
+#[tokio::test(start_paused = true)]
+async fn a_lost_reply_costs_a_round_trip_and_no_lease() {
+    let unanswered = Fault::Before(TableError::Unknown("the request was lost".into()));
+    let conflict = Fault::Before(TableError::Conflict);
+    let throttled = Fault::Before(TableError::Throttled);
+    for commit in [false, true] {
+        for number in 1..=2 {
+            for fault in [Fault::ReplyLost, Fault::SilentAfter, unanswered.clone(), conflict.clone(), throttled.clone()]
+            {
+                let told = format!("commit {commit}, request {number}, {fault:?}");
+                let planned = fault.clone();
+                let (world, table) =
+                    faulty(move |call| if call.request == number { planned.clone() } else { Fault::None });
+                let leases = world.leases("a test");
+                let began = world.surroundings.monotonic();
+                if commit {
+                    let work = async |_| Ok::<_, Infallible>(((), vec![noted("n")]));
+                    leases.commit(&subscription(), Terms::default(), work).await.expect(&told);
+                    assert_eq!(times_noted(&world), Some(1), "{told}");
+                } else {
+                    let work = async |_| Ok::<_, Infallible>(());
+                    leases.run(&subscription(), Terms::default(), work).await.expect(&told);
+                }
+                assert!(world.state("invoice_gen/SUB-1234").await.held.is_none(), "{told}");
+                assert!(table.requests() <= 5, "{told}: {} requests", table.requests());
+                assert!(world.surroundings.monotonic() - began < Duration::from_secs(2), "{told}");
+                assert_eq!(world.told.lost(), 0, "{told}");
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_store_nothing_is_started_and_the_reason_is_told() {
+    let started = AtomicU64::new(0);
+    let outcome = async |fault: Fault, from: u64| {
+        let (world, _) = faulty(move |call| if call.request >= from { fault.clone() } else { Fault::None });
+        let work = async |_| {
+            started.fetch_add(1, Relaxed);
+            Ok::<_, Infallible>(())
+        };
+        match world.leases("a test").run(&subscription(), Terms::default(), work).await {
+            Err(RunError::Lease(error)) => error,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(outcome(Fault::Before(TableError::Throttled), 1).await, LeaseError::Throttled);
+    assert!(matches!(outcome(Fault::Silent, 1).await, LeaseError::Unreachable(_)));
+    assert!(matches!(outcome(Fault::SilentAfter, 1).await, LeaseError::Unreachable(_)));
+    let denied = Fault::Before(TableError::Invalid("AccessDeniedException".into()));
+    assert!(matches!(outcome(denied, 1).await, LeaseError::Refused(_)));
+    assert_eq!(started.load(Relaxed), 0);
+    // The work is done, and whether its release landed is not known: no success.
+    assert!(matches!(outcome(Fault::Silent, 2).await, LeaseError::Unknown(_)));
+    assert_eq!(started.load(Relaxed), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_throttled_waiter_looks_less_often() {
+    let count = async |fault: Fault| {
+        let reads = Arc::new(AtomicU64::new(0));
+        let counted = reads.clone();
+        let (world, _) = faulty(move |call| {
+            if call.write > 0 {
+                return Fault::None;
+            }
+            counted.fetch_add(1, Relaxed);
+            fault.clone()
+        });
+        let guard = world.leases("a holder").acquire(&subscription(), Terms::default()).await.unwrap();
+        let terms = Terms::default().wait(Duration::from_secs(10));
+        let refused = world.leases("a waiter").acquire(&subscription(), terms).await.unwrap_err();
+        assert!(matches!(refused, LeaseError::Contended { .. } | LeaseError::Throttled), "{refused}");
+        guard.release().await.unwrap();
+        reads.load(Relaxed)
+    };
+    let (calm, throttled) = (count(Fault::None).await, count(Fault::Before(TableError::Throttled)).await);
+    assert!(throttled < calm, "{throttled} looks while throttled, {calm} otherwise");
+}
+
+#[tokio::test(start_paused = true)]
+async fn neither_lease_nor_work_outlives_the_caller_s_time() {
+    let (world, table) = faulty(|_| Fault::None);
+    let began = world.surroundings.now();
+    let terms = Terms::default().within(Duration::from_secs(8));
+    let work = async |_| pending::<Result<(), Infallible>>().await;
+    let cut = world.leases("a function").run(&subscription(), terms, work).await.unwrap_err();
+    assert!(matches!(cut, RunError::Lease(LeaseError::OutOfTime)), "{cut}");
+    assert_eq!(world.surroundings.now().since(began), Duration::from_secs(7), "a second is kept to release");
+    assert_eq!(table.writes(), 2, "a lease that reaches the end needs no renewal");
+    assert!(world.state("invoice_gen/SUB-1234").await.held.is_none());
+    // A holder that dies holds it no longer than that either.
+    let guard = world.leases("a function").acquire(&subscription(), terms).await.unwrap();
+    let until = world.state("invoice_gen/SUB-1234").await.held.unwrap().expires_at;
+    assert_eq!(until.since(world.surroundings.now()), Duration::from_secs(7));
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guard_that_is_dropped_is_told_of_and_runs_out() {
+    let world = World::new();
+    let leases = world.leases("a careless caller");
+    drop(leases.acquire(&subscription(), Terms::default()).await.unwrap());
+    assert_eq!(world.told.dropped(), 1);
+    let began = world.surroundings.monotonic();
+    let guard = leases.acquire(&subscription(), Terms::default()).await.unwrap();
+    assert_eq!((world.surroundings.monotonic() - began).as_secs(), 15);
+    assert_eq!(world.told.taken_over(), 1);
+    guard.release().await.unwrap();
+    assert_eq!(world.told.dropped(), 1);
+}
+
+/// A user's request on an order with 1,000 waiting deliveries.
+#[tokio::test(start_paused = true)]
+async fn a_request_waits_for_one_handler_and_the_backlog_goes_on_behind_it_in_order() {
+    const DELIVERIES: usize = 1000;
+    let world = World::new();
+    let ids: Vec<String> = (0..DELIVERIES).map(|id| id.to_string()).collect();
+    for id in &ids {
+        world.append("test/a", id).await;
+    }
+    let workers = [world.drainer(Slow(Duration::from_millis(100))), world.drainer(Slow(Duration::from_millis(100)))];
+    let request = async {
+        world.surroundings.sleep(Duration::from_millis(1050)).await;
+        let leases = world.leases("a user's request");
+        let started_before = world.started().len();
+        let work = async |_: Lease| Ok::<_, Infallible>(world.started().len());
+        let seen = leases.run(&key("test/a"), Terms::default(), work).await.unwrap();
+        (started_before, seen)
+    };
+    let ((), (before, seen)) = tokio::join!(world.work(&workers), request);
+    assert!(before > 0, "the drain was under way");
+    assert!(seen <= before + 1, "{before} handlers had ended when it was asked for, {seen} when it was granted");
+    assert_eq!(world.applied(), ids);
+}
+
+#[tokio::test(start_paused = true)]
+async fn tokens_grow_over_release_takeover_force_and_the_row_s_deletion() {
+    let world = World::new();
+    let leases = world.leases("a test");
+    let mut tokens = Vec::new();
+    let mut acquire = async || {
+        let guard = leases.acquire(&subscription(), Terms::default()).await.unwrap();
+        tokens.push(guard.lease().token());
+        guard
+    };
+    acquire().await.release().await.unwrap();
+    drop(acquire().await);
+    drop(acquire().await);
+    let seen = leases.look(&subscription()).await.unwrap().unwrap();
+    assert!(leases.force_release(&seen, "ops", "a stuck run").await.unwrap().is_some());
+    acquire().await.release().await.unwrap();
+    let gone =
+        Write { key: entity_row(&subscription()), condition: Condition::Always, action: shared::table::Action::Delete };
+    world.memory.write(&gone).await.unwrap();
+    acquire().await.release().await.unwrap();
+    assert!(tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_looked_up_by_key_by_id_and_in_pages_without_naming_anybody() {
+    let world = World::new();
+    let leases = world.leases("invoices of Jane");
+    let guard = leases.acquire(&subscription(), Terms::default()).await.unwrap();
+    let id: LeaseId = guard.lease().id().to_string().parse().unwrap();
+    let view = leases.look_by_id(&id).await.unwrap().expect("it is held");
+    assert!(view.is_held());
+    assert_eq!(view.token(), guard.lease().token());
+    assert_eq!(
+        (view.key(Show::Raw), view.by(Show::Raw)),
+        ("invoice_gen/SUB-1234".into(), Some("invoices of Jane".into()))
+    );
+    let shown = format!("{} {}", view.key(Show::Hashed), view.by(Show::Hashed).unwrap());
+    assert!(shown.starts_with("invoice_gen/#") && !shown.contains("1234") && !shown.contains("Jane"), "{shown}");
+    assert_eq!(view.since(), Some(world.surroundings.now()));
+    guard.release().await.unwrap();
+    assert!(leases.look_by_id(&id).await.unwrap().is_none(), "it has ended");
+    assert!("not-a-lease-id".parse::<LeaseId>().is_err());
+    for number in 0..7 {
+        leases.acquire(&key(&format!("test/{number}")), Terms::default()).await.unwrap().release().await.unwrap();
+    }
+    let (mut from, mut seen) = (None, Vec::new());
+    loop {
+        let page = leases.list(from, 3).await.unwrap();
+        assert!(page.leases.len() <= 3);
+        seen.extend(page.leases.iter().map(|view| view.key(Show::Raw)));
+        match page.next {
+            Some(next) => from = Some(next),
+            None => break,
+        }
+    }
+    seen.sort();
+    seen.dedup();
+    assert_eq!(seen.len(), 8);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_forced_release_says_who_when_and_why_and_fences_the_holder() {
+    let world = World::new();
+    let leases = world.leases("the stuck run");
+    let guard = leases.acquire(&subscription(), Terms::default()).await.unwrap();
+    let seen = leases.look(&subscription()).await.unwrap().unwrap();
+    let freed = leases.force_release(&seen, "ops", "it hangs").await.unwrap().expect("it was that lease");
+    assert!(!freed.is_held());
+    assert_eq!(freed.by(Show::Raw).as_deref(), Some("2026-01-01T00:00 ops: it hangs"));
+    assert!(leases.force_release(&seen, "ops", "again").await.unwrap().is_none(), "it is not that lease any more");
+    assert_eq!(guard.release().await, Err(LeaseError::Lost));
+}
+
+/// A service that has a table, and no queue or inbox.
+#[tokio::test(start_paused = true)]
+async fn leases_need_nothing_but_a_table() {
+    let surroundings = clock::surroundings(1);
+    let table = Arc::new(shared::table::memory::MemoryTable::new());
+    let leases = Leases::new(Store::new(table, surroundings), "a script");
+    leases.run(&subscription(), Terms::default(), async |_| Ok::<_, Infallible>(())).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_that_can_never_land_keeps_nobody_waiting() {
+    let world = World::new();
+    let alone = Write { action: shared::table::Action::Put(shared::table::Row::new()), ..noted("n") };
+    let too_many: Vec<Write> = std::iter::repeat_n(alone, 200).collect();
+    let terms = Terms::default().wait(Duration::MAX);
+    let work = async |_| Ok::<_, Infallible>(((), too_many.clone()));
+    let refused = world.leases("a test").commit(&subscription(), terms, work).await.unwrap_err();
+    assert!(matches!(refused, RunError::Lease(LeaseError::Refused(_))), "{refused}");
+    assert!(world.state("invoice_gen/SUB-1234").await.held.is_none());
+}

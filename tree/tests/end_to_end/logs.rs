@@ -1,0 +1,373 @@
+//! The functions' log: what it costs, what it tells, and that no secret, no
+//! signature and no body is in any line of a run in which everything that can
+//! go wrong does, logged at the finest level there is.
+//!
+//! Counted is every line and every byte that the functions write, metrics
+//! included: they stand in the same lines.
+
+use std::{
+    collections::BTreeMap,
+    io::Write,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde_json::Value;
+use shared::{
+    entity::EntityKey,
+    handler::{Isolation, Outcome},
+    jobs::{Context, Job, JobError, Jobs, OnCrash, Ticker, switch::Switch},
+    leases::Terms,
+    rows::HolderInfo,
+    telemetry::{Event, JsonLog, Metric, NAMESPACE, Observer, log_level},
+    time::Surroundings,
+};
+use tests::{
+    handlers::answering,
+    lane::Lane,
+    webhooks::{signed, update},
+    world::World,
+};
+use tokio::sync::watch;
+
+const SECRET: &str = "bm90IHRvIGJlIGxvZ2dlZA==";
+const FORMER_SECRET: &str = "bm90IHRvIGJlIGxvZ2dlZCBlaXRoZXI=";
+const MARK: &str = "not-to-be-logged-either";
+
+const SOURCES: &str = r#"
+[sources.test]
+provider = "standard-webhooks"
+secrets = ["whsec_bm90IHRvIGJlIGxvZ2dlZA==", "whsec_bm90IHRvIGJlIGxvZ2dlZCBlaXRoZXI="]
+handler = "test"
+retry = { attempts = 2, first = "10ms" }
+
+[sources.shipping]
+provider = "standard-webhooks"
+secrets = ["whsec_bm90IHRvIGJlIGxvZ2dlZA=="]
+handler = "test"
+
+[sources.block]
+provider = "standard-webhooks"
+secrets = ["whsec_bm90IHRvIGJlIGxvZ2dlZA=="]
+handler = "test"
+retry = { attempts = 1 }
+on_failure = "block"
+"#;
+
+/// All that is logged.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().expect("no one panics while holding this").extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Lines {
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().expect("no one panics while holding this").clone()).expect("a text")
+    }
+
+    fn json(&self) -> Vec<Value> {
+        self.text().lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    }
+}
+
+/// Logs, and counts what was settled or blocked.
+#[derive(Debug, Clone)]
+struct Decided(watch::Sender<usize>, Arc<JsonLog>);
+
+impl Decided {
+    fn logging(lines: &Lines, level: &str) -> Self {
+        let log = JsonLog::to(lines.clone(), log_level(Some(level)), Surroundings::system());
+        // As the template names it.
+        let log = log.measuring(format!("{NAMESPACE}/webhook-serializer"));
+        // As long as Lambda's are.
+        log.begin("8c2ea3a5-6d2e-4a5a-9d1c-0f5f0a1b2c3d");
+        Self(watch::Sender::new(0), Arc::new(log))
+    }
+
+    async fn until(&self, count: usize) {
+        // The sender lives in `self`, so the channel is open.
+        let _ = self.0.subscribe().wait_for(|decided| *decided == count).await;
+    }
+}
+
+impl Observer for Decided {
+    fn observe(&self, event: &Event<'_>) {
+        self.1.observe(event);
+        if matches!(event, Event::Settled { .. } | Event::Blocked { .. }) {
+            self.0.send_modify(|decided| *decided += 1);
+        }
+    }
+}
+
+/// A body with the mark in it, about an order.
+fn body(order: &str) -> String {
+    format!(r#"{{"type":"order.updated","note":"{MARK}","data":{{"order_id":"{order}"}}}}"#)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_secret_and_no_body_is_in_any_log_line() {
+    let lines = Lines::default();
+    let writer = lines.clone();
+    tracing_subscriber::fmt().with_max_level(log_level(Some("TRACE"))).with_writer(move || writer.clone()).init();
+    let decided = Decided::logging(&lines, "TRACE");
+    let mut lane = Lane::start_observed(SOURCES, Arc::new(decided.clone())).await;
+    lane.local.work(|_| {
+        answering(|delivery, _| {
+            // Handlers quote bodies in their errors.
+            let error = String::from_utf8_lossy(delivery.body()).into_owned();
+            match delivery.delivery_id().as_str() {
+                "fails" => Outcome::retry(error),
+                "rejected" => Outcome::Reject(error),
+                "panics" => panic!("{}", "in a test's handler"),
+                _ => Outcome::Done,
+            }
+        })
+    });
+    let now = lane.surroundings.now();
+    let mut hidden = [SECRET, FORMER_SECRET, MARK].map(str::to_owned).to_vec();
+    for (source, id, body) in [
+        ("test", "fine", body("1")),
+        ("test", "fails", body("1")),
+        ("test", "rejected", body("2")),
+        ("test", "panics", body("2")),
+        ("test", "unrouted", MARK.to_owned()),
+        ("block", "fails", body("3")),
+    ] {
+        let webhook = signed(&lane.sources, source, id, body, now);
+        let signatures = webhook.headers.iter().filter(|(name, _)| name == "webhook-signature");
+        hidden.extend(signatures.map(|(_, value)| value.trim_start_matches("v1,").to_owned()));
+        // As a store's requests have it.
+        hidden.push(STANDARD.encode(&webhook.body));
+        assert_eq!(lane.post(&webhook).await.status, 200, "{id}");
+        let mut forged = webhook.clone();
+        forged.body.push(b' ');
+        assert_eq!(lane.sender.post(&forged).await.unwrap().status, 401, "{id}");
+        forged.headers.retain(|(name, _)| name != "webhook-signature");
+        assert_eq!(lane.sender.post(&forged).await.unwrap().status, 401, "{id}");
+        forged.source = "nobody".into();
+        assert_eq!(lane.sender.post(&forged).await.unwrap().status, 404, "{id}");
+    }
+    decided.until(6).await;
+    let operator = lane.operator();
+    for parked in operator.parked(&EntityKey::parse("test/order/2").unwrap()).await.unwrap() {
+        operator.redrive(&parked, None).await.unwrap();
+    }
+    lane.local.stop().await.expect("nothing had failed");
+
+    let logged = lines.text();
+    for expected in ["accepted", "settled", "attempt failed", "blocked", "not verified"] {
+        assert!(logged.contains(expected), "it is logged that something was {expected}");
+    }
+    for hidden in hidden {
+        let shown = logged.lines().find(|line| line.contains(&hidden));
+        assert_eq!(shown, None, "{hidden}");
+    }
+}
+
+/// What may be declared a dimension, and nothing else.
+const DIMENSIONS: [&str; 2] = ["source", "outcome"];
+
+/// The metrics of a line, each declared and there.
+fn metrics_of(line: &Value) -> BTreeMap<String, u64> {
+    let Some(declared) = line.get("_aws") else { return BTreeMap::new() };
+    assert!(declared["Timestamp"].as_u64() > Some(1_700_000_000_000), "{line}");
+    let [directive] = declared["CloudWatchMetrics"].as_array().unwrap().as_slice() else { panic!("{line}") };
+    let namespace = directive["Namespace"].as_str().unwrap();
+    assert!(namespace.starts_with(NAMESPACE), "{line}");
+    for dimension in directive["Dimensions"].as_array().unwrap().iter().flat_map(|set| set.as_array().unwrap()) {
+        let dimension = dimension.as_str().unwrap();
+        assert!(DIMENSIONS.contains(&dimension) && line[dimension].is_string(), "{line}");
+    }
+    let metrics = directive["Metrics"].as_array().unwrap().iter();
+    metrics
+        .map(|metric| {
+            let name = metric["Name"].as_str().unwrap();
+            assert!(Metric::ALL.iter().any(|known| known.name() == name), "{line}");
+            (name.to_owned(), line[name].as_u64().unwrap())
+        })
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_delivery_that_goes_well_costs_two_lines_and_800_bytes_metrics_included() {
+    const ORDERS: usize = 5;
+    const EACH: usize = 8;
+    let lines = Lines::default();
+    let decided = Decided::logging(&lines, "INFO");
+    let mut lane = Lane::start_observed(SOURCES, Arc::new(decided.clone())).await;
+    let started = Arc::new(Mutex::new(Vec::new()));
+    let noted = started.clone();
+    lane.local.work(move |_| {
+        let noted = noted.clone();
+        answering(move |delivery, _| {
+            noted.lock().unwrap().push((delivery.delivery_id().to_string(), delivery.sequence().0));
+            Outcome::Done
+        })
+    });
+    let now = lane.surroundings.now();
+    for number in 0..EACH {
+        for order in 0..ORDERS {
+            // As long as Shopify's, the longest of the providers'.
+            let id = format!("b54557e4-bdd9-4b37-8a5f-bf7d70b{order:02}{number:03}");
+            let order = format!("45078946{order}");
+            let body = update(&order);
+            let webhook = signed(&lane.sources, "shipping", &id, body, now);
+            assert_eq!(lane.post(&webhook).await.status, 200);
+        }
+    }
+    decided.until(ORDERS * EACH).await;
+    lane.local.stop().await.expect("nothing had failed");
+    decided.1.end();
+
+    // A minute may have passed, at which the scheduler tells of its sweep: no delivery's line.
+    let text: String =
+        lines.text().split_inclusive('\n').filter(|line| !line.contains("OldestWaitingSeconds")).collect();
+    let json: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let deliveries = ORDERS * EACH;
+    println!("{} lines, {} bytes for {deliveries} deliveries", json.len(), text.len());
+    assert!(json.len() <= 2 * deliveries, "{} lines for {deliveries}", json.len());
+    assert!(text.len() <= 800 * deliveries, "{} bytes for {deliveries}", text.len());
+
+    // One delivery is found from its request to its settling by any of three ids.
+    for (id, sequence) in &*started.lock().unwrap() {
+        let of_it: Vec<_> = json.iter().filter(|line| line["delivery"] == id.as_str()).collect();
+        let [accepted, settled] = of_it.as_slice() else { panic!("{id}: {of_it:?}") };
+        for line in [accepted, settled] {
+            assert_eq!(line["sequence"], *sequence);
+            assert_eq!(line["entity"], accepted["entity"]);
+            assert_eq!(line["source"], "shipping");
+            assert!(line["request"].is_string() && line["level"] == "INFO");
+        }
+        assert_eq!((&accepted["message"], &settled["message"]), (&"accepted".into(), &"settled".into()));
+        let metrics = metrics_of(settled);
+        assert_eq!(metrics["Delivered"], 1);
+        assert!(metrics.contains_key("LagMs") && metrics.contains_key("HandlerMs"), "{settled}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_outcome_is_measured_whatever_the_level() {
+    let lines = Lines::default();
+    let decided = Decided::logging(&lines, "ERROR");
+    let mut lane = Lane::start_observed(SOURCES, Arc::new(decided.clone())).await;
+    lane.local.work(|_| {
+        answering(|delivery, _| match delivery.delivery_id().as_str() {
+            "fails" => Outcome::retry("it fails"),
+            "rejected" => Outcome::Reject("it is refused".into()),
+            _ => Outcome::Done,
+        })
+    });
+    let now = lane.surroundings.now();
+    let posted = [
+        ("test", "fine", "1"),
+        ("test", "fine", "1"),
+        ("test", "fails", "2"),
+        ("test", "rejected", "3"),
+        ("block", "fails", "4"),
+    ];
+    for (source, id, order) in posted {
+        let webhook = signed(&lane.sources, source, id, body(order), now);
+        assert_eq!(lane.post(&webhook).await.status, 200, "{id}");
+    }
+    decided.until(posted.len()).await;
+    lane.local.stop().await.expect("nothing had failed");
+    decided.1.end();
+
+    let mut sums: BTreeMap<(String, String, String), u64> = BTreeMap::new();
+    for line in lines.json() {
+        assert!(line.get("entity").is_none() && line.get("delivery").is_none(), "metrics only: {line}");
+        let of = |name: &str| line[name].as_str().unwrap_or_default().to_owned();
+        for (name, value) in metrics_of(&line).into_iter().filter(|(name, _)| !name.ends_with("Ms")) {
+            *sums.entry((name, of("source"), of("outcome"))).or_default() += value;
+        }
+    }
+    let expected = [
+        ("Blocked", "block", "blocked", 1),
+        ("Delivered", "test", "applied", 1),
+        ("Parked", "test", "parked", 2),
+        ("Repeated", "test", "repeat", 1),
+        ("Retries", "test", "retry", 1),
+    ];
+    let expected =
+        expected.map(|(name, source, outcome, sum)| ((name.to_owned(), source.to_owned(), outcome.to_owned()), sum));
+    sums.retain(|(name, ..), _| expected.iter().any(|((known, ..), _)| known == name));
+    assert_eq!(sums, BTreeMap::from(expected));
+}
+
+#[tokio::test(start_paused = true)]
+async fn leases_of_requests_and_scripts_are_measured_too() {
+    let (world, lines) = (World::new(), Lines::default());
+    let log = Arc::new(JsonLog::to(lines.clone(), log_level(None), world.surroundings.clone()));
+    let key = EntityKey::parse("test/a").expect("a key");
+    let leases = world.leases("a test").observed_by(log);
+    let visit = async || {
+        let work = async |_| {
+            world.surroundings.sleep(Duration::from_secs(2)).await;
+            Ok::<_, std::convert::Infallible>(())
+        };
+        leases.run(&key, Terms::default(), work).await.expect("it is granted");
+    };
+    tokio::join!(visit(), visit());
+    drop(leases.acquire(&key, Terms::default()).await.expect("it is granted"));
+    leases.acquire(&key, Terms::default()).await.expect("it runs out").release().await.expect("it is ours");
+    let metrics: Vec<(String, u64)> = lines.json().iter().flat_map(metrics_of).collect();
+    let of =
+        |name: &str| metrics.iter().filter(|(known, _)| known == name).map(|(_, value)| *value).collect::<Vec<_>>();
+    assert_eq!(of("HoldMs"), [2000, 2000, 0]);
+    assert_eq!((of("WaitMs").len(), of("Polls").len(), of("TakenOver")), (2, 2, vec![1]));
+    assert!(lines.text().contains("lease dropped without release"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_fails_or_crashes_is_counted_and_its_error_is_not_told() {
+    const MINUTE: Duration = Duration::from_secs(60);
+    let (world, lines) = (World::new(), Lines::default());
+    let log = Arc::new(JsonLog::to(lines.clone(), log_level(Some("DEBUG")), world.surroundings.clone()));
+    let fails = |_: Context| async { Err::<(), JobError>(MARK.into()) };
+    let (hangs, once) = (Arc::new(Mutex::new(3)), Arc::new(Mutex::new(1)));
+    let crash = |left: &Arc<Mutex<u32>>| {
+        let left = left.clone();
+        move |_: Context| {
+            let mut left = left.lock().expect("no one panics while holding this");
+            let is_to_hang = *left > 0;
+            *left = left.saturating_sub(1);
+            async move { if is_to_hang { std::future::pending().await } else { Ok::<_, JobError>(()) } }
+        }
+    };
+    let jobs = Jobs::new()
+        .add(Job::new("fails", "every 10 minutes", fails))
+        .add(Job::new("again", "every 10 minutes", crash(&hangs)))
+        .add(Job::new("skips", "every 10 minutes", crash(&once)).on_crash(OnCrash::Skip));
+    let ticker = Ticker::new(world.store(), &jobs, MINUTE, &Switch::On, HolderInfo::new("a test"));
+    let ticker = ticker.expect("the jobs are right").isolated(Isolation::Inline).observed_by(log);
+    let tick = || ticker.tick(world.surroundings.now(), world.surroundings.monotonic() + MINUTE);
+    for _ in 0..3 {
+        let killed = world.surroundings.within(MINUTE / 2, tick()).await;
+        assert!(killed.is_none(), "it was over before it could be killed");
+        world.surroundings.sleep(150 * Duration::from_secs(1)).await;
+    }
+    world.surroundings.sleep(MINUTE).await;
+    tick().await.expect("memory answers");
+
+    let told = lines.json();
+    let failures = told.iter().filter(|line| line["JobsFailed"] == 1);
+    let failures: Vec<(&str, &str)> =
+        failures.map(|line| (line["job"].as_str().unwrap(), line["message"].as_str().unwrap())).collect();
+    // One that is not run again is missed by its next tick; one that is, by the fourth start that is not made.
+    let expected =
+        [("fails", "job failed"), ("fails", "job failed"), ("again", "job crashed"), ("skips", "job crashed")];
+    assert_eq!(failures, expected);
+    let counted: u64 = told.iter().flat_map(metrics_of).filter(|(name, _)| name == "JobsFailed").map(|(_, n)| n).sum();
+    assert_eq!(counted, 4);
+    assert!(!lines.text().contains(MARK));
+}

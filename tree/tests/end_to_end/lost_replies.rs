@@ -1,0 +1,400 @@
+//! One call after the other goes wrong: it lands and its reply is lost, or it
+//! is refused for the moment. Each run ends as the clean one does, for at most
+//! three requests more, and nobody waits for a lease to run out.
+//!
+//! In memory under a paused clock, and for commits, whose repetition the store
+//! itself has to recognise, on the embedded DynamoDB too.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use futures_util::future::BoxFuture;
+use shared::{
+    delivery::Delivery,
+    entity::EntityKey,
+    handler::{Context, Handler, HandlerError, Outcome},
+    inbox::{Claim, Unblock},
+    lease::AskToYield,
+    operation::Operation,
+    rows::BlockReason,
+    table::{Change, Key, TableError, TableName, Write, Written},
+};
+use tests::{
+    faults::{Call, Fault, FaultyQueue, FaultyTable},
+    handlers::{Done, Scripted, Slow, answering},
+    stage::Stage,
+    world::World,
+};
+
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What a run did, as far as it must not depend on faults.
+#[derive(Debug, PartialEq, Eq)]
+struct Outcomes {
+    /// Handler starts, in their order.
+    started: Vec<String>,
+    /// Deliveries applied, in their order.
+    applied: Vec<String>,
+    /// What was settled how, in the order of arrival.
+    settled: Vec<(String, &'static str)>,
+    parked: usize,
+    blocked: Option<BlockReason>,
+    waiting: u64,
+    held: bool,
+    committed: u64,
+}
+
+/// What a run took.
+#[derive(Debug)]
+struct Ran {
+    outcomes: Outcomes,
+    requests: u64,
+    writes: u64,
+    reads: u64,
+    sends: u64,
+    elapsed: Duration,
+}
+
+/// Runs `scenario` in a world whose store and queue follow the plans.
+async fn run(
+    scenario: &dyn Fn(World) -> BoxFuture<'static, World>,
+    plan: impl Fn(&Call<'_>) -> Fault + Send + Sync + 'static,
+    queue_plan: impl Fn(u64) -> Fault + Send + Sync + 'static,
+) -> Ran {
+    let mut world = World::new();
+    let table = Arc::new(FaultyTable::new(world.table.clone(), &world.surroundings, plan));
+    let queue = Arc::new(FaultyQueue::new(world.queue.clone(), &world.surroundings, queue_plan));
+    (world.table, world.queue) = (table.clone(), queue.clone());
+    let before = world.surroundings.monotonic();
+    let mut world = scenario(world).await;
+    // Until the last handler ended: a wake-up that is sent to be sure may arrive a lease later, and
+    // find nothing to do.
+    let last = world.journal.runs().iter().map(|run| run.ended).max().unwrap_or(before);
+    let elapsed = last.saturating_sub(before);
+    assert_eq!((world.told.taken_over(), world.told.lost()), (0, 0), "leases taken over, lost");
+    assert!(world.messages.is_empty());
+    let (requests, writes, reads, sends) = (table.requests(), table.writes(), table.reads(), queue.sends());
+    world.table = world.memory.clone();
+    let inspected = world.operator().inspect(&entity()).await.expect("memory answers");
+    let state = inspected.state.expect("there is such an entity");
+    let settled = inspected.receipts.iter();
+    let outcomes = Outcomes {
+        started: world.started(),
+        applied: world.applied(),
+        settled: settled.map(|r| (r.delivery_id.clone().unwrap_or_default(), r.settlement.as_str())).collect(),
+        parked: inspected.parked.len(),
+        blocked: state.blocked,
+        waiting: state.waiting(),
+        held: state.held.is_some(),
+        committed: world
+            .memory
+            .rows(&TableName::Named("orders".into()))
+            .first()
+            .and_then(|row| row.number("n"))
+            .unwrap_or_default(),
+    };
+    Ran { outcomes, requests, writes, reads, sends, elapsed }
+}
+
+fn entity() -> EntityKey {
+    EntityKey::parse("test/a").expect("a key")
+}
+
+/// Lets every single write, every single read and every single send go wrong in
+/// each way.
+async fn every_fault_is_absorbed(scenario: impl Fn(World) -> BoxFuture<'static, World>) -> Outcomes {
+    let clean = run(&scenario, |_| Fault::None, |_| Fault::None).await;
+    assert!(clean.writes > 3 && clean.reads > 1 && clean.sends > 0, "there is something to lose: {clean:?}");
+    let check = |ran: Ran, allowed: u64, what: String| {
+        assert_eq!(ran.outcomes, clean.outcomes, "{what}");
+        let (clean_calls, calls) = (clean.requests + clean.sends, ran.requests + ran.sends);
+        assert!(calls <= clean_calls + allowed, "{what}: {calls} requests, {clean_calls} without it");
+        let late = ran.elapsed.saturating_sub(clean.elapsed);
+        assert!(late < Duration::from_secs(5), "{what}: {late:?} later, as if a lease of 15 s was waited for");
+    };
+    let conflict = Fault::Before(TableError::Conflict);
+    let throttled = Fault::Before(TableError::Throttled);
+    let silent = Fault::Before(TableError::Unknown("the request was lost".into()));
+    for fault in [Fault::ReplyLost, Fault::SilentAfter, silent, conflict, throttled] {
+        for n in 1..=clean.writes {
+            let what = format!("write {n} of {}: {fault:?}", clean.writes);
+            let fault = fault.clone();
+            let plan = move |call: &Call<'_>| if call.write == n { fault.clone() } else { Fault::None };
+            check(run(&scenario, plan, |_| Fault::None).await, 3, what);
+        }
+        for n in 1..=clean.reads {
+            let what = format!("read {n} of {}: {fault:?}", clean.reads);
+            let fault = fault.clone();
+            let plan = move |call: &Call<'_>| if call.read == n { fault.clone() } else { Fault::None };
+            check(run(&scenario, plan, |_| Fault::None).await, 3, what);
+        }
+        for n in 1..=clean.sends {
+            let what = format!("send {n} of {}: {fault:?}", clean.sends);
+            let fault = fault.clone();
+            let plan = move |send| if send == n { fault.clone() } else { Fault::None };
+            // It is sent again, so that there is one too many: that may be put off once, and is looked at.
+            check(run(&scenario, |_| Fault::None, plan).await, 4, what);
+        }
+    }
+    clean.outcomes
+}
+
+/// Appends `ids` one after the other, then works with `handler`.
+fn appended_then(
+    ids: &'static [&'static str],
+    handler: impl Handler + Clone,
+) -> impl Fn(World) -> BoxFuture<'static, World> {
+    appended_from("test", ids, handler)
+}
+
+fn appended_from(
+    source: &'static str,
+    ids: &'static [&'static str],
+    handler: impl Handler + Clone,
+) -> impl Fn(World) -> BoxFuture<'static, World> {
+    move |world| {
+        let handler = handler.clone();
+        Box::pin(async move {
+            for id in ids {
+                world.inbox().append(&world.incoming_from(source, "test/a", id)).await.expect("it is appended");
+            }
+            world.work(&[world.drainer(handler)]).await;
+            world
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_deliveries_that_are_applied() {
+    let outcomes = every_fault_is_absorbed(appended_then(&["1", "2", "3"], Done)).await;
+    assert_eq!(outcomes.started, ["1", "2", "3"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_repeat() {
+    let outcomes = every_fault_is_absorbed(appended_then(&["1", "2", "1", "2"], Done)).await;
+    assert_eq!(outcomes.started, ["1", "2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_failed_attempt() {
+    let fails = tests::handlers::FailsFirst(Duration::from_millis(20));
+    let outcomes = every_fault_is_absorbed(appended_then(&["a-1", "a-2"], fails)).await;
+    assert_eq!(outcomes.started, ["a-1", "a-1", "a-2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_delivery_that_is_parked_and_put_back() {
+    let rejecting = answering(|delivery, _| match delivery.delivery_id().as_str() {
+        "2" if delivery.redrive() == 0 => Outcome::Reject("not now".into()),
+        _ => Outcome::Done,
+    });
+    let outcomes = every_fault_is_absorbed(move |world| {
+        let rejecting = rejecting.clone();
+        Box::pin(async move {
+            let world = appended_then(&["1", "2", "3"], rejecting.clone())(world).await;
+            let parked = world.operator().parked(&entity()).await.expect("it is answered");
+            world.operator().redrive(&parked[0], None).await.expect("it is put back");
+            world.work(&[world.drainer(rejecting)]).await;
+            world
+        })
+    })
+    .await;
+    assert_eq!(outcomes.started, ["1", "2", "3", "2"]);
+    assert_eq!(outcomes.parked, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_an_entity_that_is_blocked_and_unblocked() {
+    let failures = |world: &World| world.started().len();
+    let outcomes = every_fault_is_absorbed(move |world| {
+        Box::pin(async move {
+            let fails = answering(|_, _| Outcome::retry("not now"));
+            let world = appended_from("block", &["1", "2"], fails)(world).await;
+            assert_eq!(failures(&world), 2);
+            world.operator().unblock(&entity()).await.expect("it is unblocked");
+            world.work(&[world.drainer(Done)]).await;
+            world
+        })
+    })
+    .await;
+    assert_eq!(outcomes.started, ["1", "1", "1", "2"]);
+    assert_eq!(outcomes.blocked, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_an_entity_that_stays_blocked() {
+    let fails = answering(|_, _| Outcome::retry("not now"));
+    let outcomes = every_fault_is_absorbed(appended_from("block", &["1", "2"], fails)).await;
+    assert_eq!((outcomes.blocked, outcomes.waiting), (Some(BlockReason::Attempts), 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_commits() {
+    let outcomes = every_fault_is_absorbed(appended_then(&["1", "2", "3"], answering(counting))).await;
+    assert_eq!((outcomes.started.len(), outcomes.committed), (3, 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_function_that_runs_out_of_time_and_hands_over() {
+    let outcomes = every_fault_is_absorbed(|mut world| {
+        Box::pin(async move {
+            world.function_time = Duration::from_secs(10);
+            appended_then(&["1", "2", "3"], Slow(Duration::from_secs(4)))(world).await
+        })
+    })
+    .await;
+    assert_eq!(outcomes.started, ["1", "2", "3"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_drain_that_yields() {
+    let outcomes = every_fault_is_absorbed(|world| {
+        Box::pin(async move {
+            let store = world.store();
+            let asking = Scripted(move |delivery: &Delivery, context: &Context| {
+                let (store, surroundings) = (store.clone(), context.surroundings().clone());
+                let first = delivery.delivery_id().as_str() == "1";
+                let answer: BoxFuture<'static, Result<Outcome, HandlerError>> = Box::pin(async move {
+                    if first {
+                        let now = surroundings.now();
+                        let ask = AskToYield { entity: &entity(), now, until: now + Duration::from_secs(4) };
+                        store.run(&ask, PATIENCE).await?;
+                    }
+                    Ok(Outcome::Done)
+                });
+                answer
+            });
+            appended_then(&["1", "2", "3"], asking)(world).await
+        })
+    })
+    .await;
+    assert_eq!(outcomes.started, ["1", "2", "3"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_gap_that_is_given_up() {
+    let outcomes = every_fault_is_absorbed(|world| {
+        Box::pin(async move {
+            world.append("test/a", "1").await;
+            // An ingest that dies behind its claim.
+            let nonce = world.surroundings.nonce();
+            let claim = Claim { entity: &entity(), nonce: &nonce, now: world.surroundings.now() };
+            world.store().run(&claim, PATIENCE).await.expect("it is claimed");
+            appended_then(&["3"], Done)(world).await
+        })
+    })
+    .await;
+    assert_eq!(outcomes.started, ["1", "3"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_body_in_several_rows_that_is_parked() {
+    let outcomes = every_fault_is_absorbed(|world| {
+        Box::pin(async move {
+            let mut incoming = world.incoming("test/a", "1");
+            let noise = || world.surroundings.fraction().to_bits().to_le_bytes();
+            incoming.body = std::iter::repeat_with(noise).flatten().take(1_000_000).collect();
+            world.inbox().append(&incoming).await.expect("it is appended");
+            appended_then(
+                &["2"],
+                answering(|delivery, _| match delivery.body().len() {
+                    1_000_000 => Outcome::Reject("too long".into()),
+                    _ => Outcome::Done,
+                }),
+            )(world)
+            .await
+        })
+    })
+    .await;
+    assert_eq!((outcomes.applied.as_slice(), outcomes.parked), (["2".to_owned()].as_slice(), 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_renewals() {
+    let outcomes = every_fault_is_absorbed(appended_from("slow", &["1", "2"], Slow(Duration::from_secs(20)))).await;
+    assert_eq!(outcomes.started, ["1", "2"]);
+}
+
+/// Appends the next two deliveries from within the handler of the first.
+#[tokio::test(start_paused = true)]
+async fn of_deliveries_that_trickle_in() {
+    let outcomes = every_fault_is_absorbed(|world| {
+        Box::pin(async move {
+            let (inbox, surroundings) = (world.inbox(), world.surroundings.clone());
+            let number = Arc::new(AtomicU64::new(1));
+            let trickling = Scripted(move |_: &Delivery, _: &Context| {
+                let number = number.fetch_add(1, Relaxed) + 1;
+                let inbox = inbox.clone();
+                let incoming = tests::stage::incoming("test", "test/a", &number.to_string(), surroundings.now());
+                let answer: BoxFuture<'static, Result<Outcome, HandlerError>> = Box::pin(async move {
+                    if number <= 3 {
+                        inbox.append(&incoming).await?;
+                    }
+                    Ok(Outcome::Done)
+                });
+                answer
+            });
+            appended_then(&["1"], trickling)(world).await
+        })
+    })
+    .await;
+    assert_eq!(outcomes.started, ["1", "2", "3"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_commits_on_the_embedded_store() {
+    let stage = Stage::start().await;
+    // Two claims, two puts, an acquire, two commits, a release; an acquire for the second wake-up.
+    for n in 1..=10 {
+        let mut world = World::by(stage.surroundings().clone());
+        let plan = move |call: &Call<'_>| if call.write == n { Fault::ReplyLost } else { Fault::None };
+        let table = Arc::new(FaultyTable::new(stage.table(), stage.surroundings(), plan));
+        world.table = table.clone();
+        let order = format!("test/{n}");
+        for id in ["1", "2"] {
+            world.append(&order, id).await;
+        }
+        world.work(&[world.drainer(answering(counting))]).await;
+        assert_eq!(world.applied(), ["1", "2"]);
+        let key = Key::named("orders", "order", order);
+        let row = stage.table().get(&key).await.expect("the store answers").expect("there is such an order");
+        assert_eq!(row.number("n"), Some(2), "write {n}");
+        assert_eq!((world.told.taken_over(), world.told.lost()), (0, 0));
+        // A doubtful acquire is followed by a wake-up too many, which one refused write lets go.
+        let most = if n <= 9 { 11 } else { 9 };
+        assert!((9..=most).contains(&table.writes()), "write {n}: {} writes", table.writes());
+    }
+}
+
+fn counting(delivery: &Delivery, _: &Context) -> Outcome {
+    let key = Key::named("orders", "order", delivery.entity().as_str());
+    Outcome::Commit(vec![Write::update(key, vec![Change::Add { attribute: "n".into(), base: 0, by: 1 }])])
+}
+
+/// Given up by its caller, who sent it again, it lands behind a block that
+/// nobody has looked at, and that nobody would send a wake-up for.
+#[tokio::test(start_paused = true)]
+async fn a_late_first_try_of_an_unblock_lifts_no_later_block() {
+    let world = World::new();
+    let entity = EntityKey::parse("test/a").unwrap();
+    world.inbox().append(&world.incoming_from("block", "test/a", "1")).await.unwrap();
+    let until_blocked = async || {
+        world.work(&[world.drainer(answering(|_, _| Outcome::retry("not now")))]).await;
+        let state = world.state("test/a").await;
+        assert_eq!(state.blocked, Some(BlockReason::Attempts));
+        state
+    };
+    let seen = until_blocked().await.token;
+    let first_try = Unblock { entity: &entity, seen }.write();
+    world.operator().unblock(&entity).await.unwrap();
+    until_blocked().await;
+    let landed = world.table.write(&first_try).await.unwrap();
+    assert!(matches!(landed, Written::Refused(_)), "{landed:?}");
+    assert_eq!(world.state("test/a").await.blocked, Some(BlockReason::Attempts));
+}

@@ -1,0 +1,18 @@
+//! The whole path on the embedded engines, through the AWS clients.
+
+mod bad_input;
+mod bodies;
+mod budgets;
+mod dependencies;
+mod erase;
+mod handlers;
+mod hot_order;
+mod jobs;
+mod leases;
+mod lost_replies;
+mod misfortunes;
+mod order;
+mod outages;
+mod outside_input;
+mod rates;
+mod repair;

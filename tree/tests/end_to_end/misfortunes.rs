@@ -1,0 +1,299 @@
+//! Single misfortunes of a worker: an outage, a freeze, a page or a row that
+//! cannot be read, a commit that cannot be made. Each costs what it must, and
+//! nobody is charged with what is no fault of theirs.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use futures_util::future::BoxFuture;
+use shared::{
+    delivery::Delivery,
+    drain::{Attended, Drainer, Quarantine, Received},
+    entity::EntityKey,
+    handler::{Context, HandlerError, Outcome},
+    history::History,
+    lease::AskToYield,
+    rows::{attribute as a, delivery_row},
+    store::ATTEMPT,
+    table::{
+        Change, Key, Page, Range, Row, Scanned, Segment, Table, TableError, TableName, Transacted, Value, Write,
+        Written,
+    },
+    time::{Clock, SeededRandom, Surroundings, Timestamp},
+};
+use tests::{
+    clock::TokioClock,
+    faults::{Call, Fault, FaultyTable},
+    handlers::{Done, Scripted, Slow, answering},
+    world::World,
+};
+
+const PATIENCE: Duration = Duration::from_secs(5);
+
+fn entity() -> EntityKey {
+    EntityKey::parse("test/a").expect("a key")
+}
+
+fn received() -> Received {
+    Received { entity: entity(), times: 1 }
+}
+
+fn numbers(count: usize) -> Vec<String> {
+    (0..count).map(|number| number.to_string()).collect()
+}
+
+/// A wake-up is replaced when it is received again: once, or there would be
+/// twice as many after each visibility timeout.
+#[tokio::test(start_paused = true)]
+async fn in_an_outage_of_twenty_minutes_wake_ups_do_not_multiply() {
+    const ENTITIES: u64 = 5;
+    const OUTAGE: Duration = Duration::from_secs(1200);
+    let mut world = World::new();
+    for number in 0..ENTITIES {
+        world.append(&format!("test/{number}"), &number.to_string()).await;
+    }
+    let clock = world.surroundings.clone();
+    let plan = move |_: &Call<'_>| match clock.monotonic() < OUTAGE {
+        true => Fault::Before(TableError::Unknown("out".into())),
+        false => Fault::None,
+    };
+    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.surroundings, plan));
+    let drainers: Vec<_> = (0..20).map(|_| world.drainer(Done)).collect();
+    world.work(&drainers).await;
+    assert!(world.surroundings.monotonic() >= OUTAGE);
+    assert_eq!(world.applied().len() as u64, ENTITIES);
+    // One for the append, then one each time that a message was kept for a visibility timeout.
+    let rounds = OUTAGE.as_secs() / tests::world::VISIBILITY.as_secs() + 1;
+    assert!(world.messages.sent() <= ENTITIES * (1 + rounds), "{} wake-ups", world.messages.sent());
+}
+
+/// More than a page of deliveries; what reads the second page while the last
+/// of the first is at work goes wrong.
+async fn with_a_bad_read_ahead(fault: Fault, bad: std::ops::Range<u64>) -> World {
+    let mut world = World::new();
+    for id in numbers(30) {
+        world.append("test/a", &id).await;
+    }
+    let plan = move |call: &Call<'_>| if bad.contains(&call.read) { fault.clone() } else { Fault::None };
+    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.surroundings, plan));
+    world.work(&[world.drainer(Slow(Duration::from_millis(10)))]).await;
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_that_cannot_be_read_ahead_takes_no_answer_with_it() {
+    // The first two are the first page and its receipts. As many as are tried in five seconds.
+    let world = with_a_bad_read_ahead(Fault::Before(TableError::Throttled), 3..25).await;
+    assert_eq!(world.started(), numbers(30), "each once");
+    assert_eq!((world.told.taken_over(), world.told.lost()), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_is_done_does_not_wait_for_the_next_page() {
+    let world = with_a_bad_read_ahead(Fault::Silent, 3..4).await;
+    assert_eq!(world.started(), numbers(30));
+    let runs = world.journal.runs();
+    assert!(runs[25].started - runs[24].ended < ATTEMPT, "{:?}", runs[25].started - runs[24].ended);
+}
+
+/// Written by a newer version, perhaps, that is being deployed.
+#[tokio::test(start_paused = true)]
+async fn a_row_that_cannot_be_read_is_waited_for_and_charged_to_nobody() {
+    let world = World::new();
+    for id in numbers(3) {
+        world.append("test/a", &id).await;
+    }
+    let last = delivery_row(&entity(), world.state("test/a").await.tail);
+    let version = async |version: u64| {
+        world.memory.write(&Write::update(last.clone(), vec![Change::set(a::VERSION, version)])).await.unwrap();
+    };
+    version(1000).await;
+    let repaired = async {
+        world.surroundings.sleep(Duration::from_secs(600)).await;
+        let state = world.state("test/a").await;
+        assert_eq!(world.started(), ["0", "1"], "what stands in front of it");
+        assert_eq!((state.waiting(), state.attempts, state.blocked), (1, 0, None));
+        version(1).await;
+    };
+    let drainers = [world.drainer(Done), world.drainer(Done)];
+    tokio::join!(world.work(&drainers), repaired);
+    assert_eq!(world.started(), ["0", "1", "2"]);
+    assert_eq!((world.told.taken_over(), world.told.lost()), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_that_the_store_will_never_take_is_the_handlers_failure() {
+    let mut world = World::new();
+    for id in numbers(2) {
+        world.append("test/a", &id).await;
+    }
+    let plan = |call: &Call<'_>| match call.writes.len() {
+        0 | 1 => Fault::None,
+        _ => Fault::Before(TableError::Invalid("one item twice".into())),
+    };
+    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.surroundings, plan));
+    let twice = answering(|delivery, _| {
+        let key = Key::named("orders", "order", delivery.entity().as_str());
+        let count = Write::update(key, vec![Change::Add { attribute: "n".into(), base: 0, by: 1 }]);
+        Outcome::Commit(vec![count.clone(), count])
+    });
+    world.work(&[world.drainer(twice)]).await;
+    assert_eq!(world.started(), ["0", "0", "0", "1", "1", "1"], "as often as the source says");
+    let parked = world.operator().parked(&entity()).await.unwrap();
+    assert_eq!(parked.iter().map(|parked| &*parked.error).collect::<Vec<_>>(), ["one item twice"; 2]);
+    assert_eq!((world.told.taken_over(), world.told.lost()), (0, 0), "no worker was held for dead");
+}
+
+/// Tokio's clock, which a test can set forward while nothing else happens.
+#[derive(Debug, Clone)]
+struct Jumping {
+    clock: TokioClock,
+    frozen: Arc<AtomicU64>,
+}
+
+impl Jumping {
+    fn frozen(&self) -> Duration {
+        Duration::from_secs(self.frozen.load(Relaxed))
+    }
+}
+
+impl Clock for Jumping {
+    fn now(&self) -> Timestamp {
+        self.clock.now() + self.frozen()
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.clock.monotonic() + self.frozen()
+    }
+
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        self.clock.sleep(duration)
+    }
+}
+
+/// A store whose client is frozen, for longer than a lease, with the answer of
+/// its first batch read in its socket. Meanwhile another attends to the entity.
+struct Freezing {
+    inner: Arc<dyn Table>,
+    clock: Jumping,
+    thawed: AtomicBool,
+    other: Drainer,
+}
+
+impl Table for Freezing {
+    fn write<'a>(&'a self, write: &'a Write) -> BoxFuture<'a, Result<Written, TableError>> {
+        self.inner.write(write)
+    }
+
+    fn transact<'a>(&'a self, writes: &'a [Write], token: &'a str) -> BoxFuture<'a, Result<Transacted, TableError>> {
+        self.inner.transact(writes, token)
+    }
+
+    fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Row>, TableError>> {
+        self.inner.get(key)
+    }
+
+    fn get_many<'a>(&'a self, keys: &'a [Key]) -> BoxFuture<'a, Result<Vec<Row>, TableError>> {
+        Box::pin(async move {
+            let rows = self.inner.get_many(keys).await;
+            if !self.thawed.swap(true, Relaxed) {
+                self.clock.frozen.fetch_add(20, Relaxed);
+                let deadline = self.clock.monotonic() + Duration::from_secs(60);
+                let attended = self.other.attend(&received(), deadline, &Quarantine::of(1)).await;
+                assert_eq!(attended, Attended::Delete);
+            }
+            rows
+        })
+    }
+
+    fn query<'a>(&'a self, range: &'a Range) -> BoxFuture<'a, Result<Page, TableError>> {
+        self.inner.query(range)
+    }
+
+    fn scan<'a>(&'a self, table: &'a TableName, segment: &'a Segment) -> BoxFuture<'a, Result<Scanned, TableError>> {
+        self.inner.scan(table, segment)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_handler_is_started_under_a_lease_that_ran_out_in_a_freeze() {
+    let clock = Jumping { clock: TokioClock::start(), frozen: Arc::default() };
+    let mut world = World::by(Surroundings::new(clock.clone(), SeededRandom::new(1)));
+    world.append("test/a", "0").await;
+    let other = world.drainer(Done);
+    let inner = world.table.clone();
+    world.table = Arc::new(Freezing { inner, clock, thawed: AtomicBool::new(false), other });
+    let deadline = world.surroundings.monotonic() + Duration::from_secs(600);
+    world.drainer(Done).attend(&received(), deadline, &Quarantine::of(1)).await;
+    assert_eq!(world.started(), ["0"], "by the other");
+    assert_eq!((world.told.taken_over(), world.told.lost()), (1, 1));
+}
+
+/// A commit does not bring the entity's row, where the wish would be seen.
+#[tokio::test(start_paused = true)]
+async fn a_drain_of_commits_sees_that_it_is_asked_to_yield() {
+    const HANDLER: Duration = Duration::from_millis(400);
+    const YIELD: Duration = Duration::from_secs(6);
+    let world = World::new();
+    for id in numbers(20) {
+        world.append("test/a", &id).await;
+    }
+    let store = world.store();
+    let asking = Scripted(move |delivery: &Delivery, context: &Context| {
+        let (store, surroundings) = (store.clone(), context.surroundings().clone());
+        let first = delivery.delivery_id().as_str() == "0";
+        let key = Key::named("orders", "order", delivery.delivery_id().as_str());
+        let answer: BoxFuture<'static, Result<Outcome, HandlerError>> = Box::pin(async move {
+            surroundings.sleep(HANDLER).await;
+            if first {
+                let now = surroundings.now();
+                store.run(&AskToYield { entity: &entity(), now, until: now + YIELD }, PATIENCE).await?;
+            }
+            Ok(Outcome::Commit(vec![Write::update(key, vec![Change::set("applied", "yes")])]))
+        });
+        answer
+    });
+    world.work(&[world.drainer(asking)]).await;
+    assert_eq!(world.applied(), numbers(20));
+    let runs = world.journal.runs();
+    let yielding = runs.iter().filter(|run| run.started < HANDLER + YIELD).count();
+    // The row is looked at every second.
+    assert!((2..=4).contains(&yielding), "{yielding} were started before it had yielded");
+}
+
+/// The holder dies between settle and receipt: the next one writes what it owed.
+#[tokio::test(start_paused = true)]
+async fn after_a_crash_the_receipts_tell_of_no_mistake() {
+    let mut world = World::new();
+    for id in numbers(3) {
+        world.append("test/a", &id).await;
+    }
+    let clock = world.surroundings.clone();
+    let plan = move |call: &Call<'_>| match call.writes {
+        [write] if is_receipt(&write.key) && clock.monotonic() < Duration::from_secs(3) => Fault::Silent,
+        _ => Fault::None,
+    };
+    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.surroundings, plan));
+    let dies = world.drainer(Done);
+    let deadline = world.surroundings.monotonic() + Duration::from_secs(60);
+    let attended = async { dies.attend(&received(), deadline, &Quarantine::of(1)).await };
+    assert_eq!(world.surroundings.within(Duration::from_secs(2), attended).await, None);
+    let settled = world.state("test/a").await;
+    tokio::time::advance(Duration::from_secs(20)).await;
+    world.work(&[world.drainer(Done)]).await;
+    assert_eq!(world.started(), numbers(3), "each once");
+    let receipts = world.operator().receipts(&entity()).await.unwrap();
+    let owed = receipts.iter().find(|receipt| receipt.sequence == settled.head).expect("it is written after all");
+    // The take-over's token is one more, and that of the next start.
+    assert_eq!(owed.token, settled.token);
+    assert_eq!(History::of(receipts), History { receipts: 3, ..History::default() });
+}
+
+fn is_receipt(key: &Key) -> bool {
+    matches!(&key.sort, Some((_, Value::S(item))) if item.starts_with("r#"))
+}

@@ -1,0 +1,125 @@
+//! Order and exclusion, as the handlers' own journal shows them; and that the
+//! same runs show it when either is missing.
+
+use std::{num::NonZeroU32, sync::Arc, time::Duration};
+
+use serializer::{audit::Sent, local::queue::Faults};
+use shared::{
+    aws::Parts,
+    rows::{attribute as a, delivery_row},
+    table::Action,
+    telemetry::Log,
+};
+use tests::{
+    faults::{Call, Fault, FaultyQueue, FaultyTable},
+    handlers::{FailsFirst, Slow},
+    stage::Stage,
+    unguarded::Unguarded,
+};
+
+const TASK: Duration = Duration::from_millis(20);
+const WORKERS: usize = 32;
+const ORDERS: usize = 20;
+const ROUNDS: usize = 10;
+
+fn orders() -> Vec<String> {
+    (1..=ORDERS).map(|number| format!("o{number}-")).collect()
+}
+
+/// Waits until all is applied, and judges: clean, after so many handler starts.
+async fn assert_clean(stage: &mut Stage, sent: &[Sent], starts: usize) {
+    stage.journal.until_applied(ORDERS * ROUNDS).await;
+    stage.rest().await;
+    let verdict = stage.verdict(sent);
+    assert!(verdict.is_clean(), "{verdict}");
+    assert_eq!(stage.journal.runs().len(), starts);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_hundred_deliveries_of_twenty_orders_run_in_order_on_thirty_two_workers() {
+    let mut stage = Stage::start().await;
+    stage.work(WORKERS, &Slow(TASK));
+    let sent = stage.burst(&orders(), ROUNDS, 1).await;
+    assert_clean(&mut stage, &sent, ORDERS * ROUNDS).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transient_failure_of_every_first_delivery_changes_no_order() {
+    let mut stage = Stage::start().await;
+    stage.work(WORKERS, &FailsFirst(TASK));
+    let sent = stage.burst(&orders(), ROUNDS, 1).await;
+    assert_clean(&mut stage, &sent, ORDERS * ROUNDS + ORDERS).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_delivery_sent_twice_runs_once() {
+    let mut stage = Stage::start().await;
+    stage.work(WORKERS, &Slow(TASK));
+    let sent = stage.burst(&orders(), ROUNDS, 2).await;
+    assert_clean(&mut stage, &sent, ORDERS * ROUNDS).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wake_up_sent_twice_starts_nothing_twice() {
+    let mut stage = Stage::start().await;
+    let twice = || stage.waker_on(FaultyQueue::copying(stage.queue(), stage.surroundings(), 2));
+    let inbox = stage.inbox_on(stage.parts().store, twice());
+    let drainers: Vec<_> =
+        (0..WORKERS).map(|_| stage.drainer_on(stage.parts().store, twice(), Slow(TASK), Arc::new(Log))).collect();
+    drainers.into_iter().for_each(|drainer| stage.feed(drainer));
+    let sent = stage.burst_into(&inbox, &orders(), ROUNDS, 1).await;
+    assert_clean(&mut stage, &sent, ORDERS * ROUNDS).await;
+}
+
+/// A queue hands a message out twice now and then: at once, to two workers,
+/// until one of them deletes it. Here it does so with every second delivery.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wake_up_delivered_to_two_workers_starts_nothing_twice() {
+    let mut stage = Stage::start_with(Faults { duplicate_every: NonZeroU32::new(2) }).await;
+    stage.work(WORKERS, &Slow(TASK));
+    let sent = stage.burst(&orders(), ROUNDS, 1).await;
+    assert_clean(&mut stage, &sent, ORDERS * ROUNDS).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_lease_the_same_run_overlaps_and_runs_ahead() {
+    let mut stage = Stage::start().await;
+    for _ in 0..WORKERS {
+        let Parts { store, waker } = stage.parts();
+        let store = stage.store_on(Unguarded::new(store.table().clone()));
+        let drainer = stage.drainer_on(store, waker, Slow(TASK), Arc::new(Log));
+        stage.feed(drainer);
+    }
+    let sent = stage.burst(&orders(), ROUNDS, 1).await;
+    stage.journal.until_applied(ORDERS * ROUNDS).await;
+    stage.rest().await;
+    let verdict = stage.verdict(&sent);
+    assert!(!verdict.overlaps.is_empty(), "{verdict}");
+    assert!(!verdict.ran_ahead.is_empty(), "{verdict}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dropped_put_shows_as_a_loss() {
+    let mut stage = Stage::start().await;
+    stage.settings.gap = Duration::from_millis(200);
+    stage.work(WORKERS, &Slow(TASK));
+    let dropped = stage.incoming("test/o3-", "o3-4");
+    let drops = move |call: &Call<'_>| match call.writes {
+        [write] => match &write.action {
+            Action::Put(row)
+                if row.text(a::DELIVERY_ID) == Some(dropped.identity.delivery_id.as_str())
+                    && write.key.partition == delivery_row(&dropped.entity, shared::entity::Sequence(0)).partition =>
+            {
+                Fault::Forgotten
+            }
+            _ => Fault::None,
+        },
+        _ => Fault::None,
+    };
+    let store = stage.store_on(FaultyTable::new(stage.table(), stage.surroundings(), drops));
+    let inbox = stage.inbox_on(store, stage.parts().waker);
+    let sent = stage.burst_into(&inbox, &orders(), ROUNDS, 1).await;
+    stage.journal.until_applied(ORDERS * ROUNDS - 1).await;
+    stage.rest().await;
+    assert_eq!(stage.verdict(&sent).lost, ["o3-4"]);
+}

@@ -1,0 +1,264 @@
+//! A store or a queue that refuses, throttles, conflicts or never answers:
+//! ingest answers in time, workers lose nothing, and nobody runs unguarded.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use ingest::{Ingest, Response};
+use serializer::{
+    audit::{Sent, Verdict},
+    journal::Ending,
+};
+use shared::{
+    append::Inbox,
+    aws::{Account, Parts},
+    config::StoreConfig,
+    sources::Sources,
+    table::{Action, TableError, Write},
+    telemetry::Log,
+    time::Surroundings,
+};
+use tests::{
+    faults::{Call, Fault, FaultyQueue, FaultyTable},
+    handlers::{Done, Slow},
+    stage::{SOURCES, Stage},
+    webhooks::{request, signed, update},
+    world::World,
+};
+use tokio::net::TcpListener;
+
+/// Senders give up after five seconds at the earliest; half of that is ours.
+const ANSWER: Duration = Duration::from_millis(2500);
+
+fn throttled() -> Fault {
+    Fault::Before(TableError::Throttled)
+}
+
+fn conflict() -> Fault {
+    Fault::Before(TableError::Conflict)
+}
+
+fn refused() -> Fault {
+    Fault::Before(TableError::Unknown("no connection".into()))
+}
+
+fn denied() -> Fault {
+    Fault::Before(TableError::Invalid("AccessDeniedException".into()))
+}
+
+/// Every way in which all calls can go wrong.
+fn outages() -> [Fault; 6] {
+    [throttled(), conflict(), refused(), denied(), Fault::Silent, Fault::SilentAfter]
+}
+
+fn is_put(write: &[Write]) -> bool {
+    matches!(write, [Write { action: Action::Put(_), .. }])
+}
+
+/// Posts one webhook while store and queue follow the plans; the answer, which
+/// came in time. Afterwards the sender sends it again unless it was answered
+/// 200, the sweep comes by, and the delivery has been applied once.
+async fn answered(
+    plan: impl Fn(&Call<'_>) -> Fault + Send + Sync + 'static,
+    queue_plan: impl Fn(u64) -> Fault + Send + Sync + 'static,
+) -> Response {
+    let mut world = World::new();
+    let (table, queue) = (world.table.clone(), world.queue.clone());
+    world.table = Arc::new(FaultyTable::new(table.clone(), &world.surroundings, plan));
+    world.queue = Arc::new(FaultyQueue::new(queue.clone(), &world.surroundings, queue_plan));
+    let ingest = Ingest::new(world.sources(), world.inbox(), world.surroundings.clone());
+    let webhook = request(&signed(&world.sources(), "test", "1", update("7"), world.surroundings.now()));
+    let before = world.surroundings.monotonic();
+    let response = ingest.answer(&webhook).await;
+    let took = world.surroundings.monotonic() - before;
+    assert!(took <= ANSWER, "{took:?}");
+
+    (world.table, world.queue) = (table, queue);
+    if response.status_code != 200 {
+        assert_eq!((response.status_code, response.headers.contains_key("retry-after")), (503, true));
+        let ingest = Ingest::new(world.sources(), world.inbox(), world.surroundings.clone());
+        assert_eq!(ingest.answer(&webhook).await.status_code, 200);
+    }
+    tokio::time::advance(Duration::from_secs(400)).await;
+    world.sweeper().sweep_all().await.expect("it sweeps");
+    world.work(&[world.drainer(Done)]).await;
+    assert_eq!(world.applied(), ["1"]);
+    assert_eq!(world.state("test/order/7").await.waiting(), 0);
+    response
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_the_store_out_ingest_answers_503_in_time() {
+    for fault in outages() {
+        let what = format!("{fault:?}");
+        let response = answered(move |_| fault.clone(), |_| Fault::None).await;
+        assert_eq!(response.status_code, 503, "{what}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_the_store_out_behind_the_claim_ingest_answers_503_in_time() {
+    for fault in outages() {
+        let what = format!("{fault:?}");
+        let plan = move |call: &Call<'_>| if is_put(call.writes) { fault.clone() } else { Fault::None };
+        assert_eq!(answered(plan, |_| Fault::None).await.status_code, 503, "{what}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_out_for_a_moment_is_waited_for() {
+    for fault in [throttled(), conflict(), refused(), Fault::ReplyLost, Fault::Silent, Fault::SilentAfter] {
+        for bad in 1..=2 {
+            let (what, fault) = (format!("{bad}: {fault:?}"), fault.clone());
+            let plan = move |call: &Call<'_>| if call.request == bad { fault.clone() } else { Fault::None };
+            assert_eq!(answered(plan, |_| Fault::None).await.status_code, 200, "{what}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_the_queue_out_ingest_answers_200_once_the_put_is_durable() {
+    for fault in outages() {
+        let what = format!("{fault:?}");
+        let response = answered(|_| Fault::None, move |_| fault.clone()).await;
+        assert_eq!(response.status_code, 200, "{what}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_a_slow_store_and_a_silent_queue_ingest_still_answers_in_time() {
+    for slow in [200, 500, 800, 1000] {
+        let plan = move |_: &Call<'_>| Fault::Slow(Duration::from_millis(slow));
+        let response = answered(plan, |_| Fault::Silent).await;
+        assert_eq!(response.status_code, if slow < 900 { 200 } else { 503 }, "{slow} ms");
+    }
+}
+
+/// A port on which connections are accepted and nothing is ever said.
+async fn silent_port() -> String {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
+    let address = listener.local_addr().expect("its address");
+    tokio::spawn(async move {
+        let mut held = Vec::new();
+        while let Ok((connection, _)) = listener.accept().await {
+            held.push(connection);
+        }
+    });
+    format!("http://{address}")
+}
+
+/// A port on which nobody listens.
+async fn closed_port() -> String {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
+    format!("http://{}", listener.local_addr().expect("its address"))
+}
+
+async fn status_of(account: Account, config: StoreConfig) -> u16 {
+    let surroundings = Surroundings::system();
+    let Parts { store, waker } = Parts::connect(&account, &config, &surroundings, None);
+    let inbox = Inbox::new(store, waker, config.retention, Arc::new(Log));
+    let sources = Arc::new(Sources::parse(SOURCES).expect("the sources are right"));
+    let webhook = request(&signed(&sources, "test", "1", update("7"), surroundings.now()));
+    let ingest = Ingest::new(sources, inbox, surroundings.clone());
+    let before = surroundings.monotonic();
+    let status = ingest.answer(&webhook).await.status_code;
+    let took = surroundings.monotonic() - before;
+    assert!(took <= ANSWER, "{took:?}");
+    status
+}
+
+#[tokio::test]
+async fn through_the_real_clients_a_dead_store_is_answered_503_and_a_dead_queue_200_in_time() {
+    let stage = Stage::start().await;
+    let (account, config) = (stage.engines.account(), stage.engines.config());
+    assert_eq!(status_of(account.clone(), config.clone()).await, 200);
+    for dead in [silent_port().await, closed_port().await] {
+        let no_store = Account { dynamodb_endpoint: Some(dead.clone()), ..account.clone() };
+        assert_eq!(status_of(no_store, config.clone()).await, 503);
+        let no_queue = Account { sqs_endpoint: Some(dead), ..account.clone() };
+        assert_eq!(status_of(no_queue, config.clone()).await, 200);
+    }
+}
+
+const WORKERS: usize = 4;
+const ENTITIES: [&str; 5] = ["test/a", "test/b", "test/c", "test/d", "test/e"];
+const FROM: Duration = Duration::from_secs(5);
+const TO: Duration = Duration::from_secs(45);
+
+/// Twenty-five deliveries of five entities, three seconds each, four workers;
+/// from five seconds on all calls go wrong, for forty seconds.
+async fn through_an_outage(fault: Fault, queue_fault: Fault) {
+    let what = format!("{fault:?}, {queue_fault:?}");
+    let mut world = World::new();
+    let surroundings = world.surroundings.clone();
+    let mut sent = Vec::new();
+    for number in 0..5 {
+        for entity in ENTITIES {
+            let incoming = world.incoming(entity, &format!("{entity}-{number}"));
+            let at = surroundings.monotonic();
+            world.inbox().append(&incoming).await.expect("it is appended");
+            let answered = Some(surroundings.monotonic());
+            sent.push(Sent { entity: incoming.entity, delivery_id: format!("{entity}-{number}"), sent: at, answered });
+            // So that one is answered before the next is sent.
+            tokio::time::advance(Duration::from_millis(1)).await;
+        }
+    }
+    let out = move |clock: &Surroundings| (FROM..TO).contains(&clock.monotonic());
+    let (table, queue) = (world.table.clone(), world.queue.clone());
+    let clock = surroundings.clone();
+    let plan = move |_: &Call<'_>| if out(&clock) { fault.clone() } else { Fault::None };
+    world.table = Arc::new(FaultyTable::new(table, &surroundings, plan));
+    let clock = surroundings.clone();
+    let plan = move |_| if out(&clock) { queue_fault.clone() } else { Fault::None };
+    world.queue = Arc::new(FaultyQueue::new(queue, &surroundings, plan));
+    let drainers: Vec<_> = (0..WORKERS).map(|_| world.drainer(Slow(Duration::from_secs(3)))).collect();
+    world.work(&drainers).await;
+
+    let runs = world.journal.runs();
+    let verdict = Verdict::of(&sent, &runs, &BTreeSet::new());
+    // What was applied and could not be settled is applied again: elsewhere at least once.
+    let Verdict { lost, overlaps, ran_ahead, repeated } = verdict;
+    assert_eq!((lost, overlaps, ran_ahead), Default::default(), "{what}");
+    assert!(repeated.len() <= WORKERS, "{what}: {repeated:?}");
+    let unguarded = runs.iter().filter(|run| run.started > FROM && run.started < TO).count();
+    assert_eq!(unguarded, 0, "{what}: started while nobody could be sure of a lease");
+    assert!(runs.iter().any(|run| run.started >= TO), "{what}: it was in the way");
+    for entity in ENTITIES {
+        let mut tokens: Vec<_> = runs.iter().filter(|run| run.entity.as_str() == entity).collect();
+        tokens.sort_by_key(|run| run.started);
+        assert!(tokens.is_sorted_by(|a, b| a.token < b.token), "{what}: a token for each start");
+        let state = world.state(entity).await;
+        assert_eq!((state.waiting(), state.held), (0, None), "{what}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn workers_lose_nothing_in_an_outage_of_the_store_and_start_nothing() {
+    for fault in outages() {
+        through_an_outage(fault, Fault::None).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn workers_lose_nothing_in_an_outage_of_both() {
+    for fault in outages() {
+        through_an_outage(fault.clone(), fault).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_whose_lease_cannot_be_renewed_is_stopped_before_another_may_start() {
+    let mut world = World::new();
+    world.inbox().append(&world.incoming_from("slow", "slow/a", "1")).await.unwrap();
+    let clock = world.surroundings.clone();
+    let from = Duration::from_secs(7);
+    let plan = move |_: &Call<'_>| {
+        if (from..Duration::from_secs(60)).contains(&clock.monotonic()) { Fault::Silent } else { Fault::None }
+    };
+    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.surroundings, plan));
+    world.work(&[world.drainer(Slow(Duration::from_secs(40))), world.drainer(Slow(Duration::from_secs(40)))]).await;
+    let runs = world.journal.runs();
+    assert_eq!(runs.iter().map(|run| run.ending).collect::<Vec<_>>(), [Ending::Dropped, Ending::Applied]);
+    // Renewed last after 5 s; 15 s later it is over.
+    assert!(runs[0].ended <= Duration::from_secs(5) + world.settings.lease, "{:?}", runs[0].ended);
+    assert!(runs[1].started >= runs[0].ended);
+}

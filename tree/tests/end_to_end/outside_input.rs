@@ -1,0 +1,314 @@
+//! Whatever comes from outside is read or refused, within its limits, and what
+//! was written is read as it was. The same for longer: `tests/fuzz`.
+
+use std::borrow::Cow;
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use ingest::Request;
+use proptest::prelude::*;
+use shared::{
+    batch::{Batch, Message},
+    delivery::{Envelope, Incoming, Item},
+    entity::{DeliveryId, EntityKey, FencingToken, Identity, Sequence, SourceName},
+    inbox::{Put, Receipt, WriteReceipt},
+    operation::Operation,
+    queue::WakeUp,
+    rows::{EntityState, EventTimes, LastSettled, Settlement, attribute as a},
+    sources::Sources,
+    table::{Row, Value, memory::evaluate},
+    template::Template,
+    time::Timestamp,
+};
+use worker::SqsEvent;
+
+const SOURCES: &str = include_str!("../../events/sources.toml");
+
+/// Texts that parsers stumble over more often than over any text.
+fn any_text() -> impl Strategy<Value = String> {
+    prop_oneof![
+        any::<String>(),
+        "[a-zA-Z0-9/{}:~_. \u{0}\u{1f}\u{300}\u{e9}-]{0,40}",
+        (any::<String>(), 0..600_usize).prop_map(|(text, times)| text.repeat(times)),
+        "(shopify|test|cron)/[a-z0-9/]{0,600}",
+    ]
+}
+
+fn any_key() -> impl Strategy<Value = EntityKey> {
+    "[a-z_]{1,12}/[^\\p{Cc}\\p{Z}]{1,40}".prop_filter_map("a key", |text| EntityKey::parse(&text).ok())
+}
+
+fn any_time() -> impl Strategy<Value = Timestamp> {
+    (0..1_u64 << 48).prop_map(Timestamp::from_millis)
+}
+
+fn any_value() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        any_text().prop_map(Value::S),
+        any::<i64>().prop_map(Value::N),
+        any::<Vec<u8>>().prop_map(|bytes| Value::B(bytes.into())),
+        Just(Value::Null),
+    ]
+}
+
+/// The attributes of all kinds of rows.
+const ATTRIBUTES: [&str; 37] = [
+    a::ENTITY,
+    a::ITEM,
+    a::VERSION,
+    a::TAIL,
+    a::HEAD,
+    a::TOKEN,
+    a::HOLDER,
+    a::KIND,
+    a::EXPIRES_AT,
+    a::HOLDER_INFO,
+    a::LAST_CLAIM,
+    a::LAST_SETTLED,
+    a::ATTEMPTS,
+    a::RETRY_AT,
+    a::LAST_ERROR,
+    a::PENDING_SINCE,
+    a::BLOCKED,
+    a::YIELD_UNTIL,
+    a::NEWEST_EVENT_TIME,
+    a::NONCE,
+    a::VOID,
+    a::SOURCE,
+    a::DELIVERY_ID,
+    a::REDRIVE,
+    a::TOPIC,
+    a::FAMILY,
+    a::EVENT_TIME,
+    a::RECEIVED_AT,
+    a::CONTENT_TYPE,
+    a::BODY,
+    a::BODY_BYTES,
+    a::ENCODING,
+    a::PARTS,
+    a::SEQUENCE,
+    a::OUTCOME,
+    a::STARTED_AT,
+    a::SETTLED_AT,
+];
+
+/// Rows that are right but for a few attributes.
+fn any_row() -> impl Strategy<Value = Row> {
+    let right = Just(
+        Row::new()
+            .with(a::VERSION, 1_u64)
+            .with(a::ENTITY, "test/a")
+            .with(a::ITEM, "d#00000000000000000007")
+            .with(a::TAIL, 9_u64)
+            .with(a::HEAD, 7_u64)
+            .with(a::TOKEN, 5_u64)
+            .with(a::NONCE, "01ARZ3NDEKTSV4RRFFQ69G5FAV")
+            .with(a::SOURCE, "test")
+            .with(a::DELIVERY_ID, "1")
+            .with(a::TOPIC, "order.updated")
+            .with(a::RECEIVED_AT, 1_u64)
+            .with(a::BODY_BYTES, 0_u64)
+            .with(a::ENCODING, "identity")
+            .with(a::SEQUENCE, 7_u64)
+            .with(a::OUTCOME, "applied")
+            .with(a::SETTLED_AT, 1_u64),
+    );
+    let wrong = prop::collection::vec((prop::sample::select(&ATTRIBUTES[..]), any_value()), 0..6);
+    (right, wrong).prop_map(|(mut row, wrong)| {
+        for (name, value) in wrong {
+            row.set(name, value);
+        }
+        row
+    })
+}
+
+fn any_settlement() -> impl Strategy<Value = Settlement> {
+    prop::sample::select(vec![Settlement::Applied, Settlement::Repeat, Settlement::Void, Settlement::Parked])
+}
+
+fn any_incoming() -> impl Strategy<Value = Incoming> {
+    let ids = ("[a-z0-9_-]{1,64}", "\\PC{1,300}", 0..5_u32);
+    let texts = ("\\PC{1,30}", "\\PC{1,30}", prop::option::of("[a-z/]{1,20}"));
+    (any_key(), ids, texts, prop::option::of(any_time()), any_time(), any::<Vec<u8>>()).prop_map(
+        |(entity, (source, id, redrive), (topic, family, content_type), event_time, received_at, body)| Incoming {
+            entity,
+            identity: Identity {
+                source: SourceName::parse(&source).expect("a source"),
+                delivery_id: DeliveryId::new(id),
+                redrive,
+            },
+            topic,
+            family,
+            event_time,
+            received_at,
+            content_type,
+            body: body.into(),
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn an_entity_key_is_its_own_normal_form_and_keeps_its_limits(text in any_text()) {
+        if let Ok(key) = EntityKey::parse(&text) {
+            prop_assert!(key.as_str().len() <= 512);
+            prop_assert!(!key.as_str().contains(char::is_control));
+            prop_assert_eq!(EntityKey::parse(key.as_str()), Ok(key));
+        }
+    }
+
+    #[test]
+    fn a_delivery_id_keeps_its_limit_and_is_taken_as_it_was_kept(text in any_text()) {
+        let id = DeliveryId::new(text);
+        prop_assert!(id.as_str().len() <= DeliveryId::MAX_BYTES);
+        prop_assert_eq!(DeliveryId::new(id.as_str()), id);
+    }
+
+    #[test]
+    fn a_wake_up_is_read_as_it_was_written(entity in any_key(), times in 1..9_u32) {
+        let body = serde_json::to_string(&WakeUp { entity: entity.clone() }).unwrap();
+        let batch = Batch::sort([Message { id: "1".into(), body, times }]);
+        let jobs: Vec<_> = batch.jobs().into_iter().map(|job| (job.entity, job.times)).collect();
+        prop_assert_eq!(jobs, [(entity, times)]);
+    }
+
+    #[test]
+    fn every_message_is_a_wake_up_or_counted(bodies in prop::collection::vec(any_text(), 0..8)) {
+        let count = bodies.len();
+        let messages = bodies.into_iter().enumerate();
+        let messages = messages.map(|(id, body)| Message { id: id.to_string(), body, times: 1 });
+        let batch = Batch::sort(messages);
+        prop_assert_eq!(batch.failures(&Default::default()).len() + batch.unreadable().len(), count);
+    }
+
+    #[test]
+    fn any_function_event_is_read_or_refused(text in any_text(), path in any_text(), body in any::<Vec<u8>>()) {
+        let _ = serde_json::from_str::<Request>(&text);
+        let _ = serde_json::from_str::<SqsEvent>(&text);
+        let mut request = Request { raw_path: path, body: Some(text), is_base64_encoded: true, ..Request::default() };
+        let _ = request.bytes();
+        prop_assert!(request.source().is_none_or(|source| !source.contains('/')));
+        request.body = Some(STANDARD.encode(&body));
+        let sent = serde_json::to_string(&request).unwrap();
+        let read: Request = serde_json::from_str(&sent).unwrap();
+        prop_assert_eq!(read.bytes(), Some(Cow::Owned(body)));
+        prop_assert_eq!(read.source(), request.source());
+    }
+
+    #[test]
+    fn any_receive_count_is_read_or_counts_as_received_again(text in any_text()) {
+        let record = serde_json::json!({"messageId": "1", "body": "", "attributes": {"ApproximateReceiveCount": text}});
+        let event: SqsEvent = serde_json::from_value(serde_json::json!({"Records": [record]})).unwrap();
+        let message = Message::from(event.records[0].clone());
+        prop_assert_eq!(message.times, text.parse().unwrap_or(2));
+    }
+
+    #[test]
+    fn a_template_is_filled_as_it_is_written(
+        pieces in prop::collection::vec(("[a-z-]{0,5}", prop::sample::select(&["topic", "/id", "/a/b", "header:x"][..])), 1..5),
+        value in "\\PC{1,10}",
+    ) {
+        let text: String = pieces.iter().map(|(text, field)| format!("{text}{{{field}}}")).collect();
+        let expected: String = pieces.iter().map(|(text, _)| format!("{text}{value}")).collect();
+        let filled = Template::parse(&text).unwrap().fill(|_| Some(value.as_str().into()));
+        prop_assert_eq!(filled, Some(expected));
+    }
+
+    #[test]
+    fn any_template_has_a_field_or_is_refused(text in any_text()) {
+        if let Ok(template) = Template::parse(&text) {
+            prop_assert_eq!(template.fill(|_| None), None);
+            prop_assert!(template.fill(|field| Some(field.to_owned().into())).is_some());
+        }
+    }
+
+    #[test]
+    fn any_sources_document_is_read_or_refused(at in 0..SOURCES.len(), cut in 0..80_usize, put in any_text()) {
+        let end = (at + cut).min(SOURCES.len());
+        let _ = Sources::parse(&format!("{}{put}{}", &SOURCES[..at], &SOURCES[end..]));
+        let _ = Sources::parse(&put);
+    }
+
+    #[test]
+    fn any_row_is_read_or_refused(row in any_row()) {
+        let entity = EntityKey::parse("test/a").unwrap();
+        if let Ok(state) = EntityState::parse(&row) {
+            let _ = (state.waiting(), state.is_empty(), state.next(), state.is_suspect());
+        }
+        let _ = Receipt::parse(&row);
+        if let Ok(Item::Delivery(unpacked)) = Item::parse(&entity, &row) {
+            let _ = unpacked.complete(&[]);
+        }
+    }
+
+    #[test]
+    fn an_entitys_row_is_read_as_it_was_written(
+        settlement in any_settlement(),
+        identity in prop::option::of(any_incoming()),
+        times in prop::collection::vec(("[a-z]{1,8}", any_time()), 0..6),
+    ) {
+        let identity = identity.map(|incoming| incoming.identity.hash());
+        let settled = LastSettled { identity, settlement };
+        let mut newest = EventTimes::default();
+        for (family, time) in times {
+            newest = newest.applied(&family, time);
+        }
+        let mut row = Row::new().with(a::VERSION, 1_u64).with(a::ENTITY, "test/a").with(a::TAIL, 1_u64);
+        row = row.with(a::HEAD, 1_u64).with(a::TOKEN, 1_u64).with(a::LAST_SETTLED, settled.to_stored());
+        if let Some(stored) = newest.to_stored() {
+            row.set(a::NEWEST_EVENT_TIME, stored);
+        }
+        let state = EntityState::parse(&row).unwrap();
+        prop_assert_eq!((state.last_settled, state.newest_event_time), (Some(settled), newest));
+    }
+
+    #[test]
+    fn a_delivery_and_its_receipt_are_read_as_they_were_written(
+        incoming in any_incoming(),
+        settlement in any_settlement(),
+        (started, settled) in (prop::option::of(any_time()), any_time()),
+        (sequence, token) in (1..1_u64 << 48, 1..1_u64 << 48),
+    ) {
+        let nonce = shared::entity::Nonce::from_parts(incoming.received_at, 7);
+        let envelope = Envelope::pack(&incoming, &nonce, settled);
+        prop_assert!(envelope.parts().is_empty());
+        let put = Put { envelope: &envelope, sequence: Sequence(sequence) }.write();
+        let row = evaluate(&put, None).unwrap().unwrap();
+        let Item::Delivery(unpacked) = Item::parse(&incoming.entity, &row).unwrap() else { panic!("a delivery") };
+        let delivery = unpacked.complete(&[]).unwrap();
+        prop_assert_eq!(delivery.sequence(), Sequence(sequence));
+        prop_assert_eq!(delivery.identity(), &incoming.identity);
+        prop_assert_eq!((delivery.topic(), delivery.family()), (&*incoming.topic, &*incoming.family));
+        prop_assert_eq!(delivery.event_time(), incoming.event_time);
+        prop_assert_eq!(delivery.received_at(), incoming.received_at);
+        prop_assert_eq!(delivery.content_type(), incoming.content_type.as_deref());
+        prop_assert_eq!(delivery.body(), &incoming.body);
+
+        let receipt = Receipt::of(&delivery, settlement, FencingToken(token), started, settled);
+        let write = WriteReceipt { entity: &incoming.entity, receipt: &receipt, purge_at: settled }.write();
+        prop_assert_eq!(Receipt::parse(&evaluate(&write, None).unwrap().unwrap()).unwrap(), receipt);
+    }
+}
+
+/// Whatever field it got into.
+#[test]
+fn a_secret_in_the_wrong_place_is_not_shown() {
+    const SECRET: &str = "whsec_Y2FuYXJ5LWNhbmFyeQ==";
+    let mut quotes = Vec::new();
+    let mut at = 0;
+    for line in SOURCES.split_inclusive('\n') {
+        if !line.starts_with('#') {
+            quotes.extend(line.match_indices('"').map(|(inside, _)| at + inside));
+        }
+        at += line.len();
+    }
+    let mut refused = 0;
+    for value in quotes.chunks(2) {
+        let [open, close] = value else { panic!("quotes come in pairs") };
+        let document = format!("{}{SECRET}{}", &SOURCES[..=*open], &SOURCES[*close..]);
+        if let Err(error) = Sources::parse(&document) {
+            refused += 1;
+            assert!(!format!("{error} {error:?}").contains("Y2FuYXJ5"), "{error}");
+        }
+    }
+    assert!(refused > 10, "{refused}");
+}

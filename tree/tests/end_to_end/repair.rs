@@ -1,0 +1,290 @@
+//! Put back, unblocked, swept: what waits for a person or lost its wake-up is
+//! neither gone nor applied twice, however long it takes.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use shared::{
+    delivery::Delivery,
+    entity::EntityKey,
+    handler::{Context, Handler, HandlerError, Outcome},
+    inbox::Unblocked,
+    lease::{Acquire, Acquired, TakeOver},
+    operator::OperatorError,
+    rows::{BlockReason, HolderInfo, LeaseKind, attribute as a},
+    sweep::Swept,
+    table::{TableError, TableName},
+};
+use tests::{
+    faults::{Fault, FaultyQueue},
+    handlers::{Done, answering},
+    world::World,
+};
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+fn entity() -> EntityKey {
+    EntityKey::parse("test/a").expect("a key")
+}
+
+/// Rejects what was not put back yet.
+fn picky() -> impl Handler + Clone {
+    answering(|delivery, _| match delivery.redrive() {
+        0 if delivery.delivery_id().as_str().starts_with("bad") => Outcome::Reject("not now".into()),
+        _ => Outcome::Done,
+    })
+}
+
+/// What the store's expiry does in its own time, and a sweep in one go.
+async fn a_day_passes(world: &World, swept: bool) {
+    tokio::time::advance(DAY).await;
+    if swept {
+        world.sweeper().sweep_all().await.expect("it sweeps");
+    }
+    let now = world.surroundings.now().as_millis() / 1000;
+    for table in [TableName::Inbox, TableName::Entities] {
+        world.memory.purge(&table, |row| row.number(a::PURGE_AT).is_some_and(|at| at <= now));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_parked_delivery_that_is_put_back_is_applied_once_in_order_while_new_ones_arrive() {
+    let world = World::new();
+    for id in ["1", "bad", "2"] {
+        world.append("test/a", id).await;
+    }
+    let drainers = [world.drainer(picky()), world.drainer(picky())];
+    world.work(&drainers).await;
+    let operator = world.operator();
+    let parked = operator.parked(&entity()).await.unwrap();
+    assert_eq!(parked.len(), 1);
+    assert_eq!((parked[0].delivery().delivery_id().as_str(), &*parked[0].error), ("bad", "not now"));
+    // Two people ask for it at the same time, while others arrive and workers work.
+    let (first, second, ..) = tokio::join!(
+        operator.redrive(&parked[0], None),
+        operator.redrive(&parked[0], None),
+        async {
+            for id in ["3", "4"] {
+                world.append("test/a", id).await;
+            }
+        },
+        world.work(&drainers),
+    );
+    assert_eq!(first.map(|_| ()), Ok(()));
+    assert_eq!(second.map(|_| ()), Ok(()));
+    world.work(&drainers).await;
+    // And a third one afterwards, who still has the old list.
+    operator.redrive(&parked[0], None).await.unwrap();
+    world.work(&drainers).await;
+
+    assert!(operator.parked(&entity()).await.unwrap().is_empty());
+    let mut applied = world.applied();
+    assert_eq!(applied[..2], ["1", "2"]);
+    applied.sort();
+    assert_eq!(applied, ["1", "2", "3", "4", "bad"]);
+    let runs = world.journal.runs();
+    assert!(runs.is_sorted_by(|a, b| a.sequence < b.sequence), "in the order of their places");
+    assert!(runs.is_sorted_by(|a, b| a.token < b.token));
+    // The sender's own repeat is still remembered.
+    world.append("test/a", "bad").await;
+    world.work(&drainers).await;
+    assert_eq!(world.applied().len(), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_put_back_can_be_parked_and_put_back_again() {
+    let world = World::new();
+    world.append("test/a", "bad").await;
+    let rejecting = answering(|delivery, _| match delivery.redrive() {
+        0 | 1 => Outcome::Reject("not now".into()),
+        _ => Outcome::Done,
+    });
+    let drainers = [world.drainer(rejecting)];
+    for round in 0..2 {
+        world.work(&drainers).await;
+        let parked = world.operator().parked(&entity()).await.unwrap();
+        assert_eq!((parked.len(), parked[0].delivery().redrive()), (1, round));
+        world.operator().redrive(&parked[0], None).await.unwrap();
+    }
+    world.work(&drainers).await;
+    assert_eq!(world.applied(), ["bad"]);
+    assert!(world.operator().parked(&entity()).await.unwrap().is_empty());
+}
+
+/// Remembers the bodies.
+#[derive(Clone, Default)]
+struct Bodies(Arc<Mutex<Vec<bytes::Bytes>>>);
+
+impl Handler for Bodies {
+    async fn handle(&self, delivery: &Delivery, _: &Context) -> Result<Outcome, HandlerError> {
+        self.0.lock().expect("no one panics while holding this").push(delivery.body().clone());
+        Ok(Outcome::Done)
+    }
+}
+
+/// A body in several rows.
+fn large(world: &World) -> bytes::Bytes {
+    let noise = || world.surroundings.nonce().to_string().into_bytes();
+    std::iter::repeat_with(noise).flatten().take(1_500_000).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn blocked_past_the_retention_and_unblocked_nothing_is_gone() {
+    let world = World::new();
+    let body = large(&world);
+    for id in ["1", "2", "3"] {
+        let mut incoming = world.incoming_from("block", "test/a", id);
+        if id == "2" {
+            incoming.body = body.clone();
+        }
+        world.inbox().append(&incoming).await.unwrap();
+    }
+    world.work(&[world.drainer(answering(|_, _| Outcome::retry("not now")))]).await;
+    assert_eq!(world.state("test/a").await.blocked, Some(BlockReason::Attempts));
+    for _ in 0..100 {
+        a_day_passes(&world, true).await;
+        assert!(world.messages.is_empty(), "a blocked entity is not woken");
+    }
+    let bodies = Bodies::default();
+    assert!(matches!(world.operator().unblock(&entity()).await, Ok(Unblocked::Unblocked(_))));
+    world.work(&[world.drainer(bodies.clone())]).await;
+    assert_eq!(world.applied(), ["1", "2", "3"]);
+    assert!(bodies.0.lock().unwrap()[1] == body, "the large one is whole");
+}
+
+/// The negative control: had the sweep not kept them, they would be gone, and
+/// said to be; never stepped over in silence.
+#[tokio::test(start_paused = true)]
+async fn what_retention_deleted_all_the_same_blocks_as_expired() {
+    let world = World::new();
+    for id in ["1", "2"] {
+        world.inbox().append(&world.incoming_from("block", "test/a", id)).await.unwrap();
+    }
+    world.work(&[world.drainer(answering(|_, _| Outcome::retry("not now")))]).await;
+    for _ in 0..31 {
+        a_day_passes(&world, false).await;
+    }
+    world.operator().unblock(&entity()).await.unwrap();
+    world.work(&[world.drainer(Done)]).await;
+    assert!(world.applied().is_empty());
+    let state = world.state("test/a").await;
+    assert_eq!((state.blocked, state.waiting()), (Some(BlockReason::Expired), 2));
+    // A person gives each place up by unblocking; what comes then is applied.
+    for _ in 0..2 {
+        world.operator().unblock(&entity()).await.unwrap();
+        world.work(&[world.drainer(Done)]).await;
+    }
+    world.append("test/a", "3").await;
+    world.work(&[world.drainer(Done)]).await;
+    assert_eq!(world.applied(), ["3"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_parked_is_kept_until_a_person_decides() {
+    let world = World::new();
+    let body = large(&world);
+    let mut incoming = world.incoming("test/a", "bad");
+    incoming.body = body.clone();
+    world.inbox().append(&incoming).await.unwrap();
+    world.work(&[world.drainer(picky())]).await;
+    for _ in 0..100 {
+        a_day_passes(&world, true).await;
+    }
+    let parked = world.operator().parked(&entity()).await.unwrap();
+    world.operator().redrive(&parked[0], None).await.unwrap();
+    let bodies = Bodies::default();
+    world.work(&[world.drainer(bodies.clone())]).await;
+    assert!(*bodies.0.lock().unwrap() == [body]);
+    assert!(
+        world.memory.rows(&TableName::Inbox).iter().all(|row| row.number(a::PURGE_AT).is_some()),
+        "nothing is left over"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_sweep_finds_a_delivery_whose_wake_up_could_never_be_sent() {
+    let mut world = World::new();
+    let queue = world.queue.clone();
+    world.queue =
+        Arc::new(FaultyQueue::new(queue.clone(), &world.surroundings, |_| Fault::Before(TableError::Throttled)));
+    let appended = world.inbox().append(&world.incoming("test/a", "1")).await.unwrap();
+    assert!(appended.wake_up_failed.is_some());
+    world.queue = queue;
+    let sweep = async || world.sweeper().sweep_all().await.unwrap();
+    // Ingest tried to wake a worker for a while, and the delivery has waited since.
+    let oldest = world.surroundings.monotonic();
+    let early = Swept { seen: 1, oldest, ..Swept::default() };
+    assert_eq!(sweep().await, early, "its wake-up may still be on its way");
+    tokio::time::advance(Duration::from_secs(301)).await;
+    assert_eq!(sweep().await, Swept { woken: 1, oldest: oldest + Duration::from_secs(301), ..early });
+    world.work(&[world.drainer(Done)]).await;
+    assert_eq!(world.applied(), ["1"]);
+    assert_eq!(sweep().await, Swept { seen: 1, ..Swept::default() }, "there is nothing to wake any more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_s_lease_that_its_holder_left_on_an_empty_inbox_is_ended_by_the_sweep() {
+    let world = World::new();
+    world.append("test/a", "1").await;
+    world.work(&[world.drainer(Done)]).await;
+    // Somebody else's, which ran out: a drain takes it over from an empty inbox as well.
+    let request = |kind| Acquire {
+        entity: entity(),
+        kind,
+        holder: world.surroundings.nonce(),
+        info: HolderInfo::new("one that dies"),
+        now: world.surroundings.now(),
+        length: Duration::from_secs(15),
+    };
+    let patience = Duration::from_secs(1);
+    world.store().run(&request(LeaseKind::Exclusive), patience).await.unwrap();
+    tokio::time::advance(Duration::from_secs(20)).await;
+    let dead = TakeOver { request: request(LeaseKind::Drain), seen: world.state("test/a").await };
+    assert!(matches!(world.store().run(&dead, patience).await.unwrap(), Acquired::Granted(..)));
+    tokio::time::advance(Duration::from_secs(301)).await;
+    let seen = Swept { seen: 1, ..Swept::default() };
+    assert_eq!(world.sweeper().sweep_all().await.unwrap(), Swept { woken: 1, ..seen });
+    world.work(&[world.drainer(Done)]).await;
+    assert_eq!((world.state("test/a").await.held, world.applied()), (None, vec!["1".to_owned()]));
+    assert_eq!(world.sweeper().sweep_all().await.unwrap(), seen);
+    // And so its row goes, when nothing has come for long enough.
+    tokio::time::advance(60 * DAY).await;
+    a_day_passes(&world, true).await;
+    assert!(world.memory.rows(&TableName::Entities).is_empty());
+}
+
+/// Sixty segments, one a minute: an hour finds every entity.
+#[tokio::test(start_paused = true)]
+async fn an_hour_of_ticks_wakes_every_entity_once() {
+    let world = World::new();
+    for number in 0..50 {
+        world.append(&format!("test/{number}"), &number.to_string()).await;
+    }
+    world.messages.clear();
+    tokio::time::advance(Duration::from_secs(600)).await;
+    let mut woken = 0;
+    for number in 0..shared::sweep::SEGMENTS {
+        woken += world.sweeper().sweep(number).await.unwrap().woken;
+    }
+    assert_eq!(woken, 50);
+    world.work(&[world.drainer(Done)]).await;
+    assert_eq!(world.applied().len(), 50);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_redrive_whose_wake_up_cannot_be_sent_says_so_and_is_found_by_the_sweep() {
+    let mut world = World::new();
+    world.append("test/a", "bad").await;
+    world.work(&[world.drainer(picky())]).await;
+    let queue = world.queue.clone();
+    world.queue = Arc::new(FaultyQueue::new(queue.clone(), &world.surroundings, |_| Fault::Silent));
+    let parked = world.operator().parked(&entity()).await.unwrap();
+    assert!(matches!(world.operator().redrive(&parked[0], None).await, Err(OperatorError::Queue(_))));
+    world.queue = queue;
+    tokio::time::advance(Duration::from_secs(301)).await;
+    world.sweeper().sweep_all().await.unwrap();
+    world.work(&[world.drainer(picky())]).await;
+    assert_eq!(world.applied(), ["bad"]);
+}

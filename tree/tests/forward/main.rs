@@ -1,0 +1,174 @@
+//! The receivers of `shared/examples/receivers`, run by their interpreters,
+//! behind the real `forward` handler and the real drain.
+
+mod receiver;
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use serializer::journal::{Ending, Journal};
+use shared::{
+    delivery::{Delivery, Incoming},
+    entity::{DeliveryId, EntityKey, FencingToken, Identity, SourceName},
+    handler::{Context, Handler, HandlerError, Outcome},
+    handlers::forward::Forward,
+    telemetry::{Event, Observer},
+    time::Surroundings,
+};
+use tests::{not_run::not_run, stage::Stage};
+use tokio::sync::watch;
+
+use receiver::{Receiver, node, python};
+
+/// What the receiver knows, while it is rolled.
+const SECRETS: &str = "whsec_d2FyZWhvdXNlLWRldmVsb3BtZW50LXNlY3JldA== whsec_Zm9ybWVyLWRldmVsb3BtZW50LXNlY3JldA==";
+
+/// The shop signs with a secret that the receiver knows, the forger with one
+/// that it does not.
+fn sources(url: &str) -> String {
+    let source = |name: &str, secret: &str| {
+        format!(
+            r#"
+            [sources.{name}]
+            provider = "standard-webhooks"
+            secrets = ["whsec_c2VjcmV0"]
+            handler = "forward"
+            retry = {{ attempts = 2, first = "10ms" }}
+            forward = {{ url = "{url}", secret = "{secret}", allow_private = true }}
+            "#
+        )
+    };
+    source("shop", "whsec_Zm9ybWVyLWRldmVsb3BtZW50LXNlY3JldA==") + &source("forger", "whsec_d2hvZXZlcg==")
+}
+
+fn incoming(source: &str, entity: &str, id: &str, topic: &str, surroundings: &Surroundings) -> Incoming {
+    Incoming {
+        entity: EntityKey::parse(entity).unwrap(),
+        identity: Identity { source: SourceName::parse(source).unwrap(), delivery_id: DeliveryId::new(id), redrive: 0 },
+        topic: topic.into(),
+        family: topic.into(),
+        event_time: None,
+        received_at: surroundings.now(),
+        content_type: Some("application/json".into()),
+        body: format!("{{ \"id\": \"{id}\" }}\n").into_bytes().into(),
+    }
+}
+
+/// Forwards, and keeps what it was started with.
+#[derive(Clone)]
+struct Kept {
+    forward: Forward,
+    starts: Arc<Mutex<BTreeMap<String, (Delivery, FencingToken)>>>,
+}
+
+impl Handler for Kept {
+    async fn handle(&self, delivery: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
+        let start = (delivery.clone(), context.token());
+        self.starts.lock().unwrap().insert(delivery.delivery_id().to_string(), start);
+        self.forward.handle(delivery, context).await
+    }
+}
+
+/// Counts what is settled.
+#[derive(Debug, Clone)]
+struct Settled(watch::Sender<usize>);
+
+impl Observer for Settled {
+    fn observe(&self, event: &Event<'_>) {
+        if matches!(event, Event::Settled { .. }) {
+            self.0.send_modify(|settled| *settled += 1);
+        }
+    }
+}
+
+fn starts_of<'a>(journal: &Journal, id: &'a str) -> impl Iterator<Item = Ending> + use<'a> {
+    journal.runs().into_iter().filter(move |run| run.delivery_id == id).map(|run| run.ending)
+}
+
+/// What any receiver must do, to deliveries of two orders and of a forger.
+async fn receives_in_order_once_and_refuses_what_is_stale(mut receiver: Receiver) {
+    let mut stage = Stage::start_for(&sources(receiver.url())).await;
+    let kept = Kept { forward: Forward::new(stage.sources()), starts: Arc::default() };
+    let settled = Settled(watch::Sender::new(0));
+    for _ in 0..4 {
+        let parts = stage.parts();
+        let drainer = stage.drainer_on(parts.store, parts.waker, kept.clone(), Arc::new(settled.clone()));
+        stage.feed(drainer);
+    }
+
+    let surroundings = stage.surroundings().clone();
+    let inbox = stage.inbox();
+    let sent = [
+        ("shop", "shop/order/größe 1%", "a1", "orders/create"),
+        ("shop", "shop/order/2", "b1", "orders/create"),
+        ("shop", "shop/order/größe 1%", "a2", "app/uninstalled"),
+        ("forger", "forger/order/1", "f1", "orders/create"),
+        ("shop", "shop/order/größe 1%", "a3", "orders/paid"),
+        ("shop", "shop/order/2", "b2", "orders/paid"),
+    ];
+    for (source, entity, id, topic) in sent {
+        inbox.append(&incoming(source, entity, id, topic, &surroundings)).await.unwrap();
+    }
+    // An error: whoever counts is gone, and it lives to the end of this test.
+    let _ = settled.0.subscribe().wait_for(|settled| *settled == sent.len()).await;
+    stage.rest().await;
+
+    // In order, each once, under growing tokens, with names as they were given.
+    let mut applied: BTreeMap<String, Vec<(String, u64)>> = BTreeMap::new();
+    for _ in 0..4 {
+        let line = receiver.line().await;
+        assert_eq!(line["outcome"], "applied");
+        let text = |name: &str| line[name].as_str().unwrap().to_owned();
+        let token = line["fencing_token"].as_u64().unwrap();
+        assert_eq!(text("source"), "shop");
+        assert_eq!(text("age"), "unknown");
+        applied.entry(text("entity_key")).or_default().push((text("delivery_id"), token));
+    }
+    let ids = |entity: &str| applied[entity].iter().map(|(id, _)| id.as_str()).collect::<Vec<_>>();
+    assert_eq!(ids("shop/order/größe 1%"), ["a1", "a3"]);
+    assert_eq!(ids("shop/order/2"), ["b1", "b2"]);
+    assert!(applied.values().all(|order| order.is_sorted_by(|one, next| one.1 < next.1)), "{applied:?}");
+
+    // 410 is set aside at its first attempt; a signature nobody believes is tried again first.
+    assert_eq!(starts_of(&stage.journal, "a2").collect::<Vec<_>>(), [Ending::Rejected]);
+    assert_eq!(starts_of(&stage.journal, "f1").collect::<Vec<_>>(), [Ending::Retry; 2]);
+    let parked = stage.operator().all_parked().await.unwrap();
+    let mut parked: Vec<_> =
+        parked.iter().map(|parked| (parked.delivery().delivery_id().as_str(), parked.error.as_str())).collect();
+    parked.sort_unstable();
+    let unauthorized = "the endpoint answered 401 Unauthorized";
+    assert_eq!(parked, [("a2", "the endpoint answered 410 Gone"), ("f1", unauthorized)]);
+
+    // A start that was replaced while its request was on its way.
+    let (first, first_token) = kept.starts.lock().unwrap()["a1"].clone();
+    let (last, last_token) = kept.starts.lock().unwrap()["a3"].clone();
+    let handle = async |delivery: &Delivery, token| {
+        let context = Context::detached(token, Duration::from_secs(10), surroundings.clone());
+        kept.forward.handle(delivery, &context).await.unwrap()
+    };
+    assert_eq!(handle(&first, first_token).await, Outcome::retry("the endpoint answered 409 Conflict"));
+
+    // A start whose answer was lost, and the one that repeats it.
+    assert_eq!(handle(&last, last_token.next()).await, Outcome::Done);
+    let line = receiver.line().await;
+    assert_eq!((&line["outcome"], &line["delivery_id"]), (&"repeated".into(), &"a3".into()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_python_receiver_receives_in_order_once_and_refuses_what_is_stale() {
+    match python().await {
+        Ok(command) => receives_in_order_once_and_refuses_what_is_stale(Receiver::start(command, SECRETS).await).await,
+        Err(reason) => not_run(&reason),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_typescript_receiver_receives_in_order_once_and_refuses_what_is_stale() {
+    match node().await {
+        Ok(command) => receives_in_order_once_and_refuses_what_is_stale(Receiver::start(command, SECRETS).await).await,
+        Err(reason) => not_run(&reason),
+    }
+}

@@ -1,0 +1,78 @@
+//! A receiver in another language, in a process of its own.
+
+use std::{path::Path, process::Stdio};
+
+use serde_json::Value;
+use tokio::{
+    io::{AsyncBufReadExt, BufReader, Lines},
+    process::{Child, ChildStdout, Command},
+};
+
+/// A running receiver; it ends with this value.
+pub struct Receiver {
+    url: String,
+    lines: Lines<BufReader<ChildStdout>>,
+    _process: Child,
+}
+
+impl Receiver {
+    /// Starts `command` at a port of its choice.
+    pub async fn start(mut command: Command, secrets: &str) -> Self {
+        command.env("SECRET", secrets).env("PORT", "0").stdout(Stdio::piped()).kill_on_drop(true);
+        let mut process = command.spawn().expect("the interpreter was found");
+        let mut lines = BufReader::new(process.stdout.take().expect("it is piped")).lines();
+        let url = lines.next_line().await.unwrap().expect("it says where it listens");
+        Self { url, lines, _process: process }
+    }
+
+    /// Where it listens.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The next line that it prints.
+    pub async fn line(&mut self) -> Value {
+        let line = self.lines.next_line().await.unwrap().expect("it still runs");
+        serde_json::from_str(&line).unwrap()
+    }
+}
+
+/// The path of an example, which is there whether or not it can be run.
+fn example(name: &str) -> String {
+    let path = format!("{}/../shared/examples/receivers/{name}", env!("CARGO_MANIFEST_DIR"));
+    assert!(Path::new(&path).is_file(), "{path}");
+    path
+}
+
+/// What `program --version` prints.
+async fn version(program: &str) -> Option<String> {
+    let output = Command::new(program).arg("--version").output().await.ok()?;
+    Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// The receiver in Python, or why it cannot be run. `PYTHON` names another
+/// interpreter than `python3`.
+pub async fn python() -> Result<Command, String> {
+    let path = example("receiver.py");
+    let program = std::env::var("PYTHON").unwrap_or_else(|_| "python3".into());
+    version(&program).await.ok_or_else(|| format!("{program} is not at hand"))?;
+    let mut command = Command::new(program);
+    command.arg(path);
+    Ok(command)
+}
+
+/// The receiver in TypeScript, or why it cannot be run. `NODE` names another
+/// interpreter than `node`.
+pub async fn node() -> Result<Command, String> {
+    let path = example("receiver.ts");
+    let program = std::env::var("NODE").unwrap_or_else(|_| "node".into());
+    let version = version(&program).await.ok_or_else(|| format!("{program} is not at hand"))?;
+    let mut numbers = version.trim_start_matches('v').split('.').map(|number| number.parse::<u32>().unwrap_or(0));
+    let (major, minor) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    if (major, minor) < (22, 6) {
+        return Err(format!("{program} {version} runs no TypeScript; 22.6 or newer does, and NODE can name it"));
+    }
+    let mut command = Command::new(program);
+    command.args(["--experimental-strip-types", "--disable-warning=ExperimentalWarning", &path]);
+    Ok(command)
+}

@@ -1,0 +1,28 @@
+#![no_main]
+//! Messages of the queue: a wake-up is read as it was written, anything else is
+//! refused.
+
+use libfuzzer_sys::fuzz_target;
+use shared::{
+    batch::{Batch, Message},
+    entity::EntityKey,
+    queue::WakeUp,
+};
+
+fuzz_target!(|input: (String, u32)| {
+    let (text, times) = input;
+    let read = serde_json::from_str::<WakeUp>(&text);
+    if let Ok(wake_up) = &read {
+        let written = serde_json::to_string(wake_up).expect("it can be written");
+        assert_eq!(&serde_json::from_str::<WakeUp>(&written).expect("it is a wake-up"), wake_up);
+    }
+    let batch = Batch::sort([Message { id: "1".into(), body: text.clone(), times }]);
+    assert_eq!(batch.jobs().len(), usize::from(read.is_ok()));
+    assert!(batch.jobs().iter().all(|job| job.times == times));
+    // Any key is read back from the message that it is sent in.
+    if let Ok(entity) = EntityKey::parse(&text) {
+        let sent = WakeUp { entity };
+        let body = serde_json::to_string(&sent).expect("it can be written");
+        assert_eq!(serde_json::from_str::<WakeUp>(&body).expect("it is a wake-up"), sent);
+    }
+});

@@ -1,0 +1,11 @@
+//! The least that a function can be: what the others' size and start are
+//! compared with.
+
+use lambda_runtime::{Error, LambdaEvent, run, service_fn};
+use serde_json::{Value, json};
+
+fn main() -> Result<(), Error> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(run(service_fn(
+        |_: LambdaEvent<Value>| async { Ok::<_, Error>(json!({ "statusCode": 200, "body": "hello" })) },
+    )))
+}

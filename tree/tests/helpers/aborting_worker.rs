@@ -1,0 +1,37 @@
+//! A worker whose handler takes its process with it when the delivery says so,
+//! and keeps a journal of its starts in the file that `JOURNAL` names.
+
+use std::{io::Write, path::PathBuf};
+
+use shared::{
+    delivery::Delivery,
+    handler::{Context, Handler, HandlerError, Outcome},
+};
+
+struct Aborting {
+    journal: PathBuf,
+}
+
+impl Aborting {
+    fn note(&self, what: &str, delivery: &Delivery) -> std::io::Result<()> {
+        let mut file = std::fs::File::options().create(true).append(true).open(&self.journal)?;
+        // One write: several threads append.
+        file.write_all(format!("{what} {}\n", delivery.delivery_id()).as_bytes())
+    }
+}
+
+impl Handler for Aborting {
+    async fn handle(&self, delivery: &Delivery, _: &Context) -> Result<Outcome, HandlerError> {
+        self.note("started", delivery)?;
+        if delivery.delivery_id().as_str() == "abort" {
+            std::process::abort();
+        }
+        self.note("done", delivery)?;
+        Ok(Outcome::Done)
+    }
+}
+
+fn main() -> Result<(), worker::Error> {
+    let journal = std::env::var_os("JOURNAL").ok_or("JOURNAL: is not set")?.into();
+    worker::run(Aborting { journal })
+}

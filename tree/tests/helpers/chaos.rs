@@ -1,0 +1,55 @@
+//! Real processes under faults, for as long as one likes:
+//! `cargo run -p tests --bin chaos -- --minutes 10`. The processes are this same
+//! program, in the roles of `tests::chaos::roles`.
+
+use std::{process::ExitCode, time::Duration};
+
+use clap::Parser;
+use tests::chaos::{Plan, Receiver, WorkerKind, roles, run};
+
+/// Kills and freezes workers, ingests and store until the time is over, then
+/// audits what was done.
+#[derive(Debug, Parser)]
+struct Options {
+    /// For how long.
+    #[arg(long, default_value_t = 5.0)]
+    minutes: f64,
+    /// What decides the faults; the machine decides the rest.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// How many orders.
+    #[arg(long, default_value_t = 12)]
+    orders: usize,
+    /// How many workers.
+    #[arg(long, default_value_t = 6)]
+    workers: usize,
+    /// Audits a receiver that ignores tokens: the negative control.
+    #[arg(long)]
+    ignore_tokens: bool,
+    /// Has workers that ignore their token: the other negative control.
+    #[arg(long)]
+    careless: bool,
+}
+
+fn main() -> anyhow::Result<ExitCode> {
+    if roles::play()? {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let options = Options::parse();
+    let plan = Plan {
+        seed: options.seed.unwrap_or_else(|| fastrand::u64(..)),
+        time: Duration::from_secs_f64(options.minutes * 60.0),
+        orders: options.orders,
+        workers: options.workers,
+        kind: if options.careless { WorkerKind::Careless } else { WorkerKind::Own },
+        tells: true,
+    };
+    println!("seed {}", plan.seed);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let report = runtime.block_on(run(&std::env::current_exe()?, &plan))?;
+    let receiver = if options.ignore_tokens { Receiver::IgnoresTokens } else { Receiver::RemembersTokens };
+    println!("{report}");
+    let mistakes = report.mistakes(receiver);
+    mistakes.iter().for_each(|mistake| println!("wrong: {mistake}"));
+    Ok(if mistakes.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

@@ -1,0 +1,42 @@
+//! Takes the lease of `test/frozen` for a second at a time, says so, and goes on
+//! when a line comes in: commits a note, and writes another by a transaction of
+//! its own. Prints what became of both.
+
+use std::time::Duration;
+
+use shared::{
+    aws::{Account, Parts},
+    config::{Environment, StoreConfig},
+    entity::EntityKey,
+    leases::{LeaseError, Leases, Terms},
+    table::{Action, Change, Condition, Key, TableName, Transacted, Write},
+    time::Surroundings,
+};
+
+/// A note on an entity's row, as any row that is written under a lease.
+fn note(who: &str) -> Write {
+    Write {
+        key: Key { table: TableName::Entities, partition: ("entity".into(), "test/note".into()), sort: None },
+        condition: Condition::Always,
+        action: Action::Update(vec![Change::set("note", who)]),
+    }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let surroundings = Surroundings::system();
+    let parts = Parts::connect(&Account::from_env()?, &StoreConfig::read(&Environment)?, &surroundings, None);
+    let leases = Leases::new(parts.store.clone(), "a process");
+    let frozen = EntityKey::parse("test/frozen")?;
+    let guard = leases.acquire(&frozen, Terms::default().lease(Duration::from_secs(1))).await?;
+    println!("granted {}", guard.lease().token());
+    // Blocks the only thread, so that nothing renews the lease.
+    std::io::stdin().read_line(&mut String::new())?;
+    let own = parts.store.transact(&[guard.lease().check(), note("late")], "late", Duration::from_secs(5)).await?;
+    println!("transaction {}", if own == Transacted::Landed { "landed" } else { "refused" });
+    match guard.commit(vec![note("late")]).await {
+        Err(LeaseError::Lost) => println!("commit lost"),
+        other => println!("commit {other:?}"),
+    }
+    Ok(())
+}

@@ -1,0 +1,101 @@
+//! Runs many seeds of the simulation, and tells the short story of those that
+//! fail.
+
+use std::{
+    collections::BTreeMap,
+    io::Write,
+    process::ExitCode,
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use clap::Parser;
+use shared::time::{Clock, SystemClock};
+use tests::simulation::{Plan, mutation::Mutation, run, shrink::shrink};
+
+/// Simulates seeds; the code of a failing one is printed with its story.
+#[derive(Debug, Parser)]
+struct Options {
+    /// How many seeds.
+    #[arg(long, default_value_t = 10_000)]
+    seeds: u64,
+    /// The first one.
+    #[arg(long, default_value_t = 0)]
+    from: u64,
+    /// How many run side by side.
+    #[arg(long, default_value_t = 2)]
+    threads: usize,
+    /// Leaves a rule out, by its number in the protocol's table, from 1.
+    #[arg(long)]
+    mutation: Option<usize>,
+    /// Has the misfortunes that this one's counterexample needs, without
+    /// leaving the rule out.
+    #[arg(long)]
+    focus: Option<usize>,
+    /// Prints the whole trace of the first seed.
+    #[arg(long)]
+    trace: bool,
+    /// Goes on after this many failures.
+    #[arg(long, default_value_t = 1)]
+    failures: usize,
+    /// Does not shrink.
+    #[arg(long)]
+    raw: bool,
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    let rule = |number: usize| Mutation::ALL.get(number.wrapping_sub(1)).copied();
+    let mutation = options.mutation.and_then(rule);
+    let focus = options.focus.or(options.mutation).and_then(rule);
+    let plan = |seed| Plan { seed, mutation, focus, ..Plan::default() };
+    if options.trace {
+        println!("{}", run(plan(options.from)).story());
+        return ExitCode::SUCCESS;
+    }
+    let clock = SystemClock::start();
+    let next = AtomicU64::new(options.from);
+    let end = options.from + options.seeds;
+    let failed = Mutex::new(Vec::new());
+    let reached: Mutex<BTreeMap<&str, u64>> = Mutex::default();
+    std::thread::scope(|scope| {
+        for _ in 0..options.threads {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Relaxed);
+                    if seed >= end || failed.lock().expect("no panic").len() >= options.failures {
+                        return;
+                    }
+                    let report = run(plan(seed));
+                    for (what, times) in &report.reached {
+                        *reached.lock().expect("no panic").entry(what).or_default() += u64::from(*times);
+                    }
+                    if !report.mistakes.is_empty() {
+                        eprintln!("\rseed {seed}: {:?}", report.mistakes);
+                        failed.lock().expect("no panic").push(report);
+                    }
+                    let done = seed + 1 - options.from;
+                    if done.is_multiple_of(100) {
+                        let rate = done as f64 / clock.monotonic().as_secs_f64();
+                        let left = (end - seed) as f64 / rate;
+                        eprint!("\r{done} of {} seeds, {rate:.0} a second, {left:.0} s left   ", options.seeds);
+                        let _ = std::io::stderr().flush();
+                    }
+                }
+            });
+        }
+    });
+    eprintln!("\r{:.1} s{:60}", clock.monotonic().as_secs_f64(), "");
+    for (what, times) in reached.into_inner().expect("no panic") {
+        println!("{times:>10}  {what}");
+    }
+    let failed = failed.into_inner().expect("no panic");
+    for report in failed.into_iter().take(options.failures) {
+        let seed = report.seed;
+        let report = if options.raw { report } else { shrink(&plan(seed), report) };
+        println!("seed {seed}, {} twists:\n{}", report.twists.len(), report.story());
+    }
+    if next.load(Relaxed) >= end { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

@@ -1,0 +1,170 @@
+//! Where the protocol holds: what happens in each configuration, and how many
+//! states that comes to.
+
+use crate::{protocol::Protocol, state::Budget};
+
+/// One exploration of the protocol as it is.
+pub struct Configuration {
+    pub name: &'static str,
+    /// Unique states, from end to end.
+    pub states: usize,
+    pub model: Protocol,
+}
+
+/// Those that `cargo test` explores.
+pub fn small() -> Vec<Configuration> {
+    let b = Budget::default();
+    let one = || Protocol { arrivals: &[0], ..Protocol::default() };
+    let two = || Protocol { arrivals: &[0, 1], ..Protocol::default() };
+    let of = |name, states, model| Configuration { name, states, model };
+    vec![
+        of("slow and early clocks", 6041, Protocol { workers: 2, budget: Budget { take_overs: 1, ..b }, ..two() }),
+        of(
+            "crashes and copies",
+            14229,
+            Protocol {
+                workers: 2,
+                budget: Budget { ingest_crashes: 1, worker_crashes: 1, copies: 1, take_overs: 1, ..b },
+                ..one()
+            },
+        ),
+        of(
+            "a stray copy and crashes",
+            22725,
+            Protocol {
+                stray: true,
+                budget: Budget { ingest_crashes: 1, worker_crashes: 1, take_overs: 1, ..b },
+                ..two()
+            },
+        ),
+        of(
+            "lost replies",
+            30893,
+            Protocol { budget: Budget { lost_replies: 1, voids: 1, take_overs: 1, ..b }, ..two() },
+        ),
+        of(
+            "handlers that fail and come late",
+            3472,
+            Protocol { budget: Budget { failures: 1, timeouts: 1, take_overs: 1, ..b }, ..two() },
+        ),
+        of(
+            "parked and put back twice",
+            10820,
+            Protocol {
+                budget: Budget { rejections: 1, redrives: 2, worker_crashes: 1, ingest_crashes: 1, take_overs: 1, ..b },
+                ..one()
+            },
+        ),
+        of(
+            "blocked and unblocked while others drain",
+            1650,
+            Protocol {
+                workers: 2,
+                attempts: 1,
+                block: true,
+                budget: Budget { failures: 1, expiries: 1, unblocks: 2, take_overs: 1, ..b },
+                ..one()
+            },
+        ),
+        of(
+            "a repeat and a dying worker",
+            12588,
+            Protocol {
+                arrivals: &[0, 0],
+                budget: Budget { worker_crashes: 1, take_overs: 1, lost_replies: 1, ..b },
+                ..one()
+            },
+        ),
+        of(
+            "commits",
+            485,
+            Protocol {
+                workers: 2,
+                commit: true,
+                budget: Budget { lost_replies: 1, take_overs: 1, rejections: 1, failures: 1, ..b },
+                ..one()
+            },
+        ),
+        of(
+            "an exclusive holder",
+            21084,
+            Protocol { budget: Budget { visits: 1, visitor_crashes: 1, take_overs: 1, ..b }, ..two() },
+        ),
+        of(
+            "ends of time and of leases",
+            1302,
+            Protocol {
+                workers: 2,
+                budget: Budget { overruns: 1, forced: 1, renewals: 1, take_overs: 1, ..b },
+                ..one()
+            },
+        ),
+        of(
+            "purged and made anew",
+            3867,
+            Protocol { arrivals: &[0, 0], workers: 2, budget: Budget { purges: 1, take_overs: 1, ..b }, ..one() },
+        ),
+        of(
+            "a rate",
+            9558,
+            Protocol {
+                rated: true,
+                budget: Budget { ingest_crashes: 1, worker_crashes: 1, take_overs: 1, ..b },
+                ..two()
+            },
+        ),
+    ]
+}
+
+/// Those that take minutes.
+pub fn large() -> Vec<Configuration> {
+    let b = Budget::default();
+    let two = || Protocol { arrivals: &[0, 1], workers: 2, ..Protocol::default() };
+    let of = |name, states, model| Configuration { name, states, model };
+    vec![
+        of(
+            "crashes, copies and clocks, two deliveries",
+            1771149,
+            Protocol {
+                budget: Budget { ingest_crashes: 1, worker_crashes: 1, copies: 1, take_overs: 1, ..b },
+                ..two()
+            },
+        ),
+        of(
+            "lost replies, two deliveries",
+            135064,
+            Protocol { budget: Budget { lost_replies: 2, take_overs: 1, ..b }, ..two() },
+        ),
+        of(
+            "failures and late effects, two deliveries",
+            112891,
+            Protocol { budget: Budget { failures: 1, timeouts: 1, take_overs: 1, ..b }, ..two() },
+        ),
+        of(
+            "commits, repeats and a dying worker",
+            3209031,
+            Protocol {
+                arrivals: &[0, 1, 0],
+                commit: true,
+                budget: Budget { worker_crashes: 1, take_overs: 1, ..b },
+                ..two()
+            },
+        ),
+        of(
+            "an exclusive holder between two workers",
+            399315,
+            Protocol { budget: Budget { visits: 1, visitor_crashes: 1, take_overs: 1, ..b }, ..two() },
+        ),
+        of(
+            "three deliveries, places given up",
+            320377,
+            Protocol { arrivals: &[0, 1, 2], budget: Budget { voids: 1, ..b }, ..two() },
+        ),
+        of(
+            "three deliveries, early clocks",
+            438830,
+            Protocol { arrivals: &[0, 1, 2], budget: Budget { take_overs: 1, ..b }, ..two() },
+        ),
+        of("two lost leases", 25241, Protocol { budget: Budget { take_overs: 2, renewals: 1, ..b }, ..two() }),
+    ]
+}

@@ -1,0 +1,286 @@
+//! The counterexamples: for each change, where it shows, what breaks, and in
+//! how many steps.
+
+use crate::{
+    changes::Change,
+    protocol::{CHARGED, DECIDED_ONCE, EXCLUSION, NO_LATE_EFFECT, NO_LOSS, ONCE, ORDER, Protocol},
+    state::Budget,
+};
+
+/// One control.
+pub struct Control {
+    /// As the table of `docs/protocol.md` has it.
+    pub change: &'static str,
+    pub changes: &'static [Change],
+    /// What is different already where the protocol must still hold.
+    pub anyway: &'static [Change],
+    pub property: &'static str,
+    /// The steps of a shortest counterexample.
+    pub steps: usize,
+    pub wrong: &'static str,
+    /// Where it shows.
+    pub model: Protocol,
+}
+
+pub const NOTHING: Budget = Budget {
+    ingest_crashes: 0,
+    worker_crashes: 0,
+    voids: 0,
+    copies: 0,
+    lost_replies: 0,
+    take_overs: 0,
+    overruns: 0,
+    failures: 0,
+    timeouts: 0,
+    rejections: 0,
+    renewals: 0,
+    expiries: 0,
+    visitor_crashes: 0,
+    visits: 0,
+    redrives: 0,
+    unblocks: 0,
+    forced: 0,
+    purges: 0,
+};
+
+/// Every control, those of the protocol's table first.
+pub fn controls() -> Vec<Control> {
+    let one = || Protocol::default();
+    let two = || Protocol { arrivals: &[0, 1], ..Protocol::default() };
+    let control = |change, changes, property, steps, wrong, model| Control {
+        change,
+        changes,
+        anyway: &[],
+        property,
+        steps,
+        wrong,
+        model,
+    };
+    vec![
+        control(
+            "receivers ignore the token",
+            &[Change::ReceiversIgnoreTokens],
+            NO_LATE_EFFECT,
+            16,
+            "a paused holder's effect lands after a newer one",
+            Protocol { workers: 2, budget: Budget { take_overs: 1, ..NOTHING }, ..two() },
+        ),
+        control(
+            "one token for a whole drain",
+            &[Change::OneTokenForADrain],
+            NO_LATE_EFFECT,
+            12,
+            "a handler given up after its timeout lands its effect after the next delivery's",
+            Protocol { attempts: 1, budget: Budget { timeouts: 1, ..NOTHING }, ..two() },
+        ),
+        control(
+            "release without `head = tail`",
+            &[Change::ReleaseWithoutTail],
+            NO_LOSS,
+            9,
+            "a delivery claimed under the lease, its wake-up skipped, is never looked at",
+            two(),
+        ),
+        control(
+            "step over gaps",
+            &[Change::StepOverGaps],
+            ORDER,
+            8,
+            "the place was empty when it was read; B is applied before A although A was answered first",
+            two(),
+        ),
+        control(
+            "void without put-if-absent",
+            &[Change::VoidUnconditionally],
+            DECIDED_ONCE,
+            6,
+            "the marker overwrites a delivery that came meanwhile: one sequence decided twice",
+            one(),
+        ),
+        control(
+            "delete a wake-up at an expired, empty lease",
+            &[Change::DeleteAtExpiredEmptyLease],
+            NO_LOSS,
+            19,
+            "a claimer with a slow clock skips its wake-up on that lease: stuck",
+            Protocol { commit: true, budget: Budget { worker_crashes: 1, take_overs: 2, ..NOTHING }, ..two() },
+        ),
+        control(
+            "drop a wake-up because another worker drains",
+            &[Change::DropWhileDrained],
+            NO_LOSS,
+            11,
+            "that worker's own message was a copy of the one dropped; it crashes: stuck",
+            Protocol { workers: 2, budget: Budget { copies: 1, worker_crashes: 1, ..NOTHING }, ..one() },
+        ),
+        control(
+            "a wake-up owed is forgotten after a void",
+            &[Change::ForgetOwedAfterVoid],
+            NO_LOSS,
+            7,
+            "the second claim comes under the lease of a worker with a deleted message, whose copy did not show its \
+             receive count, and which crashes: stuck",
+            Protocol {
+                stray: true,
+                counts_are_shown: false,
+                budget: Budget { voids: 1, worker_crashes: 1, ..NOTHING },
+                ..one()
+            },
+        ),
+        control(
+            "a claim whose reply was lost is simply retried",
+            &[Change::RetryClaimWithoutDoubt],
+            NO_LOSS,
+            5,
+            "the retry sees such a worker's lease and skips the wake-up that the first try owed: stuck",
+            Protocol {
+                stray: true,
+                counts_are_shown: false,
+                budget: Budget { lost_replies: 1, worker_crashes: 1, ..NOTHING },
+                ..one()
+            },
+        ),
+        control(
+            "release recognised without the token",
+            &[Change::ReleaseRecognisedWithoutToken],
+            NO_LOSS,
+            14,
+            "a paused holder takes another's release for its own and deletes the only wake-up: stuck",
+            Protocol { budget: Budget { visits: 1, take_overs: 1, ..NOTHING }, ..one() },
+        ),
+        control(
+            "fail keeps its old message instead of sending a fresh one",
+            &[Change::FailKeepsItsMessage],
+            NO_LOSS,
+            9,
+            "it was a copy, not shown as one, of one already deleted; the ingest that owed a wake-up died: stuck",
+            Protocol {
+                stray: true,
+                counts_are_shown: false,
+                budget: Budget { failures: 1, ingest_crashes: 1, ..NOTHING },
+                ..two()
+            },
+        ),
+        control(
+            "received-again messages acquire without a fresh one",
+            &[Change::ReceivedAgainAcquiresAtOnce],
+            NO_LOSS,
+            6,
+            "a copy, an ingest crash and a worker crash together: stuck",
+            Protocol { stray: true, budget: Budget { worker_crashes: 1, ingest_crashes: 1, ..NOTHING }, ..two() },
+        ),
+        Control {
+            anyway: &[Change::DoubtfulCommitFails, Change::OneTokenForADrain],
+            ..control(
+                "`fail` without `head` = sequence - 1, where settles do not change the token and a commit in doubt \
+                 counts as a failure",
+                &[Change::FailWithoutHead],
+                CHARGED,
+                8,
+                "a commit that landed unseen is charged to the next delivery",
+                Protocol { commit: true, budget: Budget { lost_replies: 1, ..NOTHING }, ..two() },
+            )
+        },
+        control(
+            "holder id from the request",
+            &[Change::HolderFromRequest],
+            EXCLUSION,
+            12,
+            "a repeated request's id is taken for \"my lost reply\": two holders",
+            Protocol { workers: 2, budget: Budget { copies: 1, take_overs: 1, ..NOTHING }, ..one() },
+        ),
+        control(
+            "settle-and-release recognised by the token alone",
+            &[Change::ReleaseRecognisedWithoutHead],
+            NO_LOSS,
+            14,
+            "taken over and released by an exclusive holder, the entity is free one token on: the paused holder \
+             believes its delivery settled and deletes the only wake-up",
+            Protocol { budget: Budget { visits: 1, take_overs: 1, ..NOTHING }, ..one() },
+        ),
+        control(
+            "a redrive that does not ask how the delivery was settled",
+            &[Change::RedriveUnasked],
+            ONCE,
+            22,
+            "parked by a holder that died or lost its lease before settling, applied by the next, put back and \
+             applied again",
+            Protocol {
+                budget: Budget { worker_crashes: 1, take_overs: 1, rejections: 1, redrives: 1, ..NOTHING },
+                ..one()
+            },
+        ),
+        control(
+            "a new holder does not make sure of the last receipt",
+            &[Change::ReceiptNotMadeSure],
+            ONCE,
+            16,
+            "the old one died between settle and receipt; a repeat two places later runs again",
+            Protocol { arrivals: &[0, 1, 0], budget: Budget { worker_crashes: 1, ..NOTHING }, ..one() },
+        ),
+        control(
+            "a redrive keeps its number",
+            &[Change::RedriveKeepsItsNumber],
+            NO_LOSS,
+            14,
+            "it is a repeat of what was parked, and gone",
+            Protocol { budget: Budget { rejections: 1, redrives: 1, ..NOTHING }, ..one() },
+        ),
+        control(
+            "a redrive removes what is parked first",
+            &[Change::RedriveForgetsFirst],
+            NO_LOSS,
+            11,
+            "the operator's process dies in between",
+            Protocol { budget: Budget { rejections: 1, redrives: 1, ingest_crashes: 1, ..NOTHING }, ..one() },
+        ),
+        control(
+            "unblock without a wake-up",
+            &[Change::UnblockWithoutWakeUp],
+            NO_LOSS,
+            9,
+            "the one that found it blocked was deleted: stuck",
+            Protocol { attempts: 1, block: true, budget: Budget { failures: 1, unblocks: 1, ..NOTHING }, ..one() },
+        ),
+        control(
+            "hand over without a wake-up",
+            &[Change::HandOverWithoutWakeUp],
+            NO_LOSS,
+            8,
+            "the old one is deleted as the function ends: stuck",
+            Protocol { budget: Budget { overruns: 1, ..NOTHING }, ..one() },
+        ),
+        control(
+            "answer before the owed wake-up was sent",
+            &[Change::AnswerBeforeWakeUp],
+            NO_LOSS,
+            2,
+            "the instance is frozen or dies: stuck",
+            one(),
+        ),
+        control(
+            "a purged row starts at its old numbers",
+            &[Change::PurgedRowsStartAtTheSame],
+            EXCLUSION,
+            12,
+            "tokens come again: a receiver refuses a rightful holder, or accepts one of long ago",
+            Protocol { budget: Budget { purges: 1, ..NOTHING }, ..two() },
+        ),
+        control(
+            "a claim leaves `purge_at`",
+            &[Change::ClaimKeepsPurgeAt],
+            NO_LOSS,
+            10,
+            "TTL deletes a row with deliveries waiting",
+            Protocol { budget: Budget { purges: 1, ..NOTHING }, ..two() },
+        ),
+        control(
+            "a claim during a rate's wait owes no wake-up",
+            &[Change::NoWakeUpDuringARatesWait],
+            NO_LOSS,
+            9,
+            "the inbox was empty, and nobody looks when the wait is over: stuck",
+            Protocol { rated: true, budget: NOTHING, ..two() },
+        ),
+    ]
+}

@@ -1,0 +1,312 @@
+//! What there is in the model: rows, the queue, and where each actor stands.
+
+use shared::rows::Settlement;
+
+use crate::store::{Decided, Drawn, Held, Id, Item, Stored, View};
+
+/// How much may go wrong, and how much is asked for. Each is used up as it
+/// happens, so that every exploration ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Budget {
+    /// Ingest instances, or operators, that die.
+    pub ingest_crashes: u8,
+    /// Workers that die.
+    pub worker_crashes: u8,
+    /// Places given up while their ingest still lives.
+    pub voids: u8,
+    /// Messages delivered to a second worker while the first has them.
+    pub copies: u8,
+    /// Writes that land and whose reply is lost.
+    pub lost_replies: u8,
+    /// Leases taken over.
+    pub take_overs: u8,
+    /// Drains that end as the function's time does.
+    pub overruns: u8,
+    /// Handlers that fail.
+    pub failures: u8,
+    /// Handlers that outlive their timeout and whose effect comes late.
+    pub timeouts: u8,
+    /// Handlers that reject a delivery.
+    pub rejections: u8,
+    /// Renewals that tell a holder it lost its lease.
+    pub renewals: u8,
+    /// Gaps that may stem from retention.
+    pub expiries: u8,
+    /// Exclusive holders that die.
+    pub visitor_crashes: u8,
+    /// Exclusive leases wanted.
+    pub visits: u8,
+    /// Parked deliveries put back.
+    pub redrives: u8,
+    /// Entities unblocked.
+    pub unblocks: u8,
+    /// Leases ended by force.
+    pub forced: u8,
+    /// Idle rows deleted by TTL.
+    pub purges: u8,
+}
+
+/// One append: `Inbox::append`, for a webhook or a redrive.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Append {
+    pub id: Id,
+    /// The author of its nonces.
+    pub author: u8,
+    pub place: u8,
+    pub owed: bool,
+    pub doubt: bool,
+    /// What had been answered when it claimed.
+    pub after: u8,
+    pub step: AppendStep,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum AppendStep {
+    Claim,
+    /// Claimed: the put beside the wake-up.
+    Write {
+        sequence: u64,
+        stored: Option<bool>,
+        woken: bool,
+    },
+    /// Answered 2xx.
+    Answered(u64),
+    /// Answered 503, or dead.
+    Ended,
+}
+
+impl Append {
+    pub fn new(id: Id, author: u8) -> Self {
+        Self { id, author, place: 0, owed: false, doubt: false, after: 0, step: AppendStep::Claim }
+    }
+
+    pub fn drawn(&self) -> Drawn {
+        Drawn(self.author, self.place)
+    }
+
+    pub fn has_begun(&self) -> bool {
+        self.step != AppendStep::Claim || self.doubt || self.place > 0
+    }
+
+    pub fn is_over(&self) -> bool {
+        matches!(self.step, AppendStep::Answered(_) | AppendStep::Ended)
+    }
+}
+
+/// A message in a worker's hands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Message {
+    /// As long as this worker does not delete it, it comes again.
+    Own,
+    /// The other worker has it too.
+    Copy,
+    /// Deleted by the other worker meanwhile.
+    Deleted,
+}
+
+/// A page read ahead: up to where there are items, and the receipts known.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Page {
+    pub until: u64,
+    pub receipts: Vec<(Id, u64, Settlement)>,
+}
+
+/// A draining worker.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Worker {
+    pub message: Message,
+    pub step: Step,
+    /// What it holds: the lease, and the row as it knows it.
+    pub drain: Option<Drain>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Drain {
+    pub lease: Held,
+    pub view: View,
+    pub page: Page,
+    pub receipt_is_sure: bool,
+    /// What the row asked to wait for was over when the lease was granted: one
+    /// worker's clock does not go back.
+    pub waited: bool,
+}
+
+impl Drain {
+    pub fn has_to_wait(&self) -> bool {
+        !self.waited && (self.view.yield_until.is_some() || self.view.retry_at.is_some())
+    }
+}
+
+/// What a worker does next: one store write, one queue send or one step of a
+/// handler each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Step {
+    /// `Drainer::drain`: received more than once.
+    SendFresh,
+    /// `Drainer::acquire`.
+    Acquire(Drawn),
+    /// Held by somebody: what the clock says of it.
+    Look(Drawn, View),
+    TakeOver(Drawn, View),
+    /// A fresh wake-up in place of this one.
+    PutOff,
+    /// `Turns::turn`, where there is a choice.
+    Turn,
+    ReadPage,
+    MakeSure(Id, Settlement),
+    Gap,
+    /// About to start a handler.
+    Start(u64, Id),
+    Run(u64, Id),
+    Commit {
+        sequence: u64,
+        id: Id,
+        landed: bool,
+    },
+    Park(u64, Id),
+    Settle {
+        decided: Decided,
+        row: RowStep,
+        receipt: Option<bool>,
+    },
+    FailWakeUp(u64),
+    Fail {
+        sequence: u64,
+        attempts: u32,
+        retry: bool,
+    },
+    BlockExpired,
+    HandOver,
+    Release,
+    ReleaseEmpty,
+    /// Lost: a fresh wake-up, then nothing more.
+    Lost,
+    /// Done with the message: deleted, or kept.
+    Finish {
+        delete: bool,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RowStep {
+    /// Settle and release.
+    Last,
+    /// Settle.
+    Next,
+    Went,
+    Ended,
+    Lost,
+}
+
+/// An exclusive holder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Visitor {
+    #[default]
+    Away,
+    Acquire(Drawn),
+    Look(Drawn, View),
+    TakeOver(Drawn, View),
+    Ask(Drawn),
+    /// Waits for a drain to yield, or for its time.
+    Poll,
+    Hold(Held),
+    /// Deliveries wait: ends its lease all the same.
+    Leave(Held),
+    Wake,
+}
+
+/// An operator.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub enum Operator {
+    #[default]
+    Away,
+    Check(u64, Id),
+    Redrive(u64, Append),
+    Forget(u64, Option<Append>),
+    VoidExpired(u64),
+    Unblock,
+    Wake,
+    Force(View),
+}
+
+impl Operator {
+    /// The append that puts a parked delivery back.
+    pub fn append(&self) -> Option<&Append> {
+        match self {
+            Operator::Redrive(_, append) => Some(append),
+            _ => None,
+        }
+    }
+}
+
+/// What must never be; kept once it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Broken {
+    /// G1.
+    Order,
+    /// G2: a grant under a token that is not new.
+    Token,
+    /// G2: an effect accepted after that of a later delivery.
+    LateEffect,
+    /// G3.
+    Loss,
+    /// G4.
+    Once,
+    /// A sequence decided twice.
+    DecidedTwice,
+    /// A failure counted against another delivery.
+    Charge,
+}
+
+/// Everything.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct State {
+    pub left: Budget,
+    pub epoch: u8,
+    pub row: Option<Stored>,
+    pub inbox: Vec<(Item, Stored)>,
+    /// Wake-ups in the queue: never received, and received before.
+    pub fresh: u8,
+    pub again: u8,
+    pub appends: Vec<Append>,
+    pub workers: Vec<Option<Worker>>,
+    pub visitor: Visitor,
+    pub operator: Operator,
+    /// What the receiver remembers: the newest token, and whose effect it was.
+    pub receiver: (u64, u64),
+    /// Effects of handlers that were given up: token, place.
+    pub late: Vec<(u64, u64)>,
+    /// What was decided, in order; forgotten with retention.
+    pub settled: Vec<Decided>,
+    /// Whose rows were deleted by TTL since.
+    pub forgotten: Vec<Id>,
+    pub committed: Vec<Id>,
+    pub newest_token: u64,
+    pub broken: u8,
+}
+
+impl State {
+    pub fn item(&self, item: Item) -> Option<Stored> {
+        self.inbox.binary_search_by_key(&item, |(item, _)| *item).ok().map(|at| self.inbox[at].1)
+    }
+
+    pub fn store(&mut self, item: Item, row: Option<Stored>) {
+        match (self.inbox.binary_search_by_key(&item, |(item, _)| *item), row) {
+            (Ok(at), Some(row)) => self.inbox[at].1 = row,
+            (Err(at), Some(row)) => self.inbox.insert(at, (item, row)),
+            (Ok(at), None) => {
+                self.inbox.remove(at);
+            }
+            (Err(_), None) => {}
+        }
+    }
+
+    pub fn breaks(&mut self, broken: Broken) {
+        self.broken |= 1 << broken as u8;
+    }
+
+    pub fn is_broken(&self, broken: Broken) -> bool {
+        self.broken & 1 << broken as u8 != 0
+    }
+}

@@ -1,0 +1,156 @@
+//! Traces that a person can read: who does what, and what stands in the rows
+//! where that changed.
+
+use std::fmt;
+
+use crate::{
+    protocol::{Action, Answer, Hearing},
+    state::{Operator, RowStep, State, Step, Visitor},
+    store::{Clock, Item, delivery_at, receipt_at, short},
+};
+
+/// A path through the model.
+pub struct Story(pub Vec<(State, Option<Action>)>);
+
+impl fmt::Display for Story {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = String::new();
+        for (number, (state, action)) in (1..).zip(&self.0) {
+            let rows = rows(state);
+            if rows != shown {
+                writeln!(f, "        {rows}")?;
+                shown = rows;
+            }
+            if let Some(action) = action {
+                writeln!(f, "    {number:2}. {}", step(state, *action))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn rows(state: &State) -> String {
+    let row = state.row.map_or_else(|| "no row".into(), |row| format!("{row:?}"));
+    let items = state.inbox.iter().map(|(item, row)| match item {
+        Item::Delivery(sequence) => match delivery_at(row) {
+            Some(id) => format!(", {} is {id}", short(*sequence)),
+            None => format!(", {} is void", short(*sequence)),
+        },
+        Item::Receipt(id) => format!(", receipt of {id}: {}", receipt_at(row).1),
+        Item::Parked(sequence) => format!(", {} is parked", short(*sequence)),
+    });
+    let committed = state.committed.iter().map(|id| format!(", {id} committed"));
+    format!("[{row}{}; {} wake-ups]", items.chain(committed).collect::<String>(), state.fresh + state.again)
+}
+
+fn step(state: &State, action: Action) -> String {
+    let ingest = |number: usize| {
+        let append = &state.appends[number];
+        format!("ingest of {}{}", append.id, if number > usize::from(append.id.delivery) { " again" } else { "" })
+    };
+    let worker = |number: usize| format!("worker {}", number + 1);
+    let lost = |reply: Hearing| if reply == Hearing::Lost { ", and the reply is lost" } else { "" };
+    let by = |clock: Clock| if clock == Clock::Late { ", by a clock for which all times are over" } else { "" };
+    match action {
+        Action::Claim(number, clock, reply) => format!("{} claims{}{}", ingest(number), by(clock), lost(reply)),
+        Action::Put(number, reply) => format!("{} puts{}", ingest(number), lost(reply)),
+        Action::SendOwed(number) => format!("{} sends its wake-up", ingest(number)),
+        Action::IngestDies(number) => format!("{} dies", ingest(number)),
+        Action::Receive(number) => format!("{} receives a wake-up", worker(number)),
+        Action::ReceiveAgain(number) => format!("{} receives a wake-up that was received before", worker(number)),
+        Action::ReceiveCopy(number) => format!("{} receives a copy of the other's wake-up", worker(number)),
+        Action::Work(number, clock, reply) => {
+            let what = state.workers[number].as_ref().map_or_else(String::new, |worker| work(worker.step, clock));
+            format!("{} {what}{}", worker(number), lost(reply))
+        }
+        Action::RowWork(number, reply) => {
+            let last = state.workers[number]
+                .as_ref()
+                .is_some_and(|worker| matches!(worker.step, Step::Settle { row: RowStep::Last, .. }));
+            let what = if last { "settles and releases" } else { "settles" };
+            format!("{} {what}{}", worker(number), lost(reply))
+        }
+        Action::ReceiptWork(number, reply) => format!("{} writes the receipt{}", worker(number), lost(reply)),
+        Action::GapIsFilled(number) => format!("{} finds the gap filled", worker(number)),
+        Action::GapMayHaveExpired(number) => format!("{} holds the gap for one that retention left", worker(number)),
+        Action::PutsOff(number) => format!("{} is to hand over", worker(number)),
+        Action::HandlerEnds(number, answer) => {
+            let how = match answer {
+                Answer::Done => "is done",
+                Answer::Fails => "fails",
+                Answer::TimesOut => "is given up, and goes on",
+                Answer::Rejects => "rejects the delivery",
+            };
+            format!("{}'s handler {how}", worker(number))
+        }
+        Action::FindsItselfLost(number) => format!("{} renews, and finds its lease lost", worker(number)),
+        Action::WorkerDies(number) => format!("{} dies", worker(number)),
+        Action::LateEffect(_) => "the effect of the handler that was given up arrives".into(),
+        Action::Visit(clock, reply) => format!("the exclusive holder {}{}", visit(state.visitor, clock), lost(reply)),
+        Action::VisitorLeaves => "the exclusive holder gives up waiting".into(),
+        Action::VisitorDies => "the exclusive holder dies".into(),
+        Action::Redrive(sequence, id) => format!("the operator wants {id}, parked at {}, put back", short(sequence)),
+        Action::Unblock => "the operator wants it unblocked".into(),
+        Action::ForceRelease => "the operator sees the lease".into(),
+        Action::Operate(_, reply) => format!("the operator {}{}", operate(&state.operator), lost(reply)),
+        Action::OperateWakeUp => "the operator's append sends its wake-up".into(),
+        Action::OperatorDies => "the operator's process dies".into(),
+        Action::Purge => "TTL deletes the idle row, long after its inbox".into(),
+    }
+}
+
+fn work(step: Step, clock: Clock) -> String {
+    match step {
+        Step::SendFresh => "sends a fresh wake-up first".into(),
+        Step::Acquire(_) => "asks for the lease".into(),
+        Step::Look(..) if clock == Clock::Late => "calls the lease expired".into(),
+        Step::Look(..) => "calls the lease running".into(),
+        Step::TakeOver(..) => "takes over".into(),
+        Step::PutOff => "sends a fresh wake-up in place of its own".into(),
+        Step::Turn => "goes on".into(),
+        Step::ReadPage => "reads".into(),
+        Step::MakeSure(id, _) => format!("makes sure of the receipt of {id}"),
+        Step::Gap => "has waited at the gap, and gives the place up".into(),
+        Step::Start(_, id) => format!("starts the handler of {id}"),
+        Step::Commit { id, .. } => format!("commits {id}"),
+        Step::Park(_, id) => format!("parks {id}"),
+        Step::FailWakeUp(_) => "sends a wake-up for the retry".into(),
+        Step::Fail { retry: true, .. } => "counts the failure and releases".into(),
+        Step::Fail { retry: false, .. } => "blocks the entity".into(),
+        Step::BlockExpired => "blocks the entity, as expired".into(),
+        Step::HandOver => "sends a wake-up for the next".into(),
+        Step::Release => "releases".into(),
+        Step::ReleaseEmpty => "releases, the inbox being empty".into(),
+        Step::Lost => "has lost its lease, and sends a fresh wake-up".into(),
+        Step::Finish { delete: true } => "deletes its wake-up".into(),
+        Step::Finish { delete: false } => "keeps its wake-up".into(),
+        Step::Run(..) | Step::Settle { .. } => String::new(),
+    }
+}
+
+fn visit(visitor: Visitor, clock: Clock) -> &'static str {
+    match visitor {
+        Visitor::Away | Visitor::Poll => "comes",
+        Visitor::Acquire(_) => "asks for the lease",
+        Visitor::Look(..) if clock == Clock::Late => "calls the lease expired",
+        Visitor::Look(..) => "calls the lease running",
+        Visitor::TakeOver(..) => "takes over",
+        Visitor::Ask(_) => "asks the drain to yield",
+        Visitor::Hold(_) => "releases",
+        Visitor::Leave(_) => "releases, though deliveries wait",
+        Visitor::Wake => "sends a wake-up for what waits",
+    }
+}
+
+fn operate(operator: &Operator) -> &'static str {
+    match operator {
+        Operator::Away => "waits",
+        Operator::Check(..) => "looks how it was settled",
+        Operator::Redrive(..) => "appends it: claims, or puts",
+        Operator::Forget(..) => "removes what was parked",
+        Operator::VoidExpired(_) => "gives the place up",
+        Operator::Unblock => "unblocks",
+        Operator::Wake => "sends a wake-up",
+        Operator::Force(_) => "ends the lease by force",
+    }
+}

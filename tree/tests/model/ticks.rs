@@ -1,0 +1,496 @@
+//! Jobs, explored: two schedulers, invoked for two ticks again and again in any
+//! order, on one job's row.
+//!
+//! As in `protocol.rs` every write is a production operation, judged by itself;
+//! and what to do about a row is decided by the production `Policy`. Written
+//! again is only the loop of `jobs/ticker.rs`. Schedulers die between any two
+//! steps, replies are lost after the write landed, an operator takes leases
+//! away, and each look at the row is by a clock that calls a lease running or
+//! run out as it likes.
+
+use std::{
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+    time::Duration,
+};
+
+use shared::{
+    entity::{EntityKey, Nonce},
+    jobs::{
+        Missed, OnCrash,
+        due::{MOST_STARTS, Next, Policy},
+        schedule::Schedule,
+    },
+    lease::{Acquire, ForceRelease, Lease},
+    operation::Operation,
+    rows::{EntityState, HolderInfo, LeaseKind},
+    table::{Action as Does, Change, Condition, Row, Write, Written, memory},
+    tick::{
+        CompleteTick, Completed, DefineJob, Ending, GiveUpTick, GivenUp, JobState, Recorded, StartTick, Started,
+        TakeOverTick, TickResult,
+    },
+    time::Timestamp,
+};
+use stateright::{Checker, HasDiscoveries, Model, Property};
+
+/// A row, hashed by its content, once.
+#[derive(Debug, Clone)]
+struct Stored(Arc<Row>, u64);
+
+impl Stored {
+    fn new(row: Row) -> Self {
+        let mut hasher = DefaultHasher::new();
+        format!("{row:?}").hash(&mut hasher);
+        Self(Arc::new(row), hasher.finish())
+    }
+}
+
+impl PartialEq for Stored {
+    fn eq(&self, other: &Self) -> bool {
+        self.1 == other.1 && self.0 == other.0
+    }
+}
+impl Eq for Stored {}
+impl Hash for Stored {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.1.hash(state);
+    }
+}
+
+/// A rule left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Without {
+    /// A tick is recorded by whoever likes to.
+    TokenAtCompletion,
+    /// A start does not ask whether its tick is recorded.
+    TickAtStart,
+    /// A tick that must not be run twice is recorded at its end.
+    RecordAtStart,
+    /// Giving a tick up leaves the token as it was.
+    TokenAtGivingUp,
+    /// Starts are not counted.
+    CountOfStarts,
+}
+
+#[derive(Debug, Clone)]
+struct Ticks {
+    missed: Missed,
+    on_crash: OnCrash,
+    budget: Budget,
+    without: Option<Without>,
+}
+
+/// How often things may happen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Budget {
+    deliveries: u8,
+    crashes: u8,
+    lost_replies: u8,
+    /// Looks by a clock that is ahead.
+    ahead: u8,
+    /// Leases that an operator takes away.
+    forced: u8,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct State {
+    row: Stored,
+    schedulers: [Scheduler; 2],
+    budget: Budget,
+    calls: u8,
+    history: History,
+}
+
+/// What happened to each tick; the first is the one that was due before.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+struct History {
+    started: [u8; 3],
+    completed: [u8; 3],
+    given_up: [u8; 3],
+    newest_token: u64,
+    token_went_back: bool,
+    started_when_completed: bool,
+    told_wrongly: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Scheduler {
+    Idle,
+    /// Has seen the row.
+    Looks {
+        scheduled: Timestamp,
+        seen: Box<JobState>,
+    },
+    /// Runs the function.
+    Runs {
+        scheduled: Timestamp,
+        lease: Lease,
+        tick: Timestamp,
+    },
+    /// Has written and heard nothing.
+    Doubts {
+        scheduled: Timestamp,
+        call: Box<Call>,
+    },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Call {
+    Start { number: u8, tick: Timestamp, start: u32, now: Timestamp, seen: JobState },
+    GiveUp { seen: JobState, tick: Timestamp, now: Timestamp },
+    Complete { lease: Lease, tick: Timestamp },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Step {
+    /// It is invoked for this minute, and reads the row.
+    Invoked(usize, u32),
+    /// It does what is next, by a clock so many minutes ahead.
+    Acts(usize, u64),
+    /// The same; the write lands and the reply is lost.
+    ActsUnheard(usize, u64),
+    /// It sends what it heard nothing of again.
+    Repeats(usize),
+    Dies(usize),
+    /// An operator takes the lease away.
+    Forced,
+}
+
+const BASE: u64 = 1_767_225_600_000;
+
+fn minute(number: u32) -> Timestamp {
+    Timestamp::from_millis(BASE + u64::from(number) * 60_000)
+}
+
+fn number(tick: Timestamp) -> usize {
+    usize::try_from((tick.as_millis() - BASE) / 60_000).unwrap()
+}
+
+fn job() -> EntityKey {
+    EntityKey::parse("cron/job").unwrap()
+}
+
+/// A control's version of a write.
+fn without(mut write: Write, rule: Option<Without>, call: &Call) -> Write {
+    let (Some(rule), Does::Update(changes)) = (rule, &mut write.action) else { return write };
+    let names = |change: &Change, name: &str| matches!(change, Change::Set(set, _) if set == name);
+    match (rule, call) {
+        (Without::TokenAtCompletion, Call::Complete { .. }) => write.condition = Condition::Always,
+        (Without::TickAtStart, Call::Start { .. }) => {
+            // The tick's own is the last part.
+            if let Condition::All(parts) = &mut write.condition {
+                parts.pop();
+            }
+        }
+        (Without::RecordAtStart, Call::Start { .. }) => changes.retain(|change| !names(change, "last_tick")),
+        (Without::TokenAtGivingUp, Call::GiveUp { .. }) => {
+            changes.retain(|change| !names(change, "token"));
+        }
+        (Without::CountOfStarts, Call::Start { .. }) => {
+            changes.retain(|change| !names(change, "starts"));
+        }
+        _ => {}
+    }
+    write
+}
+
+impl Ticks {
+    fn policy(&self) -> Policy {
+        let schedule = Schedule::parse("every minute").unwrap();
+        Policy { schedule, is_on: true, missed: self.missed, on_crash: self.on_crash }
+    }
+
+    fn start(&self, number: u8, tick: Timestamp, start: u32, now: Timestamp) -> StartTick {
+        let request = Acquire {
+            entity: job(),
+            kind: LeaseKind::Exclusive,
+            holder: Nonce::from_parts(minute(0), u128::from(number)),
+            info: HolderInfo::new("a scheduler"),
+            now,
+            length: Duration::from_secs(30),
+        };
+        let recorded = match self.on_crash {
+            OnCrash::Again => Recorded::AtCompletion,
+            OnCrash::Skip => Recorded::AtStart,
+        };
+        StartTick { request, tick, start, recorded }
+    }
+
+    /// The write of a call, done; what it came to is noted, and the reply.
+    fn written(&self, state: &mut State, call: &Call) -> Written {
+        let write = match call {
+            Call::Start { number, tick, start, now, seen } => {
+                let start = self.start(*number, *tick, *start, *now);
+                match seen.entity.held {
+                    None => start.write(),
+                    Some(_) => TakeOverTick { start, seen: seen.clone() }.write(),
+                }
+            }
+            Call::GiveUp { seen, tick, now } => GiveUpTick { seen, tick: *tick, now: *now }.write(),
+            Call::Complete { lease, tick } => complete(lease, *tick).write(),
+        };
+        let Ok(row) = memory::evaluate(&without(write, self.without, call), Some(&*state.row.0)) else {
+            return Written::Refused(Some((*state.row.0).clone()));
+        };
+        let row = row.expect("no write of a job deletes its row");
+        let token = row.number("token").unwrap();
+        let history = &mut state.history;
+        match call {
+            Call::Start { tick, .. } => {
+                history.started[number(*tick)] += 1;
+                history.started_when_completed |= history.completed[number(*tick)] > 0;
+                history.token_went_back |= token <= history.newest_token;
+                history.newest_token = token;
+            }
+            Call::GiveUp { tick, .. } => history.given_up[number(*tick)] += 1,
+            Call::Complete { tick, .. } => history.completed[number(*tick)] += 1,
+        }
+        state.row = Stored::new(row.clone());
+        Written::Landed(Some(row))
+    }
+
+    /// What a scheduler makes of a reply.
+    fn heard(&self, state: &mut State, call: &Call, reply: Written, scheduled: Timestamp) -> Scheduler {
+        let looks = |seen| Scheduler::Looks { scheduled, seen: Box::new(seen) };
+        match call {
+            Call::Start { number, tick, start, now, .. } => {
+                match self.start(*number, *tick, *start, *now).judge(reply).unwrap() {
+                    Started::Granted(lease, _) => Scheduler::Runs { scheduled, lease, tick: *tick },
+                    Started::Held(_) | Started::Free(None) => Scheduler::Idle,
+                    Started::Recorded(seen) | Started::Free(Some(seen)) => looks(seen),
+                }
+            }
+            Call::GiveUp { seen, tick, now } => {
+                match (GiveUpTick { seen, tick: *tick, now: *now }).judge(reply).unwrap() {
+                    GivenUp::GivenUp(seen) | GivenUp::Changed(Some(seen)) => looks(seen),
+                    GivenUp::Changed(None) => Scheduler::Idle,
+                }
+            }
+            Call::Complete { lease, tick } => match complete(lease, *tick).judge(reply).unwrap() {
+                Completed::Recorded(seen) => {
+                    state.history.told_wrongly |= state.history.completed[number(*tick)] == 0;
+                    looks(seen)
+                }
+                Completed::Lost => Scheduler::Idle,
+            },
+        }
+    }
+
+    /// The next write of a scheduler, by a clock so many minutes ahead.
+    fn call(&self, state: &State, scheduler: &Scheduler, ahead: u64) -> Option<(Timestamp, Call)> {
+        match scheduler {
+            Scheduler::Looks { scheduled, seen } => {
+                let now = minute(0) + Duration::from_secs(60 * ahead);
+                let call = match self.policy().next(seen, *scheduled, now) {
+                    Next::Nothing | Next::Held { .. } => return None,
+                    Next::Start { tick, start, .. } => {
+                        Call::Start { number: state.calls, tick, start, now, seen: (**seen).clone() }
+                    }
+                    Next::GiveUp { tick } => Call::GiveUp { seen: (**seen).clone(), tick, now },
+                };
+                Some((*scheduled, call))
+            }
+            Scheduler::Runs { scheduled, lease, tick } => {
+                Some((*scheduled, Call::Complete { lease: lease.clone(), tick: *tick }))
+            }
+            Scheduler::Idle | Scheduler::Doubts { .. } => None,
+        }
+    }
+}
+
+fn complete(lease: &Lease, tick: Timestamp) -> CompleteTick<'_> {
+    let result = TickResult { ending: Ending::Done, at: minute(0), took: Duration::ZERO, error: String::new() };
+    CompleteTick { lease, tick, result }
+}
+
+impl Model for Ticks {
+    type State = State;
+    type Action = Step;
+
+    fn init_states(&self) -> Vec<State> {
+        let definition = self.policy().definition();
+        let define = DefineJob { entity: &job(), definition: &definition, seen: None, from: minute(0), now: minute(0) };
+        let row = memory::evaluate(&define.write(), None).unwrap().unwrap();
+        vec![State {
+            row: Stored::new(row),
+            schedulers: [Scheduler::Idle, Scheduler::Idle],
+            budget: self.budget,
+            calls: 0,
+            history: History::default(),
+        }]
+    }
+
+    fn actions(&self, state: &State, steps: &mut Vec<Step>) {
+        for (which, scheduler) in state.schedulers.iter().enumerate() {
+            match scheduler {
+                // Of two that do nothing the first is invoked.
+                Scheduler::Idle if which == 1 && state.schedulers[0] == Scheduler::Idle => {}
+                Scheduler::Idle if state.budget.deliveries > 0 => {
+                    steps.extend([1, 2].map(|minute| Step::Invoked(which, minute)));
+                }
+                Scheduler::Idle => {}
+                Scheduler::Doubts { .. } => steps.push(Step::Repeats(which)),
+                Scheduler::Looks { .. } | Scheduler::Runs { .. } => {
+                    let clocks: &[u64] = match scheduler {
+                        // Each is far enough ahead for what the one before wrote to have run out,
+                        // and not so far that what it writes seems to come from nowhere.
+                        Scheduler::Looks { .. } if state.budget.ahead > 0 => &[0, 3, 6, 9],
+                        _ => &[0],
+                    };
+                    for ahead in clocks {
+                        steps.push(Step::Acts(which, *ahead));
+                        if state.budget.lost_replies > 0 {
+                            steps.push(Step::ActsUnheard(which, *ahead));
+                        }
+                    }
+                }
+            }
+            if *scheduler != Scheduler::Idle && state.budget.crashes > 0 {
+                steps.push(Step::Dies(which));
+            }
+        }
+        if state.budget.forced > 0 && state.row.0.text("holder").is_some() {
+            steps.push(Step::Forced);
+        }
+    }
+
+    fn next_state(&self, last: &State, step: Step) -> Option<State> {
+        let mut state = last.clone();
+        match step {
+            Step::Invoked(which, due) => {
+                state.budget.deliveries -= 1;
+                let seen = Box::new(JobState::parse(&state.row.0).unwrap());
+                state.schedulers[which] = Scheduler::Looks { scheduled: minute(due), seen };
+            }
+            Step::Acts(which, ahead) | Step::ActsUnheard(which, ahead) => {
+                state.budget.ahead -= u8::from(ahead > 0);
+                let Some((scheduled, call)) = self.call(&state, &state.schedulers[which], ahead) else {
+                    state.schedulers[which] = Scheduler::Idle;
+                    return matches!(step, Step::Acts(..)).then_some(state);
+                };
+                state.calls += u8::from(matches!(call, Call::Start { .. }));
+                let reply = self.written(&mut state, &call);
+                state.schedulers[which] = match step {
+                    Step::Acts(..) => self.heard(&mut state, &call, reply, scheduled),
+                    _ => {
+                        state.budget.lost_replies -= 1;
+                        Scheduler::Doubts { scheduled, call: Box::new(call) }
+                    }
+                };
+            }
+            Step::Repeats(which) => {
+                let Scheduler::Doubts { scheduled, call } = state.schedulers[which].clone() else { return None };
+                let reply = self.written(&mut state, &call);
+                state.schedulers[which] = self.heard(&mut state, &call, reply, scheduled);
+            }
+            Step::Dies(which) => {
+                state.budget.crashes -= 1;
+                state.schedulers[which] = Scheduler::Idle;
+            }
+            Step::Forced => {
+                state.budget.forced -= 1;
+                let seen = EntityState::parse(&state.row.0).unwrap();
+                let force = ForceRelease { seen: &seen, record: HolderInfo::new("an operator") };
+                state.row = Stored::new(memory::evaluate(&force.write(), Some(&*state.row.0)).unwrap().unwrap());
+            }
+        }
+        Some(state)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        let mut properties = vec![
+            Property::<Self>::always(ONCE, |_, state| state.history.completed.iter().all(|times| *times <= 1)),
+            Property::<Self>::always(GROWS, |_, state| !state.history.token_went_back),
+            Property::<Self>::always(OVER, |_, state| !state.history.started_when_completed),
+            Property::<Self>::always(HONEST, |_, state| !state.history.told_wrongly),
+            Property::<Self>::always(BOUNDED, |model, state| {
+                let most = match model.on_crash {
+                    OnCrash::Again => MOST_STARTS as u8,
+                    OnCrash::Skip => 1,
+                };
+                state.history.started.iter().all(|times| *times <= most)
+            }),
+            Property::<Self>::sometimes(COMPLETED, |_, state| state.history.completed == [0, 1, 1]),
+        ];
+        if self.missed == Missed::Each && self.on_crash == OnCrash::Again {
+            properties.push(Property::<Self>::always(NOT_LOST, |_, state| {
+                let last = number(Timestamp::from_millis(state.row.0.number("last_tick").unwrap()));
+                (1..=last).all(|tick| state.history.completed[tick] + state.history.given_up[tick] > 0)
+            }));
+            properties.push(Property::<Self>::sometimes(GIVEN_UP, |_, state| {
+                state.history.started[1] == 3 && state.history.given_up[1] == 1
+            }));
+            properties.push(Property::<Self>::sometimes(RUN_AGAIN, |_, state| {
+                state.history.started[1] > 1 && state.history.completed[1] == 1
+            }));
+        }
+        properties
+    }
+}
+
+const ONCE: &str = "a tick is completed at most once";
+const GROWS: &str = "every start has a greater token than those before it";
+const OVER: &str = "no tick is started that is completed";
+const BOUNDED: &str = "a tick is started as often as its job says";
+const HONEST: &str = "who is told that its tick is recorded has recorded it";
+const NOT_LOST: &str = "what is recorded was completed, or crashed as often as it may";
+
+const COMPLETED: &str = "both ticks are completed";
+const RUN_AGAIN: &str = "a tick whose run died is completed";
+const GIVEN_UP: &str = "a tick is started three times and given up";
+
+const SOME: Budget = Budget { deliveries: 3, crashes: 1, lost_replies: 1, ahead: 1, forced: 0 };
+const DEADLY: Budget = Budget { deliveries: 4, crashes: 3, lost_replies: 0, ahead: 3, forced: 0 };
+
+fn ticks(missed: Missed, on_crash: OnCrash, budget: Budget) -> Ticks {
+    Ticks { missed, on_crash, budget, without: None }
+}
+
+#[test]
+fn ticks_are_run_once_and_every_situation_of_interest_is_reached() {
+    let mut moved = Vec::new();
+    for (model, states) in [
+        (ticks(Missed::Each, OnCrash::Again, DEADLY), 52_925),
+        (ticks(Missed::Each, OnCrash::Again, SOME), 15_135),
+        (ticks(Missed::Once, OnCrash::Again, SOME), 10_898),
+        (ticks(Missed::Skip, OnCrash::Skip, Budget { forced: 1, ..SOME }), 21_859),
+    ] {
+        let name = format!("{:?}, {:?}, {:?}", model.missed, model.on_crash, model.budget);
+        let checker = model.clone().checker().threads(2).finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
+        let found = checker.unique_state_count();
+        println!("{name}: {found} states");
+        for property in [ONCE, GROWS, OVER, HONEST, BOUNDED, NOT_LOST] {
+            let violated = checker.discoveries().remove(property).map(|path| path.into_actions());
+            assert_eq!(violated, None, "{name} violates \"{property}\"");
+        }
+        let wanted: &[&str] = match model.budget {
+            DEADLY => &[COMPLETED, RUN_AGAIN, GIVEN_UP],
+            _ => &[COMPLETED],
+        };
+        for wanted in wanted {
+            assert!(checker.discovery(wanted).is_some(), "{name}: never: {wanted}");
+        }
+        if found != states && crate::counts_are_pinned() {
+            moved.push(format!("{name}: {found} states, pinned are {states}"));
+        }
+    }
+    assert!(moved.is_empty(), "{}", moved.join("\n"));
+}
+
+#[test]
+fn every_rule_of_ticks_left_out_is_noticed() {
+    let again = |budget| ticks(Missed::Once, OnCrash::Again, budget);
+    for (rule, property, model) in [
+        (Without::TokenAtCompletion, ONCE, again(SOME)),
+        (Without::TickAtStart, OVER, again(SOME)),
+        (Without::RecordAtStart, BOUNDED, ticks(Missed::Skip, OnCrash::Skip, Budget { forced: 1, ..SOME })),
+        (Without::CountOfStarts, BOUNDED, again(DEADLY)),
+        (Without::TokenAtGivingUp, HONEST, again(Budget { crashes: 2, ..DEADLY })),
+    ] {
+        let model = Ticks { without: Some(rule), ..model };
+        let wanted = HasDiscoveries::AnyOf([property].into());
+        let path = model.checker().finish_when(wanted).spawn_bfs().join().discovery(property);
+        let path = path.unwrap_or_else(|| panic!("{rule:?}: \"{property}\" holds all the same"));
+        println!("{rule:?}: {:?}", path.into_actions());
+    }
+}

@@ -1,0 +1,64 @@
+//! A process that is frozen beyond its lease: what it writes when it goes on is
+//! refused.
+
+use std::{convert::Infallible, process::Stdio, time::Duration};
+
+use shared::{
+    entity::{EntityKey, FencingToken},
+    leases::{Leases, Terms},
+    rows::entity_row,
+    table::{Action, Change, Condition, Write},
+};
+use tests::stage::Stage;
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
+    process::Command,
+};
+
+use crate::signal;
+
+#[tokio::test]
+async fn no_write_of_a_holder_that_was_frozen_beyond_its_lease_is_accepted() {
+    let stage = Stage::start().await;
+    let config = stage.engines.config();
+    let mut holder = Command::new(env!("CARGO_BIN_EXE_lease_holder"))
+        .env("AWS_REGION", "us-east-1")
+        .env("AWS_ACCESS_KEY_ID", "local")
+        .env("AWS_SECRET_ACCESS_KEY", "local")
+        .env("AWS_ENDPOINT_URL_DYNAMODB", stage.engines.dynamodb_url())
+        .env("AWS_ENDPOINT_URL_SQS", stage.engines.queue_endpoint())
+        .env("ENTITIES_TABLE", &config.entities_table)
+        .env("INBOX_TABLE", &config.inbox_table)
+        .env("QUEUE_URL", &config.queue_url)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("it starts");
+    let process = u64::from(holder.id().expect("it runs"));
+    let mut said = BufReader::new(holder.stdout.take().expect("piped")).lines();
+    let mut line = async || said.next_line().await.expect("it can be read").expect("it says something");
+    let granted = line().await;
+    let token: u64 = granted.strip_prefix("granted ").expect("granted").parse().expect("a token");
+
+    signal("-STOP", process);
+    let store = stage.parts().store;
+    let leases = Leases::new(store.clone(), "the successor");
+    let note = EntityKey::parse("test/note").expect("a key");
+    let successor = leases
+        .commit(&EntityKey::parse("test/frozen").expect("a key"), Terms::default(), async |lease| {
+            let changes = vec![Change::set("note", "the successor's")];
+            let write = Write { key: entity_row(&note), condition: Condition::Always, action: Action::Update(changes) };
+            Ok::<_, Infallible>((lease.token(), vec![write]))
+        })
+        .await
+        .expect("the lease runs out");
+    assert!(successor > FencingToken(token));
+    signal("-CONT", process);
+
+    holder.stdin.take().expect("piped").write_all(b"go on\n").await.expect("it goes on");
+    assert_eq!(line().await, "transaction refused");
+    assert_eq!(line().await, "commit lost");
+    let row = store.get(&entity_row(&note), Duration::from_secs(5)).await.expect("the store answers").expect("a row");
+    assert_eq!(row.text("note"), Some("the successor's"));
+}

@@ -1,0 +1,201 @@
+//! The runtime API and the processes on it, shown with a real function binary (`helpers/test_function.rs`).
+
+mod frozen_holder;
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use serializer::local::function_pool::FunctionPool;
+use serializer::local::function_process::{FunctionProcess, FunctionSettings, Logs};
+use serializer::local::runtime_api::InvokeError;
+
+/// Long enough for a slow machine, for what is meant to be answered.
+const AMPLE: Duration = Duration::from_secs(60);
+/// For what is meant to be too slow.
+const SHORT: Duration = Duration::from_secs(1);
+
+fn settings(timeout: Duration) -> FunctionSettings {
+    let program = PathBuf::from(env!("CARGO_BIN_EXE_test_function"));
+    FunctionSettings {
+        name: "test-function".to_owned(),
+        program,
+        timeout,
+        memory_mb: 128,
+        environment: vec![("SETTING".to_owned(), "given".to_owned())],
+        logs: Logs::Discarded,
+    }
+}
+
+fn event(deed: &str) -> Vec<u8> {
+    json!({ "do": deed }).to_string().into_bytes()
+}
+
+async fn answer_of(process: &mut FunctionProcess) -> Value {
+    let answer = process.invoke(event("answer")).await.expect("it answers");
+    serde_json::from_slice(&answer).expect("it answers in JSON")
+}
+
+fn signal(signal: &str, process_id: u64) {
+    let status = std::process::Command::new("kill").args([signal, &process_id.to_string()]).status();
+    assert!(status.expect("kill exists").success(), "{signal} to {process_id}");
+}
+
+/// Returns once the killed process is seen to have ended: a signal is delivered in its own time.
+fn until_ended(process_id: u64) {
+    let stat = format!("/proc/{process_id}/stat");
+    for _ in 0..10_000_000 {
+        if std::fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z ")) {
+            return;
+        }
+        std::thread::yield_now();
+    }
+    panic!("{process_id} still lives");
+}
+
+#[tokio::test]
+async fn an_answer_comes_back_and_the_process_stays() {
+    let mut process = FunctionProcess::new(settings(AMPLE));
+    let first = answer_of(&mut process).await;
+    let second = answer_of(&mut process).await;
+    assert_eq!(first["process_id"], second["process_id"]);
+    assert_ne!(first["request_id"], second["request_id"]);
+    assert_eq!(first["function_arn"], "arn:aws:lambda:us-east-1:000000000000:function:test-function");
+    assert!(first["deadline"].as_u64() > Some(1_700_000_000_000), "{first}");
+}
+
+#[tokio::test]
+async fn the_process_gets_its_settings_and_not_our_environment() {
+    let mut process = FunctionProcess::new(settings(AMPLE));
+    let answer = answer_of(&mut process).await;
+    assert_eq!(answer["setting"], "given");
+    let names: Vec<_> = answer["environment"].as_array().expect("names").iter().filter_map(Value::as_str).collect();
+    assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some(), "cargo sets it for tests");
+    assert!(!names.contains(&"CARGO_MANIFEST_DIR"), "{names:?}");
+}
+
+#[tokio::test]
+async fn a_handlers_error_and_a_panic_come_back_and_the_process_stays() {
+    let mut process = FunctionProcess::new(settings(AMPLE));
+    let before = answer_of(&mut process).await;
+    for (deed, expected) in [("fail", "the order is not known"), ("panic", "lost the thread")] {
+        match process.invoke(event(deed)).await {
+            Err(InvokeError::Function { kind, message }) => {
+                assert!(message.contains(expected), "{deed}: {message}");
+                assert!(!kind.is_empty(), "{deed} has an error type");
+            }
+            other => panic!("{deed}: {other:?}"),
+        }
+    }
+    assert_eq!(before["process_id"], answer_of(&mut process).await["process_id"]);
+}
+
+#[tokio::test]
+async fn a_response_over_six_megabytes_is_an_error() {
+    let mut process = FunctionProcess::new(settings(AMPLE));
+    match process.invoke(event("talk too much")).await {
+        Err(InvokeError::Function { kind, .. }) => assert_eq!(kind, "Function.ResponseSizeTooLarge"),
+        other => panic!("{:?}", other.map(|answer| answer.len())),
+    }
+}
+
+#[tokio::test]
+async fn a_process_that_ends_fails_its_event_and_the_next_event_has_a_fresh_one() {
+    let mut process = FunctionProcess::new(settings(AMPLE));
+    for (deed, expected) in [("exit", "7"), ("abort", "signal")] {
+        let before = answer_of(&mut process).await;
+        match process.invoke(event(deed)).await {
+            Err(InvokeError::Exited { how }) => assert!(how.contains(expected), "{deed}: {how}"),
+            other => panic!("{deed}: {other:?}"),
+        }
+        assert_ne!(before["process_id"], answer_of(&mut process).await["process_id"]);
+    }
+}
+
+#[tokio::test]
+async fn a_process_killed_under_its_event_fails_it_at_once() {
+    let mut process = FunctionProcess::new(settings(AMPLE));
+    let mut ids = process.process_ids();
+    let (outcome, ()) = tokio::join!(process.invoke(event("hang")), async {
+        let id = *ids.wait_for(|ids| !ids.is_empty()).await.expect("it starts").first().expect("one");
+        signal("-KILL", id.into());
+    });
+    assert!(matches!(outcome, Err(InvokeError::Exited { .. })), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn a_process_killed_while_idle_costs_no_event() {
+    let mut process = FunctionProcess::new(settings(AMPLE));
+    let before = answer_of(&mut process).await;
+    let killed = before["process_id"].as_u64().expect("a number");
+    signal("-KILL", killed);
+    until_ended(killed);
+    assert_ne!(before["process_id"], answer_of(&mut process).await["process_id"]);
+}
+
+#[tokio::test]
+async fn a_slow_process_is_killed_even_if_it_is_stopped() {
+    let mut process = FunctionProcess::new(settings(SHORT));
+    let ids = process.process_ids();
+    assert_eq!(process.invoke(event("hang")).await, Err(InvokeError::TimedOut));
+    assert!(ids.borrow().is_empty(), "the process is gone");
+
+    let stopped = answer_of(&mut process).await["process_id"].as_u64().expect("a number");
+    signal("-STOP", stopped);
+    assert_eq!(process.invoke(event("answer")).await, Err(InvokeError::TimedOut));
+    assert!(ids.borrow().is_empty(), "the stopped process is gone");
+    assert_ne!(answer_of(&mut process).await["process_id"].as_u64(), Some(stopped));
+}
+
+#[tokio::test]
+async fn a_function_that_cannot_start_fails_its_event() {
+    let mut failing = settings(AMPLE);
+    failing.environment.push(("FAIL_TO_START".to_owned(), "1".to_owned()));
+    let outcome = FunctionProcess::new(failing).invoke(event("answer")).await;
+    assert!(matches!(&outcome, Err(InvokeError::Exited { how }) if how.contains('3')), "{outcome:?}");
+
+    let missing = FunctionSettings { program: "no-such-program".into(), ..settings(AMPLE) };
+    let outcome = FunctionProcess::new(missing).invoke(event("answer")).await;
+    assert!(matches!(&outcome, Err(InvokeError::NotStarted { why }) if why.contains("no-such-program")), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn an_invocation_given_up_half_way_ends_its_process() {
+    let mut process = FunctionProcess::new(settings(AMPLE));
+    let mut ids = process.process_ids();
+    let started = async { ids.wait_for(|ids| !ids.is_empty()).await.expect("it starts").clone() };
+    let given_up = tokio::select! {
+        outcome = process.invoke(event("hang")) => Err(outcome),
+        ids = started => Ok(ids),
+    };
+    let given_up = given_up.expect("it hangs");
+    let fresh = answer_of(&mut process).await["process_id"].as_u64().expect("a number");
+    assert!(!given_up.contains(&(fresh as u32)), "{fresh} is not of {given_up:?}");
+}
+
+#[tokio::test]
+async fn a_pool_runs_so_many_at_once_and_the_next_event_waits() {
+    let pool = FunctionPool::new(settings(AMPLE), NonZeroUsize::new(2).expect("not zero"));
+    let mut ids = pool.process_ids();
+    let (first, second, third, ()) =
+        tokio::join!(pool.invoke(event("hang")), pool.invoke(event("hang")), pool.invoke(event("answer")), async {
+            let both = ids.wait_for(|ids| ids.len() == 2).await.expect("two start").clone();
+            signal("-KILL", (*both.first().expect("two")).into());
+            // The third has its turn only now. It ends before the other one is killed: there were never three.
+            ids.wait_for(|ids| ids.len() == 2 && *ids != both).await.expect("a fresh one starts");
+            signal("-KILL", (*both.last().expect("two")).into());
+        },);
+    assert!(matches!(first, Err(InvokeError::Exited { .. })), "{first:?}");
+    assert!(matches!(second, Err(InvokeError::Exited { .. })), "{second:?}");
+    third.expect("it has its turn");
+}
+
+#[tokio::test]
+async fn a_pool_uses_an_idle_process_before_it_starts_another() {
+    let pool = FunctionPool::new(settings(AMPLE), NonZeroUsize::new(4).expect("not zero"));
+    for _ in 0..5 {
+        pool.invoke(event("answer")).await.expect("it answers");
+    }
+    assert_eq!(pool.process_ids().borrow().len(), 1);
+}

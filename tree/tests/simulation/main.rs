@@ -1,0 +1,154 @@
+//! The real ingest, drain, lease and sweep code under every misfortune that a
+//! seed can think of; and the proof that the auditor would notice a mistake.
+//!
+//! A failing seed prints its short story. The same again, and many more:
+//! `cargo run --release -p tests --bin simulate -- --seeds 100000`.
+
+use std::{
+    collections::BTreeMap,
+    panic::resume_unwind,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    thread,
+};
+
+use tests::simulation::{Plan, Report, mutation::Mutation, run, shrink::shrink};
+
+fn plan(seed: u64, mutation: Option<Mutation>) -> Plan {
+    Plan { seed, mutation, focus: mutation, ..Plan::default() }
+}
+
+/// Runs seeds on both processors until one fails; states reached, and the
+/// failing run with the smallest seed.
+fn first_failure(seeds: u64, mutation: Option<Mutation>) -> (BTreeMap<&'static str, u64>, Option<Report>) {
+    let next = AtomicU64::new(0);
+    let end = AtomicU64::new(seeds);
+    let work = || {
+        let mut reached = BTreeMap::new();
+        let mut failed = None;
+        loop {
+            let seed = next.fetch_add(1, Relaxed);
+            if seed >= end.load(Relaxed) {
+                return (reached, failed);
+            }
+            let report = run(plan(seed, mutation));
+            for (what, times) in &report.reached {
+                *reached.entry(*what).or_default() += u64::from(*times);
+            }
+            if !report.mistakes.is_empty() {
+                end.fetch_min(seed, Relaxed);
+                failed = Some(report);
+            }
+        }
+    };
+    let ended: Vec<_> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..2).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
+    });
+    let mut all: BTreeMap<&'static str, u64> = BTreeMap::new();
+    for (what, times) in ended.iter().flat_map(|(reached, _)| reached) {
+        *all.entry(what).or_default() += times;
+    }
+    (all, ended.into_iter().filter_map(|(_, failed)| failed).min_by_key(|report| report.seed))
+}
+
+#[test]
+fn two_thousand_seeds_find_nothing() {
+    let (reached, failed) = first_failure(2000, None);
+    if let Some(report) = failed {
+        let seed = report.seed;
+        let report = shrink(&plan(seed, None), report);
+        panic!("seed {seed} fails; its short story:\n{}", report.story());
+    }
+    for wanted in INTERESTING {
+        assert!(reached.contains_key(wanted), "no seed reached: {wanted}");
+    }
+}
+
+/// What they must have been through to mean anything.
+const INTERESTING: &[&str] = &[
+    "a copy's receive count lies",
+    "a deleted wake-up comes again",
+    "a delivery is parked",
+    "a drain yields",
+    "a function is killed at its deadline",
+    "a handler kills its process",
+    "a job kills its process",
+    "a late effect is refused",
+    "a parked delivery is put back",
+    "a place is voided",
+    "a repeat is settled",
+    "a scheduler does not live to its end",
+    "a tick fails",
+    "a tick is done",
+    "an effect lands late",
+    "an entity's row is purged",
+    "an exclusive holder commits",
+    "an exclusive holder gives up",
+    "an exclusive lease is granted",
+    "an inbox row is purged",
+    "answered 2xx without a wake-up",
+    "blocked",
+    "finds its lease lost",
+    "force released",
+    "ingest answers 503",
+    "ingest crashes",
+    "taken over",
+    "the sweep keeps rows",
+    "the sweep wakes somebody",
+    "unblocked",
+];
+
+/// Whatever this machine does meanwhile.
+#[test]
+fn the_same_seed_gives_the_same_trace() {
+    for seed in 0..40 {
+        let (first, second) = (run(plan(seed, None)), run(plan(seed, None)));
+        assert_eq!(first.story(), second.story(), "seed {seed}");
+        assert_eq!(first.hash, second.hash, "seed {seed}");
+    }
+}
+
+/// Each rule left out is noticed: by the seed that is known to, or where the
+/// code has changed since, within a thousand.
+#[test]
+fn every_rule_left_out_is_noticed() {
+    for (mutation, known) in NOTICED {
+        let report = run(plan(*known, Some(*mutation)));
+        let report = if report.mistakes.is_empty() { first_failure(1000, Some(*mutation)).1 } else { Some(report) };
+        let report = report.unwrap_or_else(|| panic!("{mutation:?} goes unnoticed"));
+        println!("{mutation:?}: seed {}: {}", report.seed, report.mistakes[0]);
+    }
+}
+
+/// The same misfortunes, with the rule in place.
+#[test]
+fn where_a_rule_is_noticed_missing_it_holds_otherwise() {
+    for (mutation, known) in NOTICED {
+        let report = run(Plan { seed: *known, focus: Some(*mutation), ..Plan::default() });
+        assert!(report.mistakes.is_empty(), "{mutation:?}, seed {known}:\n{}", report.story());
+    }
+}
+
+/// Every counterexample but one, each with a seed that is known to show it.
+///
+/// Not here: `fail` without `head` = sequence - 1. It does not do anything that
+/// could be noticed, since every settle moves the token, which `fail` names too:
+/// the model has the same states without that condition as with it
+/// (`fail_is_covered_by_the_token_as_well`), and shows the counterexample where
+/// settles leave the token alone.
+const NOTICED: &[(Mutation, u64)] = &[
+    (Mutation::ReceiversIgnoreTokens, 4),
+    (Mutation::OneTokenForADrain, 4),
+    (Mutation::ReleaseWithoutEmptiness, 6),
+    (Mutation::StepOverGaps, 0),
+    (Mutation::VoidUnconditionally, 91),
+    (Mutation::ExpiredIsFree, 90),
+    (Mutation::DropWhileDrained, 15),
+    (Mutation::ForgetAfterVoid, 25),
+    (Mutation::ClaimRetriedAsClean, 38),
+    (Mutation::ReleaseWithoutToken, 942),
+    (Mutation::FailKeepsMessage, 17),
+    (Mutation::NoFreshForCopies, 43),
+    (Mutation::HolderFromRequest, 0),
+    (Mutation::StartWithoutTick, 0),
+];

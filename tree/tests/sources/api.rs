@@ -1,0 +1,204 @@
+//! The document behind the two services, over the wire: a stand-in for them on
+//! loopback, the functions' own HTTP client.
+
+use std::sync::{Arc, Mutex};
+
+use axum::{
+    Router,
+    body::Bytes,
+    extract::State,
+    http::{HeaderMap, StatusCode},
+    routing::post,
+};
+use serde_json::{Value, json};
+use shared::{
+    aws::Account,
+    config::SourcesOrigin,
+    sources::{LiveSources, Newest, SPACING},
+    telemetry::Quiet,
+    time::{Clock, SeededRandom, Surroundings, SystemClock, Timestamp},
+};
+use tokio::{net::TcpListener, task::AbortHandle};
+
+use crate::script::document;
+
+const SECRET: &str = "bm90IHRvIGJlIHNob3du";
+const ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:sources-AbCdEf";
+
+/// One request as the stand-in got it.
+#[derive(Debug, Clone)]
+struct Asked {
+    target: String,
+    authorization: String,
+    question: Value,
+}
+
+/// What the stand-in does.
+#[derive(Clone)]
+enum Reply {
+    /// Answers.
+    Says(StatusCode, String),
+    /// Takes the request and never answers.
+    Hangs,
+}
+
+#[derive(Clone)]
+struct StandIn {
+    asked: Arc<Mutex<Vec<Asked>>>,
+    reply: Arc<Mutex<Reply>>,
+    url: String,
+    server: AbortHandle,
+}
+
+async fn answer(State(stand_in): State<Shared>, headers: HeaderMap, body: Bytes) -> (StatusCode, String) {
+    let header = |name: &str| headers.get(name).map(|value| value.to_str().unwrap().to_owned()).unwrap_or_default();
+    let (target, authorization) = (header("x-amz-target"), header("authorization"));
+    let question = serde_json::from_slice(&body).unwrap();
+    stand_in.0.lock().unwrap().push(Asked { target, authorization, question });
+    let reply = stand_in.1.lock().unwrap().clone();
+    match reply {
+        Reply::Says(status, body) => (status, body),
+        Reply::Hangs => std::future::pending().await,
+    }
+}
+
+type Shared = (Arc<Mutex<Vec<Asked>>>, Arc<Mutex<Reply>>);
+
+impl StandIn {
+    async fn start(reply: Reply) -> Self {
+        let (asked, reply) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(reply)));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let router = Router::new().route("/", post(answer)).with_state((asked.clone(), reply.clone()));
+        let server = tokio::spawn(async move { axum::serve(listener, router).await }).abort_handle();
+        Self { asked, reply, url, server }
+    }
+
+    fn replies(&self, reply: Reply) {
+        *self.reply.lock().unwrap() = reply;
+    }
+
+    fn account(&self) -> Account {
+        Account {
+            ssm_endpoint: Some(self.url.clone()),
+            secrets_endpoint: Some(self.url.clone()),
+            ..Account::local("http://127.0.0.1:1", "http://127.0.0.1:1")
+        }
+    }
+
+    async fn open(&self, origin: SourcesOrigin, surroundings: &Surroundings) -> Result<LiveSources, String> {
+        let account = self.account();
+        let document = account.document(&account.http_client(), origin, surroundings);
+        LiveSources::open(document, surroundings.clone(), Arc::new(Quiet)).await
+    }
+
+    fn asked(&self) -> Vec<Asked> {
+        self.asked.lock().unwrap().clone()
+    }
+}
+
+fn parameter() -> SourcesOrigin {
+    SourcesOrigin::Parameter("/webhooks/sources".into())
+}
+
+fn of_parameter(secret: &str) -> Reply {
+    let document = document(&[("shop", secret)]);
+    Reply::Says(StatusCode::OK, json!({ "Parameter": { "Value": document, "Version": 3 } }).to_string())
+}
+
+/// The machine's clock, ahead by some seconds that a test adds.
+struct Ahead(SystemClock, Arc<Mutex<std::time::Duration>>);
+
+impl Clock for Ahead {
+    fn now(&self) -> Timestamp {
+        self.0.now() + *self.1.lock().unwrap()
+    }
+
+    fn monotonic(&self) -> std::time::Duration {
+        self.0.monotonic() + *self.1.lock().unwrap()
+    }
+
+    fn sleep(&self, duration: std::time::Duration) -> futures_util::future::BoxFuture<'static, ()> {
+        self.0.sleep(duration)
+    }
+}
+
+#[tokio::test]
+async fn a_parameter_is_asked_for_decrypted_and_signed_for() {
+    let stand_in = StandIn::start(of_parameter(SECRET)).await;
+    let live = stand_in.open(parameter(), &Surroundings::system()).await.unwrap();
+    assert_eq!(live.current().iter().map(|source| source.name.to_string()).collect::<Vec<_>>(), ["shop"]);
+    let asked = stand_in.asked().remove(0);
+    assert_eq!(asked.target, "AmazonSSM.GetParameter");
+    assert_eq!(asked.question, json!({ "Name": "/webhooks/sources", "WithDecryption": true }));
+    let scope = asked.authorization.contains("/us-east-1/ssm/aws4_request");
+    let signed = asked.authorization.contains("SignedHeaders=content-type;host;x-amz-date;x-amz-target");
+    assert!(scope && signed, "{}", asked.authorization);
+}
+
+#[tokio::test]
+async fn a_secret_is_asked_for_by_its_arn_and_signed_for() {
+    let reply = json!({ "ARN": ARN, "SecretString": document(&[("shop", SECRET)]) }).to_string();
+    let stand_in = StandIn::start(Reply::Says(StatusCode::OK, reply)).await;
+    let live = stand_in.open(SourcesOrigin::Secret(ARN.into()), &Surroundings::system()).await.unwrap();
+    assert_eq!(live.current().iter().count(), 1);
+    let asked = stand_in.asked().remove(0);
+    assert_eq!(asked.target, "secretsmanager.GetSecretValue");
+    assert_eq!(asked.question, json!({ "SecretId": ARN }));
+    assert!(asked.authorization.contains("/us-east-1/secretsmanager/aws4_request"), "{}", asked.authorization);
+}
+
+#[tokio::test]
+async fn why_a_document_cannot_be_had_is_said_without_what_the_service_says_beside() {
+    let refusal = |kind: &str| json!({ "__type": kind, "message": SECRET }).to_string();
+    let no_document = json!({ "Parameter": { "Name": SECRET } }).to_string();
+    for (reply, reason) in [
+        ((StatusCode::BAD_REQUEST, refusal("ParameterNotFound")), "ssm refuses it: ParameterNotFound"),
+        (
+            (StatusCode::BAD_REQUEST, refusal("com.amazonaws.ssm#AccessDeniedException")),
+            "ssm refuses it: AccessDeniedException",
+        ),
+        ((StatusCode::BAD_REQUEST, refusal("a b")), "ssm refuses it: status 400"),
+        ((StatusCode::SERVICE_UNAVAILABLE, SECRET.to_owned()), "ssm refuses it: status 503"),
+        ((StatusCode::OK, no_document), "ssm answers without a text that could be the document"),
+        ((StatusCode::OK, SECRET.to_owned()), "ssm answers without a text that could be the document"),
+    ] {
+        let stand_in = StandIn::start(Reply::Says(reply.0, reply.1)).await;
+        assert_eq!(stand_in.open(parameter(), &Surroundings::system()).await.unwrap_err(), reason);
+        assert_eq!(stand_in.asked().len(), 3);
+    }
+    let gone = StandIn::start(Reply::Hangs).await;
+    let account = StandIn { url: "http://127.0.0.1:1".into(), ..gone };
+    assert_eq!(account.open(parameter(), &Surroundings::system()).await.unwrap_err(), "ssm does not answer");
+}
+
+#[tokio::test]
+async fn over_the_wire_too_what_is_slow_or_gone_changes_nothing_and_what_is_rolled_counts() {
+    let ahead = Arc::default();
+    let surroundings = Surroundings::new(Ahead(SystemClock::start(), Arc::clone(&ahead)), SeededRandom::new(1));
+    let pass = || *ahead.lock().unwrap() += SPACING;
+    let stand_in = StandIn::start(of_parameter(SECRET)).await;
+    let live = stand_in.open(parameter(), &surroundings).await.unwrap();
+    let first = live.current();
+
+    stand_in.replies(Reply::Hangs);
+    pass();
+    assert_eq!(live.newest().await, Newest::Unknown, "slow");
+    assert!(Arc::ptr_eq(&first, &live.current()));
+
+    // The reading that hangs ends by itself; the next one is answered.
+    stand_in.replies(of_parameter("cm9sbGVk"));
+    while live.newest().await == Newest::Unknown {
+        pass();
+    }
+    let rolled = live.current();
+    assert!(!Arc::ptr_eq(&first, &rolled));
+
+    stand_in.replies(Reply::Says(StatusCode::OK, json!({ "Parameter": { "Value": "no document" } }).to_string()));
+    pass();
+    assert_eq!(live.newest().await, Newest::Unknown, "wrong");
+    stand_in.server.abort();
+    pass();
+    assert_eq!(live.newest().await, Newest::Unknown, "gone");
+    assert!(Arc::ptr_eq(&rolled, &live.current()));
+}

@@ -1,0 +1,377 @@
+//! The sources document while a function runs: read again, rolled, unreachable,
+//! wrong. By tokio's clock, which is paused: a minute takes no time, and every
+//! count is exact.
+
+mod api;
+mod script;
+
+use std::{sync::Arc, time::Duration};
+
+use ingest::{Ingest, Request};
+use script::{Script, document};
+use serializer::samples::Webhook;
+use shared::{
+    config::FileDocument,
+    delivery::Delivery,
+    drain::{Attended, Drainer, Quarantine, Received},
+    entity::EntityKey,
+    handler::{Context, Handler, HandlerError, Isolation, Outcome},
+    rows::HolderInfo,
+    sources::{LiveSources, Newest, PATIENCE, REFRESH, SPACING, STALE, Sources},
+    table::{Action, Write},
+    telemetry::{Observer, PutOffReason},
+};
+use tests::{
+    faults::{Call, Fault, FaultyQueue, FaultyTable},
+    webhooks::{request, signed, update},
+    world::World,
+};
+
+const OLD: &str = "b2xkIHNlY3JldA==";
+const NEW: &str = "bmV3IHNlY3JldA==";
+
+async fn pass(time: Duration) {
+    tokio::time::advance(time).await;
+}
+
+/// Lets what goes on in the background come as far as it can without time.
+async fn settle() {
+    for _ in 0..50 {
+        tokio::task::yield_now().await;
+    }
+}
+
+async fn open(world: &World, script: &Script) -> LiveSources {
+    let document = Box::new(script.clone());
+    LiveSources::open(document, world.surroundings.clone(), Arc::new(script.clone())).await.expect("it is read")
+}
+
+async fn ingest(world: &World, script: &Script) -> (Ingest, LiveSources) {
+    let live = open(world, script).await;
+    (Ingest::new(&live, world.inbox(), world.surroundings.clone()), live)
+}
+
+/// A webhook signed with `secret`.
+fn webhook(world: &World, source: &str, secret: &str, id: &str) -> Webhook {
+    let sources = Sources::parse(&document(&[(source, secret)])).unwrap();
+    signed(&sources, source, id, update("1"), world.surroundings.now())
+}
+
+fn post(world: &World, secret: &str, id: &str) -> Request {
+    request(&webhook(world, "shop", secret, id))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_document_is_read_again_after_a_minute_and_not_before() {
+    let (world, script) = (World::new(), Script::of(&[("shop", OLD)]));
+    let live = open(&world, &script).await;
+    assert_eq!(script.reads(), 1);
+    script.says(&[("shop", OLD), ("second", OLD)]);
+    pass(REFRESH - Duration::from_millis(1)).await;
+    live.beside(async {}).await;
+    settle().await;
+    assert_eq!((script.reads(), live.current().iter().count()), (1, 1));
+    pass(Duration::from_millis(1)).await;
+    for _ in 0..100 {
+        live.beside(async {}).await;
+    }
+    settle().await;
+    assert_eq!((script.reads(), live.current().iter().count()), (2, 2));
+    assert_eq!(script.told(), ["changed to 2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reading_is_over_when_the_work_beside_it_is_or_had_its_moment() {
+    let (world, script) = (World::new(), Script::of(&[("shop", OLD)]));
+    let live = open(&world, &script).await;
+    script.says(&[("shop", NEW)]);
+    pass(REFRESH).await;
+    // Not to be waited for: what follows is not polled until the next webhook comes.
+    live.beside(async {}).await;
+    assert_eq!((script.reads(), script.told()), (2, vec!["changed to 1".to_owned()]));
+
+    script.hangs();
+    for (work, waited) in [(0, 250), (100, 250), (250, 250), (900, 900)] {
+        pass(REFRESH).await;
+        let before = world.surroundings.monotonic();
+        live.beside(world.surroundings.sleep(Duration::from_millis(work))).await;
+        assert_eq!(world.surroundings.monotonic() - before, Duration::from_millis(waited), "{work}");
+    }
+    assert_eq!(PATIENCE, Duration::from_millis(250));
+    let before = world.surroundings.monotonic();
+    live.beside(async {}).await;
+    assert_eq!(world.surroundings.monotonic(), before, "one that is not due delays nothing");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reading_that_was_frozen_tells_nothing_of_the_document() {
+    let (world, script) = (World::new(), Script::of(&[("shop", OLD)]));
+    let (ingest, live) = ingest(&world, &script).await;
+    script.hangs();
+    pass(REFRESH).await;
+    assert_eq!(ingest.answer(&post(&world, OLD, "1")).await.status_code, 200);
+    pass(Duration::from_secs(600)).await;
+    settle().await;
+    assert_eq!((script.reads(), script.told().len()), (2, 0));
+    // Neither does it tell that what is in use is the newest.
+    assert_eq!(live.newest().await, Newest::Unknown);
+    assert_eq!(ingest.answer(&post(&world, NEW, "2")).await.status_code, 503);
+    // One that fails while the function runs does.
+    pass(REFRESH).await;
+    live.beside(world.surroundings.sleep(Duration::from_secs(2))).await;
+    assert_eq!(script.told().last().map(String::as_str), Some("news: no answer in time"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_is_in_time_however_long_document_store_and_queue_take() {
+    // Whatever is left behind these goes to a put and a wake-up without an answer.
+    for (silent, slow) in [(0, 0), (0, 1100), (1, 0), (1, 700), (2, 0), (2, 300), (2, 400)] {
+        let (mut world, script) = (World::new(), Script::of(&[("shop", OLD)]));
+        let plan = move |call: &Call<'_>| match call.writes {
+            [Write { action: Action::Put(_), .. }] => Fault::Silent,
+            _ if call.write <= silent => Fault::Silent,
+            _ => Fault::Slow(Duration::from_millis(slow)),
+        };
+        world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.surroundings, plan));
+        world.queue = Arc::new(FaultyQueue::new(world.queue.clone(), &world.surroundings, |_| Fault::Silent));
+        let (ingest, _) = ingest(&world, &script).await;
+        script.hangs();
+        pass(STALE).await;
+        let before = world.surroundings.monotonic();
+        assert_eq!(ingest.answer(&post(&world, OLD, "1")).await.status_code, 503);
+        let took = world.surroundings.monotonic() - before;
+        assert!(took <= Duration::from_millis(2500), "{silent} {slow}: {took:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_idleness_what_is_new_counts_at_once_and_is_waited_for_a_moment_at_most() {
+    let (world, script) = (World::new(), Script::of(&[("shop", OLD)]));
+    let (ingest, _) = ingest(&world, &script).await;
+    script.says(&[("shop", NEW)]);
+    pass(STALE).await;
+    let taken_back = ingest.answer(&post(&world, OLD, "1")).await;
+    assert_eq!(taken_back.status_code, 401, "{}", taken_back.body);
+    script.hangs();
+    pass(STALE).await;
+    let before = world.surroundings.monotonic();
+    assert_eq!(ingest.answer(&post(&world, NEW, "2")).await.status_code, 200);
+    assert_eq!(world.surroundings.monotonic() - before, PATIENCE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rolled_secret_refuses_no_webhook() {
+    let (world, script) = (World::new(), Script::of(&[("shop", OLD)]));
+    let (ingest, _) = ingest(&world, &script).await;
+    // The document changes, and the provider signs with the new secret at once: nobody waits for a minute.
+    for (round, secret) in [NEW, OLD, NEW].into_iter().enumerate() {
+        pass(SPACING).await;
+        script.says(&[("shop", secret)]);
+        for number in 0..10 {
+            let answer = ingest.answer(&post(&world, secret, &format!("{round}-{number}"))).await;
+            assert_eq!(answer.status_code, 200, "{round} {number} {}", answer.body);
+        }
+    }
+    assert_eq!(script.reads(), 1 + 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_that_was_added_is_known_to_its_first_webhook() {
+    let (world, script) = (World::new(), Script::of(&[("shop", OLD)]));
+    let (ingest, _) = ingest(&world, &script).await;
+    script.says(&[("shop", OLD), ("second", NEW)]);
+    pass(SPACING).await;
+    let answer = ingest.answer(&request(&webhook(&world, "second", NEW, "1"))).await;
+    assert_eq!(answer.status_code, 200, "{}", answer.body);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_provider_that_was_corrected_is_known_to_the_next_webhook() {
+    let (world, script) = (World::new(), Script::of(&[]));
+    // None of these headers is sent.
+    script.says_text(format!("[sources.shop]\nprovider = 'shopify'\nsecrets = ['{OLD}']\nhandler = 'test'\n"));
+    let (ingest, _) = ingest(&world, &script).await;
+    pass(SPACING).await;
+    assert_eq!(ingest.answer(&post(&world, OLD, "1")).await.status_code, 401);
+    script.says(&[("shop", OLD)]);
+    pass(SPACING).await;
+    assert_eq!(ingest.answer(&post(&world, OLD, "2")).await.status_code, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn forged_webhooks_cause_one_reading_in_five_seconds_at_most() {
+    let (world, script) = (World::new(), Script::of(&[("shop", OLD)]));
+    let (ingest, _) = ingest(&world, &script).await;
+    pass(SPACING).await;
+    let mut unknown = post(&world, OLD, "1");
+    unknown.raw_path = "/webhooks/nobody".into();
+    let start = world.surroundings.monotonic();
+    for number in 0..600 {
+        assert_eq!(ingest.answer(&post(&world, NEW, &number.to_string())).await.status_code, 401);
+        assert_eq!(ingest.answer(&unknown).await.status_code, 404);
+        pass(Duration::from_millis(100)).await;
+    }
+    assert_eq!(world.surroundings.monotonic() - start, Duration::from_secs(60));
+    assert_eq!(script.reads(), 1 + 12);
+    let mut probe = unknown;
+    probe.request_context.http.method = "GET".into();
+    pass(SPACING).await;
+    assert_eq!(ingest.answer(&probe).await.status_code, 404);
+    assert_eq!(script.reads(), 1 + 12, "a look from outside that posts nothing asks nothing");
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_the_document_is_out_the_last_good_one_counts_and_nothing_is_refused_for_good() {
+    let (world, script) = (World::new(), Script::of(&[("shop", OLD)]));
+    let (ingest, _) = ingest(&world, &script).await;
+    script.fails("ssm does not answer");
+    let mut answered = Vec::new();
+    for number in 0..30 {
+        pass(Duration::from_secs(30)).await;
+        answered.push(ingest.answer(&post(&world, OLD, &format!("old-{number}"))).await.status_code);
+        // It may have been rolled to this one: the sender is to try again.
+        answered.push(ingest.answer(&post(&world, NEW, &format!("new-{number}"))).await.status_code);
+        settle().await;
+    }
+    assert_eq!(answered, [200, 503].repeat(30));
+    let told = script.told();
+    assert_eq!(
+        told.iter().filter(|line| line.starts_with("news: ")).collect::<Vec<_>>(),
+        ["news: ssm does not answer"]
+    );
+    assert_eq!(told.len() as u32, script.reads() - 1, "each is counted: {told:?}");
+
+    script.says(&[("shop", NEW)]);
+    pass(SPACING).await;
+    assert_eq!(ingest.answer(&post(&world, NEW, "back")).await.status_code, 200);
+    assert_eq!(ingest.answer(&post(&world, OLD, "gone")).await.status_code, 401);
+    script.fails("ssm does not answer");
+    pass(REFRESH).await;
+    assert_eq!(ingest.answer(&post(&world, NEW, "out again")).await.status_code, 200);
+    settle().await;
+    assert_eq!(
+        script.told().iter().filter(|line| line.starts_with("news: ")).count(),
+        2,
+        "told again after it was well"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_document_that_does_not_answer_delays_a_refusal_by_a_quarter_of_a_second_and_makes_it_a_503() {
+    let (world, script) = (World::new(), Script::of(&[("shop", OLD)]));
+    let (ingest, _) = ingest(&world, &script).await;
+    script.hangs();
+    pass(SPACING).await;
+    let before = world.surroundings.monotonic();
+    let answer = ingest.answer(&post(&world, NEW, "1")).await;
+    assert_eq!(answer.status_code, 503);
+    assert!(answer.headers.contains_key("retry-after"));
+    assert_eq!(world.surroundings.monotonic() - before, PATIENCE);
+    // A second one, while that reading is still under way, waits for it as well and starts none.
+    assert_eq!(ingest.answer(&post(&world, NEW, "2")).await.status_code, 503);
+    assert_eq!(script.reads(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wrong_document_changes_nothing_and_shows_no_value() {
+    let (world, script) = (World::new(), Script::of(&[("shop", OLD)]));
+    let (ingest, live) = ingest(&world, &script).await;
+    live.demand(|sources| if sources.iter().count() < 3 { Ok(()) } else { Err("too many".into()) }).unwrap();
+    for (text, reason) in [
+        (format!("[sources.shop]\nprovider = 'shopify'\nsecrets = ['{NEW}']\nhandler = 1\n"), "line 4"),
+        (format!("{{\"sources\": {{\"shop\": \"{NEW}\"}}}}"), "sources document"),
+        (document(&[("a", NEW), ("b", NEW), ("c", NEW)]), "too many"),
+        (String::new(), "sources document"),
+    ] {
+        script.says_text(text);
+        pass(REFRESH).await;
+        assert_eq!(ingest.answer(&post(&world, OLD, reason)).await.status_code, 200);
+        settle().await;
+        let told = script.told().pop().unwrap();
+        assert!(told.starts_with("news: ") && told.contains(reason) && !told.contains(NEW), "{reason}: {told}");
+        assert_eq!(live.newest().await, Newest::Unknown);
+    }
+    script.says(&[("shop", OLD)]);
+    pass(REFRESH).await;
+    assert_eq!(live.newest().await, Newest::Known);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_tries_three_times_and_then_says_why_not() {
+    let (world, script) = (World::new(), Script::of(&[]));
+    for (number, reason) in [(3, "ssm does not answer"), (4, "source")] {
+        match reason {
+            "source" => script.says(&[]),
+            reason => script.fails(reason),
+        }
+        let document = Box::new(script.clone());
+        let opened = LiveSources::open(document, world.surroundings.clone(), Arc::new(script.clone())).await;
+        let refused = opened.map(|_| ()).unwrap_err();
+        assert!(refused.contains(reason), "{refused}");
+        assert_eq!(script.reads(), number);
+    }
+}
+
+#[tokio::test]
+async fn a_file_is_a_document_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("sources.toml");
+    std::fs::write(&file, document(&[("shop", OLD)])).unwrap();
+    let world = World::new();
+    let read = |path| LiveSources::open(Box::new(FileDocument(path)), world.surroundings.clone(), world.told.clone());
+    assert_eq!(read(file).await.unwrap().current().iter().count(), 1);
+    let missing = read(directory.path().join("none")).await.unwrap_err();
+    assert!(missing.contains("none cannot be read"), "{missing}");
+}
+
+/// Answers `Done`; nothing is to be seen of it here but that it ran.
+struct Done;
+
+impl Handler for Done {
+    async fn handle(&self, _: &Delivery, _: &Context) -> Result<Outcome, HandlerError> {
+        Ok(Outcome::Done)
+    }
+}
+
+/// A drainer by the script's sources, and what it does with the one wake-up
+/// there is.
+async fn drain(world: &World, script: &Script, live: &LiveSources) -> Attended {
+    let info = HolderInfo::new("a worker in memory");
+    let (store, waker, settings) = (world.store(), world.waker(), world.settings.clone());
+    let observer: Arc<dyn Observer> = Arc::new(script.clone());
+    let drainer = Drainer::new(store, waker, live, Done, settings, info, observer).isolated(Isolation::Inline);
+    let received = Received { entity: EntityKey::parse("second/order/1").unwrap(), times: 1 };
+    let deadline = world.surroundings.monotonic() + world.function_time;
+    drainer.attend(&received, deadline, &Quarantine::of(1)).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_parks_nothing_of_a_source_that_it_does_not_know_yet() {
+    let (world, script) = (World::new(), Script::of(&[("shop", OLD)]));
+    let live = open(&world, &script).await;
+    pass(Duration::from_secs(1)).await;
+    let mut incoming = world.incoming_from("second", "second/order/1", "1");
+    world.inbox().append(&incoming).await.unwrap();
+
+    script.fails("ssm does not answer");
+    assert_eq!(drain(&world, &script, &live).await, Attended::Delete);
+    assert!(script.told().contains(&format!("put off: {:?}", PutOffReason::UnknownSource)), "{:?}", script.told());
+    assert_eq!(world.state("second/order/1").await.waiting(), 1);
+
+    script.says(&[("shop", OLD), ("second", OLD)]);
+    pass(SPACING).await;
+    assert_eq!(drain(&world, &script, &live).await, Attended::Delete);
+    assert_eq!(script.told().pop().unwrap(), "settled: applied");
+
+    // Taken out: that is known of what came before the document was read, and needs no further reading.
+    script.says(&[("shop", OLD)]);
+    incoming = world.incoming_from("second", "second/order/1", "2");
+    world.inbox().append(&incoming).await.unwrap();
+    pass(REFRESH).await;
+    live.beside(async {}).await;
+    settle().await;
+    let reads = script.reads();
+    assert_eq!(drain(&world, &script, &live).await, Attended::Delete);
+    assert_eq!(script.told().pop().unwrap(), "settled: parked");
+    assert_eq!(script.reads(), reads);
+}

@@ -1,0 +1,507 @@
+//! Chaos with real processes: the functions' own `main`, driven over the Lambda
+//! runtime API; store and queue on disk, in a process of their own. A seeded
+//! schedule kills and freezes any of them, beyond the lease of one second,
+//! while senders repeat what they send. At the end, with the faults stopped,
+//! everything must be drained, and `report.rs` judges by what the handlers
+//! wrote down themselves.
+
+mod careless;
+mod report;
+pub mod roles;
+
+use std::{
+    collections::BTreeMap,
+    net::TcpListener,
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+    process::Stdio,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value as Json;
+use serializer::{
+    audit::Sent,
+    local::{
+        EventSource, Function, ORDERS_TABLE, QUEUE,
+        function_pool::FunctionPool,
+        function_process::{FunctionSettings, Logs, ProcessIds},
+        queue::queue_url,
+    },
+};
+use shared::{
+    append::Inbox,
+    aws::{Account, Parts},
+    config::StoreConfig,
+    entity::EntityKey,
+    operator::Operator,
+    sources::Sources,
+    telemetry::Quiet,
+    time::Surroundings,
+};
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    process::{Child, Command},
+    sync::watch,
+    task::JoinSet,
+};
+
+use crate::webhooks::{request, signed, update};
+use report::{Committed, read_lines};
+pub use report::{Receiver, Report};
+use roles::{Line, ROLE, effect_row};
+
+/// One sender whose deliveries are tried for ever: nothing is to be parked.
+const SOURCES: &str = r#"
+[sources.test]
+provider = "standard-webhooks"
+secrets = ["whsec_c2VjcmV0"]
+handler = "test"
+handler_timeout = "2s"
+retry = { attempts = 1000000, first = "10ms", longest = "100ms" }
+"#;
+
+/// The lease that frozen workers outlive.
+const LEASE: Duration = Duration::from_secs(1);
+const FUNCTION_TIMEOUT: Duration = Duration::from_secs(8);
+const VISIBILITY_TIMEOUT: Duration = Duration::from_secs(9);
+
+/// How long nothing may happen in the end before it counts as stuck.
+const STUCK: Duration = Duration::from_secs(30);
+
+/// How often a run is prolonged in which nothing came late.
+const PROLONGED: u32 = 6;
+
+/// What to run.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Decides the faults.
+    pub seed: u64,
+    /// For how long there are faults.
+    pub time: Duration,
+    /// How many orders.
+    pub orders: usize,
+    /// How many workers at most.
+    pub workers: usize,
+    /// What kind they are.
+    pub kind: WorkerKind,
+    /// Whether to show how it goes.
+    pub tells: bool,
+}
+
+/// Which workers a run has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WorkerKind {
+    /// The project's own.
+    Own,
+    /// Such as ignore their token: the negative control.
+    Careless,
+}
+
+impl WorkerKind {
+    fn role(self) -> &'static str {
+        match self {
+            WorkerKind::Own => "worker",
+            WorkerKind::Careless => "careless worker",
+        }
+    }
+
+    /// Whether what these workers are to be judged by has happened: a run in
+    /// which nothing came late has shown nothing.
+    fn was_tried(self, lines: &[Line]) -> bool {
+        match self {
+            WorkerKind::Own => report::late_effects(lines) > 0,
+            // More than one: it may have been killed before it could commit.
+            WorkerKind::Careless => report::late_ends(lines) > 2,
+        }
+    }
+}
+
+/// How often each fault happened.
+#[derive(Debug, Default)]
+pub struct Faults {
+    /// Workers killed.
+    pub workers_killed: AtomicU64,
+    /// Workers frozen beyond their lease.
+    pub workers_frozen: AtomicU64,
+    /// Ingests killed.
+    pub ingests_killed: AtomicU64,
+    /// Ingests frozen.
+    pub ingests_frozen: AtomicU64,
+    /// Store and queue killed and restarted.
+    pub restarts: AtomicU64,
+    /// Deliveries sent again though they had been answered.
+    pub repeats: AtomicU64,
+}
+
+/// Store and queue in a process of their own, always at the same ports.
+struct EnginesProcess {
+    program: PathBuf,
+    data: PathBuf,
+    ports: [u16; 2],
+    child: Option<Child>,
+}
+
+impl EnginesProcess {
+    fn new(program: &Path, data: PathBuf) -> Result<Self> {
+        // Both at once, so that they differ.
+        let free = [TcpListener::bind(("127.0.0.1", 0))?, TcpListener::bind(("127.0.0.1", 0))?];
+        let ports = [free[0].local_addr()?.port(), free[1].local_addr()?.port()];
+        Ok(Self { program: program.to_owned(), data, ports, child: None })
+    }
+
+    fn url(&self, which: usize) -> String {
+        format!("http://127.0.0.1:{}", self.ports[which])
+    }
+
+    fn config(&self) -> StoreConfig {
+        StoreConfig {
+            entities_table: "entities".into(),
+            inbox_table: "inbox".into(),
+            queue_url: queue_url(([127, 0, 0, 1], self.ports[1]).into(), QUEUE),
+            retention: Duration::from_secs(30 * 86_400),
+        }
+    }
+
+    fn account(&self) -> Account {
+        Account::local(self.url(0), self.url(1))
+    }
+
+    fn parts(&self, surroundings: &Surroundings) -> Parts {
+        Parts::connect(&self.account(), &self.config(), surroundings, None)
+    }
+
+    /// Starts it, or kills it and starts it again; serves when this returns.
+    async fn restart(&mut self) -> Result<()> {
+        if let Some(mut child) = self.child.take() {
+            child.kill().await?;
+        }
+        let mut child = Command::new(&self.program)
+            .env(ROLE, "engines")
+            .env("DATA", &self.data)
+            .env("DYNAMODB_PORT", self.ports[0].to_string())
+            .env("QUEUE_PORT", self.ports[1].to_string())
+            .env("VISIBILITY_TIMEOUT_SECONDS", VISIBILITY_TIMEOUT.as_secs().to_string())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        let mut lines = BufReader::new(child.stdout.take().context("its output")?).lines();
+        let ready = lines.next_line().await?;
+        ensure!(ready.as_deref() == Some("ready"), "store and queue do not start: {ready:?}");
+        self.child = Some(child);
+        Ok(())
+    }
+
+    fn function(&self, role: &str, sources: &Path, journal: &Path) -> FunctionSettings {
+        let config = self.config();
+        let text = |path: &Path| path.display().to_string();
+        let environment = [
+            (ROLE, role.to_owned()),
+            ("JOURNAL", text(journal)),
+            ("SOURCES_FILE", text(sources)),
+            ("AWS_ACCESS_KEY_ID", "local".to_owned()),
+            ("AWS_SECRET_ACCESS_KEY", "local".to_owned()),
+            ("AWS_REGION", "us-east-1".to_owned()),
+            ("AWS_ENDPOINT_URL_DYNAMODB", self.url(0)),
+            ("AWS_ENDPOINT_URL_SQS", self.url(1)),
+            ("ENTITIES_TABLE", config.entities_table),
+            ("INBOX_TABLE", config.inbox_table),
+            ("ORDERS_TABLE", ORDERS_TABLE.to_owned()),
+            ("QUEUE_URL", config.queue_url),
+            ("LEASE_SECONDS", LEASE.as_secs().to_string()),
+            ("FUNCTION_TIMEOUT_SECONDS", FUNCTION_TIMEOUT.as_secs().to_string()),
+            ("VISIBILITY_TIMEOUT_SECONDS", VISIBILITY_TIMEOUT.as_secs().to_string()),
+            ("AWS_LAMBDA_LOG_LEVEL", "ERROR".to_owned()),
+        ];
+        FunctionSettings {
+            name: role.to_owned(),
+            program: self.program.clone(),
+            timeout: FUNCTION_TIMEOUT,
+            memory_mb: 128,
+            environment: environment.map(|(name, value)| (name.to_owned(), value)).to_vec(),
+            logs: Logs::Discarded,
+        }
+    }
+}
+
+/// What the tasks of a run share.
+struct Stage {
+    surroundings: Surroundings,
+    faults: Faults,
+    workers: ProcessIds,
+    ingests: ProcessIds,
+    sent: Mutex<Vec<Sent>>,
+}
+
+impl Stage {
+    fn now(&self) -> Duration {
+        Duration::from_millis(self.surroundings.now().as_millis())
+    }
+
+    async fn pause(&self, from: u64, to: u64, chance: &mut fastrand::Rng) {
+        self.surroundings.sleep(Duration::from_millis(chance.u64(from..to))).await;
+    }
+}
+
+async fn signal(signal: &str, process: u32) {
+    // It may have ended meanwhile.
+    let _ = Command::new("kill").args([signal, &process.to_string()]).stderr(Stdio::null()).status().await;
+}
+
+fn one_of(ids: &ProcessIds, chance: &mut fastrand::Rng) -> Option<u32> {
+    let ids: Vec<u32> = ids.borrow().iter().copied().collect();
+    chance.choice(ids)
+}
+
+/// Sends an order's webhooks one after the other, each until it is answered
+/// 2xx, and now and then an old one again.
+async fn send(
+    stage: Arc<Stage>,
+    ingests: Arc<FunctionPool>,
+    sources: Arc<Sources>,
+    order: usize,
+    seed: u64,
+    stop: watch::Receiver<bool>,
+) {
+    let mut chance = fastrand::Rng::with_seed(seed);
+    let name = format!("o{order}");
+    let mut number = 0_u64;
+    while !*stop.borrow() {
+        number += 1;
+        let id = format!("{name}-{number}");
+        let first = stage.now();
+        let entity = loop {
+            let webhook = signed(&sources, "test", &id, update(&name), stage.surroundings.now());
+            let accepted = post(&ingests, &request(&webhook)).await;
+            if accepted {
+                break webhook.incoming.entity;
+            }
+            stage.pause(20, 200, &mut chance).await;
+        };
+        let sent = Sent { entity, delivery_id: id, sent: first, answered: Some(stage.now()) };
+        stage.sent.lock().expect("no one panics while holding this").push(sent);
+        if chance.u8(..10) == 0 {
+            let old = format!("{name}-{}", chance.u64(1..=number));
+            let webhook = signed(&sources, "test", &old, update(&name), stage.surroundings.now());
+            post(&ingests, &request(&webhook)).await;
+            stage.faults.repeats.fetch_add(1, Relaxed);
+        }
+        stage.pause(10, 150, &mut chance).await;
+    }
+}
+
+/// Whether it was answered 2xx.
+async fn post(ingests: &FunctionPool, request: &ingest::Request) -> bool {
+    let Ok(payload) = serde_json::to_vec(request) else { return false };
+    let Ok(answer) = ingests.invoke(payload).await else { return false };
+    let answer: Json = serde_json::from_slice(&answer).unwrap_or_default();
+    answer["statusCode"].as_u64().is_some_and(|status| (200..300).contains(&status))
+}
+
+/// Freezes a process for a while. It goes on even if the run ends meanwhile.
+fn freeze(stage: &Arc<Stage>, tasks: &mut JoinSet<()>, process: u32, time: Duration) {
+    let stage = stage.clone();
+    tasks.spawn(async move {
+        signal("-STOP", process).await;
+        stage.surroundings.sleep(time).await;
+        signal("-CONT", process).await;
+    });
+}
+
+/// Breaks things until `end`, by the process's clock.
+async fn break_things(
+    stage: &Arc<Stage>,
+    engines: &mut EnginesProcess,
+    chance: &mut fastrand::Rng,
+    end: Duration,
+) -> Result<()> {
+    let mut frozen = JoinSet::new();
+    let mut since_restart = stage.surroundings.monotonic();
+    while stage.surroundings.monotonic() < end {
+        stage.pause(100, 600, chance).await;
+        let faults = &stage.faults;
+        let dice = chance.u8(..100);
+        let count = match dice {
+            ..30 => {
+                let Some(process) = one_of(&stage.workers, chance) else { continue };
+                signal("-KILL", process).await;
+                &faults.workers_killed
+            }
+            30..70 => {
+                let Some(process) = one_of(&stage.workers, chance) else { continue };
+                let time = LEASE + Duration::from_millis(chance.u64(200..2500));
+                freeze(stage, &mut frozen, process, time);
+                &faults.workers_frozen
+            }
+            70..80 => {
+                let Some(process) = one_of(&stage.ingests, chance) else { continue };
+                signal("-KILL", process).await;
+                &faults.ingests_killed
+            }
+            80..90 => {
+                let Some(process) = one_of(&stage.ingests, chance) else { continue };
+                freeze(stage, &mut frozen, process, Duration::from_millis(chance.u64(100..3000)));
+                &faults.ingests_frozen
+            }
+            _ => {
+                if stage.surroundings.monotonic() < since_restart + Duration::from_secs(4) {
+                    continue;
+                }
+                engines.restart().await?;
+                since_restart = stage.surroundings.monotonic();
+                &faults.restarts
+            }
+        };
+        count.fetch_add(1, Relaxed);
+    }
+    while frozen.join_next().await.is_some() {}
+    Ok(())
+}
+
+/// Waits until everything that was answered is committed and every entity is
+/// free and empty; what was committed.
+async fn drain(
+    stage: &Stage,
+    operator: &Operator,
+    parts: &Parts,
+    orders: &[EntityKey],
+) -> Result<BTreeMap<String, Committed>> {
+    let ids: Vec<String> = stage.sent.lock().expect("no panic").iter().map(|sent| sent.delivery_id.clone()).collect();
+    let patience = Duration::from_secs(5);
+    let mut committed = BTreeMap::new();
+    let mut busy = orders.to_vec();
+    let mut progress = (0, orders.len(), stage.surroundings.monotonic());
+    while committed.len() < ids.len() || !busy.is_empty() {
+        let mut still = Vec::new();
+        for order in &busy {
+            let state = parts.store.entity(order, patience).await?;
+            if let Some(state) = state.filter(|state| !state.is_empty() || state.held.is_some()) {
+                // In place of the sweep, which would find it after five minutes.
+                if state.held.as_ref().is_none_or(|held| !held.runs(stage.surroundings.now())) {
+                    operator.unblock(order).await?;
+                }
+                still.push(order.clone());
+            }
+        }
+        busy = still;
+        let missing: Vec<_> = ids.iter().filter(|id| !committed.contains_key(*id)).map(|id| effect_row(id)).collect();
+        for keys in missing.chunks(100) {
+            for row in parts.store.get_many(keys, patience).await? {
+                let number = |name| row.number(name).unwrap_or_default();
+                let id = row.text("order").unwrap_or_default().to_owned();
+                committed.insert(id, Committed { times: 0, token: number("token") });
+            }
+        }
+        let now = stage.surroundings.monotonic();
+        if (committed.len(), busy.len()) != (progress.0, progress.1) {
+            progress = (committed.len(), busy.len(), now);
+        }
+        if now > progress.2 + STUCK {
+            for order in &busy {
+                eprintln!("stuck: {:?}", parts.store.entity(order, patience).await?);
+            }
+            break;
+        }
+        stage.surroundings.sleep(Duration::from_millis(300)).await;
+    }
+    // Counted only now: what is committed twice may be so at the very end.
+    let keys: Vec<_> = ids.iter().map(|id| effect_row(id)).collect();
+    for keys in keys.chunks(100) {
+        for row in parts.store.get_many(keys, patience).await? {
+            let number = |name| row.number(name).unwrap_or_default();
+            let id = row.text("order").unwrap_or_default().to_owned();
+            committed.insert(id, Committed { times: number("times"), token: number("token") });
+        }
+    }
+    Ok(committed)
+}
+
+/// Runs `program`, which is the ring's own, in all of its roles.
+///
+/// # Errors
+///
+/// A process cannot be started, or the store is not to be had in the end.
+pub async fn run(program: &Path, plan: &Plan) -> Result<Report> {
+    let directory = tempfile::tempdir()?;
+    let (sources_file, journal) = (directory.path().join("sources.toml"), directory.path().join("journal"));
+    std::fs::write(&sources_file, SOURCES)?;
+    std::fs::write(&journal, "")?;
+    let sources = Arc::new(Sources::parse(SOURCES)?);
+    let mut engines = EnginesProcess::new(program, directory.path().join("data"))?;
+    engines.restart().await?;
+    let pool = |role: &str, most: usize| {
+        let most = NonZeroUsize::new(most).context("at least one")?;
+        anyhow::Ok(Arc::new(FunctionPool::new(engines.function(role, &sources_file, &journal), most)))
+    };
+    let (workers, ingests) = (pool(plan.kind.role(), plan.workers)?, pool("ingest", 4)?);
+    let surroundings = Surroundings::system();
+    let stage = Arc::new(Stage {
+        surroundings: surroundings.clone(),
+        faults: Faults::default(),
+        workers: workers.process_ids(),
+        ingests: ingests.process_ids(),
+        sent: Mutex::default(),
+    });
+    let mut chance = fastrand::Rng::with_seed(plan.seed);
+    let stop_working = watch::Sender::new(false);
+    let mut working = JoinSet::new();
+    for _ in 0..plan.workers {
+        let function = Function::Processes(workers.clone());
+        let source = EventSource::of(&engines.account(), engines.config().queue_url, function, FUNCTION_TIMEOUT);
+        working.spawn(source.run(stop_working.subscribe()));
+    }
+    let stop_sending = watch::Sender::new(false);
+    let mut sending = JoinSet::new();
+    for order in 0..plan.orders {
+        let (stage, ingests, sources) = (stage.clone(), ingests.clone(), sources.clone());
+        sending.spawn(send(stage, ingests, sources, order, chance.u64(..), stop_sending.subscribe()));
+    }
+
+    let mut end = surroundings.monotonic() + plan.time;
+    for prolonged in 0..=PROLONGED {
+        while surroundings.monotonic() < end {
+            let next = end.min(surroundings.monotonic() + Duration::from_secs(10));
+            break_things(&stage, &mut engines, &mut chance, next).await?;
+            if plan.tells {
+                let sent = stage.sent.lock().expect("no panic").len();
+                let left = end.saturating_sub(surroundings.monotonic());
+                eprintln!("{} s left, {sent} deliveries answered, {:?}", left.as_secs(), stage.faults);
+            }
+        }
+        if plan.kind.was_tried(&read_lines(&journal)?) || prolonged == PROLONGED {
+            break;
+        }
+        end = surroundings.monotonic() + plan.time / 3;
+    }
+    stop_sending.send_replace(true);
+    while let Some(ended) = sending.join_next().await {
+        ended?;
+    }
+
+    let parts = engines.parts(&surroundings);
+    let retention = engines.config().retention;
+    let inbox = Inbox::new(parts.store.clone(), parts.waker.clone(), retention, Arc::new(Quiet));
+    let operator = Operator::new(parts.store.clone(), parts.waker.clone(), inbox, retention);
+    let mut orders: Vec<EntityKey> =
+        stage.sent.lock().expect("no panic").iter().map(|sent| sent.entity.clone()).collect();
+    orders.sort_unstable();
+    orders.dedup();
+    let committed = drain(&stage, &operator, &parts, &orders).await?;
+    let mut receipts = BTreeMap::new();
+    for order in &orders {
+        receipts.insert(order.clone(), operator.receipts(order).await?);
+    }
+    stop_working.send_replace(true);
+    while let Some(ended) = working.join_next().await {
+        ended??;
+    }
+    drop((workers, ingests, parts));
+    let sent = std::mem::take(&mut *stage.sent.lock().expect("no panic"));
+    let faults = format!("{:?}", stage.faults);
+    Ok(Report { seed: plan.seed, sent, lines: read_lines(&journal)?, committed, receipts, faults })
+}

@@ -1,0 +1,247 @@
+//! A store and a queue that misbehave where a test says so.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use futures_util::future::BoxFuture;
+use shared::{
+    queue::{Queue, QueueError, WakeUp},
+    table::{Key, Page, Range, Row, Scanned, Segment, Table, TableError, TableName, Transacted, Write, Written},
+    time::Surroundings,
+};
+
+/// What goes wrong with a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing.
+    None,
+    /// It is refused with this error and does nothing.
+    Before(TableError),
+    /// It does what it should; its reply is lost.
+    ReplyLost,
+    /// It does nothing and is never answered.
+    Silent,
+    /// It does what it should and is never answered.
+    SilentAfter,
+    /// It takes so long.
+    Slow(Duration),
+    /// It does nothing and says that it did.
+    Forgotten,
+    /// It is never answered, and arrives so much later: a write only.
+    Late(Duration),
+}
+
+/// One call of a store, before it is made.
+#[derive(Debug, Clone, Copy)]
+pub struct Call<'a> {
+    /// This is the n-th request, from 1.
+    pub request: u64,
+    /// This is the n-th writing request, from 1; 0: it reads.
+    pub write: u64,
+    /// This is the n-th reading request, from 1; 0: it writes.
+    pub read: u64,
+    /// What it writes.
+    pub writes: &'a [Write],
+}
+
+/// What decides about each call of a store.
+pub type Plan = dyn Fn(&Call<'_>) -> Fault + Send + Sync;
+
+/// A store that follows a plan, and counts.
+pub struct FaultyTable {
+    inner: Arc<dyn Table>,
+    surroundings: Surroundings,
+    plan: Box<Plan>,
+    requests: AtomicU64,
+    writes: AtomicU64,
+    reads: AtomicU64,
+    late: Arc<Late>,
+}
+
+/// How many late writes landed, and how many were refused.
+#[derive(Debug, Default)]
+struct Late {
+    landed: AtomicU64,
+    refused: AtomicU64,
+}
+
+impl FaultyTable {
+    /// `inner`, as long as `plan` lets it.
+    pub fn new(
+        inner: Arc<dyn Table>,
+        surroundings: &Surroundings,
+        plan: impl Fn(&Call<'_>) -> Fault + Send + Sync + 'static,
+    ) -> Self {
+        let (requests, writes, reads, late) = Default::default();
+        Self { inner, surroundings: surroundings.clone(), plan: Box::new(plan), requests, writes, reads, late }
+    }
+
+    /// How many requests were made.
+    pub fn requests(&self) -> u64 {
+        self.requests.load(Relaxed)
+    }
+
+    /// How many of them were to write.
+    pub fn writes(&self) -> u64 {
+        self.writes.load(Relaxed)
+    }
+
+    /// How many of them were to read.
+    pub fn reads(&self) -> u64 {
+        self.reads.load(Relaxed)
+    }
+
+    /// How many late writes landed, and how many were refused.
+    pub fn late(&self) -> (u64, u64) {
+        (self.late.landed.load(Relaxed), self.late.refused.load(Relaxed))
+    }
+
+    /// Does the writes, as one transaction, after a while.
+    fn arrive(&self, after: Duration, writes: &[Write], token: Option<&str>) {
+        let (inner, late, writes) = (self.inner.clone(), self.late.clone(), writes.to_vec());
+        let (token, wait) = (token.map(str::to_owned), self.surroundings.sleep(after));
+        tokio::spawn(async move {
+            wait.await;
+            let landed = match (token, &*writes) {
+                (Some(token), _) => inner.transact(&writes, &token).await == Ok(Transacted::Landed),
+                (None, [write]) => matches!(inner.write(write).await, Ok(Written::Landed(_))),
+                _ => unreachable!("several writes are a transaction"),
+            };
+            if landed { &late.landed } else { &late.refused }.fetch_add(1, Relaxed);
+        });
+    }
+
+    async fn call<'a, T: Send>(
+        &'a self,
+        writes: &'a [Write],
+        token: Option<&'a str>,
+        act: impl FnOnce() -> BoxFuture<'a, Result<T, TableError>> + Send,
+        forgotten: Option<T>,
+    ) -> Result<T, TableError> {
+        let request = self.requests.fetch_add(1, Relaxed) + 1;
+        let (write, read) = match writes {
+            [] => (0, self.reads.fetch_add(1, Relaxed) + 1),
+            _ => (self.writes.fetch_add(1, Relaxed) + 1, 0),
+        };
+        match (self.plan)(&Call { request, write, read, writes }) {
+            Fault::None => act().await,
+            Fault::Before(error) => Err(error),
+            Fault::ReplyLost => {
+                act().await?;
+                Err(TableError::Unknown("the reply was lost".into()))
+            }
+            Fault::Silent => std::future::pending().await,
+            Fault::SilentAfter => {
+                act().await?;
+                std::future::pending().await
+            }
+            Fault::Slow(time) => {
+                self.surroundings.sleep(time).await;
+                act().await
+            }
+            Fault::Forgotten => forgotten.map_or_else(|| Err(TableError::Throttled), Ok),
+            Fault::Late(after) => {
+                self.arrive(after, writes, token);
+                std::future::pending().await
+            }
+        }
+    }
+}
+
+impl Table for FaultyTable {
+    fn write<'a>(&'a self, write: &'a Write) -> BoxFuture<'a, Result<Written, TableError>> {
+        let act = || self.inner.write(write);
+        Box::pin(self.call(std::slice::from_ref(write), None, act, Some(Written::Landed(None))))
+    }
+
+    fn transact<'a>(&'a self, writes: &'a [Write], token: &'a str) -> BoxFuture<'a, Result<Transacted, TableError>> {
+        Box::pin(self.call(writes, Some(token), || self.inner.transact(writes, token), Some(Transacted::Landed)))
+    }
+
+    fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Row>, TableError>> {
+        Box::pin(self.call(&[], None, || self.inner.get(key), None))
+    }
+
+    fn get_many<'a>(&'a self, keys: &'a [Key]) -> BoxFuture<'a, Result<Vec<Row>, TableError>> {
+        Box::pin(self.call(&[], None, || self.inner.get_many(keys), None))
+    }
+
+    fn query<'a>(&'a self, range: &'a Range) -> BoxFuture<'a, Result<Page, TableError>> {
+        Box::pin(self.call(&[], None, || self.inner.query(range), None))
+    }
+
+    fn scan<'a>(&'a self, table: &'a TableName, segment: &'a Segment) -> BoxFuture<'a, Result<Scanned, TableError>> {
+        Box::pin(self.call(&[], None, || self.inner.scan(table, segment), None))
+    }
+}
+
+/// A queue that follows a plan, given the number of each send, from 1; and
+/// counts.
+pub struct FaultyQueue {
+    inner: Arc<dyn Queue>,
+    surroundings: Surroundings,
+    plan: Box<dyn Fn(u64) -> Fault + Send + Sync>,
+    copies: u32,
+    sends: AtomicU64,
+}
+
+impl FaultyQueue {
+    /// `inner`, as long as `plan` lets it.
+    pub fn new(
+        inner: Arc<dyn Queue>,
+        surroundings: &Surroundings,
+        plan: impl Fn(u64) -> Fault + Send + Sync + 'static,
+    ) -> Self {
+        Self { inner, surroundings: surroundings.clone(), plan: Box::new(plan), copies: 1, sends: AtomicU64::new(0) }
+    }
+
+    /// `inner`, which gets so many copies of each wake-up.
+    pub fn copying(inner: Arc<dyn Queue>, surroundings: &Surroundings, copies: u32) -> Self {
+        Self { copies, ..Self::new(inner, surroundings, |_| Fault::None) }
+    }
+
+    /// How many sends were asked for.
+    pub fn sends(&self) -> u64 {
+        self.sends.load(Relaxed)
+    }
+
+    async fn send_once(&self, wake_up: &WakeUp, delay: Duration) -> Result<(), QueueError> {
+        let lost = || QueueError("the reply was lost".into());
+        match (self.plan)(self.sends.fetch_add(1, Relaxed) + 1) {
+            Fault::None => {
+                for _ in 0..self.copies {
+                    self.inner.send(wake_up, delay).await?;
+                }
+                Ok(())
+            }
+            Fault::Before(error) => Err(QueueError(error.to_string())),
+            Fault::ReplyLost => self.inner.send(wake_up, delay).await.and_then(|()| Err(lost())),
+            Fault::Silent => std::future::pending().await,
+            Fault::SilentAfter => {
+                self.inner.send(wake_up, delay).await?;
+                std::future::pending().await
+            }
+            Fault::Slow(time) => {
+                self.surroundings.sleep(time).await;
+                self.inner.send(wake_up, delay).await
+            }
+            Fault::Forgotten => Ok(()),
+            Fault::Late(after) => self.inner.send(wake_up, delay + after).await.and_then(|()| Err(lost())),
+        }
+    }
+}
+
+impl Queue for FaultyQueue {
+    fn send<'a>(&'a self, wake_up: &'a WakeUp, delay: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
+        Box::pin(self.send_once(wake_up, delay))
+    }
+
+    fn waiting(&self) -> BoxFuture<'_, Result<u64, QueueError>> {
+        self.inner.waiting()
+    }
+}

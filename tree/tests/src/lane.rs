@@ -1,0 +1,114 @@
+//! The local deployment as its users meet it: over HTTP, with workers.
+
+use std::{
+    num::NonZeroUsize,
+    sync::{Arc, Mutex},
+};
+
+use serializer::{
+    local::{Local, Options},
+    samples::Webhook,
+    sender::{Answer, Sender},
+};
+use shared::{
+    append::Inbox,
+    aws::Parts,
+    delivery::Delivery,
+    drain::DrainSettings,
+    handler::{Context, Handler, HandlerError, Outcome},
+    operator::Operator,
+    sources::Sources,
+    telemetry::{Log, Observer},
+    time::Surroundings,
+};
+use tokio::sync::watch;
+
+/// A running deployment, and someone who posts to it.
+pub struct Lane {
+    /// The deployment.
+    pub local: Local,
+    /// Who posts.
+    pub sender: Sender,
+    /// The configured senders.
+    pub sources: Arc<Sources>,
+    /// The machine's clock.
+    pub surroundings: Surroundings,
+}
+
+impl Lane {
+    /// Starts one with these sources, and no workers.
+    ///
+    /// # Panics
+    ///
+    /// It does not start.
+    pub async fn start(sources: &str) -> Self {
+        Self::start_observed(sources, Arc::new(Log)).await
+    }
+
+    /// The same, observed by another.
+    ///
+    /// # Panics
+    ///
+    /// It does not start.
+    pub async fn start_observed(sources: &str, observer: Arc<dyn Observer>) -> Self {
+        let sources = Arc::new(Sources::parse(sources).expect("the sources are right"));
+        let workers = NonZeroUsize::new(4).expect("four are some");
+        let drain = DrainSettings::default();
+        let options = Options { data: None, port: 0, workers, sources: sources.clone(), drain, scheduler: None };
+        let local = Local::start(options, observer).await.expect("it starts");
+        let sender = Sender::new(format!("http://{}", local.webhooks));
+        Self { local, sender, sources, surroundings: Surroundings::system() }
+    }
+
+    /// Posts a webhook as senders do: again, while the answer is 503.
+    ///
+    /// # Panics
+    ///
+    /// There is no answer, or a sixth 503.
+    pub async fn post(&self, webhook: &Webhook) -> Answer {
+        for _ in 0..6 {
+            let answer = self.sender.post(webhook).await.expect("it answers");
+            if answer.status != 503 {
+                return answer;
+            }
+        }
+        panic!("not stored six times in a row");
+    }
+
+    /// An operator.
+    pub fn operator(&self) -> Operator {
+        let Parts { store, waker } = self.local.engines.connect(&self.surroundings, None);
+        let retention = DrainSettings::default().retention;
+        let inbox = Inbox::new(store.clone(), waker.clone(), retention, Arc::new(Log));
+        Operator::new(store, waker, inbox, retention)
+    }
+}
+
+/// A handler that keeps every delivery it gets.
+#[derive(Debug, Clone, Default)]
+pub struct Kept {
+    deliveries: Arc<Mutex<Vec<Delivery>>>,
+    count: watch::Sender<usize>,
+}
+
+impl Kept {
+    /// What was kept, once there are so many.
+    ///
+    /// # Panics
+    ///
+    /// Never.
+    pub async fn first(&self, count: usize) -> Vec<Delivery> {
+        let mut counted = self.count.subscribe();
+        // The sender lives in `self`, so the channel is open.
+        let _ = counted.wait_for(|counted| *counted >= count).await;
+        self.deliveries.lock().expect("no one panics while holding this").clone()
+    }
+}
+
+impl Handler for Kept {
+    async fn handle(&self, delivery: &Delivery, _: &Context) -> Result<Outcome, HandlerError> {
+        self.deliveries.lock().expect("no one panics while holding this").push(delivery.clone());
+        self.count.send_modify(|count| *count += 1);
+        Ok(Outcome::Done)
+    }
+}

@@ -1,0 +1,15 @@
+//! The harness of the tests: a deployment of our own parts, taken apart so that
+//! each part can be watched, slowed or broken.
+
+pub mod chaos;
+pub mod clock;
+pub mod faults;
+pub mod handlers;
+pub mod lane;
+pub mod metered;
+pub mod not_run;
+pub mod simulation;
+pub mod stage;
+pub mod unguarded;
+pub mod webhooks;
+pub mod world;

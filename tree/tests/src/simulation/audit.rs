@@ -1,0 +1,226 @@
+//! The auditor: does a history keep the guarantees?
+//!
+//! It looks at what was seen from outside (calls and answers, handler starts,
+//! effects that landed) and at the rows that are left; it knows nothing of how
+//! the code came there.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use shared::{
+    rows::{EntityState, LeaseKind, attribute as a},
+    table::{TableName, Value},
+};
+
+use super::{
+    handler::{EFFECTS, Nature},
+    jobs,
+    world::{History, Name, World, entity_number, is_job, told},
+};
+
+/// How long a receipt is there for sure: its retention, less what clocks may
+/// be off.
+const REMEMBERED: Duration = Duration::from_secs(28 * 86_400);
+
+fn letter(entity: usize) -> char {
+    (b'a' + entity as u8) as char
+}
+
+fn states(world: &World) -> BTreeMap<usize, EntityState> {
+    let rows = world.rows.rows(&TableName::Entities);
+    let ours = rows.iter().filter(|row| !is_job(row.text(a::ENTITY).unwrap_or_default()));
+    let parsed = ours.map(|row| EntityState::parse(row).expect("our own rows can be read"));
+    parsed.map(|state| (entity_number(&state.entity), state)).collect()
+}
+
+/// Whether every entity is free and empty, or blocked.
+pub fn is_at_rest(world: &World) -> bool {
+    states(world).values().all(|state| state.blocked.is_some() || (state.is_empty() && state.held.is_none()))
+}
+
+/// Before any sweep, with no wake-up left: what was answered 2xx with somebody
+/// woken must not wait unseen.
+pub fn nothing_is_stuck(world: &World) -> Vec<String> {
+    let states = states(world);
+    world.with_history(|history| {
+        let mut stuck = Vec::new();
+        for call in history.calls.values() {
+            let entity = call.entity;
+            if history.leaves_to_sweep(entity) {
+                continue;
+            }
+            let Some(state) = states.get(&entity) else { continue };
+            for (_, sequence) in &call.acked {
+                if *sequence > state.head.0 && state.blocked.is_none() {
+                    stuck.push(format!(
+                        "stuck: {} at {}/{} was answered 2xx, and no wake-up is left to find it",
+                        call.name,
+                        letter(entity),
+                        told(*sequence)
+                    ));
+                }
+            }
+        }
+        stuck
+    })
+}
+
+/// When all has come to rest.
+pub fn everything(world: &World) -> Vec<String> {
+    let mut mistakes = jobs::audit(world);
+    let states = states(world);
+    for (entity, state) in &states {
+        let who = letter(*entity);
+        match &state.held {
+            Some(held) if held.kind == LeaseKind::Drain => mistakes.push(format!("{who}: a drain lease is left")),
+            _ => {}
+        }
+        if !state.is_empty() && state.blocked.is_none() {
+            mistakes.push(format!("{who}: {} deliveries are left undecided", state.waiting()));
+        }
+    }
+    let parked: Vec<Name> = world
+        .rows
+        .rows(&TableName::Inbox)
+        .iter()
+        .filter(|row| row.text(a::ITEM).is_some_and(|item| item.starts_with("p#")))
+        .filter_map(name_in)
+        .collect();
+    let waiting: Vec<(Name, u64)> = world
+        .rows
+        .rows(&TableName::Inbox)
+        .iter()
+        .filter_map(|row| {
+            let sequence = row.text(a::ITEM)?.strip_prefix("d#")?.parse().ok()?;
+            Some((name_in(row)?, sequence))
+        })
+        .collect();
+    let counts: BTreeMap<Name, u64> = world
+        .rows
+        .rows(&TableName::Named(EFFECTS.into()))
+        .iter()
+        .filter_map(|row| {
+            let (number, redrive) = row.text("name")?.split_once('.')?;
+            let name = Name { number: number.parse().ok()?, redrive: redrive.parse().ok()? };
+            let Some(Value::N(count)) = row.get("count") else { return None };
+            Some((name, *count as u64))
+        })
+        .collect();
+    world.with_history(|history| {
+        mistakes.append(&mut history.mistakes);
+        order(history, &mut mistakes);
+        starts(history, &mut mistakes);
+        effects(history, &mut mistakes);
+        for call in history.calls.values() {
+            let name = call.name;
+            let applied =
+                history.decided.values().filter(|d| d.name == Some(name) && d.settlement == "applied").count();
+            let was_parked = history.decided.values().any(|d| d.name == Some(name) && d.settlement == "parked");
+            let times: Vec<_> = history
+                .decided
+                .values()
+                .filter(|d| d.name == Some(name) && d.settlement == "applied")
+                .map(|d| d.time)
+                .collect();
+            let (first, last) = (times.iter().min(), times.iter().max());
+            // A repeat that waited behind a block for longer than receipts are kept is a new delivery.
+            let once = first.zip(last).is_none_or(|(first, last)| *last - *first >= REMEMBERED);
+            if applied > 1 && !once {
+                mistakes.push(format!("{name} was applied {applied} times"));
+            }
+            let next = Name { redrive: name.redrive + 1, ..name };
+            let put_back = history.calls.get(&next).is_some_and(|call| {
+                !call.acked.is_empty() || history.decided.values().any(|decided| decided.name == Some(next))
+            });
+            let blocked = states.get(&call.entity).is_some_and(|state| {
+                state.blocked.is_some() && waiting.iter().any(|(waits, at)| *waits == name && *at > state.head.0)
+            });
+            let set_aside = parked.contains(&name) || (was_parked && put_back);
+            if !call.acked.is_empty() && applied == 0 && !set_aside && !blocked {
+                mistakes.push(format!("lost: {name} was answered 2xx, and is neither applied nor parked nor blocked"));
+            }
+            let done = history.starts.iter().any(|start| start.name == name && start.done);
+            if applied > 0 && !done {
+                mistakes.push(format!("{name} counts as applied, and no handler start of it was done"));
+            }
+            let commits = Nature::of(world.plan.seed, name.number).commits;
+            let count = counts.get(&name).copied().unwrap_or(0);
+            if commits && count != (if once { applied as u64 } else { u64::from(applied > 0) }) {
+                mistakes
+                    .push(format!("{name} was applied {applied} times, and its effects were committed {count} times"));
+            }
+        }
+    });
+    mistakes
+}
+
+fn name_in(row: &shared::table::Row) -> Option<Name> {
+    let number = row.text(a::DELIVERY_ID)?.parse().ok()?;
+    Some(Name { number, redrive: row.number(a::REDRIVE).unwrap_or(0) as u32 })
+}
+
+/// G1: what was answered before another of its entity arrived is decided
+/// before the other's handler starts.
+fn order(history: &History, mistakes: &mut Vec<String>) {
+    for late in history.calls.values() {
+        let Some(start) = history.starts.iter().find(|start| start.name == late.name) else { continue };
+        for early in history.calls.values().filter(|early| early.entity == late.entity && early.name != late.name) {
+            let Some((_, sequence)) = early.acked.iter().find(|(at, _)| *at < late.called) else { continue };
+            let decided = history.decided.get(&(early.entity, *sequence));
+            if decided.is_none_or(|decided| decided.at > start.at) {
+                mistakes.push(format!(
+                    "order: {} was answered before {} arrived, and was not decided when the handler of {} started",
+                    early.name, late.name, late.name
+                ));
+            }
+        }
+    }
+}
+
+/// G2: one token, one handler start. And nothing runs under the newest token
+/// once it is decided.
+fn starts(history: &History, mistakes: &mut Vec<String>) {
+    let mut tokens = BTreeMap::new();
+    for start in &history.starts {
+        if let Some(other) = tokens.insert((start.entity, start.token), start.name) {
+            mistakes.push(format!(
+                "two handler starts under token {} of {}: {other} and {}",
+                told(start.token),
+                letter(start.entity),
+                start.name
+            ));
+        }
+        if start.token > start.newest {
+            mistakes.push(format!("{} started under a token that nobody was granted", start.name));
+        }
+        let decided = history.decided.values().any(|decided| {
+            decided.name == Some(start.name)
+                && decided.settlement != "void"
+                && decided.at < start.at
+                && start.time - decided.time < REMEMBERED
+        });
+        if decided && start.token == start.newest {
+            mistakes.push(format!("{} was run again under the newest token after it was decided", start.name));
+        }
+    }
+}
+
+/// What the receiver accepted came in the order of the starts' tokens.
+fn effects(history: &History, mistakes: &mut Vec<String>) {
+    let mut newest: BTreeMap<usize, (u64, Option<u64>)> = BTreeMap::new();
+    for landed in &history.landed {
+        let (token, sequence) = newest.entry(landed.entity).or_default();
+        if landed.token < *token {
+            mistakes.push(format!(
+                "{}: a late effect of token {} landed after one of {}",
+                letter(landed.entity),
+                told(landed.token),
+                told(*token)
+            ));
+        }
+        if landed.sequence.is_some() && landed.sequence < *sequence {
+            mistakes.push(format!("{}: an effect landed after one of a later delivery", letter(landed.entity)));
+        }
+        *token = landed.token.max(*token);
+        *sequence = landed.sequence.max(*sequence);
+    }
+}

@@ -1,0 +1,222 @@
+//! Handlers that do well, fail, hang, die, and do things late; and how their
+//! effects are told apart.
+
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use shared::{
+    delivery::Delivery,
+    handler::{Context, Handler, HandlerError, Outcome},
+    table::{Change, Condition, Key, Write},
+};
+
+use super::{
+    chance::{Dice, actor},
+    mutation::{Meddler, Mutation},
+    node::{Node, pause},
+    world::{EPOCH, Name, What, entity_number, told},
+};
+
+/// The table that handlers commit to.
+pub const EFFECTS: &str = "effects";
+
+/// A body too large for one row, that does not shrink.
+pub fn large_body() -> Bytes {
+    static BODY: OnceLock<Bytes> = OnceLock::new();
+    let noise = || {
+        let mut noise = vec![0; 400 * 1024];
+        fastrand::Rng::with_seed(7).fill(&mut noise);
+        Bytes::from(noise)
+    };
+    BODY.get_or_init(noise).clone()
+}
+
+/// What is drawn for a delivery, for all its starts.
+#[derive(Debug, Clone, Copy)]
+pub struct Nature {
+    /// Its effect goes through `commit`; else to the receiver.
+    pub commits: bool,
+    /// It fails whenever it is tried.
+    pub hopeless: bool,
+    /// Its source says to block.
+    pub blocks: bool,
+    /// Its body stands in parts.
+    pub large: bool,
+}
+
+impl Nature {
+    /// Of delivery `number`.
+    pub fn of(seed: u64, number: u32) -> Self {
+        let mut roll = Dice::new(seed, actor::HANDLER + number).at(1_000_000);
+        Self {
+            commits: roll.happens(500),
+            hopeless: roll.happens(30),
+            blocks: roll.happens(300),
+            large: roll.happens(4),
+        }
+    }
+
+    /// The source it comes from.
+    pub fn source(self) -> &'static str {
+        if self.blocks { "block" } else { "park" }
+    }
+
+    /// Its body.
+    pub fn body(self, number: u32) -> Bytes {
+        if self.large { large_body() } else { Bytes::from(format!("{{\"n\":{number}}}")) }
+    }
+}
+
+/// The handler of one worker node.
+#[derive(Debug)]
+pub struct Simulated {
+    /// Where it runs.
+    pub node: Node,
+    /// Knows of its failures.
+    pub meddler: Arc<Meddler>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mood {
+    Well,
+    Fails,
+    AsksForTime,
+    Rejects,
+    Hangs,
+    /// Dies with its process.
+    Kills,
+    /// Its effect is under way when it is given up.
+    Late,
+    /// Its own writes do not land.
+    Refused,
+}
+
+impl Handler for Simulated {
+    async fn handle(&self, delivery: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
+        let world = &self.node.world;
+        let entity = entity_number(delivery.entity());
+        let name = Name { number: delivery.delivery_id().as_str().parse()?, redrive: delivery.redrive() };
+        let nature = Nature::of(world.plan.seed, name.number);
+        let token = context.token().0;
+        let start = world.started(name, entity, self.node.number, delivery.sequence().0, token);
+        if delivery.body() != &nature.body(name.number) {
+            world.mistake(format!("{name}: the handler got another body than was sent"));
+        }
+        let starts = world.with_history(|history| history.starts.iter().filter(|start| start.name == name).count());
+        let mut roll = Dice::new(world.plan.seed, actor::HANDLER + name.number).at(starts as u32 + 100 * name.redrive);
+        let took = roll.one_of(&[0, 5, 50, 300, 1200]);
+        let took = roll.millis(0, took);
+        let mut mood = Mood::Well;
+        if world.is_active() && roll.happens(world.profile.handler) {
+            mood = roll.one_of(&[
+                Mood::Fails,
+                Mood::Fails,
+                Mood::AsksForTime,
+                Mood::Rejects,
+                Mood::Hangs,
+                Mood::Kills,
+                Mood::Late,
+                Mood::Late,
+                Mood::Refused,
+            ]);
+            if !world.may(roll.twist) {
+                mood = Mood::Well;
+            } else if mood == Mood::Kills && world.profile.crash == 0 {
+                mood = Mood::Fails;
+            }
+        } else if nature.hopeless
+            && world.may(Dice::new(world.plan.seed, actor::HANDLER + name.number).at(1_000_000).twist)
+        {
+            mood = Mood::Fails;
+        }
+        let answered = |how| {
+            world.tell(What::Answered { name, how });
+        };
+        let one_for_all = world.plan.mutation == Some(Mutation::OneTokenForADrain);
+        let claimed = if one_for_all { world.ledger(entity).granted } else { token };
+        let remembers = world.plan.mutation != Some(Mutation::ReceiversIgnoreTokens);
+        let sequence = Some(delivery.sequence().0);
+        if mood == Mood::Late {
+            let (world, late) = (world.clone(), roll.millis(0, 15_000));
+            let busy = world.begin();
+            // What is under way to the receiver does not come back when the handler is given up.
+            tokio::spawn(async move {
+                pause(took + late).await;
+                world.reach("an effect lands late");
+                world.effect(entity, claimed, token, sequence, remembers);
+                drop(busy);
+            });
+        }
+        context.surroundings().sleep(took).await;
+        let failed = || self.meddler.handler_failed(delivery.entity());
+        match mood {
+            Mood::Fails => {
+                answered("fails");
+                failed();
+                Err("simulated failure".into())
+            }
+            Mood::AsksForTime => {
+                answered("asks for time");
+                failed();
+                Ok(Outcome::retry_after(roll.millis(0, 4000), "simulated"))
+            }
+            Mood::Rejects => {
+                answered("rejects");
+                Ok(Outcome::Reject("simulated".into()))
+            }
+            Mood::Hangs => {
+                answered("hangs");
+                failed();
+                std::future::pending().await
+            }
+            Mood::Kills => {
+                answered("takes its process with it");
+                world.reach("a handler kills its process");
+                self.node.kill();
+                std::future::pending().await
+            }
+            Mood::Late if roll.happens(500) => {
+                answered("hangs, its effect under way");
+                failed();
+                std::future::pending().await
+            }
+            Mood::Late => {
+                answered("fails, its effect under way");
+                failed();
+                Err("simulated failure".into())
+            }
+            Mood::Refused => {
+                answered("commits what cannot land");
+                failed();
+                Ok(Outcome::Commit(vec![
+                    self.count(name).when(Condition::equal("count", told(token).unsigned_abs() + EPOCH)),
+                ]))
+            }
+            Mood::Well => {
+                world.with_history(|history| history.starts[start].done = true);
+                if nature.commits {
+                    answered("commits");
+                    return Ok(Outcome::Commit(vec![self.count(name)]));
+                }
+                world.effect(entity, claimed, token, sequence, remembers);
+                answered("is done");
+                Ok(Outcome::Done)
+            }
+        }
+    }
+}
+
+impl Simulated {
+    fn count(&self, name: Name) -> Write {
+        let key = Key::named(EFFECTS, "name", format!("{}.{}", name.number, name.redrive));
+        Write::update(key, vec![Change::Add { attribute: "count".into(), base: 0, by: 1 }])
+    }
+}
+
+/// How long a wait in a test may be said in one line.
+pub fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}

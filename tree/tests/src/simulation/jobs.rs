@@ -1,0 +1,279 @@
+//! Schedulers with two jobs, one that is run again after a crash and one that is
+//! not; and what an auditor says of their ticks.
+//!
+//! Which tick an invocation is for does not depend on any clock, so the run's
+//! minutes are ten seconds long: leases run out late enough to be fought for.
+
+use std::{sync::Arc, time::Duration};
+
+use shared::{
+    handler::Isolation,
+    jobs::{Context, Job, JobError, Jobs, Missed, OnCrash, Outcome, Ticker, switch::Switch},
+    rows::{HolderInfo, attribute as a},
+    store::Store,
+    table::{Action, Change, Key, TableName, Value, Write},
+    tick::JobState,
+    time::Timestamp,
+};
+use tokio::task::JoinSet;
+
+use super::{
+    chance::{Dice, actor},
+    handler::seconds,
+    mutation::{Meddler, Mutation},
+    node::{Node, Place, pause},
+    table::NodeTable,
+    world::{EPOCH, What, World, told},
+};
+
+/// Where the functions count what they commit.
+const COUNTS: &str = "ticks";
+
+const AGAIN: &str = "again";
+const SKIP: &str = "skip";
+
+/// Schedulers.
+const INSTANCES: u32 = 3;
+
+/// The number of the first of them.
+const FIRST: u32 = 40;
+
+/// One start of a job's function.
+#[derive(Debug, Clone)]
+pub struct TickStart {
+    /// Of which job.
+    pub job: String,
+    /// Of which tick.
+    pub tick: u64,
+    /// Under this token.
+    pub token: u64,
+}
+
+/// One write that recorded a tick.
+#[derive(Debug, Clone)]
+pub struct TickRecord {
+    /// Whose row.
+    pub job: String,
+    /// Which tick.
+    pub tick: u64,
+    /// How it ended.
+    pub ending: String,
+}
+
+/// Whether the run has jobs: some have, but none where all is about a rule of
+/// deliveries.
+fn has_jobs(world: &World) -> bool {
+    match world.plan.mutation.or(world.plan.focus) {
+        None => Dice::new(world.plan.seed, actor::JOBS).at(u32::MAX).happens(400),
+        Some(mutation) => mutation == Mutation::StartWithoutTick,
+    }
+}
+
+/// Follows a write of a job's row.
+pub fn landed(world: &World, node: u32, write: &Write) {
+    let Action::Update(changes) = &write.action else { return };
+    let (Some(tick), Some(Value::S(result))) = (set(changes, a::LAST_TICK), set(changes, a::LAST_RESULT)) else {
+        return;
+    };
+    let (Value::N(tick), Value::S(entity)) = (tick, &write.key.partition.1) else { return };
+    let ending = result.split(' ').next().unwrap_or_default().to_owned();
+    let job = entity.trim_start_matches("cron/").to_owned();
+    world.reach(match ending.as_str() {
+        "done" => "a tick is done",
+        "failed" => "a tick fails",
+        _ => "a tick is recorded as crashed",
+    });
+    let how = match ending.as_str() {
+        "done" => "is recorded as done",
+        "failed" => "is recorded as failed",
+        _ => "is recorded as crashed",
+    };
+    let tick = minute_of(*tick as u64);
+    world.tell(What::Tick { node, job: job.clone(), tick, how, token: 0 });
+    let record = TickRecord { job, tick, ending };
+    world.with_history(|history| history.ticks_recorded.push(record));
+}
+
+fn set<'a>(changes: &'a [Change], wanted: &str) -> Option<&'a Value> {
+    changes.iter().find_map(|change| match change {
+        Change::Set(name, value) if name == wanted => Some(value),
+        _ => None,
+    })
+}
+
+fn minute_of(tick: u64) -> u64 {
+    (tick - EPOCH) / 60_000
+}
+
+fn due(minute: u64) -> Timestamp {
+    Timestamp::from_millis(EPOCH + minute * 60_000)
+}
+
+fn jobs(node: &Node) -> Jobs {
+    let job = |name, on_crash| {
+        let node = node.clone();
+        Job::new(name, "every minute", move |context| function(node.clone(), context))
+            .lease(seconds(5))
+            .time(seconds(6))
+            .missed(Missed::Each)
+            .on_crash(on_crash)
+    };
+    Jobs::new().add(job(AGAIN, OnCrash::Again)).add(job(SKIP, OnCrash::Skip))
+}
+
+async fn function(node: Node, context: Context) -> Result<Outcome, JobError> {
+    let world = &node.world;
+    let (job, tick, token) = (context.job().to_owned(), minute_of(context.tick().as_millis()), context.token().0);
+    world.tell(What::Tick { node: node.number, job: job.clone(), tick, how: "is started", token: told(token) });
+    let starts = world.with_history(|history| {
+        history.tick_starts.push(TickStart { job: job.clone(), tick, token });
+        history.tick_starts.len() as u32
+    });
+    let mut roll = Dice::new(world.plan.seed, actor::JOBS).at(50_000 + starts);
+    let took = roll.one_of(&[0, 50, 1000, 5000]);
+    context.surroundings().sleep(roll.millis(0, took)).await;
+    if world.is_active() && roll.happens(world.profile.handler) && world.may(roll.twist) {
+        match roll.between(0, 2) {
+            0 => return Err("simulated failure".into()),
+            1 => std::future::pending().await,
+            _ if world.profile.crash > 0 => {
+                world.reach("a job kills its process");
+                node.kill();
+                std::future::pending().await
+            }
+            _ => {}
+        }
+    }
+    let key = Key::named(COUNTS, "tick", format!("{job} {tick}"));
+    let count = Write::update(key, vec![Change::Add { attribute: "count".into(), base: 0, by: 1 }]);
+    Ok(Outcome::Commit(vec![count]))
+}
+
+fn ticker(node: &Node) -> Ticker {
+    let meddler = Meddler::new(node.world.plan.mutation);
+    let store = Store::new(NodeTable::new(node, &meddler), node.surroundings.clone());
+    let info = HolderInfo::new(&format!("scheduler {}", node.number));
+    Ticker::new(store, &jobs(node), seconds(60), &Switch::On, info)
+        .expect("the jobs are right")
+        .isolated(Isolation::Inline)
+}
+
+/// Invokes the schedulers for one minute after the other, each more than once,
+/// early, late, and from different clocks.
+pub async fn schedule(world: Arc<World>, round: u32, until: Duration) {
+    if !has_jobs(&world) {
+        return;
+    }
+    let mut invocations = JoinSet::new();
+    let first = u64::from(round) * 1000;
+    let dice = Dice::new(world.plan.seed, actor::JOBS);
+    let mut minute = first;
+    while world.elapsed() < until {
+        for instance in 0..INSTANCES {
+            let mut roll = dice.at(round * 10_000 + (minute - first) as u32 * 10 + instance);
+            for copy in 0..roll.between(1, 2) as u32 {
+                let late = roll.one_of(&[0, 100, 12_000]);
+                let late = roll.millis(0, late);
+                let world = world.clone();
+                invocations.spawn(async move {
+                    pause(late).await;
+                    // A process of its own each: two must not draw the same nonce.
+                    let number = (FIRST + instance) * 100_000 + (minute % 1000) as u32 * 10 + copy;
+                    invoke(&world, number, minute).await;
+                });
+            }
+        }
+        minute += 1;
+        pause(seconds(10)).await;
+    }
+    while invocations.join_next().await.is_some() {}
+}
+
+async fn invoke(world: &Arc<World>, number: u32, minute: u64) {
+    let place = Place::new(world, number);
+    let node = place.boot();
+    let ticker = ticker(&node);
+    let deadline = node.surroundings.monotonic() + world.profile.function;
+    let limit = world.profile.function;
+    let work = ticker.tick(due(minute), deadline);
+    let fate = place.fate();
+    let ended = {
+        let alive = node.live(&fate, work);
+        let mut alive = std::pin::pin!(alive);
+        tokio::select! {
+            biased;
+            ended = &mut alive => ended,
+            () = pause(limit), if !fate.outlives_deadline => None,
+        }
+    };
+    if ended.is_none() {
+        world.reach("a scheduler does not live to its end");
+    }
+}
+
+/// Lets one healthy scheduler go on until no tick is left.
+pub async fn settle(world: &Arc<World>, round: u32) {
+    if !has_jobs(world) {
+        return;
+    }
+    let node = Place::new(world, FIRST + INSTANCES).boot();
+    let ticker = ticker(&node);
+    let newest = |states: Vec<(String, JobState)>| states.into_iter().filter_map(|(_, state)| state.last_tick).max();
+    for look in 0..40 {
+        let behind = newest(states(world)).map_or(0, |tick| minute_of(tick.as_millis()) + 1);
+        let minute = behind.max(u64::from(round) * 1000);
+        let deadline = node.surroundings.monotonic() + seconds(3600);
+        let _ = ticker.tick(due(minute), deadline).await;
+        if states(world).iter().all(|(_, state)| state.entity.held.is_none() && state.is_recorded(due(minute))) {
+            return;
+        }
+        // Clocks were off by a day at most.
+        pause(seconds(if look < 20 { 70 } else { 8000 })).await;
+    }
+    world.mistake("ticks: a job never comes to rest".into());
+}
+
+fn states(world: &World) -> Vec<(String, JobState)> {
+    let rows = world.rows.rows(&TableName::Entities).into_iter();
+    let jobs = rows.filter(|row| row.text(a::ENTITY).is_some_and(|entity| entity.starts_with("cron/")));
+    let parsed = jobs.map(|row| JobState::parse(&row).expect("our own rows can be read"));
+    parsed.map(|state| (state.entity.entity.as_str().trim_start_matches("cron/").to_owned(), state)).collect()
+}
+
+/// One token, one start; recorded once, and done exactly as often as its effect
+/// was committed; not started again where that must not be.
+pub fn audit(world: &World) -> Vec<String> {
+    let mut mistakes = Vec::new();
+    let counts = world.rows.rows(&TableName::Named(COUNTS.into()));
+    let committed = |job: &str, tick: u64| {
+        let name = format!("{job} {tick}");
+        let row = counts.iter().find(|row| row.text("tick") == Some(&name));
+        row.and_then(|row| row.number("count")).unwrap_or(0)
+    };
+    world.with_history(|history| {
+        let starts = &history.tick_starts;
+        for (number, start) in starts.iter().enumerate() {
+            let (job, tick) = (&start.job, start.tick);
+            let before = &starts[..number];
+            if before.iter().any(|other| other.job == *job && other.token == start.token) {
+                mistakes.push(format!("{job} {tick}: two starts under token {}", told(start.token)));
+            }
+            if job == SKIP && before.iter().any(|other| other.job == SKIP && other.tick == tick) {
+                mistakes.push(format!("{job} {tick}: started twice"));
+            }
+            if committed(job, tick) > 1 {
+                mistakes.push(format!("{job} {tick}: its effects were committed {} times", committed(job, tick)));
+            }
+        }
+        for record in &history.ticks_recorded {
+            let (job, tick) = (&record.job, record.tick);
+            let done = history.ticks_recorded.iter().filter(|other| other.job == *job && other.tick == tick);
+            let done = done.filter(|other| other.ending == "done").count() as u64;
+            if done != committed(job, tick) {
+                let times = committed(job, tick);
+                mistakes.push(format!("{job} {tick}: recorded as done {done} times, committed {times} times"));
+            }
+        }
+    });
+    mistakes
+}

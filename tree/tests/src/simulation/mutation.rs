@@ -1,0 +1,365 @@
+//! Mutation controls: the protocol with one rule left out. Each is made from
+//! outside, between the real code and its store or queue, and must be caught.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Mutex,
+    time::Duration,
+};
+
+use shared::{
+    entity::EntityKey,
+    rows::{attribute as a, delivery_row},
+    table::{Action, Change, Comparison, Condition, Key, Operand, Page, Range, Row, TableName, Value, Write, Written},
+};
+
+use tokio::sync::Notify;
+
+use super::{
+    node::Node,
+    world::{entity_number, key},
+};
+
+/// A rule left out: the rows of "Counterexamples to keep".
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Mutation {
+    /// Receivers ignore the token.
+    ReceiversIgnoreTokens,
+    /// One token for a whole drain.
+    OneTokenForADrain,
+    /// Release without `head = tail`.
+    ReleaseWithoutEmptiness,
+    /// Step over gaps.
+    StepOverGaps,
+    /// Void without put-if-absent.
+    VoidUnconditionally,
+    /// Delete a wake-up at an expired, empty lease.
+    ExpiredIsFree,
+    /// Drop a wake-up because another worker drains.
+    DropWhileDrained,
+    /// A wake-up owed is forgotten after a void.
+    ForgetAfterVoid,
+    /// A claim whose reply was lost is simply retried.
+    ClaimRetriedAsClean,
+    /// A release is recognised without the token.
+    ReleaseWithoutToken,
+    /// `fail` keeps its old message instead of sending a fresh one.
+    FailKeepsMessage,
+    /// Messages received again acquire without a fresh one.
+    NoFreshForCopies,
+    /// `fail` without `head` = sequence - 1.
+    FailWithoutHead,
+    /// The holder is taken from the request.
+    HolderFromRequest,
+    /// A tick is started without asking whether it is recorded.
+    StartWithoutTick,
+}
+
+impl Mutation {
+    /// All of them, in the order of the protocol's table.
+    pub const ALL: [Mutation; 15] = [
+        Mutation::ReceiversIgnoreTokens,
+        Mutation::OneTokenForADrain,
+        Mutation::ReleaseWithoutEmptiness,
+        Mutation::StepOverGaps,
+        Mutation::VoidUnconditionally,
+        Mutation::ExpiredIsFree,
+        Mutation::DropWhileDrained,
+        Mutation::ForgetAfterVoid,
+        Mutation::ClaimRetriedAsClean,
+        Mutation::ReleaseWithoutToken,
+        Mutation::FailKeepsMessage,
+        Mutation::NoFreshForCopies,
+        Mutation::FailWithoutHead,
+        Mutation::HolderFromRequest,
+        Mutation::StartWithoutTick,
+    ];
+}
+
+#[derive(Debug, Default)]
+struct Notes {
+    /// Entities whose next wake-up is not sent.
+    swallow: BTreeSet<EntityKey>,
+    /// Entities whose message is to be kept instead.
+    keep: BTreeSet<EntityKey>,
+    /// The holder last asked for, by entity.
+    holders: BTreeMap<EntityKey, String>,
+    /// Whether this append met a void, and whether its last claim owes.
+    voided: bool,
+    owes: bool,
+    /// Whether a place is claimed, and nothing is known of its put.
+    putting: bool,
+}
+
+/// Stands between one node and the world.
+#[derive(Debug)]
+pub struct Meddler {
+    mutation: Option<Mutation>,
+    notes: Mutex<Notes>,
+    put: Notify,
+}
+
+impl Meddler {
+    /// One that makes `mutation`.
+    pub fn new(mutation: Option<Mutation>) -> std::sync::Arc<Self> {
+        std::sync::Arc::new(Self { mutation, notes: Mutex::default(), put: Notify::new() })
+    }
+
+    fn is(&self, mutation: Mutation) -> bool {
+        self.mutation == Some(mutation)
+    }
+
+    fn notes<T>(&self, act: impl FnOnce(&mut Notes) -> T) -> T {
+        act(&mut self.notes.lock().expect("no one panics while holding this"))
+    }
+
+    /// Changes a write before it is sent.
+    pub fn outgoing(&self, write: &mut Write) {
+        let Some(mutation) = self.mutation else { return };
+        let entities = write.key.table == TableName::Entities;
+        let ends_lease =
+            entities && changes(write, |change| matches!(change, Change::Remove(name) if name == a::HOLDER));
+        let fails = ends_lease && sets(write, a::ATTEMPTS);
+        let entity = entity_of(&write.key);
+        match mutation {
+            Mutation::ReleaseWithoutEmptiness if ends_lease && !fails => {
+                drop_parts(&mut write.condition, &|part| match part {
+                    Condition::Compare(name, Comparison::Equal, Operand::Attribute(_)) => name == a::HEAD,
+                    Condition::Compare(name, Comparison::Equal, Operand::Value(_)) => name == a::TAIL,
+                    _ => false,
+                });
+            }
+            Mutation::VoidUnconditionally => {
+                if matches!(&write.action, Action::Put(row) if row.get(a::VOID).is_some()) {
+                    write.condition = Condition::Always;
+                }
+            }
+            Mutation::FailWithoutHead if fails => {
+                drop_parts(
+                    &mut write.condition,
+                    &|part| matches!(part, Condition::Compare(name, ..) if name == a::HEAD),
+                );
+            }
+            Mutation::StartWithoutTick if entities => {
+                drop_parts(&mut write.condition, &|part| {
+                    let asks = |part: &Condition| matches!(part, Condition::Absent(name) if name == a::LAST_TICK);
+                    matches!(part, Condition::Any(parts) if parts.iter().any(asks))
+                });
+            }
+            Mutation::HolderFromRequest => {
+                let (Some(entity), Action::Update(changes)) = (entity, &mut write.action) else { return };
+                for change in changes {
+                    if let Change::Set(name, value) = change
+                        && name == a::HOLDER
+                        && let Value::S(holder) = value
+                    {
+                        self.notes(|notes| notes.holders.insert(entity.clone(), holder.clone()));
+                        *value = Value::S(format!("request for {entity}"));
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether doubt about a claim is kept from the code: it is tried again for
+    /// that long each, unseen.
+    pub fn hides_doubt(&self, write: &Write) -> Option<Duration> {
+        (self.is(Mutation::ClaimRetriedAsClean) && is_claim(write)).then_some(Duration::from_millis(500))
+    }
+
+    /// Changes a reply before it is seen.
+    pub fn reply(&self, write: &Write, reply: &mut Written, node: &Node) {
+        let Some(mutation) = self.mutation else { return };
+        if write.key.table == TableName::Inbox {
+            if mutation == Mutation::ForgetAfterVoid && is_put(write) {
+                let void = matches!(reply, Written::Refused(Some(row)) if row.get(a::VOID).is_some());
+                self.notes(|notes| {
+                    notes.voided |= void;
+                    notes.putting = false;
+                });
+                self.put.notify_waiters();
+            }
+            return;
+        }
+        let Some(entity) = entity_of(&write.key) else { return };
+        let (landed, row) = match reply {
+            Written::Landed(Some(row)) => (true, row),
+            Written::Refused(Some(row)) => (false, row),
+            _ => return,
+        };
+        let number = |row: &Row, name| row.number(name).unwrap_or(0);
+        let now = node.surroundings.now().as_millis();
+        let asks = sets(write, a::HOLDER);
+        let runs = number(row, a::EXPIRES_AT) > now && number(row, a::EXPIRES_AT) <= now + 900_000;
+        let held = row.text(a::HOLDER).is_some();
+        match mutation {
+            Mutation::ExpiredIsFree
+                if asks && !landed && held && !runs && number(row, a::HEAD) == number(row, a::TAIL) =>
+            {
+                for name in [a::HOLDER, a::KIND, a::EXPIRES_AT] {
+                    row.remove(name);
+                }
+            }
+            Mutation::DropWhileDrained if asks && !landed && held && runs && row.text(a::KIND) == Some("drain") => {
+                self.notes(|notes| notes.swallow.insert(entity));
+            }
+            Mutation::ForgetAfterVoid if is_claim(write) => {
+                let drained = held && runs && row.text(a::KIND) == Some("drain");
+                let waits = number(row, a::RETRY_AT) > now || row.get(a::BLOCKED).is_some();
+                self.notes(|notes| {
+                    notes.owes = !(drained || waits);
+                    notes.putting = true;
+                });
+            }
+            Mutation::ReleaseWithoutToken if !landed && !held => {
+                let released = changes(write, |change| matches!(change, Change::Remove(name) if name == a::HOLDER));
+                let mut mine = None;
+                find_parts(&write.condition, &mut |part| {
+                    if let Condition::Compare(name, Comparison::Equal, Operand::Value(Value::N(token))) = part
+                        && name == a::TOKEN
+                    {
+                        mine = u64::try_from(*token).ok();
+                    }
+                });
+                if let Some(mine) = mine.filter(|_| released) {
+                    let settles = sets(write, a::HEAD);
+                    row.set(a::TOKEN, if settles { mine + 1 } else { mine });
+                    // Free is all that it looks at.
+                    if let Some(head) = set_to(write, a::HEAD) {
+                        row.set(a::HEAD, head);
+                    }
+                }
+            }
+            Mutation::HolderFromRequest => {
+                let mine = self.notes(|notes| notes.holders.get(&entity).cloned());
+                if let Some(mine) = mine.filter(|_| held) {
+                    row.set(a::HOLDER, mine);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Changes a row before it is seen.
+    pub fn read(&self, key: &Key, row: &mut Option<Row>) {
+        let delivery =
+            key.sort.as_ref().is_some_and(|(_, item)| matches!(item, Value::S(item) if item.starts_with("d#")));
+        if self.is(Mutation::StepOverGaps) && row.is_none() && delivery {
+            *row = Some(key.to_row().with(a::VERSION, 1_u32).with(a::VOID, 1_u32));
+        }
+    }
+
+    /// Changes a page before it is seen.
+    pub fn page(&self, range: &Range, page: &mut Page) {
+        if !self.is(Mutation::StepOverGaps) || !range.from.starts_with("d#") {
+            return;
+        }
+        let number = |item: &str| item.strip_prefix("d#").and_then(|text| text.parse::<u64>().ok());
+        let (Some(from), Some(to), Value::S(entity)) = (number(&range.from), number(&range.to), &range.partition.1)
+        else {
+            return;
+        };
+        let Ok(entity) = EntityKey::parse(entity) else { return };
+        let there: BTreeSet<u64> = page.rows.iter().filter_map(|row| number(row.text(a::ITEM)?)).collect();
+        for sequence in (from..=to).take(range.limit as usize).filter(|sequence| !there.contains(sequence)) {
+            let key = delivery_row(&entity, shared::entity::Sequence(sequence));
+            page.rows.push(key.to_row().with(a::VERSION, 1_u32).with(a::VOID, 1_u32));
+        }
+        page.rows.sort_by(|left, right| left.text(a::ITEM).cmp(&right.text(a::ITEM)));
+    }
+
+    /// A handler of `entity` failed; its drain is about to send a wake-up.
+    pub fn handler_failed(&self, entity: &EntityKey) {
+        if self.is(Mutation::FailKeepsMessage) {
+            self.notes(|notes| {
+                notes.swallow.insert(entity.clone());
+                notes.keep.insert(entity.clone());
+            });
+        }
+    }
+
+    /// Completes when a wake-up may be sent: one that a void can make forgotten
+    /// comes behind its put.
+    pub async fn held_back(&self) {
+        loop {
+            let put = self.put.notified();
+            if !self.notes(|notes| notes.putting) {
+                return;
+            }
+            put.await;
+        }
+    }
+
+    /// Whether a wake-up is not sent, though its sender believes it was.
+    pub fn swallows(&self, entity: &EntityKey) -> bool {
+        self.notes(|notes| {
+            let forgotten = notes.voided && !notes.owes && self.is(Mutation::ForgetAfterVoid);
+            notes.swallow.remove(entity) || forgotten
+        })
+    }
+
+    /// Whether a message is kept, though its receiver wants it deleted.
+    pub fn keeps(&self, entity: &EntityKey) -> bool {
+        self.notes(|notes| notes.keep.remove(entity))
+    }
+
+    /// The receive count, as the worker is told.
+    pub fn times(&self, times: u32) -> u32 {
+        if self.is(Mutation::NoFreshForCopies) { 1 } else { times }
+    }
+}
+
+/// Whether a write claims a place.
+pub fn is_claim(write: &Write) -> bool {
+    sets(write, a::LAST_CLAIM)
+}
+
+/// Whether a write fills a place with a delivery.
+pub fn is_put(write: &Write) -> bool {
+    let item = write.key.sort.as_ref().map(|(_, item)| item);
+    matches!(item, Some(Value::S(item)) if item.starts_with("d#"))
+        && matches!(&write.action, Action::Put(row) if row.get(a::VOID).is_none())
+}
+
+fn entity_of(key_: &Key) -> Option<EntityKey> {
+    match &key_.partition.1 {
+        Value::S(text) => EntityKey::parse(text).ok().map(|entity| key(entity_number(&entity))),
+        _ => None,
+    }
+}
+
+fn changes(write: &Write, is: impl Fn(&Change) -> bool) -> bool {
+    matches!(&write.action, Action::Update(changes) if changes.iter().any(is))
+}
+
+fn sets(write: &Write, attribute: &str) -> bool {
+    write.key.table == TableName::Entities
+        && changes(write, |change| matches!(change, Change::Set(name, _) if name == attribute))
+}
+
+fn set_to(write: &Write, attribute: &str) -> Option<Value> {
+    let Action::Update(changes) = &write.action else { return None };
+    changes.iter().find_map(|change| match change {
+        Change::Set(name, value) if name == attribute => Some(value.clone()),
+        _ => None,
+    })
+}
+
+fn drop_parts(condition: &mut Condition, goes: &impl Fn(&Condition) -> bool) {
+    if let Condition::All(parts) = condition {
+        parts.retain(|part| !goes(part));
+        for part in parts {
+            drop_parts(part, goes);
+        }
+    }
+}
+
+fn find_parts(condition: &Condition, look: &mut impl FnMut(&Condition)) {
+    look(condition);
+    if let Condition::All(parts) | Condition::Any(parts) = condition {
+        for part in parts {
+            find_parts(part, look);
+        }
+    }
+}

@@ -1,0 +1,444 @@
+//! Who acts: senders and ingest, worker functions, exclusive holders, an
+//! operator, the sweep, TTL. All around the project's own code.
+
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use shared::{
+    append::Inbox,
+    delivery::Incoming,
+    drain::{DrainSettings, Drainer},
+    handler::Isolation,
+    lease::{ForceRelease, Forced},
+    leases::{LeaseError, Leases, Terms},
+    operator::{Operator, OperatorError},
+    rows::HolderInfo,
+    sources::Sources,
+    store::Store,
+    sweep::Sweeper,
+    telemetry::{Event, Observer, PutOffReason},
+    time::Timestamp,
+    wake::Waker,
+};
+use worker::{Attributes, Record, SqsEvent, Worker};
+
+use super::{
+    chance::{Dice, actor},
+    handler::{Nature, Simulated, seconds},
+    mutation::{Meddler, Mutation},
+    node::{Node, Place, pause},
+    queue::{NodeQueue, Receipt},
+    table::NodeTable,
+    world::{Call, Name, What, World, entity_number, identity, key, told},
+};
+
+const SOURCES: &str = r#"
+[sources.park]
+provider = "standard-webhooks"
+secrets = ["whsec_c2VjcmV0"]
+handler = "simulated"
+handler_timeout = "2s"
+retry = { attempts = 4, first = "200ms", longest = "3s" }
+
+[sources.block]
+provider = "standard-webhooks"
+secrets = ["whsec_c2VjcmV0"]
+handler = "simulated"
+handler_timeout = "2s"
+retry = { attempts = 3, first = "200ms", longest = "3s" }
+on_failure = "block"
+rate = "5/s"
+"#;
+
+/// How long rows are kept.
+pub const RETENTION: Duration = Duration::from_secs(30 * 86_400);
+
+const LEASE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(5);
+
+fn sources() -> Arc<Sources> {
+    static SOURCES_READ: OnceLock<Arc<Sources>> = OnceLock::new();
+    SOURCES_READ.get_or_init(|| Arc::new(Sources::parse(SOURCES).expect("the sources are right"))).clone()
+}
+
+fn settings() -> DrainSettings {
+    DrainSettings { lease: LEASE, wait: Duration::from_millis(1500), retention: RETENTION, ..DrainSettings::default() }
+}
+
+/// Puts into the trace what only the code knows.
+#[derive(Debug)]
+struct Watch(Node);
+
+impl Observer for Watch {
+    fn observe(&self, event: &Event<'_>) {
+        let text = match event {
+            Event::Lost { .. } => "finds its lease lost",
+            Event::PutOff { reason: PutOffReason::Yielding, .. } => "a drain yields",
+            Event::PutOff { .. } => "puts its wake-up off",
+            Event::WakeUpFailed { .. } => "could not send a wake-up",
+            Event::LeaseDropped { .. } => "leaves its lease to run out",
+            _ => return,
+        };
+        self.0.world.reach(text);
+        self.0.world.tell(What::Note { node: self.0.number, text });
+    }
+}
+
+/// The project's parts on one node.
+struct Parts {
+    store: Store,
+    waker: Waker,
+    inbox: Inbox,
+    meddler: Arc<Meddler>,
+}
+
+impl Parts {
+    fn on(node: &Node) -> Self {
+        let meddler = Meddler::new(node.world.plan.mutation);
+        let store = Store::new(NodeTable::new(node, &meddler), node.surroundings.clone());
+        let waker = Waker::new(NodeQueue::new(node, &meddler), node.surroundings.clone());
+        let inbox = Inbox::new(store.clone(), waker.clone(), RETENTION, Arc::new(Watch(node.clone())));
+        Self { store, waker, inbox, meddler }
+    }
+
+    fn worker(&self, node: &Node) -> Worker {
+        let handler = Simulated { node: node.clone(), meddler: self.meddler.clone() };
+        let info = HolderInfo::new(&format!("node {}", node.number));
+        let drainer = Drainer::new(
+            self.store.clone(),
+            self.waker.clone(),
+            sources(),
+            handler,
+            settings(),
+            info,
+            Arc::new(Watch(node.clone())),
+        );
+        Worker::new(drainer.isolated(Isolation::Inline), node.surroundings.clone())
+    }
+}
+
+/// A worker function's place: receives, works, deletes, until `world` is at
+/// `until`.
+pub async fn work(world: Arc<World>, number: u32, until: Duration) {
+    let place = Place::new(&world, number);
+    'booting: loop {
+        let node = place.boot();
+        let parts = Parts::on(&node);
+        let worker = parts.worker(&node);
+        loop {
+            if world.elapsed() >= until {
+                return;
+            }
+            let mut roll = Dice::new(world.plan.seed, actor::QUEUE).roll_for(number, world.elapsed());
+            let function = world.profile.function;
+            let visibility = function + seconds(3);
+            let most = roll.between(1, 4);
+            let changed = world.queue.changed();
+            let received = world.queue.receive(&world, &mut roll, most, visibility);
+            if received.is_empty() {
+                let wait = match world.queue.next_at() {
+                    Some(at) if at > world.elapsed() => at - world.elapsed(),
+                    Some(_) => Duration::from_millis(1),
+                    None => seconds(3600),
+                };
+                let wait = wait.min(until.saturating_sub(world.elapsed()));
+                tokio::select! {
+                    biased;
+                    () = changed => {}
+                    () = pause(wait) => {}
+                }
+                // Pollers do not look at the same moment.
+                pause(roll.millis(0, 20)).await;
+                continue;
+            }
+            let busy = world.begin();
+            let at_hand = AtHand::of(&world, &received);
+            for receipt in &received {
+                let (entity, message, times) = (entity_number(&receipt.entity), receipt.id, receipt.times);
+                world.tell(What::Received { node: number, entity, message, times });
+            }
+            let records = received.iter().map(|receipt| Record {
+                message_id: receipt.id.to_string(),
+                body: format!("{{\"entity\":\"{}\"}}", receipt.entity),
+                attributes: Attributes { approximate_receive_count: parts.meddler.times(receipt.times).to_string() },
+            });
+            let event = SqsEvent { records: records.collect() };
+            let deadline = node.surroundings.now() + function;
+            let fate = place.fate();
+            let attended = {
+                let alive = node.live(&fate, worker.attend(event, deadline));
+                let mut alive = std::pin::pin!(alive);
+                let ended = tokio::select! {
+                    biased;
+                    ended = &mut alive => Some(ended),
+                    () = pause(function) => None,
+                };
+                match ended {
+                    Some(ended) => ended,
+                    None if fate.outlives_deadline => alive.await,
+                    None => {
+                        world.tell(What::DeadlineHit { node: number });
+                        world.reach("a function is killed at its deadline");
+                        None
+                    }
+                }
+            };
+            let lost = world.is_active() && roll.happens(world.profile.copies / 3) && world.may(roll.twist);
+            if let Some(response) = attended.filter(|_| !lost) {
+                for receipt in &received {
+                    let id = receipt.id.to_string();
+                    let failed = response.batch_item_failures.iter().any(|failure| failure.item_identifier == id);
+                    let kept = failed || parts.meddler.keeps(&receipt.entity);
+                    world.tell(What::Attended { node: number, message: receipt.id, kept });
+                    if !kept {
+                        world.queue.delete(&world, &mut roll, receipt.id);
+                    } else if roll.happens(500) {
+                        world.queue.show(receipt.id, world.elapsed() + Duration::from_millis(10));
+                    }
+                }
+                drop((busy, at_hand));
+            } else {
+                world.with_history(|history| history.died = true);
+                drop((busy, at_hand));
+                // A new process, after a moment.
+                pause(roll.millis(1, 300)).await;
+                continue 'booting;
+            }
+        }
+    }
+}
+
+/// The wake-ups that a worker has at hand, until it is done with them or dies.
+struct AtHand(Arc<World>, Vec<usize>);
+
+impl AtHand {
+    fn of(world: &Arc<World>, received: &[Receipt]) -> Self {
+        let entities: Vec<usize> = received.iter().map(|receipt| entity_number(&receipt.entity)).collect();
+        world.with_history(|history| {
+            for entity in &entities {
+                *history.attended.entry(*entity).or_default() += 1;
+            }
+        });
+        Self(world.clone(), entities)
+    }
+}
+
+impl Drop for AtHand {
+    fn drop(&mut self) {
+        self.0.with_history(|history| {
+            for entity in &self.1 {
+                *history.attended.entry(*entity).or_default() -= 1;
+            }
+        });
+    }
+}
+
+/// One delivery's sender: calls ingest, calls again where it was refused, and
+/// now and then once more for nothing.
+pub async fn send(world: Arc<World>, name: Name, entity: usize, at: Duration) {
+    let dice = Dice::new(world.plan.seed, actor::DELIVERIES);
+    let mut roll = dice.at(name.number);
+    pause(at.saturating_sub(world.elapsed())).await;
+    let busy = world.begin();
+    let tries = roll.between(1, 5);
+    let repeats = roll.happens(150);
+    let mut acked = 0;
+    for _ in 0..tries {
+        let place = roll.between(0, 1) as u32;
+        if append(&world, name, entity, 50 + place).await {
+            acked += 1;
+            if !repeats || acked > 1 {
+                break;
+            }
+        }
+        pause(roll.millis(1, 5_000)).await;
+    }
+    drop(busy);
+}
+
+fn called(world: &World, name: Name, entity: usize, node: u32) {
+    let at = world.tell(What::Called { name, entity, node });
+    world.with_history(|history| {
+        let call = Call { name, entity, called: at, acked: Vec::new(), woken: true, broken: false };
+        history.calls.entry(name).or_insert(call).broken = true;
+    });
+}
+
+fn answered(world: &World, name: Name, sequence: u64, woken: bool) {
+    let at = world.tell(What::Acked { name, sequence: told(sequence), woken });
+    world.with_history(|history| {
+        if let Some(call) = history.calls.get_mut(&name) {
+            call.acked.push((at, sequence));
+            call.woken &= woken;
+        }
+        if !woken && let Some(call) = history.calls.get(&name) {
+            history.excused.insert(call.entity);
+        }
+    });
+    if !woken {
+        world.reach("answered 2xx without a wake-up");
+    }
+}
+
+/// One call of ingest; whether it was answered 2xx.
+async fn append(world: &Arc<World>, name: Name, entity: usize, number: u32) -> bool {
+    let place = Place::new(world, number * 1000 + name.number);
+    let nature = Nature::of(world.plan.seed, name.number);
+    let node = place.boot();
+    let parts = Parts::on(&node);
+    let identity = identity(name, nature.source());
+    world.introduce(name, &identity);
+    let incoming = Incoming {
+        entity: key(entity),
+        identity,
+        topic: "order.updated".into(),
+        family: "order".into(),
+        event_time: Some(Timestamp::from_secs(1_800_000_000 + u64::from(name.number) % 7)),
+        received_at: node.surroundings.now(),
+        content_type: None,
+        body: nature.body(name.number),
+    };
+    called(world, name, entity, number);
+    let fate = place.fate_of_append();
+    match node.live(&fate, parts.inbox.append(&incoming)).await {
+        Some(Ok(appended)) => {
+            answered(world, name, appended.sequence.0, appended.wake_up_failed.is_none());
+            true
+        }
+        ended => {
+            world.tell(What::NotAcked { name });
+            // Neither a crash nor a 503 has a wake-up to its claim for sure.
+            world.reach(if ended.is_none() { "ingest crashes" } else { "ingest answers 503" });
+            world.with_history(|history| history.unwoken.insert(entity));
+            false
+        }
+    }
+}
+
+/// Somebody who wants an entity for themselves for a while.
+pub async fn exclusive(world: Arc<World>, number: u32, entity: usize, at: Duration) {
+    pause(at.saturating_sub(world.elapsed())).await;
+    let place = Place::new(&world, 60 + number);
+    let mut roll = Dice::new(world.plan.seed, actor::EXCLUSIVE).at(1000 + number);
+    let holds = roll.millis(0, 3000);
+    let forgets = roll.happens(300);
+    let node = place.boot();
+    let parts = Parts::on(&node);
+    let busy = world.begin();
+    let fate = place.fate();
+    let visit = hold(&node, &parts, entity, holds, forgets);
+    if let Some(Err(_)) | None = node.live(&fate, visit).await {
+        world.reach("an exclusive holder gives up");
+    }
+    drop(busy);
+}
+
+async fn hold(node: &Node, parts: &Parts, entity: usize, holds: Duration, forgets: bool) -> Result<(), LeaseError> {
+    let world = &node.world;
+    let leases = Leases::new(parts.store.clone(), "exclusive").kept_for(RETENTION);
+    let leases = leases.observed_by(Arc::new(Watch(node.clone())));
+    let leases = if forgets { leases } else { leases.waking(parts.waker.clone()) };
+    let terms = Terms::default().lease(LEASE).wait(seconds(20));
+    let mut guard = leases.acquire(&key(entity), terms).await?;
+    let token = guard.lease().token().0;
+    world.reach("an exclusive lease is granted");
+    let checked = world.plan.mutation != Some(Mutation::ReceiversIgnoreTokens);
+    world.effect(entity, token, token, None, checked);
+    guard.hold(node.surroundings.sleep(holds)).await?;
+    world.effect(entity, token, token, None, checked);
+    if holds.as_millis().is_multiple_of(2) {
+        return guard.release().await;
+    }
+    if guard.commit(Vec::new()).await?.is_ok() {
+        world.reach("an exclusive holder commits");
+    }
+    Ok(())
+}
+
+/// One visit of the operator: takes a lease away, unblocks, or puts back what
+/// is parked.
+pub async fn operate(world: Arc<World>, number: u32, entity: usize, at: Duration) {
+    pause(at.saturating_sub(world.elapsed())).await;
+    let place = Place::new(&world, 80 + number);
+    let node = place.boot();
+    let parts = Parts::on(&node);
+    let operator = Operator::new(parts.store.clone(), parts.waker.clone(), parts.inbox.clone(), RETENTION);
+    let mut roll = Dice::new(world.plan.seed, actor::OPERATOR).at(1000 + number);
+    let busy = world.begin();
+    let wanted = key(entity);
+    let state = parts.store.entity(&wanted, PATIENCE).await.ok().flatten();
+    if roll.happens(300)
+        && let Some(seen) = state.filter(|state| state.held.is_some())
+    {
+        let force = ForceRelease { seen: &seen, record: HolderInfo::new(&format!("operator {number}")) };
+        if let Ok(Forced::Released(state)) = parts.store.run(&force, PATIENCE).await {
+            world.tell(What::Operator { entity, how: "took a lease away" });
+            if !state.is_empty() {
+                let _ = parts.waker.wake(&wanted, Duration::ZERO, PATIENCE).await;
+            }
+        }
+    }
+    settle_by_hand(&world, &operator, entity, 80 + number).await;
+    drop(busy);
+}
+
+/// Unblocks an entity and puts back what is parked there.
+pub async fn settle_by_hand(world: &Arc<World>, operator: &Operator, entity: usize, node: u32) {
+    let wanted = key(entity);
+    world.with_history(|history| history.unblocking.insert(entity));
+    let unblocked = operator.unblock(&wanted).await;
+    world.with_history(|history| history.unblocking.remove(&entity));
+    match unblocked {
+        Ok(_) => {}
+        Err(_) => {
+            world.tell(What::Operator { entity, how: "unblocks without certainty" });
+            world.with_history(|history| history.excused.insert(entity));
+        }
+    }
+    for parked in operator.parked(&wanted).await.unwrap_or_default() {
+        let number = parked.delivery().delivery_id().as_str().parse().expect("a number");
+        let name = Name { number, redrive: parked.delivery().redrive() + 1 };
+        world.introduce(name, &identity(name, Nature::of(world.plan.seed, number).source()));
+        called(world, name, entity, node);
+        match operator.redrive(&parked, None).await {
+            Ok(appended) => {
+                world.reach("a parked delivery is put back");
+                answered(world, name, appended.sequence.0, true);
+            }
+            Err(OperatorError::Queue(_)) => {
+                world.with_history(|history| history.excused.insert(entity));
+            }
+            Err(_) => {
+                world.with_history(|history| history.unwoken.insert(entity));
+            }
+        }
+    }
+}
+
+/// A sweep of everything.
+pub async fn sweep(world: &Arc<World>, number: u32) {
+    let node = Place::new(world, number).boot();
+    let parts = Parts::on(&node);
+    let busy = world.begin();
+    let limit = seconds(120);
+    if let Some(Ok(swept)) =
+        node.surroundings.within(limit, Sweeper::new(parts.store, parts.waker, RETENTION).sweep_all()).await
+    {
+        if swept.woken > 0 {
+            world.reach("the sweep wakes somebody");
+        }
+        if swept.kept > 0 {
+            world.reach("the sweep keeps rows");
+        }
+    }
+    drop(busy);
+}
+
+/// A healthy operator, for the end.
+pub fn healthy_operator(world: &Arc<World>) -> Operator {
+    let node = Place::new(world, 99).boot();
+    let parts = Parts::on(&node);
+    Operator::new(parts.store, parts.waker, parts.inbox, RETENTION)
+}

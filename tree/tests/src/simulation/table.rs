@@ -1,0 +1,275 @@
+//! The store as one node reaches it: slow, busy, silent, or obedient without
+//! saying so.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use futures_util::{FutureExt, future::BoxFuture};
+use shared::table::{
+    Key, Page, Range, Row, Scanned, Segment, Table, TableError, TableName, Transacted, Write, Written,
+};
+
+use super::{
+    mutation::{Meddler, is_claim, is_put},
+    node::{Node, pause},
+    world::What,
+};
+
+// Calls, as traces name them.
+const CLAIM: &str = "claim";
+const ENTITY_WRITE: &str = "entity write";
+const PUT: &str = "put";
+const INBOX_WRITE: &str = "inbox write";
+
+fn name_of(write: &Write) -> &'static str {
+    match write.key.table {
+        TableName::Entities if is_claim(write) => CLAIM,
+        TableName::Entities => ENTITY_WRITE,
+        _ if is_put(write) => PUT,
+        _ => INBOX_WRITE,
+    }
+}
+
+/// The store, from one node.
+#[derive(Debug)]
+pub struct NodeTable {
+    node: Node,
+    meddler: Arc<Meddler>,
+    /// How often this node tried to put a delivery.
+    puts: AtomicU32,
+}
+
+/// How many of a node's first puts may go astray: the next one still comes
+/// before its append is out of time.
+const ASTRAY: u32 = 2;
+
+/// What goes wrong with one call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    None,
+    /// It never reaches the store.
+    FailsBefore,
+    /// It is done, and the reply is lost.
+    LosesReply,
+    /// It is done, and nothing is ever heard of it.
+    Silent,
+    /// Nothing is done, and nothing is heard.
+    SilentBefore,
+    /// It is refused for now.
+    Throttled,
+    /// It is refused for a transaction.
+    Conflict,
+    /// It takes long.
+    Slow,
+    /// It is done long after the caller gave up.
+    Late(Duration),
+}
+
+impl Fault {
+    fn name(self) -> &'static str {
+        match self {
+            Fault::None => "none",
+            Fault::FailsBefore => "fails before",
+            Fault::LosesReply => "done, reply lost",
+            Fault::Silent => "done, silence",
+            Fault::SilentBefore => "silence",
+            Fault::Throttled => "throttled",
+            Fault::Conflict => "transaction conflict",
+            Fault::Slow => "slow",
+            Fault::Late(_) => "done much later",
+        }
+    }
+}
+
+impl NodeTable {
+    /// The store, from `node`, as `meddler` lets it be seen.
+    pub fn new(node: &Node, meddler: &Arc<Meddler>) -> Arc<Self> {
+        Arc::new(Self { node: node.clone(), meddler: meddler.clone(), puts: AtomicU32::new(0) })
+    }
+
+    async fn call<T: Send + 'static>(
+        &self,
+        name: &'static str,
+        writes: bool,
+        act: impl FnOnce() -> Result<T, TableError> + Send + 'static,
+    ) -> Result<T, TableError> {
+        let world = &self.node.world;
+        let mut roll = self.node.dice.roll();
+        let latency = roll.millis(1, 12);
+        let mut fault = Fault::None;
+        if world.is_active() {
+            let profile = &world.profile;
+            let own = match name {
+                CLAIM => Some((profile.claims, Fault::Silent)),
+                PUT if self.puts.fetch_add(1, Relaxed) < ASTRAY => Some((profile.puts, Fault::SilentBefore)),
+                _ => None,
+            };
+            if let Some((permille, own)) = own.filter(|(permille, _)| *permille > 0)
+                && roll.happens(permille)
+            {
+                fault = own;
+            } else if writes && roll.happens(profile.late) {
+                let longest = roll.one_of(&[2_000, 6_000, 30_000]);
+                fault = Fault::Late(roll.millis(500, longest));
+            } else if roll.happens(profile.table) {
+                fault = roll.one_of(&[
+                    Fault::FailsBefore,
+                    Fault::LosesReply,
+                    Fault::LosesReply,
+                    Fault::Silent,
+                    Fault::SilentBefore,
+                    Fault::Throttled,
+                    Fault::Conflict,
+                    Fault::Slow,
+                ]);
+            }
+            if !writes && matches!(fault, Fault::Conflict) {
+                fault = Fault::Throttled;
+            }
+            if fault != Fault::None {
+                if world.may(roll.twist) {
+                    let (node, twist, how) = (self.node.number, roll.twist, fault.name());
+                    world.tell(What::Fault { node, twist, how, call: name });
+                } else {
+                    fault = Fault::None;
+                }
+            }
+        }
+        match fault {
+            // Where the request is under way in any case, a caller that is
+            // frozen or dropped meanwhile changes nothing.
+            Fault::None if writes && roll.happens(250) => {
+                let (reply, replied) = tokio::sync::oneshot::channel();
+                tokio::spawn(async move {
+                    pause(latency).await;
+                    let _ = reply.send(act());
+                });
+                replied.await.unwrap_or(Err(TableError::Throttled))
+            }
+            Fault::None => {
+                pause(latency).await;
+                act()
+            }
+            Fault::FailsBefore => {
+                pause(latency).await;
+                Err(TableError::Unknown("simulated: never sent".into()))
+            }
+            Fault::LosesReply => {
+                pause(latency).await;
+                let _ = act();
+                pause(latency).await;
+                Err(TableError::Unknown("simulated: reply lost".into()))
+            }
+            Fault::Silent => {
+                pause(latency).await;
+                let _ = act();
+                std::future::pending().await
+            }
+            Fault::SilentBefore => std::future::pending().await,
+            Fault::Throttled => {
+                pause(latency).await;
+                Err(TableError::Throttled)
+            }
+            Fault::Conflict => {
+                pause(latency).await;
+                Err(TableError::Conflict)
+            }
+            Fault::Slow => {
+                pause(roll.millis(100, 2_000)).await;
+                act()
+            }
+            Fault::Late(delay) => {
+                let (world, busy) = (world.clone(), world.begin());
+                tokio::spawn(async move {
+                    pause(delay).await;
+                    world.with_history(|history| history.is_late = true);
+                    let _ = act();
+                    world.with_history(|history| history.is_late = false);
+                    drop(busy);
+                });
+                std::future::pending().await
+            }
+        }
+    }
+
+    fn ready<T>(future: BoxFuture<'_, Result<T, TableError>>) -> Result<T, TableError> {
+        future.now_or_never().expect("a table in memory answers at once")
+    }
+}
+
+impl Table for NodeTable {
+    fn write<'a>(&'a self, write: &'a Write) -> BoxFuture<'a, Result<Written, TableError>> {
+        Box::pin(async move {
+            let mut sent = write.clone();
+            self.meddler.outgoing(&mut sent);
+            let (world, node) = (self.node.world.clone(), self.node.number);
+            let mut tries = 0;
+            loop {
+                let (world, sent_now) = (world.clone(), sent.clone());
+                let name = name_of(&sent);
+                let patience = self.meddler.hides_doubt(&sent);
+                let call = self.call(name, true, move || world.write(node, &sent_now));
+                let replied = match patience {
+                    Some(patience) => self.node.surroundings.within(patience, call).await,
+                    None => Some(call.await),
+                };
+                match replied {
+                    Some(Ok(mut reply)) => {
+                        self.meddler.reply(write, &mut reply, &self.node);
+                        return Ok(reply);
+                    }
+                    Some(Err(error)) if patience.is_none() || tries > 2 => return Err(error),
+                    Some(Err(_)) | None => tries += 1,
+                }
+            }
+        })
+    }
+
+    fn transact<'a>(&'a self, writes: &'a [Write], token: &'a str) -> BoxFuture<'a, Result<Transacted, TableError>> {
+        let (world, node) = (self.node.world.clone(), self.node.number);
+        let (writes, token) = (writes.to_vec(), token.to_owned());
+        Box::pin(self.call("transaction", true, move || world.transact(node, &writes, &token)))
+    }
+
+    fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Row>, TableError>> {
+        let (world, wanted) = (self.node.world.clone(), key.clone());
+        Box::pin(async move {
+            let mut row = self.call("read", false, move || Self::ready(world.rows.get(&wanted))).await?;
+            self.meddler.read(key, &mut row);
+            Ok(row)
+        })
+    }
+
+    fn get_many<'a>(&'a self, keys: &'a [Key]) -> BoxFuture<'a, Result<Vec<Row>, TableError>> {
+        let (world, keys) = (self.node.world.clone(), keys.to_vec());
+        Box::pin(self.call("batch read", false, move || Self::ready(world.rows.get_many(&keys))))
+    }
+
+    fn query<'a>(&'a self, range: &'a Range) -> BoxFuture<'a, Result<Page, TableError>> {
+        let (world, wanted) = (self.node.world.clone(), range.clone());
+        Box::pin(async move {
+            let mut page = self.call("query", false, move || Self::ready(world.rows.query(&wanted))).await?;
+            self.meddler.page(range, &mut page);
+            Ok(page)
+        })
+    }
+
+    fn scan<'a>(&'a self, table: &'a TableName, segment: &'a Segment) -> BoxFuture<'a, Result<Scanned, TableError>> {
+        let (world, table, segment) = (self.node.world.clone(), table.clone(), segment.clone());
+        Box::pin(async move {
+            let stale = world.is_active() && self.node.dice.roll().happens(300);
+            let entities = table == TableName::Entities;
+            let seen = world.clone();
+            let mut found = self.call("scan", false, move || Self::ready(seen.rows.scan(&table, &segment))).await?;
+            if stale && entities {
+                found.rows = found.rows.into_iter().filter_map(|row| world.stale(row)).collect();
+            }
+            Ok(found)
+        })
+    }
+}

@@ -1,0 +1,288 @@
+//! A stage: embedded DynamoDB and queue, one ingest, and as many workers as a
+//! test wants, each with clients of its own.
+
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use serializer::{
+    audit::{Sent, Verdict},
+    journal::{Journal, Journaled},
+    local::{Engines, EventSource, Function, QUEUE, queue::Faults},
+};
+use shared::{
+    append::Inbox,
+    aws::Parts,
+    delivery::Incoming,
+    drain::{DrainSettings, Drainer},
+    entity::{DeliveryId, EntityKey, Identity, SourceName},
+    handler::Handler,
+    meter::Meter,
+    operator::Operator,
+    queue::{Queue, sqs::SqsQueue},
+    rows::HolderInfo,
+    sources::Sources,
+    store::Store,
+    table::Table,
+    telemetry::{Log, Observer},
+    time::{Surroundings, Timestamp},
+    wake::Waker,
+};
+use tokio::{sync::watch, task::JoinSet};
+use worker::Worker;
+
+/// Sources of tests: `test` tries often and quickly, `block` twice and blocks.
+pub const SOURCES: &str = r#"
+[sources.test]
+provider = "standard-webhooks"
+secrets = ["whsec_c2VjcmV0"]
+handler = "test"
+handler_timeout = "5s"
+retry = { attempts = 3, first = "10ms", longest = "50ms" }
+
+[sources.block]
+provider = "standard-webhooks"
+secrets = ["whsec_c2VjcmV0"]
+handler = "test"
+retry = { attempts = 2, first = "10ms" }
+on_failure = "block"
+
+[sources.rated]
+provider = "standard-webhooks"
+secrets = ["whsec_c2VjcmV0"]
+handler = "test"
+rate = "5/s"
+
+[sources.rarely]
+provider = "standard-webhooks"
+secrets = ["whsec_c2VjcmV0"]
+handler = "test"
+rate = "20/min"
+
+[sources.slow]
+provider = "standard-webhooks"
+secrets = ["whsec_c2VjcmV0"]
+handler = "test"
+handler_timeout = "50s"
+retry = { attempts = 2, first = "10ms" }
+"#;
+
+/// Engines, and what is connected to them.
+#[derive(Debug)]
+pub struct Stage {
+    /// DynamoDB and queue.
+    pub engines: Engines,
+    /// What the handlers did.
+    pub journal: Journal,
+    /// Counts what the stage's own parts and workers ask of the engines.
+    pub meter: Arc<Meter>,
+    /// How workers drain.
+    pub settings: DrainSettings,
+    sources: Arc<Sources>,
+    surroundings: Surroundings,
+    stop: watch::Sender<bool>,
+    tasks: JoinSet<anyhow::Result<()>>,
+    sequence: AtomicU64,
+}
+
+impl Stage {
+    /// A stage in memory.
+    pub async fn start() -> Self {
+        Self::start_as(SOURCES, Faults::default()).await
+    }
+
+    /// A stage in memory, with a queue that misbehaves.
+    pub async fn start_with(faults: Faults) -> Self {
+        Self::start_as(SOURCES, faults).await
+    }
+
+    /// A stage in memory, for other sources.
+    pub async fn start_for(sources: &str) -> Self {
+        Self::start_as(sources, Faults::default()).await
+    }
+
+    async fn start_as(sources: &str, faults: Faults) -> Self {
+        let engines = Engines::start_with(None, faults).await.expect("the engines start");
+        let surroundings = Surroundings::system();
+        Self {
+            engines,
+            journal: Journal::new(surroundings.clone()),
+            meter: Arc::default(),
+            settings: DrainSettings::default(),
+            sources: Arc::new(Sources::parse(sources).expect("the sources are right")),
+            surroundings,
+            stop: watch::Sender::new(false),
+            tasks: JoinSet::new(),
+            sequence: AtomicU64::new(1),
+        }
+    }
+
+    /// The configured senders.
+    pub fn sources(&self) -> &Arc<Sources> {
+        &self.sources
+    }
+
+    /// The clock and chance of the stage.
+    pub fn surroundings(&self) -> &Surroundings {
+        &self.surroundings
+    }
+
+    /// New clients, counted by the stage's meter.
+    pub fn parts(&self) -> Parts {
+        self.engines.connect(&self.surroundings, Some(self.meter.clone()))
+    }
+
+    /// An inbox to append to.
+    pub fn inbox(&self) -> Inbox {
+        let Parts { store, waker } = self.parts();
+        self.inbox_on(store, waker)
+    }
+
+    /// An inbox on other clients.
+    pub fn inbox_on(&self, store: Store, waker: Waker) -> Inbox {
+        Inbox::new(store, waker, self.settings.retention, Arc::new(Log))
+    }
+
+    /// An operator.
+    pub fn operator(&self) -> Operator {
+        let Parts { store, waker } = self.parts();
+        Operator::new(store, waker, self.inbox(), self.settings.retention)
+    }
+
+    /// A delivery of `entity` called `id`, from the source `test`.
+    pub fn incoming(&self, entity: &str, id: &str) -> Incoming {
+        incoming("test", entity, id, self.surroundings.now())
+    }
+
+    /// A drainer around `handler`, journaled, with clients of its own.
+    pub fn drainer(&self, handler: impl Handler) -> Drainer {
+        let Parts { store, waker } = self.parts();
+        self.drainer_on(store, waker, handler, Arc::new(Log))
+    }
+
+    /// A drainer on other clients.
+    pub fn drainer_on(
+        &self,
+        store: Store,
+        waker: Waker,
+        handler: impl Handler,
+        observer: Arc<dyn Observer>,
+    ) -> Drainer {
+        let handler = Journaled::new(handler, self.journal.clone());
+        let number = self.sequence.fetch_add(1, Ordering::Relaxed);
+        let info = HolderInfo::new(&format!("test worker {number}"));
+        Drainer::new(store, waker, self.sources.clone(), handler, self.settings.clone(), info, observer)
+    }
+
+    /// Starts `count` workers around `handler`.
+    pub fn work<H: Handler + Clone>(&mut self, count: usize, handler: &H) {
+        for _ in 0..count {
+            let drainer = self.drainer(handler.clone());
+            self.feed(drainer);
+        }
+    }
+
+    /// Feeds a drainer from the queue.
+    pub fn feed(&mut self, drainer: Drainer) {
+        let worker = Worker::new(drainer, self.surroundings.clone());
+        let source = EventSource::new(&self.engines, Function::Here(Box::new(worker)), Duration::from_secs(60));
+        self.tasks.spawn(source.run(self.stop.subscribe()));
+    }
+
+    /// Appends deliveries called `{entity}{n}`: `rounds` to each entity, round
+    /// by round, those of one round side by side. What came of each.
+    pub async fn burst(&self, entities: &[String], rounds: usize, copies: usize) -> Vec<Sent> {
+        self.burst_into(&self.inbox(), entities, rounds, copies).await
+    }
+
+    /// As [`Stage::burst`], into inboxes on other clients.
+    pub async fn burst_into(&self, inbox: &Inbox, entities: &[String], rounds: usize, copies: usize) -> Vec<Sent> {
+        let mut sent = Vec::new();
+        for round in 1..=rounds {
+            let of_round = entities.iter().map(async |entity| {
+                let incoming = self.incoming(&format!("test/{entity}"), &format!("{entity}{round}"));
+                let at = self.journal.now();
+                let mut answered = None;
+                for _ in 0..copies {
+                    let appended = inbox.append(&incoming).await;
+                    if appended.is_ok() {
+                        answered.get_or_insert(self.journal.now());
+                    }
+                }
+                Sent {
+                    entity: incoming.entity.clone(),
+                    delivery_id: incoming.identity.delivery_id.to_string(),
+                    sent: at,
+                    answered,
+                }
+            });
+            sent.extend(futures_util::future::join_all(of_round).await);
+        }
+        sent
+    }
+
+    /// The verdict on what was sent.
+    pub fn verdict(&self, sent: &[Sent]) -> Verdict {
+        Verdict::of(sent, &self.journal.runs(), &BTreeSet::new())
+    }
+
+    /// Stops the workers, each after the batch it is at.
+    pub async fn rest(&mut self) {
+        self.stop.send_replace(true);
+        while let Some(ended) = self.tasks.join_next().await {
+            ended.expect("no worker panics").expect("no worker fails");
+        }
+        self.stop.send_replace(false);
+    }
+
+    /// The rows, counted by the stage's meter.
+    pub fn table(&self) -> Arc<dyn Table> {
+        self.parts().store.table().clone()
+    }
+
+    /// Operations on any other table.
+    pub fn store_on(&self, table: impl Table) -> Store {
+        Store::new(Arc::new(table), self.surroundings.clone())
+    }
+
+    /// The queue, counted by the stage's meter.
+    pub fn queue(&self) -> Arc<dyn Queue> {
+        let account = self.engines.account();
+        let client = account.sqs(&account.http_client());
+        Arc::new(SqsQueue::new(client, self.engines.config().queue_url).metered(self.meter.clone()))
+    }
+
+    /// Wake-ups through any other queue.
+    pub fn waker_on(&self, queue: impl Queue) -> Waker {
+        Waker::new(Arc::new(queue), self.surroundings.clone())
+    }
+
+    /// Waits until there is no wake-up left, neither at work nor for later.
+    pub async fn until_no_wake_ups(&self) {
+        let counts = self.engines.queues().until(QUEUE, |counts| counts.total() == 0).await;
+        counts.expect("there is that queue");
+    }
+}
+
+/// A delivery of `entity` called `id`.
+pub fn incoming(source: &str, entity: &str, id: &str, now: Timestamp) -> Incoming {
+    Incoming {
+        entity: EntityKey::parse(entity).expect("a key"),
+        identity: Identity {
+            source: SourceName::parse(source).expect("a source"),
+            delivery_id: DeliveryId::new(id),
+            redrive: 0,
+        },
+        topic: "order.updated".into(),
+        family: "order".into(),
+        event_time: None,
+        received_at: now,
+        content_type: Some("application/json".into()),
+        body: format!("{{\"id\":\"{id}\"}}").into_bytes().into(),
+    }
+}

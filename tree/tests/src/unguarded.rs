@@ -1,0 +1,132 @@
+//! A store on which a lease keeps nobody out: the negative control of the
+//! tests of order. It shows that they would see what the lease prevents.
+
+use std::sync::{Arc, Mutex};
+
+use futures_util::future::BoxFuture;
+use shared::{
+    rows::attribute as a,
+    table::{
+        Action, Change, Comparison, Condition, Key, Operand, Page, Range, Row, Scanned, Segment, Table, TableError,
+        TableName, Transacted, Value, Write, Written,
+    },
+};
+
+/// What makes a lease on an entity's row.
+const LEASE: [&str; 4] = [a::HOLDER, a::KIND, a::EXPIRES_AT, a::HOLDER_INFO];
+
+/// Every holder's write lands for everybody: the lease is stored nowhere, and
+/// of the conditions only those on what waits are left. One of these is to be
+/// given to each worker, as it remembers what its worker believes to hold.
+pub struct Unguarded {
+    inner: Arc<dyn Table>,
+    believed: Mutex<std::collections::HashMap<String, Row>>,
+}
+
+impl Unguarded {
+    /// Rows of `inner`.
+    pub fn new(inner: Arc<dyn Table>) -> Self {
+        Self { inner, believed: Mutex::default() }
+    }
+
+    async fn write_unguarded(&self, write: &Write) -> Result<Written, TableError> {
+        let Action::Update(changes) = &write.action else { return self.inner.write(write).await };
+        if write.key.table != TableName::Entities || is_claim(changes) {
+            return self.inner.write(write).await;
+        }
+        let entity = format!("{:?}", write.key.partition.1);
+        let lease: Row = changes
+            .iter()
+            .filter_map(|change| match change {
+                Change::Set(name, value) if LEASE.contains(&&**name) => Some((name.clone(), value.clone())),
+                _ => None,
+            })
+            .collect();
+        let believed = {
+            let mut believed = self.believed.lock().expect("no one panics while holding this");
+            let row = believed.entry(entity).or_default();
+            for (name, value) in lease {
+                row.set(name, value);
+            }
+            row.clone()
+        };
+        let open = Write {
+            key: write.key.clone(),
+            condition: unguarded(&write.condition),
+            action: Action::Update(changes.iter().filter(|change| !is_of_lease(change)).cloned().collect()),
+        };
+        let token = token_of(&write.condition);
+        let patched = |row: Option<Row>| {
+            row.map(|mut row| {
+                for (name, value) in believed.clone() {
+                    row.set(name, value);
+                }
+                if let Some(token) = &token {
+                    row.set(a::TOKEN, token.clone());
+                }
+                row
+            })
+        };
+        Ok(match self.inner.write(&open).await? {
+            Written::Landed(row) => Written::Landed(row),
+            Written::Refused(row) => Written::Refused(patched(row)),
+        })
+    }
+}
+
+fn is_claim(changes: &[Change]) -> bool {
+    changes.iter().any(|change| matches!(change, Change::Set(name, _) if name == a::LAST_CLAIM))
+}
+
+fn is_of_lease(change: &Change) -> bool {
+    let (Change::Set(name, _)
+    | Change::SetIfAbsent(name, _)
+    | Change::Remove(name)
+    | Change::Add { attribute: name, .. }) = change;
+    LEASE.contains(&&**name)
+}
+
+/// What is left of a condition without the lease: what it says about `tail`.
+fn unguarded(condition: &Condition) -> Condition {
+    match condition {
+        Condition::All(parts) => Condition::All(parts.iter().map(unguarded).collect()),
+        Condition::Compare(name, _, _) if name == a::TAIL => condition.clone(),
+        Condition::Compare(_, _, Operand::Attribute(name)) if name == a::TAIL => condition.clone(),
+        _ => Condition::Always,
+    }
+}
+
+/// The token that a holder's condition names.
+fn token_of(condition: &Condition) -> Option<Value> {
+    match condition {
+        Condition::All(parts) => parts.iter().find_map(token_of),
+        Condition::Compare(name, Comparison::Equal, Operand::Value(token)) if name == a::TOKEN => Some(token.clone()),
+        _ => None,
+    }
+}
+
+impl Table for Unguarded {
+    fn write<'a>(&'a self, write: &'a Write) -> BoxFuture<'a, Result<Written, TableError>> {
+        Box::pin(self.write_unguarded(write))
+    }
+
+    fn transact<'a>(&'a self, writes: &'a [Write], token: &'a str) -> BoxFuture<'a, Result<Transacted, TableError>> {
+        self.inner.transact(writes, token)
+    }
+
+    fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Row>, TableError>> {
+        self.inner.get(key)
+    }
+
+    fn get_many<'a>(&'a self, keys: &'a [Key]) -> BoxFuture<'a, Result<Vec<Row>, TableError>> {
+        self.inner.get_many(keys)
+    }
+
+    fn query<'a>(&'a self, range: &'a Range) -> BoxFuture<'a, Result<Page, TableError>> {
+        self.inner.query(range)
+    }
+
+    fn scan<'a>(&'a self, table: &'a TableName, segment: &'a Segment) -> BoxFuture<'a, Result<Scanned, TableError>> {
+        self.inner.scan(table, segment)
+    }
+}

@@ -1,0 +1,42 @@
+//! Signed webhooks, as senders post them.
+
+use ingest::{Http, Request, RequestContext};
+use serializer::samples::Webhook;
+use shared::{providers, sources::Sources, time::Timestamp};
+
+/// A webhook of the Standard Webhooks source `source`, signed at `now`.
+///
+/// # Panics
+///
+/// There is no such source.
+pub fn signed(sources: &Sources, source: &str, id: &str, body: impl Into<Vec<u8>>, now: Timestamp) -> Webhook {
+    let body = body.into();
+    let source = sources.get(source).expect("a configured source");
+    let given = [("webhook-id", id), ("content-type", "application/json")].into_iter().collect();
+    let mut headers = source.sign(&given, &body, now);
+    headers.push(("content-type".into(), "application/json".into()));
+    let collected = headers.iter().cloned().collect();
+    let incoming = source.delivery(providers::Request { headers: &collected, body: &body }, now);
+    Webhook { source: source.name.to_string(), headers, body, incoming }
+}
+
+/// An order's update, in the body that these sources are understood with: its
+/// entity is `{source}/order/{order}`.
+pub fn update(order: &str) -> String {
+    format!(r#"{{"type":"order.updated","data":{{"order_id":"{order}"}}}}"#)
+}
+
+/// The event that a Function URL makes of a webhook whose body is text.
+///
+/// # Panics
+///
+/// The body is not text.
+pub fn request(webhook: &Webhook) -> Request {
+    Request {
+        raw_path: format!("/webhooks/{}", webhook.source),
+        headers: webhook.headers.iter().cloned().collect(),
+        body: Some(String::from_utf8(webhook.body.clone()).expect("a text")),
+        is_base64_encoded: false,
+        request_context: RequestContext { http: Http { method: "POST".into() } },
+    }
+}

@@ -1,0 +1,353 @@
+//! A world in memory: one thread, tokio's clock, a store and a queue whose
+//! calls a test can interrupt. Under a paused clock every run takes no time and
+//! is always the same.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use futures_util::future::{BoxFuture, join_all, ready};
+use serializer::journal::{Journal, Journaled};
+use shared::{
+    append::Inbox,
+    delivery::Incoming,
+    drain::{Attended, DrainSettings, Drainer, Quarantine, Received},
+    entity::EntityKey,
+    handler::{Handler, Isolation},
+    leases::Leases,
+    operator::Operator,
+    queue::{Queue, QueueError, WakeUp},
+    rows::{EntityState, HolderInfo, entity_row},
+    sources::Sources,
+    store::Store,
+    sweep::Sweeper,
+    table::{Table, memory::MemoryTable},
+    telemetry::{Event, Observer},
+    time::Surroundings,
+    wake::Waker,
+};
+use tokio::sync::watch;
+
+use crate::{clock, stage};
+
+/// How long a received wake-up stays hidden.
+pub const VISIBILITY: Duration = Duration::from_secs(90);
+
+/// More wake-ups than any test of ours needs: a run that goes round in circles
+/// ends here.
+const MOST_WAKE_UPS: u64 = 100_000;
+
+/// Store, queue, clock, and what happened.
+pub struct World {
+    /// The clock and the chance.
+    pub surroundings: Surroundings,
+    /// The rows.
+    pub memory: Arc<MemoryTable>,
+    /// The store as the parts see it.
+    pub table: Arc<dyn Table>,
+    /// The messages.
+    pub messages: Arc<MemoryQueue>,
+    /// The queue as the parts see it.
+    pub queue: Arc<dyn Queue>,
+    /// How drains go.
+    pub settings: DrainSettings,
+    /// How long one run of a worker may take.
+    pub function_time: Duration,
+    /// What the handlers did.
+    pub journal: Journal,
+    /// What was told.
+    pub told: Arc<Told>,
+    /// Where handlers run.
+    pub isolation: Isolation,
+    sources: Arc<Sources>,
+}
+
+impl World {
+    /// A world by tokio's clock, all of it on one thread.
+    pub fn new() -> Self {
+        Self::by(clock::surroundings(1))
+    }
+
+    /// A world by any clock.
+    pub fn by(surroundings: Surroundings) -> Self {
+        let memory = Arc::new(MemoryTable::new());
+        let messages = Arc::new(MemoryQueue::new(surroundings.clone()));
+        Self {
+            table: memory.clone(),
+            memory,
+            queue: messages.clone(),
+            messages,
+            settings: DrainSettings::default(),
+            function_time: Duration::from_secs(60),
+            journal: Journal::new(surroundings.clone()),
+            told: Arc::default(),
+            isolation: Isolation::Inline,
+            sources: Arc::new(Sources::parse(stage::SOURCES).expect("the sources are right")),
+            surroundings,
+        }
+    }
+
+    /// The configured senders.
+    pub fn sources(&self) -> Arc<Sources> {
+        self.sources.clone()
+    }
+
+    /// Operations on the store.
+    pub fn store(&self) -> Store {
+        Store::new(self.table.clone(), self.surroundings.clone())
+    }
+
+    /// Wake-ups through the queue.
+    pub fn waker(&self) -> Waker {
+        Waker::new(self.queue.clone(), self.surroundings.clone())
+    }
+
+    /// Inboxes to append to.
+    pub fn inbox(&self) -> Inbox {
+        Inbox::new(self.store(), self.waker(), self.settings.retention, self.told.clone())
+    }
+
+    /// An operator.
+    pub fn operator(&self) -> Operator {
+        Operator::new(self.store(), self.waker(), self.inbox(), self.settings.retention)
+    }
+
+    /// Leases for somebody who is no worker.
+    pub fn leases(&self, holder: &str) -> Leases {
+        Leases::new(self.store(), holder).waking(self.waker()).observed_by(self.told.clone())
+    }
+
+    /// A sweeper.
+    pub fn sweeper(&self) -> Sweeper {
+        Sweeper::new(self.store(), self.waker(), self.settings.retention)
+    }
+
+    /// A drainer around `handler`, journaled.
+    pub fn drainer(&self, handler: impl Handler) -> Drainer {
+        let handler = Journaled::new(handler, self.journal.clone());
+        let info = HolderInfo::new("a worker in memory");
+        let (store, waker) = (self.store(), self.waker());
+        let settings = self.settings.clone();
+        Drainer::new(store, waker, self.sources(), handler, settings, info, self.told.clone()).isolated(self.isolation)
+    }
+
+    /// A delivery of the source `test`.
+    pub fn incoming(&self, entity: &str, id: &str) -> Incoming {
+        self.incoming_from("test", entity, id)
+    }
+
+    /// A delivery of any of the sources.
+    pub fn incoming_from(&self, source: &str, entity: &str, id: &str) -> Incoming {
+        stage::incoming(source, entity, id, self.surroundings.now())
+    }
+
+    /// Appends a delivery of the source `test`.
+    ///
+    /// # Panics
+    ///
+    /// It cannot be appended.
+    pub async fn append(&self, entity: &str, id: &str) {
+        self.inbox().append(&self.incoming(entity, id)).await.expect("it is appended");
+    }
+
+    /// Feeds the drainers, each with one wake-up at a time, side by side, until
+    /// there is no wake-up left.
+    pub async fn work(&self, drainers: &[Drainer]) {
+        join_all(drainers.iter().map(async |drainer| {
+            while let Some(message) = self.messages.receive().await {
+                let received = Received { entity: message.wake_up.entity.clone(), times: message.times };
+                let deadline = self.surroundings.monotonic() + self.function_time;
+                let attended = drainer.attend(&received, deadline, &Quarantine::of(1)).await;
+                self.messages.attended(message, attended);
+            }
+        }))
+        .await;
+    }
+
+    /// An entity's row.
+    ///
+    /// # Panics
+    ///
+    /// There is none.
+    pub async fn state(&self, entity: &str) -> EntityState {
+        let key = EntityKey::parse(entity).expect("a key");
+        let row = self.memory.get(&entity_row(&key)).await.expect("memory answers").expect("there is such an entity");
+        EntityState::parse(&row).expect("its row is readable")
+    }
+
+    /// The ids of the deliveries that were applied, in their order.
+    pub fn applied(&self) -> Vec<String> {
+        let runs = self.journal.runs().into_iter();
+        runs.filter(|run| run.ending == serializer::journal::Ending::Applied).map(|run| run.delivery_id).collect()
+    }
+
+    /// The ids of the deliveries that a handler was started with, in the order
+    /// in which it ended.
+    pub fn started(&self) -> Vec<String> {
+        self.journal.runs().into_iter().map(|run| run.delivery_id).collect()
+    }
+}
+
+impl Default for World {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// One wake-up in the queue.
+#[derive(Debug, Clone)]
+pub struct Message {
+    /// What it says.
+    pub wake_up: WakeUp,
+    /// How often it was received, once it is.
+    pub times: u32,
+    due: Duration,
+    number: u64,
+}
+
+/// A queue in memory that loses nothing. A message comes when it is due, and
+/// again if it was kept.
+#[derive(Debug)]
+pub struct MemoryQueue {
+    state: Mutex<(Vec<Message>, usize)>,
+    changed: watch::Sender<()>,
+    sent: AtomicU64,
+    surroundings: Surroundings,
+}
+
+impl MemoryQueue {
+    fn new(surroundings: Surroundings) -> Self {
+        Self { state: Mutex::default(), changed: watch::Sender::new(()), sent: AtomicU64::new(0), surroundings }
+    }
+
+    /// How many wake-ups were sent.
+    pub fn sent(&self) -> u64 {
+        self.sent.load(Relaxed)
+    }
+
+    /// How many wake-ups are there.
+    pub fn len(&self) -> usize {
+        self.state.lock().expect("no one panics while holding this").0.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Throws all wake-ups away.
+    pub fn clear(&self) {
+        self.state.lock().expect("no one panics while holding this").0.clear();
+    }
+
+    /// The next wake-up when it is due; `None` when there is none and none is
+    /// at work any more.
+    pub async fn receive(&self) -> Option<Message> {
+        let mut changed = self.changed.subscribe();
+        loop {
+            let now = self.surroundings.monotonic();
+            let next_due = {
+                let mut state = self.state.lock().expect("no one panics while holding this");
+                let (messages, at_work) = &mut *state;
+                let next = messages.iter().enumerate().min_by_key(|(_, message)| (message.due, message.number));
+                match next {
+                    Some((index, message)) if message.due <= now => {
+                        let mut message = messages.swap_remove(index);
+                        message.times += 1;
+                        *at_work += 1;
+                        return Some(message);
+                    }
+                    Some((_, message)) => Some(message.due),
+                    None if *at_work == 0 => return None,
+                    None => None,
+                }
+            };
+            let due = async {
+                match next_due {
+                    Some(due) => self.surroundings.sleep(due - now).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                _ = changed.changed() => {}
+                () = due => {}
+            }
+        }
+    }
+
+    /// Deletes a received wake-up, or hides it for a while.
+    pub fn attended(&self, mut message: Message, attended: Attended) {
+        let mut state = self.state.lock().expect("no one panics while holding this");
+        state.1 -= 1;
+        if attended == Attended::Keep {
+            message.due = self.surroundings.monotonic() + VISIBILITY;
+            state.0.push(message);
+        }
+        drop(state);
+        self.changed.send_replace(());
+    }
+}
+
+impl Queue for MemoryQueue {
+    fn send<'a>(&'a self, wake_up: &'a WakeUp, delay: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
+        let number = self.sent.fetch_add(1, Relaxed);
+        assert!(number < MOST_WAKE_UPS, "the run goes round in circles");
+        let delay = Duration::from_secs(delay.as_millis().div_ceil(1000).try_into().expect("a short delay"));
+        let due = self.surroundings.monotonic() + delay;
+        let message = Message { wake_up: wake_up.clone(), times: 0, due, number };
+        self.state.lock().expect("no one panics while holding this").0.push(message);
+        self.changed.send_replace(());
+        Box::pin(ready(Ok(())))
+    }
+
+    fn waiting(&self) -> BoxFuture<'_, Result<u64, QueueError>> {
+        Box::pin(ready(Ok(self.len() as u64)))
+    }
+}
+
+/// Counts what observers are told.
+#[derive(Debug, Default)]
+pub struct Told {
+    taken_over: AtomicU64,
+    lost: AtomicU64,
+    dropped: AtomicU64,
+    polls: AtomicU64,
+}
+
+impl Told {
+    /// How many leases were taken over.
+    pub fn taken_over(&self) -> u64 {
+        self.taken_over.load(Relaxed)
+    }
+
+    /// How many leases were lost.
+    pub fn lost(&self) -> u64 {
+        self.lost.load(Relaxed)
+    }
+
+    /// How many leases were dropped without being released.
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Relaxed)
+    }
+
+    /// How often those who waited for a lease looked at it.
+    pub fn polls(&self) -> u64 {
+        self.polls.load(Relaxed)
+    }
+}
+
+impl Observer for Told {
+    fn observe(&self, event: &Event<'_>) {
+        match event {
+            Event::TakenOver { .. } => self.taken_over.fetch_add(1, Relaxed),
+            Event::Lost { .. } => self.lost.fetch_add(1, Relaxed),
+            Event::LeaseDropped { .. } => self.dropped.fetch_add(1, Relaxed),
+            Event::LeaseGranted { polls, .. } => self.polls.fetch_add(u64::from(*polls), Relaxed),
+            _ => 0,
+        };
+    }
+}

@@ -1,0 +1,117 @@
+//! What has to hold of the template, as functions of it: what each returns
+//! is what it objects to. `main.rs` asks them about the real one, `mutations.rs`
+//! about each that lacks something.
+
+mod alarms;
+mod dashboard;
+mod data;
+mod front_door;
+mod functions;
+mod queues;
+mod roles;
+
+use serde_json::Value;
+
+use crate::{
+    document::{Deployed, Template},
+    grants::AskedByFunctions,
+};
+
+/// What is objected to, a sentence each.
+#[derive(Debug, Default)]
+pub struct Objections(Vec<String>);
+
+impl Objections {
+    /// Objects, unless `holds`.
+    fn unless(&mut self, holds: bool, otherwise: impl FnOnce() -> String) {
+        if !holds {
+            self.0.push(otherwise());
+        }
+    }
+
+    /// Objects, unless `value` stands at `path`.
+    fn unless_at(&mut self, deployed: &Deployed, path: &str, value: impl Into<Value>) {
+        let (found, value) = (deployed.at(path), value.into());
+        self.unless(*found == value, || format!("{path} is {found}, not {value}"));
+    }
+}
+
+/// One way to deploy: parameters that differ from their defaults.
+pub type Given = &'static [(&'static str, &'static str)];
+
+/// The defaults; and all of them otherwise, so that a value which stands where a
+/// parameter should be is told from it.
+const WAYS: [Given; 3] = [
+    &[],
+    &[
+        ("SourcesSecretArn", "arn:aws:secretsmanager:eu-central-1:123456789012:secret:sources-Ab12Cd"),
+        ("SourcesKeyArn", "arn:aws:kms:eu-central-1:123456789012:key/mine"),
+        ("FrontDoor", "http-api"),
+        ("HttpApiRate", "31"),
+        ("HttpApiBurst", "32"),
+        ("IngestConcurrency", "33"),
+        ("IngestMemory", "512"),
+        ("WorkerTimeout", "120"),
+        ("WorkerConcurrency", "34"),
+        ("WorkerBatchSize", "3"),
+        ("WorkerMemory", "1024"),
+        ("RetentionDays", "35"),
+        ("LogRetentionDays", "365"),
+        ("Stage", "staging"),
+        ("Jobs", "report"),
+        ("AlarmTopicArn", "arn:aws:sns:eu-central-1:123456789012:alarms"),
+        ("OldestWaitingAlarmSeconds", "360"),
+        ("InversionsAlarmCount", "37"),
+        ("LogLevel", "DEBUG"),
+        ("Tracing", "on"),
+    ],
+    &[("SourcesParameter", "/mine"), ("SourcesKeyArn", "arn:aws:kms:eu-central-1:123456789012:key/mine")],
+];
+
+/// One deploy, and what it was made with.
+pub struct Case {
+    /// What is deployed.
+    pub deployed: Deployed,
+    given: Given,
+}
+
+impl Case {
+    /// A parameter's value.
+    pub fn parameter(&self, name: &str) -> String {
+        self.deployed.parameters[name].clone()
+    }
+
+    fn is_http_api(&self) -> bool {
+        self.parameter("FrontDoor") == "http-api"
+    }
+}
+
+/// Everything that is objected to, looked for as it is asked for.
+pub fn objections<'a>(template: &'a Template, asked: &'a AskedByFunctions) -> impl Iterator<Item = String> + 'a {
+    type Check = fn(&Case, &AskedByFunctions, &mut Objections);
+    let checks: [Check; 7] = [
+        |case, _, all| data::check(case, all),
+        |case, _, all| queues::check(case, all),
+        |case, _, all| functions::check(case, all),
+        roles::check,
+        |case, _, all| front_door::check(case, all),
+        |case, _, all| alarms::check(case, all),
+        |case, _, all| dashboard::check(case, all),
+    ];
+    let found = |check: &mut dyn FnMut(&mut Objections)| {
+        let mut found = Objections::default();
+        check(&mut found);
+        found.0
+    };
+    let deployed = WAYS.into_iter().flat_map(move |given| {
+        let case = Case { deployed: template.deployed(given), given };
+        let broken = case.deployed.broken.clone();
+        broken
+            .into_iter()
+            .chain(checks.into_iter().flat_map(move |check| found(&mut |objections| check(&case, asked, objections))))
+    });
+    let choices = template.choices("WorkerTimeout").into_iter();
+    deployed.chain(choices.flat_map(move |choice| {
+        found(&mut |objections| functions::check_worker_timeout(template, &choice, objections))
+    }))
+}

@@ -1,0 +1,45 @@
+//! The template against the code that it deploys: times that start, roles that
+//! grant what is asked and nothing else, an alarm for every page; and that no
+//! property of it can be lost or changed without an objection.
+
+mod asked;
+mod checks;
+mod document;
+mod grants;
+mod mutations;
+
+use checks::objections;
+use document::Template;
+use mutations::{RESTS_ON_NOTHING, mutations};
+
+#[tokio::test(start_paused = true)]
+async fn the_template_is_what_its_code_and_its_guarantees_need() {
+    let (template, asked) = (Template::read(), asked::asked().await);
+    let found: Vec<_> = objections(&template, &asked).collect();
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+/// Each property that something rests on is taken out and changed, one at a
+/// time. A new one is either missed by a check, or said to carry nothing.
+#[tokio::test(start_paused = true)]
+async fn no_property_can_be_lost_or_changed_without_an_objection() {
+    let template = Template::read();
+    let asked = asked::asked().await;
+    let mut passed = Vec::new();
+    let mut idle: Vec<_> = RESTS_ON_NOTHING.iter().map(|(pattern, _)| *pattern).collect();
+    let mut objected = 0;
+    for mutation in mutations(&template) {
+        let excuse = RESTS_ON_NOTHING.iter().map(|(pattern, _)| *pattern).find(|pattern| mutation.is_at(pattern));
+        match (objections(&mutation.template, &asked).next(), excuse) {
+            (Some(_), None) => objected += 1,
+            (None, Some(excuse)) => idle.retain(|idle| *idle != excuse),
+            (None, None) => passed.push(format!("nobody objects: {}", mutation.what)),
+            (Some(objection), Some(_)) => {
+                passed.push(format!("said to carry nothing: {}, and yet: {objection}", mutation.what));
+            }
+        }
+    }
+    passed.extend(idle.iter().map(|pattern| format!("nothing is there that it says carries nothing: {pattern}")));
+    assert!(passed.is_empty(), "{}", passed.join("\n"));
+    println!("{objected} changes, each objected to");
+}
