@@ -455,6 +455,9 @@ impl Operation for Release<'_> {
 pub struct HandOver<'a> {
     /// The lease.
     pub lease: &'a Lease,
+    /// Whether the next delivery is a suspect. It stays one, but holders that
+    /// vanish are counted anew behind one that did not.
+    pub suspected: bool,
 }
 
 impl Operation for HandOver<'_> {
@@ -463,6 +466,9 @@ impl Operation for HandOver<'_> {
     fn write(&self) -> Write {
         let mut changes: Vec<Change> = LEASE.into_iter().map(Change::remove).collect();
         changes.push(Change::set(a::HANDOVER, 1_u32));
+        if self.suspected {
+            changes.push(Change::set(a::SUSPECT, 1_u32));
+        }
         self.lease.update(self.lease.mine(), changes)
     }
 

@@ -267,7 +267,7 @@ impl<'a> Case<'a> {
             }
             Kind::HandOver => {
                 let Some(lease) = lease else { return Ok(()) };
-                self.run(&HandOver { lease: &lease }).await?;
+                self.run(&HandOver { lease: &lease, suspected: act.twist.is_multiple_of(2) }).await?;
             }
             Kind::MarkStart => {
                 let (Some(lease), Some(decision)) = (lease, self.decision(act, state, now)) else { return Ok(()) };

@@ -1074,16 +1074,16 @@ impl Next<'_> {
                 worker.step = Step::LetGo;
             }
             Step::LetGo => {
-                let lease = worker.drain.as_ref().expect("a drain").lease;
-                let executed = self.on_entity(Op::HandOver(lease));
+                let drain = worker.drain.as_ref().expect("a drain");
+                let executed = self.on_entity(Op::HandOver(drain.lease, drain.view.is_suspect()));
                 if reply == Heard {
                     self.ended(worker, executed);
                 }
             }
             // Whatever becomes of it, also where nothing is heard.
             Step::LetGoBlindly => {
-                let lease = worker.drain.as_ref().expect("a drain").lease;
-                self.on_entity(Op::HandOver(lease));
+                let drain = worker.drain.as_ref().expect("a drain");
+                self.on_entity(Op::HandOver(drain.lease, drain.view.is_suspect()));
                 worker.step = Step::Finish { delete: true };
             }
             Step::Mark(sequence, id) => {

@@ -293,7 +293,7 @@ pub enum Op {
     },
     BlockExpired(Held, u64),
     MarkStart(Held, u64),
-    HandOver(Held),
+    HandOver(Held, bool),
     Unblock,
     ReleaseEmpty(Held),
     Release(Held),
@@ -481,7 +481,7 @@ impl Execution {
                     Marked::Lost => Reply::Lost,
                 })
             }
-            Op::HandOver(lease) => self.with(&HandOver { lease: &lease }, |ended| match ended {
+            Op::HandOver(lease, suspected) => self.with(&HandOver { lease: &lease, suspected }, |ended| match ended {
                 Ended::Ended(state) => Reply::Ended(Some(intern(&VIEWS, state))),
                 Ended::Lost => Reply::Lost,
             }),

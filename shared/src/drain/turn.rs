@@ -134,7 +134,7 @@ impl<'a> Turns<'a> {
             self.keeper.hold(self.drainer.put_off(&entity, delay, reason)).await??;
         }
         // A fresh wake-up is under way, whatever becomes of this; what was in doubt may have ended the lease.
-        let _ = self.drainer.store.run(&HandOver { lease: self.keeper.lease() }, PATIENCE).await;
+        let _ = self.let_go().await;
         Ok(())
     }
 
@@ -464,7 +464,13 @@ impl<'a> Turns<'a> {
     async fn hand_over(&mut self, delay: Duration, reason: PutOffReason) -> Result<Turn, Stopped> {
         let entity = self.state.entity.clone();
         self.keeper.hold(self.drainer.put_off(&entity, delay, reason)).await??;
-        match self.drainer.store.run(&HandOver { lease: self.keeper.lease() }, self.patience()).await? {
+        self.let_go().await
+    }
+
+    /// Ends the lease behind a wake-up that was sent.
+    async fn let_go(&mut self) -> Result<Turn, Stopped> {
+        let hand_over = HandOver { lease: self.keeper.lease(), suspected: self.state.is_suspect() };
+        match self.drainer.store.run(&hand_over, self.patience()).await? {
             Ended::Ended(_) => Ok(Turn::Break(())),
             Ended::Lost => Err(Stopped::Lost),
         }
