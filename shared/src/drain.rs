@@ -26,6 +26,7 @@ use crate::{
     sources::LiveSources,
     store::{Store, StoreError},
     telemetry::{Event, Observer, PutOffReason},
+    threads::Threads,
     wake::Waker,
 };
 
@@ -68,6 +69,7 @@ pub struct Drainer {
     sources: LiveSources,
     handler: Arc<dyn AnyHandler>,
     isolation: Isolation,
+    threads: Threads,
     settings: DrainSettings,
     info: HolderInfo,
     observer: Arc<dyn Observer>,
@@ -152,7 +154,8 @@ impl Drainer {
     ) -> Self {
         let handler = Arc::new(handler);
         let sources = sources.into();
-        Self { store, waker, sources, handler, isolation: Isolation::default(), settings, info, observer }
+        let (isolation, threads) = (Isolation::default(), Threads::default());
+        Self { store, waker, sources, handler, isolation, threads, settings, info, observer }
     }
 
     /// The same, running handlers as `isolation` says.
@@ -206,6 +209,12 @@ impl Drainer {
     /// The configured senders.
     pub fn sources(&self) -> &LiveSources {
         &self.sources
+    }
+
+    /// On which handlers run. Where they are spent, nothing is begun: what waits
+    /// is handed over uncharged, and the process is to be replaced.
+    pub fn threads(&self) -> &Threads {
+        &self.threads
     }
 
     /// Who watches.

@@ -16,3 +16,4 @@ mod outages;
 mod outside_input;
 mod rates;
 mod repair;
+mod threads;

@@ -302,6 +302,9 @@ impl<'a> Turns<'a> {
                 return self.hand_over(HANDED_OVER, PutOffReason::OutOfTime).await;
             }
         }
+        if self.drainer.threads.are_spent() {
+            return self.hand_over(HANDED_OVER, PutOffReason::NoThread).await;
+        }
         self.run_handler(unpacked, row, &source).await
     }
 
@@ -330,8 +333,8 @@ impl<'a> Turns<'a> {
         let surroundings = self.drainer.store.surroundings().clone();
         let (canceller, context) =
             Canceller::start(&source.handler, token, started + source.handler_timeout, surroundings.clone());
-        let handler = handler::run(self.drainer.handler.clone(), self.drainer.isolation, delivery.clone(), context);
-        let timed = surroundings.within(source.handler_timeout, handler);
+        let Drainer { threads, handler, isolation, .. } = self.drainer;
+        let timed = handler::run(threads, handler.clone(), *isolation, delivery.clone(), context);
         let ahead = self.ahead();
         // The next page is read meanwhile; a handler that is done does not wait for it.
         let both = async {
@@ -348,7 +351,11 @@ impl<'a> Turns<'a> {
             self.page.extend(ahead);
         }
         let ran = Ran { delivery, started_at: Some(started_at), took: Some(self.monotonic().saturating_sub(started)) };
-        match outcome.unwrap_or_else(|| Outcome::retry("the handler's time was up")) {
+        let Some(outcome) = outcome else {
+            // What did not start is no attempt.
+            return self.hand_over(HANDED_OVER, PutOffReason::NoThread).await;
+        };
+        match outcome {
             Outcome::Done => self.settle_delivery(ran, Settlement::Applied, Some(row)).await,
             Outcome::Commit(writes) => self.commit(ran, unpacked, row, source, writes).await,
             Outcome::Reject(error) => {
