@@ -193,6 +193,7 @@ impl Acquire {
             Change::set(a::HOLDER_INFO, self.info.as_str()),
             Change::Add { attribute: a::TOKEN.into(), base: self.now.as_millis(), by: 1 },
             Change::remove(a::PURGE_AT),
+            Change::remove(a::TURN_UNTIL),
         ];
         if self.kind == LeaseKind::Exclusive {
             changes.push(Change::remove(a::YIELD_UNTIL));
@@ -208,7 +209,9 @@ impl Acquire {
         match &state.held {
             Some(held) if held.holder == self.holder => Acquired::Granted(self.lease(state.token), state),
             Some(_) => Acquired::Held(state),
-            None if self.kind == LeaseKind::Exclusive => Acquired::Waiting { until: self.now },
+            None if self.kind == LeaseKind::Exclusive => {
+                Acquired::Waiting { until: deliveries_turn(&state, self.now).unwrap_or(self.now) }
+            }
             None => standing(&state, self.now).unwrap_or(Acquired::Waiting { until: self.now }),
         }
     }
@@ -226,13 +229,27 @@ pub fn standing(state: &EntityState, now: Timestamp) -> Option<Acquired> {
     (until > now).then_some(Acquired::Waiting { until })
 }
 
+/// Until when deliveries go first, if they do now. A time that is further ahead
+/// than that was written by a clock that is far off, and counts as passed.
+pub fn deliveries_turn(state: &EntityState, now: Timestamp) -> Option<Timestamp> {
+    state.turn_until.filter(|until| *until > now && *until <= now + LONGEST_LEASE)
+}
+
+/// That they do not: whoever is no drain may have the entity.
+fn no_turn(now: Timestamp) -> Condition {
+    Condition::Any(vec![
+        Condition::absent_or_at_most(a::TURN_UNTIL, now.as_millis()),
+        Condition::compare(a::TURN_UNTIL, Comparison::Greater, (now + LONGEST_LEASE).as_millis()),
+    ])
+}
+
 impl Operation for Acquire {
     type Outcome = Acquired;
 
     fn write(&self) -> Write {
         let free = Condition::absent(a::HOLDER);
         let condition = match self.kind {
-            LeaseKind::Exclusive => free,
+            LeaseKind::Exclusive => Condition::All(vec![free, no_turn(self.now)]),
             LeaseKind::Drain => Condition::All(vec![
                 free,
                 Condition::compare_with(a::HEAD, Comparison::Less, a::TAIL),
@@ -429,6 +446,35 @@ impl Operation for Release<'_> {
         self.lease.update(self.lease.mine(), lease_removed().to_vec())
     }
 
+    fn judge(&self, reply: Written) -> Result<Ended, CorruptRow> {
+        judge_release(self.lease, reply)
+    }
+}
+
+/// Ends an exclusive lease where deliveries wait, and lets them go first: until
+/// `turn_until` nobody but a drain is granted one. Any grant ends that.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GiveWay<'a> {
+    /// The lease.
+    pub lease: &'a Lease,
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// For how long deliveries go first at most: about as long as it takes a worker
+/// to come that has to be started.
+pub const LONGEST_TURN: Duration = Duration::from_secs(2);
+
+impl Operation for GiveWay<'_> {
+    type Outcome = Ended;
+
+    fn write(&self) -> Write {
+        let mut changes = lease_removed().to_vec();
+        changes.push(Change::set(a::TURN_UNTIL, (self.now + LONGEST_TURN).as_millis()));
+        self.lease.update(self.lease.mine(), changes)
+    }
+
+    /// As for [`Release`]: whoever had the lease released it.
     fn judge(&self, reply: Written) -> Result<Ended, CorruptRow> {
         judge_release(self.lease, reply)
     }

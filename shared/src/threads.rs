@@ -73,9 +73,13 @@ impl Threads {
         let (theirs, runtime) = (Guest(visit.clone()), Handle::current());
         let (answer, answered) = oneshot::channel();
         let run = move || {
+            // The guest goes first, also in a panic: who has an answer has lost no thread.
+            let (answer, theirs) = (answer, theirs);
             if theirs.0.begins() {
+                let output = runtime.block_on(work);
+                drop(theirs);
                 // Nobody listens any more: it was given up.
-                let _ = answer.send(runtime.block_on(work));
+                let _ = answer.send(output);
             }
         };
         std::thread::Builder::new().name("handler".into()).spawn(run).ok()?;

@@ -234,7 +234,8 @@ impl Processes {
 
     fn operator(&self) -> Operator {
         let Parts { store, waker } = self.parts();
-        let inbox = shared::append::Inbox::new(store.clone(), waker.clone(), Duration::from_secs(86_400), Arc::new(Log));
+        let inbox =
+            shared::append::Inbox::new(store.clone(), waker.clone(), Duration::from_secs(86_400), Arc::new(Log));
         Operator::new(store, waker, inbox, Duration::from_secs(86_400))
     }
 

@@ -19,11 +19,11 @@ use crate::{
     store::{Store, StoreError},
     table::{Row, Transacted, Write, Written},
     telemetry::{Event, Log, Observer},
+    threads::{Threads, Worked},
     tick::{
         CompleteTick, Completed, DefineJob, Ending, GiveUpTick, GivenUp, JobState, Recorded, StartTick, Started,
         TakeOverTick, TickResult,
     },
-    threads::{Threads, Worked},
     time::Timestamp,
 };
 
