@@ -174,6 +174,9 @@ pub enum Acquired {
     Waiting {
         /// Not before this, by the clock of whoever wrote it.
         until: Timestamp,
+        /// The token under which the wake-up was sent that will see to it, where
+        /// the last holder let go behind one.
+        awaited: Option<FencingToken>,
     },
     /// A drain is not wanted until an operator unblocks the entity.
     Blocked,
@@ -194,6 +197,7 @@ impl Acquire {
             Change::Add { attribute: a::TOKEN.into(), base: self.now.as_millis(), by: 1 },
             Change::remove(a::PURGE_AT),
             Change::remove(a::TURN_UNTIL),
+            Change::remove(a::HANDOVER),
         ];
         if self.kind == LeaseKind::Exclusive {
             changes.push(Change::remove(a::YIELD_UNTIL));
@@ -210,9 +214,9 @@ impl Acquire {
             Some(held) if held.holder == self.holder => Acquired::Granted(self.lease(state.token), state),
             Some(_) => Acquired::Held(state),
             None if self.kind == LeaseKind::Exclusive => {
-                Acquired::Waiting { until: deliveries_turn(&state, self.now).unwrap_or(self.now) }
+                Acquired::Waiting { until: deliveries_turn(&state, self.now).unwrap_or(self.now), awaited: None }
             }
-            None => standing(&state, self.now).unwrap_or(Acquired::Waiting { until: self.now }),
+            None => standing(&state, self.now).unwrap_or(Acquired::Waiting { until: self.now, awaited: None }),
         }
     }
 }
@@ -226,7 +230,8 @@ pub fn standing(state: &EntityState, now: Timestamp) -> Option<Acquired> {
         return Some(Acquired::Blocked);
     }
     let until = state.retry_at.max(state.yield_until)?;
-    (until > now).then_some(Acquired::Waiting { until })
+    let awaited = state.handover.then_some(state.token);
+    (until > now).then_some(Acquired::Waiting { until, awaited })
 }
 
 /// Until when deliveries go first, if they do now. A time that is further ahead
@@ -446,6 +451,30 @@ impl Operation for Release<'_> {
         self.lease.update(self.lease.mine(), lease_removed().to_vec())
     }
 
+    fn judge(&self, reply: Written) -> Result<Ended, CorruptRow> {
+        judge_release(self.lease, reply)
+    }
+}
+
+/// Ends a drain's lease with deliveries left, after a fresh wake-up was sent
+/// under its token: from then on that is the one that counts, until anybody is
+/// granted a lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HandOver<'a> {
+    /// The lease.
+    pub lease: &'a Lease,
+}
+
+impl Operation for HandOver<'_> {
+    type Outcome = Ended;
+
+    fn write(&self) -> Write {
+        let mut changes = lease_removed().to_vec();
+        changes.push(Change::set(a::HANDOVER, 1_u32));
+        self.lease.update(self.lease.mine(), changes)
+    }
+
+    /// As for [`Release`].
     fn judge(&self, reply: Written) -> Result<Ended, CorruptRow> {
         judge_release(self.lease, reply)
     }

@@ -36,6 +36,7 @@ pub mod attribute {
     pub const LAST_ERROR: &str = "last_error";
     pub const PENDING_SINCE: &str = "pending_since";
     pub const BLOCKED: &str = "blocked";
+    pub const HANDOVER: &str = "handover";
     pub const TURN_UNTIL: &str = "turn_until";
     pub const YIELD_UNTIL: &str = "yield_until";
     pub const NEWEST_EVENT_TIME: &str = "newest_event_time";
@@ -451,6 +452,9 @@ pub struct EntityState {
     pub yield_until: Option<Timestamp>,
     /// Until when deliveries go first: an exclusive holder left them waiting.
     pub turn_until: Option<Timestamp>,
+    /// Whether a wake-up sent under the row's token is under way, behind which
+    /// its last holder let go.
+    pub handover: bool,
     /// The newest event times applied.
     pub newest_event_time: EventTimes,
 }
@@ -507,6 +511,7 @@ impl EntityState {
             },
             yield_until: time(a::YIELD_UNTIL),
             turn_until: time(a::TURN_UNTIL),
+            handover: row.get(a::HANDOVER).is_some(),
             newest_event_time: row.text(a::NEWEST_EVENT_TIME).and_then(EventTimes::from_stored).unwrap_or_default(),
         })
     }

@@ -87,7 +87,9 @@ impl Worker {
         // One that does not come back is kept, and does not keep the others from being told.
         let limit = time.saturating_sub(LAST_WORD);
         let attended = jobs.iter().map(async |job| {
-            let attended = self.surroundings.within(limit, self.drainer.attend(job, deadline, &quarantine)).await;
+            let token = batch.token(&job.entity);
+            let drain = self.drainer.attend_under(job, token, deadline, &quarantine);
+            let attended = self.surroundings.within(limit, drain).await;
             (job.entity.clone(), attended.unwrap_or(Attended::Keep))
         });
         let attended: BTreeMap<EntityKey, _> = join_all(attended).await.into_iter().collect();

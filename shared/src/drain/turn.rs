@@ -20,7 +20,8 @@ use crate::{
     handler::{self, Canceller, Outcome},
     inbox::{BlockExpired, Failed, Receipt, Void, Voided, WriteReceipt},
     keeper::Keeper,
-    lease::{Ended, Release, ReleaseEmpty, Released},
+    lease::{Ended, HandOver, Release, ReleaseEmpty, Released},
+    queue::WakeUp,
     rows::{BlockReason, EntityState, Settlement},
     sources::{Found, Source},
     store::StoreError,
@@ -398,9 +399,12 @@ impl<'a> Turns<'a> {
 
     /// Ends the lease with deliveries left, behind a fresh wake-up.
     async fn hand_over(&mut self, delay: Duration, reason: PutOffReason) -> Result<Turn, Stopped> {
-        let entity = self.state.entity.clone();
-        self.keeper.hold(self.drainer.put_off(&entity, delay, reason)).await??;
-        self.release().await
+        let wake_up = WakeUp::under(&self.state.entity, self.keeper.lease().token());
+        self.keeper.hold(self.drainer.put_off(&wake_up, delay, reason)).await??;
+        match self.drainer.store.run(&HandOver { lease: self.keeper.lease() }, self.patience()).await? {
+            Ended::Ended(_) => Ok(Turn::Break(())),
+            Ended::Lost => Err(Stopped::Lost),
+        }
     }
 
     async fn release(&mut self) -> Result<Turn, Stopped> {

@@ -107,9 +107,9 @@ impl Wait<'_> {
                     }
                 },
                 // It is free, and deliveries go first: a worker is on its way.
-                Acquired::Waiting { until } if until > self.now() => {
+                Acquired::Waiting { until, .. } if until > self.now() => {
                     self.stand_back(until).await?;
-                    self.look().await?.unwrap_or(Acquired::Waiting { until })
+                    self.look().await?.unwrap_or(Acquired::Waiting { until, awaited: None })
                 }
                 // It was free by the time it was looked at: ask for it.
                 Acquired::Empty | Acquired::Blocked | Acquired::Waiting { .. } => {
@@ -218,7 +218,7 @@ impl Wait<'_> {
                 Ok(Some(match state {
                     Some(state) if state.held.is_some() => Acquired::Held(state),
                     state => match state.and_then(|state| deliveries_turn(&state, self.now())) {
-                        Some(until) => Acquired::Waiting { until },
+                        Some(until) => Acquired::Waiting { until, awaited: None },
                         None => Acquired::Empty,
                     },
                 }))
