@@ -302,4 +302,15 @@ mod tests {
             assert!(!is_begun(isolation, false).await, "{isolation:?}");
         }
     }
+
+    /// A caller that has counted its starts asks no more than this.
+    #[tokio::test]
+    async fn a_handler_that_no_thread_is_left_for_has_no_outcome() {
+        let begun = Arc::new(AtomicBool::new(false));
+        let (_canceller, context) = Canceller::start("test", FencingToken(1), Duration::MAX, Surroundings::system());
+        let handler = Arc::new(Begun(begun.clone()));
+        let spent = Threads::spent();
+        assert_eq!(run(&spent, handler, Isolation::Thread, Arc::new(delivery()), context).await, None);
+        assert!(!begun.load(Relaxed));
+    }
 }

@@ -49,6 +49,12 @@ impl Threads {
         self.lost() > MOST_LOST
     }
 
+    /// Threads of which too many are lost.
+    #[cfg(test)]
+    pub(crate) fn spent() -> Self {
+        Self(Arc::new(watch::Sender::new(MOST_LOST + 1)))
+    }
+
     /// Whether they are spent and stay so: the process is to end, so that a
     /// fresh one replaces it.
     pub async fn stay_spent(&self, surroundings: &Surroundings) -> bool {

@@ -375,7 +375,7 @@ async fn a_throttled_waiter_looks_less_often() {
         reads.load(Relaxed)
     };
     let (calm, throttled) = (count(Fault::None).await, count(Fault::Before(TableError::Throttled)).await);
-    assert!(throttled < calm, "{throttled} looks while throttled, {calm} otherwise");
+    assert!(throttled * 4 < calm, "{throttled} looks while throttled, {calm} otherwise");
 }
 
 #[tokio::test(start_paused = true)]

@@ -245,3 +245,29 @@ async fn a_message_that_is_no_wake_up_is_let_go_and_keeps_no_other() {
     assert!(kept(&worker, &world, vec![broken, record("2", "test/a", "1")]).await.is_empty());
     assert_eq!(world.applied(), ["1"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_append_tells_that_its_wake_up_could_not_be_sent_and_the_delivery_is_there() {
+    let mut world = World::new();
+    without_queue(&mut world);
+    let appended = world.inbox().append(&world.incoming("test/a", "1")).await.expect("it is durable");
+    assert!(appended.wake_up_failed.is_some());
+    assert_eq!(world.state("test/a").await.waiting(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_panics_is_tried_again_and_set_aside_only_after_its_last_attempt() {
+    let world = World::new();
+    world.append("test/a", "1").await;
+    world.append("test/a", "2").await;
+    world
+        .work(&[world.drainer(answering(|delivery, _| match delivery.delivery_id().as_str() {
+            "1" => panic!("as it is meant to"),
+            _ => Outcome::Done,
+        }))])
+        .await;
+    let attempts: Vec<_> =
+        world.operator().parked(&key("test/a")).await.unwrap().iter().map(|p| p.error.clone()).collect();
+    assert_eq!(attempts, ["the handler panicked"]);
+    assert_eq!(world.started(), ["1", "1", "1", "2"], "as often as its source says");
+}
