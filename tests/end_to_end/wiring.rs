@@ -4,9 +4,11 @@
 
 use std::{sync::Arc, time::Duration};
 
+use futures_util::future::BoxFuture;
 use shared::{
+    delivery::Delivery,
     entity::EntityKey,
-    handler::Outcome,
+    handler::{Context, Handler, HandlerError, Outcome},
     inbox::Void,
     lease::{Acquire, Acquired, Lease, Release, TakeOver},
     rows::{HolderInfo, LeaseKind},
@@ -14,7 +16,7 @@ use shared::{
 };
 use tests::{
     faults::{Call, Fault, FaultyQueue, FaultyTable},
-    handlers::{Done, Slow, answering},
+    handlers::{Done, Scripted, Slow, answering},
     world::World,
 };
 use worker::{Attributes, Record, SqsEvent, Worker};
@@ -60,7 +62,7 @@ async fn kept(worker: &Worker, world: &World, records: Vec<Record>) -> Vec<Strin
     response.batch_item_failures.into_iter().map(|failure| failure.item_identifier).collect()
 }
 
-fn worker(world: &World, handler: impl shared::handler::Handler) -> Worker {
+fn worker(world: &World, handler: impl Handler) -> Worker {
     Worker::new(world.drainer(handler), world.surroundings.clone())
 }
 
@@ -232,6 +234,54 @@ async fn a_suspect_runs_after_the_rest_of_its_batch_whoever_has_its_lease() {
         let runs = world.journal.runs();
         assert!(runs[3].started >= runs[2].ended);
     }
+}
+
+/// Should another end this process while it waits, it must not be charged.
+#[tokio::test(start_paused = true)]
+async fn a_suspect_is_taken_over_only_when_its_turn_comes() {
+    let world = World::new();
+    drained(&world, "test/suspect").await;
+    tokio::time::advance(Duration::from_secs(30)).await;
+    world.append("test/other", "other").await;
+    let told = world.told.clone();
+    let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let sees = seen.clone();
+    let handler = Scripted(move |delivery: &Delivery, context: &Context| {
+        let (told, sees) = (told.clone(), sees.clone());
+        let (id, wait) = (delivery.delivery_id().to_string(), context.surroundings().sleep(Duration::from_secs(1)));
+        let answer: BoxFuture<'static, Result<Outcome, HandlerError>> = Box::pin(async move {
+            wait.await;
+            sees.lock().unwrap().push((id, told.taken_over()));
+            Ok(Outcome::Done)
+        });
+        answer
+    });
+    let worker = worker(&world, handler);
+    let records = vec![record("1", "test/suspect", "1"), record("2", "test/other", "1")];
+    assert!(kept(&worker, &world, records).await.is_empty());
+    assert_eq!(*seen.lock().unwrap(), [("other".to_owned(), 0), ("first".to_owned(), 1)]);
+}
+
+/// A delivery that kills its process each time is soon behind all that only
+/// happened to be near it.
+#[tokio::test(start_paused = true)]
+async fn of_several_suspects_those_charged_least_go_first() {
+    let world = World::new();
+    for (entity, vanished) in [("test/a", 1), ("test/b", 0)] {
+        drained(&world, entity).await;
+        for _ in 0..vanished {
+            tokio::time::advance(Duration::from_secs(30)).await;
+            let seen = world.state(entity).await;
+            let take_over = TakeOver { request: request(&world, entity), seen };
+            world.store().run(&take_over, PATIENCE).await.unwrap();
+        }
+    }
+    tokio::time::advance(Duration::from_secs(30)).await;
+    let worker = worker(&world, Slow(Duration::from_secs(1)));
+    let records = vec![record("1", "test/a", "1"), record("2", "test/b", "1")];
+    assert!(kept(&worker, &world, records).await.is_empty());
+    let order: Vec<_> = world.journal.runs().into_iter().map(|run| (run.attempt, run.delivery_id)).collect();
+    assert_eq!(order, [(2, "first".to_owned()), (3, "first".to_owned())]);
 }
 
 /// Told apart from what comes later: nothing is kept, nothing is looked at.
