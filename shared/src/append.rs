@@ -9,9 +9,10 @@ use futures_util::future::try_join_all;
 
 use crate::{
     delivery::{Envelope, Incoming},
-    entity::{EntityKey, Sequence},
+    entity::Sequence,
     inbox::{Claim, Put, PutOutcome, owes_wake_up},
-    queue::QueueError,
+    queue::{QueueError, WakeUp},
+    rows::EntityState,
     store::{Store, StoreError},
     telemetry::{Event, Observer},
     wake::Waker,
@@ -94,7 +95,7 @@ impl Inbox {
             owed |= claimed.doubtful || owes_wake_up(&place.state, surroundings.now());
             let put = Put { envelope: &envelope, sequence: place.sequence };
             let (stored, woken) =
-                tokio::join!(self.store.run(&put, patience()), self.wake(&incoming.entity, owed, patience()));
+                tokio::join!(self.store.run(&put, patience()), self.wake(&place.state, owed, patience()));
             match stored? {
                 PutOutcome::Stored => {
                     let appended = Appended { sequence: place.sequence, wake_up_failed: woken.err() };
@@ -107,11 +108,12 @@ impl Inbox {
         Err(AppendError::Overtaken)
     }
 
-    async fn wake(&self, entity: &EntityKey, owed: bool, patience: Duration) -> Result<(), QueueError> {
+    async fn wake(&self, seen: &EntityState, owed: bool, patience: Duration) -> Result<(), QueueError> {
         if !owed {
             return Ok(());
         }
-        self.waker.wake(entity, Duration::ZERO, patience.max(SHORTEST_WAKE_UP)).await
+        let wake_up = WakeUp::under(&seen.entity, seen.token);
+        self.waker.send(&wake_up, Duration::ZERO, patience.max(SHORTEST_WAKE_UP)).await
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     drain::{Attended, Received},
-    entity::EntityKey,
+    entity::{EntityKey, FencingToken},
     queue::WakeUp,
 };
 
@@ -24,6 +24,7 @@ pub struct Message {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Batch {
     jobs: BTreeMap<EntityKey, Vec<(String, u32)>>,
+    tokens: BTreeMap<EntityKey, Option<FencingToken>>,
     unreadable: Vec<String>,
 }
 
@@ -34,7 +35,12 @@ impl Batch {
         let mut batch = Self::default();
         for message in messages {
             match serde_json::from_str::<WakeUp>(&message.body) {
-                Ok(wake_up) => batch.jobs.entry(wake_up.entity).or_default().push((message.id, message.times)),
+                Ok(WakeUp { entity, token }) => {
+                    let token = token.map(FencingToken);
+                    let all = batch.tokens.entry(entity.clone()).or_insert(token);
+                    *all = all.filter(|all| Some(*all) == token);
+                    batch.jobs.entry(entity).or_default().push((message.id, message.times));
+                }
                 Err(_) => batch.unreadable.push(message.id),
             }
         }
@@ -48,6 +54,11 @@ impl Batch {
             times: messages.iter().map(|(_, times)| *times).max().unwrap_or(1),
         };
         self.jobs.iter().map(job).collect()
+    }
+
+    /// The token that all messages of `entity` say.
+    pub fn token(&self, entity: &EntityKey) -> Option<FencingToken> {
+        self.tokens.get(entity).copied().flatten()
     }
 
     /// The ids of messages that were no wake-ups.
@@ -86,6 +97,18 @@ mod tests {
         assert_eq!(batch.jobs().len(), 2);
         let attended = BTreeMap::from([(a, Attended::Keep)]);
         assert_eq!(batch.failures(&attended), ["1", "3", "2"]);
+    }
+
+    #[test]
+    fn messages_that_say_different_tokens_or_none_say_none_together() {
+        let a = EntityKey::parse("n/a").unwrap();
+        let of = |bodies: &[&str]| Batch::sort(bodies.iter().map(|body| message("1", body, 1))).token(&a);
+        let (seven, eight, none) =
+            (r#"{"entity":"n/a","token":7}"#, r#"{"entity":"n/a","token":8}"#, r#"{"entity":"n/a"}"#);
+        assert_eq!(of(&[seven, seven]), Some(FencingToken(7)));
+        for others in [[seven, eight, seven], [seven, none, seven], [none, seven, seven]] {
+            assert_eq!(of(&others), None, "{others:?}");
+        }
     }
 
     #[test]

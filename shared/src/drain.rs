@@ -19,13 +19,15 @@ use suspects::Guest;
 pub use suspects::Quarantine;
 
 use crate::{
-    entity::EntityKey,
+    entity::{EntityKey, FencingToken},
     handler::{AnyHandler, Handler, Isolation},
     keeper::Keeper,
+    queue::WakeUp,
     rows::{EntityState, HolderInfo},
     sources::LiveSources,
     store::{Store, StoreError},
     telemetry::{Event, Observer, PutOffReason},
+    threads::Threads,
     wake::Waker,
 };
 
@@ -72,6 +74,7 @@ pub struct Drainer {
     sources: LiveSources,
     handler: Arc<dyn AnyHandler>,
     isolation: Isolation,
+    threads: Threads,
     settings: DrainSettings,
     info: HolderInfo,
     observer: Arc<dyn Observer>,
@@ -121,6 +124,8 @@ enum Drained {
     Ended,
     /// It is to be replaced by one for later.
     NotNow(Duration, PutOffReason),
+    /// The same, while one sent under this token is under way.
+    Awaits(FencingToken, Duration),
 }
 
 /// How a drain begins.
@@ -131,6 +136,8 @@ enum Start {
     NothingToDo,
     /// Later.
     NotNow(Duration, PutOffReason),
+    /// The same, and a wake-up sent under this token will see to it.
+    Awaits(FencingToken, Duration),
 }
 
 impl From<StoreError> for Stopped {
@@ -164,7 +171,8 @@ impl Drainer {
     ) -> Self {
         let handler = Arc::new(handler);
         let sources = sources.into();
-        Self { store, waker, sources, handler, isolation: Isolation::default(), settings, info, observer }
+        let (isolation, threads) = (Isolation::default(), Threads::default());
+        Self { store, waker, sources, handler, isolation, threads, settings, info, observer }
     }
 
     /// The same, running handlers as `isolation` says.
@@ -174,33 +182,52 @@ impl Drainer {
         self
     }
 
-    /// Attends to one wake-up until `deadline`, by the process's own clock.
-    /// `quarantine` is shared by all wake-ups of one batch.
+    /// As [`Drainer::attend_under`], for a wake-up that says no token.
     pub async fn attend(&self, wake_up: &Received, deadline: Duration, quarantine: &Quarantine) -> Attended {
-        let entity = &wake_up.entity;
+        self.attend_under(wake_up, None, deadline, quarantine).await
+    }
+
+    /// Attends to one wake-up until `deadline`, by the process's own clock.
+    /// `token` is what it says; `quarantine` is shared by all wake-ups of one
+    /// batch.
+    pub async fn attend_under(
+        &self,
+        wake_up: &Received,
+        token: Option<FencingToken>,
+        deadline: Duration,
+        quarantine: &Quarantine,
+    ) -> Attended {
+        // Whatever replaces it says the same: should it be the one that counts, so is that.
+        let mut fresh = WakeUp { entity: wake_up.entity.clone(), token: token.map(|token| token.0) };
         let guest = quarantine.guest();
         // One received again may be a copy of one already deleted: it is replaced first. The fresh
         // one arrives when a lease taken now has run out or, more likely, ended.
         let is_replaced = wake_up.is_replaced();
-        if is_replaced && self.wake(entity, self.settings.lease).await.is_err() {
+        if is_replaced && self.wake(&fresh, self.settings.lease).await.is_err() {
             return Attended::Keep;
         }
         let unreplaced = match self.drain(wake_up, deadline, &guest).await {
             Ok(Drained::Ended) => return Attended::Delete,
+            // Another one is under way, and this one says that it is not that.
+            Ok(Drained::Awaits(awaited, _)) if token.is_some_and(|token| token != awaited) => return Attended::Delete,
+            Ok(Drained::Awaits(awaited, delay)) => {
+                fresh = WakeUp::under(&fresh.entity, awaited);
+                Some((delay, PutOffReason::Retry))
+            }
             Ok(Drained::NotNow(delay, reason)) => Some((delay, reason)),
             // Whoever has the lease now may have come by a copy of this wake-up that is deleted by
             // now: only a fresh one is sure.
             Err(Stopped::Lost) => Some((self.settings.lease, PutOffReason::Lost)),
             Err(Stopped::WakeUp) => None,
             Err(Stopped::Store(error)) => {
-                tracing::error!(%entity, %error, "stopped");
+                tracing::error!(entity = %fresh.entity, %error, "stopped");
                 None
             }
         };
         match unreplaced {
             // Never a second fresh one for the same wake-up, or they would multiply.
             _ if is_replaced => Attended::Delete,
-            Some((delay, reason)) if self.put_off(entity, delay, reason).await.is_ok() => Attended::Delete,
+            Some((delay, reason)) if self.put_off(&fresh, delay, reason).await.is_ok() => Attended::Delete,
             _ => Attended::Keep,
         }
     }
@@ -213,12 +240,19 @@ impl Drainer {
             }
             Start::NothingToDo => Ok(Drained::Ended),
             Start::NotNow(delay, reason) => Ok(Drained::NotNow(delay, reason)),
+            Start::Awaits(awaited, delay) => Ok(Drained::Awaits(awaited, delay)),
         }
     }
 
     /// The configured senders.
     pub fn sources(&self) -> &LiveSources {
         &self.sources
+    }
+
+    /// On which handlers run. Where they are spent, nothing is begun: what waits
+    /// is handed over uncharged, and the process is to be replaced.
+    pub fn threads(&self) -> &Threads {
+        &self.threads
     }
 
     /// Who watches.
@@ -232,16 +266,16 @@ impl Drainer {
 
     /// Sends a fresh wake-up. One that cannot be sent stops the drain: the
     /// lease must not end without it.
-    async fn wake(&self, entity: &EntityKey, delay: Duration) -> Result<(), Stopped> {
-        self.waker.wake(entity, delay, PATIENCE).await.map_err(|_| {
-            self.observer.observe(&Event::WakeUpFailed { entity });
+    async fn wake(&self, wake_up: &WakeUp, delay: Duration) -> Result<(), Stopped> {
+        self.waker.send(wake_up, delay, PATIENCE).await.map_err(|_| {
+            self.observer.observe(&Event::WakeUpFailed { entity: &wake_up.entity });
             Stopped::WakeUp
         })
     }
 
-    async fn put_off(&self, entity: &EntityKey, delay: Duration, reason: PutOffReason) -> Result<(), Stopped> {
-        self.wake(entity, delay).await?;
-        self.observer.observe(&Event::PutOff { entity, delay, reason });
+    async fn put_off(&self, wake_up: &WakeUp, delay: Duration, reason: PutOffReason) -> Result<(), Stopped> {
+        self.wake(wake_up, delay).await?;
+        self.observer.observe(&Event::PutOff { entity: &wake_up.entity, delay, reason });
         Ok(())
     }
 }

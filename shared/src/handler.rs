@@ -10,7 +10,13 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 use futures_util::{FutureExt, future::BoxFuture};
 use tokio::sync::watch;
 
-use crate::{delivery::Delivery, entity::FencingToken, table::Write, time::Surroundings};
+use crate::{
+    delivery::Delivery,
+    entity::FencingToken,
+    table::Write,
+    threads::{Threads, Worked},
+    time::Surroundings,
+};
 
 /// Any error a handler fails with. Its text is kept on the entity's row, cut to
 /// 96 bytes: no secrets in it.
@@ -204,18 +210,21 @@ impl Drop for Canceller {
     }
 }
 
-/// Runs a handler until it answers, fails, panics, or is cancelled.
+/// Runs a handler until it answers, fails, panics, or its time is up. `None`:
+/// there was no thread for it, and it was not begun.
 pub(crate) async fn run(
+    threads: &Threads,
     handler: Arc<dyn AnyHandler>,
     isolation: Isolation,
     delivery: Arc<Delivery>,
     context: Context,
-) -> Outcome {
+) -> Option<Outcome> {
+    let (time, surroundings) = (context.time_left(), context.surroundings.clone());
     let attempt = async move {
         let work = AssertUnwindSafe(handler.handle(&delivery, &context)).catch_unwind();
         tokio::select! {
             biased;
-            // First, so that one whose time passed before it had a thread is not begun.
+            // First, so that one whose time passed before it was polled is not begun.
             () = context.cancelled() => Outcome::retry("the handler was cancelled"),
             answer = work => match answer {
                 Ok(Ok(outcome)) => outcome,
@@ -224,21 +233,11 @@ pub(crate) async fn run(
             },
         }
     };
-    isolated(isolation, attempt).await.unwrap_or_else(|| Outcome::retry("the handler's thread ended"))
-}
-
-/// Awaits `work` where `isolation` says; `None`: its thread ended without an
-/// answer.
-pub(crate) async fn isolated<F>(isolation: Isolation, work: F) -> Option<F::Output>
-where
-    F: Future<Output: Send> + Send + 'static,
-{
-    match isolation {
-        Isolation::Inline => Some(work.await),
-        Isolation::Thread => {
-            let runtime = tokio::runtime::Handle::current();
-            tokio::task::spawn_blocking(move || runtime.block_on(work)).await.ok()
-        }
+    match threads.begin(isolation, attempt)?.within(time, &surroundings).await {
+        Worked::Answered(outcome) => Some(outcome),
+        Worked::Died => Some(Outcome::retry("the handler's thread ended")),
+        Worked::Late => Some(Outcome::retry("the handler's time was up")),
+        Worked::NotBegun => None,
     }
 }
 
@@ -290,7 +289,7 @@ mod tests {
         let begun = Arc::new(AtomicBool::new(false));
         let (canceller, context) = Canceller::start("test", FencingToken(1), Duration::MAX, Surroundings::system());
         let canceller = in_time.then_some(canceller);
-        run(Arc::new(Begun(begun.clone())), isolation, Arc::new(delivery()), context).await;
+        run(&Threads::default(), Arc::new(Begun(begun.clone())), isolation, Arc::new(delivery()), context).await;
         drop(canceller);
         begun.load(Relaxed)
     }
@@ -302,5 +301,16 @@ mod tests {
             assert!(is_begun(isolation, true).await, "{isolation:?}");
             assert!(!is_begun(isolation, false).await, "{isolation:?}");
         }
+    }
+
+    /// A caller that has counted its starts asks no more than this.
+    #[tokio::test]
+    async fn a_handler_that_no_thread_is_left_for_has_no_outcome() {
+        let begun = Arc::new(AtomicBool::new(false));
+        let (_canceller, context) = Canceller::start("test", FencingToken(1), Duration::MAX, Surroundings::system());
+        let handler = Arc::new(Begun(begun.clone()));
+        let spent = Threads::spent();
+        assert_eq!(run(&spent, handler, Isolation::Thread, Arc::new(delivery()), context).await, None);
+        assert!(!begun.load(Relaxed));
     }
 }

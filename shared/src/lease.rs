@@ -177,6 +177,9 @@ pub enum Acquired {
     Waiting {
         /// Not before this, by the clock of whoever wrote it.
         until: Timestamp,
+        /// The token under which the wake-up was sent that will see to it, where
+        /// the last holder let go behind one.
+        awaited: Option<FencingToken>,
     },
     /// A drain is not wanted until an operator unblocks the entity.
     Blocked,
@@ -196,6 +199,7 @@ impl Acquire {
             Change::set(a::HOLDER_INFO, self.info.as_str()),
             Change::Add { attribute: a::TOKEN.into(), base: self.now.as_millis(), by: 1 },
             Change::remove(a::PURGE_AT),
+            Change::remove(a::TURN_UNTIL),
             Change::remove(a::HANDOVER),
         ];
         if self.kind == LeaseKind::Exclusive {
@@ -212,8 +216,10 @@ impl Acquire {
         match &state.held {
             Some(held) if held.holder == self.holder => Acquired::Granted(self.lease(state.token), state),
             Some(_) => Acquired::Held(state),
-            None if self.kind == LeaseKind::Exclusive => Acquired::Waiting { until: self.now },
-            None => standing(&state, self.now).unwrap_or(Acquired::Waiting { until: self.now }),
+            None if self.kind == LeaseKind::Exclusive => {
+                Acquired::Waiting { until: deliveries_turn(&state, self.now).unwrap_or(self.now), awaited: None }
+            }
+            None => standing(&state, self.now).unwrap_or(Acquired::Waiting { until: self.now, awaited: None }),
         }
     }
 }
@@ -227,7 +233,22 @@ pub fn standing(state: &EntityState, now: Timestamp) -> Option<Acquired> {
         return Some(Acquired::Blocked);
     }
     let until = state.retry_at.max(state.yield_until)?;
-    (until > now).then_some(Acquired::Waiting { until })
+    let awaited = state.handover.then_some(state.token);
+    (until > now).then_some(Acquired::Waiting { until, awaited })
+}
+
+/// Until when deliveries go first, if they do now. A time that is further ahead
+/// than that was written by a clock that is far off, and counts as passed.
+pub fn deliveries_turn(state: &EntityState, now: Timestamp) -> Option<Timestamp> {
+    state.turn_until.filter(|until| *until > now && *until <= now + LONGEST_LEASE)
+}
+
+/// That they do not: whoever is no drain may have the entity.
+fn no_turn(now: Timestamp) -> Condition {
+    Condition::Any(vec![
+        Condition::absent_or_at_most(a::TURN_UNTIL, now.as_millis()),
+        Condition::compare(a::TURN_UNTIL, Comparison::Greater, (now + LONGEST_LEASE).as_millis()),
+    ])
 }
 
 impl Operation for Acquire {
@@ -236,7 +257,7 @@ impl Operation for Acquire {
     fn write(&self) -> Write {
         let free = Condition::absent(a::HOLDER);
         let condition = match self.kind {
-            LeaseKind::Exclusive => Condition::All(vec![readable(), free]),
+            LeaseKind::Exclusive => Condition::All(vec![readable(), free, no_turn(self.now)]),
             LeaseKind::Drain => Condition::All(vec![
                 readable(),
                 free,
@@ -447,8 +468,9 @@ impl Operation for Release<'_> {
     }
 }
 
-/// Ends a drain's lease with deliveries left, behind a fresh wake-up. Until the
-/// next grant a claim sees that one is under way and sends none of its own: each
+/// Ends a drain's lease with deliveries left, behind a fresh wake-up that says
+/// its token: until anybody is granted a lease, that is the one that counts. A
+/// claim sees that one is under way and sends none of its own: each
 /// would find the entity held, and be put off one for one until the inbox is
 /// empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -472,6 +494,35 @@ impl Operation for HandOver<'_> {
         self.lease.update(self.lease.mine(), changes)
     }
 
+    fn judge(&self, reply: Written) -> Result<Ended, CorruptRow> {
+        judge_release(self.lease, reply)
+    }
+}
+
+/// Ends an exclusive lease where deliveries wait, and lets them go first: until
+/// `turn_until` nobody but a drain is granted one. Any grant ends that.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GiveWay<'a> {
+    /// The lease.
+    pub lease: &'a Lease,
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// For how long deliveries go first at most: about as long as it takes a worker
+/// to come that has to be started.
+pub const LONGEST_TURN: Duration = Duration::from_secs(2);
+
+impl Operation for GiveWay<'_> {
+    type Outcome = Ended;
+
+    fn write(&self) -> Write {
+        let mut changes = lease_removed();
+        changes.push(Change::set(a::TURN_UNTIL, (self.now + LONGEST_TURN).as_millis()));
+        self.lease.update(self.lease.mine(), changes)
+    }
+
+    /// As for [`Release`]: whoever had the lease released it.
     fn judge(&self, reply: Written) -> Result<Ended, CorruptRow> {
         judge_release(self.lease, reply)
     }

@@ -13,7 +13,7 @@
 //! | [`store`], [`queue`], [`wake`] | doing operations, sending wake-ups |
 //! | [`append`], [`drain`] | the two sides of an inbox |
 //! | [`leases`] | leases for everything else: requests, jobs, scripts |
-//! | [`handler`] | what a user implements |
+//! | [`handler`], [`threads`] | what a user implements; where it runs |
 //! | [`tick`], `jobs` | runs of jobs as operations; jobs on a schedule, with the feature of that name |
 //! | [`telemetry`] | what is told about each decision |
 //! | [`history`], [`budget`] | receipts checked; what each path costs |
@@ -52,6 +52,7 @@ pub mod sweep;
 pub mod table;
 pub mod telemetry;
 pub mod template;
+pub mod threads;
 pub mod tick;
 pub mod time;
 #[cfg(any(feature = "aws", feature = "forward"))]

@@ -9,13 +9,30 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
-use crate::entity::EntityKey;
+use crate::entity::{EntityKey, FencingToken};
 
 /// One wake-up, as it stands in a message's body.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WakeUp {
     /// Look at this one.
     pub entity: EntityKey,
+    /// The token under which it was sent: that of the lease that was handed over
+    /// behind it, or that of the row which a claim found. `None`: it may be the
+    /// one that everybody counts on, and is never let go for another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<u64>,
+}
+
+impl WakeUp {
+    /// One that says no more than which entity.
+    pub fn of(entity: &EntityKey) -> Self {
+        Self { entity: entity.clone(), token: None }
+    }
+
+    /// One sent under `token`.
+    pub fn under(entity: &EntityKey, token: FencingToken) -> Self {
+        Self { entity: entity.clone(), token: Some(token.0) }
+    }
 }
 
 /// The longest that a queue holds a message back (SQS `DelaySeconds`).

@@ -39,6 +39,7 @@ pub mod attribute {
     pub const PENDING_SINCE: &str = "pending_since";
     pub const BLOCKED: &str = "blocked";
     pub const HANDOVER: &str = "handover";
+    pub const TURN_UNTIL: &str = "turn_until";
     pub const YIELD_UNTIL: &str = "yield_until";
     pub const NEWEST_EVENT_TIME: &str = "newest_event_time";
     pub const PURGE_AT: &str = "purge_at";
@@ -501,8 +502,10 @@ pub struct EntityState {
     pub blocked: Option<BlockReason>,
     /// Until when an exclusive waiter asks to be let in.
     pub yield_until: Option<Timestamp>,
+    /// Until when deliveries go first: an exclusive holder left them waiting.
+    pub turn_until: Option<Timestamp>,
     /// The draining holder is about to let go, or has let go, behind a fresh
-    /// wake-up; nobody was granted the lease since.
+    /// wake-up that says the row's token; nobody was granted the lease since.
     pub handover: bool,
     /// The newest event times applied.
     pub newest_event_time: EventTimes,
@@ -563,6 +566,7 @@ impl EntityState {
                 Some(text) => Some(BlockReason::from_stored(text).ok_or(CorruptRow::Attribute(a::BLOCKED))?),
             },
             yield_until: time(a::YIELD_UNTIL),
+            turn_until: time(a::TURN_UNTIL),
             handover: row.get(a::HANDOVER).is_some(),
             newest_event_time: row.text(a::NEWEST_EVENT_TIME).and_then(EventTimes::from_stored).unwrap_or_default(),
         })
@@ -650,6 +654,7 @@ mod tests {
             .with(a::PENDING_SINCE, 1_799_999_999_999_u64)
             .with(a::BLOCKED, BlockReason::Attempts.as_str())
             .with(a::YIELD_UNTIL, 1_799_999_999_999_u64)
+            // Not `turn_until`, which is shorter than the lease that it never stands beside.
             .with(a::NEWEST_EVENT_TIME, times.to_stored().unwrap())
     }
 

@@ -366,6 +366,7 @@ mod tests {
             pending_since: None,
             blocked: None,
             yield_until: None,
+            turn_until: None,
             handover: false,
             newest_event_time: Default::default(),
         }

@@ -171,6 +171,13 @@ pub enum Event<'a> {
         /// How long it ran; of one that crashed nobody knows.
         took: Option<Duration>,
     },
+    /// Handlers that were given up still block their threads at a batch's end.
+    ThreadsLost {
+        /// How many of this process's.
+        lost: usize,
+        /// Whether the process ends for it.
+        is_end: bool,
+    },
     /// Another sources document is in use.
     SourcesChanged {
         /// How many sources it has.
@@ -210,6 +217,8 @@ pub enum PutOffReason {
     /// The delivery's source may have been configured since the sources were
     /// last read, and they cannot be read now.
     UnknownSource,
+    /// There was no thread for its handler: too many are blocked for good.
+    NoThread,
 }
 
 /// Somebody who watches.
@@ -282,6 +291,8 @@ impl Observer for Log {
                     Ending::Crashed => error!(job, %tick, "job crashed"),
                 }
             }
+            Event::ThreadsLost { lost, is_end: true } => error!(lost, "ends: handlers block its threads"),
+            Event::ThreadsLost { lost, .. } => warn!(lost, "handlers still block their threads"),
             Event::SourcesChanged { count } => info!(count, "sources changed"),
             Event::SourcesKept { reason, is_news: true } => warn!(reason, "sources kept"),
             Event::SourcesKept { .. } => {}

@@ -26,13 +26,17 @@ impl Waker {
     /// back; for at most `patience`. A second one, should a reply be lost, does
     /// no harm.
     pub async fn wake(&self, entity: &EntityKey, delay: Duration, patience: Duration) -> Result<(), QueueError> {
-        let wake_up = WakeUp { entity: entity.clone() };
+        self.send(&WakeUp::of(entity), delay, patience).await
+    }
+
+    /// As [`Waker::wake`], for one that says more.
+    pub async fn send(&self, wake_up: &WakeUp, delay: Duration, patience: Duration) -> Result<(), QueueError> {
         let delay = delay.min(LONGEST_DELAY);
         let give_up = self.surroundings.monotonic() + patience;
         let mut wait = Duration::from_millis(20);
         loop {
             let left = give_up.saturating_sub(self.surroundings.monotonic());
-            let attempt = self.surroundings.within(ATTEMPT.min(left), self.queue.send(&wake_up, delay));
+            let attempt = self.surroundings.within(ATTEMPT.min(left), self.queue.send(wake_up, delay));
             let error = match attempt.await {
                 Some(Ok(())) => return Ok(()),
                 Some(Err(refused @ QueueError::Refused(_))) => return Err(refused),

@@ -1,7 +1,7 @@
 //! Handlers that block, overrun, or take their process with them.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     num::NonZeroUsize,
     path::{Path, PathBuf},
     sync::{Arc, Mutex},
@@ -24,6 +24,7 @@ use shared::{
     drain::{Attended, DrainSettings, Quarantine, Received},
     entity::{EntityKey, FencingToken},
     handler::{Context, Handler, HandlerError, Isolation, Outcome},
+    operator::Operator,
     sources::Sources,
     table::{Change, Key, TableName, Write},
     telemetry::Log,
@@ -198,6 +199,13 @@ secrets = ["whsec_c2VjcmV0"]
 handler = "test"
 handler_timeout = "20s"
 retry = { attempts = 2, first = "10ms", longest = "50ms" }
+
+[sources.brief]
+provider = "standard-webhooks"
+secrets = ["whsec_c2VjcmV0"]
+handler = "test"
+handler_timeout = "200ms"
+retry = { attempts = 2, first = "10ms", longest = "50ms" }
 "#;
 
 impl Processes {
@@ -224,10 +232,21 @@ impl Processes {
         self.local.engines.connect(&self.surroundings, None)
     }
 
+    fn operator(&self) -> Operator {
+        let Parts { store, waker } = self.parts();
+        let inbox =
+            shared::append::Inbox::new(store.clone(), waker.clone(), Duration::from_secs(86_400), Arc::new(Log));
+        Operator::new(store, waker, inbox, Duration::from_secs(86_400))
+    }
+
     async fn append(&self, entity: &str, id: &str) {
+        self.append_from("test", entity, id).await;
+    }
+
+    async fn append_from(&self, source: &str, entity: &str, id: &str) {
         let Parts { store, waker } = self.parts();
         let inbox = shared::append::Inbox::new(store, waker, Duration::from_secs(86_400), Arc::new(Log));
-        inbox.append(&incoming("test", entity, id, self.surroundings.now())).await.expect("it is appended");
+        inbox.append(&incoming(source, entity, id, self.surroundings.now())).await.expect("it is appended");
     }
 
     /// Feeds a process of the helper binary until no wake-up is left.
@@ -277,15 +296,43 @@ async fn a_process_that_aborts_in_its_handler_is_parked_after_its_last_attempt_a
         // Twice, if the process ended between the handler's answer and its settling.
         assert!((1..=2).contains(&done.iter().filter(|done| *done == id).count()), "{id}: {done:?}");
     }
-    let Parts { store, waker } = processes.parts();
-    let inbox = shared::append::Inbox::new(store.clone(), waker.clone(), Duration::from_secs(86_400), Arc::new(Log));
-    let operator = shared::operator::Operator::new(store, waker, inbox, Duration::from_secs(86_400));
+    let operator = processes.operator();
     for (entity, parked) in [("test/a", 1), ("test/b", 0), ("test/c", 0)] {
         let inspected = operator.inspect(&EntityKey::parse(entity).unwrap()).await.expect("it is answered");
         assert_eq!(inspected.parked.len(), parked, "{entity}");
         let state = inspected.state.expect("there is such an entity");
         assert_eq!((state.waiting(), state.held), (0, None), "{entity}");
     }
+    processes.local.stop().await.expect("nothing had failed");
+}
+
+/// Six deliveries block a thread for good with each start: more than a process
+/// may lose. Whoever is left over runs in the next process, and is not charged
+/// for the one that was replaced.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_whose_threads_are_blocked_for_good_is_replaced_and_nobody_is_charged_for_it() {
+    let mut processes = Processes::start("blocking").await;
+    for number in 0..6 {
+        processes.append_from("brief", &format!("brief/{number}"), &format!("block{number}")).await;
+        processes.append_from("test", &format!("brief/{number}"), &format!("after{number}")).await;
+        processes.append(&format!("test/{number}"), &format!("good{number}")).await;
+    }
+    let worked = tokio::time::timeout(Duration::from_secs(120), processes.work()).await;
+    worked.expect("it does not go round in circles: a process without threads is replaced");
+    let (starts, done) = (processes.journal("started "), processes.journal("done "));
+    let times = |of: &[String], id: &str| of.iter().filter(|one| *one == id).count();
+    for number in 0..6 {
+        assert_eq!(times(&starts, &format!("block{number}")), 2, "as often as its source says: {starts:?}");
+        assert_eq!(times(&done, &format!("good{number}")), 1, "{done:?}");
+        assert_eq!(times(&done, &format!("after{number}")), 1, "{done:?}");
+        for (entity, parked) in [(format!("brief/{number}"), 1), (format!("test/{number}"), 0)] {
+            let inspected = processes.operator().inspect(&EntityKey::parse(&entity).unwrap()).await.expect("answered");
+            assert_eq!(inspected.parked.len(), parked, "{entity}");
+        }
+    }
+    let ran = processes.journal("process ");
+    let ids: BTreeSet<_> = ran.iter().filter_map(|line| line.split_once(' ')).map(|(id, _)| id).collect();
+    assert!(ids.len() >= 2, "twelve threads were blocked: {ran:?}");
     processes.local.stop().await.expect("nothing had failed");
 }
 

@@ -527,3 +527,43 @@ async fn a_commit_that_can_never_land_keeps_nobody_waiting() {
     assert!(matches!(refused, RunError::Lease(LeaseError::Refused(_))), "{refused}");
     assert!(world.state("invoice_gen/SUB-1234").await.held.is_none());
 }
+
+/// Counted from when the write was sent: its answer may have been long on its
+/// way, and others count from what it wrote.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_counts_from_when_it_was_sent_and_reaches_no_further_than_the_caller_s_time() {
+    let slow = Duration::from_millis(200);
+    let (world, _) = faulty(move |_| Fault::Slow(slow));
+    let mut guard = world.leases("a test").acquire(&subscription(), Terms::default()).await.unwrap();
+    assert_eq!(guard.time_left(), Duration::from_secs(15) - slow);
+    guard.extend().await.unwrap();
+    assert_eq!(guard.time_left(), Duration::from_secs(15) - slow);
+    guard.release().await.unwrap();
+
+    let world = World::new();
+    let terms = Terms::default().within(Duration::from_secs(10));
+    let mut guard = world.leases("a test").acquire(&subscription(), terms).await.unwrap();
+    world.surroundings.sleep(Duration::from_secs(5)).await;
+    guard.extend().await.unwrap();
+    assert!(guard.time_left() <= Duration::from_secs(5), "{:?}", guard.time_left());
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_without_the_time_to_release_asks_for_nothing() {
+    let (world, table) = faulty(|_| Fault::None);
+    let terms = Terms::default().within(Duration::from_secs(1));
+    let refused = world.leases("a test").acquire(&subscription(), terms).await.unwrap_err();
+    assert_eq!((refused, table.requests()), (LeaseError::OutOfTime, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guard_that_was_lost_is_not_told_of_as_dropped_besides() {
+    let world = World::new();
+    let guard = world.leases("the frozen").acquire(&subscription(), Terms::default()).await.unwrap();
+    world.surroundings.sleep(Duration::from_secs(20)).await;
+    let other = world.leases("the other").acquire(&subscription(), Terms::at_once()).await.unwrap();
+    assert_eq!(guard.release().await, Err(LeaseError::Lost));
+    assert_eq!((world.told.lost(), world.told.dropped()), (1, 0));
+    other.release().await.unwrap();
+}

@@ -174,7 +174,7 @@ proptest! {
 
     #[test]
     fn a_wake_up_is_read_as_it_was_written(entity in any_key(), times in 1..9_u32) {
-        let body = serde_json::to_string(&WakeUp { entity: entity.clone() }).unwrap();
+        let body = serde_json::to_string(&WakeUp::of(&entity)).unwrap();
         let batch = Batch::sort([Message { id: "1".into(), body, times }]);
         let jobs: Vec<_> = batch.jobs().into_iter().map(|job| (job.entity, job.times)).collect();
         prop_assert_eq!(jobs, [(entity, times)]);

@@ -1,5 +1,5 @@
-//! A worker whose handler takes its process with it when the delivery says so,
-//! and keeps a journal of its starts in the file that `JOURNAL` names.
+//! A worker whose handler takes its process with it when the delivery says so, or
+//! blocks its thread for good, and keeps a journal of its starts in the file that `JOURNAL` names.
 
 use std::{io::Write, path::PathBuf};
 
@@ -23,8 +23,14 @@ impl Aborting {
 impl Handler for Aborting {
     async fn handle(&self, delivery: &Delivery, _: &Context) -> Result<Outcome, HandlerError> {
         self.note("started", delivery)?;
+        self.note(&format!("process {}", std::process::id()), delivery)?;
         if delivery.delivery_id().as_str() == "abort" {
             std::process::abort();
+        }
+        if delivery.delivery_id().as_str().starts_with("block") {
+            loop {
+                std::thread::park();
+            }
         }
         self.note("done", delivery)?;
         Ok(Outcome::Done)

@@ -665,7 +665,7 @@ fn acquired_reply(request: &Acquire, acquired: Acquired) -> Reply {
         Acquired::Granted(lease, state) => Reply::Granted(intern(&LEASES, lease), intern(&VIEWS, state)),
         Acquired::Held(state) => Reply::Seen(intern(&VIEWS, state)),
         Acquired::Empty => Reply::Empty,
-        Acquired::Waiting { until } if until > request.now => Reply::Waiting,
+        Acquired::Waiting { until, .. } if until > request.now => Reply::Waiting,
         Acquired::Waiting { .. } => Reply::Free,
         Acquired::Blocked => Reply::Blocked,
     }

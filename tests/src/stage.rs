@@ -70,6 +70,13 @@ secrets = ["whsec_c2VjcmV0"]
 handler = "test"
 handler_timeout = "50s"
 retry = { attempts = 2, first = "10ms" }
+
+[sources.brief]
+provider = "standard-webhooks"
+secrets = ["whsec_c2VjcmV0"]
+handler = "test"
+handler_timeout = "200ms"
+retry = { attempts = 2, first = "10ms", longest = "10ms" }
 "#;
 
 /// Engines, and what is connected to them.

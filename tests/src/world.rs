@@ -16,7 +16,7 @@ use shared::{
     append::Inbox,
     delivery::Incoming,
     drain::{Attended, DrainSettings, Drainer, Quarantine, Received},
-    entity::EntityKey,
+    entity::{EntityKey, FencingToken},
     handler::{Handler, Isolation},
     leases::Leases,
     operator::Operator,
@@ -161,7 +161,8 @@ impl World {
             while let Some(message) = self.messages.receive().await {
                 let received = Received { entity: message.wake_up.entity.clone(), times: message.times };
                 let deadline = self.surroundings.monotonic() + self.function_time;
-                let attended = drainer.attend(&received, deadline, &Quarantine::of(1)).await;
+                let token = message.wake_up.token.map(FencingToken);
+                let attended = drainer.attend_under(&received, token, deadline, &Quarantine::of(1)).await;
                 self.messages.attended(message, attended);
             }
         }))
@@ -237,6 +238,11 @@ impl MemoryQueue {
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Takes any wake-up out, due or not.
+    pub fn take(&self) -> Option<WakeUp> {
+        self.state.lock().expect("no one panics while holding this").0.pop().map(|message| message.wake_up)
     }
 
     /// Throws all wake-ups away.

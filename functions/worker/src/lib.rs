@@ -26,6 +26,7 @@ mod sqs;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
+use lambda_runtime::{Runtime, tower::util::ThenLayer};
 use shared::{
     aws::{Account, Parts},
     batch::Batch,
@@ -61,6 +62,19 @@ impl Worker {
         self.drainer.sources().beside(self.drain(event, deadline)).await
     }
 
+    /// Whether handlers that were given up block so many of this process's
+    /// threads that it runs no more of them: end it, between two batches, so
+    /// that a fresh one replaces it. Until then it hands over, uncharged, what
+    /// it is given.
+    pub async fn is_spent(&self) -> bool {
+        let threads = self.drainer.threads();
+        let is_spent = threads.stay_spent(&self.surroundings).await;
+        if is_spent {
+            self.drainer.observer().observe(&Event::ThreadsLost { lost: threads.lost(), is_end: true });
+        }
+        is_spent
+    }
+
     async fn drain(&self, event: SqsEvent, deadline: Timestamp) -> BatchResponse {
         let time = deadline.since(self.surroundings.now());
         let deadline = self.surroundings.monotonic() + time;
@@ -73,10 +87,16 @@ impl Worker {
         // One that does not come back is kept, and does not keep the others from being told.
         let limit = time.saturating_sub(LAST_WORD);
         let attended = jobs.iter().map(async |job| {
-            let attended = self.surroundings.within(limit, self.drainer.attend(job, deadline, &quarantine)).await;
+            let token = batch.token(&job.entity);
+            let drain = self.drainer.attend_under(job, token, deadline, &quarantine);
+            let attended = self.surroundings.within(limit, drain).await;
             (job.entity.clone(), attended.unwrap_or(Attended::Keep))
         });
         let attended: BTreeMap<EntityKey, _> = join_all(attended).await.into_iter().collect();
+        let lost = self.drainer.threads().lost();
+        if lost > 0 {
+            self.drainer.observer().observe(&Event::ThreadsLost { lost, is_end: false });
+        }
         let failures = batch.failures(&attended);
         BatchResponse { batch_item_failures: failures.into_iter().map(|id| Failure { item_identifier: id }).collect() }
     }
@@ -85,6 +105,11 @@ impl Worker {
 /// Time to answer before the function is stopped and its whole batch comes
 /// again.
 const LAST_WORD: Duration = Duration::from_millis(500);
+
+/// The process has lost too many threads to go on.
+#[derive(Debug, thiserror::Error)]
+#[error("handlers block too many threads for good")]
+struct Spent;
 
 /// Checks that every source's handler is one that `handler` answers to.
 ///
@@ -102,7 +127,9 @@ pub fn check_handlers(sources: &Sources, handler: &impl Handler) -> Result<(), S
 ///
 /// # Errors
 ///
-/// The configuration is wrong, or Lambda's runtime API is not to be had.
+/// The configuration is wrong, or Lambda's runtime API is not to be had. That it
+/// returns without an error means that handlers block too many of its threads
+/// for good: leave `main`, and Lambda starts a fresh process.
 pub fn run(handler: impl Handler) -> Result<(), Error> {
     run_with(|_, _| Ok(handler))
 }
@@ -146,7 +173,7 @@ pub fn run_with<H: Handler>(make: impl FnOnce(&Parts, &LiveSources) -> Result<H,
         let info = HolderInfo::new(&instance_name(&Environment));
         let drainer = Drainer::new(parts.store, parts.waker, sources, handler, settings, info, log.clone());
         let worker = Worker::new(drainer, surroundings.clone());
-        lambda_runtime::run(lambda_runtime::service_fn(|event: lambda_runtime::LambdaEvent<SqsEvent>| {
+        let answered = Runtime::new(lambda_runtime::service_fn(|event: lambda_runtime::LambdaEvent<SqsEvent>| {
             let (worker, log) = (&worker, &log);
             let told = Timestamp::from_millis(event.context.deadline);
             let deadline = deadline(told, surroundings.now(), worker_config.function_timeout);
@@ -156,7 +183,16 @@ pub fn run_with<H: Handler>(make: impl FnOnce(&Parts, &LiveSources) -> Result<H,
                 log.end();
                 Ok::<_, Error>(response)
             }
-        }))
-        .await
+        }));
+        // After the answer to a batch was posted and before another is asked for: one that was taken
+        // would be gone until its visibility timeout.
+        let runtime = answered.layer(ThenLayer::new(|posted: Result<(), Error>| async {
+            posted?;
+            if worker.is_spent().await { Err(Spent.into()) } else { Ok(()) }
+        }));
+        match runtime.run().await {
+            Err(reason) if reason.is::<Spent>() => Ok(()),
+            ended => ended,
+        }
     }))
 }

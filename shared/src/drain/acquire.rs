@@ -69,10 +69,13 @@ impl Drainer {
                     return Ok(Start::Granted(keeper, state));
                 }
                 Acquired::Empty | Acquired::Blocked => return Ok(Start::NothingToDo),
-                Acquired::Waiting { until } => {
+                Acquired::Waiting { until, awaited } => {
                     let wait = until.since(surroundings.now());
                     if wait > SHORT || self.now_left(deadline) < wait + MARGIN {
-                        return Ok(Start::NotNow(wait, PutOffReason::Retry));
+                        return Ok(match awaited {
+                            Some(awaited) => Start::Awaits(awaited, wait),
+                            None => Start::NotNow(wait, PutOffReason::Retry),
+                        });
                     }
                     surroundings.sleep(wait).await;
                     request = self.request(entity);

@@ -21,6 +21,7 @@ use crate::{
     inbox::{Block, Failed, MarkStart, Marked, Receipt, Void, Voided, WriteReceipt},
     keeper::Keeper,
     lease::{Ended, HandOver, Release, ReleaseEmpty, Released},
+    queue::WakeUp,
     rows::{BlockReason, EntityState, Settlement, VANISHED_BEFORE_START},
     sources::{Found, Source},
     store::StoreError,
@@ -130,11 +131,15 @@ impl<'a> Turns<'a> {
             StoreError::Unavailable(_) => (self.drainer.settings.lease, PutOffReason::StoreOut),
             StoreError::Corrupt(_) | StoreError::Invalid(_) => (UNREADABLE, PutOffReason::Unreadable),
         };
-        if !is_replaced {
-            self.keeper.hold(self.drainer.put_off(&entity, delay, reason)).await??;
+        // A fresh wake-up is under way then, whatever becomes of the rest; what was in doubt may have ended the lease.
+        if is_replaced {
+            // That one does not say this lease's token: nobody is to count on it as on one that does.
+            let _ = self.release().await;
+        } else {
+            let wake_up = WakeUp::under(&entity, self.keeper.lease().token());
+            self.keeper.hold(self.drainer.put_off(&wake_up, delay, reason)).await??;
+            let _ = self.let_go().await;
         }
-        // A fresh wake-up is under way, whatever becomes of this; what was in doubt may have ended the lease.
-        let _ = self.let_go().await;
         Ok(())
     }
 
@@ -357,6 +362,9 @@ impl<'a> Turns<'a> {
                 return self.hand_over(HANDED_OVER, PutOffReason::OutOfTime).await;
             }
         }
+        if self.drainer.threads.are_spent() {
+            return self.hand_over(HANDED_OVER, PutOffReason::NoThread).await;
+        }
         self.run_handler(unpacked, row, &source).await
     }
 
@@ -388,8 +396,8 @@ impl<'a> Turns<'a> {
         let surroundings = self.drainer.store.surroundings().clone();
         let (canceller, context) =
             Canceller::start(&source.handler, token, started + source.handler_timeout, surroundings.clone());
-        let handler = handler::run(self.drainer.handler.clone(), self.drainer.isolation, delivery.clone(), context);
-        let timed = surroundings.within(source.handler_timeout, handler);
+        let Drainer { threads, handler, isolation, .. } = self.drainer;
+        let timed = handler::run(threads, handler.clone(), *isolation, delivery.clone(), context);
         let ahead = self.ahead();
         // The next page is read meanwhile; a handler that is done does not wait for it.
         let both = async {
@@ -406,7 +414,11 @@ impl<'a> Turns<'a> {
             self.page.extend(ahead);
         }
         let ran = Ran { delivery, started_at: Some(started_at), took: Some(self.monotonic().saturating_sub(started)) };
-        match outcome.unwrap_or_else(|| Outcome::retry("the handler's time was up")) {
+        let Some(outcome) = outcome else {
+            // What did not start is no attempt.
+            return self.hand_over(HANDED_OVER, PutOffReason::NoThread).await;
+        };
+        match outcome {
             Outcome::Done => self.settle_delivery(ran, Settlement::Applied, Some(row)).await,
             Outcome::Commit(writes) => self.commit(ran, unpacked, row, source, writes).await,
             Outcome::Reject(error) => {
@@ -462,12 +474,12 @@ impl<'a> Turns<'a> {
 
     /// Ends the lease with deliveries left, behind a fresh wake-up.
     async fn hand_over(&mut self, delay: Duration, reason: PutOffReason) -> Result<Turn, Stopped> {
-        let entity = self.state.entity.clone();
-        self.keeper.hold(self.drainer.put_off(&entity, delay, reason)).await??;
+        let wake_up = WakeUp::under(&self.state.entity, self.keeper.lease().token());
+        self.keeper.hold(self.drainer.put_off(&wake_up, delay, reason)).await??;
         self.let_go().await
     }
 
-    /// Ends the lease behind a wake-up that was sent.
+    /// Ends the lease behind a wake-up that was sent under its token.
     async fn let_go(&mut self) -> Result<Turn, Stopped> {
         let hand_over = HandOver { lease: self.keeper.lease(), suspected: self.state.is_suspect() };
         match self.drainer.store.run(&hand_over, self.patience()).await? {

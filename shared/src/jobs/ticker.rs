@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     drain::MARGIN,
-    handler::{Canceller, Isolation, isolated},
+    handler::{Canceller, Isolation},
     keeper::Keeper,
     lease::{Acquire, Lease},
     operation::Operation,
@@ -19,6 +19,7 @@ use crate::{
     store::{Store, StoreError},
     table::{Row, Transacted, Write, Written},
     telemetry::{Event, Log, Observer},
+    threads::{Threads, Worked},
     tick::{
         CompleteTick, Completed, DefineJob, Ending, GiveUpTick, GivenUp, JobState, Recorded, StartTick, Started,
         TakeOverTick, TickResult,
@@ -305,16 +306,23 @@ impl Ticker {
             }
         };
         let mut keeper = Keeper::new(&self.store, lease, job.lease, sent).ending(deadline);
-        let work = surroundings.within(limit, isolated(self.isolation, work));
+        let work = async {
+            // Not counted together: a job that is stuck keeps no other, the sweep among them, from its run.
+            match Threads::default().begin(self.isolation, work) {
+                Some(work) => work.within(limit, &surroundings).await,
+                None => Worked::NotBegun,
+            }
+        };
         let answer = keeper.hold(work).await;
         // Tells one that blocks its thread and is late; what it still does is refused by its token.
         drop(canceller);
         let took = surroundings.monotonic().saturating_sub(started);
         let answer = match answer {
             Err(crate::keeper::LeaseLost) => return Ok((lost(job, tick, keeper.lease()), None)),
-            Ok(None) => Answer::Failed("its time was up".into()),
-            Ok(Some(None)) => Answer::Failed("its thread ended".into()),
-            Ok(Some(Some(answer))) => answer,
+            Ok(Worked::Late) => Answer::Failed("its time was up".into()),
+            Ok(Worked::NotBegun) => Answer::Failed("there was no thread for it".into()),
+            Ok(Worked::Died) => Answer::Failed("its thread ended".into()),
+            Ok(Worked::Answered(answer)) => answer,
         };
         let patience = PATIENCE.min(deadline.saturating_sub(surroundings.monotonic()));
         let result = |ending, error: &str| {

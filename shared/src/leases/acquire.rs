@@ -10,7 +10,7 @@ use super::{Guard, LeaseError, Leases, Terms};
 use crate::{
     entity::EntityKey,
     keeper::Keeper,
-    lease::{Acquire, Acquired, AskToYield, LONGEST_YIELD, TakeOver},
+    lease::{Acquire, Acquired, AskToYield, LONGEST_YIELD, TakeOver, deliveries_turn},
     operation::Operation,
     rows::{EntityState, Held, LeaseKind},
     store::{ATTEMPT, StoreError},
@@ -106,6 +106,11 @@ impl Wait<'_> {
                         answer
                     }
                 },
+                // It is free, and deliveries go first: a worker is on its way.
+                Acquired::Waiting { until, .. } if until > self.now() => {
+                    self.stand_back(until).await?;
+                    self.look().await?.unwrap_or(Acquired::Waiting { until, awaited: None })
+                }
                 // It was free by the time it was looked at: ask for it.
                 Acquired::Empty | Acquired::Blocked | Acquired::Waiting { .. } => {
                     request = self.request()?;
@@ -128,7 +133,7 @@ impl Wait<'_> {
             waited: now.saturating_sub(self.began),
             polls: self.polls,
         });
-        Guard::new(self.leases.clone(), keeper, state.is_empty(), self.end, now)
+        Guard::new(self.leases.clone(), keeper, &state, self.end, now)
     }
 
     fn now(&self) -> Timestamp {
@@ -192,6 +197,17 @@ impl Wait<'_> {
         Ok(())
     }
 
+    /// Waits while deliveries go first, or for the next look.
+    async fn stand_back(&self, until: Timestamp) -> Result<(), LeaseError> {
+        let left = self.give_up.min(self.end).saturating_sub(self.monotonic());
+        if left.is_zero() {
+            return Err(LeaseError::Contended { by: "deliveries that wait".into(), until });
+        }
+        let pause = until.since(self.now()).min(LATEST);
+        self.leases.store.surroundings().sleep(pause.min(left)).await;
+        Ok(())
+    }
+
     /// What the row says; `None`: the store was busy or silent, which slows the
     /// looks.
     async fn look(&mut self) -> Result<Option<Acquired>, LeaseError> {
@@ -201,7 +217,10 @@ impl Wait<'_> {
                 self.slowed = 1;
                 Ok(Some(match state {
                     Some(state) if state.held.is_some() => Acquired::Held(state),
-                    _ => Acquired::Empty,
+                    state => match state.and_then(|state| deliveries_turn(&state, self.now())) {
+                        Some(until) => Acquired::Waiting { until, awaited: None },
+                        None => Acquired::Empty,
+                    },
                 }))
             }
             Err(StoreError::Unavailable(error)) if self.monotonic() < self.give_up.min(self.end) => {

@@ -8,8 +8,9 @@ use super::{
 };
 use crate::{
     keeper::Keeper,
-    lease::{Ended, Lease, Release, ReleaseEmpty, Released},
+    lease::{Ended, GiveWay, Lease, Release, ReleaseEmpty, Released},
     operation::Operation,
+    rows::EntityState,
     store::StoreError,
     table::{Row, Transacted, Write, Written},
     telemetry::Event,
@@ -25,6 +26,9 @@ pub struct Guard {
     keeper: Keeper,
     /// Whether nothing waited in the entity's inbox when it was last seen.
     is_idle: bool,
+    /// Whether what waits there, or comes meanwhile, could be handled at once
+    /// by a worker that is woken.
+    gives_way: bool,
     end: Duration,
     granted: Duration,
     is_open: bool,
@@ -42,8 +46,12 @@ pub struct NotCommitted {
 }
 
 impl Guard {
-    pub(super) fn new(leases: Leases, keeper: Keeper, is_idle: bool, end: Duration, granted: Duration) -> Self {
-        Self { leases, keeper, is_idle, end, granted, is_open: true }
+    pub(super) fn new(leases: Leases, keeper: Keeper, state: &EntityState, end: Duration, granted: Duration) -> Self {
+        let is_idle = state.is_empty();
+        let now = leases.store.surroundings().now();
+        let waits = state.blocked.is_some() || state.retry_at.is_some_and(|at| at > now);
+        let gives_way = leases.waker.is_some() && !waits;
+        Self { leases, keeper, is_idle, gives_way, end, granted, is_open: true }
     }
 
     /// What was granted: its fencing token, its id, and the condition for
@@ -129,7 +137,7 @@ impl Guard {
             let release = if self.is_idle {
                 ReleaseEmpty { lease: &lease, purge_at: self.purge_at() }.write()
             } else {
-                Release { lease: &lease }.write()
+                self.release_before_deliveries(&lease)
             };
             let all: Vec<Write> = std::iter::once(release).chain(writes.iter().cloned()).collect();
             let token = store.surroundings().nonce();
@@ -160,6 +168,12 @@ impl Guard {
         Ok(Ok(()))
     }
 
+    /// The write that ends the lease where deliveries wait.
+    fn release_before_deliveries(&self, lease: &Lease) -> Write {
+        let now = self.leases.store.surroundings().now();
+        if self.gives_way { GiveWay { lease, now }.write() } else { Release { lease }.write() }
+    }
+
     async fn end_lease(&mut self) -> Result<(), LeaseError> {
         let store = self.leases.store.clone();
         let lease = self.lease().clone();
@@ -176,7 +190,13 @@ impl Guard {
                 Err(error) => return Err(self.in_doubt(LeaseError::after(error))),
             }
         }
-        match store.run(&Release { lease: &lease }, self.patience()).await {
+        let ended = if self.gives_way {
+            let give_way = GiveWay { lease: &lease, now: store.surroundings().now() };
+            store.run(&give_way, self.patience()).await
+        } else {
+            store.run(&Release { lease: &lease }, self.patience()).await
+        };
+        match ended {
             Ok(Ended::Ended(state)) => {
                 self.ended(!state.is_empty()).await;
                 Ok(())

@@ -68,6 +68,8 @@ metrics! {
     TakenOver,
     /// Wake-ups that could not be sent.
     FailedWakeUps,
+    /// Threads that handlers still blocked when their batch was over.
+    LostThreads,
     /// Ticks of jobs that failed, or crashed and are given up.
     JobsFailed,
     /// Readings of the sources document that were of no use.

@@ -322,6 +322,16 @@ impl Observer for JsonLog {
                 let say = |line: &mut Line| line.text("message_id", message_id);
                 self.write(Level::WARN, "not a wake-up; deleted", say, &[], None);
             }
+            Event::ThreadsLost { lost, is_end } => {
+                let lost = u64::try_from(*lost).unwrap_or(u64::MAX);
+                let (level, message, metrics): (_, _, &[_]) = if *is_end {
+                    // Counted when its batch was over.
+                    (Level::ERROR, "ends: handlers block its threads", &[])
+                } else {
+                    (Level::WARN, "handlers still block their threads", &[(Metric::LostThreads, lost)])
+                };
+                self.write(level, message, |line| line.number("lost", lost), metrics, None);
+            }
             Event::Inversion { delivery } => self.measure(delivery.entity(), Metric::Inversions, 1),
             Event::Swept { swept } => {
                 let say = |line: &mut Line| {

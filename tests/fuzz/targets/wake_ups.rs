@@ -21,7 +21,7 @@ fuzz_target!(|input: (String, u32)| {
     assert!(batch.jobs().iter().all(|job| job.times == times));
     // Any key is read back from the message that it is sent in.
     if let Ok(entity) = EntityKey::parse(&text) {
-        let sent = WakeUp { entity };
+        let sent = WakeUp::of(&entity);
         let body = serde_json::to_string(&sent).expect("it can be written");
         assert_eq!(serde_json::from_str::<WakeUp>(&body).expect("it is a wake-up"), sent);
     }

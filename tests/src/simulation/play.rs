@@ -173,7 +173,7 @@ pub async fn work(world: Arc<World>, number: u32, until: Duration) {
             }
             let records = received.iter().map(|receipt| Record {
                 message_id: receipt.id.to_string(),
-                body: format!("{{\"entity\":\"{}\"}}", receipt.entity),
+                body: receipt.body.clone(),
                 attributes: Attributes { approximate_receive_count: parts.meddler.times(receipt.times).to_string() },
             });
             let event = SqsEvent { records: records.collect() };

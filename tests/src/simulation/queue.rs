@@ -26,6 +26,7 @@ use super::{
 #[derive(Debug, Clone)]
 struct Message {
     entity: EntityKey,
+    body: String,
     visible_at: Duration,
     times: u32,
     /// Deleted, and received once more all the same.
@@ -39,6 +40,8 @@ pub struct Receipt {
     pub id: u64,
     /// Its entity.
     pub entity: EntityKey,
+    /// What it says.
+    pub body: String,
     /// How often it was received, as far as the queue says.
     pub times: u32,
 }
@@ -90,11 +93,13 @@ impl SimulatedQueue {
     }
 
     /// One more message.
-    pub fn put(&self, world: &World, node: u32, entity: &EntityKey, delay: Duration) {
+    pub fn put(&self, world: &World, node: u32, wake_up: &WakeUp, delay: Duration) {
+        let entity = &wake_up.entity;
+        let body = serde_json::to_string(wake_up).expect("it is a JSON object");
         let visible_at = world.elapsed() + delay;
         let id = self.with(|next, messages| {
             *next += 1;
-            messages.insert(*next, Message { entity: entity.clone(), visible_at, times: 0, ghost: false });
+            messages.insert(*next, Message { entity: entity.clone(), body, visible_at, times: 0, ghost: false });
             *next
         });
         let delay = delay.as_millis() as u64;
@@ -120,7 +125,7 @@ impl SimulatedQueue {
                 message.visible_at = again_at;
                 let really = message.times;
                 let times = if honest { really } else { 1 };
-                let receipt = Receipt { id, entity: message.entity.clone(), times };
+                let receipt = Receipt { id, entity: message.entity.clone(), body: message.body.clone(), times };
                 if message.ghost {
                     messages.remove(&id);
                 }
@@ -192,7 +197,7 @@ impl Queue for NodeQueue {
             let delay = Duration::from_secs(delay.as_millis().div_ceil(1000) as u64);
             let mut roll = node.dice.roll();
             let latency = roll.millis(1, 12);
-            let put = |world: &World| world.queue.put(world, node.number, &wake_up.entity, delay);
+            let put = |world: &World| world.queue.put(world, node.number, wake_up, delay);
             if let Some(how) = world.out(&[Service::Sends], node.number) {
                 pause(latency).await;
                 if how == How::LosesReply {

@@ -9,6 +9,7 @@ use crate::{
     drain::{PATIENCE, Stopped},
     entity::Sequence,
     inbox::{Fail, Failed, Park},
+    queue::WakeUp,
     rows::{BlockReason, Settlement},
     sources::Source,
     table::Row,
@@ -37,8 +38,8 @@ impl Turns<'_> {
                 // Tried again no sooner than its source's rate allows.
                 let wait = source.rate.map_or(wait, |rate| wait.max(rate.interval()));
                 let retry_at = self.now() + wait;
-                let entity = self.state.entity.clone();
-                self.keeper.hold(self.drainer.wake(&entity, wait)).await??;
+                let wake_up = WakeUp::of(&self.state.entity);
+                self.keeper.hold(self.drainer.wake(&wake_up, wait)).await??;
                 self.fail(delivery.sequence(), attempts, Some(retry_at), error).await?;
                 self.drainer.observer.observe(&Event::Failed { delivery, retry_in: wait, error });
                 Ok(Turn::Break(()))

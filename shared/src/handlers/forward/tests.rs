@@ -14,6 +14,7 @@ use crate::{
     rows::delivery_row,
     sources::Sources,
     table::{Write, memory},
+    threads::Threads,
     time::Timestamp,
     tls::endpoint::{Endpoint, Reply},
 };
@@ -259,10 +260,12 @@ async fn a_cancelled_start_hangs_up() {
     let deadline = surroundings.monotonic() + TIME;
     let (canceller, context) = Canceller::start("forward", FencingToken(1), deadline, surroundings);
     let forward = Arc::new(anywhere(&endpoint.url()));
-    let started = tokio::spawn(run(forward, Isolation::Thread, Arc::new(delivery("7", "shop/order/7")), context));
+    let delivery = Arc::new(delivery("7", "shop/order/7"));
+    let started =
+        tokio::spawn(async move { run(&Threads::default(), forward, Isolation::Thread, delivery, context).await });
     endpoint.posted().await;
     drop(canceller);
-    assert_eq!(started.await.unwrap(), Outcome::retry("the handler was cancelled"));
+    assert_eq!(started.await.unwrap(), Some(Outcome::retry("the handler was cancelled")));
     endpoint.hung_up().await;
 }
 

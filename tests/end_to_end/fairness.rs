@@ -1,0 +1,124 @@
+//! Nobody is kept from an entity for good: deliveries by callers that come again
+//! and again, callers by deliveries, a suspect by the backlogs of its batch. In
+//! memory under a paused clock.
+
+use std::{convert::Infallible, time::Duration};
+
+use shared::{
+    drain::{Attended, Quarantine, Received},
+    entity::EntityKey,
+    handler::Outcome,
+    lease::LONGEST_TURN,
+    leases::{LeaseError, Terms},
+};
+use tests::{
+    handlers::{Done, Slow, answering},
+    world::World,
+};
+use worker::{Attributes, Record, SqsEvent, Worker};
+
+fn record(entity: &str) -> Record {
+    Record {
+        message_id: entity.into(),
+        body: format!("{{\"entity\":\"{entity}\"}}"),
+        attributes: Attributes { approximate_receive_count: "1".into() },
+    }
+}
+
+fn key(text: &str) -> EntityKey {
+    EntityKey::parse(text).expect("a key")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_comes_again_at_once_lets_waiting_deliveries_pass_first() {
+    let world = World::new();
+    let ids: Vec<String> = (0..20).map(|id| id.to_string()).collect();
+    for id in &ids {
+        world.append("test/a", id).await;
+    }
+    let leases = world.leases("a caller in a loop");
+    let visits = async {
+        for visits in 1..500 {
+            let work = async |_| {
+                world.surroundings.sleep(Duration::from_millis(50)).await;
+                Ok::<_, Infallible>(())
+            };
+            leases.run(&key("test/a"), Terms::default(), work).await.expect("its turn comes");
+            if world.applied().len() == ids.len() {
+                return visits;
+            }
+        }
+        panic!("{} of {} deliveries got through between 500 visits", world.applied().len(), ids.len());
+    };
+    let drainers = [world.drainer(Slow(Duration::from_millis(10)))];
+    let (visits, ()) = tokio::join!(visits, world.work(&drainers));
+    assert_eq!(world.applied(), ids);
+    assert!(visits <= ids.len() + 2, "{visits} visits");
+}
+
+#[tokio::test(start_paused = true)]
+async fn deliveries_that_no_worker_comes_for_keep_a_caller_out_for_their_turn_and_no_longer() {
+    let world = World::new();
+    world.append("test/a", "1").await;
+    let leases = world.leases("a caller");
+    let entity = key("test/a");
+    let visit = |terms| leases.run(&entity, terms, async |_| Ok::<_, Infallible>(()));
+    visit(Terms::default()).await.unwrap();
+    let left = world.surroundings.monotonic();
+    let refused = leases.acquire(&entity, Terms::at_once()).await.unwrap_err();
+    assert!(matches!(refused, LeaseError::Contended { .. }), "{refused}");
+    visit(Terms::default()).await.unwrap();
+    assert_eq!(world.surroundings.monotonic() - left, LONGEST_TURN);
+}
+
+/// What waits there could not be handled at once in any case.
+#[tokio::test(start_paused = true)]
+async fn deliveries_that_wait_for_a_retry_keep_nobody_out() {
+    let world = World::new();
+    world.append("test/a", "1").await;
+    let fails = answering(|_, _| Outcome::retry_after(Duration::from_secs(600), "not yet"));
+    let received = Received { entity: key("test/a"), times: 1 };
+    let deadline = world.surroundings.monotonic() + world.function_time;
+    assert_eq!(world.drainer(fails).attend(&received, deadline, &Quarantine::of(1)).await, Attended::Delete);
+    let leases = world.leases("a caller");
+    for _ in 0..3 {
+        leases.run(&key("test/a"), Terms::at_once(), async |_| Ok::<_, Infallible>(())).await.expect("it is free");
+    }
+    for id in 0..2 {
+        world.append("test/empty", &id.to_string()).await;
+        world.work(&[world.drainer(Done)]).await;
+        leases
+            .run(&key("test/empty"), Terms::at_once(), async |_| Ok::<_, Infallible>(()))
+            .await
+            .expect("it is free, and nothing waits");
+    }
+}
+
+/// A worker's batch: one entity whose last holder died, and sixty with a minute
+/// of work each and more behind it.
+#[tokio::test(start_paused = true)]
+async fn a_suspect_under_sixty_backlogs_gets_its_turn_within_a_minute() {
+    let mut world = World::new();
+    world.function_time = Duration::from_secs(900);
+    world.append("test/suspect", "suspect").await;
+    let received = Received { entity: key("test/suspect"), times: 1 };
+    let deadline = world.surroundings.monotonic() + world.function_time;
+    let dying = world.drainer(Slow(Duration::from_secs(4)));
+    let died =
+        tokio::time::timeout(Duration::from_secs(1), dying.attend(&received, deadline, &Quarantine::of(1))).await;
+    assert!(died.is_err(), "it was at work");
+    tokio::time::advance(2 * world.settings.lease).await;
+    let backlogs: Vec<String> = (0..60).map(|number| format!("test/{number}")).collect();
+    for entity in &backlogs {
+        for id in 0..120 {
+            world.append(entity, &format!("{entity} {id}")).await;
+        }
+    }
+    let worker = Worker::new(world.drainer(Slow(Duration::from_secs(1))), world.surroundings.clone());
+    let began = world.surroundings.monotonic();
+    let records = backlogs.iter().map(|entity| record(entity)).chain([record("test/suspect")]).collect();
+    worker.attend(SqsEvent { records }, world.surroundings.now() + world.function_time).await;
+    let applied = world.journal.runs().into_iter().find(|run| run.delivery_id == "suspect" && run.attempt == 2);
+    let waited = applied.expect("it ran").started - began;
+    assert!(waited <= Duration::from_secs(60), "{waited:?}");
+}

@@ -1,0 +1,115 @@
+//! Handlers that block their threads for good: who is charged for it, and who is
+//! not. In memory by the machine's clock, each handler on a thread of its own.
+
+use std::{
+    sync::{Arc, Condvar, Mutex},
+    time::Duration,
+};
+
+use shared::{
+    delivery::Delivery,
+    entity::EntityKey,
+    handler::{Context, Handler, HandlerError, Isolation, Outcome},
+    threads::MOST_LOST,
+    time::Surroundings,
+};
+use tests::world::World;
+use worker::{Attributes, Record, SqsEvent, Worker};
+
+/// Blocks the thread of each delivery of the namespace `stuck` until the gate
+/// is opened.
+#[derive(Clone, Default)]
+struct Gate(Arc<(Mutex<bool>, Condvar)>);
+
+impl Gate {
+    fn open(&self) {
+        *self.0.0.lock().unwrap() = true;
+        self.0.1.notify_all();
+    }
+}
+
+impl Handler for Gate {
+    async fn handle(&self, delivery: &Delivery, _: &Context) -> Result<Outcome, HandlerError> {
+        if delivery.entity().as_str().starts_with("stuck/") {
+            let shut = self.0.0.lock().map_err(|_| "poisoned")?;
+            drop(self.0.1.wait_while(shut, |open| !*open).map_err(|_| "poisoned")?);
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+struct Stuck {
+    world: World,
+    worker: Worker,
+    gate: Gate,
+}
+
+impl Stuck {
+    /// A worker with as many threads lost as make it stop.
+    async fn spent() -> Self {
+        let mut world = World::by(Surroundings::system());
+        world.isolation = Isolation::Thread;
+        let gate = Gate::default();
+        let worker = Worker::new(world.drainer(gate.clone()), world.surroundings.clone());
+        let stuck = Self { world, worker, gate };
+        let names: Vec<String> = (0..=MOST_LOST).map(|number| format!("stuck/{number}")).collect();
+        for name in &names {
+            stuck.append("brief", name).await;
+        }
+        stuck.attend(&names).await;
+        assert_eq!(stuck.world.journal.runs().len(), 0, "none has answered");
+        assert!(stuck.worker.is_spent().await);
+        stuck
+    }
+
+    async fn append(&self, source: &str, entity: &str) {
+        let incoming = self.world.incoming_from(source, entity, entity);
+        self.world.inbox().append(&incoming).await.expect("it is appended");
+    }
+
+    /// One batch, a wake-up of each entity, all of which are let go.
+    async fn attend(&self, entities: &[String]) {
+        self.world.messages.clear();
+        let records = entities.iter().map(|entity| Record {
+            message_id: entity.clone(),
+            body: format!("{{\"entity\":\"{entity}\"}}"),
+            attributes: Attributes { approximate_receive_count: "1".into() },
+        });
+        let deadline = self.world.surroundings.now() + Duration::from_secs(60);
+        let response = self.worker.attend(SqsEvent { records: records.collect() }, deadline).await;
+        assert!(response.batch_item_failures.is_empty(), "{response:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_finds_no_thread_is_not_started_and_not_charged_and_has_a_wake_up() {
+    let stuck = Stuck::spent().await;
+    let good: Vec<String> = (0..20).map(|number| format!("good/{number}")).collect();
+    for entity in &good {
+        stuck.append("test", entity).await;
+    }
+    // More often than its source allows attempts.
+    for _ in 0..4 {
+        stuck.attend(&good).await;
+        assert_eq!(stuck.world.messages.len(), good.len(), "one for each");
+    }
+    for entity in &good {
+        let state = stuck.world.state(entity).await;
+        assert_eq!((state.attempts, state.waiting(), state.held), (0, 1, None), "{entity}");
+        assert!(stuck.world.operator().parked(&EntityKey::parse(entity).unwrap()).await.unwrap().is_empty());
+    }
+    assert!(stuck.world.applied().is_empty());
+    stuck.gate.open();
+}
+
+#[tokio::test]
+async fn a_worker_takes_work_again_when_its_threads_come_back() {
+    let stuck = Stuck::spent().await;
+    stuck.gate.open();
+    while stuck.worker.is_spent().await {}
+    let good = ["good/1".to_owned()];
+    stuck.append("test", &good[0]).await;
+    stuck.attend(&good).await;
+    assert_eq!(stuck.world.state(&good[0]).await.waiting(), 0);
+    assert!(stuck.world.applied().contains(&good[0]));
+}

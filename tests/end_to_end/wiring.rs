@@ -1,0 +1,323 @@
+//! What hangs together only through the functions' own wiring: when a claim owes
+//! a wake-up, which messages a batch lets go, and who waits for whom in it. In
+//! memory under a paused clock.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::future::BoxFuture;
+use shared::{
+    delivery::Delivery,
+    entity::EntityKey,
+    handler::{Context, Handler, HandlerError, Outcome},
+    inbox::Void,
+    lease::{Acquire, Acquired, Lease, Release, TakeOver},
+    rows::{HolderInfo, LeaseKind},
+    table::TableError,
+};
+use tests::{
+    faults::{Call, Fault, FaultyQueue, FaultyTable},
+    handlers::{Done, Scripted, Slow, answering},
+    world::World,
+};
+use worker::{Attributes, Record, SqsEvent, Worker};
+
+const PATIENCE: Duration = Duration::from_secs(5);
+
+fn key(text: &str) -> EntityKey {
+    EntityKey::parse(text).expect("a key")
+}
+
+fn record(id: &str, entity: &str, times: &str) -> Record {
+    Record {
+        message_id: id.into(),
+        body: format!("{{\"entity\":\"{entity}\"}}"),
+        attributes: Attributes { approximate_receive_count: times.into() },
+    }
+}
+
+fn request(world: &World, entity: &str) -> Acquire {
+    Acquire {
+        entity: key(entity),
+        kind: LeaseKind::Drain,
+        holder: world.surroundings.nonce(),
+        info: HolderInfo::new("another worker"),
+        now: world.surroundings.now(),
+        length: Duration::from_secs(15),
+    }
+}
+
+/// A lease of a worker that drains `entity`, with a delivery there.
+async fn drained(world: &World, entity: &str) -> Lease {
+    world.append(entity, "first").await;
+    match world.store().run(&request(world, entity), PATIENCE).await.unwrap() {
+        Acquired::Granted(lease, _) => lease,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The ids of a batch's messages that come again.
+async fn kept(worker: &Worker, world: &World, records: Vec<Record>) -> Vec<String> {
+    let deadline = world.surroundings.now() + world.function_time;
+    let response = worker.attend(SqsEvent { records }, deadline).await;
+    response.batch_item_failures.into_iter().map(|failure| failure.item_identifier).collect()
+}
+
+fn worker(world: &World, handler: impl Handler) -> Worker {
+    Worker::new(world.drainer(handler), world.surroundings.clone())
+}
+
+/// No send gets through.
+fn without_queue(world: &mut World) {
+    let refuses = |_| Fault::Before(TableError::Throttled);
+    world.queue = Arc::new(FaultyQueue::new(world.messages.clone(), &world.surroundings, refuses));
+}
+
+fn is_claim(call: &Call<'_>) -> bool {
+    call.writes.iter().any(|write| format!("{write:?}").contains("last_claim"))
+}
+
+/// The row shows a worker at work; but it may show another claim's row, and the
+/// first try's place be empty.
+#[tokio::test(start_paused = true)]
+async fn a_claim_whose_first_reply_was_lost_owes_a_wake_up_whatever_the_row_shows() {
+    for (reply_lost, owed) in [(false, 0), (true, 1)] {
+        let mut world = World::new();
+        drained(&world, "test/a").await;
+        let sent = world.messages.sent();
+        let plan = move |call: &Call<'_>| match reply_lost && call.write == 1 && is_claim(call) {
+            true => Fault::ReplyLost,
+            false => Fault::None,
+        };
+        world.table = Arc::new(FaultyTable::new(world.memory.clone(), &world.surroundings, plan));
+        world.append("test/a", "second").await;
+        assert_eq!(world.messages.sent() - sent, owed, "the reply was lost: {reply_lost}");
+    }
+}
+
+/// Whoever voided the place may have settled it and gone since.
+#[tokio::test(start_paused = true)]
+async fn an_append_whose_place_was_given_up_owes_a_wake_up_for_the_next_one() {
+    let world = World::new();
+    drained(&world, "test/a").await;
+    let sequence = world.state("test/a").await.tail.next();
+    let purge_at = world.surroundings.now() + Duration::from_secs(86_400);
+    world.store().run(&Void { entity: &key("test/a"), sequence, purge_at }, PATIENCE).await.unwrap();
+    let sent = world.messages.sent();
+    world.append("test/a", "second").await;
+    assert_eq!(world.state("test/a").await.tail, sequence.next(), "it took the next place");
+    assert_eq!(world.messages.sent() - sent, 1);
+}
+
+/// One that was owed for the first place is owed for the second, though a worker
+/// has the entity by then: it may not have seen what the first one's was for.
+#[tokio::test(start_paused = true)]
+async fn a_wake_up_that_is_owed_stays_owed_over_a_place_that_was_given_up() {
+    let world = World::new();
+    world.append("test/a", "first").await;
+    let sequence = world.state("test/a").await.tail.next();
+    let purge_at = world.surroundings.now() + Duration::from_secs(86_400);
+    world.store().run(&Void { entity: &key("test/a"), sequence, purge_at }, PATIENCE).await.unwrap();
+    let sent = world.messages.sent();
+    world.append("test/a", "second").await;
+    assert_eq!(world.messages.sent() - sent, 2, "one for each place");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_is_kept_whose_entity_another_drains_and_whose_fresh_one_cannot_be_sent() {
+    let mut world = World::new();
+    drained(&world, "test/a").await;
+    let reachable = worker(&world, Done);
+    assert!(kept(&reachable, &world, vec![record("1", "test/a", "1")]).await.is_empty(), "a fresh one was sent");
+    without_queue(&mut world);
+    let worker = worker(&world, Done);
+    assert_eq!(kept(&worker, &world, vec![record("1", "test/a", "1")]).await, ["1"]);
+}
+
+/// It is replaced before the lease is asked for: nothing may be done under one
+/// that nobody would look at.
+#[tokio::test(start_paused = true)]
+async fn a_message_received_again_is_kept_and_does_nothing_where_no_fresh_one_can_be_sent() {
+    let mut world = World::new();
+    world.append("test/a", "1").await;
+    without_queue(&mut world);
+    let worker = worker(&world, Done);
+    for times in ["2", "not a number"] {
+        assert_eq!(kept(&worker, &world, vec![record("1", "test/a", times)]).await, ["1"], "received {times}");
+    }
+    assert!(world.applied().is_empty());
+    assert_eq!(kept(&worker, &world, vec![record("1", "test/a", "1")]).await, [""; 0], "nothing is owed");
+    assert_eq!(world.applied(), ["1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_attempt_that_no_wake_up_can_be_sent_for_keeps_its_message_and_its_lease() {
+    let mut world = World::new();
+    world.append("test/a", "1").await;
+    without_queue(&mut world);
+    let worker = worker(&world, answering(|_, _| Outcome::retry("not yet")));
+    assert_eq!(kept(&worker, &world, vec![record("1", "test/a", "1")]).await, ["1"]);
+    let state = world.state("test/a").await;
+    assert!(state.held.is_some(), "it is left to run out");
+    assert_eq!(state.attempts, 0);
+}
+
+/// A rate's wait: the lease ends behind a fresh wake-up or not at all.
+#[tokio::test(start_paused = true)]
+async fn a_hand_over_that_no_wake_up_can_be_sent_for_keeps_its_message_and_its_lease() {
+    let mut world = World::new();
+    for id in ["1", "2"] {
+        world.inbox().append(&world.incoming_from("rarely", "test/a", id)).await.unwrap();
+    }
+    without_queue(&mut world);
+    let worker = worker(&world, Done);
+    assert_eq!(kept(&worker, &world, vec![record("1", "test/a", "1")]).await, ["1"]);
+    assert!(world.state("test/a").await.held.is_some());
+    assert_eq!(world.applied(), ["1"]);
+}
+
+/// The store has stopped answering. The batch is answered before the function's
+/// time is up; the others of it are let go.
+#[tokio::test(start_paused = true)]
+async fn a_message_is_kept_whose_drain_does_not_come_back_in_the_function_s_time_and_no_other() {
+    let mut world = World::new();
+    world.function_time = Duration::from_secs(4);
+    world.append("test/a", "1").await;
+    world.inbox().append(&world.incoming_from("brief", "test/b", "2")).await.unwrap();
+    let of_a = |call: &Call<'_>| call.writes.iter().any(|write| format!("{:?}", write.key).contains("test/a"));
+    let plan = move |call: &Call<'_>| if of_a(call) { Fault::Silent } else { Fault::None };
+    world.table = Arc::new(FaultyTable::new(world.memory.clone(), &world.surroundings, plan));
+    let began = world.surroundings.monotonic();
+    let worker = worker(&world, Done);
+    let records = vec![record("1", "test/a", "1"), record("2", "test/b", "1")];
+    assert_eq!(kept(&worker, &world, records).await, ["1"]);
+    assert!(world.surroundings.monotonic() - began < world.function_time, "it was told in time");
+    assert_eq!(world.applied(), ["2"]);
+}
+
+/// Several messages of one entity, one of which came again: all of them may be
+/// copies, and share what becomes of it.
+#[tokio::test(start_paused = true)]
+async fn messages_of_one_entity_are_one_drain_and_one_of_them_received_again_has_it_replaced() {
+    let world = World::new();
+    world.append("test/a", "1").await;
+    let sent = world.messages.sent();
+    let worker = worker(&world, Done);
+    let records = vec![record("1", "test/a", "1"), record("2", "test/a", "3"), record("3", "test/a", "1")];
+    assert!(kept(&worker, &world, records).await.is_empty());
+    assert_eq!(world.messages.sent() - sent, 1);
+    assert_eq!(world.started(), ["1"]);
+}
+
+/// Whether the suspect's lease still stands, or was released by one that took it
+/// over and handed it on: it runs when the rest of its batch is done.
+#[tokio::test(start_paused = true)]
+async fn a_suspect_runs_after_the_rest_of_its_batch_whoever_has_its_lease() {
+    for is_free in [false, true] {
+        let world = World::new();
+        drained(&world, "test/suspect").await;
+        tokio::time::advance(Duration::from_secs(30)).await;
+        if is_free {
+            let seen = world.state("test/suspect").await;
+            let take_over = TakeOver { request: request(&world, "test/suspect"), seen };
+            let Acquired::Granted(lease, _) = world.store().run(&take_over, PATIENCE).await.unwrap() else {
+                panic!("its time had passed");
+            };
+            world.store().run(&Release { lease: &lease }, PATIENCE).await.unwrap();
+        }
+        for id in ["a", "b", "c"] {
+            world.append("test/long", id).await;
+        }
+        let worker = worker(&world, Slow(Duration::from_secs(1)));
+        let records = vec![record("1", "test/suspect", "1"), record("2", "test/long", "1")];
+        assert!(kept(&worker, &world, records).await.is_empty());
+        assert_eq!(world.applied(), ["a", "b", "c", "first"], "free: {is_free}");
+        let runs = world.journal.runs();
+        assert!(runs[3].started >= runs[2].ended);
+    }
+}
+
+/// Should another end this process while it waits, it must not be charged.
+#[tokio::test(start_paused = true)]
+async fn a_suspect_is_taken_over_only_when_its_turn_comes() {
+    let world = World::new();
+    drained(&world, "test/suspect").await;
+    tokio::time::advance(Duration::from_secs(30)).await;
+    world.append("test/other", "other").await;
+    let told = world.told.clone();
+    let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let sees = seen.clone();
+    let handler = Scripted(move |delivery: &Delivery, context: &Context| {
+        let (told, sees) = (told.clone(), sees.clone());
+        let (id, wait) = (delivery.delivery_id().to_string(), context.surroundings().sleep(Duration::from_secs(1)));
+        let answer: BoxFuture<'static, Result<Outcome, HandlerError>> = Box::pin(async move {
+            wait.await;
+            sees.lock().unwrap().push((id, told.taken_over()));
+            Ok(Outcome::Done)
+        });
+        answer
+    });
+    let worker = worker(&world, handler);
+    let records = vec![record("1", "test/suspect", "1"), record("2", "test/other", "1")];
+    assert!(kept(&worker, &world, records).await.is_empty());
+    assert_eq!(*seen.lock().unwrap(), [("other".to_owned(), 0), ("first".to_owned(), 1)]);
+}
+
+/// A delivery that kills its process each time is soon behind all that only
+/// happened to be near it.
+#[tokio::test(start_paused = true)]
+async fn of_several_suspects_those_charged_least_go_first() {
+    let world = World::new();
+    for (entity, vanished) in [("test/a", 1), ("test/b", 0)] {
+        drained(&world, entity).await;
+        for _ in 0..vanished {
+            tokio::time::advance(Duration::from_secs(30)).await;
+            let seen = world.state(entity).await;
+            let take_over = TakeOver { request: request(&world, entity), seen };
+            world.store().run(&take_over, PATIENCE).await.unwrap();
+        }
+    }
+    tokio::time::advance(Duration::from_secs(30)).await;
+    let worker = worker(&world, Slow(Duration::from_secs(1)));
+    let records = vec![record("1", "test/a", "1"), record("2", "test/b", "1")];
+    assert!(kept(&worker, &world, records).await.is_empty());
+    let order: Vec<_> = world.journal.runs().into_iter().map(|run| (run.attempt, run.delivery_id)).collect();
+    assert_eq!(order, [(2, "first".to_owned()), (3, "first".to_owned())]);
+}
+
+/// Told apart from what comes later: nothing is kept, nothing is looked at.
+#[tokio::test(start_paused = true)]
+async fn a_message_that_is_no_wake_up_is_let_go_and_keeps_no_other() {
+    let world = World::new();
+    world.append("test/a", "1").await;
+    let worker = worker(&world, Done);
+    let mut broken = record("1", "test/a", "1");
+    broken.body = "not json".into();
+    assert!(kept(&worker, &world, vec![broken, record("2", "test/a", "1")]).await.is_empty());
+    assert_eq!(world.applied(), ["1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_append_tells_that_its_wake_up_could_not_be_sent_and_the_delivery_is_there() {
+    let mut world = World::new();
+    without_queue(&mut world);
+    let appended = world.inbox().append(&world.incoming("test/a", "1")).await.expect("it is durable");
+    assert!(appended.wake_up_failed.is_some());
+    assert_eq!(world.state("test/a").await.waiting(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_panics_is_tried_again_and_set_aside_only_after_its_last_attempt() {
+    let world = World::new();
+    world.append("test/a", "1").await;
+    world.append("test/a", "2").await;
+    world
+        .work(&[world.drainer(answering(|delivery, _| match delivery.delivery_id().as_str() {
+            "1" => panic!("as it is meant to"),
+            _ => Outcome::Done,
+        }))])
+        .await;
+    let attempts: Vec<_> =
+        world.operator().parked(&key("test/a")).await.unwrap().iter().map(|p| p.error.clone()).collect();
+    assert_eq!(attempts, ["the handler panicked"]);
+    assert_eq!(world.started(), ["1", "1", "1", "2"], "as often as its source says");
+}
