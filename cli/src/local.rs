@@ -35,13 +35,16 @@ use tokio::{
 use worker::Worker;
 
 pub use engines::{Engines, MAX_RECEIVES, ORDERS_TABLE, QUEUE, Served};
-pub use event_source::{BATCH, EventSource, Function};
+pub use event_source::{BATCH, EventSource, Function, Pollers};
 pub use invoker::Invoker;
 pub use schedule::OwnScheduler;
 use schedule::Ticked;
 
 /// How a function's time is limited here, as the template deploys it.
 pub const FUNCTION_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How many workers run at most where nobody says.
+pub const DEFAULT_WORKERS: NonZeroUsize = NonZeroUsize::new(8).expect("it is not 0");
 
 /// How long a received wake-up stays hidden: longer than a function runs.
 pub const VISIBILITY_TIMEOUT: Duration = Duration::from_secs(90);
@@ -73,6 +76,7 @@ pub struct Local {
     sources: Arc<Sources>,
     drain: DrainSettings,
     workers: NonZeroUsize,
+    pollers: Pollers,
     observer: Arc<dyn Observer>,
     stop: watch::Sender<bool>,
     tasks: JoinSet<Result<()>>,
@@ -133,7 +137,8 @@ impl Local {
         let webhooks = listener.local_addr()?;
         let Options { sources, drain, workers, .. } = options;
         let (stop, tasks) = (watch::Sender::new(false), JoinSet::new());
-        Ok((Self { engines, webhooks, sources, drain, workers, observer, stop, tasks }, listener))
+        let pollers = Pollers::default();
+        Ok((Self { engines, webhooks, sources, drain, workers, pollers, observer, stop, tasks }, listener))
     }
 
     /// Starts the workers, each with clients of its own, around the handler
@@ -162,7 +167,7 @@ impl Local {
     /// Feeds `function` from the queue, as an event source mapping does.
     /// Aborting it is as a crash is.
     pub fn feed(&mut self, function: Function) -> AbortHandle {
-        let source = EventSource::new(&self.engines, function, FUNCTION_TIMEOUT);
+        let source = EventSource::new(&self.engines, function, FUNCTION_TIMEOUT).polling(self.pollers.clone());
         self.tasks.spawn(source.run(self.stop.subscribe()))
     }
 

@@ -9,7 +9,7 @@ use shared::{
     aws::Account,
     time::{Surroundings, Timestamp},
 };
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use worker::{Attributes, BatchResponse, Record, SqsEvent, Worker};
 
 use super::{Engines, function_pool::FunctionPool, invoker::Invoker};
@@ -31,9 +31,22 @@ pub enum Function {
     Invoked(Invoker),
 }
 
+/// Who asks the queue: of the slots that are free a few at a time, in turn, so
+/// that many slots cost no more than few while nothing comes.
+#[derive(Debug, Clone)]
+pub struct Pollers(Arc<Semaphore>);
+
+impl Default for Pollers {
+    /// As many as Lambda begins with.
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(5)))
+    }
+}
+
 /// Feeds one function from the queue, one batch at a time.
 #[derive(Debug)]
 pub struct EventSource {
+    pollers: Pollers,
     sqs: aws_sdk_sqs::Client,
     queue_url: String,
     function: Function,
@@ -55,7 +68,15 @@ impl EventSource {
             function,
             timeout,
             surroundings: Surroundings::system(),
+            pollers: Pollers::default(),
         }
+    }
+
+    /// The same, asking the queue in turn with others.
+    #[must_use]
+    pub fn polling(mut self, pollers: Pollers) -> Self {
+        self.pollers = pollers;
+        self
     }
 
     /// Feeds until told to stop; the batch at work is finished.
@@ -98,6 +119,7 @@ impl EventSource {
     }
 
     async fn receive(&self) -> Result<Vec<Message>> {
+        let _turn = self.pollers.0.acquire().await?;
         let received = self
             .sqs
             .receive_message()
