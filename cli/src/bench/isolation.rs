@@ -48,8 +48,6 @@ pub struct Case {
     pub orders: usize,
     /// So many deliveries of each.
     each: usize,
-    /// Whether all of it is in before the first worker starts.
-    all_in_first: bool,
 }
 
 /// The cases.
@@ -60,7 +58,6 @@ pub const CASES: [Case; 5] = [
         source: "busy",
         orders: 10,
         each: 30,
-        all_in_first: true,
     },
     Case {
         name: "backlogs-100",
@@ -68,7 +65,6 @@ pub const CASES: [Case; 5] = [
         source: "busy",
         orders: 100,
         each: 30,
-        all_in_first: true,
     },
     Case {
         name: "hang",
@@ -76,7 +72,6 @@ pub const CASES: [Case; 5] = [
         source: "hung",
         orders: 500,
         each: 1,
-        all_in_first: false,
     },
     Case {
         name: "crash",
@@ -84,7 +79,6 @@ pub const CASES: [Case; 5] = [
         source: "crashing",
         orders: 1,
         each: 1,
-        all_in_first: false,
     },
     Case {
         name: "flood",
@@ -92,7 +86,6 @@ pub const CASES: [Case; 5] = [
         source: "flood",
         orders: 500,
         each: 4,
-        all_in_first: false,
     },
 ];
 
@@ -339,16 +332,11 @@ async fn on(case: Case, size: Size, engines: Arc<Engines>, progress: impl Fn(usi
     let parts = engines.connect(&surroundings, Some(meter.clone()));
     let inbox = Inbox::new(parts.store, parts.waker, engines.config().retention, Arc::new(Quiet));
     let began = surroundings.monotonic();
-    if case.all_in_first {
-        append_trouble(&case, orders, &inbox, &surroundings).await?;
-    }
     for slot in 0..size.workers.get() {
         slots.start(slot)?;
     }
     let work = async {
-        if !case.all_in_first {
-            append_trouble(&case, orders, &inbox, &surroundings).await?;
-        }
+        append_trouble(&case, orders, &inbox, &surroundings).await?;
         others(&stage, size.seconds, &inbox, progress).await
     };
     let accepted = tokio::select! {
