@@ -19,6 +19,7 @@ use suspects::Guest;
 pub use suspects::Quarantine;
 
 use crate::{
+    breaker::Breakers,
     entity::EntityKey,
     handler::{AnyHandler, Handler, Isolation},
     keeper::Keeper,
@@ -71,6 +72,7 @@ pub struct Drainer {
     settings: DrainSettings,
     info: HolderInfo,
     observer: Arc<dyn Observer>,
+    breakers: Breakers,
 }
 
 /// One wake-up, as a worker received it.
@@ -152,7 +154,8 @@ impl Drainer {
     ) -> Self {
         let handler = Arc::new(handler);
         let sources = sources.into();
-        Self { store, waker, sources, handler, isolation: Isolation::default(), settings, info, observer }
+        let (isolation, breakers) = (Isolation::default(), Breakers::default());
+        Self { store, waker, sources, handler, isolation, settings, info, observer, breakers }
     }
 
     /// The same, running handlers as `isolation` says.

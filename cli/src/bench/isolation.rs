@@ -59,13 +59,7 @@ pub const CASES: [Case; 5] = [
         orders: 10,
         each: 30,
     },
-    Case {
-        name: "backlogs-100",
-        about: "a hundred such orders",
-        source: "busy",
-        orders: 100,
-        each: 30,
-    },
+    Case { name: "backlogs-100", about: "a hundred such orders", source: "busy", orders: 100, each: 30 },
     Case {
         name: "hang",
         about: "500 orders of a source whose endpoint hangs until its 10 s are up",

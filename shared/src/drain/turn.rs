@@ -2,6 +2,7 @@
 //! on while there is something to do and time to do it.
 
 mod fail;
+mod health;
 mod settle;
 
 use std::{ops::ControlFlow, pin::pin, sync::Arc, time::Duration};
@@ -321,6 +322,10 @@ impl<'a> Turns<'a> {
         if delivery.age == Age::Older {
             self.drainer.observer.observe(&Event::Inversion { delivery: &delivery });
         }
+        let ticket = match self.admitted(source) {
+            Ok(ticket) => ticket,
+            Err(wait) => return self.hand_over(wait, PutOffReason::BreakerOpen).await,
+        };
         let delivery = Arc::new(delivery);
         let token = self.keeper.lease().token();
         self.drainer.observer.observe(&Event::Started { delivery: &delivery, token });
@@ -347,6 +352,7 @@ impl<'a> Turns<'a> {
         if let Some(Ok(ahead)) = ahead {
             self.page.extend(ahead);
         }
+        self.report(ticket, source, outcome.as_ref());
         let ran = Ran { delivery, started_at: Some(started_at), took: Some(self.monotonic().saturating_sub(started)) };
         match outcome.unwrap_or_else(|| Outcome::retry("the handler's time was up")) {
             Outcome::Done => self.settle_delivery(ran, Settlement::Applied, Some(row)).await,
@@ -355,7 +361,9 @@ impl<'a> Turns<'a> {
                 self.state.attempts += 1;
                 self.park(unpacked, row, &error).await
             }
-            Outcome::Retry { after, error } => self.failed(&ran.delivery, unpacked, row, source, after, &error).await,
+            Outcome::Retry { after, error } | Outcome::Unavailable { after, error } => {
+                self.failed(&ran.delivery, unpacked, row, source, after, &error).await
+            }
         }
     }
 
