@@ -35,7 +35,7 @@ use tokio::{
 use worker::Worker;
 
 pub use engines::{Engines, MAX_RECEIVES, ORDERS_TABLE, QUEUE, Served};
-pub use event_source::{BATCH, EventSource, Function, Pollers};
+pub use event_source::{BATCH, EventSource, Function};
 pub use invoker::Invoker;
 pub use schedule::OwnScheduler;
 use schedule::Ticked;
@@ -45,6 +45,12 @@ pub const FUNCTION_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How many workers run at most where nobody says.
 pub const DEFAULT_WORKERS: NonZeroUsize = NonZeroUsize::new(8).expect("it is not 0");
+
+/// How many batches a worker in this process has at work at most: with the
+/// default workers, 500 orders that hang leave slots to others even where each
+/// has one to itself. In Lambda it is one, and a worker more costs money; here a
+/// slot that is free costs nothing.
+pub const SLOTS: usize = 80;
 
 /// How long a received wake-up stays hidden: longer than a function runs.
 pub const VISIBILITY_TIMEOUT: Duration = Duration::from_secs(90);
@@ -76,7 +82,6 @@ pub struct Local {
     sources: Arc<Sources>,
     drain: DrainSettings,
     workers: NonZeroUsize,
-    pollers: Pollers,
     observer: Arc<dyn Observer>,
     stop: watch::Sender<bool>,
     tasks: JoinSet<Result<()>>,
@@ -137,8 +142,7 @@ impl Local {
         let webhooks = listener.local_addr()?;
         let Options { sources, drain, workers, .. } = options;
         let (stop, tasks) = (watch::Sender::new(false), JoinSet::new());
-        let pollers = Pollers::default();
-        Ok((Self { engines, webhooks, sources, drain, workers, pollers, observer, stop, tasks }, listener))
+        Ok((Self { engines, webhooks, sources, drain, workers, observer, stop, tasks }, listener))
     }
 
     /// Starts the workers, each with clients of its own, around the handler
@@ -167,7 +171,8 @@ impl Local {
     /// Feeds `function` from the queue, as an event source mapping does.
     /// Aborting it is as a crash is.
     pub fn feed(&mut self, function: Function) -> AbortHandle {
-        let source = EventSource::new(&self.engines, function, FUNCTION_TIMEOUT).polling(self.pollers.clone());
+        let slots = if matches!(function, Function::Here(_)) { SLOTS } else { 1 };
+        let source = EventSource::new(&self.engines, function, FUNCTION_TIMEOUT).side_by_side(slots);
         self.tasks.spawn(source.run(self.stop.subscribe()))
     }
 

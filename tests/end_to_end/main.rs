@@ -7,6 +7,7 @@ mod dependencies;
 mod erase;
 mod handlers;
 mod hot_order;
+mod isolation;
 mod jobs;
 mod leases;
 mod lost_replies;

@@ -8,6 +8,7 @@ pub mod handlers;
 pub mod lane;
 pub mod metered;
 pub mod simulation;
+pub mod slots;
 pub mod stage;
 pub mod unguarded;
 pub mod webhooks;

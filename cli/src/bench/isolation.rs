@@ -1,9 +1,10 @@
 //! Isolation: how long deliveries of orders that are not concerned wait for
 //! their handler's start while others make trouble.
 //!
-//! The event source is as deployed: so many slots, a worker with clients of its
-//! own in each, batches of ten held until the slowest of their drains is done.
-//! Times are this machine's; the counts beside them say how much was done.
+//! The event source is as deployed: so many workers with clients of their own,
+//! so many slots in each (in Lambda one), batches of ten held until the slowest
+//! of their drains is done. Times are this machine's; the counts beside them say
+//! how much was done.
 
 use std::{
     collections::BTreeMap,
@@ -33,7 +34,7 @@ use tokio::{
 };
 use worker::Worker;
 
-use crate::local::{Engines, EventSource, FUNCTION_TIMEOUT, Function, Pollers};
+use crate::local::{BATCH, Engines, EventSource, FUNCTION_TIMEOUT, Function};
 
 /// What makes trouble.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,8 +87,10 @@ pub const CASES: [Case; 5] = [
 /// How much is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Size {
-    /// How many workers, one in each slot.
+    /// How many workers.
     pub workers: NonZeroUsize,
+    /// How many batches each has at work at most.
+    pub slots: NonZeroUsize,
     /// So many orders that make trouble, instead of the case's own number.
     pub orders: Option<usize>,
     /// For how long the others come, ten a second.
@@ -102,8 +105,10 @@ pub struct MeasuredIsolation {
     pub scenario: &'static str,
     /// The case.
     pub case: &'static str,
-    /// How many slots.
+    /// How many workers.
     pub workers: usize,
+    /// How many batches each has at work at most.
+    pub slots: usize,
     /// How many orders make trouble.
     pub orders: usize,
     /// How many deliveries of others came.
@@ -172,7 +177,7 @@ const EVERY: Duration = Duration::from_millis(100);
 const GRACE: Duration = Duration::from_secs(30);
 
 /// How many deliveries are appended side by side.
-const AT_ONCE: usize = 32;
+const AT_ONCE: usize = 8;
 
 /// The starts that were made.
 #[derive(Debug, Default)]
@@ -183,7 +188,7 @@ struct Starts {
     troubled_applied: usize,
 }
 
-/// What handlers of all slots have in common.
+/// What handlers of all workers have in common.
 #[derive(Debug, Clone)]
 struct Stage {
     starts: Arc<Mutex<Starts>>,
@@ -201,7 +206,7 @@ impl Stage {
 /// Does as the delivery's source has it.
 #[derive(Debug, Clone)]
 struct Behaviour {
-    slot: usize,
+    number: usize,
     stage: Stage,
 }
 
@@ -223,8 +228,8 @@ impl Handler for Behaviour {
             "busy" => Duration::from_millis(500),
             "flood" => Duration::from_millis(50),
             "crashing" => {
-                // The supervisor ends this slot, and everything in it.
-                let _ = stage.crashes.send(self.slot);
+                // The supervisor ends this worker, and everything in it.
+                let _ = stage.crashes.send(self.number);
                 Duration::MAX
             }
             _ => Duration::MAX,
@@ -247,7 +252,7 @@ pub async fn run(case: Case, size: Size, progress: impl Fn(usize)) -> Result<Mea
     let engine_room = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let engines = Arc::new(engine_room.spawn(Engines::start(None)).await??);
     // A handler that hangs keeps its thread.
-    let threads = size.workers.get() * 10 + 64;
+    let threads = size.workers.get() * size.slots.get() * BATCH as usize + 64;
     let ours = tokio::runtime::Builder::new_multi_thread().max_blocking_threads(threads).enable_all().build()?;
     let measured = tokio::task::block_in_place(|| ours.block_on(on(case, size, engines, progress)));
     ours.shutdown_background();
@@ -255,49 +260,49 @@ pub async fn run(case: Case, size: Size, progress: impl Fn(usize)) -> Result<Mea
     measured
 }
 
-/// Workers in their slots. One that crashes is replaced.
-struct Slots {
+/// The workers. One that crashes is replaced.
+struct Workers {
+    slots: usize,
     engines: Arc<Engines>,
     meter: Arc<Meter>,
     stage: Stage,
-    pollers: Pollers,
     stop: watch::Sender<bool>,
     tasks: JoinSet<Result<()>>,
     running: Vec<AbortHandle>,
 }
 
-impl Slots {
-    fn source(&self, slot: usize) -> Result<EventSource> {
+impl Workers {
+    fn source(&self, number: usize) -> Result<EventSource> {
         let surroundings = Surroundings::system();
         let parts = self.engines.connect(&surroundings, Some(self.meter.clone()));
         let drainer = Drainer::new(
             parts.store,
             parts.waker,
             Arc::new(Sources::parse(SOURCES)?),
-            Behaviour { slot, stage: self.stage.clone() },
+            Behaviour { number, stage: self.stage.clone() },
             DrainSettings::default(),
-            HolderInfo::new(&format!("bench worker {slot}")),
+            HolderInfo::new(&format!("bench worker {number}")),
             Arc::new(Quiet),
         );
         let function = Function::Here(Box::new(Worker::new(drainer, surroundings)));
-        Ok(EventSource::new(&self.engines, function, FUNCTION_TIMEOUT).polling(self.pollers.clone()))
+        Ok(EventSource::new(&self.engines, function, FUNCTION_TIMEOUT).side_by_side(self.slots))
     }
 
-    fn start(&mut self, slot: usize) -> Result<()> {
-        let source = self.source(slot)?;
+    fn start(&mut self, number: usize) -> Result<()> {
+        let source = self.source(number)?;
         let running = self.tasks.spawn(source.run(self.stop.subscribe()));
-        match self.running.get_mut(slot) {
+        match self.running.get_mut(number) {
             Some(place) => *place = running,
             None => self.running.push(running),
         }
         Ok(())
     }
 
-    /// Ends slots as their handlers ask for it, and starts others.
+    /// Ends workers as their handlers ask for it, and starts others.
     async fn supervise(&mut self, crashes: &mut mpsc::UnboundedReceiver<usize>) -> Result<()> {
-        while let Some(slot) = crashes.recv().await {
-            self.running[slot].abort();
-            self.start(slot)?;
+        while let Some(number) = crashes.recv().await {
+            self.running[number].abort();
+            self.start(number)?;
         }
         Ok(())
     }
@@ -314,11 +319,11 @@ async fn on(case: Case, size: Size, engines: Arc<Engines>, progress: impl Fn(usi
         crashes: crash,
     };
     let meter: Arc<Meter> = Arc::default();
-    let mut slots = Slots {
+    let mut workers = Workers {
+        slots: size.slots.get(),
         engines: engines.clone(),
         meter: meter.clone(),
         stage: stage.clone(),
-        pollers: Pollers::default(),
         stop: watch::Sender::new(false),
         tasks: JoinSet::new(),
         running: Vec::new(),
@@ -326,8 +331,8 @@ async fn on(case: Case, size: Size, engines: Arc<Engines>, progress: impl Fn(usi
     let parts = engines.connect(&surroundings, Some(meter.clone()));
     let inbox = Inbox::new(parts.store, parts.waker, engines.config().retention, Arc::new(Quiet));
     let began = surroundings.monotonic();
-    for slot in 0..size.workers.get() {
-        slots.start(slot)?;
+    for number in 0..size.workers.get() {
+        workers.start(number)?;
     }
     let work = async {
         append_trouble(&case, orders, &inbox, &surroundings).await?;
@@ -335,15 +340,15 @@ async fn on(case: Case, size: Size, engines: Arc<Engines>, progress: impl Fn(usi
     };
     let accepted = tokio::select! {
         accepted = work => accepted?,
-        ended = slots.supervise(&mut crashes) => {
+        ended = workers.supervise(&mut crashes) => {
             ended?;
             anyhow::bail!("no worker is left");
         }
     };
     let end = surroundings.monotonic();
-    slots.stop.send_replace(true);
+    workers.stop.send_replace(true);
     // What hangs is not waited for.
-    slots.tasks.abort_all();
+    workers.tasks.abort_all();
     let starts = stage.starts.lock().unwrap_or_else(PoisonError::into_inner);
     let mut waits: Vec<Duration> =
         accepted.iter().map(|(id, at)| starts.others.get(id).unwrap_or(&end).saturating_sub(*at)).collect();
@@ -357,6 +362,7 @@ async fn on(case: Case, size: Size, engines: Arc<Engines>, progress: impl Fn(usi
         scenario: "isolation",
         case: case.name,
         workers: size.workers.get(),
+        slots: size.slots.get(),
         orders,
         others: accepted.len(),
         wait_ms_p50: share(50),
@@ -385,7 +391,7 @@ async fn others(
         let due = (began + EVERY * number).saturating_sub(surroundings.monotonic());
         surroundings.sleep(due).await;
         let id = format!("other-{number}");
-        inbox.append(&incoming(OTHER, &format!("bench/other/{number}"), &id, surroundings)?).await?;
+        append(inbox, &incoming(OTHER, &format!("bench/other/{number}"), &id, surroundings)?, surroundings).await?;
         accepted.push((id, surroundings.monotonic()));
         progress(*stage.started.borrow());
     }
@@ -400,16 +406,26 @@ async fn others(
     Ok(accepted)
 }
 
+/// As a sender does that is answered 503: it tries again.
+async fn append(inbox: &Inbox, incoming: &Incoming, surroundings: &Surroundings) -> Result<()> {
+    for _ in 0..10 {
+        if inbox.append(incoming).await.is_ok() {
+            return Ok(());
+        }
+        surroundings.sleep(Duration::from_secs(1)).await;
+    }
+    anyhow::bail!("the embedded store takes no more")
+}
+
 /// Round by round, orders side by side.
 async fn append_trouble(case: &Case, orders: usize, inbox: &Inbox, surroundings: &Surroundings) -> Result<()> {
     for round in 0..case.each {
-        let append = async |order: usize| {
+        let one = async |order: usize| {
             let id = format!("{}-{order}-{round}", case.source);
             let key = format!("bench/{}/{order}", case.source);
-            inbox.append(&incoming(case.source, &key, &id, surroundings)?).await?;
-            anyhow::Ok(())
+            append(inbox, &incoming(case.source, &key, &id, surroundings)?, surroundings).await
         };
-        stream::iter((0..orders).map(append)).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
+        stream::iter((0..orders).map(one)).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use serializer::{
     bench::{Measured, SCENARIOS, Scenario, isolation, lease, run},
-    local::DEFAULT_WORKERS,
+    local::{DEFAULT_WORKERS, SLOTS},
     output::Table,
 };
 
@@ -26,6 +26,9 @@ pub struct Bench {
     /// Of `isolation`: how many workers
     #[arg(long, value_name = "N", default_value_t = DEFAULT_WORKERS)]
     workers: NonZeroUsize,
+    /// Of `isolation`: how many batches each has at work at most; in Lambda 1
+    #[arg(long, value_name = "N", default_value_t = NonZeroUsize::new(SLOTS).expect("it is not 0"))]
+    slots: NonZeroUsize,
     /// Of `isolation`: so many orders that make trouble instead of the case's own number
     #[arg(long, value_name = "N")]
     orders: Option<NonZeroUsize>,
@@ -97,11 +100,12 @@ impl Bench {
     async fn isolation(&self) -> Result<bool> {
         let chosen = |name: &str| self.case.is_empty() || self.case.iter().any(|one| one == name);
         let orders = self.orders.map(NonZeroUsize::get);
-        let size = isolation::Size { workers: self.workers, orders, seconds: self.seconds };
+        let size = isolation::Size { workers: self.workers, slots: self.slots, orders, seconds: self.seconds };
         let mut table = Table::new(&[
             "others wait while",
             ">orders",
             ">workers",
+            ">slots",
             ">others",
             ">wait p50 ms",
             ">p95",
@@ -128,6 +132,7 @@ impl Bench {
                 case.name.to_owned(),
                 one.orders.to_string(),
                 one.workers.to_string(),
+                one.slots.to_string(),
                 one.others.to_string(),
                 format!("{:.0}", one.wait_ms_p50),
                 format!("{:.0}", one.wait_ms_p95),

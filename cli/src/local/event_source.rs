@@ -9,7 +9,7 @@ use shared::{
     aws::Account,
     time::{Surroundings, Timestamp},
 };
-use tokio::sync::{Semaphore, watch};
+use tokio::{sync::watch, task::JoinSet};
 use worker::{Attributes, BatchResponse, Record, SqsEvent, Worker};
 
 use super::{Engines, function_pool::FunctionPool, invoker::Invoker};
@@ -31,25 +31,14 @@ pub enum Function {
     Invoked(Invoker),
 }
 
-/// Who asks the queue: of the slots that are free a few at a time, in turn, so
-/// that many slots cost no more than few while nothing comes.
+/// Feeds one function from the queue. A batch keeps its slot until the slowest
+/// of its drains is done.
 #[derive(Debug, Clone)]
-pub struct Pollers(Arc<Semaphore>);
-
-impl Default for Pollers {
-    /// As many as Lambda begins with.
-    fn default() -> Self {
-        Self(Arc::new(Semaphore::new(5)))
-    }
-}
-
-/// Feeds one function from the queue, one batch at a time.
-#[derive(Debug)]
 pub struct EventSource {
-    pollers: Pollers,
+    slots: usize,
     sqs: aws_sdk_sqs::Client,
     queue_url: String,
-    function: Function,
+    function: Arc<Function>,
     timeout: Duration,
     surroundings: Surroundings,
 }
@@ -65,27 +54,34 @@ impl EventSource {
         Self {
             sqs: account.sqs(&account.http_client()),
             queue_url,
-            function,
+            function: Arc::new(function),
             timeout,
             surroundings: Surroundings::system(),
-            pollers: Pollers::default(),
+            slots: 1,
         }
     }
 
-    /// The same, asking the queue in turn with others.
+    /// The same, with up to so many batches at work.
     #[must_use]
-    pub fn polling(mut self, pollers: Pollers) -> Self {
-        self.pollers = pollers;
+    pub fn side_by_side(mut self, slots: usize) -> Self {
+        self.slots = slots;
         self
     }
 
-    /// Feeds until told to stop; the batch at work is finished.
+    /// Feeds until told to stop; the batches at work are finished. Aborted, it
+    /// takes them along.
     ///
     /// # Errors
     ///
     /// None now: a queue that is not to be had is asked again.
     pub async fn run(self, mut stopping: watch::Receiver<bool>) -> Result<()> {
+        let mut at_work = JoinSet::new();
         while !*stopping.borrow() {
+            while at_work.try_join_next().is_some() {}
+            if at_work.len() == self.slots {
+                at_work.join_next().await;
+                continue;
+            }
             let received = tokio::select! {
                 biased;
                 _ = stopping.wait_for(|stop| *stop) => break,
@@ -93,13 +89,17 @@ impl EventSource {
             };
             match received {
                 Ok(messages) if messages.is_empty() => {}
-                Ok(messages) => self.attend(messages).await,
+                Ok(messages) => {
+                    let source = self.clone();
+                    at_work.spawn(async move { source.attend(messages).await });
+                }
                 Err(error) => {
                     tracing::warn!(%error, "the queue does not answer");
                     self.surroundings.sleep(Duration::from_millis(500)).await;
                 }
             }
         }
+        while at_work.join_next().await.is_some() {}
         Ok(())
     }
 
@@ -119,7 +119,6 @@ impl EventSource {
     }
 
     async fn receive(&self) -> Result<Vec<Message>> {
-        let _turn = self.pollers.0.acquire().await?;
         let received = self
             .sqs
             .receive_message()
@@ -133,7 +132,7 @@ impl EventSource {
     }
 
     async fn invoke(&self, event: SqsEvent) -> Result<BatchResponse> {
-        match &self.function {
+        match &*self.function {
             Function::Here(worker) => {
                 let deadline: Timestamp = self.surroundings.now() + self.timeout;
                 Ok(worker.attend(event, deadline).await)

@@ -257,3 +257,26 @@ fn a_start_that_is_dropped_is_no_probe_any_more() {
     drop(probe);
     assert!(admit(5, SHORTEST).is_ok());
 }
+
+#[test]
+fn those_that_hang_among_others_that_succeed_hold_nobody_back() {
+    let mut scene = Scene::default();
+    for number in 1..=5 {
+        scene.start(number);
+    }
+    for number in 10..=60 {
+        scene.pass(0.1);
+        assert_eq!(scene.run(number, 0.05, Ending::Success), Change::None);
+    }
+}
+
+#[test]
+fn an_order_that_failed_and_hangs_again_counts_once() {
+    let mut scene = Scene::default();
+    scene.run(1, 0.0, Ending::Unwell);
+    for number in [1, 2] {
+        scene.start(number);
+    }
+    scene.pass(1.1);
+    assert!(scene.is_admitted(3));
+}
