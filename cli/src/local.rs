@@ -35,7 +35,7 @@ use tokio::{
 use worker::Worker;
 
 pub use engines::{Engines, MAX_RECEIVES, ORDERS_TABLE, QUEUE, Served};
-pub use event_source::{BATCH, EventSource, Function};
+pub use event_source::{BATCH, EventSource, Function, GROWTH};
 pub use invoker::Invoker;
 pub use schedule::OwnScheduler;
 use schedule::Ticked;

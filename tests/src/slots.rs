@@ -7,8 +7,12 @@ use std::{
     time::Duration,
 };
 
-use futures_util::future::{join, join_all};
-use serializer::local::BATCH;
+use futures_util::{
+    StreamExt,
+    future::{join, join_all},
+    stream::FuturesUnordered,
+};
+use serializer::local::{BATCH, GROWTH};
 use shared::{drain::Attended, handler::Handler};
 use worker::{Attributes, Record, SqsEvent, Worker};
 
@@ -56,11 +60,23 @@ impl World {
     /// Feeds the workers, each with so many slots, until there is no wake-up
     /// left and `is_over` says that none will come.
     pub async fn feed(&self, workers: &[Worker], slots: usize, is_over: &AtomicBool) {
-        let in_turn = (0..slots).flat_map(|_| workers);
-        join_all(in_turn.map(async |worker| {
+        join_all(workers.iter().map(async |worker| {
+            let mut at_work = FuturesUnordered::new();
             loop {
-                match self.messages.receive().await {
-                    Some(first) => self.attend(worker, first).await,
+                if at_work.len() == slots {
+                    at_work.next().await;
+                    continue;
+                }
+                if !at_work.is_empty() {
+                    let _ = self.surroundings.within(GROWTH, at_work.next()).await;
+                }
+                let received = tokio::select! {
+                    biased;
+                    Some(()) = at_work.next() => continue,
+                    received = self.messages.receive() => received,
+                };
+                match received {
+                    Some(first) => at_work.push(self.attend(worker, first)),
                     None if is_over.load(Relaxed) => break,
                     None => self.surroundings.sleep(Duration::from_millis(10)).await,
                 }

@@ -17,6 +17,10 @@ use super::{Engines, function_pool::FunctionPool, invoker::Invoker};
 /// How many messages a worker gets at most, as in the template.
 pub const BATCH: i32 = 10;
 
+/// How long a slot more is waited with, where one may become free: an engine
+/// that is busy is not given more to do at once, and a batch is fuller by then.
+pub const GROWTH: Duration = Duration::from_millis(50);
+
 /// Below the clients' own time limit for a call.
 const POLL_SECONDS: i32 = 1;
 
@@ -81,6 +85,10 @@ impl EventSource {
             if at_work.len() == self.slots {
                 at_work.join_next().await;
                 continue;
+            }
+            if !at_work.is_empty() {
+                // Whether one ends meanwhile or not.
+                let _ = self.surroundings.within(GROWTH, at_work.join_next()).await;
             }
             let received = tokio::select! {
                 biased;
