@@ -82,6 +82,7 @@ pub struct Local {
     sources: Arc<Sources>,
     drain: DrainSettings,
     workers: NonZeroUsize,
+    slots: usize,
     observer: Arc<dyn Observer>,
     stop: watch::Sender<bool>,
     tasks: JoinSet<Result<()>>,
@@ -142,7 +143,15 @@ impl Local {
         let webhooks = listener.local_addr()?;
         let Options { sources, drain, workers, .. } = options;
         let (stop, tasks) = (watch::Sender::new(false), JoinSet::new());
-        Ok((Self { engines, webhooks, sources, drain, workers, observer, stop, tasks }, listener))
+        Ok((Self { engines, webhooks, sources, drain, workers, slots: 1, observer, stop, tasks }, listener))
+    }
+
+    /// The same, with up to so many batches at work in each worker of this
+    /// process; one, as in Lambda, where nobody says.
+    #[must_use]
+    pub fn side_by_side(mut self, slots: usize) -> Self {
+        self.slots = slots;
+        self
     }
 
     /// Starts the workers, each with clients of its own, around the handler
@@ -171,7 +180,7 @@ impl Local {
     /// Feeds `function` from the queue, as an event source mapping does.
     /// Aborting it is as a crash is.
     pub fn feed(&mut self, function: Function) -> AbortHandle {
-        let slots = if matches!(function, Function::Here(_)) { SLOTS } else { 1 };
+        let slots = if matches!(function, Function::Here(_)) { self.slots } else { 1 };
         let source = EventSource::new(&self.engines, function, FUNCTION_TIMEOUT).side_by_side(slots);
         self.tasks.spawn(source.run(self.stop.subscribe()))
     }

@@ -8,6 +8,7 @@ use serializer::{
     demo,
     local::{
         DEFAULT_WORKERS, FUNCTION_TIMEOUT, Function, Invoker, Local as Deployment, ORDERS_TABLE, Options, OwnScheduler,
+        SLOTS,
         function_pool::FunctionPool,
         function_process::{FunctionSettings, Logs},
     },
@@ -107,7 +108,7 @@ impl Local {
         if self.no_functions {
             return self.serve_elsewhere(options, &document).await;
         }
-        let mut deployment = Deployment::start(options, Arc::new(story.clone())).await?;
+        let mut deployment = Deployment::start(options, Arc::new(story.clone())).await?.side_by_side(SLOTS);
         // A worker of the user's reads the document from a file.
         let directory = tempfile::tempdir()?;
         match &self.worker {
