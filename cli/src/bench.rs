@@ -6,6 +6,7 @@
 
 mod control;
 mod cpu;
+pub mod isolation;
 pub mod lease;
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};

@@ -149,7 +149,7 @@ impl<H: Handler> Handler for Journaled<H> {
         if let Some(run) = &mut line.run {
             run.ending = match &answer {
                 Ok(Outcome::Done | Outcome::Commit(_)) => Ending::Applied,
-                Ok(Outcome::Retry { .. }) | Err(_) => Ending::Retry,
+                Ok(Outcome::Retry { .. } | Outcome::Unavailable { .. }) | Err(_) => Ending::Retry,
                 Ok(Outcome::Reject(_)) => Ending::Rejected,
             };
         }

@@ -35,13 +35,22 @@ use tokio::{
 use worker::Worker;
 
 pub use engines::{Engines, MAX_RECEIVES, ORDERS_TABLE, QUEUE, Served};
-pub use event_source::{BATCH, EventSource, Function};
+pub use event_source::{BATCH, EventSource, Function, GROWTH};
 pub use invoker::Invoker;
 pub use schedule::OwnScheduler;
 use schedule::Ticked;
 
 /// How a function's time is limited here, as the template deploys it.
 pub const FUNCTION_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How many workers run at most where nobody says.
+pub const DEFAULT_WORKERS: NonZeroUsize = NonZeroUsize::new(8).expect("it is not 0");
+
+/// How many batches a worker in this process has at work at most: with the
+/// default workers, 500 orders that hang leave slots to others even where each
+/// has one to itself. In Lambda it is one, and a worker more costs money; here a
+/// slot that is free costs nothing.
+pub const SLOTS: usize = 80;
 
 /// How long a received wake-up stays hidden: longer than a function runs.
 pub const VISIBILITY_TIMEOUT: Duration = Duration::from_secs(90);
@@ -73,6 +82,7 @@ pub struct Local {
     sources: Arc<Sources>,
     drain: DrainSettings,
     workers: NonZeroUsize,
+    slots: usize,
     observer: Arc<dyn Observer>,
     stop: watch::Sender<bool>,
     tasks: JoinSet<Result<()>>,
@@ -133,7 +143,15 @@ impl Local {
         let webhooks = listener.local_addr()?;
         let Options { sources, drain, workers, .. } = options;
         let (stop, tasks) = (watch::Sender::new(false), JoinSet::new());
-        Ok((Self { engines, webhooks, sources, drain, workers, observer, stop, tasks }, listener))
+        Ok((Self { engines, webhooks, sources, drain, workers, slots: 1, observer, stop, tasks }, listener))
+    }
+
+    /// The same, with up to so many batches at work in each worker of this
+    /// process; one, as in Lambda, where nobody says.
+    #[must_use]
+    pub fn side_by_side(mut self, slots: usize) -> Self {
+        self.slots = slots;
+        self
     }
 
     /// Starts the workers, each with clients of its own, around the handler
@@ -162,7 +180,8 @@ impl Local {
     /// Feeds `function` from the queue, as an event source mapping does.
     /// Aborting it is as a crash is.
     pub fn feed(&mut self, function: Function) -> AbortHandle {
-        let source = EventSource::new(&self.engines, function, FUNCTION_TIMEOUT);
+        let slots = if matches!(function, Function::Here(_)) { self.slots } else { 1 };
+        let source = EventSource::new(&self.engines, function, FUNCTION_TIMEOUT).side_by_side(slots);
         self.tasks.spawn(source.run(self.stop.subscribe()))
     }
 

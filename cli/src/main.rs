@@ -46,8 +46,27 @@ enum Command {
     Cost(cost::Cost),
 }
 
-#[tokio::main]
-async fn main() -> ExitCode {
+/// A handler that hangs keeps its thread, and each of many workers may have a
+/// batch of those.
+const MOST_HANDLERS: usize = 10_000;
+
+fn main() -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_multi_thread().max_blocking_threads(MOST_HANDLERS).enable_all().build();
+    match runtime {
+        Ok(runtime) => {
+            let code = runtime.block_on(run());
+            // As at the end of `main`: what still runs is not waited for.
+            runtime.shutdown_background();
+            code
+        }
+        Err(error) => {
+            eprintln!("{} {error:#}", console::style("error:").red().bold());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Local(local) => local.run().await,
         Command::Check(check) => check.run(),

@@ -19,6 +19,7 @@ use suspects::Guest;
 pub use suspects::Quarantine;
 
 use crate::{
+    breaker::Breakers,
     entity::{EntityKey, FencingToken},
     handler::{AnyHandler, Handler, Isolation},
     keeper::Keeper,
@@ -78,6 +79,7 @@ pub struct Drainer {
     settings: DrainSettings,
     info: HolderInfo,
     observer: Arc<dyn Observer>,
+    breakers: Breakers,
 }
 
 /// One wake-up, as a worker received it.
@@ -171,8 +173,8 @@ impl Drainer {
     ) -> Self {
         let handler = Arc::new(handler);
         let sources = sources.into();
-        let (isolation, threads) = (Isolation::default(), Threads::default());
-        Self { store, waker, sources, handler, isolation, threads, settings, info, observer }
+        let (isolation, threads, breakers) = (Isolation::default(), Threads::default(), Breakers::default());
+        Self { store, waker, sources, handler, isolation, threads, settings, info, observer, breakers }
     }
 
     /// The same, running handlers as `isolation` says.

@@ -38,6 +38,17 @@ pub enum Outcome {
         /// Why, for people.
         error: String,
     },
+    /// Try again, as [`Outcome::Retry`]; and it is not this delivery that is
+    /// wrong: what the handler needs is out of reach, and any other delivery
+    /// would have fared so. Three orders in a row of which it says so, or that
+    /// it does not answer in time, and their source is held back for a while
+    /// ([`crate::breaker`]).
+    Unavailable {
+        /// How long to wait; `None`: as the policy says.
+        after: Option<Duration>,
+        /// What is out of reach, for people.
+        error: String,
+    },
     /// It will never succeed: set it aside at once, whatever attempts are left.
     Reject(String),
 }
@@ -51,6 +62,12 @@ impl Outcome {
     /// Try again after `wait`.
     pub fn retry_after(wait: Duration, error: impl Into<String>) -> Self {
         Self::Retry { after: Some(wait), error: error.into() }
+    }
+
+    /// Try again as the source's retry policy says; what the handler needs is
+    /// out of reach.
+    pub fn unavailable(error: impl Into<String>) -> Self {
+        Self::Unavailable { after: None, error: error.into() }
     }
 }
 
@@ -236,7 +253,8 @@ pub(crate) async fn run(
     match threads.begin(isolation, attempt)?.within(time, &surroundings).await {
         Worked::Answered(outcome) => Some(outcome),
         Worked::Died => Some(Outcome::retry("the handler's thread ended")),
-        Worked::Late => Some(Outcome::retry("the handler's time was up")),
+        // As for what its handler says is out of reach: it may hang for all of its source.
+        Worked::Late => Some(Outcome::unavailable("the handler's time was up")),
         Worked::NotBegun => None,
     }
 }

@@ -13,7 +13,7 @@
 //! | [`store`], [`queue`], [`wake`] | doing operations, sending wake-ups |
 //! | [`append`], [`drain`] | the two sides of an inbox |
 //! | [`leases`] | leases for everything else: requests, jobs, scripts |
-//! | [`handler`], [`threads`] | what a user implements; where it runs |
+//! | [`handler`], [`threads`], [`breaker`] | what a user implements; where it runs; what is done where it is unwell |
 //! | [`tick`], `jobs` | runs of jobs as operations; jobs on a schedule, with the feature of that name |
 //! | [`telemetry`] | what is told about each decision |
 //! | [`history`], [`budget`] | receipts checked; what each path costs |
@@ -23,6 +23,7 @@ pub mod attempt;
 #[cfg(feature = "aws")]
 pub mod aws;
 pub mod batch;
+pub mod breaker;
 pub mod budget;
 pub mod config;
 pub mod delivery;

@@ -14,7 +14,7 @@ use tracing::level_filters::LevelFilter;
 use crate::{
     append::Appended,
     delivery::{Delivery, Incoming},
-    entity::{EntityKey, FencingToken, Sequence},
+    entity::{EntityKey, FencingToken, Sequence, SourceName},
     rows::{BlockReason, Settlement},
     sweep::Swept,
     tick::Ending,
@@ -145,6 +145,19 @@ pub enum Event<'a> {
         /// Of which entity.
         entity: &'a EntityKey,
     },
+    /// Several orders of a source failed in a row for its handler's sake:
+    /// nothing of it starts in this process for a while.
+    BreakerOpened {
+        /// Which source.
+        source: &'a SourceName,
+        /// For how long.
+        wait: Duration,
+    },
+    /// A start of such a source ended well: it goes on.
+    BreakerClosed {
+        /// Which source.
+        source: &'a SourceName,
+    },
     /// A message that is no wake-up was deleted.
     NoWakeUp {
         /// The queue's id for it.
@@ -219,6 +232,9 @@ pub enum PutOffReason {
     UnknownSource,
     /// There was no thread for its handler: too many are blocked for good.
     NoThread,
+    /// The delivery's source is held back: its handler is unwell, and the
+    /// delivery is not charged for that.
+    BreakerOpen,
 }
 
 /// Somebody who watches.
@@ -277,6 +293,10 @@ impl Observer for Log {
             Event::LeaseInDoubt { entity, token } => {
                 warn!(%entity, token = token.0, "the end of a lease was not answered");
             }
+            Event::BreakerOpened { source, wait } => {
+                warn!(%source, wait_ms = wait.as_millis() as u64, "source held back: its handler is unwell");
+            }
+            Event::BreakerClosed { source } => info!(%source, "source goes on"),
             Event::NoWakeUp { message_id } => warn!(message_id, "not a wake-up; deleted"),
             Event::WakeUpFailed { entity } => warn!(%entity, "wake-up not sent"),
             Event::Inversion { delivery } => {

@@ -9,6 +9,7 @@ mod erase;
 mod fairness;
 mod handlers;
 mod hot_order;
+mod isolation;
 mod jobs;
 mod leases;
 mod lost_replies;

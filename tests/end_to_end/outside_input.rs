@@ -183,9 +183,9 @@ proptest! {
     #[test]
     fn every_key_makes_a_wake_up_of_characters_that_a_message_of_sqs_may_hold(text in any_text()) {
         if let Ok(entity) = EntityKey::parse(&text) {
-            let body = serde_json::to_string(&WakeUp { entity: entity.clone() }).unwrap();
+            let body = serde_json::to_string(&WakeUp::of(&entity)).unwrap();
             prop_assert!(body.chars().all(sqs_carries), "{:?}", body);
-            prop_assert_eq!(serde_json::from_str::<WakeUp>(&body).unwrap(), WakeUp { entity });
+            prop_assert_eq!(serde_json::from_str::<WakeUp>(&body).unwrap(), WakeUp::of(&entity));
         }
     }
 
@@ -347,7 +347,7 @@ async fn every_character_that_a_key_may_hold_comes_through_the_queue_unchanged()
     assert!(sent.len() > 100, "{} keys", sent.len());
     let queue = stage.queue();
     for entity in &sent {
-        queue.send(&WakeUp { entity: entity.clone() }, Duration::ZERO).await.expect("the queue takes it");
+        queue.send(&WakeUp::of(&entity), Duration::ZERO).await.expect("the queue takes it");
     }
     let account = stage.engines.account();
     let client = account.sqs(&account.http_client());

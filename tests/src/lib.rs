@@ -9,6 +9,7 @@ pub mod lane;
 pub mod metered;
 pub mod not_run;
 pub mod simulation;
+pub mod slots;
 pub mod stage;
 pub mod unguarded;
 pub mod webhooks;

@@ -26,7 +26,7 @@ use shared::{
     store::Store,
     sweep::Sweeper,
     table::{Table, memory::MemoryTable},
-    telemetry::{Event, Observer},
+    telemetry::{Event, Observer, PutOffReason},
     time::Surroundings,
     wake::Waker,
 };
@@ -89,6 +89,17 @@ impl World {
             sources: Arc::new(Sources::parse(stage::SOURCES).expect("the sources are right")),
             surroundings,
         }
+    }
+
+    /// The same, for other sources.
+    ///
+    /// # Panics
+    ///
+    /// They are wrong.
+    #[must_use]
+    pub fn with_sources(mut self, sources: &str) -> Self {
+        self.sources = Arc::new(Sources::parse(sources).expect("the sources are right"));
+        self
     }
 
     /// The configured senders.
@@ -285,6 +296,19 @@ impl MemoryQueue {
         }
     }
 
+    /// The next wake-up, if it is due already.
+    pub fn receive_due(&self) -> Option<Message> {
+        let now = self.surroundings.monotonic();
+        let mut state = self.state.lock().expect("no one panics while holding this");
+        let (messages, at_work) = &mut *state;
+        let due = messages.iter().enumerate().filter(|(_, message)| message.due <= now);
+        let (index, _) = due.min_by_key(|(_, message)| (message.due, message.number))?;
+        let mut message = messages.swap_remove(index);
+        message.times += 1;
+        *at_work += 1;
+        Some(message)
+    }
+
     /// Deletes a received wake-up, or hides it for a while.
     pub fn attended(&self, mut message: Message, attended: Attended) {
         let mut state = self.state.lock().expect("no one panics while holding this");
@@ -318,6 +342,9 @@ impl Queue for MemoryQueue {
 /// Counts what observers are told.
 #[derive(Debug, Default)]
 pub struct Told {
+    held_back: AtomicU64,
+    breakers_opened: AtomicU64,
+    breakers_closed: AtomicU64,
     taken_over: AtomicU64,
     lost: AtomicU64,
     dropped: AtomicU64,
@@ -325,6 +352,16 @@ pub struct Told {
 }
 
 impl Told {
+    /// How often a delivery was put off because its source is held back.
+    pub fn held_back(&self) -> u64 {
+        self.held_back.load(Relaxed)
+    }
+
+    /// How often breakers were opened, and closed.
+    pub fn breakers(&self) -> (u64, u64) {
+        (self.breakers_opened.load(Relaxed), self.breakers_closed.load(Relaxed))
+    }
+
     /// How many leases were taken over.
     pub fn taken_over(&self) -> u64 {
         self.taken_over.load(Relaxed)
@@ -349,6 +386,9 @@ impl Told {
 impl Observer for Told {
     fn observe(&self, event: &Event<'_>) {
         match event {
+            Event::PutOff { reason: PutOffReason::BreakerOpen, .. } => self.held_back.fetch_add(1, Relaxed),
+            Event::BreakerOpened { .. } => self.breakers_opened.fetch_add(1, Relaxed),
+            Event::BreakerClosed { .. } => self.breakers_closed.fetch_add(1, Relaxed),
             Event::TakenOver { .. } => self.taken_over.fetch_add(1, Relaxed),
             Event::Lost { .. } => self.lost.fetch_add(1, Relaxed),
             Event::LeaseDropped { .. } => self.dropped.fetch_add(1, Relaxed),

@@ -1,24 +1,40 @@
 //! `serializer bench`.
 
-use std::process::ExitCode;
+use std::{num::NonZeroUsize, process::ExitCode};
 
 use anyhow::{Result, anyhow};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use serializer::{
-    bench::{Measured, SCENARIOS, Scenario, lease, run},
+    bench::{Measured, SCENARIOS, Scenario, isolation, lease, run},
+    local::{DEFAULT_WORKERS, SLOTS},
     output::Table,
 };
 
 /// Options of `serializer bench`.
 #[derive(Debug, Args)]
 pub struct Bench {
-    /// Only this one; all by default
+    /// Only this one; all but `isolation`, which takes minutes, by default
     #[arg(long, value_name = "NAME", value_parser = names())]
     scenario: Vec<String>,
     /// So many deliveries instead of the scenario's own number
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     deliveries: Option<u32>,
+    /// Of `isolation`, only this case; all by default
+    #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(isolation::CASES.map(|case| case.name)))]
+    case: Vec<String>,
+    /// Of `isolation`: how many workers
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_WORKERS)]
+    workers: NonZeroUsize,
+    /// Of `isolation`: how many batches each has at work at most; in Lambda 1
+    #[arg(long, value_name = "N", default_value_t = NonZeroUsize::new(SLOTS).expect("it is not 0"))]
+    slots: NonZeroUsize,
+    /// Of `isolation`: so many orders that make trouble instead of the case's own number
+    #[arg(long, value_name = "N")]
+    orders: Option<NonZeroUsize>,
+    /// Of `isolation`: for how long the others come, ten a second
+    #[arg(long, value_name = "N", default_value = "20", value_parser = clap::value_parser!(u32).range(1..))]
+    seconds: u32,
     /// One JSON object a line
     #[arg(long)]
     json: bool,
@@ -27,8 +43,12 @@ pub struct Bench {
 /// The one scenario that has no deliveries.
 const LEASE: &str = "lease";
 
+/// The one that runs only when it is named.
+const ISOLATION: &str = "isolation";
+
 fn names() -> clap::builder::PossibleValuesParser {
-    clap::builder::PossibleValuesParser::new(SCENARIOS.map(|scenario| scenario.name).into_iter().chain([LEASE]))
+    let names = SCENARIOS.map(|scenario| scenario.name);
+    clap::builder::PossibleValuesParser::new(names.into_iter().chain([LEASE, ISOLATION]))
 }
 
 fn bar(of: usize, name: &'static str, what: &str) -> Result<ProgressBar> {
@@ -69,11 +89,67 @@ impl Bench {
             }
             clean &= self.leases().await?;
         }
+        if self.scenario.iter().any(|one| one == ISOLATION) {
+            clean &= self.isolation().await?;
+        }
         Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }
 
 impl Bench {
+    async fn isolation(&self) -> Result<bool> {
+        let chosen = |name: &str| self.case.is_empty() || self.case.iter().any(|one| one == name);
+        let orders = self.orders.map(NonZeroUsize::get);
+        let size = isolation::Size { workers: self.workers, slots: self.slots, orders, seconds: self.seconds };
+        let mut table = Table::new(&[
+            "others wait while",
+            ">orders",
+            ">workers",
+            ">slots",
+            ">others",
+            ">wait p50 ms",
+            ">p95",
+            ">longest",
+            ">not started",
+            ">starts of the troubled",
+            ">applied",
+            ">sends",
+            "verdict",
+        ]);
+        let mut all_isolated = true;
+        for case in isolation::CASES.into_iter().filter(|case| chosen(case.name)) {
+            let bar = bar(self.seconds as usize * 10, case.name, "started")?;
+            let one = isolation::run(case, size, |started| bar.set_position(started as u64)).await?;
+            bar.finish_and_clear();
+            all_isolated &= one.is_isolated();
+            if self.json {
+                println!("{}", serde_json::to_string(&one)?);
+                continue;
+            } else if !console::user_attended() {
+                eprintln!("{} done", case.name);
+            }
+            table.row([
+                case.name.to_owned(),
+                one.orders.to_string(),
+                one.workers.to_string(),
+                one.slots.to_string(),
+                one.others.to_string(),
+                format!("{:.0}", one.wait_ms_p50),
+                format!("{:.0}", one.wait_ms_p95),
+                format!("{:.0}", one.wait_ms_longest),
+                one.unstarted.to_string(),
+                one.troubled_starts.to_string(),
+                one.troubled_applied.to_string(),
+                one.queue_sends.to_string(),
+                if one.is_isolated() { "isolated" } else { "held up" }.to_owned(),
+            ]);
+        }
+        if !self.json {
+            print!("{table}");
+        }
+        Ok(all_isolated)
+    }
+
     async fn leases(&self) -> Result<bool> {
         let bar = bar(lease::MEASUREMENTS, LEASE, "measured")?;
         let all = lease::run(|done| bar.set_position(done as u64)).await?;

@@ -7,7 +7,8 @@ use clap::Args;
 use serializer::{
     demo,
     local::{
-        FUNCTION_TIMEOUT, Function, Invoker, Local as Deployment, ORDERS_TABLE, Options, OwnScheduler,
+        DEFAULT_WORKERS, FUNCTION_TIMEOUT, Function, Invoker, Local as Deployment, ORDERS_TABLE, Options, OwnScheduler,
+        SLOTS,
         function_pool::FunctionPool,
         function_process::{FunctionSettings, Logs},
     },
@@ -51,7 +52,7 @@ pub struct Local {
     #[arg(long, value_name = "FILE")]
     sources: Option<PathBuf>,
     /// How many workers run at most
-    #[arg(long, default_value = "8", value_name = "N")]
+    #[arg(long, default_value_t = DEFAULT_WORKERS, value_name = "N")]
     workers: NonZeroUsize,
     /// A worker binary of yours, run as Lambda runs it, instead of the one with the ready handlers
     #[arg(long, value_name = "FILE", conflicts_with = "demo")]
@@ -107,7 +108,7 @@ impl Local {
         if self.no_functions {
             return self.serve_elsewhere(options, &document).await;
         }
-        let mut deployment = Deployment::start(options, Arc::new(story.clone())).await?;
+        let mut deployment = Deployment::start(options, Arc::new(story.clone())).await?.side_by_side(SLOTS);
         // A worker of the user's reads the document from a file.
         let directory = tempfile::tempdir()?;
         match &self.worker {

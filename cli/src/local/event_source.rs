@@ -9,13 +9,17 @@ use shared::{
     aws::Account,
     time::{Surroundings, Timestamp},
 };
-use tokio::sync::watch;
+use tokio::{sync::watch, task::JoinSet};
 use worker::{Attributes, BatchResponse, Record, SqsEvent, Worker};
 
 use super::{Engines, function_pool::FunctionPool, invoker::Invoker};
 
 /// How many messages a worker gets at most, as in the template.
 pub const BATCH: i32 = 10;
+
+/// How long a slot more is waited with, where one may become free: an engine
+/// that is busy is not given more to do at once, and a batch is fuller by then.
+pub const GROWTH: Duration = Duration::from_millis(50);
 
 /// Below the clients' own time limit for a call.
 const POLL_SECONDS: i32 = 1;
@@ -31,12 +35,14 @@ pub enum Function {
     Invoked(Invoker),
 }
 
-/// Feeds one function from the queue, one batch at a time.
-#[derive(Debug)]
+/// Feeds one function from the queue. A batch keeps its slot until the slowest
+/// of its drains is done.
+#[derive(Debug, Clone)]
 pub struct EventSource {
+    slots: usize,
     sqs: aws_sdk_sqs::Client,
     queue_url: String,
-    function: Function,
+    function: Arc<Function>,
     timeout: Duration,
     surroundings: Surroundings,
 }
@@ -52,19 +58,38 @@ impl EventSource {
         Self {
             sqs: account.sqs(&account.http_client()),
             queue_url,
-            function,
+            function: Arc::new(function),
             timeout,
             surroundings: Surroundings::system(),
+            slots: 1,
         }
     }
 
-    /// Feeds until told to stop; the batch at work is finished.
+    /// The same, with up to so many batches at work.
+    #[must_use]
+    pub fn side_by_side(mut self, slots: usize) -> Self {
+        self.slots = slots;
+        self
+    }
+
+    /// Feeds until told to stop; the batches at work are finished. Aborted, it
+    /// takes them along.
     ///
     /// # Errors
     ///
     /// None now: a queue that is not to be had is asked again.
     pub async fn run(self, mut stopping: watch::Receiver<bool>) -> Result<()> {
+        let mut at_work = JoinSet::new();
         while !*stopping.borrow() {
+            while at_work.try_join_next().is_some() {}
+            if at_work.len() == self.slots {
+                at_work.join_next().await;
+                continue;
+            }
+            if !at_work.is_empty() {
+                // Whether one ends meanwhile or not.
+                let _ = self.surroundings.within(GROWTH, at_work.join_next()).await;
+            }
             let received = tokio::select! {
                 biased;
                 _ = stopping.wait_for(|stop| *stop) => break,
@@ -72,13 +97,17 @@ impl EventSource {
             };
             match received {
                 Ok(messages) if messages.is_empty() => {}
-                Ok(messages) => self.attend(messages).await,
+                Ok(messages) => {
+                    let source = self.clone();
+                    at_work.spawn(async move { source.attend(messages).await });
+                }
                 Err(error) => {
                     tracing::warn!(%error, "the queue does not answer");
                     self.surroundings.sleep(Duration::from_millis(500)).await;
                 }
             }
         }
+        while at_work.join_next().await.is_some() {}
         Ok(())
     }
 
@@ -111,7 +140,7 @@ impl EventSource {
     }
 
     async fn invoke(&self, event: SqsEvent) -> Result<BatchResponse> {
-        match &self.function {
+        match &*self.function {
             Function::Here(worker) => {
                 let deadline: Timestamp = self.surroundings.now() + self.timeout;
                 Ok(worker.attend(event, deadline).await)

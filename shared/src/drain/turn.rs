@@ -2,6 +2,7 @@
 //! on while there is something to do and time to do it.
 
 mod fail;
+mod health;
 mod settle;
 
 use std::{ops::ControlFlow, pin::pin, sync::Arc, time::Duration};
@@ -384,6 +385,10 @@ impl<'a> Turns<'a> {
         if delivery.age == Age::Older {
             self.drainer.observer.observe(&Event::Inversion { delivery: &delivery });
         }
+        let ticket = match self.admitted(source) {
+            Ok(ticket) => ticket,
+            Err(wait) => return self.hand_over(wait, PutOffReason::BreakerOpen).await,
+        };
         let delivery = Arc::new(delivery);
         if self.state.is_suspect() {
             self.mark_start(delivery.sequence()).await?;
@@ -418,6 +423,7 @@ impl<'a> Turns<'a> {
             // What did not start is no attempt.
             return self.hand_over(HANDED_OVER, PutOffReason::NoThread).await;
         };
+        self.report(ticket, source, &outcome);
         match outcome {
             Outcome::Done => self.settle_delivery(ran, Settlement::Applied, Some(row)).await,
             Outcome::Commit(writes) => self.commit(ran, unpacked, row, source, writes).await,
@@ -425,7 +431,9 @@ impl<'a> Turns<'a> {
                 self.state.attempts += 1;
                 self.park(unpacked, row, &error).await
             }
-            Outcome::Retry { after, error } => self.failed(&ran.delivery, unpacked, row, source, after, &error).await,
+            Outcome::Retry { after, error } | Outcome::Unavailable { after, error } => {
+                self.failed(&ran.delivery, unpacked, row, source, after, &error).await
+            }
         }
     }
 

@@ -5,6 +5,9 @@
 //! handler is told besides stands in `serializer-…` headers ([`headers`]).
 //! The answer decides: 2xx is done, 410 sets the delivery aside for good, all
 //! else is tried again, when `Retry-After` says or else the source's policy.
+//! An endpoint that cannot be reached, gives no answer in time, or answers 429,
+//! 502, 503 or 504 is unwell, whatever the delivery; 500 and the rest may be
+//! about this one.
 //! An attempt may repeat one whose answer was lost, so an endpoint applies a
 //! `webhook-id` once, and refuses a token below the newest it has seen of an
 //! entity. `examples/receivers/` shows both.
@@ -104,8 +107,8 @@ impl Handler for Forward {
         let request = headers::request(destination, delivery, context.token(), surroundings.now());
         let response = match surroundings.within(limit, client.send(request)).await {
             Some(Ok(response)) => response,
-            Some(Err(error)) => return Ok(Outcome::retry(format!("{}: {error}", destination.host()))),
-            None => return Ok(Outcome::retry(format!("no answer within {:.1} s", limit.as_secs_f64()))),
+            Some(Err(error)) => return Ok(Outcome::unavailable(format!("{}: {error}", destination.host()))),
+            None => return Ok(Outcome::unavailable(format!("no answer within {:.1} s", limit.as_secs_f64()))),
         };
         let (head, body) = response.into_parts();
         let outcome = answer::judge(head.status, &head.headers, surroundings.now(), surroundings.fraction());

@@ -46,6 +46,8 @@ metrics! {
     Blocked,
     /// Attempts that failed and are to be repeated.
     Retries,
+    /// Times that a source was held back because its handler is unwell.
+    BreakersOpened,
     /// Deliveries whose event is older than one applied before.
     Inversions,
     /// From a delivery's arrival to its handler's first start.

@@ -256,7 +256,8 @@ impl Observer for JsonLog {
             }
             Event::PutOff { entity, delay, reason } => {
                 // The common ones, of which another line tells already.
-                let is_common = matches!(reason, PutOffReason::Drained | PutOffReason::Retry);
+                let is_common =
+                    matches!(reason, PutOffReason::Drained | PutOffReason::Retry | PutOffReason::BreakerOpen);
                 let metrics = self.measured(entity, &[]);
                 let say = |line: &mut Line| {
                     of(entity)(line);
@@ -317,6 +318,15 @@ impl Observer for JsonLog {
             }
             Event::WakeUpFailed { entity } => {
                 self.write(Level::WARN, "wake-up not sent", of(entity), &[(Metric::FailedWakeUps, 1)], None);
+            }
+            Event::BreakerOpened { source, wait } => {
+                let say = |line: &mut Line| line.number("wait_ms", millis(*wait));
+                let dimensions = Dimensions { source: source.as_str(), outcome: "held back" };
+                let opened = [(Metric::BreakersOpened, 1)];
+                self.write(Level::WARN, "source held back: its handler is unwell", say, &opened, Some(dimensions));
+            }
+            Event::BreakerClosed { source } => {
+                self.write(Level::INFO, "source goes on", |line| line.text("source", source), &[], None);
             }
             Event::NoWakeUp { message_id } => {
                 let say = |line: &mut Line| line.text("message_id", message_id);

@@ -29,7 +29,19 @@ pub(super) fn judge(status: StatusCode, headers: &HeaderMap, now: Timestamp, fra
         format!("the endpoint answered {status}")
     };
     let after = retry_after(headers, now).map(|wait| wait.mul_f64(1.0 + SPREAD * fraction.clamp(0.0, 1.0)));
-    Outcome::Retry { after, error }
+    if is_about_itself(status) { Outcome::Unavailable { after, error } } else { Outcome::Retry { after, error } }
+}
+
+/// Whether an endpoint says this of itself, or a gateway of what is behind it,
+/// rather than of the delivery. A 500 may be what it makes of this one.
+fn is_about_itself(status: StatusCode) -> bool {
+    matches!(
+        status,
+        StatusCode::TOO_MANY_REQUESTS
+            | StatusCode::BAD_GATEWAY
+            | StatusCode::SERVICE_UNAVAILABLE
+            | StatusCode::GATEWAY_TIMEOUT
+    )
 }
 
 /// How long `Retry-After` asks to wait, at most [`LONGEST_WAIT`]. `None` if it
@@ -61,7 +73,7 @@ mod tests {
 
     fn wait(status: u16, retry_after: &str) -> Option<u64> {
         match judged(status, Some(retry_after)) {
-            Outcome::Retry { after, .. } => after.map(|wait| wait.as_secs()),
+            Outcome::Retry { after, .. } | Outcome::Unavailable { after, .. } => after.map(|wait| wait.as_secs()),
             other => panic!("{other:?}"),
         }
     }
@@ -80,10 +92,18 @@ mod tests {
 
     #[test]
     fn all_else_is_tried_again_as_the_policy_says() {
-        for status in [300, 304, 400, 401, 404, 409, 413, 422, 429, 500, 502, 503, 504, 599, 999] {
+        for status in [300, 304, 400, 401, 404, 409, 413, 422, 500, 501, 599, 999] {
             let Outcome::Retry { after: None, error } = judged(status, None) else { panic!("{status}") };
             assert!(error.contains(&status.to_string()), "{error}");
             assert!(error.len() <= 96, "{error}");
+        }
+    }
+
+    #[test]
+    fn what_an_endpoint_says_of_itself_is_not_the_deliverys_fault() {
+        for status in [429, 502, 503, 504] {
+            let Outcome::Unavailable { after: None, error } = judged(status, None) else { panic!("{status}") };
+            assert!(error.contains(&status.to_string()), "{error}");
         }
     }
 
@@ -130,7 +150,8 @@ mod tests {
     fn waits_are_spread_upwards_only() {
         let headers = [(RETRY_AFTER, "100".parse().unwrap())].into_iter().collect();
         for (fraction, expected) in [(0.0, 100), (0.5, 105), (1.0, 110)] {
-            let Outcome::Retry { after, .. } = judge(StatusCode::SERVICE_UNAVAILABLE, &headers, NOW, fraction) else {
+            let Outcome::Unavailable { after, .. } = judge(StatusCode::SERVICE_UNAVAILABLE, &headers, NOW, fraction)
+            else {
                 panic!()
             };
             assert_eq!(after.map(|wait| wait.as_secs_f64().round()), Some(f64::from(expected)));

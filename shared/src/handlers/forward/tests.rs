@@ -67,7 +67,7 @@ async fn post(forward: &Forward) -> Outcome {
 /// The error that a delivery is tried again with.
 fn error(outcome: Outcome) -> String {
     match outcome {
-        Outcome::Retry { error, .. } => error,
+        Outcome::Retry { error, .. } | Outcome::Unavailable { error, .. } => error,
         other => panic!("{other:?}"),
     }
 }
@@ -147,7 +147,7 @@ async fn a_410_sets_the_delivery_aside() {
 #[tokio::test]
 async fn a_retry_after_is_what_is_waited() {
     let endpoint = Endpoint::start(|_| Reply::status(429).with("Retry-After", "77")).await;
-    let Outcome::Retry { after: Some(wait), error } = post(&anywhere(&endpoint.url())).await else { panic!() };
+    let Outcome::Unavailable { after: Some(wait), error } = post(&anywhere(&endpoint.url())).await else { panic!() };
     assert!((77.0..=85.0).contains(&wait.as_secs_f64()), "{wait:?}");
     assert_eq!(error, "the endpoint answered 429 Too Many Requests");
 }

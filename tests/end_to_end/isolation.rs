@@ -1,0 +1,203 @@
+//! Orders that are not concerned do not wait for those that make trouble: the
+//! real worker in as many slots as are usual, on tokio's paused clock.
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    time::Duration,
+};
+
+use futures_util::future::join;
+use serializer::local::{DEFAULT_WORKERS, SLOTS};
+use shared::{
+    delivery::Delivery,
+    handler::{Context, Handler, HandlerError, Outcome},
+};
+use tests::{slots::Waited, world::World};
+use worker::Worker;
+
+const SOURCES: &str = r#"
+[sources.test]
+provider = "standard-webhooks"
+secrets = ["whsec_c2VjcmV0"]
+handler = "test"
+
+[sources.busy]
+provider = "standard-webhooks"
+secrets = ["whsec_c2VjcmV0"]
+handler = "test"
+
+[sources.sick]
+provider = "standard-webhooks"
+secrets = ["whsec_c2VjcmV0"]
+handler = "test"
+handler_timeout = "10s"
+retry = { attempts = 20 }
+
+[sources.flood]
+provider = "standard-webhooks"
+secrets = ["whsec_c2VjcmV0"]
+handler = "test"
+"#;
+
+/// A delivery of the source `test` takes 10 ms, one of `busy` half a second, one
+/// of `flood` 50 ms; of `sick` the test decides, by the time.
+#[derive(Debug, Clone, Copy)]
+struct Ordinary(fn(Duration) -> Fate);
+
+/// How the source `sick` fares.
+enum Fate {
+    Hangs,
+    Refuses,
+    Takes(Duration),
+}
+
+impl Handler for Ordinary {
+    async fn handle(&self, delivery: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
+        let surroundings = context.surroundings();
+        let takes = match delivery.source().as_str() {
+            "test" => Duration::from_millis(10),
+            "busy" => Duration::from_millis(500),
+            "flood" => Duration::from_millis(50),
+            _ => match (self.0)(surroundings.monotonic()) {
+                Fate::Hangs => std::future::pending().await,
+                Fate::Refuses => return Ok(Outcome::unavailable("connection refused")),
+                Fate::Takes(time) => time,
+            },
+        };
+        surroundings.sleep(takes).await;
+        Ok(Outcome::Done)
+    }
+}
+
+fn world() -> World {
+    World::new().with_sources(SOURCES)
+}
+
+fn workers(world: &World, count: usize, fate: fn(Duration) -> Fate) -> Vec<Worker> {
+    (0..count).map(|_| world.worker(Ordinary(fate))).collect()
+}
+
+/// One delivery a millisecond, so that they do not all come in the same batch.
+async fn append(world: &World, source: &str, orders: usize, each: usize) {
+    for round in 0..each {
+        for order in 0..orders {
+            let entity = format!("{source}/{order}");
+            let incoming = world.incoming_from(source, &entity, &format!("{source}-{order}-{round}"));
+            world.inbox().append(&incoming).await.expect("it is appended");
+            world.surroundings.sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
+/// How long others wait for a minute beside so many deliveries of `source`.
+async fn beside(source: &str, orders: usize, each: usize, workers: usize, slots: usize) -> Waited {
+    let world = world();
+    let workers = self::workers(&world, workers, hangs);
+    join(world.others_wait(&workers, slots, 60), append(&world, source, orders, each)).await.0
+}
+
+/// As `serializer local` has them.
+async fn beside_by_default(source: &str, orders: usize, each: usize) -> Waited {
+    beside(source, orders, each, DEFAULT_WORKERS.get(), SLOTS).await
+}
+
+/// For two minutes, or the run would not end.
+fn hangs(now: Duration) -> Fate {
+    match now < Duration::from_secs(120) {
+        true => Fate::Hangs,
+        false => Fate::Takes(Duration::from_millis(10)),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn beside_an_endpoint_that_hangs_for_500_orders_others_hardly_wait() {
+    let waited = beside_by_default("sick", 500, 1).await;
+    assert!(waited.is_short(), "{waited:?}");
+}
+
+/// As few as an account of ten leaves room for.
+#[tokio::test(start_paused = true)]
+async fn in_five_slots_others_wait_only_for_those_that_hang_at_first() {
+    let waited = beside("sick", 500, 1, 5, 1).await;
+    assert!(waited.median < Duration::from_secs(1), "{waited:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn beside_ten_backlogs_others_hardly_wait() {
+    let waited = beside_by_default("busy", 10, 30).await;
+    assert!(waited.is_short(), "{waited:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn beside_a_hundred_backlogs_others_hardly_wait() {
+    let waited = beside_by_default("busy", 100, 30).await;
+    assert!(waited.is_short(), "{waited:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn beside_a_flood_of_one_source_others_hardly_wait() {
+    let waited = beside_by_default("flood", 500, 4).await;
+    assert!(waited.is_short(), "{waited:?}");
+}
+
+/// A hundred orders, ten slots: each order's four deliveries take 12 s, and so
+/// do all of them side by side.
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_is_slow_and_well_is_not_held_back() {
+    let world = world();
+    let workers = workers(&world, 10, |_| Fate::Takes(Duration::from_secs(3)));
+    append(&world, "sick", 100, 4).await;
+    let began = world.surroundings.monotonic();
+    world.feed(&workers, 1, &AtomicBool::new(true)).await;
+    let ended = world.journal.runs().into_iter().map(|run| run.ended).max().expect("some ran");
+    assert_eq!(ended - began, Duration::from_secs(12));
+    assert_eq!((world.applied().len(), world.told.held_back()), (400, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_put_off_keeps_its_attempts() {
+    let world = world();
+    let workers = workers(&world, 5, |now| match now < Duration::from_secs(3600) {
+        true => Fate::Refuses,
+        false => Fate::Takes(Duration::from_millis(10)),
+    });
+    append(&world, "sick", 50, 2).await;
+    world.feed(&workers, 1, &AtomicBool::new(true)).await;
+    let (opened, closed) = world.told.breakers();
+    assert!(opened > 0 && closed > 0, "{opened} {closed}");
+    assert_eq!(world.applied().len(), 100, "nothing was given up in an hour");
+    for order in 0..50 {
+        assert!(world.state(&format!("sick/{order}")).await.is_empty());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_a_source_is_held_back_one_probe_at_a_time_is_made() {
+    let world = world();
+    let workers = workers(&world, 1, |_| Fate::Hangs);
+    append(&world, "sick", 30, 1).await;
+    let over = AtomicBool::new(false);
+    let end = async {
+        world.surroundings.sleep(Duration::from_secs(600)).await;
+        over.store(true, Relaxed);
+    };
+    let feed = world.feed(&workers, 1, &over);
+    tokio::select! {
+        () = feed => {}
+        () = end => {}
+    }
+    let mut runs = world.journal.runs();
+    runs.sort_by_key(|run| run.started);
+    // The first batch found it closed.
+    let probes = &runs[10..];
+    assert!(probes.len() >= 4, "{}", probes.len());
+    for pair in probes.windows(2) {
+        assert!(pair[1].started >= pair[0].ended + Duration::from_secs(5), "{pair:?}");
+        assert_ne!(pair[1].entity, pair[0].entity, "another order than the one that failed last");
+    }
+    let mut charged = 0;
+    for order in 0..30 {
+        charged += world.state(&format!("sick/{order}")).await.attempts as usize;
+    }
+    assert_eq!(charged, runs.len(), "as many attempts as starts");
+}

@@ -1,0 +1,133 @@
+//! An event source with slots, as Lambda's is: a batch of up to ten keeps its
+//! slot until the slowest of its drains is done.
+
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    time::Duration,
+};
+
+use futures_util::{
+    StreamExt,
+    future::{join, join_all},
+    stream::FuturesUnordered,
+};
+use serializer::local::{BATCH, GROWTH};
+use shared::{drain::Attended, handler::Handler};
+use worker::{Attributes, Record, SqsEvent, Worker};
+
+use crate::world::{Message, World};
+
+/// How often a delivery comes of an order that is not concerned.
+const EVERY: Duration = Duration::from_millis(100);
+
+/// How long orders waited that are not concerned: from the answer to the append
+/// until the handler's start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Waited {
+    /// Half of them no longer than this.
+    pub median: Duration,
+    /// 95 of a hundred no longer than this.
+    pub p95: Duration,
+    /// None longer than this.
+    pub longest: Duration,
+}
+
+impl Waited {
+    /// Of all these.
+    ///
+    /// # Panics
+    ///
+    /// There are none.
+    pub fn of(mut waits: Vec<Duration>) -> Self {
+        waits.sort_unstable();
+        let share = |percent: usize| waits[(waits.len() * percent).div_ceil(100) - 1];
+        Self { median: share(50), p95: share(95), longest: share(100) }
+    }
+
+    /// Whether it is as short as is promised.
+    pub fn is_short(&self) -> bool {
+        self.median < Duration::from_secs(1) && self.p95 < Duration::from_secs(3)
+    }
+}
+
+impl World {
+    /// A worker function around `handler`, journaled.
+    pub fn worker(&self, handler: impl Handler) -> Worker {
+        Worker::new(self.drainer(handler), self.surroundings.clone())
+    }
+
+    /// Feeds the workers, each with so many slots, until there is no wake-up
+    /// left and `is_over` says that none will come.
+    pub async fn feed(&self, workers: &[Worker], slots: usize, is_over: &AtomicBool) {
+        join_all(workers.iter().map(async |worker| {
+            let mut at_work = FuturesUnordered::new();
+            loop {
+                if at_work.len() == slots {
+                    at_work.next().await;
+                    continue;
+                }
+                if !at_work.is_empty() {
+                    let _ = self.surroundings.within(GROWTH, at_work.next()).await;
+                }
+                let received = tokio::select! {
+                    biased;
+                    Some(()) = at_work.next() => continue,
+                    received = self.messages.receive() => received,
+                };
+                match received {
+                    Some(first) => at_work.push(self.attend(worker, first)),
+                    None if is_over.load(Relaxed) => break,
+                    None => self.surroundings.sleep(Duration::from_millis(10)).await,
+                }
+            }
+        }))
+        .await;
+    }
+
+    async fn attend(&self, worker: &Worker, first: Message) {
+        let mut batch = vec![first];
+        while batch.len() < BATCH as usize
+            && let Some(message) = self.messages.receive_due()
+        {
+            batch.push(message);
+        }
+        let record = |(number, message): (usize, &Message)| Record {
+            message_id: number.to_string(),
+            body: serde_json::to_string(&message.wake_up).expect("a wake-up is an object"),
+            attributes: Attributes { approximate_receive_count: message.times.to_string() },
+        };
+        let event = SqsEvent { records: batch.iter().enumerate().map(record).collect() };
+        let deadline = self.surroundings.now() + self.function_time;
+        let response = worker.attend(event, deadline).await;
+        let is_failed = |id: String| response.batch_item_failures.iter().any(|failure| failure.item_identifier == id);
+        for (number, message) in batch.into_iter().enumerate() {
+            let attended = if is_failed(number.to_string()) { Attended::Keep } else { Attended::Delete };
+            self.messages.attended(message, attended);
+        }
+    }
+
+    /// Appends ten deliveries a second of the source `test`, each of an order
+    /// of its own, for so many seconds, while `workers` are fed; how long those
+    /// waited. Everything is drained then.
+    pub async fn others_wait(&self, workers: &[Worker], slots: usize, seconds: u32) -> Waited {
+        let is_over = AtomicBool::new(false);
+        let mut accepted = BTreeMap::new();
+        let others = async {
+            for number in 0..seconds * 10 {
+                let id = format!("other-{number}");
+                self.append(&format!("test/{id}"), &id).await;
+                accepted.insert(id, self.surroundings.monotonic());
+                self.surroundings.sleep(EVERY).await;
+            }
+            is_over.store(true, Relaxed);
+        };
+        join(self.feed(workers, slots, &is_over), others).await;
+        let mut first_starts = BTreeMap::new();
+        for run in self.journal.runs() {
+            let first = first_starts.entry(run.delivery_id).or_insert(run.started);
+            *first = run.started.min(*first);
+        }
+        Waited::of(accepted.into_iter().map(|(id, at)| first_starts[&id].saturating_sub(at)).collect())
+    }
+}
