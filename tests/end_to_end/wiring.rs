@@ -265,7 +265,7 @@ async fn a_suspect_is_taken_over_only_when_its_turn_comes() {
 /// A delivery that kills its process each time is soon behind all that only
 /// happened to be near it.
 #[tokio::test(start_paused = true)]
-async fn of_several_suspects_those_charged_least_go_first() {
+async fn of_several_suspects_those_suspected_least_go_first() {
     let world = World::new();
     for (entity, vanished) in [("test/a", 1), ("test/b", 0)] {
         drained(&world, entity).await;
@@ -280,8 +280,8 @@ async fn of_several_suspects_those_charged_least_go_first() {
     let worker = worker(&world, Slow(Duration::from_secs(1)));
     let records = vec![record("1", "test/a", "1"), record("2", "test/b", "1")];
     assert!(kept(&worker, &world, records).await.is_empty());
-    let order: Vec<_> = world.journal.runs().into_iter().map(|run| (run.attempt, run.delivery_id)).collect();
-    assert_eq!(order, [(2, "first".to_owned()), (3, "first".to_owned())]);
+    let order: Vec<_> = world.journal.runs().into_iter().map(|run| run.entity.to_string()).collect();
+    assert_eq!(order, ["test/b", "test/a"]);
 }
 
 /// Told apart from what comes later: nothing is kept, nothing is looked at.

@@ -81,10 +81,11 @@ pub async fn asked() -> AskedByFunctions {
     assert_eq!((swept.woken, swept.kept), (1, 1));
     // And a job that crashed once, so that a later invocation takes over, commits and records it.
     let store = world.store();
+    let first = world.surroundings.now().as_millis() / 60_000 * 60;
     let invoked = async |minute: u64, jobs: Jobs| {
         let ticker = Ticker::new(store.clone(), &jobs, Duration::from_secs(300), &Switch::On, HolderInfo::new("test"));
         let ticker = ticker.unwrap().isolated(Isolation::Inline);
-        let scheduled = Timestamp::from_secs(1_790_000_040 + minute * 60);
+        let scheduled = Timestamp::from_secs(first + minute * 60);
         ticker.tick(scheduled, world.surroundings.monotonic() + Duration::from_secs(50)).await.unwrap()
     };
     let hangs = Job::new("report", "every minute", |_: Context| std::future::pending::<Result<(), JobError>>());

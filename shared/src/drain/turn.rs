@@ -26,7 +26,7 @@ use crate::{
     rows::{BlockReason, EntityState, Settlement, VANISHED_BEFORE_START},
     sources::{Found, Source},
     store::StoreError,
-    table::Row,
+    table::{Row, TableError},
     telemetry::{Event, PutOffReason},
     time::Timestamp,
 };
@@ -38,6 +38,10 @@ const LONGEST_LOOK: Duration = Duration::from_millis(400);
 /// A wake-up that comes before its lease has ended would be put off by what is
 /// left of that.
 const HANDED_OVER: Duration = Duration::from_secs(1);
+
+/// Time kept free at the very end to let go, should what was begun in time not
+/// have ended: a function that is stopped looks like one that vanished.
+const LETTING_GO: Duration = Duration::from_secs(1);
 
 /// A start is written down within this time, or goes ahead without.
 const MARKING: Duration = Duration::from_secs(2);
@@ -83,6 +87,11 @@ impl Ran {
     }
 }
 
+/// What the end of the function's time says of the store.
+fn no_answer() -> StoreError {
+    StoreError::Unavailable(TableError::Unknown("no answer in the function's time".into()))
+}
+
 impl<'a> Turns<'a> {
     pub(super) fn new(
         drainer: &'a Drainer,
@@ -113,9 +122,12 @@ impl<'a> Turns<'a> {
     pub(super) async fn run(mut self, is_replaced: bool) -> Result<(), Stopped> {
         let token = self.keeper.lease().token();
         let entity = self.state.entity.clone();
-        let ended = match self.turns().await {
-            Err(Stopped::Store(error)) => self.stop(&error, is_replaced).await,
-            ended => ended,
+        let surroundings = self.drainer.store.surroundings().clone();
+        let limit = self.drainer.now_left(self.deadline).saturating_sub(LETTING_GO);
+        let ended = match surroundings.within(limit, self.turns()).await {
+            Some(Err(Stopped::Store(error))) => self.stop(error, is_replaced).await,
+            Some(ended) => ended,
+            None => self.stop(no_answer(), is_replaced).await,
         };
         if matches!(ended, Err(Stopped::Lost)) {
             self.drainer.observer.observe(&Event::Lost { entity: &entity, token });
@@ -125,7 +137,7 @@ impl<'a> Turns<'a> {
 
     /// Stops for the store's sake. The lease is not left to run out: whoever
     /// took it over would have to suspect a delivery that did nothing.
-    async fn stop(&mut self, error: &StoreError, is_replaced: bool) -> Result<(), Stopped> {
+    async fn stop(&mut self, error: StoreError, is_replaced: bool) -> Result<(), Stopped> {
         let entity = self.state.entity.clone();
         tracing::error!(%entity, %error, "put off");
         let (delay, reason) = match error {

@@ -100,6 +100,7 @@ struct Parts {
     waker: Waker,
     inbox: Inbox,
     meddler: Arc<Meddler>,
+    node: u32,
 }
 
 impl Parts {
@@ -108,7 +109,7 @@ impl Parts {
         let store = Store::new(NodeTable::new(node, &meddler), node.surroundings.clone());
         let waker = Waker::new(NodeQueue::new(node, &meddler), node.surroundings.clone());
         let inbox = Inbox::new(store.clone(), waker.clone(), RETENTION, Arc::new(Watch(node.clone())));
-        Self { store, waker, inbox, meddler }
+        Self { store, waker, inbox, meddler, node: node.number }
     }
 
     fn operator(&self) -> Operator {
@@ -436,7 +437,11 @@ async fn erase(world: &Arc<World>, parts: &Parts, operator: &Operator, entity: u
         // One that was erased or purged before: what is left of it goes.
         world.erased(entity, ledger.tail);
     }
-    if operator.erase(&key(entity)).await.is_ok() && parts.meddler.erases_all() {
+    let node = parts.node;
+    world.erases(node, true);
+    let erased = operator.erase(&key(entity)).await;
+    world.erases(node, false);
+    if erased.is_ok() && parts.meddler.erases_all() {
         world.forget_settled(entity);
     }
 }

@@ -21,8 +21,6 @@ use super::{
     world::told,
 };
 
-/// The token of a start that is written down before the handler runs.
-
 /// How many holders in a row must have vanished before a person is asked.
 const VANISHED: u32 = 10;
 

@@ -267,9 +267,13 @@ impl Table for NodeTable {
     }
 
     fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Row>, TableError>> {
-        let (world, wanted) = (self.node.world.clone(), key.clone());
+        let (world, number, wanted) = (self.node.world.clone(), self.node.number, key.clone());
         Box::pin(async move {
-            let mut row = self.call("read", false, move || Self::ready(world.rows.get(&wanted))).await?;
+            let read = move || {
+                world.is_read(number, &wanted);
+                Self::ready(world.rows.get(&wanted))
+            };
+            let mut row = self.call("read", false, read).await?;
             self.meddler.read(key, &mut row);
             Ok(row)
         })

@@ -44,6 +44,8 @@ struct Inner {
     before: BTreeMap<usize, (Duration, Option<Row>)>,
     /// What is out now.
     outages: Vec<Outage>,
+    /// Nodes that erase at the moment.
+    erasing: BTreeSet<u32>,
 }
 
 /// One run's world.
@@ -299,17 +301,36 @@ impl World {
         Ok(done)
     }
 
-    /// An operator deletes an entity's row, or goes on where it was deleted: what
-    /// stands up to place `through` may be forgotten.
+    /// A node begins to erase an entity, or has ended.
+    pub fn erases(&self, node: u32, begins: bool) {
+        let mut inner = self.inner();
+        if begins {
+            inner.erasing.insert(node);
+        } else {
+            inner.erasing.remove(&node);
+        }
+    }
+
+    /// A node reads a row: where it erases, what that shows to be settled may be
+    /// forgotten.
+    pub fn is_read(&self, node: u32, key: &shared::table::Key) {
+        if key.table != TableName::Entities || !self.inner().erasing.contains(&node) {
+            return;
+        }
+        let Some(row) = self.read(key) else { return };
+        let number = |name| row.number(name).unwrap_or(0);
+        if row.get(a::HOLDER).is_none() && number(a::HEAD) == number(a::TAIL) {
+            self.erased(number_of(&text_of(&key.partition.1)), number(a::HEAD));
+        }
+    }
+
+    /// What stands up to place `through` of an entity may be forgotten from now
+    /// on.
     pub fn erased(&self, entity: usize, through: u64) {
         self.tell(What::Operator { entity, how: "erases" });
         self.reach("an entity is erased");
         let time = self.elapsed();
-        let mut inner = self.inner();
-        inner.history.erased.push(Erased { entity, through, time });
-        let ledger = inner.ledgers.entry(entity).or_default();
-        ledger.present = false;
-        ledger.holder = None;
+        self.inner().history.erased.push(Erased { entity, through, time });
     }
 
     /// Deletes receipts and what is parked of an entity, whatever they are of.
@@ -336,9 +357,8 @@ impl World {
             }
             TableName::Entities => {
                 let entity = number_of(&text_of(&write.key.partition.1));
-                match self.read(&entity_row(&key(entity))) {
-                    Some(after) => self.changed(node, entity, before, &after),
-                    None => self.erased(entity, before.and_then(|row| row.number(a::TAIL)).unwrap_or(0)),
+                if let Some(after) = self.read(&entity_row(&key(entity))) {
+                    self.changed(node, entity, before, &after);
                 }
             }
             TableName::Inbox => {
