@@ -296,7 +296,8 @@ impl TakeOver {
     /// that it starts it; else a suspicion, since it may have vanished before.
     fn charge(&self) -> Vec<Change> {
         let drained = self.seen.held.as_ref().is_some_and(|held| held.kind == LeaseKind::Drain);
-        if !drained || self.seen.is_empty() {
+        // One that said that it was about to let go did not vanish: it could not send its wake-up.
+        if !drained || self.seen.is_empty() || self.seen.handover {
             return Vec::new();
         }
         let one_more = |name: &'static str| Change::Add { attribute: name.into(), base: 0, by: 1 };
@@ -465,6 +466,28 @@ impl Operation for Release<'_> {
 
     fn judge(&self, reply: Written) -> Result<Ended, CorruptRow> {
         judge_release(self.lease, reply)
+    }
+}
+
+/// Says that a drain is about to let go, whether or not its wake-up can be sent:
+/// where it cannot, the lease runs out, and nobody takes its holder for one that
+/// vanished.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AnnounceEnd<'a> {
+    /// The lease.
+    pub lease: &'a Lease,
+}
+
+impl Operation for AnnounceEnd<'_> {
+    type Outcome = ();
+
+    fn write(&self) -> Write {
+        self.lease.update(self.lease.mine(), vec![Change::set(a::HANDOVER, 1_u32)])
+    }
+
+    /// A second try changes nothing; refused, there is no lease to speak of.
+    fn judge(&self, _reply: Written) -> Result<(), CorruptRow> {
+        Ok(())
     }
 }
 

@@ -71,6 +71,7 @@ pub enum Kind {
     ReleaseEmpty,
     Release,
     HandOver,
+    AnnounceEnd,
     MarkStart,
     AskToYield,
     ForceRelease,
@@ -83,7 +84,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub const ALL: [Kind; 20] = [
+    pub const ALL: [Kind; 21] = [
         Kind::Claim,
         Kind::Put,
         Kind::Void,
@@ -95,6 +96,7 @@ impl Kind {
         Kind::ReleaseEmpty,
         Kind::Release,
         Kind::HandOver,
+        Kind::AnnounceEnd,
         Kind::MarkStart,
         Kind::AskToYield,
         Kind::ForceRelease,

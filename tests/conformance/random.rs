@@ -23,8 +23,8 @@ use shared::{
         SettledAndReleased, Unblock, Void, WriteReceipt,
     },
     lease::{
-        Acquire, Acquired, AskToYield, ForceRelease, HandOver, LONGEST_YIELD, Lease, Release, ReleaseEmpty, Renew,
-        Renewed, TakeOver,
+        Acquire, Acquired, AnnounceEnd, AskToYield, ForceRelease, HandOver, LONGEST_YIELD, Lease, Release,
+        ReleaseEmpty, Renew, Renewed, TakeOver,
     },
     operation::Operation,
     rows::{BlockReason, EntityState, EventTimes, HolderInfo, LastSettled, Settlement, entity_row},
@@ -268,6 +268,10 @@ impl<'a> Case<'a> {
             Kind::HandOver => {
                 let Some(lease) = lease else { return Ok(()) };
                 self.run(&HandOver { lease: &lease, suspected: act.twist.is_multiple_of(2) }).await?;
+            }
+            Kind::AnnounceEnd => {
+                let Some(lease) = lease else { return Ok(()) };
+                self.run(&AnnounceEnd { lease: &lease }).await?;
             }
             Kind::MarkStart => {
                 let (Some(lease), Some(decision)) = (lease, self.decision(act, state, now)) else { return Ok(()) };

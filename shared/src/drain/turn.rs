@@ -7,7 +7,7 @@ mod settle;
 
 use std::{ops::ControlFlow, pin::pin, sync::Arc, time::Duration};
 
-use futures_util::future::{Either, select};
+use futures_util::future::{Either, join, select};
 
 use super::{
     Drainer, Guest, MARGIN, PATIENCE, Stopped, UNREADABLE,
@@ -21,7 +21,7 @@ use crate::{
     handler::{self, Canceller, Outcome},
     inbox::{Block, Failed, MarkStart, Marked, Receipt, Void, Voided, WriteReceipt},
     keeper::Keeper,
-    lease::{Ended, HandOver, Release, ReleaseEmpty, Released},
+    lease::{AnnounceEnd, Ended, HandOver, Release, ReleaseEmpty, Released},
     queue::WakeUp,
     rows::{BlockReason, EntityState, Settlement, VANISHED_BEFORE_START},
     sources::{Found, Source},
@@ -149,8 +149,12 @@ impl<'a> Turns<'a> {
             // That one does not say this lease's token: nobody is to count on it as on one that does.
             let _ = self.release().await;
         } else {
-            let wake_up = WakeUp::under(&entity, self.keeper.lease().token());
-            self.keeper.hold(self.drainer.put_off(&wake_up, delay, reason)).await??;
+            let lease = self.keeper.lease().clone();
+            let wake_up = WakeUp::under(&entity, lease.token());
+            let announce = AnnounceEnd { lease: &lease };
+            let both = join(self.drainer.store.run(&announce, PATIENCE), self.drainer.put_off(&wake_up, delay, reason));
+            let (_, sent) = self.keeper.hold(both).await?;
+            sent?;
             let _ = self.let_go().await;
         }
         Ok(())

@@ -25,6 +25,13 @@ pub enum Skew {
     SlowIngests,
 }
 
+impl Skew {
+    /// Whether a lease that is renewed may look run out to another node.
+    pub fn takes_the_living_for_dead(self) -> bool {
+        matches!(self, Skew::Rates | Skew::Minutes | Skew::Days)
+    }
+}
+
 /// What kind of misfortune a run has, and how much of it; in thousandths.
 #[derive(Debug, Clone)]
 pub struct Profile {

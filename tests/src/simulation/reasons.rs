@@ -76,6 +76,8 @@ pub struct Change<'a> {
     pub granted: u64,
     /// Whether whoever sent it had given it up.
     pub is_late: bool,
+    /// Whether clocks may be so far apart that a lease that runs looks left.
+    pub clocks_lie: bool,
     /// When.
     pub time: Duration,
     /// In the run of this seed.
@@ -177,7 +179,8 @@ impl Reasons {
         }
         let drained = change.before.is_some_and(|row| row.text(a::KIND) == Some(LeaseKind::Drain.as_str()));
         let pending = change.was(a::HEAD) < change.was(a::TAIL);
-        if was.is_some() && drained && pending && self.dying.contains(&(change.entity, change.granted)) {
+        let vanished = change.clocks_lie || self.dying.contains(&(change.entity, change.granted));
+        if was.is_some() && drained && pending && vanished {
             *self.vanished.entry(change.entity).or_default() += 1;
         }
     }

@@ -450,6 +450,7 @@ impl World {
             settled: name.map(|name| (name, settlement)),
             granted: old.granted,
             is_late: inner.history.is_late,
+            clocks_lie: self.profile.skew.takes_the_living_for_dead(),
             time: at_time,
             seed: self.plan.seed,
         };
