@@ -153,7 +153,8 @@ impl Delivery {
         self.content_type.as_deref()
     }
 
-    /// Which attempt this is, from 1.
+    /// Which attempt this is, from 1. A worker that vanished with the delivery
+    /// counts as one: it may have started it.
     pub fn attempt(&self) -> u32 {
         self.attempt
     }

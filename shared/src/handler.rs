@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Any error a handler fails with. Its text is kept on the entity's row, cut to
-/// 96 bytes: no secrets in it.
+/// 64 bytes: no secrets in it.
 pub type HandlerError = Box<dyn std::error::Error + Send + Sync>;
 
 /// How a handler answers. An `Err` is a [`Outcome::Retry`] with that error's

@@ -41,7 +41,8 @@ async fn a_backlog_lets_others_pass_after_a_slice() {
     let world = backlog(20).await;
     for _ in 0..19 {
         // Those of the backlog's own claims find nothing to do later on.
-        world.messages.receive().await.map(|message| world.messages.attended(message, Attended::Delete));
+        let message = world.messages.receive().await.expect("a wake-up");
+        world.messages.attended(message, Attended::Delete);
     }
     world.append("test/b", "other").await;
     let sent = world.messages.sent();
