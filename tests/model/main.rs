@@ -23,7 +23,10 @@
 //!
 //! Several entities (they share nothing); bodies in parts; pages of more than
 //! all there is, and reading ahead (a page read earlier is a paused worker's);
-//! suspects that wait for their batch; two messages of one entity in one batch;
+//! suspects that wait for their batch, and ten that vanish in a row; a drain
+//! that announces its end and cannot send its wake-up; the tokens that wake-ups
+//! say, and an exclusive holder that gives way; two formats side by side
+//! (`end_to_end/charging.rs`); two messages of one entity in one batch;
 //! a write that lands after its author sent it again; the sweep, which the loss
 //! property does not count on; a queue that cannot be reached (there the sweep
 //! is all there is); an operator who dies between unblocking and the wake-up,
@@ -46,25 +49,26 @@
 //!
 //! ```text
 //! cargo test -p tests --test model                         the small configurations, and the controls
-//! MODEL=large cargo test --release -p tests --test model   the large ones too
+//! MODEL=large cargo test --profile fast -p tests --test model   the large ones too
 //! MODEL_TRACE=gaps cargo test -p tests --test model counterexample -- --nocapture
 //!                                                          the trace of each control whose name has "gaps" in it
 //! MODEL_TABLE=write cargo test -p tests --test model table  writes counterexamples.md anew
 //! ```
 //!
 //! The state counts are pinned: one that changes says that the protocol, or the
-//! model of it, did. Times on two shared cores, in a release build:
+//! model of it, did. Times on two shared cores, profile `fast`:
 //!
 //! | large configuration | unique states | seconds |
 //! |---|---|---|
-//! | crashes, copies and clocks, two deliveries | 1,826,992 | 17 |
-//! | lost replies, two deliveries | 139,295 | 2 |
-//! | failures and late effects, two deliveries | 120,093 | 1 |
-//! | commits, repeats and a dying worker | 3,209,031 | 48 |
-//! | an exclusive holder between two workers | 403,792 | 5 |
-//! | three deliveries, places given up | 320,377 | 6 |
-//! | three deliveries, early clocks | 441,716 | 7 |
-//! | two lost leases | 27,353 | 0 |
+//! | crashes, copies and clocks, two deliveries | 3,691,970 | 62 |
+//! | lost replies, two deliveries | 181,798 | 3 |
+//! | failures and late effects, two deliveries | 216,063 | 3 |
+//! | commits, repeats and a dying worker | 10,649,211 | 217 |
+//! | an exclusive holder between two workers | 596,545 | 14 |
+//! | three deliveries, places given up | 445,365 | 10 |
+//! | three deliveries, early clocks | 684,013 | 19 |
+//! | slices, outages, crashes and clocks | 1,648,647 | 47 |
+//! | two lost leases | 36,580 | 1 |
 
 mod changes;
 mod configurations;
