@@ -6,7 +6,7 @@
 //! breaker: nothing of that source starts in this process for a while, then one
 //! start tries whether it is well again, and the first success closes it.
 //!
-//! [`Breaker`] is pure. [`Breakers`] is the one that a worker's drains share.
+//! [`Breaker`] is pure. `Breakers` is the one that a worker's drains share.
 
 use std::{
     collections::BTreeMap,
