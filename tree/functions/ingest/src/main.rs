@@ -1,5 +1,0 @@
-//! The ingest function's binary.
-
-fn main() -> Result<(), lambda_runtime::Error> {
-    ingest::run()
-}

@@ -1,4 +1,0 @@
-//! What holds for every provider, and for every sample in `events/`.
-
-mod properties;
-mod samples;
