@@ -15,7 +15,7 @@ use crate::{
     inbox::Receipt,
     lease::purge_change,
     operation::Operation,
-    rows::{CorruptRow, EntityState, FORMAT, attribute as a, entity_row, sequence_of},
+    rows::{CorruptRow, EntityState, attribute as a, entity_row, readable, sequence_of},
     table::{Action, Change, Condition, Range, Row, TableName, Write, Written},
     time::Timestamp,
 };
@@ -187,7 +187,7 @@ impl Operation for Forget<'_> {
             condition: Condition::All(vec![
                 Condition::equal(a::TAIL, self.seen.tail.0),
                 Condition::absent(a::HOLDER),
-                Condition::absent_or_at_most(a::VERSION, FORMAT),
+                readable(),
             ]),
             action: Action::Update(changes),
         }
