@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use shared::entity::EntityKey;
+use webhook_serializer::protocol::entity::EntityKey;
 
 use crate::journal::{Ending, Run};
 
@@ -149,8 +149,8 @@ impl fmt::Display for Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use shared::{
-        entity::{FencingToken, Sequence},
+    use webhook_serializer::{
+        protocol::entity::{FencingToken, Sequence},
         time::Timestamp,
     };
 

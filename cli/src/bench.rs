@@ -14,19 +14,23 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use anyhow::Result;
 use futures_util::{StreamExt, stream};
 use serde::Serialize;
-use shared::{
-    append::Inbox,
-    delivery::{Delivery, Incoming},
-    drain::{DrainSettings, Drainer},
-    entity::{DeliveryId, EntityKey, Identity, SourceName},
+use tokio::sync::watch;
+use webhook_serializer::{
+    aws::meter::Meter,
+    engine::{
+        append::Inbox,
+        drain::{DrainSettings, Drainer},
+    },
     handler::{Context, Handler, HandlerError, Outcome},
-    meter::Meter,
-    rows::HolderInfo,
+    protocol::{
+        delivery::{Delivery, Incoming},
+        entity::{DeliveryId, EntityKey, Identity, SourceName},
+        state::HolderInfo,
+    },
     sources::Sources,
     telemetry::Quiet,
     time::Surroundings,
 };
-use tokio::sync::watch;
 use worker::Worker;
 
 use crate::{
@@ -341,14 +345,19 @@ fn body_units(sent: &[Sent], surroundings: &Surroundings) -> u64 {
     let Some(one) = sent.first() else { return 0 };
     let scenario = SCENARIOS[0];
     let incoming = Incoming { entity: one.entity.clone(), ..incoming(&scenario, 0, surroundings) };
-    let envelope = shared::delivery::Envelope::pack(&incoming, &surroundings.nonce(), surroundings.now());
-    let key = shared::rows::delivery_row(&one.entity, shared::entity::Sequence(1)).to_row();
-    key.into_iter().chain(envelope.row().clone()).collect::<shared::table::Row>().write_units()
+    let envelope =
+        webhook_serializer::protocol::delivery::Envelope::pack(&incoming, &surroundings.nonce(), surroundings.now());
+    let key = webhook_serializer::protocol::keys::delivery_row(
+        &one.entity,
+        webhook_serializer::protocol::entity::Sequence(1),
+    )
+    .to_row();
+    key.into_iter().chain(envelope.row().clone()).collect::<webhook_serializer::protocol::table::Row>().write_units()
 }
 
 #[derive(Default)]
 struct Counts {
-    reading: shared::meter::Reading,
+    reading: webhook_serializer::aws::meter::Reading,
     body_units: u64,
 }
 

@@ -4,7 +4,7 @@
 //! assumed besides stands in [`Assumptions`].
 
 use serde::Serialize;
-use shared::budget;
+use webhook_serializer::protocol::budget;
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy)]

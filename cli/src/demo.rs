@@ -15,7 +15,7 @@ use std::{
 };
 
 use anyhow::Result;
-use shared::{drain::DrainSettings, sources::Sources, time::Surroundings};
+use webhook_serializer::{engine::drain::DrainSettings, sources::Sources, time::Surroundings};
 
 pub use report::{ActReport, OrderReport};
 

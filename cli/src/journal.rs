@@ -6,13 +6,15 @@ use std::{
     time::Duration,
 };
 
-use shared::{
-    delivery::Delivery,
-    entity::{EntityKey, FencingToken, Sequence},
+use tokio::sync::watch;
+use webhook_serializer::{
     handler::{Context, Handler, HandlerError, Outcome},
+    protocol::{
+        delivery::Delivery,
+        entity::{EntityKey, FencingToken, Sequence},
+    },
     time::Surroundings,
 };
-use tokio::sync::watch;
 
 /// How a handler start ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,9 +43,9 @@ pub struct Run {
     /// Which attempt.
     pub attempt: u32,
     /// When it was accepted, by the wall clock.
-    pub received_at: shared::time::Timestamp,
+    pub received_at: webhook_serializer::time::Timestamp,
     /// When it was started, by the wall clock.
-    pub started_at: shared::time::Timestamp,
+    pub started_at: webhook_serializer::time::Timestamp,
     /// When it was started, by this process's clock.
     pub started: Duration,
     /// When it ended, by this process's clock.

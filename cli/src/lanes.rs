@@ -7,9 +7,9 @@ pub mod terminal;
 
 use std::{collections::BTreeMap, time::Duration};
 
-use shared::{
+use webhook_serializer::protocol::{
     entity::{EntityKey, Sequence},
-    rows::Settlement,
+    state::Settlement,
 };
 
 use crate::story::{Happening, What};
@@ -254,7 +254,7 @@ pub fn label(entity: &EntityKey, width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use shared::entity::FencingToken;
+    use webhook_serializer::protocol::entity::FencingToken;
 
     fn happening(at: u64, sequence: u64, what: What) -> Happening {
         Happening {

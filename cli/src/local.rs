@@ -16,21 +16,23 @@ use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, sync::Arc, time::Du
 
 use anyhow::{Context, Result};
 use ingest::Ingest;
-use shared::{
-    append::Inbox,
-    aws::Parts,
-    config::StoreConfig,
-    drain::{DrainSettings, Drainer},
-    handler::Handler,
-    rows::HolderInfo,
-    sources::Sources,
-    telemetry::Observer,
-    time::Surroundings,
-};
 use tokio::{
     net::TcpListener,
     sync::watch,
     task::{AbortHandle, JoinSet},
+};
+use webhook_serializer::{
+    aws::Parts,
+    config::StoreConfig,
+    engine::{
+        append::Inbox,
+        drain::{DrainSettings, Drainer},
+    },
+    handler::Handler,
+    protocol::state::HolderInfo,
+    sources::Sources,
+    telemetry::Observer,
+    time::Surroundings,
 };
 use worker::Worker;
 

@@ -2,8 +2,8 @@
 
 use anyhow::{Context, Result};
 use ingest::Request;
-use shared::{
-    delivery::Incoming,
+use webhook_serializer::{
+    protocol::delivery::Incoming,
     providers::{self, Verified},
     sources::Sources,
     time::Timestamp,

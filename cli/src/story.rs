@@ -7,14 +7,16 @@ use std::{
     time::Duration,
 };
 
-use shared::{
-    delivery::Delivery,
-    entity::{EntityKey, FencingToken, Sequence},
-    rows::{BlockReason, Settlement},
+use tokio::sync::watch;
+use webhook_serializer::{
+    protocol::{
+        delivery::Delivery,
+        entity::{EntityKey, FencingToken, Sequence},
+        state::{BlockReason, Settlement},
+    },
     telemetry::{Event, Observer, PutOffReason},
     time::Surroundings,
 };
-use tokio::sync::watch;
 
 /// One thing that happened.
 #[derive(Debug, Clone)]

@@ -5,11 +5,11 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use shared::{
+use webhook_serializer::{
     aws::{Account, Parts},
     config::{Environment, StoreConfig},
-    entity::{EntityKey, FencingToken},
     leases::{Leases, Terms},
+    protocol::entity::{EntityKey, FencingToken},
     time::Surroundings,
 };
 
@@ -41,7 +41,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     // A holder that is frozen: it does not renew its lease of one second, and knows nothing of it.
     let slow = leases.acquire(&stock, Terms::default().lease(Duration::from_secs(1))).await?;
     let token_of_slow = slow.lease().token();
-    let write = async |lease: shared::lease::Lease| outside.write(&stock, lease.token(), "written by its successor");
+    let write = async |lease: webhook_serializer::protocol::lease::Lease| {
+        outside.write(&stock, lease.token(), "written by its successor")
+    };
     leases.run(&stock, Terms::default(), write).await?;
     // It wakes up and writes: its token is older.
     match outside.write(&stock, token_of_slow, "written late") {

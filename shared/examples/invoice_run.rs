@@ -5,11 +5,11 @@
 
 use std::time::Duration;
 
-use shared::{
+use webhook_serializer::{
     aws::{Account, Parts},
     config::{Environment, StoreConfig},
-    entity::EntityKey,
     leases::{Leases, Terms},
+    protocol::entity::EntityKey,
     time::Surroundings,
 };
 

@@ -5,8 +5,8 @@
 //! cargo run -- local --worker target/debug/examples/my_worker
 //! ```
 
-use shared::delivery::Delivery;
-use shared::handler::{Context, Handler, HandlerError, Outcome};
+use webhook_serializer::handler::{Context, Handler, HandlerError, Outcome};
+use webhook_serializer::protocol::delivery::Delivery;
 
 struct Printer;
 

@@ -6,11 +6,11 @@
 
 use std::time::Duration;
 
-use shared::{
+use webhook_serializer::{
     aws::{Account, Parts},
     config::{Environment, StoreConfig},
-    entity::EntityKey,
     leases::{LeaseError, Leases, RunError, Terms},
+    protocol::entity::EntityKey,
     time::Surroundings,
 };
 
@@ -24,7 +24,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     // A function would say here how much of its time is left.
     let terms = Terms::default().within(Duration::from_secs(10));
-    let change_address = async |lease: shared::lease::Lease| {
+    let change_address = async |lease: webhook_serializer::protocol::lease::Lease| {
         println!("the order is ours, under token {}", lease.token());
         Ok::<_, std::convert::Infallible>("address changed")
     };

@@ -8,6 +8,9 @@
 mod call;
 mod connections;
 mod document;
+pub mod dynamo;
+pub mod meter;
+pub mod sqs;
 mod warm;
 
 use std::{sync::Arc, time::Duration};
@@ -19,14 +22,15 @@ use aws_sdk_dynamodb::config::{
 use aws_smithy_runtime_api::client::result::ConnectorError;
 
 use crate::{
+    aws::{
+        dynamo::{DynamoTable, TableNames},
+        meter::Meter,
+        sqs::SqsQueue,
+    },
     config::{Environment, StoreConfig, Variables},
-    meter::Meter,
-    queue::sqs::SqsQueue,
-    store::Store,
-    table::dynamo::{DynamoTable, TableNames},
+    engine::{store::Store, wake::Waker},
     time::Surroundings,
     tls::Roots,
-    wake::Waker,
 };
 use connections::Connections;
 

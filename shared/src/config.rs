@@ -6,7 +6,7 @@ use std::{path::PathBuf, time::Duration};
 use futures_util::future::{BoxFuture, ready};
 
 use crate::{
-    drain::{DrainSettings, MARGIN},
+    engine::drain::{DrainSettings, MARGIN},
     sources::{Document, Sources},
     time::Timestamp,
 };

@@ -11,10 +11,8 @@ use futures_util::{FutureExt, future::BoxFuture};
 use tokio::sync::watch;
 
 use crate::{
-    delivery::Delivery,
-    entity::FencingToken,
-    table::Write,
-    threads::{Threads, Worked},
+    engine::threads::{Threads, Worked},
+    protocol::{delivery::Delivery, entity::FencingToken, table::Write},
     time::Surroundings,
 };
 
@@ -42,7 +40,7 @@ pub enum Outcome {
     /// wrong: what the handler needs is out of reach, and any other delivery
     /// would have fared so. Three orders in a row of which it says so, or that
     /// it does not answer in time, and their source is held back for a while
-    /// ([`crate::breaker`]).
+    /// ([`crate::engine::breaker`]).
     Unavailable {
         /// How long to wait; `None`: as the policy says.
         after: Option<Duration>,
@@ -133,7 +131,7 @@ impl Context {
 /// Code that is run for every delivery, in order.
 ///
 /// ```
-/// use shared::{delivery::Delivery, handler::{Context, Handler, HandlerError, Outcome}};
+/// use webhook_serializer::{protocol::delivery::Delivery, handler::{Context, Handler, HandlerError, Outcome}};
 ///
 /// struct Greeter;
 ///
@@ -264,10 +262,10 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
     use super::*;
-    use crate::{
+    use crate::protocol::{
         delivery::{Envelope, Incoming, Item},
         entity::{DeliveryId, EntityKey, Identity, SourceName},
-        rows::attribute,
+        format::attribute,
     };
 
     struct Begun(Arc<AtomicBool>);

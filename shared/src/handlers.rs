@@ -7,8 +7,8 @@ pub mod orders;
 use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
-    delivery::Delivery,
     handler::{AnyHandler, Context, Handler, HandlerError, Outcome},
+    protocol::delivery::Delivery,
 };
 
 /// Handlers by the name that sources give them.

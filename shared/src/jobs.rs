@@ -5,7 +5,7 @@
 //! side, each under the lease of its job's row (`tick.rs`). A job is a line:
 //!
 //! ```
-//! use shared::jobs::{Context, Job, JobError, Jobs};
+//! use webhook_serializer::jobs::{Context, Job, JobError, Jobs};
 //!
 //! async fn report(context: Context) -> Result<(), JobError> {
 //!     println!("the report of {}, under token {}", context.tick(), context.token());
@@ -30,12 +30,13 @@ use futures_util::future::BoxFuture;
 
 pub use crate::handler::HandlerError as JobError;
 use crate::{
-    drain::MARGIN,
-    entity::{EntityKey, FencingToken},
+    engine::{drain::MARGIN, store::Store},
     handler,
-    store::Store,
-    table::Write,
-    tick::{CLOCKS_APART, LONGEST_DEFINITION, LONGEST_NAME, job_entity},
+    protocol::{
+        entity::{EntityKey, FencingToken},
+        table::Write,
+        tick::{CLOCKS_APART, LONGEST_DEFINITION, LONGEST_NAME, job_entity},
+    },
     time::{Surroundings, Timestamp},
 };
 use due::Policy;
@@ -365,4 +366,5 @@ impl Jobs {
 }
 
 // A lease that a clock ahead wrote must not seem to run for longer than any may.
-const _: () = assert!(LONGEST_LEASE.as_secs() + CLOCKS_APART.as_secs() < crate::rows::LONGEST_LEASE.as_secs());
+const _: () =
+    assert!(LONGEST_LEASE.as_secs() + CLOCKS_APART.as_secs() < crate::protocol::state::LONGEST_LEASE.as_secs());

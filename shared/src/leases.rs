@@ -2,7 +2,7 @@
 //! request, a job, an invoice run, a script.
 //!
 //! ```no_run
-//! # use shared::{entity::EntityKey, leases::{LeaseError, Leases, RunError, Terms}, store::Store};
+//! # use webhook_serializer::{protocol::entity::EntityKey, leases::{LeaseError, Leases, RunError, Terms}, engine::store::Store};
 //! # async fn example(store: Store) -> Result<(), Box<dyn std::error::Error>> {
 //! let leases = Leases::new(store, "billing");
 //! let subscription = EntityKey::parse("invoice_gen/SUB-1234")?;
@@ -34,14 +34,18 @@ pub use guard::{Guard, NotCommitted};
 pub use look::{LeaseView, Listed, Show};
 
 use crate::{
-    entity::EntityKey,
-    lease::Lease,
-    rows::HolderInfo,
-    store::{Store, StoreError},
-    table::{TableError, Write},
+    engine::{
+        store::{Store, StoreError},
+        wake::Waker,
+    },
+    protocol::{
+        entity::EntityKey,
+        lease::Lease,
+        state::HolderInfo,
+        table::{TableError, Write},
+    },
     telemetry::{Log, Observer},
     time::Timestamp,
-    wake::Waker,
 };
 
 /// On what terms a lease is wanted.
@@ -74,7 +78,7 @@ impl Terms {
     /// third of it.
     #[must_use]
     pub fn lease(mut self, length: Duration) -> Self {
-        self.length = length.clamp(Duration::from_secs(1), crate::rows::LONGEST_LEASE);
+        self.length = length.clamp(Duration::from_secs(1), crate::protocol::state::LONGEST_LEASE);
         self
     }
 

@@ -4,20 +4,23 @@
 //! named with its source, and nothing starts. [`LiveSources`] reads it again
 //! while a function runs.
 
+pub mod destination;
 mod live;
+pub mod template;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use serde::Deserialize;
 
 use crate::{
-    attempt::{OnFailure, RetryPolicy},
-    delivery::Incoming,
-    destination::{self, Destination},
-    entity::{EntityKey, Identity, SourceName},
+    protocol::{
+        attempt::{OnFailure, RetryPolicy},
+        delivery::Incoming,
+        entity::{EntityKey, Identity, SourceName},
+        rate::Rate,
+    },
     providers::{self, Described, Generic, Provider, Request, Secret, Unverified, Verified},
-    rate::Rate,
-    template::Template,
+    sources::{destination::Destination, template::Template},
     time::Timestamp,
 };
 

@@ -12,12 +12,13 @@ use std::time::Duration;
 use tracing::level_filters::LevelFilter;
 
 use crate::{
-    append::Appended,
-    delivery::{Delivery, Incoming},
-    entity::{EntityKey, FencingToken, Sequence, SourceName},
-    rows::{BlockReason, Settlement},
-    sweep::Swept,
-    tick::Ending,
+    engine::{append::Appended, sweep::Swept},
+    protocol::{
+        delivery::{Delivery, Incoming},
+        entity::{EntityKey, FencingToken, Sequence, SourceName},
+        state::{BlockReason, Settlement},
+        tick::Ending,
+    },
     time::Timestamp,
 };
 

@@ -10,8 +10,6 @@ use std::{
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
-use crate::entity::Nonce;
-
 /// A wall-clock time in milliseconds since the Unix epoch. It decides how soon
 /// a dead holder is replaced, never who may write.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
@@ -234,6 +232,41 @@ impl Surroundings {
 impl fmt::Debug for Surroundings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Surroundings").field("now", &self.now()).finish_non_exhaustive()
+    }
+}
+
+/// A name drawn afresh for one claim or one acquire call, so that its author
+/// recognises its own write when the reply was lost. A ULID: it carries the
+/// time it was drawn, which the sweep reads and nothing is decided by.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Nonce(String);
+
+impl Nonce {
+    /// Takes a nonce back from a stored row.
+    pub(crate) fn from_stored(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+
+    /// From a time and 80 random bits.
+    pub fn from_parts(now: Timestamp, random: u128) -> Self {
+        Self(ulid::Ulid::from_parts(now.as_millis(), random).to_string())
+    }
+
+    /// When it was drawn, by its author's clock.
+    pub fn drawn_at(&self) -> Option<Timestamp> {
+        let ulid = ulid::Ulid::from_string(&self.0).ok()?;
+        Some(Timestamp::from_millis(ulid.timestamp_ms()))
+    }
+
+    /// The nonce as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Nonce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
     }
 }
 

@@ -10,9 +10,11 @@ use aws_sdk_dynamodb::{
 };
 use futures_util::FutureExt;
 use serializer::local::Engines;
-use shared::{
-    aws::Account,
-    table::dynamo::{DynamoTable, TableNames},
+use webhook_serializer::{
+    aws::{
+        Account,
+        dynamo::{DynamoTable, TableNames},
+    },
     time::{Surroundings, Timestamp},
 };
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use proptest::{collection::vec, option, prelude::*, sample::select};
-use shared::{
-    rows::LeaseKind,
+use webhook_serializer::protocol::{
+    state::LeaseKind,
     table::{Action, Change, Comparison, Condition, Key, Operand, Row, TableName, Value, Write},
 };
 

@@ -2,11 +2,10 @@
 
 use std::fmt::Debug;
 
-use shared::{
-    rows::key_of,
-    table::{
-        Key, Page, Range, Row, Segment, Table, TableError, TableName, Transacted, Write, Written, memory::MemoryTable,
-    },
+use webhook_serializer::protocol::{
+    keys::key_of,
+    memory::MemoryTable,
+    table::{Key, Page, Range, Row, Segment, Table, TableError, TableName, Transacted, Write, Written},
 };
 
 use crate::endpoint::Dynamo;

@@ -15,23 +15,26 @@ use proptest::{
     collection::vec,
     test_runner::{Config, TestCaseError, TestRunner},
 };
-use shared::{
-    delivery::Envelope,
-    entity::{EntityKey, FencingToken, Identity, Nonce, Sequence},
-    inbox::{
-        Block, Claim, Decision, Fail, MarkStart, Park, Put, Receipt, Settle, SettleAndRelease, Settled,
-        SettledAndReleased, Unblock, Void, WriteReceipt,
-    },
-    lease::{
-        Acquire, Acquired, AnnounceEnd, AskToYield, ForceRelease, HandOver, LONGEST_YIELD, Lease, Release,
-        ReleaseEmpty, Renew, Renewed, TakeOver,
-    },
-    operation::Operation,
-    rows::{BlockReason, EntityState, EventTimes, HolderInfo, LastSettled, Settlement, entity_row},
-    table::{Range, Row, Table, TableName, Transacted, Write, Written},
-    time::Timestamp,
-};
 use tests::stage;
+use webhook_serializer::{
+    protocol::{
+        delivery::Envelope,
+        entity::{EntityKey, FencingToken, Identity, Sequence},
+        inbox::{
+            Block, Claim, Decision, Fail, MarkStart, Park, Put, Receipt, Settle, SettleAndRelease, Settled,
+            SettledAndReleased, Unblock, Void, WriteReceipt,
+        },
+        keys::entity_row,
+        lease::{
+            Acquire, Acquired, AnnounceEnd, AskToYield, ForceRelease, HandOver, LONGEST_YIELD, Lease, Release,
+            ReleaseEmpty, Renew, Renewed, TakeOver,
+        },
+        operation::Operation,
+        state::{BlockReason, EntityState, EventTimes, HolderInfo, LastSettled, Settlement},
+        table::{Range, Row, Table, TableName, Transacted, Write, Written},
+    },
+    time::{Nonce, Timestamp},
+};
 
 use crate::{
     endpoint::{Dynamo, START, is_skipped, on_dynamodb, times},
@@ -291,7 +294,7 @@ impl<'a> Case<'a> {
             }
             Kind::Park => {
                 let row = act.beside.first().map(|loose| match &loose.action {
-                    shared::table::Action::Put(row) => row.clone(),
+                    webhook_serializer::protocol::table::Action::Put(row) => row.clone(),
                     _ => Row::new().with("error", "rejected"),
                 });
                 let sequence = claimed.map_or(Sequence(7), |claimed| claimed.1);

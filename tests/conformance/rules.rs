@@ -5,11 +5,12 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use futures_util::future::BoxFuture;
-use shared::{
-    rows::attribute as a,
+use webhook_serializer::protocol::{
+    format::attribute as a,
+    memory::MemoryTable,
     table::{
         Action, Change, Comparison, Condition, Key, Operand, Range, Row, Segment, Table, TableError, TableName,
-        Transacted, Value, Write, Written, memory::MemoryTable,
+        Transacted, Value, Write, Written,
     },
 };
 
@@ -37,7 +38,7 @@ impl Stage<'_> {
         Key { table: TableName::Inbox, partition: self.partition(), sort: Some((a::ITEM.into(), item.into())) }
     }
 
-    fn partition(&self) -> (shared::table::Attribute, Value) {
+    fn partition(&self) -> (webhook_serializer::protocol::table::Attribute, Value) {
         (a::ENTITY.into(), format!("rules/{}", self.own).into())
     }
 

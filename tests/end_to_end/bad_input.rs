@@ -2,12 +2,6 @@
 
 use std::{path::Path, process::Command, sync::Arc, time::Duration};
 
-use shared::{
-    aws::Parts,
-    entity::EntityKey,
-    queue::{Queue, QueueError, WakeUp},
-    telemetry::{Event, Observer},
-};
 use tests::{
     handlers::Done,
     lane::{Kept, Lane},
@@ -15,6 +9,12 @@ use tests::{
     webhooks::{signed, update},
 };
 use tokio::sync::watch;
+use webhook_serializer::{
+    aws::Parts,
+    engine::queue::{Queue, QueueError, WakeUp},
+    protocol::entity::EntityKey,
+    telemetry::{Event, Observer},
+};
 use worker::{Attributes, Record, SqsEvent, Worker};
 
 /// Counts what was settled.
@@ -45,7 +45,7 @@ async fn each_bad_request_has_its_answer_and_leaves_nothing() {
         "test",
         "1",
         update("7"),
-        shared::time::Timestamp::from_millis(now.as_millis() - 301_000),
+        webhook_serializer::time::Timestamp::from_millis(now.as_millis() - 301_000),
     );
     let early = signed(&lane.sources, "test", "1", update("7"), now + Duration::from_secs(330));
     let other = signed(&lane.sources, "test", "2", update("7"), now);
@@ -154,7 +154,7 @@ async fn a_wake_up_without_its_receive_count_is_kept_unless_a_fresh_one_was_sent
         }],
     };
     let Parts { store, .. } = stage.parts();
-    let drainer = stage.drainer_on(store, stage.waker_on(Nowhere), Done, Arc::new(shared::telemetry::Log));
+    let drainer = stage.drainer_on(store, stage.waker_on(Nowhere), Done, Arc::new(webhook_serializer::telemetry::Log));
     let worker = Worker::new(drainer, stage.surroundings().clone());
     let deadline = stage.surroundings().now() + Duration::from_secs(60);
     assert_eq!(worker.attend(batch(""), deadline).await.batch_item_failures.len(), 1);

@@ -5,11 +5,14 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use ingest::{Ingest, Request};
 use serde::Deserialize;
 use serializer::samples::Webhook;
-use shared::{delivery::LARGEST_BODY, entity::EntityKey, time::Surroundings};
 use tests::{
     lane::{Kept, Lane},
     webhooks::{request, signed},
     world::World,
+};
+use webhook_serializer::{
+    protocol::{delivery::LARGEST_BODY, entity::EntityKey},
+    time::Surroundings,
 };
 
 /// The entity stands in a header, so that the body is any bytes.

@@ -1,7 +1,7 @@
 //! What it costs, exactly: capacity as the store reports it, requests to the
 //! store, and queue sends.
 //!
-//! The units are those that `shared::budget` says, and `docs/protocol.md` with
+//! The units are those that `webhook_serializer::protocol::budget` says, and `docs/protocol.md` with
 //! it. B is the delivery row's write units, Q those of reading it in a page (one
 //! read unit for each started 4 KB of a page).
 //!
@@ -30,28 +30,32 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
-use shared::{
-    append::Inbox,
-    aws::Parts,
-    budget::{
-        FAILED_WRITES, FUTILE_WRITES, REPEAT_WRITES, TRICKLE_WRITES, append_writes, commit_drain_writes, drain_reads,
-        drain_writes, park_writes,
-    },
-    delivery::Delivery,
-    drain::{Attended, Drainer, Quarantine, Received},
-    entity::EntityKey,
-    handler::{Context, Handler, HandlerError, Outcome},
-    lease::{Acquire, Acquired, Release},
-    meter::Reading,
-    rows::{HolderInfo, LeaseKind, delivery_row, entity_row},
-    table::{Change, Key, Write},
-    telemetry::Log,
-};
 use tests::{
     faults::{Fault, FaultyQueue, FaultyTable},
     handlers::{Done, Scripted, answering},
     stage::Stage,
     world::World,
+};
+use webhook_serializer::{
+    aws::{Parts, meter::Reading},
+    engine::{
+        append::Inbox,
+        drain::{Attended, Drainer, Quarantine, Received},
+    },
+    handler::{Context, Handler, HandlerError, Outcome},
+    protocol::{
+        budget::{
+            FAILED_WRITES, FUTILE_WRITES, REPEAT_WRITES, TRICKLE_WRITES, append_writes, commit_drain_writes,
+            drain_reads, drain_writes, park_writes,
+        },
+        delivery::Delivery,
+        entity::EntityKey,
+        keys::{delivery_row, entity_row},
+        lease::{Acquire, Acquired, Release},
+        state::{HolderInfo, LeaseKind},
+        table::{Change, Key, Write},
+    },
+    telemetry::Log,
 };
 
 /// A stage without workers: the test itself attends to wake-ups.
@@ -272,7 +276,7 @@ async fn a_wake_up_of_an_entity_that_another_drains_costs_one_refused_write_and_
     drop(drain);
 }
 
-async fn acquired(scale: &Scale, kind: LeaseKind) -> shared::lease::Lease {
+async fn acquired(scale: &Scale, kind: LeaseKind) -> webhook_serializer::protocol::lease::Lease {
     let surroundings = scale.stage.surroundings();
     let request = Acquire {
         entity: scale.entity.clone(),

@@ -4,26 +4,29 @@
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
-use shared::{
-    delivery::Delivery,
-    drain::{Attended, Drainer, Quarantine, Received},
-    entity::EntityKey,
-    handler::{Context, HandlerError, Outcome},
-    leases::Terms,
-    rows::{BlockReason, VANISHED_BEFORE_START, attribute as a},
-    table::{Change, TableError, TableName, Value, Write},
-};
 use tests::{
     faults::{Call, Fault, FaultyTable},
     handlers::{Done, Scripted},
     world::World,
+};
+use webhook_serializer::{
+    engine::drain::{Attended, Drainer, Quarantine, Received},
+    handler::{Context, HandlerError, Outcome},
+    leases::Terms,
+    protocol::{
+        delivery::Delivery,
+        entity::EntityKey,
+        format::attribute as a,
+        state::{BlockReason, VANISHED_BEFORE_START},
+        table::{Change, TableError, TableName, Value, Write},
+    },
 };
 
 /// How often the source `test` lets a delivery fail.
 const ATTEMPTS: usize = 3;
 
 /// A handler that never answers.
-fn endless() -> impl shared::handler::Handler + Clone {
+fn endless() -> impl webhook_serializer::handler::Handler + Clone {
     Scripted(|_: &Delivery, _: &Context| -> BoxFuture<'static, Result<Outcome, HandlerError>> {
         Box::pin(std::future::pending())
     })
@@ -120,8 +123,8 @@ async fn a_delivery_that_kills_its_workers_before_it_starts_blocks_its_entity() 
 async fn a_row_of_a_newer_format_is_changed_by_nobody() {
     let world = World::new();
     world.append("test/a", "1").await;
-    let key = shared::rows::entity_row(&EntityKey::parse("test/a").expect("a key"));
-    let newer = Write::update(key, vec![Change::set(a::VERSION, shared::rows::FORMAT + 1)]);
+    let key = webhook_serializer::protocol::keys::entity_row(&EntityKey::parse("test/a").expect("a key"));
+    let newer = Write::update(key, vec![Change::set(a::VERSION, webhook_serializer::protocol::format::FORMAT + 1)]);
     world.table.write(&newer).await.expect("memory answers");
     let before = world.memory.rows(&TableName::Entities);
     let refused = world.inbox().append(&world.incoming("test/a", "2")).await;

@@ -4,9 +4,9 @@
 use std::{path::Path, process::Command};
 
 /// What is only for the laptop.
-const LOCAL: [&str; 5] = ["dynoxide-rs", "rusqlite", "clap", "axum", "serializer"];
+const LOCAL: [&str; 5] = ["dynoxide-rs", "rusqlite", "clap", "axum", "webhook-serializer-cli"];
 
-const FUNCTIONS: [&str; 4] = ["shared", "ingest", "worker", "scheduler"];
+const FUNCTIONS: [&str; 4] = ["webhook-serializer", "ingest", "worker", "scheduler"];
 
 /// What depends on `package`, of what `selection` builds.
 fn dependents(selection: &[&str], package: &str) -> String {
@@ -34,7 +34,7 @@ fn no_function_depends_on_what_is_for_the_laptop() {
         }
     }
     // The check sees it where it is.
-    assert!(dependents(&["-p", "serializer"], "dynoxide-rs").contains("serializer "));
+    assert!(dependents(&["-p", "webhook-serializer-cli"], "dynoxide-rs").contains("webhook-serializer-cli "));
 }
 
 #[test]

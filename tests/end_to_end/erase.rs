@@ -3,20 +3,23 @@
 
 use std::{sync::Arc, time::Duration};
 
-use shared::{
-    delivery::Envelope,
-    entity::{EntityKey, Nonce},
-    handler::{Handler, Outcome},
-    inbox::{Claim, Put, PutOutcome},
-    leases::Terms,
-    operator::{Erased, OperatorError},
-    rows::attribute as a,
-    table::{Change, Row, Table, TableError, TableName, Write},
-};
 use tests::{
     faults::{Call, Fault, FaultyTable},
     handlers::{Done, answering},
     world::World,
+};
+use webhook_serializer::{
+    engine::operator::{Erased, OperatorError},
+    handler::{Handler, Outcome},
+    leases::Terms,
+    protocol::{
+        delivery::Envelope,
+        entity::EntityKey,
+        format::attribute as a,
+        inbox::{Claim, Put, PutOutcome},
+        table::{Change, Row, Table, TableError, TableName, Write},
+    },
+    time::Nonce,
 };
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -230,8 +233,8 @@ async fn a_row_that_somebody_came_to_meanwhile_stays_as_it_is() {
                     std::mem::forget(guard);
                 }
                 _ => {
-                    let newer = Change::set(a::VERSION, shared::rows::FORMAT + 1);
-                    let write = Write::update(shared::rows::entity_row(&entity()), vec![newer]);
+                    let newer = Change::set(a::VERSION, webhook_serializer::protocol::format::FORMAT + 1);
+                    let write = Write::update(webhook_serializer::protocol::keys::entity_row(&entity()), vec![newer]);
                     world.memory.write(&write).await.expect("memory answers");
                 }
             }
@@ -278,9 +281,9 @@ async fn asked_again_after_any_failure_it_goes_on() {
 async fn a_row_of_a_newer_format_is_not_guessed_at() {
     let world = handled().await;
     let row = Row::new()
-        .with(a::VERSION, shared::rows::FORMAT + 1)
+        .with(a::VERSION, webhook_serializer::protocol::format::FORMAT + 1)
         .with(a::NONCE, Nonce::from_parts(world.surroundings.now(), 1).as_str());
-    let key = shared::rows::parked_row(&entity(), world.state("test/a").await.head);
+    let key = webhook_serializer::protocol::keys::parked_row(&entity(), world.state("test/a").await.head);
     world.table.write(&Write::put(key, row)).await.expect("memory answers");
     assert!(matches!(world.operator().erase(&entity()).await, Err(OperatorError::Store(_))));
 }

@@ -4,16 +4,15 @@
 
 use std::{convert::Infallible, time::Duration};
 
-use shared::{
-    drain::{Attended, Quarantine, Received},
-    entity::EntityKey,
-    handler::Outcome,
-    lease::LONGEST_TURN,
-    leases::{LeaseError, Terms},
-};
 use tests::{
     handlers::{Done, Slow, answering},
     world::World,
+};
+use webhook_serializer::{
+    engine::drain::{Attended, Quarantine, Received},
+    handler::Outcome,
+    leases::{LeaseError, Terms},
+    protocol::{entity::EntityKey, lease::LONGEST_TURN},
 };
 use worker::{Attributes, Record, SqsEvent, Worker};
 

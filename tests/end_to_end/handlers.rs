@@ -18,23 +18,27 @@ use serializer::{
         queue::QueueSettings,
     },
 };
-use shared::{
-    aws::Parts,
-    delivery::Delivery,
-    drain::{Attended, DrainSettings, Quarantine, Received},
-    entity::{EntityKey, FencingToken},
-    handler::{Context, Handler, HandlerError, Isolation, Outcome},
-    operator::Operator,
-    sources::Sources,
-    table::{Change, Key, TableName, Write},
-    telemetry::Log,
-    time::Surroundings,
-};
 use tests::{
     faults::{Call, Fault, FaultyTable},
     handlers::{Scripted, answering},
     stage::incoming,
     world::{VISIBILITY, World},
+};
+use webhook_serializer::{
+    aws::Parts,
+    engine::{
+        drain::{Attended, DrainSettings, Quarantine, Received},
+        operator::Operator,
+    },
+    handler::{Context, Handler, HandlerError, Isolation, Outcome},
+    protocol::{
+        delivery::Delivery,
+        entity::{EntityKey, FencingToken},
+        table::{Change, Key, TableName, Write},
+    },
+    sources::Sources,
+    telemetry::Log,
+    time::Surroundings,
 };
 use worker::{Attributes, Record, SqsEvent, Worker};
 
@@ -234,8 +238,12 @@ impl Processes {
 
     fn operator(&self) -> Operator {
         let Parts { store, waker } = self.parts();
-        let inbox =
-            shared::append::Inbox::new(store.clone(), waker.clone(), Duration::from_secs(86_400), Arc::new(Log));
+        let inbox = webhook_serializer::engine::append::Inbox::new(
+            store.clone(),
+            waker.clone(),
+            Duration::from_secs(86_400),
+            Arc::new(Log),
+        );
         Operator::new(store, waker, inbox, Duration::from_secs(86_400))
     }
 
@@ -245,7 +253,8 @@ impl Processes {
 
     async fn append_from(&self, source: &str, entity: &str, id: &str) {
         let Parts { store, waker } = self.parts();
-        let inbox = shared::append::Inbox::new(store, waker, Duration::from_secs(86_400), Arc::new(Log));
+        let inbox =
+            webhook_serializer::engine::append::Inbox::new(store, waker, Duration::from_secs(86_400), Arc::new(Log));
         inbox.append(&incoming(source, entity, id, self.surroundings.now())).await.expect("it is appended");
     }
 

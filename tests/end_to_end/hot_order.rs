@@ -6,16 +6,15 @@
 
 use std::{sync::Arc, time::Duration};
 
-use shared::{
-    delivery::Incoming,
-    drain::{Attended, Quarantine, Received},
-    entity::EntityKey,
-};
 use tests::{
     handlers::Done,
     metered::{Counted, MeteredTable},
     stage::Stage,
     world::World,
+};
+use webhook_serializer::{
+    engine::drain::{Attended, Quarantine, Received},
+    protocol::{delivery::Incoming, entity::EntityKey},
 };
 
 /// Longer than any drain here takes: one function run drains it all.

@@ -8,11 +8,11 @@ use std::{
 
 use futures_util::future::join;
 use serializer::local::{DEFAULT_WORKERS, SLOTS};
-use shared::{
-    delivery::Delivery,
-    handler::{Context, Handler, HandlerError, Outcome},
-};
 use tests::{slots::Waited, world::World};
+use webhook_serializer::{
+    handler::{Context, Handler, HandlerError, Outcome},
+    protocol::delivery::Delivery,
+};
 use worker::Worker;
 
 const SOURCES: &str = r#"

@@ -11,25 +11,30 @@ use std::{
 };
 
 use futures_util::future::{BoxFuture, join_all};
-use shared::{
-    entity::EntityKey,
+use tests::{
+    clock::{START, TokioClock},
+    faults::{Call, Fault, FaultyTable},
+    stage::Stage,
+};
+use webhook_serializer::{
+    aws::meter::Reading,
+    engine::store::Store,
     handler::Isolation,
     jobs::{
         Context, Job, JobError, Jobs, Missed, OnCrash, Outcome, Report, TickError, Ticker, roster,
         switch::Switch::{self, Off, On},
     },
-    lease::{Acquire, Acquired, Release},
-    meter::Reading,
-    rows::{HolderInfo, LeaseKind, attribute, entity_row},
-    store::Store,
-    table::{Action, Change, Key, Table, TableError, TableName, Value, Write, memory::MemoryTable},
-    tick::{Ending, JobState},
+    protocol::{
+        entity::EntityKey,
+        format::attribute,
+        keys::entity_row,
+        lease::{Acquire, Acquired, Release},
+        memory::MemoryTable,
+        state::{HolderInfo, LeaseKind},
+        table::{Action, Change, Key, Table, TableError, TableName, Value, Write},
+        tick::{Ending, JobState},
+    },
     time::{Clock, SeededRandom, Surroundings, Timestamp},
-};
-use tests::{
-    clock::{START, TokioClock},
-    faults::{Call, Fault, FaultyTable},
-    stage::Stage,
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -300,7 +305,7 @@ async fn a_run_whose_lease_was_taken_away_records_nothing() {
         night.clock.sleep(Duration::from_secs(3)).await;
         let state = night.state("report").await.entity;
         let record = HolderInfo::new("an operator");
-        let force = shared::lease::ForceRelease { seen: &state, record };
+        let force = webhook_serializer::protocol::lease::ForceRelease { seen: &state, record };
         night.store().run(&force, MINUTE).await.expect("memory answers");
     };
     let (report, ()) = tokio::join!(night.invoke(&ticker, 0), taken);
@@ -425,7 +430,7 @@ async fn a_commit_whose_own_condition_does_not_hold_is_a_failure() {
     let night = Night::new();
     let refused = |_: Context| async {
         let write = Write::update(Key::named(COUNTER, "id", "1"), vec![Change::set("n", 1_u32)]);
-        let write = write.when(shared::table::Condition::exists("n"));
+        let write = write.when(webhook_serializer::protocol::table::Condition::exists("n"));
         Ok::<_, JobError>(Outcome::Commit(vec![write]))
     };
     let ticker = night.ticker(one(Job::new("commit", "every minute", refused)));

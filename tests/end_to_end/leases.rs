@@ -12,20 +12,22 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use shared::{
-    entity::{EntityKey, FencingToken},
-    lease::{Lease, LeaseId},
-    leases::{LeaseError, Leases, RunError, Show, Terms},
-    rows::entity_row,
-    store::Store,
-    table::{Change, Condition, Key, Table, TableError, TableName, Write},
-    time::Surroundings,
-};
 use tests::{
     clock,
     faults::{Call, Fault, FaultyTable},
     handlers::{Done, Slow},
     world::World,
+};
+use webhook_serializer::{
+    engine::store::Store,
+    leases::{LeaseError, Leases, RunError, Show, Terms},
+    protocol::{
+        entity::{EntityKey, FencingToken},
+        keys::entity_row,
+        lease::{Lease, LeaseId},
+        table::{Change, Condition, Key, Table, TableError, TableName, Write},
+    },
+    time::Surroundings,
 };
 
 fn key(text: &str) -> EntityKey {
@@ -242,7 +244,7 @@ async fn what_a_holder_writes_after_another_took_over_is_refused() {
     assert_eq!(frozen.hold(async { 1 }).await, Err(LeaseError::Lost), "nothing is begun");
     assert_eq!(frozen.extend().await, Err(LeaseError::Lost));
     let transaction = world.memory.transact(&[check, noted("late")], "a token").await.unwrap();
-    assert!(matches!(transaction, shared::table::Transacted::Refused(_)));
+    assert!(matches!(transaction, webhook_serializer::protocol::table::Transacted::Refused(_)));
     assert_eq!(frozen.commit(vec![noted("late")]).await.map(|_| ()), Err(LeaseError::Lost));
     assert_eq!(world.memory.rows(&TableName::Entities), before);
     assert!(world.memory.rows(&TableName::Named("notes".into())).is_empty());
@@ -254,7 +256,11 @@ fn noted(id: &str) -> Write {
     Write {
         key: Key { table: TableName::Named("notes".into()), partition: ("id".into(), id.into()), sort: None },
         condition: Condition::absent("done"),
-        action: shared::table::Action::Update(vec![Change::Add { attribute: "times".into(), base: 0, by: 1 }]),
+        action: webhook_serializer::protocol::table::Action::Update(vec![Change::Add {
+            attribute: "times".into(),
+            base: 0,
+            by: 1,
+        }]),
     }
 }
 
@@ -450,8 +456,11 @@ async fn tokens_grow_over_release_takeover_force_and_the_row_s_deletion() {
     let seen = leases.look(&subscription()).await.unwrap().unwrap();
     assert!(leases.force_release(&seen, "ops", "a stuck run").await.unwrap().is_some());
     acquire().await.release().await.unwrap();
-    let gone =
-        Write { key: entity_row(&subscription()), condition: Condition::Always, action: shared::table::Action::Delete };
+    let gone = Write {
+        key: entity_row(&subscription()),
+        condition: Condition::Always,
+        action: webhook_serializer::protocol::table::Action::Delete,
+    };
     world.memory.write(&gone).await.unwrap();
     acquire().await.release().await.unwrap();
     assert!(tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");
@@ -511,7 +520,7 @@ async fn a_forced_release_says_who_when_and_why_and_fences_the_holder() {
 #[tokio::test(start_paused = true)]
 async fn leases_need_nothing_but_a_table() {
     let surroundings = clock::surroundings(1);
-    let table = Arc::new(shared::table::memory::MemoryTable::new());
+    let table = Arc::new(webhook_serializer::protocol::memory::MemoryTable::new());
     let leases = Leases::new(Store::new(table, surroundings), "a script");
     leases.run(&subscription(), Terms::default(), async |_| Ok::<_, Infallible>(())).await.unwrap();
 }
@@ -519,7 +528,10 @@ async fn leases_need_nothing_but_a_table() {
 #[tokio::test(start_paused = true)]
 async fn a_commit_that_can_never_land_keeps_nobody_waiting() {
     let world = World::new();
-    let alone = Write { action: shared::table::Action::Put(shared::table::Row::new()), ..noted("n") };
+    let alone = Write {
+        action: webhook_serializer::protocol::table::Action::Put(webhook_serializer::protocol::table::Row::new()),
+        ..noted("n")
+    };
     let too_many: Vec<Write> = std::iter::repeat_n(alone, 200).collect();
     let terms = Terms::default().wait(Duration::MAX);
     let work = async |_| Ok::<_, Infallible>(((), too_many.clone()));

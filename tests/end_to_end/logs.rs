@@ -14,15 +14,6 @@ use std::{
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::Value;
-use shared::{
-    entity::EntityKey,
-    handler::{Isolation, Outcome},
-    jobs::{Context, Job, JobError, Jobs, OnCrash, Ticker, switch::Switch},
-    leases::Terms,
-    rows::HolderInfo,
-    telemetry::{Event, JsonLog, Metric, NAMESPACE, Observer, log_level},
-    time::Surroundings,
-};
 use tests::{
     handlers::answering,
     lane::Lane,
@@ -30,6 +21,14 @@ use tests::{
     world::World,
 };
 use tokio::sync::watch;
+use webhook_serializer::{
+    handler::{Isolation, Outcome},
+    jobs::{Context, Job, JobError, Jobs, OnCrash, Ticker, switch::Switch},
+    leases::Terms,
+    protocol::{entity::EntityKey, state::HolderInfo},
+    telemetry::{Event, JsonLog, Metric, NAMESPACE, Observer, log_level},
+    time::Surroundings,
+};
 
 const SECRET: &str = "bm90IHRvIGJlIGxvZ2dlZA==";
 const FORMER_SECRET: &str = "bm90IHRvIGJlIGxvZ2dlZCBlaXRoZXI=";

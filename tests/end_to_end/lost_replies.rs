@@ -14,22 +14,24 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
-use shared::{
-    delivery::Delivery,
-    entity::EntityKey,
-    handler::{Context, Handler, HandlerError, Outcome},
-    inbox::{Claim, Unblock},
-    lease::AskToYield,
-    operation::Operation,
-    operator::Erased,
-    rows::BlockReason,
-    table::{Change, Key, TableError, TableName, Write, Written},
-};
 use tests::{
     faults::{Call, Fault, FaultyQueue, FaultyTable},
     handlers::{Done, Scripted, Slow, answering},
     stage::Stage,
     world::World,
+};
+use webhook_serializer::{
+    engine::operator::Erased,
+    handler::{Context, Handler, HandlerError, Outcome},
+    protocol::{
+        delivery::Delivery,
+        entity::EntityKey,
+        inbox::{Claim, Unblock},
+        lease::AskToYield,
+        operation::Operation,
+        state::BlockReason,
+        table::{Change, Key, TableError, TableName, Write, Written},
+    },
 };
 
 const PATIENCE: Duration = Duration::from_secs(5);

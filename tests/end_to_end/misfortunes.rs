@@ -11,26 +11,31 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
-use shared::{
-    delivery::Delivery,
-    drain::{Attended, Drainer, Quarantine, Received},
-    entity::EntityKey,
-    handler::{Context, HandlerError, Outcome},
-    history::History,
-    lease::AskToYield,
-    rows::{attribute as a, delivery_row},
-    store::ATTEMPT,
-    table::{
-        Change, Key, Page, Range, Row, Scanned, Segment, Table, TableError, TableName, Transacted, Value, Write,
-        Written,
-    },
-    time::{Clock, SeededRandom, Surroundings, Timestamp},
-};
 use tests::{
     clock::TokioClock,
     faults::{Call, Fault, FaultyTable},
     handlers::{Done, Scripted, Slow, answering},
     world::World,
+};
+use webhook_serializer::{
+    engine::{
+        drain::{Attended, Drainer, Quarantine, Received},
+        store::ATTEMPT,
+    },
+    handler::{Context, HandlerError, Outcome},
+    protocol::{
+        delivery::Delivery,
+        entity::EntityKey,
+        format::attribute as a,
+        history::History,
+        keys::delivery_row,
+        lease::AskToYield,
+        table::{
+            Change, Key, Page, Range, Row, Scanned, Segment, Table, TableError, TableName, Transacted, Value, Write,
+            Written,
+        },
+    },
+    time::{Clock, SeededRandom, Surroundings, Timestamp},
 };
 
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -6,22 +6,26 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::FutureExt;
 
-use shared::{
-    delivery::Envelope,
-    entity::EntityKey,
-    handler::{Handler, Outcome},
-    inbox::{Claim, Park, Put, Unblock, Unblocked},
-    lease::{ForceRelease, Forced},
-    leases::Terms,
-    operation::Operation,
-    operator::{Erased, Operator, OperatorError},
-    rows::{BlockReason, HolderInfo, Settlement, attribute as a, delivery_row, parked_row},
-    table::{Action, Row, Table, TableName, Write},
-};
 use tests::{
     faults::{Call, Fault, FaultyQueue, FaultyTable},
     handlers::{Done, answering},
     world::World,
+};
+use webhook_serializer::{
+    engine::operator::{Erased, Operator, OperatorError},
+    handler::{Handler, Outcome},
+    leases::Terms,
+    protocol::{
+        delivery::Envelope,
+        entity::EntityKey,
+        format::attribute as a,
+        inbox::{Claim, Park, Put, Unblock, Unblocked},
+        keys::{delivery_row, parked_row},
+        lease::{ForceRelease, Forced},
+        operation::Operation,
+        state::{BlockReason, HolderInfo, Settlement},
+        table::{Action, Row, Table, TableName, Write},
+    },
 };
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -322,7 +326,7 @@ async fn a_redrive_that_cannot_append_leaves_it_parked() {
         let mut world = parked().await;
         let plan = move |call: &Call<'_>| {
             if call.request > answered {
-                Fault::Before(shared::table::TableError::Invalid("gone".into()))
+                Fault::Before(webhook_serializer::protocol::table::TableError::Invalid("gone".into()))
             } else {
                 Fault::None
             }
@@ -396,7 +400,8 @@ async fn an_inspection_shows_what_waits_from_the_next_on() {
     }
     let inspected = world.operator().inspect(&entity()).await.unwrap();
     let state = inspected.state.expect("it has a row");
-    let waiting: Vec<_> = inspected.waiting.iter().map(shared::delivery::Item::sequence).collect();
+    let waiting: Vec<_> =
+        inspected.waiting.iter().map(webhook_serializer::protocol::delivery::Item::sequence).collect();
     assert_eq!(waiting, [state.next(), state.tail]);
     assert!(inspected.receipts.is_sorted_by(|a, b| a.sequence < b.sequence));
 }
@@ -514,9 +519,13 @@ async fn an_unblock_gives_up_the_place_that_expired_and_no_other() {
 #[tokio::test(start_paused = true)]
 async fn an_unblock_leaves_what_stands_at_the_place_after_all() {
     let world = blocked().await;
-    let key = shared::rows::entity_row(&entity());
-    let expired = shared::table::Change::set(a::BLOCKED, BlockReason::Expired.as_str());
-    world.memory.write(&shared::table::Write::update(key, vec![expired])).await.expect("memory answers");
+    let key = webhook_serializer::protocol::keys::entity_row(&entity());
+    let expired = webhook_serializer::protocol::table::Change::set(a::BLOCKED, BlockReason::Expired.as_str());
+    world
+        .memory
+        .write(&webhook_serializer::protocol::table::Write::update(key, vec![expired]))
+        .await
+        .expect("memory answers");
     world.operator().unblock(&entity()).await.expect("it is unblocked");
     world.work(&[world.drainer(Done)]).await;
     assert_eq!(world.applied(), ["1", "2"]);

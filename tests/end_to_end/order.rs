@@ -4,17 +4,16 @@
 use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
 use serializer::{audit::Sent, local::queue::Faults};
-use shared::{
-    aws::Parts,
-    rows::{attribute as a, delivery_row},
-    table::Action,
-    telemetry::Log,
-};
 use tests::{
     faults::{Call, Fault, FaultyQueue, FaultyTable},
     handlers::{FailsFirst, Slow},
     stage::Stage,
     unguarded::Unguarded,
+};
+use webhook_serializer::{
+    aws::Parts,
+    protocol::{format::attribute as a, keys::delivery_row, table::Action},
+    telemetry::Log,
 };
 
 const TASK: Duration = Duration::from_millis(20);
@@ -108,7 +107,9 @@ async fn a_dropped_put_shows_as_a_loss() {
         [write] => match &write.action {
             Action::Put(row)
                 if row.text(a::DELIVERY_ID) == Some(dropped.identity.delivery_id.as_str())
-                    && write.key.partition == delivery_row(&dropped.entity, shared::entity::Sequence(0)).partition =>
+                    && write.key.partition
+                        == delivery_row(&dropped.entity, webhook_serializer::protocol::entity::Sequence(0))
+                            .partition =>
             {
                 Fault::Forgotten
             }

@@ -8,15 +8,6 @@ use serializer::{
     audit::{Sent, Verdict},
     journal::Ending,
 };
-use shared::{
-    append::Inbox,
-    aws::{Account, Parts},
-    config::StoreConfig,
-    sources::Sources,
-    table::{Action, TableError, Write},
-    telemetry::Log,
-    time::Surroundings,
-};
 use tests::{
     faults::{Call, Fault, FaultyQueue, FaultyTable},
     handlers::{Done, Slow},
@@ -25,6 +16,15 @@ use tests::{
     world::World,
 };
 use tokio::net::TcpListener;
+use webhook_serializer::{
+    aws::{Account, Parts},
+    config::StoreConfig,
+    engine::append::Inbox,
+    protocol::table::{Action, TableError, Write},
+    sources::Sources,
+    telemetry::Log,
+    time::Surroundings,
+};
 
 /// Senders give up after five seconds at the earliest; half of that is ours.
 const ANSWER: Duration = Duration::from_millis(2500);

@@ -7,20 +7,25 @@ use aws_sdk_sqs::error::ProvideErrorMetadata;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use ingest::Request;
 use proptest::prelude::*;
-use shared::{
-    batch::{Batch, Message},
-    delivery::{Envelope, Incoming, Item},
-    entity::{DeliveryId, EntityKey, FencingToken, Identity, Sequence, SourceName},
-    inbox::{Put, Receipt, WriteReceipt},
-    operation::Operation,
-    queue::WakeUp,
-    rows::{EntityState, EventTimes, LastSettled, Settlement, attribute as a},
-    sources::Sources,
-    table::{Row, Value, memory::evaluate},
-    template::Template,
+use tests::stage::Stage;
+use webhook_serializer::{
+    engine::{
+        batch::{Batch, Message},
+        queue::WakeUp,
+    },
+    protocol::{
+        delivery::{Envelope, Incoming, Item},
+        entity::{DeliveryId, EntityKey, FencingToken, Identity, Sequence, SourceName},
+        format::attribute as a,
+        inbox::{Put, Receipt, WriteReceipt},
+        memory::evaluate,
+        operation::Operation,
+        state::{EntityState, EventTimes, LastSettled, Settlement},
+        table::{Row, Value},
+    },
+    sources::{Sources, template::Template},
     time::Timestamp,
 };
-use tests::stage::Stage;
 use worker::SqsEvent;
 
 const SOURCES: &str = include_str!("../../events/sources.toml");
@@ -286,7 +291,7 @@ proptest! {
         (started, settled) in (prop::option::of(any_time()), any_time()),
         (sequence, token) in (1..1_u64 << 48, 1..1_u64 << 48),
     ) {
-        let nonce = shared::entity::Nonce::from_parts(incoming.received_at, 7);
+        let nonce = webhook_serializer::time::Nonce::from_parts(incoming.received_at, 7);
         let envelope = Envelope::pack(&incoming, &nonce, settled);
         prop_assert!(envelope.parts().is_empty());
         let put = Put { envelope: &envelope, sequence: Sequence(sequence) }.write();

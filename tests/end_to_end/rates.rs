@@ -5,17 +5,19 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use shared::{
-    drain::{Attended, Quarantine, Received},
-    entity::EntityKey,
-    handler::Outcome,
-    lease::{Acquire, Acquired},
-    leases::Terms,
-    rows::{HolderInfo, LeaseKind},
-};
 use tests::{
     handlers::{Done, answering},
     world::World,
+};
+use webhook_serializer::{
+    engine::drain::{Attended, Quarantine, Received},
+    handler::Outcome,
+    leases::Terms,
+    protocol::{
+        entity::EntityKey,
+        lease::{Acquire, Acquired},
+        state::{HolderInfo, LeaseKind},
+    },
 };
 
 /// The least time between two starts of one entity.

@@ -6,21 +6,23 @@ use std::{
     time::Duration,
 };
 
-use shared::{
-    delivery::Delivery,
-    entity::EntityKey,
-    handler::{Context, Handler, HandlerError, Outcome},
-    inbox::Unblocked,
-    lease::{Acquire, Acquired, TakeOver},
-    operator::OperatorError,
-    rows::{BlockReason, HolderInfo, LeaseKind, attribute as a},
-    sweep::Swept,
-    table::{TableError, TableName},
-};
 use tests::{
     faults::{Fault, FaultyQueue},
     handlers::{Done, answering},
     world::World,
+};
+use webhook_serializer::{
+    engine::{operator::OperatorError, sweep::Swept},
+    handler::{Context, Handler, HandlerError, Outcome},
+    protocol::{
+        delivery::Delivery,
+        entity::EntityKey,
+        format::attribute as a,
+        inbox::Unblocked,
+        lease::{Acquire, Acquired, TakeOver},
+        state::{BlockReason, HolderInfo, LeaseKind},
+        table::{TableError, TableName},
+    },
 };
 
 const DAY: Duration = Duration::from_secs(86_400);

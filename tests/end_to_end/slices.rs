@@ -3,15 +3,13 @@
 
 use std::time::Duration;
 
-use shared::{
-    drain::{Attended, Quarantine, Received},
-    entity::EntityKey,
-    inbox::Claim,
-    rows::Settlement,
-};
 use tests::{
     handlers::{Done, Slow},
     world::World,
+};
+use webhook_serializer::{
+    engine::drain::{Attended, Quarantine, Received},
+    protocol::{entity::EntityKey, inbox::Claim, state::Settlement},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -25,7 +23,7 @@ async fn backlog(count: usize) -> World {
 }
 
 /// Attends to the next wake-up.
-async fn attend(world: &World, handler: impl shared::handler::Handler) -> EntityKey {
+async fn attend(world: &World, handler: impl webhook_serializer::handler::Handler) -> EntityKey {
     let message = world.messages.receive().await.expect("a wake-up");
     let entity = message.wake_up.entity.clone();
     let received = Received { entity: entity.clone(), times: message.times };
@@ -131,7 +129,7 @@ async fn a_gap_that_the_row_tells_to_be_old_is_given_up_at_once() {
 #[tokio::test(start_paused = true)]
 async fn a_delivery_behind_a_commit_is_no_older_than_itself() {
     let world = backlog(1).await;
-    let commits = tests::handlers::answering(|_, _| shared::handler::Outcome::Commit(Vec::new()));
+    let commits = tests::handlers::answering(|_, _| webhook_serializer::handler::Outcome::Commit(Vec::new()));
     world.work(&[world.drainer(commits)]).await;
     assert_eq!(world.state("test/a").await.pending_since, None);
     world.surroundings.sleep(Duration::from_secs(20 * 86_400)).await;

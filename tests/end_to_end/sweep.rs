@@ -11,29 +11,35 @@ use std::{
 };
 
 use futures_util::{FutureExt, future::BoxFuture};
-use shared::{
-    entity::EntityKey,
-    handler::{Isolation, Outcome},
-    jobs::{Jobs, Ticker, switch::Switch},
-    lease::{Acquire, Acquired},
-    meter::Reading,
-    queue::{Queue, QueueError, WakeUp},
-    rows::{HolderInfo, LeaseKind, attribute as a, entity_row, key_of, sweep_position_row},
-    sweep::{Sweeper, Swept, position::Position},
-    table::{
-        Change, Key, Page, Range, Row, Scanned, Segment, Table, TableError, TableName, Transacted, Value, Write,
-        Written,
-    },
-    telemetry::{Event, Observer},
-    tick::JobState,
-    time::{Surroundings, Timestamp},
-};
 use tests::{
     clock::START,
     faults::{Call, Fault, FaultyTable},
     handlers::{Done, answering},
     stage::Stage,
     world::World,
+};
+use webhook_serializer::{
+    aws::meter::Reading,
+    engine::{
+        queue::{Queue, QueueError, WakeUp},
+        sweep::{Sweeper, Swept, position::Position},
+    },
+    handler::{Isolation, Outcome},
+    jobs::{Jobs, Ticker, switch::Switch},
+    protocol::{
+        entity::EntityKey,
+        format::attribute as a,
+        keys::{entity_row, key_of, sweep_position_row},
+        lease::{Acquire, Acquired},
+        state::{HolderInfo, LeaseKind},
+        table::{
+            Change, Key, Page, Range, Row, Scanned, Segment, Table, TableError, TableName, Transacted, Value, Write,
+            Written,
+        },
+        tick::JobState,
+    },
+    telemetry::{Event, Observer},
+    time::{Surroundings, Timestamp},
 };
 
 const MINUTE: Duration = Duration::from_secs(60);

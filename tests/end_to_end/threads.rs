@@ -6,14 +6,13 @@ use std::{
     time::Duration,
 };
 
-use shared::{
-    delivery::Delivery,
-    entity::EntityKey,
+use tests::world::World;
+use webhook_serializer::{
+    engine::threads::MOST_LOST,
     handler::{Context, Handler, HandlerError, Isolation, Outcome},
-    threads::MOST_LOST,
+    protocol::{delivery::Delivery, entity::EntityKey},
     time::Surroundings,
 };
-use tests::world::World;
 use worker::{Attributes, Record, SqsEvent, Worker};
 
 /// Blocks the thread of each delivery of the namespace `stuck` until the gate

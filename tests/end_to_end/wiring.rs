@@ -5,19 +5,21 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
-use shared::{
-    delivery::Delivery,
-    entity::EntityKey,
-    handler::{Context, Handler, HandlerError, Outcome},
-    inbox::Void,
-    lease::{Acquire, Acquired, Lease, Release, TakeOver},
-    rows::{HolderInfo, LeaseKind},
-    table::TableError,
-};
 use tests::{
     faults::{Call, Fault, FaultyQueue, FaultyTable},
     handlers::{Done, Scripted, Slow, answering},
     world::World,
+};
+use webhook_serializer::{
+    handler::{Context, Handler, HandlerError, Outcome},
+    protocol::{
+        delivery::Delivery,
+        entity::EntityKey,
+        inbox::Void,
+        lease::{Acquire, Acquired, Lease, Release, TakeOver},
+        state::{HolderInfo, LeaseKind},
+        table::TableError,
+    },
 };
 use worker::{Attributes, Record, SqsEvent, Worker};
 

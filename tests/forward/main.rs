@@ -10,16 +10,18 @@ use std::{
 };
 
 use serializer::journal::{Ending, Journal};
-use shared::{
-    delivery::{Delivery, Incoming},
-    entity::{DeliveryId, EntityKey, FencingToken, Identity, SourceName},
+use tests::{not_run::not_run, stage::Stage};
+use tokio::sync::watch;
+use webhook_serializer::{
     handler::{Context, Handler, HandlerError, Outcome},
     handlers::forward::Forward,
+    protocol::{
+        delivery::{Delivery, Incoming},
+        entity::{DeliveryId, EntityKey, FencingToken, Identity, SourceName},
+    },
     telemetry::{Event, Observer},
     time::Surroundings,
 };
-use tests::{not_run::not_run, stage::Stage};
-use tokio::sync::watch;
 
 use receiver::{Receiver, node, python};
 

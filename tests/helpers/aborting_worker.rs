@@ -3,9 +3,9 @@
 
 use std::{io::Write, path::PathBuf};
 
-use shared::{
-    delivery::Delivery,
+use webhook_serializer::{
     handler::{Context, Handler, HandlerError, Outcome},
+    protocol::delivery::Delivery,
 };
 
 struct Aborting {

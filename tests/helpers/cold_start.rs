@@ -24,7 +24,6 @@ use axum::{
 use clap::Parser;
 use serde_json::json;
 use serializer::{local::Engines, samples};
-use shared::{sources::Sources, time::Surroundings};
 use tests::webhooks::request;
 use tokio::{
     io::copy_bidirectional,
@@ -36,6 +35,7 @@ use tokio_rustls::{
     TlsAcceptor,
     rustls::{ServerConfig, pki_types::PrivateKeyDer},
 };
+use webhook_serializer::{sources::Sources, time::Surroundings};
 
 /// What is aimed at. See docs/cold-start.md.
 const INIT_RATIO: f64 = 5.0;

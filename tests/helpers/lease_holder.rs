@@ -4,12 +4,14 @@
 
 use std::time::Duration;
 
-use shared::{
+use webhook_serializer::{
     aws::{Account, Parts},
     config::{Environment, StoreConfig},
-    entity::EntityKey,
     leases::{LeaseError, Leases, Terms},
-    table::{Action, Change, Condition, Key, TableName, Transacted, Write},
+    protocol::{
+        entity::EntityKey,
+        table::{Action, Change, Condition, Key, TableName, Transacted, Write},
+    },
     time::Surroundings,
 };
 

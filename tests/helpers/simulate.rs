@@ -12,8 +12,8 @@ use std::{
 };
 
 use clap::Parser;
-use shared::time::{Clock, SystemClock};
 use tests::simulation::{Plan, mutation::Mutation, profile::Profile, run, shrink::shrink};
+use webhook_serializer::time::{Clock, SystemClock};
 
 /// Simulates seeds; the code of a failing one is printed with its story.
 #[derive(Debug, Parser)]

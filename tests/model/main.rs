@@ -87,9 +87,9 @@ use configurations::Configuration;
 use counterexamples::{Control, controls};
 use protocol::Protocol;
 use reached::Reached;
-use shared::time::Surroundings;
 use stateright::{Checker, HasDiscoveries, Model, Path};
 use story::Story;
+use webhook_serializer::time::Surroundings;
 
 /// Explores all of a model: how many states, and what is violated.
 fn explored(model: Protocol) -> (usize, BTreeMap<&'static str, String>) {

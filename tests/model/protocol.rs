@@ -19,11 +19,12 @@ use std::{
     },
 };
 
-use shared::{
-    inbox::owes_wake_up,
-    rows::{BlockReason, LeaseKind, Settlement, attribute as a},
-};
 use stateright::{Model, Property};
+use webhook_serializer::protocol::{
+    format::attribute as a,
+    inbox::owes_wake_up,
+    state::{BlockReason, LeaseKind, Settlement},
+};
 
 use crate::{
     changes::{Change, Changes},

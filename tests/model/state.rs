@@ -1,6 +1,6 @@
 //! What there is in the model: rows, the queue, and where each actor stands.
 
-use shared::rows::Settlement;
+use webhook_serializer::protocol::state::Settlement;
 
 use crate::store::{Decided, Drawn, Held, Id, Item, Stored, View, arrival, view_of};
 

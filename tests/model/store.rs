@@ -15,21 +15,25 @@ use std::{
     time::Duration,
 };
 
-use shared::{
-    delivery::{Envelope, Incoming},
-    entity::{DeliveryId, EntityKey, FencingToken, Identity, Nonce, Sequence, SourceName},
-    inbox::{
-        Block, Claim, Decision, Fail, Failed, MarkStart, Marked, Park, Put, PutOutcome, Receipt, Settle,
-        SettleAndRelease, Settled, SettledAndReleased, Unblock, Unblocked, Void, Voided, WriteReceipt,
+use webhook_serializer::{
+    protocol::{
+        delivery::{Envelope, Incoming},
+        entity::{DeliveryId, EntityKey, FencingToken, Identity, Sequence, SourceName},
+        format::attribute as a,
+        inbox::{
+            Block, Claim, Decision, Fail, Failed, MarkStart, Marked, Park, Put, PutOutcome, Receipt, Settle,
+            SettleAndRelease, Settled, SettledAndReleased, Unblock, Unblocked, Void, Voided, WriteReceipt,
+        },
+        lease::{
+            Acquire, Acquired, AskToYield, Ended, ForceRelease, Forced, HandOver, Lease, Release, ReleaseEmpty,
+            Released, Renew, Renewed, TakeOver,
+        },
+        memory,
+        operation::Operation,
+        state::{BlockReason, EntityState, EventTimes, HolderInfo, LastSettled, LeaseKind, Settlement},
+        table::{Action, Change, Condition, Row, Write, Written},
     },
-    lease::{
-        Acquire, Acquired, AskToYield, Ended, ForceRelease, Forced, HandOver, Lease, Release, ReleaseEmpty, Released,
-        Renew, Renewed, TakeOver,
-    },
-    operation::Operation,
-    rows::{BlockReason, EntityState, EventTimes, HolderInfo, LastSettled, LeaseKind, Settlement, attribute as a},
-    table::{Action, Change, Condition, Row, Write, Written, memory},
-    time::Timestamp,
+    time::{Nonce, Timestamp},
 };
 
 use crate::changes::{Change as Switch, Changes};
@@ -216,7 +220,7 @@ fn identity(id: Id) -> Identity {
     }
 }
 
-fn id_of(hash: &shared::entity::IdentityHash) -> Id {
+fn id_of(hash: &webhook_serializer::protocol::entity::IdentityHash) -> Id {
     let all = (0..4).flat_map(|delivery| (0..4).map(move |redrive| Id { delivery, redrive }));
     all.into_iter().find(|id| identity(*id).hash() == *hash).expect("the model's deliveries only")
 }
@@ -461,7 +465,7 @@ impl Execution {
             Op::Park(id, sequence) => {
                 // As `delivery::parked_copy`: the payload, without an end of retention.
                 let row = Row::new()
-                    .with(a::VERSION, shared::rows::FORMAT)
+                    .with(a::VERSION, webhook_serializer::protocol::format::FORMAT)
                     .with(a::DELIVERY_ID, identity(id).delivery_id.as_str())
                     .with(a::REDRIVE, u32::from(id.redrive));
                 self.with(&Park { entity, sequence: Sequence(sequence), row: &row }, |()| Reply::Done)

@@ -14,24 +14,27 @@ use std::{
     time::Duration,
 };
 
-use shared::{
-    entity::{EntityKey, Nonce},
+use stateright::{Checker, HasDiscoveries, Model, Property};
+use webhook_serializer::{
     jobs::{
         Missed, OnCrash,
         due::{MOST_STARTS, Next, Policy},
         schedule::Schedule,
     },
-    lease::{Acquire, ForceRelease, Lease},
-    operation::Operation,
-    rows::{EntityState, HolderInfo, LeaseKind},
-    table::{Action as Does, Change, Condition, Row, Write, Written, memory},
-    tick::{
-        CompleteTick, Completed, DefineJob, Ending, GiveUpTick, GivenUp, JobState, Recorded, StartTick, Started,
-        TakeOverTick, TickResult,
+    protocol::{
+        entity::EntityKey,
+        lease::{Acquire, ForceRelease, Lease},
+        memory,
+        operation::Operation,
+        state::{EntityState, HolderInfo, LeaseKind},
+        table::{Action as Does, Change, Condition, Row, Write, Written},
+        tick::{
+            CompleteTick, Completed, DefineJob, Ending, GiveUpTick, GivenUp, JobState, Recorded, StartTick, Started,
+            TakeOverTick, TickResult,
+        },
     },
-    time::Timestamp,
+    time::{Nonce, Timestamp},
 };
-use stateright::{Checker, HasDiscoveries, Model, Property};
 
 /// A row, hashed by its content, once.
 #[derive(Debug, Clone)]

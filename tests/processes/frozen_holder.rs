@@ -3,16 +3,18 @@
 
 use std::{convert::Infallible, process::Stdio, time::Duration};
 
-use shared::{
-    entity::{EntityKey, FencingToken},
-    leases::{Leases, Terms},
-    rows::entity_row,
-    table::{Action, Change, Condition, Write},
-};
 use tests::stage::Stage;
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
     process::Command,
+};
+use webhook_serializer::{
+    leases::{Leases, Terms},
+    protocol::{
+        entity::{EntityKey, FencingToken},
+        keys::entity_row,
+        table::{Action, Change, Condition, Write},
+    },
 };
 
 use crate::signal;

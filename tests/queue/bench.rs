@@ -12,8 +12,8 @@ use aws_sdk_sqs::error::ProvideErrorMetadata;
 use aws_sdk_sqs::types::{Message, MessageSystemAttributeName, QueueAttributeName};
 use serializer::local::queue::clock::ManualClock;
 use serializer::local::queue::{Queues, serve};
-use shared::aws::Account;
 use tokio::net::TcpListener;
+use webhook_serializer::aws::Account;
 
 /// One server and a client of it.
 pub struct Bench {

@@ -11,14 +11,14 @@ use axum::{
     routing::post,
 };
 use serde_json::{Value, json};
-use shared::{
+use tokio::{net::TcpListener, task::AbortHandle};
+use webhook_serializer::{
     aws::Account,
     config::SourcesOrigin,
     sources::{LiveSources, Newest, SPACING},
     telemetry::Quiet,
     time::{Clock, SeededRandom, Surroundings, SystemClock, Timestamp},
 };
-use tokio::{net::TcpListener, task::AbortHandle};
 
 use crate::script::document;
 

@@ -10,21 +10,23 @@ use std::{sync::Arc, time::Duration};
 use ingest::{Ingest, Request};
 use script::{Script, document};
 use serializer::samples::Webhook;
-use shared::{
-    config::FileDocument,
-    delivery::Delivery,
-    drain::{Attended, Drainer, Quarantine, Received},
-    entity::EntityKey,
-    handler::{Context, Handler, HandlerError, Isolation, Outcome},
-    rows::HolderInfo,
-    sources::{LiveSources, Newest, PATIENCE, REFRESH, SPACING, STALE, Sources},
-    table::{Action, Write},
-    telemetry::{Observer, PutOffReason},
-};
 use tests::{
     faults::{Call, Fault, FaultyQueue, FaultyTable},
     webhooks::{request, signed, update},
     world::World,
+};
+use webhook_serializer::{
+    config::FileDocument,
+    engine::drain::{Attended, Drainer, Quarantine, Received},
+    handler::{Context, Handler, HandlerError, Isolation, Outcome},
+    protocol::{
+        delivery::Delivery,
+        entity::EntityKey,
+        state::HolderInfo,
+        table::{Action, Write},
+    },
+    sources::{LiveSources, Newest, PATIENCE, REFRESH, SPACING, STALE, Sources},
+    telemetry::{Observer, PutOffReason},
 };
 
 const OLD: &str = "b2xkIHNlY3JldA==";

@@ -7,7 +7,7 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
-use shared::{
+use webhook_serializer::{
     sources::Document,
     telemetry::{Event, Observer},
 };

@@ -33,21 +33,20 @@ use serializer::{
         queue::queue_url,
     },
 };
-use shared::{
-    append::Inbox,
-    aws::{Account, Parts},
-    config::StoreConfig,
-    entity::EntityKey,
-    operator::Operator,
-    sources::Sources,
-    telemetry::Quiet,
-    time::Surroundings,
-};
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
     process::{Child, Command},
     sync::watch,
     task::JoinSet,
+};
+use webhook_serializer::{
+    aws::{Account, Parts},
+    config::StoreConfig,
+    engine::{append::Inbox, operator::Operator},
+    protocol::entity::EntityKey,
+    sources::Sources,
+    telemetry::Quiet,
+    time::Surroundings,
 };
 
 use crate::webhooks::{request, signed, update};

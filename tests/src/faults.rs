@@ -9,9 +9,11 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
-use shared::{
-    queue::{Queue, QueueError, WakeUp},
-    table::{Key, Page, Range, Row, Scanned, Segment, Table, TableError, TableName, Transacted, Write, Written},
+use webhook_serializer::{
+    engine::queue::{Queue, QueueError, WakeUp},
+    protocol::table::{
+        Key, Page, Range, Row, Scanned, Segment, Table, TableError, TableName, Transacted, Write, Written,
+    },
     time::Surroundings,
 };
 

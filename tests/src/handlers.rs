@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, ready};
-use shared::{
-    delivery::Delivery,
+use webhook_serializer::{
     handler::{Context, Handler, HandlerError, Outcome},
+    protocol::delivery::Delivery,
 };
 
 /// Takes some time.

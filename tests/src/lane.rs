@@ -10,18 +10,16 @@ use serializer::{
     samples::Webhook,
     sender::{Answer, Sender},
 };
-use shared::{
-    append::Inbox,
+use tokio::sync::watch;
+use webhook_serializer::{
     aws::Parts,
-    delivery::Delivery,
-    drain::DrainSettings,
+    engine::{append::Inbox, drain::DrainSettings, operator::Operator},
     handler::{Context, Handler, HandlerError, Outcome},
-    operator::Operator,
+    protocol::delivery::Delivery,
     sources::Sources,
     telemetry::{Log, Observer},
     time::Surroundings,
 };
-use tokio::sync::watch;
 
 /// A running deployment, and someone who posts to it.
 pub struct Lane {

@@ -7,8 +7,9 @@ use std::sync::{
 };
 
 use futures_util::future::BoxFuture;
-use shared::table::{
-    Key, Page, Range, Row, Scanned, Segment, Table, TableError, TableName, Transacted, Write, Written, memory::evaluate,
+use webhook_serializer::protocol::{
+    memory::evaluate,
+    table::{Key, Page, Range, Row, Scanned, Segment, Table, TableError, TableName, Transacted, Write, Written},
 };
 
 /// A store whose calls are counted.

@@ -13,7 +13,7 @@ use futures_util::{
     stream::FuturesUnordered,
 };
 use serializer::local::{BATCH, GROWTH};
-use shared::{drain::Attended, handler::Handler};
+use webhook_serializer::{engine::drain::Attended, handler::Handler};
 use worker::{Attributes, Record, SqsEvent, Worker};
 
 use crate::world::{Message, World};

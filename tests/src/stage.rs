@@ -15,25 +15,28 @@ use serializer::{
     journal::{Journal, Journaled},
     local::{Engines, EventSource, Function, QUEUE, queue::Faults},
 };
-use shared::{
-    append::Inbox,
-    aws::Parts,
-    delivery::Incoming,
-    drain::{DrainSettings, Drainer},
-    entity::{DeliveryId, EntityKey, Identity, SourceName},
+use tokio::{sync::watch, task::JoinSet};
+use webhook_serializer::{
+    aws::{Parts, meter::Meter, sqs::SqsQueue},
+    engine::{
+        append::Inbox,
+        drain::{DrainSettings, Drainer},
+        operator::Operator,
+        queue::Queue,
+        store::Store,
+        wake::Waker,
+    },
     handler::Handler,
-    meter::Meter,
-    operator::Operator,
-    queue::{Queue, sqs::SqsQueue},
-    rows::HolderInfo,
+    protocol::{
+        delivery::Incoming,
+        entity::{DeliveryId, EntityKey, Identity, SourceName},
+        state::HolderInfo,
+        table::Table,
+    },
     sources::Sources,
-    store::Store,
-    table::Table,
     telemetry::{Log, Observer},
     time::{Surroundings, Timestamp},
-    wake::Waker,
 };
-use tokio::{sync::watch, task::JoinSet};
 use worker::Worker;
 
 /// Sources of tests: `test` tries often and quickly, `block` twice and blocks.

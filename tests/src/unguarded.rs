@@ -4,8 +4,8 @@
 use std::sync::{Arc, Mutex};
 
 use futures_util::future::BoxFuture;
-use shared::{
-    rows::attribute as a,
+use webhook_serializer::protocol::{
+    format::attribute as a,
     table::{
         Action, Change, Comparison, Condition, Key, Operand, Page, Range, Row, Scanned, Segment, Table, TableError,
         TableName, Transacted, Value, Write, Written,

@@ -2,7 +2,7 @@
 
 use ingest::{Http, Request, RequestContext};
 use serializer::samples::Webhook;
-use shared::{providers, sources::Sources, time::Timestamp};
+use webhook_serializer::{providers, sources::Sources, time::Timestamp};
 
 /// A webhook of the Standard Webhooks source `source`, signed at `now`.
 ///

@@ -12,25 +12,31 @@ use std::{
 
 use futures_util::future::{BoxFuture, join_all, ready};
 use serializer::journal::{Journal, Journaled};
-use shared::{
-    append::Inbox,
-    delivery::Incoming,
-    drain::{Attended, DrainSettings, Drainer, Quarantine, Received},
-    entity::{EntityKey, FencingToken},
+use tokio::sync::watch;
+use webhook_serializer::{
+    engine::{
+        append::Inbox,
+        drain::{Attended, DrainSettings, Drainer, Quarantine, Received},
+        operator::Operator,
+        queue::{Queue, QueueError, WakeUp},
+        store::Store,
+        sweep::Sweeper,
+        wake::Waker,
+    },
     handler::{Handler, Isolation},
     leases::Leases,
-    operator::Operator,
-    queue::{Queue, QueueError, WakeUp},
-    rows::{EntityState, HolderInfo, entity_row},
+    protocol::{
+        delivery::Incoming,
+        entity::{EntityKey, FencingToken},
+        keys::entity_row,
+        memory::MemoryTable,
+        state::{EntityState, HolderInfo},
+        table::Table,
+    },
     sources::Sources,
-    store::Store,
-    sweep::Sweeper,
-    table::{Table, memory::MemoryTable},
     telemetry::{Event, Observer, PutOffReason},
     time::Surroundings,
-    wake::Waker,
 };
-use tokio::sync::watch;
 
 use crate::{clock, stage};
 

@@ -2,17 +2,19 @@
 
 use std::time::Duration;
 
-use shared::{
-    entity::EntityKey,
+use tests::world::World;
+use webhook_serializer::{
     handler::Isolation,
     handlers::orders::Orders,
-    inbox::Claim,
     jobs::{Context, Job, JobError, Jobs, Outcome, Ticker, switch::Switch},
-    lease::Acquire,
-    rows::{HolderInfo, LeaseKind},
+    protocol::{
+        entity::EntityKey,
+        inbox::Claim,
+        lease::Acquire,
+        state::{HolderInfo, LeaseKind},
+    },
     time::Timestamp,
 };
-use tests::world::World;
 
 use crate::grants::{Asked, AskedByFunctions};
 

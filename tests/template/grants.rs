@@ -7,9 +7,9 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
-use shared::{
-    queue::{Queue, QueueError, WakeUp},
-    table::{
+use webhook_serializer::{
+    engine::queue::{Queue, QueueError, WakeUp},
+    protocol::table::{
         Action, Key, Page, Range, Row, Scanned, Segment, Table, TableError, TableName, Transacted, Write, Written,
     },
 };

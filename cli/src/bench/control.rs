@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use shared::time::Surroundings;
 use tokio::{sync::mpsc, task::JoinSet};
+use webhook_serializer::time::Surroundings;
 
 use super::Scenario;
 

@@ -16,21 +16,25 @@ use std::{
 use anyhow::Result;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde::Serialize;
-use shared::{
-    append::Inbox,
-    delivery::{Delivery, Incoming},
-    drain::{DrainSettings, Drainer},
-    entity::{DeliveryId, EntityKey, Identity, SourceName},
-    handler::{Context, Handler, HandlerError, Outcome},
-    meter::Meter,
-    rows::HolderInfo,
-    sources::Sources,
-    telemetry::Quiet,
-    time::Surroundings,
-};
 use tokio::{
     sync::{mpsc, watch},
     task::{AbortHandle, JoinSet},
+};
+use webhook_serializer::{
+    aws::meter::Meter,
+    engine::{
+        append::Inbox,
+        drain::{DrainSettings, Drainer},
+    },
+    handler::{Context, Handler, HandlerError, Outcome},
+    protocol::{
+        delivery::{Delivery, Incoming},
+        entity::{DeliveryId, EntityKey, Identity, SourceName},
+        state::HolderInfo,
+    },
+    sources::Sources,
+    telemetry::Quiet,
+    time::Surroundings,
 };
 use worker::Worker;
 

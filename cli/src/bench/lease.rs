@@ -12,15 +12,17 @@ use std::{
 use anyhow::Result;
 use futures_util::future::try_join_all;
 use serde::Serialize;
-use shared::{
-    entity::{EntityKey, FencingToken},
-    lease::Lease,
+use tokio::sync::Mutex;
+use webhook_serializer::{
+    aws::meter::Meter,
     leases::{LeaseError, Leases, Terms},
-    meter::Meter,
+    protocol::{
+        entity::{EntityKey, FencingToken},
+        lease::Lease,
+    },
     telemetry::Quiet,
     time::Surroundings,
 };
-use tokio::sync::Mutex;
 
 use crate::local::Engines;
 

@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::Args;
 use console::style;
 use serde_json::json;
-use shared::{entity::EntityKey, history::History};
+use webhook_serializer::protocol::{entity::EntityKey, history::History};
 
 use super::{print_json, target::Target};
 

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
-use shared::{entity::EntityKey, inbox::Unblocked};
+use webhook_serializer::protocol::{entity::EntityKey, inbox::Unblocked};
 
 use super::target::Target;
 

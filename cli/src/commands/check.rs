@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::json;
 use serializer::output::{self, Table};
-use shared::{config::WorkerConfig, sources::Sources};
+use webhook_serializer::{config::WorkerConfig, sources::Sources};
 
 use super::print_json;
 

@@ -4,10 +4,12 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
-use shared::{
-    entity::EntityKey,
-    operator::Erased,
-    table::{Action, Condition, Key, Write},
+use webhook_serializer::{
+    engine::operator::Erased,
+    protocol::{
+        entity::EntityKey,
+        table::{Action, Condition, Key, Write},
+    },
 };
 
 use super::target::Target;

@@ -7,7 +7,11 @@ use clap::Args;
 use console::style;
 use serde_json::json;
 use serializer::output::{Table, duration};
-use shared::{delivery::Item, entity::EntityKey, operator::Inspected, rows::EntityState, time::Timestamp};
+use webhook_serializer::{
+    engine::operator::Inspected,
+    protocol::{delivery::Item, entity::EntityKey, state::EntityState},
+    time::Timestamp,
+};
 
 use super::{print_json, target::Target};
 
@@ -156,7 +160,7 @@ fn as_json(entity: &EntityKey, inspected: &Inspected) -> serde_json::Value {
     })
 }
 
-pub(super) fn delivery_json(delivery: &shared::delivery::Delivery) -> serde_json::Value {
+pub(super) fn delivery_json(delivery: &webhook_serializer::protocol::delivery::Delivery) -> serde_json::Value {
     json!({
         "entity": delivery.entity(), "sequence": delivery.sequence(), "source": delivery.source(),
         "topic": delivery.topic(), "delivery_id": delivery.delivery_id(), "redrive": delivery.redrive(),

@@ -6,9 +6,9 @@ use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 use serde_json::json;
 use serializer::output::{Table, duration};
-use shared::{
+use webhook_serializer::{
     jobs::roster::{self, Listed},
-    tick::Ending,
+    protocol::tick::Ending,
     time::Timestamp,
 };
 

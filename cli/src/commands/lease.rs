@@ -5,11 +5,9 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 use serializer::output::{Table, duration};
-use shared::{
-    entity::EntityKey,
-    lease::LeaseId,
+use webhook_serializer::{
     leases::{LeaseView, Leases, Show},
-    rows::{LeaseKind, entity_row},
+    protocol::{entity::EntityKey, keys::entity_row, lease::LeaseId, state::LeaseKind},
     time::Timestamp,
 };
 

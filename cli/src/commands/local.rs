@@ -15,17 +15,17 @@ use serializer::{
     samples,
     story::Story,
 };
-use shared::{
+use tracing::Level;
+use tracing_subscriber::{Layer, filter::Targets, layer::SubscriberExt, util::SubscriberInitExt};
+use webhook_serializer::{
     aws::Parts,
     config::Environment,
-    drain::DrainSettings,
+    engine::drain::DrainSettings,
     handlers::{Handlers, forward::Forward, orders::Orders},
     sources::Sources,
     telemetry::Quiet,
     time::Surroundings,
 };
-use tracing::Level;
-use tracing_subscriber::{Layer, filter::Targets, layer::SubscriberExt, util::SubscriberInitExt};
 
 /// Options of `serializer local`.
 #[derive(Debug, Args)]

@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 use clap::Args;
 use serializer::output::{Table, duration};
-use shared::{
-    entity::{EntityKey, Sequence},
-    operator::{OperatorError, Parked},
+use webhook_serializer::{
+    engine::operator::{OperatorError, Parked},
+    protocol::entity::{EntityKey, Sequence},
 };
 
 use super::{inspect::delivery_json, print_json, target::Target};

@@ -5,7 +5,7 @@ use std::{path::PathBuf, process::ExitCode};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use serializer::{samples, sender::Sender};
-use shared::{sources::Sources, time::Surroundings};
+use webhook_serializer::{sources::Sources, time::Surroundings};
 
 use super::target::LOCAL;
 

@@ -6,11 +6,10 @@ use anyhow::{Context, Result};
 use aws_credential_types::provider::ProvideCredentials;
 use clap::Args;
 use serializer::sender::Sender;
-use shared::{
-    append::Inbox,
+use webhook_serializer::{
     aws::{Account, Parts, bundle},
     config::{Environment, StoreConfig},
-    operator::Operator,
+    engine::{append::Inbox, operator::Operator},
     telemetry::Log,
     time::Surroundings,
     tls::Roots,

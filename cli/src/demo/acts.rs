@@ -3,7 +3,10 @@
 use std::{collections::HashMap, time::Duration};
 
 use anyhow::{Result, ensure};
-use shared::{entity::EntityKey, rows::Settlement, time::Surroundings};
+use webhook_serializer::{
+    protocol::{entity::EntityKey, state::Settlement},
+    time::Surroundings,
+};
 
 use super::{Play, Script};
 use crate::{

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
-use shared::{entity::EntityKey, handlers::orders::Orders};
+use webhook_serializer::{handlers::orders::Orders, protocol::entity::EntityKey};
 
 use crate::{
     audit::Verdict,

@@ -7,17 +7,16 @@ use std::{
     time::Duration,
 };
 
-use shared::{
-    append::Inbox,
+use tokio::task::AbortHandle;
+use webhook_serializer::{
     aws::Parts,
-    delivery::Delivery,
+    engine::{append::Inbox, operator::Operator},
     handler::{Context, Handler, HandlerError, Outcome},
     handlers::orders::Orders,
-    operator::Operator,
+    protocol::delivery::Delivery,
     telemetry::Observer,
     time::Surroundings,
 };
-use tokio::task::AbortHandle;
 
 use crate::{
     journal::{Journal, Journaled},

@@ -197,9 +197,9 @@ impl Default for Canvas {
 mod tests {
     use super::*;
     use crate::story::{Happening, What};
-    use shared::{
+    use webhook_serializer::protocol::{
         entity::{EntityKey, FencingToken, Sequence},
-        rows::Settlement,
+        state::Settlement,
     };
 
     fn picture(orders: usize) -> Picture {

@@ -14,8 +14,8 @@ use axum::{
 };
 use base64::{Engine, engine::general_purpose::STANDARD};
 use ingest::{Http, Ingest, Request, RequestContext};
-use shared::delivery::LARGEST_BODY;
 use tokio::net::TcpListener;
+use webhook_serializer::protocol::delivery::LARGEST_BODY;
 
 /// Serves until `until` completes.
 pub(super) async fn serve(

@@ -7,13 +7,12 @@ use aws_sdk_dynamodb::{
     Client,
     types::{AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType},
 };
-use shared::{
-    aws::{Account, Parts},
+use tokio::{net::TcpListener, sync::watch, task::JoinSet};
+use webhook_serializer::{
+    aws::{Account, Parts, meter::Meter},
     config::StoreConfig,
-    meter::Meter,
     time::Surroundings,
 };
-use tokio::{net::TcpListener, sync::watch, task::JoinSet};
 
 use super::{
     VISIBILITY_TIMEOUT,

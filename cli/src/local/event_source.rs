@@ -5,11 +5,11 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::Result;
 use aws_sdk_sqs::types::{DeleteMessageBatchRequestEntry, Message, MessageSystemAttributeName};
-use shared::{
+use tokio::{sync::watch, task::JoinSet};
+use webhook_serializer::{
     aws::Account,
     time::{Surroundings, Timestamp},
 };
-use tokio::{sync::watch, task::JoinSet};
 use worker::{Attributes, BatchResponse, Record, SqsEvent, Worker};
 
 use super::{Engines, function_pool::FunctionPool, invoker::Invoker};

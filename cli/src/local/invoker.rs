@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use shared::time::Surroundings;
+use webhook_serializer::time::Surroundings;
 
 use crate::sender::Sender;
 

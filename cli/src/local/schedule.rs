@@ -4,8 +4,12 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
 use scheduler::{Jobs, ScheduledEvent, Scheduler, Settings};
-use shared::{store::Store, sweep::Sweeper, telemetry::Observer, time::Surroundings, wake::Waker};
 use tokio::{sync::watch, task::JoinSet};
+use webhook_serializer::{
+    engine::{store::Store, sweep::Sweeper, wake::Waker},
+    telemetry::Observer,
+    time::Surroundings,
+};
 
 use super::{
     FUNCTION_TIMEOUT,
@@ -94,7 +98,7 @@ pub(super) async fn run(ticked: Ticked, surroundings: Surroundings, stopping: wa
         while invocations.try_join_next().is_some() {}
         // When it was due, as EventBridge says it: waiting may be late, never early.
         let due = surroundings.now().as_millis() / 60_000 * 60;
-        let event = ScheduledEvent { time: shared::time::Timestamp::from_secs(due).to_string() };
+        let event = ScheduledEvent { time: webhook_serializer::time::Timestamp::from_secs(due).to_string() };
         let (ticked, surroundings) = (ticked.clone(), surroundings.clone());
         invocations.spawn(async move {
             if let Err(error) = ticked.invoke(&event, &surroundings).await {

@@ -5,7 +5,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Serialize};
-use shared::{entity::Sequence, providers::Headers};
+use webhook_serializer::{protocol::entity::Sequence, providers::Headers};
 
 /// A request. Whatever is absent counts as empty.
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]

@@ -8,11 +8,11 @@ mod http;
 
 use std::{sync::Arc, time::Duration};
 
-use shared::{
-    append::Inbox,
+use webhook_serializer::{
     aws::{Account, Parts},
     config::{Environment, InvalidConfig, SourcesOrigin, StoreConfig},
-    delivery::{Incoming, LARGEST_BODY},
+    engine::append::Inbox,
+    protocol::delivery::{Incoming, LARGEST_BODY},
     providers::{self, Unverified, Verified},
     sources::{LiveSources, Newest, Sources},
     telemetry::{self, JsonLog},

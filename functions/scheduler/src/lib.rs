@@ -20,19 +20,18 @@
 use std::{sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
-use shared::{
+use webhook_serializer::{
     aws::{Account, Parts},
     config::{Environment, StoreConfig, Variables, deadline, instance_name, scheduler_time},
+    engine::{store::Store, sweep::Sweeper},
     jobs::{InvalidJobs, Report, TickError, Ticker, switch::Switch},
-    rows::HolderInfo,
-    store::Store,
-    sweep::Sweeper,
+    protocol::state::HolderInfo,
     telemetry::{self, Event, JsonLog, Observer},
     time::{Surroundings, Timestamp},
 };
 
 pub use lambda_runtime::Error;
-pub use shared::jobs::{Context, Job, JobError, Jobs, Missed, OnCrash, Outcome};
+pub use webhook_serializer::jobs::{Context, Job, JobError, Jobs, Missed, OnCrash, Outcome};
 
 /// What EventBridge sends.
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
@@ -102,7 +101,7 @@ impl Settings {
     /// # Errors
     ///
     /// Names the variable that is wrong.
-    pub fn read(variables: &impl Variables) -> Result<Self, shared::config::InvalidConfig> {
+    pub fn read(variables: &impl Variables) -> Result<Self, webhook_serializer::config::InvalidConfig> {
         Ok(Self {
             function_time: scheduler_time(variables)?,
             switch: Switch::read(variables)?,

@@ -6,7 +6,7 @@
 //! of their own:
 //!
 //! ```no_run
-//! # use shared::{delivery::Delivery, handler::{Context, Handler, HandlerError, Outcome}};
+//! # use webhook_serializer::{protocol::delivery::Delivery, handler::{Context, Handler, HandlerError, Outcome}};
 //! struct MyHandler;
 //!
 //! impl Handler for MyHandler {
@@ -27,14 +27,15 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 use lambda_runtime::{Runtime, tower::util::ThenLayer};
-use shared::{
+use webhook_serializer::{
     aws::{Account, Parts},
-    batch::Batch,
     config::{Environment, InvalidConfig, SourcesOrigin, StoreConfig, WorkerConfig, deadline, instance_name},
-    drain::{Attended, DrainSettings, Drainer, Quarantine},
-    entity::EntityKey,
+    engine::{
+        batch::Batch,
+        drain::{Attended, DrainSettings, Drainer, Quarantine},
+    },
     handler::Handler,
-    rows::HolderInfo,
+    protocol::{entity::EntityKey, state::HolderInfo},
     sources::{LiveSources, Sources},
     telemetry::{self, Event, JsonLog},
     time::{Surroundings, Timestamp},

@@ -1,6 +1,6 @@
 //! The worker function's binary, with the handlers that come ready.
 
-use shared::{
+use webhook_serializer::{
     config::{Environment, Variables},
     handlers::{Handlers, forward::Forward, orders::Orders},
 };

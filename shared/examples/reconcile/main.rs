@@ -14,12 +14,14 @@ use std::{sync::Arc, time::Duration};
 
 use scheduler::{Context, Job, JobError, Jobs};
 use serde_json::Value;
-use shared::{
-    append::Inbox,
+use webhook_serializer::{
     aws::Parts,
     config::{Environment, StoreConfig},
-    delivery::Incoming,
-    entity::{DeliveryId, EntityKey, Identity, SourceName},
+    engine::append::Inbox,
+    protocol::{
+        delivery::Incoming,
+        entity::{DeliveryId, EntityKey, Identity, SourceName},
+    },
     telemetry::Log,
     time::Timestamp,
 };

@@ -30,10 +30,9 @@ use hyper::body::Incoming;
 
 use crate::{
     config::{InvalidConfig, Variables},
-    delivery::Delivery,
-    destination::Reach,
     handler::{Context, Handler, HandlerError, Outcome},
-    sources::{FORWARD, LiveSources},
+    protocol::delivery::Delivery,
+    sources::{FORWARD, LiveSources, destination::Reach},
     time::Surroundings,
     tls::Roots,
 };

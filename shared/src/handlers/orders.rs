@@ -49,11 +49,13 @@ pub use row::CorruptOrder;
 pub use state::{Dispute, Life, Payment, Progress, Standing, State};
 
 use crate::{
-    delivery::Delivery,
-    entity::EntityKey,
+    engine::store::Store,
     handler::{Context, Handler, HandlerError, Outcome},
-    store::Store,
-    table::{Key, Table, TableError, Write},
+    protocol::{
+        delivery::Delivery,
+        entity::EntityKey,
+        table::{Key, Table, TableError, Write},
+    },
 };
 
 /// How long a row is tried to be read before the delivery is tried again.

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use super::{Missed, OnCrash, schedule::Schedule};
-use crate::{tick::JobState, time::Timestamp};
+use crate::{protocol::tick::JobState, time::Timestamp};
 
 /// How long after a tick an invocation is still its own: the next is due then.
 pub const MINUTE: Duration = Duration::from_secs(60);

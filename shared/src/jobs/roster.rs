@@ -4,9 +4,12 @@
 use std::time::Duration;
 
 use crate::{
-    rows::{attribute as a, entity_row, job_listing_range},
-    store::{Store, StoreError},
-    tick::{JobState, RequestRun, job_entity},
+    engine::store::{Store, StoreError},
+    protocol::{
+        format::attribute as a,
+        keys::{entity_row, job_listing_range},
+        tick::{JobState, RequestRun, job_entity},
+    },
     time::Timestamp,
 };
 

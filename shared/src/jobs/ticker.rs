@@ -10,20 +10,26 @@ use super::{
     switch::Switch,
 };
 use crate::{
-    drain::MARGIN,
-    handler::{Canceller, Isolation},
-    keeper::Keeper,
-    lease::{Acquire, Lease},
-    operation::Operation,
-    rows::{FORMAT, HolderInfo, LeaseKind, attribute as a, entity_row, job_listing_row},
-    store::{Store, StoreError},
-    table::{Row, Transacted, Write, Written},
-    telemetry::{Event, Log, Observer},
-    threads::{Threads, Worked},
-    tick::{
-        CompleteTick, Completed, DefineJob, Ending, GiveUpTick, GivenUp, JobState, Recorded, StartTick, Started,
-        TakeOverTick, TickResult,
+    engine::{
+        drain::MARGIN,
+        keeper::Keeper,
+        store::{Store, StoreError},
+        threads::{Threads, Worked},
     },
+    handler::{Canceller, Isolation},
+    protocol::{
+        format::{FORMAT, attribute as a},
+        keys::{entity_row, job_listing_row},
+        lease::{Acquire, Lease},
+        operation::Operation,
+        state::{HolderInfo, LeaseKind},
+        table::{Row, Transacted, Write, Written},
+        tick::{
+            CompleteTick, Completed, DefineJob, Ending, GiveUpTick, GivenUp, JobState, Recorded, StartTick, Started,
+            TakeOverTick, TickResult,
+        },
+    },
+    telemetry::{Event, Log, Observer},
     time::Timestamp,
 };
 
@@ -318,7 +324,7 @@ impl Ticker {
         drop(canceller);
         let took = surroundings.monotonic().saturating_sub(started);
         let answer = match answer {
-            Err(crate::keeper::LeaseLost) => return Ok((lost(job, tick, keeper.lease()), None)),
+            Err(crate::engine::keeper::LeaseLost) => return Ok((lost(job, tick, keeper.lease()), None)),
             Ok(Worked::Late) => Answer::Failed("its time was up".into()),
             Ok(Worked::NotBegun) => Answer::Failed("there was no thread for it".into()),
             Ok(Worked::Died) => Answer::Failed("its thread ended".into()),

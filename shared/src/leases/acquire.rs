@@ -8,13 +8,17 @@ use std::time::Duration;
 
 use super::{Guard, LeaseError, Leases, Terms};
 use crate::{
-    entity::EntityKey,
-    keeper::Keeper,
-    lease::{Acquire, Acquired, AskToYield, LONGEST_YIELD, TakeOver, deliveries_turn},
-    operation::Operation,
-    rows::{EntityState, Held, LeaseKind},
-    store::{ATTEMPT, StoreError},
-    table::TableError,
+    engine::{
+        keeper::Keeper,
+        store::{ATTEMPT, StoreError},
+    },
+    protocol::{
+        entity::EntityKey,
+        lease::{Acquire, Acquired, AskToYield, LONGEST_YIELD, TakeOver, deliveries_turn},
+        operation::Operation,
+        state::{EntityState, Held, LeaseKind},
+        table::TableError,
+    },
     telemetry::Event,
     time::Timestamp,
 };

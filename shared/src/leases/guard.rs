@@ -7,12 +7,13 @@ use super::{
     acquire::{PATIENCE, RESERVE},
 };
 use crate::{
-    keeper::Keeper,
-    lease::{Ended, GiveWay, Lease, Release, ReleaseEmpty, Released},
-    operation::Operation,
-    rows::EntityState,
-    store::StoreError,
-    table::{Row, Transacted, Write, Written},
+    engine::{keeper::Keeper, store::StoreError},
+    protocol::{
+        lease::{Ended, GiveWay, Lease, Release, ReleaseEmpty, Released},
+        operation::Operation,
+        state::EntityState,
+        table::{Row, Transacted, Write, Written},
+    },
     telemetry::Event,
     time::Timestamp,
 };

@@ -8,11 +8,13 @@ use sha2::{Digest, Sha256};
 
 use super::{LeaseError, Leases, acquire::PATIENCE};
 use crate::{
-    entity::{EntityKey, FencingToken},
-    lease::{ForceRelease, Forced, LeaseId},
-    rows::{EntityState, Held, HolderInfo, LeaseKind},
-    store::StoreError,
-    table::{Key, Segment, TableName},
+    engine::store::StoreError,
+    protocol::{
+        entity::{EntityKey, FencingToken},
+        lease::{ForceRelease, Forced, LeaseId},
+        state::{EntityState, Held, HolderInfo, LeaseKind},
+        table::{Key, Segment, TableName},
+    },
     telemetry::Event,
     time::Timestamp,
 };
@@ -169,8 +171,8 @@ impl Leases {
     }
 }
 
-impl From<crate::rows::CorruptRow> for LeaseError {
-    fn from(error: crate::rows::CorruptRow) -> Self {
+impl From<crate::protocol::format::CorruptRow> for LeaseError {
+    fn from(error: crate::protocol::format::CorruptRow) -> Self {
         Self::before(StoreError::Corrupt(error))
     }
 }

@@ -15,7 +15,7 @@ use super::{
     Described, Headers, Provider, Request, Secret, Unverified, Verified, describe, event_time,
     signature::{self, Key},
 };
-use crate::{entity::DeliveryId, time::Timestamp};
+use crate::{protocol::entity::DeliveryId, time::Timestamp};
 
 mod options;
 mod signed;

@@ -6,7 +6,7 @@
 //! in constant time, against every configured secret. To add a provider, write
 //! its file, implement [`Provider`] and name it in [`by_name`].
 
-use crate::{entity::DeliveryId, time::Timestamp};
+use crate::{protocol::entity::DeliveryId, time::Timestamp};
 
 mod describe;
 mod event_time;

@@ -10,7 +10,7 @@ use super::{
     Described, Encoding, HashName, Headers, Provider, Request, Secret, Unverified, Verified, describe, event_time,
     signature::{self, Key},
 };
-use crate::{entity::DeliveryId, time::Timestamp};
+use crate::{protocol::entity::DeliveryId, time::Timestamp};
 
 /// Shopify's rules.
 #[derive(Debug)]

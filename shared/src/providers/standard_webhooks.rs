@@ -12,7 +12,7 @@ use super::{
     Described, Encoding, HashName, Headers, Provider, Request, Secret, Unverified, Verified, describe, event_time,
     signature::{self, Key},
 };
-use crate::{entity::DeliveryId, time::Timestamp};
+use crate::{protocol::entity::DeliveryId, time::Timestamp};
 
 /// The Standard Webhooks rules.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use super::{
     Described, Encoding, HashName, Headers, Provider, Request, Secret, Unverified, Verified, describe, event_time,
     signature::{self, Key},
 };
-use crate::{entity::DeliveryId, time::Timestamp};
+use crate::{protocol::entity::DeliveryId, time::Timestamp};
 
 /// Stripe's rules.
 #[derive(Debug)]

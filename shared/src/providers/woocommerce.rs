@@ -13,7 +13,7 @@ use super::{
     Described, Encoding, HashName, Headers, Provider, Request, Secret, Unverified, Verified, describe, event_time,
     signature::{self, Key},
 };
-use crate::{entity::DeliveryId, time::Timestamp};
+use crate::{protocol::entity::DeliveryId, time::Timestamp};
 
 /// WooCommerce's rules.
 #[derive(Debug)]

@@ -20,7 +20,7 @@ use futures_util::future::BoxFuture;
 
 use super::{Source, Sources};
 use crate::{
-    entity::SourceName,
+    protocol::entity::SourceName,
     telemetry::{Event, Observer},
     time::{Surroundings, Timestamp},
 };

@@ -22,10 +22,7 @@ use super::{
 };
 use crate::{
     config::{Environment, Variables},
-    delivery::Delivery,
-    entity::EntityKey,
-    rows::Settlement,
-    tick::Ending,
+    protocol::{delivery::Delivery, entity::EntityKey, state::Settlement, tick::Ending},
     time::Surroundings,
 };
 

@@ -11,7 +11,7 @@ mod http;
 mod sqs;
 
 use libfuzzer_sys::fuzz_target;
-use shared::batch::{Batch, Message};
+use webhook_serializer::engine::batch::{Batch, Message};
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(request) = serde_json::from_slice::<http::Request>(bytes) {

@@ -2,7 +2,7 @@
 //! JSON pointers into raw bodies: they find what serde_json finds.
 
 use libfuzzer_sys::fuzz_target;
-use shared::providers::pointer;
+use webhook_serializer::providers::pointer;
 
 fuzz_target!(|input: (&[u8], &str)| {
     let (body, path) = input;

@@ -3,13 +3,7 @@
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use shared::{
-    delivery::Item,
-    entity::EntityKey,
-    inbox::Receipt,
-    rows::{EntityState, attribute as a},
-    table::{Row, Value},
-};
+use webhook_serializer::protocol::{delivery::Item, entity::EntityKey, inbox::Receipt, state::EntityState, format::attribute as a, table::{Row, Value}};
 
 #[derive(Debug, Arbitrary)]
 enum Field {

@@ -3,7 +3,7 @@
 //! shows no secret.
 
 use libfuzzer_sys::fuzz_target;
-use shared::{entity::EntityKey, sources::Sources};
+use webhook_serializer::{protocol::entity::EntityKey, sources::Sources};
 
 fuzz_target!(|text: &str| {
     match Sources::parse(text) {

@@ -5,7 +5,7 @@
 use std::{borrow::Cow, cell::Cell};
 
 use libfuzzer_sys::fuzz_target;
-use shared::template::Template;
+use webhook_serializer::sources::template::Template;
 
 fuzz_target!(|input: (&str, &str)| {
     let (text, value) = input;

@@ -3,11 +3,7 @@
 //! refused.
 
 use libfuzzer_sys::fuzz_target;
-use shared::{
-    batch::{Batch, Message},
-    entity::EntityKey,
-    queue::WakeUp,
-};
+use webhook_serializer::{engine::{batch::{Batch, Message}, queue::WakeUp}, protocol::entity::EntityKey};
 
 fuzz_target!(|input: (String, u32)| {
     let (text, times) = input;

@@ -4,11 +4,7 @@
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use shared::{
-    providers::{Headers, Request, Verified},
-    sources::Sources,
-    time::Timestamp,
-};
+use webhook_serializer::{providers::{Headers, Request, Verified}, sources::Sources, time::Timestamp};
 use std::sync::LazyLock;
 
 #[derive(Debug, Arbitrary)]

@@ -6,18 +6,23 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use lambda_runtime::LambdaEvent;
-use shared::{
+use webhook_serializer::{
     aws::{Account, Parts},
     config::{Environment, StoreConfig, WorkerConfig},
-    drain::{DrainSettings, Drainer},
-    handler::Handler,
-    rows::{HolderInfo, attribute as a},
-    sources::Sources,
-    store::Store,
-    table::{
-        Action, Change, Condition, Key, Page, Range, Row, Scanned, Segment, Table, TableError, TableName, Transacted,
-        Write, Written,
+    engine::{
+        drain::{DrainSettings, Drainer},
+        store::Store,
     },
+    handler::Handler,
+    protocol::{
+        format::attribute as a,
+        state::HolderInfo,
+        table::{
+            Action, Change, Condition, Key, Page, Range, Row, Scanned, Segment, Table, TableError, TableName,
+            Transacted, Write, Written,
+        },
+    },
+    sources::Sources,
     telemetry::Quiet,
     time::{Surroundings, Timestamp},
 };

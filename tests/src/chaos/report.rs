@@ -14,10 +14,12 @@ use serializer::{
     audit::{Sent, Verdict},
     journal::{Ending, Run},
 };
-use shared::{
-    entity::{EntityKey, FencingToken, Sequence},
-    history::History,
-    inbox::Receipt,
+use webhook_serializer::{
+    protocol::{
+        entity::{EntityKey, FencingToken, Sequence},
+        history::History,
+        inbox::Receipt,
+    },
     time::Timestamp,
 };
 

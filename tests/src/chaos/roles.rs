@@ -13,10 +13,12 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
 use serializer::local::{Engines, ORDERS_TABLE, Served, queue::Faults};
-use shared::{
-    delivery::Delivery,
+use webhook_serializer::{
     handler::{Context, Handler, HandlerError, Outcome},
-    table::{Change, Key, Write},
+    protocol::{
+        delivery::Delivery,
+        table::{Change, Key, Write},
+    },
 };
 
 /// Names the role that a process has.

@@ -6,8 +6,9 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use shared::{
-    rows::{EntityState, LeaseKind, attribute as a},
+use webhook_serializer::protocol::{
+    format::attribute as a,
+    state::{EntityState, LeaseKind},
     table::{TableName, Value},
 };
 
@@ -159,7 +160,7 @@ fn each_was_forgotten(history: &History, entity: usize, name: Name) -> bool {
     last.1 - first.1 >= REMEMBERED || (applied.len() > 1 && applied.windows(2).all(erased))
 }
 
-fn name_in(row: &shared::table::Row) -> Option<Name> {
+fn name_in(row: &webhook_serializer::protocol::table::Row) -> Option<Name> {
     let number = row.text(a::DELIVERY_ID)?.parse().ok()?;
     Some(Name { number, redrive: row.number(a::REDRIVE).unwrap_or(0) as u32 })
 }

@@ -7,10 +7,12 @@ use std::{
 };
 
 use bytes::Bytes;
-use shared::{
-    delivery::Delivery,
+use webhook_serializer::{
     handler::{Context, Handler, HandlerError, Outcome},
-    table::{Change, Condition, Key, Write},
+    protocol::{
+        delivery::Delivery,
+        table::{Change, Condition, Key, Write},
+    },
 };
 
 use super::{

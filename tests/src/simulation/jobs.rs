@@ -6,16 +6,19 @@
 
 use std::{sync::Arc, time::Duration};
 
-use shared::{
+use tokio::task::JoinSet;
+use webhook_serializer::{
+    engine::store::Store,
     handler::Isolation,
     jobs::{Context, Job, JobError, Jobs, Missed, OnCrash, Outcome, Ticker, switch::Switch},
-    rows::{HolderInfo, attribute as a},
-    store::Store,
-    table::{Action, Change, Key, TableName, Value, Write},
-    tick::JobState,
+    protocol::{
+        format::attribute as a,
+        state::HolderInfo,
+        table::{Action, Change, Key, TableName, Value, Write},
+        tick::JobState,
+    },
     time::Timestamp,
 };
-use tokio::task::JoinSet;
 
 use super::{
     chance::{Dice, actor},

@@ -7,9 +7,10 @@ use std::{
     time::Duration,
 };
 
-use shared::{
+use webhook_serializer::protocol::{
     entity::EntityKey,
-    rows::{attribute as a, delivery_row},
+    format::attribute as a,
+    keys::delivery_row,
     table::{Action, Change, Comparison, Condition, Key, Operand, Page, Range, Row, TableName, Value, Write, Written},
 };
 
@@ -288,7 +289,7 @@ impl Meddler {
         let Ok(entity) = EntityKey::parse(entity) else { return };
         let there: BTreeSet<u64> = page.rows.iter().filter_map(|row| number(row.text(a::ITEM)?)).collect();
         for sequence in (from..=to).take(range.limit as usize).filter(|sequence| !there.contains(sequence)) {
-            let key = delivery_row(&entity, shared::entity::Sequence(sequence));
+            let key = delivery_row(&entity, webhook_serializer::protocol::entity::Sequence(sequence));
             page.rows.push(key.to_row().with(a::VERSION, 1_u32).with(a::VOID, 1_u32));
         }
         page.rows.sort_by(|left, right| left.text(a::ITEM).cmp(&right.text(a::ITEM)));

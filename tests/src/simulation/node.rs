@@ -12,7 +12,7 @@ use std::{
 };
 
 use futures_util::future::{BoxFuture, poll_fn};
-use shared::time::{Clock, SeededRandom, Surroundings, Timestamp};
+use webhook_serializer::time::{Clock, SeededRandom, Surroundings, Timestamp};
 
 use super::{
     chance::{Dice, Roll, actor},

@@ -6,21 +6,25 @@ use std::{
     time::Duration,
 };
 
-use shared::{
-    append::Inbox,
-    delivery::Incoming,
-    drain::{DrainSettings, Drainer},
+use webhook_serializer::{
+    engine::{
+        append::Inbox,
+        drain::{DrainSettings, Drainer},
+        operator::{Operator, OperatorError},
+        store::Store,
+        sweep::Sweeper,
+        wake::Waker,
+    },
     handler::Isolation,
-    lease::{ForceRelease, Forced},
     leases::{LeaseError, Leases, Terms},
-    operator::{Operator, OperatorError},
-    rows::HolderInfo,
+    protocol::{
+        delivery::Incoming,
+        lease::{ForceRelease, Forced},
+        state::HolderInfo,
+    },
     sources::Sources,
-    store::Store,
-    sweep::Sweeper,
     telemetry::{Event, Observer, PutOffReason},
     time::Timestamp,
-    wake::Waker,
 };
 use worker::{Attributes, Record, SqsEvent, Worker};
 

@@ -8,11 +8,11 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
-use shared::{
-    entity::EntityKey,
-    queue::{Queue, QueueError, WakeUp},
-};
 use tokio::sync::{Notify, futures::Notified};
+use webhook_serializer::{
+    engine::queue::{Queue, QueueError, WakeUp},
+    protocol::entity::EntityKey,
+};
 
 use super::{
     chance::Roll,

@@ -9,10 +9,7 @@ use std::{
     time::Duration,
 };
 
-use shared::{
-    rows::{LeaseKind, attribute as a},
-    table::Row,
-};
+use webhook_serializer::protocol::{format::attribute as a, state::LeaseKind, table::Row};
 
 use super::{
     handler::Nature,

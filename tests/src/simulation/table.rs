@@ -10,7 +10,7 @@ use std::{
 };
 
 use futures_util::{FutureExt, future::BoxFuture};
-use shared::table::{
+use webhook_serializer::protocol::table::{
     Key, Page, Range, Row, Scanned, Segment, Table, TableError, TableName, Transacted, Write, Written,
 };
 

@@ -12,10 +12,13 @@ use std::{
 };
 
 use futures_util::FutureExt;
-use shared::{
+use webhook_serializer::protocol::{
     entity::{DeliveryId, EntityKey, Identity, SourceName},
-    rows::{LeaseKind, attribute as a, entity_row},
-    table::{Row, Table, TableError, TableName, Transacted, Write, Written, memory::MemoryTable},
+    format::attribute as a,
+    keys::entity_row,
+    memory::MemoryTable,
+    state::LeaseKind,
+    table::{Row, Table, TableError, TableName, Transacted, Write, Written},
 };
 
 use super::{
@@ -313,7 +316,7 @@ impl World {
 
     /// A node reads a row: where it erases, what that shows to be settled may be
     /// forgotten.
-    pub fn is_read(&self, node: u32, key: &shared::table::Key) {
+    pub fn is_read(&self, node: u32, key: &webhook_serializer::protocol::table::Key) {
         if key.table != TableName::Entities || !self.inner().erasing.contains(&node) {
             return;
         }
@@ -343,7 +346,7 @@ impl World {
     }
 
     /// A row as it is.
-    pub fn read(&self, key: &shared::table::Key) -> Option<Row> {
+    pub fn read(&self, key: &webhook_serializer::protocol::table::Key) -> Option<Row> {
         self.rows.get(key).now_or_never().expect("ready").expect("memory answers")
     }
 
@@ -363,7 +366,9 @@ impl World {
             }
             TableName::Inbox => {
                 let item = write.key.sort.as_ref().map(|(_, value)| text_of(value)).unwrap_or_default();
-                if let (Some(sequence), shared::table::Action::Put(row)) = (item.strip_prefix("d#"), &write.action) {
+                if let (Some(sequence), webhook_serializer::protocol::table::Action::Put(row)) =
+                    (item.strip_prefix("d#"), &write.action)
+                {
                     let entity = number_of(&text_of(&write.key.partition.1));
                     let sequence = told(sequence.parse().unwrap_or(0));
                     let void = row.get(a::VOID).is_some();
@@ -548,9 +553,9 @@ impl World {
     }
 }
 
-fn text_of(value: &shared::table::Value) -> String {
+fn text_of(value: &webhook_serializer::protocol::table::Value) -> String {
     match value {
-        shared::table::Value::S(text) => text.clone(),
+        webhook_serializer::protocol::table::Value::S(text) => text.clone(),
         other => format!("{other:?}"),
     }
 }

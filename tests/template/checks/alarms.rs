@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, path::Path};
 
 use serde_json::{Value, json};
 use serializer::cost::ASSUMPTIONS;
-use shared::telemetry::{Metric, NAMESPACE};
+use webhook_serializer::telemetry::{Metric, NAMESPACE};
 
 use super::{Case, Objections};
 

@@ -1,7 +1,7 @@
 //! The dashboard looks at what is measured, in this stack.
 
 use serde_json::Value;
-use shared::telemetry::{Metric, NAMESPACE};
+use webhook_serializer::telemetry::{Metric, NAMESPACE};
 
 use super::{Case, Objections};
 

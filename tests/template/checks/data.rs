@@ -1,7 +1,7 @@
 //! Tables: what they are keyed by, what is deleted when, what outlives the stack.
 
 use serde_json::json;
-use shared::rows::attribute;
+use webhook_serializer::protocol::format::attribute;
 
 use super::{Case, Objections};
 

@@ -4,7 +4,7 @@ use std::{path::Path, time::Duration};
 
 use serde_json::{Value, json};
 use serializer::local::{BATCH, FUNCTION_TIMEOUT};
-use shared::{
+use webhook_serializer::{
     config::{SourcesOrigin, StoreConfig, WorkerConfig, scheduler_time},
     sources::Sources,
     telemetry::NAMESPACE,

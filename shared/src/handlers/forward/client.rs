@@ -34,7 +34,7 @@ use hyper_util::{
 use rustls::ClientConfig;
 use tower_service::Service;
 
-use crate::destination::{Reach, address};
+use crate::sources::destination::{Reach, address};
 
 /// Time for one address to accept a connection.
 const CONNECT_TIME: Duration = Duration::from_secs(5);

@@ -32,9 +32,11 @@ use http::{
 use http_body_util::Full;
 
 use crate::{
-    delivery::{Age, Delivery},
-    destination::{self, Destination},
-    entity::{FencingToken, Identity, IdentityHash},
+    protocol::{
+        delivery::{Age, Delivery},
+        entity::{FencingToken, Identity, IdentityHash},
+    },
+    sources::destination::{self, Destination},
     time::Timestamp,
 };
 

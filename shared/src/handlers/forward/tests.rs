@@ -8,14 +8,17 @@ use sha2::Sha256;
 
 use super::*;
 use crate::{
-    delivery::{Age, Delivery, Envelope, Incoming as Accepted, Item},
-    entity::{DeliveryId, EntityKey, FencingToken, Identity, Nonce, Sequence, SourceName},
+    engine::threads::Threads,
     handler::{Canceller, Isolation, run},
-    rows::delivery_row,
+    protocol::{
+        delivery::{Age, Delivery, Envelope, Incoming as Accepted, Item},
+        entity::{DeliveryId, EntityKey, FencingToken, Identity, Sequence, SourceName},
+        keys::delivery_row,
+        memory,
+        table::Write,
+    },
     sources::Sources,
-    table::{Write, memory},
-    threads::Threads,
-    time::Timestamp,
+    time::{Nonce, Timestamp},
     tls::endpoint::{Endpoint, Reply},
 };
 

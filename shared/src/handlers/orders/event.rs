@@ -29,8 +29,10 @@ use super::{
     shopify, stripe, woocommerce,
 };
 use crate::{
-    delivery::Delivery,
-    entity::{Sequence, SourceName},
+    protocol::{
+        delivery::Delivery,
+        entity::{Sequence, SourceName},
+    },
     time::Timestamp,
 };
 

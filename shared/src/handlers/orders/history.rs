@@ -5,8 +5,10 @@ use std::fmt;
 
 use super::state::{State, words};
 use crate::{
-    entity::{Sequence, SourceName},
-    rows::shortened,
+    protocol::{
+        entity::{Sequence, SourceName},
+        format::shortened,
+    },
     time::Timestamp,
 };
 

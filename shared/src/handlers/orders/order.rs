@@ -11,7 +11,7 @@ use super::{
     state::{Life, Payment, Progress, Standing, State},
     view::{Heard, View},
 };
-use crate::{entity::SourceName, time::Timestamp};
+use crate::{protocol::entity::SourceName, time::Timestamp};
 
 /// How many deliveries an order's history goes back, where they fit in.
 pub const HISTORY_ENTRIES: usize = 40;

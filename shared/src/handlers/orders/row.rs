@@ -26,8 +26,10 @@ use super::{
     view::{Told, View},
 };
 use crate::{
-    entity::{Sequence, SourceName},
-    table::{Row, Value},
+    protocol::{
+        entity::{Sequence, SourceName},
+        table::{Row, Value},
+    },
     time::Timestamp,
 };
 

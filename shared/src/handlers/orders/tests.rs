@@ -10,13 +10,16 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 
 use super::*;
 use crate::{
-    delivery::{Age, Envelope, Incoming, Item},
-    entity::{FencingToken, Nonce, SourceName},
+    protocol::{
+        delivery::{Age, Envelope, Incoming, Item},
+        entity::{FencingToken, SourceName},
+        keys::delivery_row,
+        memory::{self, MemoryTable},
+        state::EventTimes,
+    },
     providers::{Headers, Request},
-    rows::{EventTimes, delivery_row},
     sources::Sources,
-    table::{memory, memory::MemoryTable},
-    time::{SeededRandom, Surroundings, SystemClock, Timestamp},
+    time::{Nonce, SeededRandom, Surroundings, SystemClock, Timestamp},
 };
 
 /// The only sender in tests that need no samples.
@@ -28,7 +31,7 @@ fn shop() -> SourceName {
 fn delivery(incoming: &Incoming, sequence: u64) -> Delivery {
     let nonce = Nonce::from_parts(incoming.received_at, 1);
     let envelope = Envelope::pack(incoming, &nonce, Timestamp::from_millis(u64::MAX / 2));
-    let key = delivery_row(&incoming.entity, crate::entity::Sequence(sequence));
+    let key = delivery_row(&incoming.entity, crate::protocol::entity::Sequence(sequence));
     let row = memory::evaluate(&Write::put(key, envelope.row().clone()), None).unwrap().unwrap();
     match Item::parse(&incoming.entity, &row).unwrap() {
         Item::Delivery(unpacked) => unpacked.complete(&[]).unwrap(),

@@ -7,7 +7,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::Deserialize;
 
 use crate::{
-    entity::{DeliveryId, EntityKey},
+    protocol::entity::{DeliveryId, EntityKey},
     providers::{Described, Generic, Headers, Provider, Request, Secret, Unverified, Verified, by_name},
     time::Timestamp,
 };

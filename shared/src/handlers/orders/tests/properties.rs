@@ -4,7 +4,7 @@ use super::{
     super::news::{Existence, FactId, News, Parcel, PaymentFact, Snapshot},
     *,
 };
-use crate::entity::Sequence;
+use crate::protocol::entity::Sequence;
 
 fn usd(cents: u32) -> Money {
     Money::from_stored(&format!("{}.{:02} USD", cents / 100, cents % 100)).unwrap()
@@ -137,9 +137,9 @@ proptest! {
 fn sample_of_the_shop() -> Incoming {
     Incoming {
         entity: EntityKey::parse("shop/order/1").unwrap(),
-        identity: crate::entity::Identity {
+        identity: crate::protocol::entity::Identity {
             source: shop(),
-            delivery_id: crate::entity::DeliveryId::new("1"),
+            delivery_id: crate::protocol::entity::DeliveryId::new("1"),
             redrive: 0,
         },
         topic: "orders/updated".into(),

@@ -1,5 +1,5 @@
 use super::*;
-use crate::table::{Row, TableName, Value};
+use crate::protocol::table::{Row, TableName, Value};
 
 /// The samples of one entity in the order of their arrival, each with the
 /// state that it leads to.

@@ -1,0 +1,463 @@
+//! Tables in DynamoDB. This file and `dynamo/` are the only ones that name its
+//! client.
+//!
+//! The client's own retries are off: `store.rs` repeats calls, knows which
+//! errors to repeat, and is what simulations run. The client's timeouts are
+//! set where it is built, in `aws.rs`.
+
+mod expression;
+
+use std::sync::Arc;
+
+use aws_sdk_dynamodb::{
+    Client,
+    error::{ProvideErrorMetadata, SdkError},
+    operation::transact_write_items::TransactWriteItemsError,
+    types::{
+        AttributeValue, CancellationReason, ConditionCheck, ConsumedCapacity, Delete, KeysAndAttributes, Put,
+        ReturnConsumedCapacity, ReturnValue, ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update,
+    },
+};
+use futures_util::future::BoxFuture;
+
+use crate::{
+    aws::{meter::Meter, no_connection},
+    protocol::{
+        keys::key_to_go_on_from,
+        table::{
+            Action, Key, Page, Range, Row, Scanned, Segment, Table, TableError, TableName, Transacted, Write, Written,
+        },
+    },
+};
+use expression::{Expression, attributes, row_of};
+
+/// The names of our two tables.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableNames {
+    /// One row for each entity.
+    pub entities: String,
+    /// Deliveries, receipts, what is parked.
+    pub inbox: String,
+}
+
+/// Tables in DynamoDB.
+#[derive(Debug, Clone)]
+pub struct DynamoTable {
+    client: Client,
+    names: TableNames,
+    meter: Option<Arc<Meter>>,
+}
+
+impl DynamoTable {
+    /// Tables reached through `client`.
+    pub fn new(client: Client, names: TableNames) -> Self {
+        Self { client, names, meter: None }
+    }
+
+    /// The same, counting requests and consumed capacity in `meter`.
+    #[must_use]
+    pub fn metered(mut self, meter: Arc<Meter>) -> Self {
+        self.meter = Some(meter);
+        self
+    }
+
+    fn name(&self, table: &TableName) -> String {
+        match table {
+            TableName::Entities => self.names.entities.clone(),
+            TableName::Inbox => self.names.inbox.clone(),
+            TableName::Named(name) => name.to_string(),
+        }
+    }
+
+    fn capacity(&self) -> Option<ReturnConsumedCapacity> {
+        self.meter.is_some().then_some(ReturnConsumedCapacity::Total)
+    }
+
+    fn count_write(&self, consumed: Option<&ConsumedCapacity>) {
+        if let Some(meter) = &self.meter {
+            meter.wrote(consumed.and_then(ConsumedCapacity::capacity_units).unwrap_or(0.0));
+        }
+    }
+
+    fn count_read(&self, consumed: impl IntoIterator<Item = f64>) {
+        if let Some(meter) = &self.meter {
+            meter.read(consumed.into_iter().sum());
+        }
+    }
+
+    /// DynamoDB reports no capacity with a refusal; it costs what writing the
+    /// item that was met would.
+    fn count_refusal(&self, met: Option<&Row>) {
+        if let Some(meter) = &self.meter {
+            meter.refused(met.map_or(1, Row::write_units));
+        }
+    }
+
+    async fn write_once(&self, write: &Write) -> Result<Written, TableError> {
+        let table = self.name(&write.key.table);
+        let mut expression = Expression::default();
+        let condition = expression.condition(&write.condition);
+        let refusal = Some(ReturnValuesOnConditionCheckFailure::AllOld);
+        match &write.action {
+            Action::Put(row) => {
+                let item = attributes(&row.clone().into_iter().chain(write.key.to_row()).collect());
+                let sent = self
+                    .client
+                    .put_item()
+                    .table_name(table)
+                    .set_item(Some(item))
+                    .set_condition_expression(condition)
+                    .set_expression_attribute_names(expression.names())
+                    .set_expression_attribute_values(expression.values())
+                    .set_return_values_on_condition_check_failure(refusal)
+                    .set_return_consumed_capacity(self.capacity())
+                    .send()
+                    .await;
+                match sent {
+                    Ok(output) => {
+                        self.count_write(output.consumed_capacity());
+                        Ok(Written::Landed(None))
+                    }
+                    Err(error) => self.refusal_or_error(error, |error| match error {
+                        aws_sdk_dynamodb::operation::put_item::PutItemError::ConditionalCheckFailedException(
+                            failed,
+                        ) => Some(failed.item),
+                        _ => None,
+                    }),
+                }
+            }
+            Action::Update(changes) => {
+                let update = expression.update(changes);
+                let sent = self
+                    .client
+                    .update_item()
+                    .table_name(table)
+                    .set_key(Some(attributes(&write.key.to_row())))
+                    .update_expression(update)
+                    .set_condition_expression(condition)
+                    .set_expression_attribute_names(expression.names())
+                    .set_expression_attribute_values(expression.values())
+                    .return_values(ReturnValue::AllNew)
+                    .set_return_values_on_condition_check_failure(refusal)
+                    .set_return_consumed_capacity(self.capacity())
+                    .send()
+                    .await;
+                match sent {
+                    Ok(output) => {
+                        self.count_write(output.consumed_capacity());
+                        Ok(Written::Landed(output.attributes.map(row_of)))
+                    }
+                    Err(error) => self.refusal_or_error(error, |error| match error {
+                        aws_sdk_dynamodb::operation::update_item::UpdateItemError::ConditionalCheckFailedException(
+                            failed,
+                        ) => Some(failed.item),
+                        _ => None,
+                    }),
+                }
+            }
+            Action::Delete => {
+                let sent = self
+                    .client
+                    .delete_item()
+                    .table_name(table)
+                    .set_key(Some(attributes(&write.key.to_row())))
+                    .set_condition_expression(condition)
+                    .set_expression_attribute_names(expression.names())
+                    .set_expression_attribute_values(expression.values())
+                    .set_return_values_on_condition_check_failure(refusal)
+                    .set_return_consumed_capacity(self.capacity())
+                    .send()
+                    .await;
+                match sent {
+                    Ok(output) => {
+                        self.count_write(output.consumed_capacity());
+                        Ok(Written::Landed(None))
+                    }
+                    Err(error) => self.refusal_or_error(error, |error| match error {
+                        aws_sdk_dynamodb::operation::delete_item::DeleteItemError::ConditionalCheckFailedException(
+                            failed,
+                        ) => Some(failed.item),
+                        _ => None,
+                    }),
+                }
+            }
+            Action::Check => Err(TableError::Invalid("a check alone is not a write".into())),
+        }
+    }
+
+    fn refusal_or_error<E>(
+        &self,
+        error: SdkError<E>,
+        refusal: impl FnOnce(E) -> Option<Option<std::collections::HashMap<String, AttributeValue>>>,
+    ) -> Result<Written, TableError>
+    where
+        E: ProvideErrorMetadata,
+    {
+        let class = classify(&error);
+        if let SdkError::ServiceError(service) = error
+            && let Some(item) = refusal(service.into_err())
+        {
+            let met = item.filter(|item| !item.is_empty()).map(row_of);
+            self.count_refusal(met.as_ref());
+            return Ok(Written::Refused(met));
+        }
+        self.count_failure();
+        Err(class)
+    }
+
+    fn count_failure(&self) {
+        if let Some(meter) = &self.meter {
+            meter.failed();
+        }
+    }
+
+    fn failed<E: ProvideErrorMetadata>(&self, error: &SdkError<E>) -> TableError {
+        self.count_failure();
+        classify(error)
+    }
+
+    fn transaction_item(&self, write: &Write) -> Result<TransactWriteItem, TableError> {
+        let table = self.name(&write.key.table);
+        let mut expression = Expression::default();
+        let condition = expression.condition(&write.condition);
+        let refusal = ReturnValuesOnConditionCheckFailure::AllOld;
+        let key = Some(attributes(&write.key.to_row()));
+        let item = TransactWriteItem::builder();
+        let built = "every required member is set";
+        let item = match &write.action {
+            Action::Put(row) => {
+                let row = attributes(&row.clone().into_iter().chain(write.key.to_row()).collect());
+                let put = Put::builder()
+                    .table_name(table)
+                    .set_item(Some(row))
+                    .set_condition_expression(condition)
+                    .set_expression_attribute_names(expression.names())
+                    .set_expression_attribute_values(expression.values())
+                    .return_values_on_condition_check_failure(refusal);
+                item.put(put.build().expect(built))
+            }
+            Action::Update(changes) => {
+                let update = Update::builder()
+                    .table_name(table)
+                    .set_key(key)
+                    .update_expression(expression.update(changes))
+                    .set_condition_expression(condition)
+                    .set_expression_attribute_names(expression.names())
+                    .set_expression_attribute_values(expression.values())
+                    .return_values_on_condition_check_failure(refusal);
+                item.update(update.build().expect(built))
+            }
+            Action::Delete => {
+                let delete = Delete::builder()
+                    .table_name(table)
+                    .set_key(key)
+                    .set_condition_expression(condition)
+                    .set_expression_attribute_names(expression.names())
+                    .set_expression_attribute_values(expression.values())
+                    .return_values_on_condition_check_failure(refusal);
+                item.delete(delete.build().expect(built))
+            }
+            Action::Check => {
+                let check = ConditionCheck::builder()
+                    .table_name(table)
+                    .set_key(key)
+                    .set_condition_expression(condition)
+                    .set_expression_attribute_names(expression.names())
+                    .set_expression_attribute_values(expression.values())
+                    .return_values_on_condition_check_failure(refusal);
+                let check = check.build();
+                item.condition_check(check.map_err(|_| TableError::Invalid("a check of nothing".into()))?)
+            }
+        };
+        Ok(item.build())
+    }
+
+    async fn transact_once(&self, writes: &[Write], token: &str) -> Result<Transacted, TableError> {
+        let items = writes.iter().map(|write| self.transaction_item(write)).collect::<Result<_, _>>()?;
+        let sent = self
+            .client
+            .transact_write_items()
+            .set_transact_items(Some(items))
+            .client_request_token(token)
+            .set_return_consumed_capacity(self.capacity())
+            .send()
+            .await;
+        match sent {
+            Ok(output) => {
+                let units = output.consumed_capacity().iter().filter_map(ConsumedCapacity::capacity_units).sum();
+                if let Some(meter) = &self.meter {
+                    meter.wrote(units);
+                }
+                Ok(Transacted::Landed)
+            }
+            Err(error) => {
+                let class = classify(&error);
+                if let SdkError::ServiceError(service) = error
+                    && let TransactWriteItemsError::TransactionCanceledException(cancelled) = service.into_err()
+                {
+                    return self.cancellation(cancelled.cancellation_reasons.unwrap_or_default());
+                }
+                self.count_failure();
+                Err(class)
+            }
+        }
+    }
+
+    /// A cancelled transaction: conditions that failed are a refusal, whatever
+    /// else may be wrong besides.
+    fn cancellation(&self, reasons: Vec<CancellationReason>) -> Result<Transacted, TableError> {
+        let codes: Vec<&str> = reasons.iter().map(|reason| reason.code().unwrap_or("None")).collect();
+        if codes.contains(&"ConditionalCheckFailed") {
+            let met = |reason: CancellationReason| {
+                (reason.code() == Some("ConditionalCheckFailed"))
+                    .then(|| reason.item.filter(|item| !item.is_empty()).map(row_of))
+            };
+            let met: Vec<Option<Option<Row>>> = reasons.into_iter().map(met).collect();
+            self.count_refusal(None);
+            return Ok(Transacted::Refused(met));
+        }
+        self.count_failure();
+        Err(match codes.iter().find(|code| **code != "None") {
+            Some(&"TransactionConflict") => TableError::Conflict,
+            Some(&("ProvisionedThroughputExceeded" | "ThrottlingError")) => TableError::Throttled,
+            Some(other) => TableError::Invalid(format!("transaction cancelled: {other}")),
+            None => TableError::Unknown("transaction cancelled without a reason".into()),
+        })
+    }
+
+    async fn get_once(&self, key: &Key) -> Result<Option<Row>, TableError> {
+        let sent = self
+            .client
+            .get_item()
+            .table_name(self.name(&key.table))
+            .set_key(Some(attributes(&key.to_row())))
+            .consistent_read(true)
+            .set_return_consumed_capacity(self.capacity())
+            .send()
+            .await
+            .map_err(|error| self.failed(&error))?;
+        self.count_read(sent.consumed_capacity().and_then(ConsumedCapacity::capacity_units));
+        Ok(sent.item.filter(|item| !item.is_empty()).map(row_of))
+    }
+
+    async fn get_many_once(&self, keys: &[Key]) -> Result<Vec<Row>, TableError> {
+        let Some(first) = keys.first() else { return Ok(Vec::new()) };
+        if keys.iter().any(|key| key.table != first.table) {
+            return Err(TableError::Invalid("keys of several tables".into()));
+        }
+        let table = self.name(&first.table);
+        let mut wanted: Vec<_> = keys.iter().map(|key| attributes(&key.to_row())).collect();
+        let mut rows = Vec::new();
+        // Each answer brings at least one row, or throttles: at most as many rounds as keys.
+        for _ in 0..keys.len() {
+            let request = KeysAndAttributes::builder().set_keys(Some(wanted)).consistent_read(true);
+            let sent = self
+                .client
+                .batch_get_item()
+                .request_items(table.clone(), request.build().expect("keys are set"))
+                .set_return_consumed_capacity(self.capacity())
+                .send()
+                .await
+                .map_err(|error| self.failed(&error))?;
+            self.count_read(sent.consumed_capacity().iter().filter_map(ConsumedCapacity::capacity_units));
+            let found = sent.responses.and_then(|mut responses| responses.remove(&table)).unwrap_or_default();
+            rows.extend(found.into_iter().map(row_of));
+            match sent.unprocessed_keys.and_then(|mut left| left.remove(&table)) {
+                Some(left) if !left.keys.is_empty() => wanted = left.keys,
+                _ => return Ok(rows),
+            }
+        }
+        Err(TableError::Throttled)
+    }
+
+    async fn query_once(&self, range: &Range) -> Result<Page, TableError> {
+        let mut expression = Expression::default();
+        let condition = expression.range(range);
+        let sent = self
+            .client
+            .query()
+            .table_name(self.name(&range.table))
+            .key_condition_expression(condition)
+            .set_expression_attribute_names(expression.names())
+            .set_expression_attribute_values(expression.values())
+            .limit(i32::try_from(range.limit).unwrap_or(i32::MAX))
+            .consistent_read(true)
+            .set_return_consumed_capacity(self.capacity())
+            .send()
+            .await
+            .map_err(|error| self.failed(&error))?;
+        self.count_read(sent.consumed_capacity().and_then(ConsumedCapacity::capacity_units));
+        let more = sent.last_evaluated_key().is_some_and(|key| !key.is_empty());
+        Ok(Page { rows: sent.items.unwrap_or_default().into_iter().map(row_of).collect(), more })
+    }
+
+    async fn scan_once(&self, table: &TableName, segment: &Segment) -> Result<Scanned, TableError> {
+        let sent = self
+            .client
+            .scan()
+            .table_name(self.name(table))
+            .segment(i32::try_from(segment.number).unwrap_or(i32::MAX))
+            .total_segments(i32::try_from(segment.of).unwrap_or(i32::MAX))
+            .limit(i32::try_from(segment.limit).unwrap_or(i32::MAX))
+            .set_exclusive_start_key(segment.after.as_ref().map(|key| attributes(&key.to_row())))
+            .set_return_consumed_capacity(self.capacity())
+            .send()
+            .await
+            .map_err(|error| self.failed(&error))?;
+        self.count_read(sent.consumed_capacity().and_then(ConsumedCapacity::capacity_units));
+        let after = sent.last_evaluated_key.filter(|key| !key.is_empty()).map(row_of);
+        let after = after.map(|row| key_to_go_on_from(table, &row)).transpose()?;
+        Ok(Scanned { rows: sent.items.unwrap_or_default().into_iter().map(row_of).collect(), after })
+    }
+}
+
+/// What an error asks us to do. Whatever may have reached the service without
+/// its answer reaching us is unknown.
+fn classify<E: ProvideErrorMetadata>(error: &SdkError<E>) -> TableError {
+    let SdkError::ServiceError(service) = error else {
+        return match error {
+            SdkError::ConstructionFailure(_) => TableError::Invalid("the request could not be built".into()),
+            SdkError::TimeoutError(_) => TableError::Unknown("time-out".into()),
+            SdkError::DispatchFailure(failed) => TableError::Unknown(no_connection(failed.as_connector_error())),
+            _ => TableError::Unknown("the answer could not be read".into()),
+        };
+    };
+    let code = service.err().code().unwrap_or("no error code");
+    match code {
+        "TransactionConflictException" | "TransactionInProgressException" | "ReplicatedWriteConflictException" => {
+            TableError::Conflict
+        }
+        "ProvisionedThroughputExceededException"
+        | "ThrottlingException"
+        | "RequestLimitExceeded"
+        | "LimitExceededException" => TableError::Throttled,
+        _ if service.raw().status().is_server_error() => TableError::Unknown(code.to_owned()),
+        _ => TableError::Invalid(format!("{code}: {}", service.err().message().unwrap_or_default())),
+    }
+}
+
+impl Table for DynamoTable {
+    fn write<'a>(&'a self, write: &'a Write) -> BoxFuture<'a, Result<Written, TableError>> {
+        Box::pin(self.write_once(write))
+    }
+
+    fn transact<'a>(&'a self, writes: &'a [Write], token: &'a str) -> BoxFuture<'a, Result<Transacted, TableError>> {
+        Box::pin(self.transact_once(writes, token))
+    }
+
+    fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Row>, TableError>> {
+        Box::pin(self.get_once(key))
+    }
+
+    fn get_many<'a>(&'a self, keys: &'a [Key]) -> BoxFuture<'a, Result<Vec<Row>, TableError>> {
+        Box::pin(self.get_many_once(keys))
+    }
+
+    fn query<'a>(&'a self, range: &'a Range) -> BoxFuture<'a, Result<Page, TableError>> {
+        Box::pin(self.query_once(range))
+    }
+
+    fn scan<'a>(&'a self, table: &'a TableName, segment: &'a Segment) -> BoxFuture<'a, Result<Scanned, TableError>> {
+        Box::pin(self.scan_once(table, segment))
+    }
+}

@@ -1,0 +1,202 @@
+//! Conditions and changes as DynamoDB expressions, values as its attribute
+//! values. The only place that builds expression text.
+
+use std::collections::HashMap;
+
+use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
+
+use crate::protocol::table::{Change, Comparison, Condition, Operand, Range, Row, Value};
+
+/// The names and values that the expressions of one request refer to. Every
+/// name has a placeholder, so that no reserved word can be met.
+#[derive(Debug, Default)]
+pub(super) struct Expression {
+    names: HashMap<String, String>,
+    values: HashMap<String, AttributeValue>,
+}
+
+impl Expression {
+    pub(super) fn names(&self) -> Option<HashMap<String, String>> {
+        (!self.names.is_empty()).then(|| self.names.clone())
+    }
+
+    pub(super) fn values(&self) -> Option<HashMap<String, AttributeValue>> {
+        (!self.values.is_empty()).then(|| self.values.clone())
+    }
+
+    fn name(&mut self, name: &str) -> String {
+        if let Some((placeholder, _)) = self.names.iter().find(|(_, held)| *held == name) {
+            return placeholder.clone();
+        }
+        let placeholder = format!("#{}", self.names.len());
+        self.names.insert(placeholder.clone(), name.to_owned());
+        placeholder
+    }
+
+    fn value(&mut self, value: &Value) -> String {
+        let placeholder = format!(":{}", self.values.len());
+        self.values.insert(placeholder.clone(), attribute(value));
+        placeholder
+    }
+
+    /// `None` where nothing is asked.
+    pub(super) fn condition(&mut self, condition: &Condition) -> Option<String> {
+        // First: a name that no expression refers to is refused.
+        if condition.always_holds() {
+            return None;
+        }
+        Some(match condition {
+            Condition::Always => return None,
+            Condition::Exists(name) => format!("attribute_exists({})", self.name(name)),
+            Condition::Absent(name) => format!("attribute_not_exists({})", self.name(name)),
+            Condition::Compare(name, comparison, operand) => {
+                let sign = match comparison {
+                    Comparison::Equal => "=",
+                    Comparison::NotEqual => "<>",
+                    Comparison::Less => "<",
+                    Comparison::AtMost => "<=",
+                    Comparison::Greater => ">",
+                    Comparison::AtLeast => ">=",
+                };
+                let name = self.name(name);
+                let operand = match operand {
+                    Operand::Value(value) => self.value(value),
+                    Operand::Attribute(name) => self.name(name),
+                };
+                format!("{name} {sign} {operand}")
+            }
+            Condition::All(parts) => self.joined(parts, " AND ")?,
+            Condition::Any(parts) if parts.is_empty() => self.never(),
+            Condition::Any(parts) => self.joined(parts, " OR ")?,
+        })
+    }
+
+    /// What holds of no item. There is no word for it.
+    fn never(&mut self) -> String {
+        let name = self.name("v");
+        format!("(attribute_exists({name}) AND attribute_not_exists({name}))")
+    }
+
+    fn joined(&mut self, parts: &[Condition], word: &str) -> Option<String> {
+        let mut parts: Vec<String> = parts.iter().filter_map(|part| self.condition(part)).collect();
+        match parts.len() {
+            0 => None,
+            // DynamoDB refuses parentheses around parentheses.
+            1 => parts.pop(),
+            _ => Some(format!("({})", parts.join(word))),
+        }
+    }
+
+    pub(super) fn update(&mut self, changes: &[Change]) -> String {
+        let mut set = Vec::new();
+        let mut remove = Vec::new();
+        for change in changes {
+            match change {
+                Change::Set(name, value) => set.push(format!("{} = {}", self.name(name), self.value(value))),
+                Change::SetIfAbsent(name, value) => {
+                    let name = self.name(name);
+                    set.push(format!("{name} = if_not_exists({name}, {})", self.value(value)));
+                }
+                Change::Add { attribute, base, by } => {
+                    let name = self.name(attribute);
+                    let base = self.value(&Value::from(*base));
+                    let by = self.value(&Value::from(*by));
+                    set.push(format!("{name} = if_not_exists({name}, {base}) + {by}"));
+                }
+                Change::Remove(name) => remove.push(self.name(name)),
+            }
+        }
+        let set = (!set.is_empty()).then(|| format!("SET {}", set.join(", ")));
+        let remove = (!remove.is_empty()).then(|| format!("REMOVE {}", remove.join(", ")));
+        set.into_iter().chain(remove).collect::<Vec<_>>().join(" ")
+    }
+
+    pub(super) fn range(&mut self, range: &Range) -> String {
+        let partition = self.name(&range.partition.0);
+        let sort = self.name(&range.sort);
+        let value = self.value(&range.partition.1);
+        let from = self.value(&Value::S(range.from.clone()));
+        let to = self.value(&Value::S(range.to.clone()));
+        format!("{partition} = {value} AND {sort} BETWEEN {from} AND {to}")
+    }
+}
+
+/// A row as DynamoDB's attributes.
+pub(super) fn attributes(row: &Row) -> HashMap<String, AttributeValue> {
+    row.iter().map(|(name, value)| (name.to_string(), attribute(value))).collect()
+}
+
+/// DynamoDB's attributes as a row.
+pub(super) fn row_of(attributes: HashMap<String, AttributeValue>) -> Row {
+    attributes.into_iter().map(|(name, attribute)| (name.into(), value_of(attribute))).collect()
+}
+
+fn attribute(value: &Value) -> AttributeValue {
+    match value {
+        Value::S(text) => AttributeValue::S(text.clone()),
+        Value::N(number) => AttributeValue::N(number.to_string()),
+        Value::Decimal(text) => AttributeValue::N(text.clone()),
+        Value::B(bytes) => AttributeValue::B(Blob::new(bytes.as_ref())),
+        Value::Bool(truth) => AttributeValue::Bool(*truth),
+        Value::Null => AttributeValue::Null(true),
+        Value::L(items) => AttributeValue::L(items.iter().map(attribute).collect()),
+        Value::M(items) => {
+            AttributeValue::M(items.iter().map(|(name, item)| (name.clone(), attribute(item))).collect())
+        }
+    }
+}
+
+fn value_of(attribute: AttributeValue) -> Value {
+    match attribute {
+        AttributeValue::S(text) => Value::S(text),
+        AttributeValue::N(text) => text.parse().map(Value::N).unwrap_or(Value::Decimal(text)),
+        AttributeValue::B(blob) => Value::B(blob.into_inner().into()),
+        AttributeValue::Bool(truth) => Value::Bool(truth),
+        AttributeValue::L(items) => Value::L(items.into_iter().map(value_of).collect()),
+        AttributeValue::M(items) => Value::M(items.into_iter().map(|(name, item)| (name, value_of(item))).collect()),
+        AttributeValue::Ss(texts) => Value::L(texts.into_iter().map(Value::S).collect()),
+        AttributeValue::Ns(texts) => Value::L(texts.into_iter().map(Value::Decimal).collect()),
+        AttributeValue::Bs(blobs) => {
+            Value::L(blobs.into_iter().map(|blob| Value::B(blob.into_inner().into())).collect())
+        }
+        // Null, and kinds of values that may be added to DynamoDB later.
+        _ => Value::Null,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_named_once_and_a_value_each_time() {
+        let mut expression = Expression::default();
+        let condition =
+            expression.condition(&Condition::All(vec![Condition::exists("token"), Condition::equal("token", 7_u64)]));
+        assert_eq!(condition.as_deref(), Some("(attribute_exists(#0) AND #0 = :0)"));
+        let update = expression.update(&[
+            Change::Add { attribute: "token".into(), base: 3, by: 1 },
+            Change::set("head", 9_u64),
+            Change::remove("holder"),
+        ]);
+        assert_eq!(update, "SET #0 = if_not_exists(#0, :1) + :2, #1 = :3 REMOVE #2");
+    }
+
+    #[test]
+    fn one_part_has_no_parentheses_of_its_own() {
+        let both = Condition::All(vec![Condition::exists("a"), Condition::exists("b")]);
+        let nested = Condition::Any(vec![Condition::All(vec![Condition::Always, both])]);
+        let text = Expression::default().condition(&nested);
+        assert_eq!(text.as_deref(), Some("(attribute_exists(#0) AND attribute_exists(#1))"));
+    }
+
+    #[test]
+    fn nothing_asked_is_no_expression() {
+        let mut expression = Expression::default();
+        assert_eq!(expression.condition(&Condition::All(vec![Condition::Always])), None);
+        let open = Condition::Any(vec![Condition::equal("a", "x"), Condition::Always]);
+        assert_eq!(expression.condition(&open), None, "one alternative asks for nothing");
+        assert_eq!(expression.names(), None);
+        assert_eq!(expression.values(), None);
+    }
+}

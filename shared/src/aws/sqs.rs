@@ -1,0 +1,93 @@
+//! Wake-ups through SQS. The only file that names its client.
+
+use std::{sync::Arc, time::Duration};
+
+use aws_sdk_sqs::{
+    Client,
+    error::{ProvideErrorMetadata, SdkError},
+    types::QueueAttributeName,
+};
+use futures_util::future::BoxFuture;
+
+use crate::aws::{meter::Meter, no_connection};
+use crate::engine::queue::{LONGEST_DELAY, Queue, QueueError, WakeUp};
+
+/// A queue in SQS.
+#[derive(Debug, Clone)]
+pub struct SqsQueue {
+    client: Client,
+    url: String,
+    meter: Option<Arc<Meter>>,
+}
+
+impl SqsQueue {
+    /// The queue at `url`.
+    pub fn new(client: Client, url: impl Into<String>) -> Self {
+        Self { client, url: url.into(), meter: None }
+    }
+
+    /// The same, counting what is sent in `meter`.
+    #[must_use]
+    pub fn metered(mut self, meter: Arc<Meter>) -> Self {
+        self.meter = Some(meter);
+        self
+    }
+
+    async fn send_once(&self, wake_up: &WakeUp, delay: Duration) -> Result<(), QueueError> {
+        let body = serde_json::to_string(wake_up).expect("a wake-up is a plain object");
+        let seconds = delay.min(LONGEST_DELAY).as_millis().div_ceil(1000);
+        if let Some(meter) = &self.meter {
+            meter.sent();
+        }
+        self.client
+            .send_message()
+            .queue_url(&self.url)
+            .message_body(body)
+            .delay_seconds(i32::try_from(seconds).unwrap_or(i32::MAX))
+            .send()
+            .await
+            .map(|_| ())
+            .map_err(|error| describe(&error))
+    }
+
+    async fn waiting_now(&self) -> Result<u64, QueueError> {
+        let name = QueueAttributeName::ApproximateNumberOfMessages;
+        let answer = self
+            .client
+            .get_queue_attributes()
+            .queue_url(&self.url)
+            .attribute_names(name.clone())
+            .send()
+            .await
+            .map_err(|error| describe(&error))?;
+        let count = answer.attributes.and_then(|mut attributes| attributes.remove(&name));
+        count
+            .and_then(|count| count.parse().ok())
+            .ok_or_else(|| QueueError::Unavailable("the queue does not say how many messages it has".into()))
+    }
+}
+
+fn describe<E: ProvideErrorMetadata>(error: &SdkError<E>) -> QueueError {
+    QueueError::Unavailable(match error {
+        SdkError::ServiceError(service) => {
+            let code = service.err().code().unwrap_or("no error code").to_owned();
+            if code == "InvalidMessageContents" {
+                return QueueError::Refused(code);
+            }
+            code
+        }
+        SdkError::TimeoutError(_) => "time-out".to_owned(),
+        SdkError::DispatchFailure(failed) => no_connection(failed.as_connector_error()),
+        _ => "the answer could not be read".to_owned(),
+    })
+}
+
+impl Queue for SqsQueue {
+    fn send<'a>(&'a self, wake_up: &'a WakeUp, delay: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
+        Box::pin(self.send_once(wake_up, delay))
+    }
+
+    fn waiting(&self) -> BoxFuture<'_, Result<u64, QueueError>> {
+        Box::pin(self.waiting_now())
+    }
+}

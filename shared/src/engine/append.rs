@@ -1,0 +1,128 @@
+//! Appending to an inbox: claim, then put beside wake-up, then say so.
+//!
+//! The one path by which a delivery gets into an inbox: a webhook's, one that
+//! an operator puts back, one that an application appends itself.
+
+use std::time::Duration;
+
+use futures_util::future::try_join_all;
+
+use crate::{
+    engine::{
+        queue::{QueueError, WakeUp},
+        store::{Store, StoreError},
+        wake::Waker,
+    },
+    protocol::{
+        delivery::{Envelope, Incoming},
+        entity::Sequence,
+        inbox::{Claim, Put, PutOutcome, owes_wake_up},
+        state::EntityState,
+    },
+    telemetry::{Event, Observer},
+};
+
+/// The longest that an append may take from its claim to its put. A worker that
+/// finds a claimed place empty waits longer than this before it gives it up.
+pub const DEADLINE: Duration = Duration::from_millis(2200);
+
+/// How long a wake-up is tried for at least, should the claim have used up the
+/// time: the sender's answer must not be long in coming.
+const SHORTEST_WAKE_UP: Duration = Duration::from_millis(250);
+
+/// How many parts of a large body are written side by side.
+const PARTS_AT_ONCE: usize = 6;
+
+/// How many claimed places in a row may turn out voided.
+const PLACES: u32 = 3;
+
+/// Inboxes, for whoever puts deliveries in.
+#[derive(Clone)]
+pub struct Inbox {
+    store: Store,
+    waker: Waker,
+    retention: Duration,
+    observer: std::sync::Arc<dyn Observer>,
+}
+
+/// A delivery that is durable in its inbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Appended {
+    /// Its place.
+    pub sequence: Sequence,
+    /// Why no wake-up could be sent, where one was owed. The delivery is safe
+    /// all the same: the sweep finds it.
+    pub wake_up_failed: Option<QueueError>,
+}
+
+/// Why a delivery was not appended. It may be there all the same; appended
+/// again it is recognised as the same.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AppendError {
+    /// The store was not to be had in time, or will not take it.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// This instance was so slow that its places were given up, several times.
+    #[error("{PLACES} claimed places were given up before they could be filled")]
+    Overtaken,
+}
+
+impl Inbox {
+    /// Inboxes in `store`, whose rows are kept for `retention`.
+    pub fn new(store: Store, waker: Waker, retention: Duration, observer: std::sync::Arc<dyn Observer>) -> Self {
+        Self { store, waker, retention, observer }
+    }
+
+    /// Appends `incoming` to its entity's inbox. Afterwards it is durable, and
+    /// somebody is sure to look at it.
+    pub async fn append(&self, incoming: &Incoming) -> Result<Appended, AppendError> {
+        self.append_within(incoming, DEADLINE + SHORTEST_WAKE_UP).await
+    }
+
+    /// As [`Inbox::append`], for who must answer within `time`.
+    pub async fn append_within(&self, incoming: &Incoming, time: Duration) -> Result<Appended, AppendError> {
+        let surroundings = self.store.surroundings();
+        let give_up = surroundings.monotonic() + time.saturating_sub(SHORTEST_WAKE_UP).min(DEADLINE);
+        let patience = || give_up.saturating_sub(surroundings.monotonic());
+        let nonce = surroundings.nonce();
+        let envelope = Envelope::pack(incoming, &nonce, surroundings.now() + self.retention);
+        for some in envelope.parts().chunks(PARTS_AT_ONCE) {
+            try_join_all(some.iter().map(|part| self.store.write(part, patience()))).await?;
+        }
+        let mut owed = false;
+        for _ in 0..PLACES {
+            // The parts, if any, stand under the first nonce; a claim has its own.
+            let nonce = surroundings.nonce();
+            let claim = Claim { entity: &incoming.entity, nonce: &nonce, now: surroundings.now() };
+            let claimed = self.store.run_noting_doubt(&claim, patience()).await?;
+            let place = claimed.outcome;
+            owed |= claimed.doubtful || owes_wake_up(&place.state, surroundings.now());
+            let put = Put { envelope: &envelope, sequence: place.sequence };
+            let (stored, woken) =
+                tokio::join!(self.store.run(&put, patience()), self.wake(&place.state, owed, patience()));
+            match stored? {
+                PutOutcome::Stored => {
+                    let appended = Appended { sequence: place.sequence, wake_up_failed: woken.err() };
+                    self.observer.observe(&Event::Accepted { incoming, appended: &appended });
+                    return Ok(appended);
+                }
+                PutOutcome::Voided => owed = true,
+            }
+        }
+        Err(AppendError::Overtaken)
+    }
+
+    async fn wake(&self, seen: &EntityState, owed: bool, patience: Duration) -> Result<(), QueueError> {
+        if !owed {
+            return Ok(());
+        }
+        let wake_up = WakeUp::under(&seen.entity, seen.token);
+        self.waker.send(&wake_up, Duration::ZERO, patience.max(SHORTEST_WAKE_UP)).await
+    }
+}
+
+impl std::fmt::Debug for Inbox {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Inbox").finish_non_exhaustive()
+    }
+}

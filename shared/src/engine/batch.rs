@@ -1,0 +1,122 @@
+//! A batch of queue messages: which entities to look at, and which messages to
+//! keep. Pure.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    engine::{
+        drain::{Attended, Received},
+        queue::WakeUp,
+    },
+    protocol::entity::{EntityKey, FencingToken},
+};
+
+/// One message of a batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message {
+    /// The queue's id for it.
+    pub id: String,
+    /// Its body.
+    pub body: String,
+    /// How often it was received, this time included.
+    pub times: u32,
+}
+
+/// A batch, sorted by entity: several wake-ups of one entity are one job.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Batch {
+    jobs: BTreeMap<EntityKey, Vec<(String, u32)>>,
+    tokens: BTreeMap<EntityKey, Option<FencingToken>>,
+    unreadable: Vec<String>,
+}
+
+impl Batch {
+    /// Sorts messages. One that is no wake-up is counted and let go: received
+    /// again, it would be none either.
+    pub fn sort(messages: impl IntoIterator<Item = Message>) -> Self {
+        let mut batch = Self::default();
+        for message in messages {
+            match serde_json::from_str::<WakeUp>(&message.body) {
+                Ok(WakeUp { entity, token }) => {
+                    let token = token.map(FencingToken);
+                    let all = batch.tokens.entry(entity.clone()).or_insert(token);
+                    *all = all.filter(|all| Some(*all) == token);
+                    batch.jobs.entry(entity).or_default().push((message.id, message.times));
+                }
+                Err(_) => batch.unreadable.push(message.id),
+            }
+        }
+        batch
+    }
+
+    /// What is to be attended to.
+    pub fn jobs(&self) -> Vec<Received> {
+        let job = |(entity, messages): (&EntityKey, &Vec<(String, u32)>)| Received {
+            entity: entity.clone(),
+            times: messages.iter().map(|(_, times)| *times).max().unwrap_or(1),
+        };
+        self.jobs.iter().map(job).collect()
+    }
+
+    /// The token that all messages of `entity` say.
+    pub fn token(&self, entity: &EntityKey) -> Option<FencingToken> {
+        self.tokens.get(entity).copied().flatten()
+    }
+
+    /// The ids of messages that were no wake-ups.
+    pub fn unreadable(&self) -> &[String] {
+        &self.unreadable
+    }
+
+    /// The ids of the messages to report as failed, given what became of each
+    /// job. A job that nothing is known of is kept.
+    pub fn failures(&self, attended: &BTreeMap<EntityKey, Attended>) -> Vec<String> {
+        self.jobs
+            .iter()
+            .filter(|(entity, _)| attended.get(entity) != Some(&Attended::Delete))
+            .flat_map(|(_, messages)| messages.iter().map(|(id, _)| id.clone()))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(id: &str, body: &str, times: u32) -> Message {
+        Message { id: id.into(), body: body.into(), times }
+    }
+
+    #[test]
+    fn wake_ups_of_one_entity_are_one_job_and_share_its_fate() {
+        let a = EntityKey::parse("n/a").unwrap();
+        let batch = Batch::sort([
+            message("1", r#"{"entity":"n/a"}"#, 1),
+            message("2", r#"{"entity":"n/b"}"#, 1),
+            message("3", r#"{"entity":"n/a"}"#, 4),
+        ]);
+        assert_eq!(batch.jobs()[0], Received { entity: a.clone(), times: 4 });
+        assert_eq!(batch.jobs().len(), 2);
+        let attended = BTreeMap::from([(a, Attended::Keep)]);
+        assert_eq!(batch.failures(&attended), ["1", "3", "2"]);
+    }
+
+    #[test]
+    fn messages_that_say_different_tokens_or_none_say_none_together() {
+        let a = EntityKey::parse("n/a").unwrap();
+        let of = |bodies: &[&str]| Batch::sort(bodies.iter().map(|body| message("1", body, 1))).token(&a);
+        let (seven, eight, none) =
+            (r#"{"entity":"n/a","token":7}"#, r#"{"entity":"n/a","token":8}"#, r#"{"entity":"n/a"}"#);
+        assert_eq!(of(&[seven, seven]), Some(FencingToken(7)));
+        for others in [[seven, eight, seven], [seven, none, seven], [none, seven, seven]] {
+            assert_eq!(of(&others), None, "{others:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_wake_up_is_let_go() {
+        let batch = Batch::sort([message("1", "not json", 1), message("2", r#"{"entity":"no-namespace"}"#, 1)]);
+        assert_eq!(batch.unreadable(), ["1", "2"]);
+        assert!(batch.failures(&BTreeMap::new()).is_empty());
+    }
+}

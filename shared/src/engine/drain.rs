@@ -1,0 +1,300 @@
+//! Draining an entity: the worker's side of the protocol.
+//!
+//! A wake-up says "look at this entity". The worker takes the lease, runs the
+//! handler of `head + 1`, settles, and goes on until the inbox is empty, the
+//! entity is blocked, or a fresh wake-up has been sent. Only then may the
+//! wake-up it came for be deleted.
+//!
+//! `acquire.rs` gets the lease, `page.rs` reads ahead, `turn.rs` decides one
+//! delivery after the other.
+
+mod acquire;
+mod page;
+mod suspects;
+mod turn;
+
+use std::{sync::Arc, time::Duration};
+
+use suspects::Guest;
+pub use suspects::Quarantine;
+
+use crate::{
+    engine::{
+        breaker::Breakers,
+        keeper::Keeper,
+        queue::WakeUp,
+        store::{Store, StoreError},
+        threads::Threads,
+        wake::Waker,
+    },
+    handler::{AnyHandler, Handler, Isolation},
+    protocol::{
+        entity::{EntityKey, FencingToken},
+        state::{EntityState, HolderInfo},
+    },
+    sources::LiveSources,
+    telemetry::{Event, Observer, PutOffReason},
+};
+
+/// How long drains hold, wait and keep.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DrainSettings {
+    /// How long a lease runs without being renewed. The longer, the later a
+    /// dead worker is replaced; the shorter, the more renewals.
+    pub lease: Duration,
+    /// How long to poll where an entity is held exclusively, before the wake-up
+    /// is put off.
+    pub wait: Duration,
+    /// How long inbox rows are kept.
+    pub retention: Duration,
+    /// How long a claimed place may stay empty before it is given up: longer
+    /// than an append's whole deadline.
+    pub gap: Duration,
+    /// How long a drain goes on with deliveries left before it goes behind
+    /// everybody else: its invocation takes nothing new meanwhile.
+    pub slice: Duration,
+}
+
+impl Default for DrainSettings {
+    fn default() -> Self {
+        Self {
+            lease: Duration::from_secs(15),
+            wait: Duration::from_secs(5),
+            retention: Duration::from_secs(30 * 86_400),
+            gap: crate::engine::append::DEADLINE + Duration::from_millis(800),
+            slice: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Time kept free at the end of a function's run: to settle, write the receipt
+/// and hand over, with a retry each.
+pub const MARGIN: Duration = Duration::from_secs(2);
+
+/// What a worker drains with.
+#[derive(Clone)]
+pub struct Drainer {
+    store: Store,
+    waker: Waker,
+    sources: LiveSources,
+    handler: Arc<dyn AnyHandler>,
+    isolation: Isolation,
+    threads: Threads,
+    settings: DrainSettings,
+    info: HolderInfo,
+    observer: Arc<dyn Observer>,
+    breakers: Breakers,
+}
+
+/// One wake-up, as a worker received it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Received {
+    /// Of which entity.
+    pub entity: EntityKey,
+    /// How often it has been received, this time included.
+    pub times: u32,
+}
+
+impl Received {
+    /// Whether a fresh one is sent before anything else is done: this one may
+    /// be a copy of one that is deleted already.
+    fn is_replaced(&self) -> bool {
+        self.times > 1
+    }
+}
+
+/// What is to become of the wake-up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Attended {
+    /// Delete it: there is nothing to do, or a fresh one was sent.
+    Delete,
+    /// Report it as failed, so that the queue delivers it again.
+    Keep,
+}
+
+/// Why a drain stopped without having ended as it should. The lease, if there
+/// is one, is left to expire, and the wake-up is kept.
+#[derive(Debug)]
+enum Stopped {
+    /// The lease was lost.
+    Lost,
+    /// The store was not to be had, or holds what we cannot read.
+    Store(StoreError),
+    /// A wake-up that had to be sent could not be.
+    WakeUp,
+}
+
+/// How a drain went that was not stopped.
+enum Drained {
+    /// The wake-up has served its purpose.
+    Ended,
+    /// It is to be replaced by one for later.
+    NotNow(Duration, PutOffReason),
+    /// The same, while one sent under this token is under way.
+    Awaits(FencingToken, Duration),
+}
+
+/// How a drain begins.
+enum Start {
+    /// With the lease, and the row.
+    Granted(Keeper, EntityState),
+    /// Not at all: there is nothing to do.
+    NothingToDo,
+    /// Later.
+    NotNow(Duration, PutOffReason),
+    /// The same, and a wake-up sent under this token will see to it.
+    Awaits(FencingToken, Duration),
+}
+
+impl From<StoreError> for Stopped {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<crate::protocol::format::CorruptRow> for Stopped {
+    fn from(error: crate::protocol::format::CorruptRow) -> Self {
+        Self::Store(error.into())
+    }
+}
+
+impl From<crate::engine::keeper::LeaseLost> for Stopped {
+    fn from(_: crate::engine::keeper::LeaseLost) -> Self {
+        Self::Lost
+    }
+}
+
+impl Drainer {
+    /// A drainer of inboxes in `store`.
+    pub fn new(
+        store: Store,
+        waker: Waker,
+        sources: impl Into<LiveSources>,
+        handler: impl Handler,
+        settings: DrainSettings,
+        info: HolderInfo,
+        observer: Arc<dyn Observer>,
+    ) -> Self {
+        let handler = Arc::new(handler);
+        let sources = sources.into();
+        let (isolation, threads, breakers) = (Isolation::default(), Threads::default(), Breakers::default());
+        Self { store, waker, sources, handler, isolation, threads, settings, info, observer, breakers }
+    }
+
+    /// The same, running handlers as `isolation` says.
+    #[must_use]
+    pub fn isolated(mut self, isolation: Isolation) -> Self {
+        self.isolation = isolation;
+        self
+    }
+
+    /// As [`Drainer::attend_under`], for a wake-up that says no token.
+    pub async fn attend(&self, wake_up: &Received, deadline: Duration, quarantine: &Quarantine) -> Attended {
+        self.attend_under(wake_up, None, deadline, quarantine).await
+    }
+
+    /// Attends to one wake-up until `deadline`, by the process's own clock.
+    /// `token` is what it says; `quarantine` is shared by all wake-ups of one
+    /// batch.
+    pub async fn attend_under(
+        &self,
+        wake_up: &Received,
+        token: Option<FencingToken>,
+        deadline: Duration,
+        quarantine: &Quarantine,
+    ) -> Attended {
+        // Whatever replaces it says the same: should it be the one that counts, so is that.
+        let mut fresh = WakeUp { entity: wake_up.entity.clone(), token: token.map(|token| token.0) };
+        let guest = quarantine.guest();
+        // One received again may be a copy of one already deleted: it is replaced first. The fresh
+        // one arrives when a lease taken now has run out or, more likely, ended.
+        let is_replaced = wake_up.is_replaced();
+        if is_replaced && self.wake(&fresh, self.settings.lease).await.is_err() {
+            return Attended::Keep;
+        }
+        let unreplaced = match self.drain(wake_up, deadline, &guest).await {
+            Ok(Drained::Ended) => return Attended::Delete,
+            // Another one is under way, and this one says that it is not that.
+            Ok(Drained::Awaits(awaited, _)) if token.is_some_and(|token| token != awaited) => return Attended::Delete,
+            Ok(Drained::Awaits(awaited, delay)) => {
+                fresh = WakeUp::under(&fresh.entity, awaited);
+                Some((delay, PutOffReason::Retry))
+            }
+            Ok(Drained::NotNow(delay, reason)) => Some((delay, reason)),
+            // Whoever has the lease now may have come by a copy of this wake-up that is deleted by
+            // now: only a fresh one is sure.
+            Err(Stopped::Lost) => Some((self.settings.lease, PutOffReason::Lost)),
+            Err(Stopped::WakeUp) => None,
+            Err(Stopped::Store(error)) => {
+                tracing::error!(entity = %fresh.entity, %error, "stopped");
+                None
+            }
+        };
+        match unreplaced {
+            // Never a second fresh one for the same wake-up, or they would multiply.
+            _ if is_replaced => Attended::Delete,
+            Some((delay, reason)) if self.put_off(&fresh, delay, reason).await.is_ok() => Attended::Delete,
+            _ => Attended::Keep,
+        }
+    }
+
+    async fn drain(&self, wake_up: &Received, deadline: Duration, guest: &Guest<'_>) -> Result<Drained, Stopped> {
+        match self.acquire(&wake_up.entity, deadline, guest).await? {
+            Start::Granted(keeper, state) => {
+                let turns = turn::Turns::new(self, keeper, state, deadline, guest);
+                turns.run(wake_up.is_replaced()).await.map(|()| Drained::Ended)
+            }
+            Start::NothingToDo => Ok(Drained::Ended),
+            Start::NotNow(delay, reason) => Ok(Drained::NotNow(delay, reason)),
+            Start::Awaits(awaited, delay) => Ok(Drained::Awaits(awaited, delay)),
+        }
+    }
+
+    /// The configured senders.
+    pub fn sources(&self) -> &LiveSources {
+        &self.sources
+    }
+
+    /// On which handlers run. Where they are spent, nothing is begun: what waits
+    /// is handed over uncharged, and the process is to be replaced.
+    pub fn threads(&self) -> &Threads {
+        &self.threads
+    }
+
+    /// Who watches.
+    pub fn observer(&self) -> &dyn Observer {
+        &*self.observer
+    }
+
+    fn now_left(&self, deadline: Duration) -> Duration {
+        deadline.saturating_sub(self.store.surroundings().monotonic())
+    }
+
+    /// Sends a fresh wake-up. One that cannot be sent stops the drain: the
+    /// lease must not end without it.
+    async fn wake(&self, wake_up: &WakeUp, delay: Duration) -> Result<(), Stopped> {
+        self.waker.send(wake_up, delay, PATIENCE).await.map_err(|_| {
+            self.observer.observe(&Event::WakeUpFailed { entity: &wake_up.entity });
+            Stopped::WakeUp
+        })
+    }
+
+    async fn put_off(&self, wake_up: &WakeUp, delay: Duration, reason: PutOffReason) -> Result<(), Stopped> {
+        self.wake(wake_up, delay).await?;
+        self.observer.observe(&Event::PutOff { entity: &wake_up.entity, delay, reason });
+        Ok(())
+    }
+}
+
+/// How long to keep off an inbox whose next row cannot be read: a newer version
+/// is being deployed, or somebody has to look.
+const UNREADABLE: Duration = Duration::from_secs(60);
+
+/// How long a worker tries to reach store or queue before it stops.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+impl std::fmt::Debug for Drainer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Drainer").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}

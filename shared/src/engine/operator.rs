@@ -1,0 +1,311 @@
+//! What an operator does: look at an entity, put back what was parked, unblock,
+//! erase.
+
+mod erase;
+mod remove;
+
+use std::time::Duration;
+
+pub use erase::Erased;
+use remove::Remove;
+
+use crate::{
+    engine::{
+        append::{AppendError, Appended, Inbox},
+        queue::QueueError,
+        store::{Store, StoreError},
+        wake::Waker,
+    },
+    protocol::{
+        delivery::{Delivery, Item},
+        entity::{EntityKey, Sequence},
+        format::{CorruptRow, attribute as a},
+        inbox::{Receipt, Unblock, Unblocked, Void},
+        keys::{delivery_range, parked_range, parked_row, receipt_range, receipt_row},
+        state::{BlockReason, EntityState, Settlement},
+        table::{Key, Row, Segment, TableName},
+    },
+    time::Timestamp,
+};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+const PAGE: u32 = 100;
+
+/// How often an unblock looks again whose token has been passed meanwhile.
+const LOOKS: u32 = 5;
+
+/// An operator's view of the store.
+#[derive(Debug, Clone)]
+pub struct Operator {
+    store: Store,
+    waker: Waker,
+    inbox: Inbox,
+    retention: Duration,
+}
+
+/// Why an operation was not done, or not to its end.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OperatorError {
+    /// The store was not to be had.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The delivery could not be put back. It is still parked.
+    #[error(transparent)]
+    Append(#[from] AppendError),
+    /// A worker has set the delivery aside and not yet settled it, or died in
+    /// between. Nothing was put back; ask again a little later.
+    #[error("it is still being decided; nothing was put back")]
+    Undecided,
+    /// The worker that set the delivery aside lost its lease or died, and
+    /// another has decided it otherwise since. It is not parked any more.
+    #[error("it was {0} after all, not parked; nothing was put back")]
+    DecidedOtherwise(Settlement),
+    /// It was put back, found to be decided otherwise or erased since it was
+    /// looked at.
+    #[error("it is not parked any more; nothing was put back")]
+    NotParked,
+    /// Deliveries wait, or somebody has the lease.
+    #[error("deliveries wait there or are at work; nothing was erased")]
+    InUse,
+    /// All is written, but no wake-up could be sent: send it again, or leave it
+    /// to the sweep.
+    #[error("done, but {0}; the sweep will find it within the hour")]
+    Queue(#[from] QueueError),
+}
+
+impl From<CorruptRow> for OperatorError {
+    fn from(error: CorruptRow) -> Self {
+        Self::Store(error.into())
+    }
+}
+
+/// One parked delivery.
+#[derive(Debug, Clone)]
+pub struct Parked {
+    /// Where it stood, and what `redrive` takes.
+    pub sequence: Sequence,
+    /// When it was set aside.
+    pub parked_at: Option<Timestamp>,
+    /// Why.
+    pub error: String,
+    row: Row,
+    delivery: Delivery,
+}
+
+impl Parked {
+    fn parse(entity: &EntityKey, row: &Row) -> Result<Option<Self>, CorruptRow> {
+        let Item::Delivery(unpacked) = Item::parse(entity, row)? else { return Ok(None) };
+        Ok(Some(Self {
+            sequence: unpacked.head().sequence(),
+            parked_at: row.number(a::PARKED_AT).map(Timestamp::from_millis),
+            error: row.text(a::ERROR).unwrap_or_default().to_owned(),
+            row: row.clone(),
+            delivery: unpacked.head().clone(),
+        }))
+    }
+
+    /// The delivery, without its body where that stands in parts.
+    pub fn delivery(&self) -> &Delivery {
+        &self.delivery
+    }
+}
+
+/// An entity, as far as an operator asks.
+#[derive(Debug, Clone)]
+pub struct Inspected {
+    /// Its row; `None`: it has none.
+    pub state: Option<EntityState>,
+    /// The next deliveries waiting, at most 100.
+    pub waiting: Vec<Item>,
+    /// What is parked.
+    pub parked: Vec<Parked>,
+    /// What was settled, in the order of arrival.
+    pub receipts: Vec<Receipt>,
+}
+
+impl Operator {
+    /// An operator on `store`.
+    pub fn new(store: Store, waker: Waker, inbox: Inbox, retention: Duration) -> Self {
+        Self { store, waker, inbox, retention }
+    }
+
+    /// All there is about an entity. The rows are read one after the other
+    /// while workers go on: a diagnosis, not a moment's truth.
+    pub async fn inspect(&self, entity: &EntityKey) -> Result<Inspected, OperatorError> {
+        let state = self.store.entity(entity, PATIENCE).await?;
+        let waiting = match &state {
+            Some(state) if !state.is_empty() => {
+                let range = delivery_range(entity, state.next(), state.tail, PAGE);
+                let rows = self.store.query(&range, PATIENCE).await?.rows;
+                rows.iter().map(|row| Item::parse(entity, row)).collect::<Result<_, _>>()?
+            }
+            _ => Vec::new(),
+        };
+        let mut receipts = self.receipts(entity).await?;
+        receipts.sort_by_key(|receipt| receipt.sequence);
+        Ok(Inspected { state, waiting, parked: self.parked(entity).await?, receipts })
+    }
+
+    /// All receipts of an entity, in no order.
+    pub async fn receipts(&self, entity: &EntityKey) -> Result<Vec<Receipt>, OperatorError> {
+        let mut receipts: Vec<Receipt> = Vec::new();
+        loop {
+            let after = receipts.last().map(|receipt| receipt.identity.clone());
+            let page = self.store.query(&receipt_range(entity, after.as_ref(), PAGE), PATIENCE).await?;
+            for row in &page.rows {
+                receipts.push(Receipt::parse(row)?);
+            }
+            if !page.more || page.rows.is_empty() {
+                return Ok(receipts);
+            }
+        }
+    }
+
+    /// What is parked of an entity, in the order of arrival.
+    pub async fn parked(&self, entity: &EntityKey) -> Result<Vec<Parked>, OperatorError> {
+        let mut parked: Vec<Parked> = Vec::new();
+        loop {
+            let from = parked.last().map_or(Sequence(0), |last: &Parked| last.sequence.next());
+            let page = self.store.query(&parked_range(entity, from, PAGE), PATIENCE).await?;
+            for row in page.rows.iter() {
+                parked.extend(Parked::parse(entity, row)?);
+            }
+            if !page.more || page.rows.is_empty() {
+                return Ok(parked);
+            }
+        }
+    }
+
+    /// Every entity that has a row, by key. Reads the whole table.
+    pub async fn entities(&self) -> Result<Vec<EntityKey>, OperatorError> {
+        let mut entities = Vec::new();
+        let rows = self.scan(&TableName::Entities).await?;
+        for row in rows {
+            entities.push(EntityState::parse(&row)?.entity);
+        }
+        entities.sort_unstable();
+        Ok(entities)
+    }
+
+    /// What is parked anywhere, by entity. Reads the whole inbox table, and
+    /// takes as long.
+    pub async fn all_parked(&self) -> Result<Vec<Parked>, OperatorError> {
+        let mut parked = Vec::new();
+        for row in self.scan(&TableName::Inbox).await? {
+            if row.text(a::ITEM).is_some_and(|item| item.starts_with("p#")) {
+                let entity = row.text(a::ENTITY).map(EntityKey::parse).transpose().map_err(CorruptRow::from)?;
+                parked.extend(entity.map(|entity| Parked::parse(&entity, &row)).transpose()?.flatten());
+            }
+        }
+        parked.sort_by(|left, right| {
+            (left.delivery.entity(), left.sequence).cmp(&(right.delivery.entity(), right.sequence))
+        });
+        Ok(parked)
+    }
+
+    async fn scan(&self, table: &TableName) -> Result<Vec<Row>, OperatorError> {
+        let mut rows = Vec::new();
+        let mut segment = Segment { number: 0, of: 1, after: None, limit: 500 };
+        loop {
+            let scanned = self.store.scan(table, &segment, PATIENCE).await?;
+            rows.extend(scanned.rows);
+            match scanned.after {
+                Some(after) => segment.after = Some(after),
+                None => return Ok(rows),
+            }
+        }
+    }
+
+    /// Puts a parked delivery back at its inbox's tail, under the next redrive
+    /// number, and only then removes it from where it was parked. Asked twice,
+    /// the second finds nothing parked, or is recognised as a repeat of the
+    /// first.
+    ///
+    /// `to` is the inbox it goes to instead of the one it is parked in: for
+    /// deliveries whose entity could not be found.
+    pub async fn redrive(&self, parked: &Parked, to: Option<&EntityKey>) -> Result<Appended, OperatorError> {
+        let Item::Delivery(unpacked) = Item::parse(parked.delivery.entity(), &parked.row)? else {
+            return Err(CorruptRow::Attribute(a::VOID).into());
+        };
+        let keys = unpacked.head().part_keys();
+        if let Some(settlement) = self.settled_as(unpacked.head()).await?
+            && settlement != Settlement::Parked
+        {
+            self.forget(parked, &keys).await?;
+            return Err(OperatorError::DecidedOtherwise(settlement));
+        }
+        let parts = if keys.is_empty() { Vec::new() } else { self.store.get_many(&keys, PATIENCE).await? };
+        // Behind the receipt: where that was erased, or forgotten by retention, the list may be as old.
+        if !self.is_parked(parked).await? {
+            return Err(OperatorError::NotParked);
+        }
+        let delivery = unpacked.complete(&parts)?;
+        let mut incoming = delivery.redriven(self.store.surroundings().now());
+        if let Some(to) = to {
+            incoming.entity = to.clone();
+        }
+        let appended = self.inbox.append(&incoming).await?;
+        self.forget(parked, &keys).await?;
+        match appended.wake_up_failed.clone() {
+            Some(error) => Err(error.into()),
+            None => Ok(appended),
+        }
+    }
+
+    /// How the delivery of a parked row was settled; `None`: longer ago than
+    /// anybody remembers. The row is written before the settle, by a holder
+    /// that may have lost its lease, so that it alone proves nothing.
+    async fn settled_as(&self, delivery: &Delivery) -> Result<Option<Settlement>, OperatorError> {
+        // The entity's row first: what lies behind its head is decided for good.
+        let state = self.store.entity(delivery.entity(), PATIENCE).await?;
+        let Some(state) = state else { return Ok(None) };
+        if state.head < delivery.sequence() {
+            return Err(OperatorError::Undecided);
+        }
+        if state.head == delivery.sequence()
+            && let Some(last) = state.last_settled
+        {
+            return Ok(Some(last.settlement));
+        }
+        let row = self.store.get(&receipt_row(delivery.entity(), delivery.identity_hash()), PATIENCE).await?;
+        Ok(row.as_ref().map(Receipt::parse).transpose()?.map(|receipt| receipt.settlement))
+    }
+
+    /// Whether what was looked at is parked still.
+    async fn is_parked(&self, parked: &Parked) -> Result<bool, OperatorError> {
+        let row = self.store.get(&parked_row(parked.delivery.entity(), parked.sequence), PATIENCE).await?;
+        Ok(row.is_some_and(|row| row.get(a::NONCE) == parked.row.get(a::NONCE)))
+    }
+
+    /// The row goes first: without it nobody looks for the parts.
+    async fn forget(&self, parked: &Parked, parts: &[Key]) -> Result<(), OperatorError> {
+        self.store.run(&Remove::of(&parked.row)?, PATIENCE).await?;
+        self.remove_parts(parts).await
+    }
+
+    /// Lets drains at an entity again, and wakes one. Where it was blocked for
+    /// a delivery that retention may have deleted, its place is given up first,
+    /// if it is still empty: that is what the operator decides by unblocking.
+    pub async fn unblock(&self, entity: &EntityKey) -> Result<Unblocked, OperatorError> {
+        let Some(state) = self.store.entity(entity, PATIENCE).await? else {
+            return Ok(Unblocked::NotBlocked(None));
+        };
+        if state.blocked == Some(BlockReason::Expired) {
+            let purge_at = self.store.surroundings().now() + self.retention;
+            self.store.run(&Void { entity, sequence: state.next(), purge_at }, PATIENCE).await?;
+        }
+        let mut unblocked = Unblocked::NotBlocked(Some(state));
+        for _ in 0..LOOKS {
+            match &unblocked {
+                // An exclusive holder came in between, or it is blocked once more.
+                Unblocked::NotBlocked(Some(state)) if state.blocked.is_some() => {
+                    let unblock = Unblock { entity, seen: state.token };
+                    unblocked = self.store.run(&unblock, PATIENCE).await?;
+                }
+                _ => break,
+            }
+        }
+        self.waker.wake(entity, Duration::ZERO, PATIENCE).await?;
+        Ok(unblocked)
+    }
+}

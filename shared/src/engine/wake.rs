@@ -1,0 +1,182 @@
+//! Sending wake-ups, for as long as the sender can wait.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{
+    engine::{
+        queue::{LONGEST_DELAY, Queue, QueueError, WakeUp},
+        store::ATTEMPT,
+    },
+    protocol::entity::EntityKey,
+    time::Surroundings,
+};
+
+/// The queue as the protocol sees it.
+#[derive(Clone)]
+pub struct Waker {
+    queue: Arc<dyn Queue>,
+    surroundings: Surroundings,
+}
+
+impl Waker {
+    /// Wake-ups through `queue`.
+    pub fn new(queue: Arc<dyn Queue>, surroundings: Surroundings) -> Self {
+        Self { queue, surroundings }
+    }
+
+    /// Sends a wake-up to arrive after `delay`, cut to what a queue can hold
+    /// back; for at most `patience`. A second one, should a reply be lost, does
+    /// no harm.
+    pub async fn wake(&self, entity: &EntityKey, delay: Duration, patience: Duration) -> Result<(), QueueError> {
+        self.send(&WakeUp::of(entity), delay, patience).await
+    }
+
+    /// As [`Waker::wake`], for one that says more.
+    pub async fn send(&self, wake_up: &WakeUp, delay: Duration, patience: Duration) -> Result<(), QueueError> {
+        let delay = delay.min(LONGEST_DELAY);
+        let give_up = self.surroundings.monotonic() + patience;
+        let mut wait = Duration::from_millis(20);
+        loop {
+            let left = give_up.saturating_sub(self.surroundings.monotonic());
+            let attempt = self.surroundings.within(ATTEMPT.min(left), self.queue.send(wake_up, delay));
+            let error = match attempt.await {
+                Some(Ok(())) => return Ok(()),
+                Some(Err(refused @ QueueError::Refused(_))) => return Err(refused),
+                Some(Err(error)) => error,
+                None => QueueError::Unavailable("no answer in time".into()),
+            };
+            let pause = self.surroundings.jittered(wait);
+            if self.surroundings.monotonic() + pause >= give_up {
+                return Err(error);
+            }
+            self.surroundings.sleep(pause).await;
+            wait = (wait * 2).min(Duration::from_millis(500));
+        }
+    }
+
+    /// About how many wake-ups wait to be received.
+    pub async fn waiting(&self) -> Result<u64, QueueError> {
+        self.surroundings
+            .within(ATTEMPT, self.queue.waiting())
+            .await
+            .unwrap_or_else(|| Err(QueueError::Unavailable("no answer in time".into())))
+    }
+}
+
+impl std::fmt::Debug for Waker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Waker").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use futures_util::future::{BoxFuture, pending, ready};
+
+    use super::*;
+    use crate::time::{Clock, SeededRandom, Timestamp};
+
+    /// Time passes by being slept through.
+    #[derive(Clone, Default)]
+    struct Slept(Arc<Mutex<Duration>>);
+
+    impl Clock for Slept {
+        fn now(&self) -> Timestamp {
+            Timestamp::from_millis(0)
+        }
+
+        fn monotonic(&self) -> Duration {
+            *self.0.lock().unwrap()
+        }
+
+        fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+            let slept = self.clone();
+            Box::pin(async move { *slept.0.lock().unwrap() += duration })
+        }
+    }
+
+    /// What the queue does with each send, the last for good; `None`: it never answers.
+    struct Scripted {
+        answers: Vec<Option<bool>>,
+        sent: Arc<Mutex<Vec<Duration>>>,
+    }
+
+    impl Queue for Scripted {
+        fn send<'a>(&'a self, _: &'a WakeUp, delay: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
+            let mut sent = self.sent.lock().unwrap();
+            let answer = self.answers[sent.len().min(self.answers.len() - 1)];
+            sent.push(delay);
+            match answer {
+                Some(true) => Box::pin(ready(Ok(()))),
+                Some(false) => Box::pin(ready(Err(QueueError::Unavailable("refused".into())))),
+                None => Box::pin(pending()),
+            }
+        }
+
+        fn waiting(&self) -> BoxFuture<'_, Result<u64, QueueError>> {
+            match self.answers[0] {
+                Some(_) => Box::pin(ready(Ok(7))),
+                None => Box::pin(pending()),
+            }
+        }
+    }
+
+    /// What became of a wake-up, how it was sent, and how long that took.
+    async fn woken(
+        answers: &[Option<bool>],
+        delay: Duration,
+        patience: Duration,
+    ) -> (Result<(), QueueError>, Vec<Duration>, Duration) {
+        let (clock, sent) = (Slept::default(), Arc::new(Mutex::new(Vec::new())));
+        let queue = Scripted { answers: answers.to_vec(), sent: sent.clone() };
+        let surroundings = Surroundings::new(clock.clone(), SeededRandom::new(1));
+        let waker = Waker::new(Arc::new(queue), surroundings);
+        let woken = waker.wake(&EntityKey::parse("n/a").unwrap(), delay, patience).await;
+        let sent = sent.lock().unwrap().clone();
+        (woken, sent, clock.monotonic())
+    }
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[tokio::test]
+    async fn a_wake_up_is_sent_once_where_the_queue_takes_it_and_delayed_no_longer_than_it_can_be() {
+        let (woken, sent, took) = woken(&[Some(true)], LONGEST_DELAY * 2, SECOND).await;
+        assert_eq!((woken, sent, took), (Ok(()), vec![LONGEST_DELAY], Duration::ZERO));
+    }
+
+    #[tokio::test]
+    async fn a_wake_up_that_is_refused_is_sent_again_after_ever_longer_waits() {
+        let refused = [vec![Some(false); 4], vec![Some(true)]].concat();
+        let (woken, sent, took) = woken(&refused, Duration::ZERO, SECOND).await;
+        assert_eq!((woken, sent.len()), (Ok(()), 5));
+        // 20, 40, 80 and 160 ms, each between half of it and all.
+        assert!((Duration::from_millis(150)..=Duration::from_millis(300)).contains(&took), "{took:?}");
+    }
+
+    #[tokio::test]
+    async fn a_wake_up_is_given_up_within_its_patience_and_not_long_before() {
+        let (woken, sent, took) = woken(&[Some(false)], Duration::ZERO, SECOND).await;
+        assert_eq!(woken, Err(QueueError::Unavailable("refused".into())));
+        assert!((5..=9).contains(&sent.len()), "{}", sent.len());
+        assert!((SECOND / 2..=SECOND).contains(&took), "{took:?}");
+    }
+
+    #[tokio::test]
+    async fn a_queue_that_does_not_answer_takes_no_more_than_the_patience() {
+        let (woken, sent, took) = woken(&[None], Duration::ZERO, SECOND / 2).await;
+        assert_eq!((woken.is_err(), sent.len(), took), (true, 1, SECOND / 2));
+    }
+
+    #[tokio::test]
+    async fn how_many_wait_is_what_the_queue_says_or_an_error() {
+        let waiting = async |answer| {
+            let queue = Scripted { answers: vec![answer], sent: Arc::default() };
+            let surroundings = Surroundings::new(Slept::default(), SeededRandom::new(1));
+            Waker::new(Arc::new(queue), surroundings).waiting().await
+        };
+        assert_eq!(waiting(Some(true)).await, Ok(7));
+        assert!(waiting(None).await.is_err());
+    }
+}

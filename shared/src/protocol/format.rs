@@ -1,0 +1,106 @@
+//! What the rows of all kinds have in common: their attributes, and the version
+//! that each carries. A row written by a newer version is refused, never guessed
+//! at.
+
+use super::{
+    entity::InvalidEntityKey,
+    table::{Condition, Row},
+};
+
+/// The attributes' names.
+pub mod attribute {
+    #![expect(missing_docs, reason = "each is described in docs/protocol.md, section Rows")]
+    pub const ENTITY: &str = "entity";
+    pub const ITEM: &str = "item";
+    pub const VERSION: &str = "v";
+    pub const TAIL: &str = "tail";
+    pub const HEAD: &str = "head";
+    pub const TOKEN: &str = "token";
+    pub const HOLDER: &str = "holder";
+    pub const KIND: &str = "kind";
+    pub const EXPIRES_AT: &str = "expires_at";
+    pub const HOLDER_INFO: &str = "holder_info";
+    pub const LAST_CLAIM: &str = "last_claim";
+    pub const LAST_SETTLED: &str = "last_settled";
+    pub const ATTEMPTS: &str = "attempts";
+    pub const RETRY_AT: &str = "retry_at";
+    pub const SUSPECT: &str = "suspect";
+    pub const STARTED: &str = "started";
+    pub const LAST_ERROR: &str = "last_error";
+    pub const PENDING_SINCE: &str = "pending_since";
+    pub const BLOCKED: &str = "blocked";
+    pub const HANDOVER: &str = "handover";
+    pub const TURN_UNTIL: &str = "turn_until";
+    pub const YIELD_UNTIL: &str = "yield_until";
+    pub const NEWEST_EVENT_TIME: &str = "newest_event_time";
+    pub const PURGE_AT: &str = "purge_at";
+    pub const DEFINITION: &str = "definition";
+    pub const LAST_TICK: &str = "last_tick";
+    pub const LAST_RESULT: &str = "last_result";
+    pub const TICK: &str = "tick";
+    pub const STARTS: &str = "starts";
+    pub const RUN_REQUESTED: &str = "run_requested";
+    pub const TURN: &str = "turn";
+    pub const AFTER: &str = "after";
+    pub const DUE: &str = "due";
+    pub const NONCE: &str = "nonce";
+    pub const VOID: &str = "void";
+    pub const SOURCE: &str = "source";
+    pub const DELIVERY_ID: &str = "delivery_id";
+    pub const REDRIVE: &str = "redrive";
+    pub const TOPIC: &str = "topic";
+    pub const FAMILY: &str = "family";
+    pub const EVENT_TIME: &str = "event_time";
+    pub const RECEIVED_AT: &str = "received_at";
+    pub const CONTENT_TYPE: &str = "content_type";
+    pub const BODY: &str = "body";
+    pub const BODY_BYTES: &str = "body_bytes";
+    pub const ENCODING: &str = "encoding";
+    pub const PARTS: &str = "parts";
+    pub const SEQUENCE: &str = "sequence";
+    pub const OUTCOME: &str = "outcome";
+    pub const STARTED_AT: &str = "started_at";
+    pub const SETTLED_AT: &str = "settled_at";
+    pub const ERROR: &str = "error";
+    pub const PARKED_AT: &str = "parked_at";
+}
+
+use attribute as a;
+
+/// The format that this version writes, and the newest it reads.
+pub const FORMAT: u32 = 1;
+
+/// Why a stored row cannot be used. It is left as it is.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CorruptRow {
+    /// Written by a newer version of this software.
+    #[error("a row of format {0} was met, this version reads up to {FORMAT}: deploy the newer version everywhere")]
+    Newer(u64),
+    /// An attribute is absent or of another type.
+    #[error("a row has no readable attribute `{0}`")]
+    Attribute(&'static str),
+    /// The key is none.
+    #[error("a row's entity key is none: {0}")]
+    Entity(#[from] InvalidEntityKey),
+    /// A stored body cannot be read.
+    #[error("a row's body cannot be decompressed")]
+    Body,
+}
+/// The condition that a row is absent or one that this version can read: what a
+/// newer version wrote, no write of this one changes.
+pub(crate) fn readable() -> Condition {
+    Condition::absent_or_at_most(a::VERSION, FORMAT)
+}
+
+pub(crate) fn check_format(row: &Row) -> Result<(), CorruptRow> {
+    match row.number(a::VERSION) {
+        Some(version) if version > u64::from(FORMAT) => Err(CorruptRow::Newer(version)),
+        Some(_) => Ok(()),
+        None => Err(CorruptRow::Attribute(a::VERSION)),
+    }
+}
+
+/// Cuts a text to at most `limit` bytes, at a character's boundary.
+pub(crate) fn shortened(text: &str, limit: usize) -> String {
+    text[..text.floor_char_boundary(limit)].to_owned()
+}

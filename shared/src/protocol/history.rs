@@ -1,0 +1,109 @@
+//! An entity's history, checked: do its receipts tell of deliveries decided in
+//! the order of their places, one at a time, each once? Pure.
+
+use std::fmt;
+
+use crate::protocol::{entity::Sequence, inbox::Receipt, state::Settlement};
+
+/// What the receipts of one entity tell.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct History {
+    /// How many there are.
+    pub receipts: usize,
+    /// What must not be.
+    pub mistakes: Vec<Mistake>,
+    /// How often a delivery was applied that had been accepted before one
+    /// already applied: by the clocks of whoever accepted them, so that a few
+    /// milliseconds say nothing.
+    pub inversions: usize,
+}
+
+/// What must not be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Mistake {
+    /// Two identities were settled at one place.
+    SamePlace(Sequence),
+    /// A later place was settled under a smaller token.
+    TokenWentBack(Sequence),
+    /// A handler was started before the one in front of it was settled.
+    Overlap(Sequence),
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Mistake::SamePlace(at) => write!(f, "{at}: settled for two deliveries"),
+            Mistake::TokenWentBack(at) => write!(f, "{at}: settled under a smaller token than the one before"),
+            Mistake::Overlap(at) => write!(f, "{at}: started before the one before was settled"),
+        }
+    }
+}
+
+impl History {
+    /// Checks receipts, in any order. Times are compared only where both come
+    /// from handler starts, and only within one second: clocks of different
+    /// instances differ.
+    pub fn of(mut receipts: Vec<Receipt>) -> Self {
+        receipts.retain(|receipt| receipt.settlement != Settlement::Repeat);
+        receipts.sort_by_key(|receipt| receipt.sequence);
+        let mut history = Self { receipts: receipts.len(), ..Self::default() };
+        for pair in receipts.windows(2) {
+            let [before, after] = pair else { continue };
+            if before.sequence == after.sequence {
+                history.mistakes.push(Mistake::SamePlace(after.sequence));
+                continue;
+            }
+            if after.token <= before.token {
+                history.mistakes.push(Mistake::TokenWentBack(after.sequence));
+            }
+            let clocks = std::time::Duration::from_secs(1);
+            if after.started_at.is_some_and(|started| started + clocks < before.settled_at) {
+                history.mistakes.push(Mistake::Overlap(after.sequence));
+            }
+            if after.received_at.zip(before.received_at).is_some_and(|(after, before)| after < before) {
+                history.inversions += 1;
+            }
+        }
+        history
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        protocol::entity::{FencingToken, IdentityHash},
+        time::Timestamp,
+    };
+
+    fn receipt(sequence: u64, token: u64, started: u64, settled: u64) -> Receipt {
+        Receipt {
+            identity: IdentityHash::from_stored(&sequence.to_string()),
+            sequence: Sequence(sequence),
+            settlement: Settlement::Applied,
+            token: FencingToken(token),
+            attempts: 1,
+            received_at: Some(Timestamp::from_millis(sequence)),
+            started_at: Some(Timestamp::from_millis(started)),
+            settled_at: Timestamp::from_millis(settled),
+            source: None,
+            delivery_id: None,
+            topic: None,
+        }
+    }
+
+    #[test]
+    fn one_after_the_other_under_growing_tokens_is_right() {
+        let history = History::of(vec![receipt(2, 5, 20, 30), receipt(1, 4, 0, 10)]);
+        assert_eq!(history, History { receipts: 2, ..History::default() });
+    }
+
+    #[test]
+    fn what_must_not_be_is_named() {
+        let history = History::of(vec![receipt(1, 4, 0, 9000), receipt(2, 4, 100, 9500), receipt(2, 5, 9600, 9700)]);
+        assert_eq!(
+            history.mistakes,
+            [Mistake::TokenWentBack(Sequence(2)), Mistake::Overlap(Sequence(2)), Mistake::SamePlace(Sequence(2))]
+        );
+    }
+}

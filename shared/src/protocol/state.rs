@@ -1,0 +1,449 @@
+//! The entity's row as a typed value.
+
+use std::{collections::BTreeMap, fmt, time::Duration};
+
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use sha2::{Digest, Sha256};
+
+use super::{
+    entity::{EntityKey, FencingToken, IdentityHash, Sequence},
+    format::{CorruptRow, attribute as a, check_format, shortened},
+    table::Row,
+};
+use crate::time::{Nonce, Timestamp};
+
+/// What holds an entity, besides whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum LeaseKind {
+    /// A worker, which must empty the inbox.
+    Drain,
+    /// A cron job, a user's request, a script.
+    Exclusive,
+}
+
+impl LeaseKind {
+    /// As it is stored.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            LeaseKind::Drain => "drain",
+            LeaseKind::Exclusive => "exclusive",
+        }
+    }
+}
+
+/// For people, about a holder: function, instance, request. At most
+/// [`HolderInfo::MAX_BYTES`]; longer ones are cut.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct HolderInfo(String);
+
+impl HolderInfo {
+    /// The most bytes kept.
+    pub const MAX_BYTES: usize = 60;
+
+    /// Takes a description.
+    pub fn new(text: &str) -> Self {
+        Self(shortened(text, Self::MAX_BYTES))
+    }
+
+    /// The description.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// The lease as a row shows it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Held {
+    /// The acquire call that got it.
+    pub holder: Nonce,
+    /// What it is for.
+    pub kind: LeaseKind,
+    /// Until when, by its holder's clock.
+    pub expires_at: Timestamp,
+}
+
+/// How a sequence was decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Settlement {
+    /// The handler is done with it.
+    Applied,
+    /// The same delivery was settled before.
+    Repeat,
+    /// Claimed, and never filled.
+    Void,
+    /// Set aside, for a person to put back.
+    Parked,
+}
+
+impl Settlement {
+    /// As it is stored and shown.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Settlement::Applied => "applied",
+            Settlement::Repeat => "repeat",
+            Settlement::Void => "void",
+            Settlement::Parked => "parked",
+        }
+    }
+
+    pub(crate) fn from_stored(text: &str) -> Option<Self> {
+        [Settlement::Applied, Settlement::Repeat, Settlement::Void, Settlement::Parked]
+            .into_iter()
+            .find(|settlement| settlement.as_str() == text)
+    }
+}
+
+impl fmt::Display for Settlement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// What stands at `head`. A void has no identity.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct LastSettled {
+    /// Which delivery it was.
+    pub identity: Option<IdentityHash>,
+    /// How it was decided.
+    pub settlement: Settlement,
+}
+
+impl LastSettled {
+    /// As it is stored.
+    pub fn to_stored(&self) -> String {
+        match &self.identity {
+            Some(identity) => format!("{} {identity}", self.settlement),
+            None => self.settlement.to_string(),
+        }
+    }
+
+    fn from_stored(text: &str) -> Option<Self> {
+        let (settlement, identity) = match text.split_once(' ') {
+            Some((settlement, identity)) => (settlement, Some(IdentityHash::from_stored(identity))),
+            None => (text, None),
+        };
+        Some(Self { identity, settlement: Settlement::from_stored(settlement)? })
+    }
+}
+
+/// Why an entity waits for an operator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum BlockReason {
+    /// The delivery at `head + 1` used up its attempts, and its source says to
+    /// block.
+    Attempts,
+    /// The delivery at `head + 1` is not there and was claimed so long ago
+    /// that it may have been deleted by retention.
+    Expired,
+    /// [`VANISHED_BEFORE_START`] workers in a row vanished with the delivery at
+    /// `head + 1` before they could start its handler.
+    Vanished,
+}
+
+impl BlockReason {
+    /// As it is stored and shown.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            BlockReason::Attempts => "attempts",
+            BlockReason::Expired => "expired",
+            BlockReason::Vanished => "vanished",
+        }
+    }
+
+    fn from_stored(text: &str) -> Option<Self> {
+        [BlockReason::Attempts, BlockReason::Expired, BlockReason::Vanished]
+            .into_iter()
+            .find(|reason| reason.as_str() == text)
+    }
+}
+
+impl fmt::Display for BlockReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// The newest event time applied, for each topic family, so that a handler can
+/// tell a late, older event. Keeps the [`EventTimes::FAMILIES`] newest, so that
+/// the row stays small; a family is named by 30 bits of its hash, and one that
+/// shares them with another only makes an event look older.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct EventTimes(BTreeMap<String, Timestamp>);
+
+impl EventTimes {
+    /// How many families are kept.
+    pub const FAMILIES: usize = 3;
+
+    fn tag(family: &str) -> String {
+        let mut tag = URL_SAFE_NO_PAD.encode(&Sha256::digest(family)[..4]);
+        tag.truncate(5);
+        tag
+    }
+
+    /// The newest time applied of `family`.
+    pub fn of(&self, family: &str) -> Option<Timestamp> {
+        self.0.get(&Self::tag(family)).copied()
+    }
+
+    /// The times after an event of `family` at `time` was applied.
+    #[must_use]
+    pub fn applied(&self, family: &str, time: Timestamp) -> Self {
+        let mut times = self.0.clone();
+        let time = time.min(Timestamp::from_millis((1 << 48) - 1));
+        let newest = times.entry(Self::tag(family)).or_insert(time);
+        *newest = time.max(*newest);
+        while times.len() > Self::FAMILIES {
+            let oldest = times.iter().min_by_key(|(_, time)| **time).map(|(tag, _)| tag.clone());
+            times.retain(|tag, _| Some(tag) != oldest.as_ref());
+        }
+        Self(times)
+    }
+
+    /// As it is stored; `None` when there is nothing to store. 13 characters a
+    /// family: the tag, and 48 bits of milliseconds.
+    pub fn to_stored(&self) -> Option<String> {
+        let entry = |(tag, time): (&String, &Timestamp)| {
+            format!("{tag}{}", URL_SAFE_NO_PAD.encode(&time.as_millis().to_be_bytes()[2..]))
+        };
+        let entries: Vec<String> = self.0.iter().map(entry).collect();
+        (!entries.is_empty()).then(|| entries.join(" "))
+    }
+
+    fn from_stored(text: &str) -> Option<Self> {
+        let entry = |entry: &str| {
+            let (tag, time) = entry.split_at_checked(5)?;
+            let mut bytes = [0; 8];
+            (URL_SAFE_NO_PAD.decode_slice(time, &mut bytes[2..]) == Ok(6)).then_some(())?;
+            Some((tag.to_owned(), Timestamp::from_millis(u64::from_be_bytes(bytes))))
+        };
+        text.split(' ').map(entry).collect::<Option<_>>().map(Self)
+    }
+}
+
+/// One entity's row.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct EntityState {
+    /// Whose row it is.
+    pub entity: EntityKey,
+    /// The last sequence claimed.
+    pub tail: Sequence,
+    /// The last sequence settled.
+    pub head: Sequence,
+    /// The newest fencing token.
+    pub token: FencingToken,
+    /// The lease, while somebody has it.
+    pub held: Option<Held>,
+    /// Who has the lease, or who released it by force, for people.
+    pub holder_info: Option<HolderInfo>,
+    /// The nonce of the newest claim.
+    pub last_claim: Option<Nonce>,
+    /// What was decided at `head`.
+    pub last_settled: Option<LastSettled>,
+    /// How often the delivery at `head + 1` was started and failed.
+    pub attempts: u32,
+    /// How many holders in a row vanished with the delivery at `head + 1`
+    /// without a written start.
+    pub suspect: u32,
+    /// The token of the newest start that was written down.
+    pub started: Option<FencingToken>,
+    /// Not before this is it tried again.
+    pub retry_at: Option<Timestamp>,
+    /// What it failed of last.
+    pub last_error: Option<String>,
+    /// No undecided claim is older than this.
+    pub pending_since: Option<Timestamp>,
+    /// Why the entity waits for an operator.
+    pub blocked: Option<BlockReason>,
+    /// Until when an exclusive waiter asks to be let in.
+    pub yield_until: Option<Timestamp>,
+    /// Until when deliveries go first: an exclusive holder left them waiting.
+    pub turn_until: Option<Timestamp>,
+    /// The draining holder is about to let go, or has let go, behind a fresh
+    /// wake-up that says the row's token; nobody was granted the lease since.
+    pub handover: bool,
+    /// The newest event times applied.
+    pub newest_event_time: EventTimes,
+}
+
+/// The most bytes of a failure's text that are kept.
+pub const LAST_ERROR_BYTES: usize = 64;
+
+/// The `last_error` of a delivery whose holder died with it.
+pub const HOLDER_VANISHED: &str = "holder vanished";
+
+/// So many holders in a row may vanish with a delivery before they have started
+/// it; then its entity is blocked.
+pub const VANISHED_BEFORE_START: u32 = 10;
+
+/// The longest that a lease may be granted or renewed for. A lease that seems
+/// to run longer was written by a clock that is far off, and counts as expired.
+pub const LONGEST_LEASE: Duration = Duration::from_secs(900);
+
+impl EntityState {
+    /// Reads an `entities` row.
+    pub fn parse(row: &Row) -> Result<Self, CorruptRow> {
+        check_format(row)?;
+        let number = |name| row.number(name).ok_or(CorruptRow::Attribute(name));
+        let time = |name| row.number(name).map(Timestamp::from_millis);
+        let held = match row.text(a::HOLDER) {
+            None => None,
+            Some(holder) => Some(Held {
+                holder: Nonce::from_stored(holder),
+                kind: match row.text(a::KIND) {
+                    Some("drain") => LeaseKind::Drain,
+                    Some("exclusive") => LeaseKind::Exclusive,
+                    _ => return Err(CorruptRow::Attribute(a::KIND)),
+                },
+                expires_at: time(a::EXPIRES_AT).ok_or(CorruptRow::Attribute(a::EXPIRES_AT))?,
+            }),
+        };
+        Ok(Self {
+            entity: EntityKey::parse(row.text(a::ENTITY).ok_or(CorruptRow::Attribute(a::ENTITY))?)?,
+            tail: Sequence(number(a::TAIL)?),
+            head: Sequence(number(a::HEAD)?),
+            token: FencingToken(number(a::TOKEN)?),
+            held,
+            holder_info: row.text(a::HOLDER_INFO).map(HolderInfo::new),
+            last_claim: row.text(a::LAST_CLAIM).map(Nonce::from_stored),
+            last_settled: match row.text(a::LAST_SETTLED) {
+                None => None,
+                Some(text) => Some(LastSettled::from_stored(text).ok_or(CorruptRow::Attribute(a::LAST_SETTLED))?),
+            },
+            attempts: row.number(a::ATTEMPTS).unwrap_or(0).try_into().unwrap_or(u32::MAX),
+            suspect: row.number(a::SUSPECT).unwrap_or(0).try_into().unwrap_or(u32::MAX),
+            started: row.number(a::STARTED).map(FencingToken),
+            retry_at: time(a::RETRY_AT),
+            last_error: row.text(a::LAST_ERROR).map(str::to_owned),
+            pending_since: time(a::PENDING_SINCE),
+            blocked: match row.text(a::BLOCKED) {
+                None => None,
+                Some(text) => Some(BlockReason::from_stored(text).ok_or(CorruptRow::Attribute(a::BLOCKED))?),
+            },
+            yield_until: time(a::YIELD_UNTIL),
+            turn_until: time(a::TURN_UNTIL),
+            handover: row.get(a::HANDOVER).is_some(),
+            newest_event_time: row.text(a::NEWEST_EVENT_TIME).and_then(EventTimes::from_stored).unwrap_or_default(),
+        })
+    }
+
+    /// Whether every claimed sequence is settled.
+    pub fn is_empty(&self) -> bool {
+        self.head == self.tail
+    }
+
+    /// How many sequences are claimed and not settled.
+    pub fn waiting(&self) -> u64 {
+        self.tail.0.saturating_sub(self.head.0)
+    }
+
+    /// The sequence to be decided next.
+    pub fn next(&self) -> Sequence {
+        self.head.next()
+    }
+
+    /// Whether a holder vanished with the delivery at `head + 1`.
+    pub fn is_suspect(&self) -> bool {
+        self.suspect > 0
+    }
+
+    /// Which attempt the next start of the delivery at `head + 1` is, where a
+    /// holder that vanished with it counts as one that may have started it.
+    pub fn attempt(&self) -> u32 {
+        self.attempts + u32::from(self.is_suspect()) + 1
+    }
+
+    /// Whether the newest start of the delivery at `head + 1` was written down
+    /// by the newest holder.
+    pub fn is_started(&self) -> bool {
+        self.started == Some(self.token)
+    }
+
+    /// Whether the last holder let go behind a fresh wake-up that nobody has
+    /// acted on since.
+    pub fn was_handed_over(&self) -> bool {
+        self.handover && self.held.is_none()
+    }
+}
+
+impl Held {
+    /// Whether the lease runs at `now`. One that has expired may be taken over;
+    /// it is not free.
+    pub fn runs(&self, now: Timestamp) -> bool {
+        self.expires_at > now && self.expires_at <= now + LONGEST_LEASE
+    }
+}
+#[cfg(test)]
+mod tests {
+    use super::{super::format::FORMAT, *};
+
+    fn fullest() -> Row {
+        let mut times = EventTimes::default();
+        for family in ["orders", "fulfillments", "refunds", "order_transactions", "carts"] {
+            times = times.applied(family, Timestamp::from_millis(1_799_999_999_999));
+        }
+        let nonce = Nonce::from_parts(Timestamp::from_millis(1_799_999_999_999), u128::MAX);
+        let identity = IdentityHash::from_stored("1234567890123456789012");
+        Row::new()
+            .with(a::ENTITY, format!("n/{}", "x".repeat(EntityKey::MAX_BYTES - 2)))
+            .with(a::VERSION, FORMAT)
+            .with(a::TAIL, 1_799_999_999_999_u64)
+            .with(a::HEAD, 1_799_999_999_999_u64)
+            .with(a::TOKEN, 1_799_999_999_999_u64)
+            .with(a::HOLDER, nonce.as_str())
+            .with(a::KIND, LeaseKind::Exclusive.as_str())
+            .with(a::EXPIRES_AT, 1_799_999_999_999_u64)
+            .with(a::HOLDER_INFO, "x".repeat(HolderInfo::MAX_BYTES))
+            .with(a::LAST_CLAIM, nonce.as_str())
+            .with(
+                a::LAST_SETTLED,
+                LastSettled { identity: Some(identity), settlement: Settlement::Applied }.to_stored(),
+            )
+            .with(a::ATTEMPTS, 999_u32)
+            .with(a::RETRY_AT, 1_799_999_999_999_u64)
+            .with(a::SUSPECT, VANISHED_BEFORE_START)
+            .with(a::STARTED, 1_799_999_999_999_u64)
+            .with(a::HANDOVER, 1_u32)
+            .with(a::LAST_ERROR, "x".repeat(LAST_ERROR_BYTES))
+            .with(a::PENDING_SINCE, 1_799_999_999_999_u64)
+            .with(a::BLOCKED, BlockReason::Attempts.as_str())
+            .with(a::YIELD_UNTIL, 1_799_999_999_999_u64)
+            // Not `turn_until`, which is shorter than the lease that it never stands beside.
+            .with(a::NEWEST_EVENT_TIME, times.to_stored().unwrap())
+    }
+
+    #[test]
+    fn the_fullest_entity_row_costs_one_write_unit() {
+        assert!(fullest().size() <= 1024, "{} bytes", fullest().size());
+    }
+
+    #[test]
+    fn the_fullest_entity_row_parses() {
+        let state = EntityState::parse(&fullest()).unwrap();
+        assert_eq!(state.newest_event_time.of("carts"), Some(Timestamp::from_millis(1_799_999_999_999)));
+        assert!(state.held.is_some());
+    }
+
+    #[test]
+    fn a_row_of_a_newer_format_is_refused() {
+        let row = fullest().with(a::VERSION, FORMAT + 1);
+        assert_eq!(EntityState::parse(&row), Err(CorruptRow::Newer(2)));
+    }
+
+    #[test]
+    fn event_times_keep_the_newest_of_each_family() {
+        let [early, late] = [Timestamp::from_millis(1), Timestamp::from_millis(2)];
+        let times = EventTimes::default().applied("orders", late).applied("orders", early);
+        assert_eq!(times.of("orders"), Some(late));
+        assert_eq!(times.of("refunds"), None);
+        assert_eq!(EventTimes::from_stored(&times.to_stored().unwrap()), Some(times));
+    }
+
+    #[test]
+    fn a_lease_that_ends_further_ahead_than_any_may_does_not_run() {
+        let now = Timestamp::from_millis(1_000_000_000);
+        let held = |expires_at| Held { holder: Nonce::from_parts(now, 1), kind: LeaseKind::Drain, expires_at };
+        assert!(held(now + LONGEST_LEASE).runs(now));
+        assert!(!held(now + LONGEST_LEASE + Duration::from_millis(1)).runs(now));
+        assert!(!held(now).runs(now));
+    }
+}
