@@ -143,9 +143,13 @@ impl Knows {
     }
 }
 
+/// By how often a delivery is tried, whether its order is then blocked, and
+/// whether it has a rate.
+type Sourced = HashMap<(u32, bool, bool), Arc<Source>>;
+
 /// The source of all deliveries.
 pub fn source(attempts: u32, block: bool, rated: bool) -> Arc<Source> {
-    static SOURCES: LazyLock<Mutex<HashMap<(u32, bool, bool), Arc<Source>>>> = LazyLock::new(Mutex::default);
+    static SOURCES: LazyLock<Mutex<Sourced>> = LazyLock::new(Mutex::default);
     let mut sources = SOURCES.lock().unwrap();
     let source = sources.entry((attempts, block, rated)).or_insert_with(|| {
         let document = format!(
@@ -155,8 +159,7 @@ pub fn source(attempts: u32, block: bool, rated: bool) -> Arc<Source> {
             if rated { "rate = \"1/s\"\n" } else { "" },
         );
         let sources = Sources::parse(&document).expect("a document");
-        let source = sources.iter().next().expect("a source").clone();
-        source
+        sources.iter().next().expect("a source").clone()
     });
     source.clone()
 }
