@@ -36,7 +36,7 @@ use webhook_serializer::{
     time::{Nonce, Timestamp},
 };
 
-use crate::changes::{Change as Switch, Changes};
+use crate::without::{Changes, Rule};
 
 /// A value of which there is one copy: compared by place, hashed by content.
 pub struct Interned<T: 'static>(&'static (u64, T));
@@ -417,7 +417,7 @@ impl Execution {
             Op::Claim(drawn) => {
                 let nonce = drawn.nonce();
                 let tail = self.row.and_then(|row| row.number(a::TAIL));
-                let now = if self.changes.has(Switch::PurgedRowsStartAtTheSame) {
+                let now = if self.changes.has(Rule::PurgedRowsStartAtTheSame) {
                     time(0, Clock::Early)
                 } else {
                     tail.map_or(now, |tail| arrival(tail + 1))
@@ -467,7 +467,7 @@ impl Execution {
             Op::Settle(lease, decided, hands_over) => {
                 let settle = Settle { lease: &lease, decision: &decided, now, length: LEASE, hands_over };
                 self.with(&settle, |settled| match settled {
-                    Settled::Settled(_, state) if self.changes.has(Switch::OneTokenForADrain) => {
+                    Settled::Settled(_, state) if self.changes.has(Rule::OneTokenForADrain) => {
                         held((*lease).clone(), state)
                     }
                     Settled::Settled(lease, state) => held(lease, state),
@@ -587,14 +587,14 @@ impl Execution {
                 let outcome = operation.judge(Written::Refused(before)).expect("the model's rows are sound");
                 let reply = match (self.op, reply(outcome)) {
                     (Op::SettleAndRelease(..) | Op::ReleaseEmpty(_) | Op::Release(_), Reply::Lost)
-                        if free && self.changes.has(Switch::ReleaseRecognisedWithoutToken) =>
+                        if free && self.changes.has(Rule::ReleaseRecognisedWithoutToken) =>
                     {
                         Reply::Ended(None)
                     }
                     (Op::SettleAndRelease(lease, _), Reply::Lost)
                         if free
                             && token == Some(lease.token().next().0)
-                            && self.changes.has(Switch::ReleaseRecognisedWithoutHead) =>
+                            && self.changes.has(Rule::ReleaseRecognisedWithoutHead) =>
                     {
                         Reply::Ended(None)
                     }
@@ -617,24 +617,24 @@ impl Execution {
         let drop_condition = |write: &mut Write, name: &str| strip(&mut write.condition, name);
         match self.op {
             Op::Settle(..) | Op::SettleAndRelease(..) => {
-                if self.changes.has(Switch::OneTokenForADrain)
+                if self.changes.has(Rule::OneTokenForADrain)
                     && let Action::Update(changes) = &mut write.action
                 {
                     changes.retain(|change| !matches!(change, Change::Set(name, _) if name == a::TOKEN));
                 }
-                if self.changes.has(Switch::StepOverGaps) {
+                if self.changes.has(Rule::StepOverGaps) {
                     drop_condition(write, a::HEAD);
                 }
-                if self.changes.has(Switch::ReleaseWithoutTail) && matches!(self.op, Op::SettleAndRelease(..)) {
+                if self.changes.has(Rule::ReleaseWithoutTail) && matches!(self.op, Op::SettleAndRelease(..)) {
                     drop_condition(write, a::TAIL);
                 }
             }
-            Op::Claim(_) if self.changes.has(Switch::ClaimKeepsPurgeAt) => {
+            Op::Claim(_) if self.changes.has(Rule::ClaimKeepsPurgeAt) => {
                 if let Action::Update(changes) = &mut write.action {
                     changes.retain(|change| !matches!(change, Change::Remove(name) if name == a::PURGE_AT));
                 }
             }
-            Op::TakeOver(_, _, seen) if self.changes.has(Switch::ChargeWithoutAStart) => {
+            Op::TakeOver(_, _, seen) if self.changes.has(Rule::ChargeWithoutAStart) => {
                 if let Action::Update(changes) = &mut write.action
                     && !seen.is_started()
                 {
@@ -647,20 +647,20 @@ impl Execution {
                     }
                 }
             }
-            Op::Release(_) | Op::GiveWay(_) if self.changes.has(Switch::EveryReleaseSaysHandedOver) => {
+            Op::Release(_) | Op::GiveWay(_) if self.changes.has(Rule::EveryReleaseSaysHandedOver) => {
                 if let Action::Update(changes) = &mut write.action {
                     changes.retain(|change| !matches!(change, Change::Remove(name) if name == a::HANDOVER));
                     changes.push(Change::set(a::HANDOVER, 1_u32));
                 }
             }
-            Op::ReleaseEmpty(_) if self.changes.has(Switch::PendingOutlivesTheDrain) => {
+            Op::ReleaseEmpty(_) if self.changes.has(Rule::PendingOutlivesTheDrain) => {
                 if let Action::Update(changes) = &mut write.action {
                     changes.retain(|change| !matches!(change, Change::Remove(name) if name == a::PENDING_SINCE));
                 }
             }
-            Op::ReleaseEmpty(_) if self.changes.has(Switch::ReleaseWithoutTail) => drop_condition(write, a::HEAD),
-            Op::Void(_) if self.changes.has(Switch::VoidUnconditionally) => write.condition = Condition::Always,
-            Op::Fail { .. } if self.changes.has(Switch::FailWithoutHead) => drop_condition(write, a::HEAD),
+            Op::ReleaseEmpty(_) if self.changes.has(Rule::ReleaseWithoutTail) => drop_condition(write, a::HEAD),
+            Op::Void(_) if self.changes.has(Rule::VoidUnconditionally) => write.condition = Condition::Always,
+            Op::Fail { .. } if self.changes.has(Rule::FailWithoutHead) => drop_condition(write, a::HEAD),
             _ => {}
         }
     }
@@ -706,7 +706,7 @@ impl Transaction {
             writes: &[],
         };
         let mut writes = commit.all();
-        if changes.has(Switch::CommitYieldsToReceipts) {
+        if changes.has(Rule::CommitYieldsToReceipts) {
             writes[1] = commit.receipt.write();
         }
         let rows = [row, item].map(|row| row.map(|row| (*row).clone()));

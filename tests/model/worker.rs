@@ -19,7 +19,6 @@ use webhook_serializer::{
 };
 
 use crate::{
-    changes::Change,
     drain::{Knows, Learned, at_the_end, moment, source},
     protocol::{Action, Answer as Answers, Hearing, Next, Protocol},
     reached::Reached,
@@ -28,6 +27,7 @@ use crate::{
         Answer, Clock, Committing, Drawn, Executed, Item, LEASE, Op, Reply, Told, Transaction, entity, intern_lease,
         intern_view, time, told,
     },
+    without::Rule,
 };
 use Hearing::{Heard, Lost};
 
@@ -156,7 +156,7 @@ impl Protocol {
     /// Whether a receipt waits for its settle, rather than being written beside
     /// it.
     fn receipt_follows(&self, settlement: Settlement) -> bool {
-        settlement == Settlement::Parked && !self.changes.has(Change::ReceiptBesideParking)
+        settlement == Settlement::Parked && !self.changes.has(Rule::ReceiptBesideParking)
     }
 }
 
@@ -164,7 +164,7 @@ impl Next<'_> {
     // The queue.
 
     pub fn receive(&mut self, number: usize, message: Message, token: Option<u64>, again: bool) {
-        let is_replaced = again && !self.has(Change::ReceivedAgainAcquiresAtOnce);
+        let is_replaced = again && !self.has(Rule::ReceivedAgainAcquiresAtOnce);
         let step = if is_replaced { Step::SendFresh } else { Step::Acquire(self.draw(number)) };
         self.state.workers[number] = Some(Worker { message, token, is_replaced, step, drain: None });
     }
@@ -190,7 +190,7 @@ impl Next<'_> {
 
     /// A nonce that no row still holds of this author's.
     pub fn draw(&self, number: usize) -> Drawn {
-        if self.has(Change::HolderFromRequest) {
+        if self.has(Rule::HolderFromRequest) {
             return Drawn(200, 0);
         }
         self.unused(100 + number as u8)
@@ -366,7 +366,7 @@ impl Next<'_> {
             }
             Step::Settle { .. } => self.settle_step(worker, action, heard),
             Step::RetryWakeUp(attempts) => {
-                if !self.has(Change::FailKeepsItsMessage) {
+                if !self.has(Rule::FailKeepsItsMessage) {
                     self.state.queue.push((None, false));
                 }
                 worker.step = Step::Fail { attempts, retry: true };
@@ -378,7 +378,7 @@ impl Next<'_> {
                 if heard {
                     self.model.reach(if retry { Reached::Retry } else { Reached::Block });
                     self.ended(worker, executed);
-                    if self.has(Change::FailKeepsItsMessage) && retry && matches!(executed.reply, Reply::Ended(_)) {
+                    if self.has(Rule::FailKeepsItsMessage) && retry && matches!(executed.reply, Reply::Ended(_)) {
                         worker.step = Step::Finish { delete: false };
                     }
                 }
@@ -397,7 +397,7 @@ impl Next<'_> {
             }
             Step::HandOver => {
                 let Draining { lease, is_stopped, .. } = *worker.draining();
-                if !self.has(Change::HandOverWithoutWakeUp) {
+                if !self.has(Rule::HandOverWithoutWakeUp) {
                     self.state.queue.push((Some(lease.token().0), false));
                 }
                 worker.step = if is_stopped { Step::LetGoBlindly } else { Step::LetGo };
@@ -454,9 +454,9 @@ impl Next<'_> {
         let held = seen.held.as_ref().expect("held");
         let runs = held.runs(time(self.state.epoch, clock));
         let lets_go = if runs {
-            held.kind == LeaseKind::Drain && self.has(Change::DropWhileDrained)
+            held.kind == LeaseKind::Drain && self.has(Rule::DropWhileDrained)
         } else {
-            seen.is_empty() && self.has(Change::DeleteAtExpiredEmptyLease)
+            seen.is_empty() && self.has(Rule::DeleteAtExpiredEmptyLease)
         };
         if lets_go {
             worker.step = Step::Finish { delete: true };
@@ -552,7 +552,7 @@ impl Next<'_> {
                 Step::HandOver
             }
             plan::Step::ReadPage(_) => Step::ReadPage,
-            plan::Step::MakeSure(_) if self.has(Change::ReceiptNotMadeSure) => {
+            plan::Step::MakeSure(_) if self.has(Rule::ReceiptNotMadeSure) => {
                 let plan::Step::MakeSure(receipt) = step else { unreachable!() };
                 self.learns(worker, Learned::MadeSure(told(&receipt)));
                 return self.turn(worker);
@@ -602,7 +602,7 @@ impl Next<'_> {
     /// Its wait at a gap is over.
     fn void(&mut self, worker: &mut Worker, heard: bool) {
         let (sequence, _) = worker.draining().knows.place();
-        if self.has(Change::StepOverGaps) {
+        if self.has(Rule::StepOverGaps) {
             if self.state.item(Item::Delivery(sequence + 1)).is_some() {
                 self.read(worker, sequence + 1, sequence + 1);
             }
@@ -760,7 +760,7 @@ impl Next<'_> {
         }
         if !heard {
             worker.step = Step::Commit { landed: landed || lands };
-            if self.has(Change::DoubtfulCommitFails) {
+            if self.has(Rule::DoubtfulCommitFails) {
                 self.fails(worker);
             }
             return;
@@ -775,7 +775,7 @@ impl Next<'_> {
             }
             Committing::Lost => self.loses(worker),
             Committing::SettledBefore => {
-                let believed = self.has(Change::CommitYieldsToReceipts);
+                let believed = self.has(Rule::CommitYieldsToReceipts);
                 let settlement = if believed { Settlement::Applied } else { Settlement::Repeat };
                 self.settle(worker, settlement, false, true);
             }

@@ -28,11 +28,13 @@ use webhook_serializer::{
 };
 use worker::{Attributes, Record, SqsEvent, Worker};
 
+use crate::rules::Rule;
+
 use super::{
     chance::{Dice, actor},
     handler::{Nature, Simulated, seconds},
     history::{Call, Name, What},
-    mutation::{Meddler, Mutation},
+    mutation::Meddler,
     node::{Node, Place, pause},
     outage::Outage,
     queue::{NodeQueue, Receipt},
@@ -362,7 +364,7 @@ async fn hold(node: &Node, parts: &Parts, entity: usize, holds: Duration, forget
     let mut guard = leases.acquire(&key(entity), terms).await?;
     let token = guard.lease().token().0;
     world.reach("an exclusive lease is granted");
-    let checked = world.plan.mutation != Some(Mutation::ReceiversIgnoreTokens);
+    let checked = world.plan.mutation != Some(Rule::ReceiversIgnoreTokens);
     world.effect(entity, token, token, None, checked);
     guard.hold(node.surroundings.sleep(holds)).await?;
     world.effect(entity, token, token, None, checked);
