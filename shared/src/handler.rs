@@ -264,8 +264,8 @@ mod tests {
     use super::*;
     use crate::protocol::{
         delivery::{Envelope, Incoming, Item},
-        entity::{DeliveryId, EntityKey, Identity, SourceName},
-        format::attribute,
+        entity::{DeliveryId, EntityKey, Identity, Sequence, SourceName},
+        keys::delivery_row,
     };
 
     struct Begun(Arc<AtomicBool>);
@@ -294,7 +294,10 @@ mod tests {
             body: "{}".into(),
         };
         let envelope = Envelope::pack(&incoming, &surroundings.nonce(), surroundings.now());
-        let row = envelope.row().clone().with(attribute::ITEM, "d#00000000000000000007");
+        let row = delivery_row(&incoming.entity, Sequence(7))
+            .to_row()
+            .into_iter()
+            .fold(envelope.row().clone(), |row, (name, value)| row.with(name, value));
         match Item::parse(&incoming.entity, &row) {
             Ok(Item::Delivery(unpacked)) => unpacked.complete(&[]).unwrap(),
             other => panic!("{other:?}"),

@@ -13,7 +13,7 @@ use std::{fmt, time::Duration};
 
 use crate::{
     protocol::{
-        entity::{EntityKey, FencingToken},
+        entity::{EntityKey, FencingToken, JOBS},
         format::{CorruptRow, attribute as a, readable, shortened},
         keys::entity_row,
         lease::{Acquire, Acquired, Lease, TakeOver, lease_removed, numbers_if_absent},
@@ -166,7 +166,7 @@ fn earlier(now: Timestamp) -> Timestamp {
 
 /// The row of the job `name`, which must be at most [`LONGEST_NAME`] bytes.
 pub fn job_entity(name: &str) -> Result<EntityKey, crate::protocol::entity::InvalidEntityKey> {
-    EntityKey::parse(&format!("cron/{name}"))
+    EntityKey::parse(&format!("{JOBS}{name}"))
 }
 
 fn job_of(row: Option<Row>) -> Result<Option<JobState>, CorruptRow> {
@@ -521,7 +521,7 @@ mod tests {
         let took = Duration::from_secs(900);
         let result = TickResult { ending: Ending::Crashed, at: Timestamp::from_millis(TIME), took, error };
         let row = Row::new()
-            .with(a::ENTITY, format!("cron/{}", "x".repeat(LONGEST_NAME)))
+            .with(a::ENTITY, job_entity(&"x".repeat(LONGEST_NAME)).unwrap().as_str())
             .with(a::VERSION, FORMAT)
             .with(a::HOLDER, nonce.as_str())
             .with(a::KIND, LeaseKind::Exclusive.as_str())
