@@ -87,7 +87,7 @@ impl Inbox {
         let nonce = surroundings.nonce();
         let envelope = Envelope::pack(incoming, &nonce, surroundings.now() + self.retention);
         for some in envelope.parts().chunks(PARTS_AT_ONCE) {
-            try_join_all(some.iter().map(|part| self.store.write(part, patience()))).await?;
+            try_join_all(some.iter().map(|part| self.store.run(part, patience()))).await?;
         }
         let mut owed = false;
         for _ in 0..PLACES {

@@ -2,12 +2,10 @@
 //! erase.
 
 mod erase;
-mod remove;
 
 use std::time::Duration;
 
 pub use erase::Erased;
-use remove::Remove;
 
 use crate::{
     engine::{
@@ -22,6 +20,7 @@ use crate::{
         format::{CorruptRow, attribute as a},
         inbox::{Receipt, Unblock, Unblocked, Void},
         keys::{delivery_range, is_parked, parked_range, parked_row, receipt_range, receipt_row},
+        maintain::Remove,
         state::{BlockReason, EntityState, Settlement},
         table::{Key, Row, Segment, TableName},
     },

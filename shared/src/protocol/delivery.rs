@@ -7,8 +7,8 @@ use std::sync::OnceLock;
 
 use bytes::Bytes;
 
-pub use codec::{Envelope, Item, LARGEST_BODY, Unpacked};
-pub(crate) use codec::{kept_forever, parked_copy};
+pub(crate) use codec::parked_copy;
+pub use codec::{Envelope, Item, LARGEST_BODY, PutPart, Unpacked};
 
 use crate::{
     protocol::{

@@ -8,7 +8,6 @@ use crate::{
     protocol::{
         delivery::Item,
         entity::{EntityKey, IdentityHash, Sequence},
-        format::attribute as a,
         inbox::Receipt,
         keys::{delivery_range, receipt_row},
         table::Row,
@@ -82,7 +81,6 @@ impl Page {
         let mut receipts = HashMap::new();
         if !keys.is_empty() {
             for row in store.get_many(&keys, PATIENCE).await? {
-                debug_assert!(row.text(a::ITEM).is_some_and(|item| item.starts_with("r#")));
                 let receipt = Receipt::parse(&row)?;
                 receipts.insert(receipt.identity.clone(), receipt);
             }

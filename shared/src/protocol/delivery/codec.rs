@@ -15,7 +15,8 @@ use crate::{
         entity::{DeliveryId, EntityKey, Identity, Sequence, SourceName},
         format::{CorruptRow, FORMAT, attribute as a, check_format, shortened},
         keys::{part_row, sequence_of},
-        table::{Row, Write},
+        operation::Operation,
+        table::{Key, Row, Write, Written},
     },
     time::{Nonce, Timestamp},
 };
@@ -63,7 +64,7 @@ pub struct Envelope {
     entity: EntityKey,
     nonce: Nonce,
     row: Row,
-    parts: Vec<Write>,
+    parts: Vec<PutPart>,
 }
 
 impl Envelope {
@@ -103,8 +104,7 @@ impl Envelope {
                     .with(a::VERSION, FORMAT)
                     .with(a::BODY, stored.bytes.slice_ref(chunk))
                     .with(a::PURGE_AT, purge_at);
-                // A claim's nonce is its own, so putting a part twice puts the same.
-                parts.push(Write::put(part_row(&incoming.entity, nonce, number), part));
+                parts.push(PutPart { key: part_row(&incoming.entity, nonce, number), row: part });
             }
             row.set(a::PARTS, parts.len() as u64);
         }
@@ -122,13 +122,36 @@ impl Envelope {
     }
 
     /// What has to be written before the claim.
-    pub fn parts(&self) -> &[Write] {
+    pub fn parts(&self) -> &[PutPart] {
         &self.parts
     }
 
     /// The delivery row, without its key.
     pub fn row(&self) -> &Row {
         &self.row
+    }
+}
+
+/// Puts one part of a body.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PutPart {
+    /// Where.
+    pub key: Key,
+    /// The part, without its key.
+    pub row: Row,
+}
+
+impl Operation for PutPart {
+    type Outcome = ();
+
+    fn write(&self) -> Write {
+        Write::put(self.key.clone(), self.row.clone())
+    }
+
+    /// It asks for nothing: the key holds a nonce of its own, so that putting a
+    /// part twice puts the same.
+    fn judge(&self, _: Written) -> Result<(), CorruptRow> {
+        Ok(())
     }
 }
 
@@ -249,15 +272,6 @@ pub(crate) fn parked_copy(delivery_row: &Row, error: &str, now: Timestamp) -> Ro
     row.with(a::ERROR, error).with(a::PARKED_AT, now.as_millis())
 }
 
-/// Keeps a row from being deleted by retention.
-pub(crate) fn kept_forever(key: crate::protocol::table::Key) -> Write {
-    Write {
-        key,
-        condition: crate::protocol::table::Condition::exists(a::BODY),
-        action: crate::protocol::table::Action::Update(vec![crate::protocol::table::Change::remove(a::PURGE_AT)]),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -294,7 +308,7 @@ mod tests {
         let parts: Vec<Row> = envelope
             .parts()
             .iter()
-            .map(|write| crate::protocol::memory::evaluate(write, None).unwrap().unwrap())
+            .map(|part| crate::protocol::memory::evaluate(&part.write(), None).unwrap().unwrap())
             .rev()
             .collect();
         assert!(row.size() < 400 * 1024);

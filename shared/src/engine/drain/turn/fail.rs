@@ -10,9 +10,10 @@ use crate::{
     },
     protocol::{
         attempt::{Next, OnFailure},
-        delivery::{Delivery, Unpacked, kept_forever, parked_copy},
+        delivery::{Delivery, Unpacked, parked_copy},
         entity::Sequence,
         inbox::{Fail, Failed, Park},
+        maintain::KeepForever,
         state::{BlockReason, Settlement},
         table::Row,
     },
@@ -87,7 +88,7 @@ impl Turns<'_> {
         let store = &self.drainer.store;
         let sequence = unpacked.head().sequence();
         for part in unpacked.head().part_keys() {
-            self.keeper.hold(store.write(&kept_forever(part), PATIENCE)).await??;
+            self.keeper.hold(store.run(&KeepForever { part }, PATIENCE)).await??;
         }
         let copy = parked_copy(&row, &crate::protocol::format::shortened(error, 1000), self.now());
         let park = Park { entity: &self.state.entity, sequence, row: &copy };
