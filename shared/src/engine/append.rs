@@ -103,7 +103,8 @@ impl Inbox {
             match stored? {
                 PutOutcome::Stored => {
                     let appended = Appended { sequence: place.sequence, wake_up_failed: woken.err() };
-                    self.observer.observe(&Event::Accepted { incoming, appended: &appended });
+                    let is_wake_up_lost = appended.wake_up_failed.is_some();
+                    self.observer.observe(&Event::Accepted { incoming, sequence: place.sequence, is_wake_up_lost });
                     return Ok(appended);
                 }
                 PutOutcome::Voided => owed = true,

@@ -24,6 +24,7 @@ use crate::{
         state::{EntityState, LONGEST_LEASE, LeaseKind},
         table::{Key, Row, Scanned, Segment, TableName, Value},
     },
+    telemetry::Swept,
     time::Timestamp,
 };
 
@@ -48,29 +49,6 @@ pub struct Sweeper {
     store: Store,
     waker: Waker,
     retention: Duration,
-}
-
-/// What a sweep did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Swept {
-    /// Segments that were swept to their end.
-    pub segments: u64,
-    /// Entities looked at.
-    pub seen: u64,
-    /// Wake-ups sent.
-    pub woken: u64,
-    /// Pending rows kept from being deleted.
-    pub kept: u64,
-    /// Rows that could not be read. They are left as they are.
-    pub unreadable: u64,
-    /// Rows that could be read and not be served: the queue does not take their
-    /// wake-up, or what waits there could not be kept.
-    pub unserved: u64,
-    /// Whether wake-ups were held back since the queue lags.
-    pub lagging: bool,
-    /// How long the oldest delivery has waited that waits for us, and not for
-    /// an operator.
-    pub oldest: Duration,
 }
 
 /// Why a sweep ended early. The next one goes on where it stopped.
