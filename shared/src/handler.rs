@@ -286,6 +286,7 @@ mod tests {
                 delivery_id: DeliveryId::new("1"),
                 redrive: 0,
             },
+            provider: None,
             topic: "order.updated".into(),
             family: "order".into(),
             event_time: None,

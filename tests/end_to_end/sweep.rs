@@ -22,7 +22,7 @@ use webhook_serializer::{
     aws::meter::Reading,
     engine::{
         queue::{Queue, QueueError, WakeUp},
-        sweep::{Sweeper, Swept},
+        sweep::Sweeper,
     },
     handler::{Isolation, Outcome},
     jobs::{Jobs, Ticker, switch::Switch},
@@ -39,7 +39,7 @@ use webhook_serializer::{
         },
         tick::JobState,
     },
-    telemetry::{Event, Observer},
+    telemetry::{Event, Observer, Swept},
     time::{Surroundings, Timestamp},
 };
 

@@ -26,6 +26,9 @@ pub struct Incoming {
     pub entity: EntityKey,
     /// What makes it the same as another.
     pub identity: Identity,
+    /// The name of the provider whose rules its source goes by, such as
+    /// `shopify`; `None`: it came through no source.
+    pub provider: Option<String>,
     /// What happened, in the sender's words.
     pub topic: String,
     /// Events whose times can be compared.
@@ -60,6 +63,7 @@ pub struct Delivery {
     entity: EntityKey,
     sequence: Sequence,
     identity: Identity,
+    provider: Option<String>,
     topic: String,
     family: String,
     event_time: Option<Timestamp>,
@@ -93,6 +97,13 @@ impl Delivery {
     /// The configured sender.
     pub fn source(&self) -> &SourceName {
         &self.identity.source
+    }
+
+    /// The name of the provider whose rules its source went by when it was
+    /// accepted, such as `shopify`. `None`: an application appended it itself,
+    /// or it was stored before deliveries said so.
+    pub fn provider(&self) -> Option<&str> {
+        self.provider.as_deref()
     }
 
     /// What the sender calls it; the same for every repeat.
@@ -166,6 +177,7 @@ impl Delivery {
         Incoming {
             entity: self.entity.clone(),
             identity,
+            provider: self.provider.clone(),
             topic: self.topic.clone(),
             family: self.family.clone(),
             event_time: self.event_time,

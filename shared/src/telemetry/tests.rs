@@ -67,6 +67,7 @@ fn incoming() -> Incoming {
             delivery_id: DeliveryId::new("7\"7"),
             redrive: 0,
         },
+        provider: None,
         topic: "orders/create".into(),
         family: "orders".into(),
         event_time: None,

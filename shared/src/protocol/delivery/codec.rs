@@ -83,6 +83,9 @@ impl Envelope {
             .with(a::BODY_BYTES, incoming.body.len() as u64)
             .with(a::ENCODING, stored.encoding)
             .with(a::PURGE_AT, purge_at);
+        if let Some(provider) = &incoming.provider {
+            row.set(a::PROVIDER, shortened(provider, TOPIC_BYTES));
+        }
         if incoming.family != incoming.topic {
             row.set(a::FAMILY, shortened(&incoming.family, TOPIC_BYTES));
         }
@@ -210,6 +213,7 @@ impl Unpacked {
                 delivery_id: DeliveryId::new(text(a::DELIVERY_ID)?),
                 redrive: row.number(a::REDRIVE).unwrap_or(0).try_into().unwrap_or(u32::MAX),
             },
+            provider: row.text(a::PROVIDER).map(str::to_owned),
             family: row.text(a::FAMILY).map_or_else(|| topic.clone(), str::to_owned),
             topic,
             event_time: row.number(a::EVENT_TIME).map(Timestamp::from_millis),
@@ -285,6 +289,7 @@ mod tests {
                 delivery_id: DeliveryId::new("1"),
                 redrive: 0,
             },
+            provider: Some("shopify".into()),
             topic: "orders/create".into(),
             family: "orders".into(),
             event_time: Some(Timestamp::from_millis(5)),
@@ -327,8 +332,20 @@ mod tests {
             assert!(delivery.body() == &body, "{} bytes", body.len());
             assert_eq!(delivery.sequence(), Sequence(7));
             assert_eq!(delivery.topic(), "orders/create");
+            assert_eq!(delivery.provider(), Some("shopify"));
             assert_eq!(delivery.family(), "orders");
         }
+    }
+
+    #[test]
+    fn a_row_that_was_stored_before_deliveries_told_their_provider_has_none() {
+        let incoming = incoming(Vec::new());
+        let envelope =
+            Envelope::pack(&incoming, &Nonce::from_parts(Timestamp::from_millis(9), 3), Timestamp::from_millis(1));
+        let mut row = at(&incoming, Sequence(7), &envelope);
+        row.remove(a::PROVIDER);
+        let Item::Delivery(unpacked) = Item::parse(&incoming.entity, &row).unwrap() else { panic!() };
+        assert_eq!(unpacked.complete(&[]).unwrap().provider(), None);
     }
 
     #[test]
