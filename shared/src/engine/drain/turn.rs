@@ -15,8 +15,8 @@ use super::{
     page::{Page, Read},
 };
 use crate::{
-    engine::{keeper::Keeper, queue::WakeUp, store::StoreError},
-    handler::{self, Canceller, Outcome},
+    engine::{keeper::Keeper, queue::WakeUp, run::run, store::StoreError},
+    handler::{Canceller, Outcome},
     protocol::{
         attempt::OnFailure,
         delivery::{Age, Delivery, Item, Unpacked},
@@ -418,7 +418,7 @@ impl<'a> Turns<'a> {
         let (canceller, context) =
             Canceller::start(&source.handler, token, started + source.handler_timeout, surroundings.clone());
         let Drainer { threads, handler, isolation, .. } = self.drainer;
-        let timed = handler::run(threads, handler.clone(), *isolation, delivery.clone(), context);
+        let timed = run(threads, handler.clone(), *isolation, delivery.clone(), context);
         let ahead = self.ahead();
         // The next page is read meanwhile; a handler that is done does not wait for it.
         let both = async {

@@ -8,8 +8,8 @@ use sha2::Sha256;
 
 use super::*;
 use crate::{
-    engine::threads::Threads,
-    handler::{Canceller, Isolation, run},
+    engine::{run::run, threads::Threads},
+    handler::{Canceller, Isolation},
     protocol::{
         delivery::{Age, Delivery, Envelope, Incoming as Accepted, Item},
         entity::{DeliveryId, EntityKey, FencingToken, Identity, Sequence, SourceName},
