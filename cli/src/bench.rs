@@ -331,6 +331,7 @@ fn incoming(scenario: &Scenario, number: usize, surroundings: &Surroundings) -> 
             delivery_id: DeliveryId::new(format!("msg_{number}")),
             redrive: 0,
         },
+        provider: Some("standard-webhooks".into()),
         topic: "order.updated".into(),
         family: "order".into(),
         event_time: None,

@@ -15,6 +15,7 @@ pub mod drain;
 pub(crate) mod keeper;
 pub mod operator;
 pub mod queue;
+pub(crate) mod run;
 pub mod store;
 pub mod sweep;
 pub mod threads;

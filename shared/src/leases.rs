@@ -48,6 +48,12 @@ use crate::{
     time::Timestamp,
 };
 
+/// Time kept free at the end of the caller's own: to release, with a retry.
+const RESERVE: Duration = Duration::from_secs(1);
+
+/// How long to try to reach the store for one write.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// On what terms a lease is wanted.
 ///
 /// By default it runs for 15 s and is renewed at a third of that: short enough

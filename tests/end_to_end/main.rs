@@ -14,6 +14,7 @@ mod jobs;
 mod leases;
 mod lost_replies;
 mod misfortunes;
+mod modules;
 mod operators;
 mod order;
 mod outages;

@@ -22,7 +22,7 @@ use webhook_serializer::{
     aws::meter::Reading,
     engine::{
         queue::{Queue, QueueError, WakeUp},
-        sweep::{Sweeper, Swept, position::Position},
+        sweep::Sweeper,
     },
     handler::{Isolation, Outcome},
     jobs::{Jobs, Ticker, switch::Switch},
@@ -31,6 +31,7 @@ use webhook_serializer::{
         format::attribute as a,
         keys::{entity_row, key_of, sweep_position_row},
         lease::{Acquire, Acquired},
+        maintain::Position,
         state::{HolderInfo, LeaseKind},
         table::{
             Change, Key, Page, Range, Row, Scanned, Segment, Table, TableError, TableName, Transacted, Value, Write,
@@ -38,7 +39,7 @@ use webhook_serializer::{
         },
         tick::JobState,
     },
-    telemetry::{Event, Observer},
+    telemetry::{Event, Observer, Swept},
     time::{Surroundings, Timestamp},
 };
 

@@ -431,6 +431,7 @@ impl Execution {
                     &Incoming {
                         entity: entity.clone(),
                         identity: identity(id),
+                        provider: None,
                         topic: "t".into(),
                         family: "t".into(),
                         event_time: None,

@@ -288,6 +288,7 @@ pub fn incoming(source: &str, entity: &str, id: &str, now: Timestamp) -> Incomin
             delivery_id: DeliveryId::new(id),
             redrive: 0,
         },
+        provider: Some("standard-webhooks".into()),
         topic: "order.updated".into(),
         family: "order".into(),
         event_time: None,

@@ -438,6 +438,7 @@ fn incoming(source: &str, entity: &str, id: &str, surroundings: &Surroundings) -
     Ok(Incoming {
         entity: EntityKey::parse(entity)?,
         identity: Identity { source: SourceName::parse(source)?, delivery_id: DeliveryId::new(id), redrive: 0 },
+        provider: Some("standard-webhooks".into()),
         topic: "order.updated".into(),
         family: "order".into(),
         event_time: None,

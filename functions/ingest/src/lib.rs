@@ -10,7 +10,7 @@ use std::{sync::Arc, time::Duration};
 
 use webhook_serializer::{
     aws::{Account, Parts},
-    config::{Environment, InvalidConfig, SourcesOrigin, StoreConfig},
+    config::{Environment, InvalidConfig, SourcesOrigin, StoreConfig, Variables},
     engine::append::Inbox,
     protocol::delivery::{Incoming, LARGEST_BODY},
     providers::{self, Unverified, Verified},
@@ -153,7 +153,8 @@ pub fn run() -> Result<(), lambda_runtime::Error> {
         let account = Account::from_env()?;
         let surroundings = Surroundings::system();
         let http = account.http_client();
-        let log = Arc::new(JsonLog::new(surroundings.clone()));
+        let level = telemetry::log_level(Environment.value("AWS_LAMBDA_LOG_LEVEL").as_deref());
+        let log = Arc::new(JsonLog::new(level, Environment.value("METRICS_NAMESPACE"), surroundings.clone()));
         let variable = origin.variable();
         let document = account.document(&http, origin, &surroundings);
         let sources = LiveSources::open(document, surroundings.clone(), log.clone());

@@ -169,7 +169,8 @@ pub fn run_with(make: impl FnOnce(&Parts) -> Result<Jobs, Error>) -> Result<(), 
         let config = StoreConfig::read(&Environment)?;
         let settings = Settings::read(&Environment)?;
         let surroundings = Surroundings::system();
-        let log = Arc::new(JsonLog::new(surroundings.clone()));
+        let level = telemetry::log_level(Environment.value("AWS_LAMBDA_LOG_LEVEL").as_deref());
+        let log = Arc::new(JsonLog::new(level, Environment.value("METRICS_NAMESPACE"), surroundings.clone()));
         let account = Account::from_env()?;
         let http = account.http_client();
         account.warm(&http, &surroundings).await;

@@ -29,7 +29,9 @@ use futures_util::future::join_all;
 use lambda_runtime::{Runtime, tower::util::ThenLayer};
 use webhook_serializer::{
     aws::{Account, Parts},
-    config::{Environment, InvalidConfig, SourcesOrigin, StoreConfig, WorkerConfig, deadline, instance_name},
+    config::{
+        Environment, InvalidConfig, SourcesOrigin, StoreConfig, Variables, WorkerConfig, deadline, instance_name,
+    },
     engine::{
         batch::Batch,
         drain::{Attended, DrainSettings, Drainer, Quarantine},
@@ -150,7 +152,8 @@ pub fn run_with<H: Handler>(make: impl FnOnce(&Parts, &LiveSources) -> Result<H,
         let account = Account::from_env()?;
         let surroundings = Surroundings::system();
         let http = account.http_client();
-        let log = Arc::new(JsonLog::new(surroundings.clone()));
+        let level = telemetry::log_level(Environment.value("AWS_LAMBDA_LOG_LEVEL").as_deref());
+        let log = Arc::new(JsonLog::new(level, Environment.value("METRICS_NAMESPACE"), surroundings.clone()));
         let variable = origin.variable();
         let document = account.document(&http, origin, &surroundings);
         let sources = LiveSources::open(document, surroundings.clone(), log.clone());

@@ -47,6 +47,7 @@ fn as_delivery(order: &Value, now: Timestamp) -> Result<Incoming, JobError> {
             delivery_id: DeliveryId::new(format!("reconcile/{id}/{updated_at}")),
             redrive: 0,
         },
+        provider: Some("shopify".into()),
         topic: "orders/updated".into(),
         family: "orders".into(),
         event_time: Some(Timestamp::from_millis(u64::try_from(time.as_millis())?)),

@@ -115,7 +115,7 @@ impl Inbox {
         let nonce = surroundings.nonce();
         let envelope = Envelope::pack(incoming, &nonce, surroundings.now() + self.retention);
         for some in envelope.parts().chunks(PARTS_AT_ONCE) {
-            try_join_all(some.iter().map(|part| self.store.write(part, patience()))).await?;
+            try_join_all(some.iter().map(|part| self.store.run(part, patience()))).await?;
         }
         let mut appending = Appending::default();
         loop {
@@ -130,7 +130,8 @@ impl Inbox {
             match stored? {
                 PutOutcome::Stored => {
                     let appended = Appended { sequence: place.sequence, wake_up_failed: woken.err() };
-                    self.observer.observe(&Event::Accepted { incoming, appended: &appended });
+                    let is_wake_up_lost = appended.wake_up_failed.is_some();
+                    self.observer.observe(&Event::Accepted { incoming, sequence: place.sequence, is_wake_up_lost });
                     return Ok(appended);
                 }
                 PutOutcome::Voided if appending.overtaken() => {}

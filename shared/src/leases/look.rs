@@ -6,7 +6,7 @@
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use sha2::{Digest, Sha256};
 
-use super::{LeaseError, Leases, acquire::PATIENCE};
+use super::{LeaseError, Leases, PATIENCE};
 use crate::{
     engine::store::StoreError,
     protocol::{

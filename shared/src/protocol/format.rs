@@ -46,6 +46,7 @@ pub mod attribute {
     pub const NONCE: &str = "nonce";
     pub const VOID: &str = "void";
     pub const SOURCE: &str = "source";
+    pub const PROVIDER: &str = "provider";
     pub const DELIVERY_ID: &str = "delivery_id";
     pub const REDRIVE: &str = "redrive";
     pub const TOPIC: &str = "topic";

@@ -313,6 +313,7 @@ async fn append(world: &Arc<World>, name: Name, entity: usize, number: u32) -> b
     let incoming = Incoming {
         entity: key(entity),
         identity,
+        provider: None,
         topic: "order.updated".into(),
         family: "order".into(),
         event_time: Some(Timestamp::from_secs(1_800_000_000 + u64::from(name.number) % 7)),
