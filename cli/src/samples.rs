@@ -1,8 +1,8 @@
 //! The sample webhooks of `events/`, for as many orders as are wanted.
 
 use anyhow::{Context, Result};
-use ingest::Request;
 use webhook_serializer::{
+    functions::ingest::Request,
     protocol::delivery::Incoming,
     providers::{self, Verified},
     sources::Sources,

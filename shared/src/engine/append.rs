@@ -15,11 +15,12 @@ use crate::{
     },
     protocol::{
         delivery::{Envelope, Incoming},
-        entity::Sequence,
+        entity::{EntityKey, Sequence},
         inbox::{Claim, Put, PutOutcome, owes_wake_up},
         state::EntityState,
     },
     telemetry::{Event, Observer},
+    time::Timestamp,
 };
 
 /// The longest that an append may take from its claim to its put. A worker that
@@ -69,6 +70,7 @@ pub enum AppendError {
 
 impl Inbox {
     /// Inboxes in `store`, whose rows are kept for `retention`.
+    #[doc(hidden)]
     pub fn new(store: Store, waker: Waker, retention: Duration, observer: std::sync::Arc<dyn Observer>) -> Self {
         Self { store, waker, retention, observer }
     }
@@ -110,6 +112,13 @@ impl Inbox {
             }
         }
         Err(AppendError::Overtaken)
+    }
+
+    /// When the newest thing happened of those that were handled, of one family
+    /// of topics: what is not newer is known there.
+    pub async fn newest_event_time(&self, entity: &EntityKey, family: &str) -> Result<Option<Timestamp>, StoreError> {
+        let state = self.store.entity(entity, DEADLINE).await?;
+        Ok(state.and_then(|state| state.newest_event_time.of(family)))
     }
 
     async fn wake(&self, seen: &EntityState, owed: bool, patience: Duration) -> Result<(), QueueError> {

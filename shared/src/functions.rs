@@ -1,0 +1,29 @@
+//! The functions, as Lambda runs them: configured by their environment, started
+//! in one way.
+
+#[cfg(feature = "ingest")]
+pub mod ingest;
+#[cfg(feature = "scheduler")]
+pub mod scheduler;
+#[cfg(feature = "worker")]
+pub mod worker;
+
+use lambda_runtime::Error;
+
+use crate::telemetry::{self, JsonLog};
+
+/// Runs a function from its start to its end; how it ended is logged.
+fn start(function: impl Future<Output = Result<(), Error>>) -> Result<(), Error> {
+    telemetry::init_log();
+    // One thread is all that a small function's share of a processor can use.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    telemetry::ended(runtime.block_on(function))
+}
+
+/// Answers one invocation, whose lines in the log name it.
+async fn logged<T>(log: &JsonLog, context: &lambda_runtime::Context, answer: impl Future<Output = T>) -> T {
+    log.begin(&context.request_id);
+    let answer = answer.await;
+    log.end();
+    answer
+}
