@@ -5,10 +5,12 @@
 //! same put-if-absent; and settled once, under the newest token, strictly one
 //! after the other. Pure; `append.rs` and `drain.rs` do it.
 
+mod commit;
 mod failing;
 
 use std::time::Duration;
 
+pub use commit::{Commit, Committed};
 pub use failing::{Block, Fail, Failed, MarkStart, Marked, Unblock, Unblocked};
 
 use crate::{
