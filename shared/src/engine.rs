@@ -9,7 +9,6 @@
 //! | [`sweep`], [`operator`] | wake-ups that were forgotten; what people do |
 
 pub mod append;
-pub mod batch;
 pub mod breaker;
 pub mod drain;
 pub(crate) mod keeper;

@@ -38,8 +38,7 @@ pub enum Outcome {
     /// Try again, as [`Outcome::Retry`]; and it is not this delivery that is
     /// wrong: what the handler needs is out of reach, and any other delivery
     /// would have fared so. Three orders in a row of which it says so, or that
-    /// it does not answer in time, and their source is held back for a while
-    /// ([`crate::engine::breaker`]).
+    /// it does not answer in time, and their source is held back for a while.
     Unavailable {
         /// How long to wait; `None`: as the policy says.
         after: Option<Duration>,
@@ -130,7 +129,7 @@ impl Context {
 /// Code that is run for every delivery, in order.
 ///
 /// ```
-/// use webhook_serializer::{protocol::delivery::Delivery, handler::{Context, Handler, HandlerError, Outcome}};
+/// use webhook_serializer::{Context, Delivery, Handler, HandlerError, Outcome};
 ///
 /// struct Greeter;
 ///

@@ -5,13 +5,16 @@ use std::{borrow::Cow, collections::BTreeSet, time::Duration};
 
 use aws_sdk_sqs::error::ProvideErrorMetadata;
 use base64::{Engine, engine::general_purpose::STANDARD};
-use ingest::Request;
 use proptest::prelude::*;
 use tests::stage::Stage;
 use webhook_serializer::{
-    engine::{
-        batch::{Batch, Message},
-        queue::WakeUp,
+    engine::queue::WakeUp,
+    functions::{
+        ingest::Request,
+        worker::{
+            SqsEvent,
+            batch::{Batch, Message},
+        },
     },
     protocol::{
         delivery::{Envelope, Incoming, Item},
@@ -26,7 +29,6 @@ use webhook_serializer::{
     sources::{Sources, template::Template},
     time::Timestamp,
 };
-use worker::SqsEvent;
 
 const SOURCES: &str = include_str!("../../events/sources.toml");
 

@@ -5,12 +5,12 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use ingest::Ingest;
 use tests::{
     handlers::{Done, answering},
     webhooks::{request, signed, update},
     world::World,
 };
+use webhook_serializer::functions::ingest::Ingest;
 use webhook_serializer::{
     engine::drain::{Attended, Quarantine, Received},
     handler::Outcome,

@@ -24,6 +24,7 @@ use webhook_serializer::{
         queue::{Queue, QueueError, WakeUp},
         sweep::Sweeper,
     },
+    functions::scheduler::sweep,
     handler::{Isolation, Outcome},
     jobs::{Jobs, Ticker, switch::Switch},
     protocol::{
@@ -75,7 +76,7 @@ struct Deployed {
 impl Deployed {
     fn by(world: &World) -> Self {
         let told = Arc::new(Sweeps::default());
-        let jobs = Jobs::new().add(scheduler::sweep(world.sweeper(), told.clone()));
+        let jobs = Jobs::new().add(sweep(world.sweeper(), told.clone()));
         let ticker = Ticker::new(world.store(), &jobs, FUNCTION, &Switch::On, HolderInfo::new("a scheduler"));
         let ticker = ticker.expect("the job is right").isolated(Isolation::Inline);
         Self { ticker, told, surroundings: world.surroundings.clone() }

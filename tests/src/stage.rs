@@ -26,6 +26,7 @@ use webhook_serializer::{
         store::Store,
         wake::Waker,
     },
+    functions::worker::Worker,
     handler::Handler,
     protocol::{
         delivery::Incoming,
@@ -37,7 +38,6 @@ use webhook_serializer::{
     telemetry::{Log, Observer},
     time::{Surroundings, Timestamp},
 };
-use worker::Worker;
 
 /// Sources of tests: `test` tries often and quickly, `block` twice and blocks.
 pub const SOURCES: &str = r#"

@@ -26,6 +26,7 @@ use webhook_serializer::{
         append::Inbox,
         drain::{DrainSettings, Drainer},
     },
+    functions::worker::Worker,
     handler::{Context, Handler, HandlerError, Outcome},
     protocol::{
         delivery::{Delivery, Incoming},
@@ -36,7 +37,6 @@ use webhook_serializer::{
     telemetry::Quiet,
     time::Surroundings,
 };
-use worker::Worker;
 
 use crate::local::{BATCH, Engines, EventSource, FUNCTION_TIMEOUT, Function};
 

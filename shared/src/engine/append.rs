@@ -15,7 +15,7 @@ use crate::{
     },
     protocol::{
         delivery::{Envelope, Incoming},
-        entity::Sequence,
+        entity::{EntityKey, Sequence},
         inbox::{Claim, Put, PutOutcome, owes_wake_up},
         state::EntityState,
     },
@@ -97,6 +97,7 @@ impl Appending {
 
 impl Inbox {
     /// Inboxes in `store`, whose rows are kept for `retention`.
+    #[doc(hidden)]
     pub fn new(store: Store, waker: Waker, retention: Duration, observer: std::sync::Arc<dyn Observer>) -> Self {
         Self { store, waker, retention, observer }
     }
@@ -138,6 +139,13 @@ impl Inbox {
                 PutOutcome::Voided => return Err(AppendError::Overtaken),
             }
         }
+    }
+
+    /// When the newest thing happened of those that were handled, of one family
+    /// of topics: what is not newer is known there.
+    pub async fn newest_event_time(&self, entity: &EntityKey, family: &str) -> Result<Option<Timestamp>, StoreError> {
+        let state = self.store.entity(entity, DEADLINE).await?;
+        Ok(state.and_then(|state| state.newest_event_time.of(family)))
     }
 
     async fn wake(&self, wake_up: Option<WakeUp>, patience: Duration) -> Result<(), QueueError> {

@@ -89,6 +89,7 @@ pub enum OrderError {
 impl Orders {
     /// Orders in the table called `table_name`, whose key is the text
     /// [`KEY_ATTRIBUTE`].
+    #[doc(hidden)]
     pub fn new(table: Arc<dyn Table>, table_name: impl Into<Arc<str>>) -> Self {
         Self { table, table_name: table_name.into() }
     }

@@ -296,7 +296,7 @@ impl Ticker {
         let limit = job.time.map_or(left, |time| time.min(left));
         let (canceller, start) = Canceller::start(&job.name, lease.token(), started + limit, surroundings.clone());
         tracing::debug!(job = &*job.name, %tick, token = lease.token().0, "started");
-        let context = Context { job: job.name.clone(), tick, start: start.clone(), store: self.store.clone() };
+        let context = Context { job: job.name.clone(), tick, start: start.clone() };
         let function = job.function.clone();
         let work = async move {
             let work = AssertUnwindSafe(async move { function(context).await }).catch_unwind();

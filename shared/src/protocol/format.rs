@@ -9,7 +9,10 @@ use super::{
 
 /// The attributes' names.
 pub mod attribute {
-    #![expect(missing_docs, reason = "each is described in docs/protocol.md, section Rows")]
+    #![cfg_attr(
+        feature = "internals",
+        expect(missing_docs, reason = "each is described in docs/protocol.md, section Rows")
+    )]
     pub const ENTITY: &str = "entity";
     pub const ITEM: &str = "item";
     pub const VERSION: &str = "v";

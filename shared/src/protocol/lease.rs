@@ -66,11 +66,13 @@ impl Lease {
     }
 
     /// Its id, under which it can be looked up.
+    #[doc(hidden)]
     pub fn id(&self) -> LeaseId {
         LeaseId { holder: self.holder.clone(), entity: self.entity.clone() }
     }
 
     /// Whether `state` shows this lease in force.
+    #[doc(hidden)]
     pub fn is_mine(&self, state: &EntityState) -> bool {
         state.held.is_some() && state.token == self.token
     }
@@ -78,6 +80,7 @@ impl Lease {
     /// Whether `state` shows that this lease ended in a write that left the
     /// token as it was: this holder's own release, since anybody else's comes
     /// with a greater token.
+    #[doc(hidden)]
     pub fn was_released(&self, state: &EntityState) -> bool {
         state.held.is_none() && state.token == self.token
     }

@@ -13,6 +13,7 @@ use webhook_serializer::{
         drain::{DrainSettings, Drainer},
         store::Store,
     },
+    functions::worker::{SqsEvent, Worker},
     handler::Handler,
     protocol::{
         format::attribute as a,
@@ -26,7 +27,6 @@ use webhook_serializer::{
     telemetry::Quiet,
     time::{Surroundings, Timestamp},
 };
-use worker::{SqsEvent, Worker};
 
 /// How long it believes in a lease.
 const BELIEF: Duration = Duration::from_secs(60);

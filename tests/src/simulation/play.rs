@@ -15,6 +15,7 @@ use webhook_serializer::{
         sweep::Sweeper,
         wake::Waker,
     },
+    functions::worker::{Attributes, Record, SqsEvent, Worker},
     handler::Isolation,
     leases::{LeaseError, Leases, Terms},
     protocol::{
@@ -26,7 +27,6 @@ use webhook_serializer::{
     telemetry::{Event, Observer, PutOffReason},
     time::Timestamp,
 };
-use worker::{Attributes, Record, SqsEvent, Worker};
 
 use crate::rules::Rule;
 
