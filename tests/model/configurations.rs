@@ -18,10 +18,10 @@ pub fn small() -> Vec<Configuration> {
     let two = || Protocol { arrivals: &[0, 1], ..Protocol::default() };
     let of = |name, states, model| Configuration { name, states, model };
     vec![
-        of("slow and early clocks", 7934, Protocol { workers: 2, budget: Budget { take_overs: 1, ..b }, ..two() }),
+        of("slow and early clocks", 8263, Protocol { workers: 2, budget: Budget { take_overs: 1, ..b }, ..two() }),
         of(
             "crashes and copies",
-            22158,
+            19012,
             Protocol {
                 workers: 2,
                 budget: Budget { ingest_crashes: 1, worker_crashes: 1, copies: 1, take_overs: 1, ..b },
@@ -30,7 +30,7 @@ pub fn small() -> Vec<Configuration> {
         ),
         of(
             "a stray copy and crashes",
-            40314,
+            61894,
             Protocol {
                 stray: true,
                 budget: Budget { ingest_crashes: 1, worker_crashes: 1, take_overs: 1, ..b },
@@ -39,17 +39,17 @@ pub fn small() -> Vec<Configuration> {
         ),
         of(
             "lost replies",
-            37447,
+            39321,
             Protocol { budget: Budget { lost_replies: 1, voids: 1, take_overs: 1, ..b }, ..two() },
         ),
         of(
             "handlers that fail and come late",
-            4433,
+            5394,
             Protocol { budget: Budget { failures: 1, timeouts: 1, take_overs: 1, ..b }, ..two() },
         ),
         of(
             "parked and put back twice",
-            15047,
+            15740,
             Protocol {
                 budget: Budget { rejections: 1, redrives: 2, worker_crashes: 1, ingest_crashes: 1, take_overs: 1, ..b },
                 ..one()
@@ -57,7 +57,7 @@ pub fn small() -> Vec<Configuration> {
         ),
         of(
             "blocked and unblocked while others drain",
-            1873,
+            3545,
             Protocol {
                 workers: 2,
                 attempts: 1,
@@ -68,7 +68,7 @@ pub fn small() -> Vec<Configuration> {
         ),
         of(
             "a repeat and a dying worker",
-            23071,
+            26577,
             Protocol {
                 arrivals: &[0, 0],
                 budget: Budget { worker_crashes: 1, take_overs: 1, lost_replies: 1, ..b },
@@ -77,7 +77,7 @@ pub fn small() -> Vec<Configuration> {
         ),
         of(
             "commits",
-            8446,
+            11254,
             Protocol {
                 workers: 2,
                 commit: true,
@@ -87,12 +87,12 @@ pub fn small() -> Vec<Configuration> {
         ),
         of(
             "an exclusive holder",
-            27680,
+            33820,
             Protocol { budget: Budget { visits: 1, visitor_crashes: 1, take_overs: 1, ..b }, ..two() },
         ),
         of(
             "ends of time and of leases",
-            1515,
+            1889,
             Protocol {
                 workers: 2,
                 budget: Budget { overruns: 1, forced: 1, renewals: 1, take_overs: 1, ..b },
@@ -101,27 +101,27 @@ pub fn small() -> Vec<Configuration> {
         ),
         of(
             "purged and made anew",
-            4879,
+            5108,
             Protocol { arrivals: &[0, 0], workers: 2, budget: Budget { purges: 1, take_overs: 1, ..b }, ..one() },
         ),
         of(
             "slices, and a store that is out",
-            107933,
+            127042,
             Protocol { workers: 2, budget: Budget { slices: 1, outages: 1, worker_crashes: 1, ..b }, ..two() },
         ),
         of(
             "slices, copies and ingests that die",
-            26342,
+            27013,
             Protocol { workers: 2, budget: Budget { slices: 1, copies: 1, ingest_crashes: 1, ..b }, ..two() },
         ),
         of(
             "a killer, and what is written of its starts",
-            14607,
+            15952,
             Protocol { workers: 1, budget: Budget { worker_crashes: 3, take_overs: 3, lost_replies: 1, ..b }, ..one() },
         ),
         of(
             "a rate",
-            20294,
+            22578,
             Protocol {
                 rated: true,
                 budget: Budget { ingest_crashes: 1, worker_crashes: 1, take_overs: 1, ..b },

@@ -2,8 +2,9 @@
 //! how many steps.
 
 use crate::{
+    audit::{CHARGED, DECIDED_ONCE, EXCLUSION, NO_LATE_EFFECT, NO_LOSS, ONCE, ORDER, PENDING},
     changes::Change,
-    protocol::{CHARGED, DECIDED_ONCE, EXCLUSION, NO_LATE_EFFECT, NO_LOSS, ONCE, ORDER, PENDING, Protocol},
+    protocol::Protocol,
     state::Budget,
 };
 

@@ -70,15 +70,20 @@
 //! | slices, outages, crashes and clocks | 1,648,647 | 47 |
 //! | two lost leases | 36,580 | 1 |
 
+mod audit;
 mod changes;
 mod configurations;
 mod counterexamples;
+mod drain;
+mod ingest;
+mod people;
 mod protocol;
 mod reached;
 mod state;
 mod store;
 mod story;
 mod ticks;
+mod worker;
 
 use std::{collections::BTreeMap, sync::atomic::Ordering};
 

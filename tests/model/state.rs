@@ -1,8 +1,11 @@
 //! What there is in the model: rows, the queue, and where each actor stands.
 
-use webhook_serializer::protocol::state::Settlement;
+use webhook_serializer::{engine::append::Appending, protocol::state::BlockReason};
 
-use crate::store::{Decided, Drawn, Held, Id, Item, Stored, View, arrival, view_of};
+use crate::{
+    drain::Knows,
+    store::{Decided, Drawn, Held, Id, Item, Stored, Told, View, arrival, view_of},
+};
 
 /// How much may go wrong, and how much is asked for. Each is used up as it
 /// happens, so that every exploration ends.
@@ -56,8 +59,7 @@ pub struct Append {
     pub id: Id,
     /// The author of its nonces.
     pub author: u8,
-    pub place: u8,
-    pub owed: bool,
+    pub knows: Appending,
     pub doubt: bool,
     /// What had been answered when it claimed.
     pub after: u8,
@@ -71,7 +73,8 @@ pub enum AppendStep {
     Write {
         sequence: u64,
         stored: Option<bool>,
-        woken: bool,
+        /// The wake-up to be sent beside it says this token.
+        owed: Option<u64>,
     },
     /// Answered 2xx.
     Answered(u64),
@@ -81,15 +84,15 @@ pub enum AppendStep {
 
 impl Append {
     pub fn new(id: Id, author: u8) -> Self {
-        Self { id, author, place: 0, owed: false, doubt: false, after: 0, step: AppendStep::Claim }
+        Self { id, author, knows: Appending::default(), doubt: false, after: 0, step: AppendStep::Claim }
     }
 
     pub fn drawn(&self) -> Drawn {
-        Drawn(self.author, self.place)
+        Drawn(self.author, self.knows.places as u8)
     }
 
     pub fn has_begun(&self) -> bool {
-        self.step != AppendStep::Claim || self.doubt || self.place > 0
+        self.step != AppendStep::Claim || self.doubt || self.knows.places > 0
     }
 
     pub fn is_over(&self) -> bool {
@@ -108,38 +111,45 @@ pub enum Message {
     Deleted,
 }
 
-/// A page read ahead: up to where there are items, and the receipts known.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-pub struct Page {
-    pub until: u64,
-    pub receipts: Vec<(Id, u64, Settlement)>,
-}
-
-/// A draining worker.
+/// A worker with a message.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Worker {
     pub message: Message,
+    /// What that says.
+    pub token: Option<u64>,
     /// It was received again, and a fresh one was sent in its place.
     pub is_replaced: bool,
     pub step: Step,
-    /// What it holds: the lease, and the row as it knows it.
-    pub drain: Option<Drain>,
+    /// What it holds.
+    pub drain: Option<Draining>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Drain {
+impl Worker {
+    pub fn draining(&self) -> &Draining {
+        self.drain.as_ref().expect("a drain")
+    }
+
+    pub fn draining_mut(&mut self) -> &mut Draining {
+        self.drain.as_mut().expect("a drain")
+    }
+}
+
+/// A lease, and what its holder knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Draining {
     pub lease: Held,
-    pub view: View,
-    pub page: Page,
-    pub receipt_is_sure: bool,
+    pub knows: Knows,
     /// What the row asked to wait for was over when the lease was granted: one
     /// worker's clock does not go back.
     pub waited: bool,
+    /// It stops, as the store does not answer.
+    pub is_stopped: bool,
 }
 
-impl Drain {
+impl Draining {
     pub fn has_to_wait(&self) -> bool {
-        !self.waited && (self.view.yield_until.is_some() || self.view.retry_at.is_some())
+        let state = self.knows.state();
+        !self.waited && (state.yield_until.is_some() || state.retry_at.is_some())
     }
 }
 
@@ -147,52 +157,50 @@ impl Drain {
 /// handler each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Step {
-    /// `Drainer::drain`: received more than once.
+    /// Received more than once: a fresh one first.
     SendFresh,
-    /// `Drainer::acquire`.
     Acquire(Drawn),
     /// Held by somebody: what the clock says of it.
     Look(Drawn, View),
     TakeOver(Drawn, View),
     /// A fresh wake-up in place of this one.
-    PutOff,
-    /// `Turns::turn`, where there is a choice.
-    Turn,
+    PutOff(Option<u64>),
+    /// Asks its plan, where the clocks have a say in the answer.
+    Ask,
     ReadPage,
-    MakeSure(Id, Settlement),
+    MakeSure(Told),
     Gap,
     /// About to start a handler: where its holder vanished before, once that is
     /// written.
-    Mark(u64, Id),
-    Start(u64, Id),
-    Run(u64, Id),
+    Mark,
+    Start,
+    Run,
     Commit {
-        sequence: u64,
-        id: Id,
         landed: bool,
     },
-    Park(u64, Id),
+    Park {
+        ran: bool,
+    },
     Settle {
         decided: Decided,
         row: RowStep,
         receipt: Option<bool>,
         hands_over: bool,
     },
-    FailWakeUp(u64),
+    RetryWakeUp(u32),
     Fail {
-        sequence: u64,
         attempts: u32,
         retry: bool,
     },
-    BlockExpired,
+    Block(BlockReason),
+    /// Stops: says that it is about to let go.
+    Announce,
     HandOver,
     LetGo,
     /// As `LetGo`, with nothing left to be said about it.
     LetGoBlindly,
     Release,
     ReleaseEmpty,
-    /// Lost: a fresh wake-up, then nothing more.
-    Lost,
     /// Done with the message: deleted, or kept.
     Finish {
         delete: bool,
@@ -205,7 +213,8 @@ pub enum RowStep {
     Last,
     /// Settle.
     Next,
-    Went,
+    /// On, and the row is this.
+    Went(View),
     Ended,
     Lost,
 }
@@ -278,9 +287,9 @@ pub struct State {
     pub epoch: u8,
     pub row: Option<Stored>,
     pub inbox: Vec<(Item, Stored)>,
-    /// Wake-ups in the queue: never received, and received before.
-    pub fresh: u8,
-    pub again: u8,
+    /// Wake-ups in the queue, in order: what each says, and whether it was
+    /// received before. A token that is not the newest any more is nobody's: 0.
+    pub queue: Vec<(Option<u64>, bool)>,
     pub appends: Vec<Append>,
     pub workers: Vec<Option<Worker>>,
     pub visitor: Visitor,
@@ -331,6 +340,39 @@ impl State {
             return view.held.is_some() || view.pending_since.is_none();
         }
         told() == Some(true)
+    }
+
+    pub fn view(&self) -> Option<View> {
+        self.row.map(|row| view_of(&row))
+    }
+
+    /// Whether an ingest, or an operator, that lives has yet to fill this place.
+    pub fn is_awaited(&self, sequence: u64) -> bool {
+        let awaits = |append: &Append| matches!(append.step, AppendStep::Write { sequence: at, stored: None, .. } if at == sequence);
+        self.appends.iter().chain(self.operator.append()).any(awaits)
+    }
+
+    /// What differs only by what no longer matters is one state.
+    pub fn forget_old_tokens(&mut self) {
+        let newest = self.newest_token;
+        let forget = |token: &mut Option<u64>| *token = token.map(|token| if token < newest { 0 } else { token });
+        self.queue.iter_mut().for_each(|(token, _)| forget(token));
+        self.queue.sort_unstable();
+        for worker in self.workers.iter_mut().flatten() {
+            forget(&mut worker.token);
+            if let Step::PutOff(token) = &mut worker.step {
+                forget(token);
+            }
+        }
+        let operator = match &mut self.operator {
+            Operator::Redrive(_, append) => Some(append),
+            _ => None,
+        };
+        for append in self.appends.iter_mut().chain(operator) {
+            if let AppendStep::Write { owed, .. } = &mut append.step {
+                forget(owed);
+            }
+        }
     }
 
     pub fn breaks(&mut self, broken: Broken) {

@@ -21,17 +21,17 @@ use webhook_serializer::{
         entity::{DeliveryId, EntityKey, FencingToken, Identity, Sequence, SourceName},
         format::attribute as a,
         inbox::{
-            Block, Claim, Decision, Fail, Failed, MarkStart, Marked, Park, Put, PutOutcome, Receipt, Settle,
-            SettleAndRelease, Settled, SettledAndReleased, Unblock, Unblocked, Void, Voided, WriteReceipt,
+            Block, Claim, Commit, Committed, Decision, Fail, Failed, MarkStart, Marked, Park, Put, PutOutcome, Receipt,
+            Settle, SettleAndRelease, Settled, SettledAndReleased, Unblock, Unblocked, Void, Voided, WriteReceipt,
         },
         lease::{
-            Acquire, Acquired, AskToYield, Ended, ForceRelease, Forced, HandOver, Lease, Release, ReleaseEmpty,
-            Released, Renew, Renewed, TakeOver,
+            Acquire, Acquired, AnnounceEnd, AskToYield, Ended, ForceRelease, Forced, GiveWay, HandOver, Lease, Release,
+            ReleaseEmpty, Released, Renew, Renewed, TakeOver,
         },
         memory,
         operation::Operation,
-        state::{BlockReason, EntityState, EventTimes, HolderInfo, LastSettled, LeaseKind, Settlement},
-        table::{Action, Change, Condition, Row, Write, Written},
+        state::{BlockReason, EntityState, HolderInfo, LeaseKind, Settlement},
+        table::{Action, Change, Condition, Row, Transacted, Write, Written},
     },
     time::{Nonce, Timestamp},
 };
@@ -65,9 +65,9 @@ impl<T> std::ops::Deref for Interned<T> {
     }
 }
 
-type Pool<T> = LazyLock<Mutex<HashMap<String, Interned<T>>>>;
+pub type Pool<T> = LazyLock<Mutex<HashMap<String, Interned<T>>>>;
 
-fn intern<T: fmt::Debug + 'static>(pool: &Pool<T>, value: T) -> Interned<T> {
+pub fn intern<T: fmt::Debug + 'static>(pool: &Pool<T>, value: T) -> Interned<T> {
     let text = format!("{value:?}");
     let mut hasher = DefaultHasher::new();
     text.hash(&mut hasher);
@@ -144,7 +144,7 @@ pub fn summary(state: &EntityState) -> String {
 
 /// Times are far apart from one life of a row to the next.
 const EPOCH: u64 = 10_000_000;
-const LEASE: Duration = Duration::from_secs(15);
+pub const LEASE: Duration = Duration::from_secs(15);
 
 /// What a reader's clock makes of the times in a row: all that are set lie
 /// ahead, or all lie behind. Nobody's clock is bound to anybody else's.
@@ -171,7 +171,7 @@ pub fn arrival(sequence: u64) -> Timestamp {
     Timestamp::from_millis(sequence - 1)
 }
 
-fn retry_at(epoch: u8) -> Timestamp {
+pub fn retry_at(epoch: u8) -> Timestamp {
     time(epoch, Clock::Early) + Duration::from_secs(30)
 }
 
@@ -220,7 +220,7 @@ fn identity(id: Id) -> Identity {
     }
 }
 
-fn id_of(hash: &webhook_serializer::protocol::entity::IdentityHash) -> Id {
+pub fn id_of(hash: &webhook_serializer::protocol::entity::IdentityHash) -> Id {
     let all = (0..4).flat_map(|delivery| (0..4).map(move |redrive| Id { delivery, redrive }));
     all.into_iter().find(|id| identity(*id).hash() == *hash).expect("the model's deliveries only")
 }
@@ -237,36 +237,88 @@ pub fn receipt_at(row: &Row) -> (u64, Settlement) {
     (receipt.sequence.0, receipt.settlement)
 }
 
-/// Who stands at `head`, for a new holder that makes sure of its receipt.
-pub fn owed_receipt(view: &EntityState) -> Option<(Id, Settlement)> {
-    let receipt = Receipt::owed(view, Timestamp::from_millis(0))?;
-    Some((id_of(&receipt.identity), receipt.settlement))
+pub fn intern_view(state: &EntityState) -> View {
+    intern(&VIEWS, state.clone())
+}
+
+pub fn intern_lease(lease: Lease) -> Held {
+    intern(&LEASES, lease)
+}
+
+impl Answer {
+    /// Somebody holds it.
+    pub fn held(seen: View) -> Self {
+        intern(&ANSWERS, Acquired::Held((*seen).clone()))
+    }
 }
 
 pub fn view_of(row: &Row) -> View {
     intern(&VIEWS, EntityState::parse(row).expect("an entity's row"))
 }
 
-pub fn changed(view: View, change: impl FnOnce(&mut EntityState)) -> View {
-    let mut state = (*view).clone();
-    change(&mut state);
-    intern(&VIEWS, state)
+/// What is decided of a place.
+pub type Decided = Interned<Decision>;
+
+static DECISIONS: Pool<Decision> = LazyLock::new(Mutex::default);
+
+pub fn decided(decision: Decision) -> Decided {
+    intern(&DECISIONS, decision)
 }
 
-/// Whether `id` is what stands at `head`.
-pub fn is_at_head(view: &EntityState, id: Id) -> bool {
-    view.last_settled.as_ref().and_then(|last| last.identity.as_ref()) == Some(&identity(id).hash())
+impl Decided {
+    pub fn place(&self) -> u64 {
+        self.sequence.0
+    }
+
+    pub fn id(&self) -> Option<Id> {
+        self.settled.identity.as_ref().map(id_of)
+    }
+
+    pub fn settlement(&self) -> Settlement {
+        self.settled.settlement
+    }
 }
 
-/// A decision, and whose.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Decided {
-    pub sequence: u64,
-    pub id: Option<Id>,
-    pub settlement: Settlement,
-    pub rated: bool,
-    /// Whose arrival `pending_since` moves up to; `None`: it stays.
-    pub since: Option<u64>,
+impl fmt::Debug for Decided {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", short(self.place()), self.settlement())
+    }
+}
+
+/// How a request for the lease was answered.
+pub type Answer = Interned<Acquired>;
+
+static ANSWERS: Pool<Acquired> = LazyLock::new(Mutex::default);
+
+impl fmt::Debug for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", **self)
+    }
+}
+
+/// A receipt's contents: whose, where, how, under which token.
+pub type Told = (Id, u64, Settlement, u64);
+
+/// That receipt.
+pub fn receipt(epoch: u8, (id, sequence, settlement, token): Told) -> Receipt {
+    Receipt {
+        identity: identity(id).hash(),
+        sequence: Sequence(sequence),
+        settlement,
+        token: FencingToken(token),
+        attempts: 0,
+        received_at: None,
+        started_at: None,
+        settled_at: time(epoch, Clock::Early),
+        source: None,
+        delivery_id: None,
+        topic: None,
+    }
+}
+
+/// What a receipt tells.
+pub fn told(receipt: &Receipt) -> Told {
+    (id_of(&receipt.identity), receipt.sequence.0, receipt.settlement, receipt.token.0)
 }
 
 /// One of the protocol's operations with its arguments.
@@ -281,13 +333,7 @@ pub enum Op {
     /// `true`: it is about to hand over.
     Settle(Held, Decided, bool),
     SettleAndRelease(Held, Decided),
-    Receipt {
-        id: Id,
-        sequence: u64,
-        settlement: Settlement,
-        token: u64,
-        deciding: bool,
-    },
+    Receipt(Told),
     Park(Id, u64),
     Fail {
         lease: Held,
@@ -295,7 +341,9 @@ pub enum Op {
         attempts: u32,
         retry: bool,
     },
-    BlockExpired(Held, u64),
+    Block(Held, u64, BlockReason),
+    AnnounceEnd(Held),
+    GiveWay(Held),
     MarkStart(Held, u64),
     HandOver(Held, bool),
     Unblock,
@@ -313,12 +361,7 @@ pub enum Reply {
     /// A put found its place given up; a void that it is one.
     Voided,
     Filled,
-    Granted(Held, View),
-    Seen(View),
-    Empty,
-    Waiting,
-    Free,
-    Blocked,
+    Answered(Answer),
     /// It is done and the lease goes on, as this.
     Goes(Held, View),
     /// It is done and the lease has ended, with this left.
@@ -412,19 +455,18 @@ impl Execution {
             }
             Op::Acquire(kind, drawn, clock) => {
                 let request = self.request(kind, drawn, clock);
-                self.with(&request, |acquired| acquired_reply(&request, acquired))
+                self.with(&request, |acquired| Reply::Answered(intern(&ANSWERS, acquired)))
             }
             Op::TakeOver(kind, drawn, seen) => {
                 let take_over = TakeOver { request: self.request(kind, drawn, Clock::Late), seen: (*seen).clone() };
-                self.with(&take_over, |acquired| acquired_reply(&take_over.request, acquired))
+                self.with(&take_over, |acquired| Reply::Answered(intern(&ANSWERS, acquired)))
             }
             Op::Renew(lease) => self.with(&Renew { lease: &lease, now, length: LEASE }, |renewed| match renewed {
                 Renewed::Renewed(state) => Reply::Goes(lease, intern(&VIEWS, state)),
                 Renewed::Lost => Reply::Lost,
             }),
             Op::Settle(lease, decided, hands_over) => {
-                let decision = decision(self.epoch, decided);
-                let settle = Settle { lease: &lease, decision: &decision, now, length: LEASE, hands_over };
+                let settle = Settle { lease: &lease, decision: &decided, now, length: LEASE, hands_over };
                 self.with(&settle, |settled| match settled {
                     Settled::Settled(_, state) if self.changes.has(Switch::OneTokenForADrain) => {
                         held((*lease).clone(), state)
@@ -434,34 +476,16 @@ impl Execution {
                 })
             }
             Op::SettleAndRelease(lease, decided) => {
-                let decision = decision(self.epoch, decided);
-                let last = SettleAndRelease { lease: &lease, decision: &decision, purge_at: Some(purge_at) };
+                let last = SettleAndRelease { lease: &lease, decision: &decided, purge_at: Some(purge_at) };
                 self.with(&last, |settled| match settled {
                     SettledAndReleased::Released => Reply::Ended(None),
                     SettledAndReleased::Grown(state) => Reply::Grown(intern(&VIEWS, state)),
                     SettledAndReleased::Lost => Reply::Lost,
                 })
             }
-            Op::Receipt { id, sequence, settlement, token, deciding } => {
-                let receipt = Receipt {
-                    identity: identity(id).hash(),
-                    sequence: Sequence(sequence),
-                    settlement,
-                    token: FencingToken(token),
-                    attempts: 0,
-                    received_at: None,
-                    started_at: None,
-                    settled_at: now,
-                    source: None,
-                    delivery_id: None,
-                    topic: None,
-                };
-                let operation = WriteReceipt { entity, receipt: &receipt, purge_at };
-                if deciding && !self.changes.has(Switch::CommitYieldsToReceipts) {
-                    self.evaluated(&operation, operation.deciding(), |()| Reply::Done)
-                } else {
-                    self.with(&operation, |()| Reply::Done)
-                }
+            Op::Receipt(told) => {
+                let receipt = receipt(self.epoch, told);
+                self.with(&WriteReceipt { entity, receipt: &receipt, purge_at }, |()| Reply::Done)
             }
             Op::Park(id, sequence) => {
                 // As `delivery::parked_copy`: the payload, without an end of retention.
@@ -476,10 +500,14 @@ impl Execution {
                 let fail = Fail { lease: &lease, sequence: Sequence(sequence), attempts, retry_at, error: "" };
                 self.with(&fail, failed_reply)
             }
-            Op::BlockExpired(lease, sequence) => {
-                let reason = BlockReason::Expired;
+            Op::Block(lease, sequence, reason) => {
                 self.with(&Block { lease: &lease, sequence: Sequence(sequence), reason }, failed_reply)
             }
+            Op::AnnounceEnd(lease) => self.with(&AnnounceEnd { lease: &lease }, |_| Reply::Done),
+            Op::GiveWay(lease) => self.with(&GiveWay { lease: &lease, now }, |ended| match ended {
+                Ended::Ended(state) => Reply::Ended(Some(intern(&VIEWS, state))),
+                Ended::Lost => Reply::Lost,
+            }),
             Op::MarkStart(lease, sequence) => {
                 self.with(&MarkStart { lease: &lease, sequence: Sequence(sequence) }, |marked| match marked {
                     Marked::Marked => Reply::Done,
@@ -620,7 +648,7 @@ impl Execution {
                     }
                 }
             }
-            Op::Release(_) if self.changes.has(Switch::EveryReleaseSaysHandedOver) => {
+            Op::Release(_) | Op::GiveWay(_) if self.changes.has(Switch::EveryReleaseSaysHandedOver) => {
                 if let Action::Update(changes) = &mut write.action {
                     changes.retain(|change| !matches!(change, Change::Remove(name) if name == a::HANDOVER));
                     changes.push(Change::set(a::HANDOVER, 1_u32));
@@ -639,22 +667,65 @@ impl Execution {
     }
 }
 
-fn decision(epoch: u8, decided: Decided) -> Decision {
-    Decision {
-        sequence: Sequence(decided.sequence),
-        settled: LastSettled { identity: decided.id.map(|id| identity(id).hash()), settlement: decided.settlement },
-        newest_event_time: EventTimes::default(),
-        pending_since: decided.since.map(arrival),
-        not_before: decided.rated.then(|| retry_at(epoch)),
-    }
+/// What became of a transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Committing {
+    /// The lease goes on as this, and the row is known as this.
+    Landed(Held, View),
+    SettledBefore,
+    Refused,
+    Lost,
 }
 
-/// The row as a holder knows it once its commit has landed.
-pub fn committed(epoch: u8, lease: Held, decided: Decided, hands_over: bool, view: View) -> View {
-    let decision = decision(epoch, decided);
-    let now = time(epoch, Clock::Early);
-    let settle = Settle { lease: &lease, decision: &decision, now, length: LEASE, hands_over };
-    intern(&VIEWS, settle.applied(&view))
+/// A settle with its receipt, in one transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Transaction {
+    pub lease: Held,
+    pub decided: Decided,
+    pub told: Told,
+    pub hands_over: bool,
+    /// The row as its author knows it.
+    pub known: View,
+    /// Whether it landed before: then it is answered as it was.
+    pub landed: bool,
+}
+
+impl Transaction {
+    /// What its author makes of the answer, on these rows.
+    pub fn judged(self, changes: Changes, epoch: u8, row: Option<Stored>, item: Option<Stored>) -> (bool, Committing) {
+        let now = time(epoch, Clock::Early);
+        let receipt = receipt(epoch, self.told);
+        let commit = Commit {
+            settle: Settle {
+                lease: &self.lease,
+                decision: &self.decided,
+                now,
+                length: LEASE,
+                hands_over: self.hands_over,
+            },
+            receipt: WriteReceipt { entity: entity(), receipt: &receipt, purge_at: now + Duration::from_secs(1000) },
+            writes: &[],
+        };
+        let mut writes = commit.all();
+        if changes.has(Switch::CommitYieldsToReceipts) {
+            writes[1] = commit.receipt.write();
+        }
+        let rows = [row, item].map(|row| row.map(|row| (*row).clone()));
+        let met =
+            |(write, row): (&Write, &Option<Row>)| memory::evaluate(write, row.as_ref()).err().map(|()| row.clone());
+        let refusals: Vec<_> = writes.iter().zip(&rows).map(met).collect();
+        let lands = refusals.iter().all(Option::is_none);
+        let answer = if lands || self.landed { Transacted::Landed } else { Transacted::Refused(refusals) };
+        let committing = match commit.judge(answer).expect("the model's rows are sound") {
+            Committed::Landed(lease) => {
+                Committing::Landed(intern(&LEASES, lease), intern(&VIEWS, commit.settle.applied(&self.known)))
+            }
+            Committed::SettledBefore => Committing::SettledBefore,
+            Committed::Refused => Committing::Refused,
+            Committed::Lost => Committing::Lost,
+        };
+        (lands, committing)
+    }
 }
 
 /// Takes the comparisons of `name` out of a condition.
@@ -662,17 +733,6 @@ fn strip(condition: &mut Condition, name: &str) {
     if let Condition::All(parts) = condition {
         parts.retain(|part| !matches!(part, Condition::Compare(attribute, ..) if attribute == name));
         parts.iter_mut().for_each(|part| strip(part, name));
-    }
-}
-
-fn acquired_reply(request: &Acquire, acquired: Acquired) -> Reply {
-    match acquired {
-        Acquired::Granted(lease, state) => Reply::Granted(intern(&LEASES, lease), intern(&VIEWS, state)),
-        Acquired::Held(state) => Reply::Seen(intern(&VIEWS, state)),
-        Acquired::Empty => Reply::Empty,
-        Acquired::Waiting { until, .. } if until > request.now => Reply::Waiting,
-        Acquired::Waiting { .. } => Reply::Free,
-        Acquired::Blocked => Reply::Blocked,
     }
 }
 

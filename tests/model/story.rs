@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::{
     protocol::{Action, Answer, Hearing},
-    state::{Operator, RowStep, State, Step, Visitor},
+    state::{Operator, RowStep, State, Step, Visitor, Worker},
     store::{Clock, Item, delivery_at, receipt_at, short},
 };
 
@@ -40,7 +40,7 @@ fn rows(state: &State) -> String {
         Item::Parked(sequence) => format!(", {} is parked", short(*sequence)),
     });
     let committed = state.committed.iter().map(|id| format!(", {id} committed"));
-    format!("[{row}{}; {} wake-ups]", items.chain(committed).collect::<String>(), state.fresh + state.again)
+    format!("[{row}{}; {} wake-ups]", items.chain(committed).collect::<String>(), state.queue.len())
 }
 
 fn step(state: &State, action: Action) -> String {
@@ -56,11 +56,13 @@ fn step(state: &State, action: Action) -> String {
         Action::Put(number, reply) => format!("{} puts{}", ingest(number), lost(reply)),
         Action::SendOwed(number) => format!("{} sends its wake-up", ingest(number)),
         Action::IngestDies(number) => format!("{} dies", ingest(number)),
-        Action::Receive(number) => format!("{} receives a wake-up", worker(number)),
-        Action::ReceiveAgain(number) => format!("{} receives a wake-up that was received before", worker(number)),
+        Action::Receive(number, at) if state.queue[at].1 => {
+            format!("{} receives a wake-up that was received before", worker(number))
+        }
+        Action::Receive(number, _) => format!("{} receives a wake-up", worker(number)),
         Action::ReceiveCopy(number) => format!("{} receives a copy of the other's wake-up", worker(number)),
         Action::Work(number, clock, reply) => {
-            let what = state.workers[number].as_ref().map_or_else(String::new, |worker| work(worker.step, clock));
+            let what = state.workers[number].as_ref().map_or_else(String::new, |worker| work(worker, clock));
             format!("{} {what}{}", worker(number), lost(reply))
         }
         Action::RowWork(number, reply) => {
@@ -102,34 +104,35 @@ fn step(state: &State, action: Action) -> String {
     }
 }
 
-fn work(step: Step, clock: Clock) -> String {
-    match step {
+fn work(worker: &Worker, clock: Clock) -> String {
+    let id = || worker.drain.and_then(|drain| drain.knows.place().1).map(|id| id.to_string()).unwrap_or_default();
+    match worker.step {
         Step::SendFresh => "sends a fresh wake-up first".into(),
         Step::Acquire(_) => "asks for the lease".into(),
         Step::Look(..) if clock == Clock::Late => "calls the lease expired".into(),
         Step::Look(..) => "calls the lease running".into(),
         Step::TakeOver(..) => "takes over".into(),
-        Step::PutOff => "sends a fresh wake-up in place of its own".into(),
-        Step::Turn => "goes on".into(),
+        Step::PutOff(_) => "sends a fresh wake-up in place of its own".into(),
+        Step::Ask => "goes on".into(),
         Step::ReadPage => "reads".into(),
-        Step::MakeSure(id, _) => format!("makes sure of the receipt of {id}"),
+        Step::MakeSure((id, ..)) => format!("makes sure of the receipt of {id}"),
         Step::Gap => "has waited at the gap, and gives the place up".into(),
-        Step::Start(_, id) => format!("starts the handler of {id}"),
-        Step::Commit { id, .. } => format!("commits {id}"),
-        Step::Park(_, id) => format!("parks {id}"),
-        Step::FailWakeUp(_) => "sends a wake-up for the retry".into(),
+        Step::Start => format!("starts the handler of {}", id()),
+        Step::Commit { .. } => format!("commits {}", id()),
+        Step::Park { .. } => format!("parks {}", id()),
+        Step::RetryWakeUp(_) => "sends a wake-up for the retry".into(),
         Step::Fail { retry: true, .. } => "counts the failure and releases".into(),
         Step::Fail { retry: false, .. } => "blocks the entity".into(),
-        Step::BlockExpired => "blocks the entity, as expired".into(),
+        Step::Block(reason) => format!("blocks the entity, as {reason}"),
+        Step::Announce => "says that it is about to let go".into(),
         Step::HandOver => "sends a wake-up for the next".into(),
         Step::LetGo | Step::LetGoBlindly => "lets go".into(),
-        Step::Mark(_, id) => format!("writes that it starts {id}"),
+        Step::Mark => format!("writes that it starts {}", id()),
         Step::Release => "releases".into(),
         Step::ReleaseEmpty => "releases, the inbox being empty".into(),
-        Step::Lost => "has lost its lease, and sends a fresh wake-up".into(),
         Step::Finish { delete: true } => "deletes its wake-up".into(),
         Step::Finish { delete: false } => "keeps its wake-up".into(),
-        Step::Run(..) | Step::Settle { .. } => String::new(),
+        Step::Run | Step::Settle { .. } => String::new(),
     }
 }
 

@@ -20,6 +20,7 @@ use crate::{
         state::EntityState,
     },
     telemetry::{Event, Observer},
+    time::Timestamp,
 };
 
 /// The longest that an append may take from its claim to its put. A worker that
@@ -67,6 +68,33 @@ pub enum AppendError {
     Overtaken,
 }
 
+/// What an append has found out so far, and what follows from it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Appending {
+    /// How many places turned out given up.
+    pub places: u32,
+    /// Whether somebody has to be woken for the next place.
+    pub owed: bool,
+}
+
+impl Appending {
+    /// A place was claimed, on a row that is `state` now; `doubtful`: by a try
+    /// whose reply was lost, perhaps, so that others may have come since. The
+    /// wake-up to send beside the put, where one is owed.
+    pub fn claimed(&mut self, state: &EntityState, doubtful: bool, now: Timestamp) -> Option<WakeUp> {
+        self.owed |= doubtful || owes_wake_up(state, now);
+        self.owed.then(|| WakeUp::under(&state.entity, state.token))
+    }
+
+    /// The place was given up before it was filled: whoever did that may be gone,
+    /// and nobody else looks. Whether to claim another.
+    pub fn overtaken(&mut self) -> bool {
+        self.places += 1;
+        self.owed = true;
+        self.places < PLACES
+    }
+}
+
 impl Inbox {
     /// Inboxes in `store`, whose rows are kept for `retention`.
     pub fn new(store: Store, waker: Waker, retention: Duration, observer: std::sync::Arc<dyn Observer>) -> Self {
@@ -89,17 +117,16 @@ impl Inbox {
         for some in envelope.parts().chunks(PARTS_AT_ONCE) {
             try_join_all(some.iter().map(|part| self.store.run(part, patience()))).await?;
         }
-        let mut owed = false;
-        for _ in 0..PLACES {
+        let mut appending = Appending::default();
+        loop {
             // The parts, if any, stand under the first nonce; a claim has its own.
             let nonce = surroundings.nonce();
             let claim = Claim { entity: &incoming.entity, nonce: &nonce, now: surroundings.now() };
             let claimed = self.store.run_noting_doubt(&claim, patience()).await?;
             let place = claimed.outcome;
-            owed |= claimed.doubtful || owes_wake_up(&place.state, surroundings.now());
+            let wake_up = appending.claimed(&place.state, claimed.doubtful, surroundings.now());
             let put = Put { envelope: &envelope, sequence: place.sequence };
-            let (stored, woken) =
-                tokio::join!(self.store.run(&put, patience()), self.wake(&place.state, owed, patience()));
+            let (stored, woken) = tokio::join!(self.store.run(&put, patience()), self.wake(wake_up, patience()));
             match stored? {
                 PutOutcome::Stored => {
                     let appended = Appended { sequence: place.sequence, wake_up_failed: woken.err() };
@@ -107,18 +134,17 @@ impl Inbox {
                     self.observer.observe(&Event::Accepted { incoming, sequence: place.sequence, is_wake_up_lost });
                     return Ok(appended);
                 }
-                PutOutcome::Voided => owed = true,
+                PutOutcome::Voided if appending.overtaken() => {}
+                PutOutcome::Voided => return Err(AppendError::Overtaken),
             }
         }
-        Err(AppendError::Overtaken)
     }
 
-    async fn wake(&self, seen: &EntityState, owed: bool, patience: Duration) -> Result<(), QueueError> {
-        if !owed {
-            return Ok(());
+    async fn wake(&self, wake_up: Option<WakeUp>, patience: Duration) -> Result<(), QueueError> {
+        match wake_up {
+            Some(wake_up) => self.waker.send(&wake_up, Duration::ZERO, patience.max(SHORTEST_WAKE_UP)).await,
+            None => Ok(()),
         }
-        let wake_up = WakeUp::under(&seen.entity, seen.token);
-        self.waker.send(&wake_up, Duration::ZERO, patience.max(SHORTEST_WAKE_UP)).await
     }
 }
 

@@ -5,23 +5,28 @@
 //! entity is blocked, or a fresh wake-up has been sent. Only then may the
 //! wake-up it came for be deleted.
 //!
-//! `acquire.rs` gets the lease, `page.rs` reads ahead, `turn.rs` decides one
-//! delivery after the other.
+//! `begin.rs` and `plan.rs` decide, from what is known, and do nothing;
+//! `acquire.rs` and `driver.rs` do what they say. So a model can take the same
+//! decisions.
 
 mod acquire;
-mod page;
+pub mod begin;
+mod driver;
+pub mod page;
+pub mod plan;
 mod suspects;
-mod turn;
 
 use std::{sync::Arc, time::Duration};
 
+use acquire::Start;
+use begin::{Drained, Fate, fate};
+use driver::Driver;
 use suspects::Guest;
 pub use suspects::Quarantine;
 
 use crate::{
     engine::{
         breaker::Breakers,
-        keeper::Keeper,
         queue::WakeUp,
         store::{Store, StoreError},
         threads::Threads,
@@ -30,7 +35,7 @@ use crate::{
     handler::{AnyHandler, Handler, Isolation},
     protocol::{
         entity::{EntityKey, FencingToken},
-        state::{EntityState, HolderInfo},
+        state::HolderInfo,
     },
     sources::LiveSources,
     telemetry::{Event, Observer, PutOffReason},
@@ -124,28 +129,6 @@ enum Stopped {
     WakeUp,
 }
 
-/// How a drain went that was not stopped.
-enum Drained {
-    /// The wake-up has served its purpose.
-    Ended,
-    /// It is to be replaced by one for later.
-    NotNow(Duration, PutOffReason),
-    /// The same, while one sent under this token is under way.
-    Awaits(FencingToken, Duration),
-}
-
-/// How a drain begins.
-enum Start {
-    /// With the lease, and the row.
-    Granted(Keeper, EntityState),
-    /// Not at all: there is nothing to do.
-    NothingToDo,
-    /// Later.
-    NotNow(Duration, PutOffReason),
-    /// The same, and a wake-up sent under this token will see to it.
-    Awaits(FencingToken, Duration),
-}
-
 impl From<StoreError> for Stopped {
     fn from(error: StoreError) -> Self {
         Self::Store(error)
@@ -204,7 +187,7 @@ impl Drainer {
         quarantine: &Quarantine,
     ) -> Attended {
         // Whatever replaces it says the same: should it be the one that counts, so is that.
-        let mut fresh = WakeUp { entity: wake_up.entity.clone(), token: token.map(|token| token.0) };
+        let fresh = WakeUp { entity: wake_up.entity.clone(), token: token.map(|token| token.0) };
         let guest = quarantine.guest();
         // One received again may be a copy of one already deleted: it is replaced first. The fresh
         // one arrives when a lease taken now has run out or, more likely, ended.
@@ -212,42 +195,36 @@ impl Drainer {
         if is_replaced && self.wake(&fresh, self.settings.lease).await.is_err() {
             return Attended::Keep;
         }
-        let unreplaced = match self.drain(wake_up, deadline, &guest).await {
-            Ok(Drained::Ended) => return Attended::Delete,
-            // Another one is under way, and this one says that it is not that.
-            Ok(Drained::Awaits(awaited, _)) if token.is_some_and(|token| token != awaited) => return Attended::Delete,
-            Ok(Drained::Awaits(awaited, delay)) => {
-                fresh = WakeUp::under(&fresh.entity, awaited);
-                Some((delay, PutOffReason::Retry))
-            }
-            Ok(Drained::NotNow(delay, reason)) => Some((delay, reason)),
-            // Whoever has the lease now may have come by a copy of this wake-up that is deleted by
-            // now: only a fresh one is sure.
-            Err(Stopped::Lost) => Some((self.settings.lease, PutOffReason::Lost)),
-            Err(Stopped::WakeUp) => None,
+        let drained = match self.drain(wake_up, deadline, &guest).await {
+            Ok(drained) => drained,
+            Err(Stopped::Lost) => Drained::Lost,
+            Err(Stopped::WakeUp) => Drained::Stopped,
             Err(Stopped::Store(error)) => {
                 tracing::error!(entity = %fresh.entity, %error, "stopped");
-                None
+                Drained::Stopped
             }
         };
-        match unreplaced {
-            // Never a second fresh one for the same wake-up, or they would multiply.
-            _ if is_replaced => Attended::Delete,
-            Some((delay, reason)) if self.put_off(&fresh, delay, reason).await.is_ok() => Attended::Delete,
-            _ => Attended::Keep,
+        match fate(&fresh, is_replaced, drained, self.settings.lease) {
+            Fate::Delete => Attended::Delete,
+            Fate::Keep => Attended::Keep,
+            Fate::Replace(fresh, delay, reason) => match self.put_off(&fresh, delay, reason).await {
+                Ok(()) => Attended::Delete,
+                Err(_) => Attended::Keep,
+            },
         }
     }
 
     async fn drain(&self, wake_up: &Received, deadline: Duration, guest: &Guest<'_>) -> Result<Drained, Stopped> {
-        match self.acquire(&wake_up.entity, deadline, guest).await? {
+        Ok(match self.acquire(&wake_up.entity, deadline, guest).await? {
             Start::Granted(keeper, state) => {
-                let turns = turn::Turns::new(self, keeper, state, deadline, guest);
-                turns.run(wake_up.is_replaced()).await.map(|()| Drained::Ended)
+                let driver = Driver::new(self, keeper, state, deadline, guest);
+                driver.run(wake_up.is_replaced()).await?;
+                Drained::Ended
             }
-            Start::NothingToDo => Ok(Drained::Ended),
-            Start::NotNow(delay, reason) => Ok(Drained::NotNow(delay, reason)),
-            Start::Awaits(awaited, delay) => Ok(Drained::Awaits(awaited, delay)),
-        }
+            Start::NothingToDo => Drained::Ended,
+            Start::NotNow(delay, reason) => Drained::NotNow(delay, reason),
+            Start::Awaits(awaited, delay) => Drained::Awaits(awaited, delay),
+        })
     }
 
     /// The configured senders.

@@ -6,12 +6,14 @@
 //! after the other. Pure; `engine/append.rs` and `engine/drain.rs` do it.
 
 mod claim;
+mod commit;
 mod fail;
 mod park;
 mod receipt;
 mod settle;
 
 pub use claim::{Claim, Claimed, Put, PutOutcome, Void, Voided, owes_wake_up};
+pub use commit::{Commit, Committed};
 pub use fail::{Block, Fail, Failed, MarkStart, Marked, Unblock, Unblocked};
 pub use park::Park;
 pub use receipt::{Receipt, WriteReceipt};

@@ -2,23 +2,36 @@
 
 use std::time::Duration;
 
-use super::{Drainer, Guest, MARGIN, PATIENCE, Start, Stopped, UNREADABLE};
+use super::{
+    Drainer, Guest, MARGIN, PATIENCE, Stopped, UNREADABLE,
+    begin::{Begin, begin, looked},
+    plan::SHORT,
+};
 use crate::{
     engine::{keeper::Keeper, store::StoreError},
     protocol::{
-        entity::EntityKey,
+        entity::{EntityKey, FencingToken},
         lease::{Acquire, Acquired, TakeOver},
-        state::{EntityState, Held, LeaseKind},
+        state::{EntityState, LeaseKind},
     },
     telemetry::{Event, PutOffReason},
 };
 
-/// A wait this short is waited out, rather than by a message's round trip.
-pub(super) const SHORT: Duration = Duration::from_secs(1);
-
 /// The first wait between two looks at a lease held exclusively; doubles up to
 /// [`SHORT`].
 const FIRST_LOOK: Duration = Duration::from_millis(50);
+
+/// How a drain begins.
+pub(super) enum Start {
+    /// With the lease, and the row.
+    Granted(Keeper, EntityState),
+    /// Not at all: there is nothing to do.
+    NothingToDo,
+    /// Later.
+    NotNow(Duration, PutOffReason),
+    /// The same, and a wake-up sent under this token will see to it.
+    Awaits(FencingToken, Duration),
+}
 
 impl Drainer {
     /// The lease and the row, or why not.
@@ -56,68 +69,52 @@ impl Drainer {
         let surroundings = self.store.surroundings();
         let give_up = surroundings.monotonic() + self.settings.wait;
         let mut look = FIRST_LOOK;
+        if self.now_left(deadline) <= MARGIN {
+            return Ok(Start::NotNow(Duration::ZERO, PutOffReason::OutOfTime));
+        }
         let mut request = self.request(entity);
         let mut sent = surroundings.monotonic();
-        let mut answer = if self.now_left(deadline) > MARGIN {
-            self.store.run(&request, PATIENCE).await?
-        } else {
-            return Ok(Start::NotNow(Duration::ZERO, PutOffReason::OutOfTime));
-        };
+        let mut answer = self.store.run(&request, PATIENCE).await?;
         loop {
-            match answer {
-                Acquired::Granted(lease, state) => {
+            let patient = (surroundings.monotonic() < give_up).then_some(look);
+            match begin(answer, surroundings.now(), self.now_left(deadline), patient) {
+                Begin::Granted(lease, state) => {
                     let keeper = Keeper::new(&self.store, lease, self.settings.lease, sent);
                     return Ok(Start::Granted(keeper, state));
                 }
-                Acquired::Empty | Acquired::Blocked => return Ok(Start::NothingToDo),
-                Acquired::Waiting { until, awaited } => {
-                    let wait = until.since(surroundings.now());
-                    if wait > SHORT || self.now_left(deadline) < wait + MARGIN {
-                        return Ok(match awaited {
-                            Some(awaited) => Start::Awaits(awaited, wait),
-                            None => Start::NotNow(wait, PutOffReason::Retry),
-                        });
-                    }
+                Begin::NothingToDo => return Ok(Start::NothingToDo),
+                Begin::NotNow(delay, reason) => return Ok(Start::NotNow(delay, reason)),
+                Begin::Awaits(awaited, delay) => return Ok(Start::Awaits(awaited, delay)),
+                Begin::AskAfter(wait) => {
                     surroundings.sleep(wait).await;
                     request = self.request(entity);
                     sent = surroundings.monotonic();
                     answer = self.store.run(&request, PATIENCE).await?;
                 }
-                Acquired::Held(seen) => {
-                    let Some(held) = seen.held.clone() else { return Ok(Start::NothingToDo) };
-                    let mut now = surroundings.now();
-                    if !held.runs(now) {
-                        if held.kind == LeaseKind::Drain && !seen.is_empty() {
-                            // What waits there may have killed its holder. It is taken over when it
-                            // can run, and not before: should another suspect end this process while
-                            // it waits, it must not be charged with that.
-                            let limit = self.now_left(deadline).saturating_sub(MARGIN);
-                            if surroundings.within(limit, guest.alone(seen.attempts + seen.suspect)).await.is_none() {
-                                return Ok(Start::NotNow(Duration::ZERO, PutOffReason::OutOfTime));
-                            }
-                            now = surroundings.now();
+                Begin::TakeOver { seen, charged } => {
+                    if let Some(charged) = charged {
+                        // It is taken over when it can run, and not before: should another suspect
+                        // end this process while it waits, it must not be charged with that.
+                        let limit = self.now_left(deadline).saturating_sub(MARGIN);
+                        if surroundings.within(limit, guest.alone(charged)).await.is_none() {
+                            return Ok(Start::NotNow(Duration::ZERO, PutOffReason::OutOfTime));
                         }
-                        // The same call, so that its holder stays its own; a new time.
-                        request.now = now;
-                        sent = surroundings.monotonic();
-                        answer = self.store.run(&TakeOver { request: request.clone(), seen }, PATIENCE).await?;
-                        if let Acquired::Granted(lease, _) = &answer {
-                            self.observer.observe(&Event::TakenOver { entity, token: lease.token() });
-                        }
-                        continue;
                     }
-                    let out_of_time = surroundings.monotonic() >= give_up || self.now_left(deadline) < MARGIN + look;
-                    if is_at_work(&seen, &held) || out_of_time {
-                        return Ok(self.after(&held));
+                    // The same call, so that its holder stays its own; a new time.
+                    request.now = surroundings.now();
+                    sent = surroundings.monotonic();
+                    answer = self.store.run(&TakeOver { request: request.clone(), seen }, PATIENCE).await?;
+                    if let Acquired::Granted(lease, _) = &answer {
+                        self.observer.observe(&Event::TakenOver { entity, token: lease.token() });
                     }
-                    surroundings.sleep(surroundings.jittered(look.min(held.expires_at.since(now)))).await;
+                }
+                Begin::LookWithin(wait) => {
+                    surroundings.sleep(surroundings.jittered(wait)).await;
                     look = (look * 2).min(SHORT);
                     *polls += 1;
-                    answer = match self.store.entity(entity, PATIENCE).await? {
-                        None => Acquired::Empty,
-                        Some(state) if state.held.is_some() => Acquired::Held(state),
-                        // It looks free: ask for it.
-                        Some(_) => {
+                    answer = match looked(self.store.entity(entity, PATIENCE).await?) {
+                        Some(seen) => seen,
+                        None => {
                             request = self.request(entity);
                             sent = surroundings.monotonic();
                             self.store.run(&request, PATIENCE).await?
@@ -139,19 +136,4 @@ impl Drainer {
             length: self.settings.lease,
         }
     }
-
-    /// Somebody else has it: look again when its lease would have run out.
-    fn after(&self, held: &Held) -> Start {
-        let reason = match held.kind {
-            LeaseKind::Drain => PutOffReason::Drained,
-            LeaseKind::Exclusive => PutOffReason::Held,
-        };
-        let left = held.expires_at.since(self.store.surroundings().now());
-        Start::NotNow(left.max(SHORT), reason)
-    }
-}
-
-/// Whether a worker drains the entity and is not about to hand it over.
-fn is_at_work(state: &EntityState, held: &Held) -> bool {
-    held.kind == LeaseKind::Drain && !state.handover
 }

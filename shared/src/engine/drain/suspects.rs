@@ -47,6 +47,11 @@ impl Quarantine {
 }
 
 impl Guest<'_> {
+    /// Whether it runs alone already.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.is_alone.load(Relaxed)
+    }
+
     /// Waits until every other drain of the batch is done or waits here too.
     /// From then on the others wait, until this one is dropped. Those charged
     /// least go first: a delivery that kills its process each time is soon

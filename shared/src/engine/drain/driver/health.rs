@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Turns;
+use super::Driver;
 use crate::{
     engine::breaker::{Change, Ending, Ticket},
     handler::Outcome,
@@ -10,12 +10,12 @@ use crate::{
     telemetry::Event,
 };
 
-impl Turns<'_> {
+impl Driver<'_> {
     /// Asks for a start; refused, how long to put it off.
     pub(super) fn admitted(&self, source: &Source) -> Result<Ticket, Duration> {
         let fraction = self.drainer.store.surroundings().fraction();
         let limit = source.handler_timeout;
-        self.drainer.breakers.admit(&source.name, &self.state.entity, self.monotonic(), limit, fraction)
+        self.drainer.breakers.admit(&source.name, &self.drain.state().entity, self.monotonic(), limit, fraction)
     }
 
     /// Tells how the start ended.

@@ -1,0 +1,338 @@
+//! Doing what a drain does next, one step after the other, while the lease is
+//! kept.
+
+mod commit;
+mod fail;
+mod health;
+mod settle;
+mod start;
+
+use std::{ops::ControlFlow, time::Duration};
+
+use futures_util::future::join;
+
+use super::{
+    Drainer, Guest, PATIENCE, Stopped, UNREADABLE,
+    page::Page,
+    plan::{Drain, HANDED_OVER, Moment, Ran, Step},
+};
+use crate::{
+    engine::{keeper::Keeper, queue::WakeUp, store::StoreError},
+    protocol::{
+        delivery::Delivery,
+        entity::Sequence,
+        inbox::{Block, Failed, Receipt, Void, Voided, WriteReceipt},
+        lease::{AnnounceEnd, Ended, HandOver, Release, ReleaseEmpty, Released},
+        state::{BlockReason, EntityState, Settlement},
+        table::TableError,
+    },
+    sources::Found,
+    telemetry::{Event, PutOffReason},
+    time::{Nonce, Timestamp},
+};
+
+/// The first wait at a gap; doubles up to [`LONGEST_LOOK`].
+const FIRST_LOOK: Duration = Duration::from_millis(25);
+const LONGEST_LOOK: Duration = Duration::from_millis(400);
+
+/// Time kept free at the very end to let go, should what was begun in time not
+/// have ended: a function that is stopped looks like one that vanished.
+const LETTING_GO: Duration = Duration::from_secs(1);
+
+/// Clocks further apart than this make a place look long claimed that is not.
+const CLOCKS_APART: Duration = Duration::from_secs(60);
+
+/// Goes on, with this step where one follows, or is done with the entity.
+type Turn = ControlFlow<(), Option<Step>>;
+
+const GO_ON: Turn = Turn::Continue(None);
+
+/// A drain that has the lease.
+pub(super) struct Driver<'a> {
+    drainer: &'a Drainer,
+    keeper: Keeper,
+    drain: Drain,
+    /// What is known of the source of the delivery in front.
+    source: Option<Found>,
+    deadline: Duration,
+    guest: &'a Guest<'a>,
+    /// When the row was last seen, by the process's own clock.
+    seen: Duration,
+    /// Which places are known to be claimed, and since when, by that clock.
+    claimed: (Sequence, Duration),
+    /// When this drain is to let others have its slot.
+    slice_ends: Duration,
+}
+
+/// What the end of the function's time says of the store.
+fn no_answer() -> StoreError {
+    StoreError::Unavailable(TableError::Unknown("no answer in the function's time".into()))
+}
+
+impl<'a> Driver<'a> {
+    pub(super) fn new(
+        drainer: &'a Drainer,
+        keeper: Keeper,
+        state: EntityState,
+        deadline: Duration,
+        guest: &'a Guest<'a>,
+    ) -> Self {
+        let seen = drainer.store.surroundings().monotonic();
+        Self {
+            drainer,
+            keeper,
+            claimed: (state.tail, seen),
+            drain: Drain::granted(state),
+            source: None,
+            deadline,
+            guest,
+            seen,
+            slice_ends: seen + drainer.settings.slice,
+        }
+    }
+
+    /// Drains until it is over. `is_replaced`: the wake-up it came for has been
+    /// replaced by a fresh one already.
+    pub(super) async fn run(mut self, is_replaced: bool) -> Result<(), Stopped> {
+        let token = self.keeper.lease().token();
+        let entity = self.drain.state().entity.clone();
+        let surroundings = self.drainer.store.surroundings().clone();
+        let limit = self.drainer.now_left(self.deadline).saturating_sub(LETTING_GO);
+        let ended = match surroundings.within(limit, self.steps()).await {
+            Some(Err(Stopped::Store(error))) => self.stop(error, is_replaced).await,
+            Some(ended) => ended,
+            None => self.stop(no_answer(), is_replaced).await,
+        };
+        if matches!(ended, Err(Stopped::Lost)) {
+            self.drainer.observer.observe(&Event::Lost { entity: &entity, token });
+        }
+        ended
+    }
+
+    async fn steps(&mut self) -> Result<(), Stopped> {
+        let (mut due, mut ran) = (None, None);
+        loop {
+            let step = match due.take() {
+                Some(step) => step,
+                None => {
+                    ran = None;
+                    self.drain.next(&self.moment(), self.source.as_ref())
+                }
+            };
+            match self.take(step, &mut ran).await? {
+                Turn::Break(()) => return Ok(()),
+                Turn::Continue(follows) => due = follows,
+            }
+        }
+    }
+
+    /// Takes a step. `ran` is the run that it follows, where it does.
+    async fn take(&mut self, step: Step, ran: &mut Option<Ran>) -> Result<Turn, Stopped> {
+        match step {
+            Step::ReleaseEmpty => return self.release_empty().await,
+            Step::Release => return self.release().await,
+            Step::Block(reason) => return self.block(reason).await,
+            Step::HandOver(delay, reason) => return self.hand_over(delay, reason).await,
+            Step::AwaitGap => return self.await_gap().await,
+            Step::Start => return self.start(ran).await,
+            Step::Settle(settlement) => return self.settle(settlement, None).await,
+            Step::Apply => return self.settle(Settlement::Applied, ran.take()).await,
+            Step::Commit(writes) => return self.commit(ran.as_ref().expect("it has run"), writes).await,
+            Step::SetAside(attempts, error) => return self.set_aside(attempts, &error, ran.as_ref()).await,
+            Step::Retry { attempts, wait, error } => {
+                return self.retry(attempts, wait, &error, ran.as_ref().expect("it has run")).await;
+            }
+            Step::GiveUp(attempts, error) => return self.give_up(attempts, &error).await,
+            Step::Wait(wait) => {
+                let wait = self.drainer.store.surroundings().sleep(wait);
+                self.keeper.hold(wait).await?;
+            }
+            Step::ReadPage(also) => {
+                let state = self.drain.state();
+                let read = Page::read(&self.drainer.store, &state.entity, state.next(), state.tail, also.as_ref());
+                let page = self.keeper.hold(read).await??;
+                self.drain.read(page);
+            }
+            Step::MakeSure(owed) => self.make_sure(owed).await?,
+            Step::Void(sequence) => self.void(sequence).await?,
+            Step::FindSource => {
+                let (name, since) = (self.head().source().clone(), self.head().received_at());
+                let find = self.drainer.sources.find(&name, since);
+                self.source = Some(self.keeper.hold(find).await?);
+            }
+            Step::BeAlone(charged) => {
+                let guest = self.guest;
+                self.keeper.hold(guest.alone(charged)).await?;
+            }
+        }
+        Ok(GO_ON)
+    }
+
+    /// The delivery in front.
+    fn head(&self) -> &Delivery {
+        self.drain.front().expect("asked for where a delivery was read").unpacked.head()
+    }
+
+    /// Stops for the store's sake. The lease is not left to run out: whoever
+    /// took it over would have to suspect a delivery that did nothing.
+    async fn stop(&mut self, error: StoreError, is_replaced: bool) -> Result<(), Stopped> {
+        let entity = self.drain.state().entity.clone();
+        tracing::error!(%entity, %error, "put off");
+        let (delay, reason) = match error {
+            StoreError::Unavailable(_) => (self.drainer.settings.lease, PutOffReason::StoreOut),
+            StoreError::Corrupt(_) | StoreError::Invalid(_) => (UNREADABLE, PutOffReason::Unreadable),
+        };
+        // A fresh wake-up is under way then, whatever becomes of the rest; what was in doubt may have ended the lease.
+        if is_replaced {
+            // That one does not say this lease's token: nobody is to count on it as on one that does.
+            let _ = self.release().await;
+        } else {
+            let lease = self.keeper.lease().clone();
+            let wake_up = WakeUp::under(&entity, lease.token());
+            let announce = AnnounceEnd { lease: &lease };
+            let both = join(self.drainer.store.run(&announce, PATIENCE), self.drainer.put_off(&wake_up, delay, reason));
+            let (_, sent) = self.keeper.hold(both).await?;
+            sent?;
+            let _ = self.let_go().await;
+        }
+        Ok(())
+    }
+
+    fn moment(&self) -> Moment {
+        Moment {
+            now: self.now(),
+            left: self.drainer.now_left(self.deadline),
+            is_alone: self.guest.is_alone(),
+            is_spent: self.drainer.threads.are_spent(),
+        }
+    }
+
+    fn now(&self) -> Timestamp {
+        self.drainer.store.surroundings().now()
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.drainer.store.surroundings().monotonic()
+    }
+
+    fn purge_at(&self) -> Timestamp {
+        self.now() + self.drainer.settings.retention
+    }
+
+    /// When an idle entity's row may go: later than any row of its inbox.
+    fn idle_purge_at(&self) -> Option<Timestamp> {
+        let kept = self.drain.state().entity.is_kept_forever();
+        (!kept).then(|| self.now() + self.drainer.settings.retention.mul_f64(1.1))
+    }
+
+    async fn make_sure(&mut self, owed: Receipt) -> Result<(), Stopped> {
+        let entity = self.drain.state().entity.clone();
+        let write = WriteReceipt { entity: &entity, receipt: &owed, purge_at: self.purge_at() };
+        self.keeper.hold(self.drainer.store.run(&write, PATIENCE)).await??;
+        self.drain.made_sure(owed);
+        Ok(())
+    }
+
+    /// For how long the next place has been claimed, at the least. What this
+    /// drain has seen itself needs nobody else's clock; what others wrote later
+    /// than that claim counts from a minute on. Too long a guess costs its ingest
+    /// another claim, and nothing else.
+    fn claimed_for(&mut self) -> Duration {
+        let state = self.drain.state();
+        if state.next() > self.claimed.0 {
+            self.claimed = (state.tail, self.monotonic());
+        }
+        let seen = self.monotonic().saturating_sub(self.claimed.1);
+        let newest_claim = state.last_claim.as_ref().and_then(Nonce::drawn_at);
+        let told = [newest_claim, self.drain.behind()].into_iter().flatten().map(|at| self.now().since(at)).max();
+        seen.max(told.unwrap_or_default().saturating_sub(CLOCKS_APART))
+    }
+
+    /// A place that was claimed and is not filled: its ingest is slow or dead.
+    /// Waits until it has been claimed for longer than an append may take.
+    async fn await_gap(&mut self) -> Result<Turn, Stopped> {
+        let sequence = self.drain.state().next();
+        let left = self.drainer.settings.gap.saturating_sub(self.claimed_for());
+        let surroundings = self.drainer.store.surroundings();
+        let give_up = surroundings.monotonic() + left;
+        let mut look = FIRST_LOOK;
+        let store = &self.drainer.store;
+        while surroundings.monotonic() < give_up {
+            if self.drainer.now_left(self.deadline) < super::MARGIN + look {
+                return self.hand_over(HANDED_OVER, PutOffReason::OutOfTime).await;
+            }
+            self.keeper.hold(surroundings.sleep(surroundings.jittered(look))).await?;
+            look = (look * 2).min(LONGEST_LOOK);
+            if self.keeper.hold(store.item(&self.drain.state().entity, sequence, PATIENCE)).await??.is_some() {
+                self.drain.filled();
+                return Ok(GO_ON);
+            }
+        }
+        let retention = self.drainer.settings.retention;
+        Ok(Turn::Continue(Some(self.drain.gap_stays(self.now(), retention))))
+    }
+
+    async fn void(&mut self, sequence: Sequence) -> Result<(), Stopped> {
+        let void = Void { entity: &self.drain.state().entity, sequence, purge_at: self.purge_at() };
+        match self.keeper.hold(self.drainer.store.run(&void, PATIENCE)).await?? {
+            Voided::Void => self.drain.voided(),
+            Voided::Filled(_) => self.drain.filled(),
+        }
+        Ok(())
+    }
+
+    /// Stops the entity at the next place.
+    async fn block(&mut self, reason: BlockReason) -> Result<Turn, Stopped> {
+        let block = Block { lease: self.keeper.lease(), sequence: self.drain.state().next(), reason };
+        match self.drainer.store.run(&block, PATIENCE).await? {
+            Failed::Counted => self.blocked(reason, None),
+            Failed::Lost => Err(Stopped::Lost),
+        }
+    }
+
+    fn blocked(&self, reason: BlockReason, delivery: Option<&Delivery>) -> Result<Turn, Stopped> {
+        self.drainer.observer.observe(&Event::Blocked { entity: &self.drain.state().entity, reason, delivery });
+        Ok(Turn::Break(()))
+    }
+
+    /// A decision that stands is worth trying to write down for as long as the
+    /// lease may be ours, and a little longer: the condition decides.
+    fn patience(&self) -> Duration {
+        self.keeper.left().max(PATIENCE)
+    }
+
+    /// Ends the lease with deliveries left, behind a fresh wake-up.
+    async fn hand_over(&mut self, delay: Duration, reason: PutOffReason) -> Result<Turn, Stopped> {
+        let wake_up = WakeUp::under(&self.drain.state().entity, self.keeper.lease().token());
+        self.keeper.hold(self.drainer.put_off(&wake_up, delay, reason)).await??;
+        self.let_go().await
+    }
+
+    /// Ends the lease behind a wake-up that was sent under its token.
+    async fn let_go(&mut self) -> Result<Turn, Stopped> {
+        let hand_over = HandOver { lease: self.keeper.lease(), suspected: self.drain.state().is_suspect() };
+        match self.drainer.store.run(&hand_over, self.patience()).await? {
+            Ended::Ended(_) => Ok(Turn::Break(())),
+            Ended::Lost => Err(Stopped::Lost),
+        }
+    }
+
+    async fn release(&mut self) -> Result<Turn, Stopped> {
+        match self.drainer.store.run(&Release { lease: self.keeper.lease() }, self.patience()).await? {
+            Ended::Ended(_) => Ok(Turn::Break(())),
+            Ended::Lost => Err(Stopped::Lost),
+        }
+    }
+
+    async fn release_empty(&mut self) -> Result<Turn, Stopped> {
+        let release = ReleaseEmpty { lease: self.keeper.lease(), purge_at: self.idle_purge_at() };
+        match self.drainer.store.run(&release, self.patience()).await? {
+            Released::Released => Ok(Turn::Break(())),
+            Released::Grown(state) => {
+                self.drain.seen(state);
+                Ok(GO_ON)
+            }
+            Released::Lost => Err(Stopped::Lost),
+        }
+    }
+}

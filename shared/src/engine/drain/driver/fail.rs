@@ -1,0 +1,70 @@
+//! An attempt that failed: tried again later, set aside, or the entity stopped.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{Driver, Turn};
+use crate::{
+    engine::{
+        drain::{PATIENCE, Stopped, plan::Ran},
+        queue::WakeUp,
+    },
+    protocol::{
+        delivery::parked_copy,
+        format::shortened,
+        inbox::{Fail, Failed, Park},
+        maintain::KeepForever,
+        state::{BlockReason, Settlement},
+    },
+    telemetry::Event,
+    time::Timestamp,
+};
+
+impl Driver<'_> {
+    /// Counts the attempt, behind a wake-up for the next one.
+    pub(super) async fn retry(
+        &mut self,
+        attempts: u32,
+        wait: Duration,
+        error: &str,
+        ran: &Ran,
+    ) -> Result<Turn, Stopped> {
+        let retry_at = self.now() + wait;
+        let wake_up = WakeUp::of(&self.drain.state().entity);
+        self.keeper.hold(self.drainer.wake(&wake_up, wait)).await??;
+        self.fail(attempts, Some(retry_at), error).await?;
+        self.drainer.observer.observe(&Event::Failed { delivery: &ran.delivery, retry_in: wait, error });
+        Ok(Turn::Break(()))
+    }
+
+    /// Counts the attempt and stops the entity.
+    pub(super) async fn give_up(&mut self, attempts: u32, error: &str) -> Result<Turn, Stopped> {
+        self.fail(attempts, None, error).await?;
+        self.blocked(BlockReason::Attempts, Some(self.head()))
+    }
+
+    async fn fail(&mut self, attempts: u32, retry_at: Option<Timestamp>, error: &str) -> Result<(), Stopped> {
+        let sequence = self.drain.state().next();
+        let fail = Fail { lease: self.keeper.lease(), sequence, attempts, retry_at, error };
+        match self.drainer.store.run(&fail, self.patience()).await? {
+            Failed::Counted => Ok(()),
+            Failed::Lost => Err(Stopped::Lost),
+        }
+    }
+
+    /// Sets the delivery aside, then settles it as parked.
+    pub(super) async fn set_aside(&mut self, attempts: u32, error: &str, ran: Option<&Ran>) -> Result<Turn, Stopped> {
+        let store = &self.drainer.store;
+        let waiting = self.drain.front().expect("a delivery is set aside");
+        let mut delivery = waiting.unpacked.head().clone();
+        for part in delivery.part_keys() {
+            self.keeper.hold(store.run(&KeepForever { part }, PATIENCE)).await??;
+        }
+        let copy = parked_copy(&waiting.row, &shortened(error, 1000), self.now());
+        let park = Park { entity: &self.drain.state().entity, sequence: delivery.sequence(), row: &copy };
+        self.keeper.hold(store.run(&park, PATIENCE)).await??;
+        delivery.attempt = attempts.max(1);
+        let not_before = ran.and_then(|ran| ran.not_before);
+        let parked = Ran { delivery: Arc::new(delivery), started_at: None, took: None, not_before };
+        self.settle(Settlement::Parked, Some(parked)).await
+    }
+}

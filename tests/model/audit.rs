@@ -1,0 +1,246 @@
+//! What is looked at in every state, and at every step that could break it.
+
+use stateright::Property;
+use webhook_serializer::protocol::{format::attribute as a, state::Settlement};
+
+use crate::{
+    changes::Change,
+    protocol::{Next, Protocol},
+    reached::Reached,
+    state::{Append, AppendStep, Broken, Draining, Message, Operator, State, Step, Visitor, Worker},
+    store::{Decided, Executed, Item, Op, delivery_at, execute, view_of},
+};
+
+pub const ORDER: &str = "G1 order";
+pub const EXCLUSION: &str = "G2 exclusion";
+pub const NO_LATE_EFFECT: &str = "G2 no late effect";
+pub const NO_LOSS: &str = "G3 no loss";
+pub const ONCE: &str = "G4 once";
+pub const CHARGED: &str = "a failure is charged to its own delivery, and to a start of it";
+pub const PENDING: &str = "what waits has waited since it came";
+pub const DECIDED_ONCE: &str = "a sequence is decided once";
+
+/// The properties of every state.
+pub fn properties() -> Vec<Property<Protocol>> {
+    vec![
+        Property::always(ORDER, |model: &Protocol, state: &State| model.first(ORDER, !state.is_broken(Broken::Order))),
+        Property::always(EXCLUSION, |model: &Protocol, state: &State| {
+            model.first(EXCLUSION, !state.is_broken(Broken::Token) && model.one_holder(state))
+        }),
+        Property::always(NO_LATE_EFFECT, |model: &Protocol, state: &State| {
+            model.first(NO_LATE_EFFECT, !state.is_broken(Broken::LateEffect))
+        }),
+        Property::always(NO_LOSS, |model: &Protocol, state: &State| {
+            model.first(NO_LOSS, !state.is_broken(Broken::Loss) && model.no_loss(state))
+        }),
+        Property::always(ONCE, |model: &Protocol, state: &State| model.first(ONCE, !state.is_broken(Broken::Once))),
+        Property::always(CHARGED, |model: &Protocol, state: &State| {
+            model.first(CHARGED, !state.is_broken(Broken::Charge))
+        }),
+        Property::always(PENDING, |model: &Protocol, state: &State| model.first(PENDING, state.pending_is_told())),
+        Property::always(DECIDED_ONCE, |model: &Protocol, state: &State| {
+            model.first(DECIDED_ONCE, !state.is_broken(Broken::DecidedTwice))
+        }),
+    ]
+}
+
+impl Protocol {
+    /// Lets only the first violation of a property through: of those in one block
+    /// of states, stateright 0.31 reports the last, which is not the shortest.
+    pub fn first(&self, property: &'static str, holds: bool) -> bool {
+        holds || !self.violated.lock().expect("no one panics while holding this").insert(property)
+    }
+
+    /// Whether somebody is sure to look at the entity, the sweep not counted.
+    pub fn is_sure(&self, state: &State) -> bool {
+        let owes = |append: &Append| match append.step {
+            AppendStep::Claim => append.knows.owed,
+            AppendStep::Write { owed, .. } => owed.is_some(),
+            AppendStep::Answered(_) | AppendStep::Ended => false,
+        };
+        let operator = match &state.operator {
+            Operator::Wake => true,
+            Operator::Redrive(_, append) => owes(append),
+            _ => false,
+        };
+        !state.queue.is_empty()
+            || operator
+            || state.appends.iter().any(owes)
+            || state
+                .workers
+                .iter()
+                .flatten()
+                .any(|worker| worker.message == Message::Own || !matches!(worker.step, Step::Finish { .. }))
+    }
+
+    fn no_loss(&self, state: &State) -> bool {
+        let Some(row) = state.row else { return true };
+        let view = view_of(&row);
+        let waits = state.appends.iter().any(|append| {
+            matches!(append.step, AppendStep::Answered(sequence) if sequence > view.head.0) && view.blocked.is_none()
+        });
+        !waits || self.is_sure(state)
+    }
+
+    fn one_holder(&self, state: &State) -> bool {
+        let Some(row) = state.row else { return true };
+        let Some(token) = row.get(a::HOLDER).and_then(|_| row.number(a::TOKEN)) else { return true };
+        let running = state.workers.iter().flatten().filter(|worker| {
+            matches!(worker.step, Step::Run | Step::Commit { .. })
+                && worker.drain.as_ref().is_some_and(|drain| drain.lease.token().0 == token)
+        });
+        let late = state.late.iter().filter(|(late, _)| *late == token).count();
+        let visits = matches!(state.visitor, Visitor::Hold(lease) | Visitor::Leave(lease) if lease.token().0 == token);
+        let failing = late > 0
+            && state.workers.iter().flatten().any(|worker| {
+                !matches!(worker.step, Step::Run | Step::Commit { .. })
+                    && worker.drain.as_ref().is_some_and(|drain| drain.lease.token().0 == token)
+            });
+        // A handler that was given up is its worker's one start until that is counted.
+        running.count() + usize::from(visits) + late.saturating_sub(usize::from(failing)) <= 1
+    }
+}
+
+impl Next<'_> {
+    /// Does an operation on the entity's row.
+    pub fn on_entity(&mut self, op: Op) -> Executed {
+        let before = self.state.row;
+        let executed = execute(self.model.changes, self.state.epoch, op, before);
+        self.state.row = executed.row;
+        if executed.landed {
+            let token = executed.row.and_then(|row| row.number(a::TOKEN)).unwrap_or(0);
+            if matches!(op, Op::Acquire(..) | Op::TakeOver(..)) && token <= self.state.newest_token {
+                self.state.breaks(Broken::Token);
+            }
+            self.state.newest_token = token.max(self.state.newest_token);
+            if let Op::Fail { sequence, .. } = op
+                && view_of(&before.expect("a row")).next().0 != sequence
+            {
+                self.state.breaks(Broken::Charge);
+            }
+            if let Op::Claim(_) = op
+                && before.is_none_or(|row| view_of(&row).is_empty())
+            {
+                self.state.waiting_since = view_of(&executed.row.expect("claimed")).tail.0;
+            }
+            if let Op::MarkStart(..) = op {
+                self.state.starts += 1;
+            }
+            if let Op::Unblock = op {
+                self.state.starts = 0;
+            }
+            if let Op::Settle(_, decided, _) | Op::SettleAndRelease(_, decided) = op {
+                self.state.starts = 0;
+                self.decided(decided);
+            }
+            if executed.row.is_some_and(|row| view_of(&row).attempts > u32::from(self.state.starts)) {
+                self.state.breaks(Broken::Charge);
+            }
+        }
+        executed
+    }
+
+    /// Does an operation on an inbox row.
+    pub fn on_item(&mut self, item: Item, op: Op) -> Executed {
+        let before = self.state.item(item);
+        let executed = execute(self.model.changes, self.state.epoch, op, before);
+        self.state.store(item, executed.row);
+        if executed.landed && before.is_some() && matches!(item, Item::Delivery(_)) {
+            self.state.breaks(Broken::DecidedTwice);
+        }
+        executed
+    }
+
+    /// The handler of what stands at `sequence` is started.
+    fn counts_start(&mut self, sequence: u64) {
+        if self.state.view().is_some_and(|view| view.next().0 == sequence) {
+            self.state.starts += 1;
+        }
+    }
+
+    /// A sequence was settled: was that right?
+    fn decided(&mut self, decided: Decided) {
+        let applied = |other: &Decided| {
+            other.settlement() == Settlement::Applied
+                && other.id().map(|id| id.delivery) == decided.id().map(|id| id.delivery)
+        };
+        match decided.settlement() {
+            Settlement::Applied => {
+                if self.state.settled.iter().any(applied) {
+                    self.state.breaks(Broken::Once);
+                }
+                if self.model.commit && !decided.id().is_some_and(|id| self.state.committed.contains(&id)) {
+                    self.state.breaks(Broken::Loss);
+                }
+            }
+            Settlement::Parked => {
+                self.model.reach(Reached::Park);
+                if self.state.item(Item::Parked(decided.place())).is_none() {
+                    self.state.breaks(Broken::Loss);
+                }
+            }
+            Settlement::Repeat => {
+                self.model.reach(Reached::Repeat);
+                let known = |other: &Decided| other.id() == decided.id() && other.settlement() != Settlement::Repeat;
+                // A receipt may come late, even longer after than retention.
+                let once = decided.id().is_some_and(|id| self.state.forgotten.contains(&id));
+                if !self.state.settled.iter().any(known) && !once {
+                    self.state.breaks(Broken::Loss);
+                }
+            }
+            Settlement::Void => {
+                self.model.reach(Reached::Void);
+                let marker = self.state.item(Item::Delivery(decided.place()));
+                if marker.is_none_or(|row| delivery_at(&row).is_some()) {
+                    self.state.breaks(Broken::DecidedTwice);
+                }
+            }
+        }
+        self.state.settled.push(decided);
+    }
+
+    pub fn start(&mut self, worker: &mut Worker) {
+        let Draining { lease, knows, .. } = *worker.draining();
+        let (sequence, id) = knows.place();
+        let id = id.expect("a delivery");
+        let view = self.state.view();
+        let behind = |other: u64| view.is_none_or(|view| view.head.0 >= other);
+        let here = self.state.appends.iter().find(|append| match append.step {
+            AppendStep::Answered(at) => at == sequence,
+            AppendStep::Write { sequence: at, stored, .. } => at == sequence && stored != Some(false),
+            _ => false,
+        });
+        if let Some(here) = here {
+            let early = (0_u8..).zip(&self.state.appends).any(|(number, other)| {
+                here.after & 1 << number != 0 && matches!(other.step, AppendStep::Answered(at) if !behind(at))
+            });
+            if early {
+                self.state.breaks(Broken::Order);
+            }
+        }
+        let newest = view.is_some_and(|view| lease.is_mine(&view));
+        let done = |other: &Decided| other.id() == Some(id) && other.settlement() != Settlement::Repeat;
+        if newest && self.state.settled.iter().any(done) {
+            self.state.breaks(Broken::Once);
+        }
+        // Where it was written before, it counts already; written by one that did not come to it, it did too.
+        if !knows.state().is_suspect() {
+            self.counts_start(sequence);
+        }
+        worker.step = Step::Run;
+    }
+
+    /// An effect comes to a receiver that remembers the newest token.
+    pub fn effect(&mut self, token: u64, sequence: u64) -> bool {
+        let (newest, last) = self.state.receiver;
+        if token < newest && !self.has(Change::ReceiversIgnoreTokens) {
+            self.model.reach(Reached::LateEffectRefused);
+            return false;
+        }
+        if sequence < last {
+            self.state.breaks(Broken::LateEffect);
+        }
+        self.state.receiver = (token.max(newest), sequence);
+        true
+    }
+}

@@ -1,0 +1,116 @@
+//! Appends: a webhook's, and a redrive's.
+
+use crate::{
+    changes::Change,
+    protocol::{Hearing, Next, Protocol},
+    reached::Reached,
+    state::{Append, AppendStep, State},
+    store::{Clock, Drawn, Item, Op, Reply, time},
+};
+use Hearing::{Heard, Lost};
+
+impl Protocol {
+    pub fn append_actions(
+        &self,
+        state: &State,
+        append: &Append,
+        write: &mut dyn FnMut(Option<Clock>, Hearing),
+        wake: &mut dyn FnMut(),
+    ) {
+        let lossy = state.left.lost_replies > 0;
+        let replies: &[Hearing] = if lossy { &[Heard, Lost] } else { &[Heard] };
+        match append.step {
+            AppendStep::Claim => {
+                let view = state.view();
+                let timed = view.is_some_and(|view| view.held.is_some() || view.retry_at.is_some());
+                let clocks: &[Clock] = if timed { &[Clock::Early, Clock::Late] } else { &[Clock::Early] };
+                for clock in clocks {
+                    for reply in replies {
+                        write(Some(*clock), *reply);
+                    }
+                }
+            }
+            AppendStep::Write { stored, owed, .. } => {
+                if stored.is_none() {
+                    for reply in replies {
+                        write(None, *reply);
+                    }
+                }
+                if owed.is_some() {
+                    wake();
+                }
+            }
+            AppendStep::Answered(_) | AppendStep::Ended => {}
+        }
+    }
+
+    /// Whether two arrivals could change places and nobody would notice.
+    pub fn are_alike(&self, one: usize, other: usize) -> bool {
+        let arrivals = self.arrivals;
+        let only = |number: usize| arrivals.iter().filter(|id| **id == arrivals[number]).count() == 1;
+        arrivals[one] == arrivals[other] || only(one) && only(other)
+    }
+}
+
+impl Next<'_> {
+    pub fn claim(&mut self, append: &mut Append, clock: Clock, reply: Hearing) {
+        let executed = self.on_entity(Op::Claim(append.drawn()));
+        if reply == Lost {
+            append.doubt = true;
+            return;
+        }
+        let Reply::Claimed(sequence, view) = executed.reply else { unreachable!() };
+        if !executed.landed {
+            self.model.reach(Reached::LostClaimRecognised);
+        }
+        let doubt = append.doubt && !self.has(Change::RetryClaimWithoutDoubt);
+        let now = time(self.state.epoch, clock);
+        let before = append.knows;
+        let mut owed = append.knows.claimed(&view, doubt, now).and_then(|wake_up| wake_up.token);
+        if self.has(Change::NoWakeUpDuringARatesWait) && view.retry_at.is_some_and(|at| at > now) && !doubt {
+            append.knows = before;
+            owed = owed.filter(|_| before.owed);
+        }
+        append.doubt = false;
+        append.after = (0..)
+            .zip(&self.state.appends)
+            .fold(0, |set, (number, other)| set | u8::from(matches!(other.step, AppendStep::Answered(_))) << number);
+        append.step = AppendStep::Write { sequence, stored: None, owed };
+    }
+
+    pub fn put(&mut self, append: &mut Append, reply: Hearing) {
+        let AppendStep::Write { sequence, owed, .. } = append.step else { unreachable!() };
+        // The envelope keeps the first claim's nonce.
+        let executed = self.on_item(Item::Delivery(sequence), Op::Put(append.id, Drawn(append.author, 0), sequence));
+        if reply == Lost {
+            return;
+        }
+        append.step = AppendStep::Write { sequence, stored: Some(executed.reply == Reply::Stored), owed };
+        self.written(append);
+    }
+
+    pub fn send_owed(&mut self, append: &mut Append) {
+        let AppendStep::Write { sequence, stored, owed } = append.step else { unreachable!() };
+        self.state.queue.push((owed, false));
+        append.step = AppendStep::Write { sequence, stored, owed: None };
+        self.written(append);
+    }
+
+    fn written(&mut self, append: &mut Append) {
+        let AppendStep::Write { sequence, stored, owed } = append.step else { unreachable!() };
+        let forgets = self.has(Change::ForgetOwedAfterVoid) && stored == Some(false);
+        let answers = self.has(Change::AnswerBeforeWakeUp) && stored == Some(true);
+        if owed.is_some() && !forgets && !answers {
+            return;
+        }
+        match stored {
+            None => {}
+            Some(true) => append.step = AppendStep::Answered(sequence),
+            Some(false) => {
+                append.step = if append.knows.overtaken() { AppendStep::Claim } else { AppendStep::Ended };
+                append.knows.owed &= !forgets;
+                self.model.reach(Reached::PutFindsVoid);
+            }
+        }
+    }
+}
