@@ -178,7 +178,7 @@ impl Library {
         let (mut found, mut rest) = match path.split_first()? {
             (first, rest) if first == "crate" => (Module::new(), rest),
             (first, _) if first == "self" || first == "super" => (module.clone(), path),
-            (first, _) if self.modules.contains(&[module.as_slice(), &[first.clone()]].concat()) => {
+            (first, _) if self.modules.contains(&[module.as_slice(), std::slice::from_ref(first)].concat()) => {
                 (module.clone(), path)
             }
             _ => return None,

@@ -6,7 +6,8 @@
 //! holder names the token it was made under. *Mine* means: the lease is there
 //! and the token is mine.
 //!
-//! Pure. Waiting and polling are in `drain/acquire.rs`, renewing in `keeper.rs`.
+//! Pure. Waiting and polling are in `leases/acquire.rs` and `engine/drain/acquire.rs`,
+//! renewing in `engine/keeper.rs`.
 
 mod acquire;
 mod ask;
