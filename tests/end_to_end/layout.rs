@@ -19,7 +19,7 @@ fn sources(path: &Path) -> Vec<PathBuf> {
     let below = fs::read_dir(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let below = below.map(|entry| entry.expect("it can be listed").path());
     let is_ours = |path: &PathBuf| match path.is_dir() {
-        true => !path.ends_with("target") && !path.file_name().is_some_and(|name| name.as_encoded_bytes()[0] == b'.'),
+        true => !path.ends_with("target") && !path.ends_with(".git"),
         false => path.extension().is_some_and(|extension| extension == "rs"),
     };
     below.filter(is_ours).flat_map(|path| sources(&path)).collect()
