@@ -4,6 +4,8 @@
 //! In memory under a paused clock; the delivery to eight instances and the
 //! budget on the embedded DynamoDB too.
 
+mod night;
+
 use std::{
     collections::BTreeSet,
     sync::{Arc, Mutex},
@@ -12,164 +14,28 @@ use std::{
 
 use futures_util::future::{BoxFuture, join_all};
 use tests::{
-    clock::{START, TokioClock},
+    clock::START,
     faults::{Call, Fault, FaultyTable},
     stage::Stage,
 };
 use webhook_serializer::{
     aws::meter::Reading,
-    engine::store::Store,
-    handler::Isolation,
     jobs::{
-        Context, Job, JobError, Jobs, Missed, OnCrash, Outcome, Report, TickError, Ticker, roster,
+        Context, Job, JobError, Jobs, Missed, OnCrash, Outcome, TickError, Ticker, roster,
         switch::Switch::{self, Off, On},
     },
     protocol::{
         entity::EntityKey,
         format::attribute,
-        keys::entity_row,
         lease::{Acquire, Acquired, Release},
-        memory::MemoryTable,
         state::{HolderInfo, LeaseKind},
-        table::{Action, Change, Key, Table, TableError, TableName, Value, Write},
-        tick::{Ending, JobState},
+        table::{Action, Change, Key, TableError, TableName, Value, Write},
+        tick::Ending,
     },
-    time::{Clock, SeededRandom, Surroundings, Timestamp},
+    time::{Clock, SeededRandom, Surroundings},
 };
 
-const MINUTE: Duration = Duration::from_secs(60);
-const FUNCTION: Duration = Duration::from_secs(60);
-
-fn minute(number: u32) -> Timestamp {
-    START + number * MINUTE
-}
-
-/// A clock that is off.
-#[derive(Debug, Clone, Copy)]
-struct Ahead(TokioClock, Duration);
-
-impl Clock for Ahead {
-    fn now(&self) -> Timestamp {
-        self.0.now() + self.1
-    }
-    fn monotonic(&self) -> Duration {
-        self.0.monotonic()
-    }
-    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
-        self.0.sleep(duration)
-    }
-}
-
-/// What the jobs' functions did.
-#[derive(Debug, Clone, Default)]
-struct Runs(Arc<Mutex<Vec<(String, Timestamp, u64)>>>);
-
-impl Runs {
-    fn note(&self, context: &Context) {
-        let run = (context.job().to_owned(), context.tick(), context.token().0);
-        self.0.lock().expect("no one panics while holding this").push(run);
-    }
-
-    /// The ticks that were started, in minutes from the start.
-    fn ticks(&self, job: &str) -> Vec<u64> {
-        let runs = self.0.lock().expect("no one panics while holding this");
-        let runs = runs.iter().filter(|(name, ..)| name == job);
-        runs.map(|(_, tick, _)| tick.since(START).as_secs() / 60).collect()
-    }
-
-    fn tokens(&self) -> Vec<u64> {
-        self.0.lock().expect("no one panics while holding this").iter().map(|(.., token)| *token).collect()
-    }
-
-    /// A job that takes so long.
-    fn job(&self, name: &str, schedule: &str, takes: Duration) -> Job {
-        let runs = self.clone();
-        Job::new(name, schedule, move |context: Context| {
-            let runs = runs.clone();
-            async move {
-                runs.note(&context);
-                context.surroundings().sleep(takes).await;
-                Ok::<_, JobError>(())
-            }
-        })
-    }
-}
-
-/// A store in memory, tokio's clock, and what was run.
-struct Night {
-    memory: Arc<MemoryTable>,
-    table: Arc<dyn Table>,
-    clock: TokioClock,
-    runs: Runs,
-}
-
-impl Night {
-    fn new() -> Self {
-        let memory = Arc::new(MemoryTable::new());
-        Self { table: memory.clone(), memory, clock: TokioClock::start(), runs: Runs::default() }
-    }
-
-    fn surroundings(&self) -> Surroundings {
-        Surroundings::new(self.clock, SeededRandom::new(1))
-    }
-
-    fn store(&self) -> Store {
-        Store::new(self.table.clone(), self.surroundings())
-    }
-
-    fn ticker(&self, jobs: Jobs) -> Ticker {
-        self.ticker_by(jobs, &On, self.surroundings())
-    }
-
-    fn ticker_by(&self, jobs: Jobs, switch: &Switch, surroundings: Surroundings) -> Ticker {
-        let store = Store::new(self.table.clone(), surroundings);
-        Ticker::new(store, &jobs, FUNCTION, switch, HolderInfo::new("a scheduler"))
-            .expect("the jobs are right")
-            .isolated(Isolation::Inline)
-    }
-
-    /// Invokes for a minute, with a function's time.
-    async fn invoke(&self, ticker: &Ticker, number: u32) -> Report {
-        ticker.tick(minute(number), self.clock.monotonic() + FUNCTION).await.expect("memory answers")
-    }
-
-    /// Invokes for each minute when it comes.
-    async fn minutes(&self, ticker: &Ticker, numbers: impl IntoIterator<Item = u32>) {
-        for number in numbers {
-            self.until(number).await;
-            self.invoke(ticker, number).await;
-        }
-    }
-
-    async fn until(&self, number: u32) {
-        self.clock.sleep(minute(number).since(self.clock.now())).await;
-    }
-
-    /// Invokes for a minute, and kills the scheduler after a while.
-    async fn killed(&self, ticker: &Ticker, number: u32, after: Duration) {
-        self.until(number).await;
-        let surroundings = self.surroundings();
-        let ended = surroundings.within(after, self.invoke(ticker, number)).await;
-        assert!(ended.is_none(), "it was over before it could be killed");
-    }
-
-    async fn state(&self, job: &str) -> JobState {
-        let key = EntityKey::parse(&format!("cron/{job}")).expect("a key");
-        let row = self.memory.get(&entity_row(&key)).await.expect("memory answers").expect("there is such a job");
-        JobState::parse(&row).expect("its row is readable")
-    }
-
-    async fn ending(&self, job: &str) -> (u64, Ending) {
-        let state = self.state(job).await;
-        assert_eq!(state.entity.held, None);
-        let tick = state.last_tick.expect("a tick is recorded").since(START).as_secs() / 60;
-        (tick, state.last_result.expect("with its result").ending)
-    }
-}
-
-fn one(job: Job) -> Jobs {
-    Jobs::new().add(job)
-}
+use self::night::{Ahead, FUNCTION, MINUTE, Night, Runs, minute, one};
 
 // Once, whatever the number of instances, deliveries and clocks.
 

@@ -11,6 +11,7 @@ mod handlers;
 mod hot_order;
 mod isolation;
 mod jobs;
+mod layout;
 mod leases;
 mod lost_replies;
 mod misfortunes;

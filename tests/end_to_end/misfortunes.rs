@@ -14,6 +14,7 @@ use futures_util::future::BoxFuture;
 use tests::{
     clock::TokioClock,
     faults::{Call, Fault, FaultyTable},
+    forwarding::{Forwarding, Layer, Reply, Request},
     handlers::{Done, Scripted, Slow, answering},
     world::World,
 };
@@ -30,10 +31,7 @@ use webhook_serializer::{
         history::History,
         keys::delivery_row,
         lease::AskToYield,
-        table::{
-            Change, Key, Page, Range, Row, Scanned, Segment, Table, TableError, TableName, Transacted, Value, Write,
-            Written,
-        },
+        table::{Change, Key, Table, TableError, Value, Write},
     },
     time::{Clock, SeededRandom, Surroundings, Timestamp},
 };
@@ -184,44 +182,21 @@ impl Clock for Jumping {
 /// A store whose client is frozen, for longer than a lease, with the answer of
 /// its first batch read in its socket. Meanwhile another attends to the entity.
 struct Freezing {
-    inner: Arc<dyn Table>,
     clock: Jumping,
     thawed: AtomicBool,
     other: Drainer,
 }
 
-impl Table for Freezing {
-    fn write<'a>(&'a self, write: &'a Write) -> BoxFuture<'a, Result<Written, TableError>> {
-        self.inner.write(write)
-    }
-
-    fn transact<'a>(&'a self, writes: &'a [Write], token: &'a str) -> BoxFuture<'a, Result<Transacted, TableError>> {
-        self.inner.transact(writes, token)
-    }
-
-    fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Row>, TableError>> {
-        self.inner.get(key)
-    }
-
-    fn get_many<'a>(&'a self, keys: &'a [Key]) -> BoxFuture<'a, Result<Vec<Row>, TableError>> {
-        Box::pin(async move {
-            let rows = self.inner.get_many(keys).await;
-            if !self.thawed.swap(true, Relaxed) {
-                self.clock.frozen.fetch_add(20, Relaxed);
-                let deadline = self.clock.monotonic() + Duration::from_secs(60);
-                let attended = self.other.attend(&received(), deadline, &Quarantine::of(1)).await;
-                assert_eq!(attended, Attended::Delete);
-            }
-            rows
-        })
-    }
-
-    fn query<'a>(&'a self, range: &'a Range) -> BoxFuture<'a, Result<Page, TableError>> {
-        self.inner.query(range)
-    }
-
-    fn scan<'a>(&'a self, table: &'a TableName, segment: &'a Segment) -> BoxFuture<'a, Result<Scanned, TableError>> {
-        self.inner.scan(table, segment)
+impl Layer for Freezing {
+    async fn call(&self, inner: &Arc<dyn Table>, request: Request<'_>) -> Result<Reply, TableError> {
+        let reply = request.of(inner).await;
+        if matches!(request, Request::GetMany(_)) && !self.thawed.swap(true, Relaxed) {
+            self.clock.frozen.fetch_add(20, Relaxed);
+            let deadline = self.clock.monotonic() + Duration::from_secs(60);
+            let attended = self.other.attend(&received(), deadline, &Quarantine::of(1)).await;
+            assert_eq!(attended, Attended::Delete);
+        }
+        reply
     }
 }
 
@@ -231,8 +206,8 @@ async fn no_handler_is_started_under_a_lease_that_ran_out_in_a_freeze() {
     let mut world = World::by(Surroundings::new(clock.clone(), SeededRandom::new(1)));
     world.append("test/a", "0").await;
     let other = world.drainer(Done);
-    let inner = world.table.clone();
-    world.table = Arc::new(Freezing { inner, clock, thawed: AtomicBool::new(false), other });
+    let freezing = Freezing { clock, thawed: AtomicBool::new(false), other };
+    world.table = Arc::new(Forwarding::through(freezing, world.table.clone()));
     let deadline = world.surroundings.monotonic() + Duration::from_secs(600);
     world.drainer(Done).attend(&received(), deadline, &Quarantine::of(1)).await;
     assert_eq!(world.started(), ["0"], "by the other");

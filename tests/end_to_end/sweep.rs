@@ -14,6 +14,7 @@ use futures_util::{FutureExt, future::BoxFuture};
 use tests::{
     clock::START,
     faults::{Call, Fault, FaultyTable},
+    forwarding::{Forwarding, Layer, Reply, Request},
     handlers::{Done, answering},
     stage::Stage,
     world::World,
@@ -34,10 +35,7 @@ use webhook_serializer::{
         lease::{Acquire, Acquired},
         maintain::Position,
         state::{HolderInfo, LeaseKind},
-        table::{
-            Change, Key, Page, Range, Row, Scanned, Segment, Table, TableError, TableName, Transacted, Value, Write,
-            Written,
-        },
+        table::{Change, Key, Scanned, Segment, Table, TableError, TableName, Value, Write},
         tick::JobState,
     },
     telemetry::{Event, Observer, Swept},
@@ -202,7 +200,6 @@ async fn minutes_without_a_scheduler_are_made_up_for() {
 /// Pages that take their time, of a table that is there only as a number: each
 /// stands for many rows of which none needs anything.
 struct Vast {
-    inner: Arc<dyn Table>,
     surroundings: Surroundings,
     pages: u64,
     takes: Duration,
@@ -237,24 +234,12 @@ impl Vast {
     }
 }
 
-impl Table for Vast {
-    fn write<'a>(&'a self, write: &'a Write) -> BoxFuture<'a, Result<Written, TableError>> {
-        self.inner.write(write)
-    }
-    fn transact<'a>(&'a self, writes: &'a [Write], token: &'a str) -> BoxFuture<'a, Result<Transacted, TableError>> {
-        self.inner.transact(writes, token)
-    }
-    fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Row>, TableError>> {
-        self.inner.get(key)
-    }
-    fn get_many<'a>(&'a self, keys: &'a [Key]) -> BoxFuture<'a, Result<Vec<Row>, TableError>> {
-        self.inner.get_many(keys)
-    }
-    fn query<'a>(&'a self, range: &'a Range) -> BoxFuture<'a, Result<Page, TableError>> {
-        self.inner.query(range)
-    }
-    fn scan<'a>(&'a self, _: &'a TableName, segment: &'a Segment) -> BoxFuture<'a, Result<Scanned, TableError>> {
-        Box::pin(async { Ok(self.page(segment).await) })
+impl Layer for Vast {
+    async fn call(&self, inner: &Arc<dyn Table>, request: Request<'_>) -> Result<Reply, TableError> {
+        match request {
+            Request::Scan(_, segment) => Ok(Reply::Scanned(self.page(segment).await)),
+            other => other.of(inner).await,
+        }
     }
 }
 
@@ -267,13 +252,13 @@ async fn of_a_hundred_million_rows_each_is_reached_within_three_hours_and_a_half
     const ROWS_A_SECOND: u64 = 10_000;
     const ROWS_A_PAGE: u64 = 5_000;
     let mut world = World::new();
-    let vast = Arc::new(Vast {
-        inner: world.table.clone(),
+    let vast = Vast {
         surroundings: world.surroundings.clone(),
         pages: (ROWS / 60).div_ceil(ROWS_A_PAGE),
         takes: Duration::from_secs(1) * ROWS_A_PAGE as u32 / ROWS_A_SECOND as u32,
         visits: Mutex::default(),
-    });
+    };
+    let vast = Arc::new(Forwarding::through(vast, world.table.clone()));
     world.table = vast.clone();
     let deployed = Deployed::by(&world);
     deployed.minutes(0..420).await;
@@ -400,39 +385,18 @@ async fn while_the_queue_is_out_a_tick_passes_no_more_than_one_row_over() {
 async fn a_segment_whose_rest_the_store_refuses_to_scan_costs_the_others_a_minute() {
     let (mut world, woken) = forgotten(30, Duration::ZERO, |_| Ok(())).await;
     // As it does of a key that is of another segment.
-    struct Refusing(Arc<dyn Table>);
-    impl Table for Refusing {
-        fn write<'a>(&'a self, write: &'a Write) -> BoxFuture<'a, Result<Written, TableError>> {
-            self.0.write(write)
-        }
-        fn transact<'a>(
-            &'a self,
-            writes: &'a [Write],
-            token: &'a str,
-        ) -> BoxFuture<'a, Result<Transacted, TableError>> {
-            self.0.transact(writes, token)
-        }
-        fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Row>, TableError>> {
-            self.0.get(key)
-        }
-        fn get_many<'a>(&'a self, keys: &'a [Key]) -> BoxFuture<'a, Result<Vec<Row>, TableError>> {
-            self.0.get_many(keys)
-        }
-        fn query<'a>(&'a self, range: &'a Range) -> BoxFuture<'a, Result<Page, TableError>> {
-            self.0.query(range)
-        }
-        fn scan<'a>(
-            &'a self,
-            table: &'a TableName,
-            segment: &'a Segment,
-        ) -> BoxFuture<'a, Result<Scanned, TableError>> {
-            if segment.number == 3 {
-                return Box::pin(async { Err(TableError::Invalid("the start key is of another segment".into())) });
+    struct Refusing;
+    impl Layer for Refusing {
+        async fn call(&self, inner: &Arc<dyn Table>, request: Request<'_>) -> Result<Reply, TableError> {
+            match request {
+                Request::Scan(_, Segment { number: 3, .. }) => {
+                    Err(TableError::Invalid("the start key is of another segment".into()))
+                }
+                other => other.of(inner).await,
             }
-            self.0.scan(table, segment)
         }
     }
-    world.table = Arc::new(Refusing(world.table.clone()));
+    world.table = Arc::new(Forwarding::through(Refusing, world.table.clone()));
     let mut there = 0;
     for number in (0..60).filter(|number| *number != 3) {
         let segment = Segment { number, of: 60, after: None, limit: 100 };

@@ -11,11 +11,11 @@ use std::{
 use futures_util::future::BoxFuture;
 use webhook_serializer::{
     engine::queue::{Queue, QueueError, WakeUp},
-    protocol::table::{
-        Key, Page, Range, Row, Scanned, Segment, Table, TableError, TableName, Transacted, Write, Written,
-    },
+    protocol::table::{Table, TableError, Transacted, Write, Written},
     time::Surroundings,
 };
+
+use crate::forwarding::{Forwarding, Layer, Reply, Request};
 
 /// What goes wrong with a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,8 +55,10 @@ pub struct Call<'a> {
 pub type Plan = dyn Fn(&Call<'_>) -> Fault + Send + Sync;
 
 /// A store that follows a plan, and counts.
-pub struct FaultyTable {
-    inner: Arc<dyn Table>,
+pub type FaultyTable = Forwarding<Faults>;
+
+/// What is planned, and what came.
+pub struct Faults {
     surroundings: Surroundings,
     plan: Box<Plan>,
     requests: AtomicU64,
@@ -80,9 +82,12 @@ impl FaultyTable {
         plan: impl Fn(&Call<'_>) -> Fault + Send + Sync + 'static,
     ) -> Self {
         let (requests, writes, reads, late) = Default::default();
-        Self { inner, surroundings: surroundings.clone(), plan: Box::new(plan), requests, writes, reads, late }
+        let (surroundings, plan) = (surroundings.clone(), Box::new(plan));
+        Self::through(Faults { surroundings, plan, requests, writes, reads, late }, inner)
     }
+}
 
+impl Faults {
     /// How many requests were made.
     pub fn requests(&self) -> u64 {
         self.requests.load(Relaxed)
@@ -104,9 +109,10 @@ impl FaultyTable {
     }
 
     /// Does the writes, as one transaction, after a while.
-    fn arrive(&self, after: Duration, writes: &[Write], token: Option<&str>) {
-        let (inner, late, writes) = (self.inner.clone(), self.late.clone(), writes.to_vec());
-        let (token, wait) = (token.map(str::to_owned), self.surroundings.sleep(after));
+    fn arrive(&self, inner: &Arc<dyn Table>, after: Duration, request: Request<'_>) {
+        let (inner, late, writes) = (inner.clone(), self.late.clone(), request.writes().to_vec());
+        let token = if let Request::Transact(_, token) = request { Some(token.to_owned()) } else { None };
+        let wait = self.surroundings.sleep(after);
         tokio::spawn(async move {
             wait.await;
             let landed = match (token, &*writes) {
@@ -117,68 +123,43 @@ impl FaultyTable {
             if landed { &late.landed } else { &late.refused }.fetch_add(1, Relaxed);
         });
     }
+}
 
-    async fn call<'a, T: Send>(
-        &'a self,
-        writes: &'a [Write],
-        token: Option<&'a str>,
-        act: impl FnOnce() -> BoxFuture<'a, Result<T, TableError>> + Send,
-        forgotten: Option<T>,
-    ) -> Result<T, TableError> {
-        let request = self.requests.fetch_add(1, Relaxed) + 1;
+impl Layer for Faults {
+    async fn call(&self, inner: &Arc<dyn Table>, request: Request<'_>) -> Result<Reply, TableError> {
+        let number = self.requests.fetch_add(1, Relaxed) + 1;
+        let writes = request.writes();
         let (write, read) = match writes {
             [] => (0, self.reads.fetch_add(1, Relaxed) + 1),
             _ => (self.writes.fetch_add(1, Relaxed) + 1, 0),
         };
-        match (self.plan)(&Call { request, write, read, writes }) {
-            Fault::None => act().await,
+        let act = request.of(inner);
+        match (self.plan)(&Call { request: number, write, read, writes }) {
+            Fault::None => act.await,
             Fault::Before(error) => Err(error),
             Fault::ReplyLost => {
-                act().await?;
+                act.await?;
                 Err(TableError::Unknown("the reply was lost".into()))
             }
             Fault::Silent => std::future::pending().await,
             Fault::SilentAfter => {
-                act().await?;
+                act.await?;
                 std::future::pending().await
             }
             Fault::Slow(time) => {
                 self.surroundings.sleep(time).await;
-                act().await
+                act.await
             }
-            Fault::Forgotten => forgotten.map_or_else(|| Err(TableError::Throttled), Ok),
+            Fault::Forgotten => match request {
+                Request::Write(_) => Ok(Reply::Written(Written::Landed(None))),
+                Request::Transact(..) => Ok(Reply::Transacted(Transacted::Landed)),
+                _ => Err(TableError::Throttled),
+            },
             Fault::Late(after) => {
-                self.arrive(after, writes, token);
+                self.arrive(inner, after, request);
                 std::future::pending().await
             }
         }
-    }
-}
-
-impl Table for FaultyTable {
-    fn write<'a>(&'a self, write: &'a Write) -> BoxFuture<'a, Result<Written, TableError>> {
-        let act = || self.inner.write(write);
-        Box::pin(self.call(std::slice::from_ref(write), None, act, Some(Written::Landed(None))))
-    }
-
-    fn transact<'a>(&'a self, writes: &'a [Write], token: &'a str) -> BoxFuture<'a, Result<Transacted, TableError>> {
-        Box::pin(self.call(writes, Some(token), || self.inner.transact(writes, token), Some(Transacted::Landed)))
-    }
-
-    fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Row>, TableError>> {
-        Box::pin(self.call(&[], None, || self.inner.get(key), None))
-    }
-
-    fn get_many<'a>(&'a self, keys: &'a [Key]) -> BoxFuture<'a, Result<Vec<Row>, TableError>> {
-        Box::pin(self.call(&[], None, || self.inner.get_many(keys), None))
-    }
-
-    fn query<'a>(&'a self, range: &'a Range) -> BoxFuture<'a, Result<Page, TableError>> {
-        Box::pin(self.call(&[], None, || self.inner.query(range), None))
-    }
-
-    fn scan<'a>(&'a self, table: &'a TableName, segment: &'a Segment) -> BoxFuture<'a, Result<Scanned, TableError>> {
-        Box::pin(self.call(&[], None, || self.inner.scan(table, segment), None))
     }
 }
 

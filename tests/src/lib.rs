@@ -4,6 +4,7 @@
 pub mod chaos;
 pub mod clock;
 pub mod faults;
+pub mod forwarding;
 pub mod handlers;
 pub mod lane;
 pub mod metered;

@@ -3,14 +3,12 @@
 
 use std::sync::{Arc, Mutex};
 
-use futures_util::future::BoxFuture;
 use webhook_serializer::protocol::{
     format::attribute as a,
-    table::{
-        Action, Change, Comparison, Condition, Key, Operand, Page, Range, Row, Scanned, Segment, Table, TableError,
-        TableName, Transacted, Value, Write, Written,
-    },
+    table::{Action, Change, Comparison, Condition, Operand, Row, Table, TableError, TableName, Value, Write, Written},
 };
+
+use crate::forwarding::{Forwarding, Layer, Reply, Request};
 
 /// What makes a lease on an entity's row.
 const LEASE: [&str; 4] = [a::HOLDER, a::KIND, a::EXPIRES_AT, a::HOLDER_INFO];
@@ -18,21 +16,28 @@ const LEASE: [&str; 4] = [a::HOLDER, a::KIND, a::EXPIRES_AT, a::HOLDER_INFO];
 /// Every holder's write lands for everybody: the lease is stored nowhere, and
 /// of the conditions only those on what waits are left. One of these is to be
 /// given to each worker, as it remembers what its worker believes to hold.
-pub struct Unguarded {
-    inner: Arc<dyn Table>,
+pub type Unguarded = Forwarding<Believing>;
+
+/// What one worker believes to hold.
+#[derive(Default)]
+pub struct Believing {
     believed: Mutex<std::collections::HashMap<String, Row>>,
 }
 
 impl Unguarded {
     /// Rows of `inner`.
     pub fn new(inner: Arc<dyn Table>) -> Self {
-        Self { inner, believed: Mutex::default() }
+        Self::through(Believing::default(), inner)
     }
+}
 
-    async fn write_unguarded(&self, write: &Write) -> Result<Written, TableError> {
-        let Action::Update(changes) = &write.action else { return self.inner.write(write).await };
+impl Layer for Believing {
+    async fn call(&self, inner: &Arc<dyn Table>, request: Request<'_>) -> Result<Reply, TableError> {
+        let Request::Write(write @ Write { action: Action::Update(changes), .. }) = request else {
+            return request.of(inner).await;
+        };
         if write.key.table != TableName::Entities || is_claim(changes) {
-            return self.inner.write(write).await;
+            return request.of(inner).await;
         }
         let entity = format!("{:?}", write.key.partition.1);
         let lease: Row = changes
@@ -67,10 +72,10 @@ impl Unguarded {
                 row
             })
         };
-        Ok(match self.inner.write(&open).await? {
+        Ok(Reply::Written(match inner.write(&open).await? {
             Written::Landed(row) => Written::Landed(row),
             Written::Refused(row) => Written::Refused(patched(row)),
-        })
+        }))
     }
 }
 
@@ -102,31 +107,5 @@ fn token_of(condition: &Condition) -> Option<Value> {
         Condition::All(parts) => parts.iter().find_map(token_of),
         Condition::Compare(name, Comparison::Equal, Operand::Value(token)) if name == a::TOKEN => Some(token.clone()),
         _ => None,
-    }
-}
-
-impl Table for Unguarded {
-    fn write<'a>(&'a self, write: &'a Write) -> BoxFuture<'a, Result<Written, TableError>> {
-        Box::pin(self.write_unguarded(write))
-    }
-
-    fn transact<'a>(&'a self, writes: &'a [Write], token: &'a str) -> BoxFuture<'a, Result<Transacted, TableError>> {
-        self.inner.transact(writes, token)
-    }
-
-    fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Row>, TableError>> {
-        self.inner.get(key)
-    }
-
-    fn get_many<'a>(&'a self, keys: &'a [Key]) -> BoxFuture<'a, Result<Vec<Row>, TableError>> {
-        self.inner.get_many(keys)
-    }
-
-    fn query<'a>(&'a self, range: &'a Range) -> BoxFuture<'a, Result<Page, TableError>> {
-        self.inner.query(range)
-    }
-
-    fn scan<'a>(&'a self, table: &'a TableName, segment: &'a Segment) -> BoxFuture<'a, Result<Scanned, TableError>> {
-        self.inner.scan(table, segment)
     }
 }

@@ -7,11 +7,10 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
+use tests::forwarding::{Forwarding, Layer, Reply, Request};
 use webhook_serializer::{
     engine::queue::{Queue, QueueError, WakeUp},
-    protocol::table::{
-        Action, Key, Page, Range, Row, Scanned, Segment, Table, TableError, TableName, Transacted, Write, Written,
-    },
+    protocol::table::{Action, Table, TableError, TableName, Write},
 };
 
 /// Actions with the resources that they are for.
@@ -37,7 +36,7 @@ impl Asked {
 
     /// A store that writes down what it is asked.
     pub fn of_table(&self, inner: Arc<dyn Table>) -> Arc<dyn Table> {
-        Arc::new(AskedTable { inner, asked: self.clone() })
+        Arc::new(Forwarding::through(self.clone(), inner))
     }
 
     /// A queue that writes down what it is asked.
@@ -70,40 +69,18 @@ impl Asked {
     }
 }
 
-struct AskedTable {
-    inner: Arc<dyn Table>,
-    asked: Asked,
-}
-
-impl Table for AskedTable {
-    fn write<'a>(&'a self, write: &'a Write) -> BoxFuture<'a, Result<Written, TableError>> {
-        self.asked.note_write(write);
-        self.inner.write(write)
-    }
-
-    fn transact<'a>(&'a self, writes: &'a [Write], token: &'a str) -> BoxFuture<'a, Result<Transacted, TableError>> {
-        writes.iter().for_each(|write| self.asked.note_write(write));
-        self.inner.transact(writes, token)
-    }
-
-    fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Row>, TableError>> {
-        self.asked.note_table("GetItem", &key.table);
-        self.inner.get(key)
-    }
-
-    fn get_many<'a>(&'a self, keys: &'a [Key]) -> BoxFuture<'a, Result<Vec<Row>, TableError>> {
-        keys.iter().for_each(|key| self.asked.note_table("BatchGetItem", &key.table));
-        self.inner.get_many(keys)
-    }
-
-    fn query<'a>(&'a self, range: &'a Range) -> BoxFuture<'a, Result<Page, TableError>> {
-        self.asked.note_table("Query", &range.table);
-        self.inner.query(range)
-    }
-
-    fn scan<'a>(&'a self, table: &'a TableName, segment: &'a Segment) -> BoxFuture<'a, Result<Scanned, TableError>> {
-        self.asked.note_table("Scan", table);
-        self.inner.scan(table, segment)
+impl Layer for Asked {
+    async fn call(&self, inner: &Arc<dyn Table>, request: Request<'_>) -> Result<Reply, TableError> {
+        match request {
+            Request::Write(_) | Request::Transact(..) => {
+                request.writes().iter().for_each(|write| self.note_write(write));
+            }
+            Request::Get(key) => self.note_table("GetItem", &key.table),
+            Request::GetMany(keys) => keys.iter().for_each(|key| self.note_table("BatchGetItem", &key.table)),
+            Request::Query(range) => self.note_table("Query", &range.table),
+            Request::Scan(table, _) => self.note_table("Scan", table),
+        }
+        request.of(inner).await
     }
 }
 

@@ -4,7 +4,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures_util::future::BoxFuture;
 use lambda_runtime::LambdaEvent;
 use webhook_serializer::{
     aws::{Account, Parts},
@@ -18,15 +17,14 @@ use webhook_serializer::{
     protocol::{
         format::attribute as a,
         state::HolderInfo,
-        table::{
-            Action, Change, Condition, Key, Page, Range, Row, Scanned, Segment, Table, TableError, TableName,
-            Transacted, Write, Written,
-        },
+        table::{Action, Change, Condition, Table, TableError, TableName, Transacted, Write},
     },
     sources::Sources,
     telemetry::Quiet,
     time::{Surroundings, Timestamp},
 };
+
+use crate::forwarding::{Forwarding, Layer, Reply, Request};
 
 /// How long it believes in a lease.
 const BELIEF: Duration = Duration::from_secs(60);
@@ -40,7 +38,8 @@ pub(super) fn run(handler: impl Handler) -> Result<(), lambda_runtime::Error> {
         let lease = WorkerConfig::read(&Environment, &sources)?.lease;
         let surroundings = Surroundings::system();
         let Parts { store, waker } = Parts::connect(&Account::from_env()?, &config, &surroundings, None);
-        let table = Careless { inner: store.table().clone(), lease, surroundings: surroundings.clone() };
+        let careless = Careless { lease, surroundings: surroundings.clone() };
+        let table = Forwarding::through(careless, store.table().clone());
         let store = Store::new(Arc::new(table), surroundings.clone());
         let settings = DrainSettings { lease: BELIEF, retention: config.retention, ..DrainSettings::default() };
         let info = HolderInfo::new("a careless worker");
@@ -56,7 +55,6 @@ pub(super) fn run(handler: impl Handler) -> Result<(), lambda_runtime::Error> {
 }
 
 struct Careless {
-    inner: Arc<dyn Table>,
     /// How long its leases really are.
     lease: Duration,
     surroundings: Surroundings,
@@ -78,41 +76,23 @@ impl Careless {
         }
         write
     }
-
-    async fn commit(&self, writes: &[Write], token: &str) -> Result<Transacted, TableError> {
-        let sent: Vec<Write> = writes.iter().map(|write| self.shortened(write)).collect();
-        let done = self.inner.transact(&sent, token).await?;
-        if matches!(&done, Transacted::Refused(refusals) if refusals.first().is_some_and(Option::is_some)) {
-            for own in sent.into_iter().filter(|write| matches!(write.key.table, TableName::Named(_))) {
-                self.inner.write(&own.when(Condition::Always)).await?;
-            }
-        }
-        Ok(done)
-    }
 }
 
-impl Table for Careless {
-    fn write<'a>(&'a self, write: &'a Write) -> BoxFuture<'a, Result<Written, TableError>> {
-        Box::pin(async move { self.inner.write(&self.shortened(write)).await })
-    }
-
-    fn transact<'a>(&'a self, writes: &'a [Write], token: &'a str) -> BoxFuture<'a, Result<Transacted, TableError>> {
-        Box::pin(self.commit(writes, token))
-    }
-
-    fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Row>, TableError>> {
-        self.inner.get(key)
-    }
-
-    fn get_many<'a>(&'a self, keys: &'a [Key]) -> BoxFuture<'a, Result<Vec<Row>, TableError>> {
-        self.inner.get_many(keys)
-    }
-
-    fn query<'a>(&'a self, range: &'a Range) -> BoxFuture<'a, Result<Page, TableError>> {
-        self.inner.query(range)
-    }
-
-    fn scan<'a>(&'a self, table: &'a TableName, segment: &'a Segment) -> BoxFuture<'a, Result<Scanned, TableError>> {
-        self.inner.scan(table, segment)
+impl Layer for Careless {
+    async fn call(&self, inner: &Arc<dyn Table>, request: Request<'_>) -> Result<Reply, TableError> {
+        let sent: Vec<Write> = request.writes().iter().map(|write| self.shortened(write)).collect();
+        match request {
+            Request::Write(_) => Request::Write(&sent[0]).of(inner).await,
+            Request::Transact(_, token) => {
+                let done = inner.transact(&sent, token).await?;
+                if matches!(&done, Transacted::Refused(refusals) if refusals.first().is_some_and(Option::is_some)) {
+                    for own in sent.into_iter().filter(|write| matches!(write.key.table, TableName::Named(_))) {
+                        inner.write(&own.when(Condition::Always)).await?;
+                    }
+                }
+                Ok(Reply::Transacted(done))
+            }
+            read => read.of(inner).await,
+        }
     }
 }

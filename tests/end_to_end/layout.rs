@@ -1,0 +1,111 @@
+//! Files stay short enough to be read, and what the documents name is there.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+const LONGEST: usize = 700;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a workspace")
+}
+
+/// The Rust sources at `path`, or below it, but for what is built.
+fn sources(path: &Path) -> Vec<PathBuf> {
+    if path.is_file() {
+        return vec![path.to_owned()];
+    }
+    let below = fs::read_dir(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let below = below.map(|entry| entry.expect("it can be listed").path());
+    let is_ours = |path: &PathBuf| match path.is_dir() {
+        true => !path.ends_with("target") && !path.ends_with(".git"),
+        false => path.extension().is_some_and(|extension| extension == "rs"),
+    };
+    below.filter(is_ours).flat_map(|path| sources(&path)).collect()
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+#[test]
+fn no_file_is_longer_than_seven_hundred_lines() {
+    let files = sources(root());
+    assert!(files.contains(&root().join("tests/end_to_end/layout.rs")), "this one is looked at");
+    let long: Vec<String> = files
+        .iter()
+        .map(|file| (read(file).lines().count(), file))
+        .filter(|(lines, _)| *lines > LONGEST)
+        .map(|(lines, file)| format!("{}: {lines}", file.display()))
+        .collect();
+    assert!(long.is_empty(), "{long:#?}");
+}
+
+/// How many tests of that name are in `source`.
+fn tests_called(name: &str, source: &str) -> usize {
+    let lines: Vec<&str> = source.lines().map(str::trim).collect();
+    let begins = |line: &str| {
+        let name_on = line.trim_start_matches("async ").strip_prefix("fn ").and_then(|line| line.strip_prefix(name));
+        name_on.is_some_and(|rest| rest.starts_with('('))
+    };
+    let is_test = |above: &[&str]| {
+        let attributes = above.iter().rev().take_while(|line| !line.is_empty() && !line.ends_with(['{', '}']));
+        attributes.into_iter().any(|line| line.starts_with("#[test]") || line.starts_with("#[tokio::test"))
+    };
+    (0..lines.len()).filter(|at| begins(lines[*at]) && is_test(&lines[..*at])).count()
+}
+
+/// What is wrong with a piece of the column *shown by*.
+fn objection(shown_by: &str) -> Option<String> {
+    let command = shown_by.split(' ').next().expect("the first of any");
+    if command.starts_with(".ci/") {
+        return (!root().join(command).is_file()).then(|| "there is no such command".to_owned());
+    }
+    if command == "cargo" {
+        return None;
+    }
+    let Some((path, name)) = shown_by.split_once("::") else {
+        return Some("neither a test nor a command".to_owned());
+    };
+    let path = root().join(path);
+    if !path.exists() {
+        return Some("there is no such path".to_owned());
+    }
+    match sources(&path).iter().map(|file| tests_called(name, &read(file))).sum::<usize>() {
+        1 => None,
+        found => Some(format!("{found} tests of that name")),
+    }
+}
+
+#[test]
+fn every_promise_names_a_test_that_exists() {
+    let document = read(&root().join("docs/promises.md"));
+    let rows = document.lines().filter(|line| line.starts_with('|') && !line.starts_with("|---"));
+    let mut named = 0;
+    for row in rows.filter(|row| !row.ends_with("| shown by |")) {
+        let shown_by = row.trim_end_matches(['|', ' ']).rsplit(" | ").next().expect("a column");
+        let quoted: Vec<&str> = shown_by.split('`').skip(1).step_by(2).collect();
+        assert!(!quoted.is_empty() || shown_by.contains("not shown"), "{row}");
+        for quoted in quoted {
+            if let Some(objection) = objection(quoted) {
+                panic!("docs/promises.md: `{quoted}`: {objection}\n{row}");
+            }
+            named += 1;
+        }
+    }
+    assert!(named > 100, "the table was read: {named}");
+}
+
+#[test]
+fn a_name_that_stands_for_no_test_is_objected_to() {
+    let here = |name: &str| objection(&format!("tests/end_to_end/layout.rs::{name}"));
+    assert_eq!(here("a_name_that_stands_for_no_test_is_objected_to"), None);
+    assert_eq!(objection("tests/end_to_end::a_name_that_stands_for_no_test_is_objected_to"), None);
+    assert_eq!(objection(".ci/ledger --check"), None);
+    assert_eq!(here("a_name_that"), Some("0 tests of that name".into()), "a part of one");
+    assert_eq!(here("objection"), Some("0 tests of that name".into()), "no test");
+    for wrong in ["tests/end_to_end/nowhere.rs::objection", ".ci/nothing", "every promise"] {
+        assert!(objection(wrong).is_some(), "{wrong}");
+    }
+}
