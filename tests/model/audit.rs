@@ -4,10 +4,11 @@ use stateright::Property;
 use webhook_serializer::protocol::{format::attribute as a, state::Settlement};
 
 use crate::{
+    operations::{Executed, Op, execute},
     protocol::{Next, Protocol},
     reached::Reached,
     state::{Append, AppendStep, Broken, Draining, Message, Operator, State, Step, Visitor, Worker},
-    store::{Decided, Executed, Item, Op, delivery_at, execute, view_of},
+    store::{Decided, Item, delivery_at, view_of},
     without::Rule,
 };
 

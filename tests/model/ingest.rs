@@ -1,10 +1,11 @@
 //! Appends: a webhook's, and a redrive's.
 
 use crate::{
+    operations::{Op, Reply},
     protocol::{Hearing, Next, Protocol},
     reached::Reached,
     state::{Append, AppendStep, State},
-    store::{Clock, Drawn, Item, Op, Reply, time},
+    store::{Clock, Drawn, Item, time},
     without::Rule,
 };
 use Hearing::{Heard, Lost};

@@ -77,6 +77,7 @@ mod drain;
 mod ingest;
 #[path = "../src/not_run.rs"]
 mod not_run;
+mod operations;
 mod people;
 mod protocol;
 mod reached;
@@ -84,6 +85,8 @@ mod state;
 mod store;
 mod story;
 mod ticks;
+mod transaction;
+mod turns;
 mod without;
 mod worker;
 

@@ -6,12 +6,12 @@ use webhook_serializer::protocol::{
 };
 
 use crate::{
+    operations::{Executed, Op, Reply},
     protocol::{Action, Hearing, Next, Protocol},
     reached::Reached,
     state::{Append, AppendStep, Broken, Operator, State, Visitor},
     store::{
-        Clock, Decided, Drawn, Executed, Id, Item, Op, Reply, Stored, delivery_at, intern_lease, intern_view,
-        receipt_at, time, view_of,
+        Clock, Decided, Drawn, Id, Item, Stored, delivery_at, intern_lease, intern_view, receipt_at, time, view_of,
     },
     without::Rule,
 };
