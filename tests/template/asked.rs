@@ -41,11 +41,13 @@ pub async fn asked() -> AskedByFunctions {
 
     acting_as(&mut world, &ingest);
     let mut order = world.incoming("test/order/1", "1");
+    order.provider = Some("shopify".into());
     order.topic = "orders/paid".into();
     order.body = r#"{"id":1,"currency":"USD","total_price":"48.20","financial_status":"paid"}"#.into();
     world.inbox().append(&order).await.unwrap();
     // No order, so that the handler rejects it and the worker sets it aside, parts and all.
     let mut rejected = world.incoming("test/order/1", "2");
+    rejected.provider = Some("shopify".into());
     rejected.topic = "orders/paid".into();
     rejected.body = in_parts(&world).into();
     world.inbox().append(&rejected).await.unwrap();
