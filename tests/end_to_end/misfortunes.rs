@@ -26,11 +26,13 @@ use webhook_serializer::{
     handler::{Context, HandlerError, Outcome},
     protocol::{
         delivery::Delivery,
-        entity::EntityKey,
+        entity::{EntityKey, FencingToken},
         format::attribute as a,
         history::History,
+        inbox::{Receipt, WriteReceipt},
         keys::delivery_row,
         lease::AskToYield,
+        state::Settlement,
         table::{Change, Key, Table, TableError, Value, Write},
     },
     time::{Clock, SeededRandom, Surroundings, Timestamp},
@@ -272,6 +274,38 @@ async fn after_a_crash_the_receipts_tell_of_no_mistake() {
     // The take-over's token is one more, and that of the next start.
     assert_eq!(owed.token, settled.token);
     assert_eq!(History::of(receipts), History { receipts: 3, ..History::default() });
+}
+
+/// What was parked is put back: the receipt that a holder which had lost its
+/// lease wrote at last is not taken for the one that is owed.
+#[tokio::test(start_paused = true)]
+async fn a_stale_holder_s_receipt_does_not_stand_where_the_delivery_was_parked() {
+    let mut world = World::new();
+    for id in numbers(2) {
+        world.append("test/a", &id).await;
+    }
+    let whole = world.table.clone();
+    world.table = Arc::new(FaultyTable::new(whole.clone(), &world.surroundings, |call: &Call<'_>| match call.writes {
+        [write] if is_receipt(&write.key) => Fault::Silent,
+        _ => Fault::None,
+    }));
+    let rejects = world.drainer(answering(|_, _| Outcome::Reject("no".into())));
+    let deadline = world.surroundings.monotonic() + Duration::from_secs(60);
+    let attended = async { rejects.attend(&received(), deadline, &Quarantine::of(1)).await };
+    assert_eq!(world.surroundings.within(Duration::from_secs(2), attended).await, None, "it dies");
+    world.table = whole;
+    let owed = Receipt::owed(&world.state("test/a").await, world.surroundings.now()).expect("it was parked");
+    let stale = Receipt { settlement: Settlement::Applied, token: FencingToken(1), ..owed };
+    let purge_at = world.surroundings.now() + Duration::from_secs(3600);
+    let write = WriteReceipt { entity: &entity(), receipt: &stale, purge_at };
+    world.store().run(&write, PATIENCE).await.expect("memory answers");
+    tokio::time::advance(Duration::from_secs(20)).await;
+    world.work(&[world.drainer(Done)]).await;
+    assert_eq!(world.applied(), ["1"]);
+    let parked = world.operator().parked(&entity()).await.unwrap();
+    world.operator().redrive(&parked[0], None).await.expect("it is put back");
+    world.work(&[world.drainer(Done)]).await;
+    assert_eq!(world.applied(), ["1", "0"]);
 }
 
 fn is_receipt(key: &Key) -> bool {
