@@ -42,7 +42,7 @@ use webhook_serializer::{
         append::Inbox,
         drain::{Attended, Drainer, Quarantine, Received},
     },
-    handler::{Context, Handler, HandlerError, Outcome},
+    handler::{Context, Handler, HandlerError, Isolation, Outcome},
     protocol::{
         budget::{
             FAILED_WRITES, FUTILE_WRITES, REPEAT_WRITES, TRICKLE_WRITES, append_writes, commit_drain_writes,
@@ -88,7 +88,8 @@ impl Scale {
 
     fn drainer(&self, handler: impl Handler) -> Drainer {
         let Parts { store, waker } = self.stage.parts();
-        self.stage.drainer_on(store, waker, handler, Arc::new(Log))
+        // A handler on a thread of its own may be done while the next page is being read ahead, which is then read again.
+        self.stage.drainer_on(store, waker, handler, Arc::new(Log)).isolated(Isolation::Inline)
     }
 
     async fn append(&self, id: &str) {
