@@ -4,12 +4,12 @@
 //! # What is modelled
 //!
 //! Every store write is made by the production operation
-//! (`Operation::write()`, evaluated by `table::memory`) and every reply judged
-//! by it (`Operation::judge()`); no condition is written here again. What is
-//! written again is the control flow around them (`append.rs`,
-//! `drain/acquire.rs`, `drain/turn.rs`, `operator.rs`), function for function,
-//! one store write, queue send or handler step at a time; `protocol.rs` says
-//! which mirrors which.
+//! (`Operation::write()`, evaluated by `protocol::memory`) and every reply
+//! judged by it (`Operation::judge()`); no condition is written here again. What
+//! a worker does next is asked of the production plan (`drain::plan`,
+//! `drain::begin`), what an append owes of `append::Appending`; here it is done,
+//! one store write, queue send or handler step at a time. The operator and the
+//! exclusive holder are written again (`people.rs`).
 //!
 //! One entity; two or three ingest instances; one or two workers; an exclusive
 //! holder; an operator. A queue that delivers at least once, in any order and
@@ -24,8 +24,7 @@
 //! Several entities (they share nothing); bodies in parts; pages of more than
 //! all there is, and reading ahead (a page read earlier is a paused worker's);
 //! suspects that wait for their batch, and ten that vanish in a row; a drain
-//! that announces its end and cannot send its wake-up; the tokens that wake-ups
-//! say, and an exclusive holder that gives way; two formats side by side
+//! that announces its end and cannot send its wake-up; two formats side by side
 //! (`end_to_end/charging.rs`); two messages of one entity in one batch;
 //! a write that lands after its author sent it again; the sweep, which the loss
 //! property does not count on; a queue that cannot be reached (there the sweep
