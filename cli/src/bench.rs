@@ -21,6 +21,7 @@ use webhook_serializer::{
         append::Inbox,
         drain::{DrainSettings, Drainer},
     },
+    functions::worker::Worker,
     handler::{Context, Handler, HandlerError, Outcome},
     protocol::{
         delivery::{Delivery, Incoming},
@@ -31,7 +32,6 @@ use webhook_serializer::{
     telemetry::Quiet,
     time::Surroundings,
 };
-use worker::Worker;
 
 use crate::{
     audit::{Sent, Verdict},
@@ -331,6 +331,7 @@ fn incoming(scenario: &Scenario, number: usize, surroundings: &Surroundings) -> 
             delivery_id: DeliveryId::new(format!("msg_{number}")),
             redrive: 0,
         },
+        provider: Some("standard-webhooks".into()),
         topic: "order.updated".into(),
         family: "order".into(),
         event_time: None,

@@ -5,6 +5,7 @@
 mod acts;
 mod report;
 mod stagehand;
+mod summary;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -46,16 +47,36 @@ pub struct DemoOptions {
 struct Act {
     name: &'static str,
     about: &'static str,
+    /// In plain lines each thing that happens has one, or there are too many.
+    lines: Lines,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lines {
+    Each,
+    Summed,
 }
 
 /// The acts, in order.
 const ACTS: [Act; 6] = [
-    Act { name: "five", about: "Five webhooks of two orders at once: RA2 waits for RA1, order B for nobody." },
-    Act { name: "burst", about: "A burst of hundreds over Shopify, Stripe and WooCommerce." },
-    Act { name: "repeats", about: "A provider that sends everything three times: each runs once." },
-    Act { name: "retries", about: "RA1 fails twice: its own order waits for it, the others do not." },
-    Act { name: "parked", about: "RA1 is rejected and set aside, RA2 goes on; an operator puts RA1 back." },
-    Act { name: "killed", about: "A worker dies in RA2: its lease runs out, a successor goes on." },
+    Act {
+        name: "five",
+        about: "Five webhooks of two orders at once: RA2 waits for RA1, order B for nobody.",
+        lines: Lines::Each,
+    },
+    Act { name: "burst", about: "A burst of hundreds over Shopify, Stripe and WooCommerce.", lines: Lines::Summed },
+    Act { name: "repeats", about: "A provider that sends everything three times: each runs once.", lines: Lines::Each },
+    Act {
+        name: "retries",
+        about: "RA1 fails twice: its own order waits for it, the others do not.",
+        lines: Lines::Each,
+    },
+    Act {
+        name: "parked",
+        about: "RA1 is rejected and set aside, RA2 goes on; an operator puts RA1 back.",
+        lines: Lines::Each,
+    },
+    Act { name: "killed", about: "A worker dies in RA2: its lease runs out, a successor goes on.", lines: Lines::Each },
 ];
 
 /// The names of the acts.
@@ -134,7 +155,7 @@ async fn play_act(
     let from = stagehand.story.since(0).len();
     let runs_before = stagehand.journal.runs().len();
     let (end_of_act, ended) = tokio::sync::oneshot::channel();
-    let shown = tokio::spawn(show(stagehand.story.clone(), from, plain, ended));
+    let shown = tokio::spawn(show(stagehand.story.clone(), from, plain.then_some(act.lines), ended));
     let script = acts::script(act.name);
     stagehand.prepare(&script);
     let mut play =
@@ -158,18 +179,18 @@ async fn play_act(
     Ok(report)
 }
 
-/// Shows an act while it is played, until it has ended.
-async fn show(story: Story, from: usize, plain: bool, mut ended: tokio::sync::oneshot::Receiver<()>) {
+/// Shows an act while it is played, until it has ended: in lines, or as lanes.
+async fn show(story: Story, from: usize, lines: Option<Lines>, mut ended: tokio::sync::oneshot::Receiver<()>) {
     let mut length = story.length();
     let mut next = from;
     let mut canvas = terminal::Canvas::new();
     let surroundings = Surroundings::system();
     let mut is_over = false;
     loop {
-        if plain {
+        if let Some(lines) = lines {
             for happening in story.since(next) {
                 next += 1;
-                if let Some(line) = line(&happening) {
+                if let Some(line) = line(&happening).filter(|_| lines == Lines::Each) {
                     println!("{line}");
                 }
             }
@@ -178,13 +199,16 @@ async fn show(story: Story, from: usize, plain: bool, mut ended: tokio::sync::on
             let _ = canvas.draw(&Picture::of(&story.since(from), story.now()));
         }
         if is_over {
+            if lines == Some(Lines::Summed) {
+                println!("{}", summary::Summary::of(&story.since(from)));
+            }
             return;
         }
         tokio::select! {
             biased;
             _ = &mut ended => is_over = true,
-            _ = length.changed(), if plain => {}
-            () = surroundings.sleep(Duration::from_millis(60)), if !plain => {}
+            _ = length.changed(), if lines.is_some() => {}
+            () = surroundings.sleep(Duration::from_millis(60)), if lines.is_none() => {}
         }
     }
 }

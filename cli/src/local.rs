@@ -15,7 +15,6 @@ mod schedule;
 use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
-use ingest::Ingest;
 use tokio::{
     net::TcpListener,
     sync::watch,
@@ -28,13 +27,13 @@ use webhook_serializer::{
         append::Inbox,
         drain::{DrainSettings, Drainer},
     },
+    functions::{ingest::Ingest, worker::Worker},
     handler::Handler,
     protocol::state::HolderInfo,
     sources::Sources,
     telemetry::Observer,
     time::Surroundings,
 };
-use worker::Worker;
 
 pub use engines::{Engines, MAX_RECEIVES, ORDERS_TABLE, QUEUE, Served};
 pub use event_source::{BATCH, EventSource, Function, GROWTH};

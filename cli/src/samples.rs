@@ -1,8 +1,8 @@
 //! The sample webhooks of `events/`, for as many orders as are wanted.
 
 use anyhow::{Context, Result};
-use ingest::Request;
 use webhook_serializer::{
+    functions::ingest::Request,
     protocol::delivery::Incoming,
     providers::{self, Verified},
     sources::Sources,
@@ -10,7 +10,7 @@ use webhook_serializer::{
 };
 
 /// The sources document that goes with the samples.
-pub const SOURCES: &str = include_str!("../../events/sources.toml");
+pub const SOURCES: &str = include_str!("../events/sources.toml");
 
 /// One sample: a Function URL event.
 #[derive(Debug, Clone, Copy)]
@@ -22,7 +22,7 @@ pub struct Sample {
 
 macro_rules! sample {
     ($name:literal, $order:literal) => {
-        Sample { event: include_str!(concat!("../../events/", $name, ".json")), order: $order }
+        Sample { event: include_str!(concat!("../events/", $name, ".json")), order: $order }
     };
 }
 

@@ -132,11 +132,11 @@ impl Story {
 impl Observer for Story {
     fn observe(&self, event: &Event<'_>) {
         match event {
-            Event::Accepted { incoming, appended } => {
+            Event::Accepted { incoming, sequence, is_wake_up_lost } => {
                 let name = self.name(incoming.identity.delivery_id.as_str(), &incoming.topic);
-                self.tell(&incoming.entity, Some(appended.sequence), name, What::Accepted);
-                if appended.wake_up_failed.is_some() {
-                    self.tell(&incoming.entity, Some(appended.sequence), String::new(), What::WakeUpFailed);
+                self.tell(&incoming.entity, Some(*sequence), name, What::Accepted);
+                if *is_wake_up_lost {
+                    self.tell(&incoming.entity, Some(*sequence), String::new(), What::WakeUpFailed);
                 }
             }
             Event::Started { delivery, token } => {

@@ -5,13 +5,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use webhook_serializer::{
-    aws::{Account, Parts},
-    config::{Environment, StoreConfig},
-    leases::{Leases, Terms},
-    protocol::entity::{EntityKey, FencingToken},
-    time::Surroundings,
-};
+use webhook_serializer::{EntityKey, FencingToken, Lease, Leases, Terms};
 
 /// Any store that can compare and set: a row of SQL, an object with a
 /// precondition. `UPDATE … SET token = $1, … WHERE key = $2 AND token <= $1`.
@@ -32,18 +26,14 @@ impl Outside {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let surroundings = Surroundings::system();
-    let parts = Parts::connect(&Account::from_env()?, &StoreConfig::read(&Environment)?, &surroundings, None);
-    let leases = Leases::new(parts.store, "a script");
+    let leases = Leases::from_env().await?.held_by("a script");
     let stock = EntityKey::parse("stock/SKU-1")?;
     let mut outside = Outside::default();
 
     // A holder that is frozen: it does not renew its lease of one second, and knows nothing of it.
     let slow = leases.acquire(&stock, Terms::default().lease(Duration::from_secs(1))).await?;
     let token_of_slow = slow.lease().token();
-    let write = async |lease: webhook_serializer::protocol::lease::Lease| {
-        outside.write(&stock, lease.token(), "written by its successor")
-    };
+    let write = async |lease: Lease| outside.write(&stock, lease.token(), "written by its successor");
     leases.run(&stock, Terms::default(), write).await?;
     // It wakes up and writes: its token is older.
     match outside.write(&stock, token_of_slow, "written late") {

@@ -5,19 +5,12 @@
 
 use std::time::Duration;
 
-use webhook_serializer::{
-    aws::{Account, Parts},
-    config::{Environment, StoreConfig},
-    leases::{Leases, Terms},
-    protocol::entity::EntityKey,
-    time::Surroundings,
-};
+use webhook_serializer::{EntityKey, Leases, Surroundings, Terms};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let surroundings = Surroundings::system();
-    let parts = Parts::connect(&Account::from_env()?, &StoreConfig::read(&Environment)?, &surroundings, None);
-    let leases = Leases::new(parts.store, "the invoice run");
+    let leases = Leases::from_env().await?.held_by("the invoice run");
     let subscription = EntityKey::parse("invoice_gen/SUB-1234")?;
 
     let run = async |name: &str| {

@@ -5,8 +5,7 @@
 //! cargo run -- local --worker target/debug/examples/my_worker
 //! ```
 
-use webhook_serializer::handler::{Context, Handler, HandlerError, Outcome};
-use webhook_serializer::protocol::delivery::Delivery;
+use webhook_serializer::{Context, Delivery, Handler, HandlerError, Outcome, worker};
 
 struct Printer;
 

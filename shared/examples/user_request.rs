@@ -6,25 +6,16 @@
 
 use std::time::Duration;
 
-use webhook_serializer::{
-    aws::{Account, Parts},
-    config::{Environment, StoreConfig},
-    leases::{LeaseError, Leases, RunError, Terms},
-    protocol::entity::EntityKey,
-    time::Surroundings,
-};
+use webhook_serializer::{EntityKey, Lease, LeaseError, Leases, RunError, Terms};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let surroundings = Surroundings::system();
-    let parts = Parts::connect(&Account::from_env()?, &StoreConfig::read(&Environment)?, &surroundings, None);
-    // With the queue, so that a worker goes on with the order at once afterwards.
-    let leases = Leases::new(parts.store, "a user's request").waking(parts.waker);
+    let leases = Leases::from_env().await?.held_by("a user's request");
     let order = EntityKey::parse(&std::env::args().nth(1).unwrap_or("shopify/order/450789469".into()))?;
 
     // A function would say here how much of its time is left.
     let terms = Terms::default().within(Duration::from_secs(10));
-    let change_address = async |lease: webhook_serializer::protocol::lease::Lease| {
+    let change_address = async |lease: Lease| {
         println!("the order is ours, under token {}", lease.token());
         Ok::<_, std::convert::Infallible>("address changed")
     };

@@ -5,6 +5,7 @@
 //! line. TLS is rustls on ring: aws-lc gathers entropy for hundreds of
 //! milliseconds at a small function's share of a processor.
 
+pub(crate) mod boot;
 mod call;
 mod connections;
 mod document;
@@ -27,7 +28,7 @@ use crate::{
         meter::Meter,
         sqs::SqsQueue,
     },
-    config::{Environment, StoreConfig, Variables},
+    config::{Environment, InvalidConfig, StoreConfig, Variables, needed},
     engine::{store::Store, wake::Waker},
     time::Surroundings,
     tls::Roots,
@@ -58,20 +59,9 @@ pub struct Account {
     pub roots: Option<Roots>,
 }
 
-/// The environment does not say where or who.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidAccount {
-    /// A variable is not set.
-    #[error("environment variable {0} is not set")]
-    Missing(&'static str),
-    /// `AWS_CA_BUNDLE` names a file that is of no use.
-    #[error("AWS_CA_BUNDLE: {0}")]
-    CaBundle(String),
-}
-
 impl Account {
     /// As Lambda's environment says.
-    pub fn from_env() -> Result<Self, InvalidAccount> {
+    pub fn from_env() -> Result<Self, InvalidConfig> {
         Self::from(&Environment)
     }
 
@@ -90,13 +80,12 @@ impl Account {
         }
     }
 
-    fn from(variables: &impl Variables) -> Result<Self, InvalidAccount> {
+    pub(crate) fn from(variables: &impl Variables) -> Result<Self, InvalidConfig> {
         let variable = |name: &str| variables.value(name);
-        let needed = |name: &'static str| variable(name).ok_or(InvalidAccount::Missing(name));
         let region = variable("AWS_REGION").or_else(|| variable("AWS_DEFAULT_REGION"));
         let credentials = Credentials::new(
-            needed("AWS_ACCESS_KEY_ID")?,
-            needed("AWS_SECRET_ACCESS_KEY")?,
+            needed(variables, "AWS_ACCESS_KEY_ID")?,
+            needed(variables, "AWS_SECRET_ACCESS_KEY")?,
             variable("AWS_SESSION_TOKEN"),
             None,
             "environment",
@@ -104,7 +93,7 @@ impl Account {
         let endpoint = |own: &str| variable(own).or_else(|| variable("AWS_ENDPOINT_URL"));
         let roots = bundle(variables)?;
         Ok(Self {
-            region: Region::new(region.ok_or(InvalidAccount::Missing("AWS_REGION"))?),
+            region: Region::new(region.map_or_else(|| needed(variables, "AWS_REGION"), Ok)?),
             credentials: SharedCredentialsProvider::new(credentials),
             dynamodb_endpoint: endpoint("AWS_ENDPOINT_URL_DYNAMODB"),
             sqs_endpoint: endpoint("AWS_ENDPOINT_URL_SQS"),
@@ -224,9 +213,9 @@ impl Parts {
 /// # Errors
 ///
 /// The file cannot be read, or holds none.
-pub fn bundle(variables: &impl Variables) -> Result<Option<Roots>, InvalidAccount> {
+pub fn bundle(variables: &impl Variables) -> Result<Option<Roots>, InvalidConfig> {
     let Some(path) = variables.value("AWS_CA_BUNDLE") else { return Ok(None) };
-    let invalid = |reason: String| InvalidAccount::CaBundle(format!("{path} {reason}"));
+    let invalid = |reason: String| InvalidConfig::new("AWS_CA_BUNDLE", format!("{path} {reason}"));
     let pem = std::fs::read(&path).map_err(|error| invalid(format!("cannot be read: {error}")))?;
     Roots::in_pem(&pem).map(Some).map_err(invalid)
 }
@@ -264,7 +253,7 @@ fn timeouts() -> TimeoutConfig {
 mod tests {
     use super::*;
 
-    fn account(set: &[(&str, &str)]) -> Result<Account, InvalidAccount> {
+    fn account(set: &[(&str, &str)]) -> Result<Account, InvalidConfig> {
         Account::from(&set)
     }
 
@@ -301,6 +290,7 @@ mod tests {
 
     #[test]
     fn a_missing_variable_is_named() {
-        assert_eq!(account(&BASE[..2]).unwrap_err(), InvalidAccount::Missing("AWS_SECRET_ACCESS_KEY"));
+        assert_eq!(account(&BASE[..2]).unwrap_err().to_string(), "AWS_SECRET_ACCESS_KEY: is not set");
+        assert_eq!(account(&BASE[1..]).unwrap_err().to_string(), "AWS_REGION: is not set");
     }
 }

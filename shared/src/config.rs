@@ -54,7 +54,7 @@ pub fn instance_name(variables: &impl Variables) -> String {
     format!("{} {}", part("AWS_LAMBDA_FUNCTION_NAME"), part("AWS_LAMBDA_LOG_STREAM_NAME"))
 }
 
-fn needed(variables: &impl Variables, name: &str) -> Result<String, InvalidConfig> {
+pub(crate) fn needed(variables: &impl Variables, name: &str) -> Result<String, InvalidConfig> {
     variables.value(name).ok_or_else(|| InvalidConfig::new(name, "is not set"))
 }
 
@@ -80,6 +80,10 @@ fn seconds(
     number(variables, name, default, allowed).map(Duration::from_secs)
 }
 
+pub(crate) fn retention(variables: &impl Variables) -> Result<Duration, InvalidConfig> {
+    Ok(Duration::from_secs(86_400 * number(variables, "RETENTION_DAYS", 30, 1..=3650)?))
+}
+
 /// What every function needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreConfig {
@@ -101,7 +105,7 @@ impl StoreConfig {
             entities_table: needed(variables, "ENTITIES_TABLE")?,
             inbox_table: needed(variables, "INBOX_TABLE")?,
             queue_url: needed(variables, "QUEUE_URL")?,
-            retention: Duration::from_secs(86_400 * number(variables, "RETENTION_DAYS", 30, 1..=3650)?),
+            retention: retention(variables)?,
         })
     }
 }

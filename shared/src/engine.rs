@@ -9,12 +9,12 @@
 //! | [`sweep`], [`operator`] | wake-ups that were forgotten; what people do |
 
 pub mod append;
-pub mod batch;
 pub mod breaker;
 pub mod drain;
 pub(crate) mod keeper;
 pub mod operator;
 pub mod queue;
+pub(crate) mod run;
 pub mod store;
 pub mod sweep;
 pub mod threads;

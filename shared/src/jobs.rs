@@ -2,18 +2,7 @@
 //! schedulers there are and however often they are invoked for it.
 //!
 //! One invocation a minute finds the ticks that are due and runs them side by
-//! side, each under the lease of its job's row (`tick.rs`). A job is a line:
-//!
-//! ```
-//! use webhook_serializer::jobs::{Context, Job, JobError, Jobs};
-//!
-//! async fn report(context: Context) -> Result<(), JobError> {
-//!     println!("the report of {}, under token {}", context.tick(), context.token());
-//!     Ok(())
-//! }
-//!
-//! let jobs = Jobs::new().add(Job::new("nightly-report", "0 3 * * *", report).in_zone("Europe/Berlin"));
-//! ```
+//! side, each under the lease of its job's row (`tick.rs`).
 //!
 //! `schedule.rs` knows when a job is due, `due.rs` decides what to do about it,
 //! `ticker.rs` does it.
@@ -30,7 +19,7 @@ use futures_util::future::BoxFuture;
 
 pub use crate::handler::HandlerError as JobError;
 use crate::{
-    engine::{drain::MARGIN, store::Store},
+    engine::drain::MARGIN,
     handler,
     protocol::{
         entity::{EntityKey, FencingToken},
@@ -89,15 +78,19 @@ pub struct Context {
     job: Arc<str>,
     tick: Timestamp,
     start: handler::Context,
-    store: Store,
 }
 
 impl Context {
     /// A context that nothing cancels, for calling a job's function directly in
     /// its own tests.
-    pub fn detached(job: &str, tick: Timestamp, token: FencingToken, time: Duration, store: Store) -> Self {
-        let start = handler::Context::detached(token, time, store.surroundings().clone());
-        Self { job: job.into(), tick, start, store }
+    pub fn detached(
+        job: &str,
+        tick: Timestamp,
+        token: FencingToken,
+        time: Duration,
+        surroundings: Surroundings,
+    ) -> Self {
+        Self { job: job.into(), tick, start: handler::Context::detached(token, time, surroundings) }
     }
 
     /// The job's name.
@@ -136,12 +129,6 @@ impl Context {
     /// The clock and the chance to live by.
     pub fn surroundings(&self) -> &Surroundings {
         self.start.surroundings()
-    }
-
-    /// The store, for reads. Writes that are to happen once with the tick are
-    /// returned in [`Outcome::Commit`].
-    pub fn store(&self) -> &Store {
-        &self.store
     }
 }
 
@@ -206,7 +193,7 @@ impl Job {
         self
     }
 
-    /// How long its lease runs without being renewed; [`LEASE`] by default.
+    /// How long its lease runs without being renewed; 30 s by default.
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;

@@ -2,9 +2,8 @@
 //! request, a job, an invoice run, a script.
 //!
 //! ```no_run
-//! # use webhook_serializer::{protocol::entity::EntityKey, leases::{LeaseError, Leases, RunError, Terms}, engine::store::Store};
-//! # async fn example(store: Store) -> Result<(), Box<dyn std::error::Error>> {
-//! let leases = Leases::new(store, "billing");
+//! # use webhook_serializer::{EntityKey, Leases, Terms};
+//! # async fn example(leases: Leases) -> Result<(), Box<dyn std::error::Error>> {
 //! let subscription = EntityKey::parse("invoice_gen/SUB-1234")?;
 //! let invoice = leases
 //!     .run(&subscription, Terms::default(), |lease| async move {
@@ -47,6 +46,12 @@ use crate::{
     telemetry::{Log, Observer},
     time::Timestamp,
 };
+
+/// Time kept free at the end of the caller's own: to release, with a retry.
+const RESERVE: Duration = Duration::from_secs(1);
+
+/// How long to try to reach the store for one write.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// On what terms a lease is wanted.
 ///
@@ -165,15 +170,25 @@ pub struct Leases {
 impl Leases {
     /// Leases in `store`; `holder` tells people who has one, in at most 60
     /// bytes.
+    #[doc(hidden)]
     pub fn new(store: Store, holder: &str) -> Self {
         let kept = Duration::from_secs(30 * 86_400);
         Self { store, waker: None, info: HolderInfo::new(holder), kept, observer: Arc::new(Log) }
+    }
+
+    /// The same, of a holder with another name, which tells people who has a
+    /// lease, in at most 60 bytes.
+    #[must_use]
+    pub fn held_by(mut self, holder: &str) -> Self {
+        self.info = HolderInfo::new(holder);
+        self
     }
 
     /// The same, waking a worker after a release where deliveries wait. Without
     /// it they are found all the same, by the wake-ups that were put off
     /// meanwhile, but later.
     #[must_use]
+    #[doc(hidden)]
     pub fn waking(mut self, waker: Waker) -> Self {
         self.waker = Some(waker);
         self
@@ -189,6 +204,7 @@ impl Leases {
 
     /// The same, watched by `observer` instead of the log.
     #[must_use]
+    #[doc(hidden)]
     pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Self {
         self.observer = observer;
         self

@@ -7,7 +7,7 @@
 //! | [`entity`] | keys, identities, sequences, tokens |
 //! | [`table`] | rows, and writes as values; the trait that a store implements |
 //! | [`format`], [`keys`], [`state`], [`delivery`] | the protocol's rows: what they have in common, their keys, the entity's, a delivery's |
-//! | [`operation`], [`lease`], [`inbox`], [`tick`] | the operations: one conditional write each |
+//! | [`operation`], [`lease`], [`inbox`], [`tick`], [`maintain`] | the operations: one conditional write each |
 //! | [`attempt`], [`rate`] | when a delivery is tried again, and how soon the next one starts |
 //! | [`history`], [`budget`] | receipts checked; what each path costs |
 
@@ -20,6 +20,7 @@ pub mod history;
 pub mod inbox;
 pub mod keys;
 pub mod lease;
+pub mod maintain;
 pub mod memory;
 pub mod operation;
 pub mod rate;

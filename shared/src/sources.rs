@@ -297,6 +297,7 @@ impl Source {
         Incoming {
             entity: entity.unwrap_or_else(|| EntityKey::unrouted(&self.name)),
             identity: Identity { source: self.name.clone(), delivery_id: described.delivery_id, redrive: 0 },
+            provider: Some(self.provider_name.clone()),
             topic: described.topic,
             family: described.family,
             event_time: described.event_time,

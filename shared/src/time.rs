@@ -200,6 +200,7 @@ impl Surroundings {
     }
 
     /// A fresh nonce.
+    #[doc(hidden)]
     pub fn nonce(&self) -> Nonce {
         let random = (u128::from(self.random.next()) << 64) | u128::from(self.random.next());
         Nonce::from_parts(self.now(), random)

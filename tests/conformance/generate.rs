@@ -81,10 +81,18 @@ pub enum Kind {
     Block,
     Unblock,
     Commit,
+    Forget,
+    Remove,
+    PutPart,
+    RemovePart,
+    KeepForever,
+    PutOff,
+    MoveOn,
+    ListJob,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 21] = [
+    pub const ALL: [Kind; 29] = [
         Kind::Claim,
         Kind::Put,
         Kind::Void,
@@ -106,7 +114,20 @@ impl Kind {
         Kind::Block,
         Kind::Unblock,
         Kind::Commit,
+        Kind::Forget,
+        Kind::Remove,
+        Kind::PutPart,
+        Kind::RemovePart,
+        Kind::KeepForever,
+        Kind::PutOff,
+        Kind::MoveOn,
+        Kind::ListJob,
     ];
+
+    /// Whether it asks for nothing, and is never refused.
+    pub fn is_unconditional(self) -> bool {
+        matches!(self, Kind::PutPart | Kind::RemovePart | Kind::ListJob)
+    }
 }
 
 /// An operation of the protocol with its parameters, as far as they are drawn.
@@ -295,7 +316,7 @@ fn act() -> impl Strategy<Value = Act> {
         2 => Just(Kind::Settle),
         1 => Just(Kind::Unblock),
         1 => Just(Kind::AskToYield),
-        10 => select(&Kind::ALL[..]),
+        14 => select(&Kind::ALL[..]),
     ];
     let lease = prop_oneof![2 => Just(LeaseKind::Drain), 1 => Just(LeaseKind::Exclusive)];
     let parameters = (entity, pick, lease, 0_u64..4000, 0_u8..12);

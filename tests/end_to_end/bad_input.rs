@@ -12,10 +12,10 @@ use tokio::sync::watch;
 use webhook_serializer::{
     aws::Parts,
     engine::queue::{Queue, QueueError, WakeUp},
+    functions::worker::{Attributes, Record, SqsEvent, Worker},
     protocol::entity::EntityKey,
     telemetry::{Event, Observer},
 };
-use worker::{Attributes, Record, SqsEvent, Worker};
 
 /// Counts what was settled.
 #[derive(Debug, Clone, Default)]

@@ -2,7 +2,6 @@
 //! too large for a double keep every digit.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use ingest::{Ingest, Request};
 use serde::Deserialize;
 use serializer::samples::Webhook;
 use tests::{
@@ -11,6 +10,7 @@ use tests::{
     world::World,
 };
 use webhook_serializer::{
+    functions::ingest::{Ingest, Request},
     protocol::{delivery::LARGEST_BODY, entity::EntityKey},
     time::Surroundings,
 };

@@ -10,11 +10,11 @@ use tests::{
 };
 use webhook_serializer::{
     engine::drain::{Attended, Quarantine, Received},
+    functions::worker::{Attributes, Record, SqsEvent, Worker},
     handler::Outcome,
     leases::{LeaseError, Terms},
     protocol::{entity::EntityKey, lease::LONGEST_TURN},
 };
-use worker::{Attributes, Record, SqsEvent, Worker};
 
 fn record(entity: &str) -> Record {
     Record {

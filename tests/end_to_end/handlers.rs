@@ -30,6 +30,7 @@ use webhook_serializer::{
         drain::{Attended, DrainSettings, Quarantine, Received},
         operator::Operator,
     },
+    functions::worker::{Attributes, Record, SqsEvent, Worker},
     handler::{Context, Handler, HandlerError, Isolation, Outcome},
     protocol::{
         delivery::Delivery,
@@ -40,7 +41,6 @@ use webhook_serializer::{
     telemetry::Log,
     time::Surroundings,
 };
-use worker::{Attributes, Record, SqsEvent, Worker};
 
 fn record(id: &str, entity: &str) -> Record {
     Record {

@@ -10,10 +10,10 @@ use futures_util::future::join;
 use serializer::local::{DEFAULT_WORKERS, SLOTS};
 use tests::{slots::Waited, world::World};
 use webhook_serializer::{
+    functions::worker::Worker,
     handler::{Context, Handler, HandlerError, Outcome},
     protocol::delivery::Delivery,
 };
-use worker::Worker;
 
 const SOURCES: &str = r#"
 [sources.test]

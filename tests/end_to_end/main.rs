@@ -15,6 +15,7 @@ mod layout;
 mod leases;
 mod lost_replies;
 mod misfortunes;
+mod modules;
 mod operators;
 mod order;
 mod outages;

@@ -3,7 +3,6 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use ingest::{Ingest, Response};
 use serializer::{
     audit::{Sent, Verdict},
     journal::Ending,
@@ -20,6 +19,7 @@ use webhook_serializer::{
     aws::{Account, Parts},
     config::StoreConfig,
     engine::append::Inbox,
+    functions::ingest::{Ingest, Response},
     protocol::table::{Action, TableError, Write},
     sources::Sources,
     telemetry::Log,

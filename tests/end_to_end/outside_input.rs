@@ -5,13 +5,16 @@ use std::{borrow::Cow, collections::BTreeSet, time::Duration};
 
 use aws_sdk_sqs::error::ProvideErrorMetadata;
 use base64::{Engine, engine::general_purpose::STANDARD};
-use ingest::Request;
 use proptest::prelude::*;
 use tests::stage::Stage;
 use webhook_serializer::{
-    engine::{
-        batch::{Batch, Message},
-        queue::WakeUp,
+    engine::queue::WakeUp,
+    functions::{
+        ingest::Request,
+        worker::{
+            SqsEvent,
+            batch::{Batch, Message},
+        },
     },
     protocol::{
         delivery::{Envelope, Incoming, Item},
@@ -26,7 +29,6 @@ use webhook_serializer::{
     sources::{Sources, template::Template},
     time::Timestamp,
 };
-use worker::SqsEvent;
 
 const SOURCES: &str = include_str!("../../events/sources.toml");
 
@@ -65,7 +67,8 @@ fn any_value() -> impl Strategy<Value = Value> {
 }
 
 /// The attributes of all kinds of rows.
-const ATTRIBUTES: [&str; 37] = [
+const ATTRIBUTES: [&str; 38] = [
+    a::PROVIDER,
     a::ENTITY,
     a::ITEM,
     a::VERSION,
@@ -141,21 +144,24 @@ fn any_settlement() -> impl Strategy<Value = Settlement> {
 
 fn any_incoming() -> impl Strategy<Value = Incoming> {
     let ids = ("[a-z0-9_-]{1,64}", "\\PC{1,300}", 0..5_u32);
-    let texts = ("\\PC{1,30}", "\\PC{1,30}", prop::option::of("[a-z/]{1,20}"));
+    let texts = ("\\PC{1,30}", "\\PC{1,30}", prop::option::of("[a-z/]{1,20}"), prop::option::of("[a-z-]{1,20}"));
     (any_key(), ids, texts, prop::option::of(any_time()), any_time(), any::<Vec<u8>>()).prop_map(
-        |(entity, (source, id, redrive), (topic, family, content_type), event_time, received_at, body)| Incoming {
-            entity,
-            identity: Identity {
-                source: SourceName::parse(&source).expect("a source"),
-                delivery_id: DeliveryId::new(id),
-                redrive,
-            },
-            topic,
-            family,
-            event_time,
-            received_at,
-            content_type,
-            body: body.into(),
+        |(entity, (source, id, redrive), (topic, family, content_type, provider), event_time, received_at, body)| {
+            Incoming {
+                entity,
+                identity: Identity {
+                    source: SourceName::parse(&source).expect("a source"),
+                    delivery_id: DeliveryId::new(id),
+                    redrive,
+                },
+                provider,
+                topic,
+                family,
+                event_time,
+                received_at,
+                content_type,
+                body: body.into(),
+            }
         },
     )
 }
@@ -237,9 +243,9 @@ proptest! {
     }
 
     #[test]
-    fn any_template_has_a_field_or_is_refused(text in any_text()) {
+    fn any_template_has_a_field_or_is_a_key_or_is_refused(text in any_text()) {
         if let Ok(template) = Template::parse(&text) {
-            prop_assert_eq!(template.fill(|_| None), None);
+            prop_assert!(template.fill(|_| None).is_none_or(|key| EntityKey::parse(&key).is_ok()));
             prop_assert!(template.fill(|field| Some(field.to_owned().into())).is_some());
         }
     }
@@ -301,6 +307,7 @@ proptest! {
         prop_assert_eq!(delivery.sequence(), Sequence(sequence));
         prop_assert_eq!(delivery.identity(), &incoming.identity);
         prop_assert_eq!((delivery.topic(), delivery.family()), (&*incoming.topic, &*incoming.family));
+        prop_assert_eq!(delivery.provider(), incoming.provider.as_deref());
         prop_assert_eq!(delivery.event_time(), incoming.event_time);
         prop_assert_eq!(delivery.received_at(), incoming.received_at);
         prop_assert_eq!(delivery.content_type(), incoming.content_type.as_deref());

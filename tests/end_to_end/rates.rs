@@ -7,8 +7,10 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tests::{
     handlers::{Done, answering},
+    webhooks::{request, signed, update},
     world::World,
 };
+use webhook_serializer::functions::ingest::Ingest;
 use webhook_serializer::{
     engine::drain::{Attended, Quarantine, Received},
     handler::Outcome,
@@ -47,6 +49,30 @@ async fn a_backlog_runs_at_its_rate_under_one_lease_and_in_order() {
     assert_eq!(least_interval(&world), Duration::from_millis(200));
     let last = world.journal.runs().iter().map(|run| run.started).max().unwrap() - began;
     assert_eq!(last, Duration::from_millis(200) * 49, "no slower than that either");
+}
+
+/// Whichever orders they are about, and whichever worker has them.
+#[tokio::test(start_paused = true)]
+async fn signed_webhooks_of_a_source_with_one_entity_are_one_lane_that_keeps_its_rate() {
+    let world = World::new().with_sources(
+        r#"
+        [sources.orders]
+        provider = "standard-webhooks"
+        secrets = ["whsec_c2VjcmV0"]
+        handler = "test"
+        entity = "chat/notifications"
+        rate = "5/s"
+        "#,
+    );
+    let ingest = Ingest::new(world.sources(), world.inbox(), world.surroundings.clone());
+    for id in ids(0..6) {
+        let webhook = signed(&world.sources(), "orders", &id, update(&id), world.surroundings.now());
+        assert_eq!(ingest.answer(&request(&webhook)).await.status_code, 200);
+    }
+    assert_eq!(world.state("chat/notifications").await.waiting(), 6);
+    world.work(&[world.drainer(Done), world.drainer(Done)]).await;
+    assert_eq!(world.applied(), ids(0..6));
+    assert_eq!(least_interval(&world), Duration::from_millis(200));
 }
 
 #[tokio::test(start_paused = true)]

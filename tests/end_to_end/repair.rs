@@ -12,7 +12,7 @@ use tests::{
     world::World,
 };
 use webhook_serializer::{
-    engine::{operator::OperatorError, sweep::Swept},
+    engine::operator::OperatorError,
     handler::{Context, Handler, HandlerError, Outcome},
     protocol::{
         delivery::Delivery,
@@ -23,6 +23,7 @@ use webhook_serializer::{
         state::{BlockReason, HolderInfo, LeaseKind},
         table::{TableError, TableName},
     },
+    telemetry::Swept,
 };
 
 const DAY: Duration = Duration::from_secs(86_400);

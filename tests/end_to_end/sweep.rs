@@ -23,8 +23,9 @@ use webhook_serializer::{
     aws::meter::Reading,
     engine::{
         queue::{Queue, QueueError, WakeUp},
-        sweep::{Sweeper, Swept, position::Position},
+        sweep::Sweeper,
     },
+    functions::scheduler::sweep,
     handler::{Isolation, Outcome},
     jobs::{Jobs, Ticker, switch::Switch},
     protocol::{
@@ -32,11 +33,12 @@ use webhook_serializer::{
         format::attribute as a,
         keys::{entity_row, key_of, sweep_position_row},
         lease::{Acquire, Acquired},
+        maintain::Position,
         state::{HolderInfo, LeaseKind},
         table::{Change, Key, Scanned, Segment, Table, TableError, TableName, Value, Write},
         tick::JobState,
     },
-    telemetry::{Event, Observer},
+    telemetry::{Event, Observer, Swept},
     time::{Surroundings, Timestamp},
 };
 
@@ -72,7 +74,7 @@ struct Deployed {
 impl Deployed {
     fn by(world: &World) -> Self {
         let told = Arc::new(Sweeps::default());
-        let jobs = Jobs::new().add(scheduler::sweep(world.sweeper(), told.clone()));
+        let jobs = Jobs::new().add(sweep(world.sweeper(), told.clone()));
         let ticker = Ticker::new(world.store(), &jobs, FUNCTION, &Switch::On, HolderInfo::new("a scheduler"));
         let ticker = ticker.expect("the job is right").isolated(Isolation::Inline);
         Self { ticker, told, surroundings: world.surroundings.clone() }

@@ -9,11 +9,11 @@ use std::{
 use tests::world::World;
 use webhook_serializer::{
     engine::threads::MOST_LOST,
+    functions::worker::{Attributes, Record, SqsEvent, Worker},
     handler::{Context, Handler, HandlerError, Isolation, Outcome},
     protocol::{delivery::Delivery, entity::EntityKey},
     time::Surroundings,
 };
-use worker::{Attributes, Record, SqsEvent, Worker};
 
 /// Blocks the thread of each delivery of the namespace `stuck` until the gate
 /// is opened.

@@ -11,6 +11,7 @@ use tests::{
     world::World,
 };
 use webhook_serializer::{
+    functions::worker::{Attributes, Record, SqsEvent, Worker},
     handler::{Context, Handler, HandlerError, Outcome},
     protocol::{
         delivery::Delivery,
@@ -21,7 +22,6 @@ use webhook_serializer::{
         table::TableError,
     },
 };
-use worker::{Attributes, Record, SqsEvent, Worker};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 

@@ -50,6 +50,7 @@ fn incoming(source: &str, entity: &str, id: &str, topic: &str, surroundings: &Su
     Incoming {
         entity: EntityKey::parse(entity).unwrap(),
         identity: Identity { source: SourceName::parse(source).unwrap(), delivery_id: DeliveryId::new(id), redrive: 0 },
+        provider: None,
         topic: topic.into(),
         family: topic.into(),
         event_time: None,

@@ -3,10 +3,7 @@
 
 use std::{io::Write, path::PathBuf};
 
-use webhook_serializer::{
-    handler::{Context, Handler, HandlerError, Outcome},
-    protocol::delivery::Delivery,
-};
+use webhook_serializer::{Context, Delivery, Handler, HandlerError, Outcome, worker};
 
 struct Aborting {
     journal: PathBuf,

@@ -12,7 +12,7 @@ use std::{
 };
 
 use clap::Parser;
-use tests::simulation::{Plan, mutation::Mutation, profile::Profile, run, shrink::shrink};
+use tests::simulation::{Plan, mutation::REACHED, profile::Profile, run, shrink::shrink};
 use webhook_serializer::time::{Clock, SystemClock};
 
 /// Simulates seeds; the code of a failing one is printed with its story.
@@ -50,7 +50,7 @@ struct Options {
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    let rule = |number: usize| Mutation::ALL.get(number.wrapping_sub(1)).copied();
+    let rule = |number: usize| REACHED.get(number.wrapping_sub(1)).copied();
     let mutation = options.mutation.and_then(rule);
     let focus = options.focus.or(options.mutation).and_then(rule);
     let profile = options.queries_fail.then(Profile::queries_fail);

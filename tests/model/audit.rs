@@ -4,11 +4,12 @@ use stateright::Property;
 use webhook_serializer::protocol::{format::attribute as a, state::Settlement};
 
 use crate::{
-    changes::Change,
+    operations::{Executed, Op, execute},
     protocol::{Next, Protocol},
     reached::Reached,
     state::{Append, AppendStep, Broken, Draining, Message, Operator, State, Step, Visitor, Worker},
-    store::{Decided, Executed, Item, Op, delivery_at, execute, view_of},
+    store::{Decided, Item, delivery_at, view_of},
+    without::Rule,
 };
 
 pub const ORDER: &str = "G1 order";
@@ -233,7 +234,7 @@ impl Next<'_> {
     /// An effect comes to a receiver that remembers the newest token.
     pub fn effect(&mut self, token: u64, sequence: u64) -> bool {
         let (newest, last) = self.state.receiver;
-        if token < newest && !self.has(Change::ReceiversIgnoreTokens) {
+        if token < newest && !self.has(Rule::ReceiversIgnoreTokens) {
             self.model.reach(Reached::LateEffectRefused);
             return false;
         }

@@ -3,18 +3,18 @@
 
 use crate::{
     audit::{CHARGED, DECIDED_ONCE, EXCLUSION, NO_LATE_EFFECT, NO_LOSS, ONCE, ORDER, PENDING},
-    changes::Change,
     protocol::Protocol,
     state::Budget,
+    without::Rule,
 };
 
 /// One control.
 pub struct Control {
     /// As the table of `docs/protocol.md` has it.
     pub change: &'static str,
-    pub changes: &'static [Change],
+    pub changes: &'static [Rule],
     /// What is different already where the protocol must still hold.
-    pub anyway: &'static [Change],
+    pub anyway: &'static [Rule],
     pub property: &'static str,
     /// The steps of a shortest counterexample.
     pub steps: usize,
@@ -62,7 +62,7 @@ pub fn controls() -> Vec<Control> {
     vec![
         control(
             "receivers ignore the token",
-            &[Change::ReceiversIgnoreTokens],
+            &[Rule::ReceiversIgnoreTokens],
             NO_LATE_EFFECT,
             17,
             "a paused holder's effect lands after a newer one",
@@ -70,7 +70,7 @@ pub fn controls() -> Vec<Control> {
         ),
         control(
             "one token for a whole drain",
-            &[Change::OneTokenForADrain],
+            &[Rule::OneTokenForADrain],
             NO_LATE_EFFECT,
             12,
             "a handler given up after its timeout lands its effect after the next delivery's",
@@ -78,7 +78,7 @@ pub fn controls() -> Vec<Control> {
         ),
         control(
             "release without `head = tail`",
-            &[Change::ReleaseWithoutTail],
+            &[Rule::ReleaseWithoutTail],
             NO_LOSS,
             9,
             "a delivery claimed under the lease, its wake-up skipped, is never looked at",
@@ -86,7 +86,7 @@ pub fn controls() -> Vec<Control> {
         ),
         control(
             "step over gaps",
-            &[Change::StepOverGaps],
+            &[Rule::StepOverGaps],
             ORDER,
             8,
             "the place was empty when it was read; B is applied before A although A was answered first",
@@ -94,7 +94,7 @@ pub fn controls() -> Vec<Control> {
         ),
         control(
             "void without put-if-absent",
-            &[Change::VoidUnconditionally],
+            &[Rule::VoidUnconditionally],
             DECIDED_ONCE,
             6,
             "the marker overwrites a delivery that came meanwhile: one sequence decided twice",
@@ -102,7 +102,7 @@ pub fn controls() -> Vec<Control> {
         ),
         control(
             "delete a wake-up at an expired, empty lease",
-            &[Change::DeleteAtExpiredEmptyLease],
+            &[Rule::DeleteAtExpiredEmptyLease],
             NO_LOSS,
             19,
             "a claimer with a slow clock skips its wake-up on that lease: stuck",
@@ -110,7 +110,7 @@ pub fn controls() -> Vec<Control> {
         ),
         control(
             "drop a wake-up because another worker drains",
-            &[Change::DropWhileDrained],
+            &[Rule::DropWhileDrained],
             NO_LOSS,
             11,
             "that worker's own message was a copy of the one dropped; it crashes: stuck",
@@ -118,7 +118,7 @@ pub fn controls() -> Vec<Control> {
         ),
         control(
             "a wake-up owed is forgotten after a void",
-            &[Change::ForgetOwedAfterVoid],
+            &[Rule::ForgetOwedAfterVoid],
             NO_LOSS,
             7,
             "the second claim comes under the lease of a worker with a deleted message, whose copy did not show its \
@@ -132,7 +132,7 @@ pub fn controls() -> Vec<Control> {
         ),
         control(
             "a claim whose reply was lost is simply retried",
-            &[Change::RetryClaimWithoutDoubt],
+            &[Rule::RetryClaimWithoutDoubt],
             NO_LOSS,
             5,
             "the retry sees such a worker's lease and skips the wake-up that the first try owed: stuck",
@@ -145,7 +145,7 @@ pub fn controls() -> Vec<Control> {
         ),
         control(
             "release recognised without the token",
-            &[Change::ReleaseRecognisedWithoutToken],
+            &[Rule::ReleaseRecognisedWithoutToken],
             NO_LOSS,
             14,
             "a paused holder takes another's release for its own and deletes the only wake-up: stuck",
@@ -153,7 +153,7 @@ pub fn controls() -> Vec<Control> {
         ),
         control(
             "fail keeps its old message instead of sending a fresh one",
-            &[Change::FailKeepsItsMessage],
+            &[Rule::FailKeepsItsMessage],
             NO_LOSS,
             9,
             "it was a copy, not shown as one, of one already deleted; the ingest that owed a wake-up died: stuck",
@@ -166,18 +166,18 @@ pub fn controls() -> Vec<Control> {
         ),
         control(
             "received-again messages acquire without a fresh one",
-            &[Change::ReceivedAgainAcquiresAtOnce],
+            &[Rule::ReceivedAgainAcquiresAtOnce],
             NO_LOSS,
             6,
             "a copy, an ingest crash and a worker crash together: stuck",
             Protocol { stray: true, budget: Budget { worker_crashes: 1, ingest_crashes: 1, ..NOTHING }, ..two() },
         ),
         Control {
-            anyway: &[Change::DoubtfulCommitFails, Change::OneTokenForADrain],
+            anyway: &[Rule::DoubtfulCommitFails, Rule::OneTokenForADrain],
             ..control(
                 "`fail` without `head` = sequence - 1, where settles do not change the token and a commit in doubt \
                  counts as a failure",
-                &[Change::FailWithoutHead],
+                &[Rule::FailWithoutHead],
                 CHARGED,
                 8,
                 "a commit that landed unseen is charged to the next delivery",
@@ -186,7 +186,7 @@ pub fn controls() -> Vec<Control> {
         },
         control(
             "holder id from the request",
-            &[Change::HolderFromRequest],
+            &[Rule::HolderFromRequest],
             EXCLUSION,
             12,
             "a repeated request's id is taken for \"my lost reply\": two holders",
@@ -194,7 +194,7 @@ pub fn controls() -> Vec<Control> {
         ),
         control(
             "settle-and-release recognised by the token alone",
-            &[Change::ReleaseRecognisedWithoutHead],
+            &[Rule::ReleaseRecognisedWithoutHead],
             NO_LOSS,
             14,
             "taken over and released by an exclusive holder, the entity is free one token on: the paused holder \
@@ -203,7 +203,7 @@ pub fn controls() -> Vec<Control> {
         ),
         control(
             "a redrive that does not ask how the delivery was settled",
-            &[Change::RedriveUnasked],
+            &[Rule::RedriveUnasked],
             ONCE,
             23,
             "parked by a holder that died or lost its lease before settling, applied by the next, put back and \
@@ -215,7 +215,7 @@ pub fn controls() -> Vec<Control> {
         ),
         control(
             "a new holder does not make sure of the last receipt",
-            &[Change::ReceiptNotMadeSure],
+            &[Rule::ReceiptNotMadeSure],
             ONCE,
             16,
             "the old one died between settle and receipt; a repeat two places later runs again",
@@ -223,7 +223,7 @@ pub fn controls() -> Vec<Control> {
         ),
         control(
             "a redrive keeps its number",
-            &[Change::RedriveKeepsItsNumber],
+            &[Rule::RedriveKeepsItsNumber],
             NO_LOSS,
             14,
             "it is a repeat of what was parked, and gone",
@@ -231,7 +231,7 @@ pub fn controls() -> Vec<Control> {
         ),
         control(
             "a redrive removes what is parked first",
-            &[Change::RedriveForgetsFirst],
+            &[Rule::RedriveForgetsFirst],
             NO_LOSS,
             11,
             "the operator's process dies in between",
@@ -239,7 +239,7 @@ pub fn controls() -> Vec<Control> {
         ),
         control(
             "unblock without a wake-up",
-            &[Change::UnblockWithoutWakeUp],
+            &[Rule::UnblockWithoutWakeUp],
             NO_LOSS,
             9,
             "the one that found it blocked was deleted: stuck",
@@ -247,7 +247,7 @@ pub fn controls() -> Vec<Control> {
         ),
         control(
             "hand over without a wake-up",
-            &[Change::HandOverWithoutWakeUp],
+            &[Rule::HandOverWithoutWakeUp],
             NO_LOSS,
             8,
             "the old one is deleted as the function ends: stuck",
@@ -255,7 +255,7 @@ pub fn controls() -> Vec<Control> {
         ),
         control(
             "answer before the owed wake-up was sent",
-            &[Change::AnswerBeforeWakeUp],
+            &[Rule::AnswerBeforeWakeUp],
             NO_LOSS,
             2,
             "the instance is frozen or dies: stuck",
@@ -263,7 +263,7 @@ pub fn controls() -> Vec<Control> {
         ),
         control(
             "a purged row starts at its old numbers",
-            &[Change::PurgedRowsStartAtTheSame],
+            &[Rule::PurgedRowsStartAtTheSame],
             EXCLUSION,
             12,
             "tokens come again: a receiver refuses a rightful holder, or accepts one of long ago",
@@ -271,7 +271,7 @@ pub fn controls() -> Vec<Control> {
         ),
         control(
             "a claim leaves `purge_at`",
-            &[Change::ClaimKeepsPurgeAt],
+            &[Rule::ClaimKeepsPurgeAt],
             NO_LOSS,
             10,
             "TTL deletes a row with deliveries waiting",
@@ -279,7 +279,7 @@ pub fn controls() -> Vec<Control> {
         ),
         control(
             "a claim during a rate's wait owes no wake-up",
-            &[Change::NoWakeUpDuringARatesWait],
+            &[Rule::NoWakeUpDuringARatesWait],
             NO_LOSS,
             9,
             "the inbox was empty, and nobody looks when the wait is over: stuck",
@@ -287,7 +287,7 @@ pub fn controls() -> Vec<Control> {
         ),
         control(
             "a take-over charges an attempt, whether a start was written or not",
-            &[Change::ChargeWithoutAStart],
+            &[Rule::ChargeWithoutAStart],
             CHARGED,
             10,
             "a holder that vanished before it had started anything costs the delivery an attempt",
@@ -295,7 +295,7 @@ pub fn controls() -> Vec<Control> {
         ),
         control(
             "an exclusive holder's release says that a wake-up is under way",
-            &[Change::EveryReleaseSaysHandedOver],
+            &[Rule::EveryReleaseSaysHandedOver],
             NO_LOSS,
             8,
             "its holder dies before it sends one, and later claims send none either: stuck",
@@ -303,7 +303,7 @@ pub fn controls() -> Vec<Control> {
         ),
         control(
             "`pending_since` outlives a drain that ends by release",
-            &[Change::PendingOutlivesTheDrain],
+            &[Rule::PendingOutlivesTheDrain],
             PENDING,
             7,
             "the next delivery looks as old as the first one did, to the alarm and to retention",

@@ -6,24 +6,25 @@ use std::{
     collections::HashMap,
     fmt,
     hash::Hash,
-    sync::{Arc, LazyLock, Mutex},
+    sync::{LazyLock, Mutex},
     thread::LocalKey,
     time::Duration,
 };
 
 use webhook_serializer::{
     engine::drain::{
+        begin::{Begin, Drained, begin},
         page::Page,
         plan::{Drain, Moment, Step},
     },
     handler::Outcome,
     protocol::{entity::Sequence, state::Settlement},
-    sources::{Found, Source, Sources},
+    sources::{Found, Sources},
 };
 
 use crate::store::{
-    Clock, Decided, Id, Interned, Pool, Stored, Told, View, arrival, decided, delivery_at, entity, id_of, intern,
-    receipt, retry_at, time,
+    Answer, Clock, Decided, Held, Id, Interned, Pool, Stored, Told, View, arrival, decided, delivery_at, entity, id_of,
+    intern, intern_lease, intern_view, receipt, retry_at, time,
 };
 
 /// What a drain knows.
@@ -50,13 +51,57 @@ pub enum Learned {
     Settled(View, Option<Told>),
 }
 
+/// A step of the plan, with its arguments.
+pub type Todo = Interned<Step>;
+
+static TODOS: Pool<Step> = LazyLock::new(Mutex::default);
+
+impl fmt::Debug for Todo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", **self)
+    }
+}
+
+/// When a plan is asked: by which clock, or at the end of the function's time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum When {
+    At(Clock),
+    TheEnd,
+}
+
+/// What a handler says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Said {
+    Done,
+    Commit,
+    Retry,
+    Reject,
+}
+
+/// How a drain begins.
+#[derive(Debug, Clone, Copy)]
+pub enum Begun {
+    Granted(Held, Knows),
+    Drained(Drained),
+    AskAgain,
+    TakeOver(View),
+}
+
+/// A source: how often a delivery is tried, whether its order is then blocked,
+/// and whether it has a rate.
+pub type Sort = (u32, bool, bool);
+
 thread_local! {
-    static GRANTED: RefCell<HashMap<View, Knows>> = RefCell::default();
+    static SOURCES: RefCell<HashMap<Sort, &'static Found>> = RefCell::default();
+    static BEGUN: RefCell<HashMap<(Answer, u8, Clock), Begun>> = RefCell::default();
+    static NEXT: RefCell<HashMap<(Knows, u8, When, Sort), Todo>> = RefCell::default();
+    static ANSWERED: RefCell<HashMap<(Knows, Said, Sort), Todo>> = RefCell::default();
     static LEARNED: RefCell<HashMap<(Knows, u8, Learned), Knows>> = RefCell::default();
     static DECISIONS: RefCell<HashMap<(Knows, u8, Settlement, bool), Decided>> = RefCell::default();
 }
 
-fn remembered<K: Clone + Eq + Hash, V: Copy>(
+/// What `make` says of `key`, made once.
+pub fn remembered<K: Clone + Eq + Hash, V: Copy>(
     memory: &'static LocalKey<RefCell<HashMap<K, V>>>,
     key: K,
     make: impl FnOnce(&K) -> V,
@@ -72,21 +117,29 @@ fn remembered<K: Clone + Eq + Hash, V: Copy>(
 /// More time than anything takes.
 const AMPLE: Duration = Duration::from_secs(600);
 
-/// A worker that has all the time in the world, alone in its batch.
-pub fn moment(epoch: u8, clock: Clock) -> Moment {
-    Moment { now: time(epoch, clock), left: AMPLE, is_alone: true, is_spent: false }
+fn moment(epoch: u8, when: When) -> Moment {
+    let (clock, left) = match when {
+        When::At(clock) => (clock, AMPLE),
+        When::TheEnd => (Clock::Late, Duration::ZERO),
+    };
+    Moment { now: time(epoch, clock), left, is_alone: true, is_spent: false }
 }
 
-/// One that is at the end of it.
-pub fn at_the_end(epoch: u8) -> Moment {
-    Moment { left: Duration::ZERO, ..moment(epoch, Clock::Late) }
+/// What follows an answer to a request for the lease. Nobody waits for another
+/// holder here: that is a second look, later.
+pub fn begun(answer: Answer, epoch: u8, clock: Clock) -> Begun {
+    remembered(&BEGUN, (answer, epoch, clock), |_| match begin((*answer).clone(), time(epoch, clock), AMPLE, None) {
+        Begin::Granted(lease, state) => Begun::Granted(intern_lease(lease), intern(&DRAINS, Drain::granted(state))),
+        Begin::NothingToDo => Begun::Drained(Drained::Ended),
+        Begin::NotNow(delay, reason) => Begun::Drained(Drained::NotNow(delay, reason)),
+        Begin::Awaits(token, delay) => Begun::Drained(Drained::Awaits(token, delay)),
+        Begin::AskAfter(_) => Begun::AskAgain,
+        Begin::TakeOver { seen, .. } => Begun::TakeOver(intern_view(&seen)),
+        Begin::LookWithin(_) => unreachable!("it does not wait"),
+    })
 }
 
 impl Knows {
-    pub fn granted(view: View) -> Knows {
-        remembered(&GRANTED, view, |view| intern(&DRAINS, Drain::granted((**view).clone())))
-    }
-
     /// The place to be decided next, and whose it is, once that was read.
     pub fn place(&self) -> (u64, Option<Id>) {
         let front = self.front();
@@ -94,14 +147,32 @@ impl Knows {
         (sequence.0, front.and_then(|waiting| delivery_at(&waiting.row)))
     }
 
-    /// What it does next, at a source like that.
-    pub fn next_step(&self, moment: &Moment, source: &Arc<Source>) -> Step {
-        self.next(moment, Some(&Found::Source(source.clone())))
+    /// What it does next, at a source of that sort.
+    pub fn next_step(self, epoch: u8, when: When, sort: Sort) -> Todo {
+        remembered(&NEXT, (self, epoch, when, sort), |_| {
+            intern(&TODOS, self.next(&moment(epoch, when), Some(source(sort))))
+        })
     }
 
     /// What it does once its handler has answered.
-    pub fn answer(&self, outcome: Outcome, source: &Source) -> Step {
-        self.answered(outcome, source, 0.0)
+    pub fn answer(self, said: Said, sort: Sort) -> Todo {
+        remembered(&ANSWERED, (self, said, sort), |_| {
+            let Found::Source(source) = source(sort) else { unreachable!() };
+            let outcome = match said {
+                Said::Done => Outcome::Done,
+                Said::Commit => Outcome::Commit(Vec::new()),
+                Said::Retry => Outcome::retry(""),
+                Said::Reject => Outcome::Reject(String::new()),
+            };
+            intern(&TODOS, self.answered(outcome, source, 0.0))
+        })
+    }
+
+    /// What it does about a gap whose wait is over; `expired`: it is older than
+    /// half the retention.
+    pub fn gap_is_over(self, epoch: u8, expired: bool) -> Todo {
+        let retention = if expired { Duration::ZERO } else { Duration::MAX };
+        intern(&TODOS, self.gap_stays(time(epoch, Clock::Late), retention))
     }
 
     /// What settling the place in front decides. `rated`: a handler of a source
@@ -120,7 +191,7 @@ impl Knows {
             match learned {
                 Learned::Seen(view) => drain.seen((**view).clone()),
                 Learned::Read(from, rows, receipts) => {
-                    let also = match drain.next(&moment(epoch, Clock::Late), None) {
+                    let also = match drain.next(&moment(epoch, When::At(Clock::Late)), None) {
                         Step::ReadPage(also) => also,
                         _ => None,
                     };
@@ -143,23 +214,17 @@ impl Knows {
     }
 }
 
-/// By how often a delivery is tried, whether its order is then blocked, and
-/// whether it has a rate.
-type Sourced = HashMap<(u32, bool, bool), Arc<Source>>;
-
-/// The source of all deliveries.
-pub fn source(attempts: u32, block: bool, rated: bool) -> Arc<Source> {
-    static SOURCES: LazyLock<Mutex<Sourced>> = LazyLock::new(Mutex::default);
-    let mut sources = SOURCES.lock().unwrap();
-    let source = sources.entry((attempts, block, rated)).or_insert_with(|| {
+/// A source of that sort.
+fn source(sort: Sort) -> &'static Found {
+    remembered(&SOURCES, sort, |(attempts, block, rated)| {
         let document = format!(
             "[sources.shop]\nprovider = \"shopify\"\nsecrets = [\"s\"]\nhandler = \"h\"\nhandler_timeout = \"10s\"\n\
              retry = {{ attempts = {attempts}, first = \"60s\", longest = \"60s\" }}\n{}{}",
-            if block { "on_failure = \"block\"\n" } else { "" },
-            if rated { "rate = \"1/s\"\n" } else { "" },
+            if *block { "on_failure = \"block\"\n" } else { "" },
+            if *rated { "rate = \"1/s\"\n" } else { "" },
         );
         let sources = Sources::parse(&document).expect("a document");
-        sources.iter().next().expect("a source").clone()
-    });
-    source.clone()
+        let source = sources.iter().next().expect("a source").clone();
+        Box::leak(Box::new(Found::Source(source)))
+    })
 }

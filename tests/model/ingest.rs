@@ -1,11 +1,12 @@
 //! Appends: a webhook's, and a redrive's.
 
 use crate::{
-    changes::Change,
+    operations::{Op, Reply},
     protocol::{Hearing, Next, Protocol},
     reached::Reached,
     state::{Append, AppendStep, State},
-    store::{Clock, Drawn, Item, Op, Reply, time},
+    store::{Clock, Drawn, Item, time},
+    without::Rule,
 };
 use Hearing::{Heard, Lost};
 
@@ -63,11 +64,11 @@ impl Next<'_> {
         if !executed.landed {
             self.model.reach(Reached::LostClaimRecognised);
         }
-        let doubt = append.doubt && !self.has(Change::RetryClaimWithoutDoubt);
+        let doubt = append.doubt && !self.has(Rule::RetryClaimWithoutDoubt);
         let now = time(self.state.epoch, clock);
         let before = append.knows;
         let mut owed = append.knows.claimed(&view, doubt, now).and_then(|wake_up| wake_up.token);
-        if self.has(Change::NoWakeUpDuringARatesWait) && view.retry_at.is_some_and(|at| at > now) && !doubt {
+        if self.has(Rule::NoWakeUpDuringARatesWait) && view.retry_at.is_some_and(|at| at > now) && !doubt {
             append.knows = before;
             owed = owed.filter(|_| before.owed);
         }
@@ -98,8 +99,8 @@ impl Next<'_> {
 
     fn written(&mut self, append: &mut Append) {
         let AppendStep::Write { sequence, stored, owed } = append.step else { unreachable!() };
-        let forgets = self.has(Change::ForgetOwedAfterVoid) && stored == Some(false);
-        let answers = self.has(Change::AnswerBeforeWakeUp) && stored == Some(true);
+        let forgets = self.has(Rule::ForgetOwedAfterVoid) && stored == Some(false);
+        let answers = self.has(Rule::AnswerBeforeWakeUp) && stored == Some(true);
         if owed.is_some() && !forgets && !answers {
             return;
         }

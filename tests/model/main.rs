@@ -48,11 +48,11 @@
 //! # Running it
 //!
 //! ```text
-//! cargo test -p tests --test model                         the small configurations, and the controls
-//! MODEL=large cargo test --profile fast -p tests --test model   the large ones too
-//! MODEL_TRACE=gaps cargo test -p tests --test model counterexample -- --nocapture
+//! cargo test -p model                         the small configurations, and the controls
+//! MODEL=large cargo test --profile fast -p model   the large ones too
+//! MODEL_TRACE=gaps cargo test -p model counterexample -- --nocapture
 //!                                                          the trace of each control whose name has "gaps" in it
-//! MODEL_TABLE=write cargo test -p tests --test model table  writes counterexamples.md anew
+//! MODEL_TABLE=write cargo test -p model table  writes counterexamples.md anew
 //! ```
 //!
 //! The state counts are pinned: one that changes says that the protocol, or the
@@ -71,11 +71,13 @@
 //! | two lost leases | 36,580 | 1 |
 
 mod audit;
-mod changes;
 mod configurations;
 mod counterexamples;
 mod drain;
 mod ingest;
+#[path = "../src/not_run.rs"]
+mod not_run;
+mod operations;
 mod people;
 mod protocol;
 mod reached;
@@ -83,11 +85,13 @@ mod state;
 mod store;
 mod story;
 mod ticks;
+mod transaction;
+mod turns;
+mod without;
 mod worker;
 
 use std::{collections::BTreeMap, sync::atomic::Ordering};
 
-use changes::{Change, Changes};
 use configurations::Configuration;
 use counterexamples::{Control, controls};
 use protocol::Protocol;
@@ -95,6 +99,7 @@ use reached::Reached;
 use stateright::{Checker, HasDiscoveries, Model, Path};
 use story::Story;
 use webhook_serializer::time::Surroundings;
+use without::{Changes, Rule};
 
 /// Explores all of a model: how many states, and what is violated.
 fn explored(model: Protocol) -> (usize, BTreeMap<&'static str, String>) {
@@ -145,12 +150,12 @@ fn the_protocol_holds_in_the_large_configurations() {
         Ok("large") => {
             holds(configurations::large());
         }
-        _ => tests::not_run::not_run("MODEL=large explores them, for minutes"),
+        _ => not_run::not_run("MODEL=large explores them, for minutes"),
     }
 }
 
 /// The shortest way to break `property`.
-fn shortest(control: &Control, changes: &[Change]) -> Option<Path<state::State, protocol::Action>> {
+fn shortest(control: &Control, changes: &[Rule]) -> Option<Path<state::State, protocol::Action>> {
     let model = Protocol { changes: Changes::of(changes), ..control.model.clone() };
     // One thread: breadth first, so that the first found is a shortest.
     let wanted = HasDiscoveries::AllOf([control.property].into());
@@ -162,7 +167,7 @@ fn every_counterexample_is_found_again() {
     let wanted = std::env::var("MODEL_TRACE").ok();
     let mut moved = Vec::new();
     for control in controls() {
-        let changes: Vec<Change> = control.anyway.iter().chain(control.changes).copied().collect();
+        let changes: Vec<Rule> = control.anyway.iter().chain(control.changes).copied().collect();
         let path = shortest(&control, &changes);
         let path = path.unwrap_or_else(|| panic!("{}: \"{}\" holds all the same", control.change, control.property));
         let steps = path.clone().into_actions().len();
@@ -189,13 +194,13 @@ fn without_its_change_every_control_holds() {
 /// settle changes it.
 #[test]
 fn fail_is_covered_by_the_token_as_well() {
-    let found = |changes: &[Change]| {
+    let found = |changes: &[Rule]| {
         let of = |control: Control| Protocol { changes: Changes::of(changes), ..control.model };
-        let all = controls().into_iter().filter(|control| control.changes == [Change::FailWithoutHead]);
+        let all = controls().into_iter().filter(|control| control.changes == [Rule::FailWithoutHead]);
         let [explored] = all.map(|control| explored(of(control))).collect::<Vec<_>>().try_into().unwrap();
         explored
     };
-    assert_eq!(found(&[Change::DoubtfulCommitFails]), found(&[Change::DoubtfulCommitFails, Change::FailWithoutHead]));
+    assert_eq!(found(&[Rule::DoubtfulCommitFails]), found(&[Rule::DoubtfulCommitFails, Rule::FailWithoutHead]));
 }
 
 /// A holder that lost its lease leaves a receipt of what it parked. Three things
@@ -205,7 +210,7 @@ fn fail_is_covered_by_the_token_as_well() {
 #[test]
 fn a_stale_receipt_is_covered_three_times() {
     let model = Protocol {
-        changes: Changes::of(&[Change::ReceiptBesideParking, Change::CommitYieldsToReceipts]),
+        changes: Changes::of(&[Rule::ReceiptBesideParking, Rule::CommitYieldsToReceipts]),
         workers: 2,
         commit: true,
         budget: state::Budget { copies: 1, take_overs: 1, rejections: 1, ..counterexamples::NOTHING },
@@ -221,7 +226,7 @@ fn the_table_of_counterexamples_is_up_to_date() {
     for Control { change, property, steps, wrong, .. } in controls() {
         table += &format!("| {change} | {property} | {steps} | {wrong} |\n");
     }
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/model/counterexamples.md");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/counterexamples.md");
     if std::env::var("MODEL_TABLE").as_deref() == Ok("write") {
         std::fs::write(path, &table).unwrap();
     }

@@ -6,14 +6,14 @@ use webhook_serializer::protocol::{
 };
 
 use crate::{
-    changes::Change,
+    operations::{Executed, Op, Reply},
     protocol::{Action, Hearing, Next, Protocol},
     reached::Reached,
     state::{Append, AppendStep, Broken, Operator, State, Visitor},
     store::{
-        Clock, Decided, Drawn, Executed, Id, Item, Op, Reply, Stored, delivery_at, intern_lease, intern_view,
-        receipt_at, time, view_of,
+        Clock, Decided, Drawn, Id, Item, Stored, delivery_at, intern_lease, intern_view, receipt_at, time, view_of,
     },
+    without::Rule,
 };
 use Hearing::{Heard, Lost};
 
@@ -163,7 +163,7 @@ impl Next<'_> {
         match self.state.operator.clone() {
             Operator::Away => {}
             Operator::Check(sequence, id) => {
-                if !self.has(Change::RedriveUnasked) {
+                if !self.has(Rule::RedriveUnasked) {
                     match self.settled_as(sequence, id) {
                         Some(Some(Settlement::Parked) | None) => {}
                         Some(Some(_)) => {
@@ -178,9 +178,9 @@ impl Next<'_> {
                         }
                     }
                 }
-                let redrive = if self.has(Change::RedriveKeepsItsNumber) { id.redrive } else { id.redrive + 1 };
+                let redrive = if self.has(Rule::RedriveKeepsItsNumber) { id.redrive } else { id.redrive + 1 };
                 let append = Append::new(Id { redrive, ..id }, OPERATOR + self.state.left.redrives);
-                self.state.operator = if self.has(Change::RedriveForgetsFirst) {
+                self.state.operator = if self.has(Rule::RedriveForgetsFirst) {
                     Operator::Forget(sequence, Some(append))
                 } else {
                     Operator::Redrive(sequence, append)
@@ -224,7 +224,7 @@ impl Next<'_> {
                 self.on_entity(Op::Unblock);
                 if heard {
                     self.model.reach(Reached::Unblock);
-                    let silent = self.has(Change::UnblockWithoutWakeUp);
+                    let silent = self.has(Rule::UnblockWithoutWakeUp);
                     self.state.operator = if silent { Operator::Away } else { Operator::Wake };
                 }
             }

@@ -19,10 +19,10 @@ use webhook_serializer::protocol::{format::attribute as a, state::BlockReason};
 
 use crate::{
     audit::properties,
-    changes::{Change, Changes},
     reached::Reached,
     state::{Append, AppendStep, Budget, Message, Operator, State, Step, Visitor, Worker},
     store::{Clock, Drawn, Id},
+    without::{Changes, Rule},
 };
 
 /// A configuration: what there is to do, and what may go wrong.
@@ -140,7 +140,7 @@ impl Model for Protocol {
         let mut workers = vec![None; self.workers];
         if self.stray {
             let drawn = Drawn(100, 0);
-            let again = self.counts_are_shown && !self.changes.has(Change::ReceivedAgainAcquiresAtOnce);
+            let again = self.counts_are_shown && !self.changes.has(Rule::ReceivedAgainAcquiresAtOnce);
             let step = if again { Step::SendFresh } else { Step::Acquire(drawn) };
             workers[0] = Some(Worker { message: Message::Deleted, token: None, is_replaced: again, step, drain: None });
         }
@@ -219,8 +219,8 @@ impl Model for Protocol {
 }
 
 impl Next<'_> {
-    pub fn has(&self, change: Change) -> bool {
-        self.model.changes.has(change)
+    pub fn has(&self, rule: Rule) -> bool {
+        self.model.changes.has(rule)
     }
 
     fn take(&mut self, action: Action) {

@@ -4,7 +4,7 @@ use webhook_serializer::{engine::append::Appending, protocol::state::BlockReason
 
 use crate::{
     drain::Knows,
-    store::{Decided, Drawn, Held, Id, Item, Stored, Told, View, arrival, view_of},
+    store::{Answer, Decided, Drawn, Held, Id, Item, Stored, Told, View, arrival, view_of},
 };
 
 /// How much may go wrong, and how much is asked for. Each is used up as it
@@ -161,7 +161,7 @@ pub enum Step {
     SendFresh,
     Acquire(Drawn),
     /// Held by somebody: what the clock says of it.
-    Look(Drawn, View),
+    Look(Drawn, Answer),
     TakeOver(Drawn, View),
     /// A fresh wake-up in place of this one.
     PutOff(Option<u64>),

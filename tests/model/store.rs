@@ -7,7 +7,6 @@
 //! a row is remembered, so that a step costs a look-up.
 
 use std::{
-    cell::RefCell,
     collections::HashMap,
     fmt,
     hash::{DefaultHasher, Hash, Hasher},
@@ -17,26 +16,15 @@ use std::{
 
 use webhook_serializer::{
     protocol::{
-        delivery::{Envelope, Incoming},
         entity::{DeliveryId, EntityKey, FencingToken, Identity, Sequence, SourceName},
         format::attribute as a,
-        inbox::{
-            Block, Claim, Commit, Committed, Decision, Fail, Failed, MarkStart, Marked, Park, Put, PutOutcome, Receipt,
-            Settle, SettleAndRelease, Settled, SettledAndReleased, Unblock, Unblocked, Void, Voided, WriteReceipt,
-        },
-        lease::{
-            Acquire, Acquired, AnnounceEnd, AskToYield, Ended, ForceRelease, Forced, GiveWay, HandOver, Lease, Release,
-            ReleaseEmpty, Released, Renew, Renewed, TakeOver,
-        },
-        memory,
-        operation::Operation,
-        state::{BlockReason, EntityState, HolderInfo, LeaseKind, Settlement},
-        table::{Action, Change, Condition, Row, Transacted, Write, Written},
+        inbox::{Decision, Receipt},
+        lease::{Acquired, Lease},
+        state::{EntityState, Settlement},
+        table::Row,
     },
     time::{Nonce, Timestamp},
 };
-
-use crate::changes::{Change as Switch, Changes};
 
 /// A value of which there is one copy: compared by place, hashed by content.
 pub struct Interned<T: 'static>(&'static (u64, T));
@@ -212,7 +200,7 @@ pub fn entity() -> &'static EntityKey {
     &ENTITY
 }
 
-fn identity(id: Id) -> Identity {
+pub fn identity(id: Id) -> Identity {
     Identity {
         source: SourceName::parse("shop").unwrap(),
         delivery_id: DeliveryId::new(char::from(b'A' + id.delivery).to_string()),
@@ -246,9 +234,14 @@ pub fn intern_lease(lease: Lease) -> Held {
 }
 
 impl Answer {
-    /// Somebody holds it.
-    pub fn held(seen: View) -> Self {
-        intern(&ANSWERS, Acquired::Held((*seen).clone()))
+    pub fn of(acquired: Acquired) -> Self {
+        intern(&ANSWERS, acquired)
+    }
+}
+
+impl Stored {
+    pub fn of(row: Row) -> Self {
+        intern(&ROWS, row)
     }
 }
 
@@ -319,425 +312,4 @@ pub fn receipt(epoch: u8, (id, sequence, settlement, token): Told) -> Receipt {
 /// What a receipt tells.
 pub fn told(receipt: &Receipt) -> Told {
     (id_of(&receipt.identity), receipt.sequence.0, receipt.settlement, receipt.token.0)
-}
-
-/// One of the protocol's operations with its arguments.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Op {
-    Claim(Drawn),
-    Put(Id, Drawn, u64),
-    Void(u64),
-    Acquire(LeaseKind, Drawn, Clock),
-    TakeOver(LeaseKind, Drawn, View),
-    Renew(Held),
-    /// `true`: it is about to hand over.
-    Settle(Held, Decided, bool),
-    SettleAndRelease(Held, Decided),
-    Receipt(Told),
-    Park(Id, u64),
-    Fail {
-        lease: Held,
-        sequence: u64,
-        attempts: u32,
-        retry: bool,
-    },
-    Block(Held, u64, BlockReason),
-    AnnounceEnd(Held),
-    GiveWay(Held),
-    MarkStart(Held, u64),
-    HandOver(Held, bool),
-    Unblock,
-    ReleaseEmpty(Held),
-    Release(Held),
-    AskToYield,
-    ForceRelease(View),
-}
-
-/// What the author of an operation learns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Reply {
-    Claimed(u64, View),
-    Stored,
-    /// A put found its place given up; a void that it is one.
-    Voided,
-    Filled,
-    Answered(Answer),
-    /// It is done and the lease goes on, as this.
-    Goes(Held, View),
-    /// It is done and the lease has ended, with this left.
-    Ended(Option<View>),
-    Grown(View),
-    Lost,
-    Done,
-    Refused,
-}
-
-/// What became of an operation: the row afterwards, whether it landed, and what
-/// its author learns if the reply arrives.
-#[derive(Clone, Copy)]
-pub struct Executed {
-    pub row: Option<Stored>,
-    pub landed: bool,
-    pub reply: Reply,
-}
-
-type Remembered = HashMap<(Changes, u8, Op, Option<Stored>), Executed>;
-
-thread_local! {
-    static MEMORY: RefCell<Remembered> = RefCell::default();
-}
-
-/// Does `op` to `row`, the item it is about.
-pub fn execute(changes: Changes, epoch: u8, op: Op, row: Option<Stored>) -> Executed {
-    MEMORY.with(|memory| {
-        let key = (changes, epoch, op, row);
-        if let Some(known) = memory.borrow().get(&key) {
-            return *known;
-        }
-        let executed = Execution { changes, epoch, op, row }.run();
-        memory.borrow_mut().insert(key, executed);
-        executed
-    })
-}
-
-struct Execution {
-    changes: Changes,
-    epoch: u8,
-    op: Op,
-    row: Option<Stored>,
-}
-
-impl Execution {
-    fn run(&self) -> Executed {
-        let entity = entity();
-        let now = time(self.epoch, Clock::Early);
-        let purge_at = now + Duration::from_secs(1000);
-        let held = |lease, state| Reply::Goes(intern(&LEASES, lease), intern(&VIEWS, state));
-        match self.op {
-            Op::Claim(drawn) => {
-                let nonce = drawn.nonce();
-                let tail = self.row.and_then(|row| row.number(a::TAIL));
-                let now = if self.changes.has(Switch::PurgedRowsStartAtTheSame) {
-                    time(0, Clock::Early)
-                } else {
-                    tail.map_or(now, |tail| arrival(tail + 1))
-                };
-                self.with(&Claim { entity, nonce: &nonce, now }, |claimed| {
-                    Reply::Claimed(claimed.sequence.0, intern(&VIEWS, claimed.state))
-                })
-            }
-            Op::Put(id, drawn, sequence) => {
-                let envelope = Envelope::pack(
-                    &Incoming {
-                        entity: entity.clone(),
-                        identity: identity(id),
-                        topic: "t".into(),
-                        family: "t".into(),
-                        event_time: None,
-                        received_at: arrival(sequence),
-                        content_type: None,
-                        body: Default::default(),
-                    },
-                    &drawn.nonce(),
-                    purge_at,
-                );
-                self.with(&Put { envelope: &envelope, sequence: Sequence(sequence) }, |outcome| match outcome {
-                    PutOutcome::Stored => Reply::Stored,
-                    PutOutcome::Voided => Reply::Voided,
-                })
-            }
-            Op::Void(sequence) => {
-                self.with(&Void { entity, sequence: Sequence(sequence), purge_at }, |voided| match voided {
-                    Voided::Void => Reply::Voided,
-                    Voided::Filled(_) => Reply::Filled,
-                })
-            }
-            Op::Acquire(kind, drawn, clock) => {
-                let request = self.request(kind, drawn, clock);
-                self.with(&request, |acquired| Reply::Answered(intern(&ANSWERS, acquired)))
-            }
-            Op::TakeOver(kind, drawn, seen) => {
-                let take_over = TakeOver { request: self.request(kind, drawn, Clock::Late), seen: (*seen).clone() };
-                self.with(&take_over, |acquired| Reply::Answered(intern(&ANSWERS, acquired)))
-            }
-            Op::Renew(lease) => self.with(&Renew { lease: &lease, now, length: LEASE }, |renewed| match renewed {
-                Renewed::Renewed(state) => Reply::Goes(lease, intern(&VIEWS, state)),
-                Renewed::Lost => Reply::Lost,
-            }),
-            Op::Settle(lease, decided, hands_over) => {
-                let settle = Settle { lease: &lease, decision: &decided, now, length: LEASE, hands_over };
-                self.with(&settle, |settled| match settled {
-                    Settled::Settled(_, state) if self.changes.has(Switch::OneTokenForADrain) => {
-                        held((*lease).clone(), state)
-                    }
-                    Settled::Settled(lease, state) => held(lease, state),
-                    Settled::Lost => Reply::Lost,
-                })
-            }
-            Op::SettleAndRelease(lease, decided) => {
-                let last = SettleAndRelease { lease: &lease, decision: &decided, purge_at: Some(purge_at) };
-                self.with(&last, |settled| match settled {
-                    SettledAndReleased::Released => Reply::Ended(None),
-                    SettledAndReleased::Grown(state) => Reply::Grown(intern(&VIEWS, state)),
-                    SettledAndReleased::Lost => Reply::Lost,
-                })
-            }
-            Op::Receipt(told) => {
-                let receipt = receipt(self.epoch, told);
-                self.with(&WriteReceipt { entity, receipt: &receipt, purge_at }, |()| Reply::Done)
-            }
-            Op::Park(id, sequence) => {
-                // As `delivery::parked_copy`: the payload, without an end of retention.
-                let row = Row::new()
-                    .with(a::VERSION, webhook_serializer::protocol::format::FORMAT)
-                    .with(a::DELIVERY_ID, identity(id).delivery_id.as_str())
-                    .with(a::REDRIVE, u32::from(id.redrive));
-                self.with(&Park { entity, sequence: Sequence(sequence), row: &row }, |()| Reply::Done)
-            }
-            Op::Fail { lease, sequence, attempts, retry } => {
-                let retry_at = retry.then(|| retry_at(self.epoch));
-                let fail = Fail { lease: &lease, sequence: Sequence(sequence), attempts, retry_at, error: "" };
-                self.with(&fail, failed_reply)
-            }
-            Op::Block(lease, sequence, reason) => {
-                self.with(&Block { lease: &lease, sequence: Sequence(sequence), reason }, failed_reply)
-            }
-            Op::AnnounceEnd(lease) => self.with(&AnnounceEnd { lease: &lease }, |_| Reply::Done),
-            Op::GiveWay(lease) => self.with(&GiveWay { lease: &lease, now }, |ended| match ended {
-                Ended::Ended(state) => Reply::Ended(Some(intern(&VIEWS, state))),
-                Ended::Lost => Reply::Lost,
-            }),
-            Op::MarkStart(lease, sequence) => {
-                self.with(&MarkStart { lease: &lease, sequence: Sequence(sequence) }, |marked| match marked {
-                    Marked::Marked => Reply::Done,
-                    Marked::Lost => Reply::Lost,
-                })
-            }
-            Op::HandOver(lease, suspected) => self.with(&HandOver { lease: &lease, suspected }, |ended| match ended {
-                Ended::Ended(state) => Reply::Ended(Some(intern(&VIEWS, state))),
-                Ended::Lost => Reply::Lost,
-            }),
-            Op::Unblock => {
-                // The operator's look and its write are one step here: a late landing is the simulation's.
-                let seen = self.row.as_ref().map_or(FencingToken(0), |row| view_of(row).token);
-                self.with(&Unblock { entity, seen }, |unblocked| match unblocked {
-                    Unblocked::Unblocked(_) => Reply::Done,
-                    Unblocked::NotBlocked(_) => Reply::Refused,
-                })
-            }
-            Op::ReleaseEmpty(lease) => {
-                self.with(&ReleaseEmpty { lease: &lease, purge_at: Some(purge_at) }, |released| match released {
-                    Released::Released => Reply::Ended(None),
-                    Released::Grown(state) => Reply::Grown(intern(&VIEWS, state)),
-                    Released::Lost => Reply::Lost,
-                })
-            }
-            Op::Release(lease) => self.with(&Release { lease: &lease }, |ended| match ended {
-                Ended::Ended(state) => Reply::Ended(Some(intern(&VIEWS, state))),
-                Ended::Lost => Reply::Lost,
-            }),
-            Op::AskToYield => {
-                self.with(&AskToYield { entity, now, until: now + Duration::from_secs(10) }, |()| Reply::Done)
-            }
-            Op::ForceRelease(seen) => {
-                self.with(&ForceRelease { seen: &seen, record: HolderInfo::new("operator") }, |forced| match forced {
-                    Forced::Released(_) => Reply::Done,
-                    Forced::Changed(_) => Reply::Refused,
-                })
-            }
-        }
-    }
-
-    fn request(&self, kind: LeaseKind, drawn: Drawn, clock: Clock) -> Acquire {
-        Acquire {
-            entity: entity().clone(),
-            kind,
-            holder: drawn.nonce(),
-            info: HolderInfo::new(""),
-            now: time(self.epoch, clock),
-            length: LEASE,
-        }
-    }
-
-    /// The production operation, the interpreter, the production judgement;
-    /// and what a control changes about either.
-    fn with<O: Operation>(&self, operation: &O, reply: impl FnOnce(O::Outcome) -> Reply) -> Executed {
-        self.evaluated(operation, operation.write(), reply)
-    }
-
-    fn evaluated<O: Operation>(
-        &self,
-        operation: &O,
-        mut write: Write,
-        reply: impl FnOnce(O::Outcome) -> Reply,
-    ) -> Executed {
-        self.change_write(&mut write);
-        let before = self.row.map(|row| (*row).clone());
-        match memory::evaluate(&write, before.as_ref()) {
-            Ok(mut after) => {
-                self.forget_whose_clock(&mut after);
-                let shown = matches!(write.action, Action::Update(_)).then(|| after.clone()).flatten();
-                let outcome = operation.judge(Written::Landed(shown)).expect("the model's rows are sound");
-                let row = after.map(|row| intern(&ROWS, row));
-                Executed { row, landed: true, reply: reply(outcome) }
-            }
-            Err(()) => {
-                let free = before.as_ref().is_some_and(|row| row.get(a::HOLDER).is_none());
-                let token = before.as_ref().and_then(|row| row.number(a::TOKEN));
-                let outcome = operation.judge(Written::Refused(before)).expect("the model's rows are sound");
-                let reply = match (self.op, reply(outcome)) {
-                    (Op::SettleAndRelease(..) | Op::ReleaseEmpty(_) | Op::Release(_), Reply::Lost)
-                        if free && self.changes.has(Switch::ReleaseRecognisedWithoutToken) =>
-                    {
-                        Reply::Ended(None)
-                    }
-                    (Op::SettleAndRelease(lease, _), Reply::Lost)
-                        if free
-                            && token == Some(lease.token().next().0)
-                            && self.changes.has(Switch::ReleaseRecognisedWithoutHead) =>
-                    {
-                        Reply::Ended(None)
-                    }
-                    (_, reply) => reply,
-                };
-                Executed { row: self.row, landed: false, reply }
-            }
-        }
-    }
-
-    /// A grant made by a late clock ends no later than one by an early clock:
-    /// how long a lease seems to run is each reader's choice anyway.
-    fn forget_whose_clock(&self, after: &mut Option<Row>) {
-        if let (Op::Acquire(..) | Op::TakeOver(..), Some(row)) = (self.op, after) {
-            row.set(a::EXPIRES_AT, (time(self.epoch, Clock::Early) + LEASE).as_millis());
-        }
-    }
-
-    fn change_write(&self, write: &mut Write) {
-        let drop_condition = |write: &mut Write, name: &str| strip(&mut write.condition, name);
-        match self.op {
-            Op::Settle(..) | Op::SettleAndRelease(..) => {
-                if self.changes.has(Switch::OneTokenForADrain)
-                    && let Action::Update(changes) = &mut write.action
-                {
-                    changes.retain(|change| !matches!(change, Change::Set(name, _) if name == a::TOKEN));
-                }
-                if self.changes.has(Switch::StepOverGaps) {
-                    drop_condition(write, a::HEAD);
-                }
-                if self.changes.has(Switch::ReleaseWithoutTail) && matches!(self.op, Op::SettleAndRelease(..)) {
-                    drop_condition(write, a::TAIL);
-                }
-            }
-            Op::Claim(_) if self.changes.has(Switch::ClaimKeepsPurgeAt) => {
-                if let Action::Update(changes) = &mut write.action {
-                    changes.retain(|change| !matches!(change, Change::Remove(name) if name == a::PURGE_AT));
-                }
-            }
-            Op::TakeOver(_, _, seen) if self.changes.has(Switch::ChargeWithoutAStart) => {
-                if let Action::Update(changes) = &mut write.action
-                    && !seen.is_started()
-                {
-                    for change in changes {
-                        if let Change::Add { attribute, .. } = change
-                            && attribute == a::SUSPECT
-                        {
-                            *attribute = a::ATTEMPTS.into();
-                        }
-                    }
-                }
-            }
-            Op::Release(_) | Op::GiveWay(_) if self.changes.has(Switch::EveryReleaseSaysHandedOver) => {
-                if let Action::Update(changes) = &mut write.action {
-                    changes.retain(|change| !matches!(change, Change::Remove(name) if name == a::HANDOVER));
-                    changes.push(Change::set(a::HANDOVER, 1_u32));
-                }
-            }
-            Op::ReleaseEmpty(_) if self.changes.has(Switch::PendingOutlivesTheDrain) => {
-                if let Action::Update(changes) = &mut write.action {
-                    changes.retain(|change| !matches!(change, Change::Remove(name) if name == a::PENDING_SINCE));
-                }
-            }
-            Op::ReleaseEmpty(_) if self.changes.has(Switch::ReleaseWithoutTail) => drop_condition(write, a::HEAD),
-            Op::Void(_) if self.changes.has(Switch::VoidUnconditionally) => write.condition = Condition::Always,
-            Op::Fail { .. } if self.changes.has(Switch::FailWithoutHead) => drop_condition(write, a::HEAD),
-            _ => {}
-        }
-    }
-}
-
-/// What became of a transaction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Committing {
-    /// The lease goes on as this, and the row is known as this.
-    Landed(Held, View),
-    SettledBefore,
-    Refused,
-    Lost,
-}
-
-/// A settle with its receipt, in one transaction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Transaction {
-    pub lease: Held,
-    pub decided: Decided,
-    pub told: Told,
-    pub hands_over: bool,
-    /// The row as its author knows it.
-    pub known: View,
-    /// Whether it landed before: then it is answered as it was.
-    pub landed: bool,
-}
-
-impl Transaction {
-    /// What its author makes of the answer, on these rows.
-    pub fn judged(self, changes: Changes, epoch: u8, row: Option<Stored>, item: Option<Stored>) -> (bool, Committing) {
-        let now = time(epoch, Clock::Early);
-        let receipt = receipt(epoch, self.told);
-        let commit = Commit {
-            settle: Settle {
-                lease: &self.lease,
-                decision: &self.decided,
-                now,
-                length: LEASE,
-                hands_over: self.hands_over,
-            },
-            receipt: WriteReceipt { entity: entity(), receipt: &receipt, purge_at: now + Duration::from_secs(1000) },
-            writes: &[],
-        };
-        let mut writes = commit.all();
-        if changes.has(Switch::CommitYieldsToReceipts) {
-            writes[1] = commit.receipt.write();
-        }
-        let rows = [row, item].map(|row| row.map(|row| (*row).clone()));
-        let met =
-            |(write, row): (&Write, &Option<Row>)| memory::evaluate(write, row.as_ref()).err().map(|()| row.clone());
-        let refusals: Vec<_> = writes.iter().zip(&rows).map(met).collect();
-        let lands = refusals.iter().all(Option::is_none);
-        let answer = if lands || self.landed { Transacted::Landed } else { Transacted::Refused(refusals) };
-        let committing = match commit.judge(answer).expect("the model's rows are sound") {
-            Committed::Landed(lease) => {
-                Committing::Landed(intern(&LEASES, lease), intern(&VIEWS, commit.settle.applied(&self.known)))
-            }
-            Committed::SettledBefore => Committing::SettledBefore,
-            Committed::Refused => Committing::Refused,
-            Committed::Lost => Committing::Lost,
-        };
-        (lands, committing)
-    }
-}
-
-/// Takes the comparisons of `name` out of a condition.
-fn strip(condition: &mut Condition, name: &str) {
-    if let Condition::All(parts) = condition {
-        parts.retain(|part| !matches!(part, Condition::Compare(attribute, ..) if attribute == name));
-        parts.iter_mut().for_each(|part| strip(part, name));
-    }
-}
-
-fn failed_reply(failed: Failed) -> Reply {
-    match failed {
-        Failed::Counted => Reply::Ended(None),
-        Failed::Lost => Reply::Lost,
-    }
 }

@@ -1,17 +1,11 @@
 //! A worker's steps. What to do is asked of the production plan each time; here
 //! it is done, one store write, queue send or handler step at a time.
 
-use std::time::Duration;
-
 use webhook_serializer::{
     engine::{
-        drain::{
-            begin::{Begin, Drained, Fate, begin, fate},
-            plan,
-        },
+        drain::begin::{Drained, Fate, fate},
         queue::WakeUp,
     },
-    handler::Outcome,
     protocol::{
         lease::Acquired,
         state::{LeaseKind, Settlement},
@@ -19,20 +13,15 @@ use webhook_serializer::{
 };
 
 use crate::{
-    changes::Change,
-    drain::{Knows, Learned, at_the_end, moment, source},
+    drain::{Begun, Learned, When, begun},
+    operations::{Executed, Op, Reply},
     protocol::{Action, Answer as Answers, Hearing, Next, Protocol},
     reached::Reached,
     state::{Budget, Draining, Message, RowStep, State, Step, Worker},
-    store::{
-        Answer, Clock, Committing, Drawn, Executed, Item, LEASE, Op, Reply, Told, Transaction, entity, intern_lease,
-        intern_view, time, told,
-    },
+    store::{Answer, Clock, Drawn, Item, LEASE, entity, time},
+    without::Rule,
 };
 use Hearing::{Heard, Lost};
-
-/// More of the function's time than anything takes.
-const AMPLE: Duration = Duration::from_secs(600);
 
 impl Protocol {
     pub fn work_actions(&self, state: &State, number: usize, actions: &mut Vec<Action>) {
@@ -155,8 +144,8 @@ impl Protocol {
 
     /// Whether a receipt waits for its settle, rather than being written beside
     /// it.
-    fn receipt_follows(&self, settlement: Settlement) -> bool {
-        settlement == Settlement::Parked && !self.changes.has(Change::ReceiptBesideParking)
+    pub fn receipt_follows(&self, settlement: Settlement) -> bool {
+        settlement == Settlement::Parked && !self.changes.has(Rule::ReceiptBesideParking)
     }
 }
 
@@ -164,7 +153,7 @@ impl Next<'_> {
     // The queue.
 
     pub fn receive(&mut self, number: usize, message: Message, token: Option<u64>, again: bool) {
-        let is_replaced = again && !self.has(Change::ReceivedAgainAcquiresAtOnce);
+        let is_replaced = again && !self.has(Rule::ReceivedAgainAcquiresAtOnce);
         let step = if is_replaced { Step::SendFresh } else { Step::Acquire(self.draw(number)) };
         self.state.workers[number] = Some(Worker { message, token, is_replaced, step, drain: None });
     }
@@ -190,7 +179,7 @@ impl Next<'_> {
 
     /// A nonce that no row still holds of this author's.
     pub fn draw(&self, number: usize) -> Drawn {
-        if self.has(Change::HolderFromRequest) {
+        if self.has(Rule::HolderFromRequest) {
             return Drawn(200, 0);
         }
         self.unused(100 + number as u8)
@@ -254,15 +243,15 @@ impl Next<'_> {
                 let waits = worker.step == Step::Ask && worker.draining().has_to_wait();
                 let when = if waits {
                     self.model.reach(Reached::Yield);
-                    moment(epoch, Clock::Early)
+                    When::At(Clock::Early)
                 } else {
                     self.state.left.overruns -= 1;
-                    at_the_end(epoch)
+                    When::TheEnd
                 };
                 if worker.step == Step::Gap {
                     worker.step = Step::HandOver;
                 } else {
-                    self.ask(worker, &when);
+                    self.ask(worker, when);
                 }
                 return None;
             }
@@ -286,9 +275,8 @@ impl Next<'_> {
             }
             Action::GapMayHaveExpired(_) => {
                 self.state.left.expiries -= 1;
-                // Its retention is so short that half of it is over.
-                let step = worker.draining().knows.gap_stays(time(epoch, Clock::Late), Duration::ZERO);
-                self.takes(worker, step, false);
+                let todo = worker.draining().knows.gap_is_over(epoch, true);
+                self.takes(worker, todo, false);
                 return None;
             }
             Action::FindsItselfLost(_) => {
@@ -333,7 +321,7 @@ impl Next<'_> {
                 worker.step = Step::Finish { delete: true };
             }
             Step::Finish { delete } => return Some(delete),
-            Step::Ask => self.ask(worker, &moment(epoch, clock)),
+            Step::Ask => self.ask(worker, When::At(clock)),
             Step::ReadPage => self.read_page(worker),
             Step::MakeSure(told) => {
                 self.on_item(Item::Receipt(told.0), Op::Receipt(told));
@@ -366,7 +354,7 @@ impl Next<'_> {
             }
             Step::Settle { .. } => self.settle_step(worker, action, heard),
             Step::RetryWakeUp(attempts) => {
-                if !self.has(Change::FailKeepsItsMessage) {
+                if !self.has(Rule::FailKeepsItsMessage) {
                     self.state.queue.push((None, false));
                 }
                 worker.step = Step::Fail { attempts, retry: true };
@@ -378,7 +366,7 @@ impl Next<'_> {
                 if heard {
                     self.model.reach(if retry { Reached::Retry } else { Reached::Block });
                     self.ended(worker, executed);
-                    if self.has(Change::FailKeepsItsMessage) && retry && matches!(executed.reply, Reply::Ended(_)) {
+                    if self.has(Rule::FailKeepsItsMessage) && retry && matches!(executed.reply, Reply::Ended(_)) {
                         worker.step = Step::Finish { delete: false };
                     }
                 }
@@ -397,7 +385,7 @@ impl Next<'_> {
             }
             Step::HandOver => {
                 let Draining { lease, is_stopped, .. } = *worker.draining();
-                if !self.has(Change::HandOverWithoutWakeUp) {
+                if !self.has(Rule::HandOverWithoutWakeUp) {
                     self.state.queue.push((Some(lease.token().0), false));
                 }
                 worker.step = if is_stopped { Step::LetGoBlindly } else { Step::LetGo };
@@ -439,8 +427,8 @@ impl Next<'_> {
 
     fn acquired(&mut self, number: usize, worker: &mut Worker, drawn: Drawn, executed: Executed, clock: Clock) {
         let Reply::Answered(answer) = executed.reply else { unreachable!() };
-        if let Acquired::Held(seen) = &*answer {
-            worker.step = Step::Look(drawn, intern_view(seen));
+        if let Acquired::Held(_) = &*answer {
+            worker.step = Step::Look(drawn, answer);
         } else {
             if matches!(&*answer, Acquired::Granted(..)) && !executed.landed {
                 self.model.reach(Reached::LostGrantRecognised);
@@ -449,14 +437,13 @@ impl Next<'_> {
         }
     }
 
-    fn look(&mut self, number: usize, worker: &mut Worker, drawn: Drawn, seen: crate::store::View, clock: Clock) {
-        let answer = Answer::held(seen);
+    fn look(&mut self, number: usize, worker: &mut Worker, drawn: Drawn, answer: Answer, clock: Clock) {
+        let Acquired::Held(seen) = &*answer else { unreachable!() };
         let held = seen.held.as_ref().expect("held");
-        let runs = held.runs(time(self.state.epoch, clock));
-        let lets_go = if runs {
-            held.kind == LeaseKind::Drain && self.has(Change::DropWhileDrained)
+        let lets_go = if held.runs(time(self.state.epoch, clock)) {
+            held.kind == LeaseKind::Drain && self.has(Rule::DropWhileDrained)
         } else {
-            seen.is_empty() && self.has(Change::DeleteAtExpiredEmptyLease)
+            seen.is_empty() && self.has(Rule::DeleteAtExpiredEmptyLease)
         };
         if lets_go {
             worker.step = Step::Finish { delete: true };
@@ -466,24 +453,21 @@ impl Next<'_> {
     }
 
     fn begins(&mut self, number: usize, worker: &mut Worker, drawn: Drawn, answer: Answer, clock: Clock) {
-        match begin((*answer).clone(), time(self.state.epoch, clock), AMPLE, None) {
-            Begin::Granted(lease, state) => {
-                let (lease, view) = (intern_lease(lease), intern_view(&state));
-                let waited = view.yield_until.is_some() || view.retry_at.is_some();
-                worker.drain = Some(Draining { lease, knows: Knows::granted(view), waited, is_stopped: false });
+        match begun(answer, self.state.epoch, clock) {
+            Begun::Granted(lease, knows) => {
+                let state = knows.state();
+                let waited = state.yield_until.is_some() || state.retry_at.is_some();
+                worker.drain = Some(Draining { lease, knows, waited, is_stopped: false });
                 self.turn(worker);
             }
-            Begin::NothingToDo => self.ends(worker, Drained::Ended),
-            Begin::NotNow(delay, reason) => self.ends(worker, Drained::NotNow(delay, reason)),
-            Begin::Awaits(token, delay) => self.ends(worker, Drained::Awaits(token, delay)),
-            Begin::AskAfter(_) => worker.step = Step::Acquire(self.draw(number)),
-            Begin::TakeOver { seen, .. } => worker.step = Step::TakeOver(drawn, intern_view(&seen)),
-            Begin::LookWithin(_) => unreachable!("it does not wait"),
+            Begun::Drained(drained) => self.ends(worker, drained),
+            Begun::AskAgain => worker.step = Step::Acquire(self.draw(number)),
+            Begun::TakeOver(seen) => worker.step = Step::TakeOver(drawn, seen),
         }
     }
 
     /// Its drain is over: what becomes of its wake-up?
-    fn ends(&mut self, worker: &mut Worker, drained: Drained) {
+    pub fn ends(&mut self, worker: &mut Worker, drained: Drained) {
         let wake_up = WakeUp { entity: entity().clone(), token: worker.token };
         worker.step = match fate(&wake_up, worker.is_replaced, drained, LEASE) {
             Fate::Delete => Step::Finish { delete: true },
@@ -492,12 +476,12 @@ impl Next<'_> {
         };
     }
 
-    fn loses(&mut self, worker: &mut Worker) {
+    pub fn loses(&mut self, worker: &mut Worker) {
         self.model.reach(Reached::LostLease);
         self.ends(worker, Drained::Lost);
     }
 
-    fn ended(&mut self, worker: &mut Worker, executed: Executed) {
+    pub fn ended(&mut self, worker: &mut Worker, executed: Executed) {
         match executed.reply {
             Reply::Ended(_) => {
                 if !executed.landed {
@@ -507,279 +491,6 @@ impl Next<'_> {
             }
             Reply::Lost => self.loses(worker),
             _ => unreachable!(),
-        }
-    }
-
-    // The drain.
-
-    fn learns(&self, worker: &mut Worker, learned: Learned) {
-        let drain = worker.draining_mut();
-        drain.knows = drain.knows.learns(self.state.epoch, learned);
-    }
-
-    fn source(&self) -> std::sync::Arc<webhook_serializer::sources::Source> {
-        source(self.model.attempts, self.model.block, self.model.rated)
-    }
-
-    /// What comes next; where the clocks have a say in it, that is a step.
-    fn turn(&mut self, worker: &mut Worker) {
-        let drain = worker.draining();
-        let late = drain.knows.next_step(&moment(self.state.epoch, Clock::Late), &self.source());
-        let is_over = matches!(late, plan::Step::ReleaseEmpty | plan::Step::Release | plan::Step::Block(_));
-        if !is_over && (drain.has_to_wait() || self.state.left.overruns > 0) {
-            worker.step = Step::Ask;
-        } else {
-            self.takes(worker, late, false);
-        }
-    }
-
-    fn ask(&mut self, worker: &mut Worker, moment: &plan::Moment) {
-        let step = worker.draining().knows.next_step(moment, &self.source());
-        self.takes(worker, step, false);
-    }
-
-    /// Begins a step of the plan. `ran`: it follows a run of the handler.
-    fn takes(&mut self, worker: &mut Worker, step: plan::Step, ran: bool) {
-        let drain = worker.draining();
-        worker.step = match step {
-            plan::Step::ReleaseEmpty => Step::ReleaseEmpty,
-            plan::Step::Release => Step::Release,
-            plan::Step::Block(reason) => Step::Block(reason),
-            plan::Step::HandOver(_, reason) => {
-                if reason == webhook_serializer::telemetry::PutOffReason::Slice {
-                    self.model.reach(Reached::Slice);
-                }
-                Step::HandOver
-            }
-            plan::Step::ReadPage(_) => Step::ReadPage,
-            plan::Step::MakeSure(_) if self.has(Change::ReceiptNotMadeSure) => {
-                let plan::Step::MakeSure(receipt) = step else { unreachable!() };
-                self.learns(worker, Learned::MadeSure(told(&receipt)));
-                return self.turn(worker);
-            }
-            plan::Step::MakeSure(receipt) => Step::MakeSure(told(&receipt)),
-            plan::Step::AwaitGap => Step::Gap,
-            plan::Step::Start if drain.knows.state().is_suspect() => Step::Mark,
-            plan::Step::Start => Step::Start,
-            plan::Step::Settle(settlement) => {
-                if settlement != Settlement::Repeat && settlement != Settlement::Void {
-                    self.model.reach(Reached::ReceiptWithoutSettle);
-                }
-                return self.settle(worker, settlement, false, ran);
-            }
-            plan::Step::Apply => return self.settle(worker, Settlement::Applied, true, ran),
-            plan::Step::Commit(_) => Step::Commit { landed: false },
-            plan::Step::SetAside(..) => {
-                if !ran {
-                    self.model.reach(Reached::KillerGivenUp);
-                }
-                Step::Park { ran }
-            }
-            plan::Step::Retry { attempts, .. } => Step::RetryWakeUp(attempts),
-            plan::Step::GiveUp(attempts, _) => Step::Fail { attempts, retry: false },
-            plan::Step::Wait(_) | plan::Step::Void(_) | plan::Step::FindSource | plan::Step::BeAlone(_) => {
-                unreachable!("{step:?}: nothing here is that short, unknown or in company")
-            }
-        };
-    }
-
-    fn read_page(&mut self, worker: &mut Worker) {
-        let (from, to) = (worker.draining().knows.state().next().0, worker.draining().knows.state().tail.0);
-        self.read(worker, from, to);
-    }
-
-    fn read(&mut self, worker: &mut Worker, from: u64, to: u64) {
-        let rows: Vec<_> = (from..=to).filter_map(|at| self.state.item(Item::Delivery(at))).collect();
-        let receipts = self.state.inbox.iter().filter_map(|(item, row)| match item {
-            Item::Receipt(id) => Some((*id, *row)),
-            _ => None,
-        });
-        let receipts = receipts.collect();
-        self.learns(worker, Learned::Read(from, rows, receipts));
-        self.turn(worker);
-    }
-
-    /// Its wait at a gap is over.
-    fn void(&mut self, worker: &mut Worker, heard: bool) {
-        let (sequence, _) = worker.draining().knows.place();
-        if self.has(Change::StepOverGaps) {
-            if self.state.item(Item::Delivery(sequence + 1)).is_some() {
-                self.read(worker, sequence + 1, sequence + 1);
-            }
-            return;
-        }
-        let stays = worker.draining().knows.gap_stays(time(self.state.epoch, Clock::Early), Duration::MAX);
-        assert_eq!(stays, plan::Step::Void(webhook_serializer::protocol::entity::Sequence(sequence)));
-        if self.state.is_awaited(sequence) {
-            self.state.left.voids = self.state.left.voids.saturating_sub(1);
-        }
-        let learned = match self.on_item(Item::Delivery(sequence), Op::Void(sequence)).reply {
-            _ if !heard => return,
-            Reply::Voided => Learned::Voided,
-            Reply::Filled => Learned::Filled,
-            _ => unreachable!(),
-        };
-        self.learns(worker, learned);
-        self.turn(worker);
-    }
-
-    fn handler_ends(&mut self, worker: &mut Worker, answer: Answers) {
-        let Draining { lease, knows, .. } = *worker.draining();
-        let (sequence, _) = knows.place();
-        let retry = || Outcome::retry("");
-        let outcome = match answer {
-            Answers::Done if self.model.commit => Outcome::Commit(Vec::new()),
-            // Its effect is refused: it says so.
-            Answers::Done if !self.effect(lease.token().0, sequence) => retry(),
-            Answers::Done => Outcome::Done,
-            Answers::Fails => {
-                self.state.left.failures -= 1;
-                retry()
-            }
-            Answers::TimesOut => {
-                self.state.left.timeouts -= 1;
-                if !self.model.commit {
-                    self.state.late.push((lease.token().0, sequence));
-                }
-                retry()
-            }
-            Answers::Rejects => {
-                self.state.left.rejections -= 1;
-                Outcome::Reject(String::new())
-            }
-        };
-        self.takes(worker, knows.answer(outcome, &self.source()), true);
-    }
-
-    fn fails(&mut self, worker: &mut Worker) {
-        let step = worker.draining().knows.failed(None, String::new(), &self.source(), 0.0);
-        self.takes(worker, step, true);
-    }
-
-    fn told(&self, worker: &Worker, settlement: Settlement) -> Told {
-        let Draining { lease, knows, .. } = *worker.draining();
-        let (sequence, id) = knows.place();
-        (id.expect("a delivery"), sequence, settlement, lease.token().0)
-    }
-
-    fn settle(&mut self, worker: &mut Worker, settlement: Settlement, with_receipt: bool, ran: bool) {
-        let knows = worker.draining().knows;
-        let decided = knows.decides(self.state.epoch, settlement, ran && self.model.rated);
-        let hands_over = knows.hands_over(decided.sequence, self.state.left.slices > 0);
-        if hands_over {
-            self.state.left.slices -= 1;
-        }
-        let row = if knows.is_last(decided.sequence) { RowStep::Last } else { RowStep::Next };
-        worker.step = Step::Settle { decided, row, receipt: with_receipt.then_some(false), hands_over };
-    }
-
-    /// The settle, or the receipt beside it; then what follows both.
-    fn settle_step(&mut self, worker: &mut Worker, action: Action, heard: bool) {
-        let Step::Settle { decided, mut row, mut receipt, hands_over } = worker.step else { unreachable!() };
-        let token = worker.draining().lease.token().0;
-        // The token is the one it was run under, also where the settle came first.
-        let token = if matches!(row, RowStep::Went(_)) { token - 1 } else { token };
-        let told = decided.id().map(|id| (id, decided.place(), decided.settlement(), token));
-        if matches!(action, Action::ReceiptWork(..)) {
-            let told = told.expect("a delivery");
-            self.on_item(Item::Receipt(told.0), Op::Receipt(told));
-            if !heard {
-                return;
-            }
-            receipt = Some(true);
-        } else {
-            let drain = worker.draining_mut();
-            let op = match row {
-                RowStep::Last => Op::SettleAndRelease(drain.lease, decided),
-                _ => Op::Settle(drain.lease, decided, hands_over),
-            };
-            let executed = self.on_entity(op);
-            if !heard {
-                return;
-            }
-            row = match executed.reply {
-                Reply::Ended(_) => {
-                    if !executed.landed {
-                        self.model.reach(Reached::LostReleaseRecognised);
-                    }
-                    RowStep::Ended
-                }
-                Reply::Grown(view) => {
-                    self.model.reach(Reached::Grown);
-                    self.learns(worker, Learned::Seen(view));
-                    RowStep::Next
-                }
-                Reply::Goes(lease, view) => {
-                    if !executed.landed {
-                        self.model.reach(Reached::LostSettleRecognised);
-                    }
-                    drain.lease = lease;
-                    drain.waited &= decided.not_before.is_none();
-                    RowStep::Went(view)
-                }
-                Reply::Lost => RowStep::Lost,
-                _ => unreachable!(),
-            };
-        }
-        worker.step = Step::Settle { decided, row, receipt, hands_over };
-        let behind = self.model.receipt_follows(decided.settlement());
-        if row == RowStep::Lost && (behind || receipt != Some(false)) {
-            return self.loses(worker);
-        }
-        if matches!(row, RowStep::Last | RowStep::Next) || receipt == Some(false) {
-            return;
-        }
-        match row {
-            RowStep::Went(view) => {
-                self.learns(worker, Learned::Settled(view, told.filter(|_| receipt.is_some())));
-                self.turn(worker);
-            }
-            _ => self.ends(worker, Drained::Ended),
-        }
-    }
-
-    /// Settle, receipt and effect in one transaction.
-    fn commit(&mut self, worker: &mut Worker, landed: bool, heard: bool) {
-        let Draining { lease, knows, .. } = *worker.draining();
-        let told = self.told(worker, Settlement::Applied);
-        let id = told.0;
-        let decided = knows.decides(self.state.epoch, Settlement::Applied, self.model.rated);
-        let hands_over = knows.hands_over(decided.sequence, self.state.left.slices > 0);
-        let transaction = Transaction { lease, decided, told, hands_over, known: intern_view(knows.state()), landed };
-        let rows = (self.state.row, self.state.item(Item::Receipt(id)));
-        let (lands, committing) = transaction.judged(self.model.changes, self.state.epoch, rows.0, rows.1);
-        if lands && !landed {
-            if self.state.committed.contains(&id) {
-                self.state.breaks(crate::state::Broken::Once);
-            }
-            self.state.committed.push(id);
-            self.state.left.slices -= u8::from(hands_over);
-            self.on_entity(Op::Settle(lease, decided, hands_over));
-            self.on_item(Item::Receipt(id), Op::Receipt(told));
-            self.model.reach(Reached::Commit);
-        }
-        if !heard {
-            worker.step = Step::Commit { landed: landed || lands };
-            if self.has(Change::DoubtfulCommitFails) {
-                self.fails(worker);
-            }
-            return;
-        }
-        match committing {
-            Committing::Landed(lease, view) => {
-                let drain = worker.draining_mut();
-                drain.lease = lease;
-                drain.waited &= decided.not_before.is_none();
-                self.learns(worker, Learned::Settled(view, Some(told)));
-                self.turn(worker);
-            }
-            Committing::Lost => self.loses(worker),
-            Committing::SettledBefore => {
-                let believed = self.has(Change::CommitYieldsToReceipts);
-                let settlement = if believed { Settlement::Applied } else { Settlement::Repeat };
-                self.settle(worker, settlement, false, true);
-            }
-            Committing::Refused => self.fails(worker),
         }
     }
 }

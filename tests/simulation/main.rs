@@ -11,15 +11,18 @@ use std::{
     thread,
 };
 
-use tests::simulation::{Plan, Report, mutation::Mutation, profile::Profile, run, shrink::shrink};
+use tests::{
+    rules::Rule,
+    simulation::{Plan, Report, profile::Profile, run, shrink::shrink},
+};
 
-fn plan(seed: u64, mutation: Option<Mutation>) -> Plan {
+fn plan(seed: u64, mutation: Option<Rule>) -> Plan {
     Plan { seed, mutation, focus: mutation, ..Plan::default() }
 }
 
 /// Runs seeds on both processors until one fails; states reached, and the
 /// failing run with the smallest seed.
-fn first_failure(seeds: u64, mutation: Option<Mutation>) -> (BTreeMap<&'static str, u64>, Option<Report>) {
+fn first_failure(seeds: u64, mutation: Option<Rule>) -> (BTreeMap<&'static str, u64>, Option<Report>) {
     let next = AtomicU64::new(0);
     let end = AtomicU64::new(seeds);
     let work = || {
@@ -149,22 +152,22 @@ fn where_a_rule_is_noticed_missing_it_holds_otherwise() {
 /// the model has the same states without that condition as with it
 /// (`fail_is_covered_by_the_token_as_well`), and shows the counterexample where
 /// settles leave the token alone.
-const NOTICED: &[(Mutation, u64)] = &[
-    (Mutation::ReceiversIgnoreTokens, 4),
-    (Mutation::OneTokenForADrain, 4),
-    (Mutation::ReleaseWithoutEmptiness, 6),
-    (Mutation::StepOverGaps, 0),
-    (Mutation::VoidUnconditionally, 91),
-    (Mutation::ExpiredIsFree, 90),
-    (Mutation::DropWhileDrained, 15),
-    (Mutation::ForgetAfterVoid, 25),
-    (Mutation::ClaimRetriedAsClean, 58),
-    (Mutation::ReleaseWithoutToken, 942),
-    (Mutation::FailKeepsMessage, 1439),
-    (Mutation::NoFreshForCopies, 43),
-    (Mutation::HolderFromRequest, 0),
-    (Mutation::StartWithoutTick, 0),
-    (Mutation::ChargeEveryTakeOver, 1),
-    (Mutation::EraseTakesAll, 1),
-    (Mutation::AgeOutlivesItsDrain, 7),
+const NOTICED: &[(Rule, u64)] = &[
+    (Rule::ReceiversIgnoreTokens, 4),
+    (Rule::OneTokenForADrain, 4),
+    (Rule::ReleaseWithoutTail, 6),
+    (Rule::StepOverGaps, 0),
+    (Rule::VoidUnconditionally, 91),
+    (Rule::DeleteAtExpiredEmptyLease, 90),
+    (Rule::DropWhileDrained, 15),
+    (Rule::ForgetOwedAfterVoid, 25),
+    (Rule::RetryClaimWithoutDoubt, 58),
+    (Rule::ReleaseRecognisedWithoutToken, 942),
+    (Rule::FailKeepsItsMessage, 1439),
+    (Rule::ReceivedAgainAcquiresAtOnce, 43),
+    (Rule::HolderFromRequest, 0),
+    (Rule::StartWithoutTick, 0),
+    (Rule::ChargeWithoutAStart, 1),
+    (Rule::EraseTakesAll, 1),
+    (Rule::PendingOutlivesTheDrain, 7),
 ];

@@ -7,7 +7,6 @@ mod script;
 
 use std::{sync::Arc, time::Duration};
 
-use ingest::{Ingest, Request};
 use script::{Script, document};
 use serializer::samples::Webhook;
 use tests::{
@@ -18,6 +17,7 @@ use tests::{
 use webhook_serializer::{
     config::FileDocument,
     engine::drain::{Attended, Drainer, Quarantine, Received},
+    functions::ingest::{Ingest, Request},
     handler::{Context, Handler, HandlerError, Isolation, Outcome},
     protocol::{
         delivery::Delivery,

@@ -43,6 +43,7 @@ use webhook_serializer::{
     aws::{Account, Parts},
     config::StoreConfig,
     engine::{append::Inbox, operator::Operator},
+    functions::ingest::Request,
     protocol::entity::EntityKey,
     sources::Sources,
     telemetry::Quiet,
@@ -295,7 +296,7 @@ async fn send(
 }
 
 /// Whether it was answered 2xx.
-async fn post(ingests: &FunctionPool, request: &ingest::Request) -> bool {
+async fn post(ingests: &FunctionPool, request: &Request) -> bool {
     let Ok(payload) = serde_json::to_vec(request) else { return false };
     let Ok(answer) = ingests.invoke(payload).await else { return false };
     let answer: Json = serde_json::from_slice(&answer).unwrap_or_default();

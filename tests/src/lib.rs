@@ -9,6 +9,7 @@ pub mod handlers;
 pub mod lane;
 pub mod metered;
 pub mod not_run;
+pub mod rules;
 pub mod simulation;
 pub mod slots;
 pub mod stage;

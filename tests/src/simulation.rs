@@ -42,10 +42,10 @@ use std::{
 
 use tokio::task::JoinSet;
 
+use crate::rules::Rule;
 use chance::{Allowed, Dice, Twist, actor};
 use handler::seconds;
 use history::{Entry, Name, What};
-use mutation::Mutation;
 use node::pause;
 use outage::Outage;
 use profile::Profile;
@@ -57,9 +57,9 @@ pub struct Plan {
     /// Decides everything.
     pub seed: u64,
     /// A rule to leave out.
-    pub mutation: Option<Mutation>,
+    pub mutation: Option<Rule>,
     /// Has the misfortunes that the counterexample to this one needs.
-    pub focus: Option<Mutation>,
+    pub focus: Option<Rule>,
     /// The misfortunes that are allowed; `None`: all.
     pub allowed: Allowed,
     /// What kind of misfortune there is; `None`: as the seed says.

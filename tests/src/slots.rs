@@ -13,8 +13,11 @@ use futures_util::{
     stream::FuturesUnordered,
 };
 use serializer::local::{BATCH, GROWTH};
-use webhook_serializer::{engine::drain::Attended, handler::Handler};
-use worker::{Attributes, Record, SqsEvent, Worker};
+use webhook_serializer::{
+    engine::drain::Attended,
+    functions::worker::{Attributes, Record, SqsEvent, Worker},
+    handler::Handler,
+};
 
 use crate::world::{Message, World};
 

@@ -26,6 +26,7 @@ use webhook_serializer::{
         store::Store,
         wake::Waker,
     },
+    functions::worker::Worker,
     handler::Handler,
     protocol::{
         delivery::Incoming,
@@ -37,7 +38,6 @@ use webhook_serializer::{
     telemetry::{Log, Observer},
     time::{Surroundings, Timestamp},
 };
-use worker::Worker;
 
 /// Sources of tests: `test` tries often and quickly, `block` twice and blocks.
 pub const SOURCES: &str = r#"
@@ -288,6 +288,7 @@ pub fn incoming(source: &str, entity: &str, id: &str, now: Timestamp) -> Incomin
             delivery_id: DeliveryId::new(id),
             redrive: 0,
         },
+        provider: Some("standard-webhooks".into()),
         topic: "order.updated".into(),
         family: "order".into(),
         event_time: None,

@@ -1,8 +1,12 @@
 //! Signed webhooks, as senders post them.
 
-use ingest::{Http, Request, RequestContext};
 use serializer::samples::Webhook;
-use webhook_serializer::{providers, sources::Sources, time::Timestamp};
+use webhook_serializer::{
+    functions::ingest::{Http, Request, RequestContext},
+    providers,
+    sources::Sources,
+    time::Timestamp,
+};
 
 /// A webhook of the Standard Webhooks source `source`, signed at `now`.
 ///

@@ -26,6 +26,7 @@ use webhook_serializer::{
         append::Inbox,
         drain::{DrainSettings, Drainer},
     },
+    functions::worker::Worker,
     handler::{Context, Handler, HandlerError, Outcome},
     protocol::{
         delivery::{Delivery, Incoming},
@@ -36,7 +37,6 @@ use webhook_serializer::{
     telemetry::Quiet,
     time::Surroundings,
 };
-use worker::Worker;
 
 use crate::local::{BATCH, Engines, EventSource, FUNCTION_TIMEOUT, Function};
 
@@ -438,6 +438,7 @@ fn incoming(source: &str, entity: &str, id: &str, surroundings: &Surroundings) -
     Ok(Incoming {
         entity: EntityKey::parse(entity)?,
         identity: Identity { source: SourceName::parse(source)?, delivery_id: DeliveryId::new(id), redrive: 0 },
+        provider: Some("standard-webhooks".into()),
         topic: "order.updated".into(),
         family: "order".into(),
         event_time: None,

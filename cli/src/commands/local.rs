@@ -21,6 +21,7 @@ use webhook_serializer::{
     aws::Parts,
     config::Environment,
     engine::drain::DrainSettings,
+    functions::worker::check_handlers,
     handlers::{Handlers, forward::Forward, orders::Orders},
     sources::Sources,
     telemetry::Quiet,
@@ -136,7 +137,7 @@ impl Local {
                         .with("forward", forward.clone())
                 };
                 let parts = deployment.engines.connect(&Surroundings::system(), None);
-                worker::check_handlers(&sources, &make(&parts)).map_err(anyhow::Error::msg)?;
+                check_handlers(&sources, &make(&parts)).map_err(anyhow::Error::msg)?;
                 deployment.work(make);
             }
         }

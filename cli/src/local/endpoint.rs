@@ -13,8 +13,8 @@ use axum::{
     routing::get,
 };
 use base64::{Engine, engine::general_purpose::STANDARD};
-use ingest::{Http, Ingest, Request, RequestContext};
 use tokio::net::TcpListener;
+use webhook_serializer::functions::ingest::{Http, Ingest, Request, RequestContext};
 use webhook_serializer::protocol::delivery::LARGEST_BODY;
 
 /// Serves until `until` completes.

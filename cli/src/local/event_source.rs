@@ -8,9 +8,9 @@ use aws_sdk_sqs::types::{DeleteMessageBatchRequestEntry, Message, MessageSystemA
 use tokio::{sync::watch, task::JoinSet};
 use webhook_serializer::{
     aws::Account,
+    functions::worker::{Attributes, BatchResponse, Record, SqsEvent, Worker},
     time::{Surroundings, Timestamp},
 };
-use worker::{Attributes, BatchResponse, Record, SqsEvent, Worker};
 
 use super::{Engines, function_pool::FunctionPool, invoker::Invoker};
 

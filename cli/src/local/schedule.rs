@@ -3,10 +3,11 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
-use scheduler::{Jobs, ScheduledEvent, Scheduler, Settings};
 use tokio::{sync::watch, task::JoinSet};
 use webhook_serializer::{
     engine::{store::Store, sweep::Sweeper, wake::Waker},
+    functions::scheduler::{ScheduledEvent, Scheduler, Settings},
+    jobs::Jobs,
     telemetry::Observer,
     time::Surroundings,
 };

@@ -1,5 +1,5 @@
 //! The ingest function's binary.
 
-fn main() -> Result<(), lambda_runtime::Error> {
-    ingest::run()
+fn main() -> Result<(), webhook_serializer::ingest::Error> {
+    webhook_serializer::ingest::run()
 }

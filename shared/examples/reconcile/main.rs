@@ -10,23 +10,11 @@
 //!
 //! The provider is a stub: a file with what its API would answer.
 
-use std::{sync::Arc, time::Duration};
-
-use scheduler::{Context, Job, JobError, Jobs};
 use serde_json::Value;
 use webhook_serializer::{
-    aws::Parts,
-    config::{Environment, StoreConfig},
-    engine::append::Inbox,
-    protocol::{
-        delivery::Incoming,
-        entity::{DeliveryId, EntityKey, Identity, SourceName},
-    },
-    telemetry::Log,
-    time::Timestamp,
+    DeliveryId, Deployment, EntityKey, Identity, Inbox, Incoming, SourceName, Timestamp,
+    scheduler::{self, Context, Job, JobError, Jobs},
 };
-
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What the provider's API answers when it is asked for orders changed since a
 /// day ago: each as it would stand in a webhook's body.
@@ -47,6 +35,7 @@ fn as_delivery(order: &Value, now: Timestamp) -> Result<Incoming, JobError> {
             delivery_id: DeliveryId::new(format!("reconcile/{id}/{updated_at}")),
             redrive: 0,
         },
+        provider: Some("shopify".into()),
         topic: "orders/updated".into(),
         family: "orders".into(),
         event_time: Some(Timestamp::from_millis(u64::try_from(time.as_millis())?)),
@@ -59,8 +48,7 @@ fn as_delivery(order: &Value, now: Timestamp) -> Result<Incoming, JobError> {
 async fn reconcile(context: Context, inbox: Inbox) -> Result<(), JobError> {
     for order in recent_orders().await? {
         let delivery = as_delivery(&order, context.surroundings().now())?;
-        let state = context.store().entity(&delivery.entity, PATIENCE).await?;
-        let newest = state.and_then(|state| state.newest_event_time.of(&delivery.family));
+        let newest = inbox.newest_event_time(&delivery.entity, &delivery.family).await?;
         // What is older than what was applied, or the same, is known. Should it be on its way
         // meanwhile, the order's handler is told that this one is not newer.
         if newest < delivery.event_time {
@@ -71,9 +59,8 @@ async fn reconcile(context: Context, inbox: Inbox) -> Result<(), JobError> {
     Ok(())
 }
 
-fn jobs(parts: &Parts) -> Result<Jobs, scheduler::Error> {
-    let retention = StoreConfig::read(&Environment)?.retention;
-    let inbox = Inbox::new(parts.store.clone(), parts.waker.clone(), retention, Arc::new(Log));
+fn jobs(deployment: &Deployment) -> Result<Jobs, scheduler::Error> {
+    let inbox = deployment.inbox();
     Ok(Jobs::new().add(Job::new("reconcile", "*/15 * * * *", move |context| reconcile(context, inbox.clone()))))
 }
 

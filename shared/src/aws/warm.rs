@@ -18,14 +18,27 @@ impl Account {
     /// charged for the question whether it is there. That one cannot be reached
     /// is for those to tell who need it.
     pub async fn warm(&self, http: &SharedHttpClient, surroundings: &Surroundings) {
-        let open = async |service: &str, endpoint: &Option<String>| {
-            let endpoint = endpoint.clone().unwrap_or_else(|| self.endpoint_of(service));
-            let question = http::Request::get(format!("{}/ping", endpoint.trim_end_matches('/')));
-            let question = question.body("".into()).ok().and_then(|request| HttpRequest::try_from(request).ok());
-            if let Some(question) = question {
-                let _ = surroundings.within(PATIENCE, call::send(http, &endpoint, question)).await;
-            }
-        };
-        tokio::join!(open("dynamodb", &self.dynamodb_endpoint), open("sqs", &self.sqs_endpoint));
+        let queue = self.open(http, surroundings, "sqs", &self.sqs_endpoint);
+        tokio::join!(self.warm_table(http, surroundings), queue);
+    }
+
+    /// As [`Account::warm`], without SQS.
+    pub(super) async fn warm_table(&self, http: &SharedHttpClient, surroundings: &Surroundings) {
+        self.open(http, surroundings, "dynamodb", &self.dynamodb_endpoint).await;
+    }
+
+    async fn open(
+        &self,
+        http: &SharedHttpClient,
+        surroundings: &Surroundings,
+        service: &str,
+        endpoint: &Option<String>,
+    ) {
+        let endpoint = endpoint.clone().unwrap_or_else(|| self.endpoint_of(service));
+        let question = http::Request::get(format!("{}/ping", endpoint.trim_end_matches('/')));
+        let question = question.body("".into()).ok().and_then(|request| HttpRequest::try_from(request).ok());
+        if let Some(question) = question {
+            let _ = surroundings.within(PATIENCE, call::send(http, &endpoint, question)).await;
+        }
     }
 }

@@ -15,7 +15,7 @@ use crate::{
     },
     protocol::{
         delivery::{Envelope, Incoming},
-        entity::Sequence,
+        entity::{EntityKey, Sequence},
         inbox::{Claim, Put, PutOutcome, owes_wake_up},
         state::EntityState,
     },
@@ -97,6 +97,7 @@ impl Appending {
 
 impl Inbox {
     /// Inboxes in `store`, whose rows are kept for `retention`.
+    #[doc(hidden)]
     pub fn new(store: Store, waker: Waker, retention: Duration, observer: std::sync::Arc<dyn Observer>) -> Self {
         Self { store, waker, retention, observer }
     }
@@ -115,7 +116,7 @@ impl Inbox {
         let nonce = surroundings.nonce();
         let envelope = Envelope::pack(incoming, &nonce, surroundings.now() + self.retention);
         for some in envelope.parts().chunks(PARTS_AT_ONCE) {
-            try_join_all(some.iter().map(|part| self.store.write(part, patience()))).await?;
+            try_join_all(some.iter().map(|part| self.store.run(part, patience()))).await?;
         }
         let mut appending = Appending::default();
         loop {
@@ -130,13 +131,21 @@ impl Inbox {
             match stored? {
                 PutOutcome::Stored => {
                     let appended = Appended { sequence: place.sequence, wake_up_failed: woken.err() };
-                    self.observer.observe(&Event::Accepted { incoming, appended: &appended });
+                    let is_wake_up_lost = appended.wake_up_failed.is_some();
+                    self.observer.observe(&Event::Accepted { incoming, sequence: place.sequence, is_wake_up_lost });
                     return Ok(appended);
                 }
                 PutOutcome::Voided if appending.overtaken() => {}
                 PutOutcome::Voided => return Err(AppendError::Overtaken),
             }
         }
+    }
+
+    /// When the newest thing happened of those that were handled, of one family
+    /// of topics: what is not newer is known there.
+    pub async fn newest_event_time(&self, entity: &EntityKey, family: &str) -> Result<Option<Timestamp>, StoreError> {
+        let state = self.store.entity(entity, DEADLINE).await?;
+        Ok(state.and_then(|state| state.newest_event_time.of(family)))
     }
 
     async fn wake(&self, wake_up: Option<WakeUp>, patience: Duration) -> Result<(), QueueError> {

@@ -2,12 +2,10 @@
 //! erase.
 
 mod erase;
-mod remove;
 
 use std::time::Duration;
 
 pub use erase::Erased;
-use remove::Remove;
 
 use crate::{
     engine::{
@@ -21,7 +19,8 @@ use crate::{
         entity::{EntityKey, Sequence},
         format::{CorruptRow, attribute as a},
         inbox::{Receipt, Unblock, Unblocked, Void},
-        keys::{delivery_range, parked_range, parked_row, receipt_range, receipt_row},
+        keys::{delivery_range, is_parked, parked_range, parked_row, receipt_range, receipt_row},
+        maintain::Remove,
         state::{BlockReason, EntityState, Settlement},
         table::{Key, Row, Segment, TableName},
     },
@@ -192,7 +191,7 @@ impl Operator {
     pub async fn all_parked(&self) -> Result<Vec<Parked>, OperatorError> {
         let mut parked = Vec::new();
         for row in self.scan(&TableName::Inbox).await? {
-            if row.text(a::ITEM).is_some_and(|item| item.starts_with("p#")) {
+            if is_parked(&row) {
                 let entity = row.text(a::ENTITY).map(EntityKey::parse).transpose().map_err(CorruptRow::from)?;
                 parked.extend(entity.map(|entity| Parked::parse(&entity, &row)).transpose()?.flatten());
             }

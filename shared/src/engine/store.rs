@@ -13,7 +13,7 @@ use crate::{
         keys::entity_row,
         operation::Operation,
         state::EntityState,
-        table::{Key, Page, Range, Row, Scanned, Segment, Table, TableError, TableName, Transacted, Write, Written},
+        table::{Key, Page, Range, Row, Scanned, Segment, Table, TableError, TableName, Transacted, Write},
     },
     time::Surroundings,
 };
@@ -86,13 +86,9 @@ impl Store {
         operation: &O,
         patience: Duration,
     ) -> Result<Answered<O::Outcome>, StoreError> {
-        let Answered { outcome, doubtful } = self.write(&operation.write(), patience).await?;
+        let write = operation.write();
+        let Answered { outcome, doubtful } = self.persist(patience, || self.table.write(&write)).await?;
         Ok(Answered { outcome: operation.judge(outcome)?, doubtful })
-    }
-
-    /// Does a write that says by itself what it does, for at most `patience`.
-    pub(crate) async fn write(&self, write: &Write, patience: Duration) -> Result<Answered<Written>, StoreError> {
-        self.persist(patience, || self.table.write(write)).await
     }
 
     /// Does several writes together, for at most `patience`; the same request

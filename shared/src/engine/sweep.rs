@@ -3,12 +3,11 @@
 //!
 //! The table is scanned in [`SEGMENTS`] parts that take turns, one a minute, so
 //! that a pass takes an hour. What a minute was too short for, the next one goes
-//! on with, from the entity at which the last one stopped (`position.rs`); so
+//! on with, from the entity at which the last one stopped (`maintain::Place`); so
 //! that every row is reached however many there are. Nothing depends on a row
 //! being swept once.
 
 mod keep;
-pub mod position;
 
 use std::time::Duration;
 
@@ -21,18 +20,13 @@ use crate::{
     protocol::{
         format::attribute as a,
         keys::sweep_position_range,
+        maintain::{MoveOn, Moved, Place, Position, SEGMENTS},
         state::{EntityState, LONGEST_LEASE, LeaseKind},
         table::{Key, Row, Scanned, Segment, TableName, Value},
     },
+    telemetry::Swept,
     time::Timestamp,
 };
-use position::{MoveOn, Moved, Place, Position};
-
-/// One part for each minute of an hour.
-pub const SEGMENTS: u32 = 60;
-
-/// How long a segment's turn lasts where it can be swept in that time.
-pub const TURN: Duration = Duration::from_secs(60);
 
 /// Entities claimed more recently have a wake-up on its way; a lease that ran
 /// out more recently may be believed in by its holder.
@@ -55,29 +49,6 @@ pub struct Sweeper {
     store: Store,
     waker: Waker,
     retention: Duration,
-}
-
-/// What a sweep did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Swept {
-    /// Segments that were swept to their end.
-    pub segments: u64,
-    /// Entities looked at.
-    pub seen: u64,
-    /// Wake-ups sent.
-    pub woken: u64,
-    /// Pending rows kept from being deleted.
-    pub kept: u64,
-    /// Rows that could not be read. They are left as they are.
-    pub unreadable: u64,
-    /// Rows that could be read and not be served: the queue does not take their
-    /// wake-up, or what waits there could not be kept.
-    pub unserved: u64,
-    /// Whether wake-ups were held back since the queue lags.
-    pub lagging: bool,
-    /// How long the oldest delivery has waited that waits for us, and not for
-    /// an operator.
-    pub oldest: Duration,
 }
 
 /// Why a sweep ended early. The next one goes on where it stopped.

@@ -61,12 +61,14 @@ pub struct Forward {
 impl Forward {
     /// Forwards to what `sources` name; trusts the certificate authorities that
     /// browsers trust.
+    #[doc(hidden)]
     pub fn new(sources: impl Into<LiveSources>) -> Self {
         Self::with(sources, Roots::mozilla())
     }
 
     /// As [`Forward::new`]; trusts besides the certificates in the PEM file
     /// that `FORWARD_CA_BUNDLE` names, if it is set.
+    #[doc(hidden)]
     pub fn configured(sources: impl Into<LiveSources>, variables: &impl Variables) -> Result<Self, InvalidConfig> {
         const VARIABLE: &str = "FORWARD_CA_BUNDLE";
         let mut roots = Roots::mozilla();

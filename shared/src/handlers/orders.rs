@@ -26,6 +26,8 @@
 //! has no time and so counts as the newest word of its source.
 
 mod amount;
+mod apply;
+mod body;
 mod event;
 mod history;
 mod news;
@@ -42,10 +44,12 @@ mod woocommerce;
 use std::{sync::Arc, time::Duration};
 
 pub use amount::{Amount, Currency, Money, Totals};
-pub use event::{Malformed, OrderEvent};
+pub use apply::apply;
+pub use body::Malformed;
+pub use event::OrderEvent;
 pub use history::{Entry, Remark, short_delivery_id};
-pub use order::{HISTORY_ENTRIES, Order, ROW_BYTES, apply};
-pub use row::CorruptOrder;
+pub use order::Order;
+pub use row::{CorruptOrder, HISTORY_ENTRIES, ROW_BYTES};
 pub use state::{Dispute, Life, Payment, Progress, Standing, State};
 
 use crate::{
@@ -85,6 +89,7 @@ pub enum OrderError {
 impl Orders {
     /// Orders in the table called `table_name`, whose key is the text
     /// [`KEY_ATTRIBUTE`].
+    #[doc(hidden)]
     pub fn new(table: Arc<dyn Table>, table_name: impl Into<Arc<str>>) -> Self {
         Self { table, table_name: table_name.into() }
     }

@@ -66,16 +66,15 @@ pub async fn listed(store: &Store) -> Result<Vec<Listed>, StoreError> {
     loop {
         let page = store.query(&job_listing_range(after.as_deref(), PAGE), PATIENCE).await?;
         let names: Vec<String> = page.rows.iter().filter_map(|row| row.text(a::ITEM)).map(str::to_owned).collect();
-        let entities: Vec<_> = names.iter().filter_map(|name| job_entity(name).ok()).collect();
-        let keys: Vec<_> = entities.iter().map(entity_row).collect();
+        let entities: Vec<_> = names.iter().filter_map(|name| Some((name, job_entity(name).ok()?))).collect();
+        let keys: Vec<_> = entities.iter().map(|(_, entity)| entity_row(entity)).collect();
         if keys.is_empty() {
             return Ok(jobs);
         }
         let rows = store.get_many(&keys, PATIENCE).await?;
-        for name in &names {
-            let key = format!("cron/{name}");
+        for (name, entity) in entities {
             // Listed first, and defined then: it may not be there yet.
-            let Some(row) = rows.iter().find(|row| row.text(a::ENTITY) == Some(&key)) else { continue };
+            let Some(row) = rows.iter().find(|row| row.text(a::ENTITY) == Some(entity.as_str())) else { continue };
             let state = JobState::parse(row)?;
             let plan = state.definition.as_deref().and_then(Plan::parse);
             jobs.push(Listed { name: name.clone(), plan, state });

@@ -18,9 +18,10 @@ use crate::{
     },
     handler::{Canceller, Isolation},
     protocol::{
-        format::{FORMAT, attribute as a},
-        keys::{entity_row, job_listing_row},
+        format::attribute as a,
+        keys::entity_row,
         lease::{Acquire, Lease},
+        maintain::ListJob,
         operation::Operation,
         state::{HolderInfo, LeaseKind},
         table::{Row, Transacted, Write, Written},
@@ -239,9 +240,7 @@ impl Ticker {
         scheduled: Timestamp,
     ) -> Result<Option<JobState>, StoreError> {
         // First, so that no job with a row is missing from the list.
-        let key = job_listing_row(&job.name);
-        let listing = key.to_row().with(a::VERSION, FORMAT);
-        self.store.write(&Write::put(key, listing), PATIENCE).await?;
+        self.store.run(&ListJob { job: &job.name }, PATIENCE).await?;
         let now = self.store.surroundings().now();
         let from = first_of_its_minute(scheduled);
         self.store.run(&DefineJob { entity: &job.entity, definition, seen, from, now }, PATIENCE).await
@@ -297,7 +296,7 @@ impl Ticker {
         let limit = job.time.map_or(left, |time| time.min(left));
         let (canceller, start) = Canceller::start(&job.name, lease.token(), started + limit, surroundings.clone());
         tracing::debug!(job = &*job.name, %tick, token = lease.token().0, "started");
-        let context = Context { job: job.name.clone(), tick, start: start.clone(), store: self.store.clone() };
+        let context = Context { job: job.name.clone(), tick, start: start.clone() };
         let function = job.function.clone();
         let work = async move {
             let work = AssertUnwindSafe(async move { function(context).await }).catch_unwind();

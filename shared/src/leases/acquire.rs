@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::{Guard, LeaseError, Leases, Terms};
+use super::{Guard, LeaseError, Leases, PATIENCE, RESERVE, Terms};
 use crate::{
     engine::{
         keeper::Keeper,
@@ -31,12 +31,6 @@ const LATEST: Duration = Duration::from_millis(500);
 
 /// By how much a busy store slows the looks at most.
 const SLOWEST: u32 = 8;
-
-/// Time kept free at the end of the caller's own: to release, with a retry.
-pub(super) const RESERVE: Duration = Duration::from_secs(1);
-
-/// How long to try to reach the store for one write.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Leases {
     /// Acquires the lease of `key`, waiting for it as `terms` say. Release it by

@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use super::{
-    LeaseError, Leases,
-    acquire::{PATIENCE, RESERVE},
-};
+use super::{LeaseError, Leases, PATIENCE, RESERVE};
 use crate::{
     engine::{keeper::Keeper, store::StoreError},
     protocol::{

@@ -6,7 +6,7 @@
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use sha2::{Digest, Sha256};
 
-use super::{LeaseError, Leases, acquire::PATIENCE};
+use super::{LeaseError, Leases, PATIENCE};
 use crate::{
     engine::store::StoreError,
     protocol::{
@@ -113,6 +113,7 @@ impl Leases {
     /// # Errors
     ///
     /// The store was not to be had.
+    #[doc(hidden)]
     pub async fn look(&self, key: &EntityKey) -> Result<Option<LeaseView>, LeaseError> {
         let state = self.store.entity(key, PATIENCE).await.map_err(LeaseError::before)?;
         Ok(state.map(|state| self.view(state)))
@@ -124,6 +125,7 @@ impl Leases {
     /// # Errors
     ///
     /// The store was not to be had.
+    #[doc(hidden)]
     pub async fn look_by_id(&self, id: &LeaseId) -> Result<Option<LeaseView>, LeaseError> {
         let seen = self.look(id.entity()).await?;
         Ok(seen.filter(|view| view.id().as_ref() == Some(id)))
@@ -135,6 +137,7 @@ impl Leases {
     /// # Errors
     ///
     /// The store was not to be had.
+    #[doc(hidden)]
     pub async fn list(&self, from: Option<Key>, limit: u32) -> Result<Listed, LeaseError> {
         let segment = Segment { number: 0, of: 1, after: from, limit };
         let scanned = self.store.scan(&TableName::Entities, &segment, PATIENCE).await.map_err(LeaseError::before)?;
@@ -155,6 +158,7 @@ impl Leases {
     /// # Errors
     ///
     /// The store was not to be had: it may have landed.
+    #[doc(hidden)]
     pub async fn force_release(&self, seen: &LeaseView, by: &str, why: &str) -> Result<Option<LeaseView>, LeaseError> {
         let at = self.store.surroundings().now();
         let record = HolderInfo::new(&format!("{} {by}: {why}", &at.to_string()[..16]));

@@ -1,40 +1,23 @@
-//! Deliveries: what ingest stores, what a handler gets, and the rows between.
-//!
-//! A delivery row is written once and never updated, since an update costs the
-//! row's full size again. A body too large for one row stands in parts, written
-//! before its sequence is claimed; only the delivery row that names them fills
-//! the sequence.
+//! Deliveries: what ingest stores and what a handler gets. How they stand in
+//! rows is the codec's.
+
+mod codec;
 
 use std::sync::OnceLock;
 
 use bytes::Bytes;
 
+pub(crate) use codec::parked_copy;
+pub use codec::{Envelope, Item, LARGEST_BODY, PutPart, Unpacked};
+
 use crate::{
     protocol::{
         entity::{DeliveryId, EntityKey, Identity, IdentityHash, Sequence, SourceName},
-        format::{CorruptRow, FORMAT, attribute as a, check_format, shortened},
-        keys::{part_row, sequence_of},
-        table::{Action, Condition, Row, Write},
+        keys::part_row,
+        table::Key,
     },
     time::{Nonce, Timestamp},
 };
-
-/// The largest body that is accepted, in bytes: what a Lambda function's event
-/// can carry.
-pub const LARGEST_BODY: usize = 6 * 1024 * 1024;
-
-/// The most bytes of body in one row. DynamoDB allows 400 KB for all of it.
-const PART_BYTES: usize = 350 * 1024;
-
-/// Bodies shorter than this do not shrink enough to pay for it.
-const WORTH_COMPRESSING: usize = 256;
-
-/// zstd's default: a JSON body shrinks to about a fifth; higher levels cost a
-/// function more time than the write units they save.
-const COMPRESSION_LEVEL: i32 = 3;
-
-/// Longer topics are cut, so that receipts stay small.
-const TOPIC_BYTES: usize = 128;
 
 /// A delivery on its way into an inbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,6 +26,9 @@ pub struct Incoming {
     pub entity: EntityKey,
     /// What makes it the same as another.
     pub identity: Identity,
+    /// The name of the provider whose rules its source goes by, such as
+    /// `shopify`; `None`: it came through no source.
+    pub provider: Option<String>,
     /// What happened, in the sender's words.
     pub topic: String,
     /// Events whose times can be compared.
@@ -77,6 +63,7 @@ pub struct Delivery {
     entity: EntityKey,
     sequence: Sequence,
     identity: Identity,
+    provider: Option<String>,
     topic: String,
     family: String,
     event_time: Option<Timestamp>,
@@ -110,6 +97,13 @@ impl Delivery {
     /// The configured sender.
     pub fn source(&self) -> &SourceName {
         &self.identity.source
+    }
+
+    /// The name of the provider whose rules its source went by when it was
+    /// accepted, such as `shopify`. `None`: an application appended it itself,
+    /// or it was stored before deliveries said so.
+    pub fn provider(&self) -> Option<&str> {
+        self.provider.as_deref()
     }
 
     /// What the sender calls it; the same for every repeat.
@@ -183,6 +177,7 @@ impl Delivery {
         Incoming {
             entity: self.entity.clone(),
             identity,
+            provider: self.provider.clone(),
             topic: self.topic.clone(),
             family: self.family.clone(),
             event_time: self.event_time,
@@ -193,294 +188,8 @@ impl Delivery {
     }
 
     /// The parts whose rows hold this delivery's body.
-    pub(crate) fn part_keys(&self) -> Vec<crate::protocol::table::Key> {
+    pub(crate) fn part_keys(&self) -> Vec<Key> {
         let Some(parts) = &self.parts else { return Vec::new() };
         (0..parts.count).map(|number| part_row(&self.entity, &parts.nonce, number)).collect()
-    }
-}
-
-/// A body as it is stored.
-#[derive(Debug, Clone)]
-struct Stored {
-    bytes: Bytes,
-    encoding: &'static str,
-}
-
-impl Stored {
-    fn of(body: &Bytes) -> Self {
-        if body.len() >= WORTH_COMPRESSING
-            && let Ok(small) = zstd::bulk::compress(body, COMPRESSION_LEVEL)
-            && small.len() < body.len()
-        {
-            return Self { bytes: small.into(), encoding: "zstd" };
-        }
-        Self { bytes: body.clone(), encoding: "plain" }
-    }
-}
-
-/// The rows of one delivery, ready to be written: any parts first, then, with a
-/// sequence, the delivery row.
-#[derive(Debug, Clone)]
-pub struct Envelope {
-    entity: EntityKey,
-    nonce: Nonce,
-    row: Row,
-    parts: Vec<Write>,
-}
-
-impl Envelope {
-    /// Packs `incoming` for the claim called `nonce`. `purge_at` is when
-    /// retention ends.
-    pub fn pack(incoming: &Incoming, nonce: &Nonce, purge_at: Timestamp) -> Self {
-        let stored = Stored::of(&incoming.body);
-        let purge_at = purge_at.as_secs_rounded_up();
-        let mut row = Row::new()
-            .with(a::VERSION, FORMAT)
-            .with(a::NONCE, nonce.as_str())
-            .with(a::SOURCE, incoming.identity.source.as_str())
-            .with(a::DELIVERY_ID, incoming.identity.delivery_id.as_str())
-            .with(a::TOPIC, shortened(&incoming.topic, TOPIC_BYTES))
-            .with(a::RECEIVED_AT, incoming.received_at.as_millis())
-            .with(a::BODY_BYTES, incoming.body.len() as u64)
-            .with(a::ENCODING, stored.encoding)
-            .with(a::PURGE_AT, purge_at);
-        if incoming.family != incoming.topic {
-            row.set(a::FAMILY, shortened(&incoming.family, TOPIC_BYTES));
-        }
-        if incoming.identity.redrive > 0 {
-            row.set(a::REDRIVE, incoming.identity.redrive);
-        }
-        if let Some(time) = incoming.event_time {
-            row.set(a::EVENT_TIME, time.as_millis());
-        }
-        if let Some(content_type) = &incoming.content_type {
-            row.set(a::CONTENT_TYPE, shortened(content_type, TOPIC_BYTES));
-        }
-        let mut parts = Vec::new();
-        if stored.bytes.len() <= PART_BYTES {
-            row.set(a::BODY, stored.bytes);
-        } else {
-            for (number, chunk) in (0_u32..).zip(stored.bytes.chunks(PART_BYTES)) {
-                let part = Row::new()
-                    .with(a::VERSION, FORMAT)
-                    .with(a::BODY, stored.bytes.slice_ref(chunk))
-                    .with(a::PURGE_AT, purge_at);
-                // A claim's nonce is its own, so putting a part twice puts the same.
-                parts.push(Write::put(part_row(&incoming.entity, nonce, number), part));
-            }
-            row.set(a::PARTS, parts.len() as u64);
-        }
-        Self { entity: incoming.entity.clone(), nonce: nonce.clone(), row, parts }
-    }
-
-    /// Whose delivery it is.
-    pub fn entity(&self) -> &EntityKey {
-        &self.entity
-    }
-
-    /// The claim that it is packed for.
-    pub fn nonce(&self) -> &Nonce {
-        &self.nonce
-    }
-
-    /// What has to be written before the claim.
-    pub fn parts(&self) -> &[Write] {
-        &self.parts
-    }
-
-    /// The delivery row, without its key.
-    pub fn row(&self) -> &Row {
-        &self.row
-    }
-}
-
-/// What stands at a sequence.
-#[derive(Debug, Clone)]
-pub enum Item {
-    /// A delivery. Its body may still have to be fetched from its parts.
-    Delivery(Box<Unpacked>),
-    /// A marker: claimed, and never filled.
-    Void(Sequence),
-}
-
-impl Item {
-    /// Its place.
-    pub fn sequence(&self) -> Sequence {
-        match self {
-            Item::Delivery(unpacked) => unpacked.delivery.sequence,
-            Item::Void(sequence) => *sequence,
-        }
-    }
-
-    /// Reads a `d#` or `p#` row.
-    pub fn parse(entity: &EntityKey, row: &Row) -> Result<Self, CorruptRow> {
-        check_format(row)?;
-        let sequence = sequence_of(row).ok_or(CorruptRow::Attribute(a::ITEM))?;
-        if row.get(a::VOID).is_some() {
-            return Ok(Item::Void(sequence));
-        }
-        Unpacked::parse(entity, sequence, row).map(|unpacked| Item::Delivery(Box::new(unpacked)))
-    }
-}
-
-/// A delivery as read from its row, before its body is decompressed.
-#[derive(Debug, Clone)]
-pub struct Unpacked {
-    delivery: Delivery,
-    encoding: String,
-    body_bytes: usize,
-}
-
-impl Unpacked {
-    fn parse(entity: &EntityKey, sequence: Sequence, row: &Row) -> Result<Self, CorruptRow> {
-        let text = |name| row.text(name).ok_or(CorruptRow::Attribute(name));
-        let nonce = Nonce::from_stored(text(a::NONCE)?);
-        let topic = text(a::TOPIC)?.to_owned();
-        let count = row.number(a::PARTS).map(|count| u32::try_from(count).unwrap_or(u32::MAX));
-        // As many as the largest body can have, and some for compression that failed to shrink it.
-        if count.is_some_and(|count| count as usize > 2 * LARGEST_BODY.div_ceil(PART_BYTES)) {
-            return Err(CorruptRow::Attribute(a::PARTS));
-        }
-        let delivery = Delivery {
-            entity: entity.clone(),
-            sequence,
-            identity: Identity {
-                source: SourceName::parse(text(a::SOURCE)?).map_err(|_| CorruptRow::Attribute(a::SOURCE))?,
-                delivery_id: DeliveryId::new(text(a::DELIVERY_ID)?),
-                redrive: row.number(a::REDRIVE).unwrap_or(0).try_into().unwrap_or(u32::MAX),
-            },
-            family: row.text(a::FAMILY).map_or_else(|| topic.clone(), str::to_owned),
-            topic,
-            event_time: row.number(a::EVENT_TIME).map(Timestamp::from_millis),
-            received_at: Timestamp::from_millis(
-                row.number(a::RECEIVED_AT).ok_or(CorruptRow::Attribute(a::RECEIVED_AT))?,
-            ),
-            content_type: row.text(a::CONTENT_TYPE).map(str::to_owned),
-            body: row.bytes(a::BODY).cloned().unwrap_or_default(),
-            attempt: 1,
-            age: Age::Unknown,
-            parts: count.map(|count| Parts { nonce, count }),
-            identity_hash: OnceLock::new(),
-        };
-        let body_bytes = row.number(a::BODY_BYTES).ok_or(CorruptRow::Attribute(a::BODY_BYTES))?;
-        Ok(Self {
-            delivery,
-            encoding: text(a::ENCODING)?.to_owned(),
-            body_bytes: usize::try_from(body_bytes).unwrap_or(usize::MAX),
-        })
-    }
-
-    /// The delivery without its body: all that deciding about it needs.
-    pub fn head(&self) -> &Delivery {
-        &self.delivery
-    }
-
-    /// The delivery with its body, given the rows of its parts (any order)
-    /// where it has some.
-    pub fn complete(mut self, parts: &[Row]) -> Result<Delivery, CorruptRow> {
-        if let Some(expected) = &self.delivery.parts {
-            let mut parts: Vec<(&str, &Bytes)> =
-                parts.iter().filter_map(|row| Some((row.text(a::ITEM)?, row.bytes(a::BODY)?))).collect();
-            parts.sort_unstable_by_key(|(item, _)| *item);
-            if parts.len() != expected.count as usize {
-                return Err(CorruptRow::Attribute(a::PARTS));
-            }
-            self.delivery.body = parts.iter().flat_map(|(_, body)| body.iter().copied()).collect();
-        }
-        if self.encoding == "zstd" {
-            if self.body_bytes > LARGEST_BODY {
-                return Err(CorruptRow::Body);
-            }
-            let body = zstd::bulk::decompress(&self.delivery.body, self.body_bytes).map_err(|_| CorruptRow::Body)?;
-            self.delivery.body = body.into();
-        }
-        if self.delivery.body.len() != self.body_bytes {
-            return Err(CorruptRow::Body);
-        }
-        Ok(self.delivery)
-    }
-}
-
-/// A copy of a delivery row for the parked row: the same payload, with the
-/// error and without an end of retention.
-pub(crate) fn parked_copy(delivery_row: &Row, error: &str, now: Timestamp) -> Row {
-    let mut row = delivery_row.clone();
-    for name in [a::ENTITY, a::ITEM, a::PURGE_AT] {
-        row.remove(name);
-    }
-    row.with(a::ERROR, error).with(a::PARKED_AT, now.as_millis())
-}
-
-/// Keeps a row from being deleted by retention.
-pub(crate) fn kept_forever(key: crate::protocol::table::Key) -> Write {
-    Write {
-        key,
-        condition: Condition::exists(a::BODY),
-        action: Action::Update(vec![crate::protocol::table::Change::remove(a::PURGE_AT)]),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn incoming(body: Vec<u8>) -> Incoming {
-        Incoming {
-            entity: EntityKey::parse("shop/order/1").unwrap(),
-            identity: Identity {
-                source: SourceName::parse("shop").unwrap(),
-                delivery_id: DeliveryId::new("1"),
-                redrive: 0,
-            },
-            topic: "orders/create".into(),
-            family: "orders".into(),
-            event_time: Some(Timestamp::from_millis(5)),
-            received_at: Timestamp::from_millis(9),
-            content_type: Some("application/json".into()),
-            body: body.into(),
-        }
-    }
-
-    fn stored_and_read(body: Vec<u8>) -> Delivery {
-        let incoming = incoming(body);
-        let nonce = Nonce::from_parts(Timestamp::from_millis(9), 3);
-        let envelope = Envelope::pack(&incoming, &nonce, Timestamp::from_millis(1000));
-        let row = envelope.row().clone().with(a::ITEM, "d#00000000000000000007");
-        let parts: Vec<Row> = envelope
-            .parts()
-            .iter()
-            .map(|write| crate::protocol::memory::evaluate(write, None).unwrap().unwrap())
-            .rev()
-            .collect();
-        assert!(row.size() < 400 * 1024);
-        match Item::parse(&incoming.entity, &row).unwrap() {
-            Item::Delivery(unpacked) => unpacked.complete(&parts).unwrap(),
-            Item::Void(_) => panic!("a delivery was stored"),
-        }
-    }
-
-    #[test]
-    fn any_body_is_read_as_it_was_stored() {
-        let mut noise = vec![0; LARGEST_BODY];
-        fastrand::Rng::with_seed(1).fill(&mut noise);
-        for body in [vec![], vec![0], vec![b' '; LARGEST_BODY], noise.clone(), noise[..PART_BYTES + 1].to_vec()] {
-            let delivery = stored_and_read(body.clone());
-            assert!(delivery.body() == &body, "{} bytes", body.len());
-            assert_eq!(delivery.sequence(), Sequence(7));
-            assert_eq!(delivery.topic(), "orders/create");
-            assert_eq!(delivery.family(), "orders");
-        }
-    }
-
-    #[test]
-    fn a_body_with_a_part_missing_is_refused() {
-        let mut noise = vec![0; PART_BYTES * 2];
-        fastrand::Rng::with_seed(1).fill(&mut noise);
-        let incoming = incoming(noise);
-        let envelope =
-            Envelope::pack(&incoming, &Nonce::from_parts(Timestamp::from_millis(9), 3), Timestamp::from_millis(1));
-        let row = envelope.row().clone().with(a::ITEM, "d#00000000000000000007");
-        let Item::Delivery(unpacked) = Item::parse(&incoming.entity, &row).unwrap() else { panic!() };
-        assert_eq!(unpacked.complete(&[]).unwrap_err(), CorruptRow::Attribute(a::PARTS));
     }
 }

@@ -230,6 +230,7 @@ pub struct Identity {
 
 impl Identity {
     /// A fixed-size name for this identity, for keys and conditions.
+    #[doc(hidden)]
     pub fn hash(&self) -> IdentityHash {
         let digest = Sha256::new()
             .chain_update(self.source.as_str())

@@ -9,7 +9,10 @@ use super::{
 
 /// The attributes' names.
 pub mod attribute {
-    #![expect(missing_docs, reason = "each is described in docs/protocol.md, section Rows")]
+    #![cfg_attr(
+        feature = "internals",
+        expect(missing_docs, reason = "each is described in docs/protocol.md, section Rows")
+    )]
     pub const ENTITY: &str = "entity";
     pub const ITEM: &str = "item";
     pub const VERSION: &str = "v";
@@ -46,6 +49,7 @@ pub mod attribute {
     pub const NONCE: &str = "nonce";
     pub const VOID: &str = "void";
     pub const SOURCE: &str = "source";
+    pub const PROVIDER: &str = "provider";
     pub const DELIVERY_ID: &str = "delivery_id";
     pub const REDRIVE: &str = "redrive";
     pub const TOPIC: &str = "topic";

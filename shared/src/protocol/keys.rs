@@ -9,6 +9,13 @@ use super::{
 };
 use crate::time::Nonce;
 
+/// How the keys of the inbox's rows begin: of a delivery or a void, of what is
+/// parked, of a receipt, of a part of a body.
+const DELIVERY: &str = "d#";
+const PARKED: &str = "p#";
+const RECEIPT: &str = "r#";
+const PART: &str = "b#";
+
 /// The row of an entity in the `entities` table.
 pub fn entity_row(entity: &EntityKey) -> Key {
     entity_row_named(entity.as_str())
@@ -25,6 +32,19 @@ fn inbox_row(partition: String, item: String) -> Key {
         table: TableName::Inbox,
         partition: (a::ENTITY.into(), partition.into()),
         sort: Some((a::ITEM.into(), item.into())),
+    }
+}
+
+/// All that stands in an entity's inbox, at most `limit` rows from behind
+/// `after`: deliveries, then what is parked, then receipts.
+pub fn inbox_range(entity: &EntityKey, after: Option<&str>, limit: u32) -> Range {
+    Range {
+        table: TableName::Inbox,
+        partition: (a::ENTITY.into(), entity.as_str().into()),
+        sort: a::ITEM.into(),
+        from: after.map_or_else(|| "!".to_owned(), |after| format!("{after}\u{0}")),
+        to: "~".into(),
+        limit,
     }
 }
 
@@ -46,24 +66,28 @@ pub fn delivery_range(entity: &EntityKey, from: Sequence, to: Sequence, limit: u
 }
 
 fn delivery_item(sequence: Sequence) -> String {
+    numbered(DELIVERY, sequence)
+}
+
+fn numbered(prefix: &str, sequence: Sequence) -> String {
     // Fixed width, so that the order of the texts is the order of the numbers.
-    format!("d#{:020}", sequence.0)
+    format!("{prefix}{:020}", sequence.0)
 }
 
 /// Where the receipt of an identity stands.
 pub fn receipt_row(entity: &EntityKey, identity: &IdentityHash) -> Key {
-    inbox_row(entity.as_str().to_owned(), format!("r#{identity}"))
+    inbox_row(entity.as_str().to_owned(), format!("{RECEIPT}{identity}"))
 }
 
 /// All receipts of an entity, at most `limit` from behind `after`.
 pub fn receipt_range(entity: &EntityKey, after: Option<&IdentityHash>, limit: u32) -> Range {
-    let from = after.map_or_else(|| "r#".to_owned(), |after| format!("r#{after}\u{0}"));
+    let from = after.map_or_else(|| RECEIPT.to_owned(), |after| format!("{RECEIPT}{after}\u{0}"));
     Range {
         table: TableName::Inbox,
         partition: (a::ENTITY.into(), entity.as_str().into()),
         sort: a::ITEM.into(),
         from,
-        to: "r#\u{7f}".into(),
+        to: format!("{RECEIPT}\u{7f}"),
         limit,
     }
 }
@@ -86,14 +110,14 @@ pub fn parked_range(entity: &EntityKey, from: Sequence, limit: u32) -> Range {
 }
 
 fn parked_item(sequence: Sequence) -> String {
-    format!("p#{:020}", sequence.0)
+    numbered(PARKED, sequence)
 }
 
 /// Where one part of a body stands that is too large for one row. A partition
 /// of its own for each part: a thousand write units a second are all that one
 /// takes, and a part alone has 350. The separator can be in no entity key.
 pub fn part_row(entity: &EntityKey, nonce: &Nonce, number: u32) -> Key {
-    inbox_row(format!("{entity}\u{1f}{nonce}\u{1f}{number}"), format!("b#{number:04}"))
+    inbox_row(format!("{entity}\u{1f}{nonce}\u{1f}{number}"), format!("{PART}{number:04}"))
 }
 
 /// The partition that lists the jobs by name. The separator can be in no entity
@@ -141,8 +165,18 @@ pub fn sweep_position_range() -> Range {
 /// of a parked delivery.
 pub fn sequence_of(row: &Row) -> Option<Sequence> {
     let item = row.text(a::ITEM)?;
-    let number = item.strip_prefix("d#").or_else(|| item.strip_prefix("p#"))?;
+    let number = item.strip_prefix(DELIVERY).or_else(|| item.strip_prefix(PARKED))?;
     number.parse().ok().map(Sequence)
+}
+
+/// The identity that an inbox row's key names, where it is a receipt's.
+pub fn receipt_identity(row: &Row) -> Option<IdentityHash> {
+    row.text(a::ITEM)?.strip_prefix(RECEIPT).map(IdentityHash::from_stored)
+}
+
+/// Whether an inbox row is one of a parked delivery.
+pub fn is_parked(row: &Row) -> bool {
+    row.text(a::ITEM).is_some_and(|item| item.starts_with(PARKED))
 }
 
 /// The key of a row read from one of our tables.

@@ -1,10 +1,11 @@
 //! Rows, and writes as values.
 //!
 //! The protocol is a set of pure functions that turn a row, an input and a time
-//! into a [`Write`]: one item, one condition, one change. `table/dynamo.rs`
-//! renders that value as DynamoDB expressions, `table/memory.rs` evaluates it
-//! in memory; nothing else knows how either works. So the very same writes are
-//! model-checked, simulated under faults and compared with the real store.
+//! into a [`Write`]: one item, one condition, one change.
+//! `aws/dynamo/expression.rs` renders that value as DynamoDB expressions,
+//! `memory.rs` evaluates it in memory; nothing else knows how either works. So
+//! the very same writes are model-checked, simulated under faults and compared
+//! with the real store.
 //!
 //! This module owns the data types and the trait both implement. It decides
 //! nothing.

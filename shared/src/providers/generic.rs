@@ -20,8 +20,37 @@ use crate::{protocol::entity::DeliveryId, time::Timestamp};
 mod options;
 mod signed;
 
-pub use options::{GenericOptions, InvalidGeneric, InvalidPlace, Place};
+pub use options::{GenericOptions, InvalidPlace, Place};
 use signed::{Part, Signed};
+
+/// Why options describe no sender.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidGeneric {
+    /// `header` or `timestamp_header` is not a header's name.
+    #[error("{0:?} is not a header's name")]
+    Header(String),
+    /// `signed` holds something in braces that stands for nothing.
+    #[error("`signed` may hold {{body}}, {{timestamp}} and {{header:…}}; {0:?} is none of them")]
+    Placeholder(String),
+    /// `signed` leaves out the body.
+    #[error("`signed` must hold {{body}}: what is not signed could be anybody's")]
+    BodyUnsigned,
+    /// `signed` uses a timestamp that no option locates.
+    #[error("`signed` holds {{timestamp}}: `timestamp_header` or `timestamp_prefix` must say where it is")]
+    TimestampUnplaced,
+    /// A timestamp is located that `signed` does not use.
+    #[error("`signed` does not hold {{timestamp}}: a time that is not signed proves nothing, so leave out where it is")]
+    TimestampUnsigned,
+    /// The timestamp is said to be in two places.
+    #[error("the timestamp is in `timestamp_header` or behind `timestamp_prefix`, not both")]
+    TimestampTwice,
+    /// The timestamp is one of several entries, and nothing separates them.
+    #[error("`timestamp_prefix` needs a `separator` between the timestamp and the signature")]
+    TimestampInseparable,
+    /// A text is given and empty.
+    #[error("`{0}` must not be empty; leave it out instead")]
+    Empty(&'static str),
+}
 
 /// A sender described by configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]

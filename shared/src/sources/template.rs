@@ -2,12 +2,13 @@
 
 use std::borrow::Cow;
 
-use crate::protocol::entity::JOBS;
+use crate::protocol::entity::{EntityKey, InvalidEntityKey, JOBS};
 
 /// A parsed template, such as `order/{/metadata/order_id}`.
 ///
 /// Fields: `source`, `provider`, `topic`, `entity` (the provider's own rule), a
-/// JSON pointer into the body (`/id`), a header (`header:x-order-id`).
+/// JSON pointer into the body (`/id`), a header (`header:x-order-id`). One
+/// without fields is the key of the one entity that all deliveries are of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template(Vec<Piece>);
 
@@ -28,9 +29,9 @@ pub enum InvalidTemplate {
         "there is no field {{{0}}}; there are {{source}}, {{provider}}, {{topic}}, {{entity}}, JSON pointers such as {{/id}}, and {{header:name}}"
     )]
     Field(String),
-    /// The same text for every delivery.
-    #[error("it has no field, so that all deliveries would be of one entity")]
-    Constant,
+    /// It has no field, and is no key either.
+    #[error("it has no field, so that all deliveries would be of one entity: {0}")]
+    Constant(#[from] InvalidEntityKey),
     /// Its deliveries would be jobs'.
     #[error("it begins with `cron/`, which is reserved: entities under it are jobs")]
     Reserved,
@@ -66,11 +67,11 @@ impl Template {
         if !rest.is_empty() {
             pieces.push(Piece::Text(rest.to_owned()));
         }
-        if !pieces.iter().any(|piece| matches!(piece, Piece::Field(_))) {
-            return Err(InvalidTemplate::Constant);
-        }
         if matches!(pieces.first(), Some(Piece::Text(text)) if text.starts_with(JOBS)) {
             return Err(InvalidTemplate::Reserved);
+        }
+        if pieces.iter().all(|piece| matches!(piece, Piece::Text(_))) {
+            EntityKey::parse(text)?;
         }
         Ok(Self(pieces))
     }
@@ -108,13 +109,22 @@ mod tests {
     }
 
     #[test]
+    fn a_template_without_fields_is_the_key_of_all_deliveries() {
+        let template = Template::parse("chat/notifications").unwrap();
+        assert_eq!(template.fill(|_| None).as_deref(), Some("chat/notifications"));
+    }
+
+    #[test]
     fn what_cannot_be_a_template_is_named() {
         assert_eq!(Template::parse("order/{/id"), Err(InvalidTemplate::Brace));
         assert_eq!(Template::parse("order/}"), Err(InvalidTemplate::Brace));
         assert_eq!(Template::parse("order/{id}"), Err(InvalidTemplate::Field("id".into())));
         assert_eq!(Template::parse("order/{header:}"), Err(InvalidTemplate::Field("header:".into())));
         assert_eq!(Template::parse("order/{/}"), Err(InvalidTemplate::Field("/".into())));
-        assert_eq!(Template::parse("order/1"), Err(InvalidTemplate::Constant));
+        for no_key in ["", "order", "order/", "order/\n"] {
+            assert!(matches!(Template::parse(no_key), Err(InvalidTemplate::Constant(_))), "{no_key:?}");
+        }
+        assert_eq!(Template::parse("cron/report"), Err(InvalidTemplate::Reserved));
         assert_eq!(Template::parse("cron/{/id}"), Err(InvalidTemplate::Reserved));
         assert!(Template::parse("crontab/{/id}").is_ok());
     }

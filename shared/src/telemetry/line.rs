@@ -1,222 +1,249 @@
-//! One line of the log: a JSON object, with metrics in it where there are any.
-//!
-//! Metrics are in CloudWatch's embedded metric format
-//! (<https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html>),
-//! which lets a line be both: what is not declared a metric or a dimension is
-//! for people. Each is counted twice, once for alarms over everything and once
-//! by source and outcome.
+//! What each event says: the one place that knows. Sinks write it down.
 
-use std::fmt::Write;
+use std::{borrow::Cow, time::Duration};
 
 use tracing::Level;
 
-use crate::time::Timestamp;
+use super::{
+    event::{Event, PutOffReason},
+    metric::{Dimensions, Metric},
+};
+use crate::protocol::{
+    delivery::Delivery,
+    entity::{EntityKey, FencingToken},
+    state::Settlement,
+    tick::Ending,
+};
 
-/// The namespace of every metric, where `METRICS_NAMESPACE` names no other:
-/// what two deployments measure in one account are two things.
-pub const NAMESPACE: &str = "WebhookSerializer";
+/// What an event says.
+#[derive(Debug)]
+pub(super) struct Line<'a> {
+    pub(super) level: Level,
+    pub(super) message: &'static str,
+    pub(super) fields: Vec<(&'static str, Field<'a>)>,
+    pub(super) metrics: Vec<(Metric, u64)>,
+    pub(super) dimensions: Option<Dimensions<'a>>,
+    pub(super) measures: Measures<'a>,
+}
 
-macro_rules! metrics {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// What is counted and measured.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-        pub enum Metric { $($(#[$doc])* $name,)* }
+/// What a line says of one thing.
+#[derive(Debug)]
+pub(super) enum Field<'a> {
+    Text(Cow<'a, str>),
+    Number(u64),
+}
 
-        impl Metric {
-            /// All of them.
-            pub const ALL: &'static [Metric] = &[$(Metric::$name,)*];
+/// How its metrics are counted.
+#[derive(Debug)]
+pub(super) enum Measures<'a> {
+    /// As they are.
+    Own,
+    /// With what was measured of the entity on the way here.
+    WithThoseOf(&'a EntityKey),
+    /// With the entity's next line, which tells of this as well.
+    WithTheNextOf(&'a EntityKey),
+}
 
-            /// Its name in CloudWatch, which ends in the unit where it is no count.
-            /// A unit of its own would be a tenth of each line.
-            pub fn name(self) -> &'static str {
-                match self { $(Metric::$name => stringify!($name),)* }
+pub(super) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl<'a> Line<'a> {
+    fn new(level: Level, message: &'static str) -> Self {
+        Self { level, message, fields: Vec::new(), metrics: Vec::new(), dimensions: None, measures: Measures::Own }
+    }
+
+    fn text(mut self, name: &'static str, text: impl Into<Cow<'a, str>>) -> Self {
+        self.fields.push((name, Field::Text(text.into())));
+        self
+    }
+
+    fn number(mut self, name: &'static str, number: u64) -> Self {
+        self.fields.push((name, Field::Number(number)));
+        self
+    }
+
+    fn time(self, name: &'static str, time: Duration) -> Self {
+        self.number(name, millis(time))
+    }
+
+    fn of_entity(self, entity: &'a EntityKey) -> Self {
+        self.text("entity", entity.as_str())
+    }
+
+    fn of_lease(self, entity: &'a EntityKey, token: FencingToken) -> Self {
+        self.of_entity(entity).number("token", token.0)
+    }
+
+    fn of_delivery(self, delivery: &'a Delivery) -> Self {
+        self.number("sequence", delivery.sequence().0).text("delivery", delivery.delivery_id().as_str())
+    }
+
+    fn counted(mut self, metric: Metric, count: u64) -> Self {
+        self.metrics.push((metric, count));
+        self
+    }
+
+    fn by(mut self, source: &'a str, outcome: &'static str) -> Self {
+        self.dimensions = Some(Dimensions { source, outcome });
+        self
+    }
+
+    fn measured(mut self, measures: Measures<'a>) -> Self {
+        self.measures = measures;
+        self
+    }
+
+    /// What was measured in an invocation and no event's line has.
+    pub(super) fn measured_besides(metrics: Vec<(Metric, u64)>) -> Self {
+        Self { metrics, ..Self::new(Level::INFO, "measured") }
+    }
+
+    /// What `event` says.
+    pub(super) fn of(event: &Event<'a>) -> Self {
+        use Level as L;
+        match *event {
+            Event::Accepted { incoming, sequence, is_wake_up_lost } => {
+                let identity = &incoming.identity;
+                let line = Self::new(if is_wake_up_lost { L::WARN } else { L::INFO }, "accepted")
+                    .of_entity(&incoming.entity)
+                    .number("sequence", sequence.0)
+                    .text("delivery", identity.delivery_id.as_str())
+                    .text("topic", &incoming.topic)
+                    .by(identity.source.as_str(), "accepted");
+                if !is_wake_up_lost {
+                    return line;
+                }
+                line.text("wake_up", "failed").counted(Metric::FailedWakeUps, 1)
+            }
+            Event::Started { delivery, token } => Self::new(L::DEBUG, "started")
+                .of_entity(delivery.entity())
+                .number("sequence", delivery.sequence().0)
+                .number("token", token.0),
+            Event::Settled { entity, sequence, settlement, delivery, took } => {
+                let level = if settlement == Settlement::Parked { L::WARN } else { L::INFO };
+                let mut line = Self::new(level, "settled").of_entity(entity).number("sequence", sequence.0);
+                let outcome = settlement.as_str();
+                line = match delivery {
+                    Some(one) => line.text("delivery", one.delivery_id().as_str()).by(one.source().as_str(), outcome),
+                    None => line.text("outcome", outcome),
+                };
+                line.metrics.extend(match settlement {
+                    Settlement::Applied => Some((Metric::Delivered, 1)),
+                    Settlement::Repeat => Some((Metric::Repeated, 1)),
+                    Settlement::Parked => Some((Metric::Parked, 1)),
+                    Settlement::Void => None,
+                });
+                line.metrics.extend(took.map(|took| (Metric::HandlerMs, millis(took))));
+                line.measured(Measures::WithThoseOf(entity))
+            }
+            // Not the error: its text is the handler's, and may quote the body. It stands on the row.
+            Event::Failed { delivery, retry_in, error: _ } => Self::new(L::WARN, "attempt failed")
+                .of_entity(delivery.entity())
+                .of_delivery(delivery)
+                .number("attempt", delivery.attempt().into())
+                .time("retry_in_ms", retry_in)
+                .counted(Metric::Retries, 1)
+                .by(delivery.source().as_str(), "retry")
+                .measured(Measures::WithThoseOf(delivery.entity())),
+            Event::Blocked { entity, reason, delivery } => {
+                let mut line = Self::new(L::WARN, "blocked").of_entity(entity);
+                if let Some(one) = delivery {
+                    line = line.of_delivery(one).by(one.source().as_str(), "blocked");
+                }
+                line.text("reason", reason.as_str()).counted(Metric::Blocked, 1).measured(Measures::WithThoseOf(entity))
+            }
+            Event::PutOff { entity, delay, reason } => {
+                // The common ones, of which another line tells already.
+                let is_common =
+                    matches!(reason, PutOffReason::Drained | PutOffReason::Retry | PutOffReason::BreakerOpen);
+                Self::new(if is_common { L::DEBUG } else { L::INFO }, "put off")
+                    .of_entity(entity)
+                    .time("delay_ms", delay)
+                    .text("reason", format!("{reason:?}"))
+                    .measured(Measures::WithThoseOf(entity))
+            }
+            Event::Waited { entity, waited, polls } => Self::new(L::DEBUG, "waited")
+                .of_entity(entity)
+                .counted(Metric::WaitMs, millis(waited))
+                .counted(Metric::Polls, polls.into())
+                .measured(Measures::WithTheNextOf(entity)),
+            Event::TakenOver { entity, token } => Self::new(L::WARN, "taken over from a holder that vanished")
+                .of_lease(entity, token)
+                .counted(Metric::TakenOver, 1),
+            Event::Lost { entity, token } => {
+                Self::new(L::WARN, "lease lost").of_lease(entity, token).counted(Metric::Lost, 1)
+            }
+            Event::LeaseGranted { entity, token, waited, polls } => {
+                let line = Self::new(L::DEBUG, "lease granted").of_lease(entity, token);
+                if polls == 0 {
+                    return line;
+                }
+                line.counted(Metric::WaitMs, millis(waited)).counted(Metric::Polls, polls.into())
+            }
+            Event::LeaseEnded { entity, token, held } => Self::new(L::DEBUG, "lease ended")
+                .of_lease(entity, token)
+                .time("held_ms", held)
+                .counted(Metric::HoldMs, millis(held)),
+            Event::LeaseDropped { entity, token } => {
+                Self::new(L::WARN, "lease dropped without release; it is left to run out").of_lease(entity, token)
+            }
+            Event::LeaseInDoubt { entity, token } => Self::new(L::WARN, "the end of a lease was not answered")
+                .of_lease(entity, token)
+                .counted(Metric::InDoubt, 1),
+            Event::WakeUpFailed { entity } => {
+                Self::new(L::WARN, "wake-up not sent").of_entity(entity).counted(Metric::FailedWakeUps, 1)
+            }
+            Event::BreakerOpened { source, wait } => Self::new(L::WARN, "source held back: its handler is unwell")
+                .time("wait_ms", wait)
+                .counted(Metric::BreakersOpened, 1)
+                .by(source.as_str(), "held back"),
+            Event::BreakerClosed { source } => Self::new(L::INFO, "source goes on").text("source", source.as_str()),
+            Event::NoWakeUp { message_id } => {
+                Self::new(L::WARN, "not a wake-up; deleted").text("message_id", message_id)
+            }
+            Event::Inversion { delivery } => Self::new(L::INFO, "older than what was applied")
+                .of_entity(delivery.entity())
+                .of_delivery(delivery)
+                .counted(Metric::Inversions, 1)
+                .measured(Measures::WithTheNextOf(delivery.entity())),
+            Event::Swept { swept } => {
+                let line = Self::new(L::INFO, "swept")
+                    .number("segments", swept.segments)
+                    .number("seen", swept.seen)
+                    .number("woken", swept.woken)
+                    .number("kept", swept.kept)
+                    .number("unreadable", swept.unreadable)
+                    .number("unserved", swept.unserved)
+                    .counted(Metric::OldestWaitingSeconds, swept.oldest.as_secs());
+                if swept.lagging { line.text("queue", "lags") } else { line }
+            }
+            Event::JobEnded { job, tick, ending, took } => {
+                let (level, message) = match ending {
+                    Ending::Done => (L::INFO, "job done"),
+                    // Not the error: its text is the function's, and may quote anything. It stands on the row.
+                    Ending::Failed => (L::ERROR, "job failed"),
+                    Ending::Crashed => (L::ERROR, "job crashed"),
+                };
+                let mut line = Self::new(level, message).text("job", job).text("tick", tick.to_string());
+                if let Some(took) = took {
+                    line = line.time("took_ms", took);
+                }
+                if ending == Ending::Done { line } else { line.counted(Metric::JobsFailed, 1) }
+            }
+            // Counted when its batch was over.
+            Event::ThreadsLost { lost, is_end: true } => {
+                Self::new(L::ERROR, "ends: handlers block its threads").number("lost", lost as u64)
+            }
+            Event::ThreadsLost { lost, is_end: false } => Self::new(L::WARN, "handlers still block their threads")
+                .number("lost", lost as u64)
+                .counted(Metric::LostThreads, lost as u64),
+            Event::SourcesChanged { count } => Self::new(L::INFO, "sources changed").number("sources", count as u64),
+            Event::SourcesKept { reason, is_news } => {
+                Self::new(if is_news { L::WARN } else { L::DEBUG }, "sources kept")
+                    .text("reason", reason)
+                    .counted(Metric::SourcesNotRead, 1)
             }
         }
-    };
-}
-
-metrics! {
-    /// Deliveries applied.
-    Delivered,
-    /// Deliveries recognised as repeats.
-    Repeated,
-    /// Deliveries set aside.
-    Parked,
-    /// Entities stopped for an operator.
-    Blocked,
-    /// Attempts that failed and are to be repeated.
-    Retries,
-    /// Times that a source was held back because its handler is unwell.
-    BreakersOpened,
-    /// Deliveries whose event is older than one applied before.
-    Inversions,
-    /// From a delivery's arrival to its handler's first start.
-    LagMs,
-    /// A handler's time.
-    HandlerMs,
-    /// From one delivery's settling to the next one's start.
-    HandoverMs,
-    /// The wait for a lease that another holds.
-    WaitMs,
-    /// Looks at such a lease.
-    Polls,
-    /// How long a lease was held by somebody who is no worker.
-    HoldMs,
-    /// Ends of such a lease that were not answered.
-    InDoubt,
-    /// Leases lost by their holder.
-    Lost,
-    /// Leases taken over from a holder that vanished.
-    TakenOver,
-    /// Wake-ups that could not be sent.
-    FailedWakeUps,
-    /// Threads that handlers still blocked when their batch was over.
-    LostThreads,
-    /// Ticks of jobs that failed, or crashed and are given up.
-    JobsFailed,
-    /// Readings of the sources document that were of no use.
-    SourcesNotRead,
-    /// How long the oldest delivery of a swept segment has waited.
-    OldestWaitingSeconds,
-}
-
-/// What a line's metrics belong to.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Dimensions<'a> {
-    pub(super) source: &'a str,
-    pub(super) outcome: &'static str,
-}
-
-/// A line in the making.
-#[derive(Debug)]
-pub(super) struct Line(String);
-
-impl Line {
-    /// A line that says `message`. Its time is what CloudWatch stamps it with;
-    /// a warning has its own besides, since Lambda takes for information what
-    /// has none
-    /// (<https://docs.aws.amazon.com/lambda/latest/dg/monitoring-cloudwatchlogs-log-level.html>).
-    pub(super) fn new(level: Level, message: &str, at: Timestamp) -> Self {
-        let mut line = Self("{".to_owned());
-        if level <= Level::WARN {
-            line.text("timestamp", at);
-        }
-        line.text("level", level);
-        line.text("message", message);
-        line
-    }
-
-    /// A member whose value is a text.
-    pub(super) fn text(&mut self, name: &str, value: impl std::fmt::Display) {
-        self.name(name);
-        self.0.push('"');
-        let from = self.0.len();
-        let _ = write!(self.0, "{value}");
-        if self.0.as_bytes().iter().skip(from).any(|byte| matches!(byte, b'"' | b'\\' | 0..0x20)) {
-            let quoted = serde_json::Value::from(self.0.split_off(from)).to_string();
-            // Without its opening quotation mark, which is there, and its closing one, which follows.
-            self.0.push_str(quoted.get(1..quoted.len() - 1).unwrap_or_default());
-        }
-        self.0.push('"');
-    }
-
-    /// A member whose value is a number.
-    pub(super) fn number(&mut self, name: &str, value: u64) {
-        self.name(name);
-        let _ = write!(self.0, "{value}");
-    }
-
-    /// The metrics, and what declares them. Nothing where there is none.
-    pub(super) fn metrics(
-        &mut self,
-        namespace: &str,
-        at: Timestamp,
-        metrics: &[(Metric, u64)],
-        dimensions: Option<Dimensions<'_>>,
-    ) {
-        if let Some(dimensions) = dimensions {
-            self.text("source", dimensions.source);
-        }
-        if metrics.is_empty() {
-            return;
-        }
-        if let Some(dimensions) = dimensions {
-            self.text("outcome", dimensions.outcome);
-        }
-        for (metric, value) in metrics {
-            self.number(metric.name(), *value);
-        }
-        self.name("_aws");
-        let sets = if dimensions.is_some() { r#"[[],["source","outcome"]]"# } else { "[[]]" };
-        let _ = write!(
-            self.0,
-            r#"{{"Timestamp":{},"CloudWatchMetrics":[{{"Namespace":"{namespace}","Dimensions":{sets},"Metrics":["#,
-            at.as_millis()
-        );
-        for (number, (metric, _)) in metrics.iter().enumerate() {
-            let comma = if number == 0 { "" } else { "," };
-            let _ = write!(self.0, r#"{comma}{{"Name":"{}"}}"#, metric.name());
-        }
-        self.0.push_str("]}]}");
-    }
-
-    /// The whole line, its end included.
-    pub(super) fn end(mut self) -> String {
-        self.0.push_str("}\n");
-        self.0
-    }
-
-    fn name(&mut self, name: &str) {
-        if self.0.len() > 1 {
-            self.0.push(',');
-        }
-        let _ = write!(self.0, "\"{name}\":");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-
-    #[test]
-    fn a_line_is_an_object_whatever_its_texts_hold() {
-        let mut line = Line::new(Level::INFO, "said", Timestamp::from_millis(7));
-        for text in ["", "plain", "a \"b\" \\ c", "line\nbreak\u{1}", "größer"] {
-            line.text(&format!("name {}", text.len()), text);
-        }
-        line.number("number", u64::MAX);
-        let line = line.end();
-        let parsed: Value = serde_json::from_str(&line).unwrap();
-        assert_eq!(parsed["name 5"], "plain");
-        assert_eq!(parsed["name 11"], "line\nbreak\u{1}");
-        assert_eq!(parsed["number"], u64::MAX);
-        assert_eq!(line.matches('\n').count(), 1);
-    }
-
-    #[test]
-    fn a_warning_says_when_and_is_left_a_warning() {
-        let at = Timestamp::from_millis(1_767_225_600_007);
-        let line = Line::new(Level::WARN, "said", at).end();
-        assert_eq!(line, "{\"timestamp\":\"2026-01-01T00:00:00.007Z\",\"level\":\"WARN\",\"message\":\"said\"}\n");
-        assert_eq!(Line::new(Level::INFO, "said", at).end(), "{\"level\":\"INFO\",\"message\":\"said\"}\n");
-    }
-
-    #[test]
-    fn metrics_are_declared_with_and_without_dimensions() {
-        let at = Timestamp::from_millis(7);
-        let mut line = Line::new(Level::INFO, "settled", at);
-        let dimensions = Dimensions { source: "shop", outcome: "applied" };
-        line.metrics("Shop", at, &[(Metric::Delivered, 1), (Metric::LagMs, 5)], Some(dimensions));
-        let parsed: Value = serde_json::from_str(&line.end()).unwrap();
-        let declared = json!({ "Timestamp": 7, "CloudWatchMetrics": [{
-            "Namespace": "Shop",
-            "Dimensions": [[], ["source", "outcome"]],
-            "Metrics": [{ "Name": "Delivered" }, { "Name": "LagMs" }],
-        }]});
-        assert_eq!(parsed["_aws"], declared);
-        assert_eq!((&parsed["Delivered"], &parsed["LagMs"]), (&json!(1), &json!(5)));
-        assert_eq!((&parsed["source"], &parsed["outcome"]), (&json!("shop"), &json!("applied")));
     }
 }

@@ -3,7 +3,11 @@
 //! refused.
 
 use libfuzzer_sys::fuzz_target;
-use webhook_serializer::{engine::{batch::{Batch, Message}, queue::WakeUp}, protocol::entity::EntityKey};
+use webhook_serializer::{
+    engine::queue::WakeUp,
+    functions::worker::batch::{Batch, Message},
+    protocol::entity::EntityKey,
+};
 
 fuzz_target!(|input: (String, u32)| {
     let (text, times) = input;

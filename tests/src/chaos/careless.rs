@@ -12,6 +12,7 @@ use webhook_serializer::{
         drain::{DrainSettings, Drainer},
         store::Store,
     },
+    functions::worker::{SqsEvent, Worker},
     handler::Handler,
     protocol::{
         format::attribute as a,
@@ -22,7 +23,6 @@ use webhook_serializer::{
     telemetry::Quiet,
     time::{Surroundings, Timestamp},
 };
-use worker::{SqsEvent, Worker};
 
 use crate::forwarding::{Forwarding, Layer, Reply, Request};
 

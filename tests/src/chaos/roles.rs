@@ -28,8 +28,8 @@ pub const ROLE: &str = "CHAOS_ROLE";
 pub fn play() -> Result<bool> {
     let Some(role) = std::env::var_os(ROLE) else { return Ok(false) };
     let done = match role.to_str() {
-        Some("ingest") => ingest::run(),
-        Some("worker") => worker::run(Journaling::start()?),
+        Some("ingest") => webhook_serializer::ingest::run(),
+        Some("worker") => webhook_serializer::worker::run(Journaling::start()?),
         Some("careless worker") => super::careless::run(Journaling::start()?),
         Some("engines") => return serve(),
         other => bail!("{ROLE}: {other:?}"),

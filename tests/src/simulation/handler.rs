@@ -15,10 +15,12 @@ use webhook_serializer::{
     },
 };
 
+use crate::rules::Rule;
+
 use super::{
     chance::{Dice, actor},
     history::{Name, What},
-    mutation::{Meddler, Mutation},
+    mutation::Meddler,
     node::{Node, pause},
     world::{EPOCH, entity_number, told},
 };
@@ -138,9 +140,9 @@ impl Handler for Simulated {
         let answered = |how| {
             world.tell(What::Answered { name, how });
         };
-        let one_for_all = world.plan.mutation == Some(Mutation::OneTokenForADrain);
+        let one_for_all = world.plan.mutation == Some(Rule::OneTokenForADrain);
         let claimed = if one_for_all { world.ledger(entity).granted } else { token };
-        let remembers = world.plan.mutation != Some(Mutation::ReceiversIgnoreTokens);
+        let remembers = world.plan.mutation != Some(Rule::ReceiversIgnoreTokens);
         let sequence = Some(delivery.sequence().0);
         if mood == Mood::Late {
             let (world, late) = (world.clone(), roll.millis(0, 15_000));

@@ -20,11 +20,13 @@ use webhook_serializer::{
     time::Timestamp,
 };
 
+use crate::rules::Rule;
+
 use super::{
     chance::{Dice, actor},
     handler::seconds,
     history::What,
-    mutation::{Meddler, Mutation},
+    mutation::Meddler,
     node::{Node, Place, pause},
     table::NodeTable,
     world::{EPOCH, World, told},
@@ -69,7 +71,7 @@ pub struct TickRecord {
 fn has_jobs(world: &World) -> bool {
     match world.plan.mutation.or(world.plan.focus) {
         None => Dice::new(world.plan.seed, actor::JOBS).at(u32::MAX).happens(400),
-        Some(mutation) => mutation == Mutation::StartWithoutTick,
+        Some(mutation) => mutation == Rule::StartWithoutTick,
     }
 }
 

@@ -1,4 +1,4 @@
-//! Mutation controls: the protocol with one rule left out. Each is made from
+//! Rule controls: the protocol with one rule left out. Each is made from
 //! outside, between the real code and its store or queue, and must be caught.
 
 use std::{
@@ -16,76 +16,34 @@ use webhook_serializer::protocol::{
 
 use tokio::sync::Notify;
 
+use crate::rules::Rule;
+
 use super::{
     node::Node,
     world::{entity_number, key},
 };
 
-/// A rule left out: the rows of "Counterexamples to keep".
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Mutation {
-    /// Receivers ignore the token.
-    ReceiversIgnoreTokens,
-    /// One token for a whole drain.
-    OneTokenForADrain,
-    /// Release without `head = tail`.
-    ReleaseWithoutEmptiness,
-    /// Step over gaps.
-    StepOverGaps,
-    /// Void without put-if-absent.
-    VoidUnconditionally,
-    /// Delete a wake-up at an expired, empty lease.
-    ExpiredIsFree,
-    /// Drop a wake-up because another worker drains.
-    DropWhileDrained,
-    /// A wake-up owed is forgotten after a void.
-    ForgetAfterVoid,
-    /// A claim whose reply was lost is simply retried.
-    ClaimRetriedAsClean,
-    /// A release is recognised without the token.
-    ReleaseWithoutToken,
-    /// `fail` keeps its old message instead of sending a fresh one.
-    FailKeepsMessage,
-    /// Messages received again acquire without a fresh one.
-    NoFreshForCopies,
-    /// `fail` without `head` = sequence - 1.
-    FailWithoutHead,
-    /// The holder is taken from the request.
-    HolderFromRequest,
-    /// A tick is started without asking whether it is recorded.
-    StartWithoutTick,
-    /// Whoever takes a drain over that had something to do charges an attempt,
-    /// whether or not anything was started.
-    ChargeEveryTakeOver,
-    /// Erasing forgets what was settled since, too.
-    EraseTakesAll,
-    /// The age of what waited outlives a drain that ends on an emptied inbox.
-    AgeOutlivesItsDrain,
-}
-
-impl Mutation {
-    /// All of them, in the order of the protocol's table.
-    pub const ALL: [Mutation; 18] = [
-        Mutation::ReceiversIgnoreTokens,
-        Mutation::OneTokenForADrain,
-        Mutation::ReleaseWithoutEmptiness,
-        Mutation::StepOverGaps,
-        Mutation::VoidUnconditionally,
-        Mutation::ExpiredIsFree,
-        Mutation::DropWhileDrained,
-        Mutation::ForgetAfterVoid,
-        Mutation::ClaimRetriedAsClean,
-        Mutation::ReleaseWithoutToken,
-        Mutation::FailKeepsMessage,
-        Mutation::NoFreshForCopies,
-        Mutation::FailWithoutHead,
-        Mutation::HolderFromRequest,
-        Mutation::StartWithoutTick,
-        Mutation::ChargeEveryTakeOver,
-        Mutation::EraseTakesAll,
-        Mutation::AgeOutlivesItsDrain,
-    ];
-}
+/// Those that can be left out here, in the order of the list.
+pub const REACHED: [Rule; 18] = [
+    Rule::ReceiversIgnoreTokens,
+    Rule::OneTokenForADrain,
+    Rule::ReleaseWithoutTail,
+    Rule::StepOverGaps,
+    Rule::VoidUnconditionally,
+    Rule::DeleteAtExpiredEmptyLease,
+    Rule::DropWhileDrained,
+    Rule::ForgetOwedAfterVoid,
+    Rule::RetryClaimWithoutDoubt,
+    Rule::ReleaseRecognisedWithoutToken,
+    Rule::FailKeepsItsMessage,
+    Rule::ReceivedAgainAcquiresAtOnce,
+    Rule::FailWithoutHead,
+    Rule::HolderFromRequest,
+    Rule::StartWithoutTick,
+    Rule::ChargeWithoutAStart,
+    Rule::EraseTakesAll,
+    Rule::PendingOutlivesTheDrain,
+];
 
 #[derive(Debug, Default)]
 struct Notes {
@@ -105,18 +63,18 @@ struct Notes {
 /// Stands between one node and the world.
 #[derive(Debug)]
 pub struct Meddler {
-    mutation: Option<Mutation>,
+    mutation: Option<Rule>,
     notes: Mutex<Notes>,
     put: Notify,
 }
 
 impl Meddler {
     /// One that makes `mutation`.
-    pub fn new(mutation: Option<Mutation>) -> std::sync::Arc<Self> {
+    pub fn new(mutation: Option<Rule>) -> std::sync::Arc<Self> {
         std::sync::Arc::new(Self { mutation, notes: Mutex::default(), put: Notify::new() })
     }
 
-    fn is(&self, mutation: Mutation) -> bool {
+    fn is(&self, mutation: Rule) -> bool {
         self.mutation == Some(mutation)
     }
 
@@ -133,36 +91,36 @@ impl Meddler {
         let fails = ends_lease && sets(write, a::ATTEMPTS);
         let entity = entity_of(&write.key);
         match mutation {
-            Mutation::ReleaseWithoutEmptiness if ends_lease && !fails => {
+            Rule::ReleaseWithoutTail if ends_lease && !fails => {
                 drop_parts(&mut write.condition, &|part| match part {
                     Condition::Compare(name, Comparison::Equal, Operand::Attribute(_)) => name == a::HEAD,
                     Condition::Compare(name, Comparison::Equal, Operand::Value(_)) => name == a::TAIL,
                     _ => false,
                 });
             }
-            Mutation::VoidUnconditionally => {
+            Rule::VoidUnconditionally => {
                 if matches!(&write.action, Action::Put(row) if row.get(a::VOID).is_some()) {
                     write.condition = Condition::Always;
                 }
             }
-            Mutation::FailWithoutHead if fails => {
+            Rule::FailWithoutHead if fails => {
                 drop_parts(
                     &mut write.condition,
                     &|part| matches!(part, Condition::Compare(name, ..) if name == a::HEAD),
                 );
             }
-            Mutation::StartWithoutTick if entities => {
+            Rule::StartWithoutTick if entities => {
                 drop_parts(&mut write.condition, &|part| {
                     let asks = |part: &Condition| matches!(part, Condition::Absent(name) if name == a::LAST_TICK);
                     matches!(part, Condition::Any(parts) if parts.iter().any(asks))
                 });
             }
-            Mutation::AgeOutlivesItsDrain if ends_lease && !sets(write, a::HEAD) => {
+            Rule::PendingOutlivesTheDrain if ends_lease && !sets(write, a::HEAD) => {
                 if let Action::Update(changes) = &mut write.action {
                     changes.retain(|change| !matches!(change, Change::Remove(name) if name == a::PENDING_SINCE));
                 }
             }
-            Mutation::ChargeEveryTakeOver if takes_over(write) && !changes(write, is_charge) => {
+            Rule::ChargeWithoutAStart if takes_over(write) && !changes(write, is_charge) => {
                 let Some(row) = row() else { return };
                 let pending = row.number(a::HEAD) < row.number(a::TAIL);
                 if let Action::Update(changes) = &mut write.action
@@ -172,7 +130,7 @@ impl Meddler {
                     changes.push(Change::Add { attribute: a::ATTEMPTS.into(), base: 0, by: 1 });
                 }
             }
-            Mutation::HolderFromRequest => {
+            Rule::HolderFromRequest => {
                 let (Some(entity), Action::Update(changes)) = (entity, &mut write.action) else { return };
                 for change in changes {
                     if let Change::Set(name, value) = change
@@ -191,14 +149,14 @@ impl Meddler {
     /// Whether doubt about a claim is kept from the code: it is tried again for
     /// that long each, unseen.
     pub fn hides_doubt(&self, write: &Write) -> Option<Duration> {
-        (self.is(Mutation::ClaimRetriedAsClean) && is_claim(write)).then_some(Duration::from_millis(500))
+        (self.is(Rule::RetryClaimWithoutDoubt) && is_claim(write)).then_some(Duration::from_millis(500))
     }
 
     /// Changes a reply before it is seen.
     pub fn reply(&self, write: &Write, reply: &mut Written, node: &Node) {
         let Some(mutation) = self.mutation else { return };
         if write.key.table == TableName::Inbox {
-            if mutation == Mutation::ForgetAfterVoid && is_put(write) {
+            if mutation == Rule::ForgetOwedAfterVoid && is_put(write) {
                 let void = matches!(reply, Written::Refused(Some(row)) if row.get(a::VOID).is_some());
                 self.notes(|notes| {
                     notes.voided |= void;
@@ -220,17 +178,17 @@ impl Meddler {
         let runs = number(row, a::EXPIRES_AT) > now && number(row, a::EXPIRES_AT) <= now + 900_000;
         let held = row.text(a::HOLDER).is_some();
         match mutation {
-            Mutation::ExpiredIsFree
+            Rule::DeleteAtExpiredEmptyLease
                 if asks && !landed && held && !runs && number(row, a::HEAD) == number(row, a::TAIL) =>
             {
                 for name in [a::HOLDER, a::KIND, a::EXPIRES_AT] {
                     row.remove(name);
                 }
             }
-            Mutation::DropWhileDrained if asks && !landed && held && runs && row.text(a::KIND) == Some("drain") => {
+            Rule::DropWhileDrained if asks && !landed && held && runs && row.text(a::KIND) == Some("drain") => {
                 self.notes(|notes| notes.swallow.insert(entity));
             }
-            Mutation::ForgetAfterVoid if is_claim(write) => {
+            Rule::ForgetOwedAfterVoid if is_claim(write) => {
                 let drained = held && runs && row.text(a::KIND) == Some("drain");
                 let waits = number(row, a::RETRY_AT) > now || row.get(a::BLOCKED).is_some();
                 self.notes(|notes| {
@@ -238,7 +196,7 @@ impl Meddler {
                     notes.putting = true;
                 });
             }
-            Mutation::ReleaseWithoutToken if !landed && !held => {
+            Rule::ReleaseRecognisedWithoutToken if !landed && !held => {
                 let released = changes(write, |change| matches!(change, Change::Remove(name) if name == a::HOLDER));
                 let mut mine = None;
                 find_parts(&write.condition, &mut |part| {
@@ -257,7 +215,7 @@ impl Meddler {
                     }
                 }
             }
-            Mutation::HolderFromRequest => {
+            Rule::HolderFromRequest => {
                 let mine = self.notes(|notes| notes.holders.get(&entity).cloned());
                 if let Some(mine) = mine.filter(|_| held) {
                     row.set(a::HOLDER, mine);
@@ -271,14 +229,14 @@ impl Meddler {
     pub fn read(&self, key: &Key, row: &mut Option<Row>) {
         let delivery =
             key.sort.as_ref().is_some_and(|(_, item)| matches!(item, Value::S(item) if item.starts_with("d#")));
-        if self.is(Mutation::StepOverGaps) && row.is_none() && delivery {
+        if self.is(Rule::StepOverGaps) && row.is_none() && delivery {
             *row = Some(key.to_row().with(a::VERSION, 1_u32).with(a::VOID, 1_u32));
         }
     }
 
     /// Changes a page before it is seen.
     pub fn page(&self, range: &Range, page: &mut Page) {
-        if !self.is(Mutation::StepOverGaps) || !range.from.starts_with("d#") {
+        if !self.is(Rule::StepOverGaps) || !range.from.starts_with("d#") {
             return;
         }
         let number = |item: &str| item.strip_prefix("d#").and_then(|text| text.parse::<u64>().ok());
@@ -297,7 +255,7 @@ impl Meddler {
 
     /// A handler of `entity` failed; its drain is about to send a wake-up.
     pub fn handler_failed(&self, entity: &EntityKey) {
-        if self.is(Mutation::FailKeepsMessage) {
+        if self.is(Rule::FailKeepsItsMessage) {
             self.notes(|notes| {
                 notes.swallow.insert(entity.clone());
                 notes.keep.insert(entity.clone());
@@ -320,7 +278,7 @@ impl Meddler {
     /// Whether a wake-up is not sent, though its sender believes it was.
     pub fn swallows(&self, entity: &EntityKey) -> bool {
         self.notes(|notes| {
-            let forgotten = notes.voided && !notes.owes && self.is(Mutation::ForgetAfterVoid);
+            let forgotten = notes.voided && !notes.owes && self.is(Rule::ForgetOwedAfterVoid);
             notes.swallow.remove(entity) || forgotten
         })
     }
@@ -332,12 +290,12 @@ impl Meddler {
 
     /// Whether an erase forgets all that there is of an entity, whenever it came.
     pub fn erases_all(&self) -> bool {
-        self.is(Mutation::EraseTakesAll)
+        self.is(Rule::EraseTakesAll)
     }
 
     /// The receive count, as the worker is told.
     pub fn times(&self, times: u32) -> u32 {
-        if self.is(Mutation::NoFreshForCopies) { 1 } else { times }
+        if self.is(Rule::ReceivedAgainAcquiresAtOnce) { 1 } else { times }
     }
 }
 

@@ -15,6 +15,7 @@ use webhook_serializer::{
         sweep::Sweeper,
         wake::Waker,
     },
+    functions::worker::{Attributes, Record, SqsEvent, Worker},
     handler::Isolation,
     leases::{LeaseError, Leases, Terms},
     protocol::{
@@ -26,13 +27,14 @@ use webhook_serializer::{
     telemetry::{Event, Observer, PutOffReason},
     time::Timestamp,
 };
-use worker::{Attributes, Record, SqsEvent, Worker};
+
+use crate::rules::Rule;
 
 use super::{
     chance::{Dice, actor},
     handler::{Nature, Simulated, seconds},
     history::{Call, Name, What},
-    mutation::{Meddler, Mutation},
+    mutation::Meddler,
     node::{Node, Place, pause},
     outage::Outage,
     queue::{NodeQueue, Receipt},
@@ -311,6 +313,7 @@ async fn append(world: &Arc<World>, name: Name, entity: usize, number: u32) -> b
     let incoming = Incoming {
         entity: key(entity),
         identity,
+        provider: None,
         topic: "order.updated".into(),
         family: "order".into(),
         event_time: Some(Timestamp::from_secs(1_800_000_000 + u64::from(name.number) % 7)),
@@ -362,7 +365,7 @@ async fn hold(node: &Node, parts: &Parts, entity: usize, holds: Duration, forget
     let mut guard = leases.acquire(&key(entity), terms).await?;
     let token = guard.lease().token().0;
     world.reach("an exclusive lease is granted");
-    let checked = world.plan.mutation != Some(Mutation::ReceiversIgnoreTokens);
+    let checked = world.plan.mutation != Some(Rule::ReceiversIgnoreTokens);
     world.effect(entity, token, token, None, checked);
     guard.hold(node.surroundings.sleep(holds)).await?;
     world.effect(entity, token, token, None, checked);

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use crate::rules::Rule;
+
 use super::{
     chance::{Dice, actor},
-    mutation::Mutation,
     outage::{self, How, Outage, Service},
 };
 
@@ -140,11 +141,11 @@ impl Profile {
 
     /// With what the counterexample to `mutation` needs, and little else:
     /// several misfortunes that must meet.
-    pub fn focused(self, mutation: Mutation) -> Self {
+    pub fn focused(self, mutation: Rule) -> Self {
         Self { outages: Vec::new(), erases: 0, hours: 0, ..self }.focused_on(mutation)
     }
 
-    fn focused_on(self, mutation: Mutation) -> Self {
+    fn focused_on(self, mutation: Rule) -> Self {
         // Wake-ups that come again after they were deleted, as if for the first time, into the hands
         // of workers that crash.
         let copied = Self {
@@ -163,9 +164,9 @@ impl Profile {
             ..self.clone()
         };
         match mutation {
-            Mutation::NoFreshForCopies => Self { dishonest: 0, ingest_crash: 400, ..copied },
+            Rule::ReceivedAgainAcquiresAtOnce => Self { dishonest: 0, ingest_crash: 400, ..copied },
             // A copy comes between a claim and its retry.
-            Mutation::ClaimRetriedAsClean => Self {
+            Rule::RetryClaimWithoutDoubt => Self {
                 table: 0,
                 queue: 0,
                 handler: 0,
@@ -178,7 +179,7 @@ impl Profile {
                 ..copied
             },
             // A copy comes to a place that its ingest is slow to fill, and another delivery behind it.
-            Mutation::ForgetAfterVoid => Self {
+            Rule::ForgetOwedAfterVoid => Self {
                 table: 0,
                 queue: 0,
                 handler: 0,
@@ -192,7 +193,7 @@ impl Profile {
                 ..copied
             },
             // Without a crash, and without freezes that end in one, no lie about a copy is an excuse.
-            Mutation::FailKeepsMessage => Self {
+            Rule::FailKeepsItsMessage => Self {
                 entities: 3,
                 copies: 800,
                 again: Duration::from_secs(10),
@@ -202,7 +203,7 @@ impl Profile {
                 function: Duration::from_secs(30),
                 ..copied
             },
-            Mutation::ReleaseWithoutToken => Self {
+            Rule::ReleaseRecognisedWithoutToken => Self {
                 entities: 1,
                 deliveries: 20,
                 exclusive: 20,
@@ -216,7 +217,7 @@ impl Profile {
                 sweep: false,
                 ..self
             },
-            Mutation::VoidUnconditionally => Self {
+            Rule::VoidUnconditionally => Self {
                 entities: 1,
                 deliveries: 32,
                 freeze: 800,
@@ -228,12 +229,12 @@ impl Profile {
                 lasts: Duration::from_secs(100),
                 ..self
             },
-            Mutation::ChargeEveryTakeOver => {
+            Rule::ChargeWithoutAStart => {
                 let outages = Self::queries_fail().outages;
                 Self { deliveries: 12, crash: 200, rounds: 1, outages, ..self }
             }
             // An erase that takes a while, of an entity that comes to life again meanwhile.
-            Mutation::EraseTakesAll => Self {
+            Rule::EraseTakesAll => Self {
                 outages: vec![Outage {
                     service: Service::Queries,
                     how: How::Throttled,
@@ -253,7 +254,7 @@ impl Profile {
                 ..Self::calm()
             },
             // Weeks between one delivery and a gap behind it, in a row that is not purged meanwhile.
-            Mutation::AgeOutlivesItsDrain => Self { entities: 3, rounds: 2, ingest_crash: 800, ..Self::calm() },
+            Rule::PendingOutlivesTheDrain => Self { entities: 3, rounds: 2, ingest_crash: 800, ..Self::calm() },
             _ => self,
         }
     }

@@ -149,3 +149,6 @@ pub fn fate(wake_up: &WakeUp, is_replaced: bool, drained: Drained, lease: Durati
         Drained::Stopped => Fate::Keep,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -396,3 +396,6 @@ fn give_up(on_failure: OnFailure, attempts: u32, error: String) -> Step {
         OnFailure::Block => Step::GiveUp(attempts, error),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,28 +6,17 @@
 //! delivery that comes meanwhile stays, whatever becomes of it, and asking again
 //! after a failure goes on.
 
-use std::time::Duration;
-
-use super::{Operator, OperatorError, PAGE, PATIENCE, remove::Remove, remove::Removed};
-use crate::{
-    protocol::{
-        delivery::Item,
-        entity::{EntityKey, Sequence},
-        format::{CorruptRow, attribute as a, readable},
-        inbox::Receipt,
-        keys::{entity_row, sequence_of},
-        lease::purge_change,
-        operation::Operation,
-        state::EntityState,
-        table::{Action, Change, Condition, Range, Row, TableName, Write, Written},
-    },
-    time::Timestamp,
+use super::{Operator, OperatorError, PAGE, PATIENCE};
+use crate::protocol::{
+    delivery::Item,
+    entity::{EntityKey, Sequence},
+    format::{CorruptRow, attribute as a},
+    inbox::Receipt,
+    keys::{inbox_range, sequence_of},
+    maintain::{Forget, Forgotten, Remove, RemovePart, Removed},
+    state::EntityState,
+    table::{Key, Row},
 };
-
-/// How much longer than its own numbers say the row stays that has nothing but
-/// numbers left. One that is made anew begins with its maker's time, which is
-/// above them unless its clock is behind by as much.
-const NUMBERS_STAY: Duration = Duration::from_secs(86_400);
 
 /// What is left of an erased entity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,16 +55,9 @@ impl Operator {
             return Err(OperatorError::InUse);
         }
         let (mut rows, mut newer) = (0, false);
-        let mut from = "!".to_owned();
+        let mut after: Option<String> = None;
         loop {
-            let range = Range {
-                table: TableName::Inbox,
-                partition: (a::ENTITY.into(), entity.as_str().into()),
-                sort: a::ITEM.into(),
-                from,
-                to: "~".into(),
-                limit: PAGE,
-            };
+            let range = inbox_range(entity, after.as_deref(), PAGE);
             // What is parked comes before the receipts: a redrive that finds no receipt and looks
             // afterwards finds nothing parked either.
             let page = self.store.query(&range, PATIENCE).await?;
@@ -90,7 +72,7 @@ impl Operator {
                 }
             }
             match page.rows.last().and_then(|row| row.text(a::ITEM)) {
-                Some(last) if page.more => from = format!("{last}\u{0}"),
+                Some(last) if page.more => after = Some(last.to_owned()),
                 _ => break,
             }
         }
@@ -127,6 +109,14 @@ impl Operator {
             Removed::Another => Ok(0),
         }
     }
+
+    /// Deletes the parts of a body.
+    pub(super) async fn remove_parts(&self, parts: &[Key]) -> Result<(), OperatorError> {
+        for part in parts {
+            self.store.run(&RemovePart { part }, PATIENCE).await?;
+        }
+        Ok(())
+    }
 }
 
 /// What an inbox row speaks of.
@@ -145,66 +135,6 @@ impl Standing {
         Ok(match Item::parse(entity, row)? {
             Item::Void(_) => Self::Void,
             item @ Item::Delivery(_) => Self::At(item.sequence()),
-        })
-    }
-}
-
-/// Takes all but the numbers from an entity's row, which is free and empty.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Forget<'a> {
-    /// The row as the request found it.
-    seen: &'a EntityState,
-    /// When what is left may be deleted; `None`: never.
-    purge_at: Option<Timestamp>,
-}
-
-/// What became of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Forgotten {
-    /// Only numbers are left.
-    Numbers,
-    /// There is no row any more.
-    Gone,
-    /// A delivery came or somebody took the lease; nothing was changed.
-    Changed,
-}
-
-impl<'a> Forget<'a> {
-    /// The row's own numbers are times as well, of clocks that may be ahead of
-    /// this one.
-    fn of(seen: &'a EntityState, now: Timestamp) -> Self {
-        let newest = Timestamp::from_millis(now.as_millis().max(seen.tail.0).max(seen.token.0));
-        Self { seen, purge_at: (!seen.entity.is_kept_forever()).then_some(newest + NUMBERS_STAY) }
-    }
-}
-
-impl Operation for Forget<'_> {
-    type Outcome = Forgotten;
-
-    fn write(&self) -> Write {
-        // What else a row tells belongs to a delivery that waits, or to a holder.
-        let told = [a::LAST_SETTLED, a::NEWEST_EVENT_TIME, a::HOLDER_INFO];
-        let mut changes = told.map(Change::remove).to_vec();
-        changes.extend(purge_change(self.purge_at));
-        Write {
-            key: entity_row(&self.seen.entity),
-            condition: Condition::All(vec![
-                Condition::equal(a::TAIL, self.seen.tail.0),
-                Condition::absent(a::HOLDER),
-                readable(),
-            ]),
-            action: Action::Update(changes),
-        }
-    }
-
-    /// The tail says that nothing came, so that nothing was settled either. A
-    /// landed first try leaves what the condition asks for as it was, so that
-    /// a second one lands too, and changes nothing.
-    fn judge(&self, reply: Written) -> Result<Forgotten, CorruptRow> {
-        Ok(match reply {
-            Written::Landed(_) => Forgotten::Numbers,
-            Written::Refused(None) => Forgotten::Gone,
-            Written::Refused(Some(_)) => Forgotten::Changed,
         })
     }
 }

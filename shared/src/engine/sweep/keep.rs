@@ -1,50 +1,16 @@
 //! Keeping what waits: rows that have waited for half the retention get their
 //! whole retention again.
 
-use crate::{
-    protocol::{
-        delivery::Item,
-        format::{CorruptRow, attribute as a},
-        keys::{delivery_range, key_of, sequence_of},
-        operation::Operation,
-        state::EntityState,
-        table::{Action, Change, Comparison, Condition, Key, Row, TableName, Write, Written},
-    },
-    time::Timestamp,
+use crate::protocol::{
+    delivery::Item,
+    format::attribute as a,
+    keys::{delivery_range, key_of, sequence_of},
+    maintain::PutOff,
+    state::EntityState,
+    table::{Key, Row, TableName},
 };
 
 use super::{PATIENCE, Stop, Sweep};
-
-/// Puts the end of a row's retention off.
-#[derive(Debug, Clone, PartialEq)]
-struct PutOff {
-    /// Which row, of a delivery or of a part of its body.
-    row: Key,
-    /// Its new end.
-    until: Timestamp,
-}
-
-impl Operation for PutOff {
-    type Outcome = ();
-
-    /// Never makes a row that is gone, never brings an end nearer, and gives
-    /// none to a row that has none: it may be what an operator parked in the
-    /// meantime.
-    fn write(&self) -> Write {
-        let end = self.until.as_secs_rounded_up();
-        Write {
-            key: self.row.clone(),
-            condition: Condition::compare(a::PURGE_AT, Comparison::Less, end),
-            action: Action::Update(vec![Change::set(a::PURGE_AT, end)]),
-        }
-    }
-
-    /// Landed or not, it ends no sooner than this, or is not for us: twice is
-    /// harmless.
-    fn judge(&self, _: Written) -> Result<(), CorruptRow> {
-        Ok(())
-    }
-}
 
 impl Sweep<'_> {
     /// Gives the pending rows of an entity their whole retention again.

@@ -8,6 +8,7 @@
 //! | `content-type` | the sender's, if it gave one |
 //! | `serializer-delivery-id` | what the sender calls it; unique with the source |
 //! | `serializer-source` | the source's name |
+//! | `serializer-provider` | its provider, such as `shopify`; absent if nobody said |
 //! | `serializer-topic` | what happened, in the sender's words |
 //! | `serializer-entity-key` | whose delivery it is: what order is kept for |
 //! | `serializer-sequence` | its place among the entity's deliveries; there are gaps |
@@ -99,6 +100,7 @@ fn signed(destination: &Destination, delivery: &Delivery, now: Timestamp) -> [(H
 
 fn told(delivery: &Delivery, token: FencingToken) -> impl Iterator<Item = (HeaderName, String)> {
     let event_time = delivery.event_time().map(|time| ("serializer-event-time", time.to_string()));
+    let provider = delivery.provider().map(|provider| ("serializer-provider", provider.to_owned()));
     [
         ("serializer-delivery-id", delivery.delivery_id().to_string()),
         ("serializer-source", delivery.source().to_string()),
@@ -112,6 +114,7 @@ fn told(delivery: &Delivery, token: FencingToken) -> impl Iterator<Item = (Heade
         ("serializer-received-at", delivery.received_at().to_string()),
     ]
     .into_iter()
+    .chain(provider)
     .chain(event_time)
     .map(|(name, value)| (HeaderName::from_static(name), value))
 }

@@ -8,8 +8,8 @@ use sha2::Sha256;
 
 use super::*;
 use crate::{
-    engine::threads::Threads,
-    handler::{Canceller, Isolation, run},
+    engine::{run::run, threads::Threads},
+    handler::{Canceller, Isolation},
     protocol::{
         delivery::{Age, Delivery, Envelope, Incoming as Accepted, Item},
         entity::{DeliveryId, EntityKey, FencingToken, Identity, Sequence, SourceName},
@@ -40,6 +40,7 @@ fn delivery(id: &str, entity: &str) -> Delivery {
     let accepted = Accepted {
         entity: EntityKey::parse(entity).unwrap(),
         identity: Identity { source: SourceName::parse("shop").unwrap(), delivery_id: DeliveryId::new(id), redrive: 2 },
+        provider: Some("shopify".into()),
         topic: "orders/paid".into(),
         family: "orders".into(),
         event_time: Some(Timestamp::from_secs(1_795_248_000)),
@@ -95,6 +96,7 @@ async fn an_endpoint_gets_the_body_as_it_came_and_all_that_a_handler_is_told() {
         ("content-type", "application/json; charset=utf-8"),
         ("serializer-delivery-id", "gr%C3%B6%C3%9Fe%201%25"),
         ("serializer-source", "shop"),
+        ("serializer-provider", "shopify"),
         ("serializer-topic", "orders/paid"),
         ("serializer-entity-key", "shop/order/%E2%84%96%207"),
         ("serializer-sequence", "41"),

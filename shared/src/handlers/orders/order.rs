@@ -4,31 +4,11 @@ use std::{collections::BTreeMap, fmt};
 
 use super::{
     amount::{Amount, Currency, Money, Totals},
-    event::OrderEvent,
-    history::{Entry, Remark},
-    news::News,
-    row,
+    history::Entry,
     state::{Life, Payment, Progress, Standing, State},
-    view::{Heard, View},
+    view::View,
 };
 use crate::{protocol::entity::SourceName, time::Timestamp};
-
-/// How many deliveries an order's history goes back, where they fit in.
-pub const HISTORY_ENTRIES: usize = 40;
-
-/// The most bytes of a row, by DynamoDB's count and without its key, which has
-/// up to 517 more. Every event writes the whole row, and in a transaction that
-/// costs twice: 14 write units at the most. The history gives way. An order of
-/// ten events has about 1500 bytes: 4 units.
-pub const ROW_BYTES: usize = 6 * 1024;
-
-/// The most bytes of a row without its history, with new facts in it: some 100
-/// payments, refunds and parcels.
-const FACT_BYTES: usize = 4 * 1024;
-
-/// What snapshots may add to that: they take the place of others, but one of
-/// them may be longer.
-const SNAPSHOT_BYTES: usize = 512;
 
 /// An order as it is kept. A new one is `Order::default()`.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -39,66 +19,7 @@ pub struct Order {
     pub(super) history: Vec<Entry>,
 }
 
-/// The order after `event`, which is the next in its arrival order. Pure. What
-/// is applied again changes the revision and the history, and nothing else. The
-/// same events in another order come to the same order, but for snapshots
-/// without a time and an order thrown away and restored: there the last to
-/// arrive counts.
-///
-/// A fact that finds no room in the row is left out and the order is marked as
-/// incomplete; its snapshots go on being taken.
-pub fn apply(order: &Order, event: &OrderEvent) -> Order {
-    let from = (order.revision > 0).then(|| order.state());
-    let (mut next, remark) = match &event.news {
-        Some(news) => order.told(event, news),
-        None => (order.told(event, &News::default()).0, Remark::Unknown),
-    };
-    next.revision += 1;
-    let entry = Entry {
-        at: event.received_at,
-        event_time: event.event_time,
-        source: event.source.clone(),
-        topic: event.topic.clone(),
-        delivery_id: event.delivery_id.clone(),
-        sequence: event.sequence,
-        from,
-        to: next.state(),
-        remark,
-    };
-    next.history.push(entry);
-    row::trim_history(&mut next);
-    next
-}
-
 impl Order {
-    /// With what the event says, as far as there is room.
-    fn told(&self, event: &OrderEvent, news: &News) -> (Order, Remark) {
-        let (next, remark) = self.heard(event, news);
-        if row::size_without_history(&next) <= FACT_BYTES {
-            return (next, remark);
-        }
-        let smaller = self.heard(event, &news.without_facts()).0;
-        let is_complete = smaller.views == next.views;
-        if row::size_without_history(&smaller) > FACT_BYTES + SNAPSHOT_BYTES {
-            return (Order { is_incomplete: true, ..self.clone() }, Remark::NoRoom);
-        }
-        if is_complete { (next, remark) } else { (Order { is_incomplete: true, ..smaller }, Remark::NoRoom) }
-    }
-
-    fn heard(&self, event: &OrderEvent, news: &News) -> (Order, Remark) {
-        let mut next = self.clone();
-        let view = next.views.entry(event.source.clone()).or_default();
-        let before = view.clone();
-        let heard = view.hear(event.event_time, news);
-        let remark = match heard {
-            Heard::Late => Remark::Late,
-            Heard::InTime if *view == before => Remark::Nothing,
-            Heard::InTime => Remark::Applied,
-        };
-        view.newest = view.newest.max(event.event_time);
-        (next, remark)
-    }
-
     /// How many deliveries it has seen.
     pub fn revision(&self) -> u64 {
         self.revision

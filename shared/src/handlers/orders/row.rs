@@ -21,7 +21,7 @@ use super::{
     amount::{Amount, Currency, Money, Totals},
     history::{Entry, Remark},
     news::{FactId, Parcel, PaymentFact, Snapshot},
-    order::{HISTORY_ENTRIES, Order, ROW_BYTES},
+    order::Order,
     state::{Dispute, Payment, Progress, State},
     view::{Told, View},
 };
@@ -32,6 +32,15 @@ use crate::{
     },
     time::Timestamp,
 };
+
+/// How many deliveries an order's history goes back, where they fit in.
+pub const HISTORY_ENTRIES: usize = 40;
+
+/// The most bytes of a row, by DynamoDB's count and without its key, which has
+/// up to 517 more. Every event writes the whole row, and in a transaction that
+/// costs twice: 14 write units at the most. The history gives way. An order of
+/// ten events has about 1500 bytes: 4 units.
+pub const ROW_BYTES: usize = 6 * 1024;
 
 /// The format that this version writes, and the newest it reads.
 const FORMAT: u32 = 1;

@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use super::{
     amount::{Currency, Money},
-    event::{Malformed, Scalar, currency, read},
+    body::{Malformed, Scalar, currency, read},
     news::{Existence, News, Parcel, PaymentFact, Snapshot},
     state::{Payment, Progress},
 };

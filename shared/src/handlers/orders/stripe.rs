@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::{
     amount::{Amount, Currency, Money},
-    event::{Malformed, Scalar, currency, read},
+    body::{Malformed, Scalar, currency, read},
     news::{News, PaymentFact},
     state::Dispute,
 };

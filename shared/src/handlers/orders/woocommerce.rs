@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use super::{
     amount::{Currency, Money},
-    event::{Malformed, Scalar, currency, read},
+    body::{Malformed, Scalar, currency, read},
     news::{Existence, News, Snapshot},
     state::{Payment, Progress},
 };

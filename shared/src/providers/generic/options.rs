@@ -4,7 +4,10 @@ use std::borrow::Cow;
 
 use serde::Deserialize;
 
-use super::{Generic, Signed, TimePlace};
+use super::{
+    Generic, InvalidGeneric, TimePlace,
+    signed::{Signed, header_name},
+};
 use crate::providers::{Encoding, HashName, Request, is_pointer, pointer};
 
 /// How a sender signs and where its requests hold what: the `generic` table
@@ -116,12 +119,6 @@ impl TryFrom<String> for Place {
     }
 }
 
-/// `text` in lower case, if it can be a header's name (RFC 9110).
-pub(super) fn header_name(text: &str) -> Option<String> {
-    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    (!text.is_empty() && text.bytes().all(is_token)).then(|| text.to_ascii_lowercase())
-}
-
 /// Reads one text or a list of them.
 fn one_or_more<'de, D: serde::Deserializer<'de>>(places: D) -> Result<Vec<Place>, D::Error> {
     struct OneOrMore;
@@ -147,35 +144,6 @@ fn one_or_more<'de, D: serde::Deserializer<'de>>(places: D) -> Result<Vec<Place>
     }
 
     places.deserialize_any(OneOrMore)
-}
-
-/// Why options describe no sender.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidGeneric {
-    /// `header` or `timestamp_header` is not a header's name.
-    #[error("{0:?} is not a header's name")]
-    Header(String),
-    /// `signed` holds something in braces that stands for nothing.
-    #[error("`signed` may hold {{body}}, {{timestamp}} and {{header:…}}; {0:?} is none of them")]
-    Placeholder(String),
-    /// `signed` leaves out the body.
-    #[error("`signed` must hold {{body}}: what is not signed could be anybody's")]
-    BodyUnsigned,
-    /// `signed` uses a timestamp that no option locates.
-    #[error("`signed` holds {{timestamp}}: `timestamp_header` or `timestamp_prefix` must say where it is")]
-    TimestampUnplaced,
-    /// A timestamp is located that `signed` does not use.
-    #[error("`signed` does not hold {{timestamp}}: a time that is not signed proves nothing, so leave out where it is")]
-    TimestampUnsigned,
-    /// The timestamp is said to be in two places.
-    #[error("the timestamp is in `timestamp_header` or behind `timestamp_prefix`, not both")]
-    TimestampTwice,
-    /// The timestamp is one of several entries, and nothing separates them.
-    #[error("`timestamp_prefix` needs a `separator` between the timestamp and the signature")]
-    TimestampInseparable,
-    /// A text is given and empty.
-    #[error("`{0}` must not be empty; leave it out instead")]
-    Empty(&'static str),
 }
 
 impl TryFrom<GenericOptions> for Generic {

@@ -1,6 +1,6 @@
 //! What a generic sender signs: a template such as `{timestamp}.{body}`.
 
-use super::options::{InvalidGeneric, header_name};
+use super::InvalidGeneric;
 
 /// A parsed template. It holds the body at least once.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,6 +57,12 @@ impl Signed {
     pub(super) fn has_timestamp(&self) -> bool {
         self.0.contains(&Part::Timestamp)
     }
+}
+
+/// `text` in lower case, if it can be a header's name (RFC 9110).
+pub(super) fn header_name(text: &str) -> Option<String> {
+    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    (!text.is_empty() && text.bytes().all(is_token)).then(|| text.to_ascii_lowercase())
 }
 
 #[cfg(test)]

@@ -9,9 +9,10 @@ use crate::{
         queue::WakeUp,
     },
     protocol::{
-        delivery::{kept_forever, parked_copy},
+        delivery::parked_copy,
         format::shortened,
         inbox::{Fail, Failed, Park},
+        maintain::KeepForever,
         state::{BlockReason, Settlement},
     },
     telemetry::Event,
@@ -56,7 +57,7 @@ impl Driver<'_> {
         let waiting = self.drain.front().expect("a delivery is set aside");
         let mut delivery = waiting.unpacked.head().clone();
         for part in delivery.part_keys() {
-            self.keeper.hold(store.write(&kept_forever(part), PATIENCE)).await??;
+            self.keeper.hold(store.run(&KeepForever { part }, PATIENCE)).await??;
         }
         let copy = parked_copy(&waiting.row, &shortened(error, 1000), self.now());
         let park = Park { entity: &self.drain.state().entity, sequence: delivery.sequence(), row: &copy };

@@ -12,9 +12,10 @@ use crate::{
             page::Page,
             plan::{HANDED_OVER, MARKING, Ran, Step},
         },
+        run::run,
         store::StoreError,
     },
-    handler::{self, Canceller},
+    handler::Canceller,
     protocol::{
         delivery::Age,
         entity::Sequence,
@@ -63,7 +64,7 @@ impl<'a> Driver<'a> {
         let (canceller, context) =
             Canceller::start(&source.handler, token, started + source.handler_timeout, surroundings.clone());
         let Drainer { threads, handler, isolation, .. } = self.drainer;
-        let timed = handler::run(threads, handler.clone(), *isolation, delivery.clone(), context);
+        let timed = run(threads, handler.clone(), *isolation, delivery.clone(), context);
         let ahead = self.ahead();
         // The next page is read meanwhile; a handler that is done does not wait for it.
         let both = async {

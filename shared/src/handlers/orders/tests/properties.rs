@@ -142,6 +142,7 @@ fn sample_of_the_shop() -> Incoming {
             delivery_id: crate::protocol::entity::DeliveryId::new("1"),
             redrive: 0,
         },
+        provider: None,
         topic: "orders/updated".into(),
         family: "orders".into(),
         event_time: Some(Timestamp::from_millis(5)),

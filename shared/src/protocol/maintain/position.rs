@@ -17,7 +17,11 @@ use crate::{
     time::{Nonce, Timestamp},
 };
 
-use super::{SEGMENTS, TURN};
+/// One part of the table for each minute of an hour.
+pub const SEGMENTS: u32 = 60;
+
+/// How long a segment's turn lasts where it can be swept in that time.
+pub const TURN: Duration = Duration::from_secs(60);
 
 /// The most that is made up for: turns that are later than this are dropped,
 /// so that behind an outage of days there is one pass at once, and not one for

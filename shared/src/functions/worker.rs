@@ -3,45 +3,28 @@
 //!
 //! The entities of a batch are drained side by side; several wake-ups of one
 //! entity are one job. A user's own worker is this function around a handler
-//! of their own:
-//!
-//! ```no_run
-//! # use webhook_serializer::{protocol::delivery::Delivery, handler::{Context, Handler, HandlerError, Outcome}};
-//! struct MyHandler;
-//!
-//! impl Handler for MyHandler {
-//!     async fn handle(&self, delivery: &Delivery, _: &Context) -> Result<Outcome, HandlerError> {
-//!         println!("{} {}", delivery.entity(), delivery.topic());
-//!         Ok(Outcome::Done)
-//!     }
-//! }
-//!
-//! fn main() -> Result<(), worker::Error> {
-//!     worker::run(MyHandler)
-//! }
-//! ```
+//! of their own.
 
+pub mod batch;
 mod sqs;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use futures_util::future::join_all;
-use lambda_runtime::{Runtime, tower::util::ThenLayer};
-use webhook_serializer::{
-    aws::{Account, Parts},
-    config::{Environment, InvalidConfig, SourcesOrigin, StoreConfig, WorkerConfig, deadline, instance_name},
-    engine::{
-        batch::Batch,
-        drain::{Attended, DrainSettings, Drainer, Quarantine},
-    },
+use crate::{
+    aws::boot::{Deployment, Start},
+    config::{Environment, InvalidConfig, SourcesOrigin, Variables, WorkerConfig, deadline, instance_name},
+    engine::drain::{Attended, DrainSettings, Drainer, Quarantine},
     handler::Handler,
+    handlers::{Handlers, forward::Forward, orders::Orders},
     protocol::{entity::EntityKey, state::HolderInfo},
     sources::{LiveSources, Sources},
-    telemetry::{self, Event, JsonLog},
+    telemetry::Event,
     time::{Surroundings, Timestamp},
 };
+use batch::Batch;
+use futures_util::future::join_all;
+use lambda_runtime::{Error, Runtime, tower::util::ThenLayer};
 
-pub use lambda_runtime::Error;
 pub use sqs::{Attributes, BatchResponse, Failure, Record, SqsEvent};
 
 /// The function, ready for batches.
@@ -128,37 +111,61 @@ pub fn check_handlers(sources: &Sources, handler: &impl Handler) -> Result<(), S
 ///
 /// # Errors
 ///
-/// The configuration is wrong, or Lambda's runtime API is not to be had. That it
+/// The configuration is wrong, or Lambda's runtime API cannot be reached. That it
 /// returns without an error means that handlers block too many of its threads
 /// for good: leave `main`, and Lambda starts a fresh process.
 pub fn run(handler: impl Handler) -> Result<(), Error> {
-    run_with(|_, _| Ok(handler))
+    run_with(|_| Ok(handler))
 }
 
-/// As [`run`], for a handler that is made from the connected store and the
-/// configured sources.
+/// What a worker's handler is made from.
+#[derive(Debug)]
+pub struct Setup {
+    deployment: Deployment,
+    sources: LiveSources,
+}
+
+impl Setup {
+    /// The connected deployment.
+    pub fn deployment(&self) -> &Deployment {
+        &self.deployment
+    }
+
+    /// The handlers that come ready: `forward`, and `orders` where
+    /// `ORDERS_TABLE` names its table. [`Handlers::with`] puts others beside
+    /// them.
+    ///
+    /// # Errors
+    ///
+    /// `FORWARD_CA_BUNDLE` is wrong; or `ORDERS_TABLE` is not set, and a
+    /// source's handler is `orders`.
+    pub fn handlers(&self) -> Result<Handlers, InvalidConfig> {
+        let handlers = Handlers::new().with("forward", Forward::configured(&self.sources, &Environment)?);
+        match Environment.value("ORDERS_TABLE") {
+            // Also where no source names it yet: one may, while this runs.
+            Some(table) => Ok(handlers.with("orders", Orders::new(self.deployment.parts.store.table().clone(), table))),
+            None if self.sources.current().names_handler("orders") => {
+                Err(InvalidConfig::new("ORDERS_TABLE", "is not set, and a source's handler is `orders`"))
+            }
+            None => Ok(handlers),
+        }
+    }
+}
+
+/// As [`run`], for a handler that is made from the connected deployment.
 ///
 /// # Errors
 ///
 /// As [`run`]; and what `make` says.
-pub fn run_with<H: Handler>(make: impl FnOnce(&Parts, &LiveSources) -> Result<H, Error>) -> Result<(), Error> {
-    telemetry::init_log();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    telemetry::ended(runtime.block_on(async {
-        let config = StoreConfig::read(&Environment)?;
-        let origin = SourcesOrigin::read(&Environment)?;
-        let account = Account::from_env()?;
-        let surroundings = Surroundings::system();
-        let http = account.http_client();
-        let log = Arc::new(JsonLog::new(surroundings.clone()));
-        let variable = origin.variable();
-        let document = account.document(&http, origin, &surroundings);
-        let sources = LiveSources::open(document, surroundings.clone(), log.clone());
-        let (sources, ()) = tokio::join!(sources, account.warm(&http, &surroundings));
-        let sources = sources.map_err(|reason| InvalidConfig::new(variable, reason))?;
-        let worker_config = WorkerConfig::read(&Environment, &sources.current())?;
-        let parts = Parts::connect_over(&http, &account, &config, &surroundings, None);
-        let handler = Arc::new(make(&parts, &sources)?);
+pub fn run_with<H: Handler>(make: impl FnOnce(&Setup) -> Result<H, Error>) -> Result<(), Error> {
+    super::start(async {
+        let start = Start::read(&Environment)?;
+        let log = super::log(&start.surroundings);
+        let sources = start.warm_and_open(SourcesOrigin::read(&Environment)?, log.clone()).await?;
+        let config = WorkerConfig::read(&Environment, &sources.current())?;
+        let setup = Setup { deployment: start.connect(log.clone()), sources };
+        let handler = Arc::new(make(&setup)?);
+        let Setup { deployment: Deployment { parts, .. }, sources } = setup;
         let handlers = handler.clone();
         // What is read later must fit this worker as well.
         sources.demand(move |sources| {
@@ -166,22 +173,20 @@ pub fn run_with<H: Handler>(make: impl FnOnce(&Parts, &LiveSources) -> Result<H,
             check_handlers(sources, &handlers)
         })?;
         let settings = DrainSettings {
-            lease: worker_config.lease,
-            wait: worker_config.wait,
-            retention: config.retention,
+            lease: config.lease,
+            wait: config.wait,
+            retention: start.config.retention,
             ..DrainSettings::default()
         };
         let info = HolderInfo::new(&instance_name(&Environment));
         let drainer = Drainer::new(parts.store, parts.waker, sources, handler, settings, info, log.clone());
-        let worker = Worker::new(drainer, surroundings.clone());
+        let worker = Worker::new(drainer, start.surroundings.clone());
         let answered = Runtime::new(lambda_runtime::service_fn(|event: lambda_runtime::LambdaEvent<SqsEvent>| {
             let (worker, log) = (&worker, &log);
             let told = Timestamp::from_millis(event.context.deadline);
-            let deadline = deadline(told, surroundings.now(), worker_config.function_timeout);
+            let deadline = deadline(told, start.surroundings.now(), config.function_timeout);
             async move {
-                log.begin(&event.context.request_id);
-                let response = worker.attend(event.payload, deadline).await;
-                log.end();
+                let response = super::logged(log, &event.context, worker.attend(event.payload, deadline)).await;
                 Ok::<_, Error>(response)
             }
         }));
@@ -195,5 +200,5 @@ pub fn run_with<H: Handler>(make: impl FnOnce(&Parts, &LiveSources) -> Result<H,
             Err(reason) if reason.is::<Spent>() => Ok(()),
             ended => ended,
         }
-    }))
+    })
 }

@@ -8,14 +8,15 @@ mod http;
 
 use std::{sync::Arc, time::Duration};
 
-use webhook_serializer::{
-    aws::{Account, Parts},
-    config::{Environment, InvalidConfig, SourcesOrigin, StoreConfig},
+use lambda_runtime::Error;
+
+use crate::{
+    aws::boot::Start,
+    config::{Environment, SourcesOrigin},
     engine::append::Inbox,
     protocol::delivery::{Incoming, LARGEST_BODY},
     providers::{self, Unverified, Verified},
     sources::{LiveSources, Newest, Sources},
-    telemetry::{self, JsonLog},
     time::Surroundings,
 };
 
@@ -142,34 +143,21 @@ impl Ingest {
 ///
 /// # Errors
 ///
-/// The configuration is wrong, or Lambda's runtime API is not to be had.
-pub fn run() -> Result<(), lambda_runtime::Error> {
-    telemetry::init_log();
-    // One thread is all that a small function's share of a processor can use.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    telemetry::ended(runtime.block_on(async {
-        let config = StoreConfig::read(&Environment)?;
-        let origin = SourcesOrigin::read(&Environment)?;
-        let account = Account::from_env()?;
-        let surroundings = Surroundings::system();
-        let http = account.http_client();
-        let log = Arc::new(JsonLog::new(surroundings.clone()));
-        let variable = origin.variable();
-        let document = account.document(&http, origin, &surroundings);
-        let sources = LiveSources::open(document, surroundings.clone(), log.clone());
-        let (sources, ()) = tokio::join!(sources, account.warm(&http, &surroundings));
-        let sources = sources.map_err(|reason| InvalidConfig::new(variable, reason))?;
-        let Parts { store, waker } = Parts::connect_over(&http, &account, &config, &surroundings, None);
-        let ingest = Ingest::new(sources, Inbox::new(store, waker, config.retention, log.clone()), surroundings);
+/// The configuration is wrong, or Lambda's runtime API cannot be reached.
+pub fn run() -> Result<(), Error> {
+    super::start(async {
+        let start = Start::read(&Environment)?;
+        let log = super::log(&start.surroundings);
+        let sources = start.warm_and_open(SourcesOrigin::read(&Environment)?, log.clone()).await?;
+        let inbox = start.connect(log.clone()).inbox();
+        let ingest = Ingest::new(sources, inbox, start.surroundings);
         lambda_runtime::run(lambda_runtime::service_fn(|event: lambda_runtime::LambdaEvent<Request>| {
             let (ingest, log) = (&ingest, &log);
             async move {
-                log.begin(&event.context.request_id);
-                let response = ingest.answer(&event.payload).await;
-                log.end();
-                Ok::<_, lambda_runtime::Error>(response)
+                let response = super::logged(log, &event.context, ingest.answer(&event.payload)).await;
+                Ok::<_, Error>(response)
             }
         }))
         .await
-    }))
+    })
 }

@@ -1,7 +1,7 @@
 //! SQS events, and the partial batch response: the few fields that are needed.
 
+use super::batch::Message;
 use serde::{Deserialize, Serialize};
-use webhook_serializer::engine::batch::Message;
 
 /// A batch of messages.
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]

@@ -2,36 +2,24 @@
 //! of the registered jobs. One of them is its own: the sweep of the entities, a
 //! minute's worth of it.
 //!
-//! A user's own scheduler is this function around jobs of their own:
-//!
-//! ```no_run
-//! use scheduler::{Context, Job, JobError, Jobs};
-//!
-//! async fn report(context: Context) -> Result<(), JobError> {
-//!     println!("the report of {}", context.tick());
-//!     Ok(())
-//! }
-//!
-//! fn main() -> Result<(), scheduler::Error> {
-//!     scheduler::run(Jobs::new().add(Job::new("nightly-report", "0 3 * * *", report).in_zone("Europe/Berlin")))
-//! }
-//! ```
+//! A user's own scheduler is this function around jobs of their own.
 
 use std::{sync::Arc, time::Duration};
 
-use serde::{Deserialize, Serialize};
-use webhook_serializer::{
-    aws::{Account, Parts},
-    config::{Environment, StoreConfig, Variables, deadline, instance_name, scheduler_time},
+use crate::{
+    aws::{
+        Parts,
+        boot::{Deployment, Start},
+    },
+    config::{Environment, InvalidConfig, Variables, deadline, instance_name, scheduler_time},
     engine::{store::Store, sweep::Sweeper},
-    jobs::{InvalidJobs, Report, TickError, Ticker, switch::Switch},
+    jobs::{Context, InvalidJobs, Job, Jobs, Missed, Report, TickError, Ticker, switch::Switch},
     protocol::state::HolderInfo,
-    telemetry::{self, Event, JsonLog, Observer},
+    telemetry::{Event, Observer},
     time::{Surroundings, Timestamp},
 };
-
-pub use lambda_runtime::Error;
-pub use webhook_serializer::jobs::{Context, Job, JobError, Jobs, Missed, OnCrash, Outcome};
+use lambda_runtime::Error;
+use serde::{Deserialize, Serialize};
 
 /// What EventBridge sends.
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
@@ -101,7 +89,7 @@ impl Settings {
     /// # Errors
     ///
     /// Names the variable that is wrong.
-    pub fn read(variables: &impl Variables) -> Result<Self, webhook_serializer::config::InvalidConfig> {
+    pub fn read(variables: &impl Variables) -> Result<Self, InvalidConfig> {
         Ok(Self {
             function_time: scheduler_time(variables)?,
             switch: Switch::read(variables)?,
@@ -151,44 +139,38 @@ impl Scheduler {
 ///
 /// # Errors
 ///
-/// The configuration or a job is wrong, or Lambda's runtime API is not to be
-/// had.
+/// The configuration or a job is wrong, or Lambda's runtime API cannot be
+/// reached.
 pub fn run(jobs: Jobs) -> Result<(), Error> {
     run_with(|_| Ok(jobs))
 }
 
-/// As [`run`], for jobs that are made from the connected store and queue.
+/// As [`run`], for jobs that are made from the connected deployment.
 ///
 /// # Errors
 ///
 /// As [`run`]; and what `make` says.
-pub fn run_with(make: impl FnOnce(&Parts) -> Result<Jobs, Error>) -> Result<(), Error> {
-    telemetry::init_log();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    telemetry::ended(runtime.block_on(async {
-        let config = StoreConfig::read(&Environment)?;
+pub fn run_with(make: impl FnOnce(&Deployment) -> Result<Jobs, Error>) -> Result<(), Error> {
+    super::start(async {
+        let start = Start::read(&Environment)?;
         let settings = Settings::read(&Environment)?;
-        let surroundings = Surroundings::system();
-        let log = Arc::new(JsonLog::new(surroundings.clone()));
-        let account = Account::from_env()?;
-        let http = account.http_client();
-        account.warm(&http, &surroundings).await;
-        let parts = Parts::connect_over(&http, &account, &config, &surroundings, None);
-        let jobs = make(&parts)?;
-        let sweeper = Sweeper::new(parts.store.clone(), parts.waker, config.retention);
+        let log = super::log(&start.surroundings);
+        start.warm().await;
+        let deployment = start.connect(log.clone());
+        let jobs = make(&deployment)?;
+        let Parts { store, waker } = deployment.parts;
+        let sweeper = Sweeper::new(store.clone(), waker, start.config.retention);
         let function_time = settings.function_time;
-        let scheduler = Scheduler::new(parts.store, sweeper, jobs, settings, log.clone())?;
+        let scheduler = Scheduler::new(store, sweeper, jobs, settings, log.clone())?;
         lambda_runtime::run(lambda_runtime::service_fn(|event: lambda_runtime::LambdaEvent<ScheduledEvent>| {
             let (scheduler, log) = (&scheduler, &log);
             let told = Timestamp::from_millis(event.context.deadline);
-            let deadline = deadline(told, surroundings.now(), function_time);
+            let deadline = deadline(told, start.surroundings.now(), function_time);
             async move {
-                log.begin(&event.context.request_id);
-                let report = scheduler.tick(&event.payload, deadline).await;
-                log.end();
+                let report = super::logged(log, &event.context, scheduler.tick(&event.payload, deadline)).await;
                 report.map(|_| ()).map_err(Error::from)
             }
         }))
         .await
-    }))
+    })
 }

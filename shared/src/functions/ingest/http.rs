@@ -3,9 +3,9 @@
 
 use std::{borrow::Cow, collections::BTreeMap};
 
+use crate::{protocol::entity::Sequence, providers::Headers};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Serialize};
-use webhook_serializer::{protocol::entity::Sequence, providers::Headers};
 
 /// A request. Whatever is absent counts as empty.
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]

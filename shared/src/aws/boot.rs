@@ -1,0 +1,193 @@
+//! Start-up, the same for every function and for a script: what the environment
+//! names is read, checked and connected.
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use aws_sdk_dynamodb::config::SharedHttpClient;
+
+use super::{
+    Account, Parts,
+    dynamo::{DynamoTable, TableNames},
+    sqs::SqsQueue,
+};
+use crate::{
+    config::{Environment, InvalidConfig, SourcesOrigin, StoreConfig, Variables, instance_name, needed, retention},
+    engine::{append::Inbox, store::Store, wake::Waker},
+    leases::Leases,
+    sources::LiveSources,
+    telemetry::{Log, Observer},
+    time::Surroundings,
+};
+
+/// What the environment says of a deployment, and connections to it that
+/// nothing was asked over yet.
+#[derive(Debug)]
+pub(crate) struct Start {
+    pub(crate) config: StoreConfig,
+    pub(crate) surroundings: Surroundings,
+    account: Account,
+    http: SharedHttpClient,
+}
+
+impl Start {
+    pub(crate) fn read(variables: &impl Variables) -> Result<Self, InvalidConfig> {
+        let config = StoreConfig::read(variables)?;
+        let account = Account::from(variables)?;
+        let http = account.http_client();
+        Ok(Self { config, surroundings: Surroundings::system(), account, http })
+    }
+
+    /// Opens the connections.
+    pub(crate) async fn warm(&self) {
+        self.account.warm(&self.http, &self.surroundings).await;
+    }
+
+    /// Opens the connections while the sources document is read.
+    pub(crate) async fn warm_and_open(
+        &self,
+        origin: SourcesOrigin,
+        observer: Arc<dyn Observer>,
+    ) -> Result<LiveSources, InvalidConfig> {
+        let variable = origin.variable();
+        let document = self.account.document(&self.http, origin, &self.surroundings);
+        let sources = LiveSources::open(document, self.surroundings.clone(), observer);
+        let (sources, ()) = tokio::join!(sources, self.warm());
+        sources.map_err(|reason| InvalidConfig::new(variable, reason))
+    }
+
+    pub(crate) fn connect(&self, observer: Arc<dyn Observer>) -> Deployment {
+        let parts = Parts::connect_over(&self.http, &self.account, &self.config, &self.surroundings, None);
+        Deployment { parts, retention: self.config.retention, observer }
+    }
+}
+
+/// A deployment, connected: its tables and its queue, as the environment names
+/// them.
+///
+/// `worker::run_with` and `scheduler::run_with` give a function its own; a
+/// script makes one.
+#[derive(Debug, Clone)]
+pub struct Deployment {
+    pub(crate) parts: Parts,
+    retention: Duration,
+    observer: Arc<dyn Observer>,
+}
+
+impl Deployment {
+    /// Reads `ENTITIES_TABLE`, `INBOX_TABLE`, `QUEUE_URL`, `RETENTION_DAYS` (30
+    /// by default), and from the variables that every AWS SDK knows the region,
+    /// the credentials and other endpoints; then opens the connections. What
+    /// cannot be reached is told by whoever needs it first.
+    ///
+    /// # Errors
+    ///
+    /// Names the first variable that is not set or wrong.
+    pub async fn from_env() -> Result<Self, InvalidConfig> {
+        let start = Start::read(&Environment)?;
+        start.warm().await;
+        Ok(start.connect(Arc::new(Log)))
+    }
+
+    /// Its leases. `holder` tells people who has one, in at most 60 bytes. A
+    /// worker is woken after a release where deliveries wait.
+    pub fn leases(&self, holder: &str) -> Leases {
+        let Parts { store, waker } = self.parts.clone();
+        Leases::new(store, holder).waking(waker).kept_for(self.retention).observed_by(self.observer.clone())
+    }
+
+    /// Its inboxes, for deliveries that no webhook brings.
+    pub fn inbox(&self) -> Inbox {
+        let Parts { store, waker } = self.parts.clone();
+        Inbox::new(store, waker, self.retention, self.observer.clone())
+    }
+}
+
+impl Leases {
+    /// Leases in the table that `ENTITIES_TABLE` names; region, credentials and
+    /// other endpoints from the variables that every AWS SDK knows. Opens the
+    /// connections. Nothing else is needed; where they are set, `QUEUE_URL` has
+    /// a worker woken after a release where deliveries wait, and
+    /// `RETENTION_DAYS` keeps idle entities' rows as their deployment does.
+    ///
+    /// The holder's name is the function's, or the program's: see
+    /// [`Leases::held_by`].
+    ///
+    /// # Errors
+    ///
+    /// Names the first variable that is not set or wrong.
+    pub async fn from_env() -> Result<Self, InvalidConfig> {
+        let program = std::env::args().next().unwrap_or_default();
+        Self::from(&Environment, &program).await
+    }
+
+    async fn from(variables: &impl Variables, program: &str) -> Result<Self, InvalidConfig> {
+        // Of leases nothing is in an inbox: its name is not needed.
+        let names = TableNames { entities: needed(variables, "ENTITIES_TABLE")?, inbox: String::new() };
+        let retention = retention(variables)?;
+        let account = Account::from(variables)?;
+        let surroundings = Surroundings::system();
+        let http = account.http_client();
+        let store = Store::new(Arc::new(DynamoTable::new(account.dynamodb(&http), names)), surroundings.clone());
+        let holder = match variables.value("AWS_LAMBDA_FUNCTION_NAME") {
+            Some(_) => instance_name(variables),
+            None => Path::new(program).file_stem().unwrap_or_default().to_string_lossy().into_owned(),
+        };
+        let leases = Self::new(store, &holder).kept_for(retention);
+        let Some(url) = variables.value("QUEUE_URL") else {
+            account.warm_table(&http, &surroundings).await;
+            return Ok(leases);
+        };
+        account.warm(&http, &surroundings).await;
+        Ok(leases.waking(Waker::new(Arc::new(SqsQueue::new(account.sqs(&http), url)), surroundings)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nothing listens on that port.
+    const BASE: [(&str, &str); 5] = [
+        ("AWS_REGION", "eu-central-1"),
+        ("AWS_ACCESS_KEY_ID", "a"),
+        ("AWS_SECRET_ACCESS_KEY", "b"),
+        ("AWS_ENDPOINT_URL", "http://127.0.0.1:1"),
+        ("ENTITIES_TABLE", "entities"),
+    ];
+
+    async fn leases(set: &[(&str, &str)]) -> Result<Leases, String> {
+        Leases::from(&set, "target/debug/invoice-run").await.map_err(|error| error.to_string())
+    }
+
+    async fn holder(more: &[(&str, &str)]) -> String {
+        format!("{:?}", leases(&[BASE.as_slice(), more].concat()).await.unwrap())
+    }
+
+    #[tokio::test]
+    async fn leases_need_a_table_a_region_and_credentials_and_name_what_is_not_set() {
+        leases(&BASE).await.unwrap();
+        for needed in [0, 1, 2, 4] {
+            let mut set = BASE.to_vec();
+            let (name, _) = set.remove(needed);
+            assert_eq!(leases(&set).await.unwrap_err(), format!("{name}: is not set"));
+        }
+    }
+
+    #[tokio::test]
+    async fn what_leases_can_do_without_is_still_named_where_it_is_wrong() {
+        let refused = leases(&[BASE.as_slice(), &[("RETENTION_DAYS", "a month")]].concat()).await.unwrap_err();
+        assert_eq!(refused, "RETENTION_DAYS: \"a month\" is no whole number from 1 to 3650");
+    }
+
+    #[tokio::test]
+    async fn the_holder_is_the_program_or_the_function() {
+        assert!(holder(&[]).await.contains("\"invoice-run\""));
+        let function = [("AWS_LAMBDA_FUNCTION_NAME", "billing"), ("AWS_LAMBDA_LOG_STREAM_NAME", "7")];
+        assert!(holder(&function).await.contains("\"billing 7\""));
+    }
+
+    #[test]
+    fn a_deployment_needs_its_queue_too() {
+        assert_eq!(Start::read(&BASE.as_slice()).unwrap_err().to_string(), "INBOX_TABLE: is not set");
+    }
+}

@@ -1,0 +1,465 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    protocol::{
+        delivery::{Envelope, Incoming},
+        entity::{DeliveryId, FencingToken, Identity, SourceName},
+        format::{FORMAT, attribute as a},
+        inbox::Put,
+        memory,
+        operation::Operation,
+        table::Row,
+    },
+    sources::Sources,
+    time::Nonce,
+};
+
+const NOW: Timestamp = Timestamp::from_millis(1_000_000);
+const SECOND: Duration = Duration::from_secs(1);
+const MOMENT: Moment = Moment { now: NOW, left: Duration::from_secs(100), is_alone: false, is_spent: false };
+
+fn entity() -> EntityKey {
+    EntityKey::parse("shop/order/1").unwrap()
+}
+
+/// The row of an entity of which 1 to `head` are settled and `head + 1` to `tail`
+/// wait.
+fn row(head: u64, tail: u64) -> EntityState {
+    let row = Row::new()
+        .with(a::ENTITY, entity().as_str())
+        .with(a::VERSION, FORMAT)
+        .with(a::HEAD, head)
+        .with(a::TAIL, tail)
+        .with(a::TOKEN, 70_u64);
+    EntityState::parse(&row).unwrap()
+}
+
+fn incoming(id: &str, at: u64) -> Incoming {
+    Incoming {
+        entity: entity(),
+        identity: Identity { source: SourceName::parse("shop").unwrap(), delivery_id: DeliveryId::new(id), redrive: 0 },
+        provider: None,
+        topic: "orders/paid".into(),
+        family: "orders".into(),
+        event_time: Some(Timestamp::from_millis(at)),
+        received_at: Timestamp::from_millis(at),
+        content_type: None,
+        body: Default::default(),
+    }
+}
+
+/// A delivery's row at `sequence`.
+fn stored(incoming: &Incoming, sequence: u64) -> Row {
+    let envelope = Envelope::pack(incoming, &Nonce::from_parts(NOW, 1), NOW);
+    let put = Put { envelope: &envelope, sequence: Sequence(sequence) };
+    memory::evaluate(&put.write(), None).unwrap().unwrap()
+}
+
+/// What stands from 8 on: D8, D9, ….
+fn page(deliveries: u64) -> Page {
+    let rows = (8..8 + deliveries).map(|at| stored(&incoming(&format!("D{at}"), at), at)).collect();
+    Page::of(&entity(), Sequence(8), rows).unwrap()
+}
+
+/// One that has read `deliveries` of those that wait.
+fn drain(state: EntityState, deliveries: u64) -> Drain {
+    let mut drain = Drain::granted(state);
+    drain.read(page(deliveries));
+    drain
+}
+
+fn source(options: &str) -> Arc<Source> {
+    let document = format!(
+        "[sources.shop]\nprovider = \"shopify\"\nsecrets = [\"s\"]\nhandler = \"h\"\nhandler_timeout = \"10s\"\n{options}"
+    );
+    Sources::parse(&document).unwrap().iter().next().unwrap().clone()
+}
+
+fn found(options: &str) -> Option<Found> {
+    Some(Found::Source(source(options)))
+}
+
+fn next(drain: &Drain, moment: Moment) -> Step {
+    drain.next(&moment, found("").as_ref())
+}
+
+/// What comes next where `change` is made to a row with one delivery waiting.
+fn after(change: impl FnOnce(&mut EntityState)) -> Step {
+    let mut state = row(7, 8);
+    change(&mut state);
+    next(&drain(state, 1), MOMENT)
+}
+
+fn receipt_of(id: &str, sequence: u64, settlement: Settlement) -> Receipt {
+    let row = stored(&incoming(id, sequence), sequence);
+    let page = Page::of(&entity(), Sequence(sequence), vec![row]).unwrap();
+    let Some(Place::Delivery(waiting)) = page.places.front() else { panic!("a delivery") };
+    Receipt::of(waiting.unpacked.head(), settlement, FencingToken(60), None, NOW)
+}
+
+fn last(id: &str, settlement: Settlement) -> Option<LastSettled> {
+    Some(LastSettled { identity: Some(incoming(id, 1).identity.hash()), settlement })
+}
+
+#[test]
+fn what_waits_is_started() {
+    assert_eq!(after(|_| {}), Step::Start);
+}
+
+#[test]
+fn nothing_is_done_where_nothing_waits_or_the_entity_is_blocked() {
+    assert_eq!(next(&Drain::granted(row(7, 7)), MOMENT), Step::ReleaseEmpty);
+    assert_eq!(after(|state| state.blocked = Some(BlockReason::Attempts)), Step::Release);
+}
+
+#[test]
+fn holders_that_vanish_again_and_again_before_they_start_block_the_entity() {
+    let vanished = |times| after(|state| state.suspect = times);
+    assert_eq!(vanished(VANISHED_BEFORE_START), Step::Block(BlockReason::Vanished));
+    assert_eq!(vanished(VANISHED_BEFORE_START - 1), Step::BeAlone(VANISHED_BEFORE_START - 1));
+}
+
+#[test]
+fn who_asked_to_be_let_in_goes_before_whatever_waits() {
+    let asked = |state: &mut EntityState| state.yield_until = Some(NOW + 3 * SECOND);
+    assert_eq!(after(asked), Step::HandOver(3 * SECOND, PutOffReason::Yielding));
+    let both = |state: &mut EntityState| {
+        asked(state);
+        state.retry_at = Some(NOW + 2 * SECOND);
+        state.handover = true;
+    };
+    assert_eq!(after(both), Step::HandOver(3 * SECOND, PutOffReason::Yielding));
+    assert_eq!(after(|state| state.yield_until = Some(NOW)), Step::Start);
+}
+
+#[test]
+fn a_wait_of_a_second_is_waited_out_and_a_longer_one_put_off() {
+    let waits = |wait: Duration, left: Duration| {
+        let state = EntityState { retry_at: Some(NOW + wait), ..row(7, 8) };
+        next(&drain(state, 1), Moment { left, ..MOMENT })
+    };
+    let longer = SECOND + Duration::from_millis(1);
+    assert_eq!(waits(SECOND, MOMENT.left), Step::Wait(SECOND));
+    assert_eq!(waits(longer, MOMENT.left), Step::HandOver(longer, PutOffReason::Retry));
+    assert_eq!(waits(SECOND, MARGIN + SECOND), Step::Wait(SECOND));
+    let short = MARGIN + SECOND - Duration::from_millis(1);
+    assert_eq!(waits(SECOND, short), Step::HandOver(SECOND, PutOffReason::Retry));
+    assert_eq!(waits(Duration::ZERO, MOMENT.left), Step::Start);
+}
+
+#[test]
+fn a_slice_that_is_over_goes_behind_the_others_at_once() {
+    assert_eq!(after(|state| state.handover = true), Step::HandOver(Duration::ZERO, PutOffReason::Slice));
+    let waits = |state: &mut EntityState| {
+        state.handover = true;
+        state.retry_at = Some(NOW + SECOND);
+    };
+    assert_eq!(after(waits), Step::HandOver(Duration::ZERO, PutOffReason::Slice));
+}
+
+#[test]
+fn nothing_is_begun_that_the_function_s_time_does_not_allow() {
+    let reads = |left| next(&Drain::granted(row(7, 8)), Moment { left, ..MOMENT });
+    let starts = |left| next(&drain(row(7, 8), 1), Moment { left, ..MOMENT });
+    let out_of_time = Step::HandOver(HANDED_OVER, PutOffReason::OutOfTime);
+    let moment = Duration::from_millis(1);
+    assert_eq!(reads(MARGIN), Step::ReadPage(None));
+    assert_eq!(reads(MARGIN - moment), out_of_time);
+    assert_eq!(starts(10 * SECOND + MARGIN), Step::Start);
+    assert_eq!(starts(10 * SECOND + MARGIN - moment), out_of_time);
+}
+
+#[test]
+fn a_suspect_starts_alone_and_with_time_to_write_that_down() {
+    let suspect = || drain(EntityState { suspect: 2, attempts: 1, ..row(7, 8) }, 1);
+    let alone = |left| next(&suspect(), Moment { left, is_alone: true, ..MOMENT });
+    assert_eq!(next(&suspect(), MOMENT), Step::BeAlone(3));
+    let enough = 10 * SECOND + MARKING + MARGIN;
+    assert_eq!(alone(enough), Step::Start);
+    let short = enough - Duration::from_millis(1);
+    assert_eq!(alone(short), Step::HandOver(HANDED_OVER, PutOffReason::OutOfTime));
+}
+
+#[test]
+fn a_process_without_threads_starts_nothing() {
+    let spent = Moment { is_spent: true, ..MOMENT };
+    assert_eq!(next(&drain(row(7, 8), 1), spent), Step::HandOver(HANDED_OVER, PutOffReason::NoThread));
+}
+
+#[test]
+fn the_receipt_that_a_holder_before_may_owe_is_asked_for_and_made_sure_of() {
+    let state = || EntityState { last_settled: last("D7", Settlement::Applied), ..row(7, 8) };
+    let owed = receipt_of("D7", 7, Settlement::Applied);
+    let asked = Drain::granted(state());
+    assert_eq!(next(&asked, MOMENT), Step::ReadPage(Some(owed.identity.clone())));
+    let with = |receipts: &[Receipt]| {
+        let mut drain = asked.clone();
+        let mut page = page(1);
+        page.receipts.extend(receipts.iter().map(|receipt| (receipt.identity.clone(), receipt.clone())));
+        drain.read(page);
+        drain
+    };
+    let Step::MakeSure(missing) = next(&with(&[]), MOMENT) else { panic!("it is missing") };
+    assert_eq!(
+        (&missing.identity, missing.settlement, missing.sequence),
+        (&owed.identity, Settlement::Applied, Sequence(7))
+    );
+    assert_eq!(next(&with(std::slice::from_ref(&owed)), MOMENT), Step::Start);
+    // Of a holder that had lost its lease: it says otherwise of the same place.
+    assert!(matches!(next(&with(&[receipt_of("D7", 7, Settlement::Parked)]), MOMENT), Step::MakeSure(_)));
+    // Of another place: the same delivery was settled there.
+    assert_eq!(next(&with(&[receipt_of("D7", 3, Settlement::Parked)]), MOMENT), Step::Start);
+    let mut sure = with(&[]);
+    sure.made_sure(missing.clone());
+    assert_eq!(next(&sure, MOMENT), Step::Start);
+    assert_eq!(sure.page.receipts.get(&owed.identity), Some(&missing));
+}
+
+#[test]
+fn a_receipt_that_this_drain_has_written_is_sure() {
+    let mut drain = drain(row(7, 9), 1);
+    let state = EntityState { last_settled: last("D8", Settlement::Applied), ..row(8, 9) };
+    drain.settled(state, Some(receipt_of("D8", 8, Settlement::Applied)));
+    assert_eq!(next(&drain, MOMENT), Step::ReadPage(None));
+}
+
+#[test]
+fn an_empty_place_is_waited_for_and_read_again_once_it_is_filled_or_settled_once_it_is_void() {
+    let gap = drain(row(7, 9), 0);
+    assert_eq!(next(&gap, MOMENT), Step::AwaitGap);
+    let (mut filled, mut void) = (gap.clone(), gap);
+    filled.filled();
+    assert_eq!(next(&filled, MOMENT), Step::ReadPage(None));
+    void.voided();
+    assert_eq!(next(&void, MOMENT), Step::Settle(Settlement::Void));
+    let decision = void.decision(Settlement::Void, NOW, None);
+    assert_eq!((decision.sequence, decision.settled.identity, decision.pending_since), (Sequence(8), None, None));
+    void.settled(row(8, 9), None);
+    assert_eq!(next(&void, MOMENT), Step::ReadPage(None));
+}
+
+#[test]
+fn a_gap_older_than_half_the_retention_is_for_a_person_to_decide() {
+    let since = |pending_since| Drain::granted(EntityState { pending_since, ..row(7, 8) });
+    let retention = 100 * SECOND;
+    let at = |ago| since(Some(Timestamp::from_millis(NOW.as_millis() - ago))).gap_stays(NOW, retention);
+    assert_eq!(at(50_000), Step::Void(Sequence(8)));
+    assert_eq!(at(50_001), Step::Block(BlockReason::Expired));
+    assert_eq!(since(None).gap_stays(NOW, retention), Step::Void(Sequence(8)));
+}
+
+#[test]
+fn what_has_a_receipt_is_settled_as_that_says_or_as_a_repeat() {
+    let with = |receipt: Receipt| {
+        let mut drain = Drain::granted(row(7, 8));
+        let mut page = page(1);
+        page.receipts.insert(receipt.identity.clone(), receipt);
+        drain.read(page);
+        next(&drain, MOMENT)
+    };
+    assert_eq!(with(receipt_of("D8", 8, Settlement::Parked)), Step::Settle(Settlement::Parked));
+    assert_eq!(with(receipt_of("D8", 8, Settlement::Applied)), Step::Settle(Settlement::Applied));
+    assert_eq!(with(receipt_of("D8", 4, Settlement::Applied)), Step::Settle(Settlement::Repeat));
+    assert_eq!(with(receipt_of("D4", 4, Settlement::Applied)), Step::Start);
+}
+
+#[test]
+fn what_was_settled_last_is_a_repeat_also_without_its_receipt() {
+    let mut drain = Drain::granted(EntityState { last_settled: last("D8", Settlement::Repeat), ..row(7, 8) });
+    drain.read(page(1));
+    assert_eq!(next(&drain, MOMENT), Step::Settle(Settlement::Repeat));
+}
+
+#[test]
+fn a_repeat_on_the_same_page_is_seen_once_the_first_is_settled() {
+    let rows = vec![stored(&incoming("D8", 8), 8), stored(&incoming("D9", 9), 9), stored(&incoming("D8", 8), 10)];
+    let mut drain = Drain::granted(row(7, 10));
+    drain.read(Page::of(&entity(), Sequence(8), rows).unwrap());
+    drain.settled(row(8, 10), Some(receipt_of("D8", 8, Settlement::Applied)));
+    assert_eq!(next(&drain, MOMENT), Step::Start);
+    drain.settled(row(9, 10), Some(receipt_of("D9", 9, Settlement::Applied)));
+    assert_eq!(next(&drain, MOMENT), Step::Settle(Settlement::Repeat));
+}
+
+#[test]
+fn a_delivery_waits_for_its_source_to_be_known_and_is_set_aside_where_that_is_gone() {
+    let of = |found: Option<Found>| drain(row(7, 8), 1).next(&MOMENT, found.as_ref());
+    assert_eq!(of(None), Step::FindSource);
+    assert_eq!(of(Some(Found::Unknown)), Step::HandOver(UNREADABLE, PutOffReason::UnknownSource));
+    assert_eq!(of(Some(Found::Gone)), Step::SetAside(0, "its source is not configured any more".into()));
+}
+
+#[test]
+fn one_whose_attempts_are_used_up_is_not_started_again() {
+    let tried = |attempts, options: &str| {
+        let state = EntityState { attempts, last_error: Some("it broke".into()), ..row(7, 8) };
+        drain(state, 1).next(&MOMENT, found(options).as_ref())
+    };
+    let twice = "retry = { attempts = 2 }\n";
+    assert_eq!(tried(1, twice), Step::Start);
+    assert_eq!(tried(2, twice), Step::SetAside(2, "it broke".into()));
+    let blocks = "retry = { attempts = 2 }\non_failure = \"block\"\n";
+    assert_eq!(tried(2, blocks), Step::GiveUp(2, "it broke".into()));
+    let gone = drain(EntityState { attempts: 1, ..row(7, 8) }, 1).next(&MOMENT, Some(&Found::Gone));
+    assert_eq!(gone, Step::SetAside(1, String::new()));
+}
+
+#[test]
+fn one_without_an_order_is_set_aside_unstarted() {
+    let unrouted = EntityKey::parse("shop/unrouted").unwrap();
+    let incoming = Incoming { entity: unrouted.clone(), ..incoming("D8", 8) };
+    let mut drain = Drain::granted(EntityState { entity: unrouted.clone(), ..row(7, 8) });
+    drain.read(Page::of(&unrouted, Sequence(8), vec![stored(&incoming, 8)]).unwrap());
+    assert_eq!(next(&drain, MOMENT), Step::SetAside(0, "its entity could not be found".into()));
+}
+
+#[test]
+fn an_answer_says_what_follows() {
+    let drain = drain(EntityState { attempts: 1, ..row(7, 8) }, 1);
+    let source = source("retry = { attempts = 3, first = \"4s\", longest = \"9s\" }\n");
+    let follows = |outcome| drain.answered(outcome, &source, 1.0);
+    assert_eq!(follows(Outcome::Done), Step::Apply);
+    assert_eq!(follows(Outcome::Commit(Vec::new())), Step::Commit(Vec::new()));
+    assert_eq!(follows(Outcome::Reject("no".into())), Step::SetAside(2, "no".into()));
+    let retry = |wait| Step::Retry { attempts: 2, wait, error: "later".into() };
+    assert_eq!(follows(Outcome::retry("later")), retry(8 * SECOND));
+    assert_eq!(follows(Outcome::unavailable("later")), retry(8 * SECOND));
+    assert_eq!(follows(Outcome::retry_after(77 * SECOND, "later")), retry(77 * SECOND));
+}
+
+#[test]
+fn the_last_attempt_that_fails_ends_as_the_source_says() {
+    let drain = drain(EntityState { attempts: 1, ..row(7, 8) }, 1);
+    let fails = |options| drain.failed(None, "it broke".into(), &source(options), 0.0);
+    assert_eq!(fails("retry = { attempts = 2 }\n"), Step::SetAside(2, "it broke".into()));
+    let blocks = "retry = { attempts = 2 }\non_failure = \"block\"\n";
+    assert_eq!(fails(blocks), Step::GiveUp(2, "it broke".into()));
+}
+
+#[test]
+fn a_source_s_rate_holds_for_its_failures_too() {
+    let drain = drain(row(7, 8), 1);
+    let waits = |asked| drain.failed(Some(asked), String::new(), &source("rate = \"1/min\"\n"), 0.0);
+    let wait = |wait| Step::Retry { attempts: 1, wait, error: String::new() };
+    assert_eq!(waits(SECOND), wait(60 * SECOND));
+    assert_eq!(waits(90 * SECOND), wait(90 * SECOND));
+}
+
+#[test]
+fn only_what_is_applied_moves_the_newest_event_time() {
+    let drain = drain(row(7, 9), 2);
+    let newest = |settlement| drain.decision(settlement, NOW, None).newest_event_time.of("orders");
+    assert_eq!(newest(Settlement::Applied), Some(Timestamp::from_millis(8)));
+    for settlement in [Settlement::Parked, Settlement::Repeat] {
+        assert_eq!(newest(settlement), None);
+    }
+}
+
+#[test]
+fn what_waits_behind_a_settled_place_has_waited_since_it_came_as_far_as_is_known() {
+    let since = |tail, read| drain(row(7, tail), read).decision(Settlement::Applied, NOW, None).pending_since;
+    // The next has been read; it has not; there is none yet.
+    assert_eq!(since(9, 2), Some(Timestamp::from_millis(9)));
+    assert_eq!(since(9, 1), Some(Timestamp::from_millis(8)));
+    assert_eq!(since(8, 1), Some(NOW));
+}
+
+#[test]
+fn a_decision_names_its_delivery_and_when_the_next_may_start() {
+    let decision = drain(row(7, 9), 1).decision(Settlement::Applied, NOW, Some(NOW + SECOND));
+    assert_eq!(decision.sequence, Sequence(8));
+    assert_eq!(Some(decision.settled), last("D8", Settlement::Applied));
+    assert_eq!(decision.not_before, Some(NOW + SECOND));
+}
+
+#[test]
+fn a_slice_ends_only_where_something_is_left() {
+    let drain = drain(row(7, 9), 1);
+    assert!(drain.hands_over(Sequence(8), true));
+    assert!(!drain.hands_over(Sequence(8), false));
+    assert!(!drain.hands_over(Sequence(9), true));
+}
+
+#[test]
+fn the_next_page_is_read_ahead_beside_the_last_of_this_one() {
+    assert_eq!(drain(row(7, 9), 1).ahead(), Some((Sequence(9), Sequence(9))));
+    assert_eq!(drain(row(7, 12), 1).ahead(), Some((Sequence(9), Sequence(12))));
+    assert_eq!(drain(row(7, 9), 2).ahead(), None);
+    assert_eq!(drain(row(7, 8), 1).ahead(), None);
+    let mut ahead = drain(row(7, 9), 1);
+    let rest = Page::of(&entity(), Sequence(9), vec![stored(&incoming("D9", 9), 9)]).unwrap();
+    ahead.read_ahead(rest);
+    ahead.settled(row(8, 9), None);
+    assert_eq!(ahead.front().unwrap().unpacked.head().sequence(), Sequence(9));
+}
+
+#[test]
+fn an_event_s_age_is_told_by_its_own_family() {
+    let state = |newest| EntityState { newest_event_time: newest, ..row(7, 8) };
+    let applied = |family: &str, at| row(7, 8).newest_event_time.applied(family, Timestamp::from_millis(at));
+    let age = |newest| {
+        let drain = drain(state(newest), 1);
+        drain.age_of(drain.front().unwrap().unpacked.head())
+    };
+    assert_eq!(age(applied("orders", 7)), Age::Newer);
+    assert_eq!(age(applied("orders", 8)), Age::SameTime);
+    assert_eq!(age(applied("orders", 9)), Age::Older);
+    assert_eq!(age(applied("refunds", 9)), Age::Newer);
+}
+
+#[test]
+fn a_page_ends_at_its_first_hole_and_tells_when_what_lies_behind_it_came() {
+    let rows = vec![stored(&incoming("D8", 8), 8), stored(&incoming("DA", 77), 10)];
+    let page = Page::of(&entity(), Sequence(8), rows).unwrap();
+    assert_eq!(page.places.len(), 1);
+    assert_eq!(page.behind, Some(Timestamp::from_millis(77)));
+}
+
+#[test]
+fn a_row_that_cannot_be_read_ends_its_page_and_is_an_error_at_its_head() {
+    let newer = |at| stored(&incoming("D", at), at).with(a::VERSION, FORMAT + 1);
+    let page = |rows| Page::of(&entity(), Sequence(8), rows);
+    assert_eq!(page(vec![stored(&incoming("D8", 8), 8), newer(9)]).unwrap().places.len(), 1);
+    assert!(page(vec![newer(8)]).is_err());
+}
+
+proptest! {
+    /// Whatever is known: a step that starts, settles or sets aside is about the
+    /// delivery in front, and nothing is begun without its time.
+    #[test]
+    fn nothing_is_begun_out_of_turn(
+        (waiting, read) in (0_u64..4, 0_u64..4),
+        (attempts, suspect, handover, blocked) in (0_u32..10, 0_u32..12, any::<bool>(), any::<bool>()),
+        (retry, yields) in (0_u64..3000, 0_u64..3000),
+        left in 0_u64..20_000,
+        (is_alone, is_spent) in (any::<bool>(), any::<bool>()),
+    ) {
+        let state = EntityState {
+            attempts,
+            suspect,
+            handover,
+            blocked: blocked.then_some(BlockReason::Attempts),
+            retry_at: Some(NOW + Duration::from_millis(retry)),
+            yield_until: Some(NOW + Duration::from_millis(yields)),
+            ..row(7, 7 + waiting)
+        };
+        let drain = drain(state, read.min(waiting));
+        let moment = Moment { now: NOW, left: Duration::from_millis(left), is_alone, is_spent };
+        let step = next(&drain, moment);
+        let is_free = retry == 0 && yields == 0 && !handover && !blocked && suspect < VANISHED_BEFORE_START;
+        match step {
+            Step::Start => {
+                prop_assert!(is_free && !is_spent && waiting > 0 && read > 0 && attempts < 8);
+                prop_assert!(suspect == 0 || is_alone);
+                prop_assert!(moment.left >= 10 * SECOND + MARGIN);
+            }
+            Step::SetAside(..) => prop_assert!(is_free && attempts >= 8),
+            Step::ReleaseEmpty => prop_assert_eq!(waiting, 0),
+            Step::Release => prop_assert!(blocked),
+            Step::Wait(wait) => prop_assert!(wait <= SHORT && yields == 0 && moment.left >= wait + MARGIN),
+            Step::HandOver(..) | Step::Block(_) | Step::BeAlone(_) | Step::AwaitGap => {}
+            other => prop_assert!(false, "{other:?}"),
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Running a handler: to its answer, or until its time is up.
+
+use std::{panic::AssertUnwindSafe, sync::Arc};
+
+use futures_util::FutureExt;
+
+use crate::{
+    engine::threads::{Threads, Worked},
+    handler::{AnyHandler, Context, Isolation, Outcome},
+    protocol::delivery::Delivery,
+};
+
+/// Runs a handler until it answers, fails, panics, or its time is up. `None`:
+/// there was no thread for it, and it was not begun.
+pub(crate) async fn run(
+    threads: &Threads,
+    handler: Arc<dyn AnyHandler>,
+    isolation: Isolation,
+    delivery: Arc<Delivery>,
+    context: Context,
+) -> Option<Outcome> {
+    let (time, surroundings) = (context.time_left(), context.surroundings().clone());
+    let attempt = async move {
+        let work = AssertUnwindSafe(handler.handle(&delivery, &context)).catch_unwind();
+        tokio::select! {
+            biased;
+            // First, so that one whose time passed before it was polled is not begun.
+            () = context.cancelled() => Outcome::retry("the handler was cancelled"),
+            answer = work => match answer {
+                Ok(Ok(outcome)) => outcome,
+                Ok(Err(error)) => Outcome::retry(error.to_string()),
+                Err(_) => Outcome::retry("the handler panicked"),
+            },
+        }
+    };
+    match threads.begin(isolation, attempt)?.within(time, &surroundings).await {
+        Worked::Answered(outcome) => Some(outcome),
+        Worked::Died => Some(Outcome::retry("the handler's thread ended")),
+        // As for what its handler says is out of reach: it may hang for all of its source.
+        Worked::Late => Some(Outcome::unavailable("the handler's time was up")),
+        Worked::NotBegun => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::atomic::{AtomicBool, Ordering::Relaxed},
+        time::Duration,
+    };
+
+    use super::*;
+    use crate::{
+        handler::{Canceller, Handler, HandlerError},
+        protocol::{
+            delivery::{Envelope, Incoming, Item},
+            entity::{DeliveryId, EntityKey, FencingToken, Identity, Sequence, SourceName},
+            keys::delivery_row,
+        },
+        time::Surroundings,
+    };
+
+    struct Begun(Arc<AtomicBool>);
+
+    impl Handler for Begun {
+        async fn handle(&self, _: &Delivery, _: &Context) -> Result<Outcome, HandlerError> {
+            self.0.store(true, Relaxed);
+            Ok(Outcome::Done)
+        }
+    }
+
+    fn delivery() -> Delivery {
+        let surroundings = Surroundings::system();
+        let incoming = Incoming {
+            entity: EntityKey::parse("test/a").unwrap(),
+            identity: Identity {
+                source: SourceName::parse("test").unwrap(),
+                delivery_id: DeliveryId::new("1"),
+                redrive: 0,
+            },
+            provider: None,
+            topic: "order.updated".into(),
+            family: "order".into(),
+            event_time: None,
+            received_at: surroundings.now(),
+            content_type: None,
+            body: "{}".into(),
+        };
+        let envelope = Envelope::pack(&incoming, &surroundings.nonce(), surroundings.now());
+        let row = delivery_row(&incoming.entity, Sequence(7))
+            .to_row()
+            .into_iter()
+            .fold(envelope.row().clone(), |row, (name, value)| row.with(name, value));
+        match Item::parse(&incoming.entity, &row) {
+            Ok(Item::Delivery(unpacked)) => unpacked.complete(&[]).unwrap(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn is_begun(isolation: Isolation, in_time: bool) -> bool {
+        let begun = Arc::new(AtomicBool::new(false));
+        let (canceller, context) = Canceller::start("test", FencingToken(1), Duration::MAX, Surroundings::system());
+        let canceller = in_time.then_some(canceller);
+        run(&Threads::default(), Arc::new(Begun(begun.clone())), isolation, Arc::new(delivery()), context).await;
+        drop(canceller);
+        begun.load(Relaxed)
+    }
+
+    /// All threads may have been taken until then.
+    #[tokio::test]
+    async fn a_handler_whose_time_passed_before_it_had_a_thread_is_not_begun() {
+        for isolation in [Isolation::Thread, Isolation::Inline] {
+            assert!(is_begun(isolation, true).await, "{isolation:?}");
+            assert!(!is_begun(isolation, false).await, "{isolation:?}");
+        }
+    }
+
+    /// A caller that has counted its starts asks no more than this.
+    #[tokio::test]
+    async fn a_handler_that_no_thread_is_left_for_has_no_outcome() {
+        let begun = Arc::new(AtomicBool::new(false));
+        let (_canceller, context) = Canceller::start("test", FencingToken(1), Duration::MAX, Surroundings::system());
+        let handler = Arc::new(Begun(begun.clone()));
+        let spent = Threads::spent();
+        assert_eq!(run(&spent, handler, Isolation::Thread, Arc::new(delivery()), context).await, None);
+        assert!(!begun.load(Relaxed));
+    }
+}

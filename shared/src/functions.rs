@@ -1,0 +1,42 @@
+//! The functions, as Lambda runs them: configured by their environment, started
+//! in one way.
+
+#[cfg(feature = "ingest")]
+pub mod ingest;
+#[cfg(feature = "scheduler")]
+pub mod scheduler;
+#[cfg(feature = "worker")]
+pub mod worker;
+
+use std::sync::Arc;
+
+use lambda_runtime::Error;
+
+use crate::{
+    config::{Environment, Variables},
+    telemetry::{self, JsonLog},
+    time::Surroundings,
+};
+
+/// Runs a function from its start to its end; how it ended is logged.
+fn start(function: impl Future<Output = Result<(), Error>>) -> Result<(), Error> {
+    telemetry::init_log();
+    // One thread is all that a small function's share of a processor can use.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    telemetry::ended(runtime.block_on(function))
+}
+
+/// The log, at the level and with the metrics' namespace that the environment
+/// names.
+fn log(surroundings: &Surroundings) -> Arc<JsonLog> {
+    let level = telemetry::log_level(Environment.value("AWS_LAMBDA_LOG_LEVEL").as_deref());
+    Arc::new(JsonLog::new(level, Environment.value("METRICS_NAMESPACE"), surroundings.clone()))
+}
+
+/// Answers one invocation, whose lines in the log name it.
+async fn logged<T>(log: &JsonLog, context: &lambda_runtime::Context, answer: impl Future<Output = T>) -> T {
+    log.begin(&context.request_id);
+    let answer = answer.await;
+    log.end();
+    answer
+}

@@ -1,0 +1,295 @@
+//! The decision about the delivery at `head + 1`, and the two writes that can
+//! make it: one that goes on holding the lease, and one that ends it.
+
+use std::time::Duration;
+
+use crate::{
+    protocol::{
+        entity::{FencingToken, Sequence},
+        format::{CorruptRow, attribute as a},
+        lease::{Lease, lease_removed, purge_change},
+        operation::{Operation, state_of, updated_state},
+        state::{EntityState, EventTimes, Held, LONGEST_LEASE, LastSettled},
+        table::{Change, Condition, Write, Written},
+    },
+    time::Timestamp,
+};
+
+/// The decision about the delivery at `head + 1`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decision {
+    /// Its place.
+    pub sequence: Sequence,
+    /// Who it is and how it ended.
+    pub settled: LastSettled,
+    /// The newest event times, this one counted in.
+    pub newest_event_time: EventTimes,
+    /// No claim behind this place is older.
+    pub pending_since: Option<Timestamp>,
+    /// The next handler starts no sooner: its source has a rate.
+    pub not_before: Option<Timestamp>,
+}
+
+/// Settles the delivery at `head + 1` and goes on holding the lease, under the
+/// next token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settle<'a> {
+    /// The lease.
+    pub lease: &'a Lease,
+    /// What is decided.
+    pub decision: &'a Decision,
+    /// The time.
+    pub now: Timestamp,
+    /// For how long the lease runs from now.
+    pub length: Duration,
+    /// Whether its holder is about to send a wake-up and let go: whoever comes
+    /// meanwhile looks again at once, rather than when the lease would end.
+    pub hands_over: bool,
+}
+
+/// What became of a settle.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Settled {
+    /// It is decided. The lease goes on under its next token.
+    Settled(Lease, EntityState),
+    /// The lease was not this holder's any more; nothing was decided by it.
+    Lost,
+}
+
+impl Decision {
+    fn changes(&self, token: FencingToken) -> Vec<Change> {
+        let mut changes = vec![
+            Change::set(a::HEAD, self.sequence.0),
+            Change::set(a::TOKEN, token.next().0),
+            Change::set(a::LAST_SETTLED, self.settled.to_stored()),
+            Change::remove(a::ATTEMPTS),
+            Change::remove(a::SUSPECT),
+            Change::remove(a::STARTED),
+            match self.not_before {
+                Some(at) => Change::set(a::RETRY_AT, at.as_millis()),
+                None => Change::remove(a::RETRY_AT),
+            },
+            Change::remove(a::LAST_ERROR),
+        ];
+        if let Some(times) = self.newest_event_time.to_stored() {
+            changes.push(Change::set(a::NEWEST_EVENT_TIME, times));
+        }
+        changes
+    }
+
+    /// The lease is mine and this is the next delivery to be decided.
+    fn is_due(&self, lease: &Lease) -> Condition {
+        Condition::All(vec![lease.mine(), Condition::equal(a::HEAD, self.sequence.previous().0)])
+    }
+}
+
+impl Settle<'_> {
+    fn expires_at(&self) -> Timestamp {
+        self.now + self.length.min(LONGEST_LEASE)
+    }
+
+    /// What the row is once this has landed on `before`: for a commit, whose
+    /// reply does not bring it.
+    #[must_use]
+    pub fn applied(&self, before: &EntityState) -> EntityState {
+        let decision = self.decision;
+        let times = &decision.newest_event_time;
+        let mut after = before.clone();
+        after.head = decision.sequence;
+        after.token = self.lease.token.next();
+        after.held = after.held.map(|held| Held { expires_at: self.expires_at(), ..held });
+        after.last_settled = Some(decision.settled.clone());
+        after.attempts = 0;
+        after.suspect = 0;
+        after.started = None;
+        after.retry_at = decision.not_before;
+        after.last_error = None;
+        after.pending_since = decision.pending_since.or(before.pending_since);
+        after.newest_event_time = if times.to_stored().is_some() { times.clone() } else { after.newest_event_time };
+        after.handover |= self.hands_over;
+        after
+    }
+}
+
+impl Operation for Settle<'_> {
+    type Outcome = Settled;
+
+    fn write(&self) -> Write {
+        let mut changes = self.decision.changes(self.lease.token);
+        changes.push(Change::set(a::EXPIRES_AT, self.expires_at().as_millis()));
+        if let Some(since) = self.decision.pending_since {
+            changes.push(Change::set(a::PENDING_SINCE, since.as_millis()));
+        }
+        if self.hands_over {
+            changes.push(Change::set(a::HANDOVER, 1_u32));
+        }
+        self.lease.update(self.decision.is_due(self.lease), changes)
+    }
+
+    /// A first try that landed left this holder there and `head` at this place.
+    fn judge(&self, reply: Written) -> Result<Settled, CorruptRow> {
+        Ok(match reply {
+            Written::Landed(row) => Settled::Settled(self.lease.settled(), updated_state(row)?),
+            Written::Refused(row) => match state_of(row)? {
+                Some(state)
+                    if state.head == self.decision.sequence
+                        && state.held.as_ref().is_some_and(|held| held.holder == self.lease.holder) =>
+                {
+                    Settled::Settled(self.lease.settled(), state)
+                }
+                _ => Settled::Lost,
+            },
+        })
+    }
+}
+
+/// Settles the delivery at `head + 1` where it is the last one, and releases
+/// the lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SettleAndRelease<'a> {
+    /// The lease.
+    pub lease: &'a Lease,
+    /// What is decided.
+    pub decision: &'a Decision,
+    /// When the row may be deleted for idleness; `None`: never.
+    pub purge_at: Option<Timestamp>,
+}
+
+/// What became of settling the last delivery.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SettledAndReleased {
+    /// It is decided, the inbox is empty, the lease has ended.
+    Released,
+    /// It is not the last one any more: nothing was decided, settle it and go
+    /// on.
+    Grown(EntityState),
+    /// The lease was not this holder's any more; nothing was decided by it.
+    Lost,
+}
+
+impl Operation for SettleAndRelease<'_> {
+    type Outcome = SettledAndReleased;
+
+    fn write(&self) -> Write {
+        let condition =
+            Condition::All(vec![self.decision.is_due(self.lease), Condition::equal(a::TAIL, self.decision.sequence.0)]);
+        let mut changes = self.decision.changes(self.lease.token);
+        changes.extend(lease_removed());
+        changes.push(Change::remove(a::PENDING_SINCE));
+        changes.extend(purge_change(self.purge_at));
+        self.lease.update(condition, changes)
+    }
+
+    /// A first try that landed left the entity free, one token on, with this
+    /// delivery settled. The token alone does not tell: somebody who took the
+    /// lease over and released it, or an operator who ended it by force, leaves
+    /// the same one, and the delivery unsettled. Had anybody acquired since, the
+    /// token would be greater still, and this holder would have to believe
+    /// itself lost; its delivery is settled either way.
+    fn judge(&self, reply: Written) -> Result<SettledAndReleased, CorruptRow> {
+        Ok(match reply {
+            Written::Landed(_) => SettledAndReleased::Released,
+            Written::Refused(row) => match state_of(row)? {
+                Some(state) if self.lease.settled().was_released(&state) && state.head == self.decision.sequence => {
+                    SettledAndReleased::Released
+                }
+                Some(state) if self.lease.is_mine(&state) && state.tail > self.decision.sequence => {
+                    SettledAndReleased::Grown(state)
+                }
+                _ => SettledAndReleased::Lost,
+            },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{
+        protocol::{
+            entity::EntityKey,
+            inbox::{Claim, Fail, MarkStart},
+            lease::{Acquire, AskToYield},
+            memory::evaluate,
+            state::{HolderInfo, LeaseKind, Settlement},
+            table::Row,
+        },
+        time::Nonce,
+    };
+
+    const LENGTH: Duration = Duration::from_secs(15);
+
+    fn landed<O: Operation>(operation: &O, row: &mut Option<Row>) -> O::Outcome {
+        *row = evaluate(&operation.write(), row.as_ref()).expect("it lands");
+        operation.judge(Written::Landed(row.clone())).expect("it can be read")
+    }
+
+    proptest! {
+        /// A commit's reply does not bring the row.
+        #[test]
+        fn a_settle_says_what_the_row_is_afterwards(
+            claims in 1_u64..4,
+            fails in any::<bool>(),
+            asked in any::<bool>(),
+            hands_over in any::<bool>(),
+            since in any::<Option<u32>>(),
+            not_before in any::<Option<u32>>(),
+            event in any::<Option<u32>>(),
+            settlement in prop::sample::select(vec![
+                Settlement::Applied,
+                Settlement::Repeat,
+                Settlement::Void,
+                Settlement::Parked,
+            ]),
+        ) {
+            let entity = EntityKey::parse("shop/order/1").unwrap();
+            let now = Timestamp::from_millis(1_000_000);
+            let nonce = |number: u64| Nonce::from_parts(now, u128::from(number));
+            let mut row = None;
+            for number in 0..claims {
+                landed(&Claim { entity: &entity, nonce: &nonce(number), now }, &mut row);
+            }
+            let acquire = |number: u64, now| Acquire {
+                entity: entity.clone(),
+                kind: LeaseKind::Drain,
+                holder: nonce(number),
+                info: HolderInfo::new("a worker"),
+                now,
+                length: LENGTH,
+            };
+            let granted = |acquired| match acquired {
+                crate::protocol::lease::Acquired::Granted(lease, state) => (lease, state),
+                other => panic!("{other:?}"),
+            };
+            let (mut lease, mut state) = granted(landed(&acquire(10, now), &mut row));
+            if fails {
+                let error = "out of order";
+                let retry_at = Some(now);
+                let fail = Fail { lease: &lease, sequence: state.next(), attempts: 1, retry_at, error };
+                landed(&fail, &mut row);
+                (lease, state) = granted(landed(&acquire(11, now), &mut row));
+                landed(&MarkStart { lease: &lease, sequence: state.next() }, &mut row);
+            }
+            if asked {
+                landed(&AskToYield { entity: &entity, now, until: now + LENGTH }, &mut row);
+            }
+            if fails || asked {
+                state = EntityState::parse(row.as_ref().unwrap()).unwrap();
+            }
+            let times = EventTimes::default();
+            let decision = Decision {
+                sequence: state.next(),
+                settled: LastSettled { identity: None, settlement },
+                newest_event_time: event.map_or(times.clone(), |at| times.applied("orders", Timestamp::from_millis(at.into()))),
+                pending_since: since.map(|at| Timestamp::from_millis(at.into())),
+                not_before: not_before.map(|at| Timestamp::from_millis(at.into())),
+            };
+            let settle = Settle { lease: &lease, decision: &decision, now: now + LENGTH / 2, length: LENGTH, hands_over };
+            let told = settle.applied(&state);
+            let Settled::Settled(_, seen) = landed(&settle, &mut row) else { panic!("it is settled") };
+            prop_assert_eq!(told, seen);
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! How a lease is come by: it is free, or its holder let it run out.
+
+use std::time::Duration;
+
+use super::{Lease, numbers_if_absent};
+use crate::{
+    protocol::{
+        entity::{EntityKey, FencingToken},
+        format::{CorruptRow, attribute as a, readable},
+        keys::entity_row,
+        operation::{Operation, state_of, updated_state},
+        state::{EntityState, HOLDER_VANISHED, HolderInfo, LONGEST_LEASE, LeaseKind},
+        table::{Action, Change, Comparison, Condition, Write, Written},
+    },
+    time::{Nonce, Timestamp},
+};
+
+/// A request for the lease of an entity.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Acquire {
+    /// Of what.
+    pub entity: EntityKey,
+    /// For what.
+    pub kind: LeaseKind,
+    /// Drawn afresh for this call: never taken from a request, whose id may
+    /// come twice.
+    pub holder: Nonce,
+    /// For people.
+    pub info: HolderInfo,
+    /// The time.
+    pub now: Timestamp,
+    /// For how long, at most [`LONGEST_LEASE`].
+    pub length: Duration,
+}
+
+/// What became of a request for a lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Acquired {
+    /// It is yours. The row as it is now comes along.
+    Granted(Lease, EntityState),
+    /// Somebody has it, or had it and did not release it. Wait, or
+    /// [`TakeOver`] if it no longer runs.
+    Held(EntityState),
+    /// A drain is not wanted: nothing waits in the inbox.
+    Empty,
+    /// Not before this time; now, for a lease that was to be taken over and
+    /// turned out free.
+    Waiting {
+        /// Not before this, by the clock of whoever wrote it.
+        until: Timestamp,
+        /// The token under which the wake-up was sent that will see to it, where
+        /// the last holder let go behind one.
+        awaited: Option<FencingToken>,
+    },
+    /// A drain is not wanted until an operator unblocks the entity.
+    Blocked,
+}
+
+impl Acquire {
+    fn lease(&self, token: FencingToken) -> Lease {
+        Lease { entity: self.entity.clone(), holder: self.holder.clone(), kind: self.kind, token }
+    }
+
+    fn grant(&self) -> Vec<Change> {
+        let length = self.length.min(LONGEST_LEASE);
+        let mut changes = vec![
+            Change::set(a::HOLDER, self.holder.as_str()),
+            Change::set(a::KIND, self.kind.as_str()),
+            Change::set(a::EXPIRES_AT, (self.now + length).as_millis()),
+            Change::set(a::HOLDER_INFO, self.info.as_str()),
+            Change::Add { attribute: a::TOKEN.into(), base: self.now.as_millis(), by: 1 },
+            Change::remove(a::PURGE_AT),
+            Change::remove(a::TURN_UNTIL),
+            Change::remove(a::HANDOVER),
+        ];
+        if self.kind == LeaseKind::Exclusive {
+            changes.push(Change::remove(a::YIELD_UNTIL));
+        }
+        changes.extend(numbers_if_absent(self.now, &[a::TAIL, a::HEAD]));
+        changes
+    }
+
+    /// What a row that refused this request says. A lost reply is recognised by
+    /// the holder, which no other call has.
+    fn explain(&self, state: Option<EntityState>) -> Acquired {
+        let Some(state) = state else { return Acquired::Empty };
+        match &state.held {
+            Some(held) if held.holder == self.holder => Acquired::Granted(self.lease(state.token), state),
+            Some(_) => Acquired::Held(state),
+            None if self.kind == LeaseKind::Exclusive => {
+                Acquired::Waiting { until: deliveries_turn(&state, self.now).unwrap_or(self.now), awaited: None }
+            }
+            None => standing(&state, self.now).unwrap_or(Acquired::Waiting { until: self.now, awaited: None }),
+        }
+    }
+}
+
+/// Why a drain is not wanted on an entity that nobody holds; `None`: it is.
+pub fn standing(state: &EntityState, now: Timestamp) -> Option<Acquired> {
+    if state.is_empty() {
+        return Some(Acquired::Empty);
+    }
+    if state.blocked.is_some() {
+        return Some(Acquired::Blocked);
+    }
+    let until = state.retry_at.max(state.yield_until)?;
+    let awaited = state.handover.then_some(state.token);
+    (until > now).then_some(Acquired::Waiting { until, awaited })
+}
+
+/// Until when deliveries go first, if they do now. A time that is further ahead
+/// than that was written by a clock that is far off, and counts as passed.
+pub fn deliveries_turn(state: &EntityState, now: Timestamp) -> Option<Timestamp> {
+    state.turn_until.filter(|until| *until > now && *until <= now + LONGEST_LEASE)
+}
+
+/// That they do not: whoever is no drain may have the entity.
+fn no_turn(now: Timestamp) -> Condition {
+    Condition::Any(vec![
+        Condition::absent_or_at_most(a::TURN_UNTIL, now.as_millis()),
+        Condition::compare(a::TURN_UNTIL, Comparison::Greater, (now + LONGEST_LEASE).as_millis()),
+    ])
+}
+
+impl Operation for Acquire {
+    type Outcome = Acquired;
+
+    fn write(&self) -> Write {
+        let free = Condition::absent(a::HOLDER);
+        let condition = match self.kind {
+            LeaseKind::Exclusive => Condition::All(vec![readable(), free, no_turn(self.now)]),
+            LeaseKind::Drain => Condition::All(vec![
+                readable(),
+                free,
+                Condition::compare_with(a::HEAD, Comparison::Less, a::TAIL),
+                Condition::absent(a::BLOCKED),
+                Condition::absent_or_at_most(a::RETRY_AT, self.now.as_millis()),
+                Condition::absent_or_at_most(a::YIELD_UNTIL, self.now.as_millis()),
+            ]),
+        };
+        Write { key: entity_row(&self.entity), condition, action: Action::Update(self.grant()) }
+    }
+
+    fn judge(&self, reply: Written) -> Result<Acquired, CorruptRow> {
+        Ok(match reply {
+            Written::Landed(row) => {
+                let state = updated_state(row)?;
+                Acquired::Granted(self.lease(state.token), state)
+            }
+            Written::Refused(row) => self.explain(state_of(row)?),
+        })
+    }
+}
+
+/// A request for a lease that its holder let expire.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TakeOver {
+    /// The request.
+    pub request: Acquire,
+    /// The row in which the lease was seen expired.
+    pub seen: EntityState,
+}
+
+impl TakeOver {
+    /// What the vanished holder costs the delivery at `head + 1`, where it was
+    /// draining with something to drain: an attempt, if it had written down
+    /// that it starts it; else a suspicion, since it may have vanished before.
+    fn charge(&self) -> Vec<Change> {
+        let drained = self.seen.held.as_ref().is_some_and(|held| held.kind == LeaseKind::Drain);
+        // One that said that it was about to let go did not vanish: it could not send its wake-up.
+        if !drained || self.seen.is_empty() || self.seen.handover {
+            return Vec::new();
+        }
+        let one_more = |name: &'static str| Change::Add { attribute: name.into(), base: 0, by: 1 };
+        let counted = if self.seen.is_started() { one_more(a::ATTEMPTS) } else { one_more(a::SUSPECT) };
+        vec![counted, Change::set(a::LAST_ERROR, HOLDER_VANISHED)]
+    }
+}
+
+impl Operation for TakeOver {
+    type Outcome = Acquired;
+
+    fn write(&self) -> Write {
+        let now = self.request.now;
+        let condition = Condition::All(vec![
+            readable(),
+            Condition::exists(a::HOLDER),
+            Condition::equal(a::TOKEN, self.seen.token.0),
+            match self.seen.started {
+                Some(token) => Condition::equal(a::STARTED, token.0),
+                None => Condition::absent(a::STARTED),
+            },
+            Condition::Any(vec![
+                Condition::compare(a::EXPIRES_AT, Comparison::AtMost, now.as_millis()),
+                Condition::compare(a::EXPIRES_AT, Comparison::Greater, (now + LONGEST_LEASE).as_millis()),
+            ]),
+        ]);
+        let mut changes = self.request.grant();
+        changes.extend(self.charge());
+        Write { key: entity_row(&self.request.entity), condition, action: Action::Update(changes) }
+    }
+
+    /// As for [`Acquire`]. A row that turned out free is reported as waiting
+    /// for no time at all: acquire.
+    fn judge(&self, reply: Written) -> Result<Acquired, CorruptRow> {
+        self.request.judge(reply)
+    }
+}

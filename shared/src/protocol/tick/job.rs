@@ -1,0 +1,234 @@
+//! A job's row.
+
+use std::{fmt, time::Duration};
+
+use crate::{
+    protocol::{
+        entity::{EntityKey, FencingToken, InvalidEntityKey, JOBS},
+        format::{CorruptRow, attribute as a, shortened},
+        state::{EntityState, Held, HolderInfo},
+        table::Row,
+    },
+    time::Timestamp,
+};
+
+/// How far two schedulers' clocks may be apart before one takes a running job
+/// for dead: so much later than it says does a job's lease count as run out.
+pub const CLOCKS_APART: Duration = Duration::from_secs(60);
+
+/// The most bytes of a result that are kept.
+pub const LAST_RESULT_BYTES: usize = 60;
+
+/// The longest name of a job.
+pub const LONGEST_NAME: usize = 64;
+
+/// The most bytes of a job's definition, as it is stored.
+pub const LONGEST_DEFINITION: usize = 160;
+
+/// How a tick ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Ending {
+    /// Its function returned.
+    Done,
+    /// Its function returned an error, panicked, or did not end in time.
+    Failed,
+    /// Whoever ran it never said how it ended.
+    Crashed,
+}
+
+impl Ending {
+    /// As it is stored and shown.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Ending::Done => "done",
+            Ending::Failed => "failed",
+            Ending::Crashed => "crashed",
+        }
+    }
+
+    fn from_stored(text: &str) -> Option<Self> {
+        [Ending::Done, Ending::Failed, Ending::Crashed].into_iter().find(|ending| ending.as_str() == text)
+    }
+}
+
+impl fmt::Display for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// What is remembered of the newest recorded tick.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct TickResult {
+    /// How it ended.
+    pub ending: Ending,
+    /// When that was written.
+    pub at: Timestamp,
+    /// How long its function ran.
+    pub took: Duration,
+    /// What it failed of, cut.
+    pub error: String,
+}
+
+impl TickResult {
+    /// What stands on the row of a tick that is recorded before it is run,
+    /// until its run says otherwise.
+    pub fn not_heard_of(at: Timestamp) -> Self {
+        Self { ending: Ending::Crashed, at, took: Duration::ZERO, error: String::new() }
+    }
+
+    /// As it is stored, at most [`LAST_RESULT_BYTES`] bytes.
+    pub fn to_stored(&self) -> String {
+        let text = format!("{} {} {} {}", self.ending, self.at.as_millis(), self.took.as_millis(), self.error);
+        shortened(text.trim_end(), LAST_RESULT_BYTES)
+    }
+
+    fn from_stored(text: &str) -> Option<Self> {
+        let mut parts = text.splitn(4, ' ');
+        Some(Self {
+            ending: Ending::from_stored(parts.next()?)?,
+            at: Timestamp::from_millis(parts.next()?.parse().ok()?),
+            took: Duration::from_millis(parts.next()?.parse().ok()?),
+            error: parts.next().unwrap_or_default().to_owned(),
+        })
+    }
+}
+
+/// A job's row.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct JobState {
+    /// The entity's part: lease and token.
+    pub entity: EntityState,
+    /// Schedule and switch, as the newest scheduler has them.
+    pub definition: Option<String>,
+    /// The newest tick recorded.
+    pub last_tick: Option<Timestamp>,
+    /// How it ended.
+    pub last_result: Option<TickResult>,
+    /// The tick that the newest grant was for; absent once it is recorded by
+    /// its own run.
+    pub tick: Option<Timestamp>,
+    /// How often that was started.
+    pub starts: u32,
+    /// When an operator asked for a run that no start has served yet.
+    pub run_requested: Option<Timestamp>,
+}
+
+impl JobState {
+    /// Reads a job's row.
+    pub fn parse(row: &Row) -> Result<Self, CorruptRow> {
+        let time = |name| row.number(name).map(Timestamp::from_millis);
+        Ok(Self {
+            entity: EntityState::parse(row)?,
+            definition: row.text(a::DEFINITION).map(str::to_owned),
+            last_tick: time(a::LAST_TICK),
+            last_result: row.text(a::LAST_RESULT).and_then(TickResult::from_stored),
+            tick: time(a::TICK),
+            starts: row.number(a::STARTS).unwrap_or(0).try_into().unwrap_or(u32::MAX),
+            run_requested: time(a::RUN_REQUESTED),
+        })
+    }
+
+    /// Whether `tick`, or a later one, is recorded.
+    pub fn is_recorded(&self, tick: Timestamp) -> bool {
+        self.last_tick.is_some_and(|last| last >= tick)
+    }
+
+    /// A tick that was started, is not recorded, and nobody runs for all that
+    /// the lease says.
+    pub fn unfinished(&self) -> Option<Timestamp> {
+        self.tick.filter(|tick| !self.is_recorded(*tick))
+    }
+
+    /// Whether the lease, where there is one, has run out by any clock that is
+    /// not further off than [`CLOCKS_APART`].
+    pub fn has_run_out(&self, now: Timestamp) -> bool {
+        let running = |held: &Held| held.runs(now) || held.runs(earlier(now));
+        self.entity.held.as_ref().is_some_and(|held| !running(held))
+    }
+}
+
+/// What a clock shows that is behind by [`CLOCKS_APART`].
+pub(super) fn earlier(now: Timestamp) -> Timestamp {
+    Timestamp::from_millis(now.as_millis().saturating_sub(CLOCKS_APART.as_millis() as u64))
+}
+
+/// The row of the job `name`, which must be at most [`LONGEST_NAME`] bytes.
+pub fn job_entity(name: &str) -> Result<EntityKey, InvalidEntityKey> {
+    EntityKey::parse(&format!("{JOBS}{name}"))
+}
+
+pub(super) fn job_of(row: Option<Row>) -> Result<Option<JobState>, CorruptRow> {
+    row.as_ref().map(JobState::parse).transpose()
+}
+
+/// For people, about the holder of a job: who, and under which token.
+pub fn holder_of(state: &JobState) -> Option<(&HolderInfo, FencingToken)> {
+    state.entity.held.as_ref()?;
+    state.entity.holder_info.as_ref().map(|info| (info, state.entity.token))
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::protocol::{format::FORMAT, state::LeaseKind};
+
+    pub const TIME: u64 = 1_799_999_999_999;
+
+    /// As many bytes as a job's row can have.
+    pub fn fullest() -> Row {
+        let nonce = crate::time::Nonce::from_parts(Timestamp::from_millis(TIME), u128::MAX);
+        let error = "x".repeat(200);
+        let took = Duration::from_secs(900);
+        let result = TickResult { ending: Ending::Crashed, at: Timestamp::from_millis(TIME), took, error };
+        let row = Row::new()
+            .with(a::ENTITY, job_entity(&"x".repeat(LONGEST_NAME)).unwrap().as_str())
+            .with(a::VERSION, FORMAT)
+            .with(a::HOLDER, nonce.as_str())
+            .with(a::KIND, LeaseKind::Exclusive.as_str())
+            .with(a::HOLDER_INFO, "x".repeat(HolderInfo::MAX_BYTES))
+            .with(a::DEFINITION, "x".repeat(LONGEST_DEFINITION))
+            .with(a::LAST_RESULT, result.to_stored())
+            .with(a::STARTS, 999_u32);
+        [a::TAIL, a::HEAD, a::TOKEN, a::EXPIRES_AT, a::YIELD_UNTIL, a::LAST_TICK, a::TICK, a::RUN_REQUESTED]
+            .into_iter()
+            .fold(row, |row, name| row.with(name, TIME))
+    }
+
+    #[test]
+    fn the_fullest_job_s_row_costs_one_write_unit() {
+        assert!(fullest().size() <= 1024, "{} bytes", fullest().size());
+    }
+
+    #[test]
+    fn a_result_is_cut_to_its_length_and_read_again() {
+        let state = JobState::parse(&fullest()).unwrap();
+        let result = state.last_result.unwrap();
+        assert_eq!(result.to_stored().len(), LAST_RESULT_BYTES);
+        assert_eq!((result.ending, result.took), (Ending::Crashed, Duration::from_secs(900)));
+        assert_eq!(TickResult::from_stored(&result.to_stored()), Some(result));
+    }
+
+    #[test]
+    fn a_lease_has_run_out_a_minute_after_it_says_so() {
+        let expires = Timestamp::from_millis(TIME);
+        let state = JobState::parse(&fullest()).unwrap();
+        assert!(!state.has_run_out(expires + (CLOCKS_APART - Duration::from_millis(1))));
+        assert!(state.has_run_out(expires + CLOCKS_APART));
+        let long_before = Timestamp::from_millis(TIME - 3_600_000);
+        assert!(state.has_run_out(long_before), "no lease runs that far ahead");
+    }
+
+    /// The job's row, free; its last tick is [`TIME`].
+    pub fn free() -> Row {
+        let gone = [a::HOLDER, a::KIND, a::EXPIRES_AT, a::HOLDER_INFO, a::TICK, a::STARTS, a::RUN_REQUESTED];
+        gone.into_iter().fold(fullest(), |mut row, name| {
+            row.remove(name);
+            row
+        })
+    }
+
+    pub fn time(ahead: i64) -> Timestamp {
+        Timestamp::from_millis(TIME.checked_add_signed(ahead).unwrap())
+    }
+}

@@ -1,0 +1,334 @@
+//! One tick: started, taken over, recorded, given up.
+
+use super::job::{JobState, TickResult, earlier, job_of};
+use crate::{
+    protocol::{
+        format::{CorruptRow, attribute as a, readable},
+        keys::entity_row,
+        lease::{Acquire, Acquired, Lease, TakeOver, lease_removed},
+        operation::Operation,
+        state::LONGEST_LEASE,
+        table::{Action, Change, Comparison, Condition, Write, Written},
+    },
+    time::Timestamp,
+};
+
+fn not_recorded(tick: Timestamp) -> Condition {
+    Condition::Any(vec![
+        Condition::absent(a::LAST_TICK),
+        Condition::compare(a::LAST_TICK, Comparison::Less, tick.as_millis()),
+    ])
+}
+
+/// When a tick is recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Recorded {
+    /// When its run ends: one that crashes is run again.
+    AtCompletion,
+    /// When it is started: one that crashes is not.
+    AtStart,
+}
+
+/// Starts a tick on a job that nobody holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StartTick {
+    /// The request for the lease; of the exclusive kind.
+    pub request: Acquire,
+    /// Which tick.
+    pub tick: Timestamp,
+    /// Which start of it this is, from 1.
+    pub start: u32,
+    /// When it is recorded.
+    pub recorded: Recorded,
+}
+
+/// What became of starting a tick.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Started {
+    /// Run it.
+    Granted(Lease, JobState),
+    /// Somebody else is at it, or at another one.
+    Held(JobState),
+    /// It is recorded already: somebody has run it.
+    Recorded(JobState),
+    /// Neither: whoever was at it has gone in between. Decide anew.
+    Free(Option<JobState>),
+}
+
+impl StartTick {
+    fn changes(&self) -> Vec<Change> {
+        let mut changes = vec![
+            Change::set(a::TICK, self.tick.as_millis()),
+            Change::set(a::STARTS, self.start),
+            Change::remove(a::RUN_REQUESTED),
+        ];
+        if self.recorded == Recorded::AtStart {
+            changes.push(Change::set(a::LAST_TICK, self.tick.as_millis()));
+            changes.push(Change::set(a::LAST_RESULT, TickResult::not_heard_of(self.request.now).to_stored()));
+        }
+        changes
+    }
+
+    /// `write` under the further condition, with the further changes.
+    fn extended(&self, write: Write, conditions: Vec<Condition>) -> Write {
+        let mut all = vec![write.condition];
+        all.extend(conditions);
+        let mut changes = match write.action {
+            Action::Update(changes) => changes,
+            Action::Put(_) | Action::Delete | Action::Check => Vec::new(),
+        };
+        changes.extend(self.changes());
+        Write { key: write.key, condition: Condition::All(all), action: Action::Update(changes) }
+    }
+}
+
+impl Operation for StartTick {
+    type Outcome = Started;
+
+    fn write(&self) -> Write {
+        self.extended(self.request.write(), vec![not_recorded(self.tick)])
+    }
+
+    /// A first try that landed is recognised by its holder, which no other call
+    /// has, as long as the lease is there. It is there until this very caller
+    /// ends it, or somebody takes it over.
+    fn judge(&self, reply: Written) -> Result<Started, CorruptRow> {
+        let row = match &reply {
+            Written::Landed(row) | Written::Refused(row) => row.clone(),
+        };
+        let job = job_of(row)?;
+        Ok(match (self.request.judge(reply)?, job) {
+            (Acquired::Granted(lease, _), Some(job)) => Started::Granted(lease, job),
+            (Acquired::Held(_), Some(job)) => Started::Held(job),
+            (_, Some(job)) if job.is_recorded(self.tick) => Started::Recorded(job),
+            (_, job) => Started::Free(job),
+        })
+    }
+}
+
+/// Starts a tick on a job whose holder let its lease run out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TakeOverTick {
+    /// The start.
+    pub start: StartTick,
+    /// The row in which the lease was seen run out.
+    pub seen: JobState,
+}
+
+impl Operation for TakeOverTick {
+    type Outcome = Started;
+
+    fn write(&self) -> Write {
+        let request = self.start.request.clone();
+        let now = request.now;
+        let run_out = Condition::Any(vec![
+            Condition::compare(a::EXPIRES_AT, Comparison::AtMost, earlier(now).as_millis()),
+            Condition::compare(a::EXPIRES_AT, Comparison::Greater, (now + LONGEST_LEASE).as_millis()),
+        ]);
+        let take_over = TakeOver { request, seen: self.seen.entity.clone() };
+        self.start.extended(take_over.write(), vec![run_out, not_recorded(self.start.tick)])
+    }
+
+    /// As for [`StartTick`].
+    fn judge(&self, reply: Written) -> Result<Started, CorruptRow> {
+        self.start.judge(reply)
+    }
+}
+
+/// Records a tick and ends its lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CompleteTick<'a> {
+    /// The lease.
+    pub lease: &'a Lease,
+    /// Which tick.
+    pub tick: Timestamp,
+    /// How it ended.
+    pub result: TickResult,
+}
+
+/// What became of recording a tick.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Completed {
+    /// It is recorded; the row as it was left.
+    Recorded(JobState),
+    /// The lease was not this holder's any more. Nothing is recorded.
+    Lost,
+}
+
+impl Operation for CompleteTick<'_> {
+    type Outcome = Completed;
+
+    fn write(&self) -> Write {
+        let mut changes = lease_removed();
+        changes.extend([
+            Change::set(a::LAST_TICK, self.tick.as_millis()),
+            Change::set(a::LAST_RESULT, self.result.to_stored()),
+            Change::remove(a::TICK),
+            Change::remove(a::STARTS),
+        ]);
+        self.lease.update(self.lease.mine(), changes)
+    }
+
+    /// A first try that landed left the job free, under this token, with this
+    /// tick recorded. Nothing else does: a forced release, and giving up, come
+    /// with a greater token.
+    fn judge(&self, reply: Written) -> Result<Completed, CorruptRow> {
+        Ok(match reply {
+            Written::Landed(row) => Completed::Recorded(job_of(row)?.ok_or(CorruptRow::Attribute(a::ENTITY))?),
+            Written::Refused(row) => match job_of(row)? {
+                Some(job) if self.lease.was_released(&job.entity) && job.last_tick == Some(self.tick) => {
+                    Completed::Recorded(job)
+                }
+                _ => Completed::Lost,
+            },
+        })
+    }
+}
+
+/// Records as crashed a tick that took its runs with it as often as it may.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GiveUpTick<'a> {
+    /// The row in which it was seen unfinished, and its lease run out or gone.
+    pub seen: &'a JobState,
+    /// Which tick.
+    pub tick: Timestamp,
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// What became of giving a tick up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GivenUp {
+    /// It is recorded as crashed.
+    GivenUp(JobState),
+    /// The row is not as it was seen any more. Decide anew.
+    Changed(Option<JobState>),
+}
+
+impl Operation for GiveUpTick<'_> {
+    type Outcome = GivenUp;
+
+    fn write(&self) -> Write {
+        let token = self.seen.entity.token;
+        let gone = Condition::Any(vec![
+            Condition::absent(a::HOLDER),
+            Condition::compare(a::EXPIRES_AT, Comparison::AtMost, earlier(self.now).as_millis()),
+            Condition::compare(a::EXPIRES_AT, Comparison::Greater, (self.now + LONGEST_LEASE).as_millis()),
+        ]);
+        let mut changes = lease_removed();
+        changes.extend([
+            Change::set(a::LAST_TICK, self.tick.as_millis()),
+            Change::set(a::LAST_RESULT, TickResult::not_heard_of(self.now).to_stored()),
+            Change::remove(a::TICK),
+            Change::remove(a::STARTS),
+            Change::set(a::TOKEN, token.next().0),
+        ]);
+        Write {
+            key: entity_row(&self.seen.entity.entity),
+            condition: Condition::All(vec![
+                readable(),
+                Condition::equal(a::TOKEN, token.0),
+                gone,
+                not_recorded(self.tick),
+            ]),
+            action: Action::Update(changes),
+        }
+    }
+
+    /// A first try that landed left the job free, one token on, with this tick
+    /// recorded. Should it be another scheduler's that did the same, so be it.
+    fn judge(&self, reply: Written) -> Result<GivenUp, CorruptRow> {
+        Ok(match reply {
+            Written::Landed(row) => GivenUp::GivenUp(job_of(row)?.ok_or(CorruptRow::Attribute(a::ENTITY))?),
+            Written::Refused(row) => match job_of(row)? {
+                Some(job)
+                    if job.entity.held.is_none()
+                        && job.entity.token == self.seen.entity.token.next()
+                        && job.last_tick == Some(self.tick) =>
+                {
+                    GivenUp::GivenUp(job)
+                }
+                job => GivenUp::Changed(job),
+            },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{
+        protocol::{
+            memory::evaluate,
+            state::{HolderInfo, LeaseKind},
+            table::Row,
+            tick::{
+                LONGEST_NAME,
+                job::tests::{TIME, free, fullest, time},
+                job_entity,
+            },
+        },
+        time::Nonce,
+    };
+
+    fn start(tick: Timestamp, now: Timestamp) -> StartTick {
+        let request = Acquire {
+            entity: job_entity(&"x".repeat(LONGEST_NAME)).unwrap(),
+            kind: LeaseKind::Exclusive,
+            holder: Nonce::from_parts(now, 7),
+            info: HolderInfo::new("another"),
+            now,
+            length: Duration::from_secs(30),
+        };
+        StartTick { request, tick, start: 2, recorded: Recorded::AtCompletion }
+    }
+
+    fn lands(write: &Write, row: &Row) -> bool {
+        evaluate(write, Some(row)).is_ok()
+    }
+
+    #[test]
+    fn a_tick_is_taken_over_a_minute_after_its_lease_ran_out_and_not_once_it_is_recorded() {
+        let take_over = |tick, now| {
+            let seen = JobState::parse(&fullest()).unwrap();
+            lands(&TakeOverTick { start: start(tick, now), seen }.write(), &fullest())
+        };
+        // The lease ends at TIME, and the tick recorded last is that of TIME.
+        assert!(take_over(time(1), time(60_000)));
+        assert!(!take_over(time(1), time(59_999)), "its holder's clock may be a minute behind");
+        assert!(!take_over(time(0), time(60_000)), "it is recorded");
+        assert!(take_over(time(1), time(-901_000)), "no lease runs that far ahead");
+    }
+
+    #[test]
+    fn a_recorded_tick_is_its_own_only_under_its_token_and_of_its_time() {
+        let held = fullest().with(a::EXPIRES_AT, TIME + 30_000);
+        let Ok(Started::Granted(lease, _)) = start(time(1), time(1))
+            .judge(Written::Landed(Some(held.with(a::HOLDER, start(time(1), time(1)).request.holder.as_str()))))
+        else {
+            panic!("it is granted")
+        };
+        let judged = |tick, row: Row| {
+            let result = TickResult::not_heard_of(time(5));
+            CompleteTick { lease: &lease, tick, result }.judge(Written::Refused(Some(row))).unwrap()
+        };
+        let recorded = free();
+        assert!(matches!(judged(time(0), recorded.clone()), Completed::Recorded(_)), "a reply was lost");
+        assert_eq!(judged(time(1), recorded.clone()), Completed::Lost, "released, and this tick is not recorded");
+        let later = recorded.with(a::TOKEN, TIME + 1);
+        assert_eq!(judged(time(0), later), Completed::Lost, "somebody else's");
+    }
+
+    #[test]
+    fn a_tick_that_was_given_up_is_recognised_by_the_token_behind_the_one_that_was_seen() {
+        let seen = JobState::parse(&fullest()).unwrap();
+        let give_up = GiveUpTick { seen: &seen, tick: time(1), now: time(60_000) };
+        let after = evaluate(&give_up.write(), Some(&fullest())).unwrap().unwrap();
+        assert_eq!(after.number(a::TOKEN), Some(TIME + 1), "a late write of its holder is refused");
+        assert!(matches!(give_up.judge(Written::Refused(Some(after.clone()))).unwrap(), GivenUp::GivenUp(_)));
+        let further = after.with(a::TOKEN, TIME + 2);
+        assert!(matches!(give_up.judge(Written::Refused(Some(further))).unwrap(), GivenUp::Changed(_)));
+    }
+}

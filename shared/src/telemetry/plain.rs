@@ -1,0 +1,84 @@
+//! The log of programs that are no function: whatever they do with `tracing`.
+
+use tracing::Level;
+
+use super::{
+    Observer,
+    event::Event,
+    line::{Field, Line},
+    metric::Metric,
+};
+
+/// Writes one line for each decision to whatever subscriber of `tracing` the
+/// program has. The functions have [`JsonLog`](super::JsonLog).
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Log;
+
+/// A subscriber is told of an event's fields by their names in the source: here
+/// are all that any line has.
+macro_rules! tell {
+    ($line:ident at $level:expr) => {
+        tell!($line at $level, texts: entity delivery topic wake_up reason queue job tick message_id,
+            numbers: sequence token attempt retry_in_ms delay_ms wait_ms held_ms took_ms segments seen woken kept
+                unreadable unserved lost sources)
+    };
+    ($line:ident at $level:expr, texts: $($text:ident)*, numbers: $($number:ident)*) => {
+        tracing::event!(
+            $level,
+            $($text = $line.said(stringify!($text)),)*
+            source = $line.source(),
+            outcome = $line.outcome(),
+            $($number = $line.counts(stringify!($number)),)*
+            handler_ms = $line.value(Metric::HandlerMs),
+            waited_ms = $line.value(Metric::WaitMs),
+            polls = $line.value(Metric::Polls),
+            "{}",
+            $line.message
+        )
+    };
+}
+
+impl Observer for Log {
+    fn observe(&self, event: &Event<'_>) {
+        let line = Line::of(event);
+        match line.level {
+            Level::ERROR => tell!(line at Level::ERROR),
+            Level::WARN => tell!(line at Level::WARN),
+            Level::INFO => tell!(line at Level::INFO),
+            Level::DEBUG => tell!(line at Level::DEBUG),
+            Level::TRACE => tell!(line at Level::TRACE),
+        }
+    }
+}
+
+impl Line<'_> {
+    fn field(&self, name: &str) -> Option<&Field<'_>> {
+        self.fields.iter().find(|(known, _)| *known == name).map(|(_, field)| field)
+    }
+
+    fn said(&self, name: &str) -> Option<&str> {
+        match self.field(name)? {
+            Field::Text(text) => Some(text),
+            Field::Number(_) => None,
+        }
+    }
+
+    fn counts(&self, name: &str) -> Option<u64> {
+        match self.field(name)? {
+            Field::Text(_) => None,
+            Field::Number(number) => Some(*number),
+        }
+    }
+
+    fn source(&self) -> Option<&str> {
+        self.dimensions.map(|of| of.source).or_else(|| self.said("source"))
+    }
+
+    fn outcome(&self) -> Option<&str> {
+        self.dimensions.map(|of| of.outcome).or_else(|| self.said("outcome"))
+    }
+
+    fn value(&self, metric: Metric) -> Option<u64> {
+        self.metrics.iter().find(|(known, _)| *known == metric).map(|(_, value)| *value)
+    }
+}

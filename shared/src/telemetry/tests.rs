@@ -1,0 +1,166 @@
+//! What each event says, to the functions' log and to `tracing`.
+
+use std::{
+    io::Write,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use futures_util::future::BoxFuture;
+use tracing::Level;
+
+use super::*;
+use crate::{
+    protocol::{
+        delivery::{Delivery, Envelope, Incoming, Item},
+        entity::{DeliveryId, EntityKey, FencingToken, Identity, Sequence, SourceName},
+        keys::delivery_row,
+        state::{BlockReason, Settlement},
+        tick::Ending,
+    },
+    time::{Clock, Nonce, SeededRandom, Surroundings, Timestamp},
+};
+
+const NOW: Timestamp = Timestamp::from_secs(1_767_225_600);
+
+/// A clock that stands still.
+struct Still;
+
+impl Clock for Still {
+    fn now(&self) -> Timestamp {
+        NOW
+    }
+
+    fn monotonic(&self) -> Duration {
+        Duration::from_secs(5)
+    }
+
+    fn sleep(&self, _: Duration) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
+}
+
+#[derive(Clone, Default)]
+struct Sink(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Sink {
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
+fn incoming() -> Incoming {
+    Incoming {
+        entity: EntityKey::parse("shop/order/1").unwrap(),
+        identity: Identity {
+            source: SourceName::parse("shop").unwrap(),
+            delivery_id: DeliveryId::new("7\"7"),
+            redrive: 0,
+        },
+        provider: None,
+        topic: "orders/create".into(),
+        family: "orders".into(),
+        event_time: None,
+        received_at: Timestamp::from_millis(NOW.as_millis() - 42),
+        content_type: None,
+        body: "{}".into(),
+    }
+}
+
+fn delivery() -> Delivery {
+    let incoming = incoming();
+    let envelope = Envelope::pack(&incoming, &Nonce::from_parts(NOW, 1), NOW);
+    let key = delivery_row(&incoming.entity, Sequence(9)).to_row();
+    let row = key.into_iter().fold(envelope.row().clone(), |row, (name, value)| row.with(name, value));
+    let Ok(Item::Delivery(unpacked)) = Item::parse(&incoming.entity, &row) else { panic!("a delivery") };
+    unpacked.complete(&[]).unwrap()
+}
+
+/// Has `observer` told of each event, those of one delivery one after the other.
+fn tell(observer: &dyn Observer) {
+    let (incoming, delivery, entity) = (&incoming(), &delivery(), &incoming().entity);
+    let (sequence, token, source) = (Sequence(9), FencingToken(3), &incoming.identity.source);
+    let second = Duration::from_secs(1);
+    let settled = |settlement, delivery, took| Event::Settled { entity, sequence, settlement, delivery, took };
+    let ended = |ending, took| Event::JobEnded { job: "report", tick: NOW, ending, took };
+    let swept = Swept { seen: 5, woken: 1, lagging: true, oldest: 7 * second, ..Swept::default() };
+    for event in [
+        Event::Accepted { incoming, sequence, is_wake_up_lost: false },
+        Event::Accepted { incoming, sequence, is_wake_up_lost: true },
+        Event::Started { delivery, token },
+        Event::Inversion { delivery },
+        settled(Settlement::Applied, Some(delivery), Some(second)),
+        Event::Started { delivery, token },
+        settled(Settlement::Repeat, Some(delivery), None),
+        settled(Settlement::Parked, Some(delivery), Some(second)),
+        settled(Settlement::Void, None, None),
+        Event::Failed { delivery, retry_in: second, error: "secret" },
+        Event::Blocked { entity, reason: BlockReason::Attempts, delivery: Some(delivery) },
+        Event::Blocked { entity, reason: BlockReason::Expired, delivery: None },
+        Event::Waited { entity, waited: second, polls: 4 },
+        Event::PutOff { entity, delay: second, reason: PutOffReason::Held },
+        Event::PutOff { entity, delay: second, reason: PutOffReason::Drained },
+        Event::TakenOver { entity, token },
+        Event::Lost { entity, token },
+        Event::LeaseGranted { entity, token, waited: second, polls: 2 },
+        Event::LeaseGranted { entity, token, waited: second, polls: 0 },
+        Event::LeaseEnded { entity, token, held: second },
+        Event::LeaseDropped { entity, token },
+        Event::LeaseInDoubt { entity, token },
+        Event::WakeUpFailed { entity },
+        Event::BreakerOpened { source, wait: second },
+        Event::BreakerClosed { source },
+        Event::NoWakeUp { message_id: "m" },
+        Event::Swept { swept: &swept },
+        ended(Ending::Done, Some(second)),
+        ended(Ending::Failed, Some(second)),
+        ended(Ending::Crashed, None),
+        Event::ThreadsLost { lost: 2, is_end: false },
+        Event::ThreadsLost { lost: 2, is_end: true },
+        Event::SourcesChanged { count: 3 },
+        Event::SourcesKept { reason: "gone", is_news: true },
+        Event::SourcesKept { reason: "gone", is_news: false },
+    ] {
+        observer.observe(&event);
+    }
+}
+
+/// What the functions' log has of them, and what a program's own.
+fn told() -> String {
+    let (functions, program) = (Sink::default(), Sink::default());
+    let surroundings = Surroundings::new(Still, SeededRandom::new(1));
+    let log = JsonLog::to(functions.clone(), log_level(Some("DEBUG")), surroundings);
+    log.begin("r");
+    tell(&log);
+    log.end();
+    let writer = program.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(Level::DEBUG)
+        .without_time()
+        .with_target(false)
+        .with_ansi(false)
+        .with_writer(move || writer.clone())
+        .finish();
+    tracing::subscriber::with_default(subscriber, || tell(&Log));
+    format!("{}\n{}", functions.text(), program.text())
+}
+
+/// Filters, dashboards and people read them.
+#[test]
+fn each_event_says_what_it_has_always_said() {
+    let (told, expected) = (told(), include_str!("told.txt"));
+    for (number, (told, expected)) in told.lines().zip(expected.lines()).enumerate() {
+        assert_eq!(told, expected, "line {}", number + 1);
+    }
+    assert_eq!(told.lines().count(), expected.lines().count());
+}

@@ -1,0 +1,391 @@
+//! Doing the production operations to a row: written, evaluated by the
+//! interpreter, judged; and what a rule left out changes about either.
+
+use std::{cell::RefCell, collections::HashMap, time::Duration};
+
+use webhook_serializer::protocol::{
+    delivery::{Envelope, Incoming},
+    entity::{FencingToken, Sequence},
+    format::attribute as a,
+    inbox::{
+        Block, Claim, Fail, Failed, MarkStart, Marked, Park, Put, PutOutcome, Settle, SettleAndRelease, Settled,
+        SettledAndReleased, Unblock, Unblocked, Void, Voided, WriteReceipt,
+    },
+    lease::{
+        Acquire, AnnounceEnd, AskToYield, Ended, ForceRelease, Forced, GiveWay, HandOver, Release, ReleaseEmpty,
+        Released, Renew, Renewed, TakeOver,
+    },
+    memory,
+    operation::Operation,
+    state::{BlockReason, HolderInfo, LeaseKind},
+    table::{Action, Change, Condition, Row, Write, Written},
+};
+
+use crate::{
+    store::{
+        Answer, Clock, Decided, Drawn, Held, Id, LEASE, Stored, Told, View, arrival, entity, identity, intern_lease,
+        intern_view, receipt, retry_at, time, view_of,
+    },
+    without::{Changes, Rule},
+};
+
+/// One of the protocol's operations with its arguments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Op {
+    Claim(Drawn),
+    Put(Id, Drawn, u64),
+    Void(u64),
+    Acquire(LeaseKind, Drawn, Clock),
+    TakeOver(LeaseKind, Drawn, View),
+    Renew(Held),
+    /// `true`: it is about to hand over.
+    Settle(Held, Decided, bool),
+    SettleAndRelease(Held, Decided),
+    Receipt(Told),
+    Park(Id, u64),
+    Fail {
+        lease: Held,
+        sequence: u64,
+        attempts: u32,
+        retry: bool,
+    },
+    Block(Held, u64, BlockReason),
+    AnnounceEnd(Held),
+    GiveWay(Held),
+    MarkStart(Held, u64),
+    HandOver(Held, bool),
+    Unblock,
+    ReleaseEmpty(Held),
+    Release(Held),
+    AskToYield,
+    ForceRelease(View),
+}
+
+/// What the author of an operation learns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Reply {
+    Claimed(u64, View),
+    Stored,
+    /// A put found its place given up; a void that it is one.
+    Voided,
+    Filled,
+    Answered(Answer),
+    /// It is done and the lease goes on, as this.
+    Goes(Held, View),
+    /// It is done and the lease has ended, with this left.
+    Ended(Option<View>),
+    Grown(View),
+    Lost,
+    Done,
+    Refused,
+}
+
+/// What became of an operation: the row afterwards, whether it landed, and what
+/// its author learns if the reply arrives.
+#[derive(Clone, Copy)]
+pub struct Executed {
+    pub row: Option<Stored>,
+    pub landed: bool,
+    pub reply: Reply,
+}
+
+type Remembered = HashMap<(Changes, u8, Op, Option<Stored>), Executed>;
+
+thread_local! {
+    static MEMORY: RefCell<Remembered> = RefCell::default();
+}
+
+/// Does `op` to `row`, the item it is about.
+pub fn execute(changes: Changes, epoch: u8, op: Op, row: Option<Stored>) -> Executed {
+    MEMORY.with(|memory| {
+        let key = (changes, epoch, op, row);
+        if let Some(known) = memory.borrow().get(&key) {
+            return *known;
+        }
+        let executed = Execution { changes, epoch, op, row }.run();
+        memory.borrow_mut().insert(key, executed);
+        executed
+    })
+}
+
+struct Execution {
+    changes: Changes,
+    epoch: u8,
+    op: Op,
+    row: Option<Stored>,
+}
+
+impl Execution {
+    fn run(&self) -> Executed {
+        let entity = entity();
+        let now = time(self.epoch, Clock::Early);
+        let purge_at = now + Duration::from_secs(1000);
+        let held = |lease, state| Reply::Goes(intern_lease(lease), intern_view(&state));
+        match self.op {
+            Op::Claim(drawn) => {
+                let nonce = drawn.nonce();
+                let tail = self.row.and_then(|row| row.number(a::TAIL));
+                let now = if self.changes.has(Rule::PurgedRowsStartAtTheSame) {
+                    time(0, Clock::Early)
+                } else {
+                    tail.map_or(now, |tail| arrival(tail + 1))
+                };
+                self.with(&Claim { entity, nonce: &nonce, now }, |claimed| {
+                    Reply::Claimed(claimed.sequence.0, intern_view(&claimed.state))
+                })
+            }
+            Op::Put(id, drawn, sequence) => {
+                let envelope = Envelope::pack(
+                    &Incoming {
+                        entity: entity.clone(),
+                        identity: identity(id),
+                        provider: None,
+                        topic: "t".into(),
+                        family: "t".into(),
+                        event_time: None,
+                        received_at: arrival(sequence),
+                        content_type: None,
+                        body: Default::default(),
+                    },
+                    &drawn.nonce(),
+                    purge_at,
+                );
+                self.with(&Put { envelope: &envelope, sequence: Sequence(sequence) }, |outcome| match outcome {
+                    PutOutcome::Stored => Reply::Stored,
+                    PutOutcome::Voided => Reply::Voided,
+                })
+            }
+            Op::Void(sequence) => {
+                self.with(&Void { entity, sequence: Sequence(sequence), purge_at }, |voided| match voided {
+                    Voided::Void => Reply::Voided,
+                    Voided::Filled(_) => Reply::Filled,
+                })
+            }
+            Op::Acquire(kind, drawn, clock) => {
+                let request = self.request(kind, drawn, clock);
+                self.with(&request, |acquired| Reply::Answered(Answer::of(acquired)))
+            }
+            Op::TakeOver(kind, drawn, seen) => {
+                let take_over = TakeOver { request: self.request(kind, drawn, Clock::Late), seen: (*seen).clone() };
+                self.with(&take_over, |acquired| Reply::Answered(Answer::of(acquired)))
+            }
+            Op::Renew(lease) => self.with(&Renew { lease: &lease, now, length: LEASE }, |renewed| match renewed {
+                Renewed::Renewed(state) => Reply::Goes(lease, intern_view(&state)),
+                Renewed::Lost => Reply::Lost,
+            }),
+            Op::Settle(lease, decided, hands_over) => {
+                let settle = Settle { lease: &lease, decision: &decided, now, length: LEASE, hands_over };
+                self.with(&settle, |settled| match settled {
+                    Settled::Settled(_, state) if self.changes.has(Rule::OneTokenForADrain) => {
+                        held((*lease).clone(), state)
+                    }
+                    Settled::Settled(lease, state) => held(lease, state),
+                    Settled::Lost => Reply::Lost,
+                })
+            }
+            Op::SettleAndRelease(lease, decided) => {
+                let last = SettleAndRelease { lease: &lease, decision: &decided, purge_at: Some(purge_at) };
+                self.with(&last, |settled| match settled {
+                    SettledAndReleased::Released => Reply::Ended(None),
+                    SettledAndReleased::Grown(state) => Reply::Grown(intern_view(&state)),
+                    SettledAndReleased::Lost => Reply::Lost,
+                })
+            }
+            Op::Receipt(told) => {
+                let receipt = receipt(self.epoch, told);
+                self.with(&WriteReceipt { entity, receipt: &receipt, purge_at }, |()| Reply::Done)
+            }
+            Op::Park(id, sequence) => {
+                // As `delivery::parked_copy`: the payload, without an end of retention.
+                let row = Row::new()
+                    .with(a::VERSION, webhook_serializer::protocol::format::FORMAT)
+                    .with(a::DELIVERY_ID, identity(id).delivery_id.as_str())
+                    .with(a::REDRIVE, u32::from(id.redrive));
+                self.with(&Park { entity, sequence: Sequence(sequence), row: &row }, |()| Reply::Done)
+            }
+            Op::Fail { lease, sequence, attempts, retry } => {
+                let retry_at = retry.then(|| retry_at(self.epoch));
+                let fail = Fail { lease: &lease, sequence: Sequence(sequence), attempts, retry_at, error: "" };
+                self.with(&fail, failed_reply)
+            }
+            Op::Block(lease, sequence, reason) => {
+                self.with(&Block { lease: &lease, sequence: Sequence(sequence), reason }, failed_reply)
+            }
+            Op::AnnounceEnd(lease) => self.with(&AnnounceEnd { lease: &lease }, |_| Reply::Done),
+            Op::GiveWay(lease) => self.with(&GiveWay { lease: &lease, now }, |ended| match ended {
+                Ended::Ended(state) => Reply::Ended(Some(intern_view(&state))),
+                Ended::Lost => Reply::Lost,
+            }),
+            Op::MarkStart(lease, sequence) => {
+                self.with(&MarkStart { lease: &lease, sequence: Sequence(sequence) }, |marked| match marked {
+                    Marked::Marked => Reply::Done,
+                    Marked::Lost => Reply::Lost,
+                })
+            }
+            Op::HandOver(lease, suspected) => self.with(&HandOver { lease: &lease, suspected }, |ended| match ended {
+                Ended::Ended(state) => Reply::Ended(Some(intern_view(&state))),
+                Ended::Lost => Reply::Lost,
+            }),
+            Op::Unblock => {
+                // The operator's look and its write are one step here: a late landing is the simulation's.
+                let seen = self.row.as_ref().map_or(FencingToken(0), |row| view_of(row).token);
+                self.with(&Unblock { entity, seen }, |unblocked| match unblocked {
+                    Unblocked::Unblocked(_) => Reply::Done,
+                    Unblocked::NotBlocked(_) => Reply::Refused,
+                })
+            }
+            Op::ReleaseEmpty(lease) => {
+                self.with(&ReleaseEmpty { lease: &lease, purge_at: Some(purge_at) }, |released| match released {
+                    Released::Released => Reply::Ended(None),
+                    Released::Grown(state) => Reply::Grown(intern_view(&state)),
+                    Released::Lost => Reply::Lost,
+                })
+            }
+            Op::Release(lease) => self.with(&Release { lease: &lease }, |ended| match ended {
+                Ended::Ended(state) => Reply::Ended(Some(intern_view(&state))),
+                Ended::Lost => Reply::Lost,
+            }),
+            Op::AskToYield => {
+                self.with(&AskToYield { entity, now, until: now + Duration::from_secs(10) }, |()| Reply::Done)
+            }
+            Op::ForceRelease(seen) => {
+                self.with(&ForceRelease { seen: &seen, record: HolderInfo::new("operator") }, |forced| match forced {
+                    Forced::Released(_) => Reply::Done,
+                    Forced::Changed(_) => Reply::Refused,
+                })
+            }
+        }
+    }
+
+    fn request(&self, kind: LeaseKind, drawn: Drawn, clock: Clock) -> Acquire {
+        Acquire {
+            entity: entity().clone(),
+            kind,
+            holder: drawn.nonce(),
+            info: HolderInfo::new(""),
+            now: time(self.epoch, clock),
+            length: LEASE,
+        }
+    }
+
+    /// The production operation, the interpreter, the production judgement;
+    /// and what a control changes about either.
+    fn with<O: Operation>(&self, operation: &O, reply: impl FnOnce(O::Outcome) -> Reply) -> Executed {
+        self.evaluated(operation, operation.write(), reply)
+    }
+
+    fn evaluated<O: Operation>(
+        &self,
+        operation: &O,
+        mut write: Write,
+        reply: impl FnOnce(O::Outcome) -> Reply,
+    ) -> Executed {
+        self.change_write(&mut write);
+        let before = self.row.map(|row| (*row).clone());
+        match memory::evaluate(&write, before.as_ref()) {
+            Ok(mut after) => {
+                self.forget_whose_clock(&mut after);
+                let shown = matches!(write.action, Action::Update(_)).then(|| after.clone()).flatten();
+                let outcome = operation.judge(Written::Landed(shown)).expect("the model's rows are sound");
+                let row = after.map(Stored::of);
+                Executed { row, landed: true, reply: reply(outcome) }
+            }
+            Err(()) => {
+                let free = before.as_ref().is_some_and(|row| row.get(a::HOLDER).is_none());
+                let token = before.as_ref().and_then(|row| row.number(a::TOKEN));
+                let outcome = operation.judge(Written::Refused(before)).expect("the model's rows are sound");
+                let reply = match (self.op, reply(outcome)) {
+                    (Op::SettleAndRelease(..) | Op::ReleaseEmpty(_) | Op::Release(_), Reply::Lost)
+                        if free && self.changes.has(Rule::ReleaseRecognisedWithoutToken) =>
+                    {
+                        Reply::Ended(None)
+                    }
+                    (Op::SettleAndRelease(lease, _), Reply::Lost)
+                        if free
+                            && token == Some(lease.token().next().0)
+                            && self.changes.has(Rule::ReleaseRecognisedWithoutHead) =>
+                    {
+                        Reply::Ended(None)
+                    }
+                    (_, reply) => reply,
+                };
+                Executed { row: self.row, landed: false, reply }
+            }
+        }
+    }
+
+    /// A grant made by a late clock ends no later than one by an early clock:
+    /// how long a lease seems to run is each reader's choice anyway.
+    fn forget_whose_clock(&self, after: &mut Option<Row>) {
+        if let (Op::Acquire(..) | Op::TakeOver(..), Some(row)) = (self.op, after) {
+            row.set(a::EXPIRES_AT, (time(self.epoch, Clock::Early) + LEASE).as_millis());
+        }
+    }
+
+    fn change_write(&self, write: &mut Write) {
+        let drop_condition = |write: &mut Write, name: &str| strip(&mut write.condition, name);
+        match self.op {
+            Op::Settle(..) | Op::SettleAndRelease(..) => {
+                if self.changes.has(Rule::OneTokenForADrain)
+                    && let Action::Update(changes) = &mut write.action
+                {
+                    changes.retain(|change| !matches!(change, Change::Set(name, _) if name == a::TOKEN));
+                }
+                if self.changes.has(Rule::StepOverGaps) {
+                    drop_condition(write, a::HEAD);
+                }
+                if self.changes.has(Rule::ReleaseWithoutTail) && matches!(self.op, Op::SettleAndRelease(..)) {
+                    drop_condition(write, a::TAIL);
+                }
+            }
+            Op::Claim(_) if self.changes.has(Rule::ClaimKeepsPurgeAt) => {
+                if let Action::Update(changes) = &mut write.action {
+                    changes.retain(|change| !matches!(change, Change::Remove(name) if name == a::PURGE_AT));
+                }
+            }
+            Op::TakeOver(_, _, seen) if self.changes.has(Rule::ChargeWithoutAStart) => {
+                if let Action::Update(changes) = &mut write.action
+                    && !seen.is_started()
+                {
+                    for change in changes {
+                        if let Change::Add { attribute, .. } = change
+                            && attribute == a::SUSPECT
+                        {
+                            *attribute = a::ATTEMPTS.into();
+                        }
+                    }
+                }
+            }
+            Op::Release(_) | Op::GiveWay(_) if self.changes.has(Rule::EveryReleaseSaysHandedOver) => {
+                if let Action::Update(changes) = &mut write.action {
+                    changes.retain(|change| !matches!(change, Change::Remove(name) if name == a::HANDOVER));
+                    changes.push(Change::set(a::HANDOVER, 1_u32));
+                }
+            }
+            Op::ReleaseEmpty(_) if self.changes.has(Rule::PendingOutlivesTheDrain) => {
+                if let Action::Update(changes) = &mut write.action {
+                    changes.retain(|change| !matches!(change, Change::Remove(name) if name == a::PENDING_SINCE));
+                }
+            }
+            Op::ReleaseEmpty(_) if self.changes.has(Rule::ReleaseWithoutTail) => drop_condition(write, a::HEAD),
+            Op::Void(_) if self.changes.has(Rule::VoidUnconditionally) => write.condition = Condition::Always,
+            Op::Fail { .. } if self.changes.has(Rule::FailWithoutHead) => drop_condition(write, a::HEAD),
+            _ => {}
+        }
+    }
+}
+
+/// Takes the comparisons of `name` out of a condition.
+fn strip(condition: &mut Condition, name: &str) {
+    if let Condition::All(parts) = condition {
+        parts.retain(|part| !matches!(part, Condition::Compare(attribute, ..) if attribute == name));
+        parts.iter_mut().for_each(|part| strip(part, name));
+    }
+}
+
+fn failed_reply(failed: Failed) -> Reply {
+    match failed {
+        Failed::Counted => Reply::Ended(None),
+        Failed::Lost => Reply::Lost,
+    }
+}

@@ -1,0 +1,21 @@
+//! The rules that a model is explored without.
+
+#[path = "../src/rules.rs"]
+#[expect(dead_code, reason = "some are only the simulation's")]
+mod rules;
+
+pub use rules::Rule;
+
+/// A set of them; empty: the protocol as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Changes(u64);
+
+impl Changes {
+    pub fn of(rules: &[Rule]) -> Self {
+        Self(rules.iter().fold(0, |set, rule| set | 1 << *rule as u8))
+    }
+
+    pub fn has(self, rule: Rule) -> bool {
+        self.0 & 1 << rule as u8 != 0
+    }
+}

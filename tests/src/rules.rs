@@ -1,0 +1,78 @@
+//! The rules of the protocol that a control leaves out, one at a time: each must
+//! then be noticed. One list for the model, which changes the operations, and
+//! for the simulation, which stands between the real code and its store or
+//! queue; either takes those that it can reach. Production code has no such
+//! switches.
+
+/// A rule left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Rule {
+    /// Receivers ignore the token.
+    ReceiversIgnoreTokens,
+    /// One token for a whole drain.
+    OneTokenForADrain,
+    /// Release without `head = tail`.
+    ReleaseWithoutTail,
+    /// Step over gaps.
+    StepOverGaps,
+    /// Void without put-if-absent.
+    VoidUnconditionally,
+    /// Delete a wake-up at an expired, empty lease.
+    DeleteAtExpiredEmptyLease,
+    /// Drop a wake-up because another worker drains.
+    DropWhileDrained,
+    /// A wake-up owed is forgotten after a void.
+    ForgetOwedAfterVoid,
+    /// A claim whose reply was lost is simply retried.
+    RetryClaimWithoutDoubt,
+    /// A release is recognised without the token.
+    ReleaseRecognisedWithoutToken,
+    /// `fail` keeps its old message instead of sending a fresh one.
+    FailKeepsItsMessage,
+    /// Messages received again acquire without a fresh one.
+    ReceivedAgainAcquiresAtOnce,
+    /// `fail` without `head` = sequence - 1.
+    FailWithoutHead,
+    /// The holder is taken from the request.
+    HolderFromRequest,
+    /// A new holder does not make sure of the receipt at `head`.
+    ReceiptNotMadeSure,
+    /// A redrive keeps its number.
+    RedriveKeepsItsNumber,
+    /// A redrive forgets what was parked before it appends.
+    RedriveForgetsFirst,
+    /// Unblocking sends no wake-up.
+    UnblockWithoutWakeUp,
+    /// A hand-over sends no wake-up.
+    HandOverWithoutWakeUp,
+    /// A sender is answered before the wake-up owed is sent.
+    AnswerBeforeWakeUp,
+    /// A row made anew begins at the same numbers.
+    PurgedRowsStartAtTheSame,
+    /// A claim keeps the time at which an idle row is purged.
+    ClaimKeepsPurgeAt,
+    /// The receipt of what is parked is written beside its settle.
+    ReceiptBesideParking,
+    /// A redrive does not ask how the delivery was settled.
+    RedriveUnasked,
+    /// A commit yields to a receipt under a smaller token.
+    CommitYieldsToReceipts,
+    /// A release is recognised without `head`.
+    ReleaseRecognisedWithoutHead,
+    /// A commit whose reply was lost counts as failed.
+    DoubtfulCommitFails,
+    /// A claim owes no wake-up while a rate has the entity wait.
+    NoWakeUpDuringARatesWait,
+    /// Whoever takes a drain over that had something to do charges an attempt,
+    /// whether or not anything was started.
+    ChargeWithoutAStart,
+    /// Every release says that a wake-up is under way.
+    EveryReleaseSaysHandedOver,
+    /// The age of what waited outlives a drain that ends on an emptied inbox.
+    PendingOutlivesTheDrain,
+    /// A tick is started without asking whether it is recorded.
+    StartWithoutTick,
+    /// Erasing forgets what was settled since, too.
+    EraseTakesAll,
+}
