@@ -139,7 +139,7 @@ pub fn large() -> Vec<Configuration> {
     vec![
         of(
             "crashes, copies and clocks, two deliveries",
-            3691970,
+            3668891,
             Protocol {
                 budget: Budget { ingest_crashes: 1, worker_crashes: 1, copies: 1, take_overs: 1, ..b },
                 ..two()
@@ -147,17 +147,17 @@ pub fn large() -> Vec<Configuration> {
         ),
         of(
             "lost replies, two deliveries",
-            181798,
+            198290,
             Protocol { budget: Budget { lost_replies: 2, take_overs: 1, ..b }, ..two() },
         ),
         of(
             "failures and late effects, two deliveries",
-            216063,
+            335182,
             Protocol { budget: Budget { failures: 1, timeouts: 1, take_overs: 1, ..b }, ..two() },
         ),
         of(
             "commits, repeats and a dying worker",
-            10649211,
+            10488534,
             Protocol {
                 arrivals: &[0, 1, 0],
                 commit: true,
@@ -167,24 +167,24 @@ pub fn large() -> Vec<Configuration> {
         ),
         of(
             "an exclusive holder between two workers",
-            596545,
+            784499,
             Protocol { budget: Budget { visits: 1, visitor_crashes: 1, take_overs: 1, ..b }, ..two() },
         ),
         of(
             "three deliveries, places given up",
-            445365,
+            499842,
             Protocol { arrivals: &[0, 1, 2], budget: Budget { voids: 1, ..b }, ..two() },
         ),
         of(
             "three deliveries, early clocks",
-            684013,
+            754236,
             Protocol { arrivals: &[0, 1, 2], budget: Budget { take_overs: 1, ..b }, ..two() },
         ),
         of(
             "slices, outages, crashes and clocks",
-            1648647,
+            1961694,
             Protocol { budget: Budget { slices: 1, outages: 1, worker_crashes: 1, take_overs: 1, ..b }, ..two() },
         ),
-        of("two lost leases", 36580, Protocol { budget: Budget { take_overs: 2, renewals: 1, ..b }, ..two() }),
+        of("two lost leases", 44459, Protocol { budget: Budget { take_overs: 2, renewals: 1, ..b }, ..two() }),
     ]
 }
