@@ -26,6 +26,7 @@
 mod acquire;
 mod guard;
 mod look;
+pub mod wait;
 
 use std::{sync::Arc, time::Duration};
 

@@ -87,7 +87,7 @@ pub fn small() -> Vec<Configuration> {
         ),
         of(
             "an exclusive holder",
-            33820,
+            32601,
             Protocol { budget: Budget { visits: 1, visitor_crashes: 1, take_overs: 1, ..b }, ..two() },
         ),
         of(

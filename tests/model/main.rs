@@ -49,6 +49,7 @@
 //! ```text
 //! cargo test -p model                         the small configurations, and the controls
 //! MODEL=large cargo test --profile fast -p model   the large ones too
+//! MODEL_ONLY=clocks …                         those whose name has "clocks" in it
 //! MODEL_TRACE=gaps cargo test -p model counterexample -- --nocapture
 //!                                                          the trace of each control whose name has "gaps" in it
 //! MODEL_TABLE=write cargo test -p model table  writes counterexamples.md anew
@@ -117,7 +118,10 @@ fn counts_are_pinned() -> bool {
     std::env::var("MODEL_COUNTS").as_deref() != Ok("free")
 }
 
-fn holds(configurations: Vec<Configuration>) -> u64 {
+fn holds(mut configurations: Vec<Configuration>) -> u64 {
+    if let Ok(only) = std::env::var("MODEL_ONLY") {
+        configurations.retain(|configuration| configuration.name.contains(&only));
+    }
     let mut reached = 0;
     let mut moved = Vec::new();
     for Configuration { name, states, model } in configurations {

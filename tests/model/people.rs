@@ -1,8 +1,13 @@
 //! An exclusive holder, and an operator.
 
-use webhook_serializer::protocol::{
-    lease::Acquired,
-    state::{LeaseKind, Settlement},
+use webhook_serializer::{
+    engine::operator::{Told, is_put_back, told},
+    leases::wait::{Follows, follows},
+    protocol::{
+        entity::Sequence,
+        lease::Acquired,
+        state::{LeaseKind, Settlement},
+    },
 };
 
 use crate::{
@@ -11,7 +16,8 @@ use crate::{
     reached::Reached,
     state::{Append, AppendStep, Broken, Operator, State, Visitor},
     store::{
-        Clock, Decided, Drawn, Id, Item, Stored, delivery_at, intern_lease, intern_view, receipt_at, time, view_of,
+        Answer, Clock, Decided, Drawn, Id, Item, Stored, delivery_at, intern_lease, intern_view, receipt_at, time,
+        view_of,
     },
     without::Rule,
 };
@@ -105,24 +111,15 @@ impl Next<'_> {
             Visitor::Poll => Visitor::Acquire(self.unused(50)),
             Visitor::Acquire(drawn) => {
                 let executed = self.on_entity(Op::Acquire(LeaseKind::Exclusive, drawn, Clock::Early));
-                if heard { self.let_in(drawn, executed) } else { self.state.visitor }
+                if heard { self.answered(drawn, executed) } else { self.state.visitor }
             }
-            Visitor::Look(drawn, seen) => {
-                let held = seen.held.as_ref().expect("held");
-                if !held.runs(time(self.state.epoch, clock)) {
-                    Visitor::TakeOver(drawn, seen)
-                } else if held.kind == LeaseKind::Drain {
-                    Visitor::Ask(drawn)
-                } else {
-                    Visitor::Poll
-                }
-            }
+            Visitor::Look(drawn, answer) => self.let_in(drawn, answer, clock),
             Visitor::TakeOver(drawn, seen) => {
                 let executed = self.on_entity(Op::TakeOver(LeaseKind::Exclusive, drawn, seen));
                 if executed.landed {
                     self.state.left.take_overs = self.state.left.take_overs.saturating_sub(1);
                 }
-                if heard { self.let_in(drawn, executed) } else { self.state.visitor }
+                if heard { self.answered(drawn, executed) } else { self.state.visitor }
             }
             Visitor::Ask(_) => {
                 self.on_entity(Op::AskToYield);
@@ -145,16 +142,24 @@ impl Next<'_> {
         };
     }
 
-    fn let_in(&mut self, drawn: Drawn, executed: Executed) -> Visitor {
+    fn answered(&mut self, drawn: Drawn, executed: Executed) -> Visitor {
         let Reply::Answered(answer) = executed.reply else { unreachable!() };
         match &*answer {
-            Acquired::Granted(lease, _) => {
+            // What the clock says of it comes later.
+            Acquired::Held(_) => Visitor::Look(drawn, answer),
+            _ => self.let_in(drawn, answer, Clock::Early),
+        }
+    }
+
+    fn let_in(&mut self, drawn: Drawn, answer: Answer, clock: Clock) -> Visitor {
+        match follows((*answer).clone(), time(self.state.epoch, clock), None) {
+            Follows::Granted(lease, _) => {
                 self.model.reach(Reached::Exclusive);
-                Visitor::Hold(intern_lease(lease.clone()))
+                Visitor::Hold(intern_lease(lease))
             }
-            Acquired::Held(seen) => Visitor::Look(drawn, intern_view(seen)),
-            // Deliveries go first, or it was free by then.
-            _ => Visitor::Poll,
+            Follows::TakeOver(seen) => Visitor::TakeOver(drawn, intern_view(&seen)),
+            Follows::Await { asks: true, .. } => Visitor::Ask(drawn),
+            Follows::Await { .. } | Follows::StandBack(_) | Follows::Request => Visitor::Poll,
         }
     }
 
@@ -164,18 +169,21 @@ impl Next<'_> {
             Operator::Away => {}
             Operator::Check(sequence, id) => {
                 if !self.has(Rule::RedriveUnasked) {
-                    match self.settled_as(sequence, id) {
-                        Some(Some(Settlement::Parked) | None) => {}
-                        Some(Some(_)) => {
-                            self.model.reach(Reached::ParkedAndApplied);
-                            self.state.store(Item::Parked(sequence), None);
+                    // Two reads there, of what does not change any more.
+                    let settled = match told(self.state.view().as_deref(), Sequence(sequence)) {
+                        Told::Undecided => {
                             self.state.operator = Operator::Away;
                             return;
                         }
-                        None => {
-                            self.state.operator = Operator::Away;
-                            return;
-                        }
+                        Told::Forgotten => None,
+                        Told::Settled(settlement) => Some(settlement),
+                        Told::InItsReceipt => self.state.item(Item::Receipt(id)).map(|row| receipt_at(&row).1),
+                    };
+                    if !is_put_back(settled) {
+                        self.model.reach(Reached::ParkedAndApplied);
+                        self.state.store(Item::Parked(sequence), None);
+                        self.state.operator = Operator::Away;
+                        return;
                     }
                 }
                 let redrive = if self.has(Rule::RedriveKeepsItsNumber) { id.redrive } else { id.redrive + 1 };
@@ -242,21 +250,6 @@ impl Next<'_> {
                 }
             }
         }
-    }
-
-    /// As `Operator::settled_as`. Two reads there, of what does not change any
-    /// more; `None`: not yet decided.
-    fn settled_as(&self, sequence: u64, id: Id) -> Option<Option<Settlement>> {
-        let Some(view) = self.state.view() else { return Some(None) };
-        if view.head.0 < sequence {
-            return None;
-        }
-        if view.head.0 == sequence
-            && let Some(last) = &view.last_settled
-        {
-            return Some(Some(last.settlement));
-        }
-        Some(self.state.item(Item::Receipt(id)).map(|row| receipt_at(&row).1))
     }
 
     pub fn redriven(&mut self, sequence: u64, append: Append) {

@@ -225,7 +225,7 @@ pub enum Visitor {
     #[default]
     Away,
     Acquire(Drawn),
-    Look(Drawn, View),
+    Look(Drawn, Answer),
     TakeOver(Drawn, View),
     Ask(Drawn),
     /// Waits for a drain to yield, or for its time.

@@ -122,6 +122,35 @@ pub struct Inspected {
     pub receipts: Vec<Receipt>,
 }
 
+/// What an entity's row tells of a delivery that is parked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Told {
+    /// Its place is not decided: whoever set it aside has not settled it so.
+    Undecided,
+    /// It was settled so.
+    Settled(Settlement),
+    /// Nothing: its receipt may.
+    InItsReceipt,
+    /// There is no row any more.
+    Forgotten,
+}
+
+/// What `state` tells of the delivery at `sequence`.
+pub fn told(state: Option<&EntityState>, sequence: Sequence) -> Told {
+    match state {
+        None => Told::Forgotten,
+        Some(state) if state.head < sequence => Told::Undecided,
+        Some(EntityState { head, last_settled: Some(last), .. }) if *head == sequence => Told::Settled(last.settlement),
+        Some(_) => Told::InItsReceipt,
+    }
+}
+
+/// Whether a parked delivery is put back that was settled so; `None`: longer ago
+/// than anybody remembers.
+pub fn is_put_back(settlement: Option<Settlement>) -> bool {
+    settlement.is_none_or(|settlement| settlement == Settlement::Parked)
+}
+
 impl Operator {
     /// An operator on `store`.
     pub fn new(store: Store, waker: Waker, inbox: Inbox, retention: Duration) -> Self {
@@ -227,9 +256,8 @@ impl Operator {
             return Err(CorruptRow::Attribute(a::VOID).into());
         };
         let keys = unpacked.head().part_keys();
-        if let Some(settlement) = self.settled_as(unpacked.head()).await?
-            && settlement != Settlement::Parked
-        {
+        let settled = self.settled_as(unpacked.head()).await?;
+        if let Some(settlement) = settled.filter(|_| !is_put_back(settled)) {
             self.forget(parked, &keys).await?;
             return Err(OperatorError::DecidedOtherwise(settlement));
         }
@@ -257,17 +285,16 @@ impl Operator {
     async fn settled_as(&self, delivery: &Delivery) -> Result<Option<Settlement>, OperatorError> {
         // The entity's row first: what lies behind its head is decided for good.
         let state = self.store.entity(delivery.entity(), PATIENCE).await?;
-        let Some(state) = state else { return Ok(None) };
-        if state.head < delivery.sequence() {
-            return Err(OperatorError::Undecided);
-        }
-        if state.head == delivery.sequence()
-            && let Some(last) = state.last_settled
-        {
-            return Ok(Some(last.settlement));
-        }
-        let row = self.store.get(&receipt_row(delivery.entity(), delivery.identity_hash()), PATIENCE).await?;
-        Ok(row.as_ref().map(Receipt::parse).transpose()?.map(|receipt| receipt.settlement))
+        Ok(match told(state.as_ref(), delivery.sequence()) {
+            Told::Undecided => return Err(OperatorError::Undecided),
+            Told::Forgotten => None,
+            Told::Settled(settlement) => Some(settlement),
+            Told::InItsReceipt => {
+                let key = receipt_row(delivery.entity(), delivery.identity_hash());
+                let row = self.store.get(&key, PATIENCE).await?;
+                row.as_ref().map(Receipt::parse).transpose()?.map(|receipt| receipt.settlement)
+            }
+        })
     }
 
     /// Whether what was looked at is parked still.

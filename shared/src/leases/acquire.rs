@@ -6,7 +6,10 @@
 
 use std::time::Duration;
 
-use super::{Guard, LeaseError, Leases, PATIENCE, RESERVE, Terms};
+use super::{
+    Guard, LeaseError, Leases, PATIENCE, RESERVE, Terms,
+    wait::{Follows, follows, looked},
+};
 use crate::{
     engine::{
         keeper::Keeper,
@@ -14,7 +17,7 @@ use crate::{
     },
     protocol::{
         entity::EntityKey,
-        lease::{Acquire, Acquired, AskToYield, LONGEST_YIELD, TakeOver, deliveries_turn},
+        lease::{Acquire, Acquired, AskToYield, LONGEST_YIELD, TakeOver},
         operation::Operation,
         state::{EntityState, Held, LeaseKind},
         table::TableError,
@@ -83,34 +86,31 @@ impl Wait<'_> {
         let mut sent = self.monotonic();
         let mut answer = self.write(&request).await?;
         loop {
-            answer = match answer {
-                Acquired::Granted(lease, state) => {
+            answer = match follows(answer, self.now(), asked) {
+                Follows::Granted(lease, state) => {
                     let keeper = Keeper::new(&self.leases.store, lease, request.length, sent).ending(self.end);
                     return Ok(self.guard(keeper, state));
                 }
-                Acquired::Held(seen) => match seen.held.clone() {
-                    Some(held) if held.runs(self.now()) => {
-                        self.pause(&held, &seen, &mut asked).await?;
-                        self.look().await?.unwrap_or(Acquired::Held(seen))
+                Follows::Await { seen, held, asks } => {
+                    self.pause(&held, &seen, asks.then_some(&mut asked)).await?;
+                    self.look().await?.unwrap_or(Acquired::Held(seen))
+                }
+                Follows::TakeOver(seen) => {
+                    // The same call, so that its holder stays its own; a new time.
+                    request = Acquire { now: self.now(), length: self.length()?, ..request };
+                    sent = self.monotonic();
+                    let answer = self.write(&TakeOver { request: request.clone(), seen }).await?;
+                    if let Acquired::Granted(lease, _) = &answer {
+                        self.leases.observer.observe(&Event::TakenOver { entity: self.key, token: lease.token() });
                     }
-                    _ => {
-                        // The same call, so that its holder stays its own; a new time.
-                        request = Acquire { now: self.now(), length: self.length()?, ..request };
-                        sent = self.monotonic();
-                        let answer = self.write(&TakeOver { request: request.clone(), seen }).await?;
-                        if let Acquired::Granted(lease, _) = &answer {
-                            self.leases.observer.observe(&Event::TakenOver { entity: self.key, token: lease.token() });
-                        }
-                        answer
-                    }
-                },
-                // It is free, and deliveries go first: a worker is on its way.
-                Acquired::Waiting { until, .. } if until > self.now() => {
+                    answer
+                }
+                // A worker is on its way.
+                Follows::StandBack(until) => {
                     self.stand_back(until).await?;
                     self.look().await?.unwrap_or(Acquired::Waiting { until, awaited: None })
                 }
-                // It was free by the time it was looked at: ask for it.
-                Acquired::Empty | Acquired::Blocked | Acquired::Waiting { .. } => {
+                Follows::Request => {
                     request = self.request()?;
                     sent = self.monotonic();
                     self.write(&request).await?
@@ -165,21 +165,21 @@ impl Wait<'_> {
         self.give_up.min(self.end).saturating_sub(self.monotonic()).clamp(ATTEMPT, PATIENCE)
     }
 
-    /// Waits before the next look; asks a draining worker to let us in.
+    /// Waits before the next look; asks a draining worker to let us in, where
+    /// that is to be noted.
     async fn pause(
         &mut self,
         held: &Held,
         seen: &EntityState,
-        asked: &mut Option<Timestamp>,
+        asked: Option<&mut Option<Timestamp>>,
     ) -> Result<(), LeaseError> {
         let left = self.give_up.min(self.end).saturating_sub(self.monotonic());
         if left.is_zero() {
             let by = seen.holder_info.as_ref().map(|by| by.as_str().to_owned());
             return Err(LeaseError::Contended { by: by.unwrap_or_default(), until: held.expires_at });
         }
-        let now = self.now();
-        let is_asked = |until: Option<Timestamp>| until.is_some_and(|until| until > now);
-        if held.kind == LeaseKind::Drain && !is_asked(*asked) && !is_asked(seen.yield_until) {
+        if let Some(asked) = asked {
+            let now = self.now();
             let until = now + left.min(LONGEST_YIELD);
             *asked = Some(until);
             let ask = AskToYield { entity: self.key, now, until };
@@ -213,13 +213,7 @@ impl Wait<'_> {
         match self.leases.store.entity(self.key, ATTEMPT).await {
             Ok(state) => {
                 self.slowed = 1;
-                Ok(Some(match state {
-                    Some(state) if state.held.is_some() => Acquired::Held(state),
-                    state => match state.and_then(|state| deliveries_turn(&state, self.now())) {
-                        Some(until) => Acquired::Waiting { until, awaited: None },
-                        None => Acquired::Empty,
-                    },
-                }))
+                Ok(Some(looked(state, self.now())))
             }
             Err(StoreError::Unavailable(error)) if self.monotonic() < self.give_up.min(self.end) => {
                 if error == TableError::Throttled {

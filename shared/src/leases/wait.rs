@@ -1,0 +1,141 @@
+//! What a waiter for a lease does next, decided from what the store answered: no
+//! I/O, no clock of its own. `acquire.rs` does it.
+
+use crate::{
+    protocol::{
+        lease::{Acquired, Lease, deliveries_turn},
+        state::{EntityState, Held, LeaseKind},
+    },
+    time::Timestamp,
+};
+
+/// What follows an answer to a request, or a look at the row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Follows {
+    /// The lease is there.
+    Granted(Lease, EntityState),
+    /// Take it over: it has run out.
+    TakeOver(EntityState),
+    /// Wait for its holder, then look.
+    Await {
+        /// The row that shows it.
+        seen: EntityState,
+        /// Its lease.
+        held: Held,
+        /// Whether a draining worker is to be asked first to let us in.
+        asks: bool,
+    },
+    /// It is free, and deliveries go first until then: look once they had their
+    /// turn.
+    StandBack(Timestamp),
+    /// Ask for it.
+    Request,
+}
+
+/// What follows `answer` at `now`. `asked` is until when a worker has been asked
+/// by this call.
+pub fn follows(answer: Acquired, now: Timestamp, asked: Option<Timestamp>) -> Follows {
+    match answer {
+        Acquired::Granted(lease, state) => Follows::Granted(lease, state),
+        Acquired::Held(seen) => match seen.held.clone() {
+            Some(held) if held.runs(now) => {
+                let is_asked = |until: Option<Timestamp>| until.is_some_and(|until| until > now);
+                let asks = held.kind == LeaseKind::Drain && !is_asked(asked) && !is_asked(seen.yield_until);
+                Follows::Await { seen, held, asks }
+            }
+            _ => Follows::TakeOver(seen),
+        },
+        Acquired::Waiting { until, .. } if until > now => Follows::StandBack(until),
+        // It was free by the time it was looked at.
+        Acquired::Empty | Acquired::Blocked | Acquired::Waiting { .. } => Follows::Request,
+    }
+}
+
+/// What a look at the row says.
+pub fn looked(row: Option<EntityState>, now: Timestamp) -> Acquired {
+    match row {
+        Some(state) if state.held.is_some() => Acquired::Held(state),
+        row => match row.and_then(|state| deliveries_turn(&state, now)) {
+            Some(until) => Acquired::Waiting { until, awaited: None },
+            None => Acquired::Empty,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{
+        protocol::{
+            entity::EntityKey,
+            format::{FORMAT, attribute as a},
+            table::Row,
+        },
+        time::Nonce,
+    };
+
+    const NOW: Timestamp = Timestamp::from_millis(1_000_000);
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn held(kind: LeaseKind, expires: Timestamp) -> EntityState {
+        let key = EntityKey::parse("invoice_gen/SUB-1").unwrap();
+        let row = Row::new()
+            .with(a::ENTITY, key.as_str())
+            .with(a::VERSION, FORMAT)
+            .with(a::HEAD, 7_u64)
+            .with(a::TAIL, 7_u64)
+            .with(a::TOKEN, 70_u64)
+            .with(a::HOLDER, Nonce::from_parts(NOW, 1).as_str())
+            .with(a::KIND, kind.as_str())
+            .with(a::EXPIRES_AT, expires.as_millis());
+        EntityState::parse(&row).unwrap()
+    }
+
+    fn asks(state: EntityState, asked: Option<Timestamp>) -> bool {
+        match follows(Acquired::Held(state), NOW, asked) {
+            Follows::Await { asks, .. } => asks,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_worker_that_drains_is_asked_once_at_a_time_and_nobody_else_is() {
+        let drained = || held(LeaseKind::Drain, NOW + SECOND);
+        assert!(asks(drained(), None));
+        assert!(asks(drained(), Some(NOW)));
+        assert!(!asks(drained(), Some(NOW + SECOND)));
+        assert!(!asks(EntityState { yield_until: Some(NOW + SECOND), ..drained() }, None));
+        assert!(asks(EntityState { yield_until: Some(NOW), ..drained() }, None));
+        assert!(!asks(held(LeaseKind::Exclusive, NOW + SECOND), None));
+    }
+
+    #[test]
+    fn a_lease_that_has_run_out_is_taken_over_whoever_had_it() {
+        for kind in [LeaseKind::Drain, LeaseKind::Exclusive] {
+            let seen = held(kind, NOW);
+            assert_eq!(follows(Acquired::Held(seen.clone()), NOW, None), Follows::TakeOver(seen));
+        }
+    }
+
+    #[test]
+    fn what_is_free_is_asked_for_unless_deliveries_go_first() {
+        let waiting = |until| Acquired::Waiting { until, awaited: None };
+        assert_eq!(follows(waiting(NOW + SECOND), NOW, None), Follows::StandBack(NOW + SECOND));
+        for free in [waiting(NOW), Acquired::Empty, Acquired::Blocked] {
+            assert_eq!(follows(free, NOW, None), Follows::Request);
+        }
+    }
+
+    #[test]
+    fn a_look_tells_who_has_it_or_whose_turn_it_is() {
+        let seen = held(LeaseKind::Drain, NOW);
+        assert_eq!(looked(Some(seen.clone()), NOW), Acquired::Held(seen.clone()));
+        let free = EntityState { held: None, ..seen };
+        assert_eq!(looked(Some(free.clone()), NOW), Acquired::Empty);
+        assert_eq!(looked(None, NOW), Acquired::Empty);
+        let turn = EntityState { turn_until: Some(NOW + SECOND), ..free };
+        assert_eq!(looked(Some(turn), NOW), Acquired::Waiting { until: NOW + SECOND, awaited: None });
+    }
+}
