@@ -167,7 +167,7 @@ pub fn large() -> Vec<Configuration> {
         ),
         of(
             "an exclusive holder between two workers",
-            784499,
+            745806,
             Protocol { budget: Budget { visits: 1, visitor_crashes: 1, take_overs: 1, ..b }, ..two() },
         ),
         of(

@@ -64,7 +64,7 @@
 //! | lost replies, two deliveries | 198,290 | 3 |
 //! | failures and late effects, two deliveries | 335,182 | 5 |
 //! | commits, repeats and a dying worker | 10,488,534 | 219 |
-//! | an exclusive holder between two workers | 784,499 | 19 |
+//! | an exclusive holder between two workers | 745,806 | 19 |
 //! | three deliveries, places given up | 499,842 | 10 |
 //! | three deliveries, early clocks | 754,236 | 15 |
 //! | slices, outages, crashes and clocks | 1,961,694 | 37 |
