@@ -7,9 +7,10 @@
 //! (`Operation::write()`, evaluated by `protocol::memory`) and every reply
 //! judged by it (`Operation::judge()`); no condition is written here again. What
 //! a worker does next is asked of the production plan (`drain::plan`,
-//! `drain::begin`), what an append owes of `append::Appending`; here it is done,
-//! one store write, queue send or handler step at a time. The operator and the
-//! exclusive holder are written again (`people.rs`).
+//! `drain::begin`), what an append owes of `append::Appending`, what a waiter for
+//! a lease does of `leases::wait`, whether a parked delivery is put back of
+//! `operator`; here it is done, one store write, queue send or handler step at a
+//! time.
 //!
 //! One entity; two or three ingest instances; one or two workers; an exclusive
 //! holder; an operator. A queue that delivers at least once, in any order and
