@@ -1,0 +1,301 @@
+//! The rows of the world: every write lands here, and what it did to an entity
+//! is followed.
+
+use std::{sync::Mutex, time::Duration};
+
+use futures_util::FutureExt;
+use webhook_serializer::protocol::{
+    format::attribute as a,
+    keys::entity_row,
+    state::LeaseKind,
+    table::{Row, Table, TableError, TableName, Transacted, Write, Written},
+};
+
+use super::{
+    super::{
+        chance::Dice,
+        history::{Call, Decided, Entry, Erased, Ledger, What},
+        jobs,
+        reasons::Change,
+    },
+    World, is_job, key, label, number_of, told,
+};
+
+impl World {
+    /// Does a write in the store.
+    pub fn write(&self, node: u32, write: &Write) -> Result<Written, TableError> {
+        let before = (write.key.table == TableName::Entities).then(|| self.read(&write.key));
+        let written = self.rows.write(write).now_or_never().expect("ready")?;
+        if matches!(written, Written::Landed(_)) {
+            self.landed(node, write, before.flatten());
+        }
+        Ok(written)
+    }
+
+    /// Does several writes together in the store.
+    pub fn transact(&self, node: u32, writes: &[Write], token: &str) -> Result<Transacted, TableError> {
+        let before: Vec<_> = writes.iter().map(|write| self.read(&write.key)).collect();
+        let done = self.rows.transact(writes, token).now_or_never().expect("ready")?;
+        if done == Transacted::Landed {
+            for (write, before) in writes.iter().zip(before) {
+                self.landed(node, write, before);
+            }
+        }
+        Ok(done)
+    }
+
+    /// A node begins to erase an entity, or has ended.
+    pub fn erases(&self, node: u32, begins: bool) {
+        let mut inner = self.inner();
+        if begins {
+            inner.erasing.insert(node);
+        } else {
+            inner.erasing.remove(&node);
+        }
+    }
+
+    /// A node reads a row: where it erases, what that shows to be settled may be
+    /// forgotten.
+    pub fn is_read(&self, node: u32, key: &webhook_serializer::protocol::table::Key) {
+        if key.table != TableName::Entities || !self.inner().erasing.contains(&node) {
+            return;
+        }
+        let Some(row) = self.read(key) else { return };
+        let number = |name| row.number(name).unwrap_or(0);
+        if row.get(a::HOLDER).is_none() && number(a::HEAD) == number(a::TAIL) {
+            self.erased(number_of(&text_of(&key.partition.1)), number(a::HEAD));
+        }
+    }
+
+    /// What stands up to place `through` of an entity may be forgotten from now
+    /// on.
+    pub fn erased(&self, entity: usize, through: u64) {
+        self.tell(What::Operator { entity, how: "erases" });
+        self.reach("an entity is erased");
+        let time = self.elapsed();
+        self.inner().history.erased.push(Erased { entity, through, time });
+    }
+
+    /// Deletes receipts and what is parked of an entity, whatever they are of.
+    pub fn forget_settled(&self, entity: usize) {
+        let key = key(entity);
+        self.rows.purge(&TableName::Inbox, |row| {
+            let settled = row.text(a::ITEM).is_some_and(|item| item.starts_with("p#") || item.starts_with("r#"));
+            settled && row.text(a::ENTITY) == Some(key.as_str())
+        });
+    }
+
+    /// A row as it is.
+    pub fn read(&self, key: &webhook_serializer::protocol::table::Key) -> Option<Row> {
+        self.rows.get(key).now_or_never().expect("ready").expect("memory answers")
+    }
+
+    fn landed(&self, node: u32, write: &Write, before: Option<Row>) {
+        match write.key.table {
+            TableName::Entities if is_job(&text_of(&write.key.partition.1)) => {
+                // A transaction that is asked for again lands once.
+                if self.read(&write.key) != before {
+                    jobs::landed(self, node, write);
+                }
+            }
+            TableName::Entities => {
+                let entity = number_of(&text_of(&write.key.partition.1));
+                if let Some(after) = self.read(&entity_row(&key(entity))) {
+                    self.changed(node, entity, before, &after);
+                }
+            }
+            TableName::Inbox => {
+                let item = write.key.sort.as_ref().map(|(_, value)| text_of(value)).unwrap_or_default();
+                if let (Some(sequence), webhook_serializer::protocol::table::Action::Put(row)) =
+                    (item.strip_prefix("d#"), &write.action)
+                {
+                    let entity = number_of(&text_of(&write.key.partition.1));
+                    let sequence = told(sequence.parse().unwrap_or(0));
+                    let void = row.get(a::VOID).is_some();
+                    if void {
+                        self.reach("a place is voided");
+                    }
+                    self.tell(What::Filled { entity, sequence, node, void });
+                }
+            }
+            TableName::Named(_) => {}
+        }
+    }
+
+    /// Follows one change of an entity's row, and sees that its numbers only
+    /// grow.
+    fn changed(&self, node: u32, entity: usize, before: Option<Row>, row: &Row) {
+        let number = |name| row.number(name).unwrap_or(0);
+        let (head, tail, token) = (number(a::HEAD), number(a::TAIL), number(a::TOKEN));
+        let holder = row.text(a::HOLDER).map(str::to_owned);
+        let last = row.text(a::LAST_SETTLED).unwrap_or_default().to_owned();
+        let old = self.ledger(entity);
+        let was = before.as_ref();
+        let how = match () {
+            () if was.is_some() && old.head != head => "settled",
+            () if holder.is_some() && holder != old.holder && old.holder.is_some() => "taken over",
+            () if holder.is_some() && holder != old.holder => "acquired",
+            () if old.tail != tail => "claimed",
+            () if was.is_some_and(|was| was.get(a::BLOCKED).is_none()) && row.get(a::BLOCKED).is_some() => "blocked",
+            () if holder.is_none() && old.holder.is_some() && old.token != token => "force released",
+            () if holder.is_none() && old.holder.is_some() => "released",
+            () if was.is_some_and(|was| was.get(a::EXPIRES_AT) != row.get(a::EXPIRES_AT)) => "renewed",
+            () if was.is_some_and(|was| was.get(a::BLOCKED).is_some()) && row.get(a::BLOCKED).is_none() => "unblocked",
+            () => "changed",
+        };
+        let at =
+            self.tell(What::RowChanged { entity, node, how, head: told(head), tail: told(tail), token: told(token) });
+        let mut mistakes = Vec::new();
+        if old.tail > 0 {
+            let newly = if old.present { "" } else { " in the new row" };
+            if token < old.token {
+                mistakes.push(format!("the token went back{newly}: {} to {}", told(old.token), told(token)));
+            }
+            if tail < old.tail || head < old.head {
+                mistakes.push(format!("head or tail went back{newly}"));
+            }
+            if ["acquired", "taken over", "settled"].contains(&how) && token <= old.token {
+                mistakes.push(format!("{how} without a greater token: {}", told(token)));
+            }
+            if old.present && head > old.head + 1 {
+                mistakes.push(format!("head went from {} to {}", told(old.head), told(head)));
+            }
+        }
+        if how == "claimed" && old.present && row.get(a::BLOCKED).is_none() {
+            mistakes.extend(self.unseen(entity, old.head));
+        }
+        let drained = holder.is_some() && row.text(a::KIND) == Some(LeaseKind::Drain.as_str());
+        self.with_history(|history| match how {
+            // A lease that nobody has: see "What is left to the sweep" in docs/protocol.md.
+            "acquired" | "taken over" if history.is_late => {
+                history.excused.insert(entity);
+            }
+            // From a holder that vanished: a drain acquires no empty inbox.
+            "taken over" if drained && head == tail => {
+                history.idle.insert(entity, token);
+            }
+            // The wake-up of its second try is spent, or the one for which that lease was taken was a copy.
+            "claimed" if history.is_late || (drained && history.idle.get(&entity) == Some(&token)) => {
+                history.unwoken.insert(entity);
+            }
+            _ => {}
+        });
+        if head > tail {
+            mistakes.push("head is beyond tail".into());
+        }
+        let mut inner = self.inner();
+        let at_time = self.start.elapsed();
+        let (settlement, hash) = last.split_once(' ').unwrap_or((&last, ""));
+        let name = inner.history.names.get(hash).copied();
+        let change = Change {
+            entity,
+            node,
+            before: before.as_ref(),
+            after: row,
+            settled: name.map(|name| (name, settlement)),
+            granted: old.granted,
+            is_late: inner.history.is_late,
+            clocks_lie: self.profile.skew.takes_the_living_for_dead(),
+            time: at_time,
+            seed: self.plan.seed,
+        };
+        let (charged, wrong) = inner.history.reasons.follow(&change);
+        inner.trace.extend(charged.map(|what| Entry { at: at_time, what }));
+        mistakes.extend(wrong);
+        inner.before.insert(entity, (at_time, before));
+        let settled = how == "settled";
+        if settled {
+            let decided = Decided { at, time: at_time, settlement: settlement.into(), name };
+            if inner.history.decided.insert((entity, head), decided).is_some() {
+                mistakes.push(format!("sequence {} was decided twice", told(head)));
+            }
+        }
+        let granted = if how == "acquired" || how == "taken over" { (token, node) } else { (old.granted, old.node) };
+        let (granted, by) = granted;
+        inner.ledgers.insert(entity, Ledger { present: true, head, tail, token, holder, granted, node: by });
+        let reached = match how {
+            "taken over" | "force released" | "blocked" | "unblocked" => Some(how),
+            "settled" if last.starts_with("repeat") => Some("a repeat is settled"),
+            "settled" if last.starts_with("parked") => Some("a delivery is parked"),
+            "settled" if row.get(a::HOLDER).is_some() => Some("settled and held on"),
+            _ => None,
+        };
+        let name = label(entity);
+        inner.history.mistakes.extend(mistakes.into_iter().map(|mistake| format!("{name}: {mistake} (node {node})")));
+        drop(inner);
+        if let Some(reached) = reached {
+            self.reach(reached);
+        }
+    }
+
+    /// A delivery that waits while no wake-up is left and nobody is at work: the
+    /// next claim's own wake-up would hide it.
+    fn unseen(&self, entity: usize, head: u64) -> Option<String> {
+        let under_way = self.queue.holds(&key(entity));
+        self.with_history(|history| {
+            let attended = history.attended.get(&entity).is_some_and(|workers| *workers > 0);
+            if under_way
+                || attended
+                || history.unblocking.get(&entity).is_some_and(|operators| *operators > 0)
+                || history.leaves_to_sweep(entity)
+            {
+                return None;
+            }
+            let waits = |call: &&Call| call.entity == entity && call.acked.iter().any(|(_, sequence)| *sequence > head);
+            let call = history.calls.values().find(waits)?;
+            Some(format!("stuck: {} was answered 2xx and waits, and no wake-up is left to find it", call.name))
+        })
+    }
+
+    /// An entity's row as a stale read may see it.
+    pub fn stale(&self, row: Row) -> Option<Row> {
+        let key = row.text(a::ENTITY).unwrap_or_default();
+        if is_job(key) {
+            return Some(row);
+        }
+        let entity = number_of(key);
+        match self.inner().before.get(&entity) {
+            Some((at, before)) if self.elapsed().saturating_sub(*at) < Duration::from_secs(3) => before.clone(),
+            _ => Some(row),
+        }
+    }
+
+    /// Deletes rows whose time has come, as DynamoDB TTL does: each with this
+    /// chance.
+    pub fn purge(&self, dice: &Dice, permille: u64) {
+        let now = self.true_millis() / 1000;
+        for table in [TableName::Entities, TableName::Inbox] {
+            let gone = Mutex::new(Vec::new());
+            self.rows.purge(&table, |row| {
+                let due = row.number(a::PURGE_AT).is_some_and(|at| at <= now);
+                if !due {
+                    return false;
+                }
+                let mut roll = dice.roll();
+                let goes = roll.happens(permille) && self.may(roll.twist);
+                if goes {
+                    let text = |name| row.text(name).unwrap_or_default().to_owned();
+                    gone.lock().expect("one thread").push((text(a::ENTITY), text(a::ITEM)));
+                }
+                goes
+            });
+            for (entity, item) in gone.into_inner().expect("one thread") {
+                self.reach(if item.is_empty() { "an entity's row is purged" } else { "an inbox row is purged" });
+                if item.is_empty() {
+                    let mut inner = self.inner();
+                    let ledger = inner.ledgers.entry(number_of(&entity)).or_default();
+                    ledger.present = false;
+                    ledger.holder = None;
+                }
+                self.tell(What::Purged { entity, item });
+            }
+        }
+    }
+}
+
+fn text_of(value: &webhook_serializer::protocol::table::Value) -> String {
+    match value {
+        webhook_serializer::protocol::table::Value::S(text) => text.clone(),
+        other => format!("{other:?}"),
+    }
+}
