@@ -62,6 +62,9 @@ pub(super) struct Driver<'a> {
     claimed: (Sequence, Duration),
     /// When this drain is to let others have its slot.
     slice_ends: Duration,
+    /// Once a handler was started for the place in front: when the next may
+    /// start, by its source's rate, however this one ends.
+    not_before: Option<Timestamp>,
 }
 
 /// What the end of the function's time says of the store.
@@ -88,6 +91,7 @@ impl<'a> Driver<'a> {
             guest,
             seen,
             slice_ends: seen + drainer.settings.slice,
+            not_before: None,
         }
     }
 
@@ -116,6 +120,7 @@ impl<'a> Driver<'a> {
                 Some(step) => step,
                 None => {
                     ran = None;
+                    self.not_before = None;
                     self.drain.next(&self.moment(), self.source.as_ref())
                 }
             };
@@ -138,7 +143,7 @@ impl<'a> Driver<'a> {
             Step::Settle(settlement) => return self.settle(settlement, None).await,
             Step::Apply => return self.settle(Settlement::Applied, ran.take()).await,
             Step::Commit(writes) => return self.commit(ran.as_ref().expect("it has run"), writes).await,
-            Step::SetAside(attempts, error) => return self.set_aside(attempts, &error, ran.as_ref()).await,
+            Step::SetAside(attempts, error) => return self.set_aside(attempts, &error).await,
             Step::Retry { attempts, wait, error } => {
                 return self.retry(attempts, wait, &error, ran.as_ref().expect("it has run")).await;
             }

@@ -114,9 +114,6 @@ pub struct Ran {
     pub started_at: Option<Timestamp>,
     /// How long that took.
     pub took: Option<Duration>,
-    /// When the next handler may start, by its source's rate, however this one
-    /// ended.
-    pub not_before: Option<Timestamp>,
 }
 
 impl Drain {
@@ -283,10 +280,7 @@ impl Drain {
 
     /// What settling the place in front as `settlement` decides. `seen_at` is
     /// when the row was last seen; `not_before` when the next handler may start.
-    ///
-    /// # Panics
-    ///
-    /// Where nothing was read.
+    /// Where no delivery is in front, the next place is given up.
     pub fn decision(&self, settlement: Settlement, seen_at: Timestamp, not_before: Option<Timestamp>) -> Decision {
         let times = &self.state.newest_event_time;
         let Some(head) = self.front().map(|waiting| waiting.unpacked.head()) else {

@@ -52,7 +52,7 @@ impl Driver<'_> {
     }
 
     /// Sets the delivery aside, then settles it as parked.
-    pub(super) async fn set_aside(&mut self, attempts: u32, error: &str, ran: Option<&Ran>) -> Result<Turn, Stopped> {
+    pub(super) async fn set_aside(&mut self, attempts: u32, error: &str) -> Result<Turn, Stopped> {
         let store = &self.drainer.store;
         let waiting = self.drain.front().expect("a delivery is set aside");
         let mut delivery = waiting.unpacked.head().clone();
@@ -63,8 +63,7 @@ impl Driver<'_> {
         let park = Park { entity: &self.drain.state().entity, sequence: delivery.sequence(), row: &copy };
         self.keeper.hold(store.run(&park, PATIENCE)).await??;
         delivery.attempt = attempts.max(1);
-        let not_before = ran.and_then(|ran| ran.not_before);
-        let parked = Ran { delivery: Arc::new(delivery), started_at: None, took: None, not_before };
+        let parked = Ran { delivery: Arc::new(delivery), started_at: None, took: None };
         self.settle(Settlement::Parked, Some(parked)).await
     }
 }

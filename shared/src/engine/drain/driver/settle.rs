@@ -20,8 +20,8 @@ impl Driver<'_> {
         Timestamp::from_millis(self.now().as_millis().saturating_sub(ago.as_millis() as u64))
     }
 
-    pub(super) fn decision(&self, settlement: Settlement, ran: Option<&Ran>) -> Decision {
-        self.drain.decision(settlement, self.seen_at(), ran.and_then(|ran| ran.not_before))
+    pub(super) fn decision(&self, settlement: Settlement) -> Decision {
+        self.drain.decision(settlement, self.seen_at(), self.not_before)
     }
 
     pub(super) fn receipt(&self, settlement: Settlement, ran: &Ran) -> Receipt {
@@ -45,7 +45,7 @@ impl Driver<'_> {
     pub(super) async fn settle(&mut self, settlement: Settlement, ran: Option<Ran>) -> Result<Turn, Stopped> {
         let store = &self.drainer.store;
         let entity = self.drain.state().entity.clone();
-        let decision = self.decision(settlement, ran.as_ref());
+        let decision = self.decision(settlement);
         let receipt = ran.as_ref().map(|ran| self.receipt(settlement, ran));
         let purge_at = self.purge_at();
         let write_receipt = async {

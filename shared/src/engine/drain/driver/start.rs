@@ -59,6 +59,7 @@ impl<'a> Driver<'a> {
         let token = self.keeper.lease().token();
         self.drainer.observer.observe(&Event::Started { delivery: &delivery, token });
         let started_at = self.now();
+        self.not_before = source.rate.map(|rate| started_at + rate.interval());
         let started = self.monotonic();
         let surroundings = self.drainer.store.surroundings().clone();
         let (canceller, context) =
@@ -80,12 +81,8 @@ impl<'a> Driver<'a> {
         if let Some(Ok(ahead)) = ahead {
             self.drain.read_ahead(ahead);
         }
-        *ran = Some(Ran {
-            delivery,
-            started_at: Some(started_at),
-            took: Some(self.monotonic().saturating_sub(started)),
-            not_before: source.rate.map(|rate| started_at + rate.interval()),
-        });
+        *ran =
+            Some(Ran { delivery, started_at: Some(started_at), took: Some(self.monotonic().saturating_sub(started)) });
         let Some(outcome) = outcome else {
             // What did not start is no attempt.
             return follows(Step::HandOver(HANDED_OVER, PutOffReason::NoThread));
