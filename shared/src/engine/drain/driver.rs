@@ -135,8 +135,14 @@ impl<'a> Driver<'a> {
             Step::HandOver(delay, reason) => return self.hand_over(delay, reason).await,
             Step::AwaitGap => return self.await_gap().await,
             Step::Start => return self.start(ran).await,
-            Step::Settle(settlement) => return self.settle(settlement, None).await,
-            Step::Apply => return self.settle(Settlement::Applied, ran.take()).await,
+            Step::Settle(settlement) => {
+                let not_before = ran.as_ref().and_then(|ran| ran.not_before);
+                return self.settle(settlement, None, not_before).await;
+            }
+            Step::Apply => {
+                let not_before = ran.as_ref().and_then(|ran| ran.not_before);
+                return self.settle(Settlement::Applied, ran.take(), not_before).await;
+            }
             Step::Commit(writes) => return self.commit(ran.as_ref().expect("it has run"), writes).await,
             Step::SetAside(attempts, error) => return self.set_aside(attempts, &error, ran.as_ref()).await,
             Step::Retry { attempts, wait, error } => {

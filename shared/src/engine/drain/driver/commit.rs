@@ -30,7 +30,7 @@ impl Driver<'_> {
         let store = &self.drainer.store;
         let entity = self.drain.state().entity.clone();
         let lease = self.keeper.lease().clone();
-        let decision = self.decision(Settlement::Applied, Some(ran));
+        let decision = self.decision(Settlement::Applied, ran.not_before);
         let receipt = self.receipt(Settlement::Applied, ran);
         let settle = self.settle_under(&lease, &decision);
         let commit = Commit {

@@ -65,6 +65,6 @@ impl Driver<'_> {
         delivery.attempt = attempts.max(1);
         let not_before = ran.and_then(|ran| ran.not_before);
         let parked = Ran { delivery: Arc::new(delivery), started_at: None, took: None, not_before };
-        self.settle(Settlement::Parked, Some(parked)).await
+        self.settle(Settlement::Parked, Some(parked), not_before).await
     }
 }

@@ -20,8 +20,8 @@ impl Driver<'_> {
         Timestamp::from_millis(self.now().as_millis().saturating_sub(ago.as_millis() as u64))
     }
 
-    pub(super) fn decision(&self, settlement: Settlement, ran: Option<&Ran>) -> Decision {
-        self.drain.decision(settlement, self.seen_at(), ran.and_then(|ran| ran.not_before))
+    pub(super) fn decision(&self, settlement: Settlement, not_before: Option<Timestamp>) -> Decision {
+        self.drain.decision(settlement, self.seen_at(), not_before)
     }
 
     pub(super) fn receipt(&self, settlement: Settlement, ran: &Ran) -> Receipt {
@@ -36,16 +36,23 @@ impl Driver<'_> {
     }
 
     /// Settles the place in front; with a receipt, where `ran` was decided now.
-    /// The receipt must have landed before anything else is settled.
+    /// The receipt must have landed before anything else is settled. A handler
+    /// may have been started and the place be a repeat all the same: the next
+    /// one starts no sooner than `not_before`.
     ///
     /// That of a parked delivery is written behind its settle: a holder that
     /// has lost its lease must not leave word of having set aside what another
     /// applies. Having applied it, it may: whoever applies it again does so by
     /// the same right.
-    pub(super) async fn settle(&mut self, settlement: Settlement, ran: Option<Ran>) -> Result<Turn, Stopped> {
+    pub(super) async fn settle(
+        &mut self,
+        settlement: Settlement,
+        ran: Option<Ran>,
+        not_before: Option<Timestamp>,
+    ) -> Result<Turn, Stopped> {
         let store = &self.drainer.store;
         let entity = self.drain.state().entity.clone();
-        let decision = self.decision(settlement, ran.as_ref());
+        let decision = self.decision(settlement, not_before);
         let receipt = ran.as_ref().map(|ran| self.receipt(settlement, ran));
         let purge_at = self.purge_at();
         let write_receipt = async {
