@@ -21,6 +21,7 @@ use std::{sync::Arc, time::Duration};
 use acquire::Start;
 use begin::{Drained, Fate, fate};
 use driver::Driver;
+pub(crate) use plan::MARKING;
 use suspects::Guest;
 pub use suspects::Quarantine;
 
