@@ -124,7 +124,7 @@ pub enum Attended {
 enum Stopped {
     /// The lease was lost.
     Lost,
-    /// The store was not to be had, or holds what we cannot read.
+    /// The store could not be reached, or holds what we cannot read.
     Store(StoreError),
     /// A wake-up that had to be sent could not be.
     WakeUp,
