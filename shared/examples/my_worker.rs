@@ -1,4 +1,4 @@
-//! A worker of one's own, whole. Try it:
+//! A worker of your own, whole. Try it:
 //!
 //! ```sh
 //! cargo build --example my_worker

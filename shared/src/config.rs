@@ -6,7 +6,7 @@ use std::{path::PathBuf, time::Duration};
 use futures_util::future::{BoxFuture, ready};
 
 use crate::{
-    engine::drain::{DrainSettings, MARGIN},
+    engine::drain::{DrainSettings, MARGIN, MARKING},
     sources::{Document, Sources},
     time::Timestamp,
 };
@@ -218,8 +218,10 @@ impl WorkerConfig {
             return Err(InvalidConfig::new("FUNCTION_TIMEOUT_SECONDS", reason));
         }
         for source in sources.iter() {
-            if source.handler_timeout + MARGIN >= config.function_timeout {
-                let (name, most) = (&source.name, config.function_timeout.saturating_sub(MARGIN));
+            // Also where its start is written down first: what never has time for that is handed over for ever.
+            let besides = MARKING + MARGIN;
+            if source.handler_timeout + besides >= config.function_timeout {
+                let (name, most) = (&source.name, config.function_timeout.saturating_sub(besides));
                 let reason = format!(
                     "leaves source `{name}` no time for its handler: handler_timeout must be less than {} s",
                     most.as_secs()
@@ -279,7 +281,7 @@ mod tests {
     #[test]
     fn a_handler_that_would_never_be_started_is_refused() {
         assert_eq!(
-            refused([("FUNCTION_TIMEOUT_SECONDS", "22")]),
+            refused([("FUNCTION_TIMEOUT_SECONDS", "24")]),
             "FUNCTION_TIMEOUT_SECONDS: leaves source `shop` no time for its handler: handler_timeout must be less than 20 s"
         );
     }

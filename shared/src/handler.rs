@@ -37,8 +37,9 @@ pub enum Outcome {
     },
     /// Try again, as [`Outcome::Retry`]; and it is not this delivery that is
     /// wrong: what the handler needs is out of reach, and any other delivery
-    /// would have fared so. Three orders in a row of which it says so, or that
-    /// it does not answer in time, and their source is held back for a while.
+    /// would have failed in the same way. Three orders in a row of which it says
+    /// so, or that it does not answer in time, and their source is held back for
+    /// a while.
     Unavailable {
         /// How long to wait; `None`: as the policy says.
         after: Option<Duration>,
@@ -120,7 +121,7 @@ impl Context {
         }
     }
 
-    /// The clock and the chance to live by.
+    /// The clock and the source of randomness to use.
     pub fn surroundings(&self) -> &Surroundings {
         &self.surroundings
     }

@@ -126,7 +126,7 @@ impl Context {
         self.start.cancelled().await;
     }
 
-    /// The clock and the chance to live by.
+    /// The clock and the source of randomness to use.
     pub fn surroundings(&self) -> &Surroundings {
         self.start.surroundings()
     }

@@ -221,7 +221,7 @@ impl Leases {
     /// # Errors
     ///
     /// [`RunError::Work`] as `work` returns it; [`RunError::Lease`] where the
-    /// lease was not to be had, or was lost before it was released.
+    /// lease was not granted, or was lost before it was released.
     pub async fn run<T, E, W>(
         &self,
         key: &EntityKey,

@@ -35,7 +35,7 @@
 //! ```
 //!
 //! That is a Lambda function, which the project's template deploys with the
-//! others. On one's own machine the command `serializer`, of the package
+//! others. On your own machine the command `serializer`, of the package
 //! `webhook-serializer-cli`, runs it against embedded engines:
 //! `serializer local --worker target/debug/my-worker`.
 //!
@@ -59,7 +59,7 @@
 //!
 //! | feature | | brings |
 //! |---|---|---|
-//! | `worker` (default) | a function around a handler of one's own | `aws`, `forward` |
+//! | `worker` (default) | a function around a handler of your own | `aws`, `forward` |
 //! | `scheduler` | a function around jobs that run once a tick | `aws`, `jobs` |
 //! | `ingest` | the function that webhooks are posted to | `aws` |
 //! | `aws` | `Leases::from_env`, `Deployment`: clients of DynamoDB and SQS | |
@@ -81,7 +81,7 @@
 //! | `time`, `tls`, `config` | clock and chance as arguments; certificates; the environment |
 //! | `protocol` | rows, writes, operations and what their replies mean. No input or output |
 //! | `providers`, `sources` | who sends webhooks, and how they are verified and routed |
-//! | `telemetry` | what is told of it: events, log lines, metrics |
+//! | `telemetry` | what is logged about it: events, log lines, metrics |
 //! | `engine` | the protocol done: appends, drains, sweeps, what operators do |
 //! | `handler`, [`handlers`] | what runs for a delivery, and the handlers that come ready |
 //! | `leases`, `jobs` | the same leases for everybody else; functions on a schedule |
@@ -112,7 +112,7 @@ pub use protocol::table::{
 pub use leases::{Guard, LeaseError, Leases, NotCommitted, RunError, Terms};
 pub use protocol::lease::Lease;
 
-// A deployment, for whoever is no webhook.
+// A deployment, for code that no webhook starts.
 #[cfg(feature = "aws")]
 pub use aws::boot::Deployment;
 pub use config::InvalidConfig;
@@ -141,7 +141,7 @@ pub mod ingest {
     pub use crate::functions::ingest::run;
 }
 
-/// The worker function around a [`Handler`] of one's own: see the [crate's
+/// The worker function around a [`Handler`] of your own: see the [crate's
 /// first example](crate).
 #[cfg(feature = "worker")]
 pub mod worker {
@@ -151,7 +151,7 @@ pub mod worker {
     pub use crate::functions::worker::{Setup, run, run_with};
 }
 
-/// The scheduler function around [`Jobs`](scheduler::Jobs) of one's own: each
+/// The scheduler function around [`Jobs`](scheduler::Jobs) of your own: each
 /// tick of a job runs once, however many schedulers there are and however often
 /// they are invoked.
 ///

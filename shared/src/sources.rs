@@ -224,10 +224,16 @@ impl Source {
             Templates::One(template) => vec![template],
             Templates::Several(templates) => templates,
         };
+        let unrouted = EntityKey::unrouted(&name);
         let entity = templates
             .iter()
             .zip(1..)
-            .map(|(text, number)| Template::parse(text).map_err(|error| format!("entity template {number}: {error}")))
+            .map(|(text, number)| {
+                if *text == unrouted.as_str() {
+                    return Err(format!("entity template {number}: what is under `{unrouted}` is set aside"));
+                }
+                Template::parse(text).map_err(|error| format!("entity template {number}: {error}"))
+            })
             .collect::<Result<_, _>>()?;
         let default = RetryPolicy::default();
         let retry = RetryPolicy {
@@ -347,6 +353,14 @@ mod tests {
     }
 
     const SHOP: &str = "provider='standard-webhooks'\nsecrets=['whsec_c2VjcmV0']\nhandler='h'\n";
+
+    /// They would all be set aside, as if their entity could not be found.
+    #[test]
+    fn the_one_entity_of_a_source_is_not_where_its_unrouted_deliveries_are() {
+        let refused = Sources::parse(&format!("[sources.shop]\n{SHOP}entity = 'shop/unrouted'")).unwrap_err();
+        assert_eq!(refused.to_string(), "source `shop`: entity template 1: what is under `shop/unrouted` is set aside");
+        Sources::parse(&format!("[sources.shop]\n{SHOP}entity = 'other/unrouted'")).unwrap();
+    }
 
     #[test]
     fn no_source_s_deliveries_are_of_jobs() {

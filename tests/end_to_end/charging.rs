@@ -10,6 +10,7 @@ use tests::{
     world::World,
 };
 use webhook_serializer::{
+    config::WorkerConfig,
     engine::drain::{Attended, Drainer, Quarantine, Received},
     handler::{Context, HandlerError, Outcome},
     leases::Terms,
@@ -20,6 +21,7 @@ use webhook_serializer::{
         state::{BlockReason, VANISHED_BEFORE_START},
         table::{Change, TableError, TableName, Value, Write},
     },
+    sources::Sources,
 };
 
 /// How often the source `test` lets a delivery fail.
@@ -140,4 +142,27 @@ async fn a_row_of_a_newer_format_is_changed_by_nobody() {
     assert!(world.leases("a script").run(&message.wake_up.entity, Terms::default(), work).await.is_err());
     assert_eq!(world.memory.rows(&TableName::Entities), before);
     assert_eq!(world.memory.rows(&TableName::Entities)[0].get(a::VERSION), Some(&Value::from(2_u32)));
+}
+
+/// A start that is written down first needs time for that too: what would never
+/// have it is refused at the start.
+#[tokio::test(start_paused = true)]
+async fn a_suspect_of_the_slowest_handler_that_is_accepted_is_started_again() {
+    let document = |seconds: u32| {
+        format!(
+            "[sources.slowest]\nprovider = 'standard-webhooks'\nsecrets = ['whsec_c2VjcmV0']\nhandler = 'test'\n\
+             handler_timeout = '{seconds}s'\n"
+        )
+    };
+    let is_accepted = |seconds: u32| {
+        let sources = Sources::parse(&document(seconds)).expect("the document is right");
+        WorkerConfig::read(&[].as_slice(), &sources).is_ok()
+    };
+    let slowest = (1..60).filter(|seconds| is_accepted(*seconds)).max().expect("some fit into a minute");
+    let world = World::new().with_sources(&document(slowest));
+    world.inbox().append(&world.incoming_from("slowest", "test/a", "1")).await.expect("memory answers");
+    vanishes(&world, &world.drainer(endless())).await;
+    let hour = Duration::from_secs(3600);
+    let worked = world.surroundings.within(hour, world.work(&[world.drainer(Done)])).await;
+    assert_eq!((slowest, worked, world.applied()), (55, Some(()), vec!["1".to_owned()]));
 }

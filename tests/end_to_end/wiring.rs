@@ -308,6 +308,21 @@ async fn an_append_tells_that_its_wake_up_could_not_be_sent_and_the_delivery_is_
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_handler_that_returns_an_error_is_tried_again_and_set_aside_only_after_its_last_attempt() {
+    let world = World::new();
+    world.append("test/a", "1").await;
+    world.append("test/a", "2").await;
+    let fails = Scripted(|delivery: &Delivery, _: &Context| -> BoxFuture<'static, Result<Outcome, HandlerError>> {
+        let fails = delivery.delivery_id().as_str() == "1";
+        Box::pin(async move { if fails { Err("no such order".into()) } else { Ok(Outcome::Done) } })
+    });
+    world.work(&[world.drainer(fails)]).await;
+    let parked = world.operator().parked(&key("test/a")).await.unwrap();
+    assert_eq!(parked.iter().map(|parked| parked.error.as_str()).collect::<Vec<_>>(), ["no such order"]);
+    assert_eq!(world.started(), ["1", "1", "1", "2"], "as often as its source says");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_handler_that_panics_is_tried_again_and_set_aside_only_after_its_last_attempt() {
     let world = World::new();
     world.append("test/a", "1").await;

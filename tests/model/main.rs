@@ -3,9 +3,9 @@
 //!
 //! # What is modelled
 //!
-//! Every store write is made by the production operation
-//! (`Operation::write()`, evaluated by `protocol::memory`) and every reply
-//! judged by it (`Operation::judge()`); no condition is written here again. What
+//! Every write of a worker, an ingest or a holder is made by the production
+//! operation (`Operation::write()`, evaluated by `protocol::memory`) and every
+//! reply judged by it (`Operation::judge()`); no condition is written here again. What
 //! a worker does next is asked of the production plan (`drain::plan`,
 //! `drain::begin`), what an append owes of `append::Appending`, what a waiter for
 //! a lease does of `leases::wait`, whether a parked delivery is put back of

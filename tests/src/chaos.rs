@@ -425,7 +425,7 @@ async fn drain(
 ///
 /// # Errors
 ///
-/// A process cannot be started, or the store is not to be had in the end.
+/// A process cannot be started, or the store cannot be reached in the end.
 pub async fn run(program: &Path, plan: &Plan) -> Result<Report> {
     let directory = tempfile::tempdir()?;
     let (sources_file, journal) = (directory.path().join("sources.toml"), directory.path().join("journal"));

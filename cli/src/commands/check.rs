@@ -85,7 +85,7 @@ mod tests {
             "[sources.shop]\nprovider = 'shopify'\nsecrets = ['hidden']\nhandler = 'mine'\nhandler_timeout = '65s'\n";
         assert_eq!(check(slow, 120), Ok(()));
         let refused = check(slow, 60).unwrap_err();
-        assert!(refused.contains("`shop`") && refused.contains("less than 58 s"), "{refused}");
+        assert!(refused.contains("`shop`") && refused.contains("less than 56 s"), "{refused}");
         let refused = check(&slow.replace("'shopify'", "'hidden'"), 120).unwrap_err();
         assert!(refused.contains("is refused: source `shop`: "), "{refused}");
     }

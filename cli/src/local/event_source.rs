@@ -77,7 +77,7 @@ impl EventSource {
     ///
     /// # Errors
     ///
-    /// None now: a queue that is not to be had is asked again.
+    /// None now: a queue that cannot be reached is asked again.
     pub async fn run(self, mut stopping: watch::Receiver<bool>) -> Result<()> {
         let mut at_work = JoinSet::new();
         while !*stopping.borrow() {

@@ -1,4 +1,4 @@
-//! A scheduler of one's own, whole: a job that asks a provider for its recent
+//! A scheduler of your own, whole: a job that asks a provider for its recent
 //! orders every quarter of an hour, and appends to their inboxes what no webhook
 //! told. Try it:
 //!

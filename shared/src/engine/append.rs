@@ -60,7 +60,7 @@ pub struct Appended {
 /// again it is recognised as the same.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AppendError {
-    /// The store was not to be had in time, or will not take it.
+    /// The store could not be reached in time, or will not take it.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// This instance was so slow that its places were given up, several times.

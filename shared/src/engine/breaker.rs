@@ -44,7 +44,7 @@ pub enum Ending {
     /// The delivery was applied.
     Success,
     /// The handler gave no answer in time, or said that what it needs is out of
-    /// reach: any delivery would have fared so.
+    /// reach: any delivery would have failed in the same way.
     Unwell,
     /// It answered, if with a failure: that may be the delivery's own.
     Answered,

@@ -21,6 +21,7 @@ use std::{sync::Arc, time::Duration};
 use acquire::Start;
 use begin::{Drained, Fate, fate};
 use driver::Driver;
+pub(crate) use plan::MARKING;
 use suspects::Guest;
 pub use suspects::Quarantine;
 
@@ -123,7 +124,7 @@ pub enum Attended {
 enum Stopped {
     /// The lease was lost.
     Lost,
-    /// The store was not to be had, or holds what we cannot read.
+    /// The store could not be reached, or holds what we cannot read.
     Store(StoreError),
     /// A wake-up that had to be sent could not be.
     WakeUp,

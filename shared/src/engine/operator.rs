@@ -45,7 +45,7 @@ pub struct Operator {
 /// Why an operation was not done, or not to its end.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OperatorError {
-    /// The store was not to be had.
+    /// The store could not be reached.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The delivery could not be put back. It is still parked.

@@ -53,9 +53,8 @@ mod tests {
     use crate::{
         handler::{Canceller, Handler, HandlerError},
         protocol::{
-            delivery::{Envelope, Incoming, Item},
+            delivery::Incoming,
             entity::{DeliveryId, EntityKey, FencingToken, Identity, Sequence, SourceName},
-            keys::delivery_row,
         },
         time::Surroundings,
     };
@@ -86,15 +85,7 @@ mod tests {
             content_type: None,
             body: "{}".into(),
         };
-        let envelope = Envelope::pack(&incoming, &surroundings.nonce(), surroundings.now());
-        let row = delivery_row(&incoming.entity, Sequence(7))
-            .to_row()
-            .into_iter()
-            .fold(envelope.row().clone(), |row, (name, value)| row.with(name, value));
-        match Item::parse(&incoming.entity, &row) {
-            Ok(Item::Delivery(unpacked)) => unpacked.complete(&[]).unwrap(),
-            other => panic!("{other:?}"),
-        }
+        Delivery::detached(incoming, Sequence(7))
     }
 
     async fn is_begun(isolation: Isolation, in_time: bool) -> bool {

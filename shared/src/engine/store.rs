@@ -32,7 +32,7 @@ const LONGEST_WAIT: Duration = Duration::from_millis(500);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     /// The store was busy or silent for as long as we could wait.
-    #[error("the store was not to be had in time: {0}")]
+    #[error("the store could not be reached in time: {0}")]
     Unavailable(TableError),
     /// The store will never accept it: a bug, missing tables or permissions.
     #[error("{0}")]

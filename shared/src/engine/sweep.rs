@@ -54,10 +54,10 @@ pub struct Sweeper {
 /// Why a sweep ended early. The next one goes on where it stopped.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SweepError {
-    /// The store was not to be had.
+    /// The store could not be reached.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The queue was not to be had.
+    /// The queue could not be reached.
     #[error(transparent)]
     Queue(#[from] QueueError),
 }

@@ -122,7 +122,7 @@ impl Scheduler {
     ///
     /// # Errors
     ///
-    /// The store was not to be had, for all jobs or for one: called again, it
+    /// The store could not be reached, for all jobs or for one: called again, it
     /// does what is left. Or the event is dated far ahead.
     pub async fn tick(&self, event: &ScheduledEvent, deadline: Timestamp) -> Result<Report, TickError> {
         let scheduled = event.scheduled().unwrap_or_else(|| self.surroundings.now());

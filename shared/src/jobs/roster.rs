@@ -59,7 +59,7 @@ impl Listed {
 ///
 /// # Errors
 ///
-/// The store was not to be had.
+/// The store could not be reached.
 pub async fn listed(store: &Store) -> Result<Vec<Listed>, StoreError> {
     let mut jobs: Vec<Listed> = Vec::new();
     let mut after: Option<String> = None;
@@ -91,7 +91,7 @@ pub async fn listed(store: &Store) -> Result<Vec<Listed>, StoreError> {
 ///
 /// # Errors
 ///
-/// The store was not to be had.
+/// The store could not be reached.
 pub async fn request(store: &Store, name: &str) -> Result<Option<JobState>, StoreError> {
     let Ok(entity) = job_entity(name) else { return Ok(None) };
     store.run(&RequestRun { entity: &entity, now: store.surroundings().now() }, PATIENCE).await

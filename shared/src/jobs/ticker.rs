@@ -71,7 +71,7 @@ pub struct Ran {
 pub struct Report {
     /// The ticks that it ran, of each job in their order.
     pub ran: Vec<Ran>,
-    /// The jobs for which the store was not to be had.
+    /// The jobs for which the store could not be reached.
     pub errors: Vec<(Arc<str>, StoreError)>,
 }
 

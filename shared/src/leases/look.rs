@@ -112,7 +112,7 @@ impl Leases {
     ///
     /// # Errors
     ///
-    /// The store was not to be had.
+    /// The store could not be reached.
     #[doc(hidden)]
     pub async fn look(&self, key: &EntityKey) -> Result<Option<LeaseView>, LeaseError> {
         let state = self.store.entity(key, PATIENCE).await.map_err(LeaseError::before)?;
@@ -124,7 +124,7 @@ impl Leases {
     ///
     /// # Errors
     ///
-    /// The store was not to be had.
+    /// The store could not be reached.
     #[doc(hidden)]
     pub async fn look_by_id(&self, id: &LeaseId) -> Result<Option<LeaseView>, LeaseError> {
         let seen = self.look(id.entity()).await?;
@@ -136,7 +136,7 @@ impl Leases {
     ///
     /// # Errors
     ///
-    /// The store was not to be had.
+    /// The store could not be reached.
     #[doc(hidden)]
     pub async fn list(&self, from: Option<Key>, limit: u32) -> Result<Listed, LeaseError> {
         let segment = Segment { number: 0, of: 1, after: from, limit };
@@ -157,7 +157,7 @@ impl Leases {
     ///
     /// # Errors
     ///
-    /// The store was not to be had: it may have landed.
+    /// The store could not be reached: it may have landed.
     #[doc(hidden)]
     pub async fn force_release(&self, seen: &LeaseView, by: &str, why: &str) -> Result<Option<LeaseView>, LeaseError> {
         let at = self.store.surroundings().now();

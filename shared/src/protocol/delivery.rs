@@ -84,6 +84,51 @@ struct Parts {
 }
 
 impl Delivery {
+    /// `incoming` at its first attempt, of no known age, for calling a handler
+    /// directly in its own tests: with [`Context::detached`](crate::Context::detached).
+    ///
+    /// ```
+    /// use webhook_serializer::{Delivery, DeliveryId, EntityKey, Identity, Incoming, Sequence, SourceName, Timestamp};
+    ///
+    /// let incoming = Incoming {
+    ///     entity: EntityKey::parse("shop/order/1").unwrap(),
+    ///     identity: Identity {
+    ///         source: SourceName::parse("shop").unwrap(),
+    ///         delivery_id: DeliveryId::new("a delivery"),
+    ///         redrive: 0,
+    ///     },
+    ///     provider: Some("shopify".into()),
+    ///     topic: "orders/paid".into(),
+    ///     family: "orders".into(),
+    ///     event_time: None,
+    ///     received_at: Timestamp::from_secs(1_767_225_600),
+    ///     content_type: Some("application/json".into()),
+    ///     body: r#"{"total_price":"48.20"}"#.into(),
+    /// };
+    /// let delivery = Delivery::detached(incoming, Sequence(1));
+    /// assert_eq!(delivery.json::<serde_json::Value>().unwrap()["total_price"], "48.20");
+    /// ```
+    pub fn detached(incoming: Incoming, sequence: Sequence) -> Self {
+        let Incoming { entity, identity, provider, topic, family, event_time, received_at, content_type, body } =
+            incoming;
+        Self {
+            entity,
+            sequence,
+            identity,
+            provider,
+            topic,
+            family,
+            event_time,
+            received_at,
+            content_type,
+            body,
+            attempt: 1,
+            age: Age::Unknown,
+            parts: None,
+            identity_hash: OnceLock::new(),
+        }
+    }
+
     /// Whose delivery it is.
     pub fn entity(&self) -> &EntityKey {
         &self.entity

@@ -30,7 +30,7 @@ pub enum InvalidTemplate {
     )]
     Field(String),
     /// It has no field, and is no key either.
-    #[error("it has no field, so that all deliveries would be of one entity: {0}")]
+    #[error("it has no field, so it must be an entity key as it stands: {0}")]
     Constant(#[from] InvalidEntityKey),
     /// Its deliveries would be jobs'.
     #[error("it begins with `cron/`, which is reserved: entities under it are jobs")]

@@ -156,7 +156,7 @@ pub fn check_worker_timeout(template: &Template, choice: &str, objections: &mut 
     let deployed = template.deployed(&[("WorkerTimeout", choice)]);
     let seconds: u64 = choice.parse().expect("a number");
     // A handler's time that the parameter's description promises.
-    let handler_timeout = seconds - 3;
+    let handler_timeout = seconds - 5;
     let sources = Sources::parse(&format!(
         "[sources.shop]\nprovider='shopify'\nsecrets=['s']\nhandler='orders'\nhandler_timeout='{handler_timeout}s'"
     ));

@@ -30,7 +30,7 @@ pub(super) const SHORT: Duration = Duration::from_secs(1);
 pub(super) const HANDED_OVER: Duration = Duration::from_secs(1);
 
 /// A start is written down within this time, or goes ahead without.
-pub(super) const MARKING: Duration = Duration::from_secs(2);
+pub(crate) const MARKING: Duration = Duration::from_secs(2);
 
 /// What a drain knows of its entity.
 #[derive(Debug, Clone)]

@@ -8,7 +8,7 @@ use crate::{
     engine::{
         drain::{
             PATIENCE, Stopped,
-            plan::{Ran, Step},
+            plan::{HANDED_OVER, Ran, Step},
         },
         store::StoreError,
     },
@@ -18,6 +18,7 @@ use crate::{
         table::Write,
     },
     sources::Found,
+    telemetry::PutOffReason,
 };
 
 /// How long a worker goes by a row that it has not seen since. A commit does not
@@ -68,9 +69,11 @@ impl Driver<'_> {
 
     /// What the handler wants written is not to be: its own failure.
     fn own_failure(&self, error: String) -> Turn {
-        let Some(Found::Source(source)) = &self.source else { return GO_ON };
         let fraction = self.drainer.store.surroundings().fraction();
-        Turn::Continue(Some(self.drain.failed(None, error, source, fraction)))
+        Turn::Continue(Some(match &self.source {
+            Some(Found::Source(source)) => self.drain.failed(None, error, source, fraction),
+            _ => Step::HandOver(HANDED_OVER, PutOffReason::UnknownSource),
+        }))
     }
 
     /// Reads the row, which a commit does not bring.

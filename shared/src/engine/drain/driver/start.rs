@@ -4,7 +4,7 @@ use std::{pin::pin, sync::Arc};
 
 use futures_util::future::{Either, select};
 
-use super::{Driver, GO_ON, Turn};
+use super::{Driver, Turn};
 use crate::{
     engine::{
         drain::{
@@ -28,11 +28,11 @@ use crate::{
 impl<'a> Driver<'a> {
     /// Runs the handler of the delivery in front.
     pub(super) async fn start(&mut self, ran: &mut Option<Ran>) -> Result<Turn, Stopped> {
+        let follows = |step| Ok(Turn::Continue(Some(step)));
         let (Some(waiting), Some(Found::Source(source))) = (self.drain.front(), self.source.clone()) else {
-            return Ok(GO_ON);
+            return follows(Step::HandOver(HANDED_OVER, PutOffReason::UnknownSource));
         };
         let unpacked = waiting.unpacked.clone();
-        let follows = |step| Ok(Turn::Continue(Some(step)));
         let parts = unpacked.head().part_keys();
         let parts = if parts.is_empty() {
             Vec::new()
