@@ -18,7 +18,7 @@ use webhook_serializer::{
         plan::{Drain, Moment, Step},
     },
     handler::Outcome,
-    protocol::{entity::Sequence, state::Settlement},
+    protocol::{entity::Sequence, inbox::Committed, state::Settlement},
     sources::{Found, Sources},
 };
 
@@ -166,6 +166,12 @@ impl Knows {
             };
             intern(&TODOS, self.answered(outcome, source, 0.0))
         })
+    }
+
+    /// What it does about a commit that did not land.
+    pub fn not_landed(self, committed: &Committed, sort: Sort) -> Todo {
+        let Found::Source(source) = source(sort) else { unreachable!() };
+        intern(&TODOS, self.not_committed(committed, source, 0.0).expect("it did not land"))
     }
 
     /// What it does about a gap whose wait is over; `expired`: it is older than

@@ -11,7 +11,7 @@ use webhook_serializer::protocol::{
 };
 
 use crate::{
-    drain::{Knows, remembered},
+    drain::{Knows, Sort, Todo, remembered},
     store::{Clock, Decided, Held, LEASE, Stored, Told, View, entity, intern_lease, intern_view, receipt, time},
     without::{Changes, Rule},
 };
@@ -27,8 +27,8 @@ thread_local! {
 pub enum Committing {
     /// The lease goes on as this, and the row is known as this.
     Landed(Held, View),
-    SettledBefore,
-    Refused,
+    /// It did not land, and this follows.
+    Follows(Todo),
     Lost,
 }
 
@@ -43,6 +43,7 @@ pub struct Transaction {
     pub knows: Knows,
     /// Whether it landed before: then it is answered as it was.
     pub landed: bool,
+    pub sort: Sort,
 }
 
 impl Transaction {
@@ -79,9 +80,8 @@ impl Transaction {
             Committed::Landed(lease) => {
                 Committing::Landed(intern_lease(lease), intern_view(&commit.settle.applied(self.knows.state())))
             }
-            Committed::SettledBefore => Committing::SettledBefore,
-            Committed::Refused => Committing::Refused,
             Committed::Lost => Committing::Lost,
+            refused => Committing::Follows(self.knows.not_landed(&refused, self.sort)),
         };
         (lands, committing)
     }

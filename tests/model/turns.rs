@@ -47,7 +47,6 @@ impl Next<'_> {
 
     /// Begins a step of the plan. `ran`: it follows a run of the handler.
     pub fn takes(&mut self, worker: &mut Worker, todo: Todo, ran: bool) {
-        let drain = worker.draining();
         worker.step = match &*todo {
             plan::Step::ReleaseEmpty => Step::ReleaseEmpty,
             plan::Step::Release => Step::Release,
@@ -65,10 +64,10 @@ impl Next<'_> {
             }
             plan::Step::MakeSure(receipt) => Step::MakeSure(told(receipt)),
             plan::Step::AwaitGap => Step::Gap,
-            plan::Step::Start if drain.knows.state().is_suspect() => Step::Mark,
-            plan::Step::Start => Step::Start,
+            plan::Step::Start { is_written: true } => Step::Mark,
+            plan::Step::Start { is_written: false } => Step::Start,
             plan::Step::Settle(settlement) => {
-                if !matches!(settlement, Settlement::Repeat | Settlement::Void) {
+                if !ran && !matches!(settlement, Settlement::Repeat | Settlement::Void) {
                     self.model.reach(Reached::ReceiptWithoutSettle);
                 }
                 return self.settle(worker, *settlement, false, ran);
@@ -250,7 +249,7 @@ impl Next<'_> {
         let id = told.0;
         let decided = knows.decides(self.state.epoch, Settlement::Applied, self.model.rated);
         let hands_over = knows.hands_over(decided.sequence, self.state.left.slices > 0);
-        let transaction = Transaction { lease, decided, told, hands_over, knows, landed };
+        let transaction = Transaction { lease, decided, told, hands_over, knows, landed, sort: self.sort() };
         let rows = [self.state.row, self.state.item(Item::Receipt(id))];
         let (lands, committing) = transaction.judged(self.model.changes, self.state.epoch, rows);
         if lands && !landed {
@@ -279,12 +278,13 @@ impl Next<'_> {
                 self.turn(worker);
             }
             Committing::Lost => self.loses(worker),
-            Committing::SettledBefore => {
-                let believed = self.has(Rule::CommitYieldsToReceipts);
-                let settlement = if believed { Settlement::Applied } else { Settlement::Repeat };
-                self.settle(worker, settlement, false, true);
+            Committing::Follows(todo) => {
+                // Believed to be its own.
+                if self.has(Rule::CommitYieldsToReceipts) && *todo == plan::Step::Settle(Settlement::Repeat) {
+                    return self.settle(worker, Settlement::Applied, false, true);
+                }
+                self.takes(worker, todo, true);
             }
-            Committing::Refused => self.fails(worker),
         }
     }
 }

@@ -3,7 +3,10 @@
 
 use webhook_serializer::{
     engine::{
-        drain::begin::{Drained, Fate, fate},
+        drain::{
+            begin::{Drained, Fate, fate},
+            plan,
+        },
         queue::WakeUp,
     },
     protocol::{
@@ -145,7 +148,7 @@ impl Protocol {
     /// Whether a receipt waits for its settle, rather than being written beside
     /// it.
     pub fn receipt_follows(&self, settlement: Settlement) -> bool {
-        settlement == Settlement::Parked && !self.changes.has(Rule::ReceiptBesideParking)
+        plan::receipt_follows(settlement) && !self.changes.has(Rule::ReceiptBesideParking)
     }
 }
 
@@ -261,14 +264,16 @@ impl Next<'_> {
                 return None;
             }
             Action::StoreIsOut(_) => {
-                // As `Driver::stop`: one that was received again has been replaced already.
                 worker.step = match worker.step {
                     Step::Announce => Step::HandOver,
                     _ => {
                         self.state.left.outages -= 1;
                         self.model.reach(Reached::StoreOut);
                         worker.draining_mut().is_stopped = true;
-                        if worker.is_replaced { Step::LetGoBlindly } else { Step::Announce }
+                        match plan::stop(worker.is_replaced) {
+                            plan::Stop::Release => Step::LetGoBlindly,
+                            plan::Stop::HandOver => Step::Announce,
+                        }
                     }
                 };
                 return None;
@@ -392,7 +397,10 @@ impl Next<'_> {
             }
             // Whatever becomes of it, also where nothing is heard.
             Step::LetGoBlindly => {
-                let op = if worker.is_replaced { Op::Release(worker.draining().lease) } else { hand_over(worker) };
+                let op = match plan::stop(worker.is_replaced) {
+                    plan::Stop::Release => Op::Release(worker.draining().lease),
+                    plan::Stop::HandOver => hand_over(worker),
+                };
                 self.on_entity(op);
                 self.ends(worker, Drained::Ended);
             }

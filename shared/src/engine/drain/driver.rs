@@ -14,7 +14,7 @@ use futures_util::future::join;
 use super::{
     Drainer, Guest, PATIENCE, Stopped, UNREADABLE,
     page::Page,
-    plan::{Drain, HANDED_OVER, Moment, Ran, Step},
+    plan::{Drain, HANDED_OVER, Moment, Ran, Step, Stop, stop},
 };
 use crate::{
     engine::{keeper::Keeper, queue::WakeUp, store::StoreError},
@@ -139,7 +139,7 @@ impl<'a> Driver<'a> {
             Step::Block(reason) => return self.block(reason).await,
             Step::HandOver(delay, reason) => return self.hand_over(delay, reason).await,
             Step::AwaitGap => return self.await_gap().await,
-            Step::Start => return self.start(ran).await,
+            Step::Start { is_written } => return self.start(is_written, ran).await,
             Step::Settle(settlement) => return self.settle(settlement, None).await,
             Step::Apply => return self.settle(Settlement::Applied, ran.take()).await,
             Step::Commit(writes) => return self.commit(ran.as_ref().expect("it has run"), writes).await,
@@ -188,17 +188,19 @@ impl<'a> Driver<'a> {
             StoreError::Corrupt(_) | StoreError::Invalid(_) => (UNREADABLE, PutOffReason::Unreadable),
         };
         // A fresh wake-up is under way then, whatever becomes of the rest; what was in doubt may have ended the lease.
-        if is_replaced {
-            // That one does not say this lease's token: nobody is to count on it as on one that does.
-            let _ = self.release().await;
-        } else {
-            let lease = self.keeper.lease().clone();
-            let wake_up = WakeUp::under(&entity, lease.token());
-            let announce = AnnounceEnd { lease: &lease };
-            let both = join(self.drainer.store.run(&announce, PATIENCE), self.drainer.put_off(&wake_up, delay, reason));
-            let (_, sent) = self.keeper.hold(both).await?;
-            sent?;
-            let _ = self.let_go().await;
+        match stop(is_replaced) {
+            Stop::Release => {
+                let _ = self.release().await;
+            }
+            Stop::HandOver => {
+                let lease = self.keeper.lease().clone();
+                let wake_up = WakeUp::under(&entity, lease.token());
+                let announce = AnnounceEnd { lease: &lease };
+                let sent = self.drainer.put_off(&wake_up, delay, reason);
+                let (_, sent) = self.keeper.hold(join(self.drainer.store.run(&announce, PATIENCE), sent)).await?;
+                sent?;
+                let _ = self.let_go().await;
+            }
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use crate::{
         attempt::{Next, OnFailure},
         delivery::{Age, Delivery},
         entity::{EntityKey, IdentityHash, Sequence},
-        inbox::{Decision, Receipt},
+        inbox::{Committed, Decision, Receipt},
         state::{BlockReason, EntityState, LastSettled, Settlement, VANISHED_BEFORE_START},
         table::Write,
     },
@@ -83,7 +83,11 @@ pub enum Step {
     /// charged.
     BeAlone(u32),
     /// Start the handler.
-    Start,
+    Start {
+        /// Whether that is written down first: a holder vanished with this
+        /// delivery.
+        is_written: bool,
+    },
     /// Settle what was decided before, or needs no decision.
     Settle(Settlement),
     /// Settle as applied.
@@ -229,7 +233,7 @@ impl Drain {
         if moment.is_spent {
             return Step::HandOver(HANDED_OVER, PutOffReason::NoThread);
         }
-        Step::Start
+        Step::Start { is_written: state.is_suspect() }
     }
 
     /// What to do once the handler has answered. `fraction` (0.0 to 1.0) spreads
@@ -255,6 +259,20 @@ impl Drain {
                 // Tried again no sooner than its source's rate allows.
                 let wait = source.rate.map_or(wait, |rate| wait.max(rate.interval()));
                 Step::Retry { attempts, wait, error }
+            }
+        }
+    }
+
+    /// What to do about a commit that did not land; `None`: it did, or the lease
+    /// is lost.
+    pub fn not_committed(&self, committed: &Committed, source: &Source, fraction: f64) -> Option<Step> {
+        match committed {
+            Committed::Landed(_) | Committed::Lost => None,
+            // At another place, and not seen when the page was read.
+            Committed::SettledBefore => Some(Step::Settle(Settlement::Repeat)),
+            Committed::Refused => {
+                let error = "a condition of the handler's own writes did not hold";
+                Some(self.failed(None, error.into(), source, fraction))
             }
         }
     }
@@ -382,6 +400,31 @@ impl Drain {
             self.page.receipts.insert(receipt.identity.clone(), receipt);
         }
     }
+}
+
+/// Whether the receipt of what is settled so is written behind its settle,
+/// rather than beside it: a holder that has lost its lease must not leave word of
+/// having set aside what another applies. Having applied it, it may: whoever
+/// applies it again does so by the same right.
+pub fn receipt_follows(settlement: Settlement) -> bool {
+    settlement == Settlement::Parked
+}
+
+/// How a drain stops that cannot go on for the store's sake.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// End the lease. A fresh wake-up is under way already, which does not say
+    /// this lease's token: nobody is to count on it as on one that does.
+    Release,
+    /// Say that the lease is about to end, send a wake-up under its token, hand
+    /// over.
+    HandOver,
+}
+
+/// How it stops; `is_replaced`: the wake-up it came for was replaced by a fresh
+/// one before.
+pub fn stop(is_replaced: bool) -> Stop {
+    if is_replaced { Stop::Release } else { Stop::HandOver }
 }
 
 fn give_up(on_failure: OnFailure, attempts: u32, error: String) -> Step {

@@ -124,7 +124,7 @@ impl Order {
         self.views.iter().filter_map(|(source, view)| Some((source, view.newest?)))
     }
 
-    /// Its last deliveries in arrival order: at most [`HISTORY_ENTRIES`], fewer
+    /// Its last deliveries in arrival order: at most `HISTORY_ENTRIES`, fewer
     /// where the row has no room for them.
     pub fn history(&self) -> &[Entry] {
         &self.history

@@ -8,7 +8,7 @@ use crate::{
     engine::{
         drain::{
             PATIENCE, Stopped,
-            plan::{HANDED_OVER, Ran, Step},
+            plan::{Drain, HANDED_OVER, Ran, Step},
         },
         store::StoreError,
     },
@@ -17,7 +17,7 @@ use crate::{
         state::Settlement,
         table::Write,
     },
-    sources::Found,
+    sources::{Found, Source},
     telemetry::PutOffReason,
 };
 
@@ -44,7 +44,9 @@ impl Driver<'_> {
         let committed = match store.transact(&commit.all(), token.as_str(), self.patience()).await {
             Ok(answer) => commit.judge(answer)?,
             // What the handler wants to write can never be written: its own failure.
-            Err(StoreError::Invalid(reason)) => return Ok(self.own_failure(reason)),
+            Err(StoreError::Invalid(reason)) => {
+                return Ok(self.not_landed(|drain, source, fraction| drain.failed(None, reason, source, fraction)));
+            }
             Err(error) => return Err(error.into()),
         };
         match committed {
@@ -55,10 +57,10 @@ impl Driver<'_> {
                 self.settled(state, Some(receipt));
             }
             Committed::Lost => return Err(Stopped::Lost),
-            // At another place, and not seen when the page was read.
-            Committed::SettledBefore => return Ok(Turn::Continue(Some(Step::Settle(Settlement::Repeat)))),
-            Committed::Refused => {
-                return Ok(self.own_failure("a condition of the handler's own writes did not hold".into()));
+            refused => {
+                return Ok(self.not_landed(|drain, source, fraction| {
+                    drain.not_committed(&refused, source, fraction).expect("it did not land")
+                }));
             }
         }
         if self.monotonic().saturating_sub(self.seen) > SIGHT {
@@ -67,11 +69,11 @@ impl Driver<'_> {
         Ok(GO_ON)
     }
 
-    /// What the handler wants written is not to be: its own failure.
-    fn own_failure(&self, error: String) -> Turn {
+    /// What follows, as the plan says for this source.
+    fn not_landed(&self, follows: impl FnOnce(&Drain, &Source, f64) -> Step) -> Turn {
         let fraction = self.drainer.store.surroundings().fraction();
         Turn::Continue(Some(match &self.source {
-            Some(Found::Source(source)) => self.drain.failed(None, error, source, fraction),
+            Some(Found::Source(source)) => follows(&self.drain, source, fraction),
             _ => Step::HandOver(HANDED_OVER, PutOffReason::UnknownSource),
         }))
     }

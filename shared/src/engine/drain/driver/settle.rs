@@ -2,7 +2,10 @@
 
 use super::{Driver, GO_ON, Turn};
 use crate::{
-    engine::drain::{PATIENCE, Stopped, plan::Ran},
+    engine::drain::{
+        PATIENCE, Stopped,
+        plan::{Ran, receipt_follows},
+    },
     protocol::{
         entity::Sequence,
         inbox::{Decision, Receipt, Settle, SettleAndRelease, Settled, SettledAndReleased, WriteReceipt},
@@ -37,11 +40,6 @@ impl Driver<'_> {
 
     /// Settles the place in front; with a receipt, where `ran` was decided now.
     /// The receipt must have landed before anything else is settled.
-    ///
-    /// That of a parked delivery is written behind its settle: a holder that
-    /// has lost its lease must not leave word of having set aside what another
-    /// applies. Having applied it, it may: whoever applies it again does so by
-    /// the same right.
     pub(super) async fn settle(&mut self, settlement: Settlement, ran: Option<Ran>) -> Result<Turn, Stopped> {
         let store = &self.drainer.store;
         let entity = self.drain.state().entity.clone();
@@ -54,7 +52,7 @@ impl Driver<'_> {
                 None => Ok(()),
             }
         };
-        let goes_on = if settlement == Settlement::Parked {
+        let goes_on = if receipt_follows(settlement) {
             let goes_on = self.settle_row(&decision).await?;
             write_receipt.await?;
             goes_on

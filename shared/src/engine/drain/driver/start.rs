@@ -27,7 +27,7 @@ use crate::{
 
 impl<'a> Driver<'a> {
     /// Runs the handler of the delivery in front.
-    pub(super) async fn start(&mut self, ran: &mut Option<Ran>) -> Result<Turn, Stopped> {
+    pub(super) async fn start(&mut self, is_written: bool, ran: &mut Option<Ran>) -> Result<Turn, Stopped> {
         let follows = |step| Ok(Turn::Continue(Some(step)));
         let (Some(waiting), Some(Found::Source(source))) = (self.drain.front(), self.source.clone()) else {
             return follows(Step::HandOver(HANDED_OVER, PutOffReason::UnknownSource));
@@ -53,7 +53,7 @@ impl<'a> Driver<'a> {
             Err(wait) => return follows(Step::HandOver(wait, PutOffReason::BreakerOpen)),
         };
         let delivery = Arc::new(delivery);
-        if self.drain.state().is_suspect() {
+        if is_written {
             self.mark_start(delivery.sequence()).await?;
         }
         let token = self.keeper.lease().token();

@@ -16,6 +16,7 @@ use crate::{
 };
 
 const NOW: Timestamp = Timestamp::from_millis(1_000_000);
+const STARTED: Step = Step::Start { is_written: false };
 const SECOND: Duration = Duration::from_secs(1);
 const MOMENT: Moment = Moment { now: NOW, left: Duration::from_secs(100), is_alone: false, is_spent: false };
 
@@ -104,7 +105,7 @@ fn last(id: &str, settlement: Settlement) -> Option<LastSettled> {
 
 #[test]
 fn what_waits_is_started() {
-    assert_eq!(after(|_| {}), Step::Start);
+    assert_eq!(after(|_| {}), STARTED);
 }
 
 #[test]
@@ -130,7 +131,7 @@ fn who_asked_to_be_let_in_goes_before_whatever_waits() {
         state.handover = true;
     };
     assert_eq!(after(both), Step::HandOver(3 * SECOND, PutOffReason::Yielding));
-    assert_eq!(after(|state| state.yield_until = Some(NOW)), Step::Start);
+    assert_eq!(after(|state| state.yield_until = Some(NOW)), STARTED);
 }
 
 #[test]
@@ -145,7 +146,7 @@ fn a_wait_of_a_second_is_waited_out_and_a_longer_one_put_off() {
     assert_eq!(waits(SECOND, MARGIN + SECOND), Step::Wait(SECOND));
     let short = MARGIN + SECOND - Duration::from_millis(1);
     assert_eq!(waits(SECOND, short), Step::HandOver(SECOND, PutOffReason::Retry));
-    assert_eq!(waits(Duration::ZERO, MOMENT.left), Step::Start);
+    assert_eq!(waits(Duration::ZERO, MOMENT.left), STARTED);
 }
 
 #[test]
@@ -166,7 +167,7 @@ fn nothing_is_begun_that_the_function_s_time_does_not_allow() {
     let moment = Duration::from_millis(1);
     assert_eq!(reads(MARGIN), Step::ReadPage(None));
     assert_eq!(reads(MARGIN - moment), out_of_time);
-    assert_eq!(starts(10 * SECOND + MARGIN), Step::Start);
+    assert_eq!(starts(10 * SECOND + MARGIN), STARTED);
     assert_eq!(starts(10 * SECOND + MARGIN - moment), out_of_time);
 }
 
@@ -176,7 +177,7 @@ fn a_suspect_starts_alone_and_with_time_to_write_that_down() {
     let alone = |left| next(&suspect(), Moment { left, is_alone: true, ..MOMENT });
     assert_eq!(next(&suspect(), MOMENT), Step::BeAlone(3));
     let enough = 10 * SECOND + MARKING + MARGIN;
-    assert_eq!(alone(enough), Step::Start);
+    assert_eq!(alone(enough), Step::Start { is_written: true });
     let short = enough - Duration::from_millis(1);
     assert_eq!(alone(short), Step::HandOver(HANDED_OVER, PutOffReason::OutOfTime));
 }
@@ -205,14 +206,14 @@ fn the_receipt_that_a_holder_before_may_owe_is_asked_for_and_made_sure_of() {
         (&missing.identity, missing.settlement, missing.sequence),
         (&owed.identity, Settlement::Applied, Sequence(7))
     );
-    assert_eq!(next(&with(std::slice::from_ref(&owed)), MOMENT), Step::Start);
+    assert_eq!(next(&with(std::slice::from_ref(&owed)), MOMENT), STARTED);
     // Of a holder that had lost its lease: it says otherwise of the same place.
     assert!(matches!(next(&with(&[receipt_of("D7", 7, Settlement::Parked)]), MOMENT), Step::MakeSure(_)));
     // Of another place: the same delivery was settled there.
-    assert_eq!(next(&with(&[receipt_of("D7", 3, Settlement::Parked)]), MOMENT), Step::Start);
+    assert_eq!(next(&with(&[receipt_of("D7", 3, Settlement::Parked)]), MOMENT), STARTED);
     let mut sure = with(&[]);
     sure.made_sure(missing.clone());
-    assert_eq!(next(&sure, MOMENT), Step::Start);
+    assert_eq!(next(&sure, MOMENT), STARTED);
     assert_eq!(sure.page.receipts.get(&owed.identity), Some(&missing));
 }
 
@@ -261,7 +262,7 @@ fn what_has_a_receipt_is_settled_as_that_says_or_as_a_repeat() {
     assert_eq!(with(receipt_of("D8", 8, Settlement::Parked)), Step::Settle(Settlement::Parked));
     assert_eq!(with(receipt_of("D8", 8, Settlement::Applied)), Step::Settle(Settlement::Applied));
     assert_eq!(with(receipt_of("D8", 4, Settlement::Applied)), Step::Settle(Settlement::Repeat));
-    assert_eq!(with(receipt_of("D4", 4, Settlement::Applied)), Step::Start);
+    assert_eq!(with(receipt_of("D4", 4, Settlement::Applied)), STARTED);
 }
 
 #[test]
@@ -277,7 +278,7 @@ fn a_repeat_on_the_same_page_is_seen_once_the_first_is_settled() {
     let mut drain = Drain::granted(row(7, 10));
     drain.read(Page::of(&entity(), Sequence(8), rows).unwrap());
     drain.settled(row(8, 10), Some(receipt_of("D8", 8, Settlement::Applied)));
-    assert_eq!(next(&drain, MOMENT), Step::Start);
+    assert_eq!(next(&drain, MOMENT), STARTED);
     drain.settled(row(9, 10), Some(receipt_of("D9", 9, Settlement::Applied)));
     assert_eq!(next(&drain, MOMENT), Step::Settle(Settlement::Repeat));
 }
@@ -297,7 +298,7 @@ fn one_whose_attempts_are_used_up_is_not_started_again() {
         drain(state, 1).next(&MOMENT, found(options).as_ref())
     };
     let twice = "retry = { attempts = 2 }\n";
-    assert_eq!(tried(1, twice), Step::Start);
+    assert_eq!(tried(1, twice), STARTED);
     assert_eq!(tried(2, twice), Step::SetAside(2, "it broke".into()));
     let blocks = "retry = { attempts = 2 }\non_failure = \"block\"\n";
     assert_eq!(tried(2, blocks), Step::GiveUp(2, "it broke".into()));
@@ -449,7 +450,8 @@ proptest! {
         let step = next(&drain, moment);
         let is_free = retry == 0 && yields == 0 && !handover && !blocked && suspect < VANISHED_BEFORE_START;
         match step {
-            Step::Start => {
+            Step::Start { is_written } => {
+                prop_assert_eq!(is_written, suspect > 0);
                 prop_assert!(is_free && !is_spent && waiting > 0 && read > 0 && attempts < 8);
                 prop_assert!(suspect == 0 || is_alone);
                 prop_assert!(moment.left >= 10 * SECOND + MARGIN);
@@ -462,4 +464,27 @@ proptest! {
             other => prop_assert!(false, "{other:?}"),
         }
     }
+}
+
+#[test]
+fn a_commit_that_did_not_land_is_a_repeat_or_a_failed_attempt() {
+    let drain = drain(row(7, 8), 1);
+    let follows = |committed| drain.not_committed(&committed, &source("retry = { attempts = 1 }\n"), 0.0);
+    assert_eq!(follows(Committed::SettledBefore), Some(Step::Settle(Settlement::Repeat)));
+    let error = "a condition of the handler's own writes did not hold";
+    assert_eq!(follows(Committed::Refused), Some(Step::SetAside(1, error.into())));
+    assert_eq!(follows(Committed::Lost), None);
+}
+
+#[test]
+fn only_what_is_set_aside_is_told_of_behind_its_settle() {
+    assert!(receipt_follows(Settlement::Parked));
+    for settlement in [Settlement::Applied, Settlement::Repeat, Settlement::Void] {
+        assert!(!receipt_follows(settlement));
+    }
+}
+
+#[test]
+fn a_drain_whose_wake_up_was_replaced_stops_without_another() {
+    assert_eq!((stop(true), stop(false)), (Stop::Release, Stop::HandOver));
 }
