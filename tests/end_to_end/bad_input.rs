@@ -135,6 +135,10 @@ impl Queue for Nowhere {
         Box::pin(async { Err(QueueError::Unavailable("there is none".into())) })
     }
 
+    fn hide<'a>(&'a self, _: &'a [String], _: Duration) -> futures_util::future::BoxFuture<'a, Result<(), QueueError>> {
+        Box::pin(async { Err(QueueError::Unavailable("there is none".into())) })
+    }
+
     fn waiting(&self) -> futures_util::future::BoxFuture<'_, Result<u64, QueueError>> {
         Box::pin(async { Err(QueueError::Unavailable("there is none".into())) })
     }
@@ -149,6 +153,7 @@ async fn a_wake_up_without_its_receive_count_is_kept_unless_a_fresh_one_was_sent
     let batch = |count: &str| SqsEvent {
         records: vec![Record {
             message_id: "m".into(),
+            receipt_handle: "m".into(),
             body: r#"{"entity":"test/a"}"#.into(),
             attributes: Attributes { approximate_receive_count: count.into() },
         }],

@@ -19,6 +19,7 @@ use webhook_serializer::{
 fn record(entity: &str) -> Record {
     Record {
         message_id: entity.into(),
+        receipt_handle: String::new(),
         body: format!("{{\"entity\":\"{entity}\"}}"),
         attributes: Attributes { approximate_receive_count: "1".into() },
     }

@@ -45,6 +45,7 @@ use webhook_serializer::{
 fn record(id: &str, entity: &str) -> Record {
     Record {
         message_id: id.into(),
+        receipt_handle: String::new(),
         body: format!("{{\"entity\":\"{entity}\"}}"),
         attributes: Attributes { approximate_receive_count: "1".into() },
     }

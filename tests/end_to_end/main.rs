@@ -21,6 +21,7 @@ mod order;
 mod outages;
 mod outside_input;
 mod rates;
+mod recovery;
 mod repair;
 mod slices;
 mod sweep;

@@ -139,7 +139,8 @@ async fn a_wake_up_is_let_go_at_a_rates_wait_only_for_another_that_is_under_way(
     let attend = async |times, token| {
         let deadline = world.surroundings.monotonic() + world.function_time;
         let sent = world.messages.sent();
-        let attended = drainer.attend_under(&received(times), token, deadline, &Quarantine::of(1)).await;
+        let (alone, in_flight) = (Quarantine::of(1), drainer.in_flight(Vec::new()));
+        let attended = drainer.attend_under(&received(times), token, deadline, &alone, &in_flight).await;
         assert_eq!(attended, Attended::Delete);
         world.messages.sent() - sent
     };
@@ -180,7 +181,9 @@ async fn a_wake_up_that_comes_before_the_lease_is_handed_over_stays_the_one_that
     let deadline = world.surroundings.monotonic() + world.function_time;
     let early = Received { entity: request.entity.clone(), times: 1 };
     let token = Some(lease.token());
-    let attended = world.drainer(Done).attend_under(&early, token, deadline, &Quarantine::of(1)).await;
+    let drainer = world.drainer(Done);
+    let (alone, in_flight) = (Quarantine::of(1), drainer.in_flight(Vec::new()));
+    let attended = drainer.attend_under(&early, token, deadline, &alone, &in_flight).await;
     assert_eq!(attended, Attended::Delete);
     assert_eq!(world.messages.take().map(|wake_up| wake_up.token), Some(token.map(|token| token.0)));
 }

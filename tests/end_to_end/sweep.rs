@@ -147,6 +147,10 @@ impl Queue for Picky {
         })
     }
 
+    fn hide<'a>(&'a self, _: &'a [String], _: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
+        Box::pin(async { unimplemented!("a sweep receives nothing") })
+    }
+
     fn waiting(&self) -> BoxFuture<'_, Result<u64, QueueError>> {
         Box::pin(async { Ok(self.waiting) })
     }

@@ -71,6 +71,7 @@ impl Stuck {
         self.world.messages.clear();
         let records = entities.iter().map(|entity| Record {
             message_id: entity.clone(),
+            receipt_handle: String::new(),
             body: format!("{{\"entity\":\"{entity}\"}}"),
             attributes: Attributes { approximate_receive_count: "1".into() },
         });

@@ -32,6 +32,7 @@ fn key(text: &str) -> EntityKey {
 fn record(id: &str, entity: &str, times: &str) -> Record {
     Record {
         message_id: id.into(),
+        receipt_handle: String::new(),
         body: format!("{{\"entity\":\"{entity}\"}}"),
         attributes: Attributes { approximate_receive_count: times.into() },
     }

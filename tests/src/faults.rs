@@ -224,6 +224,10 @@ impl Queue for FaultyQueue {
         Box::pin(self.send_once(wake_up, delay))
     }
 
+    fn hide<'a>(&'a self, receipts: &'a [String], time: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
+        self.inner.hide(receipts, time)
+    }
+
     fn waiting(&self) -> BoxFuture<'_, Result<u64, QueueError>> {
         self.inner.waiting()
     }

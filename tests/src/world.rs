@@ -4,7 +4,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
@@ -42,6 +42,9 @@ use crate::{clock, stage};
 
 /// How long a received wake-up stays hidden.
 pub const VISIBILITY: Duration = Duration::from_secs(90);
+
+/// The same for one in a worker's hand: longer than any function runs.
+const LONGEST_VISIBILITY: Duration = Duration::from_secs(1350);
 
 /// More wake-ups than any test of ours needs: a run that goes round in circles
 /// ends here.
@@ -179,7 +182,8 @@ impl World {
                 let received = Received { entity: message.wake_up.entity.clone(), times: message.times };
                 let deadline = self.surroundings.monotonic() + self.function_time;
                 let token = message.wake_up.token.map(FencingToken);
-                let attended = drainer.attend_under(&received, token, deadline, &Quarantine::of(1)).await;
+                let (alone, in_flight) = (Quarantine::of(1), drainer.in_flight(Vec::new()));
+                let attended = drainer.attend_under(&received, token, deadline, &alone, &in_flight).await;
                 self.messages.attended(message, attended);
             }
         }))
@@ -227,19 +231,64 @@ pub struct Message {
     number: u64,
 }
 
+impl Message {
+    /// Its receipt handle.
+    pub fn receipt(&self) -> String {
+        self.number.to_string()
+    }
+}
+
 /// A queue in memory that loses nothing. A message comes when it is due, and
-/// again if it was kept.
+/// again if it was kept, or is in flight for too long.
 #[derive(Debug)]
 pub struct MemoryQueue {
-    state: Mutex<(Vec<Message>, usize)>,
+    state: Mutex<Messages>,
+    hidden: AtomicU64,
     changed: watch::Sender<()>,
     sent: AtomicU64,
     surroundings: Surroundings,
 }
 
+#[derive(Debug, Default)]
+struct Messages {
+    waiting: Vec<Message>,
+    in_flight: Vec<Message>,
+    /// How many are in somebody's hand.
+    at_work: usize,
+}
+
+impl Messages {
+    /// When the next one can be received.
+    fn next_due(&self) -> Option<Duration> {
+        self.waiting.iter().chain(&self.in_flight).map(|message| message.due).min()
+    }
+
+    /// Receives the next one, if it is due.
+    fn receive(&mut self, now: Duration) -> Option<Message> {
+        let all = self.waiting.iter().chain(&self.in_flight).enumerate();
+        let due = all.filter(|(_, message)| message.due <= now);
+        let (index, _) = due.min_by_key(|(_, message)| (message.due, message.number))?;
+        let mut message = match index.checked_sub(self.waiting.len()) {
+            None => self.waiting.swap_remove(index),
+            Some(index) => self.in_flight.swap_remove(index),
+        };
+        message.times += 1;
+        message.due = now + LONGEST_VISIBILITY;
+        self.in_flight.push(message.clone());
+        self.at_work += 1;
+        Some(message)
+    }
+}
+
 impl MemoryQueue {
     fn new(surroundings: Surroundings) -> Self {
-        Self { state: Mutex::default(), changed: watch::Sender::new(()), sent: AtomicU64::new(0), surroundings }
+        let (sent, hidden) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { state: Mutex::default(), hidden, changed: watch::Sender::new(()), sent, surroundings }
+    }
+
+    /// How often messages were hidden, a batch at a time.
+    pub fn hidden(&self) -> u64 {
+        self.hidden.load(Relaxed)
     }
 
     /// How many wake-ups were sent.
@@ -247,9 +296,14 @@ impl MemoryQueue {
         self.sent.load(Relaxed)
     }
 
-    /// How many wake-ups are there.
+    fn state(&self) -> MutexGuard<'_, Messages> {
+        self.state.lock().expect("no one panics while holding this")
+    }
+
+    /// How many wake-ups are there, in flight or not.
     pub fn len(&self) -> usize {
-        self.state.lock().expect("no one panics while holding this").0.len()
+        let state = self.state();
+        state.waiting.len() + state.in_flight.len()
     }
 
     /// Whether there is none.
@@ -257,14 +311,16 @@ impl MemoryQueue {
         self.len() == 0
     }
 
-    /// Takes any wake-up out, due or not.
+    /// Takes any wake-up out that is not in flight, due or not.
     pub fn take(&self) -> Option<WakeUp> {
-        self.state.lock().expect("no one panics while holding this").0.pop().map(|message| message.wake_up)
+        self.state().waiting.pop().map(|message| message.wake_up)
     }
 
     /// Throws all wake-ups away.
     pub fn clear(&self) {
-        self.state.lock().expect("no one panics while holding this").0.clear();
+        let mut state = self.state();
+        state.waiting.clear();
+        state.in_flight.clear();
     }
 
     /// The next wake-up when it is due; `None` when there is none and none is
@@ -274,20 +330,14 @@ impl MemoryQueue {
         loop {
             let now = self.surroundings.monotonic();
             let next_due = {
-                let mut state = self.state.lock().expect("no one panics while holding this");
-                let (messages, at_work) = &mut *state;
-                let next = messages.iter().enumerate().min_by_key(|(_, message)| (message.due, message.number));
-                match next {
-                    Some((index, message)) if message.due <= now => {
-                        let mut message = messages.swap_remove(index);
-                        message.times += 1;
-                        *at_work += 1;
-                        return Some(message);
-                    }
-                    Some((_, message)) => Some(message.due),
-                    None if *at_work == 0 => return None,
-                    None => None,
+                let mut state = self.state();
+                if let Some(message) = state.receive(now) {
+                    return Some(message);
                 }
+                if state.next_due().is_none() && state.at_work == 0 {
+                    return None;
+                }
+                state.next_due()
             };
             let due = async {
                 match next_due {
@@ -304,24 +354,21 @@ impl MemoryQueue {
 
     /// The next wake-up, if it is due already.
     pub fn receive_due(&self) -> Option<Message> {
-        let now = self.surroundings.monotonic();
-        let mut state = self.state.lock().expect("no one panics while holding this");
-        let (messages, at_work) = &mut *state;
-        let due = messages.iter().enumerate().filter(|(_, message)| message.due <= now);
-        let (index, _) = due.min_by_key(|(_, message)| (message.due, message.number))?;
-        let mut message = messages.swap_remove(index);
-        message.times += 1;
-        *at_work += 1;
-        Some(message)
+        self.state().receive(self.surroundings.monotonic())
     }
 
-    /// Deletes a received wake-up, or hides it for a while.
-    pub fn attended(&self, mut message: Message, attended: Attended) {
-        let mut state = self.state.lock().expect("no one panics while holding this");
-        state.1 -= 1;
-        if attended == Attended::Keep {
-            message.due = self.surroundings.monotonic() + VISIBILITY;
-            state.0.push(message);
+    /// Deletes a received wake-up, or leaves it in flight: hidden for a while,
+    /// unless it was told for how long.
+    pub fn attended(&self, message: Message, attended: Attended) {
+        let mut state = self.state();
+        state.at_work -= 1;
+        let received = |other: &Message| other.number == message.number;
+        match attended {
+            Attended::Delete => state.in_flight.retain(|other| !received(other)),
+            Attended::Keep => {
+                let kept = self.surroundings.monotonic() + VISIBILITY;
+                state.in_flight.iter_mut().filter(|other| received(other)).for_each(|it| it.due = it.due.min(kept));
+            }
         }
         drop(state);
         self.changed.send_replace(());
@@ -335,9 +382,21 @@ impl Queue for MemoryQueue {
         let delay = Duration::from_secs(delay.as_millis().div_ceil(1000).try_into().expect("a short delay"));
         let due = self.surroundings.monotonic() + delay;
         let message = Message { wake_up: wake_up.clone(), times: 0, due, number };
-        self.state.lock().expect("no one panics while holding this").0.push(message);
+        self.state().waiting.push(message);
         self.changed.send_replace(());
         Box::pin(ready(Ok(())))
+    }
+
+    fn hide<'a>(&'a self, receipts: &'a [String], time: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
+        self.hidden.fetch_add(1, Relaxed);
+        let due = self.surroundings.monotonic() + Duration::from_secs(time.as_millis().div_ceil(1000) as u64);
+        let mut state = self.state();
+        let named = |message: &&mut Message| receipts.contains(&message.receipt());
+        let hidden = state.in_flight.iter_mut().filter(named).map(|message| message.due = due).count();
+        drop(state);
+        self.changed.send_replace(());
+        let gone = || QueueError::Unavailable("not in flight".into());
+        Box::pin(ready((hidden == receipts.len()).then_some(()).ok_or_else(gone)))
     }
 
     fn waiting(&self) -> BoxFuture<'_, Result<u64, QueueError>> {

@@ -95,6 +95,11 @@ impl Queue for AskedQueue {
         self.inner.send(wake_up, delay)
     }
 
+    fn hide<'a>(&'a self, receipts: &'a [String], time: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
+        self.asked.note("sqs:ChangeMessageVisibility", "WakeUps");
+        self.inner.hide(receipts, time)
+    }
+
     fn waiting(&self) -> BoxFuture<'_, Result<u64, QueueError>> {
         self.asked.note("sqs:GetQueueAttributes", "WakeUps");
         self.inner.waiting()

@@ -195,6 +195,7 @@ fn record(message: &Message) -> Record {
         .and_then(|attributes| attributes.get(&MessageSystemAttributeName::ApproximateReceiveCount));
     Record {
         message_id: message.message_id().unwrap_or_default().to_owned(),
+        receipt_handle: message.receipt_handle().unwrap_or_default().to_owned(),
         body: message.body().unwrap_or_default().to_owned(),
         attributes: Attributes { approximate_receive_count: count.cloned().unwrap_or_default() },
     }

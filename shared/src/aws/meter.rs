@@ -13,6 +13,7 @@ pub struct Meter {
     refusals: AtomicU64,
     failures: AtomicU64,
     sends: AtomicU64,
+    hidden: AtomicU64,
 }
 
 /// What a [`Meter`] counted.
@@ -32,6 +33,8 @@ pub struct Reading {
     pub failures: u64,
     /// Queue messages sent.
     pub sends: u64,
+    /// Requests that kept a batch's messages hidden.
+    pub hidden: u64,
 }
 
 impl Meter {
@@ -58,6 +61,10 @@ impl Meter {
         self.sends.fetch_add(1, Relaxed);
     }
 
+    pub(crate) fn hid(&self) {
+        self.hidden.fetch_add(1, Relaxed);
+    }
+
     /// What was counted so far.
     pub fn reading(&self) -> Reading {
         Reading {
@@ -68,6 +75,7 @@ impl Meter {
             refusals: self.refusals.load(Relaxed),
             failures: self.failures.load(Relaxed),
             sends: self.sends.load(Relaxed),
+            hidden: self.hidden.load(Relaxed),
         }
     }
 }
@@ -90,6 +98,7 @@ impl std::ops::Sub for Reading {
             refusals: self.refusals - earlier.refusals,
             failures: self.failures - earlier.failures,
             sends: self.sends - earlier.sends,
+            hidden: self.hidden - earlier.hidden,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use aws_sdk_sqs::{
     Client,
     error::{ProvideErrorMetadata, SdkError},
-    types::QueueAttributeName,
+    types::{ChangeMessageVisibilityBatchRequestEntry, QueueAttributeName},
 };
 use futures_util::future::BoxFuture;
 
@@ -50,6 +50,30 @@ impl SqsQueue {
             .map_err(|error| describe(&error))
     }
 
+    async fn hide_once(&self, receipts: &[String], time: Duration) -> Result<(), QueueError> {
+        let seconds = i32::try_from(time.as_millis().div_ceil(1000)).unwrap_or(i32::MAX);
+        let entries = receipts.iter().enumerate().map(|(number, receipt)| {
+            let entry = ChangeMessageVisibilityBatchRequestEntry::builder();
+            entry.id(number.to_string()).receipt_handle(receipt).visibility_timeout(seconds).build()
+        });
+        let entries: Result<Vec<_>, _> = entries.collect();
+        if let Some(meter) = &self.meter {
+            meter.hid();
+        }
+        let answer = self
+            .client
+            .change_message_visibility_batch()
+            .queue_url(&self.url)
+            .set_entries(Some(entries.expect("each has an id and a receipt")))
+            .send()
+            .await
+            .map_err(|error| describe(&error))?;
+        match answer.failed().first() {
+            None => Ok(()),
+            Some(failed) => Err(QueueError::Unavailable(failed.code().to_owned())),
+        }
+    }
+
     async fn waiting_now(&self) -> Result<u64, QueueError> {
         let name = QueueAttributeName::ApproximateNumberOfMessages;
         let answer = self
@@ -85,6 +109,10 @@ fn describe<E: ProvideErrorMetadata>(error: &SdkError<E>) -> QueueError {
 impl Queue for SqsQueue {
     fn send<'a>(&'a self, wake_up: &'a WakeUp, delay: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
         Box::pin(self.send_once(wake_up, delay))
+    }
+
+    fn hide<'a>(&'a self, receipts: &'a [String], time: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
+        Box::pin(self.hide_once(receipts, time))
     }
 
     fn waiting(&self) -> BoxFuture<'_, Result<u64, QueueError>> {

@@ -12,6 +12,7 @@
 mod acquire;
 pub mod begin;
 mod driver;
+mod in_flight;
 pub mod page;
 pub mod plan;
 mod suspects;
@@ -21,6 +22,7 @@ use std::{sync::Arc, time::Duration};
 use acquire::Start;
 use begin::{Drained, Fate, fate};
 use driver::Driver;
+pub use in_flight::InFlight;
 pub(crate) use plan::MARKING;
 use suspects::Guest;
 pub use suspects::Quarantine;
@@ -174,18 +176,19 @@ impl Drainer {
 
     /// As [`Drainer::attend_under`], for a wake-up that says no token.
     pub async fn attend(&self, wake_up: &Received, deadline: Duration, quarantine: &Quarantine) -> Attended {
-        self.attend_under(wake_up, None, deadline, quarantine).await
+        self.attend_under(wake_up, None, deadline, quarantine, &self.in_flight(Vec::new())).await
     }
 
     /// Attends to one wake-up until `deadline`, by the process's own clock.
-    /// `token` is what it says; `quarantine` is shared by all wake-ups of one
-    /// batch.
+    /// `token` is what it says; `quarantine` and `in_flight` are shared by all
+    /// wake-ups of one batch.
     pub async fn attend_under(
         &self,
         wake_up: &Received,
         token: Option<FencingToken>,
         deadline: Duration,
         quarantine: &Quarantine,
+        in_flight: &InFlight,
     ) -> Attended {
         // Whatever replaces it says the same: should it be the one that counts, so is that.
         let fresh = WakeUp { entity: wake_up.entity.clone(), token: token.map(|token| token.0) };
@@ -196,7 +199,7 @@ impl Drainer {
         if is_replaced && self.wake(&fresh, self.settings.lease).await.is_err() {
             return Attended::Keep;
         }
-        let drained = match self.drain(wake_up, deadline, &guest).await {
+        let drained = match self.drain(wake_up, deadline, &guest, in_flight).await {
             Ok(drained) => drained,
             Err(Stopped::Lost) => Drained::Lost,
             Err(Stopped::WakeUp) => Drained::Stopped,
@@ -215,10 +218,17 @@ impl Drainer {
         }
     }
 
-    async fn drain(&self, wake_up: &Received, deadline: Duration, guest: &Guest<'_>) -> Result<Drained, Stopped> {
-        Ok(match self.acquire(&wake_up.entity, deadline, guest).await? {
+    async fn drain(
+        &self,
+        wake_up: &Received,
+        deadline: Duration,
+        guest: &Guest<'_>,
+        in_flight: &InFlight,
+    ) -> Result<Drained, Stopped> {
+        Ok(match self.acquire(&wake_up.entity, deadline, guest, in_flight).await? {
             Start::Granted(keeper, state) => {
-                let driver = Driver::new(self, keeper, state, deadline, guest);
+                in_flight.begin();
+                let driver = Driver::new(self, keeper, state, deadline, guest, in_flight);
                 driver.run(wake_up.is_replaced()).await?;
                 Drained::Ended
             }
@@ -226,6 +236,12 @@ impl Drainer {
             Start::NotNow(delay, reason) => Drained::NotNow(delay, reason),
             Start::Awaits(awaited, delay) => Drained::Awaits(awaited, delay),
         })
+    }
+
+    /// The messages of one batch, by their receipt handles, at most ten. Run
+    /// [`InFlight::keep`] beside the drains.
+    pub fn in_flight(&self, receipts: Vec<String>) -> InFlight {
+        InFlight::of(&self.waker, self.store.surroundings(), receipts, self.settings.lease)
     }
 
     /// The configured senders.

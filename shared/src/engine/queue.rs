@@ -52,6 +52,11 @@ pub trait Queue: Send + Sync + 'static {
     /// most [`LONGEST_DELAY`]). Tries once.
     fn send<'a>(&'a self, wake_up: &'a WakeUp, delay: Duration) -> BoxFuture<'a, Result<(), QueueError>>;
 
+    /// Keeps received messages, at most ten and named by their receipt handles,
+    /// from being received again for `time` from now (whole seconds, rounded up).
+    /// Tries once, and an error may leave some of them as they were.
+    fn hide<'a>(&'a self, receipts: &'a [String], time: Duration) -> BoxFuture<'a, Result<(), QueueError>>;
+
     /// About how many wake-ups wait to be received.
     fn waiting(&self) -> BoxFuture<'_, Result<u64, QueueError>>;
 }

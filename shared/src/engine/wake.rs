@@ -54,6 +54,16 @@ impl Waker {
         }
     }
 
+    /// Keeps received messages from being received again for `time` from now.
+    /// Tries once: whoever needs it asks again soon.
+    pub async fn hide(&self, receipts: &[String], time: Duration) -> Result<(), QueueError> {
+        self.surroundings
+            .within(ATTEMPT, self.queue.hide(receipts, time))
+            .await
+            .unwrap_or_else(|| Err(QueueError::Unavailable("no answer in time".into())))
+            .inspect_err(|error| tracing::warn!(%error, "wake-ups of a worker that dies now come back late"))
+    }
+
     /// About how many wake-ups wait to be received.
     pub async fn waiting(&self) -> Result<u64, QueueError> {
         self.surroundings
@@ -113,6 +123,10 @@ mod tests {
                 Some(false) => Box::pin(ready(Err(QueueError::Unavailable("refused".into())))),
                 None => Box::pin(pending()),
             }
+        }
+
+        fn hide<'a>(&'a self, _: &'a [String], _: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
+            unimplemented!("nothing is received here")
         }
 
         fn waiting(&self) -> BoxFuture<'_, Result<u64, QueueError>> {

@@ -8,7 +8,7 @@
 pub mod batch;
 mod sqs;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, pin::pin, sync::Arc, time::Duration};
 
 use crate::{
     aws::boot::{Deployment, Start},
@@ -22,7 +22,7 @@ use crate::{
     time::{Surroundings, Timestamp},
 };
 use batch::Batch;
-use futures_util::future::join_all;
+use futures_util::future::{Either, join_all, select};
 use lambda_runtime::{Error, Runtime, tower::util::ThenLayer};
 
 pub use sqs::{Attributes, BatchResponse, Failure, Record, SqsEvent};
@@ -62,6 +62,8 @@ impl Worker {
     async fn drain(&self, event: SqsEvent, deadline: Timestamp) -> BatchResponse {
         let time = deadline.since(self.surroundings.now());
         let deadline = self.surroundings.monotonic() + time;
+        let receipts = event.records.iter().map(|record| record.receipt_handle.clone());
+        let in_flight = self.drainer.in_flight(receipts.filter(|receipt| !receipt.is_empty()).collect());
         let batch = Batch::sort(event.records.into_iter().map(Into::into));
         for id in batch.unreadable() {
             self.drainer.observer().observe(&Event::NoWakeUp { message_id: id });
@@ -72,11 +74,15 @@ impl Worker {
         let limit = time.saturating_sub(LAST_WORD);
         let attended = jobs.iter().map(async |job| {
             let token = batch.token(&job.entity);
-            let drain = self.drainer.attend_under(job, token, deadline, &quarantine);
+            let drain = self.drainer.attend_under(job, token, deadline, &quarantine, &in_flight);
             let attended = self.surroundings.within(limit, drain).await;
             (job.entity.clone(), attended.unwrap_or(Attended::Keep))
         });
-        let attended: BTreeMap<EntityKey, _> = join_all(attended).await.into_iter().collect();
+        let attended = match select(pin!(join_all(attended)), pin!(in_flight.keep())).await {
+            Either::Left((attended, _)) => attended,
+            Either::Right((never, _)) => match never {},
+        };
+        let attended: BTreeMap<EntityKey, _> = attended.into_iter().collect();
         let lost = self.drainer.threads().lost();
         if lost > 0 {
             self.drainer.observer().observe(&Event::ThreadsLost { lost, is_end: false });

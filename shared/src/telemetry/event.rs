@@ -211,6 +211,8 @@ pub enum PutOffReason {
     OutOfTime,
     /// It has had its slice of time; others wait for a slot.
     Slice,
+    /// The wake-up may have come back, and been let go by another worker.
+    MayBeBack,
     /// The store does not answer.
     StoreOut,
     /// The lease was lost; whoever has it now may not know of what waits.

@@ -39,6 +39,7 @@ pub mod actor {
     pub const QUEUE: u32 = 7;
     pub const JOBS: u32 = 8;
     pub const ERASER: u32 = 9;
+    pub const HIDING: u32 = 10;
     /// And the number of the outage.
     pub const OUTAGES: u32 = 900;
     /// And the number of the delivery.

@@ -180,6 +180,7 @@ pub async fn work(world: Arc<World>, number: u32, until: Duration) {
             }
             let records = received.iter().map(|receipt| Record {
                 message_id: receipt.id.to_string(),
+                receipt_handle: receipt.id.to_string(),
                 body: receipt.body.clone(),
                 attributes: Attributes { approximate_receive_count: parts.meddler.times(receipt.times).to_string() },
             });

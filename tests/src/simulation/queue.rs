@@ -15,7 +15,7 @@ use webhook_serializer::{
 };
 
 use super::{
-    chance::Roll,
+    chance::{Dice, Roll, actor},
     history::What,
     mutation::Meddler,
     node::{Node, pause},
@@ -160,6 +160,24 @@ impl SimulatedQueue {
         }
     }
 
+    /// Hides messages that are hidden already until `at`; whether all of them
+    /// were.
+    fn hide(&self, world: &World, ids: &[u64], at: Duration) -> bool {
+        let now = world.elapsed();
+        let hidden = self.with(|_, messages| {
+            let mut hide = |id: &u64| match messages.get_mut(id) {
+                Some(message) if message.visible_at > now => {
+                    message.visible_at = at;
+                    true
+                }
+                _ => false,
+            };
+            ids.iter().filter(|id| hide(id)).count()
+        });
+        self.changed.notify_waiters();
+        hidden == ids.len()
+    }
+
     /// Lets a message be received again at `at`.
     pub fn show(&self, id: u64, at: Duration) {
         self.with(|_, messages| {
@@ -240,6 +258,33 @@ impl Queue for NodeQueue {
                     put(world);
                     Ok(())
                 }
+            }
+        })
+    }
+
+    fn hide<'a>(&'a self, receipts: &'a [String], time: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
+        Box::pin(async move {
+            let Node { world, number, .. } = &self.node;
+            let mut roll = Dice::new(world.plan.seed, actor::HIDING).roll_for(*number, world.elapsed());
+            let ids: Vec<u64> = receipts.iter().map(|receipt| receipt.parse().expect("a message's number")).collect();
+            let time = Duration::from_secs(time.as_millis().div_ceil(1000) as u64);
+            let hide = || world.queue.hide(world, &ids, world.elapsed() + time);
+            let failed = Err(QueueError::Unavailable("simulated".into()));
+            let failing = world.is_active() && roll.happens(world.profile.queue) && world.may(roll.twist);
+            let out = world.out(&[Service::Sends], *number);
+            pause(roll.millis(1, 12)).await;
+            let how = match out {
+                None if !failing => return if hide() { Ok(()) } else { failed },
+                None => roll.one_of(&[How::FailsBefore, How::LosesReply, How::Silent]),
+                Some(how) => how,
+            };
+            match how {
+                How::LosesReply => {
+                    hide();
+                    failed
+                }
+                How::Silent => std::future::pending().await,
+                _ => failed,
             }
         })
     }

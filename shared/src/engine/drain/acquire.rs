@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{
-    Drainer, Guest, MARGIN, PATIENCE, Stopped, UNREADABLE,
+    Drainer, Guest, InFlight, MARGIN, PATIENCE, Stopped, UNREADABLE,
     begin::{Begin, begin, looked},
     plan::SHORT,
 };
@@ -40,10 +40,11 @@ impl Drainer {
         entity: &EntityKey,
         deadline: Duration,
         guest: &Guest<'_>,
+        in_flight: &InFlight,
     ) -> Result<Start, Stopped> {
         let began = self.store.surroundings().monotonic();
         let mut polls = 0;
-        let start = match self.ask(entity, deadline, guest, &mut polls).await {
+        let start = match self.ask(entity, deadline, guest, in_flight, &mut polls).await {
             // Nothing is held yet: a newer version is being deployed, or somebody has to look.
             Err(Stopped::Store(error @ (StoreError::Corrupt(_) | StoreError::Invalid(_)))) => {
                 tracing::error!(%entity, %error, "put off");
@@ -64,6 +65,7 @@ impl Drainer {
         entity: &EntityKey,
         deadline: Duration,
         guest: &Guest<'_>,
+        in_flight: &InFlight,
         polls: &mut u32,
     ) -> Result<Start, Stopped> {
         let surroundings = self.store.surroundings();
@@ -77,7 +79,7 @@ impl Drainer {
         let mut answer = self.store.run(&request, PATIENCE).await?;
         loop {
             let patient = (surroundings.monotonic() < give_up).then_some(look);
-            match begin(answer, surroundings.now(), self.now_left(deadline), patient) {
+            let take_over = match begin(answer, surroundings.now(), self.now_left(deadline), patient) {
                 Begin::Granted(lease, state) => {
                     let keeper = Keeper::new(&self.store, lease, self.settings.lease, sent);
                     return Ok(Start::Granted(keeper, state));
@@ -87,9 +89,7 @@ impl Drainer {
                 Begin::Awaits(awaited, delay) => return Ok(Start::Awaits(awaited, delay)),
                 Begin::AskAfter(wait) => {
                     surroundings.sleep(wait).await;
-                    request = self.request(entity);
-                    sent = surroundings.monotonic();
-                    answer = self.store.run(&request, PATIENCE).await?;
+                    None
                 }
                 Begin::TakeOver { seen, charged } => {
                     if let Some(charged) = charged {
@@ -100,27 +100,34 @@ impl Drainer {
                             return Ok(Start::NotNow(Duration::ZERO, PutOffReason::OutOfTime));
                         }
                     }
-                    // The same call, so that its holder stays its own; a new time.
-                    request.now = surroundings.now();
-                    sent = surroundings.monotonic();
-                    answer = self.store.run(&TakeOver { request: request.clone(), seen }, PATIENCE).await?;
-                    if let Acquired::Granted(lease, _) = &answer {
-                        self.observer.observe(&Event::TakenOver { entity, token: lease.token() });
-                    }
+                    Some(seen)
                 }
                 Begin::LookWithin(wait) => {
                     surroundings.sleep(surroundings.jittered(wait)).await;
                     look = (look * 2).min(SHORT);
                     *polls += 1;
-                    answer = match looked(self.store.entity(entity, PATIENCE).await?) {
-                        Some(seen) => seen,
-                        None => {
-                            request = self.request(entity);
-                            sent = surroundings.monotonic();
-                            self.store.run(&request, PATIENCE).await?
-                        }
-                    };
+                    if let Some(seen) = looked(self.store.entity(entity, PATIENCE).await?) {
+                        answer = seen;
+                        continue;
+                    }
+                    None
                 }
+            };
+            // Another worker may have let the wake-up go meanwhile.
+            if in_flight.may_be_back() {
+                return Ok(Start::NotNow(Duration::ZERO, PutOffReason::MayBeBack));
+            }
+            sent = surroundings.monotonic();
+            if let Some(seen) = take_over {
+                // The same call, so that its holder stays its own; a new time.
+                request.now = surroundings.now();
+                answer = self.store.run(&TakeOver { request: request.clone(), seen }, PATIENCE).await?;
+                if let Acquired::Granted(lease, _) = &answer {
+                    self.observer.observe(&Event::TakenOver { entity, token: lease.token() });
+                }
+            } else {
+                request = self.request(entity);
+                answer = self.store.run(&request, PATIENCE).await?;
             }
         }
     }

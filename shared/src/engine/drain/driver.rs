@@ -12,7 +12,7 @@ use std::{ops::ControlFlow, time::Duration};
 use futures_util::future::join;
 
 use super::{
-    Drainer, Guest, PATIENCE, Stopped, UNREADABLE,
+    Drainer, Guest, InFlight, PATIENCE, Stopped, UNREADABLE,
     page::Page,
     plan::{Drain, HANDED_OVER, Moment, Ran, Step, Stop, stop},
 };
@@ -56,6 +56,7 @@ pub(super) struct Driver<'a> {
     source: Option<Found>,
     deadline: Duration,
     guest: &'a Guest<'a>,
+    in_flight: &'a InFlight,
     /// When the row was last seen, by the process's own clock.
     seen: Duration,
     /// Which places are known to be claimed, and since when, by that clock.
@@ -79,6 +80,7 @@ impl<'a> Driver<'a> {
         state: EntityState,
         deadline: Duration,
         guest: &'a Guest<'a>,
+        in_flight: &'a InFlight,
     ) -> Self {
         let seen = drainer.store.surroundings().monotonic();
         Self {
@@ -89,6 +91,7 @@ impl<'a> Driver<'a> {
             source: None,
             deadline,
             guest,
+            in_flight,
             seen,
             slice_ends: seen + drainer.settings.slice,
             not_before: None,

@@ -17,6 +17,9 @@ pub struct SqsEvent {
 pub struct Record {
     /// The queue's id for it.
     pub message_id: String,
+    /// Of this receipt of it: by it the message is hidden.
+    #[serde(default)]
+    pub receipt_handle: String,
     /// Its body.
     #[serde(default)]
     pub body: String,

@@ -48,6 +48,7 @@ impl<'a> Driver<'a> {
         if delivery.age == Age::Older {
             self.drainer.observer.observe(&Event::Inversion { delivery: &delivery });
         }
+        self.keeper.hold(self.in_flight.hidden()).await?;
         let ticket = match self.admitted(&source) {
             Ok(ticket) => ticket,
             Err(wait) => return follows(Step::HandOver(wait, PutOffReason::BreakerOpen)),

@@ -1,0 +1,197 @@
+//! A worker that dies is replaced soon, whatever the queue's visibility timeout:
+//! its messages are kept hidden for little more than a lease at a time.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use futures_util::future::{BoxFuture, pending};
+use tests::{
+    handlers::{Done, Scripted, Slow},
+    world::World,
+};
+use tokio::sync::Notify;
+use webhook_serializer::{
+    engine::queue::{Queue, QueueError, WakeUp},
+    functions::worker::{Attributes, Record, SqsEvent, Worker},
+    handler::{Context, Handler, HandlerError, Outcome},
+    protocol::delivery::Delivery,
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Within this an order goes on whose worker died.
+const RECOVERY: Duration = Duration::from_secs(20);
+
+/// Never answers, and says when it was started.
+fn endless(started: &Arc<Notify>) -> impl Handler + Clone {
+    let started = started.clone();
+    Scripted(move |_: &Delivery, _: &Context| -> BoxFuture<'static, Result<Outcome, HandlerError>> {
+        started.notify_one();
+        Box::pin(pending())
+    })
+}
+
+/// Feeds a worker around `handler` for as long as there is something, or until
+/// `end`: then it is gone, with whatever it was at.
+async fn works_until(world: &World, handler: impl Handler, end: impl Future<Output = ()>) {
+    let (workers, is_over) = ([world.worker(handler)], AtomicBool::new(true));
+    tokio::select! {
+        biased;
+        () = end => {}
+        () = world.feed(&workers, 1, &is_over) => {}
+    }
+}
+
+/// How long after now the deliveries named were started that wait in `world`.
+async fn recovered_within(world: &World, ids: &[&str]) -> Duration {
+    let died = world.surroundings.monotonic();
+    works_until(world, Done, world.surroundings.sleep(2 * RECOVERY)).await;
+    let runs = world.journal.runs();
+    let of = |id: &&str| runs.iter().rev().find(|run| run.delivery_id == **id && run.started >= died);
+    ids.iter().map(|id| of(id).map_or(Duration::MAX, |run| run.started - died)).max().expect("some")
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_order_whose_worker_dies_goes_on_within_twenty_seconds() {
+    for lived in [0, 1, 2_990, 3_010, 4_990] {
+        let mut world = World::new();
+        world.function_time = Duration::from_secs(900);
+        world.append("test/a", "a").await;
+        world.append("test/b", "b").await;
+        works_until(&world, endless(&Arc::default()), world.surroundings.sleep(Duration::from_millis(lived))).await;
+        let recovered = recovered_within(&world, &["a", "b"]).await;
+        assert!(recovered <= RECOVERY, "{recovered:?} after it had worked for {lived} ms");
+    }
+}
+
+/// Takes its time to hide; says no, once it is told to.
+struct Reluctant {
+    inner: Arc<dyn Queue>,
+    takes: Box<dyn Fn() -> Duration + Send + Sync>,
+    refuses: AtomicBool,
+}
+
+impl Queue for Reluctant {
+    fn send<'a>(&'a self, wake_up: &'a WakeUp, delay: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
+        self.inner.send(wake_up, delay)
+    }
+
+    fn hide<'a>(&'a self, receipts: &'a [String], time: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
+        Box::pin(async move {
+            if self.refuses.load(Relaxed) {
+                return Err(QueueError::Unavailable("not now".into()));
+            }
+            tokio::time::sleep((self.takes)()).await;
+            self.inner.hide(receipts, time).await
+        })
+    }
+
+    fn waiting(&self) -> BoxFuture<'_, Result<u64, QueueError>> {
+        self.inner.waiting()
+    }
+}
+
+fn reluctant(world: &mut World, takes: Duration) -> Arc<Reluctant> {
+    let inner = world.messages.clone();
+    let queue = Arc::new(Reluctant { inner, takes: Box::new(move || takes), refuses: AtomicBool::new(false) });
+    world.queue = queue.clone();
+    queue
+}
+
+/// Out of memory with the first page of a delivery, say.
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_takes_its_process_down_at_once_does_not_make_its_order_wait() {
+    let mut world = World::new();
+    reluctant(&mut world, Duration::from_millis(300));
+    world.append("test/a", "a").await;
+    let started = Arc::new(Notify::new());
+    works_until(&world, endless(&started), started.notified()).await;
+    let recovered = recovered_within(&world, &["a"]).await;
+    assert!(recovered <= RECOVERY, "{recovered:?}");
+}
+
+/// And a queue that does not answer keeps no handler waiting for long.
+#[tokio::test(start_paused = true)]
+async fn a_queue_that_cannot_hide_delays_a_start_by_no_more_than_a_second() {
+    let mut world = World::new();
+    reluctant(&mut world, Duration::MAX);
+    world.append("test/a", "a").await;
+    world.feed(&[world.worker(Done)], 1, &AtomicBool::new(true)).await;
+    let runs = world.journal.runs();
+    assert!(runs.len() == 1 && runs[0].started <= SECOND, "{runs:?}");
+}
+
+/// A world whose handlers may take long.
+fn patient() -> World {
+    let mut world = World::new().with_sources(
+        r#"
+        [sources.test]
+        provider = "standard-webhooks"
+        secrets = ["whsec_c2VjcmV0"]
+        handler = "slow"
+        handler_timeout = "800s"
+        "#,
+    );
+    world.function_time = Duration::from_secs(900);
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_long_handler_works_on_is_received_once() {
+    let world = patient();
+    world.append("test/a", "a").await;
+    world.feed(&[world.worker(Slow(Duration::from_secs(599)))], 1, &AtomicBool::new(true)).await;
+    assert_eq!((world.applied(), world.messages.sent()), (vec!["a".to_owned()], 1));
+    assert_eq!(world.messages.hidden(), 200, "at the grant, and at each fifth of a lease");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_costs_one_request_and_one_that_finds_nothing_costs_none() {
+    let world = World::new();
+    for number in 0..10 {
+        world.append(&format!("test/{number}"), &number.to_string()).await;
+    }
+    world.feed(&[world.worker(Done)], 1, &AtomicBool::new(true)).await;
+    assert_eq!((world.applied().len(), world.messages.hidden()), (10, 1));
+    for number in 0..10 {
+        world.waker().wake(&format!("test/{number}").parse().unwrap(), Duration::ZERO, SECOND).await.unwrap();
+    }
+    world.feed(&[world.worker(Done)], 1, &AtomicBool::new(true)).await;
+    assert_eq!(world.messages.hidden(), 1);
+}
+
+/// While a suspect waits for the rest of its batch, its message may come back,
+/// if the queue could not be told to keep it; and another worker may let it go.
+/// A lease taken then would stand without a wake-up.
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_not_taken_over_for_a_message_that_may_have_come_back() {
+    let mut world = patient();
+    let queue = reluctant(&mut world, Duration::ZERO);
+    world.append("test/suspect", "suspect").await;
+    works_until(&world, endless(&Arc::default()), world.surroundings.sleep(SECOND)).await;
+    world.messages.clear();
+    world.surroundings.sleep(2 * world.settings.lease).await;
+    let seen = world.state("test/suspect").await;
+    world.append("test/long", "long").await;
+    let record = |entity: &str| Record {
+        message_id: entity.into(),
+        receipt_handle: entity.into(),
+        body: format!("{{\"entity\":\"{entity}\"}}"),
+        attributes: Attributes { approximate_receive_count: "1".into() },
+    };
+    let sent = world.messages.sent();
+    queue.refuses.store(true, Relaxed);
+    let worker = Worker::new(world.drainer(Slow(30 * SECOND)), world.surroundings.clone());
+    let event = SqsEvent { records: vec![record("test/long"), record("test/suspect")] };
+    let response = worker.attend(event, world.surroundings.now() + world.function_time).await;
+    assert!(response.batch_item_failures.is_empty());
+    assert_eq!(world.state("test/suspect").await, seen, "nobody touched it");
+    assert!(world.messages.sent() > sent, "a fresh wake-up sees to it");
+    queue.refuses.store(false, Relaxed);
+    assert!(recovered_within(&world, &["suspect"]).await < RECOVERY);
+}
