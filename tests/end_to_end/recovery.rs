@@ -10,6 +10,7 @@ use std::{
 };
 
 use futures_util::future::{BoxFuture, pending};
+use serializer::journal::Ending;
 use tests::{
     handlers::{Done, Scripted, Slow},
     world::World,
@@ -47,12 +48,12 @@ async fn works_until(world: &World, handler: impl Handler, end: impl Future<Outp
     }
 }
 
-/// How long after now the deliveries named were started that wait in `world`.
+/// How long after now the deliveries named are started, to be applied.
 async fn recovered_within(world: &World, ids: &[&str]) -> Duration {
     let died = world.surroundings.monotonic();
     works_until(world, Done, world.surroundings.sleep(2 * RECOVERY)).await;
     let runs = world.journal.runs();
-    let of = |id: &&str| runs.iter().rev().find(|run| run.delivery_id == **id && run.started >= died);
+    let of = |id: &&str| runs.iter().find(|run| run.delivery_id == **id && run.ending == Ending::Applied);
     ids.iter().map(|id| of(id).map_or(Duration::MAX, |run| run.started - died)).max().expect("some")
 }
 
