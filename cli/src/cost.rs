@@ -200,8 +200,8 @@ impl Load {
         items.push(item("sweep", sweep_reads, "read units", price::READ_UNIT));
         items.push(item("storage", gb, "GB", price::TABLE_GB_MONTH));
         items.push(item("backups", gb, "GB", price::BACKUP_GB_MONTH));
-        // Sent, received, deleted.
-        items.push(item("queue", 3.0 * wake_ups, "requests", price::SQS_REQUEST));
+        // Sent, received, deleted; those of a batch that has something to do are kept hidden by one more.
+        items.push(item("queue", 3.0 * wake_ups + self.bursts(), "requests", price::SQS_REQUEST));
         items.push(item("queue, idle receives", self.idle_receives(), "requests", price::SQS_REQUEST));
         items.extend(self.observation(1.0));
         Bill::of("this project", items)

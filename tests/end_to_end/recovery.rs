@@ -12,6 +12,7 @@ use std::{
 use futures_util::future::{BoxFuture, pending};
 use serializer::journal::Ending;
 use tests::{
+    faults::{Call, Fault, FaultyTable},
     handlers::{Done, Scripted, Slow},
     world::World,
 };
@@ -20,7 +21,7 @@ use webhook_serializer::{
     engine::queue::{Queue, QueueError, WakeUp},
     functions::worker::{Attributes, Record, SqsEvent, Worker},
     handler::{Context, Handler, HandlerError, Outcome},
-    protocol::delivery::Delivery,
+    protocol::{delivery::Delivery, table::TableError},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -164,6 +165,22 @@ async fn a_batch_costs_one_request_and_one_that_finds_nothing_costs_none() {
     }
     world.feed(&[world.worker(Done)], 1, &AtomicBool::new(true)).await;
     assert_eq!(world.messages.hidden(), 1);
+}
+
+/// As at its default the queue would have it wait for longer than a quarter of an hour.
+#[tokio::test(start_paused = true)]
+async fn what_a_worker_could_not_attend_to_comes_back_after_a_lease() {
+    let mut world = World::new();
+    world.append("test/a", "a").await;
+    let clock = world.surroundings.clone();
+    let outage = clock.monotonic() + 8 * SECOND;
+    let plan = move |_: &Call<'_>| match clock.monotonic() < outage {
+        true => Fault::Before(TableError::Throttled),
+        false => Fault::None,
+    };
+    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.surroundings, plan));
+    let recovered = recovered_within(&world, &["a"]).await;
+    assert!(recovered <= RECOVERY + SECOND, "{recovered:?}, of which five seconds were tried");
 }
 
 /// While a suspect waits for the rest of its batch, its message may come back,

@@ -300,10 +300,9 @@ impl MemoryQueue {
         self.state.lock().expect("no one panics while holding this")
     }
 
-    /// How many wake-ups are there, in flight or not.
+    /// How many wake-ups are there that are not in flight.
     pub fn len(&self) -> usize {
-        let state = self.state();
-        state.waiting.len() + state.in_flight.len()
+        self.state().waiting.len()
     }
 
     /// Whether there is none.

@@ -62,8 +62,10 @@ impl Worker {
     async fn drain(&self, event: SqsEvent, deadline: Timestamp) -> BatchResponse {
         let time = deadline.since(self.surroundings.now());
         let deadline = self.surroundings.monotonic() + time;
-        let receipts = event.records.iter().map(|record| record.receipt_handle.clone());
-        let in_flight = self.drainer.in_flight(receipts.filter(|receipt| !receipt.is_empty()).collect());
+        let received = event.records.iter().filter(|record| !record.receipt_handle.is_empty());
+        let receipts: BTreeMap<_, _> =
+            received.map(|record| (record.message_id.clone(), record.receipt_handle.clone())).collect();
+        let in_flight = self.drainer.in_flight(receipts.values().cloned().collect());
         let batch = Batch::sort(event.records.into_iter().map(Into::into));
         for id in batch.unreadable() {
             self.drainer.observer().observe(&Event::NoWakeUp { message_id: id });
@@ -88,6 +90,11 @@ impl Worker {
             self.drainer.observer().observe(&Event::ThreadsLost { lost, is_end: false });
         }
         let failures = batch.failures(&attended);
+        let kept: Vec<String> = failures.iter().filter_map(|id| receipts.get(id).cloned()).collect();
+        if !kept.is_empty() {
+            // Where that fails they come back all the same, only later.
+            self.surroundings.within(LAST_WORD / 2, in_flight.give_back(&kept)).await;
+        }
         BatchResponse { batch_item_failures: failures.into_iter().map(|id| Failure { item_identifier: id }).collect() }
     }
 }

@@ -67,6 +67,12 @@ impl InFlight {
         });
     }
 
+    /// Lets these of them come back after a lease: what kept a drain from its
+    /// work may be over by then.
+    pub async fn give_back(&self, receipts: &[String]) {
+        let _ = self.waker.hide(receipts, self.lease).await;
+    }
+
     /// A drain of the batch was granted its lease.
     pub(super) fn begin(&self) {
         self.known.send_modify(|known| known.is_wanted = true);
