@@ -194,10 +194,11 @@ impl Profile {
             },
             // Without a crash, and without freezes that end in one, no lie about a copy is an excuse.
             Rule::FailKeepsItsMessage => Self {
-                entities: 3,
+                entities: 4,
+                deliveries: 16,
                 copies: 800,
                 again: Duration::from_secs(10),
-                ingest_crash: 400,
+                ingest_crash: 500,
                 crash: 0,
                 handler: 400,
                 function: Duration::from_secs(30),

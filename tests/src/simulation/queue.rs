@@ -31,6 +31,8 @@ struct Message {
     times: u32,
     /// Deleted, and received once more all the same.
     ghost: bool,
+    /// Another copy of it comes soon, which nobody can hide.
+    copied: bool,
 }
 
 /// A received message.
@@ -99,7 +101,10 @@ impl SimulatedQueue {
         let visible_at = world.elapsed() + delay;
         let id = self.with(|next, messages| {
             *next += 1;
-            messages.insert(*next, Message { entity: entity.clone(), body, visible_at, times: 0, ghost: false });
+            messages.insert(
+                *next,
+                Message { entity: entity.clone(), body, visible_at, times: 0, ghost: false, copied: false },
+            );
             *next
         });
         let delay = delay.as_millis() as u64;
@@ -123,6 +128,7 @@ impl SimulatedQueue {
                 let message = messages.get_mut(&id)?;
                 message.times += 1;
                 message.visible_at = again_at;
+                message.copied = twice;
                 let really = message.times;
                 let times = if honest { really } else { 1 };
                 let receipt = Receipt { id, entity: message.entity.clone(), body: message.body.clone(), times };
@@ -167,7 +173,9 @@ impl SimulatedQueue {
         let hidden = self.with(|_, messages| {
             let mut hide = |id: &u64| match messages.get_mut(id) {
                 Some(message) if message.visible_at > now => {
-                    message.visible_at = at;
+                    if !message.copied {
+                        message.visible_at = at;
+                    }
                     true
                 }
                 _ => false,
