@@ -78,6 +78,7 @@ pub(super) const RULE: Rule = Rule {
             entity: "order/7",
         },
         Example { headers: &[("x-wc-webhook-topic", "order.deleted")], body: r#"{"id":7}"#, entity: "order/7" },
+        Example { headers: &[("x-wc-webhook-topic", "order.updated")], body: r#"{"id":8}"#, entity: "order/8" },
         Example { headers: &[("x-wc-webhook-topic", "product.updated")], body: r#"{"id":7}"#, entity: "product/7" },
         Example { headers: &[("x-wc-webhook-topic", "customer.updated")], body: r#"{"id":7}"#, entity: "customer/7" },
     ],
