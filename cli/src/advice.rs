@@ -70,7 +70,9 @@ fn entities(source: &Source) -> Option<String> {
     };
     let (what, shown): (_, Vec<&Routed>) = if let Some(split) = split {
         let about = split.example.entity;
-        let what = format!("`entity` sends deliveries about one thing, {about}, to different entities, in no order");
+        let what = format!(
+            "`entity` sends deliveries about one thing, {about}, to different entities, which run side by side"
+        );
         (what, routed.iter().filter(|one| one.example.entity == about).collect())
     } else {
         let shown: Vec<&Routed> = routed.iter().filter(met).collect();
@@ -89,8 +91,8 @@ fn entities(source: &Source) -> Option<String> {
     let rows: String = table.to_string().lines().map(|row| format!("  {row}\n")).collect();
     Some(format!(
         "source `{name}`: {what}:\n{rows}\
-         Leave `entity` out, or write `{{entity}}` for the id and what is in front of it: it stands for what the rule of\n\
-         {provider} finds in all topics, such as {}. docs/sources.md shows the rule",
+         Leave `entity` out, or use `{{entity}}`: in all topics it is what {provider}'s rule finds, such as {}\n\
+         (docs/sources.md#entity-what-order-is-kept-for)",
         rule.examples.first()?.entity
     ))
 }
@@ -126,7 +128,7 @@ mod tests {
             "orders/edited              order/7  shop/unrouted, set aside\n",
             "refunds/create             order/7  shop/order/3\n",
             "returns/approve            order/7  shop/order/5\n",
-            "write `{entity}`",
+            "use `{entity}`",
         ] {
             assert!(told.contains(expected), "{expected}: {told}");
         }

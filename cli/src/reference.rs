@@ -47,8 +47,6 @@ enum Form {
     Text(Pattern),
     /// One such text, or a list of them.
     OneOrMore(Pattern),
-    /// A list of such texts.
-    List(Pattern),
     /// One of these words.
     Word(&'static [&'static str]),
     /// A whole number from 1 on.

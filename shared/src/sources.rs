@@ -19,7 +19,7 @@ use crate::{
         entity::{EntityKey, Identity, SourceName},
         rate::Rate,
     },
-    providers::{self, Described, Generic, Provider, Request, Secret, Unverified, Verified},
+    providers::{self, Described, Generic, Provider, Request, Secret, Secrets, Unverified, Verified},
     sources::{
         destination::Destination,
         template::{InvalidTemplate, Template},
@@ -93,7 +93,7 @@ struct Form {
 struct Entry {
     provider: String,
     #[serde(default)]
-    secrets: Vec<Secret>,
+    secrets: Secrets,
     #[serde(default)]
     entity: Templates,
     handler: String,
@@ -263,8 +263,9 @@ impl Source {
             AnyProvider::BuiltIn(provider) => *provider,
             AnyProvider::Generic(provider) => &**provider,
         };
+        let secrets = Vec::from(entry.secrets);
         if let Some((number, objection)) =
-            (1..).zip(&entry.secrets).find_map(|(number, secret)| Some((number, rules.objection(secret)?)))
+            (1..).zip(&secrets).find_map(|(number, secret)| Some((number, rules.objection(secret)?)))
         {
             return Err(format!("`secrets`, number {number}: {objection}"));
         }
@@ -294,7 +295,7 @@ impl Source {
             name,
             provider_name: entry.provider,
             provider,
-            secrets: entry.secrets,
+            secrets,
             entity,
             handler: entry.handler,
             handler_timeout,
@@ -452,6 +453,19 @@ mod tests {
         assert_eq!(secrets("woocommerce", "''"), "source `shop`: `secrets`, number 1: it is empty");
         let refused = secrets("standard-webhooks", "'hush!'");
         assert!(refused.ends_with("number 1: it is not `whsec_` and the key's bytes in base64"), "{refused}");
+    }
+
+    #[test]
+    fn one_secret_may_stand_without_its_list() {
+        let read = |secrets: &str| {
+            Sources::parse(&format!("[sources.shop]\nprovider = 'stripe'\nsecrets = {secrets}\nhandler = 'h'\n"))
+        };
+        assert!(read("'whsec_1'").unwrap().get("shop").unwrap().has_secret());
+        let refused = read("{ first = 'hush' }").unwrap_err().to_string();
+        assert!(
+            refused.ends_with("a secret is a text; several, while one is being rolled, are a list of texts\n"),
+            "{refused:?}"
+        );
     }
 
     /// What stands in the document may be a secret that was put in the wrong

@@ -35,7 +35,7 @@ pub(super) const SOURCE: Table = Table {
         },
         Field {
             name: "secrets",
-            form: Form::List(NOT_EMPTY),
+            form: Form::OneOrMore(NOT_EMPTY),
             absent: Absent::Means("none yet: deliveries are answered 503"),
             example: "[\"…\"]",
             about: "What the sender signs with. Several while one is being rolled: each of them is believed. For \

@@ -57,7 +57,6 @@ fn form_of(form: Form) -> String {
     match form {
         Form::Text(pattern) => pattern.name.to_owned(),
         Form::OneOrMore(pattern) => format!("{}, or a list", pattern.name),
-        Form::List(pattern) => format!("list of {}s", pattern.name),
         Form::Word(words) => words.iter().map(|word| format!("`\"{word}\"`")).collect::<Vec<_>>().join(", "),
         Form::Count => "whole number from 1".to_owned(),
         Form::Flag => "`true`, `false`".to_owned(),

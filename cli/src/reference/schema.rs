@@ -58,7 +58,6 @@ fn of(field: &Field) -> Value {
             let least = usize::from(matches!(field.absent, Absent::Required));
             json!({ "anyOf": [text(pattern), { "type": "array", "items": text(pattern), "minItems": least }] })
         }
-        Form::List(pattern) => json!({ "type": "array", "items": text(pattern) }),
         Form::Word(words) => json!({ "enum": words }),
         Form::Count => json!({ "type": "integer", "minimum": 1, "maximum": u32::MAX }),
         Form::Flag => json!({ "type": "boolean" }),

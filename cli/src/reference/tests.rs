@@ -16,7 +16,7 @@ use validator::{Validator, value};
 #[rustfmt::skip]
 const REFUSED: &[(&Table, &str, &[&str])] = &[
     (&SOURCE, "provider", &["\"Shopify\"", "7"]),
-    (&SOURCE, "secrets", &["\"…\"", "[\"\"]", "[7]"]),
+    (&SOURCE, "secrets", &["\"\"", "[\"\"]", "[7]", "7"]),
     (&SOURCE, "entity", &["\"{order}\"", "\"orders\"", "7"]),
     (&SOURCE, "handler", &["7"]),
     (&SOURCE, "handler_timeout", &["30", "\"soon\""]),

@@ -83,6 +83,29 @@ impl std::fmt::Debug for Secret {
     }
 }
 
+/// Secrets as a document has them.
+#[derive(serde::Deserialize)]
+#[serde(untagged, expecting = "a secret is a text; several, while one is being rolled, are a list of texts")]
+pub(crate) enum Secrets {
+    One(Secret),
+    Several(Vec<Secret>),
+}
+
+impl Default for Secrets {
+    fn default() -> Self {
+        Self::Several(Vec::new())
+    }
+}
+
+impl From<Secrets> for Vec<Secret> {
+    fn from(secrets: Secrets) -> Self {
+        match secrets {
+            Secrets::One(secret) => vec![secret],
+            Secrets::Several(secrets) => secrets,
+        }
+    }
+}
+
 /// Why a webhook is not believed. Each is answered 401; the text names no
 /// secret and no signature.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
