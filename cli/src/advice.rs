@@ -105,6 +105,8 @@ fn route(source: &Source, example: &'static Example) -> Routed {
 
 #[cfg(test)]
 mod tests {
+    use std::{fs, path::Path};
+
     use webhook_serializer::sources::Sources;
 
     use super::*;
@@ -121,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_that_tears_an_order_apart_is_warned_of_with_where_each_topic_goes() {
+    fn a_template_that_splits_an_order_is_warned_about_with_where_each_topic_goes() {
         let told = warned("shopify", "'{source}/order/{/id}'").unwrap();
         for expected in [
             "orders/updated             order/7  shop/order/7\n",
@@ -152,14 +154,14 @@ mod tests {
     }
 
     #[test]
-    fn a_template_that_takes_unlike_things_for_one_is_warned_of() {
+    fn a_template_that_takes_unlike_things_for_one_is_warned_about() {
         let told = warned("woocommerce", "'{source}/order/{/id}'").unwrap();
         assert!(told.contains("different things to one entity"), "{told}");
         assert!(told.contains("product.updated   product/7   shop/order/7\n"), "{told}");
     }
 
     #[test]
-    fn templates_that_keep_an_order_together_are_not_warned_of() {
+    fn templates_that_keep_an_order_together_are_not_warned_about() {
         for (provider, entity) in [
             ("shopify", "'{source}/{entity}'"),
             ("shopify", "'all/{entity}'"),
@@ -174,6 +176,32 @@ mod tests {
         assert_eq!(advice("standard-webhooks", "secrets = ['c2VjcmV0']\nentity = '{source}/order/{/data/id}'"), []);
         let own = ["shopify", "stripe", "woocommerce"].map(|provider| advice(provider, "secrets = ['s']"));
         assert_eq!(own, [const { Vec::new() }; 3]);
+    }
+
+    /// Those that are whole: with the table's name above its fields.
+    #[test]
+    fn every_source_in_the_readme_and_in_the_pages_is_taken_without_a_warning() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let pages = fs::read_dir(root.join("docs")).unwrap().map(|page| page.unwrap().path());
+        let mut sources = 0;
+        for page in
+            pages.filter(|page| page.extension().is_some_and(|kind| kind == "md")).chain([root.join("README.md")])
+        {
+            let text = fs::read_to_string(&page).unwrap();
+            let blocks = text.split("```toml\n").skip(1).map(|block| block.split("```").next().unwrap());
+            for block in blocks.filter(|block| block.trim_start().starts_with("[sources.")) {
+                // A secret that is left to the reader, in the form that its place demands.
+                let document = block.replace("whsec_…", "whsec_c2VjcmV0");
+                let read =
+                    Sources::parse(&document).unwrap_or_else(|error| panic!("{}: {error}\n{block}", page.display()));
+                for source in read.iter() {
+                    let warned = of(source).into_iter().find(|advice| advice.weight == Weight::Warning);
+                    assert_eq!(warned, None, "{}", page.display());
+                    sources += 1;
+                }
+            }
+        }
+        assert!(sources >= 4, "{sources}");
     }
 
     #[test]

@@ -20,7 +20,7 @@ use super::print_json;
 /// Options of `serializer check`.
 #[derive(Debug, Args)]
 #[command(after_help = "Refuses what the functions would refuse, and says where; but which handlers \
-                       there are, only the worker knows. Warns of templates that tear an order apart. \
+                       there are, only the worker knows. Warns about templates that split an order. \
                        Shows no secret.")]
 pub struct Check {
     /// The sources document (TOML or JSON)
