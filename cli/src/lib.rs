@@ -1,7 +1,9 @@
 //! Everything behind the `serializer` command that is not the command itself:
 //! the embedded parts of a local run, sample webhooks, a journal of what a
-//! handler really did, and its audit. Tests and benchmarks use it too.
+//! handler really did, and its audit; the reference of the sources document.
+//! Tests and benchmarks use it too.
 
+pub mod advice;
 pub mod audit;
 pub mod bench;
 pub mod cost;
@@ -10,6 +12,7 @@ pub mod journal;
 pub mod lanes;
 pub mod local;
 pub mod output;
+pub mod reference;
 pub mod samples;
 pub mod sender;
 pub mod story;

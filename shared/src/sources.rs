@@ -10,7 +10,7 @@ pub mod template;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use serde::Deserialize;
+use serde::{Deserialize, de::IgnoredAny};
 
 use crate::{
     protocol::{
@@ -19,8 +19,11 @@ use crate::{
         entity::{EntityKey, Identity, SourceName},
         rate::Rate,
     },
-    providers::{self, Described, Generic, Provider, Request, Secret, Unverified, Verified},
-    sources::{destination::Destination, template::Template},
+    providers::{self, Described, Generic, Provider, Request, Secret, Secrets, Unverified, Verified},
+    sources::{
+        destination::Destination,
+        template::{InvalidTemplate, Template},
+    },
     time::Timestamp,
 };
 
@@ -79,6 +82,9 @@ enum AnyProvider {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Form {
+    /// For editors, which offer and check the fields by it.
+    #[serde(rename = "$schema", default)]
+    _schema: IgnoredAny,
     sources: BTreeMap<String, Entry>,
 }
 
@@ -86,7 +92,8 @@ struct Form {
 #[serde(deny_unknown_fields)]
 struct Entry {
     provider: String,
-    secrets: Vec<Secret>,
+    #[serde(default)]
+    secrets: Secrets,
     #[serde(default)]
     entity: Templates,
     handler: String,
@@ -102,7 +109,7 @@ struct Entry {
 }
 
 #[derive(Deserialize, Default)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "`entity` is a template such as `{source}/{entity}`, or a list of templates")]
 enum Templates {
     #[default]
     None,
@@ -120,11 +127,50 @@ struct Retry {
     longest: Option<Duration>,
 }
 
+impl Templates {
+    fn check(self, source: &SourceName, provider: &str) -> Result<Vec<Template>, String> {
+        let texts = match self {
+            Self::None => Vec::new(),
+            Self::One(text) => vec![text],
+            Self::Several(texts) => texts,
+        };
+        let unrouted = EntityKey::unrouted(source);
+        let mut templates: Vec<Template> = Vec::new();
+        for (text, number) in texts.iter().zip(1..) {
+            let wrong = |error: InvalidTemplate| format!("entity template {number}: {error}");
+            let template = Template::parse(text).map_err(wrong)?;
+            if let Some(constant) = template.constant(source, provider) {
+                let key = EntityKey::parse(&constant).map_err(|error| wrong(error.into()))?;
+                if key == unrouted {
+                    return Err(format!("entity template {number}: what is under `{unrouted}` is set aside"));
+                }
+            }
+            if let Some(before) = templates.iter().position(Template::always_has_a_value) {
+                let reason = format!("is never reached, because template {} always has a value", before + 1);
+                return Err(format!("entity template {number} {reason}; put that one last, or leave one of them out"));
+            }
+            templates.push(template);
+        }
+        Ok(templates)
+    }
+}
+
 fn duration<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    humantime::parse_duration(&text)
-        .map(Some)
-        .map_err(|error| serde::de::Error::custom(format!("{text:?} is no duration such as \"10s\": {error}")))
+    struct InWords;
+
+    impl serde::de::Visitor<'_> for InWords {
+        type Value = Duration;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a duration: a number and its unit, such as `10s`, `500ms` or `5m`")
+        }
+
+        fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Duration, E> {
+            humantime::parse_duration(text).map_err(|_| E::invalid_value(serde::de::Unexpected::Str(text), &self))
+        }
+    }
+
+    deserializer.deserialize_str(InWords).map(Some)
 }
 
 /// How long a handler may take where its source does not say.
@@ -181,7 +227,8 @@ impl Sources {
 
 /// Error texts of the parsers quote the value they stumble over: in double
 /// quotes or, where one of several words was expected, in backquotes. It may be
-/// a secret. Field names, in backquotes too, are kept.
+/// a secret. Everything else in backquotes is kept: field names, and the
+/// examples in errors of our own, which therefore never stand in double quotes.
 fn without_values(message: &str) -> String {
     const WORD: &str = "unknown variant `";
     // An escaped quote is inside a value and ends none.
@@ -216,25 +263,13 @@ impl Source {
             AnyProvider::BuiltIn(provider) => *provider,
             AnyProvider::Generic(provider) => &**provider,
         };
-        if entry.secrets.is_empty() || !entry.secrets.iter().all(|secret| rules.is_usable(secret)) {
-            return Err(format!("`secrets` needs at least one, each one that {} can sign with", entry.provider));
+        let secrets = Vec::from(entry.secrets);
+        if let Some((number, objection)) =
+            (1..).zip(&secrets).find_map(|(number, secret)| Some((number, rules.objection(secret)?)))
+        {
+            return Err(format!("`secrets`, number {number}: {objection}"));
         }
-        let templates = match entry.entity {
-            Templates::None => Vec::new(),
-            Templates::One(template) => vec![template],
-            Templates::Several(templates) => templates,
-        };
-        let unrouted = EntityKey::unrouted(&name);
-        let entity = templates
-            .iter()
-            .zip(1..)
-            .map(|(text, number)| {
-                if *text == unrouted.as_str() {
-                    return Err(format!("entity template {number}: what is under `{unrouted}` is set aside"));
-                }
-                Template::parse(text).map_err(|error| format!("entity template {number}: {error}"))
-            })
-            .collect::<Result<_, _>>()?;
+        let entity = entry.entity.check(&name, &entry.provider)?;
         let default = RetryPolicy::default();
         let retry = RetryPolicy {
             attempts: entry.retry.attempts.unwrap_or(default.attempts),
@@ -260,7 +295,7 @@ impl Source {
             name,
             provider_name: entry.provider,
             provider,
-            secrets: entry.secrets,
+            secrets,
             entity,
             handler: entry.handler,
             handler_timeout,
@@ -277,6 +312,13 @@ impl Source {
         self.forward.as_ref()
     }
 
+    /// Whether it has a secret. One without was configured before its sender
+    /// made the secret, which many do only for a URL that exists; until then
+    /// none of its webhooks can be verified.
+    pub fn has_secret(&self) -> bool {
+        !self.secrets.is_empty()
+    }
+
     fn provider(&self) -> &dyn Provider {
         match &self.provider {
             AnyProvider::BuiltIn(provider) => *provider,
@@ -290,7 +332,7 @@ impl Source {
     }
 
     /// The headers that the sender would sign `body` with, by the first of its
-    /// secrets: for samples, local runs and tests.
+    /// secrets: for samples, local runs and tests. None if it has no secret.
     pub fn sign(&self, headers: &providers::Headers, body: &[u8], now: Timestamp) -> Vec<(String, String)> {
         self.secrets.first().map(|secret| self.provider().sign(headers, body, secret, now)).unwrap_or_default()
     }
@@ -360,6 +402,110 @@ mod tests {
         let refused = Sources::parse(&format!("[sources.shop]\n{SHOP}entity = 'shop/unrouted'")).unwrap_err();
         assert_eq!(refused.to_string(), "source `shop`: entity template 1: what is under `shop/unrouted` is set aside");
         Sources::parse(&format!("[sources.shop]\n{SHOP}entity = 'other/unrouted'")).unwrap();
+    }
+
+    #[test]
+    fn a_constant_made_of_the_source_s_name_is_checked_as_a_key() {
+        let refused = |entity: &str| {
+            Sources::parse(&format!("[sources.shop]\n{SHOP}entity = '{entity}'")).unwrap_err().to_string()
+        };
+        assert!(refused("{source}/unrouted").ends_with("template 1: what is under `shop/unrouted` is set aside"));
+        assert!(refused("{source}").contains("must be an entity key as it stands"), "{}", refused("{source}"));
+        Sources::parse(&format!("[sources.shop]\n{SHOP}entity = '{{source}}/{{provider}}'")).unwrap();
+    }
+
+    #[test]
+    fn a_template_behind_one_that_always_has_a_value_is_refused() {
+        let read = |entity: &str| Sources::parse(&format!("[sources.shop]\n{SHOP}entity = {entity}"));
+        for first in ["chat/one", "{source}/{provider}", "{source}/{topic}"] {
+            let refused = read(&format!("['{first}', '{{/x}}']")).unwrap_err().to_string();
+            assert_eq!(
+                refused,
+                "source `shop`: entity template 2 is never reached, because template 1 always has a value; \
+                 put that one last, or leave one of them out"
+            );
+            read(&format!("['{{/x}}', '{first}']")).unwrap();
+        }
+        let third = read("['{source}/{/x}', 'chat/one', '{source}/{entity}']").unwrap_err().to_string();
+        assert!(third.contains("entity template 3 is never reached, because template 2"), "{third}");
+    }
+
+    #[test]
+    fn a_source_may_be_configured_before_its_secret_is_known() {
+        for secrets in ["", "secrets = []\n"] {
+            let document = format!("[sources.shop]\nprovider = 'stripe'\n{secrets}handler = 'h'\n");
+            assert!(!Sources::parse(&document).unwrap().get("shop").unwrap().has_secret());
+        }
+        let with = Sources::parse(&format!("[sources.shop]\n{SHOP}")).unwrap();
+        assert!(with.get("shop").unwrap().has_secret());
+    }
+
+    #[test]
+    fn a_secret_of_another_kind_is_refused_by_its_number_and_not_shown() {
+        let secrets = |provider: &str, secrets: &str| {
+            let document = format!("[sources.shop]\nprovider = '{provider}'\nsecrets = [{secrets}]\nhandler = 'h'\n");
+            Sources::parse(&document).unwrap_err().to_string()
+        };
+        assert_eq!(
+            secrets("stripe", "'whsec_1', 'sk_live_hush'"),
+            "source `shop`: `secrets`, number 2: it is an API key; the signing secret of a webhook begins with `whsec_`"
+        );
+        assert_eq!(secrets("woocommerce", "''"), "source `shop`: `secrets`, number 1: it is empty");
+        let refused = secrets("standard-webhooks", "'hush!'");
+        assert!(refused.ends_with("number 1: it is not `whsec_` and the key's bytes in base64"), "{refused}");
+    }
+
+    #[test]
+    fn one_secret_may_stand_without_its_list() {
+        let read = |secrets: &str| {
+            Sources::parse(&format!("[sources.shop]\nprovider = 'stripe'\nsecrets = {secrets}\nhandler = 'h'\n"))
+        };
+        assert!(read("'whsec_1'").unwrap().get("shop").unwrap().has_secret());
+        let refused = read("{ first = 'hush' }").unwrap_err().to_string();
+        assert!(
+            refused.ends_with("a secret is a text; several, while one is being rolled, are a list of texts"),
+            "{refused:?}"
+        );
+    }
+
+    /// What stands in the document may be a secret that was put in the wrong
+    /// place; what the reader itself says is there to be read.
+    #[test]
+    fn an_error_shows_the_examples_of_its_own_and_not_what_stands_in_the_document() {
+        let refused = |field: &str| Sources::parse(&format!("[sources.shop]\n{SHOP}{field}")).unwrap_err().to_string();
+        let cannot = "the sources document cannot be read: line 5: ";
+        let duration = "expected a duration: a number and its unit, such as `10s`, `500ms` or `5m`";
+        for (field, expected) in [
+            ("handler_timeout = 'hush'", format!("invalid value: string \"…\", {duration}")),
+            ("handler_timeout = 10", format!("invalid type: integer `10`, {duration}")),
+            ("retry = { first = '1 hush' }", format!("invalid value: string \"…\", {duration}")),
+            (
+                "rate = 'hush'",
+                "a rate is a whole number from 1 to 1000, a slash, and s, min or h, such as `5/s`".into(),
+            ),
+            ("on_failure = 'hush'", "unknown variant `…`, expected `park` or `block`".into()),
+            ("entity = 7", "`entity` is a template such as `{source}/{entity}`, or a list of templates".into()),
+            (
+                "generic = { header = 'x', hash = 'sha1', encoding = 'hex', topic = 'hush hush' }",
+                "\"…\" is neither a header's name, such as `x-acme-topic`, nor a JSON pointer, such as `/event/type`"
+                    .into(),
+            ),
+            (
+                "generic = { header = 'hush hush', hash = 'sha1', encoding = 'hex' }",
+                "\"…\" is not a header's name".into(),
+            ),
+            (
+                "generic = { header = 'x', hash = 'sha1', encoding = 'hex', signed = '{hush}' }",
+                "`signed` may hold {body}, {timestamp} and {header:…}; \"…\" is none of them".into(),
+            ),
+        ] {
+            assert_eq!(refused(field).trim_end(), format!("{cannot}{expected}"), "{field}");
+        }
+    }
+
+    #[test]
+    fn a_document_may_name_the_schema_that_editors_check_it_by() {
+        Sources::parse(&format!("\"$schema\" = 'sources.schema.json'\n[sources.shop]\n{SHOP}")).unwrap();
     }
 
     #[test]

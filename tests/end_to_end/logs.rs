@@ -52,6 +52,10 @@ secrets = ["whsec_bm90IHRvIGJlIGxvZ2dlZA=="]
 handler = "test"
 retry = { attempts = 1 }
 on_failure = "block"
+
+[sources.early]
+provider = "standard-webhooks"
+handler = "test"
 "#;
 
 /// All that is logged.
@@ -151,6 +155,9 @@ async fn nothing_secret_and_no_body_is_in_any_log_line() {
         let mut forged = webhook.clone();
         forged.body.push(b' ');
         assert_eq!(lane.sender.post(&forged).await.unwrap().status, 401, "{id}");
+        forged.source = "early".into();
+        assert_eq!(lane.sender.post(&forged).await.unwrap().status, 503, "{id}");
+        forged.source = source.into();
         forged.headers.retain(|(name, _)| name != "webhook-signature");
         assert_eq!(lane.sender.post(&forged).await.unwrap().status, 401, "{id}");
         forged.source = "nobody".into();
@@ -164,8 +171,8 @@ async fn nothing_secret_and_no_body_is_in_any_log_line() {
     lane.local.stop().await.expect("nothing had failed");
 
     let logged = lines.text();
-    for expected in ["accepted", "settled", "attempt failed", "blocked", "not verified"] {
-        assert!(logged.contains(expected), "it is logged that something was {expected}");
+    for expected in ["accepted", "settled", "attempt failed", "blocked", "not verified", "no secret"] {
+        assert!(logged.contains(expected), "it is logged: {expected}");
     }
     for hidden in hidden {
         let shown = logged.lines().find(|line| line.contains(&hidden));

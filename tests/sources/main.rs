@@ -177,6 +177,33 @@ async fn a_rolled_secret_refuses_no_webhook() {
     assert_eq!(script.reads(), 1 + 3);
 }
 
+/// As on a first deploy: the sender makes the secret only for a URL that exists.
+#[tokio::test(start_paused = true)]
+async fn a_source_without_a_secret_has_its_deliveries_sent_again_until_it_has_one() {
+    for secrets in ["", "secrets = []\n"] {
+        let (world, script) = (World::new(), Script::of(&[]));
+        script.says_text(format!("[sources.shop]\nprovider = 'standard-webhooks'\n{secrets}handler = 'test'\n"));
+        let (ingest, _) = ingest(&world, &script).await;
+        pass(SPACING).await;
+        let early = ingest.answer(&post(&world, OLD, "1")).await;
+        assert_eq!(
+            (early.status_code, early.body.as_str()),
+            (503, r#"{"error":"this source has no secret yet; send it again"}"#)
+        );
+        assert!(early.headers.contains_key("retry-after"));
+        assert_eq!(script.reads(), 2, "its secret may have come meanwhile");
+        let mut unsigned = post(&world, OLD, "2");
+        unsigned.headers.clear();
+        assert_eq!(ingest.answer(&unsigned).await.status_code, 401, "no secret would make it a delivery");
+
+        script.says(&[("shop", OLD)]);
+        pass(SPACING).await;
+        assert_eq!(ingest.answer(&post(&world, OLD, "1")).await.status_code, 200, "the sender's next try");
+        assert_eq!(world.state("shop/order/1").await.waiting(), 1, "nothing was kept before");
+        assert_eq!(ingest.answer(&post(&world, NEW, "3")).await.status_code, 401, "refused for good");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_source_that_was_added_is_known_to_its_first_webhook() {
     let (world, script) = (World::new(), Script::of(&[("shop", OLD)]));

@@ -1,11 +1,18 @@
 //! `serializer check`.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::json;
-use serializer::output::{self, Table};
+use serializer::{
+    advice::{self, Advice, Weight},
+    output::{self, Table},
+    reference,
+};
 use webhook_serializer::{config::WorkerConfig, sources::Sources};
 
 use super::print_json;
@@ -13,22 +20,40 @@ use super::print_json;
 /// Options of `serializer check`.
 #[derive(Debug, Args)]
 #[command(after_help = "Refuses what the functions would refuse, and says where; but which handlers \
-                       there are, only the worker knows. Shows no secret.")]
+                       there are, only the worker knows. Warns about templates that split an order. \
+                       Shows no secret.")]
 pub struct Check {
     /// The sources document (TOML or JSON)
-    file: PathBuf,
+    #[arg(required_unless_present_any = ["schema", "reference"])]
+    file: Option<PathBuf>,
     /// The time that a worker is deployed with, in seconds: the parameter WorkerTimeout
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(10..=900))]
     worker_timeout: u64,
     /// One JSON object a source
     #[arg(long)]
     json: bool,
+    /// Print the JSON Schema by which editors complete and check a sources document
+    #[arg(long, exclusive = true)]
+    schema: bool,
+    /// Print the page docs/sources-reference.md
+    #[arg(long, exclusive = true, hide = true)]
+    reference: bool,
 }
 
 impl Check {
     pub fn run(&self) -> Result<ExitCode> {
-        let file = self.file.display();
-        let text = std::fs::read_to_string(&self.file).with_context(|| format!("{file} cannot be read"))?;
+        match &self.file {
+            _ if self.schema => print!("{}", reference::schema()),
+            _ if self.reference => print!("{}", reference::page()),
+            Some(file) => self.check(file)?,
+            None => unreachable!("the command line demands a file, or one of the others"),
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn check(&self, path: &Path) -> Result<()> {
+        let file = path.display();
+        let text = std::fs::read_to_string(path).with_context(|| format!("{file} cannot be read"))?;
         let sources = Sources::parse(&text).with_context(|| format!("{file} is refused"))?;
         let (function, hidden) = (self.worker_timeout.to_string(), (self.worker_timeout * 3 / 2).to_string());
         let deployed = [
@@ -39,16 +64,25 @@ impl Check {
         WorkerConfig::read(&deployed.as_slice(), &sources)
             .with_context(|| format!("a worker of {} s refuses {file}", self.worker_timeout))?;
         let mut table = Table::new(&["source", "provider", "handler", ">at most", ">attempts", "webhooks to"]);
+        let mut advice = Vec::new();
         for source in sources.iter() {
+            let of_it = advice::of(source);
             if self.json {
+                let texts = |weight| -> Vec<_> {
+                    let of_weight = of_it.iter().filter(|advice| advice.weight == weight);
+                    of_weight.map(|advice| console::strip_ansi_codes(&advice.text)).collect()
+                };
                 print_json(&json!({
                     "source": source.name.as_str(),
                     "provider": source.provider_name,
                     "handler": source.handler,
                     "handler_timeout_ms": source.handler_timeout.as_millis() as u64,
                     "attempts": source.retry.attempts,
+                    "warnings": texts(Weight::Warning),
+                    "notes": texts(Weight::Note),
                 }));
             }
+            advice.extend(of_it);
             table.row([
                 source.name.to_string(),
                 source.provider_name.clone(),
@@ -60,8 +94,15 @@ impl Check {
         }
         if !self.json {
             print!("{table}");
+            for Advice { weight, text } in advice {
+                let weight = match weight {
+                    Weight::Warning => console::style("warning:").yellow().bold(),
+                    Weight::Note => console::style("note:").bold(),
+                };
+                println!("\n{weight} {text}");
+            }
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     }
 }
 
@@ -74,7 +115,8 @@ mod tests {
     fn check(document: &str, worker_timeout: u64) -> Result<(), String> {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(document.as_bytes()).unwrap();
-        let check = Check { file: file.path().to_owned(), worker_timeout, json: false };
+        let check =
+            Check { file: Some(file.path().to_owned()), worker_timeout, json: false, schema: false, reference: false };
         check.run().map(|_| ()).map_err(|error| format!("{error:#}"))
     }
 

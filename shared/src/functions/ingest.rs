@@ -97,8 +97,10 @@ impl Ingest {
             }
         };
         // Of a source that is configured: anybody can make names up.
-        if refusal.status_code == 401 {
-            tracing::warn!(source = request.source(), reason = refusal.body, ?newest, "not verified");
+        match refusal.status_code {
+            401 => tracing::warn!(source = request.source(), reason = refusal.body, ?newest, "not verified"),
+            503 => tracing::warn!(source = request.source(), ?newest, "no secret"),
+            _ => {}
         }
         Err(match newest {
             Newest::Known => refusal,
@@ -130,6 +132,10 @@ impl Ingest {
         match source.verify(webhook, now) {
             Ok(Verified::Delivery) => Judged::Delivery(Box::new(source.delivery(webhook, now))),
             Ok(Verified::Ping) => Judged::Answer(Response::fine()),
+            // The secret that it is signed with may be on its way here.
+            Err(Unverified::Mismatch) if !source.has_secret() => {
+                Judged::Unless(Response::unavailable("this source has no secret yet; send it again"))
+            }
             Err(reason @ Unverified::Stale) => {
                 tracing::warn!(source = %source.name, %reason, "not verified");
                 Judged::Answer(Response::refused(401, &reason.to_string()))

@@ -15,7 +15,7 @@ pub struct Rate(Duration);
 
 /// The text is no rate.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("a rate is a whole number from 1 to 1000, a slash, and s, min or h, such as \"5/s\"")]
+#[error("a rate is a whole number from 1 to 1000, a slash, and s, min or h, such as `5/s`")]
 pub struct InvalidRate;
 
 impl Rate {

@@ -23,10 +23,9 @@ pub(super) fn family(topic: &str) -> &str {
     }
 }
 
-/// The entity of an event about the thing with this `id`: its family and the
-/// id, unless nobody said what kind of thing it is.
-pub(super) fn entity(family: &str, id: &str) -> Option<String> {
-    (family != UNKNOWN).then(|| format!("{family}/{id}"))
+/// Whether the sender said what kind of thing an event of `family` is about.
+pub(super) fn is_known(family: &str) -> bool {
+    family != UNKNOWN
 }
 
 /// The first value among `pointers` that is there and not empty.
@@ -60,12 +59,6 @@ mod tests {
         for said in [None, Some(""), Some(" \t")] {
             assert_eq!(topic(said), "unknown");
         }
-    }
-
-    #[test]
-    fn an_id_alone_is_no_entity() {
-        assert_eq!(entity("product", "7").as_deref(), Some("product/7"));
-        assert_eq!(entity(family(&topic(None)), "7"), None);
     }
 
     #[test]

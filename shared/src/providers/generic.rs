@@ -118,8 +118,8 @@ impl Generic {
 }
 
 impl Provider for Generic {
-    fn is_usable(&self, secret: &Secret) -> bool {
-        key(secret).is_some()
+    fn objection(&self, secret: &Secret) -> Option<&'static str> {
+        key(secret).is_none().then_some(signature::EMPTY)
     }
 
     fn verify(&self, request: Request<'_>, secrets: &[Secret], now: Timestamp) -> Result<Verified, Unverified> {

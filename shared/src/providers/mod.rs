@@ -4,7 +4,8 @@
 //! One small file for each provider, all of them pure: bytes, secrets and a
 //! time in, an answer out. Signatures are checked over the bytes as received,
 //! in constant time, against every configured secret. To add a provider, write
-//! its file, implement [`Provider`] and name it in [`by_name`].
+//! its file, implement [`Provider`], and name it in [`by_name`], [`rule_of`] and
+//! [`NAMES`].
 
 use crate::{protocol::entity::DeliveryId, time::Timestamp};
 
@@ -12,6 +13,7 @@ mod describe;
 mod event_time;
 mod generic;
 mod json;
+mod rule;
 mod shopify;
 mod signature;
 mod standard_webhooks;
@@ -23,6 +25,7 @@ mod tests;
 
 pub use generic::{Generic, GenericOptions, InvalidGeneric, InvalidPlace, Place};
 pub use json::{is_pointer, pointer};
+pub use rule::{Example, Kind, Line, Rule};
 pub use signature::{Encoding, HashName};
 
 /// One webhook as it arrived.
@@ -80,6 +83,29 @@ impl std::fmt::Debug for Secret {
     }
 }
 
+/// Secrets as a document has them.
+#[derive(serde::Deserialize)]
+#[serde(untagged, expecting = "a secret is a text; several, while one is being rolled, are a list of texts")]
+pub(crate) enum Secrets {
+    One(Secret),
+    Several(Vec<Secret>),
+}
+
+impl Default for Secrets {
+    fn default() -> Self {
+        Self::Several(Vec::new())
+    }
+}
+
+impl From<Secrets> for Vec<Secret> {
+    fn from(secrets: Secrets) -> Self {
+        match secrets {
+            Secrets::One(secret) => vec![secret],
+            Secrets::Several(secrets) => secrets,
+        }
+    }
+}
+
 /// Why a webhook is not believed. Each is answered 401; the text names no
 /// secret and no signature.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -132,10 +158,11 @@ pub enum Verified {
 
 /// One provider's rules.
 pub trait Provider: Send + Sync + std::fmt::Debug {
-    /// Whether signatures can be made with `secret`. One that is not usable,
-    /// such as an empty one, verifies nothing; a configuration that holds one
-    /// is better refused at the start than by every webhook.
-    fn is_usable(&self, secret: &Secret) -> bool;
+    /// Why `secret` cannot be what the sender signs with, for whoever put it
+    /// there; `None`: it can. With one that is empty nothing is verified, with
+    /// one of another kind nothing that the sender signs: a configuration that
+    /// holds one is better refused at the start than by every webhook.
+    fn objection(&self, secret: &Secret) -> Option<&'static str>;
 
     /// Whether the sender signed these bytes with one of `secrets`. All of
     /// them are tried, in a time that does not tell which one it was.
@@ -160,6 +187,18 @@ pub fn by_name(name: &str) -> Option<&'static dyn Provider> {
         "standard-webhooks" => &standard_webhooks::StandardWebhooks,
         "stripe" => &stripe::Stripe,
         "woocommerce" => &woocommerce::WooCommerce,
+        _ => return None,
+    })
+}
+
+/// How the provider of that name finds an event's entity; `None` if there is no
+/// such provider, and for `generic`, whose options say it.
+pub fn rule_of(name: &str) -> Option<Rule> {
+    Some(match name {
+        "shopify" => shopify::RULE,
+        "standard-webhooks" => standard_webhooks::RULE,
+        "stripe" => stripe::RULE,
+        "woocommerce" => woocommerce::RULE,
         _ => return None,
     })
 }

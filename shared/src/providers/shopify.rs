@@ -8,6 +8,7 @@
 
 use super::{
     Described, Encoding, HashName, Headers, Provider, Request, Secret, Unverified, Verified, describe, event_time,
+    rule::{self, Example, Kind, Line, Rule},
     signature::{self, Key},
 };
 use crate::{protocol::entity::DeliveryId, time::Timestamp};
@@ -27,39 +28,77 @@ fn key(secret: &Secret) -> Option<Key> {
     Key::new(secret.expose())
 }
 
-/// Where the order's id stands in the body of each family that is about an
-/// order. `orders/edited` carries only the edit; a return carries its order.
-fn order_pointers(family: &str) -> &'static [&'static str] {
-    match family {
-        "orders" => &["/id", "/order_edit/order_id", "/order_id"],
-        "fulfillments"
-        | "refunds"
-        | "order_transactions"
-        | "fulfillment_events"
-        | "tender_transactions"
-        | "disputes" => &["/order_id"],
-        "returns" => &["/order/id"],
-        _ => &[],
-    }
-}
+/// `orders/edited` carries only the edit; a return carries its order. Privacy
+/// requests name the customer and the shop only inside.
+const LINES: &[Line] = &[
+    Line { families: &["orders"], places: &["/id", "/order_edit/order_id", "/order_id"], kind: Kind::Named("order") },
+    Line {
+        families: &[
+            "fulfillments",
+            "refunds",
+            "order_transactions",
+            "fulfillment_events",
+            "tender_transactions",
+            "disputes",
+        ],
+        places: &["/order_id"],
+        kind: Kind::Named("order"),
+    },
+    Line { families: &["returns"], places: &["/order/id"], kind: Kind::Named("order") },
+    Line { families: &["customers"], places: &["/id", "/customer/id"], kind: Kind::Family },
+    Line { families: &["shop"], places: &["/id", "/shop_id"], kind: Kind::Family },
+    Line { families: &[], places: &["/id"], kind: Kind::Family },
+];
+
+pub(super) const RULE: Rule = Rule {
+    lines: LINES,
+    examples: &[
+        Example {
+            headers: &[("x-shopify-topic", "orders/updated")],
+            body: r##"{"id":7,"order_number":1007,"name":"#1007","admin_graphql_api_id":"gid://shopify/Order/7"}"##,
+            entity: "order/7",
+        },
+        Example {
+            headers: &[("x-shopify-topic", "orders/edited")],
+            body: r#"{"order_edit":{"id":1,"order_id":7}}"#,
+            entity: "order/7",
+        },
+        Example {
+            headers: &[("x-shopify-topic", "fulfillments/create")],
+            body: r##"{"id":2,"order_id":7,"name":"#1007.1","admin_graphql_api_id":"gid://shopify/Fulfillment/2"}"##,
+            entity: "order/7",
+        },
+        Example {
+            headers: &[("x-shopify-topic", "refunds/create")],
+            body: r#"{"id":3,"order_id":7,"admin_graphql_api_id":"gid://shopify/Refund/3"}"#,
+            entity: "order/7",
+        },
+        Example {
+            headers: &[("x-shopify-topic", "order_transactions/create")],
+            body: r#"{"id":4,"order_id":7,"admin_graphql_api_id":"gid://shopify/OrderTransaction/4"}"#,
+            entity: "order/7",
+        },
+        Example {
+            headers: &[("x-shopify-topic", "returns/approve")],
+            body: r#"{"id":5,"admin_graphql_api_id":"gid://shopify/Return/5","order":{"id":7,"admin_graphql_api_id":"gid://shopify/Order/7"}}"#,
+            entity: "order/7",
+        },
+        Example {
+            headers: &[("x-shopify-topic", "products/update")],
+            body: r#"{"id":7,"admin_graphql_api_id":"gid://shopify/Product/7"}"#,
+            entity: "products/7",
+        },
+    ],
+};
 
 fn entity(request: Request<'_>, family: &str) -> Option<String> {
-    if let Some(id) = describe::first(request.body, order_pointers(family)) {
-        return Some(format!("order/{}", bare(&id)));
-    }
-    let own = match family {
-        // Privacy requests name the customer and the shop only inside.
-        "customers" => &["/id", "/customer/id"][..],
-        "shop" => &["/id", "/shop_id"],
-        _ => &["/id"],
-    };
-    let id = describe::first(request.body, own).or_else(|| header(request.headers, "resource-id").map(str::to_owned));
-    let id = id.filter(|id| !id.is_empty())?;
-    if id.starts_with("gid://shopify/Order/") {
-        Some(format!("order/{}", bare(&id)))
-    } else {
-        describe::entity(family, bare(&id))
-    }
+    let found = rule::find(LINES, family, request.body).or_else(|| {
+        let id = header(request.headers, "resource-id").filter(|id| !id.is_empty())?;
+        Some(rule::Found { kind: describe::is_known(family).then(|| family.to_owned()), id: id.to_owned() })
+    })?;
+    let is_order = found.id.starts_with("gid://shopify/Order/");
+    let kind = if is_order { Some("order") } else { found.kind.as_deref() };
+    Some(format!("{}/{}", kind?, bare(&found.id)))
 }
 
 /// The number in a global id such as `gid://shopify/Order/450789469`.
@@ -69,8 +108,11 @@ fn bare(id: &str) -> &str {
 }
 
 impl Provider for Shopify {
-    fn is_usable(&self, secret: &Secret) -> bool {
-        key(secret).is_some()
+    fn objection(&self, secret: &Secret) -> Option<&'static str> {
+        if secret.expose().starts_with("shpat_") {
+            return Some("it is an access token; webhooks are signed with the app's client secret, or the admin's");
+        }
+        key(secret).is_none().then_some(signature::EMPTY)
     }
 
     fn verify(&self, request: Request<'_>, secrets: &[Secret], _now: Timestamp) -> Result<Verified, Unverified> {
@@ -172,15 +214,19 @@ mod tests {
     }
 
     #[test]
+    fn an_access_token_is_no_secret_that_shopify_signs_with() {
+        assert!(Shopify.objection(&Secret::new("shpat_0123456789abcdef")).unwrap().contains("client secret"));
+        assert_eq!(Shopify.objection(&Secret::new("shpss_0123456789abcdef")), None);
+    }
+
+    #[test]
     fn everything_about_an_order_has_the_order_as_its_entity() {
         for (topic, body) in [
             ("orders/updated", r#"{"id":7}"#),
-            ("orders/edited", r#"{"order_edit":{"id":1,"order_id":7}}"#),
-            ("fulfillments/update", r#"{"id":1,"order_id":7}"#),
-            ("refunds/create", r#"{"id":1,"order_id":7}"#),
-            ("order_transactions/create", r#"{"id":1,"order_id":7}"#),
-            ("returns/approve", r#"{"id":1,"order":{"id":7}}"#),
             ("orders/updated", r#"{"id":"gid://shopify/Order/7"}"#),
+            ("fulfillment_events/create", r#"{"id":1,"order_id":7}"#),
+            ("tender_transactions/create", r#"{"id":1,"order_id":7}"#),
+            ("disputes/create", r#"{"id":1,"order_id":7}"#),
         ] {
             assert_eq!(entity_of(topic, body).as_deref(), Some("order/7"), "{topic} {body}");
         }

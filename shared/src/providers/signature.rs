@@ -94,6 +94,9 @@ impl Encoding {
 #[derive(Clone)]
 pub(super) struct Key(Vec<u8>);
 
+/// What is wrong with a secret that makes no [`Key`].
+pub(super) const EMPTY: &str = "it is empty";
+
 impl Key {
     /// Takes `bytes`. `None` if there are none, or only zeros: HMAC fills keys
     /// up with zeros, so those are the empty key too.

@@ -10,6 +10,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 
 use super::{
     Described, Encoding, HashName, Headers, Provider, Request, Secret, Unverified, Verified, describe, event_time,
+    rule::{self, Kind, Line, Rule},
     signature::{self, Key},
 };
 use crate::{protocol::entity::DeliveryId, time::Timestamp};
@@ -43,9 +44,18 @@ fn names(headers: &Headers) -> Names {
     if !has_any(NAMES) && has_any(ALIASES) { ALIASES } else { NAMES }
 }
 
+/// The specification leaves the body to the sender: these are the places where
+/// senders usually put it. Examples would say more than it does.
+const LINES: &[Line] = &[
+    Line { families: &[], places: &["/data/order_id", "/data/order/id"], kind: Kind::Named("order") },
+    Line { families: &[], places: &["/data/id"], kind: Kind::Family },
+];
+
+pub(super) const RULE: Rule = Rule { lines: LINES, examples: &[] };
+
 impl Provider for StandardWebhooks {
-    fn is_usable(&self, secret: &Secret) -> bool {
-        key(secret).is_some()
+    fn objection(&self, secret: &Secret) -> Option<&'static str> {
+        key(secret).is_none().then_some("it is not `whsec_` and the key's bytes in base64")
     }
 
     fn verify(&self, request: Request<'_>, secrets: &[Secret], now: Timestamp) -> Result<Verified, Unverified> {
@@ -66,17 +76,14 @@ impl Provider for StandardWebhooks {
     }
 
     /// The specification leaves the body to the sender and recommends `type`,
-    /// `timestamp` and `data`; the entity is looked for where senders usually
-    /// put it. The signed timestamp is the attempt's and no event time.
+    /// `timestamp` and `data`. The signed timestamp is the attempt's and no
+    /// event time.
     fn describe(&self, request: Request<'_>) -> Described {
         let first = |at| describe::first(request.body, &[at]);
         let topic = describe::topic(first("/type").as_deref());
         let family = describe::family(&topic).to_owned();
         let id = request.headers.get(names(request.headers).id).filter(|id| !id.is_empty());
-        let order = describe::first(request.body, &["/data/order_id", "/data/order/id"]);
-        let entity = order
-            .map(|id| format!("order/{id}"))
-            .or_else(|| first("/data/id").and_then(|id| describe::entity(&family, &id)));
+        let entity = rule::find(LINES, &family, request.body).and_then(|found| found.entity());
         Described {
             delivery_id: id.map_or_else(|| DeliveryId::from_body(request.body), DeliveryId::new),
             topic,
@@ -185,7 +192,7 @@ mod tests {
     #[test]
     fn a_secret_that_is_not_base64_is_not_usable() {
         for (secret, expected) in [(SECRET, true), ("MfKQ9r8G", true), ("whsec_", false), ("whsec_a b", false)] {
-            assert_eq!(StandardWebhooks.is_usable(&Secret::new(secret)), expected, "{secret}");
+            assert_eq!(StandardWebhooks.objection(&Secret::new(secret)).is_none(), expected, "{secret}");
         }
     }
 

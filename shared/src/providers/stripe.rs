@@ -7,6 +7,7 @@
 
 use super::{
     Described, Encoding, HashName, Headers, Provider, Request, Secret, Unverified, Verified, describe, event_time,
+    rule::{self, Example, Kind, Line, Rule},
     signature::{self, Key},
 };
 use crate::{protocol::entity::DeliveryId, time::Timestamp};
@@ -16,6 +17,9 @@ use crate::{protocol::entity::DeliveryId, time::Timestamp};
 pub(super) struct Stripe;
 
 const SIGNATURE: &str = "stripe-signature";
+
+/// How secret, restricted and publishable API keys begin.
+const API_KEYS: [&str; 3] = ["sk_", "rk_", "pk_"];
 
 fn key(secret: &Secret) -> Option<Key> {
     Key::new(secret.expose())
@@ -31,22 +35,56 @@ fn parse(value: &str) -> Option<(&str, Vec<Vec<u8>>)> {
     (!signatures.is_empty()).then_some((time, signatures))
 }
 
-fn entity(body: &[u8]) -> Option<String> {
-    let first = |at| describe::first(body, &[at]);
-    if let Some(order) = first("/data/object/metadata/order_id") {
-        return Some(format!("order/{order}"));
-    }
-    if let Some(intent) = first("/data/object/payment_intent") {
-        return Some(format!("payment_intent/{intent}"));
-    }
-    // Thin events carry no object, only what it is and where to fetch it.
-    let named = |kind, id| Some(format!("{}/{}", first(kind)?, first(id)?));
-    named("/data/object/object", "/data/object/id").or_else(|| named("/related_object/type", "/related_object/id"))
-}
+/// Thin events carry no object, only what it is and where to fetch it.
+const LINES: &[Line] = &[
+    Line { families: &[], places: &["/data/object/metadata/order_id"], kind: Kind::Named("order") },
+    Line { families: &[], places: &["/data/object/payment_intent"], kind: Kind::Named("payment_intent") },
+    Line { families: &[], places: &["/data/object/id"], kind: Kind::At("/data/object/object") },
+    Line { families: &[], places: &["/related_object/id"], kind: Kind::At("/related_object/type") },
+];
+
+pub(super) const RULE: Rule = Rule {
+    lines: LINES,
+    examples: &[
+        Example {
+            headers: &[],
+            body: r#"{"type":"payment_intent.succeeded","data":{"object":{"id":"pi_1","object":"payment_intent"}}}"#,
+            entity: "payment_intent/pi_1",
+        },
+        Example {
+            headers: &[],
+            body: r#"{"type":"charge.refunded","data":{"object":{"id":"ch_1","object":"charge","payment_intent":"pi_1"}}}"#,
+            entity: "payment_intent/pi_1",
+        },
+        Example {
+            headers: &[],
+            body: r#"{"type":"charge.dispute.created","data":{"object":{"id":"dp_1","object":"dispute","charge":"ch_1","payment_intent":"pi_1"}}}"#,
+            entity: "payment_intent/pi_1",
+        },
+        Example {
+            headers: &[],
+            body: r#"{"type":"payment_intent.succeeded","data":{"object":{"id":"pi_2","object":"payment_intent","metadata":{"order_id":"7"}}}}"#,
+            entity: "order/7",
+        },
+        Example {
+            headers: &[],
+            body: r#"{"type":"charge.succeeded","data":{"object":{"id":"ch_2","object":"charge","payment_intent":"pi_2","metadata":{"order_id":"7"}}}}"#,
+            entity: "order/7",
+        },
+        Example {
+            headers: &[],
+            body: r#"{"type":"customer.updated","data":{"object":{"id":"cus_1","object":"customer"}}}"#,
+            entity: "customer/cus_1",
+        },
+    ],
+};
 
 impl Provider for Stripe {
-    fn is_usable(&self, secret: &Secret) -> bool {
-        key(secret).is_some()
+    fn objection(&self, secret: &Secret) -> Option<&'static str> {
+        if API_KEYS.iter().any(|prefix| secret.expose().starts_with(prefix)) {
+            return Some("it is an API key; the signing secret of a webhook begins with `whsec_`");
+        }
+        key(secret).is_none().then_some(signature::EMPTY)
     }
 
     fn verify(&self, request: Request<'_>, secrets: &[Secret], now: Timestamp) -> Result<Verified, Unverified> {
@@ -65,10 +103,10 @@ impl Provider for Stripe {
         let topic = describe::topic(first("/type").as_deref());
         Described {
             delivery_id: first("/id").map_or_else(|| DeliveryId::from_body(request.body), DeliveryId::new),
+            entity: rule::find(LINES, describe::family(&topic), request.body).and_then(|found| found.entity()),
             family: describe::family(&topic).to_owned(),
             topic,
             event_time: first("/created").and_then(|time| event_time::parse(&time)),
-            entity: entity(request.body),
         }
     }
 
@@ -108,6 +146,19 @@ mod tests {
     #[test]
     fn a_known_signature_is_believed() {
         assert_eq!(verify(&format!("t={SIGNED_AT},v1={GOOD}")), Ok(Verified::Delivery));
+    }
+
+    #[test]
+    fn an_api_key_is_no_secret_that_stripe_signs_with() {
+        for key in ["sk_live_1", "sk_test_1", "rk_live_1", "rk_test_1", "pk_live_1", "pk_test_1"] {
+            let objection = Stripe.objection(&Secret::new(key));
+            assert_eq!(
+                objection,
+                Some("it is an API key; the signing secret of a webhook begins with `whsec_`"),
+                "{key}"
+            );
+        }
+        assert_eq!(Stripe.objection(&Secret::new(SECRET)), None);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::borrow::Cow;
 
 use super::{
     Described, Encoding, HashName, Headers, Provider, Request, Secret, Unverified, Verified, describe, event_time,
+    rule::{self, Example, Kind, Line, Rule},
     signature::{self, Key},
 };
 use crate::{protocol::entity::DeliveryId, time::Timestamp};
@@ -66,14 +67,31 @@ fn character(entity: &str) -> Option<char> {
     })
 }
 
+const LINES: &[Line] = &[Line { families: &[], places: &["/id"], kind: Kind::Family }];
+
+pub(super) const RULE: Rule = Rule {
+    lines: LINES,
+    examples: &[
+        Example {
+            headers: &[("x-wc-webhook-topic", "order.created")],
+            body: r#"{"id":7,"number":"7"}"#,
+            entity: "order/7",
+        },
+        Example { headers: &[("x-wc-webhook-topic", "order.deleted")], body: r#"{"id":7}"#, entity: "order/7" },
+        Example { headers: &[("x-wc-webhook-topic", "order.updated")], body: r#"{"id":8}"#, entity: "order/8" },
+        Example { headers: &[("x-wc-webhook-topic", "product.updated")], body: r#"{"id":7}"#, entity: "product/7" },
+        Example { headers: &[("x-wc-webhook-topic", "customer.updated")], body: r#"{"id":7}"#, entity: "customer/7" },
+    ],
+};
+
 fn is_ping(body: &[u8]) -> bool {
     body.strip_prefix(b"webhook_id=")
         .is_some_and(|id| (1..=20).contains(&id.len()) && id.iter().all(u8::is_ascii_digit))
 }
 
 impl Provider for WooCommerce {
-    fn is_usable(&self, secret: &Secret) -> bool {
-        key(secret).is_some()
+    fn objection(&self, secret: &Secret) -> Option<&'static str> {
+        key(secret).is_none().then_some(signature::EMPTY)
     }
 
     fn verify(&self, request: Request<'_>, secrets: &[Secret], _now: Timestamp) -> Result<Verified, Unverified> {
@@ -93,15 +111,15 @@ impl Provider for WooCommerce {
     fn describe(&self, request: Request<'_>) -> Described {
         let topic = describe::topic(request.headers.get("x-wc-webhook-topic"));
         let family = describe::family(&topic).to_owned();
-        let id = describe::first(request.body, &["/id"]);
+        let found = rule::find(LINES, &family, request.body);
         let source = request.headers.get("x-wc-webhook-source").unwrap_or_default().trim_end_matches('/');
-        let named = id.as_deref().unwrap_or_default();
+        let named = found.as_ref().map(|found| found.id.as_str()).unwrap_or_default();
         let delivery_id = format!("{source}/{topic}/{named}/{}", DeliveryId::from_body(request.body));
         Described {
             delivery_id: DeliveryId::new(delivery_id),
             event_time: describe::first(request.body, &["/date_modified_gmt"])
                 .and_then(|time| event_time::parse(&time)),
-            entity: id.and_then(|id| describe::entity(&family, &id)),
+            entity: found.and_then(|found| found.entity()),
             topic,
             family,
         }

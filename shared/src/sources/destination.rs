@@ -11,7 +11,7 @@ use std::{fmt, net::IpAddr};
 use http::{Uri, uri::Scheme};
 use serde::Deserialize;
 
-use crate::providers::{self, Provider, Secret};
+use crate::providers::{self, Provider, Secret, Secrets};
 
 /// The table `forward` of a source, as it is written.
 #[derive(Deserialize)]
@@ -21,13 +21,6 @@ pub(crate) struct Entry {
     secret: Secrets,
     #[serde(default)]
     allow_private: bool,
-}
-
-#[derive(Deserialize)]
-#[serde(untagged, expecting = "`secret` is a text, or a list of texts while it is rolled")]
-enum Secrets {
-    One(Secret),
-    Several(Vec<Secret>),
 }
 
 /// Which addresses may be connected to.
@@ -52,10 +45,7 @@ impl Destination {
     pub(crate) fn check(entry: Entry) -> Result<Self, String> {
         let reach = if entry.allow_private { Reach::Anywhere } else { Reach::Public };
         let url = url(&entry.url, reach).map_err(|reason| format!("`forward.url` {reason}"))?;
-        let secrets = match entry.secret {
-            Secrets::One(secret) => vec![secret],
-            Secrets::Several(secrets) => secrets,
-        };
+        let secrets = Vec::from(entry.secret);
         if secrets.is_empty() || !secrets.iter().all(is_usable) {
             return Err("`forward.secret` is `whsec_` and the key's bytes in base64".into());
         }
@@ -92,7 +82,7 @@ pub(crate) fn rules() -> &'static dyn Provider {
 /// Stricter than for webhooks that come in: whoever writes this secret can
 /// write the prefix, and a key without it may be meant as plain text.
 fn is_usable(secret: &Secret) -> bool {
-    secret.expose().starts_with("whsec_") && rules().is_usable(secret)
+    secret.expose().starts_with("whsec_") && rules().objection(secret).is_none()
 }
 
 fn url(text: &str, reach: Reach) -> Result<Uri, String> {

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::protocol::entity::{EntityKey, InvalidEntityKey, JOBS};
+use crate::protocol::entity::{EntityKey, InvalidEntityKey, JOBS, SourceName};
 
 /// A parsed template, such as `order/{/metadata/order_id}`.
 ///
@@ -29,8 +29,8 @@ pub enum InvalidTemplate {
         "there is no field {{{0}}}; there are {{source}}, {{provider}}, {{topic}}, {{entity}}, JSON pointers such as {{/id}}, and {{header:name}}"
     )]
     Field(String),
-    /// It has no field, and is no key either.
-    #[error("it has no field, so it must be an entity key as it stands: {0}")]
+    /// It has no field that differs from event to event, and is no key either.
+    #[error("no field in it differs from event to event, so it must be an entity key as it stands: {0}")]
     Constant(#[from] InvalidEntityKey),
     /// Its deliveries would be jobs'.
     #[error("it begins with `cron/`, which is reserved: entities under it are jobs")]
@@ -74,6 +74,23 @@ impl Template {
             EntityKey::parse(text)?;
         }
         Ok(Self(pieces))
+    }
+
+    /// The key of all deliveries, where no field differs from one to the next.
+    pub fn constant(&self, source: &SourceName, provider: &str) -> Option<String> {
+        self.fill(|field| match field {
+            "source" => Some(source.as_str().into()),
+            "provider" => Some(provider.into()),
+            _ => None,
+        })
+    }
+
+    /// Whether every delivery has a value for each field.
+    pub fn always_has_a_value(&self) -> bool {
+        let always = |field: &str| matches!(field, "source" | "provider" | "topic");
+        self.0
+            .iter()
+            .all(|piece| matches!(piece, Piece::Text(_)) || matches!(piece, Piece::Field(field) if always(field)))
     }
 
     /// The text with each field's value in place; `None` when one has none or

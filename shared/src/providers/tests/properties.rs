@@ -4,7 +4,9 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use proptest::prelude::*;
 
 use crate::{
-    providers::{Generic, Headers, NAMES, Provider, Request, Secret, Unverified, Verified, by_name},
+    providers::{
+        Generic, Headers, NAMES, Provider, Request, Secret, Unverified, Verified, by_name, is_pointer, rule_of,
+    },
     time::Timestamp,
 };
 
@@ -46,8 +48,23 @@ fn verify(provider: &dyn Provider, headers: &Headers, body: &[u8], secrets: &[Se
 fn every_named_provider_exists() {
     for name in NAMES {
         assert_eq!(by_name(name).is_some(), name != "generic", "{name}");
+        assert_eq!(rule_of(name).is_some(), name != "generic", "{name}");
     }
     assert!(by_name("Shopify").is_none());
+}
+
+#[test]
+fn every_example_is_about_what_it_says_and_every_line_of_a_rule_names_places_in_a_body() {
+    for name in NAMES {
+        let (Some(provider), Some(rule)) = (by_name(name), rule_of(name)) else { continue };
+        for example in rule.examples {
+            let headers = example.headers.iter().copied().collect();
+            let described = provider.describe(Request { headers: &headers, body: example.body.as_bytes() });
+            assert_eq!(described.entity.as_deref(), Some(example.entity), "{name}: {}", example.body);
+            assert_ne!(described.topic, "unknown", "{name}: {}", example.body);
+        }
+        assert!(rule.lines.iter().flat_map(|line| line.places).all(|place| is_pointer(place)), "{name}");
+    }
 }
 
 #[test]
@@ -55,7 +72,7 @@ fn an_empty_secret_signs_and_verifies_nothing() {
     for (provider, secret_of) in all() {
         let headers = provider.sign(&Headers::default(), b"body", &secret_of(b"secret"), NOW).into_iter().collect();
         for empty in [Secret::new(""), Secret::new("\0\0")] {
-            assert!(!provider.is_usable(&empty), "{provider:?}");
+            assert!(provider.objection(&empty).is_some(), "{provider:?}");
             assert_eq!(provider.sign(&Headers::default(), b"body", &empty, NOW), []);
             assert_eq!(verify(&*provider, &headers, b"body", &[empty]), Err(Unverified::Mismatch), "{provider:?}");
         }
@@ -134,7 +151,7 @@ proptest! {
     fn any_text_that_is_usable_verifies_what_it_signs(body in any::<Vec<u8>>(), text in "\\PC{1,80}") {
         for (provider, _) in all() {
             let secret = Secret::new(text.clone());
-            if provider.is_usable(&secret) {
+            if provider.objection(&secret).is_none() {
                 let headers = provider.sign(&Headers::default(), &body, &secret, NOW).into_iter().collect();
                 prop_assert_eq!(verify(&*provider, &headers, &body, &[secret]), Ok(Verified::Delivery), "{:?}", provider);
             }

@@ -1,0 +1,215 @@
+//! What `serializer check` says about a source that the functions take, and
+//! that may not do what its author wants.
+
+use webhook_serializer::{
+    protocol::{delivery::Incoming, entity::EntityKey},
+    providers::{self, Example},
+    sources::Source,
+    time::Timestamp,
+};
+
+use crate::output::Table;
+
+/// One thing to know about a source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Advice {
+    /// How much it matters.
+    pub weight: Weight,
+    /// What is so, and what to write instead: one line or more.
+    pub text: String,
+}
+
+/// How much a piece of advice matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Weight {
+    /// It may be meant so.
+    Note,
+    /// It is probably a mistake.
+    Warning,
+}
+
+/// All that is to be said about `source`.
+pub fn of(source: &Source) -> Vec<Advice> {
+    let warning = entities(source).map(|text| Advice { weight: Weight::Warning, text });
+    let note = (!source.has_secret()).then(|| Advice { weight: Weight::Note, text: without_secret(source) });
+    warning.into_iter().chain(note).collect()
+}
+
+fn without_secret(source: &Source) -> String {
+    let name = &source.name;
+    format!(
+        "source `{name}` has no secret yet, so each of its deliveries is answered 503: most senders try again for\n\
+         hours, WooCommerce does not. Write the secret that the sender shows for …/webhooks/{name} into `secrets`;\n\
+         docs/deploying.md#connect-the-senders says where it is shown"
+    )
+}
+
+/// An example of the provider's, as `source` routes it.
+struct Routed {
+    example: &'static Example,
+    delivery: Incoming,
+}
+
+/// Whether the source's templates keep together what the provider's own rule
+/// keeps together, and apart what it keeps apart; where not, how to write it.
+/// `None` also for a source all of whose deliveries are in one lane.
+fn entities(source: &Source) -> Option<String> {
+    let rule = providers::rule_of(&source.provider_name)?;
+    let routed: Vec<Routed> = rule.examples.iter().map(|example| route(source, example)).collect();
+    let key = |routed: &Routed| routed.delivery.entity.clone();
+    let first = key(routed.first()?);
+    if routed.iter().all(|routed| key(routed) == first) {
+        return None;
+    }
+    let about_first = |named: &str| routed.iter().filter(|routed| routed.example.entity == named).map(key).next();
+    let split = routed.iter().find(|one| about_first(one.example.entity).as_ref() != Some(&key(one)));
+    let unrouted = EntityKey::unrouted(&source.name);
+    let met = |one: &&Routed| {
+        let same = |other: &Routed| key(other) == key(one) && other.example.entity != one.example.entity;
+        key(one) != unrouted && routed.iter().any(same)
+    };
+    let (what, shown): (_, Vec<&Routed>) = if let Some(split) = split {
+        let about = split.example.entity;
+        let what = format!(
+            "`entity` sends deliveries about one thing, {about}, to different entities, which run side by side"
+        );
+        (what, routed.iter().filter(|one| one.example.entity == about).collect())
+    } else {
+        let shown: Vec<&Routed> = routed.iter().filter(met).collect();
+        shown.first()?;
+        ("`entity` sends deliveries about different things to one entity, where they wait for each other".into(), shown)
+    };
+    let mut table = Table::new(&["topic", "about", "goes to"]);
+    for one in shown {
+        let goes_to = match key(one) {
+            key if key == unrouted => format!("{key}, set aside"),
+            key => key.to_string(),
+        };
+        table.row([one.delivery.topic.clone(), one.example.entity.to_owned(), goes_to]);
+    }
+    let (name, provider) = (&source.name, &source.provider_name);
+    let rows: String = table.to_string().lines().map(|row| format!("  {row}\n")).collect();
+    Some(format!(
+        "source `{name}`: {what}:\n{rows}\
+         Leave `entity` out, or use `{{entity}}`: in all topics it is what {provider}'s rule finds, such as {}\n\
+         (docs/sources.md#entity-what-order-is-kept-for)",
+        rule.examples.first()?.entity
+    ))
+}
+
+fn route(source: &Source, example: &'static Example) -> Routed {
+    let headers = example.headers.iter().copied().collect();
+    let request = providers::Request { headers: &headers, body: example.body.as_bytes() };
+    Routed { example, delivery: source.delivery(request, Timestamp::from_millis(0)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path};
+
+    use webhook_serializer::sources::Sources;
+
+    use super::*;
+
+    fn advice(provider: &str, rest: &str) -> Vec<Advice> {
+        let document = format!("[sources.shop]\nprovider = '{provider}'\nhandler = 'h'\n{rest}");
+        of(Sources::parse(&document).unwrap().get("shop").unwrap())
+    }
+
+    fn warned(provider: &str, entity: &str) -> Option<String> {
+        let all = advice(provider, &format!("secrets = ['s']\nentity = {entity}"));
+        assert!(all.iter().all(|advice| advice.weight == Weight::Warning), "{all:?}");
+        all.into_iter().map(|advice| console::strip_ansi_codes(&advice.text).into_owned()).next()
+    }
+
+    #[test]
+    fn a_template_that_splits_an_order_is_warned_about_with_where_each_topic_goes() {
+        let told = warned("shopify", "'{source}/order/{/id}'").unwrap();
+        for expected in [
+            "orders/updated             order/7  shop/order/7\n",
+            "orders/edited              order/7  shop/unrouted, set aside\n",
+            "refunds/create             order/7  shop/order/3\n",
+            "returns/approve            order/7  shop/order/5\n",
+            "use `{entity}`",
+        ] {
+            assert!(told.contains(expected), "{expected}: {told}");
+        }
+        assert!(!told.contains("products/update"), "{told}");
+        for entity in [
+            "'{source}/order/{/order_id}'",
+            "['{source}/order/{/order_id}', '{source}/order/{/id}']",
+            "'{source}/{/admin_graphql_api_id}'",
+            "'{source}/{/order_number}'",
+            "'{source}/{topic}'",
+        ] {
+            assert!(warned("shopify", entity).unwrap().contains("about one thing, order/7, "), "{entity}");
+        }
+        for entity in [
+            "'{source}/payment/{/data/object/id}'",
+            "'{source}/payment/{/data/object/payment_intent}'",
+            "['shop/order/{/data/object/metadata/order_id}', '{source}/{/data/object/id}']",
+        ] {
+            assert!(warned("stripe", entity).unwrap().contains("about one thing, payment_intent/pi_1"), "{entity}");
+        }
+    }
+
+    #[test]
+    fn a_template_that_takes_unlike_things_for_one_is_warned_about() {
+        let told = warned("woocommerce", "'{source}/order/{/id}'").unwrap();
+        assert!(told.contains("different things to one entity"), "{told}");
+        assert!(told.contains("product.updated   product/7   shop/order/7\n"), "{told}");
+    }
+
+    #[test]
+    fn templates_that_keep_an_order_together_are_not_warned_about() {
+        for (provider, entity) in [
+            ("shopify", "'{source}/{entity}'"),
+            ("shopify", "'all/{entity}'"),
+            ("shopify", "'shop/one'"),
+            ("shopify", "['{source}/customer/{/customer/id}', '{source}/{entity}']"),
+            ("stripe", "['shopify/order/{/data/object/metadata/order_id}', '{source}/{entity}']"),
+            ("stripe", "'shopify/order/{/data/object/metadata/order_id}'"),
+            ("woocommerce", "'{source}/{entity}'"),
+        ] {
+            assert_eq!(warned(provider, entity), None, "{provider} {entity}");
+        }
+        assert_eq!(advice("standard-webhooks", "secrets = ['c2VjcmV0']\nentity = '{source}/order/{/data/id}'"), []);
+        let own = ["shopify", "stripe", "woocommerce"].map(|provider| advice(provider, "secrets = ['s']"));
+        assert_eq!(own, [const { Vec::new() }; 3]);
+    }
+
+    /// Those that are whole: with the table's name above its fields.
+    #[test]
+    fn every_source_in_the_readme_and_in_the_pages_is_taken_without_a_warning() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let pages = fs::read_dir(root.join("docs")).unwrap().map(|page| page.unwrap().path());
+        let mut sources = 0;
+        for page in
+            pages.filter(|page| page.extension().is_some_and(|kind| kind == "md")).chain([root.join("README.md")])
+        {
+            let text = fs::read_to_string(&page).unwrap();
+            let blocks = text.split("```toml\n").skip(1).map(|block| block.split("```").next().unwrap());
+            for block in blocks.filter(|block| block.trim_start().starts_with("[sources.")) {
+                // A secret that is left to the reader, in the form that its place demands.
+                let document = block.replace("whsec_…", "whsec_c2VjcmV0");
+                let read =
+                    Sources::parse(&document).unwrap_or_else(|error| panic!("{}: {error}\n{block}", page.display()));
+                for source in read.iter() {
+                    let warned = of(source).into_iter().find(|advice| advice.weight == Weight::Warning);
+                    assert_eq!(warned, None, "{}", page.display());
+                    sources += 1;
+                }
+            }
+        }
+        assert!(sources >= 4, "{sources}");
+    }
+
+    #[test]
+    fn a_source_without_a_secret_is_noted() {
+        for secrets in ["", "secrets = []"] {
+            let [note] = advice("stripe", secrets).try_into().unwrap();
+            assert_eq!(note.weight, Weight::Note);
+            assert!(note.text.starts_with("source `shop` has no secret yet"), "{}", note.text);
+        }
+    }
+}

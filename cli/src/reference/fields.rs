@@ -1,0 +1,269 @@
+//! The fields of the sources document.
+
+use webhook_serializer::providers;
+
+use super::{Absent, Field, Form, Pattern, Table};
+
+/// How a source's name is written.
+pub(super) const NAME: &str = "^[a-z0-9_-]{1,64}$";
+
+const ANY: Pattern = Pattern { name: "text", regex: "" };
+const NOT_EMPTY: Pattern = Pattern { name: "text", regex: "." };
+const DURATION: Pattern = Pattern { name: "duration", regex: r"^\s*(0|([0-9.]+\s*[A-Za-zµ]+\s*)+)\s*$" };
+const RATE: Pattern = Pattern { name: "rate", regex: r"^\s*\+?0*([1-9][0-9]{0,2}|1000)\s*/\s*(s|min|h)\s*$" };
+const HEADER: Pattern = Pattern { name: "header", regex: r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$" };
+const PLACE: Pattern = Pattern { name: "place", regex: r"^((/([^~]|~[01])*)|[!#$%&'*+.^_`|~0-9A-Za-z-]+)$" };
+const TEMPLATE: Pattern = Pattern {
+    name: "template",
+    regex: r"^([^{}]*\{(source|provider|topic|entity|/[^{}]+|header:[^{}]+)\}[^{}]*)+$|^[^{}/]+/[^{}]+$",
+};
+const URL: Pattern = Pattern { name: "URL", regex: "^[Hh][Tt][Tt][Pp][Ss]?://." };
+const SIGNING_KEY: Pattern = Pattern { name: "text", regex: "^whsec_." };
+
+pub(super) const SOURCE: Table = Table {
+    path: "[sources.NAME]",
+    about: "One for each sender. Its webhooks are posted to `/webhooks/NAME`; `NAME` is 1 to 64 lower-case letters, \
+            digits, `-` or `_`, and not `cron`. There must be at least one source.",
+    fields: &[
+        Field {
+            name: "provider",
+            form: Form::Word(&providers::NAMES),
+            absent: Absent::Required,
+            example: "\"shopify\"",
+            about: "By whose rules its webhooks are signed, and what they are about. `generic` is any sender that the \
+                    table `generic` describes.",
+        },
+        Field {
+            name: "secrets",
+            form: Form::OneOrMore(NOT_EMPTY),
+            absent: Absent::Means("none yet: deliveries are answered 503"),
+            example: "[\"…\"]",
+            about: "What the sender signs with. Several while one is being rolled: each of them is believed. For \
+                    `stripe` and `standard-webhooks` they begin with `whsec_`.",
+        },
+        Field {
+            name: "entity",
+            form: Form::OneOrMore(TEMPLATE),
+            absent: Absent::Means("the provider's own rule, as in `\"{source}/{entity}\"`"),
+            example: "\"{source}/{entity}\"",
+            about: "What order is kept for: [a template of the entity's key](sources.md#entity-what-order-is-kept-for), \
+                    or several that are tried in turn. A key is at most 512 bytes.",
+        },
+        Field {
+            name: "handler",
+            form: Form::Text(ANY),
+            absent: Absent::Required,
+            example: "\"orders\"",
+            about: "Which handler its deliveries go to: `orders`, `forward`, or the name of one in a worker of yours.",
+        },
+        Field {
+            name: "handler_timeout",
+            form: Form::Text(DURATION),
+            absent: Absent::Is("\"10s\""),
+            example: "\"30s\"",
+            about: "How long one start of the handler may take; then it has failed. More than nothing, and less than \
+                    the parameter `WorkerTimeout` (60 s) by more than 4 s.",
+        },
+        Field {
+            name: "retry",
+            form: Form::Table(&RETRY),
+            absent: Absent::Is("{}"),
+            example: "{ attempts = 3 }",
+            about: "How often a delivery that fails is tried, and how long the waits are.",
+        },
+        Field {
+            name: "on_failure",
+            form: Form::Word(&["park", "block"]),
+            absent: Absent::Is("\"park\""),
+            example: "\"block\"",
+            about: "What is done with a delivery whose last attempt failed. `park`: set it aside and go on with the \
+                    next one. `block`: stop the order until somebody looks.",
+        },
+        Field {
+            name: "rate",
+            form: Form::Text(RATE),
+            absent: Absent::Means("as often as it can"),
+            example: "\"5/s\"",
+            about: "At most so many starts of the handler for one order: a number from 1 to 1000, a slash, and `s`, \
+                    `min` or `h`. They are evenly spread.",
+        },
+        Field {
+            name: "generic",
+            form: Form::Table(&GENERIC),
+            absent: Absent::Means("required by `provider = \"generic\"`, refused with any other"),
+            example: "{ header = \"x-acme-signature\", hash = \"sha256\", encoding = \"hex\" }",
+            about: "How an unlisted sender signs, and where its requests hold what.",
+        },
+        Field {
+            name: "forward",
+            form: Form::Table(&FORWARD),
+            absent: Absent::Means("required by `handler = \"forward\"`, refused with any other"),
+            example: "{ url = \"https://example.com/webhooks\", secret = \"whsec_c2VjcmV0\" }",
+            about: "Where the handler `forward` posts the deliveries: see [forward](forward.md).",
+        },
+    ],
+};
+
+pub(super) const RETRY: Table = Table {
+    path: "[sources.NAME.retry]",
+    about: "How often a delivery is tried.",
+    fields: &[
+        Field {
+            name: "attempts",
+            form: Form::Count,
+            absent: Absent::Is("8"),
+            example: "3",
+            about: "The most attempts. `on_failure` says what happens after the last one.",
+        },
+        Field {
+            name: "first",
+            form: Form::Text(DURATION),
+            absent: Absent::Is("\"1s\""),
+            example: "\"500ms\"",
+            about: "The wait after the first failure. Each further failure doubles it, and each wait is spread over the \
+                    upper half of its length.",
+        },
+        Field {
+            name: "longest",
+            form: Form::Text(DURATION),
+            absent: Absent::Is("\"5m\""),
+            example: "\"1m 30s\"",
+            about: "No wait is longer.",
+        },
+    ],
+};
+
+pub(super) const GENERIC: Table = Table {
+    path: "[sources.NAME.generic]",
+    about: "What an unlisted sender's documentation says about its webhooks. With `provider = \"generic\"`, and only \
+            with it.",
+    fields: &[
+        Field {
+            name: "header",
+            form: Form::Text(HEADER),
+            absent: Absent::Required,
+            example: "\"x-acme-signature\"",
+            about: "The header that the signature is in.",
+        },
+        Field {
+            name: "hash",
+            form: Form::Word(&["sha1", "sha256", "sha512"]),
+            absent: Absent::Required,
+            example: "\"sha512\"",
+            about: "The hash inside the HMAC.",
+        },
+        Field {
+            name: "encoding",
+            form: Form::Word(&["hex", "base64"]),
+            absent: Absent::Required,
+            example: "\"base64\"",
+            about: "How the signature is written.",
+        },
+        Field {
+            name: "prefix",
+            form: Form::Text(ANY),
+            absent: Absent::Is("\"\""),
+            example: "\"sha256=\"",
+            about: "What stands in front of the signature. In a list, entries that start otherwise are passed over.",
+        },
+        Field {
+            name: "separator",
+            form: Form::Text(NOT_EMPTY),
+            absent: Absent::Means("the whole value is one signature"),
+            example: "\",\"",
+            about: "What stands between several signatures in the one header; spaces around them do not count.",
+        },
+        Field {
+            name: "signed",
+            form: Form::Text(Pattern { name: "text", regex: r"\{body\}" }),
+            absent: Absent::Is("\"{body}\""),
+            example: "\"{header:x-acme-id}.{body}\"",
+            about: "What is signed: `{body}`, and around it `{timestamp}`, `{header:…}` or fixed text, such as the \
+                    address that the sender calls.",
+        },
+        Field {
+            name: "timestamp_header",
+            form: Form::Text(HEADER),
+            absent: Absent::Means("no header holds it"),
+            example: "\"x-acme-timestamp\"",
+            about: "The header that `{timestamp}` is in: seconds, milliseconds or RFC 3339. A request whose time is \
+                    more than five minutes away is refused. With `{timestamp}` in `signed`, and only then.",
+        },
+        Field {
+            name: "timestamp_prefix",
+            form: Form::Text(NOT_EMPTY),
+            absent: Absent::Means("the signature's header does not hold it"),
+            example: "\"t=\"",
+            about: "What stands in front of `{timestamp}` among the entries of the signature's own header. Instead of \
+                    `timestamp_header`, and with a `separator`.",
+        },
+        Field {
+            name: "delivery_id",
+            form: Form::OneOrMore(PLACE),
+            absent: Absent::Means("the hash of the body"),
+            example: "\"x-acme-delivery\"",
+            about: "What names a delivery over all its retries. Where it is not found, the hash of the body does.",
+        },
+        Field {
+            name: "topic",
+            form: Form::OneOrMore(PLACE),
+            absent: Absent::Means("`unknown`"),
+            example: "\"/event/type\"",
+            about: "What happened, such as `order.updated`.",
+        },
+        Field {
+            name: "entity",
+            form: Form::OneOrMore(PLACE),
+            absent: Absent::Means("none is found"),
+            example: "[\"/order/id\", \"/order_id\"]",
+            about: "The entity's id: the first of these that holds something.",
+        },
+        Field {
+            name: "entity_kind",
+            form: Form::Text(NOT_EMPTY),
+            absent: Absent::Means("the id stands alone"),
+            example: "\"order\"",
+            about: "What the entity is, in front of its id: `order` makes `order/7`.",
+        },
+        Field {
+            name: "event_time",
+            form: Form::OneOrMore(PLACE),
+            absent: Absent::Means("not known"),
+            example: "\"/order/updated_at\"",
+            about: "When it happened: seconds, milliseconds or RFC 3339. Not the time of the attempt, which is new for \
+                    every retry.",
+        },
+    ],
+};
+
+pub(super) const FORWARD: Table = Table {
+    path: "[sources.NAME.forward]",
+    about: "Where the handler `forward` posts the deliveries. With `handler = \"forward\"`, and only with it.",
+    fields: &[
+        Field {
+            name: "url",
+            form: Form::Text(URL),
+            absent: Absent::Required,
+            example: "\"https://example.com/webhooks?from=shop\"",
+            about: "The endpoint, starting with `https://`; with `allow_private` also `http://`.",
+        },
+        Field {
+            name: "secret",
+            form: Form::OneOrMore(SIGNING_KEY),
+            absent: Absent::Required,
+            example: "[\"whsec_bmV3\", \"whsec_b2xk\"]",
+            about: "What each request is signed with: `whsec_` and the key's bytes in base64. Several while it is being \
+                    rolled: a request carries a signature under each.",
+        },
+        Field {
+            name: "allow_private",
+            form: Form::Flag,
+            absent: Absent::Is("false"),
+            example: "true",
+            about: "Lets it reach this machine and private networks.",
+        },
+    ],
+};
+
+/// All tables, in the order in which they are shown.
+pub(super) const TABLES: [&Table; 4] = [&SOURCE, &RETRY, &GENERIC, &FORWARD];

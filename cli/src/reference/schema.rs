@@ -1,0 +1,80 @@
+//! The JSON Schema of the sources document: what editors complete, explain and
+//! check it by, in TOML and in JSON.
+
+use serde_json::{Map, Value, json};
+
+use super::{
+    Absent, Field, Form, Pattern, Table,
+    fields::{NAME, SOURCE},
+};
+
+/// The schema, as text. It refuses no document that the functions take.
+pub fn schema() -> String {
+    let mut source = table(&SOURCE);
+    source["allOf"] = json!([goes_with("provider", "generic", "generic"), goes_with("handler", "forward", "forward")]);
+    let schema = json!({
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "The sources of a webhook serializer",
+        "type": "object",
+        "required": ["sources"],
+        "additionalProperties": false,
+        "properties": {
+            "$schema": { "type": "string", "description": "This schema, for editors." },
+            "sources": {
+                "type": "object",
+                "description": "The senders, by their names.",
+                "minProperties": 1,
+                "propertyNames": { "pattern": NAME },
+                "additionalProperties": source,
+            },
+        },
+    });
+    let mut text = serde_json::to_string_pretty(&schema).expect("it is a value");
+    text.push('\n');
+    text
+}
+
+/// The table `named` is there if `field` is `value`, and only then.
+fn goes_with(field: &str, value: &str, named: &str) -> Value {
+    json!({
+        "if": { "properties": { field: { "const": value } }, "required": [field] },
+        "then": { "required": [named] },
+        "else": { "properties": { named: false } },
+    })
+}
+
+fn table(table: &Table) -> Value {
+    let is_required = |field: &&Field| matches!(field.absent, Absent::Required);
+    let required: Vec<&str> = table.fields.iter().filter(is_required).map(|field| field.name).collect();
+    let properties: Map<String, Value> = table.fields.iter().map(|field| (field.name.to_owned(), of(field))).collect();
+    json!({ "type": "object", "required": required, "additionalProperties": false, "properties": properties })
+}
+
+fn of(field: &Field) -> Value {
+    let mut schema = match field.form {
+        Form::Text(pattern) => text(pattern),
+        Form::OneOrMore(pattern) => {
+            // An empty list says what leaving the field out says, where that may be.
+            let least = usize::from(matches!(field.absent, Absent::Required));
+            json!({ "anyOf": [text(pattern), { "type": "array", "items": text(pattern), "minItems": least }] })
+        }
+        Form::Word(words) => json!({ "enum": words }),
+        Form::Count => json!({ "type": "integer", "minimum": 1, "maximum": u32::MAX }),
+        Form::Flag => json!({ "type": "boolean" }),
+        Form::Table(inner) => table(inner),
+    };
+    schema["description"] = field.about.into();
+    if let Absent::Is(value) = field.absent
+        && let Ok(value) = serde_json::from_str::<Value>(value)
+    {
+        schema["default"] = value;
+    }
+    schema
+}
+
+fn text(pattern: Pattern) -> Value {
+    match pattern.regex {
+        "" => json!({ "type": "string" }),
+        regex => json!({ "type": "string", "pattern": regex }),
+    }
+}
