@@ -22,6 +22,7 @@ use webhook_serializer::{
     functions::worker::{Attributes, Record, SqsEvent, Worker},
     handler::{Context, Handler, HandlerError, Outcome},
     protocol::{delivery::Delivery, table::TableError},
+    time::Surroundings,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -74,7 +75,8 @@ async fn an_order_whose_worker_dies_goes_on_within_twenty_seconds() {
 /// Takes its time to hide; says no, once it is told to.
 struct Reluctant {
     inner: Arc<dyn Queue>,
-    takes: Box<dyn Fn() -> Duration + Send + Sync>,
+    takes: Duration,
+    surroundings: Surroundings,
     refuses: AtomicBool,
 }
 
@@ -88,7 +90,7 @@ impl Queue for Reluctant {
             if self.refuses.load(Relaxed) {
                 return Err(QueueError::Unavailable("not now".into()));
             }
-            tokio::time::sleep((self.takes)()).await;
+            self.surroundings.sleep(self.takes).await;
             self.inner.hide(receipts, time).await
         })
     }
@@ -99,8 +101,8 @@ impl Queue for Reluctant {
 }
 
 fn reluctant(world: &mut World, takes: Duration) -> Arc<Reluctant> {
-    let inner = world.messages.clone();
-    let queue = Arc::new(Reluctant { inner, takes: Box::new(move || takes), refuses: AtomicBool::new(false) });
+    let (inner, surroundings) = (world.messages.clone(), world.surroundings.clone());
+    let queue = Arc::new(Reluctant { inner, takes, surroundings, refuses: AtomicBool::new(false) });
     world.queue = queue.clone();
     queue
 }
@@ -121,7 +123,7 @@ async fn a_handler_that_takes_its_process_down_at_once_does_not_make_its_order_w
 #[tokio::test(start_paused = true)]
 async fn a_queue_that_cannot_hide_delays_a_start_by_no_more_than_a_second() {
     let mut world = World::new();
-    reluctant(&mut world, Duration::MAX);
+    reluctant(&mut world, 3600 * SECOND);
     world.append("test/a", "a").await;
     world.feed(&[world.worker(Done)], 1, &AtomicBool::new(true)).await;
     let runs = world.journal.runs();
