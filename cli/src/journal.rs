@@ -54,9 +54,11 @@ pub struct Run {
     pub ending: Ending,
 }
 
-/// All starts, in the order in which they ended.
+/// All starts: each as it begins, and once more when it has ended. One that its
+/// worker took along in a crash may never end.
 #[derive(Debug, Clone)]
 pub struct Journal {
+    starts: Arc<Mutex<Vec<EntityKey>>>,
     runs: Arc<Mutex<Vec<Run>>>,
     applied: watch::Sender<usize>,
     surroundings: Surroundings,
@@ -65,10 +67,15 @@ pub struct Journal {
 impl Journal {
     /// An empty journal, by the clock of `surroundings`.
     pub fn new(surroundings: Surroundings) -> Self {
-        Self { runs: Arc::default(), applied: watch::Sender::new(0), surroundings }
+        Self { starts: Arc::default(), runs: Arc::default(), applied: watch::Sender::new(0), surroundings }
     }
 
-    /// What has ended so far.
+    /// Whose deliveries were started so far, in that order.
+    pub fn starts(&self) -> Vec<EntityKey> {
+        self.starts.lock().expect("no one panics while holding this").clone()
+    }
+
+    /// What has ended so far, in that order.
     pub fn runs(&self) -> Vec<Run> {
         self.runs.lock().expect("no one panics while holding this").clone()
     }
@@ -132,6 +139,7 @@ impl<H: Handler> Handler for Journaled<H> {
     async fn handle(&self, delivery: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
         let journal = &self.journal;
         let started = journal.now();
+        journal.starts.lock().expect("no one panics while holding this").push(delivery.entity().clone());
         let mut line = Line {
             journal,
             run: Some(Run {

@@ -2,6 +2,8 @@
 //! the embedded parts of a local run, sample webhooks, a journal of what a
 //! handler really did, and its audit. Tests and benchmarks use it too.
 
+#![deny(clippy::print_stdout, reason = "`say!` ends quietly where nobody reads")]
+
 pub mod audit;
 pub mod bench;
 pub mod cost;

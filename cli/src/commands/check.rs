@@ -59,7 +59,7 @@ impl Check {
             ]);
         }
         if !self.json {
-            print!("{table}");
+            output::print(table);
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -6,7 +6,8 @@ use anyhow::Result;
 use clap::Args;
 use serializer::{
     cost::{ASSUMPTIONS, Bill, Load},
-    output::Table,
+    output::{self, Table},
+    say,
 };
 
 /// Options of `serializer cost`.
@@ -55,7 +56,7 @@ impl Cost {
         let bills = load.bills();
         if self.json {
             for bill in &bills {
-                println!("{}", serde_json::to_string(bill)?);
+                say!("{}", serde_json::to_string(bill)?);
             }
             return Ok(ExitCode::SUCCESS);
         }
@@ -64,15 +65,15 @@ impl Cost {
         for item in &ours.items {
             items.row([item.item.into(), count(item.count), item.unit.into(), dollars(item.dollars)]);
         }
-        print!("{items}");
+        output::print(items);
         let month = self.per_day * ASSUMPTIONS.days;
         let mut designs = Table::new(&["design", ">dollars a month", ">a million deliveries"]);
         for bill in std::iter::once(ours).chain(others) {
             let million = |bill: &Bill| bill.dollars / month * 1e6;
             designs.row([bill.design.into(), dollars(bill.dollars), dollars(million(bill))]);
         }
-        println!("\n{designs}");
-        println!(
+        say!("\n{designs}");
+        say!(
             "us-east-1, arm64, on demand, no free tier. Assumed: bodies shrink to {:.0} %, functions have {:.0} MB, rows are kept {} days, no handler's own tables.",
             ASSUMPTIONS.compression * 100.0,
             ASSUMPTIONS.memory_gb * 1024.0,
