@@ -12,10 +12,14 @@ use commands::{audit, bench, block, check, cost, erase, inspect, jobs, lease, lo
 
 /// Runs webhook inboxes, one per order, and looks after them
 ///
-/// An order is whatever its webhooks are handled in sequence for; its key, such as
-/// shopify/order/450789469, names it everywhere.
+/// An order is whatever has its webhooks handled one after the other; its key, such as
+/// shopify/order/450789469, names it in every command.
 #[derive(Debug, Parser)]
 #[command(name = "serializer", version, about, max_term_width = 100)]
+#[command(
+    after_help = "To begin: `serializer local --demo` plays a demonstration, `serializer local` serves on this machine.\n\
+                       The other commands speak to that with --local, and to a stack in AWS by its names: docs/operating.md."
+)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,

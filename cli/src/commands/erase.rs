@@ -18,6 +18,7 @@ use super::target::Target;
 
 /// Options of `serializer erase`.
 #[derive(Debug, Args)]
+#[command(after_help = "Refused while something waits or is at work. What arrives meanwhile stays: ask again.")]
 pub struct Erase {
     /// Its key, such as shopify/order/450789469
     #[arg(value_name = "ORDER")]

@@ -29,7 +29,7 @@ pub struct Jobs {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Have one run with the next minute's tick, also one that is off
+    /// Have a job run with the next minute's tick, also one that is off
     Run(Run),
 }
 
@@ -44,7 +44,7 @@ struct List {
 
 #[derive(Debug, Args)]
 struct Run {
-    /// Which
+    /// The job's name, as `serializer jobs` lists it
     name: String,
     #[command(flatten)]
     target: Target,

@@ -40,9 +40,11 @@ enum Command {
     Release(Release),
 }
 
-/// What is seen may have changed by the time that it is read: a diagnosis, and
-/// never a reason to go ahead without a lease.
+const SEEN: &str =
+    "What is shown may have changed by the time that you read it: never a reason to go ahead without a lease.";
+
 #[derive(Debug, Args)]
+#[command(after_help = SEEN)]
 struct Get {
     /// A key such as invoice_gen/SUB-1234, a key's hash as it is printed, or a lease id
     key: String,
@@ -52,9 +54,8 @@ struct Get {
     target: Target,
 }
 
-/// What is seen may have changed by the time that it is read: a diagnosis, and
-/// never a reason to go ahead without a lease.
 #[derive(Debug, Args)]
+#[command(after_help = SEEN)]
 struct List {
     /// The keys whose lease is free too
     #[arg(long)]
@@ -71,9 +72,9 @@ struct List {
     target: Target,
 }
 
-/// What its holder still writes is refused by its older fencing token, but the holder is not
-/// stopped: what it does elsewhere goes on.
 #[derive(Debug, Args)]
+#[command(after_help = "What its holder still writes here is refused by its older fencing token. The holder is not \
+                       stopped: what it does elsewhere goes on.")]
 struct Release {
     /// Its key, the key's hash as it is printed, or the lease's id
     key: String,

@@ -23,7 +23,7 @@ pub const LOCAL: &str = "http://127.0.0.1:9000";
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Which deployment")]
 pub struct Target {
-    /// The one that `serializer local` runs on this machine, at its webhook endpoint
+    /// The `serializer local` on this machine; with its URL where that is not http://127.0.0.1:9000
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = LOCAL, value_name = "URL")]
     local: Option<String>,
     /// The table with one row per order

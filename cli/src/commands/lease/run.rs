@@ -28,22 +28,28 @@ const LOST: u8 = 76;
 /// The program cannot be started, as a shell says it.
 const NO_PROGRAM: u8 = 127;
 
-/// The lease is renewed while the program runs, and released when it has ended, whose exit code is
-/// passed on. In its environment are SERIALIZER_KEY and SERIALIZER_TOKEN, the fencing token: an effect
-/// that carries it can be refused where a newer one was seen.
+/// Options of `serializer lease run`.
 #[derive(Debug, Args)]
-#[command(after_help = "Exit codes besides the program's own:\n  \
-                        75  somebody else held the lease for all of the wait: the program was not started\n  \
-                        76  the lease was lost, and the program killed: what it did may be followed by others' work\n  \
-                        127 the program cannot be started\n\n\
-                        serializer lease run --local invoice_gen/SUB-1234 -- python3 invoices.py SUB-1234")]
+#[command(
+    after_help = "The lease is renewed while the program runs, and released when it has ended. In its environment are\n\
+                       SERIALIZER_KEY and SERIALIZER_TOKEN, the fencing token: an effect that carries the token can be\n\
+                       refused where a newer one was seen.\n\n\
+                       The program's exit code is passed on. Besides:\n  \
+                       75   somebody else held the lease for all of the wait; the program was not started\n  \
+                       76   the lease was lost and the program killed; others may be at work already\n  \
+                       127  the program cannot be started\n\n\
+                       serializer lease run --local invoice_gen/SUB-1234 -- python3 invoices.py SUB-1234"
+)]
 pub struct Run {
     /// Of what: an order's key, or any other such as invoice_gen/SUB-1234
     key: EntityKey,
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    program: Vec<OsString>,
     /// How long to wait at most while somebody else has it, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     wait: u64,
-    /// How long the lease runs unless renewed, in seconds: so long others wait if this machine dies
+    /// How long the lease runs unless renewed, in seconds; others wait that long if this machine dies
     #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..=900))]
     lease: u64,
     /// Who has it, for people who look; the program's name by default
@@ -51,9 +57,6 @@ pub struct Run {
     by: Option<String>,
     #[command(flatten)]
     target: Target,
-    /// The program and its arguments
-    #[arg(last = true, required = true, value_name = "PROGRAM")]
-    program: Vec<OsString>,
 }
 
 impl Run {
