@@ -170,3 +170,35 @@ impl<H: Handler> Handler for Journaled<H> {
         self.handler.answers_to(name)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use webhook_serializer::sources::Sources;
+
+    use super::*;
+    use crate::samples::{SHOPIFY, SOURCES};
+
+    /// Never ends.
+    struct Stuck;
+
+    impl Handler for Stuck {
+        async fn handle(&self, _: &Delivery, _: &Context) -> Result<Outcome, HandlerError> {
+            std::future::pending().await
+        }
+    }
+
+    #[test]
+    fn a_start_that_never_ends_is_counted_all_the_same() {
+        let surroundings = Surroundings::system();
+        let sources = Sources::parse(SOURCES).expect("the samples' own");
+        let webhook = SHOPIFY[0].of_order("1", &sources, surroundings.now());
+        let delivery = Delivery::detached(webhook.incoming, Sequence(1));
+        let context = Context::detached(FencingToken(1), Duration::from_secs(1), surroundings.clone());
+        let journal = Journal::new(surroundings);
+        let handler = Journaled::new(Stuck, journal.clone());
+        let mut handling = std::pin::pin!(handler.handle(&delivery, &context));
+        let mut waking = std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(handling.as_mut().poll(&mut waking).is_pending());
+        assert_eq!((journal.starts().len(), journal.runs().len()), (1, 0));
+    }
+}
