@@ -58,7 +58,7 @@ pub struct Run {
 /// worker took along in a crash may never end.
 #[derive(Debug, Clone)]
 pub struct Journal {
-    starts: Arc<Mutex<Vec<EntityKey>>>,
+    starts: watch::Sender<Vec<EntityKey>>,
     runs: Arc<Mutex<Vec<Run>>>,
     applied: watch::Sender<usize>,
     surroundings: Surroundings,
@@ -67,12 +67,19 @@ pub struct Journal {
 impl Journal {
     /// An empty journal, by the clock of `surroundings`.
     pub fn new(surroundings: Surroundings) -> Self {
-        Self { starts: Arc::default(), runs: Arc::default(), applied: watch::Sender::new(0), surroundings }
+        Self { starts: watch::Sender::default(), runs: Arc::default(), applied: watch::Sender::new(0), surroundings }
     }
 
     /// Whose deliveries were started so far, in that order.
     pub fn starts(&self) -> Vec<EntityKey> {
-        self.starts.lock().expect("no one panics while holding this").clone()
+        self.starts.borrow().clone()
+    }
+
+    /// Waits until `count` deliveries were started.
+    pub async fn until_started(&self, count: usize) {
+        let mut starts = self.starts.subscribe();
+        // The sender lives in `self`, so the channel is open.
+        let _ = starts.wait_for(|starts| starts.len() >= count).await;
     }
 
     /// What has ended so far, in that order.
@@ -139,7 +146,7 @@ impl<H: Handler> Handler for Journaled<H> {
     async fn handle(&self, delivery: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
         let journal = &self.journal;
         let started = journal.now();
-        journal.starts.lock().expect("no one panics while holding this").push(delivery.entity().clone());
+        journal.starts.send_modify(|starts| starts.push(delivery.entity().clone()));
         let mut line = Line {
             journal,
             run: Some(Run {

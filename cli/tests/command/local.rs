@@ -96,3 +96,19 @@ fn a_stop_says_what_it_waits_for_and_a_second_one_ends_at_once() {
     local.errors.read_to_string(&mut said).unwrap();
     assert!(said.contains("ended at once"), "{said}");
 }
+
+#[test]
+fn the_demonstration_counts_the_start_that_a_dead_worker_took_along() {
+    let played = ran(&["local", "--demo", "--plain", "--act", "killed"]);
+    let shown = printed(&played);
+    let row = shown.lines().find(|line| line.starts_with("shopify/order/8001 ")).expect("the order's row");
+    assert!(row.contains("  RA1 RA2 RA3 RA4  RA1 RA2 RA3 RA4       5  "), "{row}");
+    assert!(played.status.success());
+}
+
+#[test]
+fn the_demonstration_says_what_was_put_back_and_so_ran_last() {
+    let played = ran(&["local", "--demo", "--plain", "--act", "parked"]);
+    assert!(printed(&played).contains("\nRA1 put back last; the others in order"), "{played:?}");
+    assert!(played.status.success());
+}
