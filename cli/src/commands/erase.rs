@@ -2,11 +2,11 @@
 
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Args;
 use serializer::say;
 use webhook_serializer::{
-    engine::operator::Erased,
+    engine::operator::{Erased, OperatorError},
     handlers::orders::KEY_ATTRIBUTE,
     protocol::{
         entity::EntityKey,
@@ -31,7 +31,13 @@ impl Erase {
     pub async fn run(self) -> Result<ExitCode> {
         let deployment = self.target.connect().await?;
         let order = &self.order;
-        let erased = deployment.operator().erase(order).await?;
+        let erased = match deployment.operator().erase(order).await {
+            Err(OperatorError::InUse) => bail!(
+                "deliveries of {order} wait, or somebody has its lease; nothing was erased. `{}` shows which",
+                deployment.command("inspect", order.as_str())
+            ),
+            erased => erased?,
+        };
         match erased {
             Erased::Numbers { rows } => say!("{order}: {rows} rows are gone"),
             Erased::Newer { rows } => {

@@ -42,6 +42,7 @@ impl List {
             if self.json {
                 let mut value = delivery_json(one.delivery());
                 value["error"] = one.error.clone().into();
+                value["parked_at"] = serde_json::json!(one.parked_at);
                 print_json(&value);
                 continue;
             }

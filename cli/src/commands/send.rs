@@ -67,7 +67,15 @@ impl Send {
             }
             sent += 1;
             let signed = samples::webhook(&event, &sources, Surroundings::system().now());
-            let webhook = signed.with_context(|| format!("{}", path.display()))?;
+            let webhook = match signed {
+                Ok(webhook) => webhook,
+                // None of them keeps the others from being sent.
+                Err(error) => {
+                    eprintln!("{}: {error:#}", path.display());
+                    all_accepted = false;
+                    continue;
+                }
+            };
             if self.curl {
                 say!("{}", webhook.curl(to)?);
                 continue;

@@ -18,8 +18,10 @@ pub enum Heard {
     Told,
     /// It is of no interest to people, who see the same elsewhere.
     Nothing,
-    /// It is to be shown, as this.
+    /// It is of the function's log, and to be shown, as this.
     Words(String),
+    /// It is what somebody's code printed: shown as it is.
+    Printed,
 }
 
 /// What a line says of itself, or that is there for CloudWatch.
@@ -31,7 +33,7 @@ impl Story {
         match serde_json::from_str::<Map<String, Value>>(line) {
             Ok(fields) if fields.contains_key("message") => self.hear_of(&fields),
             // What a handler prints is its own.
-            _ => Heard::Words(line.to_owned()),
+            _ => Heard::Printed,
         }
     }
 
@@ -121,7 +123,7 @@ mod tests {
     #[test]
     fn what_a_handler_prints_or_logs_itself_is_shown_and_what_is_measured_is_not() {
         let story = Story::new(Surroundings::system());
-        assert_eq!(story.hear("a/1 orders/paid under token 5"), Heard::Words("a/1 orders/paid under token 5".into()));
+        assert_eq!(story.hear("a/1 orders/paid under token 5"), Heard::Printed);
         assert_eq!(
             story.hear(r#"{"timestamp":"…","level":"ERROR","message":"cannot start","reason":"no table"}"#),
             Heard::Words("ERROR cannot start  reason=no table".into())

@@ -42,6 +42,18 @@ fn a_file_that_is_no_webhook_is_passed_over() {
 }
 
 #[test]
+fn a_webhook_of_a_source_that_is_not_known_keeps_no_other_from_being_sent() {
+    let local = Local::start(&[]);
+    let folder = folder();
+    let unknown = std::fs::read_to_string(crate::running::event("shopify-orders-create.json")).unwrap();
+    let unknown = file(&folder, "unknown.json", &unknown.replace("/webhooks/shopify", "/webhooks/shop"));
+    let known = crate::running::event("shopify-orders-paid.json");
+    let sent = ran(&["send", "--to", &local.url, unknown.to_str().unwrap(), &known]);
+    assert!(complained(&sent).contains("source `shop` is not in the sources document"), "{sent:?}");
+    assert!(printed(&sent).starts_with("200 ") && sent.status.code() == Some(1), "{sent:?}");
+}
+
+#[test]
 fn inspect_shows_repeats_and_what_the_handler_keeps_and_erase_leaves_none_of_it() {
     let mut local = Local::start(&[]);
     for _ in 0..2 {

@@ -123,8 +123,9 @@ fn as_json(happening: &Happening, error: Option<&str>) -> Value {
 pub(super) async fn listen(mut lines: UnboundedReceiver<String>, story: Story, json: bool) {
     while let Some(line) = lines.recv().await {
         match story.hear(&line) {
-            Heard::Words(_) if json => print_json(&json!({ "what": "printed", "line": line })),
+            Heard::Words(_) | Heard::Printed if json => print_json(&json!({ "what": "printed", "line": line })),
             Heard::Words(words) => say!("{:13}{words}", ""),
+            Heard::Printed => say!("{line}"),
             Heard::Told | Heard::Nothing => {}
         }
     }
