@@ -80,7 +80,10 @@ impl Send {
                 say!("{}", webhook.curl(to)?);
                 continue;
             }
-            let answer = sender.post(&webhook).await?;
+            let answer = sender
+                .post(&webhook)
+                .await
+                .context("nothing was sent: is `serializer local` running? Start it, or say with --to where to send")?;
             all_accepted &= answer.status == 200;
             self.print(path, &answer);
         }
