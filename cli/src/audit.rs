@@ -39,7 +39,7 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Judges a run. `excused` were set aside and need not be applied.
+    /// Judges a run. `excused` were parked and need not be applied.
     pub fn of(sent: &[Sent], runs: &[Run], excused: &BTreeSet<String>) -> Self {
         let mut verdict = Self::default();
         let mut by_entity: BTreeMap<&EntityKey, Vec<&Run>> = BTreeMap::new();

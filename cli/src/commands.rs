@@ -14,7 +14,9 @@ pub mod parked;
 pub mod send;
 pub mod target;
 
+use serializer::say;
+
 /// Prints a value as one line of JSON.
 fn print_json(value: &serde_json::Value) {
-    println!("{value}");
+    say!("{value}");
 }

@@ -113,12 +113,19 @@ pub struct Bill {
     pub items: Vec<Item>,
     /// Their sum, in dollars a month.
     pub dollars: f64,
+    /// What of it is due before the first delivery comes.
+    pub fixed: f64,
 }
 
 impl Bill {
     fn of(design: &'static str, items: Vec<Item>) -> Self {
         let dollars = items.iter().map(|item| item.dollars).sum();
-        Self { design, items, dollars }
+        Self { design, items, dollars, fixed: 0.0 }
+    }
+
+    /// What an item of that name costs, in dollars a month.
+    pub fn dollars_for(&self, name: &str) -> f64 {
+        self.items.iter().filter(|item| item.item == name).map(|item| item.dollars).sum()
     }
 }
 
@@ -240,7 +247,9 @@ impl Load {
 
     /// All designs, side by side.
     pub fn bills(&self) -> [Bill; 3] {
-        [self.serializer(), self.fifo(), self.fifo_idempotent()]
+        let designs = [Self::serializer, Self::fifo, Self::fifo_idempotent];
+        let idle = Self { per_day: 0.0, ..*self };
+        designs.map(|design| Bill { fixed: design(&idle).dollars, ..design(self) })
     }
 }
 
@@ -267,6 +276,17 @@ mod tests {
         // B = 2: (B + 1) each, 7 a burst of three, half a refused acquire a burst.
         let expected = 300_000.0 * 3.0 + 100_000.0 * 7.0 + 100_000.0 * 0.5;
         assert_eq!(writes(&load().serializer()), Some(expected));
+    }
+
+    #[test]
+    fn what_is_fixed_is_due_without_a_delivery_and_the_rest_grows_with_them() {
+        let twice = Load { per_day: 20_000.0, ..load() };
+        for (bill, twice) in load().bills().iter().zip(twice.bills()) {
+            assert!(bill.fixed > 0.0 && bill.fixed < bill.dollars, "{}", bill.design);
+            assert_eq!(bill.fixed, twice.fixed, "{}", bill.design);
+            let (one, two) = (bill.dollars - bill.fixed, twice.dollars - twice.fixed);
+            assert!((two / one - 2.0).abs() < 0.02, "{}: {one}, then {two}", bill.design);
+        }
     }
 
     #[test]

@@ -16,7 +16,9 @@ use std::{
 };
 
 use anyhow::Result;
-use webhook_serializer::{engine::drain::DrainSettings, sources::Sources, time::Surroundings};
+use webhook_serializer::{
+    engine::drain::DrainSettings, protocol::state::BlockReason, sources::Sources, time::Surroundings,
+};
 
 pub use report::{ActReport, OrderReport};
 
@@ -25,7 +27,7 @@ use crate::{
     journal::Journal,
     lanes::{Picture, terminal},
     local::{Local, Options},
-    samples,
+    samples, say,
     story::{Happening, Story, What},
 };
 use stagehand::{Script, Stagehand};
@@ -73,7 +75,7 @@ const ACTS: [Act; 6] = [
     },
     Act {
         name: "parked",
-        about: "RA1 is rejected and set aside, RA2 goes on; an operator puts RA1 back.",
+        about: "RA1 is rejected and parked, RA2 goes on; an operator puts RA1 back, at the end.",
         lines: Lines::Each,
     },
     Act { name: "killed", about: "A worker dies in RA2: its lease runs out, a successor goes on.", lines: Lines::Each },
@@ -97,7 +99,7 @@ pub(crate) struct Play<'a> {
     sources: &'a Sources,
     /// What was sent.
     sent: Vec<Sent>,
-    /// What was set aside and stays there.
+    /// What was parked and stays so.
     excused: BTreeSet<String>,
     /// Orders in order of appearance, with their deliveries' names in order of
     /// arrival.
@@ -127,7 +129,7 @@ pub async fn play(options: DemoOptions) -> Result<bool> {
     let mut stagehand = Stagehand::new(local, story, journal);
     let plain = options.plain || !console::user_attended();
     if !plain {
-        println!("{}\n", terminal::legend());
+        say!("{}\n", terminal::legend());
     }
     let mut clean = true;
     for act in ACTS.iter().filter(|act| options.acts.is_empty() || options.acts.iter().any(|name| name == act.name)) {
@@ -140,7 +142,7 @@ pub async fn play(options: DemoOptions) -> Result<bool> {
     } else {
         console::style("the handlers' journal shows mistakes, see above").red()
     };
-    println!("verdict: {verdict}");
+    say!("verdict: {verdict}");
     Ok(clean)
 }
 
@@ -151,9 +153,9 @@ async fn play_act(
     options: &DemoOptions,
     plain: bool,
 ) -> Result<ActReport> {
-    println!("{} {}", console::style(act.name).bold(), console::style(act.about).dim());
+    say!("{} {}", console::style(act.name).bold(), console::style(act.about).dim());
     let from = stagehand.story.since(0).len();
-    let runs_before = stagehand.journal.runs().len();
+    let (runs_before, starts_before) = (stagehand.journal.runs().len(), stagehand.journal.starts().len());
     let (end_of_act, ended) = tokio::sync::oneshot::channel();
     let shown = tokio::spawn(show(stagehand.story.clone(), from, plain.then_some(act.lines), ended));
     let script = acts::script(act.name);
@@ -174,8 +176,9 @@ async fn play_act(
     }
     let runs = stagehand.journal.runs().split_off(runs_before);
     let verdict = Verdict::of(&sent, &runs, &excused);
-    let report = ActReport::new(verdict, orders, &runs, &stagehand.story, stagehand.orders()).await;
-    println!("{report}");
+    let starts = stagehand.journal.starts().split_off(starts_before);
+    let report = ActReport::new(verdict, orders, &runs, &starts, &stagehand.story, stagehand.orders()).await;
+    say!("{report}");
     Ok(report)
 }
 
@@ -191,7 +194,7 @@ async fn show(story: Story, from: usize, lines: Option<Lines>, mut ended: tokio:
             for happening in story.since(next) {
                 next += 1;
                 if let Some(line) = line(&happening).filter(|_| lines == Lines::Each) {
-                    println!("{line}");
+                    say!("{line}");
                 }
             }
         } else {
@@ -200,7 +203,7 @@ async fn show(story: Story, from: usize, lines: Option<Lines>, mut ended: tokio:
         }
         if is_over {
             if lines == Some(Lines::Summed) {
-                println!("{}", summary::Summary::of(&story.since(from)));
+                say!("{}", summary::Summary::of(&story.since(from)));
             }
             return;
         }
@@ -219,9 +222,14 @@ pub fn line(happening: &Happening) -> Option<String> {
         What::Accepted => "accepted".to_owned(),
         What::Started(1, token) => format!("started, token {token}"),
         What::Started(attempt, token) => format!("started, attempt {attempt}, token {token}"),
-        What::Failed(wait) => format!("failed, again in {}", crate::output::duration(*wait)),
+        What::Failed { attempt, wait, error } => {
+            let error = if error.is_empty() { String::new() } else { format!(": {error}") };
+            format!("attempt {attempt} failed, again in {}{error}", crate::output::duration(*wait))
+        }
         What::Settled(settlement) => settlement.to_string(),
-        What::Blocked(reason) => format!("blocked: {reason}"),
+        What::Blocked(BlockReason::Attempts) => "blocked after its last attempt".to_owned(),
+        What::Blocked(BlockReason::Expired) => "blocked: the next place is empty, and old".to_owned(),
+        What::Blocked(BlockReason::Vanished) => "blocked: workers died before its handler was started".to_owned(),
         What::TakenOver(_) => "taken over from a worker that died".to_owned(),
         What::Lost => "lease lost".to_owned(),
         What::WakeUpFailed => "wake-up not sent".to_owned(),

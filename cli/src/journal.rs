@@ -54,9 +54,11 @@ pub struct Run {
     pub ending: Ending,
 }
 
-/// All starts, in the order in which they ended.
+/// All starts: each as it begins, and once more when it has ended. One that its
+/// worker took along in a crash may never end.
 #[derive(Debug, Clone)]
 pub struct Journal {
+    starts: watch::Sender<Vec<EntityKey>>,
     runs: Arc<Mutex<Vec<Run>>>,
     applied: watch::Sender<usize>,
     surroundings: Surroundings,
@@ -65,10 +67,22 @@ pub struct Journal {
 impl Journal {
     /// An empty journal, by the clock of `surroundings`.
     pub fn new(surroundings: Surroundings) -> Self {
-        Self { runs: Arc::default(), applied: watch::Sender::new(0), surroundings }
+        Self { starts: watch::Sender::default(), runs: Arc::default(), applied: watch::Sender::new(0), surroundings }
     }
 
-    /// What has ended so far.
+    /// Whose deliveries were started so far, in that order.
+    pub fn starts(&self) -> Vec<EntityKey> {
+        self.starts.borrow().clone()
+    }
+
+    /// Waits until `count` deliveries were started.
+    pub async fn until_started(&self, count: usize) {
+        let mut starts = self.starts.subscribe();
+        // The sender lives in `self`, so the channel is open.
+        let _ = starts.wait_for(|starts| starts.len() >= count).await;
+    }
+
+    /// What has ended so far, in that order.
     pub fn runs(&self) -> Vec<Run> {
         self.runs.lock().expect("no one panics while holding this").clone()
     }
@@ -132,6 +146,7 @@ impl<H: Handler> Handler for Journaled<H> {
     async fn handle(&self, delivery: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
         let journal = &self.journal;
         let started = journal.now();
+        journal.starts.send_modify(|starts| starts.push(delivery.entity().clone()));
         let mut line = Line {
             journal,
             run: Some(Run {
@@ -160,5 +175,37 @@ impl<H: Handler> Handler for Journaled<H> {
 
     fn answers_to(&self, name: &str) -> bool {
         self.handler.answers_to(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use webhook_serializer::sources::Sources;
+
+    use super::*;
+    use crate::samples::{SHOPIFY, SOURCES};
+
+    /// Never ends.
+    struct Stuck;
+
+    impl Handler for Stuck {
+        async fn handle(&self, _: &Delivery, _: &Context) -> Result<Outcome, HandlerError> {
+            std::future::pending().await
+        }
+    }
+
+    #[test]
+    fn a_start_that_never_ends_is_counted_all_the_same() {
+        let surroundings = Surroundings::system();
+        let sources = Sources::parse(SOURCES).expect("the samples' own");
+        let webhook = SHOPIFY[0].of_order("1", &sources, surroundings.now());
+        let delivery = Delivery::detached(webhook.incoming, Sequence(1));
+        let context = Context::detached(FencingToken(1), Duration::from_secs(1), surroundings.clone());
+        let journal = Journal::new(surroundings);
+        let handler = Journaled::new(Stuck, journal.clone());
+        let mut handling = std::pin::pin!(handler.handle(&delivery, &context));
+        let mut waking = std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(handling.as_mut().poll(&mut waking).is_pending());
+        assert_eq!((journal.starts().len(), journal.runs().len()), (1, 0));
     }
 }

@@ -157,7 +157,7 @@ impl Draft {
                 self.end_waiting(sequence, at);
                 self.open = Some((sequence, happening.name.clone(), at, Kind::Running));
             }
-            (What::Failed(_), Some(sequence)) => {
+            (What::Failed { .. }, Some(sequence)) => {
                 self.close(at);
                 self.totals.retries += 1;
                 self.mark(happening, Sign::Failed);
@@ -272,7 +272,7 @@ mod tests {
             &[
                 happening(0, 1, What::Accepted),
                 happening(10, 1, What::Started(1, FencingToken(1))),
-                happening(30, 1, What::Failed(Duration::from_millis(20))),
+                happening(30, 1, What::Failed { attempt: 1, wait: Duration::from_millis(20), error: String::new() }),
                 happening(50, 1, What::Started(2, FencingToken(2))),
                 happening(70, 1, What::Settled(Settlement::Applied)),
             ],

@@ -3,6 +3,8 @@
 //! handler really did, and its audit; the reference of the sources document.
 //! Tests and benchmarks use it too.
 
+#![deny(clippy::print_stdout, reason = "`say!` ends quietly where nobody reads")]
+
 pub mod advice;
 pub mod audit;
 pub mod bench;

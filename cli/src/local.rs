@@ -36,7 +36,7 @@ use webhook_serializer::{
 };
 
 pub use engines::{Engines, MAX_RECEIVES, ORDERS_TABLE, QUEUE, Served};
-pub use event_source::{BATCH, EventSource, Function, GROWTH};
+pub use event_source::{AtWork, BATCH, EventSource, Function, GROWTH};
 pub use invoker::Invoker;
 pub use schedule::OwnScheduler;
 use schedule::Ticked;
@@ -85,6 +85,7 @@ pub struct Local {
     workers: NonZeroUsize,
     slots: usize,
     observer: Arc<dyn Observer>,
+    at_work: AtWork,
     stop: watch::Sender<bool>,
     tasks: JoinSet<Result<()>>,
 }
@@ -109,7 +110,7 @@ impl Local {
         let Parts { store, waker } = local.engines.connect(&surroundings, None);
         let ticked = match own {
             None => Ticked::here(store, waker, retention, local.observer.clone())?,
-            Some(own) => Ticked::own(&own, self::environment(&local.engines, &local.drain))?,
+            Some(own) => Ticked::own(&own, self::environment(&local.engines, &local.drain)).await?,
         };
         local.tasks.spawn(schedule::run(ticked, surroundings, local.stop.subscribe()));
         Ok(local)
@@ -144,7 +145,8 @@ impl Local {
         let webhooks = listener.local_addr()?;
         let Options { sources, drain, workers, .. } = options;
         let (stop, tasks) = (watch::Sender::new(false), JoinSet::new());
-        Ok((Self { engines, webhooks, sources, drain, workers, slots: 1, observer, stop, tasks }, listener))
+        let at_work = AtWork::default();
+        Ok((Self { engines, webhooks, sources, drain, workers, slots: 1, observer, at_work, stop, tasks }, listener))
     }
 
     /// The same, with up to so many batches at work in each worker of this
@@ -182,7 +184,9 @@ impl Local {
     /// Aborting it is as a crash is.
     pub fn feed(&mut self, function: Function) -> AbortHandle {
         let slots = if matches!(function, Function::Here(_)) { self.slots } else { 1 };
-        let source = EventSource::new(&self.engines, function, FUNCTION_TIMEOUT).side_by_side(slots);
+        let source = EventSource::new(&self.engines, function, FUNCTION_TIMEOUT)
+            .side_by_side(slots)
+            .noting(self.at_work.clone());
         self.tasks.spawn(source.run(self.stop.subscribe()))
     }
 
@@ -192,6 +196,11 @@ impl Local {
         let mut variables = environment(&self.engines, &self.drain);
         variables.push(("SOURCES_FILE".to_owned(), sources_file.to_owned()));
         variables
+    }
+
+    /// What the workers are at work on.
+    pub fn at_work(&self) -> AtWork {
+        self.at_work.clone()
     }
 
     /// Stops everything: no new work is taken, what is at work is finished.

@@ -1,5 +1,7 @@
 //! The `serializer` command.
 
+#![deny(clippy::print_stdout, reason = "`say!` ends quietly where nobody reads")]
+
 mod commands;
 
 use std::process::ExitCode;
@@ -8,9 +10,16 @@ use clap::{Parser, Subcommand};
 
 use commands::{audit, bench, block, check, cost, erase, inspect, jobs, lease, local, parked, send};
 
-/// Runs and looks after per-order webhook inboxes.
+/// Runs webhook inboxes, one per order, and looks after them
+///
+/// An order is whatever has its webhooks handled one after the other; its key, such as
+/// shopify/order/450789469, names it in every command.
 #[derive(Debug, Parser)]
 #[command(name = "serializer", version, about, max_term_width = 100)]
+#[command(
+    after_help = "To begin: `serializer local --demo` plays a demonstration, `serializer local` serves on this machine.\n\
+                       The other commands speak to that with --local, and to a stack in AWS by its names: docs/operating.md."
+)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -22,23 +31,23 @@ enum Command {
     Local(local::Local),
     /// Check a sources document, as the functions do when they read it
     Check(check::Check),
-    /// Post a sample event, freshly signed
+    /// Post sample webhooks, freshly signed
     Send(send::Send),
-    /// Show an entity: its row, what waits, what is parked, what was settled
+    /// Show an order: how it stands, what waits, what is parked, what was settled
     Inspect(inspect::Inspect),
-    /// List what is parked, of one entity or of all
+    /// List what is parked, of one order or of all
     Parked(parked::List),
-    /// Put parked deliveries back at the end of their inbox
+    /// Put parked deliveries back, at the end of their order's inbox
     Redrive(parked::Redrive),
-    /// Let a blocked entity go on
+    /// Let a blocked order go on
     Unblock(block::Unblock),
-    /// Look at leases, and end one by force
+    /// Look at leases, run a program under one, end one by force
     Lease(lease::Lease),
-    /// Delete all that is stored of an entity
+    /// Delete all that is stored of an order
     Erase(erase::Erase),
     /// List the jobs, or run one now
     Jobs(jobs::Jobs),
-    /// Check an entity's receipts: was it applied in order, each delivery once?
+    /// Check the receipts: was each order applied in order, each delivery once?
     Audit(audit::Audit),
     /// Measure on the embedded parts: time against a control, cost per delivery
     Bench(bench::Bench),

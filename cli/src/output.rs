@@ -1,9 +1,33 @@
 //! What people look at: aligned tables, durations, and colour where there is
-//! colour (a terminal, and no `NO_COLOR`).
+//! colour (a terminal, and no `NO_COLOR`); and how it gets to standard output.
 
-use std::{fmt::Write, time::Duration};
+use std::{fmt::Write, io, time::Duration};
 
 use console::{Alignment, measure_text_width, pad_str};
+
+/// A line on standard output, as `println!` formats it. Where nobody reads any
+/// more, as behind `… | head`, the command ends quietly.
+#[macro_export]
+macro_rules! say {
+    () => { $crate::output::print(format_args!("\n")) };
+    ($($text:tt)*) => { $crate::output::print(format_args!("{}\n", format_args!($($text)*))) };
+}
+
+/// Prints to standard output. Ends the process where nobody reads any more: who
+/// has read enough has no use for what is left, nor for a panic.
+///
+/// # Panics
+///
+/// Standard output fails otherwise, as a full disk does.
+pub fn print(text: impl std::fmt::Display) {
+    // In one go: a line is not cut in two by another thread's.
+    let text = text.to_string();
+    let mut output = io::stdout().lock();
+    match io::Write::write_all(&mut output, text.as_bytes()).and_then(|()| io::Write::flush(&mut output)) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
+        printed => printed.expect("standard output takes what is printed"),
+    }
+}
 
 /// A table with a heading, as wide as its cells.
 #[derive(Debug, Clone)]

@@ -75,6 +75,11 @@ impl Sample {
     }
 }
 
+/// Whether this is a Function URL event that posts to `/webhooks/{source}`.
+pub fn is_webhook(event: &str) -> bool {
+    serde_json::from_str(event).is_ok_and(|request: Request| request.source().is_some())
+}
+
 /// The webhook that a Function URL event is about, signed anew at `now`.
 ///
 /// # Errors
@@ -86,7 +91,9 @@ pub fn webhook(event: &str, sources: &Sources, now: Timestamp) -> Result<Webhook
 
 fn sign(request: &Request, sources: &Sources, now: Timestamp) -> Result<Webhook> {
     let name = request.source().context("its path is not /webhooks/{source}")?.to_owned();
-    let source = sources.get(&name).with_context(|| format!("source `{name}` is not configured"))?;
+    let source = sources
+        .get(&name)
+        .with_context(|| format!("source `{name}` is not in the sources document; --sources gives another"))?;
     let body = request.bytes().context("its body is not the base64 it is said to be")?.into_owned();
     // What the front door adds, and what the client sets itself.
     let kept = |name: &str| {

@@ -1,12 +1,15 @@
 //! What happened, as it happened: an observer that remembers, for pictures and
 //! lines.
 
+mod heard;
+
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
+pub use heard::Heard;
 use tokio::sync::watch;
 use webhook_serializer::{
     protocol::{
@@ -40,8 +43,15 @@ pub enum What {
     Accepted,
     /// A handler was started, for this attempt, under this token.
     Started(u32, FencingToken),
-    /// An attempt failed; the next comes after this wait.
-    Failed(Duration),
+    /// An attempt failed.
+    Failed {
+        /// Which.
+        attempt: u32,
+        /// The next comes after this.
+        wait: Duration,
+        /// Why; empty: its row says so.
+        error: String,
+    },
     /// A place was decided.
     Settled(Settlement),
     /// The entity waits for an operator.
@@ -68,6 +78,8 @@ pub struct Story {
 struct Told {
     happenings: Vec<Happening>,
     names: HashMap<String, String>,
+    /// What was accepted where, by the name it had then.
+    accepted: HashMap<(EntityKey, Sequence), String>,
 }
 
 impl Story {
@@ -85,6 +97,13 @@ impl Story {
     /// What a delivery is called: its given name, or its topic.
     pub fn name(&self, delivery_id: &str, topic: &str) -> String {
         self.told().names.get(delivery_id).cloned().unwrap_or_else(|| topic.to_owned())
+    }
+
+    /// What the delivery at a place is called, where it was accepted in this
+    /// story; `otherwise` else.
+    fn name_at(&self, entity: &EntityKey, sequence: Sequence, otherwise: &str) -> String {
+        let name = self.told().accepted.get(&(entity.clone(), sequence)).cloned();
+        name.unwrap_or_else(|| otherwise.to_owned())
     }
 
     /// The story's clock.
@@ -134,6 +153,7 @@ impl Observer for Story {
         match event {
             Event::Accepted { incoming, sequence, is_wake_up_lost } => {
                 let name = self.name(incoming.identity.delivery_id.as_str(), &incoming.topic);
+                self.told().accepted.insert((incoming.entity.clone(), *sequence), name.clone());
                 self.tell(&incoming.entity, Some(*sequence), name, What::Accepted);
                 if *is_wake_up_lost {
                     self.tell(&incoming.entity, Some(*sequence), String::new(), What::WakeUpFailed);
@@ -146,7 +166,10 @@ impl Observer for Story {
                 let name = delivery.map(|one| self.name(one.delivery_id().as_str(), one.topic())).unwrap_or_default();
                 self.tell(entity, Some(*sequence), name, What::Settled(*settlement));
             }
-            Event::Failed { delivery, retry_in, .. } => self.tell_of(delivery, What::Failed(*retry_in)),
+            Event::Failed { delivery, retry_in, error } => {
+                let error = (*error).to_owned();
+                self.tell_of(delivery, What::Failed { attempt: delivery.attempt(), wait: *retry_in, error });
+            }
             Event::Blocked { entity, reason, .. } => self.tell(entity, None, String::new(), What::Blocked(*reason)),
             Event::PutOff { entity, delay, reason } => {
                 self.tell(entity, None, String::new(), What::PutOff(*reason, *delay));

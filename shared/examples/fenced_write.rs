@@ -1,7 +1,11 @@
 //! An outside store that refuses late effects: it remembers the newest fencing
 //! token that it has seen of each key. Here a file stands for it.
 //!
-//! `cargo run --example fenced_write`, while `serializer local` runs.
+//! While `cargo run -- local --env-file .env.local` runs in another terminal:
+//!
+//! ```sh
+//! (set -a; . ./.env.local; cargo run --example fenced_write)
+//! ```
 
 use std::{collections::BTreeMap, time::Duration};
 

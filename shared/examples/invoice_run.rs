@@ -1,7 +1,11 @@
 //! An invoice run of which only one may work on a subscription, however many
 //! are started: the others skip it.
 //!
-//! `cargo run --example invoice_run`, while `serializer local` runs.
+//! While `cargo run -- local --env-file .env.local` runs in another terminal:
+//!
+//! ```sh
+//! (set -a; . ./.env.local; cargo run --example invoice_run)
+//! ```
 
 use std::time::Duration;
 

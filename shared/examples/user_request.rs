@@ -1,8 +1,11 @@
 //! A user's request that needs an order now, while its webhooks are being
 //! worked off: the worker lets it in after the delivery that it is at.
 //!
-//! `cargo run --example user_request -- shopify/order/450789469`, while
-//! `serializer local` runs.
+//! While `cargo run -- local --env-file .env.local` runs in another terminal:
+//!
+//! ```sh
+//! (set -a; . ./.env.local; cargo run --example user_request -- shopify/order/450789469)
+//! ```
 
 use std::time::Duration;
 

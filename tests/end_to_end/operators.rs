@@ -12,12 +12,12 @@ use tests::{
     world::World,
 };
 use webhook_serializer::{
-    engine::operator::{Erased, Operator, OperatorError},
+    engine::operator::{Erased, Operator, OperatorError, Passed},
     handler::{Handler, Outcome},
     leases::Terms,
     protocol::{
         delivery::Envelope,
-        entity::EntityKey,
+        entity::{EntityKey, Sequence},
         format::attribute as a,
         inbox::{Claim, Park, Put, Unblock, Unblocked},
         keys::{delivery_row, parked_row},
@@ -603,4 +603,27 @@ async fn parking_twice_keeps_the_first_and_its_error() {
     let other = before.clone().unwrap().with(a::ERROR, "another");
     world.store().run(&Park { entity: &entity(), sequence, row: &other }, PATIENCE).await.expect("it is parked");
     assert_eq!(world.memory.get(&key).await.unwrap(), before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_settled_place_without_a_receipt_is_a_repeat_or_a_void() {
+    let world = World::new();
+    world.append("test/a", "1").await;
+    let nonce = world.surroundings.nonce();
+    let claim = Claim { entity: &entity(), nonce: &nonce, now: world.surroundings.now() };
+    world.store().run(&claim, PATIENCE).await.expect("a place is claimed and never filled");
+    world.append("test/a", "1").await;
+    world.append("test/a", "2").await;
+    world.work(&[world.drainer(Done)]).await;
+    let operator = world.operator();
+    let seen = operator.inspect(&entity()).await.unwrap();
+    let head = seen.state.expect("a row").head;
+    let passed = operator.passed(&entity(), &seen.receipts, Sequence(1), head).await.unwrap();
+    let first = seen.receipts[0].sequence;
+    assert_eq!(seen.receipts.len(), 2);
+    assert!(
+        matches!(passed.as_slice(), [Passed::Void(void), Passed::Repeat { of, .. }] if *void == first.next() && *of == first),
+        "{passed:?}"
+    );
+    assert_eq!(passed[1].sequence(), first.next().next());
 }

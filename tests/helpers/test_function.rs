@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
     if std::env::var_os("FAIL_TO_START").is_some() {
+        eprintln!("no settings");
         std::process::exit(3);
     }
     run(service_fn(handle)).await

@@ -161,6 +161,32 @@ async fn a_function_that_cannot_start_fails_its_event() {
 }
 
 #[tokio::test]
+async fn a_function_is_started_ahead_of_its_first_event_or_said_not_to_start_with_its_last_words() {
+    let mut process = FunctionProcess::new(settings(AMPLE));
+    process.start().await.expect("it asks for an event");
+    let ids = process.process_ids().borrow().clone();
+    let answer = answer_of(&mut process).await;
+    assert_eq!(ids.into_iter().map(u64::from).collect::<Vec<_>>(), [answer["process_id"].as_u64().expect("its id")]);
+
+    let (lines, mut printed) = tokio::sync::mpsc::unbounded_channel();
+    let mut failing = FunctionSettings { logs: Logs::Lines(lines), ..settings(AMPLE) };
+    failing.environment.push(("FAIL_TO_START".to_owned(), "1".to_owned()));
+    let outcome = FunctionProcess::new(failing).start().await;
+    assert!(matches!(&outcome, Err(InvokeError::Exited { how }) if how.contains('3')), "{outcome:?}");
+    assert_eq!(printed.try_recv().as_deref(), Ok("no settings"));
+}
+
+#[tokio::test]
+async fn a_terminals_interrupt_does_not_reach_a_function() {
+    let mut process = FunctionProcess::new(settings(AMPLE));
+    let id = answer_of(&mut process).await["process_id"].as_u64().expect("its id");
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).expect("it lives");
+    let (_, behind_its_name) = stat.rsplit_once(") ").expect("a name");
+    // State, parent, process group.
+    assert_eq!(behind_its_name.split(' ').nth(2), Some(id.to_string().as_str()));
+}
+
+#[tokio::test]
 async fn an_invocation_given_up_half_way_ends_its_process() {
     let mut process = FunctionProcess::new(settings(AMPLE));
     let mut ids = process.process_ids();

@@ -1,4 +1,4 @@
-//! `serializer audit`: did order and once-ness hold, as the receipts tell it?
+//! `serializer audit`: was each order applied in order, each delivery once, as the receipts tell it?
 
 use std::process::ExitCode;
 
@@ -6,6 +6,7 @@ use anyhow::Result;
 use clap::Args;
 use console::style;
 use serde_json::json;
+use serializer::say;
 use webhook_serializer::protocol::{entity::EntityKey, history::History};
 
 use super::{print_json, target::Target};
@@ -13,8 +14,9 @@ use super::{print_json, target::Target};
 /// Options of `serializer audit`.
 #[derive(Debug, Args)]
 pub struct Audit {
-    /// Only this one; all by default
-    entity: Option<EntityKey>,
+    /// Only this order; all by default
+    #[arg(value_name = "ORDER")]
+    order: Option<EntityKey>,
     /// One JSON object a line
     #[arg(long)]
     json: bool,
@@ -25,13 +27,16 @@ pub struct Audit {
 impl Audit {
     pub async fn run(self) -> Result<ExitCode> {
         let operator = self.target.connect().await?.operator();
-        let entities = match self.entity {
-            Some(entity) => vec![entity],
-            None => operator.entities().await?,
+        let entities = match self.order {
+            Some(order) => vec![order],
+            // A job has a row as orders have, and no deliveries.
+            None => operator.entities().await?.into_iter().filter(|entity| !entity.is_kept_forever()).collect(),
         };
-        let (mut checked, mut mistakes) = (0, 0);
+        let (mut orders, mut checked, mut mistakes) = (0, 0, 0);
         for entity in &entities {
             let history = History::of(operator.receipts(entity).await?);
+            // A key with a lease and nothing else is no order.
+            orders += usize::from(history.receipts > 0);
             checked += history.receipts;
             mistakes += history.mistakes.len();
             if self.json {
@@ -41,14 +46,23 @@ impl Audit {
                 );
             } else {
                 for mistake in &history.mistakes {
-                    println!("{entity}: {}", style(mistake).red());
+                    say!("{entity}: {}", style(mistake).red());
                 }
             }
         }
         if !self.json {
-            let verdict = format!("{checked} receipts of {} entities, {mistakes} mistakes", entities.len());
-            println!("{}", if mistakes == 0 { style(verdict).green() } else { style(verdict).red() });
+            let verdict = verdict(orders, checked, mistakes);
+            say!("{}", if mistakes == 0 { style(verdict).green() } else { style(verdict).red() });
         }
         Ok(if mistakes == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+fn verdict(orders: usize, receipts: usize, mistakes: usize) -> String {
+    let counted = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+    let looked = format!("{} of {}", counted(receipts, "receipt"), counted(orders, "order"));
+    match mistakes {
+        0 => format!("{looked}: applied in the order of arrival, one at a time, each once"),
+        _ => format!("{looked}: {}", counted(mistakes, "mistake")),
     }
 }

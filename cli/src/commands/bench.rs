@@ -8,7 +8,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serializer::{
     bench::{Measured, SCENARIOS, Scenario, isolation, lease, run},
     local::{DEFAULT_WORKERS, SLOTS},
-    output::Table,
+    output::{self, Table},
+    say,
 };
 
 /// Options of `serializer bench`.
@@ -73,7 +74,7 @@ impl Bench {
             let measured = run(scenario, |applied| bar.set_position(applied as u64)).await?;
             bar.finish_and_clear();
             if self.json {
-                println!("{}", serde_json::to_string(&measured)?);
+                say!("{}", serde_json::to_string(&measured)?);
             } else if !console::user_attended() {
                 eprintln!("{} done", scenario.name);
             }
@@ -85,7 +86,7 @@ impl Bench {
         let mut clean = all.iter().all(Measured::is_clean);
         if chosen(LEASE) {
             if !self.json && !all.is_empty() {
-                println!();
+                say!();
             }
             clean &= self.leases().await?;
         }
@@ -123,7 +124,7 @@ impl Bench {
             bar.finish_and_clear();
             all_isolated &= one.is_isolated();
             if self.json {
-                println!("{}", serde_json::to_string(&one)?);
+                say!("{}", serde_json::to_string(&one)?);
                 continue;
             } else if !console::user_attended() {
                 eprintln!("{} done", case.name);
@@ -145,7 +146,7 @@ impl Bench {
             ]);
         }
         if !self.json {
-            print!("{table}");
+            output::print(table);
         }
         Ok(all_isolated)
     }
@@ -169,7 +170,7 @@ impl Bench {
         let maybe = |value: Option<f64>| value.map_or_else(|| "–".into(), |value| format!("{value:.1}"));
         for one in &all {
             if self.json {
-                println!("{}", serde_json::to_string(one)?);
+                say!("{}", serde_json::to_string(one)?);
                 continue;
             }
             let verdict = match one.is_clean() {
@@ -190,7 +191,7 @@ impl Bench {
             ]);
         }
         if !self.json {
-            print!("{table}");
+            output::print(table);
         }
         Ok(all.iter().all(lease::MeasuredLeases::is_clean))
     }
@@ -250,8 +251,8 @@ fn print_tables(all: &[Measured]) {
             verdict,
         ]);
     }
-    print!("{times}");
+    output::print(times);
     if !counts.is_empty() {
-        print!("\n{counts}");
+        output::print(format_args!("\n{counts}"));
     }
 }

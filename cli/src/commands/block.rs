@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
+use serializer::say;
 use webhook_serializer::protocol::{entity::EntityKey, inbox::Unblocked};
 
 use super::target::Target;
@@ -11,25 +12,29 @@ use super::target::Target;
 /// Options of `serializer unblock`.
 #[derive(Debug, Args)]
 pub struct Unblock {
-    /// Which
-    entity: EntityKey,
+    /// Its key, such as shopify/order/450789469
+    #[arg(value_name = "ORDER")]
+    order: EntityKey,
     #[command(flatten)]
     target: Target,
 }
 
 impl Unblock {
     pub async fn run(self) -> Result<ExitCode> {
-        match self.target.connect().await?.operator().unblock(&self.entity).await? {
+        let deployment = self.target.connect().await?;
+        let order = &self.order;
+        match deployment.operator().unblock(order).await? {
             Unblocked::Unblocked(state) => {
-                println!("{} goes on: {} waiting", self.entity, state.waiting());
+                say!("{order} goes on, from {}: {} waiting", state.next(), state.waiting());
+                say!("`{}` shows how it does", deployment.command("inspect", order.as_str()));
                 Ok(ExitCode::SUCCESS)
             }
             Unblocked::NotBlocked(Some(state)) => {
-                println!("{} was not blocked; woken all the same, {} waiting", self.entity, state.waiting());
+                say!("{order} was not blocked; a worker was woken all the same: {} waiting", state.waiting());
                 Ok(ExitCode::SUCCESS)
             }
             Unblocked::NotBlocked(None) => {
-                println!("{} has no row", self.entity);
+                say!("nothing is known of {order}; is that its key? `serializer send` and the logs show keys");
                 Ok(ExitCode::FAILURE)
             }
         }

@@ -11,7 +11,7 @@ use serde_json::json;
 use serializer::{
     advice::{self, Advice, Weight},
     output::{self, Table},
-    reference,
+    reference, say,
 };
 use webhook_serializer::{config::WorkerConfig, sources::Sources};
 
@@ -43,8 +43,8 @@ pub struct Check {
 impl Check {
     pub fn run(&self) -> Result<ExitCode> {
         match &self.file {
-            _ if self.schema => print!("{}", reference::schema()),
-            _ if self.reference => print!("{}", reference::page()),
+            _ if self.schema => output::print(reference::schema()),
+            _ if self.reference => output::print(reference::page()),
             Some(file) => self.check(file)?,
             None => unreachable!("the command line demands a file, or one of the others"),
         }
@@ -93,13 +93,13 @@ impl Check {
             ]);
         }
         if !self.json {
-            print!("{table}");
+            output::print(table);
             for Advice { weight, text } in advice {
                 let weight = match weight {
                     Weight::Warning => console::style("warning:").yellow().bold(),
                     Weight::Note => console::style("note:").bold(),
                 };
-                println!("\n{weight} {text}");
+                say!("\n{weight} {text}");
             }
         }
         Ok(())

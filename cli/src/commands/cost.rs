@@ -5,8 +5,9 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Args;
 use serializer::{
-    cost::{ASSUMPTIONS, Bill, Load},
-    output::Table,
+    cost::{ASSUMPTIONS, Load},
+    output::{self, Table},
+    say,
 };
 
 /// Options of `serializer cost`.
@@ -55,24 +56,40 @@ impl Cost {
         let bills = load.bills();
         if self.json {
             for bill in &bills {
-                println!("{}", serde_json::to_string(bill)?);
+                say!("{}", serde_json::to_string(bill)?);
             }
             return Ok(ExitCode::SUCCESS);
         }
-        let [ours, others @ ..] = &bills;
+        let [ours, ..] = &bills;
         let mut items = Table::new(&["a month", ">count", "", ">dollars"]);
         for item in &ours.items {
             items.row([item.item.into(), count(item.count), item.unit.into(), dollars(item.dollars)]);
         }
-        print!("{items}");
+        output::print(items);
         let month = self.per_day * ASSUMPTIONS.days;
-        let mut designs = Table::new(&["design", ">dollars a month", ">a million deliveries"]);
-        for bill in std::iter::once(ours).chain(others) {
-            let million = |bill: &Bill| bill.dollars / month * 1e6;
-            designs.row([bill.design.into(), dollars(bill.dollars), dollars(million(bill))]);
+        let named = ["metrics", "alarms", "queue, idle receives"];
+        let mut designs = Table::new(&[
+            "dollars a month",
+            ">in all",
+            ">metrics",
+            ">alarms",
+            ">idle queue",
+            ">scheduler",
+            ">deliveries",
+            ">a million more",
+        ]);
+        for bill in &bills {
+            let fixed = named.map(|name| bill.dollars_for(name));
+            let scheduler = bill.fixed - fixed.iter().sum::<f64>();
+            let deliveries = bill.dollars - bill.fixed;
+            let all = [bill.dollars].into_iter().chain(fixed).chain([scheduler, deliveries, deliveries / month * 1e6]);
+            // What is left over of sums of fractions is no cost.
+            let shown = all.map(|amount| dollars(if amount.abs() < 0.005 { 0.0 } else { amount }));
+            designs.row(std::iter::once(bill.design.to_owned()).chain(shown));
         }
-        println!("\n{designs}");
-        println!(
+        say!("\n{}", designs.to_string().trim_end());
+        say!("Metrics, alarms, idle queue and scheduler are due whether anything arrives or not.\n");
+        say!(
             "us-east-1, arm64, on demand, no free tier. Assumed: bodies shrink to {:.0} %, functions have {:.0} MB, rows are kept {} days, no handler's own tables.",
             ASSUMPTIONS.compression * 100.0,
             ASSUMPTIONS.memory_gb * 1024.0,

@@ -2,10 +2,12 @@
 
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Args;
+use serializer::say;
 use webhook_serializer::{
-    engine::operator::Erased,
+    engine::operator::{Erased, OperatorError},
+    handlers::orders::KEY_ATTRIBUTE,
     protocol::{
         entity::EntityKey,
         table::{Action, Condition, Key, Write},
@@ -16,12 +18,11 @@ use super::target::Target;
 
 /// Options of `serializer erase`.
 #[derive(Debug, Args)]
+#[command(after_help = "Refused while something waits or is at work. What arrives meanwhile stays: ask again.")]
 pub struct Erase {
-    /// Which
-    entity: EntityKey,
-    /// The table of the handler `orders`, to erase the order there too
-    #[arg(long, env = "ORDERS_TABLE", value_name = "NAME")]
-    orders_table: Option<String>,
+    /// Its key, such as shopify/order/450789469
+    #[arg(value_name = "ORDER")]
+    order: EntityKey,
     #[command(flatten)]
     target: Target,
 }
@@ -29,21 +30,27 @@ pub struct Erase {
 impl Erase {
     pub async fn run(self) -> Result<ExitCode> {
         let deployment = self.target.connect().await?;
-        let erased = deployment.operator().erase(&self.entity).await?;
-        match erased {
-            Erased::Numbers { rows } => println!("{}: {rows} rows are gone", self.entity),
-            Erased::Newer { rows } => println!(
-                "{}: {rows} rows are gone; what came meanwhile stays, ask again when it is handled",
-                self.entity
+        let order = &self.order;
+        let erased = match deployment.operator().erase(order).await {
+            Err(OperatorError::InUse) => bail!(
+                "deliveries of {order} wait, or somebody has its lease; nothing was erased. `{}` shows which",
+                deployment.command("inspect", order.as_str())
             ),
+            erased => erased?,
+        };
+        match erased {
+            Erased::Numbers { rows } => say!("{order}: {rows} rows are gone"),
+            Erased::Newer { rows } => {
+                say!("{order}: {rows} rows are gone; what came meanwhile stays, ask again when it is handled");
+            }
         }
-        match self.orders_table {
-            None => println!("no --orders-table was given: what it holds of the order stays"),
+        match deployment.orders_table {
+            None => say!("no --orders-table was given: what the handler `orders` keeps, if it is used, stays"),
             Some(table) => {
-                let key = Key::named(table.clone(), "order", self.entity.as_str());
+                let key = Key::named(table.clone(), KEY_ATTRIBUTE, order.as_str());
                 let delete = Write { key, condition: Condition::Always, action: Action::Delete };
                 deployment.parts.store.table().write(&delete).await?;
-                println!("{}: nothing is left in {table}", self.entity);
+                say!("{order}: nothing is left in the table {table} of the handler `orders`");
             }
         }
         Ok(match erased {

@@ -1,4 +1,6 @@
-//! `serializer inspect`: one entity, as its rows show it.
+//! `serializer inspect`: one order, as its rows show it.
+
+mod standing;
 
 use std::process::ExitCode;
 
@@ -6,67 +8,122 @@ use anyhow::Result;
 use clap::Args;
 use console::style;
 use serde_json::json;
-use serializer::output::{Table, duration};
+use serializer::{
+    output::{Table, duration},
+    say,
+};
 use webhook_serializer::{
-    engine::operator::Inspected,
-    protocol::{delivery::Item, entity::EntityKey, state::EntityState},
+    engine::operator::{Inspected, Passed},
+    handlers::orders::{Order, Orders},
+    protocol::{
+        delivery::{Delivery, Item},
+        entity::{EntityKey, Sequence},
+        inbox::Receipt,
+    },
     time::Timestamp,
 };
 
-use super::{print_json, target::Target};
+use super::{
+    print_json,
+    target::{Deployment, Target},
+};
+use standing::standing;
 
 /// Options of `serializer inspect`.
 #[derive(Debug, Args)]
 pub struct Inspect {
-    /// Its key, such as shopify/order/450789469
-    entity: EntityKey,
+    /// Its key, such as shopify/order/450789469; `send` prints it
+    #[arg(value_name = "ORDER")]
+    order: EntityKey,
     /// One JSON object
     #[arg(long)]
     json: bool,
-    /// How many receipts to show at most, the newest
+    /// How many settled deliveries to show at most, the newest
     #[arg(long, default_value_t = 20, value_name = "N")]
     receipts: usize,
     #[command(flatten)]
     target: Target,
 }
 
+/// All that is shown.
+struct Seen {
+    inspected: Inspected,
+    /// How many receipts are older than those shown.
+    older: usize,
+    passed: Vec<Passed>,
+    /// What the handler `orders` keeps of it.
+    order: Option<Order>,
+}
+
 impl Inspect {
     pub async fn run(self) -> Result<ExitCode> {
         let deployment = self.target.connect().await?;
-        let inspected = deployment.operator().inspect(&self.entity).await?;
+        let seen = self.look(&deployment).await?;
         if self.json {
-            print_json(&as_json(&self.entity, &inspected));
+            print_json(&as_json(&self.order, &seen));
         } else {
-            self.print(&inspected, deployment.surroundings.now());
+            self.print(&seen, &deployment);
         }
+        let Seen { inspected, .. } = &seen;
         let known = inspected.state.is_some() || !inspected.receipts.is_empty() || !inspected.parked.is_empty();
         Ok(if known { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
-    fn print(&self, inspected: &Inspected, now: Timestamp) {
+    async fn look(&self, deployment: &Deployment) -> Result<Seen> {
+        let operator = deployment.operator();
+        let inspected = operator.inspect(&self.order).await?;
+        let older = inspected.receipts.len().saturating_sub(self.receipts);
+        let head = inspected.state.as_ref().map_or(Sequence(0), |state| state.head);
+        let from = if older > 0 { inspected.receipts[older - 1].sequence.next() } else { Sequence(1) };
+        let passed = operator.passed(&self.order, &inspected.receipts, from, head).await?;
+        let order = match &deployment.orders_table {
+            None => None,
+            Some(table) => {
+                let orders = Orders::new(deployment.parts.store.table().clone(), table.as_str());
+                // A diagnosis of the inbox is not to fail for what its handler keeps elsewhere.
+                orders.order(&self.order).await.unwrap_or_else(|error| {
+                    eprintln!("what the handler `orders` keeps in {table} cannot be read: {error}");
+                    None
+                })
+            }
+        };
+        Ok(Seen { inspected, older, passed, order })
+    }
+
+    fn print(&self, seen: &Seen, deployment: &Deployment) {
+        let now = deployment.surroundings.now();
+        let Seen { inspected, older, passed, order } = seen;
+        let name = style(self.order.as_str()).bold();
         match &inspected.state {
-            None => println!("{}  no row: nothing was claimed lately, or ever", style(&self.entity).bold()),
-            Some(state) => print_state(state, now),
-        }
-        let mut waiting = Table::new(&["waiting", "source", "topic", "delivery", ">since"]);
-        for item in &inspected.waiting {
-            match item {
-                Item::Void(sequence) => waiting.row([sequence.to_string(), "void".into()]),
-                Item::Delivery(unpacked) => {
-                    let delivery = unpacked.head();
-                    waiting.row([
-                        delivery.sequence().to_string(),
-                        delivery.source().to_string(),
-                        delivery.topic().to_owned(),
-                        delivery.delivery_id().to_string(),
-                        duration(now.since(delivery.received_at())),
-                    ]);
-                }
+            None => {
+                let raw = if deployment.is_local() { "" } else { " --raw" };
+                let list = format!("serializer lease list{} --all{raw}", deployment.option);
+                say!("{name}  {}", style("unknown").yellow());
+                say!("Nothing has arrived for this key within the retention time, or it was erased.");
+                say!("`{list}` lists the keys that there are.");
+            }
+            Some(state) => {
+                let command = |command: &str| deployment.command(command, self.order.as_str());
+                let standing = standing(state, inspected.waiting.first(), now, command);
+                say!("{name}  {}", standing.word);
+                standing.sentences.iter().for_each(|sentence| say!("{sentence}"));
+                say!(
+                    "{}",
+                    style(format_args!(
+                        "last arrived {}, last settled {}, {} waiting; token {}",
+                        state.tail,
+                        state.head,
+                        state.waiting(),
+                        state.token
+                    ))
+                    .dim()
+                );
             }
         }
-        if !waiting.is_empty() {
-            println!("\n{waiting}");
+        if let Some(order) = order {
+            say!("\nkept by the handler `orders`: {order}");
         }
+        print_waiting(&inspected.waiting, now);
         let mut parked = Table::new(&["parked", "topic", "delivery", ">since", "error"]);
         for one in &inspected.parked {
             parked.row([
@@ -78,53 +135,80 @@ impl Inspect {
             ]);
         }
         if !parked.is_empty() {
-            println!("\n{parked}put back with: serializer redrive {} [SEQUENCE]", self.entity);
+            let redrive = deployment.command("redrive", self.order.as_str());
+            say!("\n{parked}Put them back at the end with `{redrive}`, or one with its number behind that.");
         }
-        let mut settled = Table::new(&["settled", "outcome", "topic", "delivery", ">attempts", ">waited", ">token"]);
-        let skipped = inspected.receipts.len().saturating_sub(self.receipts);
-        for receipt in inspected.receipts.iter().skip(skipped) {
-            let waited = receipt.started_at.zip(receipt.received_at);
-            settled.row([
-                receipt.sequence.to_string(),
+        print_settled(&inspected.receipts[*older..], passed);
+        if *older > 0 {
+            say!("{older} older ones are not shown; --receipts N shows more.");
+        }
+    }
+}
+
+fn print_waiting(waiting: &[Item], now: Timestamp) {
+    let mut table = Table::new(&["waiting", "source", "topic", "delivery", ">since"]);
+    for item in waiting {
+        match item {
+            Item::Void(sequence) => table.row([sequence.to_string(), String::new(), "void: never filled".into()]),
+            Item::Delivery(unpacked) => {
+                let delivery = unpacked.head();
+                table.row([
+                    delivery.sequence().to_string(),
+                    delivery.source().to_string(),
+                    delivery.topic().to_owned(),
+                    delivery.delivery_id().to_string(),
+                    duration(now.since(delivery.received_at())),
+                ]);
+            }
+        }
+    }
+    if !table.is_empty() {
+        say!("\n{}", table.to_string().trim_end());
+    }
+}
+
+/// Receipts, and between them the places that have none.
+fn print_settled(receipts: &[Receipt], passed: &[Passed]) {
+    let mut rows: Vec<(Sequence, [String; 6])> = Vec::new();
+    for receipt in receipts {
+        let waited = receipt.started_at.zip(receipt.received_at);
+        rows.push((
+            receipt.sequence,
+            [
                 receipt.settlement.to_string(),
                 receipt.topic.clone().unwrap_or_default(),
                 receipt.delivery_id.clone().unwrap_or_default(),
                 receipt.attempts.to_string(),
                 waited.map(|(started, received)| duration(started.since(received))).unwrap_or_default(),
                 receipt.token.to_string(),
-            ]);
-        }
-        if !settled.is_empty() {
-            println!("\n{settled}");
-        }
-        if skipped > 0 {
-            println!("{skipped} older ones not shown; --receipts N shows more");
-        }
+            ],
+        ));
+    }
+    let none = String::new;
+    for one in passed {
+        let of = |outcome: String, delivery: &Delivery| {
+            let (topic, id) = (delivery.topic().to_owned(), delivery.delivery_id().to_string());
+            [outcome, topic, id, none(), none(), none()]
+        };
+        let row = match one {
+            Passed::Repeat { delivery, of: first } => of(format!("repeat of {first}"), delivery),
+            Passed::NoReceipt(delivery) => of("no receipt yet".into(), delivery),
+            Passed::Void(_) => ["void: never filled".into(), none(), none(), none(), none(), none()],
+        };
+        rows.push((one.sequence(), row));
+    }
+    rows.sort_by_key(|(sequence, _)| *sequence);
+    let mut table = Table::new(&["settled", "outcome", "topic", "delivery", ">attempts", ">waited", ">token"]);
+    for (sequence, row) in rows {
+        table.row(std::iter::once(sequence.to_string()).chain(row));
+    }
+    if !table.is_empty() {
+        say!("\n{}", table.to_string().trim_end());
     }
 }
 
-fn print_state(state: &EntityState, now: Timestamp) {
-    let standing = match (&state.held, state.blocked) {
-        (_, Some(reason)) => style(format!("blocked ({reason})")).red(),
-        (Some(held), _) if held.runs(now) => {
-            let by = state.holder_info.as_ref().map(|info| info.as_str()).unwrap_or_default();
-            style(format!("held by {by} ({}), {} left", held.kind.as_str(), duration(held.expires_at.since(now))))
-                .yellow()
-        }
-        (Some(_), _) => style("held by one that vanished; to be taken over".to_owned()).yellow(),
-        (None, _) if state.is_empty() => style("idle".to_owned()).green(),
-        (None, _) => style("waiting for a worker".to_owned()).yellow(),
-    };
-    println!("{}  {standing}", style(&state.entity).bold());
-    println!("tail {}  head {}  waiting {}  token {}", state.tail, state.head, state.waiting(), state.token);
-    if state.attempts > 0 {
-        let error = state.last_error.as_deref().unwrap_or_default();
-        let again = state.retry_at.map(|at| format!(", again in {}", duration(at.since(now)))).unwrap_or_default();
-        println!("{} failed {} times{again}: {error}", state.next(), state.attempts);
-    }
-}
-
-fn as_json(entity: &EntityKey, inspected: &Inspected) -> serde_json::Value {
+fn as_json(entity: &EntityKey, seen: &Seen) -> serde_json::Value {
+    let Seen { inspected, passed, order, .. } = seen;
     let state = inspected.state.as_ref().map(|state| {
         json!({
             "tail": state.tail, "head": state.head, "waiting": state.waiting(), "token": state.token,
@@ -132,7 +216,7 @@ fn as_json(entity: &EntityKey, inspected: &Inspected) -> serde_json::Value {
                 "kind": held.kind.as_str(), "expires_at": held.expires_at,
                 "by": state.holder_info.as_ref().map(|info| info.as_str()),
             })),
-            "attempts": state.attempts, "retry_at": state.retry_at, "last_error": state.last_error,
+            "attempts": state.attempts, "suspect": state.suspect, "retry_at": state.retry_at, "last_error": state.last_error,
             "pending_since": state.pending_since, "blocked": state.blocked.map(|reason| reason.as_str()),
         })
     });
@@ -154,13 +238,31 @@ fn as_json(entity: &EntityKey, inspected: &Inspected) -> serde_json::Value {
             "settled_at": receipt.settled_at,
         })
     });
+    let passed = passed.iter().map(|one| match one {
+        Passed::Void(sequence) => json!({ "sequence": sequence, "outcome": "void" }),
+        Passed::Repeat { delivery, of } => {
+            let mut value = delivery_json(delivery);
+            value["outcome"] = json!("repeat");
+            value["of"] = json!(of);
+            value
+        }
+        Passed::NoReceipt(delivery) => delivery_json(delivery),
+    });
+    let order = order.as_ref().map(|order| {
+        json!({
+            "state": order.state().as_str(), "revision": order.revision(),
+            "total": order.total().map(ToString::to_string), "paid": order.paid().to_string(),
+            "refunded": order.refunded().to_string(),
+        })
+    });
     json!({
-        "entity": entity, "state": state, "waiting": waiting.collect::<Vec<_>>(),
+        "entity": entity, "state": state, "order": order, "waiting": waiting.collect::<Vec<_>>(),
         "parked": parked.collect::<Vec<_>>(), "receipts": receipts.collect::<Vec<_>>(),
+        "passed": passed.collect::<Vec<_>>(),
     })
 }
 
-pub(super) fn delivery_json(delivery: &webhook_serializer::protocol::delivery::Delivery) -> serde_json::Value {
+pub(super) fn delivery_json(delivery: &Delivery) -> serde_json::Value {
     json!({
         "entity": delivery.entity(), "sequence": delivery.sequence(), "source": delivery.source(),
         "topic": delivery.topic(), "delivery_id": delivery.delivery_id(), "redrive": delivery.redrive(),

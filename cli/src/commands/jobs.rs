@@ -5,7 +5,10 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 use serde_json::json;
-use serializer::output::{Table, duration};
+use serializer::{
+    output::{self, Table, duration},
+    say,
+};
 use webhook_serializer::{
     jobs::roster::{self, Listed},
     protocol::tick::Ending,
@@ -26,7 +29,7 @@ pub struct Jobs {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Have one run with the next minute's tick, also one that is off
+    /// Have a job run with the next minute's tick, also one that is off
     Run(Run),
 }
 
@@ -41,7 +44,7 @@ struct List {
 
 #[derive(Debug, Args)]
 struct Run {
-    /// Which
+    /// The job's name, as `serializer jobs` lists it
     name: String,
     #[command(flatten)]
     target: Target,
@@ -65,7 +68,7 @@ impl Run {
                 self.name
             );
         }
-        println!("{} is run with the next minute's tick; `serializer jobs` tells how it went", self.name);
+        say!("{} is run with the next minute's tick; `serializer jobs` tells how it went", self.name);
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -84,8 +87,8 @@ impl List {
             table.row([job.name.clone(), schedule(job), last(job), result(job), next(job, now), holder(job, now)]);
         }
         match table.is_empty() {
-            true => println!("no jobs; a scheduler lists its own with its first tick"),
-            false => print!("{table}"),
+            true => say!("no jobs; a scheduler lists its own with its first tick"),
+            false => output::print(table),
         }
         Ok(ExitCode::SUCCESS)
     }

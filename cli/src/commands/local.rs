@@ -1,32 +1,43 @@
 //! `serializer local`: a whole deployment on this machine.
 
-use std::{num::NonZeroUsize, path::PathBuf, process::ExitCode, sync::Arc};
+mod tell;
 
-use anyhow::{Context, Result};
+use std::{num::NonZeroUsize, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
+
+use anyhow::{Context, Result, bail};
 use clap::Args;
+use serde_json::json;
 use serializer::{
     demo,
     local::{
         DEFAULT_WORKERS, FUNCTION_TIMEOUT, Function, Invoker, Local as Deployment, ORDERS_TABLE, Options, OwnScheduler,
         SLOTS,
         function_pool::FunctionPool,
-        function_process::{FunctionSettings, Logs},
+        function_process::{FunctionSettings, Logs, ProcessIds},
+        runtime_api::InvokeError,
     },
-    samples,
+    samples, say,
     story::Story,
+};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::{mpsc, oneshot},
 };
 use tracing::Level;
 use tracing_subscriber::{Layer, filter::Targets, layer::SubscriberExt, util::SubscriberInitExt};
 use webhook_serializer::{
     aws::Parts,
     config::Environment,
-    engine::drain::DrainSettings,
+    engine::{append::Inbox, drain::DrainSettings, operator::Operator},
     functions::worker::check_handlers,
     handlers::{Handlers, forward::Forward, orders::Orders},
     sources::Sources,
     telemetry::Quiet,
     time::Surroundings,
 };
+
+use super::print_json;
+use tell::Teller;
 
 /// Options of `serializer local`.
 #[derive(Debug, Args)]
@@ -43,6 +54,9 @@ pub struct Local {
     /// Plain lines instead of lanes
     #[arg(long, requires = "demo")]
     plain: bool,
+    /// Tell what happens as JSON objects, one a line
+    #[arg(long, conflicts_with_all = ["demo", "no_functions"])]
+    json: bool,
     /// Keep tables and queue here, and go on with what is there
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
@@ -55,22 +69,22 @@ pub struct Local {
     /// How many workers run at most
     #[arg(long, default_value_t = DEFAULT_WORKERS, value_name = "N")]
     workers: NonZeroUsize,
-    /// A worker binary of yours, run as Lambda runs it, instead of the one with the ready handlers
+    /// A worker binary of yours, run as Lambda runs it, instead of the one with the included handlers
     #[arg(long, value_name = "FILE", conflicts_with = "demo")]
     worker: Option<PathBuf>,
-    /// Engines only: the functions run elsewhere, as under `cargo lambda watch`, with the environment printed
+    /// Engines only: the functions run elsewhere, as under `cargo lambda watch`; prints the environment they need
     #[arg(long, conflicts_with_all = ["demo", "worker", "scheduler"])]
     no_functions: bool,
-    /// Where they are invoked, for wake-ups and the schedule
+    /// Where functions that run elsewhere are invoked, for wake-ups and the schedule
     #[arg(long, requires = "no_functions", default_value = "http://127.0.0.1:9200", value_name = "URL")]
     invoke: String,
-    /// Write their environment here too, a NAME=value a line
-    #[arg(long, requires = "no_functions", value_name = "FILE")]
+    /// Write the environment that functions and `Leases::from_env` need here, a NAME=value a line
+    #[arg(long, conflicts_with = "demo", value_name = "FILE")]
     env_file: Option<PathBuf>,
     /// A scheduler binary of yours, run as Lambda runs it, instead of the one that only sweeps
     #[arg(long, value_name = "FILE", conflicts_with = "demo")]
     scheduler: Option<PathBuf>,
-    /// Which of its jobs are on: `on`, `off`, their names (`a,b`), or those to leave out (`-a,-b`);
+    /// Which of the scheduler's jobs are on: `on`, `off`, their names (`a,b`), or those to leave out (`-a,-b`);
     /// none, unless asked for
     #[arg(long, value_name = "JOBS", requires = "scheduler", allow_hyphen_values = true)]
     jobs: Option<String>,
@@ -98,36 +112,62 @@ impl Local {
         };
         let sources = Arc::new(Sources::parse(&document)?);
         let story = Story::new(Surroundings::system());
+        // What functions in processes of their own print is taken in from the start: it may say why they do not start.
+        let (lines, printed) = mpsc::unbounded_channel();
+        let listening = tokio::spawn(tell::listen(printed, story.clone(), self.json));
+        let scheduler = |program: &PathBuf| OwnScheduler {
+            program: program.clone(),
+            jobs: self.jobs.clone(),
+            logs: Logs::Lines(lines.clone()),
+        };
         let options = Options {
             data: self.data.clone(),
             port: self.port,
             workers: self.workers,
             sources: sources.clone(),
             drain: DrainSettings::default(),
-            scheduler: self.scheduler.clone().map(|program| OwnScheduler { program, jobs: self.jobs.clone() }),
+            scheduler: self.scheduler.as_ref().map(scheduler),
         };
         if self.no_functions {
             return self.serve_elsewhere(options, &document).await;
         }
-        let mut deployment = Deployment::start(options, Arc::new(story.clone())).await?.side_by_side(SLOTS);
+        let mut deployment = match Deployment::start(options, Arc::new(story.clone())).await {
+            Ok(deployment) => deployment.side_by_side(SLOTS),
+            Err(error) => {
+                // First what its scheduler printed itself.
+                drop(lines);
+                let _ = listening.await;
+                return Err(error);
+            }
+        };
         // A worker of the user's reads the document from a file.
         let directory = tempfile::tempdir()?;
-        match &self.worker {
+        let file = directory.path().join("sources");
+        std::fs::write(&file, &document)?;
+        let environment = deployment.environment(&file.to_string_lossy());
+        let processes = match &self.worker {
             Some(program) => {
-                let file = directory.path().join("sources");
-                std::fs::write(&file, &document)?;
+                let shown = program.display();
                 let settings = FunctionSettings {
                     name: "worker".into(),
-                    program: program.canonicalize().with_context(|| format!("{}", program.display()))?,
+                    program: program.canonicalize().with_context(|| format!("{shown} is not there; build it first"))?,
                     timeout: FUNCTION_TIMEOUT,
                     memory_mb: 256,
-                    environment: deployment.environment(&file.to_string_lossy()),
-                    logs: Logs::Inherited,
+                    environment: environment.clone(),
+                    logs: Logs::Lines(lines),
                 };
                 let pool = Arc::new(FunctionPool::new(settings, self.workers));
+                if let Err(error) = pool.start().await {
+                    let why = not_a_worker(&error);
+                    // First what it printed itself.
+                    drop((pool, deployment));
+                    let _ = listening.await;
+                    bail!("{shown} {why}");
+                }
                 for _ in 0..self.workers.get() {
                     deployment.feed(Function::Processes(pool.clone()));
                 }
+                Some(pool.process_ids())
             }
             None => {
                 let forward = Forward::configured(&sources, &Environment)?;
@@ -139,15 +179,31 @@ impl Local {
                 let parts = deployment.engines.connect(&Surroundings::system(), None);
                 check_handlers(&sources, &make(&parts)).map_err(anyhow::Error::msg)?;
                 deployment.work(make);
+                None
             }
+        };
+        if self.json {
+            print_json(&json!({
+                "what": "serving", "webhooks": format!("http://{}", deployment.webhooks),
+                "dynamodb": deployment.engines.dynamodb_url(), "queue": deployment.engines.queue_endpoint(),
+                "data": self.data,
+            }));
+        } else {
+            self.greet(&deployment);
         }
-        self.greet(&deployment);
-        let lines = tokio::spawn(print_lines(story));
-        tokio::signal::ctrl_c().await?;
-        lines.abort();
-        println!("stopping …");
-        deployment.stop().await?;
-        Ok(ExitCode::SUCCESS)
+        self.write_environment(&environment)?;
+        let (over, until_over) = oneshot::channel();
+        let telling = tokio::spawn(teller(&deployment, story, self.json).tell(until_over));
+        let code = stop_when_asked(deployment, processes).await?;
+        // Nobody is told any more where the telling has ended.
+        let _ = over.send(());
+        telling.await?;
+        Ok(code)
+    }
+
+    fn write_environment(&self, environment: &[(String, String)]) -> Result<()> {
+        let Some(file) = &self.env_file else { return Ok(()) };
+        std::fs::write(file, lines("", environment)).with_context(|| format!("{}", file.display()))
     }
 
     /// Engines for functions that somebody else runs.
@@ -164,58 +220,47 @@ impl Local {
         let deployment =
             Deployment::start_without_functions(options, Arc::new(Quiet), Invoker::new(&self.invoke)).await?;
         let environment = deployment.environment(&sources_file.to_string_lossy());
-        let lines = |start: &str| -> String {
-            environment.iter().map(|(name, value)| format!("{start}{name}={value}\n")).collect()
-        };
         // The file last: whoever waits for it finds everything ready.
-        self.greet_elsewhere(&deployment, &lines("export "));
-        if let Some(file) = &self.env_file {
-            std::fs::write(file, lines("")).with_context(|| format!("{}", file.display()))?;
-        }
-        tokio::signal::ctrl_c().await?;
-        println!("stopping …");
-        deployment.stop().await?;
-        Ok(ExitCode::SUCCESS)
+        self.greet_elsewhere(&deployment, &lines("export ", &environment));
+        self.write_environment(&environment)?;
+        stop_when_asked(deployment, None).await
     }
 
     fn greet_elsewhere(&self, deployment: &Deployment, exports: &str) {
         self.greet_engines(deployment);
         let invoke = self.invoke.trim_end_matches('/');
-        println!("functions  invoked at {invoke}\n");
-        println!("Their environment:\n\n{exports}");
+        say!("functions  invoked at {invoke}\n");
+        say!("Their environment:\n\n{exports}");
         let port = invoke.rsplit(':').next().unwrap_or_default();
-        println!("With that, in another terminal:\n\ncargo lambda watch -A 127.0.0.1 -P {port} --ignore-changes\n");
+        say!("With that, in another terminal:\n\ncargo lambda watch -A 127.0.0.1 -P {port} --ignore-changes\n");
         if self.sources.is_none() {
-            println!("and in a third:\n\n{}\n", samples::curl(&format!("{invoke}/lambda-url/ingest")));
-            println!("then: {}\n", inspect_line(&format!("http://{}", deployment.webhooks)));
+            say!("and in a third:\n\n{}\n", samples::curl(&format!("{invoke}/lambda-url/ingest")));
+            say!("then: {}\n", inspect_line(&format!("http://{}", deployment.webhooks)));
         }
-        println!("Ctrl-C stops.\n");
+        say!("Ctrl-C stops.\n");
     }
 
     fn greet_engines(&self, deployment: &Deployment) {
-        println!("DynamoDB   {}", deployment.engines.dynamodb_url());
-        println!("queue      {}", deployment.engines.queue_endpoint());
+        say!("DynamoDB   {}", deployment.engines.dynamodb_url());
+        say!("queue      {}", deployment.engines.queue_endpoint());
         match &self.data {
-            Some(directory) => println!("data       {}", directory.display()),
-            None => println!("data       in memory; --data DIR keeps it"),
+            Some(directory) => say!("data       {}", directory.display()),
+            None => say!("data       in memory; --data DIR keeps it"),
         }
     }
 
     fn greet(&self, deployment: &Deployment) {
         let url = format!("http://{}", deployment.webhooks);
-        println!("webhooks   {url}/webhooks/{{source}}");
+        say!("webhooks   {url}/webhooks/{{source}}");
         self.greet_engines(deployment);
         if self.scheduler.is_some() {
-            println!(
-                "jobs       {}; `serializer jobs --local={url}` lists them",
-                self.jobs.as_deref().unwrap_or("off")
-            );
+            say!("jobs       {}; `serializer jobs --local={url}` lists them", self.jobs.as_deref().unwrap_or("off"));
         }
         if self.sources.is_none() {
-            println!("\nTry it, in another terminal:\n\n{}\n", samples::curl(&url));
-            println!("then: {}\n", inspect_line(&url));
+            say!("\nTry it, in another terminal:\n\n{}\n", samples::curl(&url));
+            say!("then: {}\n", inspect_line(&url));
         }
-        println!("Ctrl-C stops.\n");
+        say!("Ctrl-C stops.\n");
     }
 }
 
@@ -224,25 +269,86 @@ fn inspect_line(url: &str) -> String {
     format!("serializer inspect --local={url} {}", samples::CURL_ENTITY)
 }
 
-async fn print_lines(story: Story) {
-    let mut length = story.length();
-    let mut next = 0;
-    loop {
-        for happening in story.since(next) {
-            next += 1;
-            if let Some(line) = demo::line(&happening) {
-                println!("{line}");
-            }
+/// Variables as a shell reads them, each behind `start`.
+fn lines(start: &str, environment: &[(String, String)]) -> String {
+    environment.iter().map(|(name, value)| format!("{start}{name}={value}\n")).collect()
+}
+
+/// Why a program cannot be the worker, behind its name.
+fn not_a_worker(error: &InvokeError) -> String {
+    let hint = "A worker's `main` calls `webhook_serializer::worker::run`";
+    match error {
+        InvokeError::NotStarted { why } => format!("is no program that can be run: {why}"),
+        InvokeError::Exited { how } => {
+            format!("is no worker, or cannot start: it ended ({how}) before it asked for an event. {hint}")
         }
-        if length.changed().await.is_err() {
-            return;
-        }
+        InvokeError::TimedOut => format!("is no worker: it did not ask for an event within ten seconds. {hint}"),
+        other => format!("does not start: {other}"),
     }
+}
+
+fn teller(deployment: &Deployment, story: Story, json: bool) -> Teller {
+    let Parts { store, waker } = deployment.engines.connect(&Surroundings::system(), None);
+    let retention = deployment.engines.config().retention;
+    let inbox = Inbox::new(store.clone(), waker.clone(), retention, Arc::new(Quiet));
+    let operator = Operator::new(store.clone(), waker, inbox, retention);
+    Teller { story, store, operator, url: format!("http://{}", deployment.webhooks), json }
+}
+
+/// How long an end at once may take.
+const AT_ONCE: Duration = Duration::from_secs(1);
+
+/// Waits for Ctrl-C, and then for what is at work; at the next one for nothing.
+async fn stop_when_asked(deployment: Deployment, processes: Option<ProcessIds>) -> Result<ExitCode> {
+    let mut interrupted = signal(SignalKind::interrupt())?;
+    let mut terminated = signal(SignalKind::terminate())?;
+    tokio::select! {
+        _ = interrupted.recv() => {}
+        _ = terminated.recv() => {}
+    }
+    eprintln!("{}", stopping(&deployment.at_work().orders()));
+    let stopped = tokio::select! {
+        ended = deployment.stop() => Some(ended?),
+        _ = interrupted.recv() => None,
+    };
+    if stopped.is_some() {
+        eprintln!("stopped");
+        return Ok(ExitCode::SUCCESS);
+    }
+    // With the deployment its processes are dropped, and killed by that.
+    if let Some(mut processes) = processes {
+        let _ = tokio::time::timeout(AT_ONCE, processes.wait_for(|ids| ids.is_empty())).await;
+    }
+    eprintln!("ended at once; with --data, what was at work is taken over after the next start");
+    Ok(ExitCode::from(130))
+}
+
+/// What a stop waits for.
+fn stopping(at_work: &[String]) -> String {
+    const SHOWN: usize = 3;
+    if at_work.is_empty() {
+        return "stopping: nothing is at work".to_owned();
+    }
+    let more = if at_work.len() > SHOWN { format!(" and {} more", at_work.len() - SHOWN) } else { String::new() };
+    let shown: Vec<&str> = at_work.iter().take(SHOWN).map(String::as_str).collect();
+    format!(
+        "stopping: waits for the handlers at work on {}{more}, at most {} s; Ctrl-C again ends at once",
+        shown.join(", "),
+        FUNCTION_TIMEOUT.as_secs()
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+
+    #[test]
+    fn a_stop_says_what_it_waits_for() {
+        let orders = ["a/1", "a/2", "a/3", "a/4", "a/5"].map(str::to_owned);
+        let stopping = super::stopping(&orders);
+        assert!(stopping.contains("at work on a/1, a/2, a/3 and 2 more, at most 60 s; Ctrl-C again"), "{stopping}");
+        assert_eq!(super::stopping(&[]), "stopping: nothing is at work");
+    }
 
     #[test]
     fn the_line_that_it_prints_is_a_command_line() {

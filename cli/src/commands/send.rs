@@ -1,22 +1,30 @@
-//! `serializer send`: a sample event, freshly signed, to any endpoint.
+//! `serializer send`: sample webhooks, freshly signed, to any endpoint.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use serializer::{samples, sender::Sender};
+use serde::Deserialize;
+use serde_json::json;
+use serializer::{
+    samples, say,
+    sender::{Answer, Sender},
+};
 use webhook_serializer::{sources::Sources, time::Surroundings};
 
-use super::target::LOCAL;
+use super::{print_json, target::LOCAL};
 
 /// Options of `serializer send`.
 #[derive(Debug, Args)]
 pub struct Send {
-    /// Function URL events, as in `events/`
-    #[arg(required = true, value_name = "EVENT")]
+    /// Function URL events, as in `events/`; a file that is none is passed over
+    #[arg(required = true, value_name = "FILE")]
     events: Vec<PathBuf>,
     /// Where to, without `/webhooks/…`
-    #[arg(long, default_value = LOCAL)]
+    #[arg(long, default_value = LOCAL, value_name = "URL")]
     to: String,
     /// The sources document with the secrets to sign with; the samples' own by default
     #[arg(long, value_name = "FILE")]
@@ -24,6 +32,17 @@ pub struct Send {
     /// Print a `curl` line for each instead of sending it: for endpoints elsewhere
     #[arg(long)]
     curl: bool,
+    /// One JSON object for each that was sent
+    #[arg(long, conflicts_with = "curl")]
+    json: bool,
+}
+
+/// What an endpoint says of a delivery that it took.
+#[derive(Debug, Default, Deserialize)]
+struct Accepted {
+    accepted: Option<u64>,
+    entity: Option<String>,
+    error: Option<String>,
 }
 
 impl Send {
@@ -39,19 +58,76 @@ impl Send {
             "only http:// can be sent to; for a deployed endpoint use --curl"
         );
         let sender = Sender::new(to);
-        let mut all_accepted = true;
+        let (mut sent, mut all_accepted) = (0, true);
         for path in &self.events {
             let event = std::fs::read_to_string(path).with_context(|| format!("{}", path.display()))?;
-            let webhook = samples::webhook(&event, &sources, Surroundings::system().now())
-                .with_context(|| format!("{}", path.display()))?;
-            if self.curl {
-                println!("{}", webhook.curl(to)?);
+            if !samples::is_webhook(&event) {
+                eprintln!("{}: passed over, no event that posts to /webhooks/{{source}}", path.display());
                 continue;
             }
-            let answer = sender.post(&webhook).await?;
-            println!("{} {} {}", answer.status, webhook.incoming.entity, answer.body);
+            sent += 1;
+            let signed = samples::webhook(&event, &sources, Surroundings::system().now());
+            let webhook = match signed {
+                Ok(webhook) => webhook,
+                // None of them keeps the others from being sent.
+                Err(error) => {
+                    eprintln!("{}: {error:#}", path.display());
+                    all_accepted = false;
+                    continue;
+                }
+            };
+            if self.curl {
+                say!("{}", webhook.curl(to)?);
+                continue;
+            }
+            let answer = sender
+                .post(&webhook)
+                .await
+                .context("nothing was sent: is `serializer local` running? Start it, or say with --to where to send")?;
             all_accepted &= answer.status == 200;
+            self.print(path, &answer);
         }
+        ensure!(sent > 0, "none of these files is a webhook; events/ has samples");
         Ok(if all_accepted { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    /// What the server says, which may know other sources than this command.
+    fn print(&self, path: &Path, answer: &Answer) {
+        let said: Accepted = serde_json::from_str(&answer.body).unwrap_or_default();
+        if self.json {
+            return print_json(&json!({
+                "file": path, "status": answer.status, "entity": said.entity, "accepted": said.accepted,
+                "error": said.error,
+            }));
+        }
+        say!("{}", line(answer.status, &said, &answer.body));
+    }
+}
+
+fn line(status: u16, said: &Accepted, body: &str) -> String {
+    match said {
+        Accepted { accepted: Some(sequence), entity: Some(order), .. } => {
+            format!("{status} {order} accepted as {sequence}")
+        }
+        Accepted { accepted: Some(sequence), .. } => {
+            format!("{status} accepted as {sequence}; the server does not say of which order")
+        }
+        Accepted { error: Some(error), .. } => format!("{status} {error}"),
+        _ if status == 200 => format!("{status} a ping: nothing to keep"),
+        _ => format!("{status} {body}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_without_an_order_is_said_to_have_none() {
+        let said = |status, body: &str| line(status, &serde_json::from_str(body).unwrap_or_default(), body);
+        assert_eq!(said(200, r#"{"accepted":3,"entity":"a/b"}"#), "200 a/b accepted as 3");
+        assert_eq!(said(200, r#"{"accepted":3}"#), "200 accepted as 3; the server does not say of which order");
+        assert_eq!(said(401, r#"{"error":"the signature is wrong"}"#), "401 the signature is wrong");
+        assert_eq!(said(502, "Bad Gateway"), "502 Bad Gateway");
     }
 }

@@ -23,19 +23,22 @@ pub const LOCAL: &str = "http://127.0.0.1:9000";
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Which deployment")]
 pub struct Target {
-    /// The one that `serializer local` runs, at its webhook endpoint
+    /// The `serializer local` on this machine; with its URL where that is not http://127.0.0.1:9000
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = LOCAL, value_name = "URL")]
     local: Option<String>,
-    /// The table with one row per entity
+    /// The table with one row per order
     #[arg(long, env = "ENTITIES_TABLE", value_name = "NAME")]
     entities_table: Option<String>,
     /// The table with deliveries and receipts
     #[arg(long, env = "INBOX_TABLE", value_name = "NAME")]
     inbox_table: Option<String>,
+    /// The table of the handler `orders`, where it is used
+    #[arg(long, env = "ORDERS_TABLE", value_name = "NAME")]
+    orders_table: Option<String>,
     /// The queue of wake-ups
     #[arg(long, env = "QUEUE_URL", value_name = "URL")]
     queue_url: Option<String>,
-    /// How long inbox rows are kept, in days
+    /// How long deliveries and receipts are kept, in days
     #[arg(long, env = "RETENTION_DAYS", default_value_t = 30, value_name = "DAYS")]
     retention_days: u64,
 }
@@ -49,24 +52,36 @@ pub struct Deployment {
     pub retention: Duration,
     /// Its clock.
     pub surroundings: Surroundings,
+    /// The table of the handler `orders`, where it is known.
+    pub orders_table: Option<String>,
+    /// What says on a command line that it is this one: ` --local`, or nothing.
+    pub option: String,
 }
 
 impl Target {
     /// Connects.
     pub async fn connect(&self) -> Result<Deployment> {
         let surroundings = Surroundings::system();
-        let (account, config) = match &self.local {
+        let (account, config, orders_table) = match &self.local {
             Some(url) => local(url).await?,
-            None => (self.aws().await?, self.config()?),
+            None => (self.aws().await?, self.config()?, self.orders_table.clone()),
+        };
+        let option = match self.local.as_deref() {
+            None => String::new(),
+            Some(LOCAL) => " --local".to_owned(),
+            Some(url) => format!(" --local={url}"),
         };
         let parts = Parts::connect(&account, &config, &surroundings, None);
-        Ok(Deployment { parts, retention: config.retention, surroundings })
+        Ok(Deployment { parts, retention: config.retention, surroundings, orders_table, option })
     }
 
     fn config(&self) -> Result<StoreConfig> {
         let needed = |value: &Option<String>, name: &str| {
             value.clone().with_context(|| {
-                format!("which deployment? Give --local, or {name} and the other names of the stack's outputs")
+                format!(
+                    "which deployment? Give --local for the `serializer local` on this machine; for a stack, {name} \
+                     and the other names, or set them with its output CommandLine (docs/operating.md)"
+                )
             })
         };
         Ok(StoreConfig {
@@ -93,7 +108,7 @@ impl Target {
     }
 }
 
-async fn local(url: &str) -> Result<(Account, StoreConfig)> {
+async fn local(url: &str) -> Result<(Account, StoreConfig, Option<String>)> {
     let answer = Sender::new(url)
         .request("GET", "/local", &[], Vec::new())
         .await
@@ -108,14 +123,39 @@ async fn local(url: &str) -> Result<(Account, StoreConfig)> {
         queue_url: named("QUEUE_URL")?,
         retention: Duration::from_secs(named("RETENTION_DAYS")?.parse::<u64>()? * 86_400),
     };
-    Ok((account, config))
+    Ok((account, config, said.get("ORDERS_TABLE").cloned()))
 }
 
 impl Deployment {
+    /// Whether it is a `serializer local` on this machine.
+    pub fn is_local(&self) -> bool {
+        !self.option.is_empty()
+    }
+
+    /// A command line of this command about `key` in this deployment.
+    pub fn command(&self, command: &str, key: &str) -> String {
+        format!("serializer {command}{} {}", self.option, quoted(key))
+    }
+
     /// An operator of it.
     pub fn operator(&self) -> Operator {
         let Parts { store, waker } = self.parts.clone();
         let inbox = Inbox::new(store.clone(), waker.clone(), self.retention, Arc::new(Log));
         Operator::new(store, waker, inbox, self.retention)
+    }
+}
+
+/// As a shell takes it for one word.
+fn quoted(text: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/_.:@%+,-".contains(&byte);
+    if text.bytes().all(is_plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_key_is_one_word_for_a_shell() {
+        assert_eq!(super::quoted("shopify/order/1001"), "shopify/order/1001");
+        assert_eq!(super::quoted("shop/it's #1"), r"'shop/it'\''s #1'");
     }
 }

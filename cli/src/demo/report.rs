@@ -23,6 +23,9 @@ pub struct OrderReport {
     pub arrived: Vec<String>,
     /// The names of those that ran, in the order in which they were applied.
     pub ran: Vec<String>,
+    /// The names of those that were put back after they had been parked, and
+    /// so ran at their new place.
+    pub put_back: Vec<String>,
     /// Handler starts.
     pub starts: usize,
     /// The longest time between acceptance and first start.
@@ -48,6 +51,7 @@ impl ActReport {
         verdict: Verdict,
         arrived: BTreeMap<String, Vec<String>>,
         runs: &[Run],
+        starts: &[EntityKey],
         story: &Story,
         table: Orders,
     ) -> Self {
@@ -60,6 +64,11 @@ impl ActReport {
             let name = |run: &Run| story.name(&run.delivery_id, "");
             let ran: Vec<String> =
                 runs.iter().filter(|run| run.ending == Ending::Applied).map(|run| name(run)).collect();
+            let rejected = |run: &Run| {
+                runs.iter().any(|other| other.ending == Ending::Rejected && other.delivery_id == run.delivery_id)
+            };
+            let is_put_back = |run: &&&Run| run.ending == Ending::Applied && rejected(run);
+            let put_back = runs.iter().filter(is_put_back).map(|run| name(run)).collect();
             let first = runs.first().map(|run| name(run)).unwrap_or_default();
             let mine = arrived.values().find(|names| names.contains(&first)).cloned().unwrap_or_default();
             let shown = orders.len() < SHOWN;
@@ -68,7 +77,8 @@ impl ActReport {
                 entity: entity.clone(),
                 arrived: mine,
                 ran,
-                starts: runs.len(),
+                put_back,
+                starts: starts.iter().filter(|started| *started == entity).count(),
                 waited: runs
                     .iter()
                     .filter(|run| run.attempt == 1)
@@ -101,7 +111,45 @@ impl fmt::Display for ActReport {
         if self.orders.len() > SHOWN {
             writeln!(f, "… and {} more orders", self.orders.len() - SHOWN)?;
         }
-        let verdict = console::style(self.verdict.to_string());
-        writeln!(f, "{}", if self.verdict.is_clean() { verdict.green() } else { verdict.red().bold() })
+        let put_back: Vec<&str> = self.orders.iter().flat_map(|order| &order.put_back).map(String::as_str).collect();
+        match (self.verdict.is_clean(), put_back.as_slice()) {
+            (false, _) => writeln!(f, "{}", console::style(&self.verdict).red().bold()),
+            (true, []) => writeln!(f, "{}", console::style(&self.verdict).green()),
+            (true, put_back) => {
+                let sentence = format!("{} put back last; the others {}", put_back.join(" and "), self.verdict);
+                writeln!(f, "{}", console::style(sentence).green())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn order(put_back: &[&str]) -> OrderReport {
+        OrderReport {
+            entity: EntityKey::parse("n/a").unwrap(),
+            arrived: vec!["RA1".into(), "RA2".into()],
+            ran: vec!["RA2".into(), "RA1".into()],
+            put_back: put_back.iter().map(|name| (*name).to_owned()).collect(),
+            starts: 3,
+            waited: Duration::ZERO,
+            handled: Duration::ZERO,
+            state: String::new(),
+        }
+    }
+
+    #[test]
+    fn what_was_put_back_is_not_said_to_have_run_in_order() {
+        let shown = |put_back: &[&str]| {
+            let report = ActReport { orders: vec![order(put_back)], verdict: Verdict::default() };
+            console::strip_ansi_codes(&report.to_string()).lines().last().unwrap().to_owned()
+        };
+        assert_eq!(
+            shown(&["RA1"]),
+            "RA1 put back last; the others in order, one at a time, nothing lost, nothing repeated"
+        );
+        assert_eq!(shown(&[]), "in order, one at a time, nothing lost, nothing repeated");
     }
 }

@@ -38,7 +38,7 @@ fn besides(what: &What) -> Option<&'static str> {
         What::Settled(Settlement::Repeat) => Some("repeats"),
         What::Settled(Settlement::Void) => Some("places given up"),
         What::Settled(Settlement::Parked) => Some("parked"),
-        What::Failed(_) => Some("attempts failed"),
+        What::Failed { .. } => Some("attempts failed"),
         What::Blocked(_) => Some("orders blocked"),
         What::TakenOver(_) => Some("leases taken over"),
         What::Lost => Some("leases lost"),
@@ -75,7 +75,7 @@ impl Summary {
                         applied.entry(&happening.entity).or_default().push(happening.sequence);
                     }
                 }
-                What::Failed(_) => _ = running.remove(&at_work),
+                What::Failed { .. } => _ = running.remove(&at_work),
                 _ => {}
             }
         }

@@ -1,6 +1,13 @@
 //! The embedded DynamoDB and queue, served on loopback.
 
-use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
+use std::{
+    fs::{File, OpenOptions, TryLockError},
+    io::{Read, Write},
+    net::SocketAddr,
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
 
 use anyhow::{Context, Result, anyhow};
 use aws_sdk_dynamodb::{
@@ -59,6 +66,8 @@ pub struct Engines {
     queues: Arc<Queues>,
     stop: watch::Sender<bool>,
     tasks: JoinSet<Result<()>>,
+    /// Keeps others out of the data folder.
+    _folder: Option<File>,
 }
 
 impl Engines {
@@ -95,11 +104,10 @@ impl Engines {
                 ..QueueSettings::named(QUEUE)
             },
         ];
+        let folder = data.map(own_folder).transpose()?;
         let (database, queues) = match data {
             None => (dynoxide::Database::memory(), Queues::memory(queue_settings)),
             Some(directory) => {
-                std::fs::create_dir_all(directory)
-                    .with_context(|| format!("{} cannot be made", directory.display()))?;
                 let tables = directory.join("tables.sqlite");
                 let tables = tables.to_str().ok_or_else(|| anyhow!("the data directory's name is not UTF-8"))?;
                 (dynoxide::Database::new(tables), Queues::open(&directory.join("queue.sqlite"), queue_settings))
@@ -120,7 +128,7 @@ impl Engines {
         let queue = listener.local_addr()?;
         let serving = queue::serve(listener, queues.clone(), stopped(stopping));
         tasks.spawn(async move { Ok(serving.await?) });
-        let engines = Self { dynamodb, queue, queues, stop, tasks };
+        let engines = Self { dynamodb, queue, queues, stop, tasks, _folder: folder };
         engines.create_tables().await?;
         Ok(engines)
     }
@@ -196,6 +204,33 @@ impl Engines {
             }
         }
         Ok(())
+    }
+}
+
+/// Makes the folder, where it is not there, and keeps it for this process until
+/// what is returned is dropped. Two that write the same files would each see half.
+fn own_folder(directory: &Path) -> Result<File> {
+    let shown = directory.display();
+    std::fs::create_dir_all(directory).with_context(|| format!("{shown} cannot be made"))?;
+    let file = directory.join("in-use");
+    let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&file);
+    let mut lock = opened.with_context(|| format!("{} cannot be written", file.display()))?;
+    match lock.try_lock() {
+        Ok(()) => {
+            lock.set_len(0)?;
+            write!(lock, "{}", std::process::id())?;
+            Ok(lock)
+        }
+        Err(TryLockError::WouldBlock) => {
+            let mut process = String::new();
+            // Without its number the other is the other all the same.
+            let _ = lock.read_to_string(&mut process);
+            Err(anyhow!(
+                "the data folder {shown} is in use by another `serializer local`, process {process}: stop that one, or \
+                 choose another folder"
+            ))
+        }
+        Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("{} cannot be locked", file.display())),
     }
 }
 

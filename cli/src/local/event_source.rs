@@ -1,13 +1,18 @@
 //! The part of Lambda's event source mapping: receives batches from the queue,
 //! invokes a worker with each, deletes what it does not report as failed.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use anyhow::Result;
 use aws_sdk_sqs::types::{DeleteMessageBatchRequestEntry, Message, MessageSystemAttributeName};
 use tokio::{sync::watch, task::JoinSet};
 use webhook_serializer::{
     aws::Account,
+    engine::queue::WakeUp,
     functions::worker::{Attributes, BatchResponse, Record, SqsEvent, Worker},
     time::{Surroundings, Timestamp},
 };
@@ -35,6 +40,43 @@ pub enum Function {
     Invoked(Invoker),
 }
 
+/// What the functions are at work on, for people who wait for it.
+#[derive(Debug, Clone, Default)]
+pub struct AtWork(Arc<Mutex<BTreeMap<String, usize>>>);
+
+/// The orders of a batch under way, until this is dropped.
+struct Noted<'a>(&'a AtWork, Vec<String>);
+
+impl AtWork {
+    /// The keys of the orders.
+    pub fn orders(&self) -> Vec<String> {
+        self.lock().keys().cloned().collect()
+    }
+
+    fn note(&self, event: &SqsEvent) -> Noted<'_> {
+        let wake_ups = event.records.iter().map(|record| serde_json::from_str::<WakeUp>(&record.body));
+        let orders: Vec<String> = wake_ups.flatten().map(|wake_up| wake_up.entity.to_string()).collect();
+        orders.iter().for_each(|order| *self.lock().entry(order.clone()).or_default() += 1);
+        Noted(self, orders)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Noted<'_> {
+    fn drop(&mut self) {
+        let mut at_work = self.0.lock();
+        for order in &self.1 {
+            if let Some(batches) = at_work.get_mut(order) {
+                *batches -= 1;
+            }
+        }
+        at_work.retain(|_, batches| *batches > 0);
+    }
+}
+
 /// Feeds one function from the queue. A batch keeps its slot until the slowest
 /// of its drains is done.
 #[derive(Debug, Clone)]
@@ -45,6 +87,7 @@ pub struct EventSource {
     function: Arc<Function>,
     timeout: Duration,
     surroundings: Surroundings,
+    at_work: AtWork,
 }
 
 impl EventSource {
@@ -62,6 +105,7 @@ impl EventSource {
             timeout,
             surroundings: Surroundings::system(),
             slots: 1,
+            at_work: AtWork::default(),
         }
     }
 
@@ -69,6 +113,13 @@ impl EventSource {
     #[must_use]
     pub fn side_by_side(mut self, slots: usize) -> Self {
         self.slots = slots;
+        self
+    }
+
+    /// The same, noting in `at_work` what it is at work on.
+    #[must_use]
+    pub fn noting(mut self, at_work: AtWork) -> Self {
+        self.at_work = at_work;
         self
     }
 
@@ -158,6 +209,7 @@ impl EventSource {
 
     async fn attend(&self, messages: Vec<Message>) {
         let event = SqsEvent { records: messages.iter().map(record).collect() };
+        let _noted = self.at_work.note(&event);
         let response = match self.invoke(event).await {
             Ok(response) => response,
             // The whole batch failed: all of it comes again.

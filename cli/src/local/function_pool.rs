@@ -29,6 +29,16 @@ impl FunctionPool {
         }
     }
 
+    /// Starts the first process ahead of its first event.
+    ///
+    /// The errors are [`FunctionProcess::start`]'s: what is no function, or cannot work with its environment.
+    pub async fn start(&self) -> Result<(), InvokeError> {
+        let mut process = FunctionProcess::listed_in(self.settings.clone(), self.process_ids.clone());
+        process.start().await?;
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(process);
+        Ok(())
+    }
+
     /// The ids of the live processes.
     pub fn process_ids(&self) -> ProcessIds {
         self.process_ids.subscribe()

@@ -9,9 +9,11 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
 
 use super::runtime_api::{Abandoned, InvokeError, RuntimeApi};
 
@@ -32,12 +34,17 @@ pub struct FunctionSettings {
     pub logs: Logs,
 }
 
+/// How long the last output of a process that has ended is waited for.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
 /// Where a function's output goes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub enum Logs {
     /// To this process's own output.
     #[default]
     Inherited,
+    /// Line by line to whoever has the other end.
+    Lines(mpsc::UnboundedSender<String>),
     /// Nowhere.
     Discarded,
 }
@@ -64,6 +71,8 @@ struct Running {
     child: Child,
     /// Whether it has answered before: then its end while idle is no fault of the next event's.
     has_answered: bool,
+    /// What reads its output.
+    readers: JoinSet<()>,
     _listed: Listed,
 }
 
@@ -105,6 +114,22 @@ impl FunctionProcess {
         }
     }
 
+    /// Starts the process ahead of its first event, and waits until it asks for one: what is no function, or cannot
+    /// work with its environment, fails here. What it printed has been read by then.
+    pub async fn start(&mut self) -> Result<(), InvokeError> {
+        let mut running = self.idle_process().await?;
+        let ended = tokio::select! {
+            biased;
+            polled = running.api.until_polled() => polled,
+            status = running.child.wait() => Err(InvokeError::Exited { how: in_words(status) }),
+        };
+        match ended {
+            Ok(()) => self.running = Some(running),
+            Err(_) => running.end().await,
+        }
+        ended
+    }
+
     /// A process that has no event: the one from before, or a fresh one.
     async fn idle_process(&mut self) -> Result<Running, InvokeError> {
         if let Some(mut running) = self.running.take()
@@ -126,9 +151,10 @@ impl Running {
         let api = RuntimeApi::start(TcpListener::bind(("127.0.0.1", 0)).await?, &settings.name)?;
         let output = || match settings.logs {
             Logs::Inherited => Stdio::inherit(),
+            Logs::Lines(_) => Stdio::piped(),
             Logs::Discarded => Stdio::null(),
         };
-        let child = Command::new(&settings.program)
+        let mut child = Command::new(&settings.program)
             .env_clear()
             .envs(std::env::var_os("PATH").map(|path| ("PATH", path)))
             .env("AWS_LAMBDA_FUNCTION_NAME", &settings.name)
@@ -140,11 +166,22 @@ impl Running {
             .stdin(Stdio::null())
             .stdout(output())
             .stderr(output())
+            // A terminal's Ctrl-C is for this process, which lets them finish.
+            .process_group(0)
             .kill_on_drop(true)
             .spawn()?;
+        let mut readers = JoinSet::new();
+        if let Logs::Lines(lines) = &settings.logs {
+            if let Some(output) = child.stdout.take() {
+                readers.spawn(pass_on(output, lines.clone()));
+            }
+            if let Some(output) = child.stderr.take() {
+                readers.spawn(pass_on(output, lines.clone()));
+            }
+        }
         let listed = Listed::in_list(process_ids, child.id());
         tracing::debug!(function = settings.name, process = child.id(), "started");
-        Ok(Self { api, child, has_answered: false, _listed: listed })
+        Ok(Self { api, child, has_answered: false, readers, _listed: listed })
     }
 
     /// Has the process handle one event, for as long as it lives. Tells how far it had come if it ended first.
@@ -166,6 +203,9 @@ impl Running {
         if let Err(error) = self.child.kill().await {
             tracing::debug!(%error, "the process had ended");
         }
+        // Its last words say why. What it started itself may keep the pipe open.
+        let read = async { while self.readers.join_next().await.is_some() {} };
+        let _ = tokio::time::timeout(LAST_WORDS, read).await;
     }
 }
 
@@ -186,6 +226,19 @@ impl Listed {
 impl Drop for Listed {
     fn drop(&mut self) {
         self.list.send_modify(|ids| ids.retain(|id| Some(*id) != self.id));
+    }
+}
+
+/// Passes a function's output on, line by line, until its end.
+async fn pass_on(output: impl AsyncRead + Unpin, lines: mpsc::UnboundedSender<String>) {
+    let mut output = BufReader::new(output);
+    let mut line = Vec::new();
+    while output.read_until(b'\n', &mut line).await.is_ok_and(|read| read > 0) {
+        let text = String::from_utf8_lossy(&line);
+        if lines.send(text.trim_end_matches(['\r', '\n']).to_owned()).is_err() {
+            return;
+        }
+        line.clear();
     }
 }
 

@@ -6,7 +6,6 @@
 //! Not here: response streaming to the caller (a streamed response is collected), extensions, SnapStart.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -18,7 +17,7 @@ use axum::{Json, Router};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::AbortHandle;
 
 /// How long a process may take from its start to its first poll, as in Lambda.
@@ -89,7 +88,7 @@ struct Shared {
     state: Mutex<State>,
     offered: Notify,
     /// Whether the process has polled, so has started.
-    has_polled: AtomicBool,
+    has_polled: watch::Sender<bool>,
 }
 
 #[derive(Debug, Default)]
@@ -122,7 +121,7 @@ impl RuntimeApi {
             function_arn: HeaderValue::from_str(&function_arn).map_err(std::io::Error::other)?,
             state: Mutex::default(),
             offered: Notify::new(),
-            has_polled: AtomicBool::new(false),
+            has_polled: watch::Sender::new(false),
         });
         let router = Router::new()
             .route("/2018-06-01/runtime/invocation/next", get(next))
@@ -159,7 +158,7 @@ impl RuntimeApi {
         }
         let _withdrawn_when_dropped = Withdrawal(&self.shared);
         self.shared.offered.notify_one();
-        let until_taken = if self.shared.has_polled.load(Ordering::Relaxed) { timeout } else { INIT_TIMEOUT };
+        let until_taken = if *self.shared.has_polled.borrow() { timeout } else { INIT_TIMEOUT };
         let in_time = async {
             // A dropped `taken` means that an answer is there already: the process gave up or was abandoned.
             let _ = tokio::time::timeout(until_taken, was_taken).await.map_err(|_| InvokeError::TimedOut)?;
@@ -167,6 +166,14 @@ impl RuntimeApi {
         };
         let gone = |_| InvokeError::Exited { how: "the stand-in was dropped".to_owned() };
         in_time.await?.map_err(gone)?.map(Into::into)
+    }
+
+    /// Waits until the process has polled for the first time, as in Lambda at most ten seconds.
+    pub async fn until_polled(&self) -> Result<(), InvokeError> {
+        let mut has_polled = self.shared.has_polled.subscribe();
+        // The sender is shared by `self`, so the channel is open.
+        let polled = tokio::time::timeout(INIT_TIMEOUT, has_polled.wait_for(|polled| *polled)).await;
+        polled.map(|_| ()).map_err(|_| InvokeError::TimedOut)
     }
 
     /// Fails the invocation under way: the process is gone, in this way. Tells how far the invocation had come.
@@ -245,7 +252,7 @@ impl Shared {
 
 /// Answers a poll when there is an event. A process that polls while it owes an answer breaks the protocol.
 async fn next(Served(shared): Served<Arc<Shared>>) -> Response<Body> {
-    shared.has_polled.store(true, Ordering::Relaxed);
+    shared.has_polled.send_replace(true);
     loop {
         // One process polls, so one permit is enough, and it is kept if the offer came first.
         if let Some((id, payload, timeout)) = shared.take() {

@@ -27,6 +27,8 @@ pub struct OwnScheduler {
     pub program: PathBuf,
     /// What its `JOBS` says.
     pub jobs: Option<String>,
+    /// Where its output goes.
+    pub logs: Logs,
 }
 
 /// What is ticked.
@@ -51,20 +53,26 @@ impl Ticked {
         Ok(Self::Here(Box::new(Scheduler::new(store, sweeper, Jobs::new(), Settings::read(&none)?, observer)?)))
     }
 
-    /// A user's own, in a deployment with this environment.
-    pub(super) fn own(own: &OwnScheduler, mut environment: Vec<(String, String)>) -> Result<Self> {
+    /// A user's own, in a deployment with this environment; started, so that what is none is told of at once.
+    pub(super) async fn own(own: &OwnScheduler, mut environment: Vec<(String, String)>) -> Result<Self> {
         environment.push(("STAGE".to_owned(), "local".to_owned()));
         environment.extend(own.jobs.clone().map(|jobs| ("JOBS".to_owned(), jobs)));
         let settings = FunctionSettings {
             name: "scheduler".into(),
-            program: own.program.canonicalize().with_context(|| format!("{}", own.program.display()))?,
+            program: own
+                .program
+                .canonicalize()
+                .with_context(|| format!("{} is not there; build it first", own.program.display()))?,
             timeout: FUNCTION_TIMEOUT,
             memory_mb: 256,
             environment,
-            logs: Logs::Inherited,
+            logs: own.logs.clone(),
         };
         let most = std::num::NonZeroUsize::new(AT_ONCE).expect("it is more than none");
-        Ok(Self::Processes(Arc::new(FunctionPool::new(settings, most))))
+        let pool = FunctionPool::new(settings, most);
+        let started = pool.start().await;
+        started.with_context(|| format!("{} is no scheduler, or cannot start", own.program.display()))?;
+        Ok(Self::Processes(Arc::new(pool)))
     }
 
     async fn invoke(&self, event: &ScheduledEvent, surroundings: &Surroundings) -> Result<()> {

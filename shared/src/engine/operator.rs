@@ -2,10 +2,12 @@
 //! erase.
 
 mod erase;
+mod passed;
 
 use std::time::Duration;
 
 pub use erase::Erased;
+pub use passed::Passed;
 
 use crate::{
     engine::{

@@ -69,7 +69,7 @@ impl Ingest {
         };
         let left = ANSWER.saturating_sub(self.surroundings.monotonic().saturating_sub(asked));
         match self.inbox.append_within(&incoming, left).await {
-            Ok(appended) => Response::accepted(appended.sequence),
+            Ok(appended) => Response::accepted(&incoming.entity, appended.sequence),
             Err(error) => {
                 tracing::error!(source = %incoming.identity.source, %error, "not stored");
                 Response::unavailable("not stored; send it again")

@@ -28,17 +28,17 @@ pub struct EntityKey(String);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidEntityKey {
     /// There is no namespace, no name, or an empty one.
-    #[error("an entity key is a namespace and a name joined by '/', such as `invoice_gen/SUB-1234`")]
+    #[error("a key is a namespace and a name joined by '/', such as `invoice_gen/SUB-1234`")]
     Unnamed,
     /// Longer than [`EntityKey::MAX_BYTES`] after normalisation.
-    #[error("an entity key has at most {max} bytes, this one has {0}", max = EntityKey::MAX_BYTES)]
+    #[error("a key has at most {max} bytes, this one has {0}", max = EntityKey::MAX_BYTES)]
     TooLong(usize),
     /// Holds a control character.
-    #[error("an entity key has no control characters")]
+    #[error("a key has no control characters")]
     ControlCharacter,
     /// Holds a character that no message of the queue can carry, so that nobody
     /// could be woken for it.
-    #[error("an entity key has no U+FFFE and no U+FFFF, which the queue cannot carry")]
+    #[error("a key has no U+FFFE and no U+FFFF, which the queue cannot carry")]
     Noncharacter,
 }
 

@@ -3,7 +3,10 @@
 
 use std::{borrow::Cow, collections::BTreeMap};
 
-use crate::{protocol::entity::Sequence, providers::Headers};
+use crate::{
+    protocol::entity::{EntityKey, Sequence},
+    providers::Headers,
+};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Serialize};
 
@@ -85,9 +88,9 @@ impl Response {
         Self { status_code, headers, body: body.to_string(), is_base64_encoded: false, cookies: Vec::new() }
     }
 
-    /// The delivery is durable.
-    pub fn accepted(sequence: Sequence) -> Self {
-        Self::json(200, serde_json::json!({ "accepted": sequence.0 }))
+    /// The delivery is durable, at this place of this entity's inbox.
+    pub fn accepted(entity: &EntityKey, sequence: Sequence) -> Self {
+        Self::json(200, serde_json::json!({ "accepted": sequence.0, "entity": entity }))
     }
 
     /// There was nothing to keep.

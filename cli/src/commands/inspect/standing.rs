@@ -1,0 +1,197 @@
+//! How an order stands, in sentences: what is the matter, and which command is
+//! next.
+
+use console::{StyledObject, style};
+use serializer::output::duration;
+use webhook_serializer::{
+    protocol::{
+        delivery::Item,
+        state::{BlockReason, EntityState, LeaseKind, VANISHED_BEFORE_START},
+    },
+    time::Timestamp,
+};
+
+/// A word, coloured by how urgent it is, and what there is to say about it.
+#[derive(Debug)]
+pub struct Standing {
+    /// In one word, or two.
+    pub word: StyledObject<&'static str>,
+    /// The sentences, one a line.
+    pub sentences: Vec<String>,
+}
+
+/// How an order with this row stands at `now`. `next` is what waits at its
+/// place `head + 1`, if that is known; `command` makes a command line about this
+/// order of a command such as `unblock`.
+pub fn standing(
+    state: &EntityState,
+    next: Option<&Item>,
+    now: Timestamp,
+    command: impl Fn(&str) -> String,
+) -> Standing {
+    let delivery = match next {
+        Some(Item::Delivery(unpacked)) => format!("{} ({})", state.next(), unpacked.head().topic()),
+        _ => state.next().to_string(),
+    };
+    let error = state.last_error.as_deref().unwrap_or("no error was recorded");
+    let by = state.holder_info.as_ref().map_or("somebody", |info| info.as_str());
+    let mut sentences = Vec::new();
+    if let Some(reason) = state.blocked {
+        sentences.push(match reason {
+            BlockReason::Attempts => {
+                format!("Blocked after {} at {delivery}: {error}", times(state.attempts, "failed attempt"))
+            }
+            BlockReason::Expired => format!(
+                "Blocked at {}: its place is empty, and so old that its delivery may have expired. Check in the shop itself whether something is missing.",
+                state.next()
+            ),
+            BlockReason::Vanished => format!(
+                "Blocked at {delivery}: {VANISHED_BEFORE_START} workers in a row died with it before its handler was started. Their logs say why."
+            ),
+        });
+        let go_on = match reason {
+            BlockReason::Attempts => "Once that is mended, let it go on with",
+            BlockReason::Expired => "Give the place up and let it go on with",
+            BlockReason::Vanished => "Once the cause is mended, let it go on with",
+        };
+        sentences.push(format!("Nothing of this order runs until then. {go_on} `{}`.", command("unblock")));
+        return Standing { word: style("blocked").red(), sentences };
+    }
+    if state.attempts > 0 {
+        let again = match state.retry_at {
+            Some(at) if at > now => format!("It is tried again in {}.", duration(at.since(now))),
+            _ => "It is tried again as soon as a worker takes it up.".to_owned(),
+        };
+        let tried = times(state.attempts, "attempt");
+        sentences.push(format!("{delivery} failed after {tried}: {error}"));
+        sentences.push(again);
+    }
+    if state.suspect > 0 {
+        let died = times(state.suspect, "worker");
+        sentences.push(format!(
+            "{died} died while {delivery} was next. It is a suspect: it runs after the others of its batch, alone, and its start is recorded before."
+        ));
+    }
+    let word = match &state.held {
+        Some(held) if held.runs(now) => {
+            let left = duration(held.expires_at.since(now));
+            match held.kind {
+                LeaseKind::Drain => {
+                    sentences
+                        .push(format!("A worker ({by}) is at work on it; its lease expires in {left} unless renewed."));
+                    style("at work").yellow()
+                }
+                LeaseKind::Exclusive => {
+                    sentences.push(format!("Held by {by}, which is no worker; the lease expires in {left} unless renewed. Deliveries wait until then."));
+                    sentences.push(format!(
+                        "If it hangs, take the lease from it with `{} --why TEXT`.",
+                        command("lease release")
+                    ));
+                    style("held").yellow()
+                }
+            }
+        }
+        Some(held) => {
+            let ago = duration(now.since(held.expires_at));
+            sentences.push(format!(
+                "Its holder ({by}) died or froze: its lease expired {ago} ago. The next wake-up takes it over: the dead worker's own, a new webhook's, or the sweep's within the hour. Wake it now with `{}`.",
+                command("unblock")
+            ));
+            style("abandoned").yellow()
+        }
+        None if state.is_empty() => {
+            sentences.push("Idle: nothing waits.".to_owned());
+            style("idle").green()
+        }
+        None if state.attempts > 0 => style("failing").yellow(),
+        None => {
+            let waiting = state.waiting();
+            let wait = if waiting == 1 { "1 delivery waits".to_owned() } else { format!("{waiting} deliveries wait") };
+            sentences.push(format!("{wait} for a worker. If that lasts, wake one with `{}`.", command("unblock")));
+            style("waiting").yellow()
+        }
+    };
+    Standing { word, sentences }
+}
+
+fn times(count: u32, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
+#[cfg(test)]
+mod tests {
+    use webhook_serializer::protocol::{
+        entity::{EntityKey, Sequence},
+        format::attribute as a,
+        table::Row,
+    };
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_millis(1_000_000);
+
+    fn state(change: impl FnOnce(&mut EntityState)) -> EntityState {
+        let row = Row::new().with(a::VERSION, 1_u32).with(a::ENTITY, "shop/order/1").with(a::TAIL, 4_u32);
+        let mut state = EntityState::parse(&row.with(a::HEAD, 2_u32).with(a::TOKEN, 9_u32)).unwrap();
+        assert_eq!((&state.entity, state.next()), (&EntityKey::parse("shop/order/1").unwrap(), Sequence(3)));
+        change(&mut state);
+        state
+    }
+
+    fn said(state: &EntityState) -> String {
+        let standing = standing(state, None, NOW, |command| format!("serializer {command} shop/order/1"));
+        format!("{} | {}", standing.word.force_styling(false), standing.sentences.join(" "))
+    }
+
+    #[test]
+    fn a_blocked_order_says_why_and_how_it_goes_on() {
+        let blocked = |reason| {
+            state(|state| {
+                state.blocked = Some(reason);
+                state.attempts = 8;
+                state.last_error = Some("the warehouse is closed".into());
+            })
+        };
+        assert_eq!(
+            said(&blocked(BlockReason::Attempts)),
+            "blocked | Blocked after 8 failed attempts at 3: the warehouse is closed Nothing of this order runs until then. Once that is mended, let it go on with `serializer unblock shop/order/1`."
+        );
+        for reason in [BlockReason::Expired, BlockReason::Vanished] {
+            let said = said(&blocked(reason));
+            assert!(said.starts_with("blocked | Blocked at 3: ") && said.contains("`serializer unblock "), "{said}");
+        }
+    }
+
+    #[test]
+    fn an_attempt_that_is_due_is_not_again_in_0_ms() {
+        let failing = |retry_at: u64| {
+            state(|state| {
+                state.attempts = 1;
+                state.last_error = Some("no".into());
+                state.retry_at = Some(Timestamp::from_millis(retry_at));
+            })
+        };
+        let due = said(&failing(999_000));
+        assert_eq!(due, "failing | 3 failed after 1 attempt: no It is tried again as soon as a worker takes it up.");
+        assert!(said(&failing(1_004_000)).ends_with("It is tried again in 4.0 s."));
+    }
+
+    #[test]
+    fn a_holder_that_vanished_is_said_to_be_taken_over_and_by_what() {
+        let row = Row::new().with(a::VERSION, 1_u32).with(a::ENTITY, "shop/order/1").with(a::TAIL, 4_u32);
+        let row = row.with(a::HEAD, 2_u32).with(a::TOKEN, 9_u32).with(a::SUSPECT, 2_u32);
+        let held = |kind: &str, until: u64| {
+            let row = row.clone().with(a::HOLDER, "h").with(a::KIND, kind).with(a::HOLDER_INFO, "worker 3");
+            said(&EntityState::parse(&row.with(a::EXPIRES_AT, until)).unwrap())
+        };
+        let gone = held("drain", 992_000);
+        assert!(gone.contains("(worker 3) died or froze: its lease expired 8.0 s ago."), "{gone}");
+        assert!(gone.contains("2 workers died while 3 was next. It is a suspect"), "{gone}");
+        assert!(held("drain", 1_012_000).contains("A worker (worker 3) is at work on it; its lease expires in 12.0 s"));
+        let held = held("exclusive", 1_012_000);
+        assert!(
+            held.contains("Held by worker 3, which is no worker") && held.contains("`serializer lease release"),
+            "{held}"
+        );
+    }
+}

@@ -1,0 +1,134 @@
+//! What a function's own log tells: the JSON lines of a worker that runs in a
+//! process of its own, as what happened.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+use webhook_serializer::protocol::{
+    entity::{EntityKey, FencingToken, Sequence},
+    state::{BlockReason, Settlement},
+};
+
+use super::{Story, What};
+
+/// What a line of a function's output is.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// It is in the story.
+    Told,
+    /// It is of no interest to people, who see the same elsewhere.
+    Nothing,
+    /// It is of the function's log, and to be shown, as this.
+    Words(String),
+    /// It is what somebody's code printed: shown as it is.
+    Printed,
+}
+
+/// What a line says of itself, or that is there for CloudWatch.
+const NOT_SHOWN: [&str; 6] = ["timestamp", "level", "message", "request", "outcome", "_aws"];
+
+impl Story {
+    /// Takes in a line of a function's output.
+    pub fn hear(&self, line: &str) -> Heard {
+        match serde_json::from_str::<Map<String, Value>>(line) {
+            Ok(fields) if fields.contains_key("message") => self.hear_of(&fields),
+            // What a handler prints is its own.
+            _ => Heard::Printed,
+        }
+    }
+
+    fn hear_of(&self, fields: &Map<String, Value>) -> Heard {
+        let text = |name: &str| fields.get(name).and_then(Value::as_str).unwrap_or_default();
+        let number = |name: &str| fields.get(name).and_then(Value::as_u64);
+        let what = match text("message") {
+            "accepted" | "put off" | "measured" => return Heard::Nothing,
+            "settled" => {
+                let all = [Settlement::Applied, Settlement::Repeat, Settlement::Void, Settlement::Parked];
+                all.into_iter().find(|one| one.as_str() == text("outcome")).map(What::Settled)
+            }
+            "attempt failed" => Some(What::Failed {
+                attempt: number("attempt").and_then(|attempt| attempt.try_into().ok()).unwrap_or(1),
+                wait: Duration::from_millis(number("retry_in_ms").unwrap_or(0)),
+                error: String::new(),
+            }),
+            "blocked" => {
+                let all = [BlockReason::Attempts, BlockReason::Expired, BlockReason::Vanished];
+                all.into_iter().find(|one| one.as_str() == text("reason")).map(What::Blocked)
+            }
+            "taken over from a holder that vanished" => {
+                number("token").map(|token| What::TakenOver(FencingToken(token)))
+            }
+            "lease lost" => Some(What::Lost),
+            "wake-up not sent" => Some(What::WakeUpFailed),
+            _ => None,
+        };
+        match (what, EntityKey::parse(text("entity"))) {
+            (Some(what), Ok(entity)) => {
+                let sequence = number("sequence").map(Sequence);
+                let name = sequence.map(|sequence| self.name_at(&entity, sequence, text("delivery")));
+                self.tell(&entity, sequence, name.unwrap_or_default(), what);
+                Heard::Told
+            }
+            _ => Heard::Words(in_words(fields)),
+        }
+    }
+}
+
+/// A line of its log as people read one: what it says first.
+fn in_words(fields: &Map<String, Value>) -> String {
+    let mut words = fields.get("message").and_then(Value::as_str).unwrap_or_default().to_owned();
+    if let Some(level) = fields.get("level").and_then(Value::as_str).filter(|level| *level != "INFO") {
+        words = format!("{level} {words}");
+    }
+    // A metric stands in the line for CloudWatch, in its own spelling.
+    let is_metric = |name: &str| name.starts_with(|first: char| first.is_ascii_uppercase());
+    for (name, value) in fields.iter().filter(|(name, _)| !NOT_SHOWN.contains(&name.as_str()) && !is_metric(name)) {
+        match value {
+            Value::String(text) => words.push_str(&format!("  {name}={text}")),
+            other => words.push_str(&format!("  {name}={other}")),
+        }
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use webhook_serializer::time::Surroundings;
+
+    use super::*;
+
+    #[test]
+    fn a_workers_own_log_becomes_what_happened() {
+        let story = Story::new(Surroundings::system());
+        let lines = [
+            r#"{"timestamp":"2026-01-05T09:00:00Z","level":"WARN","message":"attempt failed","entity":"a/1","sequence":7,"delivery":"d","attempt":2,"retry_in_ms":400,"source":"a","outcome":"retry","Retries":1,"_aws":{}}"#,
+            r#"{"level":"INFO","message":"settled","entity":"a/1","sequence":7,"delivery":"d","source":"a","outcome":"applied","Delivered":1}"#,
+            r#"{"level":"WARN","message":"blocked","entity":"a/1","reason":"attempts"}"#,
+        ];
+        for line in lines {
+            assert_eq!(story.hear(line), Heard::Told, "{line}");
+        }
+        let told: Vec<(String, What)> = story.since(0).into_iter().map(|one| (one.name, one.what)).collect();
+        let failed = What::Failed { attempt: 2, wait: Duration::from_millis(400), error: String::new() };
+        assert_eq!(
+            told,
+            [
+                ("d".to_owned(), failed),
+                ("d".to_owned(), What::Settled(Settlement::Applied)),
+                (String::new(), What::Blocked(BlockReason::Attempts)),
+            ]
+        );
+    }
+
+    #[test]
+    fn what_a_handler_prints_or_logs_itself_is_shown_and_what_is_measured_is_not() {
+        let story = Story::new(Surroundings::system());
+        assert_eq!(story.hear("a/1 orders/paid under token 5"), Heard::Printed);
+        assert_eq!(
+            story.hear(r#"{"timestamp":"…","level":"ERROR","message":"cannot start","reason":"no table"}"#),
+            Heard::Words("ERROR cannot start  reason=no table".into())
+        );
+        assert_eq!(story.hear(r#"{"level":"INFO","message":"measured","WaitMs":5,"_aws":{}}"#), Heard::Nothing);
+        assert!(story.since(0).is_empty());
+    }
+}

@@ -1,0 +1,114 @@
+//! `serializer local`: what it refuses, and how it stops.
+
+use std::{
+    io::{BufRead, BufReader, Read},
+    net::TcpListener,
+    os::unix::fs::PermissionsExt,
+    process::Stdio,
+};
+
+use crate::running::{Local, complained, event, file, folder, printed, ran, serializer};
+
+#[test]
+fn a_data_folder_in_use_is_refused_and_the_process_named() {
+    let folder = folder();
+    let data = folder.path().to_str().unwrap();
+    let local = Local::start(&["--data", data]);
+    let second = ran(&["local", "--port", "0", "--data", data]);
+    let complaint = complained(&second);
+    assert!(complaint.contains(&format!("in use by another `serializer local`, process {}", local.child.id())));
+    assert_eq!(second.status.code(), Some(1));
+    drop(local);
+    // Whoever had it is gone, however it ended.
+    drop(Local::start(&["--data", data]));
+}
+
+#[test]
+fn a_file_that_is_no_worker_is_refused_at_once() {
+    let folder = folder();
+    let text = file(&folder, "text", "no program");
+    let quits = file(
+        &folder,
+        "quits",
+        "#!/bin/sh\necho '{\"level\":\"ERROR\",\"message\":\"cannot start\",\"reason\":\"no table\"}'\nexit 3\n",
+    );
+    std::fs::set_permissions(&quits, std::fs::Permissions::from_mode(0o755)).expect("it can be made a program");
+    for (worker, why) in [
+        (text.to_str().unwrap(), "is no program that can be run: "),
+        (quits.to_str().unwrap(), "it ended (exit status: 3) before it asked for an event"),
+        ("nowhere", "is not there; build it first"),
+    ] {
+        let refused = ran(&["local", "--port", "0", "--worker", worker]);
+        assert!(complained(&refused).contains(why), "{refused:?}");
+        assert_eq!(refused.status.code(), Some(1));
+    }
+    let refused = ran(&["local", "--port", "0", "--worker", quits.to_str().unwrap()]);
+    // Its own log, for people.
+    assert!(printed(&refused).contains("  ERROR cannot start  reason=no table\n"), "{refused:?}");
+}
+
+#[test]
+fn what_is_parked_is_told_with_its_error_and_the_next_command() {
+    let folder = folder();
+    let broken = std::fs::read_to_string(event("shopify-orders-create.json")).unwrap();
+    let broken = file(&folder, "event.json", &broken.replace("total_price", "no_price"));
+    let mut local = serializer(&["local", "--port", "0"]).stdout(Stdio::piped()).spawn().expect("it can be started");
+    let mut lines = BufReader::new(local.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let serves = lines.find_map(|line| line.strip_prefix("webhooks   ").map(str::to_owned)).expect("it says where");
+    let url = serves.trim_end_matches("/webhooks/{source}");
+    let sent = ran(&["send", "--to", url, broken.to_str().unwrap()]);
+    assert!(sent.status.success(), "{sent:?}");
+    let parked = lines.find(|line| line.contains(" parked")).expect("it tells of it");
+    assert!(parked.contains("orders/create parked: "), "{parked}");
+    let next = lines.next().expect("the next command");
+    assert!(next.trim().starts_with(&format!("serializer redrive --local={url} shopify/order/450789469 ")), "{next}");
+    let _ = local.kill();
+    let _ = local.wait();
+}
+
+/// A deployment whose handlers never end, with one of them at work.
+fn at_work() -> (Local, TcpListener, tempfile::TempDir) {
+    let endpoint = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}", endpoint.local_addr().unwrap());
+    let forward = format!(
+        "handler = \"forward\"\nforward = {{ url = \"{url}\", secret = \"whsec_d2FyZWhvdXNlLWRldmVsb3BtZW50LXNlY3JldA==\", allow_private = true }}"
+    );
+    let folder = folder();
+    let sources = serializer::samples::SOURCES.replacen("handler = \"orders\"", &forward, 1);
+    let sources = file(&folder, "sources.toml", &sources);
+    let mut local = Local::start(&["--sources", sources.to_str().unwrap()]);
+    assert!(local.send(&["shopify-orders-create.json"]).status.success());
+    local.until(|told| told["what"] == "started");
+    (local, endpoint, folder)
+}
+
+#[test]
+fn a_stop_says_what_it_waits_for_and_a_second_one_ends_at_once() {
+    let (mut local, _endpoint, _folder) = at_work();
+    local.interrupt();
+    let mut said = String::new();
+    local.errors.read_line(&mut said).unwrap();
+    assert!(said.contains("waits for the handlers at work on shopify/order/450789469, at most 60 s"), "{said}");
+    local.interrupt();
+    let ended = local.child.wait().expect("it ends");
+    assert_eq!(ended.code(), Some(130));
+    said.clear();
+    local.errors.read_to_string(&mut said).unwrap();
+    assert!(said.contains("ended at once"), "{said}");
+}
+
+#[test]
+fn the_demonstration_counts_the_start_that_a_dead_worker_took_along() {
+    let played = ran(&["local", "--demo", "--plain", "--act", "killed"]);
+    let shown = printed(&played);
+    let row = shown.lines().find(|line| line.starts_with("shopify/order/8001 ")).expect("the order's row");
+    assert!(row.contains("  RA1 RA2 RA3 RA4  RA1 RA2 RA3 RA4       5  "), "{row}");
+    assert!(played.status.success());
+}
+
+#[test]
+fn the_demonstration_says_what_was_put_back_and_so_ran_last() {
+    let played = ran(&["local", "--demo", "--plain", "--act", "parked"]);
+    assert!(printed(&played).contains("\nRA1 put back last; the others in order"), "{played:?}");
+    assert!(played.status.success());
+}

@@ -1,0 +1,8 @@
+//! The `serializer` command as people run it: its own binary, in processes of
+//! their own, real pipes and signals.
+
+mod leases;
+mod local;
+mod orders;
+mod pipes;
+mod running;

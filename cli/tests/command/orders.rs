@@ -1,0 +1,95 @@
+//! What is said of orders: by `send`, `inspect`, `audit` and `erase`.
+
+use serde_json::Value;
+
+use crate::running::{Local, complained, file, folder, printed, ran};
+
+const ORDER: &str = "shopify/order/450789469";
+
+#[test]
+fn send_prints_the_order_that_the_server_names() {
+    let folder = folder();
+    let sources = format!("{}\n", serializer::samples::SOURCES);
+    let otherwise = sources.replacen("[sources.shopify]", "[sources.shopify]\nentity = \"elsewhere/{/id}\"", 1);
+    let otherwise = file(&folder, "sources.toml", &otherwise);
+    let local = Local::start(&["--sources", otherwise.to_str().unwrap()]);
+    let sent = local.send(&["shopify-orders-create.json"]);
+    assert!(printed(&sent).starts_with("200 elsewhere/450789469 accepted as "), "{sent:?}");
+}
+
+#[test]
+fn a_sender_that_is_not_verified_is_told_of_no_order() {
+    let local = Local::start(&[]);
+    let folder = folder();
+    let forged = serializer::samples::SOURCES.replace("shopify-development-secret", "guessed");
+    let forged = file(&folder, "sources.toml", &forged);
+    let sample = crate::running::event("shopify-orders-create.json");
+    let sent = ran(&["send", "--json", "--to", &local.url, "--sources", forged.to_str().unwrap(), &sample]);
+    let said: Value = serde_json::from_str(&printed(&sent)).unwrap();
+    assert_eq!((&said["status"], &said["entity"], &said["accepted"]), (&401.into(), &Value::Null, &Value::Null));
+    assert_eq!(sent.status.code(), Some(1));
+}
+
+#[test]
+fn a_file_that_is_no_webhook_is_passed_over() {
+    let local = Local::start(&[]);
+    let sent = local.send(&["schedule.json", "wake-up.json", "shopify-orders-create.json"]);
+    assert!(sent.status.success() && printed(&sent).starts_with("200 "), "{sent:?}");
+    let passed_over: Vec<bool> = complained(&sent).lines().map(|line| line.contains("passed over")).collect();
+    assert_eq!(passed_over, [true, true]);
+    let none = local.send(&["schedule.json"]);
+    assert!(!none.status.success() && complained(&none).contains("none of these files is a webhook"), "{none:?}");
+}
+
+#[test]
+fn a_webhook_of_a_source_that_is_not_known_keeps_no_other_from_being_sent() {
+    let local = Local::start(&[]);
+    let folder = folder();
+    let unknown = std::fs::read_to_string(crate::running::event("shopify-orders-create.json")).unwrap();
+    let unknown = file(&folder, "unknown.json", &unknown.replace("/webhooks/shopify", "/webhooks/shop"));
+    let known = crate::running::event("shopify-orders-paid.json");
+    let sent = ran(&["send", "--to", &local.url, unknown.to_str().unwrap(), &known]);
+    assert!(complained(&sent).contains("source `shop` is not in the sources document"), "{sent:?}");
+    assert!(printed(&sent).starts_with("200 ") && sent.status.code() == Some(1), "{sent:?}");
+}
+
+#[test]
+fn inspect_shows_repeats_and_what_the_handler_keeps_and_erase_leaves_none_of_it() {
+    let mut local = Local::start(&[]);
+    for _ in 0..2 {
+        assert!(local.send(&["shopify-orders-create.json"]).status.success());
+        local.until(|told| told["what"] == "settled");
+    }
+    let shown = printed(&local.ran(&["inspect", ORDER]));
+    let seen: Value = serde_json::from_str(&printed(&local.ran(&["inspect", ORDER, "--json"]))).unwrap();
+    let first = seen["receipts"][0]["sequence"].as_u64().expect("a receipt");
+    assert!(shown.contains(&format!("repeat of {first}")), "{shown}");
+    assert!(shown.contains("Idle: nothing waits.") && shown.contains("kept by the handler `orders`: "), "{shown}");
+    assert_eq!((&seen["passed"][0]["outcome"], &seen["passed"][0]["of"]), (&"repeat".into(), &first.into()));
+    assert_eq!(seen["order"]["revision"], 1);
+    let erased = local.ran(&["erase", ORDER]);
+    assert!(erased.status.success(), "{erased:?}");
+    let seen: Value = serde_json::from_str(&printed(&local.ran(&["inspect", ORDER, "--json"]))).unwrap();
+    assert_eq!(seen["order"], Value::Null);
+}
+
+#[test]
+fn audit_counts_orders_and_neither_jobs_nor_other_keys() {
+    let mut local = Local::start(&[]);
+    assert!(local.send(&["shopify-orders-create.json"]).status.success());
+    local.until(|told| told["what"] == "settled");
+    // Each has a row from now on.
+    for key in ["cron/sweep", "invoice_gen/SUB-1234"] {
+        assert!(local.ran(&["lease", "run", key, "--", "true"]).status.success());
+    }
+    let audited = printed(&local.ran(&["audit"]));
+    assert_eq!(audited.trim(), "1 receipt of 1 order: applied in the order of arrival, one at a time, each once");
+}
+
+#[test]
+fn an_order_that_is_not_there_is_said_so_with_the_next_command() {
+    let local = Local::start(&[]);
+    let shown = local.ran(&["inspect", "shopify/order/0"]);
+    let next = format!("`serializer lease list {} --all` lists the keys", local.target);
+    assert!(printed(&shown).contains(&next) && !shown.status.success(), "{shown:?}");
+}

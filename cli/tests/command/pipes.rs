@@ -1,0 +1,38 @@
+//! `serializer … | head`: nobody reads to the end.
+
+use std::process::Stdio;
+
+use crate::running::{Local, event, serializer};
+
+/// Runs it with a standard output that nobody reads any more.
+fn unread(arguments: &[&str]) -> (Option<i32>, String) {
+    let (reader, writer) = std::io::pipe().expect("a pipe can be made");
+    drop(reader);
+    let mut command = serializer(arguments);
+    command.stdout(writer).stderr(Stdio::piped());
+    let ended = command.spawn().and_then(|child| child.wait_with_output()).expect("it can be run");
+    (ended.status.code(), String::from_utf8_lossy(&ended.stderr).into_owned())
+}
+
+#[test]
+fn a_command_whose_output_nobody_reads_ends_quietly() {
+    let mut local = Local::start(&[]);
+    assert!(local.send(&["shopify-orders-create.json"]).status.success());
+    local.until(|told| told["what"] == "settled");
+    let (target, url) = (local.target.clone(), local.url.clone());
+    let (sample, sources) = (event("shopify-orders-paid.json"), event("sources.toml"));
+    let commands: [&[&str]; 9] = [
+        &["cost", "--per-day", "500"],
+        &["check", &sources],
+        &["send", "--curl", &sample],
+        &["send", "--to", &url, &sample],
+        &["inspect", &target, "shopify/order/450789469"],
+        &["inspect", &target, "--json", "shopify/order/450789469"],
+        &["lease", "list", "--all", &target],
+        &["audit", &target],
+        &["local", "--demo", "--plain", "--act", "five"],
+    ];
+    for command in commands {
+        assert_eq!(unread(command), (Some(0), String::new()), "{command:?}");
+    }
+}

@@ -1,0 +1,124 @@
+//! The command as a shell runs it, and a deployment for it to speak to.
+
+use std::{
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::{Child, ChildStderr, ChildStdout, Command, Output, Stdio},
+};
+
+use serde_json::Value;
+
+/// The command, with nothing of a stack in its environment.
+pub fn serializer(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_serializer"));
+    command.args(arguments).env_remove("RUST_BACKTRACE");
+    for name in ["ENTITIES_TABLE", "INBOX_TABLE", "ORDERS_TABLE", "QUEUE_URL", "RETENTION_DAYS"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// Runs it to its end.
+pub fn ran(arguments: &[&str]) -> Output {
+    serializer(arguments).output().expect("it can be run")
+}
+
+/// What it printed.
+pub fn printed(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// What it complained of.
+pub fn complained(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A sample of `events/`.
+pub fn event(name: &str) -> String {
+    let events = Path::new(env!("CARGO_MANIFEST_DIR")).join("events");
+    events.join(name).to_str().expect("a path in UTF-8").to_owned()
+}
+
+/// A folder of this test's own.
+pub fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a folder can be made")
+}
+
+/// A file with this text in it.
+pub fn file(folder: &tempfile::TempDir, name: &str, text: &str) -> PathBuf {
+    let path = folder.path().join(name);
+    std::fs::write(&path, text).expect("a file can be written");
+    path
+}
+
+/// A `serializer local` that runs until this is dropped.
+pub struct Local {
+    pub child: Child,
+    /// Where webhooks are posted.
+    pub url: String,
+    /// `--local=` with its URL.
+    pub target: String,
+    lines: BufReader<ChildStdout>,
+    pub errors: BufReader<ChildStderr>,
+}
+
+impl Local {
+    /// Starts one on a free port that tells what happens in JSON.
+    pub fn start(arguments: &[&str]) -> Self {
+        let mut all = vec!["local", "--port", "0", "--json"];
+        all.extend(arguments);
+        let started = serializer(&all).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let mut child = started.expect("it can be started");
+        let lines = BufReader::new(child.stdout.take().expect("it is piped"));
+        let errors = BufReader::new(child.stderr.take().expect("it is piped"));
+        let mut local = Self { child, url: String::new(), target: String::new(), lines, errors };
+        let serving = local.until(|told| told["what"] == "serving");
+        local.url = serving["webhooks"].as_str().expect("it says where it serves").to_owned();
+        local.target = format!("--local={}", local.url);
+        local
+    }
+
+    /// Reads on until it tells of something of that kind.
+    pub fn until(&mut self, is_it: impl Fn(&Value) -> bool) -> Value {
+        loop {
+            let mut line = String::new();
+            let read = self.lines.read_line(&mut line).expect("its output can be read");
+            assert!(read > 0, "it ended before it told of that");
+            let told: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
+            if is_it(&told) {
+                return told;
+            }
+        }
+    }
+
+    /// Posts samples to it.
+    pub fn send(&self, events: &[&str]) -> Output {
+        let events: Vec<String> = events.iter().map(|name| event(name)).collect();
+        let mut arguments = vec!["send", "--to", &self.url];
+        arguments.extend(events.iter().map(String::as_str));
+        ran(&arguments)
+    }
+
+    /// Runs a command that speaks to it.
+    pub fn ran(&self, command: &[&str]) -> Output {
+        let mut arguments = command.to_vec();
+        // In front of a program's own arguments.
+        let at = arguments.iter().position(|argument| *argument == "--").unwrap_or(arguments.len());
+        arguments.insert(at, &self.target);
+        ran(&arguments)
+    }
+
+    /// As a terminal's Ctrl-C does.
+    pub fn interrupt(&self) {
+        let kill = Command::new("kill").args(["-INT", &self.child.id().to_string()]).status();
+        assert!(kill.expect("kill can be run").success());
+    }
+}
+
+impl Drop for Local {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
