@@ -6,6 +6,7 @@ mod budgets;
 mod charging;
 mod dependencies;
 mod erase;
+mod examples;
 mod fairness;
 mod handlers;
 mod hot_order;
