@@ -21,6 +21,7 @@ mod operators;
 mod order;
 mod outages;
 mod outside_input;
+mod pages;
 mod rates;
 mod repair;
 mod slices;
