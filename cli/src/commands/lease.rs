@@ -29,7 +29,7 @@ enum Command {
     Get(Get),
     /// List leases, a page at a time
     List(List),
-    /// Take a lease from its holder by force: what it still writes is refused
+    /// Take a lease from its holder by force: whatever the holder writes from then on is refused
     Release(Release),
 }
 
