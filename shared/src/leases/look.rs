@@ -152,9 +152,8 @@ impl Leases {
 
     /// Takes the lease that `seen` shows from its holder: an operator's last
     /// resort. Whatever the holder writes from then on is refused, under its older
-    /// token. `by` and
-    /// `why` stay on the row until the next grant, as far as 60 bytes go.
-    /// `None`: it is not that lease any more; nothing was changed.
+    /// token. `by` and `why` stay on the row until the next grant, as far as 60
+    /// bytes go. `None`: it is not that lease any more; nothing was changed.
     ///
     /// # Errors
     ///

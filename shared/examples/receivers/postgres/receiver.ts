@@ -161,7 +161,7 @@ async function answer(secrets: string[], pool: pg.Pool, request: IncomingMessage
     body,
   };
   const database = await pool.connect().catch((error: Error) => {
-    // 503 holds the source back for a while, without charging its deliveries.
+    // 503: it is not this delivery's fault. After three orders in a row, the source is held back for a while.
     throw new Refused(503, `the database cannot be reached: ${error.message}`);
   });
   let broken: Error | undefined;
