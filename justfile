@@ -12,6 +12,10 @@ test:
 ci:
     .ci/run
 
+# Every command of README and docs typed in a fresh clone; writes docs/first-hour.md
+first-hour:
+    .ci/first-hour
+
 # Each mistake of the ledger put back, and noticed
 ledger:
     .ci/ledger

@@ -26,7 +26,9 @@ pub enum Outcome {
     /// It is applied; settle it.
     Done,
     /// Apply these writes and settle it, all together or not at all. At most 98
-    /// writes, of different items; anything but this entity's own rows.
+    /// writes, of different items, in any table that the function may write to
+    /// but the serializer's own. If one's condition does not hold, nothing is
+    /// written, and the attempt has failed. [`Outcome::commit`] makes one.
     Commit(Vec<Write>),
     /// Try again: after this wait, or as the source's retry policy says.
     Retry {
@@ -51,6 +53,24 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// Apply these writes and settle the delivery, all together or not at all.
+    ///
+    /// ```
+    /// use webhook_serializer::{Change, Condition, Key, Outcome, Row, Write};
+    ///
+    /// let order = Key::named("orders", "order", "shopify/order/450789469");
+    /// let item = Key::named("stock", "shop", "north").and("item", "SKU-1");
+    /// let mail = Key::named("mails", "id", "15e8d2f1");
+    /// Outcome::commit([
+    ///     Write::update(order, [Change::set("state", "paid"), Change::add("payments", 1)]),
+    ///     Write::update(item, [Change::remove("reserved")]).when(Condition::exists("reserved")),
+    ///     Write::put(mail, Row::new().with("to", "customer")).when(Condition::absent("to")),
+    /// ]);
+    /// ```
+    pub fn commit(writes: impl IntoIterator<Item = Write>) -> Self {
+        Self::Commit(writes.into_iter().collect())
+    }
+
     /// Try again as the source's retry policy says.
     pub fn retry(error: impl Into<String>) -> Self {
         Self::Retry { after: None, error: error.into() }

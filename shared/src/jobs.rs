@@ -43,6 +43,13 @@ pub enum Outcome {
     Commit(Vec<Write>),
 }
 
+impl Outcome {
+    /// Apply these writes and record the tick, all together or not at all.
+    pub fn commit(writes: impl IntoIterator<Item = Write>) -> Self {
+        Self::Commit(writes.into_iter().collect())
+    }
+}
+
 impl From<()> for Outcome {
     fn from((): ()) -> Self {
         Self::Done

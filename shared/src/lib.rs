@@ -25,7 +25,7 @@
 //!         };
 //!         println!("{} costs {total}, under token {}", delivery.entity(), context.token());
 //!         let key = Key::named("totals", "order", delivery.entity().as_str());
-//!         Ok(Outcome::Commit(vec![Write::put(key, Row::new().with("total", total))]))
+//!         Ok(Outcome::commit([Write::put(key, Row::new().with("total", total))]))
 //!     }
 //! }
 //!

@@ -1,6 +1,7 @@
 //! The receivers of `shared/examples/receivers`, run by their interpreters,
 //! behind the real `forward` handler and the real drain.
 
+mod postgres;
 mod receiver;
 
 use std::{
@@ -17,13 +18,15 @@ use webhook_serializer::{
     handlers::forward::Forward,
     protocol::{
         delivery::{Delivery, Incoming},
-        entity::{DeliveryId, EntityKey, FencingToken, Identity, SourceName},
+        entity::{DeliveryId, EntityKey, FencingToken, Identity, Sequence, SourceName},
     },
+    sources::Sources,
     telemetry::{Event, Observer},
     time::Surroundings,
 };
 
-use receiver::{Receiver, node, python};
+use postgres::Postgres;
+use receiver::{Receiver, node, node_with_postgres, python};
 
 /// What the receiver knows, while it is rolled.
 const SECRETS: &str = "whsec_d2FyZWhvdXNlLWRldmVsb3BtZW50LXNlY3JldA== whsec_Zm9ybWVyLWRldmVsb3BtZW50LXNlY3JldA==";
@@ -142,8 +145,8 @@ async fn receives_in_order_once_and_refuses_what_is_stale(mut receiver: Receiver
     let mut parked: Vec<_> =
         parked.iter().map(|parked| (parked.delivery().delivery_id().as_str(), parked.error.as_str())).collect();
     parked.sort_unstable();
-    let unauthorized = "the endpoint answered 401 Unauthorized";
-    assert_eq!(parked, [("a2", "the endpoint answered 410 Gone"), ("f1", unauthorized)]);
+    let unauthorized = "the endpoint answered 401: no known secret makes this signature";
+    assert_eq!(parked, [("a2", "the endpoint answered 410: nobody here wants to know"), ("f1", unauthorized)]);
 
     // A start that was replaced while its request was on its way.
     let (first, first_token) = kept.starts.lock().unwrap()["a1"].clone();
@@ -152,7 +155,8 @@ async fn receives_in_order_once_and_refuses_what_is_stale(mut receiver: Receiver
         let context = Context::detached(token, Duration::from_secs(10), surroundings.clone());
         kept.forward.handle(delivery, &context).await.unwrap()
     };
-    assert_eq!(handle(&first, first_token).await, Outcome::retry("the endpoint answered 409 Conflict"));
+    let Outcome::Retry { after: None, error } = handle(&first, first_token).await else { panic!("it is stale") };
+    assert!(error.starts_with(&format!("the endpoint answered 409: token {first_token} is older than")), "{error}");
 
     // A start whose answer was lost, and the one that repeats it.
     assert_eq!(handle(&last, last_token.next()).await, Outcome::Done);
@@ -174,4 +178,70 @@ async fn the_typescript_receiver_receives_in_order_once_and_refuses_what_is_stal
         Ok(command) => receives_in_order_once_and_refuses_what_is_stale(Receiver::start(command, SECRETS).await).await,
         Err(reason) => not_run(&reason),
     }
+}
+
+/// A server, and the command that starts a receiver on it.
+async fn on_postgres() -> Result<(Postgres, impl AsyncFn() -> Receiver), String> {
+    let postgres = Postgres::start().await?;
+    let url = postgres.url();
+    node_with_postgres(&url).await?;
+    let start = async move || Receiver::start(node_with_postgres(&url).await.unwrap(), SECRETS).await;
+    Ok((postgres, start))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_receiver_on_postgres_receives_in_order_once_and_refuses_what_is_stale() {
+    match on_postgres().await {
+        Ok((_postgres, start)) => receives_in_order_once_and_refuses_what_is_stale(start().await).await,
+        Err(reason) => not_run(&reason),
+    }
+}
+
+/// Order, token and id land together: a receiver that is killed leaves all of
+/// them or none, and its successor on the same database knows what it knew.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_receiver_on_postgres_remembers_over_its_own_end_what_it_applied() {
+    let (postgres, start) = match on_postgres().await {
+        Ok(started) => started,
+        Err(reason) => return not_run(&reason),
+    };
+    let surroundings = Surroundings::system();
+    let delivery = |id: &str, topic: &str| {
+        let mut incoming = incoming("shop", "shop/order/1", id, topic, &surroundings);
+        if topic == "orders/broken" {
+            incoming.body = "no JSON".into();
+        }
+        Delivery::detached(incoming, Sequence(1))
+    };
+    let post = async |receiver: &Receiver, delivery: &Delivery, token: u64| {
+        let forward = Forward::new(Arc::new(Sources::parse(&sources(receiver.url())).unwrap()));
+        let context = Context::detached(FencingToken(token), Duration::from_secs(10), surroundings.clone());
+        forward.handle(delivery, &context).await.unwrap()
+    };
+    let (created, paid, broken) =
+        (delivery("1", "orders/create"), delivery("2", "orders/paid"), delivery("3", "orders/broken"));
+    let orders = async || postgres.psql("SELECT last_topic, deliveries FROM orders").await.unwrap();
+
+    let receiver = start().await;
+    assert_eq!(post(&receiver, &created, 10).await, Outcome::Done);
+    assert_eq!(post(&receiver, &paid, 11).await, Outcome::Done);
+    drop(receiver);
+
+    let receiver = start().await;
+    assert_eq!(post(&receiver, &paid, 12).await, Outcome::Done, "its answer was lost");
+    assert_eq!(orders().await, "orders/paid|2", "a repeat is acknowledged and changes nothing");
+    let late = Outcome::retry("the endpoint answered 409: token 11 is older than the newest seen");
+    assert_eq!(post(&receiver, &created, 11).await, late);
+
+    // An effect that fails takes its id along, and leaves its token.
+    assert_eq!(post(&receiver, &broken, 13).await, Outcome::retry("the endpoint answered 500: error"));
+    assert_eq!(orders().await, "orders/paid|2");
+    assert_eq!(postgres.psql("SELECT count(*) FROM applied").await.unwrap(), "2");
+    assert_eq!(postgres.psql("SELECT token FROM newest_token").await.unwrap(), "13");
+
+    // Two starts of one order at once, with the same delivery: one of them applies it.
+    let shipped = delivery("4", "orders/fulfilled");
+    let (one, other) = tokio::join!(post(&receiver, &shipped, 14), post(&receiver, &shipped, 14));
+    assert_eq!((one, other), (Outcome::Done, Outcome::Done));
+    assert_eq!(orders().await, "orders/fulfilled|3");
 }

@@ -61,6 +61,20 @@ pub async fn python() -> Result<Command, String> {
     Ok(command)
 }
 
+/// The receiver on Postgres, or why it cannot be run. `.ci/receiver` builds it.
+pub async fn node_with_postgres(database: &str) -> Result<Command, String> {
+    let read = |path: &str| std::fs::read(path).ok();
+    let built = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/receivers/postgres");
+    if read(&format!("{built}/receiver.ts")) != read(&example("postgres/receiver.ts")) {
+        return Err("the receiver on Postgres is not built, or changed since; .ci/receiver builds it".into());
+    }
+    let program = std::env::var("NODE").unwrap_or_else(|_| "node".into());
+    version(&program).await.ok_or_else(|| format!("{program} is not at hand"))?;
+    let mut command = Command::new(program);
+    command.arg(format!("{built}/dist/receiver.js")).env("DATABASE_URL", database);
+    Ok(command)
+}
+
 /// The receiver in TypeScript, or why it cannot be run. `NODE` names another
 /// interpreter than `node`.
 pub async fn node() -> Result<Command, String> {

@@ -9,6 +9,8 @@ pub mod handlers;
 pub mod lane;
 pub mod metered;
 pub mod not_run;
+#[cfg(doctest)]
+mod pages;
 pub mod rules;
 pub mod simulation;
 pub mod slots;

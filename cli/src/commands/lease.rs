@@ -36,7 +36,7 @@ enum Command {
     List(List),
     /// Run a program while holding the lease of a key
     Run(run::Run),
-    /// Take a lease from its holder by force
+    /// Take a lease from its holder by force: whatever the holder writes from then on is refused
     Release(Release),
 }
 

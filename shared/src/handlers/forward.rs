@@ -7,7 +7,8 @@
 //! else is tried again, when `Retry-After` says or else the source's policy.
 //! An endpoint that cannot be reached, gives no answer in time, or answers 429,
 //! 502, 503 or 504 is unwell, whatever the delivery; 500 and the rest may be
-//! about this one.
+//! about this one. The status and the first words of a refusal become the
+//! delivery's error.
 //! An attempt may repeat one whose answer was lost, so an endpoint applies a
 //! `webhook-id` once, and refuses a token below the newest it has seen of an
 //! entity. `examples/receivers/` shows both.
@@ -19,12 +20,12 @@
 mod answer;
 mod client;
 pub mod headers;
+mod said;
 #[cfg(test)]
 mod tests;
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 
@@ -42,8 +43,9 @@ use client::Client;
 /// handler that says so.
 const HEADROOM: Duration = Duration::from_millis(100);
 
-/// An answer's body is read only so that its connection can be used again;
-/// beyond this much, or this long, another connection is cheaper.
+/// An answer's body is read so that its connection can be used again, and for
+/// its first words; beyond this much, or this long, another connection is
+/// cheaper.
 const ANSWER_BYTES: usize = 16 * 1024;
 const ANSWER_TIME: Duration = Duration::from_millis(250);
 
@@ -112,9 +114,9 @@ impl Handler for Forward {
             None => return Ok(Outcome::unavailable(format!("no answer within {:.1} s", limit.as_secs_f64()))),
         };
         let (head, body) = response.into_parts();
-        let outcome = answer::judge(head.status, &head.headers, surroundings.now(), surroundings.fraction());
-        read_out(body, surroundings).await;
-        Ok(outcome)
+        let body = read_out(body, surroundings).await;
+        let said = if head.status.is_success() { String::new() } else { said::first_words(&body, destination) };
+        Ok(answer::judge(head.status, &head.headers, &said, surroundings.now(), surroundings.fraction()))
     }
 
     fn answers_to(&self, name: &str) -> bool {
@@ -123,19 +125,20 @@ impl Handler for Forward {
 }
 
 /// Reads a body to its end, if that is near; a connection whose answer is not
-/// read out is closed.
-async fn read_out(mut body: Incoming, surroundings: &Surroundings) {
+/// read out is closed. What came of it is returned.
+async fn read_out(mut body: Incoming, surroundings: &Surroundings) -> Vec<u8> {
+    let mut bytes = Vec::new();
     let read = async {
-        let mut bytes = 0;
         while let Some(Ok(frame)) = body.frame().await {
-            bytes += frame.data_ref().map_or(0, Bytes::len);
-            if bytes > ANSWER_BYTES {
+            bytes.extend_from_slice(frame.data_ref().map_or(&[], |data| data));
+            if bytes.len() > ANSWER_BYTES {
                 break;
             }
         }
     };
-    // What is in the body changes nothing, nor does whether it came.
+    // What is in the body decides nothing, nor does whether it came.
     let _ = surroundings.within(ANSWER_TIME, read).await;
+    bytes
 }
 
 impl std::fmt::Debug for Forward {

@@ -151,9 +151,9 @@ impl Leases {
     }
 
     /// Takes the lease that `seen` shows from its holder: an operator's last
-    /// resort. What its holder still writes is refused by the token. `by` and
-    /// `why` stay on the row until the next grant, as far as 60 bytes go.
-    /// `None`: it is not that lease any more; nothing was changed.
+    /// resort. Whatever the holder writes from then on is refused, under its older
+    /// token. `by` and `why` stay on the row until the next grant, as far as 60
+    /// bytes go. `None`: it is not that lease any more; nothing was changed.
     ///
     /// # Errors
     ///

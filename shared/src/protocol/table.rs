@@ -75,6 +75,25 @@ impl From<u32> for Value {
     }
 }
 
+impl From<i64> for Value {
+    fn from(number: i64) -> Self {
+        Value::N(number)
+    }
+}
+
+impl From<i32> for Value {
+    /// What a literal is: `Change::set("n", 1)`.
+    fn from(number: i32) -> Self {
+        Value::N(i64::from(number))
+    }
+}
+
+impl From<bool> for Value {
+    fn from(truth: bool) -> Self {
+        Value::Bool(truth)
+    }
+}
+
 impl From<&str> for Value {
     fn from(text: &str) -> Self {
         Value::S(text.to_owned())
@@ -347,6 +366,11 @@ impl Change {
         Self::SetIfAbsent(attribute.into(), value.into())
     }
 
+    /// Adds `by` to a number, which counts as 0 where it is absent.
+    pub fn add(attribute: impl Into<Attribute>, by: u64) -> Self {
+        Self::Add { attribute: attribute.into(), base: 0, by }
+    }
+
     /// Removes `attribute`.
     pub fn remove(attribute: impl Into<Attribute>) -> Self {
         Self::Remove(attribute.into())
@@ -386,14 +410,20 @@ impl Write {
         Self { key, condition: Condition::Always, action: Action::Put(row) }
     }
 
-    /// An unconditional update, for a handler's own rows.
-    pub fn update(key: Key, changes: Vec<Change>) -> Self {
-        Self { key, condition: Condition::Always, action: Action::Update(changes) }
+    /// An unconditional update, for a handler's own rows. Creates the row where
+    /// there is none.
+    pub fn update(key: Key, changes: impl IntoIterator<Item = Change>) -> Self {
+        Self { key, condition: Condition::Always, action: Action::Update(changes.into_iter().collect()) }
     }
 
     /// An unconditional delete, for a handler's own rows.
     pub fn delete(key: Key) -> Self {
         Self { key, condition: Condition::Always, action: Action::Delete }
+    }
+
+    /// Writes nothing; the writes beside it land only if `condition` holds.
+    pub fn check(key: Key, condition: Condition) -> Self {
+        Self { key, condition, action: Action::Check }
     }
 
     /// The same write under a condition.

@@ -14,20 +14,23 @@ pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 /// wait, lest all of them come back at once.
 const SPREAD: f64 = 0.1;
 
-/// The outcome of an answer. `fraction` (0.0 to 1.0) spreads a wait that it
-/// asks for.
-pub(super) fn judge(status: StatusCode, headers: &HeaderMap, now: Timestamp, fraction: f64) -> Outcome {
+/// The outcome of an answer. `said`, the first words of its body, becomes part
+/// of the error. `fraction` (0.0 to 1.0) spreads a wait that it asks for.
+pub(super) fn judge(status: StatusCode, headers: &HeaderMap, said: &str, now: Timestamp, fraction: f64) -> Outcome {
     if status.is_success() {
         return Outcome::Done;
     }
-    if status == StatusCode::GONE {
-        return Outcome::Reject("the endpoint answered 410 Gone".into());
-    }
     let error = if status.is_redirection() {
         format!("the endpoint answered {}: redirects are not followed, its url has to be the last", status.as_u16())
-    } else {
+    } else if said.is_empty() {
         format!("the endpoint answered {status}")
+    } else {
+        // Without the status's name: of a failing delivery's error, the row keeps 64 bytes.
+        format!("the endpoint answered {}: {said}", status.as_u16())
     };
+    if status == StatusCode::GONE {
+        return Outcome::Reject(error);
+    }
     let after = retry_after(headers, now).map(|wait| wait.mul_f64(1.0 + SPREAD * fraction.clamp(0.0, 1.0)));
     if is_about_itself(status) { Outcome::Unavailable { after, error } } else { Outcome::Retry { after, error } }
 }
@@ -68,7 +71,7 @@ mod tests {
 
     fn judged(status: u16, retry_after: Option<&str>) -> Outcome {
         let headers = retry_after.map(|value| (RETRY_AFTER, value.parse().unwrap())).into_iter().collect();
-        judge(StatusCode::from_u16(status).unwrap(), &headers, NOW, 0.0)
+        judge(StatusCode::from_u16(status).unwrap(), &headers, "", NOW, 0.0)
     }
 
     fn wait(status: u16, retry_after: &str) -> Option<u64> {
@@ -117,6 +120,16 @@ mod tests {
     }
 
     #[test]
+    fn the_first_words_of_a_refusal_are_in_the_error() {
+        let judged = |status| judge(status, &HeaderMap::new(), "no such order", NOW, 0.0);
+        let error = |status: u16| format!("the endpoint answered {status}: no such order");
+        assert_eq!(judged(StatusCode::GONE), Outcome::Reject(error(410)));
+        assert_eq!(judged(StatusCode::NOT_FOUND), Outcome::retry(error(404)));
+        assert_eq!(judged(StatusCode::BAD_GATEWAY), Outcome::unavailable(error(502)));
+        assert_eq!(judged(StatusCode::OK), Outcome::Done);
+    }
+
+    #[test]
     fn a_wait_in_seconds_is_kept() {
         for status in [429, 503, 500, 401, 302] {
             assert_eq!(wait(status, "120"), Some(120), "{status}");
@@ -150,7 +163,8 @@ mod tests {
     fn waits_are_spread_upwards_only() {
         let headers = [(RETRY_AFTER, "100".parse().unwrap())].into_iter().collect();
         for (fraction, expected) in [(0.0, 100), (0.5, 105), (1.0, 110)] {
-            let Outcome::Unavailable { after, .. } = judge(StatusCode::SERVICE_UNAVAILABLE, &headers, NOW, fraction)
+            let Outcome::Unavailable { after, .. } =
+                judge(StatusCode::SERVICE_UNAVAILABLE, &headers, "", NOW, fraction)
             else {
                 panic!()
             };

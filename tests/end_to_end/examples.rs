@@ -1,0 +1,50 @@
+//! The handlers of `shared/examples`, under faults.
+
+use std::{sync::Arc, time::Duration};
+
+use tests::{
+    faults::{Call, Fault, FaultyTable},
+    world::World,
+};
+use webhook_serializer::{protocol::table::TableName, time::Timestamp};
+
+use order_totals::Totals;
+
+#[path = "../../shared/examples/order_totals.rs"]
+#[expect(dead_code, reason = "its main")]
+mod order_totals;
+
+/// Appends a delivery about the one order.
+async fn append(world: &World, id: &str, happened: u64, body: &str) {
+    let mut incoming = world.incoming("shopify/order/1", id);
+    incoming.event_time = Some(Timestamp::from_secs(1_767_000_000 + happened));
+    incoming.body = body.to_owned().into();
+    world.inbox().append(&incoming).await.expect("it is appended");
+}
+
+/// Each write in turn lands and its reply is lost; two of the deliveries come
+/// twice, and the last one tells what was true before.
+#[tokio::test(start_paused = true)]
+async fn the_totals_count_each_delivery_once_and_keep_the_newest_whatever_reply_is_lost() {
+    for lost in 1..=24 {
+        let mut world = World::new();
+        let plan = move |call: &Call<'_>| if call.write == lost { Fault::ReplyLost } else { Fault::None };
+        world.table = Arc::new(FaultyTable::new(world.memory.clone(), &world.surroundings, plan));
+        let told = [("1", 100, "10.00"), ("2", 300, "30.00"), ("2", 300, "30.00"), ("3", 200, "20.00")];
+        for (id, happened, total) in told {
+            append(&world, id, happened, &format!(r#"{{"total_price":"{total}"}}"#)).await;
+        }
+        append(&world, "other", 400, "{}").await;
+        world.work(&[world.drainer(Totals("totals".into()))]).await;
+        tokio::time::advance(Duration::from_secs(60)).await;
+        append(&world, "1", 100, r#"{"total_price":"10.00"}"#).await;
+        world.work(&[world.drainer(Totals("totals".into()))]).await;
+
+        let rows = world.memory.rows(&TableName::Named("totals".into()));
+        let seen: Vec<_> =
+            rows.iter().map(|row| (row.text("order"), row.text("total"), row.number("deliveries"))).collect();
+        assert_eq!(seen, [(Some("shopify/order/1"), Some("30.00"), Some(3))], "the reply to write {lost} was lost");
+        let parked = world.operator().all_parked().await.unwrap();
+        assert_eq!(parked.len(), 1, "it is about no total");
+    }
+}

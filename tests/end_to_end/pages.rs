@@ -1,0 +1,119 @@
+//! What README and docs show is right. `.ci/first-hour` types their commands,
+//! doc tests compile their Rust; here is the rest.
+
+use std::{fs, path::Path};
+
+use webhook_serializer::sources::Sources;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a workspace")
+}
+
+fn read(name: &str) -> String {
+    fs::read_to_string(root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// README and every page below `docs`.
+fn pages() -> Vec<String> {
+    let mut pages = vec!["README.md".to_owned()];
+    for folder in ["docs", "docs/runbooks"] {
+        let names = fs::read_dir(root().join(folder)).unwrap().map(|entry| entry.unwrap().file_name());
+        let names = names.map(|name| name.into_string().unwrap()).filter(|name| name.ends_with(".md"));
+        pages.extend(names.map(|name| format!("{folder}/{name}")));
+    }
+    pages.sort();
+    pages
+}
+
+/// The fenced blocks of a page, whose language begins with `language`.
+fn blocks(page: &str, language: &str) -> Vec<String> {
+    let text = read(page);
+    let mut found = Vec::new();
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        let Some(opened) = line.trim_start().strip_prefix("```") else { continue };
+        let indent = line.len() - line.trim_start().len();
+        let block = lines.by_ref().take_while(|line| !line.trim_start().starts_with("```"));
+        let block: Vec<_> = block.map(|line| line.get(indent..).unwrap_or_default()).collect();
+        if opened.starts_with(language) {
+            found.push(block.join("\n") + "\n");
+        }
+    }
+    found
+}
+
+/// A block as it would be filled in, and completed where it shows a part.
+fn document(block: &str) -> String {
+    let filled = block.replace("whsec_…", "whsec_c2VjcmV0").replace("\"…\"", "\"secret\"");
+    if filled.contains("[sources") {
+        return filled;
+    }
+    let set = |name: &str, value: &str| match filled.lines().any(|line| line.starts_with(name)) {
+        true => String::new(),
+        false => format!("{name} = {value}\n"),
+    };
+    let needed = [set("provider", "'shopify'"), set("secrets", "['secret']"), set("handler", "'orders'")].concat();
+    format!("[sources.page]\n{needed}{filled}")
+}
+
+#[test]
+fn every_toml_block_is_a_sources_document_or_a_dependency_that_can_be_had() {
+    let features = read("shared/Cargo.toml");
+    let mut seen = 0;
+    for page in pages() {
+        for block in blocks(&page, "toml") {
+            seen += 1;
+            if let Some(asked) = block.strip_prefix("webhook-serializer = {") {
+                let asked = asked.split_once("features = [").map_or("", |(_, after)| after.split(']').next().unwrap());
+                for feature in
+                    asked.split(',').map(|name| name.trim_matches([' ', '"'])).filter(|name| !name.is_empty())
+                {
+                    assert!(features.contains(&format!("\n{feature} = [")), "{page}: no feature `{feature}`");
+                }
+                continue;
+            }
+            let read = Sources::parse(&document(&block));
+            assert!(read.is_ok(), "{page}:\n{block}\n{}", read.unwrap_err());
+        }
+    }
+    assert!(seen >= 5, "the pages were read: {seen}");
+}
+
+#[test]
+fn every_rust_block_is_compiled_and_needs_no_room_of_the_library() {
+    let compiled = read("tests/src/pages.rs");
+    for page in pages() {
+        for block in blocks(&page, "rust") {
+            assert!(compiled.contains(&format!("include_str!(\"../../{page}\")")), "{page} is missing in pages.rs");
+            // The doc tests have `internals` on; a user has not.
+            for room in ["aws", "config", "engine", "functions", "handler", "jobs", "protocol", "sources", "telemetry"]
+            {
+                assert!(!block.contains(&format!("webhook_serializer::{room}::")), "{page}: {room} is hidden");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_example_that_a_page_shows_is_the_file_that_it_names() {
+    for (page, name) in
+        [("README.md", "my_worker"), ("docs/handlers.md", "my_worker"), ("docs/handlers.md", "order_totals")]
+    {
+        let file = read(&format!("shared/examples/{name}.rs"));
+        // Without what its head says, and with paths as the page writes them.
+        let code = |text: &str| -> String {
+            let lines = text.lines().filter(|line| !line.starts_with("//!"));
+            let lines =
+                lines.map(|line| line.replace("webhook_serializer::worker::", "worker::").replace(", worker}", "}"));
+            lines.filter(|line| !line.is_empty()).map(|line| line + "\n").collect()
+        };
+        let shown = blocks(page, "rust");
+        assert!(shown.iter().any(|block| code(block) == code(&file)), "{page} shows another {name}.rs");
+    }
+}
+
+#[test]
+fn the_readme_has_at_most_1300_words() {
+    let words = read("README.md").split_whitespace().count();
+    assert!(words <= 1300, "{words}");
+}

@@ -1,0 +1,14 @@
+//! The Rust blocks of the pages, compiled as doc tests: `cargo test -p tests --doc`.
+//! `end_to_end/pages.rs` asks that no page with such a block is missing here.
+
+#[doc = include_str!("../../README.md")]
+struct Readme;
+
+#[doc = include_str!("../../docs/handlers.md")]
+struct Handlers;
+
+#[doc = include_str!("../../docs/jobs.md")]
+struct Jobs;
+
+#[doc = include_str!("../../docs/leases.md")]
+struct Leases;
