@@ -294,7 +294,7 @@ async fn event_source(
         HolderInfo::new(&format!("bench worker {number}")),
         Arc::new(Quiet),
     );
-    let worker = Worker::new(drainer, surroundings);
+    let worker = Worker::new(drainer, parts.queue, surroundings);
     let source = EventSource::new(engines, Function::Here(Box::new(worker)), FUNCTION_TIMEOUT);
     source.connect().await?;
     Ok(source)

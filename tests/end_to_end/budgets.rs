@@ -87,7 +87,7 @@ impl Scale {
     }
 
     fn drainer(&self, handler: impl Handler) -> Drainer {
-        let Parts { store, waker } = self.stage.parts();
+        let Parts { store, waker, .. } = self.stage.parts();
         // A handler on a thread of its own may be done while the next page is being read ahead, which is then read again.
         self.stage.drainer_on(store, waker, handler, Arc::new(Log)).isolated(Isolation::Inline)
     }
