@@ -28,6 +28,8 @@ fn a_sender_that_is_not_verified_is_told_of_no_order() {
     let said: Value = serde_json::from_str(&printed(&sent)).unwrap();
     assert_eq!((&said["status"], &said["entity"], &said["accepted"]), (&401.into(), &Value::Null, &Value::Null));
     assert_eq!(sent.status.code(), Some(1));
+    let next = format!("It was signed with the secrets in {}; name", forged.display());
+    assert!(complained(&sent).starts_with(&next), "{sent:?}");
 }
 
 #[test]
@@ -64,7 +66,10 @@ fn inspect_shows_repeats_and_what_the_handler_keeps_and_erase_leaves_none_of_it(
     let seen: Value = serde_json::from_str(&printed(&local.ran(&["inspect", ORDER, "--json"]))).unwrap();
     let first = seen["receipts"][0]["sequence"].as_u64().expect("a receipt");
     assert!(shown.contains(&format!("repeat of {first}")), "{shown}");
-    assert!(shown.contains("Idle: nothing waits.") && shown.contains("kept by the handler `orders`: "), "{shown}");
+    assert!(
+        shown.contains("All that arrived is settled.") && shown.contains("kept by the handler `orders`: "),
+        "{shown}"
+    );
     assert_eq!((&seen["passed"][0]["outcome"], &seen["passed"][0]["of"]), (&"repeat".into(), &first.into()));
     assert_eq!(seen["order"]["revision"], 1);
     let erased = local.ran(&["erase", ORDER]);
