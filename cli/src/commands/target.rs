@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use aws_credential_types::provider::ProvideCredentials;
 use clap::Args;
 use serializer::sender::Sender;
@@ -105,6 +105,7 @@ impl Target {
 }
 
 async fn local(url: &str) -> Result<(Account, StoreConfig, Option<String>)> {
+    ensure!(url.starts_with("http://"), "{url} is no URL; say --local={LOCAL}, with the port that it printed");
     let answer = Sender::new(url)
         .request("GET", "/local", &[], Vec::new())
         .await

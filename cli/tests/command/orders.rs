@@ -98,3 +98,9 @@ fn an_order_that_is_not_there_is_said_so_with_the_next_command() {
     let next = format!("`serializer lease list {} --all` lists the keys", local.target);
     assert!(printed(&shown).contains(&next) && !shown.status.success(), "{shown:?}");
 }
+
+#[test]
+fn a_port_alone_is_no_url_and_the_form_of_one_is_shown() {
+    let shown = ran(&["inspect", "--local=9001", ORDER]);
+    assert!(complained(&shown).contains("9001 is no URL; say --local=http://127.0.0.1:9000, with"), "{shown:?}");
+}
