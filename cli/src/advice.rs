@@ -82,7 +82,7 @@ fn entities(source: &Source) -> Option<String> {
     let mut table = Table::new(&["topic", "about", "goes to"]);
     for one in shown {
         let goes_to = match key(one) {
-            key if key == unrouted => format!("{key}, set aside"),
+            key if key == unrouted => format!("{key}, parked"),
             key => key.to_string(),
         };
         table.row([one.delivery.topic.clone(), one.example.entity.to_owned(), goes_to]);
@@ -127,7 +127,7 @@ mod tests {
         let told = warned("shopify", "'{source}/order/{/id}'").unwrap();
         for expected in [
             "orders/updated             order/7  shop/order/7\n",
-            "orders/edited              order/7  shop/unrouted, set aside\n",
+            "orders/edited              order/7  shop/unrouted, parked\n",
             "refunds/create             order/7  shop/order/3\n",
             "returns/approve            order/7  shop/order/5\n",
             "use `{entity}`",

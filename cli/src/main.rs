@@ -15,7 +15,7 @@ use commands::{audit, bench, block, check, cost, erase, inspect, jobs, lease, lo
 /// An order is whatever has its webhooks handled one after the other; its key, such as
 /// shopify/order/450789469, names it in every command.
 #[derive(Debug, Parser)]
-#[command(name = "serializer", version, about, max_term_width = 100)]
+#[command(name = "serializer", version, max_term_width = 100)]
 #[command(
     after_help = "To begin: `serializer local --demo` plays a demonstration, `serializer local` serves on this machine.\n\
                        The other commands speak to that with --local, and to a stack in AWS by its names: docs/operating.md."

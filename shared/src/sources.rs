@@ -142,7 +142,7 @@ impl Templates {
             if let Some(constant) = template.constant(source, provider) {
                 let key = EntityKey::parse(&constant).map_err(|error| wrong(error.into()))?;
                 if key == unrouted {
-                    return Err(format!("entity template {number}: what is under `{unrouted}` is set aside"));
+                    return Err(format!("entity template {number}: what is under `{unrouted}` is parked"));
                 }
             }
             if let Some(before) = templates.iter().position(Template::always_has_a_value) {
@@ -400,7 +400,7 @@ mod tests {
     #[test]
     fn the_one_entity_of_a_source_is_not_where_its_unrouted_deliveries_are() {
         let refused = Sources::parse(&format!("[sources.shop]\n{SHOP}entity = 'shop/unrouted'")).unwrap_err();
-        assert_eq!(refused.to_string(), "source `shop`: entity template 1: what is under `shop/unrouted` is set aside");
+        assert_eq!(refused.to_string(), "source `shop`: entity template 1: what is under `shop/unrouted` is parked");
         Sources::parse(&format!("[sources.shop]\n{SHOP}entity = 'other/unrouted'")).unwrap();
     }
 
@@ -409,7 +409,7 @@ mod tests {
         let refused = |entity: &str| {
             Sources::parse(&format!("[sources.shop]\n{SHOP}entity = '{entity}'")).unwrap_err().to_string()
         };
-        assert!(refused("{source}/unrouted").ends_with("template 1: what is under `shop/unrouted` is set aside"));
+        assert!(refused("{source}/unrouted").ends_with("template 1: what is under `shop/unrouted` is parked"));
         assert!(refused("{source}").contains("must be an entity key as it stands"), "{}", refused("{source}"));
         Sources::parse(&format!("[sources.shop]\n{SHOP}entity = '{{source}}/{{provider}}'")).unwrap();
     }

@@ -174,6 +174,9 @@ async fn nothing_secret_and_no_body_is_in_any_log_line() {
     for expected in ["accepted", "settled", "attempt failed", "blocked", "not verified", "no secret"] {
         assert!(logged.contains(expected), "it is logged: {expected}");
     }
+    let unverified: Vec<&str> = logged.lines().filter(|line| line.contains("not verified")).collect();
+    let is_plain = |line: &&str| line.contains("no configured secret") && !line.contains(r#"\"error"#);
+    assert!(unverified.iter().any(is_plain), "{unverified:?}");
     for hidden in hidden {
         let shown = logged.lines().find(|line| line.contains(&hidden));
         assert_eq!(shown, None, "{hidden}");

@@ -88,7 +88,9 @@ impl Cost {
             designs.row(std::iter::once(bill.design.to_owned()).chain(shown));
         }
         say!("\n{}", designs.to_string().trim_end());
-        say!("Metrics, alarms, idle queue and scheduler are due whether anything arrives or not.\n");
+        say!(
+            "Alarms, idle queue and scheduler are due whether anything arrives or not, metrics for each hour that has any: here all.\n"
+        );
         say!(
             "us-east-1, arm64, on demand, no free tier. Assumed: bodies shrink to {:.0} %, functions have {:.0} MB, rows are kept {} days, no handler's own tables.",
             ASSUMPTIONS.compression * 100.0,

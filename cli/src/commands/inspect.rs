@@ -1,5 +1,6 @@
 //! `serializer inspect`: one order, as its rows show it.
 
+mod kept;
 mod standing;
 
 use std::process::ExitCode;
@@ -14,7 +15,6 @@ use serializer::{
 };
 use webhook_serializer::{
     engine::operator::{Inspected, Passed},
-    handlers::orders::{Order, Orders},
     protocol::{
         delivery::{Delivery, Item},
         entity::{EntityKey, Sequence},
@@ -27,6 +27,7 @@ use super::{
     print_json,
     target::{Deployment, Target},
 };
+use kept::Kept;
 use standing::standing;
 
 /// Options of `serializer inspect`.
@@ -51,8 +52,8 @@ struct Seen {
     /// How many receipts are older than those shown.
     older: usize,
     passed: Vec<Passed>,
-    /// What the handler `orders` keeps of it.
-    order: Option<Order>,
+    /// What its handler keeps of it.
+    kept: Option<Kept>,
 }
 
 impl Inspect {
@@ -76,23 +77,22 @@ impl Inspect {
         let head = inspected.state.as_ref().map_or(Sequence(0), |state| state.head);
         let from = if older > 0 { inspected.receipts[older - 1].sequence.next() } else { Sequence(1) };
         let passed = operator.passed(&self.order, &inspected.receipts, from, head).await?;
-        let order = match &deployment.orders_table {
+        let kept = match &deployment.orders_table {
             None => None,
             Some(table) => {
-                let orders = Orders::new(deployment.parts.store.table().clone(), table.as_str());
                 // A diagnosis of the inbox is not to fail for what its handler keeps elsewhere.
-                orders.order(&self.order).await.unwrap_or_else(|error| {
+                Kept::read(deployment.parts.store.table(), table, &self.order).await.unwrap_or_else(|error| {
                     eprintln!("what the handler `orders` keeps in {table} cannot be read: {error}");
                     None
                 })
             }
         };
-        Ok(Seen { inspected, older, passed, order })
+        Ok(Seen { inspected, older, passed, kept })
     }
 
     fn print(&self, seen: &Seen, deployment: &Deployment) {
         let now = deployment.surroundings.now();
-        let Seen { inspected, older, passed, order } = seen;
+        let Seen { inspected, older, passed, kept } = seen;
         let name = style(self.order.as_str()).bold();
         match &inspected.state {
             None => {
@@ -120,8 +120,8 @@ impl Inspect {
                 );
             }
         }
-        if let Some(order) = order {
-            say!("\nkept by the handler `orders`: {order}");
+        if let Some(kept) = kept {
+            say!("\n{kept}");
         }
         print_waiting(&inspected.waiting, now);
         let mut parked = Table::new(&["parked", "topic", "delivery", ">since", "error"]);
@@ -208,7 +208,7 @@ fn print_settled(receipts: &[Receipt], passed: &[Passed]) {
 }
 
 fn as_json(entity: &EntityKey, seen: &Seen) -> serde_json::Value {
-    let Seen { inspected, passed, order, .. } = seen;
+    let Seen { inspected, passed, kept, .. } = seen;
     let state = inspected.state.as_ref().map(|state| {
         json!({
             "tail": state.tail, "head": state.head, "waiting": state.waiting(), "token": state.token,
@@ -248,15 +248,13 @@ fn as_json(entity: &EntityKey, seen: &Seen) -> serde_json::Value {
         }
         Passed::NoReceipt(delivery) => delivery_json(delivery),
     });
-    let order = order.as_ref().map(|order| {
-        json!({
-            "state": order.state().as_str(), "revision": order.revision(),
-            "total": order.total().map(ToString::to_string), "paid": order.paid().to_string(),
-            "refunded": order.refunded().to_string(),
-        })
-    });
+    let (order, row) = match kept {
+        Some(kept @ Kept::Order(_)) => (Some(kept.as_json()), None),
+        Some(kept @ Kept::Row(_)) => (None, Some(kept.as_json())),
+        None => (None, None),
+    };
     json!({
-        "entity": entity, "state": state, "order": order, "waiting": waiting.collect::<Vec<_>>(),
+        "entity": entity, "state": state, "order": order, "row": row, "waiting": waiting.collect::<Vec<_>>(),
         "parked": parked.collect::<Vec<_>>(), "receipts": receipts.collect::<Vec<_>>(),
         "passed": passed.collect::<Vec<_>>(),
     })

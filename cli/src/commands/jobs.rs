@@ -64,11 +64,16 @@ impl Run {
         let deployment = self.target.connect().await?;
         if roster::request(&deployment.parts.store, &self.name).await?.is_none() {
             bail!(
-                "no scheduler has had a job `{}` yet: each lists its own with its first tick, within a minute; `serializer jobs` shows them",
-                self.name
+                "no scheduler has had a job `{}` yet: each lists its own with its first tick, within a minute; `serializer jobs{}` shows them",
+                self.name,
+                deployment.option
             );
         }
-        say!("{} is run with the next minute's tick; `serializer jobs` tells how it went", self.name);
+        say!(
+            "{} is run with the next minute's tick; `serializer jobs{}` tells how it went",
+            self.name,
+            deployment.option
+        );
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -2,7 +2,13 @@
 
 mod tell;
 
-use std::{num::NonZeroUsize, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
+use std::{
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+    time::Duration,
+};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -36,7 +42,10 @@ use webhook_serializer::{
     time::Surroundings,
 };
 
-use super::print_json;
+use super::{
+    print_json,
+    target::{LOCAL, command_line, local_option, quoted},
+};
 use tell::Teller;
 
 /// Options of `serializer local`.
@@ -254,11 +263,15 @@ impl Local {
         say!("webhooks   {url}/webhooks/{{source}}");
         self.greet_engines(deployment);
         if self.scheduler.is_some() {
-            say!("jobs       {}; `serializer jobs --local={url}` lists them", self.jobs.as_deref().unwrap_or("off"));
+            let option = local_option(&url);
+            say!("jobs       {}; `serializer jobs{option}` lists them", self.jobs.as_deref().unwrap_or("off"));
         }
-        if self.sources.is_none() {
-            say!("\nTry it, in another terminal:\n\n{}\n", samples::curl(&url));
-            say!("then: {}\n", inspect_line(&url));
+        match &self.sources {
+            None => {
+                say!("\nTry it, in another terminal:\n\n{}\n", samples::curl(&url));
+                say!("then: {}\n", inspect_line(&url));
+            }
+            Some(file) => say!("\nTry it, in another terminal:\n\n{}\n", send_line(&url, file)),
         }
         say!("Ctrl-C stops.\n");
     }
@@ -266,7 +279,13 @@ impl Local {
 
 /// A command line that shows what became of the sample.
 fn inspect_line(url: &str) -> String {
-    format!("serializer inspect --local={url} {}", samples::CURL_ENTITY)
+    command_line("inspect", &local_option(url), samples::CURL_ENTITY)
+}
+
+/// A command line that signs samples with the secrets in `file`.
+fn send_line(url: &str, file: &Path) -> String {
+    let to = if url == LOCAL { String::new() } else { format!(" --to {url}") };
+    format!("serializer send --sources {}{to} events/…", quoted(&file.to_string_lossy()))
 }
 
 /// Variables as a shell reads them, each behind `start`.
@@ -351,8 +370,11 @@ mod tests {
     }
 
     #[test]
-    fn the_line_that_it_prints_is_a_command_line() {
-        let line = super::inspect_line("http://127.0.0.1:9000");
-        crate::Arguments::try_parse_from(line.split(' ')).unwrap();
+    fn the_lines_that_it_prints_are_command_lines() {
+        for url in ["http://127.0.0.1:9000", "http://127.0.0.1:9001"] {
+            for line in [super::inspect_line(url), super::send_line(url, "my.toml".as_ref())] {
+                crate::Arguments::try_parse_from(line.split(' ')).unwrap();
+            }
+        }
     }
 }

@@ -90,7 +90,11 @@ impl Redrive {
         let wanted = |one: &Parked| self.sequence.is_none_or(|sequence| one.sequence == Sequence(sequence));
         let parked: Vec<Parked> = operator.parked(&self.order).await?.into_iter().filter(wanted).collect();
         if parked.is_empty() {
-            bail!("nothing like that is parked; `serializer parked{}` lists what is", deployment.option);
+            let what = match self.sequence {
+                Some(sequence) => format!("of {} at {sequence}", self.order),
+                None => format!("of {}", self.order),
+            };
+            bail!("nothing {what} is parked; `serializer parked{}` lists what is", deployment.option);
         }
         let mut undecided = false;
         for one in &parked {

@@ -58,7 +58,7 @@ impl Send {
             "only http:// can be sent to; for a deployed endpoint use --curl"
         );
         let sender = Sender::new(to);
-        let (mut sent, mut all_accepted) = (0, true);
+        let (mut sent, mut all_accepted, mut not_verified) = (0, true, false);
         for path in &self.events {
             let event = std::fs::read_to_string(path).with_context(|| format!("{}", path.display()))?;
             if !samples::is_webhook(&event) {
@@ -85,10 +85,23 @@ impl Send {
                 .await
                 .context("nothing was sent: is `serializer local` running? Start it, or say with --to where to send")?;
             all_accepted &= answer.status == 200;
+            not_verified |= answer.status == 401;
             self.print(path, &answer);
+        }
+        if not_verified {
+            eprintln!("{}", self.other_secrets());
         }
         ensure!(sent > 0, "none of these files is a webhook; events/ has samples");
         Ok(if all_accepted { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    /// What to do where the server believes none of the signatures.
+    fn other_secrets(&self) -> String {
+        let signed = match &self.sources {
+            Some(path) => format!("the secrets in {}", path.display()),
+            None => "the samples' own secrets".to_owned(),
+        };
+        format!("It was signed with {signed}; name the server's document with --sources FILE.")
     }
 
     /// What the server says, which may know other sources than this command.

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use aws_credential_types::provider::ProvideCredentials;
 use clap::Args;
 use serializer::sender::Sender;
@@ -66,11 +66,7 @@ impl Target {
             Some(url) => local(url).await?,
             None => (self.aws().await?, self.config()?, self.orders_table.clone()),
         };
-        let option = match self.local.as_deref() {
-            None => String::new(),
-            Some(LOCAL) => " --local".to_owned(),
-            Some(url) => format!(" --local={url}"),
-        };
+        let option = self.local.as_deref().map(local_option).unwrap_or_default();
         let parts = Parts::connect(&account, &config, &surroundings, None);
         Ok(Deployment { parts, retention: config.retention, surroundings, orders_table, option })
     }
@@ -109,6 +105,7 @@ impl Target {
 }
 
 async fn local(url: &str) -> Result<(Account, StoreConfig, Option<String>)> {
+    ensure!(url.starts_with("http://"), "{url} is no URL; say --local={LOCAL}, with the port that it printed");
     let answer = Sender::new(url)
         .request("GET", "/local", &[], Vec::new())
         .await
@@ -134,7 +131,7 @@ impl Deployment {
 
     /// A command line of this command about `key` in this deployment.
     pub fn command(&self, command: &str, key: &str) -> String {
-        format!("serializer {command}{} {}", self.option, quoted(key))
+        command_line(command, &self.option, key)
     }
 
     /// An operator of it.
@@ -145,14 +142,31 @@ impl Deployment {
     }
 }
 
+/// What says on a command line that the deployment is the `serializer local` at `url`.
+pub fn local_option(url: &str) -> String {
+    if url == LOCAL { " --local".to_owned() } else { format!(" --local={url}") }
+}
+
+/// A command line of `command` about `key`, in the deployment that `option` says.
+pub fn command_line(command: &str, option: &str, key: &str) -> String {
+    format!("serializer {command}{option} {}", quoted(key))
+}
+
 /// As a shell takes it for one word.
-fn quoted(text: &str) -> String {
+pub fn quoted(text: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/_.:@%+,-".contains(&byte);
     if text.bytes().all(is_plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn the_usual_port_needs_no_url() {
+        let line = |url| super::command_line("inspect", &super::local_option(url), "a/b c");
+        assert_eq!(line("http://127.0.0.1:9000"), "serializer inspect --local 'a/b c'");
+        assert_eq!(line("http://127.0.0.1:9001"), "serializer inspect --local=http://127.0.0.1:9001 'a/b c'");
+    }
+
     #[test]
     fn a_key_is_one_word_for_a_shell() {
         assert_eq!(super::quoted("shopify/order/1001"), "shopify/order/1001");

@@ -28,21 +28,21 @@ pub(super) struct Summary {
     /// The orders whose webhooks were applied in the order of their places.
     in_order: usize,
     took: Duration,
-    /// What happens on a busy machine besides.
-    besides: BTreeMap<&'static str, usize>,
+    /// What happens on a busy machine besides, in words for one and for several.
+    besides: BTreeMap<(&'static str, &'static str), usize>,
 }
 
-fn besides(what: &What) -> Option<&'static str> {
+fn besides(what: &What) -> Option<(&'static str, &'static str)> {
     match what {
         What::Accepted | What::Started(..) | What::PutOff(..) | What::Settled(Settlement::Applied) => None,
-        What::Settled(Settlement::Repeat) => Some("repeats"),
-        What::Settled(Settlement::Void) => Some("places given up"),
-        What::Settled(Settlement::Parked) => Some("parked"),
-        What::Failed { .. } => Some("attempts failed"),
-        What::Blocked(_) => Some("orders blocked"),
-        What::TakenOver(_) => Some("leases taken over"),
-        What::Lost => Some("leases lost"),
-        What::WakeUpFailed => Some("wake-ups not sent"),
+        What::Settled(Settlement::Repeat) => Some(("repeat", "repeats")),
+        What::Settled(Settlement::Void) => Some(("place given up", "places given up")),
+        What::Settled(Settlement::Parked) => Some(("parked", "parked")),
+        What::Failed { .. } => Some(("attempt failed", "attempts failed")),
+        What::Blocked(_) => Some(("order blocked", "orders blocked")),
+        What::TakenOver(_) => Some(("lease taken over", "leases taken over")),
+        What::Lost => Some(("lease lost", "leases lost")),
+        What::WakeUpFailed => Some(("wake-up not sent", "wake-ups not sent")),
     }
 }
 
@@ -100,7 +100,11 @@ impl fmt::Display for Summary {
         writeln!(f, "{started} handler starts, at most {side_by_side} at the same time")?;
         write!(f, "{in_order} of {orders} orders applied in the order of arrival")?;
         if !besides.is_empty() {
-            let besides: Vec<String> = besides.iter().map(|(what, count)| format!("{count} {what}")).collect();
+            let counted = |((one, several), count): (&(&str, &str), &usize)| match count {
+                1 => format!("1 {one}"),
+                _ => format!("{count} {several}"),
+            };
+            let besides: Vec<String> = besides.iter().map(counted).collect();
             write!(f, "\nbesides: {}", besides.join(", "))?;
         }
         Ok(())
@@ -131,14 +135,15 @@ mod tests {
         let [a1, a1_applied] = run("a/1", 1, 1001, 1003);
         let [b2, b2_applied] = run("b/1", 2, 1002, 1004);
         let rest = [run("a/1", 2, 1005, 1006), run("b/1", 1, 1007, 3000)].concat();
-        let lost = [told("b/1", 1, 1000, What::Lost)];
+        let repeat = || told("b/1", 1, 1000, What::Settled(Settlement::Repeat));
+        let lost = [told("b/1", 1, 1000, What::Lost), repeat(), repeat()];
         let happenings = [&accepted[..], &lost, &[a1, b2, a1_applied, b2_applied], &rest].concat();
         assert_eq!(
             Summary::of(&happenings).to_string(),
             "4 webhooks of 2 orders accepted, 4 applied in 2.0 s\n\
              4 handler starts, at most 2 at the same time\n\
              1 of 2 orders applied in the order of arrival\n\
-             besides: 1 leases lost"
+             besides: 1 lease lost, 2 repeats"
         );
     }
 }

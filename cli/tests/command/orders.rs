@@ -28,6 +28,8 @@ fn a_sender_that_is_not_verified_is_told_of_no_order() {
     let said: Value = serde_json::from_str(&printed(&sent)).unwrap();
     assert_eq!((&said["status"], &said["entity"], &said["accepted"]), (&401.into(), &Value::Null, &Value::Null));
     assert_eq!(sent.status.code(), Some(1));
+    let next = format!("It was signed with the secrets in {}; name", forged.display());
+    assert!(complained(&sent).starts_with(&next), "{sent:?}");
 }
 
 #[test]
@@ -64,7 +66,10 @@ fn inspect_shows_repeats_and_what_the_handler_keeps_and_erase_leaves_none_of_it(
     let seen: Value = serde_json::from_str(&printed(&local.ran(&["inspect", ORDER, "--json"]))).unwrap();
     let first = seen["receipts"][0]["sequence"].as_u64().expect("a receipt");
     assert!(shown.contains(&format!("repeat of {first}")), "{shown}");
-    assert!(shown.contains("Idle: nothing waits.") && shown.contains("kept by the handler `orders`: "), "{shown}");
+    assert!(
+        shown.contains("All that arrived is settled.") && shown.contains("kept by the handler `orders`: "),
+        "{shown}"
+    );
     assert_eq!((&seen["passed"][0]["outcome"], &seen["passed"][0]["of"]), (&"repeat".into(), &first.into()));
     assert_eq!(seen["order"]["revision"], 1);
     let erased = local.ran(&["erase", ORDER]);
@@ -92,4 +97,10 @@ fn an_order_that_is_not_there_is_said_so_with_the_next_command() {
     let shown = local.ran(&["inspect", "shopify/order/0"]);
     let next = format!("`serializer lease list {} --all` lists the keys", local.target);
     assert!(printed(&shown).contains(&next) && !shown.status.success(), "{shown:?}");
+}
+
+#[test]
+fn a_port_alone_is_no_url_and_the_form_of_one_is_shown() {
+    let shown = ran(&["inspect", "--local=9001", ORDER]);
+    assert!(complained(&shown).contains("9001 is no URL; say --local=http://127.0.0.1:9000, with"), "{shown:?}");
 }

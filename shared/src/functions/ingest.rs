@@ -98,7 +98,7 @@ impl Ingest {
         };
         // Of a source that is configured: anybody can make names up.
         match refusal.status_code {
-            401 => tracing::warn!(source = request.source(), reason = refusal.body, ?newest, "not verified"),
+            401 => tracing::warn!(source = request.source(), reason = refusal.reason(), ?newest, "not verified"),
             503 => tracing::warn!(source = request.source(), ?newest, "no secret"),
             _ => {}
         }

@@ -28,7 +28,7 @@ pub struct EntityKey(String);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidEntityKey {
     /// There is no namespace, no name, or an empty one.
-    #[error("a key is a namespace and a name joined by '/', such as `invoice_gen/SUB-1234`")]
+    #[error("a key is a namespace and a name joined by '/', such as `shopify/order/1001` or `invoice_gen/SUB-1234`")]
     Unnamed,
     /// Longer than [`EntityKey::MAX_BYTES`] after normalisation.
     #[error("a key has at most {max} bytes, this one has {0}", max = EntityKey::MAX_BYTES)]

@@ -54,7 +54,7 @@ pub fn standing(
             BlockReason::Expired => "Give the place up and let it go on with",
             BlockReason::Vanished => "Once the cause is mended, let it go on with",
         };
-        sentences.push(format!("Nothing of this order runs until then. {go_on} `{}`.", command("unblock")));
+        sentences.push(format!("The rest of the order waits behind it. {go_on} `{}`.", command("unblock")));
         return Standing { word: style("blocked").red(), sentences };
     }
     if state.attempts > 0 {
@@ -100,7 +100,7 @@ pub fn standing(
             style("abandoned").yellow()
         }
         None if state.is_empty() => {
-            sentences.push("Idle: nothing waits.".to_owned());
+            sentences.push("All that arrived is settled.".to_owned());
             style("idle").green()
         }
         None if state.attempts > 0 => style("failing").yellow(),
@@ -154,7 +154,7 @@ mod tests {
         };
         assert_eq!(
             said(&blocked(BlockReason::Attempts)),
-            "blocked | Blocked after 8 failed attempts at 3: the warehouse is closed Nothing of this order runs until then. Once that is mended, let it go on with `serializer unblock shop/order/1`."
+            "blocked | Blocked after 8 failed attempts at 3: the warehouse is closed The rest of the order waits behind it. Once that is mended, let it go on with `serializer unblock shop/order/1`."
         );
         for reason in [BlockReason::Expired, BlockReason::Vanished] {
             let said = said(&blocked(reason));

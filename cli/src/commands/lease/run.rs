@@ -120,7 +120,7 @@ impl Run {
                 error
             }
         };
-        eprintln!("{lost}; {name} was ended, and others may have been at work on {}", self.key);
+        eprintln!("{lost}; {name} was killed, and others may have been at work on {}", self.key);
         Ok(ExitCode::from(LOST))
     }
 }

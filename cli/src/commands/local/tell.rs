@@ -15,7 +15,10 @@ use webhook_serializer::{
     protocol::state::Settlement,
 };
 
-use super::super::print_json;
+use super::super::{
+    print_json,
+    target::{command_line, local_option},
+};
 
 /// How long the rows are asked what the matter was.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -78,11 +81,11 @@ impl Teller {
     fn besides(&self, happening: &Happening, error: Option<&str>) -> String {
         let is_told = matches!(&happening.what, What::Failed { error, .. } if !error.is_empty());
         let error = error.filter(|_| !is_told).map(|error| format!(": {error}")).unwrap_or_default();
-        let key = &happening.entity;
+        let (option, key) = (local_option(&self.url), happening.entity.as_str());
         let next = match (&happening.what, happening.sequence) {
-            (What::Blocked(_), _) => format!("serializer unblock --local={} {key}", self.url),
+            (What::Blocked(_), _) => command_line("unblock", &option, key),
             (What::Settled(Settlement::Parked), Some(at)) => {
-                format!("serializer redrive --local={} {key} {at}", self.url)
+                format!("{} {at}", command_line("redrive", &option, key))
             }
             _ => return error,
         };

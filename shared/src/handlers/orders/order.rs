@@ -132,12 +132,12 @@ impl Order {
 }
 
 impl fmt::Display for Order {
-    /// One line: `paid: costs 48.20 USD, paid 48.20 USD, revision 2`.
+    /// One line: `paid: total 48.20 USD, paid 48.20 USD, revision 2`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let standing = self.standing();
         write!(f, "{}: ", self.state())?;
         if let Some(total) = self.total() {
-            write!(f, "costs {total}, ")?;
+            write!(f, "total {total}, ")?;
         }
         write!(f, "paid {}, ", self.paid())?;
         if self.refunded().is_positive() {

@@ -182,7 +182,7 @@ fn an_order_s_life_comes_to_the_same_in_every_order_of_arrival() {
     let expected = applied(&events);
     assert_eq!(
         expected.to_string(),
-        "partially_refunded: costs 48.20 USD, paid 48.20 USD, refunded 21.70 USD, fulfilment part, revision 7"
+        "partially_refunded: total 48.20 USD, paid 48.20 USD, refunded 21.70 USD, fulfilment part, revision 7"
     );
     let mut arrivals = vec![(Order::default(), events)];
     let mut ends = 0;

@@ -34,7 +34,7 @@ async fn shopify_s_samples_end_cancelled_with_a_part_sent_and_a_part_refunded() 
     let order = applied(&SHOPIFY).await;
     assert_eq!(
         order.to_string(),
-        "cancelled: costs 48.20 USD, paid 48.20 USD, refunded 21.60 USD, fulfilment part, revision 5"
+        "cancelled: total 48.20 USD, paid 48.20 USD, refunded 21.60 USD, fulfilment part, revision 5"
     );
     let steps: Vec<_> = order.history().iter().map(|entry| (entry.sequence.0, entry.from, entry.to)).collect();
     assert_eq!(steps[0], (1, None, State::Received));
@@ -58,7 +58,7 @@ async fn stripe_s_samples_end_partially_refunded() {
 #[tokio::test]
 async fn woocommerce_s_samples_end_paid() {
     let order = applied(&WOOCOMMERCE).await;
-    assert_eq!(order.to_string(), "paid: costs 26.60 USD, paid 26.60 USD, revision 2");
+    assert_eq!(order.to_string(), "paid: total 26.60 USD, paid 26.60 USD, revision 2");
 }
 
 #[tokio::test]
@@ -75,7 +75,7 @@ async fn a_shop_and_its_payment_service_on_one_entity_tell_of_the_same_money() {
     assert_eq!(states[..2], [State::Received, State::Paid], "the payment is known before the shop tells of it");
     assert_eq!(
         shop.order(&entity).await.to_string(),
-        "cancelled: costs 48.20 USD, paid 48.20 USD, refunded 21.60 USD, fulfilment part, revision 7"
+        "cancelled: total 48.20 USD, paid 48.20 USD, refunded 21.60 USD, fulfilment part, revision 7"
     );
 }
 
