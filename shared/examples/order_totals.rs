@@ -28,5 +28,6 @@ impl Handler for Totals {
 }
 
 fn main() -> Result<(), worker::Error> {
-    worker::run(Totals(std::env::var("ORDERS_TABLE")?))
+    let table = std::env::var("ORDERS_TABLE").map_err(|_| "ORDERS_TABLE is not set")?;
+    worker::run(Totals(table))
 }

@@ -12,11 +12,18 @@ use crate::{
 };
 
 /// What is wrong with the configuration. Names the variable.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[derive(thiserror::Error, PartialEq, Eq)]
 #[error("{variable}: {reason}")]
 pub struct InvalidConfig {
     variable: String,
     reason: String,
+}
+
+/// As text: it is how an error that `main` returns is shown.
+impl std::fmt::Debug for InvalidConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{self}")
+    }
 }
 
 impl InvalidConfig {
@@ -251,6 +258,12 @@ mod tests {
 
     fn refused<const N: usize>(variables: [(&str, &str); N]) -> String {
         WorkerConfig::read(&variables.as_slice(), &sources()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn an_error_that_main_returns_is_shown_in_words() {
+        let refused = InvalidConfig::new("INBOX_TABLE", "is not set");
+        assert_eq!(format!("Error: {refused:?}"), "Error: INBOX_TABLE: is not set");
     }
 
     #[test]
