@@ -143,6 +143,8 @@ pub struct Measured {
     pub read_units: f64,
     /// Queue messages sent.
     pub queue_sends: f64,
+    /// Requests that kept a batch's messages hidden.
+    pub queue_hides: f64,
     /// Writes whose condition did not hold.
     pub failed_conditions: f64,
     /// From the end of a handler to the start of the next of that entity, where
@@ -294,7 +296,7 @@ async fn event_source(
         HolderInfo::new(&format!("bench worker {number}")),
         Arc::new(Quiet),
     );
-    let worker = Worker::new(drainer, surroundings);
+    let worker = Worker::new(drainer, parts.queue, surroundings);
     let source = EventSource::new(engines, Function::Here(Box::new(worker)), FUNCTION_TIMEOUT);
     source.connect().await?;
     Ok(source)
@@ -393,6 +395,7 @@ fn measured(
         write_units: per_delivery(counts.reading.write_units),
         read_units: per_delivery(counts.reading.read_units),
         queue_sends: per_delivery(counts.reading.sends as f64),
+        queue_hides: per_delivery(counts.reading.hidden as f64),
         failed_conditions: per_delivery(counts.reading.refusals as f64),
         handoff_ms_p50: share(50),
         handoff_ms_p95: share(95),

@@ -101,15 +101,15 @@ impl Local {
         let (mut local, listener) = Self::start_engines(options, observer).await?;
         let surroundings = Surroundings::system();
         let retention = local.drain.retention;
-        let Parts { store, waker } = local.engines.connect(&surroundings, None);
+        let Parts { store, waker, .. } = local.engines.connect(&surroundings, None);
         let inbox = Inbox::new(store, waker, retention, local.observer.clone());
         let ingest = Ingest::new(local.sources.clone(), inbox, surroundings.clone());
         let environment = environment(&local.engines, &local.drain);
         let until = stopped(local.stop.subscribe());
         local.tasks.spawn(endpoint::serve(listener, ingest, environment, until));
-        let Parts { store, waker } = local.engines.connect(&surroundings, None);
+        let Parts { store, waker, queue } = local.engines.connect(&surroundings, None);
         let ticked = match own {
-            None => Ticked::here(store, waker, retention, local.observer.clone())?,
+            None => Ticked::here(store, waker, queue, retention, local.observer.clone())?,
             Some(own) => Ticked::own(&own, self::environment(&local.engines, &local.drain)).await?,
         };
         local.tasks.spawn(schedule::run(ticked, surroundings, local.stop.subscribe()));
@@ -174,7 +174,7 @@ impl Local {
                 info,
                 self.observer.clone(),
             );
-            Function::Here(Box::new(Worker::new(drainer, surroundings)))
+            Function::Here(Box::new(Worker::new(drainer, parts.queue, surroundings)))
         };
         let functions: Vec<Function> = (1..=self.workers.get()).map(one).collect();
         functions.into_iter().map(|function| self.feed(function)).collect()

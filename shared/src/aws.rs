@@ -169,8 +169,10 @@ impl Account {
 pub struct Parts {
     /// The two tables, and any a handler names.
     pub store: Store,
-    /// The queue of wake-ups.
+    /// Wake-ups through the queue.
     pub waker: Waker,
+    /// The queue itself.
+    pub queue: Arc<SqsQueue>,
 }
 
 impl Parts {
@@ -200,9 +202,11 @@ impl Parts {
             table = table.metered(meter.clone());
             queue = queue.metered(meter);
         }
+        let (table, queue) = (Arc::new(table), Arc::new(queue));
         Self {
-            store: Store::new(Arc::new(table), surroundings.clone()),
-            waker: Waker::new(Arc::new(queue), surroundings.clone()),
+            store: Store::new(table, surroundings.clone()),
+            waker: Waker::new(queue.clone(), surroundings.clone()),
+            queue,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{path::Path, process::Command, sync::Arc, time::Duration};
 
+use futures_util::future::BoxFuture;
 use tests::{
     handlers::Done,
     lane::{Kept, Lane},
@@ -11,7 +12,7 @@ use tests::{
 use tokio::sync::watch;
 use webhook_serializer::{
     aws::Parts,
-    engine::queue::{Queue, QueueError, WakeUp},
+    engine::queue::{Queue, QueueError, Visibility, WakeUp},
     functions::worker::{Attributes, Record, SqsEvent, Worker},
     protocol::entity::EntityKey,
     telemetry::{Event, Observer},
@@ -131,15 +132,13 @@ async fn a_wake_up_that_cannot_be_read_is_deleted_and_harms_no_other() {
 struct Nowhere;
 
 impl Queue for Nowhere {
-    fn send<'a>(&'a self, _: &'a WakeUp, _: Duration) -> futures_util::future::BoxFuture<'a, Result<(), QueueError>> {
+    fn send<'a>(&'a self, _: &'a WakeUp, _: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
         Box::pin(async { Err(QueueError::Unavailable("there is none".into())) })
     }
+}
 
-    fn hide<'a>(&'a self, _: &'a [String], _: Duration) -> futures_util::future::BoxFuture<'a, Result<(), QueueError>> {
-        Box::pin(async { Err(QueueError::Unavailable("there is none".into())) })
-    }
-
-    fn waiting(&self) -> futures_util::future::BoxFuture<'_, Result<u64, QueueError>> {
+impl Visibility for Nowhere {
+    fn hide<'a>(&'a self, _: &'a [String], _: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
         Box::pin(async { Err(QueueError::Unavailable("there is none".into())) })
     }
 }
@@ -160,7 +159,7 @@ async fn a_wake_up_without_its_receive_count_is_kept_unless_a_fresh_one_was_sent
     };
     let Parts { store, .. } = stage.parts();
     let drainer = stage.drainer_on(store, stage.waker_on(Nowhere), Done, Arc::new(webhook_serializer::telemetry::Log));
-    let worker = Worker::new(drainer, stage.surroundings().clone());
+    let worker = Worker::new(drainer, Arc::new(Nowhere), stage.surroundings().clone());
     let deadline = stage.surroundings().now() + Duration::from_secs(60);
     assert_eq!(worker.attend(batch(""), deadline).await.batch_item_failures.len(), 1);
     assert!(stage.journal.runs().is_empty());

@@ -19,6 +19,9 @@
 //! | a wake-up of an empty entity | 1 (refused) | 0 | 0 |
 //! | a wake-up of an entity that another drains | 1 (refused) | 0 | 1 |
 //! | one look at a lease held exclusively | 0 | 1 | 0 |
+//! | a slice's end | 2 more | 2 more | 1 |
+//! | a suspect | 2 more, one of them refused | 0 | 0 |
+//! | put off because its source is held back | 2 | 2 | 1 |
 //! | a renewal | 1 | 0 | 0 |
 
 use std::{
@@ -45,8 +48,8 @@ use webhook_serializer::{
     handler::{Context, Handler, HandlerError, Isolation, Outcome},
     protocol::{
         budget::{
-            FAILED_WRITES, FUTILE_WRITES, REPEAT_WRITES, TRICKLE_WRITES, append_writes, commit_drain_writes,
-            drain_reads, drain_writes, park_writes,
+            FAILED_WRITES, FUTILE_WRITES, HELD_BACK_WRITES, REPEAT_WRITES, SLICE_WRITES, SUSPECT_WRITES,
+            TRICKLE_WRITES, append_writes, commit_drain_writes, drain_reads, drain_writes, park_writes,
         },
         delivery::Delivery,
         entity::EntityKey,
@@ -87,7 +90,7 @@ impl Scale {
     }
 
     fn drainer(&self, handler: impl Handler) -> Drainer {
-        let Parts { store, waker } = self.stage.parts();
+        let Parts { store, waker, .. } = self.stage.parts();
         // A handler on a thread of its own may be done while the next page is being read ahead, which is then read again.
         self.stage.drainer_on(store, waker, handler, Arc::new(Log)).isolated(Isolation::Inline)
     }
@@ -278,6 +281,10 @@ async fn a_wake_up_of_an_entity_that_another_drains_costs_one_refused_write_and_
 }
 
 async fn acquired(scale: &Scale, kind: LeaseKind) -> webhook_serializer::protocol::lease::Lease {
+    acquired_for(scale, kind, Duration::from_secs(600)).await
+}
+
+async fn acquired_for(scale: &Scale, kind: LeaseKind, length: Duration) -> webhook_serializer::protocol::lease::Lease {
     let surroundings = scale.stage.surroundings();
     let request = Acquire {
         entity: scale.entity.clone(),
@@ -285,12 +292,53 @@ async fn acquired(scale: &Scale, kind: LeaseKind) -> webhook_serializer::protoco
         holder: surroundings.nonce(),
         info: HolderInfo::new("a test"),
         now: surroundings.now(),
-        length: Duration::from_secs(600),
+        length,
     };
     match scale.stage.parts().store.run(&request, PATIENCE).await.expect("the store answers") {
         Acquired::Granted(lease, _) => lease,
         other => panic!("{other:?}"),
     }
+}
+
+#[tokio::test]
+async fn a_slice_s_end_costs_two_writes_a_page_and_a_wake_up() {
+    let mut scale = Scale::start().await;
+    scale.append_all(1..3).await;
+    scale.stage.settings.slice = Duration::ZERO;
+    let first = scale.weigh_drain(Done).await;
+    let second = scale.weigh_drain(Done).await;
+    // The page again, with the receipt of what is left of it, and of what was settled last.
+    let (writes, reads) = (drain_writes(2) + SLICE_WRITES, drain_reads(2, Q, false) + Q + 2);
+    assert_eq!(
+        (first.write_units + second.write_units, first.read_units + second.read_units, first.sends, second.sends),
+        (writes as f64, reads as f64, 1, 0)
+    );
+}
+
+#[tokio::test]
+async fn a_suspect_s_start_costs_one_write_more() {
+    let scale = Scale::start().await;
+    scale.append("1").await;
+    acquired_for(&scale, LeaseKind::Drain, Duration::ZERO).await;
+    let suspect = scale.weigh_drain(Done).await;
+    let as_usual = costs(drain_writes(1) + SUSPECT_WRITES, 4, drain_reads(1, Q, false), 2);
+    assert_eq!(suspect, Reading { refusals: 1, ..as_usual });
+}
+
+#[tokio::test]
+async fn what_is_held_back_costs_two_writes_and_a_wake_up() {
+    let mut scale = Scale::start().await;
+    let drainer = scale.drainer(answering(|_, _| Outcome::unavailable("out")));
+    for entity in ["test/b", "test/c", "test/d", "test/a"] {
+        scale.entity = EntityKey::parse(entity).expect("a key");
+        scale.inbox.append(&scale.stage.incoming(entity, entity)).await.expect("it is appended");
+        if entity != "test/a" {
+            scale.attend(&drainer).await;
+        }
+    }
+    let held_back = scale.weigh(scale.attend(&drainer)).await;
+    assert_eq!(held_back, Reading { sends: 1, ..costs(HELD_BACK_WRITES, 2, drain_reads(1, Q, false), 2) });
+    assert_eq!(scale.stage.journal.runs().len(), 3, "it was not started");
 }
 
 /// Under a paused clock, so that the number of looks is known: at 50, 100,

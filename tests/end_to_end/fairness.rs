@@ -10,7 +10,7 @@ use tests::{
 };
 use webhook_serializer::{
     engine::drain::{Attended, Quarantine, Received},
-    functions::worker::{Attributes, Record, SqsEvent, Worker},
+    functions::worker::{Attributes, Record, SqsEvent},
     handler::Outcome,
     leases::{LeaseError, Terms},
     protocol::{entity::EntityKey, lease::LONGEST_TURN},
@@ -114,7 +114,7 @@ async fn a_suspect_under_sixty_backlogs_gets_its_turn_within_a_minute() {
             world.append(entity, &format!("{entity} {id}")).await;
         }
     }
-    let worker = Worker::new(world.drainer(Slow(Duration::from_secs(1))), world.surroundings.clone());
+    let worker = world.worker(Slow(Duration::from_secs(1)));
     let began = world.surroundings.monotonic();
     let records = backlogs.iter().map(|entity| record(entity)).chain([record("test/suspect")]).collect();
     worker.attend(SqsEvent { records }, world.surroundings.now() + world.function_time).await;

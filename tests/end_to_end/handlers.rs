@@ -30,7 +30,7 @@ use webhook_serializer::{
         drain::{Attended, DrainSettings, Quarantine, Received},
         operator::Operator,
     },
-    functions::worker::{Attributes, Record, SqsEvent, Worker},
+    functions::worker::{Attributes, Record, SqsEvent},
     handler::{Context, Handler, HandlerError, Isolation, Outcome},
     protocol::{
         delivery::Delivery,
@@ -76,7 +76,7 @@ async fn a_handler_that_blocks_its_thread_for_three_leases_keeps_its_lease_and_d
             world.inbox().append(&world.incoming_from("slow", entity, id)).await.unwrap();
         }
     }
-    let worker = Worker::new(world.drainer(Blocks(3 * world.settings.lease)), world.surroundings.clone());
+    let worker = world.worker(Blocks(3 * world.settings.lease));
     let batch = SqsEvent { records: vec![record("1", "slow/blocking"), record("2", "slow/other")] };
     let response = worker.attend(batch, world.surroundings.now() + Duration::from_secs(900)).await;
     assert!(response.batch_item_failures.is_empty());
@@ -238,7 +238,7 @@ impl Processes {
     }
 
     fn operator(&self) -> Operator {
-        let Parts { store, waker } = self.parts();
+        let Parts { store, waker, .. } = self.parts();
         let inbox = webhook_serializer::engine::append::Inbox::new(
             store.clone(),
             waker.clone(),
@@ -253,7 +253,7 @@ impl Processes {
     }
 
     async fn append_from(&self, source: &str, entity: &str, id: &str) {
-        let Parts { store, waker } = self.parts();
+        let Parts { store, waker, .. } = self.parts();
         let inbox =
             webhook_serializer::engine::append::Inbox::new(store, waker, Duration::from_secs(86_400), Arc::new(Log));
         inbox.append(&incoming(source, entity, id, self.surroundings.now())).await.expect("it is appended");
@@ -376,7 +376,7 @@ async fn a_suspect_is_not_charged_with_the_end_of_another() {
         });
         answer
     });
-    let worker = Worker::new(world.drainer(handler), world.surroundings.clone());
+    let worker = world.worker(handler);
     let mut deaths = 0;
     loop {
         // They are attended to in this order: the killer comes first where nothing else decides.

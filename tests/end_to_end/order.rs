@@ -84,7 +84,7 @@ async fn a_wake_up_delivered_to_two_workers_starts_nothing_twice() {
 async fn without_the_lease_the_same_run_overlaps_and_runs_ahead() {
     let mut stage = Stage::start().await;
     for _ in 0..WORKERS {
-        let Parts { store, waker } = stage.parts();
+        let Parts { store, waker, .. } = stage.parts();
         let store = stage.store_on(Unguarded::new(store.table().clone()));
         let drainer = stage.drainer_on(store, waker, Slow(TASK), Arc::new(Log));
         stage.feed(drainer);

@@ -154,7 +154,7 @@ async fn closed_port() -> String {
 
 async fn status_of(account: Account, config: StoreConfig) -> u16 {
     let surroundings = Surroundings::system();
-    let Parts { store, waker } = Parts::connect(&account, &config, &surroundings, None);
+    let Parts { store, waker, .. } = Parts::connect(&account, &config, &surroundings, None);
     let inbox = Inbox::new(store, waker, config.retention, Arc::new(Log));
     let sources = Arc::new(Sources::parse(SOURCES).expect("the sources are right"));
     let webhook = request(&signed(&sources, "test", "1", update("7"), surroundings.now()));

@@ -12,7 +12,7 @@ use tests::{
 };
 use webhook_serializer::functions::ingest::Ingest;
 use webhook_serializer::{
-    engine::drain::{Attended, Quarantine, Received},
+    engine::drain::{Attended, InFlight, Quarantine, Received},
     handler::{Context, HandlerError, Outcome},
     leases::Terms,
     protocol::{
@@ -139,7 +139,7 @@ async fn a_wake_up_is_let_go_at_a_rates_wait_only_for_another_that_is_under_way(
     let attend = async |times, token| {
         let deadline = world.surroundings.monotonic() + world.function_time;
         let sent = world.messages.sent();
-        let (alone, in_flight) = (Quarantine::of(1), drainer.in_flight(Vec::new()));
+        let (alone, in_flight) = (Quarantine::of(1), InFlight::new(&world.surroundings, false));
         let attended = drainer.attend_under(&received(times), token, deadline, &alone, &in_flight).await;
         assert_eq!(attended, Attended::Delete);
         world.messages.sent() - sent
@@ -182,7 +182,7 @@ async fn a_wake_up_that_comes_before_the_lease_is_handed_over_stays_the_one_that
     let early = Received { entity: request.entity.clone(), times: 1 };
     let token = Some(lease.token());
     let drainer = world.drainer(Done);
-    let (alone, in_flight) = (Quarantine::of(1), drainer.in_flight(Vec::new()));
+    let (alone, in_flight) = (Quarantine::of(1), InFlight::new(&world.surroundings, false));
     let attended = drainer.attend_under(&early, token, deadline, &alone, &in_flight).await;
     assert_eq!(attended, Attended::Delete);
     assert_eq!(world.messages.take().map(|wake_up| wake_up.token), Some(token.map(|token| token.0)));

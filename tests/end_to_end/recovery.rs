@@ -18,8 +18,8 @@ use tests::{
 };
 use tokio::sync::Notify;
 use webhook_serializer::{
-    engine::queue::{Queue, QueueError, WakeUp},
-    functions::worker::{Attributes, Record, SqsEvent, Worker},
+    engine::queue::{QueueError, Visibility},
+    functions::worker::{Attributes, Record, SqsEvent},
     handler::{Context, Handler, HandlerError, Outcome},
     protocol::{delivery::Delivery, table::TableError},
     time::Surroundings,
@@ -74,17 +74,13 @@ async fn an_order_whose_worker_dies_goes_on_within_twenty_seconds() {
 
 /// Takes its time to hide; says no, once it is told to.
 struct Reluctant {
-    inner: Arc<dyn Queue>,
+    inner: Arc<dyn Visibility>,
     takes: Duration,
     surroundings: Surroundings,
     refuses: AtomicBool,
 }
 
-impl Queue for Reluctant {
-    fn send<'a>(&'a self, wake_up: &'a WakeUp, delay: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
-        self.inner.send(wake_up, delay)
-    }
-
+impl Visibility for Reluctant {
     fn hide<'a>(&'a self, receipts: &'a [String], time: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
         Box::pin(async move {
             if self.refuses.load(Relaxed) {
@@ -94,16 +90,12 @@ impl Queue for Reluctant {
             self.inner.hide(receipts, time).await
         })
     }
-
-    fn waiting(&self) -> BoxFuture<'_, Result<u64, QueueError>> {
-        self.inner.waiting()
-    }
 }
 
 fn reluctant(world: &mut World, takes: Duration) -> Arc<Reluctant> {
     let (inner, surroundings) = (world.messages.clone(), world.surroundings.clone());
     let queue = Arc::new(Reluctant { inner, takes, surroundings, refuses: AtomicBool::new(false) });
-    world.queue = queue.clone();
+    world.visibility = queue.clone();
     queue
 }
 
@@ -206,7 +198,7 @@ async fn a_lease_is_not_taken_over_for_a_message_that_may_have_come_back() {
     };
     let sent = world.messages.sent();
     queue.refuses.store(true, Relaxed);
-    let worker = Worker::new(world.drainer(Slow(30 * SECOND)), world.surroundings.clone());
+    let worker = world.worker(Slow(30 * SECOND));
     let event = SqsEvent { records: vec![record("test/long"), record("test/suspect")] };
     let response = worker.attend(event, world.surroundings.now() + world.function_time).await;
     assert!(response.batch_item_failures.is_empty());

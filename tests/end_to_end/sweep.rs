@@ -22,7 +22,7 @@ use tests::{
 use webhook_serializer::{
     aws::meter::Reading,
     engine::{
-        queue::{Queue, QueueError, WakeUp},
+        queue::{Depth, Queue, QueueError, WakeUp},
         sweep::Sweeper,
     },
     functions::scheduler::sweep,
@@ -146,14 +146,17 @@ impl Queue for Picky {
             Ok(())
         })
     }
+}
 
-    fn hide<'a>(&'a self, _: &'a [String], _: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
-        Box::pin(async { unimplemented!("a sweep receives nothing") })
-    }
-
+impl Depth for Picky {
     fn waiting(&self) -> BoxFuture<'_, Result<u64, QueueError>> {
         Box::pin(async { Ok(self.waiting) })
     }
+}
+
+fn picks(world: &mut World, queue: Picky) {
+    let queue = Arc::new(queue);
+    (world.queue, world.depth) = (queue.clone(), queue);
 }
 
 /// A world with so many entities that wait without a wake-up, ten minutes on.
@@ -164,8 +167,8 @@ async fn forgotten(count: usize, takes: Duration, says: fn(&str) -> Result<(), Q
     }
     tokio::time::advance(10 * MINUTE - world.surroundings.monotonic()).await;
     let woken = Arc::new(Woken::default());
-    world.queue =
-        Arc::new(Picky { woken: woken.clone(), surroundings: world.surroundings.clone(), takes, waiting: 0, says });
+    let surroundings = world.surroundings.clone();
+    picks(&mut world, Picky { woken: woken.clone(), surroundings, takes, waiting: 0, says });
     (world, woken)
 }
 
@@ -301,7 +304,7 @@ async fn on_the_embedded_dynamodb_a_segment_costs_a_read_and_a_write_besides_its
         stage.inbox().append(&stage.incoming(&format!("test/{number}"), "1")).await.expect("it is appended");
     }
     let parts = stage.parts();
-    let sweeper = Sweeper::new(parts.store.clone(), parts.waker, 30 * DAY);
+    let sweeper = Sweeper::new(parts.store.clone(), parts.waker, parts.queue, 30 * DAY);
     let until = stage.surroundings().monotonic() + FUNCTION;
     let mut seen = 0;
     for number in 0..60 {
@@ -372,15 +375,19 @@ async fn a_row_at_which_each_sweep_stops_keeps_those_behind_it_waiting_for_a_min
 #[tokio::test(start_paused = true)]
 async fn while_the_queue_is_out_a_tick_passes_no_more_than_one_row_over() {
     let (mut world, woken) = forgotten(40, Duration::ZERO, |_| Err(QueueError::Unavailable("out".into()))).await;
+    let surroundings = world.surroundings.clone();
     let swept = Deployed::by(&world).minutes(10..20).await;
     assert!(swept.unserved <= 10, "{swept:?}");
-    world.queue = Arc::new(Picky {
-        woken: woken.clone(),
-        surroundings: world.surroundings.clone(),
-        takes: Duration::ZERO,
-        waiting: 0,
-        says: |_| Ok(()),
-    });
+    picks(
+        &mut world,
+        Picky {
+            woken: woken.clone(),
+            surroundings: surroundings.clone(),
+            takes: Duration::ZERO,
+            waiting: 0,
+            says: |_| Ok(()),
+        },
+    );
     Deployed::by(&world).minutes(20..140).await;
     assert_eq!(woken.count().0, 40);
 }
@@ -416,13 +423,16 @@ async fn no_more_is_woken_than_leaves_ten_thousand_waiting() {
     let (mut world, woken) = forgotten(10, Duration::ZERO, |_| Ok(())).await;
     let surroundings = world.surroundings.clone();
     for (waiting, more, lagging) in [(10_001, 0, true), (9_996, 5, true), (0, 10, false)] {
-        world.queue = Arc::new(Picky {
-            woken: woken.clone(),
-            surroundings: surroundings.clone(),
-            takes: Duration::ZERO,
-            waiting,
-            says: |_| Ok(()),
-        });
+        picks(
+            &mut world,
+            Picky {
+                woken: woken.clone(),
+                surroundings: surroundings.clone(),
+                takes: Duration::ZERO,
+                waiting,
+                says: |_| Ok(()),
+            },
+        );
         let swept = world.sweeper().sweep_all().await.expect("it sweeps");
         assert_eq!((swept.seen, swept.woken, swept.lagging), (10, more, lagging), "{waiting} wait");
     }

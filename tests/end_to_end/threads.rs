@@ -49,7 +49,7 @@ impl Stuck {
         let mut world = World::by(Surroundings::system());
         world.isolation = Isolation::Thread;
         let gate = Gate::default();
-        let worker = Worker::new(world.drainer(gate.clone()), world.surroundings.clone());
+        let worker = world.worker(gate.clone());
         let stuck = Self { world, worker, gate };
         let names: Vec<String> = (0..=MOST_LOST).map(|number| format!("stuck/{number}")).collect();
         for name in &names {

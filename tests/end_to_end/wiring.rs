@@ -66,7 +66,7 @@ async fn kept(worker: &Worker, world: &World, records: Vec<Record>) -> Vec<Strin
 }
 
 fn worker(world: &World, handler: impl Handler) -> Worker {
-    Worker::new(world.drainer(handler), world.surroundings.clone())
+    world.worker(handler)
 }
 
 /// No send gets through.

@@ -38,6 +38,16 @@ pub fn small() -> Vec<Configuration> {
             },
         ),
         of(
+            "a message that may have come back, and crashes",
+            56070,
+            Protocol {
+                stray: true,
+                may_be_back: true,
+                budget: Budget { ingest_crashes: 1, worker_crashes: 1, take_overs: 1, ..b },
+                ..two()
+            },
+        ),
+        of(
             "lost replies",
             39321,
             Protocol { budget: Budget { lost_replies: 1, voids: 1, take_overs: 1, ..b }, ..two() },

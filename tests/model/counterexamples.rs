@@ -172,6 +172,19 @@ pub fn controls() -> Vec<Control> {
             "a copy, an ingest crash and a worker crash together: stuck",
             Protocol { stray: true, budget: Budget { worker_crashes: 1, ingest_crashes: 1, ..NOTHING }, ..two() },
         ),
+        control(
+            "a lease is taken though the message may have come back meanwhile",
+            &[Rule::AcquiresThoughItMayBeBack],
+            NO_LOSS,
+            6,
+            "another worker has let it go; an ingest crash and a worker crash: stuck",
+            Protocol {
+                stray: true,
+                may_be_back: true,
+                budget: Budget { worker_crashes: 1, ingest_crashes: 1, ..NOTHING },
+                ..two()
+            },
+        ),
         Control {
             anyway: &[Rule::DoubtfulCommitFails, Rule::OneTokenForADrain],
             ..control(

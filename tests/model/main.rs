@@ -37,6 +37,10 @@
 //! than the queue's copy is one too many: an ingest that dies owing a wake-up,
 //! or a worker, not both.
 //!
+//! How long a message stays hidden is not modelled: it may come back, as a copy
+//! that shows its count, at any time while a worker is at it. A worker that knows
+//! that it may have (rule 26) begins a configuration of its own.
+//!
 //! # What is left out since it changes nothing
 //!
 //! Of idle workers the first receives; arrivals that could change places begin

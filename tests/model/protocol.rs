@@ -45,6 +45,9 @@ pub struct Protocol {
     pub counts_are_shown: bool,
     /// The first worker begins with a copy of a message deleted long ago.
     pub stray: bool,
+    /// It received that before anybody else did, and knows that it may have come
+    /// back since.
+    pub may_be_back: bool,
     pub budget: Budget,
     pub reached: Arc<AtomicU64>,
     pub violated: Arc<Mutex<BTreeSet<&'static str>>>,
@@ -62,6 +65,7 @@ impl Default for Protocol {
             block: false,
             counts_are_shown: true,
             stray: false,
+            may_be_back: false,
             budget: Budget::default(),
             reached: Arc::default(),
             violated: Arc::default(),
@@ -140,8 +144,13 @@ impl Model for Protocol {
         let mut workers = vec![None; self.workers];
         if self.stray {
             let drawn = Drawn(100, 0);
-            let again = self.counts_are_shown && !self.changes.has(Rule::ReceivedAgainAcquiresAtOnce);
-            let step = if again { Step::SendFresh } else { Step::Acquire(drawn) };
+            let again =
+                self.counts_are_shown && !self.may_be_back && !self.changes.has(Rule::ReceivedAgainAcquiresAtOnce);
+            let step = match again {
+                true => Step::SendFresh,
+                false if self.may_be_back && !self.changes.has(Rule::AcquiresThoughItMayBeBack) => Step::PutOff(None),
+                false => Step::Acquire(drawn),
+            };
             workers[0] = Some(Worker { message: Message::Deleted, token: None, is_replaced: again, step, drain: None });
         }
         vec![State {

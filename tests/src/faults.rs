@@ -223,12 +223,4 @@ impl Queue for FaultyQueue {
     fn send<'a>(&'a self, wake_up: &'a WakeUp, delay: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
         Box::pin(self.send_once(wake_up, delay))
     }
-
-    fn hide<'a>(&'a self, receipts: &'a [String], time: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
-        self.inner.hide(receipts, time)
-    }
-
-    fn waiting(&self) -> BoxFuture<'_, Result<u64, QueueError>> {
-        self.inner.waiting()
-    }
 }

@@ -75,7 +75,7 @@ impl Lane {
 
     /// An operator.
     pub fn operator(&self) -> Operator {
-        let Parts { store, waker } = self.local.engines.connect(&self.surroundings, None);
+        let Parts { store, waker, .. } = self.local.engines.connect(&self.surroundings, None);
         let retention = DrainSettings::default().retention;
         let inbox = Inbox::new(store.clone(), waker.clone(), retention, Arc::new(Log));
         Operator::new(store, waker, inbox, retention)

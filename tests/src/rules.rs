@@ -32,6 +32,8 @@ pub enum Rule {
     FailKeepsItsMessage,
     /// Messages received again acquire without a fresh one.
     ReceivedAgainAcquiresAtOnce,
+    /// A lease is taken though the message may have come back meanwhile.
+    AcquiresThoughItMayBeBack,
     /// `fail` without `head` = sequence - 1.
     FailWithoutHead,
     /// The holder is taken from the request.

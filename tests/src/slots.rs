@@ -57,7 +57,7 @@ impl Waited {
 impl World {
     /// A worker function around `handler`, journaled.
     pub fn worker(&self, handler: impl Handler) -> Worker {
-        Worker::new(self.drainer(handler), self.surroundings.clone())
+        Worker::new(self.drainer(handler), self.visibility.clone(), self.surroundings.clone())
     }
 
     /// Feeds the workers, each with so many slots, until there is no wake-up

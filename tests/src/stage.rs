@@ -149,7 +149,7 @@ impl Stage {
 
     /// An inbox to append to.
     pub fn inbox(&self) -> Inbox {
-        let Parts { store, waker } = self.parts();
+        let Parts { store, waker, .. } = self.parts();
         self.inbox_on(store, waker)
     }
 
@@ -160,7 +160,7 @@ impl Stage {
 
     /// An operator.
     pub fn operator(&self) -> Operator {
-        let Parts { store, waker } = self.parts();
+        let Parts { store, waker, .. } = self.parts();
         Operator::new(store, waker, self.inbox(), self.settings.retention)
     }
 
@@ -171,7 +171,7 @@ impl Stage {
 
     /// A drainer around `handler`, journaled, with clients of its own.
     pub fn drainer(&self, handler: impl Handler) -> Drainer {
-        let Parts { store, waker } = self.parts();
+        let Parts { store, waker, .. } = self.parts();
         self.drainer_on(store, waker, handler, Arc::new(Log))
     }
 
@@ -199,7 +199,7 @@ impl Stage {
 
     /// Feeds a drainer from the queue.
     pub fn feed(&mut self, drainer: Drainer) {
-        let worker = Worker::new(drainer, self.surroundings.clone());
+        let worker = Worker::new(drainer, self.parts().queue, self.surroundings.clone());
         let source = EventSource::new(&self.engines, Function::Here(Box::new(worker)), Duration::from_secs(60));
         self.tasks.spawn(source.run(self.stop.subscribe()));
     }

@@ -16,9 +16,9 @@ use tokio::sync::watch;
 use webhook_serializer::{
     engine::{
         append::Inbox,
-        drain::{Attended, DrainSettings, Drainer, Quarantine, Received},
+        drain::{Attended, DrainSettings, Drainer, InFlight, Quarantine, Received},
         operator::Operator,
-        queue::{Queue, QueueError, WakeUp},
+        queue::{Depth, Queue, QueueError, Visibility, WakeUp},
         store::Store,
         sweep::Sweeper,
         wake::Waker,
@@ -62,6 +62,10 @@ pub struct World {
     pub messages: Arc<MemoryQueue>,
     /// The queue as the parts see it.
     pub queue: Arc<dyn Queue>,
+    /// The queue as workers see it that receive from it.
+    pub visibility: Arc<dyn Visibility>,
+    /// The queue as the sweep sees it.
+    pub depth: Arc<dyn Depth>,
     /// How drains go.
     pub settings: DrainSettings,
     /// How long one run of a worker may take.
@@ -89,6 +93,8 @@ impl World {
             table: memory.clone(),
             memory,
             queue: messages.clone(),
+            visibility: messages.clone(),
+            depth: messages.clone(),
             messages,
             settings: DrainSettings::default(),
             function_time: Duration::from_secs(60),
@@ -143,7 +149,7 @@ impl World {
 
     /// A sweeper.
     pub fn sweeper(&self) -> Sweeper {
-        Sweeper::new(self.store(), self.waker(), self.settings.retention)
+        Sweeper::new(self.store(), self.waker(), self.depth.clone(), self.settings.retention)
     }
 
     /// A drainer around `handler`, journaled.
@@ -182,7 +188,7 @@ impl World {
                 let received = Received { entity: message.wake_up.entity.clone(), times: message.times };
                 let deadline = self.surroundings.monotonic() + self.function_time;
                 let token = message.wake_up.token.map(FencingToken);
-                let (alone, in_flight) = (Quarantine::of(1), drainer.in_flight(Vec::new()));
+                let (alone, in_flight) = (Quarantine::of(1), InFlight::new(&self.surroundings, false));
                 let attended = drainer.attend_under(&received, token, deadline, &alone, &in_flight).await;
                 self.messages.attended(message, attended);
             }
@@ -385,7 +391,9 @@ impl Queue for MemoryQueue {
         self.changed.send_replace(());
         Box::pin(ready(Ok(())))
     }
+}
 
+impl Visibility for MemoryQueue {
     fn hide<'a>(&'a self, receipts: &'a [String], time: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
         self.hidden.fetch_add(1, Relaxed);
         let due = self.surroundings.monotonic() + Duration::from_secs(time.as_millis().div_ceil(1000) as u64);
@@ -397,7 +405,9 @@ impl Queue for MemoryQueue {
         let gone = || QueueError::Unavailable("not in flight".into());
         Box::pin(ready((hidden == receipts.len()).then_some(()).ok_or_else(gone)))
     }
+}
 
+impl Depth for MemoryQueue {
     fn waiting(&self) -> BoxFuture<'_, Result<u64, QueueError>> {
         Box::pin(ready(Ok(self.len() as u64)))
     }

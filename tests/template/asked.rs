@@ -1,6 +1,6 @@
 //! Every function, taken through all that it can do, and what it asks for.
 
-use std::time::Duration;
+use std::{sync::atomic::AtomicBool, time::Duration};
 
 use tests::world::World;
 use webhook_serializer::{
@@ -31,10 +31,11 @@ fn in_parts(world: &World) -> Vec<u8> {
 /// ever asked, its check objects. On paused time.
 pub async fn asked() -> AskedByFunctions {
     let mut world = World::new();
-    let (memory, messages) = (world.table.clone(), world.queue.clone());
+    let (memory, messages) = (world.table.clone(), world.messages.clone());
     let acting_as = |world: &mut World, asked: &Asked| {
         world.table = asked.of_table(memory.clone());
-        world.queue = asked.of_queue(messages.clone());
+        let queue = asked.of_queue(messages.clone());
+        (world.queue, world.visibility, world.depth) = (queue.clone(), queue.clone(), queue);
     };
     let entity = EntityKey::parse("test/order/1").unwrap();
     let [ingest, worker, scheduler] = [(); 3].map(|()| Asked::default());
@@ -67,7 +68,8 @@ pub async fn asked() -> AskedByFunctions {
     };
     world.store().run(&held, PATIENCE).await.unwrap();
     acting_as(&mut world, &worker);
-    world.work(&[world.drainer(Orders::new(world.table.clone(), "orders"))]).await;
+    let orders = world.worker(Orders::new(world.table.clone(), "orders"));
+    world.feed(&[orders], 1, &AtomicBool::new(true)).await;
     let settled = world.state("test/order/1").await;
     assert!(settled.is_empty() && settled.held.is_none(), "{settled:?}");
     let mut asked = worker.so_far();

@@ -7,9 +7,12 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
-use tests::forwarding::{Forwarding, Layer, Reply, Request};
+use tests::{
+    forwarding::{Forwarding, Layer, Reply, Request},
+    world::MemoryQueue,
+};
 use webhook_serializer::{
-    engine::queue::{Queue, QueueError, WakeUp},
+    engine::queue::{Depth, Queue, QueueError, Visibility, WakeUp},
     protocol::table::{Action, Table, TableError, TableName, Write},
 };
 
@@ -40,7 +43,7 @@ impl Asked {
     }
 
     /// A queue that writes down what it is asked.
-    pub fn of_queue(&self, inner: Arc<dyn Queue>) -> Arc<dyn Queue> {
+    pub fn of_queue(&self, inner: Arc<MemoryQueue>) -> Arc<AskedQueue> {
         Arc::new(AskedQueue { inner, asked: self.clone() })
     }
 
@@ -84,8 +87,9 @@ impl Layer for Asked {
     }
 }
 
-struct AskedQueue {
-    inner: Arc<dyn Queue>,
+/// A queue that writes down what it is asked.
+pub struct AskedQueue {
+    inner: Arc<MemoryQueue>,
     asked: Asked,
 }
 
@@ -94,12 +98,16 @@ impl Queue for AskedQueue {
         self.asked.note("sqs:SendMessage", "WakeUps");
         self.inner.send(wake_up, delay)
     }
+}
 
+impl Visibility for AskedQueue {
     fn hide<'a>(&'a self, receipts: &'a [String], time: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
         self.asked.note("sqs:ChangeMessageVisibility", "WakeUps");
         self.inner.hide(receipts, time)
     }
+}
 
+impl Depth for AskedQueue {
     fn waiting(&self) -> BoxFuture<'_, Result<u64, QueueError>> {
         self.asked.note("sqs:GetQueueAttributes", "WakeUps");
         self.inner.waiting()

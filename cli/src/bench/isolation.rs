@@ -288,7 +288,7 @@ impl Workers {
             HolderInfo::new(&format!("bench worker {number}")),
             Arc::new(Quiet),
         );
-        let function = Function::Here(Box::new(Worker::new(drainer, surroundings)));
+        let function = Function::Here(Box::new(Worker::new(drainer, parts.queue, surroundings)));
         Ok(EventSource::new(&self.engines, function, FUNCTION_TIMEOUT).side_by_side(self.slots))
     }
 

@@ -215,8 +215,16 @@ fn print_tables(all: &[Measured]) {
         ">cpu ms each",
         ">emulator's",
     ]);
-    let mut counts =
-        Table::new(&["per delivery", ">B", ">write units", ">read units", ">sends", ">failed conditions", "verdict"]);
+    let mut counts = Table::new(&[
+        "per delivery",
+        ">B",
+        ">write units",
+        ">read units",
+        ">sends",
+        ">hides",
+        ">failed conditions",
+        "verdict",
+    ]);
     for one in all {
         times.row([
             one.scenario.into(),
@@ -247,6 +255,7 @@ fn print_tables(all: &[Measured]) {
             format!("{:.3}", one.write_units),
             format!("{:.3}", one.read_units),
             format!("{:.3}", one.queue_sends),
+            format!("{:.3}", one.queue_hides),
             format!("{:.3}", one.failed_conditions),
             verdict,
         ]);

@@ -288,7 +288,7 @@ fn not_a_worker(error: &InvokeError) -> String {
 }
 
 fn teller(deployment: &Deployment, story: Story, json: bool) -> Teller {
-    let Parts { store, waker } = deployment.engines.connect(&Surroundings::system(), None);
+    let Parts { store, waker, .. } = deployment.engines.connect(&Surroundings::system(), None);
     let retention = deployment.engines.config().retention;
     let inbox = Inbox::new(store.clone(), waker.clone(), retention, Arc::new(Quiet));
     let operator = Operator::new(store.clone(), waker, inbox, retention);

@@ -139,7 +139,7 @@ impl Deployment {
 
     /// An operator of it.
     pub fn operator(&self) -> Operator {
-        let Parts { store, waker } = self.parts.clone();
+        let Parts { store, waker, .. } = self.parts.clone();
         let inbox = Inbox::new(store.clone(), waker.clone(), self.retention, Arc::new(Log));
         Operator::new(store, waker, inbox, self.retention)
     }

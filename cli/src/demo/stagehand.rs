@@ -103,7 +103,7 @@ impl Stagehand {
 
     /// An operator of the deployment.
     pub(crate) fn operator(&self) -> Operator {
-        let Parts { store, waker } = self.local.engines.connect(&Surroundings::system(), None);
+        let Parts { store, waker, .. } = self.local.engines.connect(&Surroundings::system(), None);
         let retention = self.local.engines.config().retention;
         let observer: Arc<dyn Observer> = Arc::new(self.story.clone());
         let inbox = Inbox::new(store.clone(), waker.clone(), retention, observer);

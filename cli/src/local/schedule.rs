@@ -5,7 +5,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use anyhow::{Context, Result};
 use tokio::{sync::watch, task::JoinSet};
 use webhook_serializer::{
-    engine::{store::Store, sweep::Sweeper, wake::Waker},
+    engine::{queue::Depth, store::Store, sweep::Sweeper, wake::Waker},
     functions::scheduler::{ScheduledEvent, Scheduler, Settings},
     jobs::Jobs,
     telemetry::Observer,
@@ -47,9 +47,15 @@ const AT_ONCE: usize = 4;
 
 impl Ticked {
     /// The scheduler that comes ready. It has no jobs but its own.
-    pub(super) fn here(store: Store, waker: Waker, retention: Duration, observer: Arc<dyn Observer>) -> Result<Self> {
+    pub(super) fn here(
+        store: Store,
+        waker: Waker,
+        depth: Arc<dyn Depth>,
+        retention: Duration,
+        observer: Arc<dyn Observer>,
+    ) -> Result<Self> {
         let none: &[(&str, &str)] = &[("AWS_LAMBDA_FUNCTION_NAME", "local scheduler")];
-        let sweeper = Sweeper::new(store.clone(), waker, retention);
+        let sweeper = Sweeper::new(store.clone(), waker, depth, retention);
         Ok(Self::Here(Box::new(Scheduler::new(store, sweeper, Jobs::new(), Settings::read(&none)?, observer)?)))
     }
 

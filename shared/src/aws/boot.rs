@@ -91,13 +91,13 @@ impl Deployment {
     /// Its leases. `holder` tells people who has one, in at most 60 bytes. A
     /// worker is woken after a release where deliveries wait.
     pub fn leases(&self, holder: &str) -> Leases {
-        let Parts { store, waker } = self.parts.clone();
+        let Parts { store, waker, .. } = self.parts.clone();
         Leases::new(store, holder).waking(waker).kept_for(self.retention).observed_by(self.observer.clone())
     }
 
     /// Its inboxes, for deliveries that no webhook brings.
     pub fn inbox(&self) -> Inbox {
-        let Parts { store, waker } = self.parts.clone();
+        let Parts { store, waker, .. } = self.parts.clone();
         Inbox::new(store, waker, self.retention, self.observer.clone())
     }
 }

@@ -10,7 +10,7 @@ use aws_sdk_sqs::{
 use futures_util::future::BoxFuture;
 
 use crate::aws::{meter::Meter, no_connection};
-use crate::engine::queue::{LONGEST_DELAY, Queue, QueueError, WakeUp};
+use crate::engine::queue::{Depth, LONGEST_DELAY, Queue, QueueError, Visibility, WakeUp};
 
 /// A queue in SQS.
 #[derive(Debug, Clone)]
@@ -106,15 +106,21 @@ fn describe<E: ProvideErrorMetadata>(error: &SdkError<E>) -> QueueError {
     })
 }
 
+// A function carries only what it uses of these.
+
 impl Queue for SqsQueue {
     fn send<'a>(&'a self, wake_up: &'a WakeUp, delay: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
         Box::pin(self.send_once(wake_up, delay))
     }
+}
 
+impl Visibility for SqsQueue {
     fn hide<'a>(&'a self, receipts: &'a [String], time: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
         Box::pin(self.hide_once(receipts, time))
     }
+}
 
+impl Depth for SqsQueue {
     fn waiting(&self) -> BoxFuture<'_, Result<u64, QueueError>> {
         Box::pin(self.waiting_now())
     }

@@ -176,7 +176,7 @@ impl Drainer {
 
     /// As [`Drainer::attend_under`], for a wake-up that says no token.
     pub async fn attend(&self, wake_up: &Received, deadline: Duration, quarantine: &Quarantine) -> Attended {
-        self.attend_under(wake_up, None, deadline, quarantine, &self.in_flight(Vec::new())).await
+        self.attend_under(wake_up, None, deadline, quarantine, &InFlight::new(self.store.surroundings(), false)).await
     }
 
     /// Attends to one wake-up until `deadline`, by the process's own clock.
@@ -238,10 +238,9 @@ impl Drainer {
         })
     }
 
-    /// The messages of one batch, by their receipt handles, at most ten. Run
-    /// [`InFlight::keep`] beside the drains.
-    pub fn in_flight(&self, receipts: Vec<String>) -> InFlight {
-        InFlight::of(&self.waker, self.store.surroundings(), receipts, self.settings.lease)
+    /// How long its leases run without being renewed.
+    pub fn lease(&self) -> Duration {
+        self.settings.lease
     }
 
     /// The configured senders.

@@ -51,12 +51,18 @@ pub trait Queue: Send + Sync + 'static {
     /// Sends a wake-up, to arrive after `delay` (whole seconds, rounded up; at
     /// most [`LONGEST_DELAY`]). Tries once.
     fn send<'a>(&'a self, wake_up: &'a WakeUp, delay: Duration) -> BoxFuture<'a, Result<(), QueueError>>;
+}
 
+/// Who else sees a received message: for a worker.
+pub trait Visibility: Send + Sync + 'static {
     /// Keeps received messages, at most ten and named by their receipt handles,
     /// from being received again for `time` from now (whole seconds, rounded up).
     /// Tries once, and an error may leave some of them as they were.
     fn hide<'a>(&'a self, receipts: &'a [String], time: Duration) -> BoxFuture<'a, Result<(), QueueError>>;
+}
 
+/// How much a queue holds: for the sweep.
+pub trait Depth: Send + Sync + 'static {
     /// About how many wake-ups wait to be received.
     fn waiting(&self) -> BoxFuture<'_, Result<u64, QueueError>>;
 }

@@ -9,12 +9,12 @@
 
 mod keep;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use crate::{
     engine::{
-        queue::QueueError,
-        store::{Store, StoreError},
+        queue::{Depth, QueueError},
+        store::{ATTEMPT, Store, StoreError},
         wake::Waker,
     },
     protocol::{
@@ -44,11 +44,18 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const PAGE: u32 = 250;
 
 /// Sweeps entities.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Sweeper {
     store: Store,
     waker: Waker,
+    depth: Arc<dyn Depth>,
     retention: Duration,
+}
+
+impl std::fmt::Debug for Sweeper {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sweeper").finish_non_exhaustive()
+    }
 }
 
 /// Why a sweep ended early. The next one goes on where it stopped.
@@ -113,9 +120,10 @@ fn is_left(state: &EntityState, now: Timestamp) -> bool {
 }
 
 impl Sweeper {
-    /// A sweeper of the entities in `store`.
-    pub fn new(store: Store, waker: Waker, retention: Duration) -> Self {
-        Self { store, waker, retention }
+    /// A sweeper of the entities in `store`, which holds back while the queue, by
+    /// its `depth`, lags.
+    pub fn new(store: Store, waker: Waker, depth: Arc<dyn Depth>, retention: Duration) -> Self {
+        Self { store, waker, depth, retention }
     }
 
     /// Sweeps on from where the last sweep stopped: the segments whose turn has
@@ -257,7 +265,9 @@ impl Sweep<'_> {
     }
 
     async fn look_at_the_queue(&mut self) -> Result<(), QueueError> {
-        self.waiting = self.sweeper.waker.waiting().await?;
+        let surroundings = self.sweeper.store.surroundings();
+        let told = surroundings.within(ATTEMPT, self.sweeper.depth.waiting()).await;
+        self.waiting = told.unwrap_or_else(|| Err(QueueError::Unavailable("no answer in time".into())))?;
         self.swept.lagging = self.waiting > LAGGING;
         Ok(())
     }

@@ -53,24 +53,6 @@ impl Waker {
             wait = (wait * 2).min(Duration::from_millis(500));
         }
     }
-
-    /// Keeps received messages from being received again for `time` from now.
-    /// Tries once: whoever needs it asks again soon.
-    pub async fn hide(&self, receipts: &[String], time: Duration) -> Result<(), QueueError> {
-        self.surroundings
-            .within(ATTEMPT, self.queue.hide(receipts, time))
-            .await
-            .unwrap_or_else(|| Err(QueueError::Unavailable("no answer in time".into())))
-            .inspect_err(|error| tracing::warn!(%error, "wake-ups of a worker that dies now come back late"))
-    }
-
-    /// About how many wake-ups wait to be received.
-    pub async fn waiting(&self) -> Result<u64, QueueError> {
-        self.surroundings
-            .within(ATTEMPT, self.queue.waiting())
-            .await
-            .unwrap_or_else(|| Err(QueueError::Unavailable("no answer in time".into())))
-    }
 }
 
 impl std::fmt::Debug for Waker {
@@ -124,17 +106,6 @@ mod tests {
                 None => Box::pin(pending()),
             }
         }
-
-        fn hide<'a>(&'a self, _: &'a [String], _: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
-            unimplemented!("nothing is received here")
-        }
-
-        fn waiting(&self) -> BoxFuture<'_, Result<u64, QueueError>> {
-            match self.answers[0] {
-                Some(_) => Box::pin(ready(Ok(7))),
-                None => Box::pin(pending()),
-            }
-        }
     }
 
     /// What became of a wake-up, how it was sent, and how long that took.
@@ -181,16 +152,5 @@ mod tests {
     async fn a_queue_that_does_not_answer_takes_no_more_than_the_patience() {
         let (woken, sent, took) = woken(&[None], Duration::ZERO, SECOND / 2).await;
         assert_eq!((woken.is_err(), sent.len(), took), (true, 1, SECOND / 2));
-    }
-
-    #[tokio::test]
-    async fn how_many_wait_is_what_the_queue_says_or_an_error() {
-        let waiting = async |answer| {
-            let queue = Scripted { answers: vec![answer], sent: Arc::default() };
-            let surroundings = Surroundings::new(Slept::default(), SeededRandom::new(1));
-            Waker::new(Arc::new(queue), surroundings).waiting().await
-        };
-        assert_eq!(waiting(Some(true)).await, Ok(7));
-        assert!(waiting(None).await.is_err());
     }
 }

@@ -158,8 +158,8 @@ pub fn run_with(make: impl FnOnce(&Deployment) -> Result<Jobs, Error>) -> Result
         start.warm().await;
         let deployment = start.connect(log.clone());
         let jobs = make(&deployment)?;
-        let Parts { store, waker } = deployment.parts;
-        let sweeper = Sweeper::new(store.clone(), waker, start.config.retention);
+        let Parts { store, waker, queue } = deployment.parts;
+        let sweeper = Sweeper::new(store.clone(), waker, queue, start.config.retention);
         let function_time = settings.function_time;
         let scheduler = Scheduler::new(store, sweeper, jobs, settings, log.clone())?;
         lambda_runtime::run(lambda_runtime::service_fn(|event: lambda_runtime::LambdaEvent<ScheduledEvent>| {

@@ -6,6 +6,7 @@
 //! of their own.
 
 pub mod batch;
+mod hiding;
 mod sqs;
 
 use std::{collections::BTreeMap, pin::pin, sync::Arc, time::Duration};
@@ -13,7 +14,10 @@ use std::{collections::BTreeMap, pin::pin, sync::Arc, time::Duration};
 use crate::{
     aws::boot::{Deployment, Start},
     config::{Environment, InvalidConfig, SourcesOrigin, Variables, WorkerConfig, deadline, instance_name},
-    engine::drain::{Attended, DrainSettings, Drainer, Quarantine},
+    engine::{
+        drain::{Attended, DrainSettings, Drainer, InFlight, Quarantine},
+        queue::Visibility,
+    },
     handler::Handler,
     handlers::{Handlers, forward::Forward, orders::Orders},
     protocol::{entity::EntityKey, state::HolderInfo},
@@ -23,21 +27,29 @@ use crate::{
 };
 use batch::Batch;
 use futures_util::future::{Either, join_all, select};
+use hiding::Hiding;
 use lambda_runtime::{Error, Runtime, tower::util::ThenLayer};
 
 pub use sqs::{Attributes, BatchResponse, Failure, Record, SqsEvent};
 
 /// The function, ready for batches.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Worker {
     drainer: Drainer,
+    queue: Arc<dyn Visibility>,
     surroundings: Surroundings,
 }
 
+impl std::fmt::Debug for Worker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Worker").field("drainer", &self.drainer).finish_non_exhaustive()
+    }
+}
+
 impl Worker {
-    /// A worker that drains with `drainer`.
-    pub fn new(drainer: Drainer, surroundings: Surroundings) -> Self {
-        Self { drainer, surroundings }
+    /// A worker that drains with `drainer`, fed from `queue`.
+    pub fn new(drainer: Drainer, queue: Arc<dyn Visibility>, surroundings: Surroundings) -> Self {
+        Self { drainer, queue, surroundings }
     }
 
     /// Attends to a batch until `deadline`; says which messages are to be
@@ -65,7 +77,9 @@ impl Worker {
         let received = event.records.iter().filter(|record| !record.receipt_handle.is_empty());
         let receipts: BTreeMap<_, _> =
             received.map(|record| (record.message_id.clone(), record.receipt_handle.clone())).collect();
-        let in_flight = self.drainer.in_flight(receipts.values().cloned().collect());
+        let all: Vec<String> = receipts.values().cloned().collect();
+        let in_flight = InFlight::new(&self.surroundings, !all.is_empty());
+        let hiding = Hiding { queue: &self.queue, surroundings: &self.surroundings, lease: self.drainer.lease() };
         let batch = Batch::sort(event.records.into_iter().map(Into::into));
         for id in batch.unreadable() {
             self.drainer.observer().observe(&Event::NoWakeUp { message_id: id });
@@ -80,7 +94,7 @@ impl Worker {
             let attended = self.surroundings.within(limit, drain).await;
             (job.entity.clone(), attended.unwrap_or(Attended::Keep))
         });
-        let attended = match select(pin!(join_all(attended)), pin!(in_flight.keep())).await {
+        let attended = match select(pin!(join_all(attended)), pin!(hiding.keep(&all, &in_flight))).await {
             Either::Left((attended, _)) => attended,
             Either::Right((never, _)) => match never {},
         };
@@ -93,7 +107,7 @@ impl Worker {
         let kept: Vec<String> = failures.iter().filter_map(|id| receipts.get(id).cloned()).collect();
         if !kept.is_empty() {
             // Where that fails they come back all the same, only later.
-            self.surroundings.within(LAST_WORD / 2, in_flight.give_back(&kept)).await;
+            self.surroundings.within(LAST_WORD / 2, hiding.hide(&kept, self.drainer.lease())).await;
         }
         BatchResponse { batch_item_failures: failures.into_iter().map(|id| Failure { item_identifier: id }).collect() }
     }
@@ -193,7 +207,7 @@ pub fn run_with<H: Handler>(make: impl FnOnce(&Setup) -> Result<H, Error>) -> Re
         };
         let info = HolderInfo::new(&instance_name(&Environment));
         let drainer = Drainer::new(parts.store, parts.waker, sources, handler, settings, info, log.clone());
-        let worker = Worker::new(drainer, start.surroundings.clone());
+        let worker = Worker::new(drainer, parts.queue, start.surroundings.clone());
         let answered = Runtime::new(lambda_runtime::service_fn(|event: lambda_runtime::LambdaEvent<SqsEvent>| {
             let (worker, log) = (&worker, &log);
             let told = Timestamp::from_millis(event.context.deadline);

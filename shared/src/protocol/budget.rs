@@ -55,6 +55,18 @@ pub const fn park_writes(b: u64) -> u64 {
 /// another drains. A refused acquire.
 pub const FUTILE_WRITES: u64 = 1;
 
+/// Write units, besides, of a slice's end: the hand-over, and the next drain's
+/// acquire.
+pub const SLICE_WRITES: u64 = 2;
+
+/// Write units of a suspect's drain, besides: a refused acquire before the lease
+/// is taken over, and the start that is written down.
+pub const SUSPECT_WRITES: u64 = 2;
+
+/// Write units of putting a delivery off because its source is held back:
+/// acquire, then hand over.
+pub const HELD_BACK_WRITES: u64 = 2;
+
 /// Write units of a tick that is run: started, and recorded.
 pub const TICK_WRITES: u64 = 2;
 

@@ -37,14 +37,14 @@ pub(super) fn run(handler: impl Handler) -> Result<(), lambda_runtime::Error> {
         let sources = Arc::new(Sources::parse(&std::fs::read_to_string(document)?)?);
         let lease = WorkerConfig::read(&Environment, &sources)?.lease;
         let surroundings = Surroundings::system();
-        let Parts { store, waker } = Parts::connect(&Account::from_env()?, &config, &surroundings, None);
+        let Parts { store, waker, queue } = Parts::connect(&Account::from_env()?, &config, &surroundings, None);
         let careless = Careless { lease, surroundings: surroundings.clone() };
         let table = Forwarding::through(careless, store.table().clone());
         let store = Store::new(Arc::new(table), surroundings.clone());
         let settings = DrainSettings { lease: BELIEF, retention: config.retention, ..DrainSettings::default() };
         let info = HolderInfo::new("a careless worker");
         let drainer = Drainer::new(store, waker, sources, handler, settings, info, Arc::new(Quiet));
-        let worker = Worker::new(drainer, surroundings);
+        let worker = Worker::new(drainer, queue, surroundings);
         lambda_runtime::run(lambda_runtime::service_fn(|event: LambdaEvent<SqsEvent>| {
             let worker = &worker;
             let deadline = Timestamp::from_millis(event.context.deadline);

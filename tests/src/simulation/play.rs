@@ -104,6 +104,7 @@ impl Observer for Watch {
 struct Parts {
     store: Store,
     waker: Waker,
+    queue: Arc<NodeQueue>,
     inbox: Inbox,
     meddler: Arc<Meddler>,
     node: u32,
@@ -113,9 +114,10 @@ impl Parts {
     fn on(node: &Node) -> Self {
         let meddler = Meddler::new(node.world.plan.mutation);
         let store = Store::new(NodeTable::new(node, &meddler), node.surroundings.clone());
-        let waker = Waker::new(NodeQueue::new(node, &meddler), node.surroundings.clone());
+        let queue = NodeQueue::new(node, &meddler);
+        let waker = Waker::new(queue.clone(), node.surroundings.clone());
         let inbox = Inbox::new(store.clone(), waker.clone(), RETENTION, Arc::new(Watch(node.clone())));
-        Self { store, waker, inbox, meddler, node: node.number }
+        Self { store, waker, queue, inbox, meddler, node: node.number }
     }
 
     fn operator(&self) -> Operator {
@@ -134,7 +136,7 @@ impl Parts {
             info,
             Arc::new(Watch(node.clone())),
         );
-        Worker::new(drainer.isolated(Isolation::Inline), node.surroundings.clone())
+        Worker::new(drainer.isolated(Isolation::Inline), self.queue.clone(), node.surroundings.clone())
     }
 }
 
@@ -502,8 +504,10 @@ pub async fn sweep(world: &Arc<World>, number: u32) {
     let parts = Parts::on(&node);
     let busy = world.begin();
     let limit = seconds(120);
-    if let Some(Ok(swept)) =
-        node.surroundings.within(limit, Sweeper::new(parts.store, parts.waker, RETENTION).sweep_all()).await
+    if let Some(Ok(swept)) = node
+        .surroundings
+        .within(limit, Sweeper::new(parts.store, parts.waker, parts.queue, RETENTION).sweep_all())
+        .await
     {
         if swept.woken > 0 {
             world.reach("the sweep wakes somebody");

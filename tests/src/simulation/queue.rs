@@ -10,7 +10,7 @@ use std::{
 use futures_util::future::BoxFuture;
 use tokio::sync::{Notify, futures::Notified};
 use webhook_serializer::{
-    engine::queue::{Queue, QueueError, WakeUp},
+    engine::queue::{Depth, Queue, QueueError, Visibility, WakeUp},
     protocol::entity::EntityKey,
 };
 
@@ -269,7 +269,9 @@ impl Queue for NodeQueue {
             }
         })
     }
+}
 
+impl Visibility for NodeQueue {
     fn hide<'a>(&'a self, receipts: &'a [String], time: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
         Box::pin(async move {
             let Node { world, number, .. } = &self.node;
@@ -296,7 +298,9 @@ impl Queue for NodeQueue {
             }
         })
     }
+}
 
+impl Depth for NodeQueue {
     fn waiting(&self) -> BoxFuture<'_, Result<u64, QueueError>> {
         Box::pin(async move {
             pause(Duration::from_millis(3)).await;

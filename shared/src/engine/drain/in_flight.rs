@@ -1,20 +1,16 @@
-//! The messages of one batch while its drains go on: in flight for little more
-//! than a lease at a time, so that those of a worker that dies come back when
-//! its leases have run out, whatever the queue's own visibility timeout.
+//! What the drains of one batch know of its messages: whether somebody keeps
+//! them hidden from other workers, and until when they surely are.
 
-use std::{convert::Infallible, future::pending, time::Duration};
+use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::{engine::wake::Waker, time::Surroundings};
+use crate::time::Surroundings;
 
 /// One batch's messages.
 #[derive(Debug)]
 pub struct InFlight {
-    waker: Waker,
     surroundings: Surroundings,
-    receipts: Vec<String>,
-    lease: Duration,
     known: watch::Sender<Known>,
 }
 
@@ -22,7 +18,8 @@ pub struct InFlight {
 struct Known {
     /// A drain of the batch was granted its lease.
     is_wanted: bool,
-    /// The queue was asked to hide them, and has answered or failed to.
+    /// The queue was asked to hide them, and has answered or failed to; or
+    /// nobody will ask it.
     is_asked: bool,
     /// Until when they are hidden for sure, by our monotonic clock; `None`: for
     /// longer than the function may run.
@@ -30,47 +27,34 @@ struct Known {
 }
 
 impl InFlight {
-    /// Messages with these receipt handles, received by a worker whose leases
-    /// run for `lease`.
-    pub(super) fn of(waker: &Waker, surroundings: &Surroundings, receipts: Vec<String>, lease: Duration) -> Self {
-        let known = watch::Sender::new(Known { is_asked: receipts.is_empty(), ..Known::default() });
-        Self { waker: waker.clone(), surroundings: surroundings.clone(), receipts, lease, known }
+    /// `is_kept`: somebody keeps them hidden for a short time, over and over, once
+    /// one of the drains was granted its lease. Otherwise they come back at the
+    /// queue's own visibility timeout, which is longer than the function may run.
+    pub fn new(surroundings: &Surroundings, is_kept: bool) -> Self {
+        let known = Known { is_asked: !is_kept, ..Known::default() };
+        Self { surroundings: surroundings.clone(), known: watch::Sender::new(known) }
     }
 
-    /// Keeps them hidden from the first grant on, by one request for all, again
-    /// at a fifth of a lease, until dropped. So what a worker leaves behind that
-    /// dies comes back a second after its leases have run out at the soonest, and
-    /// a second and a fifth of a lease after it died and they were to, at the latest.
-    pub async fn keep(&self) -> Infallible {
-        if self.receipts.is_empty() {
-            return pending().await;
-        }
-        let mut known = self.known.subscribe();
-        known.wait_for(|known| known.is_wanted).await.expect("the sender is borrowed");
-        let pause = (self.lease / 5).max(Duration::from_secs(1));
-        loop {
-            self.hide(self.lease + pause + Duration::from_secs(1)).await;
-            self.surroundings.sleep(pause).await;
-        }
+    /// Waits for the first grant.
+    pub async fn wanted(&self) {
+        self.known.subscribe().wait_for(|known| known.is_wanted).await.expect("the sender is borrowed");
     }
 
-    async fn hide(&self, time: Duration) {
+    /// The queue is about to be asked to hide them for `time` from now on. That
+    /// may land and its answer be lost: from now on they are not sure to be hidden
+    /// for longer. Returns the moment to tell [`InFlight::hidden_until`].
+    pub fn asking(&self, time: Duration) -> Duration {
         let until = self.surroundings.monotonic() + time;
-        // It may land and its answer be lost; then they come back no sooner than this.
         self.known.send_modify(|known| known.until = Some(known.until.map_or(until, |was| was.min(until))));
-        let hidden = self.waker.hide(&self.receipts, time).await;
+        until
+    }
+
+    /// The queue has hidden them until then; `None`: it did not say so.
+    pub fn hidden_until(&self, until: Option<Duration>) {
         self.known.send_modify(|known| {
             known.is_asked = true;
-            if hidden.is_ok() {
-                known.until = Some(until);
-            }
+            known.until = until.or(known.until);
         });
-    }
-
-    /// Lets these of them come back after a lease: what kept a drain from its
-    /// work may be over by then.
-    pub async fn give_back(&self, receipts: &[String]) {
-        let _ = self.waker.hide(receipts, self.lease).await;
     }
 
     /// A drain of the batch was granted its lease.

@@ -1,0 +1,52 @@
+//! A batch's messages, kept hidden for little more than a lease at a time while
+//! its drains go on: those of a worker that dies come back when its leases have
+//! run out, whatever the queue's own visibility timeout.
+
+use std::{convert::Infallible, future::pending, sync::Arc, time::Duration};
+
+use crate::{
+    engine::{drain::InFlight, queue::Visibility, store::ATTEMPT},
+    time::Surroundings,
+};
+
+/// Hides one batch's messages.
+pub(super) struct Hiding<'a> {
+    pub(super) queue: &'a Arc<dyn Visibility>,
+    pub(super) surroundings: &'a Surroundings,
+    /// How long a lease of this worker runs.
+    pub(super) lease: Duration,
+}
+
+impl Hiding<'_> {
+    /// Keeps messages hidden from the first grant on, by one request for all,
+    /// again at a fifth of a lease, until dropped. So what a worker leaves behind
+    /// that dies comes back a second after its leases have run out at the soonest,
+    /// and a fifth of a lease after that at the latest.
+    pub(super) async fn keep(&self, receipts: &[String], in_flight: &InFlight) -> Infallible {
+        if receipts.is_empty() {
+            return pending().await;
+        }
+        in_flight.wanted().await;
+        let pause = (self.lease / 5).max(Duration::from_secs(1));
+        let time = self.lease + pause + Duration::from_secs(1);
+        loop {
+            let until = in_flight.asking(time);
+            let hidden = self.hide(receipts, time).await;
+            in_flight.hidden_until(hidden.then_some(until));
+            self.surroundings.sleep(pause).await;
+        }
+    }
+
+    /// Hides messages for `time`; whether the queue says so. Tries once: whoever
+    /// needs it asks again soon.
+    pub(super) async fn hide(&self, receipts: &[String], time: Duration) -> bool {
+        match self.surroundings.within(ATTEMPT, self.queue.hide(receipts, time)).await {
+            Some(Ok(())) => true,
+            Some(Err(error)) => {
+                tracing::warn!(%error, "wake-ups of a worker that dies now come back late");
+                false
+            }
+            None => false,
+        }
+    }
+}
