@@ -69,7 +69,7 @@ fn main() -> ExitCode {
             code
         }
         Err(error) => {
-            eprintln!("{} {error:#}", console::style("error:").red().bold());
+            serializer::output::complain(format_args!("{} {error:#}", console::style("error:").red().bold()));
             ExitCode::FAILURE
         }
     }
@@ -94,7 +94,7 @@ async fn run() -> ExitCode {
     match done {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("{} {error:#}", console::style("error:").red().bold());
+            serializer::output::complain(format_args!("{} {error:#}", console::style("error:").red().bold()));
             ExitCode::FAILURE
         }
     }

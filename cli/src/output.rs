@@ -14,19 +14,25 @@ macro_rules! say {
 }
 
 /// Prints to standard output. Ends the process where nobody reads any more: who
-/// has read enough has no use for what is left, nor for a panic.
-///
-/// # Panics
-///
-/// Standard output fails otherwise, as a full disk does.
+/// has read enough has no use for what is left, nor for a panic. So it does,
+/// with code 1, where it fails otherwise, as on a full disk.
 pub fn print(text: impl std::fmt::Display) {
     // In one go: a line is not cut in two by another thread's.
     let text = text.to_string();
     let mut output = io::stdout().lock();
     match io::Write::write_all(&mut output, text.as_bytes()).and_then(|()| io::Write::flush(&mut output)) {
+        Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
-        printed => printed.expect("standard output takes what is printed"),
+        Err(error) => {
+            complain(format_args!("error: what is printed cannot be written: {error}"));
+            std::process::exit(1)
+        }
     }
+}
+
+/// Prints a line to standard error, if anybody reads that.
+pub fn complain(line: impl std::fmt::Display) {
+    let _ = io::Write::write_fmt(&mut io::stderr(), format_args!("{line}\n"));
 }
 
 /// A table with a heading, as wide as its cells.

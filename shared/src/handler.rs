@@ -27,8 +27,9 @@ pub enum Outcome {
     Done,
     /// Apply these writes and settle it, all together or not at all. At most 98
     /// writes, of different items, in any table that the function may write to
-    /// but the serializer's own. If one's condition does not hold, nothing is
-    /// written, and the attempt has failed. [`Outcome::commit`] makes one.
+    /// but the serializer's own. If one's condition does not hold, or the store
+    /// can never take them, nothing is written, and the attempt has failed.
+    /// [`Outcome::commit`] makes one.
     Commit(Vec<Write>),
     /// Try again: after this wait, or as the source's retry policy says.
     Retry {

@@ -104,9 +104,7 @@ pub use protocol::{
 pub use time::{Clock, Random, Surroundings, Timestamp};
 
 // What a commit is made of.
-pub use protocol::table::{
-    Action, Attribute, Change, Comparison, Condition, Key, Operand, Row, TableName, Value, Write,
-};
+pub use protocol::table::{Action, Attribute, Change, Comparison, Condition, Key, Operand, Row, Value, Write};
 
 // Leases.
 pub use leases::{Guard, LeaseError, Leases, NotCommitted, RunError, Terms};

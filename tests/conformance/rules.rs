@@ -128,6 +128,25 @@ fn dynamodb_keeps_every_rule() {
     });
 }
 
+/// What stands there is the protocol's: a handler that names one of them in its
+/// commit has made a mistake.
+#[test]
+fn the_serializers_own_tables_are_no_handlers_by_name_or_arn() {
+    on_dynamodb(|runtime, dynamo| {
+        let arn = "arn:aws:dynamodb:us-east-1:000000000000:table/";
+        for table in ["entities", "inbox"].map(|table| format!("conformance-{table}-{}", dynamo.nonce)) {
+            for name in [table.clone(), format!("{arn}{table}")] {
+                let key = Key::named(name.as_str(), a::ENTITY, "test/a");
+                let key = if table.contains("inbox") { key.and(a::ITEM, "x") } else { key };
+                let writes = [Write::put(key, Row::new())];
+                let answer = runtime.block_on(dynamo.table.transact(&writes, &dynamo.nonce));
+                let Err(TableError::Invalid(reason)) = answer else { panic!("{name}: {answer:?}") };
+                assert!(reason.contains("the serializer's own tables"), "{name}: {reason}");
+            }
+        }
+    });
+}
+
 #[test]
 fn what_is_skipped_is_a_rule_s_name() {
     for name in skipped() {

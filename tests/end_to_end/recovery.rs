@@ -177,6 +177,36 @@ async fn what_a_worker_could_not_attend_to_comes_back_after_a_lease() {
     assert!(recovered <= RECOVERY + SECOND, "{recovered:?}, of which five seconds were tried");
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_a_worker_could_not_attend_to_does_not_wait_for_the_rest_of_its_batch() {
+    let mut world = patient();
+    world.append("test/long", "long").await;
+    world.append("test/a", "a").await;
+    let clock = world.surroundings.clone();
+    let begun = clock.monotonic();
+    let plan = move |call: &Call<'_>| match call.writes {
+        [write] if write.key.partition.1 == "test/a".into() && clock.monotonic() < begun + 8 * SECOND => {
+            Fault::Before(TableError::Throttled)
+        }
+        _ => Fault::None,
+    };
+    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.surroundings, plan));
+    let handler = |delivery: &Delivery, context: &Context| -> BoxFuture<'static, Result<_, _>> {
+        let time = if delivery.delivery_id().as_str() == "long" { 599 * SECOND } else { Duration::ZERO };
+        let clock = context.surroundings().clone();
+        Box::pin(async move {
+            clock.sleep(time).await;
+            Ok(Outcome::Done)
+        })
+    };
+    let workers = [world.worker(Scripted(handler)), world.worker(Scripted(handler))];
+    world.feed(&workers, 1, &AtomicBool::new(true)).await;
+    assert_eq!(world.applied(), ["a", "long"]);
+    let runs = world.journal.runs();
+    let waited = runs.iter().find(|run| run.delivery_id == "a").expect("it ran").started - begun;
+    assert!(waited <= RECOVERY + SECOND, "{waited:?}, of which five seconds were tried");
+}
+
 /// While a suspect waits for the rest of its batch, its message may come back,
 /// if the queue could not be told to keep it; and another worker may let it go.
 /// A lease taken then would stand without a wake-up.

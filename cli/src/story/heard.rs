@@ -31,8 +31,8 @@ impl Story {
     /// Takes in a line of a function's output.
     pub fn hear(&self, line: &str) -> Heard {
         match serde_json::from_str::<Map<String, Value>>(line) {
-            Ok(fields) if fields.contains_key("message") => self.hear_of(&fields),
-            // What a handler prints is its own.
+            Ok(fields) if is_of_the_log(&fields) => self.hear_of(&fields),
+            // What a handler prints is its own, JSON or not.
             _ => Heard::Printed,
         }
     }
@@ -40,8 +40,10 @@ impl Story {
     fn hear_of(&self, fields: &Map<String, Value>) -> Heard {
         let text = |name: &str| fields.get(name).and_then(Value::as_str).unwrap_or_default();
         let number = |name: &str| fields.get(name).and_then(Value::as_u64);
+        // A handler may log such words too; what happened to an order names it.
+        let is_event = ["entity", "_aws"].iter().any(|name| fields.contains_key(*name));
         let what = match text("message") {
-            "accepted" | "put off" | "measured" => return Heard::Nothing,
+            "accepted" | "put off" | "measured" if is_event => return Heard::Nothing,
             "settled" => {
                 let all = [Settlement::Applied, Settlement::Repeat, Settlement::Void, Settlement::Parked];
                 all.into_iter().find(|one| one.as_str() == text("outcome")).map(What::Settled)
@@ -74,7 +76,16 @@ impl Story {
     }
 }
 
-/// A line of its log as people read one: what it says first.
+/// Whether a line has what each line of a function's log has: a program's own
+/// JSON is not to be taken for what happened, nor to lose a field.
+fn is_of_the_log(fields: &Map<String, Value>) -> bool {
+    let level = fields.get("level").and_then(Value::as_str);
+    let is_level = level.is_some_and(|level| ["TRACE", "DEBUG", "INFO", "WARN", "ERROR"].contains(&level));
+    is_level && fields.get("message").is_some_and(Value::is_string)
+}
+
+/// A line of its log as people read one: what it says first. Nothing in it
+/// commands the terminal.
 fn in_words(fields: &Map<String, Value>) -> String {
     let mut words = fields.get("message").and_then(Value::as_str).unwrap_or_default().to_owned();
     if let Some(level) = fields.get("level").and_then(Value::as_str).filter(|level| *level != "INFO") {
@@ -88,7 +99,7 @@ fn in_words(fields: &Map<String, Value>) -> String {
             other => words.push_str(&format!("  {name}={other}")),
         }
     }
-    words
+    words.replace(|c: char| c.is_control() && c != '\n' && c != '\t', " ")
 }
 
 #[cfg(test)]
@@ -121,6 +132,21 @@ mod tests {
     }
 
     #[test]
+    fn json_that_a_handler_prints_is_its_own() {
+        let story = Story::new(Surroundings::system());
+        for line in [
+            r#"{"message":"accepted","order":"A-1"}"#,
+            r#"{"message":"settled","entity":"a/1","sequence":1,"delivery":"d","outcome":"applied"}"#,
+            r#"{"level":30,"message":"charged","outcome":"ok","Amount":5}"#,
+            r#"{"level":"info","message":"charged","outcome":"ok","Amount":5}"#,
+            r#"{"level":"INFO","message":5}"#,
+        ] {
+            assert_eq!(story.hear(line), Heard::Printed, "{line}");
+        }
+        assert!(story.since(0).is_empty());
+    }
+
+    #[test]
     fn what_a_handler_prints_or_logs_itself_is_shown_and_what_is_measured_is_not() {
         let story = Story::new(Surroundings::system());
         assert_eq!(story.hear("a/1 orders/paid under token 5"), Heard::Printed);
@@ -129,6 +155,12 @@ mod tests {
             Heard::Words("ERROR cannot start  reason=no table".into())
         );
         assert_eq!(story.hear(r#"{"level":"INFO","message":"measured","WaitMs":5,"_aws":{}}"#), Heard::Nothing);
+        assert_eq!(
+            story.hear(r#"{"level":"INFO","message":"accepted","order":"A-1"}"#),
+            Heard::Words("accepted  order=A-1".into())
+        );
+        let coloured = story.hear(r#"{"level":"INFO","message":"one\ntwo \u001b[31mred"}"#);
+        assert_eq!(coloured, Heard::Words("one\ntwo  [31mred".into()));
         assert!(story.since(0).is_empty());
     }
 }

@@ -37,6 +37,22 @@ fn a_program_is_not_started_while_somebody_else_has_the_lease() {
     assert!(complained(&done).contains("held by sh until ") && !printed(&done).contains("started"), "{done:?}");
 }
 
+/// By a deploy, a closed terminal: the program may have something to put away,
+/// and nobody else is let in before it has.
+#[test]
+fn a_signal_is_the_programs_which_ends_under_its_lease() {
+    let local = Local::start(&[]);
+    for (signal, code) in [("TERM", 15), ("HUP", 16)] {
+        let script = format!(
+            "trap 'serializer lease get {{target}} {{key}} >/dev/null && exit {code}; exit 1' {signal}; \
+             kill -{signal} $PPID; while true; do sleep 0.1; done"
+        );
+        let done = run_under_lease(&local, &[], &script);
+        assert_eq!(done.status.code(), Some(code), "{signal}: {done:?}");
+        assert_eq!(local.ran(&["lease", "get", KEY]).status.code(), Some(1), "{signal}: it is released");
+    }
+}
+
 #[test]
 fn a_program_whose_lease_is_lost_is_killed() {
     let local = Local::start(&[]);

@@ -36,3 +36,20 @@ fn a_command_whose_output_nobody_reads_ends_quietly() {
         assert_eq!(unread(command), (Some(0), String::new()), "{command:?}");
     }
 }
+
+#[test]
+fn an_error_that_nobody_reads_is_an_error_all_the_same() {
+    let (reader, writer) = std::io::pipe().expect("a pipe can be made");
+    drop(reader);
+    let ended = serializer(&["check", "no-such-file"]).stderr(writer).status().expect("it can be run");
+    assert_eq!(ended.code(), Some(1));
+}
+
+#[test]
+fn what_cannot_be_written_is_an_error_in_words() {
+    let full = std::fs::File::options().write(true).open("/dev/full").expect("there is one");
+    let done = serializer(&["cost", "--per-day", "500"]).stdout(full).output().expect("it can be run");
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert_eq!(done.status.code(), Some(1), "{said}");
+    assert!(said.starts_with("error: what is printed cannot be written: No space"), "{said}");
+}

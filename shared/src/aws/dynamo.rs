@@ -69,6 +69,14 @@ impl DynamoTable {
         }
     }
 
+    /// Whether `write` names one of our two tables as a handler's own, by name
+    /// or ARN: what stands there is the protocol's.
+    fn intrudes(&self, write: &Write) -> bool {
+        let TableName::Named(name) = &write.key.table else { return false };
+        let name = name.rsplit('/').next().unwrap_or_default();
+        name == self.names.entities || name == self.names.inbox
+    }
+
     fn capacity(&self) -> Option<ReturnConsumedCapacity> {
         self.meter.is_some().then_some(ReturnConsumedCapacity::Total)
     }
@@ -273,6 +281,9 @@ impl DynamoTable {
     }
 
     async fn transact_once(&self, writes: &[Write], token: &str) -> Result<Transacted, TableError> {
+        if writes.iter().any(|write| self.intrudes(write)) {
+            return Err(TableError::Invalid("the serializer's own tables are written by nobody else".into()));
+        }
         let items = writes.iter().map(|write| self.transaction_item(write)).collect::<Result<_, _>>()?;
         let sent = self
             .client

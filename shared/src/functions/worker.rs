@@ -9,7 +9,12 @@ pub mod batch;
 mod hiding;
 mod sqs;
 
-use std::{collections::BTreeMap, pin::pin, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    pin::pin,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use crate::{
     aws::boot::{Deployment, Start},
@@ -79,7 +84,8 @@ impl Worker {
             received.map(|record| (record.message_id.clone(), record.receipt_handle.clone())).collect();
         let all: Vec<String> = receipts.values().cloned().collect();
         let in_flight = InFlight::new(&self.surroundings, !all.is_empty());
-        let hiding = Hiding { queue: &self.queue, surroundings: &self.surroundings, lease: self.drainer.lease() };
+        let (queue, surroundings) = (&self.queue, &self.surroundings);
+        let hiding = Hiding { queue, surroundings, lease: self.drainer.lease(), receipts: Mutex::new(all) };
         let batch = Batch::sort(event.records.into_iter().map(Into::into));
         for id in batch.unreadable() {
             self.drainer.observer().observe(&Event::NoWakeUp { message_id: id });
@@ -91,10 +97,15 @@ impl Worker {
         let attended = jobs.iter().map(async |job| {
             let token = batch.token(&job.entity);
             let drain = self.drainer.attend_under(job, token, deadline, &quarantine, &in_flight);
-            let attended = self.surroundings.within(limit, drain).await;
-            (job.entity.clone(), attended.unwrap_or(Attended::Keep))
+            let attended = self.surroundings.within(limit, drain).await.unwrap_or(Attended::Keep);
+            if attended == Attended::Keep {
+                // At once: the rest of the batch may take long.
+                let kept: Vec<String> = batch.ids(&job.entity).filter_map(|id| receipts.get(id).cloned()).collect();
+                self.surroundings.within(LAST_WORD / 2, hiding.give_back(&kept)).await;
+            }
+            (job.entity.clone(), attended)
         });
-        let attended = match select(pin!(join_all(attended)), pin!(hiding.keep(&all, &in_flight))).await {
+        let attended = match select(pin!(join_all(attended)), pin!(hiding.keep(&in_flight))).await {
             Either::Left((attended, _)) => attended,
             Either::Right((never, _)) => match never {},
         };
@@ -104,11 +115,6 @@ impl Worker {
             self.drainer.observer().observe(&Event::ThreadsLost { lost, is_end: false });
         }
         let failures = batch.failures(&attended);
-        let kept: Vec<String> = failures.iter().filter_map(|id| receipts.get(id).cloned()).collect();
-        if !kept.is_empty() {
-            // Where that fails they come back all the same, only later.
-            self.surroundings.within(LAST_WORD / 2, hiding.hide(&kept, self.drainer.lease())).await;
-        }
         BatchResponse { batch_item_failures: failures.into_iter().map(|id| Failure { item_identifier: id }).collect() }
     }
 }

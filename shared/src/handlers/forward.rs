@@ -26,6 +26,7 @@ mod tests;
 
 use std::time::Duration;
 
+use http::header::CONTENT_ENCODING;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 
@@ -115,7 +116,10 @@ impl Handler for Forward {
         };
         let (head, body) = response.into_parts();
         let body = read_out(body, surroundings).await;
-        let said = if head.status.is_success() { String::new() } else { said::first_words(&body, destination) };
+        // What is compressed, though nobody asked for that, is no text.
+        let is_text = head.headers.get(CONTENT_ENCODING).is_none_or(|encoding| encoding == "identity");
+        let is_shown = is_text && !head.status.is_success();
+        let said = if is_shown { said::first_words(&body, destination) } else { String::new() };
         Ok(answer::judge(head.status, &head.headers, &said, surroundings.now(), surroundings.fraction()))
     }
 

@@ -18,7 +18,7 @@ use crate::{
     },
     handler::{Canceller, Isolation},
     protocol::{
-        format::attribute as a,
+        format::{attribute as a, one_line},
         keys::entity_row,
         lease::{Acquire, Lease},
         maintain::ListJob,
@@ -330,10 +330,7 @@ impl Ticker {
             Ok(Worked::Answered(answer)) => answer,
         };
         let patience = PATIENCE.min(deadline.saturating_sub(surroundings.monotonic()));
-        let result = |ending, error: &str| {
-            let error = error.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-            TickResult { ending, at: surroundings.now(), took, error }
-        };
+        let result = |ending, error: &str| TickResult { ending, at: surroundings.now(), took, error: one_line(error) };
         let result = match answer {
             Answer::Done(Outcome::Done) => result(Ending::Done, ""),
             Answer::Done(Outcome::Commit(writes)) => {

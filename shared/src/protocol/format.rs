@@ -104,6 +104,12 @@ pub(crate) fn check_format(row: &Row) -> Result<(), CorruptRow> {
     }
 }
 
+/// A text of somebody else's code as it can stand in a table on a terminal:
+/// what would break the line, or command the terminal, becomes a space.
+pub(crate) fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
 /// Cuts a text to at most `limit` bytes, at a character's boundary.
 pub(crate) fn shortened(text: &str, limit: usize) -> String {
     text[..text.floor_char_boundary(limit)].to_owned()

@@ -8,8 +8,9 @@ use std::{
 
 use anyhow::{Context, Result};
 use clap::Args;
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::{
-    process::Command,
+    process::{Child, Command},
     signal::unix::{SignalKind, signal},
 };
 use webhook_serializer::{
@@ -34,6 +35,8 @@ const NO_PROGRAM: u8 = 127;
     after_help = "The lease is renewed while the program runs, and released when it has ended. In its environment are\n\
                        SERIALIZER_KEY and SERIALIZER_TOKEN, the fencing token: an effect that carries the token can be\n\
                        refused where a newer one was seen.\n\n\
+                       A signal is passed on to the program. What it leaves running behind its end has no lease; nor has\n\
+                       the program itself if this command is killed by SIGKILL: then only the token keeps others safe.\n\n\
                        The program's exit code is passed on. Besides:\n  \
                        75   somebody else held the lease for all of the wait; the program was not started\n  \
                        76   the lease was lost and the program killed; others may be at work already\n  \
@@ -75,9 +78,10 @@ impl Run {
             Err(error) => return Err(error.into()),
         };
         let token = guard.lease().token().to_string();
-        // From here on a signal ends the program, and the lease is released behind it.
+        // From here on a signal is the program's, and the lease is released behind its end.
         let mut interrupted = signal(SignalKind::interrupt())?;
         let mut terminated = signal(SignalKind::terminate())?;
+        let mut hung_up = signal(SignalKind::hangup())?;
         let started = Command::new(program)
             .args(arguments)
             .env("SERIALIZER_KEY", self.key.as_str())
@@ -98,7 +102,8 @@ impl Run {
                     status = child.wait() => return status,
                     // From a terminal the program has it too, and ends as it likes.
                     _ = interrupted.recv() => {}
-                    _ = terminated.recv() => child.start_kill()?,
+                    _ = terminated.recv() => pass_on(&child, Signal::TERM),
+                    _ = hung_up.recv() => pass_on(&child, Signal::HUP),
                 }
             }
         });
@@ -122,6 +127,15 @@ impl Run {
         };
         eprintln!("{lost}; {name} was killed, and others may have been at work on {}", self.key);
         Ok(ExitCode::from(LOST))
+    }
+}
+
+/// Sends the program a signal that was meant for it: it ends as it likes, under
+/// its lease until then.
+fn pass_on(child: &Child, signal: Signal) {
+    if let Some(program) = child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?)) {
+        // One that has ended has no use for it.
+        let _ = kill_process(program, signal);
     }
 }
 

@@ -13,6 +13,7 @@ use crate::{
         attempt::{Next, OnFailure},
         delivery::{Age, Delivery},
         entity::{EntityKey, IdentityHash, Sequence},
+        format::one_line,
         inbox::{Committed, Decision, Receipt},
         state::{BlockReason, EntityState, LastSettled, Settlement, VANISHED_BEFORE_START},
         table::Write,
@@ -242,7 +243,7 @@ impl Drain {
         match outcome {
             Outcome::Done => Step::Apply,
             Outcome::Commit(writes) => Step::Commit(writes),
-            Outcome::Reject(error) => Step::SetAside(self.state.attempts + 1, error),
+            Outcome::Reject(error) => Step::SetAside(self.state.attempts + 1, one_line(&error)),
             Outcome::Retry { after, error } | Outcome::Unavailable { after, error } => {
                 self.failed(after, error, source, fraction)
             }
@@ -252,7 +253,7 @@ impl Drain {
     /// What to do about a start that failed; `asked`: the wait that its handler
     /// asks for.
     pub fn failed(&self, asked: Option<Duration>, error: String, source: &Source, fraction: f64) -> Step {
-        let attempts = self.state.attempts + 1;
+        let (attempts, error) = (self.state.attempts + 1, one_line(&error));
         match source.retry.after(attempts, asked, source.on_failure, fraction) {
             Next::GiveUp(on_failure) => give_up(on_failure, attempts, error),
             Next::Retry(wait) => {

@@ -63,6 +63,11 @@ impl Batch {
         self.tokens.get(entity).copied().flatten()
     }
 
+    /// The ids of the messages of `entity`.
+    pub fn ids(&self, entity: &EntityKey) -> impl Iterator<Item = &String> {
+        self.jobs.get(entity).into_iter().flatten().map(|(id, _)| id)
+    }
+
     /// The ids of messages that were no wake-ups.
     pub fn unreadable(&self) -> &[String] {
         &self.unreadable

@@ -2,7 +2,12 @@
 //! its drains go on: those of a worker that dies come back when its leases have
 //! run out, whatever the queue's own visibility timeout.
 
-use std::{convert::Infallible, future::pending, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    future::pending,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use crate::{
     engine::{drain::InFlight, queue::Visibility, store::ATTEMPT},
@@ -15,23 +20,40 @@ pub(super) struct Hiding<'a> {
     pub(super) surroundings: &'a Surroundings,
     /// How long a lease of this worker runs.
     pub(super) lease: Duration,
+    /// Those that are kept hidden.
+    pub(super) receipts: Mutex<Vec<String>>,
 }
 
 impl Hiding<'_> {
-    /// Keeps messages hidden from the first grant on, by one request for all,
+    fn receipts(&self) -> MutexGuard<'_, Vec<String>> {
+        self.receipts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets these come back after a lease, while the others are kept: what kept a
+    /// drain from its work may be over by then. Where that fails they come back
+    /// all the same, only later.
+    pub(super) async fn give_back(&self, receipts: &[String]) {
+        self.receipts().retain(|receipt| !receipts.contains(receipt));
+        if !receipts.is_empty() {
+            self.hide(receipts, self.lease).await;
+        }
+    }
+
+    /// Keeps them hidden from the first grant on, by one request for all,
     /// again at a fifth of a lease, until dropped. So what a worker leaves behind
     /// that dies comes back a second after its leases have run out at the soonest,
     /// and a fifth of a lease after that at the latest.
-    pub(super) async fn keep(&self, receipts: &[String], in_flight: &InFlight) -> Infallible {
-        if receipts.is_empty() {
-            return pending().await;
-        }
+    pub(super) async fn keep(&self, in_flight: &InFlight) -> Infallible {
         in_flight.wanted().await;
         let pause = (self.lease / 5).max(Duration::from_secs(1));
         let time = self.lease + pause + Duration::from_secs(1);
         loop {
+            let receipts = self.receipts().clone();
+            if receipts.is_empty() {
+                return pending().await;
+            }
             let until = in_flight.asking(time);
-            let hidden = self.hide(receipts, time).await;
+            let hidden = self.hide(&receipts, time).await;
             in_flight.hidden_until(hidden.then_some(until));
             self.surroundings.sleep(pause).await;
         }
@@ -39,7 +61,7 @@ impl Hiding<'_> {
 
     /// Hides messages for `time`; whether the queue says so. Tries once: whoever
     /// needs it asks again soon.
-    pub(super) async fn hide(&self, receipts: &[String], time: Duration) -> bool {
+    async fn hide(&self, receipts: &[String], time: Duration) -> bool {
         match self.surroundings.within(ATTEMPT, self.queue.hide(receipts, time)).await {
             Some(Ok(())) => true,
             Some(Err(error)) => {

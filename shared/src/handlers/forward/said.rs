@@ -8,13 +8,19 @@ pub(super) const MOST: usize = 200;
 /// The first words of an answer's body, on one line of visible characters.
 /// Whatever `destination` keeps to itself is `…`, should the endpoint repeat it.
 pub(super) fn first_words(body: &[u8], destination: &Destination) -> String {
-    let mut text = String::from_utf8_lossy(body).into_owned();
+    // As JSON writes a slash in some languages.
+    let mut text = String::from_utf8_lossy(body).replace("\\/", "/");
     for secret in destination.secrets() {
         let whole = secret.expose();
         text = text.replace(whole.strip_prefix(PREFIX).unwrap_or(whole), "…");
     }
-    let url = destination.url();
-    for part in [url.path_and_query().map(|whole| whole.as_str()), Some(url.path()), url.query()] {
+    let (url, path) = (destination.url(), destination.url().path());
+    // Routers name a path without its first slash, and a receiver the part that it did not like.
+    let bare = Some(path.trim_matches('/')).filter(|bare| bare.contains('/'));
+    let tokens = path.split('/').filter(|part| part.len() >= TOKEN).map(Some);
+    for part in
+        [url.path_and_query().map(|whole| whole.as_str()), Some(path), bare, url.query()].into_iter().chain(tokens)
+    {
         if let Some(part) = part.filter(|part| part.len() > 1) {
             text = text.replace(part, "…");
         }
@@ -24,7 +30,7 @@ pub(super) fn first_words(body: &[u8], destination: &Destination) -> String {
         text = without(&text, begins);
     }
     let visible = |c: char| if c.is_control() || c == '\u{FFFD}' { ' ' } else { c };
-    let text: String = text.chars().map(visible).collect();
+    let text: String = text.chars().filter(|c| !is_invisible(*c)).map(visible).collect();
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     if words.len() <= MOST {
         return words;
@@ -33,6 +39,15 @@ pub(super) fn first_words(body: &[u8], destination: &Destination) -> String {
 }
 
 const PREFIX: &str = "whsec_";
+
+/// A part of a path this long, in bytes, is no word of a language, and may be
+/// what lets a caller in.
+const TOKEN: usize = 16;
+
+/// Of no width, or there to turn the direction of what follows.
+fn is_invisible(c: char) -> bool {
+    matches!(c, '\u{AD}' | '\u{200B}'..='\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{2060}'..='\u{206F}' | '\u{FEFF}')
+}
 
 /// `text` with `…` for each run of base64 that follows `begins`.
 fn without(text: &str, begins: &str) -> String {
@@ -47,11 +62,17 @@ mod tests {
     use super::*;
     use crate::sources::Sources;
 
-    fn shown(body: &[u8]) -> String {
-        let document = "[sources.shop]\nprovider = 'shopify'\nsecrets = ['s']\nhandler = 'forward'\n\
-            forward = { url = 'https://example.com/hooks/hush?key=quiet', secret = 'whsec_c2VjcmV0LXNlY3JldA==' }\n";
-        let sources = Sources::parse(document).unwrap();
+    fn shown_by(url: &str, body: &[u8]) -> String {
+        let document = format!(
+            "[sources.shop]\nprovider = 'shopify'\nsecrets = ['s']\nhandler = 'forward'\n\
+             forward = {{ url = '{url}', secret = 'whsec_c2VjcmV0LXNlY3JldA==' }}\n"
+        );
+        let sources = Sources::parse(&document).unwrap();
         first_words(body, sources.get("shop").unwrap().forward().unwrap())
+    }
+
+    fn shown(body: &[u8]) -> String {
+        shown_by("https://example.com/hooks/hush?key=quiet", body)
     }
 
     #[test]
@@ -62,6 +83,7 @@ mod tests {
             shown(b"{\n  \"error\":\t\"gr\xc3\xb6\xc3\x9fe\"\r\n}\0\x1b[31m\xff"),
             "{ \"error\": \"größe\" } [31m"
         );
+        assert_eq!(shown("\u{feff}a\u{202e}b\u{2066}c\u{200b}d\u{2028}e".as_bytes()), "abcd e");
     }
 
     #[test]
@@ -78,6 +100,9 @@ mod tests {
         for (said, expected) in [
             ("Cannot POST /hooks/hush", "Cannot POST …"),
             ("no /hooks/hush?key=quiet here", "no … here"),
+            (r#"{"path":"\/hooks\/hush"}"#, r#"{"path":"…"}"#),
+            ("The route hooks/hush could not be found.", "The route … could not be found."),
+            ("no hooks here", "no hooks here"),
             ("key=quiet is unknown", "… is unknown"),
             ("signed with whsec_c2VjcmV0LXNlY3JldA==?", "signed with …?"),
             ("the key c2VjcmV0LXNlY3JldA== is old", "the key … is old"),
@@ -86,5 +111,7 @@ mod tests {
         ] {
             assert_eq!(shown(said.as_bytes()), expected, "{said}");
         }
+        let by = "https://example.com/in/Zx81kQ92mVb7TtR4";
+        assert_eq!(shown_by(by, b"no token Zx81kQ92mVb7TtR4 in here"), "no token … in here");
     }
 }

@@ -151,6 +151,17 @@ async fn a_410_sets_the_delivery_aside() {
 }
 
 #[tokio::test]
+async fn a_compressed_answer_is_not_taken_for_words() {
+    for (encoding, expected) in
+        [("gzip", "the endpoint answered 400 Bad Request"), ("identity", "the endpoint answered 400: ....")]
+    {
+        let reply = move |_| Reply::status(400).body(4).with("Content-Encoding", encoding);
+        let endpoint = Endpoint::start(reply).await;
+        assert_eq!(post(&anywhere(&endpoint.url())).await, Outcome::retry(expected), "{encoding}");
+    }
+}
+
+#[tokio::test]
 async fn a_retry_after_is_what_is_waited() {
     let endpoint = Endpoint::start(|_| Reply::status(429).with("Retry-After", "77")).await;
     let Outcome::Unavailable { after: Some(wait), error } = post(&anywhere(&endpoint.url())).await else { panic!() };

@@ -330,6 +330,17 @@ fn an_answer_says_what_follows() {
 }
 
 #[test]
+fn an_error_is_one_line_whatever_a_handler_says() {
+    let drain = drain(row(7, 8), 1);
+    let said = || "no\n\tsuch \u{1b}[31morder".to_owned();
+    let one_line = "no  such  [31morder";
+    let answered = |outcome| drain.answered(outcome, &source(""), 0.0);
+    assert_eq!(answered(Outcome::Reject(said())), Step::SetAside(1, one_line.into()));
+    let Step::Retry { error, .. } = answered(Outcome::retry(said())) else { panic!("it is tried again") };
+    assert_eq!(error, one_line);
+}
+
+#[test]
 fn the_last_attempt_that_fails_ends_as_the_source_says() {
     let drain = drain(EntityState { attempts: 1, ..row(7, 8) }, 1);
     let fails = |options| drain.failed(None, "it broke".into(), &source(options), 0.0);
