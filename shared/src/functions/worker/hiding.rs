@@ -50,6 +50,7 @@ impl Hiding<'_> {
         loop {
             let receipts = self.receipts().clone();
             if receipts.is_empty() {
+                in_flight.hidden_until(None);
                 return pending().await;
             }
             let until = in_flight.asking(time);
@@ -65,7 +66,7 @@ impl Hiding<'_> {
         match self.surroundings.within(ATTEMPT, self.queue.hide(receipts, time)).await {
             Some(Ok(())) => true,
             Some(Err(error)) => {
-                tracing::warn!(%error, "wake-ups of a worker that dies now come back late");
+                tracing::warn!(%error, "wake-ups could not be kept hidden; should this worker die, they may come back late");
                 false
             }
             None => false,
