@@ -14,7 +14,7 @@ use tests::{
 use webhook_serializer::{
     engine::operator::{Erased, Operator, OperatorError, Passed},
     handler::{Handler, Outcome},
-    leases::Terms,
+    leases::{Show, Terms},
     protocol::{
         delivery::Envelope,
         entity::{EntityKey, Sequence},
@@ -626,4 +626,23 @@ async fn a_settled_place_without_a_receipt_is_a_repeat_or_a_void() {
         "{passed:?}"
     );
     assert_eq!(passed[1].sequence(), first.next().next());
+}
+
+/// One row that somebody damaged, or that a newer version wrote.
+#[tokio::test(start_paused = true)]
+async fn a_row_that_cannot_be_read_hides_no_other() {
+    let world = World::new();
+    for name in ["test/a", "test/b"] {
+        world.append(name, name).await;
+    }
+    let key = webhook_serializer::protocol::keys::entity_row(&entity());
+    let damaged = webhook_serializer::protocol::table::Change::set(a::BLOCKED, "no reason");
+    let damage = webhook_serializer::protocol::table::Write::update(key, vec![damaged]);
+    world.memory.write(&damage).await.expect("memory answers");
+    let listed = world.leases("somebody who looks").list(None, 100).await.expect("the others are listed");
+    assert_eq!(listed.leases.iter().map(|lease| lease.key(Show::Raw)).collect::<Vec<_>>(), ["test/b"]);
+    let [(named, error)] = listed.unreadable.as_slice() else { panic!("{:?}", listed.unreadable) };
+    assert_eq!((named.as_str(), error.to_string().contains("`blocked`")), ("test/a", true));
+    let entities = world.operator().entities().await.expect("its key is there");
+    assert_eq!(entities.iter().map(EntityKey::as_str).collect::<Vec<_>>(), ["test/a", "test/b"]);
 }

@@ -206,10 +206,13 @@ impl List {
     async fn run(self) -> Result<ExitCode> {
         let deployment = self.target.connect().await?;
         let page = leases(&deployment).list(self.after.as_ref().map(entity_row), self.limit).await?;
-        let looked_at = page.leases.len();
+        let looked_at = page.leases.len() + page.unreadable.len();
         let wanted = |view: &LeaseView| self.all || view.kind().is_some();
         let seen: Vec<LeaseView> = page.leases.into_iter().filter(wanted).collect();
         self.shown.print(&seen, &deployment);
+        for (key, error) in &page.unreadable {
+            eprintln!("{} cannot be read: {error}", self.shown.how(&deployment).key(key));
+        }
         if seen.is_empty() {
             let all = if self.all || looked_at == 0 { "" } else { "; --all shows those that are free" };
             let keys = if looked_at == 1 { "key" } else { "keys" };

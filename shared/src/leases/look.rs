@@ -11,6 +11,7 @@ use crate::{
     engine::store::StoreError,
     protocol::{
         entity::{EntityKey, FencingToken},
+        format::{CorruptRow, attribute as a},
         lease::{ForceRelease, Forced, LeaseId},
         state::{EntityState, Held, HolderInfo, LeaseKind},
         table::{Key, Segment, TableName},
@@ -42,8 +43,20 @@ pub struct LeaseView {
 pub struct Listed {
     /// In no order.
     pub leases: Vec<LeaseView>,
+    /// The keys of rows that cannot be read, and why.
+    pub unreadable: Vec<(String, CorruptRow)>,
     /// Where the next page begins; `None`: this was the last.
     pub next: Option<Key>,
+}
+
+impl Show {
+    /// The key, shown so.
+    pub fn key(self, key: &str) -> String {
+        match self {
+            Show::Raw => key.to_owned(),
+            Show::Hashed => format!("{}/#{}", key.split('/').next().unwrap_or_default(), hashed(key)),
+        }
+    }
 }
 
 fn hashed(text: &str) -> String {
@@ -53,11 +66,7 @@ fn hashed(text: &str) -> String {
 impl LeaseView {
     /// Of what.
     pub fn key(&self, show: Show) -> String {
-        let key = self.state.entity.as_str();
-        match show {
-            Show::Raw => key.to_owned(),
-            Show::Hashed => format!("{}/#{}", key.split('/').next().unwrap_or_default(), hashed(key)),
-        }
+        show.key(self.state.entity.as_str())
     }
 
     /// Whether somebody held it, and it had not run out.
@@ -132,7 +141,8 @@ impl Leases {
     }
 
     /// A page of entities' leases, those that are free included, from `from`
-    /// on; reads at most `limit` rows. Eventually consistent.
+    /// on; reads at most `limit` rows. Eventually consistent. A row that cannot be
+    /// read hides no other.
     ///
     /// # Errors
     ///
@@ -141,9 +151,14 @@ impl Leases {
     pub async fn list(&self, from: Option<Key>, limit: u32) -> Result<Listed, LeaseError> {
         let segment = Segment { number: 0, of: 1, after: from, limit };
         let scanned = self.store.scan(&TableName::Entities, &segment, PATIENCE).await.map_err(LeaseError::before)?;
-        let states = scanned.rows.iter().map(EntityState::parse).collect::<Result<Vec<_>, _>>();
-        let states = states.map_err(|error| LeaseError::before(error.into()))?;
-        Ok(Listed { leases: states.into_iter().map(|state| self.view(state)).collect(), next: scanned.after })
+        let (mut leases, mut unreadable) = (Vec::new(), Vec::new());
+        for row in &scanned.rows {
+            match EntityState::parse(row) {
+                Ok(state) => leases.push(self.view(state)),
+                Err(error) => unreadable.push((row.text(a::ENTITY).unwrap_or_default().to_owned(), error)),
+            }
+        }
+        Ok(Listed { leases, unreadable, next: scanned.after })
     }
 
     fn view(&self, state: EntityState) -> LeaseView {
@@ -175,8 +190,8 @@ impl Leases {
     }
 }
 
-impl From<crate::protocol::format::CorruptRow> for LeaseError {
-    fn from(error: crate::protocol::format::CorruptRow) -> Self {
+impl From<CorruptRow> for LeaseError {
+    fn from(error: CorruptRow) -> Self {
         Self::before(StoreError::Corrupt(error))
     }
 }
