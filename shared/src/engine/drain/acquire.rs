@@ -114,20 +114,21 @@ impl Drainer {
                 }
             };
             // Another worker may have let the wake-up go meanwhile.
-            if in_flight.may_be_back() {
+            let patience = PATIENCE.min(in_flight.hidden_for());
+            if patience.is_zero() {
                 return Ok(Start::NotNow(Duration::ZERO, PutOffReason::MayBeBack));
             }
             sent = surroundings.monotonic();
             if let Some(seen) = take_over {
                 // The same call, so that its holder stays its own; a new time.
                 request.now = surroundings.now();
-                answer = self.store.run(&TakeOver { request: request.clone(), seen }, PATIENCE).await?;
+                answer = self.store.run(&TakeOver { request: request.clone(), seen }, patience).await?;
                 if let Acquired::Granted(lease, _) = &answer {
                     self.observer.observe(&Event::TakenOver { entity, token: lease.token() });
                 }
             } else {
                 request = self.request(entity);
-                answer = self.store.run(&request, PATIENCE).await?;
+                answer = self.store.run(&request, patience).await?;
             }
         }
     }

@@ -69,9 +69,11 @@ impl InFlight {
         self.known.subscribe().wait_for(|known| known.is_asked).await.expect("the sender is borrowed");
     }
 
-    /// Whether they may have come back already, and been deleted by another
-    /// worker: a lease taken now would stand without a wake-up.
-    pub(super) fn may_be_back(&self) -> bool {
-        self.known.borrow().until.is_some_and(|until| self.surroundings.monotonic() >= until)
+    /// For how long they are hidden for sure. After that they may have come back,
+    /// and been deleted by another worker: a lease taken then would stand without
+    /// a wake-up.
+    pub(super) fn hidden_for(&self) -> Duration {
+        let left = |until: Duration| until.saturating_sub(self.surroundings.monotonic());
+        self.known.borrow().until.map_or(Duration::MAX, left)
     }
 }
