@@ -32,7 +32,14 @@ pub enum Weight {
 pub fn of(source: &Source) -> Vec<Advice> {
     let warning = entities(source).map(|text| Advice { weight: Weight::Warning, text });
     let note = (!source.has_secret()).then(|| Advice { weight: Weight::Note, text: without_secret(source) });
-    warning.into_iter().chain(note).collect()
+    let doubtful = source.doubtful_secrets().into_iter().map(|(number, what)| Advice {
+        weight: Weight::Note,
+        text: format!(
+            "source `{}`: `secrets`, number {number}: it {what}; nothing that is signed will fit it",
+            source.name
+        ),
+    });
+    warning.into_iter().chain(note).chain(doubtful).collect()
 }
 
 fn without_secret(source: &Source) -> String {
@@ -120,6 +127,17 @@ mod tests {
         let all = advice(provider, &format!("secrets = ['s']\nentity = {entity}"));
         assert!(all.iter().all(|advice| advice.weight == Weight::Warning), "{all:?}");
         all.into_iter().map(|advice| console::strip_ansi_codes(&advice.text).into_owned()).next()
+    }
+
+    #[test]
+    fn a_secret_that_is_a_placeholder_or_has_white_space_around_it_is_noted_and_not_shown() {
+        let secrets = "secrets = ['…', 'whsec_...', ' hush', 'as it should be']";
+        let texts: Vec<String> = advice("shopify", secrets).into_iter().map(|advice| advice.text).collect();
+        assert_eq!(texts.len(), 3, "{texts:?}");
+        assert!(
+            texts[0].contains("number 1: it is a placeholder") && texts[1].contains("number 2: it is a placeholder")
+        );
+        assert!(texts[2].contains("number 3: it has white space around it") && !texts.concat().contains("hush"));
     }
 
     #[test]

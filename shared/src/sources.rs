@@ -319,6 +319,20 @@ impl Source {
         !self.secrets.is_empty()
     }
 
+    /// Those of its secrets, by their numbers from 1, that nothing is likely to be
+    /// signed with, and why: for people who look at the document.
+    pub fn doubtful_secrets(&self) -> Vec<(usize, &'static str)> {
+        let doubt = |secret: &Secret| {
+            let text = secret.expose();
+            match text {
+                _ if text.trim() != text => Some("has white space around it"),
+                _ if text.contains('…') || text.contains("...") => Some("is a placeholder"),
+                _ => None,
+            }
+        };
+        (1..).zip(&self.secrets).filter_map(|(number, secret)| Some((number, doubt(secret)?))).collect()
+    }
+
     fn provider(&self) -> &dyn Provider {
         match &self.provider {
             AnyProvider::BuiltIn(provider) => *provider,
