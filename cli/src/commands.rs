@@ -12,7 +12,10 @@ pub mod lease;
 pub mod local;
 pub mod parked;
 pub mod send;
+pub mod sign;
 pub mod target;
+pub mod verify;
+pub mod webhook;
 
 use serializer::say;
 

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use commands::{audit, bench, block, check, cost, erase, inspect, jobs, lease, local, parked, send};
+use commands::{audit, bench, block, check, cost, erase, inspect, jobs, lease, local, parked, send, sign, verify};
 
 /// Runs webhook inboxes, one per order, and looks after them
 ///
@@ -33,6 +33,10 @@ enum Command {
     Check(check::Check),
     /// Post sample webhooks, freshly signed
     Send(send::Send),
+    /// Say whether a webhook's signature is good, and if not, why
+    Verify(verify::Verify),
+    /// Make the headers that a sender would sign a body with
+    Sign(sign::Sign),
     /// Show an order: how it stands, what waits, what is parked, what was settled
     Inspect(inspect::Inspect),
     /// List what is parked, of one order or of all
@@ -80,6 +84,8 @@ async fn run() -> ExitCode {
         Command::Local(local) => local.run().await,
         Command::Check(check) => check.run(),
         Command::Send(send) => send.run().await,
+        Command::Verify(verify) => verify.run(),
+        Command::Sign(sign) => sign.run(),
         Command::Inspect(inspect) => inspect.run().await,
         Command::Parked(parked) => parked.run().await,
         Command::Redrive(redrive) => redrive.run().await,

@@ -18,6 +18,11 @@ pub use page::page;
 pub use rules::rules;
 pub use schema::schema;
 
+/// Whether a field of that name is one of the table `generic`.
+pub fn is_of_generic(name: &str) -> bool {
+    fields::GENERIC.fields.iter().any(|field| field.name == name)
+}
+
 /// A table of the document.
 #[derive(Debug)]
 struct Table {

@@ -58,6 +58,7 @@ pub struct Source {
     pub provider_name: String,
     provider: AnyProvider,
     secrets: Vec<Secret>,
+    tolerance: Duration,
     entity: Vec<Template>,
     /// Which handler its deliveries go to.
     pub handler: String,
@@ -94,6 +95,8 @@ struct Entry {
     provider: String,
     #[serde(default)]
     secrets: Secrets,
+    #[serde(default, deserialize_with = "duration")]
+    tolerance: Option<Duration>,
     #[serde(default)]
     entity: Templates,
     handler: String,
@@ -263,11 +266,18 @@ impl Source {
             AnyProvider::BuiltIn(provider) => *provider,
             AnyProvider::Generic(provider) => &**provider,
         };
-        let secrets = Vec::from(entry.secrets);
-        if let Some((number, objection)) =
-            (1..).zip(&secrets).find_map(|(number, secret)| Some((number, rules.objection(secret)?)))
-        {
-            return Err(format!("`secrets`, number {number}: {objection}"));
+        let mut secrets = Vec::new();
+        for (number, secret) in (1..).zip(Vec::from(entry.secrets)) {
+            let objected = |objection: &str| format!("`secrets`, number {number}: {objection}");
+            let secret = secret.decoded().map_err(objected)?;
+            if let Some(objection) = rules.objection(&secret) {
+                return Err(objected(objection));
+            }
+            secrets.push(secret);
+        }
+        let tolerance = entry.tolerance.unwrap_or(providers::TOLERANCE);
+        if tolerance.is_zero() {
+            return Err("`tolerance` is more than nothing".into());
         }
         let entity = entry.entity.check(&name, &entry.provider)?;
         let default = RetryPolicy::default();
@@ -296,6 +306,7 @@ impl Source {
             provider_name: entry.provider,
             provider,
             secrets,
+            tolerance,
             entity,
             handler: entry.handler,
             handler_timeout,
@@ -323,7 +334,7 @@ impl Source {
     /// signed with, and why: for people who look at the document.
     pub fn doubtful_secrets(&self) -> Vec<(usize, &'static str)> {
         let doubt = |secret: &Secret| {
-            let text = secret.expose();
+            let text = secret.text()?;
             match text {
                 _ if text.trim() != text => Some("has white space around it"),
                 _ if text.contains('…') || text.contains("...") => Some("is a placeholder"),
@@ -342,7 +353,22 @@ impl Source {
 
     /// Whether the sender signed the request.
     pub fn verify(&self, request: Request<'_>, now: Timestamp) -> Result<Verified, Unverified> {
-        self.provider().verify(request, &self.secrets, now)
+        let verify_at = |now| self.provider().verify(request, &self.secrets, now);
+        if self.tolerance == providers::TOLERANCE {
+            return verify_at(now);
+        }
+        // Far from any time that is signed: a provider that reads one says it.
+        match verify_at(Timestamp::from_millis(u64::MAX)) {
+            Err(Unverified::Stale(signed_at)) if providers::is_near(signed_at, now, self.tolerance) => {
+                verify_at(signed_at)
+            }
+            verified => verified,
+        }
+    }
+
+    /// What a request that was verified is about, by the provider's own rule.
+    pub fn describe(&self, request: Request<'_>) -> Described {
+        self.provider().describe(request)
     }
 
     /// The headers that the sender would sign `body` with, by the first of its
@@ -467,6 +493,50 @@ mod tests {
         assert_eq!(secrets("woocommerce", "''"), "source `shop`: `secrets`, number 1: it is empty");
         let refused = secrets("standard-webhooks", "'hush!'");
         assert!(refused.ends_with("number 1: it is not `whsec_` and the key's bytes in base64"), "{refused}");
+    }
+
+    fn stripe(fields: &str) -> Result<Arc<Source>, String> {
+        let document = format!("[sources.shop]\nprovider = 'stripe'\nhandler = 'h'\n{fields}");
+        let sources = Sources::parse(&document).map_err(|error| error.to_string())?;
+        Ok(sources.get("shop").unwrap().clone())
+    }
+
+    #[test]
+    fn a_source_s_own_tolerance_counts_in_place_of_five_minutes() {
+        let at = |seconds: u64| Timestamp::from_secs(1_767_621_700 + seconds);
+        let signed = stripe("secrets = 's'").unwrap().sign(&providers::Headers::default(), b"{}", at(1000));
+        let headers = signed.into_iter().collect();
+        let is_taken = |tolerance: &str, seconds| {
+            let source = stripe(&format!("secrets = 's'\ntolerance = '{tolerance}'")).unwrap();
+            source.verify(Request { headers: &headers, body: b"{}" }, at(seconds)) == Ok(Verified::Delivery)
+        };
+        for (tolerance, taken, refused) in [("5m", [700, 1300], [699, 1301]), ("10s", [990, 1010], [989, 1011])] {
+            assert!(taken.iter().all(|now| is_taken(tolerance, *now)), "{tolerance}");
+            assert!(!refused.iter().any(|now| is_taken(tolerance, *now)), "{tolerance}");
+        }
+        assert!(is_taken("15m", 100) && is_taken("15m", 1900) && !is_taken("15m", 99) && !is_taken("15m", 1901));
+        let other = stripe("secrets = 'other'\ntolerance = '15m'").unwrap();
+        let refused = other.verify(Request { headers: &headers, body: b"{}" }, at(1000));
+        assert_eq!(refused, Err(Unverified::Mismatch));
+        assert_eq!(stripe("tolerance = '0s'").unwrap_err(), "source `shop`: `tolerance` is more than nothing");
+    }
+
+    #[test]
+    fn a_secret_that_is_no_text_is_given_in_hexadecimal_or_base64() {
+        let now = Timestamp::from_secs(1_767_621_700);
+        let sign = |secret: &str| {
+            stripe(&format!("secrets = '{secret}'")).unwrap().sign(&providers::Headers::default(), b"{}", now)
+        };
+        assert_eq!(sign("hex:736563726574"), sign("secret"));
+        assert_eq!(sign("base64:c2VjcmV0"), sign("secret"));
+        assert_ne!(sign("hex:fffe"), sign("base64:/v8="));
+        for (secret, refused) in [
+            ("hex:hush", "source `shop`: `secrets`, number 1: what is behind `hex:` is not hexadecimal"),
+            ("base64:hush!", "source `shop`: `secrets`, number 1: what is behind `base64:` is not base64"),
+            ("hex:0000", "source `shop`: `secrets`, number 1: it is empty"),
+        ] {
+            assert_eq!(stripe(&format!("secrets = '{secret}'")).unwrap_err(), refused);
+        }
     }
 
     #[test]

@@ -39,7 +39,16 @@ pub(super) const SOURCE: Table = Table {
             absent: Absent::Means("none yet: deliveries are answered 503"),
             example: "[\"…\"]",
             about: "What the sender signs with. Several while one is being rolled: each of them is believed. For \
-                    `stripe` and `standard-webhooks` they begin with `whsec_`.",
+                    `stripe` and `standard-webhooks` they begin with `whsec_`. A key that is no text stands behind \
+                    `hex:` or `base64:`.",
+        },
+        Field {
+            name: "tolerance",
+            form: Form::Text(DURATION),
+            absent: Absent::Is("\"5m\""),
+            example: "\"1m\"",
+            about: "How far the time of a signature may be from now, before or after, where the sender signs one. A \
+                    delivery that is further away is refused. More than nothing.",
         },
         Field {
             name: "entity",
@@ -187,7 +196,7 @@ pub(super) const GENERIC: Table = Table {
             absent: Absent::Means("no header holds it"),
             example: "\"x-acme-timestamp\"",
             about: "The header that `{timestamp}` is in: seconds, milliseconds or RFC 3339. A request whose time is \
-                    more than five minutes away is refused. With `{timestamp}` in `signed`, and only then.",
+                    further away than `tolerance` is refused. With `{timestamp}` in `signed`, and only then.",
         },
         Field {
             name: "timestamp_prefix",

@@ -17,6 +17,7 @@ use validator::{Validator, value};
 const REFUSED: &[(&Table, &str, &[&str])] = &[
     (&SOURCE, "provider", &["\"Shopify\"", "7"]),
     (&SOURCE, "secrets", &["\"\"", "[\"\"]", "[7]", "7"]),
+    (&SOURCE, "tolerance", &["300", "\"soon\""]),
     (&SOURCE, "entity", &["\"{order}\"", "\"orders\"", "7"]),
     (&SOURCE, "handler", &["7"]),
     (&SOURCE, "handler_timeout", &["30", "\"soon\""]),

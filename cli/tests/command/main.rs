@@ -6,3 +6,4 @@ mod local;
 mod orders;
 mod pipes;
 mod running;
+mod verify;

@@ -136,7 +136,7 @@ impl Ingest {
             Err(Unverified::Mismatch) if !source.has_secret() => {
                 Judged::Unless(Response::unavailable("this source has no secret yet; send it again"))
             }
-            Err(reason @ Unverified::Stale) => {
+            Err(reason @ Unverified::Stale(_)) => {
                 tracing::warn!(source = %source.name, %reason, "not verified");
                 Judged::Answer(Response::refused(401, &reason.to_string()))
             }

@@ -26,6 +26,7 @@ mod tests;
 pub use generic::{Generic, GenericOptions, InvalidGeneric, InvalidPlace, Place};
 pub use json::{is_pointer, pointer};
 pub use rule::{Example, Kind, Line, Rule};
+pub(crate) use signature::is_near;
 pub use signature::{Encoding, HashName};
 
 /// One webhook as it arrived.
@@ -62,18 +63,62 @@ impl<N: AsRef<str>, V: Into<String>> FromIterator<(N, V)> for Headers {
 
 /// A shared secret. Never shown: its `Debug` hides it.
 #[derive(Clone, PartialEq, Eq, serde::Deserialize)]
-#[serde(transparent)]
-pub struct Secret(String);
+#[serde(from = "String")]
+pub struct Secret(Form);
+
+#[derive(Clone, PartialEq, Eq)]
+enum Form {
+    /// As the sender shows it; the provider's rules make the key of it.
+    Text(String),
+    /// The key itself.
+    Key(Vec<u8>),
+}
 
 impl Secret {
-    /// Takes a secret.
+    /// Takes a secret as the sender shows it.
     pub fn new(secret: impl Into<String>) -> Self {
-        Self(secret.into())
+        Self(Form::Text(secret.into()))
     }
 
-    /// The secret itself, for the code that signs and verifies.
-    pub fn expose(&self) -> &str {
-        &self.0
+    /// With `hex:` or `base64:` in front, the key that is encoded behind it, for
+    /// senders whose key is no text; anything else as it is.
+    ///
+    /// # Errors
+    ///
+    /// What is behind it is not in that encoding; says so without repeating it.
+    pub fn decoded(self) -> Result<Self, &'static str> {
+        let Some(text) = self.text() else { return Ok(self) };
+        let (key, refused) = if let Some(digits) = text.strip_prefix("hex:") {
+            (Encoding::Hex.decode(digits), "what is behind `hex:` is not hexadecimal")
+        } else if let Some(letters) = text.strip_prefix("base64:") {
+            (Encoding::Base64.decode(letters), "what is behind `base64:` is not base64")
+        } else {
+            return Ok(self);
+        };
+        key.map(|key| Self(Form::Key(key))).ok_or(refused)
+    }
+
+    /// The secret's bytes, for the code that signs and verifies.
+    pub fn expose(&self) -> &[u8] {
+        match &self.0 {
+            Form::Text(text) => text.as_bytes(),
+            Form::Key(key) => key,
+        }
+    }
+
+    /// The secret as the sender shows it, for rules that make a key of it;
+    /// `None`: these are the key's bytes already.
+    pub fn text(&self) -> Option<&str> {
+        match &self.0 {
+            Form::Text(text) => Some(text),
+            Form::Key(_) => None,
+        }
+    }
+}
+
+impl From<String> for Secret {
+    fn from(text: String) -> Self {
+        Self::new(text)
     }
 }
 
@@ -116,16 +161,16 @@ pub enum Unverified {
     /// A header is there and cannot be read.
     #[error("header {0} cannot be read")]
     Malformed(String),
-    /// Signed too long ago, or too far in the future.
-    #[error("the signature's time is more than {} s away", TOLERANCE.as_secs())]
-    Stale,
+    /// Rightly signed, but at this time: too long ago, or too far in the future.
+    #[error("the signature is of {0}, which is too far from now")]
+    Stale(Timestamp),
     /// Signed with none of the configured secrets.
     #[error("no configured secret makes this signature")]
     Mismatch,
 }
 
-/// How far a signed time may be from ours. Stripe's and Standard Webhooks' own
-/// recommendation.
+/// How far a signed time may be from ours, where a source does not say. Stripe's
+/// and Standard Webhooks' own recommendation.
 pub const TOLERANCE: std::time::Duration = std::time::Duration::from_secs(300);
 
 /// What a verified webhook is about.

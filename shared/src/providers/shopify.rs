@@ -109,7 +109,7 @@ fn bare(id: &str) -> &str {
 
 impl Provider for Shopify {
     fn objection(&self, secret: &Secret) -> Option<&'static str> {
-        if secret.expose().starts_with("shpat_") {
+        if secret.expose().starts_with(b"shpat_") {
             return Some("it is an access token; webhooks are signed with the app's client secret, or the admin's");
         }
         key(secret).is_none().then_some(signature::EMPTY)

@@ -5,6 +5,8 @@
 //! was used can be learned from how long it takes. A text that makes an empty
 //! key never becomes a [`Key`], so nothing is verified with it.
 
+use std::time::Duration;
+
 use base64::{
     Engine, alphabet,
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig, general_purpose::STANDARD},
@@ -126,7 +128,12 @@ pub(super) fn check(
 /// signature was found good, so that [`Unverified::Stale`] means a replay or a
 /// clock that is wrong, never a forged header.
 pub(super) fn check_time(signed_at: Timestamp, now: Timestamp) -> Result<(), Unverified> {
-    if now.since(signed_at) <= TOLERANCE && signed_at.since(now) <= TOLERANCE { Ok(()) } else { Err(Unverified::Stale) }
+    if is_near(signed_at, now, TOLERANCE) { Ok(()) } else { Err(Unverified::Stale(signed_at)) }
+}
+
+/// Whether a signed time is within `tolerance` of `now`, before or after it.
+pub(crate) fn is_near(signed_at: Timestamp, now: Timestamp, tolerance: Duration) -> bool {
+    now.since(signed_at) <= tolerance && signed_at.since(now) <= tolerance
 }
 
 /// The whole seconds that a signed time was written in; digits only.
@@ -196,9 +203,8 @@ mod tests {
     #[test]
     fn a_signed_time_may_be_five_minutes_away_in_either_direction() {
         let at = Timestamp::from_secs(1000);
-        for (now, expected) in
-            [(700, Ok(())), (1300, Ok(())), (699, Err(Unverified::Stale)), (1301, Err(Unverified::Stale))]
-        {
+        let stale = Err(Unverified::Stale(at));
+        for (now, expected) in [(700, Ok(())), (1300, Ok(())), (699, stale.clone()), (1301, stale)] {
             assert_eq!(check_time(at, Timestamp::from_secs(now)), expected, "{now}");
         }
     }

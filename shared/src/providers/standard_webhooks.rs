@@ -22,8 +22,8 @@ pub(super) struct StandardWebhooks;
 /// The key that `secret` encodes; as in the specification's libraries the
 /// `whsec_` in front may be left out.
 fn key(secret: &Secret) -> Option<Key> {
-    let secret = secret.expose();
-    Key::new(STANDARD.decode(secret.strip_prefix("whsec_").unwrap_or(secret)).ok()?)
+    let Some(text) = secret.text() else { return Key::new(secret.expose()) };
+    Key::new(STANDARD.decode(text.strip_prefix("whsec_").unwrap_or(text)).ok()?)
 }
 
 /// The names of a request's three headers: all of one family, so that nobody
@@ -181,8 +181,14 @@ mod tests {
             let malformed = Err(Unverified::Malformed("webhook-signature".into()));
             assert_eq!(verify(signature, &[SECRET]), malformed, "{signature:?}");
         }
-        assert_eq!(verify_at(&good, &[SECRET], SIGNED_AT + 301), Err(Unverified::Stale));
-        assert_eq!(verify_at(&good, &[SECRET], SIGNED_AT - 301), Err(Unverified::Stale));
+        assert_eq!(
+            verify_at(&good, &[SECRET], SIGNED_AT + 301),
+            Err(Unverified::Stale(Timestamp::from_secs(SIGNED_AT)))
+        );
+        assert_eq!(
+            verify_at(&good, &[SECRET], SIGNED_AT - 301),
+            Err(Unverified::Stale(Timestamp::from_secs(SIGNED_AT)))
+        );
         for secret in ["whsec_AAAB", "whsec_", "whsec_not base64", ""] {
             assert_eq!(verify(GOOD, &[secret]), Err(Unverified::Mismatch), "{secret:?}");
         }

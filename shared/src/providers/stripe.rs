@@ -81,7 +81,7 @@ pub(super) const RULE: Rule = Rule {
 
 impl Provider for Stripe {
     fn objection(&self, secret: &Secret) -> Option<&'static str> {
-        if API_KEYS.iter().any(|prefix| secret.expose().starts_with(prefix)) {
+        if API_KEYS.iter().any(|prefix| secret.expose().starts_with(prefix.as_bytes())) {
             return Some("it is an API key; the signing secret of a webhook begins with `whsec_`");
         }
         key(secret).is_none().then_some(signature::EMPTY)
@@ -183,8 +183,14 @@ mod tests {
         for value in ["", "t=", &format!("v1={GOOD}"), &format!("t=now,v1={GOOD}"), &format!("t={SIGNED_AT},v1=x")] {
             assert_eq!(verify(value), Err(Unverified::Malformed(SIGNATURE.into())), "{value:?}");
         }
-        assert_eq!(verify_at(&good, &[SECRET], SIGNED_AT + 301), Err(Unverified::Stale));
-        assert_eq!(verify_at(&good, &[SECRET], SIGNED_AT - 301), Err(Unverified::Stale));
+        assert_eq!(
+            verify_at(&good, &[SECRET], SIGNED_AT + 301),
+            Err(Unverified::Stale(Timestamp::from_secs(SIGNED_AT)))
+        );
+        assert_eq!(
+            verify_at(&good, &[SECRET], SIGNED_AT - 301),
+            Err(Unverified::Stale(Timestamp::from_secs(SIGNED_AT)))
+        );
         assert_eq!(verify_at(&good, &["another"], SIGNED_AT), Err(Unverified::Mismatch));
         assert_eq!(verify_at(&good, &[""], SIGNED_AT), Err(Unverified::Mismatch));
         assert_eq!(verify_at(&good, &[], SIGNED_AT), Err(Unverified::Mismatch));

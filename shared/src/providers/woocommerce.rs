@@ -23,7 +23,7 @@ pub(super) struct WooCommerce;
 const SIGNATURE: &str = "x-wc-webhook-signature";
 
 fn key(secret: &Secret) -> Option<Key> {
-    Key::new(decoded(secret.expose()).into_owned())
+    secret.text().map_or_else(|| Key::new(secret.expose()), |text| Key::new(decoded(text).into_owned()))
 }
 
 /// `text` as WordPress' `wp_specialchars_decode` leaves it with both kinds of

@@ -11,7 +11,7 @@ pub(super) fn first_words(body: &[u8], destination: &Destination) -> String {
     // As JSON writes a slash in some languages.
     let mut text = String::from_utf8_lossy(body).replace("\\/", "/");
     for secret in destination.secrets() {
-        let whole = secret.expose();
+        let whole = secret.text().expect("a destination's secret is checked to begin with `whsec_`");
         text = text.replace(whole.strip_prefix(PREFIX).unwrap_or(whole), "…");
     }
     let (url, path) = (destination.url(), destination.url().path());

@@ -49,7 +49,8 @@ pub struct GenericOptions {
     #[serde(default = "body_alone")]
     pub signed: String,
     /// The header that `{timestamp}` is in: seconds, milliseconds or RFC 3339.
-    /// A request whose time is more than five minutes away is not believed.
+    /// A request whose time is further away than the source's `tolerance` is
+    /// not believed.
     pub timestamp_header: Option<String>,
     /// What stands in front of `{timestamp}` among the entries of the
     /// signature's own header, such as `t=`.

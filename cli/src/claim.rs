@@ -1,0 +1,168 @@
+//! A webhook as somebody has it at hand, with what they believe it was signed
+//! with: whether its provider's rules believe it, what of it the signature
+//! covers, and why not.
+//!
+//! What is tried to find out why stands here and not beside the providers'
+//! rules, so that no function carries it.
+
+mod bodies;
+mod covered;
+mod diagnosis;
+mod secrets;
+mod signatures;
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+use webhook_serializer::{
+    protocol::entity::EntityKey,
+    providers::{Described, Headers, Request, Unverified, Verified},
+    sources::{InvalidSources, Source, Sources},
+    time::Timestamp,
+};
+
+use crate::reference;
+
+/// A webhook and what it is held against.
+#[derive(Debug, Clone)]
+pub struct Claim {
+    /// The provider's name.
+    pub provider: String,
+    /// Secrets as a sources document has them.
+    pub secrets: Vec<String>,
+    /// Fields of the sources document; one that is given several times is a
+    /// list.
+    pub options: Vec<(String, String)>,
+    /// The headers.
+    pub headers: Vec<(String, String)>,
+    /// The body's bytes.
+    pub body: Vec<u8>,
+    /// The time at which it is verified.
+    pub now: Timestamp,
+}
+
+/// Why there is nothing to verify by.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unusable {
+    /// A secret is none of this provider's.
+    #[error("{0}")]
+    Secret(String),
+    /// An option is unknown, missing or wrong.
+    #[error("{0}")]
+    Option(String),
+}
+
+/// What is known of a webhook that was verified.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Known {
+    /// What it is about.
+    pub described: Described,
+    /// Its entity, as the provider's rule or the option `entity` says it.
+    pub entity: Option<String>,
+    /// Which of `topic`, `id`, `time` and `body` its signature covers.
+    pub signed: Vec<&'static str>,
+    /// Which of the secrets it is signed with, from 1; `None`: with none.
+    pub secret: Option<usize>,
+    /// It only asks whether anybody is there.
+    pub is_ping: bool,
+}
+
+impl Claim {
+    /// The source that a sources document with these secrets and options has.
+    ///
+    /// # Errors
+    ///
+    /// The document would be refused.
+    pub fn source(&self) -> Result<Arc<Source>, Unusable> {
+        // What stands in it is not shown by the reader's errors, nor here.
+        let document = json!({ "sources": { self.provider.as_str(): self.entry() } }).to_string();
+        let sources = Sources::parse(&document).map_err(|error| match error {
+            InvalidSources::Source { reason, .. } if reason.starts_with("`secrets`") => {
+                Unusable::Secret(reason.replacen("`secrets`", "`--secret`", 1))
+            }
+            InvalidSources::Source { reason, .. } => Unusable::Option(reason),
+            InvalidSources::Document(reason) => {
+                Unusable::Option(reason.split(" at line ").next().unwrap_or_default().to_owned())
+            }
+        })?;
+        sources.get(&self.provider).cloned().ok_or_else(|| Unusable::Option("there is no such provider".into()))
+    }
+
+    fn entry(&self) -> Value {
+        let mut entry = Map::new();
+        let mut generic = Map::new();
+        for (name, text) in &self.options {
+            let is_generic = self.provider == "generic" && reference::is_of_generic(name);
+            let table = if is_generic { &mut generic } else { &mut entry };
+            // A duration: the document asks for its unit.
+            let is_bare = name == "tolerance" && !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+            let text = Value::from(if is_bare { format!("{text}s") } else { text.clone() });
+            match table.get_mut(name) {
+                None => _ = table.insert(name.clone(), text),
+                Some(Value::Array(list)) => list.push(text),
+                Some(one) => *one = json!([one.take(), text]),
+            }
+        }
+        if self.provider == "generic" {
+            entry.insert("generic".into(), generic.into());
+        }
+        entry.insert("provider".into(), self.provider.as_str().into());
+        entry.insert("secrets".into(), self.secrets.clone().into());
+        entry.insert("handler".into(), "verify".into());
+        entry.into()
+    }
+
+    /// The headers, for providers.
+    pub fn headers(&self) -> Headers {
+        self.headers.iter().map(|(name, value)| (name, value.trim())).collect()
+    }
+
+    /// Whether `source` believes it.
+    fn verified_by(&self, source: &Source) -> Result<Verified, Unverified> {
+        source.verify(Request { headers: &self.headers(), body: &self.body }, self.now)
+    }
+
+    /// What `source` says that it is about.
+    fn described_by(&self, source: &Source) -> Described {
+        source.describe(Request { headers: &self.headers(), body: &self.body })
+    }
+
+    /// Whether somebody with one of the secrets signed it, at whatever time.
+    fn is_signed(&self) -> bool {
+        let Ok(source) = self.source() else { return false };
+        matches!(self.verified_by(&source), Ok(Verified::Delivery) | Err(Unverified::Stale(_)))
+    }
+
+    /// What is known of it, or in a few sentences why it is not believed.
+    ///
+    /// # Errors
+    ///
+    /// There is nothing to verify it by.
+    pub fn verify(&self) -> Result<Result<Known, String>, Unusable> {
+        let source = self.source()?;
+        let verified = match self.verified_by(&source) {
+            Ok(verified) => verified,
+            Err(refusal) => return Ok(Err(diagnosis::of(self, &source, &refusal))),
+        };
+        let described = self.described_by(&source);
+        let is_ping = verified == Verified::Ping;
+        let alone = |secret: &&String| Self { secrets: vec![(*secret).clone()], ..self.clone() }.is_signed();
+        Ok(Ok(Known {
+            entity: self.entity(&source, &described),
+            signed: if is_ping { Vec::new() } else { covered::by(self, &source, &described) },
+            secret: self.secrets.iter().position(|secret| alone(&secret)).map(|index| index + 1),
+            is_ping,
+            described,
+        }))
+    }
+
+    fn entity(&self, source: &Source, described: &Described) -> Option<String> {
+        let has_template = self.provider != "generic" && self.options.iter().any(|(name, _)| name == "entity");
+        if !has_template {
+            return described.entity.clone();
+        }
+        let headers = self.headers();
+        let entity = source.delivery(Request { headers: &headers, body: &self.body }, self.now).entity;
+        (entity != EntityKey::unrouted(&source.name)).then(|| entity.to_string())
+    }
+}

@@ -1,0 +1,302 @@
+//! A body as it may have been before something between sender and reader
+//! rewrote it.
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde::de::IgnoredAny;
+use webhook_serializer::functions::ingest;
+
+/// A body that is larger is not written in every possible way.
+const LARGE: usize = 1 << 18;
+
+/// Other bodies than `body`, each with the sentence that is true if it is the
+/// one that was signed.
+pub(super) fn otherwise(body: &[u8]) -> Vec<(Vec<u8>, String)> {
+    let mut found: Vec<(Vec<u8>, String)> = Vec::new();
+    let mut push = |other: Vec<u8>, what: &str| {
+        if other != body && found.iter().all(|(held, _)| *held != other) {
+            found.push((other, what.to_owned()));
+        }
+    };
+    let end =
+        "the body has a newline at its end that was not signed: an editor or `echo` adds one, `printf %s` does not";
+    if let Some(shorter) = body.strip_suffix(b"\n") {
+        push(shorter.to_vec(), end);
+        push(shorter.strip_suffix(b"\r").unwrap_or(shorter).to_vec(), end);
+    }
+    push(body.trim_ascii().to_vec(), "the body has white space around it that was not signed");
+    let cut = "the body lacks the newline at its end, which was signed: `$(…)` in a shell, or a trim, takes it away";
+    push([body, b"\n"].concat(), cut);
+    push([body, b"\r\n"].concat(), cut);
+    if let Some(bare) = body.strip_prefix(b"\xef\xbb\xbf") {
+        push(bare.to_vec(), "the body begins with a byte order mark that was not signed");
+    }
+    if let Ok(text) = std::str::from_utf8(body) {
+        let unix = text.replace("\r\n", "\n");
+        push(unix.replace('\n', "\r\n").into(), "the body's lines ended in CR LF when it was signed");
+        push(unix.into(), "the body's lines ended in LF when it was signed");
+        if let Some(bytes) = text.chars().map(|c| u8::try_from(u32::from(c)).ok()).collect() {
+            push(bytes, "the body was read as Latin-1 and written as UTF-8: keep its bytes");
+        }
+        if let Ok(inner) = serde_json::from_str::<String>(text) {
+            push(inner.into(), "the body is JSON inside a JSON string: it was serialised twice");
+        }
+        if let Ok(event) = serde_json::from_str::<ingest::Request>(text)
+            && event.body.is_some()
+            && let Some(inner) = event.bytes()
+        {
+            push(inner.into_owned(), "this is the event of a function: what was signed is in its field `body`");
+        }
+    }
+    if let Ok(decoded) = STANDARD.decode(body.trim_ascii()) {
+        push(decoded, "the body is in base64, as a function gets it with `isBase64Encoded`: decode it first");
+    }
+    for (other, how) in rewritten(body) {
+        push(
+            other,
+            &format!(
+                "the body was parsed and serialised again: what was signed is the same JSON {how}. Verify the bytes as \
+                 they were received, before anything parses them"
+            ),
+        );
+    }
+    found
+}
+
+/// The JSON text `body` in other words of the same meaning.
+fn rewritten(body: &[u8]) -> Vec<(Vec<u8>, String)> {
+    let Ok(text) = std::str::from_utf8(body) else { return Vec::new() };
+    if serde_json::from_str::<IgnoredAny>(text).is_err() {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    for spacing in Spacing::ALL {
+        for escapes in Escapes::all(body.len() > LARGE) {
+            let other = rewrite(text, spacing, escapes);
+            let how = format!("{}{}", spacing.in_words(), escapes.in_words());
+            for ending in ["", "\n"] {
+                let ended = if ending.is_empty() { "" } else { ", with a newline at its end" };
+                found.push((format!("{other}{ending}").into_bytes(), format!("{how}{ended}")));
+            }
+        }
+    }
+    found
+}
+
+/// What stands between the tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Spacing {
+    AsItIs,
+    None,
+    Python,
+    Indented(usize),
+}
+
+impl Spacing {
+    const ALL: [Self; 5] = [Self::AsItIs, Self::None, Self::Python, Self::Indented(2), Self::Indented(4)];
+
+    fn in_words(self) -> String {
+        match self {
+            Self::AsItIs => "with the same white space".to_owned(),
+            Self::None => "without white space between its tokens".to_owned(),
+            Self::Python => "with a space behind each comma and colon".to_owned(),
+            Self::Indented(by) => format!("indented by {by}"),
+        }
+    }
+}
+
+/// How characters in texts are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Escapes {
+    /// `/` as `\/`: as PHP writes it; `None`: as it is.
+    slash: Option<bool>,
+    /// What is not ASCII as `\u…`; `None`: as it is.
+    unicode: Option<bool>,
+    /// `&`, `<` and `>` as `\u…`: as Go and Rails write them; `None`: as they are.
+    html: Option<bool>,
+}
+
+impl Escapes {
+    /// All combinations; for a large body, of which each takes its time, none.
+    fn all(is_large: bool) -> Vec<Self> {
+        let ways: &[Option<bool>] = if is_large { &[None] } else { &[None, Some(true), Some(false)] };
+        let mut all = Vec::new();
+        for slash in ways {
+            for unicode in ways {
+                all.extend(ways.iter().map(|html| Self { slash: *slash, unicode: *unicode, html: *html }));
+            }
+        }
+        all
+    }
+
+    fn in_words(self) -> String {
+        let said = |way: Option<bool>, yes: &str, no: &str| match way {
+            None => String::new(),
+            Some(true) => format!(", {yes}"),
+            Some(false) => format!(", {no}"),
+        };
+        said(self.slash, r"`/` written as `\/`", "`/` written plainly")
+            + &said(self.unicode, r"other letters than ASCII's written as `\u…`", "letters written plainly")
+            + &said(self.html, r"`&`, `<` and `>` written as `\u…`", "`&`, `<` and `>` written plainly")
+    }
+}
+
+/// `text`, which is JSON, written in that way. Numbers, and the order of
+/// members, stay as they are.
+fn rewrite(text: &str, spacing: Spacing, escapes: Escapes) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut depth = 0;
+    let mut rest = text;
+    let line = |out: &mut String, depth: usize| {
+        if let Spacing::Indented(by) = spacing {
+            out.push('\n');
+            out.extend(std::iter::repeat_n(' ', by * depth));
+        }
+    };
+    while let Some(c) = rest.chars().next() {
+        let mut behind = &rest[c.len_utf8()..];
+        match c {
+            '"' => {
+                let end = end_of_text(rest);
+                write_text(&mut out, &rest[1..end - 1], escapes);
+                behind = &rest[end..];
+            }
+            _ if spacing == Spacing::AsItIs => out.push(c),
+            ' ' | '\t' | '\r' | '\n' => {}
+            '{' | '[' => {
+                out.push(c);
+                let inside = behind.trim_start();
+                if inside.starts_with(['}', ']']) {
+                    out.push(if c == '{' { '}' } else { ']' });
+                    behind = &inside[1..];
+                } else {
+                    depth += 1;
+                    line(&mut out, depth);
+                }
+            }
+            '}' | ']' => {
+                depth -= 1;
+                line(&mut out, depth);
+                out.push(c);
+            }
+            ',' => {
+                out.push(c);
+                out.push_str(if spacing == Spacing::Python { " " } else { "" });
+                line(&mut out, depth);
+            }
+            ':' => out.push_str(if spacing == Spacing::None { ":" } else { ": " }),
+            _ => out.push(c),
+        }
+        rest = behind;
+    }
+    out
+}
+
+/// Where the text that `json` begins with ends, behind its quotation mark.
+fn end_of_text(json: &str) -> usize {
+    let mut is_escaped = false;
+    for (at, byte) in json.bytes().enumerate().skip(1) {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = true,
+            b'"' => return at + 1,
+            _ => {}
+        }
+    }
+    json.len()
+}
+
+/// Writes the inside of a text, quotation marks around it.
+fn write_text(out: &mut String, inside: &str, escapes: Escapes) {
+    out.push('"');
+    let mut rest = inside;
+    while let Some(c) = rest.chars().next() {
+        let (written, meant) = token(rest);
+        rest = &rest[written.len()..];
+        let is_html = meant.is_some_and(|c| "&<>".contains(c));
+        let escaped = match meant {
+            Some('/') => escapes.slash,
+            _ if is_html => escapes.html,
+            Some(c) if !c.is_ascii() => escapes.unicode,
+            _ => None,
+        };
+        match (escaped, meant) {
+            (Some(true), Some('/')) => out.push_str("\\/"),
+            (Some(true), Some(meant)) => {
+                let mut units = [0; 2];
+                for unit in meant.encode_utf16(&mut units) {
+                    out.push_str(&format!("\\u{unit:04x}"));
+                }
+            }
+            (Some(false), Some(meant)) => out.push(meant),
+            _ => out.push_str(written),
+        }
+        debug_assert!(!written.is_empty(), "{c}");
+    }
+    out.push('"');
+}
+
+/// The first character of a text's inside as it is written, and which one is
+/// meant; `None`: one whose form is not touched.
+fn token(inside: &str) -> (&str, Option<char>) {
+    let first = inside.chars().next().unwrap_or_default();
+    if first != '\\' {
+        return (&inside[..first.len_utf8()], Some(first));
+    }
+    if inside[1..].starts_with('/') {
+        return (&inside[..2], Some('/'));
+    }
+    let unit = |at: usize| {
+        let digits = inside.get(at..at + 6)?.strip_prefix("\\u")?;
+        u16::from_str_radix(digits, 16).ok()
+    };
+    let units: Vec<u16> = [unit(0), unit(6)].into_iter().map_while(|unit| unit).collect();
+    match char::decode_utf16(units.iter().copied()).next() {
+        Some(Ok(c)) => (&inside[..6 * c.len_utf16()], Some(c)),
+        Some(Err(_)) => (&inside[..6], None),
+        None => (&inside[..inside.char_indices().nth(2).map_or(inside.len(), |(at, _)| at)], None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEPT: Escapes = Escapes { slash: None, unicode: None, html: None };
+
+    #[test]
+    fn white_space_is_changed_between_tokens_only() {
+        let text = "{\"a\" :[1.10,  {}, []],\n\"b c\":\"x , : \\\" y\"}";
+        let written = |spacing| rewrite(text, spacing, KEPT);
+        assert_eq!(written(Spacing::None), r#"{"a":[1.10,{},[]],"b c":"x , : \" y"}"#);
+        assert_eq!(written(Spacing::Python), r#"{"a": [1.10, {}, []], "b c": "x , : \" y"}"#);
+        let indented = "{\n  \"a\": [\n    1.10,\n    {},\n    []\n  ],\n  \"b c\": \"x , : \\\" y\"\n}";
+        assert_eq!(written(Spacing::Indented(2)), indented);
+        assert_eq!(written(Spacing::AsItIs), text);
+    }
+
+    #[test]
+    fn letters_are_written_in_each_way() {
+        let text = r#""a\/é\u00fc😀\ud83d\ude00&\u003c\n\ud83d""#;
+        let written = |way| rewrite(text, Spacing::AsItIs, Escapes { slash: way, unicode: way, html: way });
+        assert_eq!(written(Some(true)), r#""a\/\u00e9\u00fc\ud83d\ude00\ud83d\ude00\u0026\u003c\n\ud83d""#);
+        assert_eq!(written(Some(false)), r#""a/éü😀😀&<\n\ud83d""#);
+        assert_eq!(written(None), text);
+    }
+
+    #[test]
+    fn what_a_json_library_writes_is_among_the_ways() {
+        let value: serde_json::Value = serde_json::from_str(r#"{"a":[1,{"b":"é/"}],"c":{}}"#).unwrap();
+        let (compact, pretty) = (serde_json::to_string(&value).unwrap(), serde_json::to_string_pretty(&value).unwrap());
+        for (at_hand, signed) in [(&compact, &pretty), (&pretty, &compact)] {
+            let ways = rewritten(at_hand.as_bytes());
+            assert!(ways.iter().any(|(body, _)| body == signed.as_bytes()), "{signed}");
+        }
+    }
+
+    #[test]
+    fn no_text_makes_it_panic() {
+        for text in ["", "\"", "{\"", "\"\\", "\"\\u12\"", "]", "\"\\é\"", "{\"a\":\"\\ud83d\\u\"}"] {
+            assert!(otherwise(text.as_bytes()).iter().all(|(body, _)| body != text.as_bytes()), "{text}");
+        }
+    }
+}

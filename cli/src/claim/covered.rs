@@ -1,0 +1,55 @@
+//! What of a webhook its signature covers, found out by changing it: what can
+//! be changed while the webhook is still believed is not covered. So it holds
+//! for every provider, and for every way in which a sender is configured.
+
+use webhook_serializer::{
+    providers::{Described, Unverified},
+    sources::Source,
+    time::Timestamp,
+};
+
+use super::Claim;
+
+/// Which of `topic`, `id`, `time` and `body` nobody can change. A time that the
+/// event does not say is the signature's own.
+pub(super) fn by(claim: &Claim, source: &Source, described: &Described) -> Vec<&'static str> {
+    let mut topic = described.topic != "unknown";
+    let mut id = true;
+    let mut time = match described.event_time {
+        Some(_) => true,
+        None => has_time(claim, source),
+    };
+    let mut body = true;
+    for changed in changed(claim) {
+        if changed.verified_by(source).is_err() {
+            continue;
+        }
+        let otherwise = changed.described_by(source);
+        topic &= otherwise.topic == described.topic;
+        id &= otherwise.delivery_id == described.delivery_id;
+        time &= otherwise.event_time == described.event_time;
+        body &= changed.body == claim.body;
+    }
+    [("topic", topic), ("id", id), ("time", time), ("body", body)]
+        .into_iter()
+        .filter_map(|(name, is_covered)| is_covered.then_some(name))
+        .collect()
+}
+
+/// Whether a time is signed after which the webhook is not believed any more.
+fn has_time(claim: &Claim, source: &Source) -> bool {
+    let much_later = Claim { now: Timestamp::from_millis(u64::MAX), ..claim.clone() };
+    matches!(much_later.verified_by(source), Err(Unverified::Stale(_)))
+}
+
+/// The webhook with one header changed, or taken away, or with another body.
+fn changed(claim: &Claim) -> impl Iterator<Item = Claim> {
+    let headers = (0..claim.headers.len()).flat_map(|index| {
+        let (mut without, mut other) = (claim.clone(), claim.clone());
+        without.headers.remove(index);
+        other.headers[index].1.push('x');
+        [without, other]
+    });
+    let longer = Claim { body: [claim.body.as_slice(), b" "].concat(), ..claim.clone() };
+    headers.chain([longer, Claim { body: b"{}".to_vec(), ..claim.clone() }])
+}

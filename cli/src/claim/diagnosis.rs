@@ -1,0 +1,181 @@
+//! Why a webhook is not believed, in words that help: the commonest mistakes are
+//! tried, one at a time, and the first that explains the signature is told.
+
+use webhook_serializer::{
+    providers::{NAMES, Unverified, Verified},
+    sources::Source,
+    time::Timestamp,
+};
+
+use super::{Claim, bodies, secrets, signatures};
+
+/// Why `source` does not believe `claim`, which it refused so.
+pub(super) fn of(claim: &Claim, source: &Source, refusal: &Unverified) -> String {
+    match refusal {
+        Unverified::Stale(signed_at) => stale(*signed_at, claim.now),
+        Unverified::Missing(name) => missing(claim, name),
+        Unverified::Malformed(name) => malformed(claim, name),
+        Unverified::Mismatch => mismatch(claim, source),
+    }
+}
+
+fn stale(signed_at: Timestamp, now: Timestamp) -> String {
+    let (away, side) = match now.since(signed_at) {
+        away if !away.is_zero() => (away, "before"),
+        _ => (signed_at.since(now), "after"),
+    };
+    let seconds = away.as_secs();
+    format!(
+        "the signature is good but stale: it was made at {signed_at}, {seconds} s {side} the time of this check. A \
+         webhook that was kept is verified as of then with --now {}; where it has just arrived, a clock is wrong, or \
+         somebody sent it again. --option tolerance=SECONDS allows for more",
+        signed_at.as_millis() / 1000
+    )
+}
+
+fn missing(claim: &Claim, name: &str) -> String {
+    if let Some(found) = another_provider(claim) {
+        return found;
+    }
+    if claim.headers.is_empty() {
+        return format!("there is no header {name}: give the webhook's headers with --header '{name}: …', one each");
+    }
+    let given: Vec<&str> = claim.headers.iter().map(|(name, _)| name.as_str()).collect();
+    format!("header {name} is missing; given are {}", given.join(", "))
+}
+
+fn malformed(claim: &Claim, name: &str) -> String {
+    if let Some(found) = signature(claim) {
+        return found;
+    }
+    let own = claim.source().map(|source| source.sign(&claim.headers(), b"{}", claim.now)).unwrap_or_default();
+    let shown = own.iter().find(|(own, _)| own.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str());
+    match shown {
+        Some(shown) => format!("header {name} cannot be read; {} writes one such as `{shown}`", claim.provider),
+        None => format!("header {name} cannot be read"),
+    }
+}
+
+fn mismatch(claim: &Claim, source: &Source) -> String {
+    if !source.has_secret() {
+        return "there is no --secret to verify it with".to_owned();
+    }
+    let explained = body(claim)
+        .or_else(|| signature(claim))
+        .or_else(|| secret(claim))
+        .or_else(|| option(claim))
+        .or_else(|| another_provider(claim));
+    explained.unwrap_or_else(|| {
+        let secrets = match claim.secrets.len() {
+            1 => "the secret given".to_owned(),
+            count => format!("any of the {count} secrets given"),
+        };
+        format!(
+            "the signature is another secret's, or of other bytes: it was not made with {secrets} over this body of {} \
+             bytes, nor over the body with another end or serialised in another way. Compare the secret with the one \
+             that the sender shows for this endpoint{}",
+            claim.body.len(),
+            lost(&claim.body)
+        )
+    })
+}
+
+/// What of the body shows that it is not what was sent.
+fn lost(body: &[u8]) -> &'static str {
+    match std::str::from_utf8(body) {
+        _ if body.is_empty() => "; the body is empty",
+        Ok(text) if text.contains('\u{fffd}') => "; the body holds U+FFFD, which stands for bytes that are lost",
+        _ => ", and verify the bytes as they were received, before anything parses them",
+    }
+}
+
+/// What is said of a webhook that is signed, but for one mistake.
+fn told(claim: &Claim, mistake: &str) -> String {
+    let refusal = claim.source().ok().and_then(|source| claim.verified_by(&source).err());
+    match refusal {
+        Some(Unverified::Stale(signed_at)) => format!("{mistake}. Besides, {}", stale(signed_at, claim.now)),
+        _ => mistake.to_owned(),
+    }
+}
+
+fn body(claim: &Claim) -> Option<String> {
+    bodies::otherwise(&claim.body).into_iter().find_map(|(body, mistake)| {
+        let other = Claim { body, ..claim.clone() };
+        other.is_signed().then(|| told(&other, &mistake))
+    })
+}
+
+fn signature(claim: &Claim) -> Option<String> {
+    (0..claim.headers.len()).find_map(|index| {
+        let (name, value) = &claim.headers[index];
+        signatures::otherwise(value).into_iter().find_map(|(value, mistake)| {
+            let mut other = claim.clone();
+            other.headers[index].1 = value;
+            other.is_signed().then(|| told(&other, &format!("the signature in {name} {mistake}")))
+        })
+    })
+}
+
+fn secret(claim: &Claim) -> Option<String> {
+    (1..).zip(&claim.secrets).find_map(|(number, secret)| {
+        secrets::otherwise(secret).into_iter().find_map(|(secret, mistake)| {
+            let other = Claim { secrets: vec![secret], ..claim.clone() };
+            other.is_signed().then(|| told(&other, &format!("the signature {mistake} (--secret, number {number})")))
+        })
+    })
+}
+
+/// Another value of an option.
+fn option(claim: &Claim) -> Option<String> {
+    let set = |name: &str, value: String| {
+        let kept = claim.options.iter().filter(|(held, _)| held != name).cloned();
+        let other = Claim { options: kept.chain([(name.to_owned(), value.clone())]).collect(), ..claim.clone() };
+        (other, format!("{name}={value}"))
+    };
+    let given = |name: &str| claim.options.iter().find(|(held, _)| held == name).map(|(_, value)| value.clone());
+    let mut others = Vec::new();
+    if let Some(url) = given("url") {
+        let bare = url.trim_end_matches('/');
+        let swapped = match url.strip_prefix("http://") {
+            Some(rest) => format!("https://{rest}"),
+            None => url.replacen("https://", "http://", 1),
+        };
+        others.extend([bare.to_owned(), format!("{bare}/"), swapped].map(|other| set("url", other)));
+    }
+    for hash in ["sha1", "sha256", "sha512"].into_iter().filter(|_| given("hash").is_some()) {
+        for encoding in ["hex", "base64"] {
+            let (with_hash, said) = set("hash", hash.to_owned());
+            let kept = with_hash.options.into_iter().filter(|(name, _)| name != "encoding");
+            let options = kept.chain([("encoding".to_owned(), encoding.to_owned())]).collect();
+            others.push((Claim { options, ..claim.clone() }, format!("{said} --option encoding={encoding}")));
+        }
+    }
+    others.into_iter().find_map(|(other, said)| {
+        other.is_signed().then(|| told(&other, &format!("the signature fits with --option {said}")))
+    })
+}
+
+/// Another provider, by whose rules it is signed or has all that is asked for.
+fn another_provider(claim: &Claim) -> Option<String> {
+    let others = || {
+        let names = NAMES.iter().filter(|name| **name != claim.provider && **name != "generic");
+        names.map(|name| Claim { provider: (*name).to_owned(), options: Vec::new(), ..claim.clone() })
+    };
+    if let Some(other) = others().find(Claim::is_signed) {
+        return Some(told(
+            &other,
+            &format!("it is signed as {0} signs: verify it with --provider {0}", other.provider),
+        ));
+    }
+    let is_known = |other: &Claim| {
+        // Whatever its secrets are.
+        let source = Claim { secrets: Vec::new(), ..other.clone() }.source();
+        source.is_ok_and(|source| {
+            let verified = other.verified_by(&source);
+            !matches!(verified, Err(Unverified::Missing(_)) | Ok(Verified::Ping))
+        })
+    };
+    let own = is_known(claim);
+    let found = others().filter(|_| !own).find(is_known)?;
+    Some(format!("its headers are not {}'s but look like {}'s", claim.provider, found.provider))
+}

@@ -1,0 +1,75 @@
+//! A signature written in another encoding than its sender's.
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+
+/// The shortest text that is taken for a signature: an HMAC-SHA-1 in base64.
+const SHORTEST: usize = 27;
+
+/// The lengths of HMACs in bytes.
+const HMACS: [usize; 3] = [20, 32, 64];
+
+/// `value` with one of its signatures in another encoding, and what to say of
+/// it as it is.
+pub(super) fn otherwise(value: &str) -> Vec<(String, &'static str)> {
+    let is_letter = |c: char| c.is_ascii_alphanumeric() || "+/_-".contains(c);
+    let mut found = Vec::new();
+    let mut from = 0;
+    while let Some(start) = value[from..].find(is_letter).map(|at| from + at) {
+        let letters = value[start..].find(|c| !is_letter(c)).map_or(value.len(), |at| start + at);
+        let end = value[letters..].find(|c| c != '=').map_or(value.len(), |at| letters + at);
+        if letters - start >= SHORTEST {
+            for (other, what) in encodings(&value[start..end]) {
+                found.push((format!("{}{other}{}", &value[..start], &value[end..]), what));
+            }
+        }
+        from = end;
+    }
+    found
+}
+
+fn encodings(text: &str) -> Vec<(String, &'static str)> {
+    let mut found = Vec::new();
+    if let Some(bytes) = from_hex(text).filter(|bytes| HMACS.contains(&bytes.len())) {
+        found.push((STANDARD.encode(bytes), "is in hexadecimal, and is to be in base64"));
+    }
+    let standard = text.trim_end_matches('=').replace('-', "+").replace('_', "/");
+    let padded = format!("{standard}{}", "=".repeat((4 - standard.len() % 4) % 4));
+    if let Ok(bytes) = STANDARD.decode(padded) {
+        if HMACS.contains(&bytes.len()) {
+            found.push((to_hex(&bytes), "is in base64, and is to be in hexadecimal"));
+        }
+        if let Some(inner) = std::str::from_utf8(&bytes).ok().and_then(from_hex) {
+            let what = "is the base64 of the hexadecimal text: encode the bytes once, not their text";
+            found.push((STANDARD.encode(&inner), what));
+            found.push((to_hex(&inner), what));
+        }
+    }
+    found
+}
+
+fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digits: Option<Vec<u32>> = text.chars().map(|c| c.to_digit(16)).collect();
+    let digits = digits.filter(|digits| digits.len().is_multiple_of(2) && !digits.is_empty())?;
+    Some(digits.chunks_exact(2).map(|pair| (pair[0] * 16 + pair[1]) as u8).collect())
+}
+
+fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signature_is_found_among_other_entries_and_written_in_the_other_encoding() {
+        let hex = "00".repeat(32);
+        let base64 = STANDARD.encode([0; 32]);
+        let texts = |value: String| otherwise(&value).into_iter().map(|(text, _)| text).collect::<Vec<_>>();
+        assert_eq!(texts(format!("t=1767621700,v1={base64}")), [format!("t=1767621700,v1={hex}")]);
+        assert_eq!(texts(format!("sha256={hex}")), [format!("sha256={base64}")]);
+        let twice = STANDARD.encode(&hex);
+        assert_eq!(texts(twice)[1..], [base64, hex]);
+        assert_eq!(texts("application/json; charset=utf-8".into()), [""; 0]);
+    }
+}
