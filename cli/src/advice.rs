@@ -31,7 +31,7 @@ pub enum Weight {
 /// All that is to be said about `source`.
 pub fn of(source: &Source) -> Vec<Advice> {
     let warning = entities(source).map(|text| Advice { weight: Weight::Warning, text });
-    let note = (!source.has_secret()).then(|| Advice { weight: Weight::Note, text: without_secret(source) });
+    let note = source.awaited().map(|field| Advice { weight: Weight::Note, text: without(source, field) });
     let doubtful = source.doubtful_secrets().into_iter().map(|(number, what)| Advice {
         weight: Weight::Note,
         text: format!(
@@ -42,8 +42,14 @@ pub fn of(source: &Source) -> Vec<Advice> {
     warning.into_iter().chain(note).chain(doubtful).collect()
 }
 
-fn without_secret(source: &Source) -> String {
+fn without(source: &Source, field: &str) -> String {
     let name = &source.name;
+    if field != "secrets" {
+        return format!(
+            "source `{name}` has no `{field}` yet, so each of its deliveries is answered 503, to be sent again: write the\n\
+             one that the sender shows for …/webhooks/{name} into the document"
+        );
+    }
     format!(
         "source `{name}` has no secret yet, so each of its deliveries is answered 503: most senders try again for\n\
          hours, WooCommerce does not. Write the secret that the sender shows for …/webhooks/{name} into `secrets`;\n\

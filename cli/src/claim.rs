@@ -8,20 +8,23 @@
 mod bodies;
 mod covered;
 mod diagnosis;
+mod keys;
 mod secrets;
 mod signatures;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use serde_json::{Map, Value, json};
 use webhook_serializer::{
+    functions::ingest::keys::PublishedKeys,
     protocol::entity::EntityKey,
-    providers::{Described, Headers, Request, Unverified, Verified},
+    providers::{self, Described, Headers, Request, Unverified, Verified},
     sources::{InvalidSources, Source, Sources},
     time::Timestamp,
 };
 
 use crate::reference;
+use keys::Held;
 
 /// A webhook and what it is held against.
 #[derive(Debug, Clone)]
@@ -33,6 +36,12 @@ pub struct Claim {
     /// Fields of the sources document; one that is given several times is a
     /// list.
     pub options: Vec<(String, String)>,
+    /// Files that stand in for what the sender publishes, by what they are
+    /// called: `cert_file`, `jwks_file`, `public_key_file`. Of several of one
+    /// name each is tried.
+    pub files: Vec<(String, Vec<u8>)>,
+    /// What was fetched of what the sender publishes.
+    pub keys: PublishedKeys,
     /// The headers.
     pub headers: Vec<(String, String)>,
     /// The body's bytes.
@@ -50,7 +59,16 @@ pub enum Unusable {
     /// An option is unknown, missing or wrong.
     #[error("{0}")]
     Option(String),
+    /// The sender's key cannot be had.
+    #[error("{0}")]
+    Key(String),
 }
+
+/// How long a key is waited for.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How many keys one webhook may need, and one more.
+const MOST_FETCHES: usize = 3;
 
 /// What is known of a webhook that was verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,7 +125,9 @@ impl Claim {
             entry.insert("generic".into(), generic.into());
         }
         entry.insert("provider".into(), self.provider.as_str().into());
-        entry.insert("secrets".into(), self.secrets.clone().into());
+        if !self.is_published() {
+            entry.insert("secrets".into(), self.secrets.clone().into());
+        }
         entry.insert("handler".into(), "verify".into());
         entry.into()
     }
@@ -117,9 +137,42 @@ impl Claim {
         self.headers.iter().map(|(name, value)| (name, value.trim())).collect()
     }
 
+    /// Whether its sender signs with a key of its own, so that a secret is of no
+    /// use.
+    pub fn is_published(&self) -> bool {
+        providers::by_name(&self.provider).is_some_and(|provider| provider.published().is_some())
+    }
+
     /// Whether `source` believes it.
     fn verified_by(&self, source: &Source) -> Result<Verified, Unverified> {
-        source.verify(Request { headers: &self.headers(), body: &self.body }, self.now)
+        let headers = self.headers();
+        let webhook = Request { headers: &headers, body: &self.body };
+        let verify = |number| {
+            let held = Held { files: &self.files, number, fetched: &self.keys };
+            source.verify_with(webhook, &held, self.now)
+        };
+        let first = verify(0);
+        let others = (1..self.files.len()).map(verify);
+        if first.is_ok() { first } else { others.into_iter().find(Result::is_ok).unwrap_or(first) }
+    }
+
+    /// Fetches what its sender publishes, where no file stands in for it.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be fetched, or there is nothing to verify by.
+    pub async fn fetch(&self) -> Result<(), Unusable> {
+        let source = self.source()?;
+        for _ in 0..MOST_FETCHES {
+            let Err(Unverified::Unfetched(at)) = self.verified_by(&source) else { break };
+            self.keys.fetch(&at, PATIENCE).await.map_err(|reason| {
+                Unusable::Key(format!(
+                    "the sender's key at {at} cannot be fetched: {reason}. A file stands in for it with --option {}=FILE",
+                    at.file()
+                ))
+            })?;
+        }
+        Ok(())
     }
 
     /// What `source` says that it is about.

@@ -84,7 +84,7 @@ async fn run() -> ExitCode {
         Command::Local(local) => local.run().await,
         Command::Check(check) => check.run(),
         Command::Send(send) => send.run().await,
-        Command::Verify(verify) => verify.run(),
+        Command::Verify(verify) => verify.run().await,
         Command::Sign(sign) => sign.run(),
         Command::Inspect(inspect) => inspect.run().await,
         Command::Parked(parked) => parked.run().await,

@@ -19,7 +19,7 @@ use crate::{
         entity::{EntityKey, Identity, SourceName},
         rate::Rate,
     },
-    providers::{self, Described, Generic, Provider, Request, Secret, Secrets, Unverified, Verified},
+    providers::{self, Described, Generic, Keys, NoKeys, Provider, Request, Secret, Secrets, Unverified, Verified},
     sources::{
         destination::Destination,
         template::{InvalidTemplate, Template},
@@ -58,6 +58,7 @@ pub struct Source {
     pub provider_name: String,
     provider: AnyProvider,
     secrets: Vec<Secret>,
+    recipients: Vec<String>,
     tolerance: Duration,
     entity: Vec<Template>,
     /// Which handler its deliveries go to.
@@ -95,6 +96,10 @@ struct Entry {
     provider: String,
     #[serde(default)]
     secrets: Secrets,
+    #[serde(default)]
+    webhook_id: Ids,
+    #[serde(default)]
+    client_id: Ids,
     #[serde(default, deserialize_with = "duration")]
     tolerance: Option<Duration>,
     #[serde(default)]
@@ -118,6 +123,26 @@ enum Templates {
     None,
     One(String),
     Several(Vec<String>),
+}
+
+/// Whom a sender signs for.
+#[derive(Deserialize, Default)]
+#[serde(untagged, expecting = "an id is a text; several are a list of texts")]
+enum Ids {
+    #[default]
+    None,
+    One(String),
+    Several(Vec<String>),
+}
+
+impl From<Ids> for Vec<String> {
+    fn from(ids: Ids) -> Self {
+        match ids {
+            Ids::None => Vec::new(),
+            Ids::One(id) => vec![id],
+            Ids::Several(ids) => ids,
+        }
+    }
 }
 
 #[derive(Deserialize, Default)]
@@ -275,6 +300,18 @@ impl Source {
             }
             secrets.push(secret);
         }
+        let own = rules.published().and_then(|published| published.recipient());
+        let mut recipients = Vec::new();
+        for (field, ids) in [("webhook_id", entry.webhook_id), ("client_id", entry.client_id)] {
+            let ids = Vec::from(ids);
+            if !ids.is_empty() && own != Some(field) {
+                return Err(format!("`{field}` is not a field of this provider's"));
+            }
+            if ids.iter().any(String::is_empty) {
+                return Err(format!("`{field}` is empty"));
+            }
+            recipients.extend(ids);
+        }
         let tolerance = entry.tolerance.unwrap_or(providers::TOLERANCE);
         if tolerance.is_zero() {
             return Err("`tolerance` is more than nothing".into());
@@ -306,6 +343,7 @@ impl Source {
             provider_name: entry.provider,
             provider,
             secrets,
+            recipients,
             tolerance,
             entity,
             handler: entry.handler,
@@ -323,11 +361,25 @@ impl Source {
         self.forward.as_ref()
     }
 
-    /// Whether it has a secret. One without was configured before its sender
-    /// made the secret, which many do only for a URL that exists; until then
-    /// none of its webhooks can be verified.
+    /// Whether it has what its webhooks are verified by. One without was
+    /// configured before its sender made the secret, which many do only for a URL
+    /// that exists; until then none of its webhooks can be verified.
     pub fn has_secret(&self) -> bool {
-        !self.secrets.is_empty()
+        self.awaited().is_none()
+    }
+
+    /// The field that is still to be filled in before a webhook can be verified;
+    /// `None`: it is.
+    pub fn awaited(&self) -> Option<&'static str> {
+        match self.provider().published() {
+            None => self.secrets.is_empty().then_some("secrets"),
+            Some(published) => published.recipient().filter(|_| self.recipients.is_empty()),
+        }
+    }
+
+    /// The parameter of a GET's query whose value is to be answered.
+    pub fn challenge(&self) -> Option<&'static str> {
+        self.provider().challenge()
     }
 
     /// Those of its secrets, by their numbers from 1, that nothing is likely to be
@@ -351,9 +403,19 @@ impl Source {
         }
     }
 
-    /// Whether the sender signed the request.
+    /// Whether the sender signed the request, if that can be told without a key
+    /// that it publishes.
     pub fn verify(&self, request: Request<'_>, now: Timestamp) -> Result<Verified, Unverified> {
-        let verify_at = |now| self.provider().verify(request, &self.secrets, now);
+        self.verify_with(request, &NoKeys, now)
+    }
+
+    /// Whether the sender signed the request, by its secrets or by those of its
+    /// keys that were fetched.
+    pub fn verify_with(&self, request: Request<'_>, keys: &dyn Keys, now: Timestamp) -> Result<Verified, Unverified> {
+        let verify_at = |now| match self.provider().published() {
+            None => self.provider().verify(request, &self.secrets, now),
+            Some(published) => published.verify(request, &self.recipients, keys, now),
+        };
         if self.tolerance == providers::TOLERANCE {
             return verify_at(now);
         }

@@ -49,7 +49,7 @@ impl Roots {
     }
 
     /// Mozilla's, which browsers believe, as compiled in.
-    #[cfg(feature = "forward")]
+    #[cfg(any(feature = "forward", feature = "ingest"))]
     pub fn mozilla() -> Self {
         Self(RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() })
     }
@@ -79,6 +79,12 @@ impl Roots {
             found += 1;
         }
         if found == 0 { Err("holds no certificate".into()) } else { Ok(()) }
+    }
+
+    /// For certificates that are not a connection's.
+    #[cfg(feature = "ingest")]
+    pub(crate) fn store(&self) -> &RootCertStore {
+        &self.0
     }
 
     /// TLS that believes them.

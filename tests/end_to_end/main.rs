@@ -22,6 +22,7 @@ mod order;
 mod outages;
 mod outside_input;
 mod pages;
+mod published_keys;
 mod rates;
 mod recovery;
 mod repair;

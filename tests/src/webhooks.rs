@@ -38,6 +38,7 @@ pub fn update(order: &str) -> String {
 pub fn request(webhook: &Webhook) -> Request {
     Request {
         raw_path: format!("/webhooks/{}", webhook.source),
+        raw_query_string: String::new(),
         headers: webhook.headers.iter().cloned().collect(),
         body: Some(String::from_utf8(webhook.body.clone()).expect("a text")),
         is_base64_encoded: false,

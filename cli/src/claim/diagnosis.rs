@@ -2,7 +2,7 @@
 //! tried, one at a time, and the first that explains the signature is told.
 
 use webhook_serializer::{
-    providers::{NAMES, Unverified, Verified},
+    providers::{Address, NAMES, Unverified, Verified},
     sources::Source,
     time::Timestamp,
 };
@@ -16,7 +16,17 @@ pub(super) fn of(claim: &Claim, source: &Source, refusal: &Unverified) -> String
         Unverified::Missing(name) => missing(claim, name),
         Unverified::Malformed(name) => malformed(claim, name),
         Unverified::Mismatch => mismatch(claim, source),
+        Unverified::Unfetched(at) => format!("the sender's key at {at} was not fetched"),
+        Unverified::Outdated(at) => format!("{} has no key of the id that the webhook names", of_key(claim, at)),
+        Unverified::Unusable(at, reason) => format!("{} cannot be used: {reason}", of_key(claim, at)),
+        Unverified::Certificate(reason) => format!("the sender's certificate does not count: {reason}"),
     }
+}
+
+/// What a key was looked for in.
+fn of_key(claim: &Claim, at: &Address) -> String {
+    let is_given = claim.files.iter().any(|(name, _)| name == at.file());
+    if is_given { format!("the {} that was given", at.file()) } else { format!("what is published at {at}") }
 }
 
 fn stale(signed_at: Timestamp, now: Timestamp) -> String {
@@ -57,8 +67,10 @@ fn malformed(claim: &Claim, name: &str) -> String {
 }
 
 fn mismatch(claim: &Claim, source: &Source) -> String {
-    if !source.has_secret() {
-        return "there is no --secret to verify it with".to_owned();
+    match source.awaited() {
+        Some("secrets") => return "there is no --secret to verify it with".to_owned(),
+        Some(field) => return format!("there is no --option {field}=… to verify it with"),
+        None => {}
     }
     let explained = body(claim)
         .or_else(|| signature(claim))
@@ -66,6 +78,15 @@ fn mismatch(claim: &Claim, source: &Source) -> String {
         .or_else(|| option(claim))
         .or_else(|| another_provider(claim));
     explained.unwrap_or_else(|| {
+        if claim.is_published() {
+            return format!(
+                "the signature is another key's, or of other bytes, or for somebody else: the sender did not make it \
+                 over this body of {} bytes{}. {}",
+                claim.body.len(),
+                given(claim),
+                lost(&claim.body)
+            );
+        }
         let secrets = match claim.secrets.len() {
             1 => "the secret given".to_owned(),
             count => format!("any of the {count} secrets given"),
@@ -73,19 +94,26 @@ fn mismatch(claim: &Claim, source: &Source) -> String {
         format!(
             "the signature is another secret's, or of other bytes: it was not made with {secrets} over this body of {} \
              bytes, nor over the body with another end or serialised in another way. Compare the secret with the one \
-             that the sender shows for this endpoint{}",
+             that the sender shows for this endpoint. {}",
             claim.body.len(),
             lost(&claim.body)
         )
     })
 }
 
-/// What of the body shows that it is not what was sent.
+/// For whom it should be, as the options say.
+fn given(claim: &Claim) -> String {
+    let ids = claim.options.iter().filter(|(name, _)| name.ends_with("_id"));
+    let ids: Vec<String> = ids.map(|(name, value)| format!("the {name} {value}")).collect();
+    if ids.is_empty() { String::new() } else { format!(" for {}", ids.join(" or ")) }
+}
+
+/// What to do about the body.
 fn lost(body: &[u8]) -> &'static str {
     match std::str::from_utf8(body) {
-        _ if body.is_empty() => "; the body is empty",
-        Ok(text) if text.contains('\u{fffd}') => "; the body holds U+FFFD, which stands for bytes that are lost",
-        _ => ", and verify the bytes as they were received, before anything parses them",
+        _ if body.is_empty() => "The body is empty",
+        Ok(text) if text.contains('\u{fffd}') => "The body holds U+FFFD, which stands for bytes that are lost",
+        _ => "Verify the bytes as they were received, before anything parses them",
     }
 }
 

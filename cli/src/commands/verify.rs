@@ -31,16 +31,16 @@ pub struct Verify {
 const CANNOT_TELL: u8 = 2;
 
 impl Verify {
-    pub fn run(self) -> Result<ExitCode> {
+    pub async fn run(self) -> Result<ExitCode> {
         let is_json = self.json || !std::io::stdout().is_terminal();
         let claim = match self.webhook.claim() {
             Ok(claim) => claim,
             Err(error) => return Ok(cannot_tell(&format!("{error:#}"))),
         };
-        let verdict = match claim.verify() {
+        let verdict = match claim.fetch().await.and_then(|()| claim.verify()) {
             Ok(verdict) => verdict,
             Err(Unusable::Secret(reason)) => Err(reason),
-            Err(Unusable::Option(reason)) => return Ok(cannot_tell(&reason)),
+            Err(Unusable::Option(reason) | Unusable::Key(reason)) => return Ok(cannot_tell(&reason)),
         };
         Ok(match verdict {
             Ok(known) => {

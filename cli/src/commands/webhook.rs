@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 use clap::{Args, builder::PossibleValuesParser};
 use serializer::claim::Claim;
 use webhook_serializer::{
+    functions::ingest::keys::PublishedKeys,
     providers,
     time::{Surroundings, Timestamp},
 };
@@ -28,8 +29,9 @@ pub struct Webhook {
     /// The time to verify or sign at, in seconds since 1970; now by default
     #[arg(long, value_name = "UNIX_SECONDS")]
     now: Option<u64>,
-    /// A field of the sources document, such as tolerance=600 (seconds), or for `generic` header, hash, encoding,
-    /// prefix, separator, signed, …; may be repeated
+    /// A field of the sources document, such as tolerance=600 (seconds), webhook_id=… for PayPal, or for `generic`
+    /// header, hash, encoding, prefix, separator, signed, …; may be repeated. In place of a key that would be
+    /// fetched: cert_file=FILE, jwks_file=FILE, public_key_file=FILE
     #[arg(long = "option", value_name = "K=V", value_parser = option)]
     options: Vec<(String, String)>,
     /// A header as it arrived; may be repeated
@@ -67,8 +69,18 @@ impl Webhook {
             }
         };
         let now = self.now.map_or_else(|| Surroundings::system().now(), Timestamp::from_secs);
-        let Self { provider, secrets, url, mut options, headers, .. } = self;
-        let mut claim = Claim { provider, secrets, options: options.clone(), headers, body, now };
+        let Self { provider, secrets, url, options, headers, .. } = self;
+        let (named, mut options): (Vec<_>, Vec<_>) = options.into_iter().partition(|(name, _)| name.ends_with("_file"));
+        let mut files = Vec::new();
+        for (name, path) in named {
+            let bytes = std::fs::read(&path).with_context(|| format!("{name}: {path} cannot be read"))?;
+            files.push((name, bytes));
+        }
+        let keys = PublishedKeys::new(Surroundings::system());
+        let mut claim = Claim { provider, secrets, options: options.clone(), files, keys, headers, body, now };
+        if claim.is_published() && !claim.secrets.is_empty() {
+            eprintln!("note: {} signs with a key of its own, so --secret makes no difference", claim.provider);
+        }
         if let Some(url) = url {
             options.push(("url".to_owned(), url));
             let with_url = Claim { options, ..claim.clone() };

@@ -43,6 +43,22 @@ pub(super) const SOURCE: Table = Table {
                     `hex:` or `base64:`.",
         },
         Field {
+            name: "webhook_id",
+            form: Form::OneOrMore(NOT_EMPTY),
+            absent: Absent::Means("none yet: deliveries are answered 503"),
+            example: "\"8PT597110X687430LKGECATA\"",
+            about: "With `provider = \"paypal\"`, and only with it: the webhook's id, which PayPal shows once it is made. \
+                    Several while a webhook is replaced by another.",
+        },
+        Field {
+            name: "client_id",
+            form: Form::OneOrMore(NOT_EMPTY),
+            absent: Absent::Means("none yet: deliveries are answered 503"),
+            example: "\"4fc8b9b2d2f14f4e8f6f3a6d1b1c0a55\"",
+            about: "With `provider = \"adobe-io-events\"`, and only with it: the client id of the project that the events \
+                    are registered in.",
+        },
+        Field {
             name: "tolerance",
             form: Form::Text(DURATION),
             absent: Absent::Is("\"5m\""),

@@ -17,6 +17,8 @@ use validator::{Validator, value};
 const REFUSED: &[(&Table, &str, &[&str])] = &[
     (&SOURCE, "provider", &["\"Shopify\"", "7"]),
     (&SOURCE, "secrets", &["\"\"", "[\"\"]", "[7]", "7"]),
+    (&SOURCE, "webhook_id", &["\"\"", "[\"\"]", "7"]),
+    (&SOURCE, "client_id", &["\"\"", "[\"\"]", "7"]),
     (&SOURCE, "tolerance", &["300", "\"soon\""]),
     (&SOURCE, "entity", &["\"{order}\"", "\"orders\"", "7"]),
     (&SOURCE, "handler", &["7"]),
@@ -72,6 +74,8 @@ fn document(table: &Table, field: &str, value: Option<&str>) -> String {
             let tables = match (field, value) {
                 ("generic", Some(_)) => body.replace("provider = \"shopify\"", "provider = \"generic\""),
                 ("forward", Some(_)) => body.replace("handler = \"orders\"", "handler = \"forward\""),
+                ("webhook_id", Some(_)) => body.replace("\"shopify\"", "\"paypal\""),
+                ("client_id", Some(_)) => body.replace("\"shopify\"", "\"adobe-io-events\""),
                 ("provider", Some("\"generic\"")) => body + &line("generic", SOURCE.example_of("generic")),
                 ("handler", Some("\"forward\"")) => body + &line("forward", FORWARDED),
                 _ => body,

@@ -5,6 +5,7 @@
 //! nothing of it is kept; what is believed is never refused for what it says.
 
 mod http;
+pub mod keys;
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,12 +22,14 @@ use crate::{
 };
 
 pub use http::{Http, Request, RequestContext, Response};
+use keys::PublishedKeys;
 
 /// The function, ready for requests.
 #[derive(Debug, Clone)]
 pub struct Ingest {
     sources: LiveSources,
     inbox: Inbox,
+    keys: PublishedKeys,
     surroundings: Surroundings,
 }
 
@@ -48,7 +51,13 @@ enum Judged {
 impl Ingest {
     /// An ingest of `sources` into `inbox`.
     pub fn new(sources: impl Into<LiveSources>, inbox: Inbox, surroundings: Surroundings) -> Self {
-        Self { sources: sources.into(), inbox, surroundings }
+        let keys = PublishedKeys::new(surroundings.clone());
+        Self { sources: sources.into(), inbox, keys, surroundings }
+    }
+
+    /// As it is, with the keys of senders that publish theirs from `keys`.
+    pub fn with_keys(self, keys: PublishedKeys) -> Self {
+        Self { keys, ..self }
     }
 
     /// Answers one request.
@@ -59,7 +68,7 @@ impl Ingest {
 
     async fn take(&self, request: &Request, asked: Duration) -> Response {
         let known = self.sources.current();
-        let incoming = match self.judge(&known, request) {
+        let incoming = match self.judge(&known, request).await {
             Judged::Delivery(incoming) => incoming,
             Judged::Answer(response) => return response,
             Judged::Unless(response) => match self.judge_by_newest(&known, request, response).await {
@@ -90,7 +99,7 @@ impl Ingest {
         let refusal = if Arc::ptr_eq(known, &current) {
             refusal
         } else {
-            match self.judge(&current, request) {
+            match self.judge(&current, request).await {
                 Judged::Delivery(incoming) => return Ok(incoming),
                 Judged::Answer(response) => return Err(response),
                 Judged::Unless(response) => response,
@@ -108,7 +117,7 @@ impl Ingest {
         })
     }
 
-    fn judge(&self, sources: &Sources, request: &Request) -> Judged {
+    async fn judge(&self, sources: &Sources, request: &Request) -> Judged {
         let is_post = request.request_context.http.method == "POST";
         let Some(name) = request.source() else {
             return Judged::Answer(Response::refused(404, "there is no such source"));
@@ -118,7 +127,13 @@ impl Ingest {
             return if is_post { Judged::Unless(response) } else { Judged::Answer(response) };
         };
         if !is_post {
-            return Judged::Answer(Response::wrong_method());
+            let challenge = source.challenge().and_then(|parameter| Some((parameter, request.parameter(parameter)?)));
+            return Judged::Answer(match challenge {
+                Some((parameter, value)) if request.request_context.http.method == "GET" => {
+                    Response::challenged(parameter, &value)
+                }
+                _ => Response::wrong_method(),
+            });
         }
         let Some(body) = request.bytes() else {
             return Judged::Answer(Response::refused(400, "the body is not the base64 it is said to be"));
@@ -129,7 +144,7 @@ impl Ingest {
         let headers = request.headers();
         let webhook = providers::Request { headers: &headers, body: &body };
         let now = self.surroundings.now();
-        match source.verify(webhook, now) {
+        match self.keys.verify(source, webhook, now).await {
             Ok(Verified::Delivery) => Judged::Delivery(Box::new(source.delivery(webhook, now))),
             Ok(Verified::Ping) => Judged::Answer(Response::fine()),
             // The secret that it is signed with may be on its way here.
@@ -139,6 +154,10 @@ impl Ingest {
             Err(reason @ Unverified::Stale(_)) => {
                 tracing::warn!(source = %source.name, %reason, "not verified");
                 Judged::Answer(Response::refused(401, &reason.to_string()))
+            }
+            Err(reason @ (Unverified::Unfetched(_) | Unverified::Unusable(..))) => {
+                tracing::warn!(source = %source.name, %reason, "it cannot be verified now");
+                Judged::Answer(Response::unavailable("the key that it is signed with is not at hand; send it again"))
             }
             Err(reason) => Judged::Unless(Response::refused(401, &reason.to_string())),
         }

@@ -9,11 +9,16 @@
 
 use crate::{protocol::entity::DeliveryId, time::Timestamp};
 
+mod adobe_io_events;
 mod describe;
 mod event_time;
 mod generic;
 mod json;
+mod paypal;
+mod published;
+mod rsa;
 mod rule;
+mod shipstation_v2;
 mod shopify;
 mod signature;
 mod standard_webhooks;
@@ -25,6 +30,8 @@ mod tests;
 
 pub use generic::{Generic, GenericOptions, InvalidGeneric, InvalidPlace, Place};
 pub use json::{is_pointer, pointer};
+pub use published::{Address, Keys, NoKeys, Published, Uncertified};
+pub use rsa::RsaKey;
 pub use rule::{Example, Kind, Line, Rule};
 pub(crate) use signature::is_near;
 pub use signature::{Encoding, HashName};
@@ -164,9 +171,25 @@ pub enum Unverified {
     /// Rightly signed, but at this time: too long ago, or too far in the future.
     #[error("the signature is of {0}, which is too far from now")]
     Stale(Timestamp),
-    /// Signed with none of the configured secrets.
+    /// Signed with none of the configured secrets, or with none of the sender's
+    /// keys, or for somebody else.
     #[error("no configured secret makes this signature")]
     Mismatch,
+    /// The key that the sender publishes here is to be fetched; then it can be
+    /// told.
+    #[error("the sender's key at {0} was not fetched")]
+    Unfetched(Address),
+    /// What was fetched from here does not have the key: it may be older than the
+    /// key is. Fetched just now, it means that the sender has no such key.
+    #[error("there is no such key at {0}")]
+    Outdated(Address),
+    /// What is published here is no key that can be believed, which is the
+    /// sender's mistake or ours, and says nothing about the webhook.
+    #[error("the sender's key at {0} cannot be used: {1}")]
+    Unusable(Address, String),
+    /// The certificate of the sender's key does not speak for it.
+    #[error("the sender's certificate: {0}")]
+    Certificate(Uncertified),
 }
 
 /// How far a signed time may be from ours, where a source does not say. Stripe's
@@ -222,12 +245,27 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
     /// returned take the place of any of the same name. None if `secret` is
     /// not usable.
     fn sign(&self, headers: &Headers, body: &[u8], secret: &Secret, now: Timestamp) -> Vec<(String, String)>;
+
+    /// How it is verified by a key that the sender publishes; `None`: by secrets,
+    /// as [`Provider::verify`] does.
+    fn published(&self) -> Option<&dyn Published> {
+        None
+    }
+
+    /// The parameter of a GET's query whose value is to be answered, before
+    /// anything is posted.
+    fn challenge(&self) -> Option<&'static str> {
+        None
+    }
 }
 
 /// The provider of that name, as `provider = "…"` gives it; `None` if there is
 /// none. The generic one needs options and is deserialized from them.
 pub fn by_name(name: &str) -> Option<&'static dyn Provider> {
     Some(match name {
+        "adobe-io-events" => &adobe_io_events::AdobeIoEvents,
+        "paypal" => &paypal::PayPal,
+        "shipstation-v2" => &shipstation_v2::ShipStationV2,
         "shopify" => &shopify::Shopify,
         "standard-webhooks" => &standard_webhooks::StandardWebhooks,
         "stripe" => &stripe::Stripe,
@@ -240,6 +278,9 @@ pub fn by_name(name: &str) -> Option<&'static dyn Provider> {
 /// such provider, and for `generic`, whose options say it.
 pub fn rule_of(name: &str) -> Option<Rule> {
     Some(match name {
+        "adobe-io-events" => adobe_io_events::RULE,
+        "paypal" => paypal::RULE,
+        "shipstation-v2" => shipstation_v2::RULE,
         "shopify" => shopify::RULE,
         "standard-webhooks" => standard_webhooks::RULE,
         "stripe" => stripe::RULE,
@@ -249,4 +290,5 @@ pub fn rule_of(name: &str) -> Option<Rule> {
 }
 
 /// The names that [`by_name`] knows, and `generic`.
-pub const NAMES: [&str; 5] = ["generic", "shopify", "standard-webhooks", "stripe", "woocommerce"];
+pub const NAMES: [&str; 8] =
+    ["adobe-io-events", "generic", "paypal", "shipstation-v2", "shopify", "standard-webhooks", "stripe", "woocommerce"];

@@ -34,6 +34,12 @@ impl Reply {
         String::from_utf8(bytes).unwrap()
     }
 
+    /// Answers 200 with `body`.
+    pub(crate) fn of(body: &[u8]) -> Self {
+        let head = format!("HTTP/1.1 200 \r\nContent-Length: {}\r\n\r\n", body.len());
+        Self::Whole([head.as_bytes(), body].concat())
+    }
+
     pub(crate) fn with(self, name: &str, value: &str) -> Self {
         Self::Whole(self.head().replacen("\r\n", &format!("\r\n{name}: {value}\r\n"), 1).into_bytes())
     }
@@ -75,6 +81,7 @@ pub(crate) struct Endpoint {
     port: u16,
     scheme: &'static str,
     accepted: Arc<AtomicUsize>,
+    served: Arc<Served>,
     seen: mpsc::UnboundedReceiver<Seen>,
     task: JoinHandle<()>,
 }
@@ -107,7 +114,7 @@ impl Endpoint {
         let accepted = Arc::new(AtomicUsize::new(0));
         let (sender, seen) = mpsc::unbounded_channel();
         let served = Arc::new(Served { reply: Box::new(reply), posts: AtomicUsize::new(0), sender });
-        let counted = accepted.clone();
+        let (counted, of_it) = (accepted.clone(), served.clone());
         let task = tokio::spawn(async move {
             let mut connections = tokio::task::JoinSet::new();
             loop {
@@ -126,7 +133,7 @@ impl Endpoint {
                 });
             }
         });
-        Self { port, scheme, accepted, seen, task }
+        Self { port, scheme, accepted, served: of_it, seen, task }
     }
 
     pub(crate) fn port(&self) -> u16 {
@@ -140,6 +147,12 @@ impl Endpoint {
     /// How many connections were accepted.
     pub(crate) fn accepted(&self) -> usize {
         self.accepted.load(Ordering::SeqCst)
+    }
+
+    /// How many requests came.
+    #[cfg(feature = "ingest")]
+    pub(crate) fn posts(&self) -> usize {
+        self.served.posts.load(Ordering::SeqCst)
     }
 
     /// The next request.
@@ -204,7 +217,9 @@ async fn read(stream: &mut (impl AsyncRead + Unpin)) -> Option<Posted> {
         .map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned()))
         .collect();
     let mut posted = Posted { line, headers, body: Vec::new() };
-    posted.body.resize(posted.header("content-length").parse().unwrap(), 0);
+    // A GET has none.
+    let length = posted.headers.iter().find(|(name, _)| name == "content-length");
+    posted.body.resize(length.map_or(0, |(_, length)| length.parse().unwrap()), 0);
     stream.read_exact(&mut posted.body).await.ok()?;
     Some(posted)
 }

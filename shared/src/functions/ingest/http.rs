@@ -16,6 +16,8 @@ use serde::{Deserialize, Serialize};
 pub struct Request {
     /// The path as it was asked for.
     pub raw_path: String,
+    /// What stood behind the path's question mark, as it was asked for.
+    pub raw_query_string: String,
     /// Headers, names in lower case.
     pub headers: BTreeMap<String, String>,
     /// The body, as text or base64.
@@ -54,6 +56,13 @@ impl Request {
         }
     }
 
+    /// The first value of a parameter of the query, decoded.
+    pub fn parameter(&self, name: &str) -> Option<String> {
+        let pairs = self.raw_query_string.split('&').filter_map(|pair| pair.split_once('='));
+        let value = pairs.into_iter().find_map(|(found, value)| (found == name).then_some(value))?;
+        Some(decoded(value))
+    }
+
     /// The headers, for providers.
     pub fn headers(&self) -> Headers {
         self.headers.iter().map(|(name, value)| (name, value.as_str())).collect()
@@ -64,6 +73,23 @@ impl Request {
         let (_, source) = self.raw_path.rsplit_once("/webhooks/")?;
         Some(source.strip_suffix('/').unwrap_or(source)).filter(|source| !source.contains('/'))
     }
+}
+
+/// `text` with `%…` and `+` decoded; what is no text then is replaced.
+fn decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, behind)) = rest.split_first() {
+        let digits = behind.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
+        let escaped = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()).filter(|_| *first == b'%');
+        bytes.push(match (escaped, first) {
+            (Some(byte), _) => byte,
+            (None, b'+') => b' ',
+            (None, other) => *other,
+        });
+        rest = if escaped.is_some() { &behind[2..] } else { behind };
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// An answer. Carries every field that any front door asks for.
@@ -96,6 +122,11 @@ impl Response {
     /// There was nothing to keep.
     pub fn fine() -> Self {
         Self::json(200, serde_json::json!({}))
+    }
+
+    /// What a sender asked to be told, under the name that it asked by.
+    pub fn challenged(parameter: &str, value: &str) -> Self {
+        Self::json(200, serde_json::json!({ parameter: value }))
     }
 
     /// It is the sender's mistake.

@@ -1,0 +1,36 @@
+//! Keys that are at hand: files, and what was fetched.
+
+use axum::body::Bytes;
+use webhook_serializer::{
+    functions::ingest::keys::{PublishedKeys, has_signed, key_in_certificate},
+    providers::{Address, Keys, RsaKey, Uncertified},
+    time::Timestamp,
+};
+
+/// What a claim has of what its sender publishes.
+pub(super) struct Held<'a> {
+    pub(super) files: &'a [(String, Vec<u8>)],
+    /// Which of several files of one name is taken, from 0; the last at most.
+    pub(super) number: usize,
+    pub(super) fetched: &'a PublishedKeys,
+}
+
+impl Keys for Held<'_> {
+    fn find(&self, at: &Address) -> Option<Bytes> {
+        let named = self.files.iter().filter(|(name, _)| name == at.file()).map(|(_, bytes)| bytes);
+        let file = named.take(self.number + 1).last();
+        file.map(|bytes| Bytes::copy_from_slice(bytes)).or_else(|| self.fetched.find(at))
+    }
+
+    /// Whoever gives a file says that it is the sender's.
+    fn certified(&self, pem: &[u8], names: &[&'static str], now: Timestamp) -> Result<RsaKey, Uncertified> {
+        if self.files.iter().any(|(_, bytes)| bytes == pem) {
+            return key_in_certificate(pem).ok_or(Uncertified::Unreadable);
+        }
+        self.fetched.certified(pem, names, now)
+    }
+
+    fn has_signed(&self, key: &RsaKey, message: &[u8], signature: &[u8]) -> bool {
+        has_signed(key, message, signature)
+    }
+}

@@ -1,0 +1,246 @@
+//! The keys that senders publish, fetched where a provider needs one.
+//!
+//! A copy is used for an hour; where a newer one cannot be fetched, for a day.
+//! A fetch goes to a host of the provider's, over TLS that believes the
+//! authorities that browsers believe, follows no redirect, and has little time
+//! and little room. Whoever posts here can make us fetch: each address every
+//! [`SPACING`] at most, and no more addresses are remembered than [`MOST`].
+
+#[cfg(test)]
+mod tests;
+mod trust;
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, OnceLock},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::{
+    client::legacy::{self, connect::HttpConnector},
+    rt::{TokioExecutor, TokioTimer},
+};
+
+use crate::{
+    providers::{Address, Keys, Request, RsaKey, Uncertified, Unverified, Verified},
+    sources::Source,
+    time::{Surroundings, Timestamp},
+    tls::Roots,
+};
+
+pub use trust::{has_signed, key_in_certificate};
+
+/// How long a request waits for keys in all. Of the time for its answer, more
+/// than half is left to store the delivery in.
+pub const PATIENCE: Duration = Duration::from_millis(1000);
+
+/// The least time between two fetches of one address.
+pub const SPACING: Duration = Duration::from_secs(5);
+
+/// A copy that is older is fetched anew before it is used.
+pub const REFRESH: Duration = Duration::from_secs(3600);
+
+/// A copy that is older is not used, even if no newer one can be fetched.
+pub const STALE: Duration = Duration::from_secs(86_400);
+
+/// The most addresses that are remembered: more than all keys of all providers.
+pub const MOST: usize = 16;
+
+/// The largest answer that is read. Chains of certificates have some thousand
+/// bytes.
+pub const LARGEST: usize = 65_536;
+
+/// How often one request has keys fetched: one more than any provider needs.
+const MOST_FETCHES: usize = 3;
+
+/// Published keys. Clones are the same.
+#[derive(Clone)]
+pub struct PublishedKeys(Arc<Inner>);
+
+struct Inner {
+    surroundings: Surroundings,
+    /// In place of each provider's host.
+    origin: Option<String>,
+    roots: OnceLock<Roots>,
+    client: OnceLock<Client>,
+    copies: Mutex<Vec<Copy>>,
+}
+
+type Client = legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
+
+/// What is known of an address.
+struct Copy {
+    at: Address,
+    /// What was published there, and when it was fetched.
+    fetched: Option<(Bytes, Duration)>,
+    /// When the last fetch was begun.
+    tried: Duration,
+}
+
+/// Why a key was not fetched.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotFetched {
+    /// It was tried less than [`SPACING`] ago.
+    #[error("it was tried just now")]
+    TooSoon,
+    /// This went wrong.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl PublishedKeys {
+    /// None yet. Nothing is prepared: most functions never need one.
+    pub fn new(surroundings: Surroundings) -> Self {
+        Self::of(surroundings, None, OnceLock::new())
+    }
+
+    /// As [`PublishedKeys::new`], but each host's answers are those of `origin`,
+    /// such as `https://127.0.0.1:9000`, and `roots` are believed: for tests.
+    pub fn standing_in(surroundings: Surroundings, origin: String, roots: Roots) -> Self {
+        Self::of(surroundings, Some(origin), OnceLock::from(roots))
+    }
+
+    fn of(surroundings: Surroundings, origin: Option<String>, roots: OnceLock<Roots>) -> Self {
+        Self(Arc::new(Inner { surroundings, origin, roots, client: OnceLock::new(), copies: Mutex::default() }))
+    }
+
+    /// Whether `source` believes the webhook, with what it needs fetched.
+    /// [`Unverified::Unfetched`] and [`Unverified::Unusable`] mean that it cannot
+    /// be told now.
+    pub async fn verify(&self, source: &Source, webhook: Request<'_>, now: Timestamp) -> Result<Verified, Unverified> {
+        let asked = self.0.surroundings.monotonic();
+        let mut verified = source.verify_with(webhook, self, now);
+        for _ in 0..MOST_FETCHES {
+            let Err(Unverified::Unfetched(at) | Unverified::Outdated(at) | Unverified::Unusable(at, _)) = &verified
+            else {
+                break;
+            };
+            let left = PATIENCE.saturating_sub(self.0.surroundings.monotonic().saturating_sub(asked));
+            match self.fetch(at, left).await {
+                Ok(()) => {}
+                Err(NotFetched::TooSoon) => break,
+                Err(NotFetched::Failed(reason)) => tracing::warn!(%at, reason, "the sender's key was not fetched"),
+            }
+            verified = source.verify_with(webhook, self, now);
+        }
+        verified
+    }
+
+    /// Fetches what is published at `at`.
+    ///
+    /// # Errors
+    ///
+    /// That was tried just now, or is in vain.
+    pub async fn fetch(&self, at: &Address, patience: Duration) -> Result<(), NotFetched> {
+        let begun = self.0.surroundings.monotonic();
+        if !self.begin(at, begun) {
+            return Err(NotFetched::TooSoon);
+        }
+        let got = self.0.surroundings.within(patience, self.0.get(at)).await;
+        let bytes = got.unwrap_or_else(|| Err("no answer in time".to_owned())).map_err(NotFetched::Failed)?;
+        let mut copies = self.0.lock();
+        if let Some(copy) = copies.iter_mut().find(|copy| copy.at == *at) {
+            copy.fetched = Some((bytes, begun));
+        }
+        Ok(())
+    }
+
+    /// Notes that `at` is to be fetched; `false`: it was tried just now.
+    fn begin(&self, at: &Address, now: Duration) -> bool {
+        let mut copies = self.0.lock();
+        if let Some(copy) = copies.iter_mut().find(|copy| copy.at == *at) {
+            if now.saturating_sub(copy.tried) < SPACING {
+                return false;
+            }
+            copy.tried = now;
+            return true;
+        }
+        if copies.len() >= MOST {
+            // What was never there goes first: anybody can name such an address.
+            let key = |copy: &Copy| copy.fetched.as_ref().map(|(_, when)| *when);
+            let least = (0..copies.len()).min_by_key(|index| (key(&copies[*index]), copies[*index].tried));
+            least.map(|index| copies.swap_remove(index));
+        }
+        copies.push(Copy { at: at.clone(), fetched: None, tried: now });
+        true
+    }
+
+    fn roots(&self) -> &Roots {
+        self.0.roots()
+    }
+}
+
+impl Inner {
+    fn roots(&self) -> &Roots {
+        self.roots.get_or_init(Roots::mozilla)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Copy>> {
+        self.copies.lock().expect("no one panics while holding this")
+    }
+
+    /// One request. The error says why there is nothing.
+    async fn get(&self, at: &Address) -> Result<Bytes, String> {
+        let url = match &self.origin {
+            Some(origin) => format!("{origin}{}", at.path()),
+            None => at.to_string(),
+        };
+        let client = self.client.get_or_init(|| client(self.roots().clone()));
+        let request = http::Request::get(url).header("user-agent", "webhook-serializer").body(Full::default());
+        let answer = client.request(request.map_err(|error| error.to_string())?).await;
+        let answer = answer.map_err(|error| innermost(&error))?;
+        if answer.status() != http::StatusCode::OK {
+            return Err(format!("it is answered {}", answer.status().as_u16()));
+        }
+        let body = Limited::new(answer.into_body(), LARGEST).collect().await.map_err(|error| innermost(&*error))?;
+        Ok(body.to_bytes())
+    }
+}
+
+fn client(roots: Roots) -> Client {
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    let tls = HttpsConnectorBuilder::new().with_tls_config(roots.trusted());
+    legacy::Client::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .build(tls.https_only().enable_http1().wrap_connector(tcp))
+}
+
+/// What lies under an error: the layers around it say no more.
+fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut cause = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause.to_string()
+}
+
+impl Keys for PublishedKeys {
+    fn find(&self, at: &Address) -> Option<Bytes> {
+        let now = self.0.surroundings.monotonic();
+        let copies = self.0.lock();
+        let copy = copies.iter().find(|copy| copy.at == *at)?;
+        let (bytes, when) = copy.fetched.as_ref()?;
+        let age = now.saturating_sub(*when);
+        // Tried since, and in vain.
+        let has_failed = copy.tried > *when && now.saturating_sub(copy.tried) < SPACING;
+        (age < REFRESH || (age < STALE && has_failed)).then(|| bytes.clone())
+    }
+
+    fn certified(&self, pem: &[u8], names: &[&'static str], now: Timestamp) -> Result<RsaKey, Uncertified> {
+        trust::certified(self.roots(), pem, names, now)
+    }
+
+    fn has_signed(&self, key: &RsaKey, message: &[u8], signature: &[u8]) -> bool {
+        has_signed(key, message, signature)
+    }
+}
+
+impl std::fmt::Debug for PublishedKeys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PublishedKeys").field("addresses", &self.0.lock().len()).finish_non_exhaustive()
+    }
+}

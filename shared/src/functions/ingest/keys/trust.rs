@@ -1,0 +1,103 @@
+//! Signatures and certificates, by the code that TLS is made of.
+
+use std::time::Duration;
+
+use rustls::{
+    CertificateError, Error, SignatureScheme,
+    client::{verify_server_cert_signed_by_trust_anchor, verify_server_name},
+    crypto::{WebPkiSupportedAlgorithms, ring},
+    pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject},
+    server::ParsedCertificate,
+};
+
+use crate::{
+    providers::{RsaKey, Uncertified},
+    time::Timestamp,
+    tls::Roots,
+};
+
+/// The authority behind PayPal's certificates since 2024, which PayPal publishes
+/// without it: *DigiCert EV RSA CA G2*, issued by *DigiCert Global Root G2*, until
+/// July 2030.
+const DIGICERT_EV_G2: &[u8] = include_bytes!("../../../tls/digicert/digicert-ev-rsa-ca-g2.der");
+
+fn algorithms() -> WebPkiSupportedAlgorithms {
+    ring::default_provider().signature_verification_algorithms
+}
+
+/// Whether `signature` is that of `key` on `message`, by RSA (PKCS #1, version
+/// 1.5) with SHA-256. Keys of 2048 to 8192 bits are taken.
+pub fn has_signed(key: &RsaKey, message: &[u8], signature: &[u8]) -> bool {
+    let of_scheme = |(scheme, algorithms): &(SignatureScheme, &'static [_])| {
+        (*scheme == SignatureScheme::RSA_PKCS1_SHA256).then_some(*algorithms)
+    };
+    let algorithms = algorithms().mapping.iter().find_map(of_scheme).unwrap_or_default();
+    algorithms.iter().any(|algorithm| algorithm.verify_signature(key.as_der(), message, signature).is_ok())
+}
+
+/// The key of the first certificate in `pem`, whoever made it: for one that is
+/// known otherwise to be the sender's.
+pub fn key_in_certificate(pem: &[u8]) -> Option<RsaKey> {
+    let certificate = CertificateDer::from_pem_slice(pem).ok()?;
+    key(&ParsedCertificate::try_from(&certificate).ok()?)
+}
+
+fn key(certificate: &ParsedCertificate<'_>) -> Option<RsaKey> {
+    RsaKey::in_info(certificate.subject_public_key_info().as_ref())
+}
+
+/// See [`Keys::certified`](crate::providers::Keys::certified).
+pub(super) fn certified(
+    roots: &Roots,
+    pem: &[u8],
+    names: &[&'static str],
+    now: Timestamp,
+) -> Result<RsaKey, Uncertified> {
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    let chain = chain.map_err(|_| Uncertified::Unreadable)?;
+    let (first, behind) = chain.split_first().ok_or(Uncertified::Unreadable)?;
+    let certificate = ParsedCertificate::try_from(first).map_err(|_| Uncertified::Unreadable)?;
+    let key = key(&certificate).ok_or(Uncertified::Unreadable)?;
+    let is_for = |name: &&'static str| {
+        ServerName::try_from(*name).is_ok_and(|name| verify_server_name(&certificate, &name).is_ok())
+    };
+    if !names.iter().any(is_for) {
+        return Err(Uncertified::Name);
+    }
+    let behind: Vec<_> = behind.iter().cloned().chain([CertificateDer::from_slice(DIGICERT_EV_G2)]).collect();
+    let time = UnixTime::since_unix_epoch(Duration::from_millis(now.as_millis()));
+    let all = algorithms().all;
+    match verify_server_cert_signed_by_trust_anchor(&certificate, roots.store(), &behind, time, all) {
+        Ok(()) => Ok(key),
+        Err(Error::InvalidCertificate(
+            CertificateError::Expired
+            | CertificateError::ExpiredContext { .. }
+            | CertificateError::NotValidYet
+            | CertificateError::NotValidYetContext { .. },
+        )) => Err(Uncertified::Expired),
+        Err(_) => Err(Uncertified::Issuer),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Without it, what PayPal signs could not be believed.
+    #[test]
+    fn the_authority_behind_paypal_s_certificates_is_one_of_a_root_that_is_believed() {
+        let authority = CertificateDer::from_slice(DIGICERT_EV_G2);
+        let certificate = ParsedCertificate::try_from(&authority).unwrap();
+        let at = |seconds| UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+        let verified = |seconds| {
+            let roots = Roots::mozilla();
+            verify_server_cert_signed_by_trust_anchor(&certificate, roots.store(), &[], at(seconds), algorithms().all)
+        };
+        // It is an authority and no server, which is found out after its issuer and its time.
+        assert_eq!(
+            format!("{:?}", verified(1_767_621_700)),
+            "Err(InvalidCertificate(Other(OtherError(CaUsedAsEndEntity))))"
+        );
+        assert!(format!("{:?}", verified(1_956_528_000)).contains("Expired"), "{:?}", verified(1_956_528_000));
+    }
+}

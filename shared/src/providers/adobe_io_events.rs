@@ -1,0 +1,200 @@
+//! Adobe I/O Events: two RSA signatures with SHA-256 over the body, each under a
+//! key of its own that a header names; either one is enough.
+//!
+//! The keys are files on Adobe's host for them, and nowhere else. They sign for
+//! every customer of Adobe's, so the `recipient_client_id` in the body must be
+//! ours. A webhook is registered only if a GET with a `challenge` is answered
+//! with it. Nothing of the headers is signed, and no time of an attempt.
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+
+use super::{
+    Address, Described, Headers, Keys, Provider, Published, Request, Secret, Unverified, Verified, describe,
+    event_time,
+    rsa::RsaKey,
+    rule::{self, Example, Kind, Line, Rule},
+};
+use crate::{protocol::entity::DeliveryId, time::Timestamp};
+
+/// Adobe's rules.
+#[derive(Debug)]
+pub(super) struct AdobeIoEvents;
+
+/// Each signature, and the path of its key.
+const SIGNATURES: [(&str, &str); 2] = [
+    ("x-adobe-digital-signature-1", "x-adobe-public-key1-path"),
+    ("x-adobe-digital-signature-2", "x-adobe-public-key2-path"),
+];
+
+const HOST: &str = "static.adobeioevents.com";
+
+/// As a CloudEvent says it, and as older events do.
+const RECIPIENT: &[&str] = &["/recipientclientid", "/recipient_client_id"];
+
+/// Commerce observes saves: an order by its own id, what belongs to one by the
+/// order's.
+const LINES: &[Line] = &[
+    Line {
+        families: &["sales_order"],
+        places: &["/data/value/entity_id", "/data/value/id", "/event/data/value/entity_id"],
+        kind: Kind::Named("order"),
+    },
+    Line { families: &[], places: &["/data/value/order_id", "/event/data/value/order_id"], kind: Kind::Named("order") },
+    Line {
+        families: &[],
+        places: &["/data/value/entity_id", "/data/value/id", "/event/data/value/entity_id"],
+        kind: Kind::Family,
+    },
+];
+
+pub(super) const RULE: Rule = Rule {
+    lines: LINES,
+    examples: &[
+        Example {
+            headers: &[],
+            body: r#"{"type":"com.adobe.commerce.observer.sales_order_save_commit_after","data":{"value":{"entity_id":"7","increment_id":"000000007"}}}"#,
+            entity: "order/7",
+        },
+        Example {
+            headers: &[],
+            body: r#"{"type":"com.adobe.commerce.observer.sales_order_shipment_save_commit_after","data":{"value":{"entity_id":"1","order_id":"7"}}}"#,
+            entity: "order/7",
+        },
+        Example {
+            headers: &[],
+            body: r#"{"type":"com.adobe.commerce.observer.catalog_product_save_commit_after","data":{"value":{"entity_id":"7","sku":"pot"}}}"#,
+            entity: "catalog_product/7",
+        },
+    ],
+};
+
+/// What was observed, without its package in front and without what became of
+/// it: `sales_order` of `com.adobe.commerce.observer.sales_order_save_after`.
+fn family(topic: &str) -> &str {
+    let observed = topic.rsplit_once('.').map_or(topic, |(_, observed)| observed);
+    let ends = ["_save_commit_after", "_delete_commit_after", "_save_after", "_delete_after", "_place_after"];
+    let family = ends.iter().find_map(|end| observed.strip_suffix(end)).unwrap_or(observed);
+    if family.is_empty() { topic } else { family }
+}
+
+/// A key's address; `None`: none is published there.
+fn address(path: &str) -> Option<Address> {
+    Address::new(HOST, path, "public_key_file").filter(|at| at.path().ends_with(".pem"))
+}
+
+impl Provider for AdobeIoEvents {
+    fn objection(&self, _secret: &Secret) -> Option<&'static str> {
+        Some("Adobe signs with keys of its own: leave `secrets` out and give the `client_id`")
+    }
+
+    fn verify(&self, _: Request<'_>, _: &[Secret], _: Timestamp) -> Result<Verified, Unverified> {
+        Err(Unverified::Mismatch)
+    }
+
+    fn describe(&self, request: Request<'_>) -> Described {
+        let first = |places: &[&str]| describe::first(request.body, places);
+        let said = |name| request.headers.get(name).filter(|value| !value.is_empty()).map(str::to_owned);
+        let topic = describe::topic(first(&["/type", "/event_code"]).or_else(|| said("x-adobe-event-code")).as_deref());
+        let family = family(&topic).to_owned();
+        let id = first(&["/id", "/event_id"]).or_else(|| said("x-adobe-event-id"));
+        Described {
+            delivery_id: id.map_or_else(|| DeliveryId::from_body(request.body), DeliveryId::new),
+            entity: rule::find(LINES, &family, request.body).and_then(|found| found.entity()),
+            event_time: first(&["/time", "/event/activitystreams:published"]).and_then(|time| event_time::parse(&time)),
+            topic,
+            family,
+        }
+    }
+
+    fn sign(&self, _: &Headers, _: &[u8], _: &Secret, _: Timestamp) -> Vec<(String, String)> {
+        Vec::new()
+    }
+
+    fn challenge(&self) -> Option<&'static str> {
+        Some("challenge")
+    }
+
+    fn published(&self) -> Option<&dyn Published> {
+        Some(self)
+    }
+}
+
+impl Published for AdobeIoEvents {
+    fn recipient(&self) -> Option<&'static str> {
+        Some("client_id")
+    }
+
+    fn verify(
+        &self,
+        request: Request<'_>,
+        client_ids: &[String],
+        keys: &dyn Keys,
+        _now: Timestamp,
+    ) -> Result<Verified, Unverified> {
+        let mut refusal = Unverified::Missing(SIGNATURES[0].0.into());
+        let recipient = describe::first(request.body, RECIPIENT);
+        let is_ours = recipient.is_some_and(|recipient| client_ids.contains(&recipient));
+        for (name, of_key) in SIGNATURES {
+            let Some(signature) = request.headers.get(name) else { continue };
+            // Why the first is of no use counts, unless a key that may yet help is missing.
+            let mut refuse = |reason: Unverified| {
+                let is_first = matches!(refusal, Unverified::Missing(_));
+                let is_open =
+                    |reason: &Unverified| matches!(reason, Unverified::Unfetched(_) | Unverified::Unusable(..));
+                if is_first || (is_open(&reason) && !is_open(&refusal)) {
+                    refusal = reason;
+                }
+            };
+            let Ok(signature) = STANDARD.decode(signature) else {
+                refuse(Unverified::Malformed(name.into()));
+                continue;
+            };
+            let Some(at) = request.headers.get(of_key).and_then(address) else {
+                refuse(Unverified::Malformed(of_key.into()));
+                continue;
+            };
+            if !is_ours {
+                refuse(Unverified::Mismatch);
+                continue;
+            }
+            let Some(pem) = keys.find(&at) else {
+                refuse(Unverified::Unfetched(at));
+                continue;
+            };
+            match RsaKey::in_pem(&pem) {
+                Some(key) if keys.has_signed(&key, request.body, &signature) => return Ok(Verified::Delivery),
+                Some(_) => refuse(Unverified::Mismatch),
+                None => refuse(Unverified::Unusable(at, "it is no public key in PEM".into())),
+            }
+        }
+        Err(refusal)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_family_is_what_was_observed() {
+        for (topic, expected) in [
+            ("com.adobe.commerce.observer.sales_order_save_commit_after", "sales_order"),
+            ("observer.sales_order_shipment_save_after", "sales_order_shipment"),
+            ("asset_created", "asset_created"),
+            ("com.adobe._save_after", "com.adobe._save_after"),
+            ("unknown", "unknown"),
+        ] {
+            assert_eq!(family(topic), expected);
+        }
+    }
+
+    #[test]
+    fn a_key_is_a_file_on_adobe_s_host() {
+        let path = "/prod/keys/pub-key-kruhWwu4Or.pem";
+        let expected = "https://static.adobeioevents.com/prod/keys/pub-key-kruhWwu4Or.pem";
+        assert_eq!(address(path).map(|at| at.to_string()).as_deref(), Some(expected));
+        for path in ["https://example.com/a.pem", ".example.com/a.pem", "@example.com/a.pem", "/prod/keys/a.html", ""] {
+            assert_eq!(address(path), None, "{path}");
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! PayPal: RSA with SHA-256 over `transmission id|transmission time|webhook id|
+//! CRC-32 of the body`, under the key of a certificate that a header names.
+//!
+//! The certificate is fetched from PayPal's own hosts only, wherever else the
+//! header points, and must be PayPal's, valid, and issued by a known authority.
+//! The webhook id is ours: without it, an event of any other shop would do.
+//! The body is signed by its CRC-32 alone: whoever has seen one transmission can
+//! make another body that fits its signature. Only TLS keeps others from seeing
+//! one. PayPal does not say whether a transmission that is sent again days later
+//! has a new time, so no age is refused: a repeat is recognised by its event's id.
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+
+use super::{
+    Address, Described, Headers, Keys, Provider, Published, Request, Secret, Uncertified, Unverified, Verified,
+    describe, event_time,
+    rule::{self, Example, Kind, Line, Rule},
+};
+use crate::{protocol::entity::DeliveryId, time::Timestamp};
+
+/// PayPal's rules.
+#[derive(Debug)]
+pub(super) struct PayPal;
+
+const ID: &str = "paypal-transmission-id";
+const TIME: &str = "paypal-transmission-time";
+const SIGNATURE: &str = "paypal-transmission-sig";
+const CERTIFICATE: &str = "paypal-cert-url";
+const ALGORITHM: &str = "paypal-auth-algo";
+
+/// Where PayPal publishes certificates: live and sandbox.
+const HOSTS: [&str; 4] = ["api.paypal.com", "api-m.paypal.com", "api.sandbox.paypal.com", "api-m.sandbox.paypal.com"];
+const FOLDER: &str = "/v1/notifications/certs/";
+
+/// Whom the certificates are for: live and sandbox.
+const NAMES: [&str; 2] = ["messageverificationcerts.paypal.com", "messageverificationcerts.sandbox.paypal.com"];
+
+/// Captures and refunds name their order among the related ids.
+const LINES: &[Line] = &[
+    Line { families: &["CHECKOUT.ORDER"], places: &["/resource/id"], kind: Kind::Named("order") },
+    Line {
+        families: &[],
+        places: &["/resource/supplementary_data/related_ids/order_id", "/resource/order_id"],
+        kind: Kind::Named("order"),
+    },
+    Line { families: &["PAYMENT.SALE"], places: &["/resource/parent_payment"], kind: Kind::Named("payment") },
+    Line { families: &["CUSTOMER.DISPUTE"], places: &["/resource/dispute_id"], kind: Kind::Named("dispute") },
+    Line { families: &[], places: &["/resource/id"], kind: Kind::At("/resource_type") },
+];
+
+pub(super) const RULE: Rule = Rule {
+    lines: LINES,
+    examples: &[
+        Example {
+            headers: &[],
+            body: r#"{"event_type":"CHECKOUT.ORDER.APPROVED","resource_type":"checkout-order","resource":{"id":"5O190127TN364715T"}}"#,
+            entity: "order/5O190127TN364715T",
+        },
+        Example {
+            headers: &[],
+            body: r#"{"event_type":"PAYMENT.CAPTURE.COMPLETED","resource_type":"capture","resource":{"id":"42311647XV020574X","supplementary_data":{"related_ids":{"order_id":"5O190127TN364715T"}}}}"#,
+            entity: "order/5O190127TN364715T",
+        },
+        Example {
+            headers: &[],
+            body: r#"{"event_type":"CUSTOMER.DISPUTE.CREATED","resource_type":"dispute","resource":{"dispute_id":"PP-D-4012"}}"#,
+            entity: "dispute/PP-D-4012",
+        },
+        Example {
+            headers: &[],
+            body: r#"{"event_type":"BILLING.SUBSCRIPTION.ACTIVATED","resource_type":"subscription","resource":{"id":"I-BW452GLLEP1G"}}"#,
+            entity: "subscription/I-BW452GLLEP1G",
+        },
+    ],
+};
+
+/// The certificate's address; `None`: it is not one of PayPal's.
+fn address(url: &str) -> Option<Address> {
+    let rest = url.strip_prefix("https://")?;
+    let host = HOSTS.into_iter().find(|host| rest.strip_prefix(host).is_some_and(|path| path.starts_with('/')))?;
+    let path = rest.strip_prefix(host).filter(|path| path.starts_with(FOLDER))?;
+    Address::new(host, path, "cert_file")
+}
+
+/// The CRC-32 of `bytes` (ISO 3309, as in zlib).
+fn crc32(bytes: &[u8]) -> u32 {
+    const TABLE: [u32; 256] = {
+        let mut table = [0; 256];
+        let mut index = 0;
+        while index < 256 {
+            let (mut value, mut bit) = (index as u32, 0);
+            while bit < 8 {
+                value = if value & 1 == 1 { 0xedb8_8320 ^ (value >> 1) } else { value >> 1 };
+                bit += 1;
+            }
+            table[index] = value;
+            index += 1;
+        }
+        table
+    };
+    !bytes.iter().fold(!0, |crc, byte| TABLE[usize::from(crc as u8 ^ byte)] ^ (crc >> 8))
+}
+
+impl Provider for PayPal {
+    fn objection(&self, _secret: &Secret) -> Option<&'static str> {
+        Some("PayPal signs with a key of its own: leave `secrets` out and give the `webhook_id`")
+    }
+
+    fn verify(&self, _: Request<'_>, _: &[Secret], _: Timestamp) -> Result<Verified, Unverified> {
+        Err(Unverified::Mismatch)
+    }
+
+    fn describe(&self, request: Request<'_>) -> Described {
+        let first = |places: &[&str]| describe::first(request.body, places);
+        let topic = describe::topic(first(&["/event_type"]).as_deref());
+        let family = describe::family(&topic).to_owned();
+        Described {
+            delivery_id: first(&["/id"]).map_or_else(|| DeliveryId::from_body(request.body), DeliveryId::new),
+            entity: rule::find(LINES, &family, request.body).and_then(|found| found.entity()),
+            event_time: first(&["/resource/update_time", "/create_time"]).and_then(|time| event_time::parse(&time)),
+            topic,
+            family,
+        }
+    }
+
+    fn sign(&self, _: &Headers, _: &[u8], _: &Secret, _: Timestamp) -> Vec<(String, String)> {
+        Vec::new()
+    }
+
+    fn published(&self) -> Option<&dyn Published> {
+        Some(self)
+    }
+}
+
+impl Published for PayPal {
+    fn recipient(&self) -> Option<&'static str> {
+        Some("webhook_id")
+    }
+
+    fn verify(
+        &self,
+        request: Request<'_>,
+        webhook_ids: &[String],
+        keys: &dyn Keys,
+        now: Timestamp,
+    ) -> Result<Verified, Unverified> {
+        let header = |name: &str| request.headers.get(name).ok_or_else(|| Unverified::Missing(name.into()));
+        let malformed = |name: &str| Unverified::Malformed(name.into());
+        let (id, time, signature) = (header(ID)?, header(TIME)?, header(SIGNATURE)?);
+        let at = address(header(CERTIFICATE)?).ok_or_else(|| malformed(CERTIFICATE))?;
+        if request.headers.get(ALGORITHM).is_some_and(|algorithm| algorithm != "SHA256withRSA") {
+            return Err(malformed(ALGORITHM));
+        }
+        let signature = STANDARD.decode(signature).map_err(|_| malformed(SIGNATURE))?;
+        if webhook_ids.is_empty() {
+            return Err(Unverified::Mismatch);
+        }
+        let pem = keys.find(&at).ok_or_else(|| Unverified::Unfetched(at.clone()))?;
+        let key = keys.certified(&pem, &NAMES, now).map_err(|reason| match reason {
+            // What PayPal publishes there should be one, of an authority that is known.
+            Uncertified::Unreadable | Uncertified::Issuer => Unverified::Unusable(at, reason.to_string()),
+            Uncertified::Expired | Uncertified::Name => Unverified::Certificate(reason),
+        })?;
+        let crc = crc32(request.body);
+        let has_signed = |webhook_id: &String| {
+            keys.has_signed(&key, format!("{id}|{time}|{webhook_id}|{crc}").as_bytes(), &signature)
+        };
+        if webhook_ids.iter().any(has_signed) { Ok(Verified::Delivery) } else { Err(Unverified::Mismatch) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_paypal_s_own_hosts_and_folder_hold_certificates() {
+        let found = |url: &str| address(url).map(|at| at.to_string());
+        for url in [
+            "https://api.paypal.com/v1/notifications/certs/CERT-360caa42-fca2a594-90621ecd",
+            "https://api.sandbox.paypal.com/v1/notifications/certs/CERT-360caa42-fca2a594-a5cafa77",
+            "https://api-m.paypal.com/v1/notifications/certs/CERT-1",
+        ] {
+            assert_eq!(found(url).as_deref(), Some(url));
+        }
+        for url in [
+            "http://api.paypal.com/v1/notifications/certs/CERT-1",
+            "https://api.paypal.com.example.com/v1/notifications/certs/CERT-1",
+            "https://api.paypal.com:444/v1/notifications/certs/CERT-1",
+            "https://api.paypal.com@example.com/v1/notifications/certs/CERT-1",
+            "https://me@api.paypal.com/v1/notifications/certs/CERT-1",
+            "https://example.com/v1/notifications/certs/CERT-1",
+            "https://www.paypal.com/v1/notifications/certs/CERT-1",
+            "https://api.paypal.com/v1/notifications/certs/../../oauth2/token",
+            "https://api.paypal.com/v1/notifications/certs/",
+            "https://api.paypal.com/v1/reports",
+            "https://api.paypal.com/v1/notifications/certs/CERT-1?a=b",
+            "HTTPS://api.paypal.com/v1/notifications/certs/CERT-1",
+            "//api.paypal.com/v1/notifications/certs/CERT-1",
+            "",
+        ] {
+            assert_eq!(found(url), None, "{url}");
+        }
+    }
+
+    /// The check value of CRC-32/ISO-HDLC.
+    #[test]
+    fn a_crc_is_the_published_one() {
+        assert_eq!(crc32(b"123456789"), 0xcbf4_3926);
+        assert_eq!(crc32(b""), 0);
+    }
+}

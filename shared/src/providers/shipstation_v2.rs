@@ -1,0 +1,154 @@
+//! ShipStation, version 2 (formerly ShipEngine): RSA with SHA-256 over
+//! `timestamp.body`, under a key of ShipStation's published set.
+//!
+//! The same keys sign for every account, and nothing that is signed says for
+//! whom: an event of another account that somebody has sent here looks like
+//! ours. The address that it is posted to should therefore be kept to oneself,
+//! and the handler look up what it is told of.
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+
+use super::{
+    Address, Described, Encoding, Headers, Keys, Provider, Published, Request, Secret, Unverified, Verified, describe,
+    event_time, json,
+    rsa::RsaKey,
+    rule::{self, Example, Kind, Line, Rule},
+    signature,
+};
+use crate::{protocol::entity::DeliveryId, time::Timestamp};
+
+/// ShipStation's rules.
+#[derive(Debug)]
+pub(super) struct ShipStationV2;
+
+const KEY: &str = "x-shipengine-rsa-sha256-key-id";
+const SIGNATURE: &str = "x-shipengine-rsa-sha256-signature";
+const TIME: &str = "x-shipengine-timestamp";
+
+/// More keys are not looked at. The set has one or two.
+const MOST_KEYS: usize = 16;
+
+/// Most events are thin: where what they are about can be fetched.
+const LINES: &[Line] = &[
+    Line { families: &[], places: &["/data/shipment_id"], kind: Kind::Named("shipment") },
+    Line { families: &[], places: &["/data/label_id"], kind: Kind::Named("label") },
+    Line { families: &[], places: &["/data/tracking_number"], kind: Kind::Named("tracking") },
+    Line { families: &[], places: &["/data/batch_id", "/batch_id"], kind: Kind::Named("batch") },
+    Line { families: &[], places: &["/resource_url"], kind: Kind::Family },
+];
+
+pub(super) const RULE: Rule = Rule {
+    lines: LINES,
+    examples: &[
+        Example {
+            headers: &[],
+            body: r#"{"resource_type":"API_TRACK","data":{"tracking_number":"1Z932R800390810600","status_code":"DE"}}"#,
+            entity: "tracking/1Z932R800390810600",
+        },
+        Example {
+            headers: &[],
+            body: r#"{"resource_type":"API_TRACK","data":{"tracking_number":"1Z932R800390810601","status_code":"IT"}}"#,
+            entity: "tracking/1Z932R800390810601",
+        },
+        Example {
+            headers: &[],
+            body: r#"{"resource_type":"API_BATCH","resource_url":"https://api.shipstation.com/v2/batches/se-7","batch_id":"se-7"}"#,
+            entity: "batch/se-7",
+        },
+    ],
+};
+
+fn address() -> Address {
+    Address::new("api.shipengine.com", "/jwks", "jwks_file").expect("it is a plain path")
+}
+
+/// The key of that id in a set (RFC 7517); `None`: there is none that is RSA.
+fn key(set: &[u8], id: &str) -> Option<RsaKey> {
+    let text = |index: usize, field: &str| json::pointer(set, &format!("/keys/{index}/{field}"));
+    let index = (0..MOST_KEYS).find(|index| text(*index, "kid").is_some_and(|kid| kid == id))?;
+    let number = |field| Encoding::Base64.decode(&text(index, field)?);
+    if text(index, "kty")? == "RSA" { Some(RsaKey::of_numbers(&number("n")?, &number("e")?)) } else { None }
+}
+
+impl Provider for ShipStationV2 {
+    fn objection(&self, _secret: &Secret) -> Option<&'static str> {
+        Some("ShipStation signs with a key of its own: leave `secrets` out")
+    }
+
+    fn verify(&self, _: Request<'_>, _: &[Secret], _: Timestamp) -> Result<Verified, Unverified> {
+        Err(Unverified::Mismatch)
+    }
+
+    /// No id is sent, so a delivery is named by its body. The signed time is the
+    /// attempt's and no event time.
+    fn describe(&self, request: Request<'_>) -> Described {
+        let first = |places: &[&str]| describe::first(request.body, places);
+        let topic = describe::topic(first(&["/resource_type"]).as_deref());
+        let family = describe::family(&topic).to_owned();
+        Described {
+            delivery_id: DeliveryId::from_body(request.body),
+            entity: rule::find(LINES, &family, request.body).and_then(|found| found.entity()),
+            event_time: first(&["/data/events/0/occurred_at"]).and_then(|time| event_time::parse(&time)),
+            topic,
+            family,
+        }
+    }
+
+    fn sign(&self, _: &Headers, _: &[u8], _: &Secret, _: Timestamp) -> Vec<(String, String)> {
+        Vec::new()
+    }
+
+    fn published(&self) -> Option<&dyn Published> {
+        Some(self)
+    }
+}
+
+impl Published for ShipStationV2 {
+    fn recipient(&self) -> Option<&'static str> {
+        None
+    }
+
+    fn verify(
+        &self,
+        request: Request<'_>,
+        _recipients: &[String],
+        keys: &dyn Keys,
+        now: Timestamp,
+    ) -> Result<Verified, Unverified> {
+        let header = |name: &str| request.headers.get(name).ok_or_else(|| Unverified::Missing(name.into()));
+        let malformed = |name: &str| Unverified::Malformed(name.into());
+        let (id, time, signature) = (header(KEY)?, header(TIME)?, header(SIGNATURE)?);
+        let signed_at = event_time::parse(time).ok_or_else(|| malformed(TIME))?;
+        let signature = STANDARD.decode(signature).map_err(|_| malformed(SIGNATURE))?;
+        let at = address();
+        let set = keys.find(&at).ok_or_else(|| Unverified::Unfetched(at.clone()))?;
+        // One that was published since is worth another look.
+        let key = key(&set, id).ok_or(Unverified::Outdated(at))?;
+        if !keys.has_signed(&key, &[time.as_bytes(), b".", request.body].concat(), &signature) {
+            return Err(Unverified::Mismatch);
+        }
+        signature::check_time(signed_at, now)?;
+        Ok(Verified::Delivery)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The key of RFC 7515, appendix A.2.
+    const SET: &str = r#"{"keys":[
+        {"kty":"EC","kid":"other","crv":"P-256","x":"AQ","y":"AQ"},
+        {"kty":"RSA","kid":"of the RFC","e":"AQAB","n":"ofgWCuLjybRlzo0tZWJjNiuSfb4p4fAkd_wWJcyQoTbji9k0l8W26mPddxHmfHQp-Vaw-4qPCJrcS2mJPMEzP1Pt0Bm4d4QlL-yRT-SFd2lZS-pCgNMsD1W_YpRPEwOWvG6b32690r2jZ47soMZo9wGzjb_7OMg0LOL-bSf63kpaSHSXndS5z5rexMdbBYUsLA9e-KXBdQOS-UTo7WTBEMa2R2CapHg665xsmtdVMTBQY4uDZlxvb3qCo5ZwKh9kG4LT6_I5IhlJH7aGhyxXFvUK-DWNmoudF8NAco9_h9iaGNj8q2ethFkMLs91kzk2PAcDTW9gb54h4FRWyuXpoQ"}
+    ]}"#;
+
+    #[test]
+    fn a_key_is_found_by_its_id_and_read_out_of_its_numbers() {
+        let found = key(SET.as_bytes(), "of the RFC").unwrap();
+        assert!(found.as_der().starts_with(&[0x30, 0x82, 0x01, 0x0a, 0x02, 0x82, 0x01, 0x01, 0x00, 0xa1, 0xf8]));
+        for (set, id) in [(SET, "other"), (SET, "none"), ("{}", "other"), ("", ""), (r#"{"keys":[{"kid":"a"}]}"#, "a")]
+        {
+            assert_eq!(key(set.as_bytes(), id), None, "{id}");
+        }
+    }
+}
