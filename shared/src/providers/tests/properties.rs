@@ -1,11 +1,13 @@
 //! What holds for every provider, whatever the bytes.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
+use bytes::Bytes;
 use proptest::prelude::*;
 
 use crate::{
     providers::{
-        Generic, Headers, NAMES, Provider, Request, Secret, Unverified, Verified, by_name, is_pointer, rule_of,
+        Address, Generic, Headers, Keys, NAMES, NoKeys, Provider, Request, RsaKey, Secret, Uncertified, Unverified,
+        Verified, by_name, is_pointer, rule_of,
     },
     time::Timestamp,
 };
@@ -131,6 +133,58 @@ fn any_body() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
+/// These bytes are published everywhere, and nobody has signed anything.
+struct Whatever(Vec<u8>);
+
+impl Keys for Whatever {
+    fn find(&self, _: &Address) -> Option<Bytes> {
+        Some(self.0.clone().into())
+    }
+
+    fn certified(&self, pem: &[u8], _: &[&'static str], _: Timestamp) -> Result<RsaKey, Uncertified> {
+        RsaKey::in_info(pem).ok_or(Uncertified::Unreadable)
+    }
+
+    fn has_signed(&self, _: &RsaKey, _: &[u8], _: &[u8]) -> bool {
+        false
+    }
+}
+
+/// What may be published: anything, or nearly a key.
+fn any_published() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        any::<Vec<u8>>(),
+        prop::collection::vec(prop::sample::select(vec![0x30, 0x82, 0x81, 0x03, 0x00, 0x05, 0xff]), 0..40),
+        "-----BEGIN PUBLIC KEY-----[A-Za-z0-9+/=\n]{0,60}(-----END PUBLIC KEY-----)?".prop_map(String::into_bytes),
+        r#"\{"keys":\[(\{"kid":"[ab]","kty":"RSA","n":"[A-Za-z0-9_=-]{0,20}","e":"[A-Z]{0,4}"\},?){0,3}\]\}"#
+            .prop_map(String::into_bytes),
+    ]
+}
+
+fn any_published_headers() -> impl Strategy<Value = Headers> {
+    const KNOWN: [&str; 12] = [
+        "paypal-transmission-id",
+        "paypal-transmission-time",
+        "paypal-transmission-sig",
+        "paypal-cert-url",
+        "paypal-auth-algo",
+        "x-adobe-digital-signature-1",
+        "x-adobe-public-key1-path",
+        "x-adobe-digital-signature-2",
+        "x-adobe-public-key2-path",
+        "x-shipengine-rsa-sha256-key-id",
+        "x-shipengine-timestamp",
+        "x-shipengine-rsa-sha256-signature",
+    ];
+    let value = prop_oneof![
+        any::<String>(),
+        "[ab]|AAAA|SHA256withRSA|2026-01-05T14:01:40Z|/prod/keys/[a./]{0,8}",
+        "https://api(-m)?(.sandbox)?.paypal.com/v1/notifications/certs/[A-Z./]{0,8}",
+    ];
+    prop::collection::vec((prop::sample::select(KNOWN.to_vec()), value), 0..20)
+        .prop_map(|headers| headers.into_iter().collect())
+}
+
 proptest! {
     #[test]
     fn what_is_signed_is_believed_whichever_secret_comes_first(
@@ -187,6 +241,27 @@ proptest! {
             let headers = provider.sign(&Headers::default(), &body, &secret_of(&bytes), NOW).into_iter().collect();
             let refused = verify(&*provider, &headers, &body, &[secret_of(&other)]);
             prop_assert_eq!(refused, Err(Unverified::Mismatch), "{:?}", provider);
+        }
+    }
+
+    #[test]
+    fn no_request_and_no_key_makes_a_provider_that_publishes_its_key_panic(
+        headers in any_published_headers(),
+        body in any_body(),
+        key in any_published(),
+        now in any::<u64>(),
+    ) {
+        for provider in NAMES.into_iter().filter_map(by_name) {
+            let Some(published) = provider.published() else { continue };
+            let request = Request { headers: &headers, body: &body };
+            for keys in [&Whatever(key.clone()) as &dyn Keys, &NoKeys] {
+                let verified = published.verify(request, &["ours".into()], keys, Timestamp::from_millis(now));
+                prop_assert!(verified.is_err(), "{:?}", verified);
+            }
+            let described = provider.describe(request);
+            prop_assert!(!described.topic.is_empty() && !described.family.is_empty());
+            prop_assert!(!described.delivery_id.as_str().is_empty());
+            prop_assert_ne!(described.entity.as_deref(), Some(""));
         }
     }
 
