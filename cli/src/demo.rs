@@ -124,6 +124,7 @@ pub async fn play(options: DemoOptions) -> Result<bool> {
         sources: sources.clone(),
         drain,
         scheduler: None,
+        samples: true,
     };
     let local = Local::start(local_options, Arc::new(story.clone())).await?;
     let mut stagehand = Stagehand::new(local, story, journal);

@@ -27,13 +27,18 @@ use webhook_serializer::{
         append::Inbox,
         drain::{DrainSettings, Drainer},
     },
-    functions::{ingest::Ingest, worker::Worker},
+    functions::{
+        ingest::{Ingest, keys::PublishedKeys},
+        worker::Worker,
+    },
     handler::Handler,
     protocol::state::HolderInfo,
     sources::Sources,
     telemetry::Observer,
     time::Surroundings,
 };
+
+use crate::samples::DevelopmentKeys;
 
 pub use engines::{Engines, MAX_RECEIVES, ORDERS_TABLE, QUEUE, Served};
 pub use event_source::{AtWork, BATCH, EventSource, Function, GROWTH};
@@ -71,6 +76,8 @@ pub struct Options {
     pub drain: DrainSettings,
     /// A scheduler of the user's, instead of the one that comes ready.
     pub scheduler: Option<OwnScheduler>,
+    /// Whether the key that everyone has, which signed samples, is believed.
+    pub samples: bool,
 }
 
 /// A running deployment.
@@ -90,6 +97,15 @@ pub struct Local {
     tasks: JoinSet<Result<()>>,
 }
 
+/// What ingest fetches; with `samples`, the key that everyone has is believed
+/// besides, which could sign anything for anybody's source.
+fn keys(samples: bool, surroundings: Surroundings) -> PublishedKeys {
+    match samples {
+        true => PublishedKeys::beside(surroundings, Arc::new(DevelopmentKeys)),
+        false => PublishedKeys::new(surroundings),
+    }
+}
+
 impl Local {
     /// Starts engines and endpoint; no workers yet.
     ///
@@ -97,13 +113,14 @@ impl Local {
     ///
     /// A port is taken, or the data directory cannot be used.
     pub async fn start(mut options: Options, observer: Arc<dyn Observer>) -> Result<Self> {
-        let own = options.scheduler.take();
+        let (own, samples) = (options.scheduler.take(), options.samples);
         let (mut local, listener) = Self::start_engines(options, observer).await?;
         let surroundings = Surroundings::system();
         let retention = local.drain.retention;
         let Parts { store, waker, .. } = local.engines.connect(&surroundings, None);
         let inbox = Inbox::new(store, waker, retention, local.observer.clone());
-        let ingest = Ingest::new(local.sources.clone(), inbox, surroundings.clone());
+        let keys = keys(samples, surroundings.clone());
+        let ingest = Ingest::new(local.sources.clone(), inbox, surroundings.clone()).with_keys(keys);
         let environment = environment(&local.engines, &local.drain);
         let until = stopped(local.stop.subscribe());
         local.tasks.spawn(endpoint::serve(listener, ingest, environment, until));
@@ -246,4 +263,36 @@ fn environment(engines: &Engines, drain: &DrainSettings) -> Vec<(String, String)
     ]
     .map(|(name, value)| (name.to_owned(), value))
     .to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use webhook_serializer::{
+        functions::ingest::Request,
+        providers::{self, Keys, Unverified, Verified},
+        time::Timestamp,
+    };
+
+    use super::*;
+
+    #[test]
+    fn the_key_that_everyone_has_is_believed_of_the_samples_own_sources_alone() {
+        let sources = Sources::parse(crate::samples::SOURCES).expect("the samples' own");
+        for event in [
+            include_str!("../events/paypal-checkout-order-approved.json"),
+            include_str!("../events/adobe-io-events-sales-order.json"),
+            include_str!("../events/shipstation-v2-track.json"),
+        ] {
+            let event: Request = serde_json::from_str(event).expect("an event");
+            let source = sources.get(event.source().expect("a webhook")).expect("it is configured");
+            let (headers, body) = (event.headers(), event.bytes().expect("a body"));
+            let verified = |keys: &dyn Keys| {
+                let webhook = providers::Request { headers: &headers, body: &body };
+                source.verify_with(webhook, keys, Timestamp::from_secs(1_767_900_000))
+            };
+            let of = |samples| keys(samples, Surroundings::system());
+            assert_eq!(verified(&of(true)), Ok(Verified::Delivery), "{}", source.name);
+            assert!(matches!(verified(&of(false)), Err(Unverified::Unfetched(_))), "{}", source.name);
+        }
+    }
 }

@@ -1,5 +1,7 @@
 //! The sample webhooks of `events/`, for as many orders as are wanted.
 
+mod keys;
+
 use anyhow::{Context, Result};
 use webhook_serializer::{
     functions::ingest::Request,
@@ -8,6 +10,8 @@ use webhook_serializer::{
     sources::Sources,
     time::Timestamp,
 };
+
+pub use keys::DevelopmentKeys;
 
 /// The sources document that goes with the samples.
 pub const SOURCES: &str = include_str!("../events/sources.toml");
@@ -80,7 +84,8 @@ pub fn is_webhook(event: &str) -> bool {
     serde_json::from_str(event).is_ok_and(|request: Request| request.source().is_some())
 }
 
-/// The webhook that a Function URL event is about, signed anew at `now`.
+/// The webhook that a Function URL event is about, signed anew at `now`; as it is
+/// where its sender signs with a key that nobody else has.
 ///
 /// # Errors
 ///

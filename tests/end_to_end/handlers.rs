@@ -226,6 +226,7 @@ impl Processes {
             sources: Arc::new(Sources::parse(SOURCES).expect("the sources are right")),
             drain: DrainSettings { lease: Duration::from_secs(1), ..DrainSettings::default() },
             scheduler: None,
+            samples: false,
         };
         let local = Local::start(options, Arc::new(Log)).await.expect("it starts");
         let settings = QueueSettings { visibility_timeout: Duration::from_secs(2), ..QueueSettings::named(QUEUE) };

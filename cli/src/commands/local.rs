@@ -136,6 +136,7 @@ impl Local {
             sources: sources.clone(),
             drain: DrainSettings::default(),
             scheduler: self.scheduler.as_ref().map(scheduler),
+            samples: self.sources.is_none(),
         };
         if self.no_functions {
             return self.serve_elsewhere(options, &document).await;

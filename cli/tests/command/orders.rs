@@ -17,6 +17,21 @@ fn send_prints_the_order_that_the_server_names() {
     assert!(printed(&sent).starts_with("200 elsewhere/450789469 accepted as "), "{sent:?}");
 }
 
+/// Freshly signed, or as it was signed by the key that everyone has.
+#[test]
+fn every_sample_that_is_sent_is_accepted() {
+    let local = Local::start(&[]);
+    let events = std::fs::read_dir(crate::running::event("")).unwrap().map(|entry| entry.unwrap().file_name());
+    let events: Vec<String> = events.map(|name| name.into_string().unwrap()).filter(|n| n.ends_with(".json")).collect();
+    let sent = local.send(&events.iter().map(String::as_str).collect::<Vec<_>>());
+    assert!(sent.status.success(), "{sent:?}");
+    let orders =
+        ["paypal/order/5O190127TN364715T", "adobe/order/9007199254740993", "shipstation/tracking/1Z999AA10123456784"];
+    for order in orders {
+        assert!(printed(&sent).contains(&format!("200 {order} accepted as ")), "{order}: {sent:?}");
+    }
+}
+
 #[test]
 fn a_sender_that_is_not_verified_is_told_of_no_order() {
     let local = Local::start(&[]);

@@ -20,7 +20,7 @@ static SOURCES: LazyLock<Sources> =
     LazyLock::new(|| Sources::parse(include_str!("../../../events/sources.toml")).expect("the samples' own"));
 
 /// The headers that any provider reads, so that the fuzzer need not guess them.
-const NAMES: [&str; 24] = [
+const NAMES: [&str; 36] = [
     "x-shopify-hmac-sha256",
     "shopify-hmac-sha256",
     "x-shopify-topic",
@@ -40,6 +40,18 @@ const NAMES: [&str; 24] = [
     "svix-id",
     "svix-timestamp",
     "svix-signature",
+    "paypal-transmission-id",
+    "paypal-transmission-time",
+    "paypal-transmission-sig",
+    "paypal-cert-url",
+    "paypal-auth-algo",
+    "x-adobe-digital-signature-1",
+    "x-adobe-public-key1-path",
+    "x-adobe-digital-signature-2",
+    "x-adobe-public-key2-path",
+    "x-shipengine-rsa-sha256-key-id",
+    "x-shipengine-timestamp",
+    "x-shipengine-rsa-sha256-signature",
     "x-acme-signature",
     "x-acme-timestamp",
     "x-acme-delivery",
@@ -65,7 +77,8 @@ fuzz_target!(|webhook: Webhook| {
     let headers: Headers = headers.into_iter().collect();
     let request = Request { headers: &headers, body: &webhook.body };
     let verified = source.verify(request, now);
-    if webhook.signed {
+    // One that signs with a key of its own signs nothing here.
+    if webhook.signed && !source.sign(&Headers::default(), b"", now).is_empty() {
         let own = verified.is_ok() || webhook.body.is_empty();
         assert!(own, "{} does not believe its own signature: {verified:?}", source.name);
     } else if verified == Ok(Verified::Delivery) {

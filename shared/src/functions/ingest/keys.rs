@@ -63,6 +63,8 @@ struct Inner {
     surroundings: Surroundings,
     /// In place of each provider's host.
     origin: Option<String>,
+    /// Others that are known without a fetch.
+    known: Option<Arc<dyn Keys>>,
     roots: OnceLock<Roots>,
     client: OnceLock<Client>,
     copies: Mutex<Vec<Copy>>,
@@ -93,17 +95,28 @@ pub enum NotFetched {
 impl PublishedKeys {
     /// None yet. Nothing is prepared: most functions never need one.
     pub fn new(surroundings: Surroundings) -> Self {
-        Self::of(surroundings, None, OnceLock::new())
+        Self::of(surroundings, None, None, OnceLock::new())
+    }
+
+    /// As [`PublishedKeys::new`], but `known` are believed before they are
+    /// fetched: for development.
+    pub fn beside(surroundings: Surroundings, known: Arc<dyn Keys>) -> Self {
+        Self::of(surroundings, Some(known), None, OnceLock::new())
     }
 
     /// As [`PublishedKeys::new`], but each host's answers are those of `origin`,
     /// such as `https://127.0.0.1:9000`, and `roots` are believed: for tests.
     pub fn standing_in(surroundings: Surroundings, origin: String, roots: Roots) -> Self {
-        Self::of(surroundings, Some(origin), OnceLock::from(roots))
+        Self::of(surroundings, None, Some(origin), OnceLock::from(roots))
     }
 
-    fn of(surroundings: Surroundings, origin: Option<String>, roots: OnceLock<Roots>) -> Self {
-        Self(Arc::new(Inner { surroundings, origin, roots, client: OnceLock::new(), copies: Mutex::default() }))
+    fn of(
+        surroundings: Surroundings,
+        known: Option<Arc<dyn Keys>>,
+        origin: Option<String>,
+        roots: OnceLock<Roots>,
+    ) -> Self {
+        Self(Arc::new(Inner { surroundings, origin, known, roots, client: OnceLock::new(), copies: Mutex::default() }))
     }
 
     /// Whether `source` believes the webhook, with what it needs fetched.
@@ -218,10 +231,11 @@ fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
     cause.to_string()
 }
 
-impl Keys for PublishedKeys {
-    fn find(&self, at: &Address) -> Option<Bytes> {
-        let now = self.0.surroundings.monotonic();
-        let copies = self.0.lock();
+impl Inner {
+    /// The copy that was fetched from there, if it is still to be used.
+    fn copy(&self, at: &Address) -> Option<Bytes> {
+        let now = self.surroundings.monotonic();
+        let copies = self.lock();
         let copy = copies.iter().find(|copy| copy.at == *at)?;
         let (bytes, when) = copy.fetched.as_ref()?;
         let age = now.saturating_sub(*when);
@@ -229,9 +243,16 @@ impl Keys for PublishedKeys {
         let has_failed = copy.tried > *when && now.saturating_sub(copy.tried) < SPACING;
         (age < REFRESH || (age < STALE && has_failed)).then(|| bytes.clone())
     }
+}
+
+impl Keys for PublishedKeys {
+    fn find(&self, at: &Address) -> Option<Bytes> {
+        self.0.copy(at).or_else(|| self.0.known.as_ref()?.find(at))
+    }
 
     fn certified(&self, pem: &[u8], names: &[&'static str], now: Timestamp) -> Result<RsaKey, Uncertified> {
-        trust::certified(self.roots(), pem, names, now)
+        let known = self.0.known.as_ref().and_then(|known| known.certified(pem, names, now).ok());
+        known.map_or_else(|| trust::certified(self.roots(), pem, names, now), Ok)
     }
 
     fn has_signed(&self, key: &RsaKey, message: &[u8], signature: &[u8]) -> bool {
