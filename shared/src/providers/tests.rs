@@ -2,3 +2,5 @@
 
 mod properties;
 mod samples;
+#[cfg(feature = "ingest")]
+mod vectors;
