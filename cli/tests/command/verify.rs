@@ -216,6 +216,23 @@ fn what_is_signed_is_valid_for_every_provider_that_signs_with_a_secret() {
 }
 
 #[test]
+fn a_ping_is_valid_and_nothing_of_it_is_signed() {
+    let (said, code) = verified("woocommerce", "secret", &[], &[], b"webhook_id=12");
+    assert_eq!((&said["valid"], &said["signed"], code), (&json!(true), &json!([]), Some(0)));
+}
+
+#[test]
+fn an_entity_is_that_of_the_template_where_one_is_given() {
+    let headers = signed("shopify", "secret", &[], BODY.as_bytes());
+    let entity = |template: &str| {
+        let option = format!("entity={template}");
+        verified("shopify", "secret", &headers, &["--option", &option], BODY.as_bytes()).0["entity"].clone()
+    };
+    assert_eq!(entity("{source}/note/{/id}"), "shopify/note/1001");
+    assert_eq!(entity("{source}/{/nothing}"), Value::Null);
+}
+
+#[test]
 fn what_cannot_be_told_is_neither_valid_nor_invalid() {
     for (arguments, named) in [
         (&["--provider", "shopify", "--option", "tolerances=3"][..], "unknown field `tolerances`"),
