@@ -30,6 +30,33 @@ macro_rules! sample {
     };
 }
 
+macro_rules! whole {
+    ($name:literal) => {
+        (concat!($name, ".json"), include_str!(concat!("../events/", $name, ".json")))
+    };
+}
+
+/// Every sample that is a webhook: its name, and a Function URL event.
+pub const ALL: [(&str, &str); 17] = [
+    whole!("adobe-io-events-sales-order"),
+    whole!("generic-order-updated"),
+    whole!("paypal-checkout-order-approved"),
+    whole!("paypal-payment-capture-completed"),
+    whole!("paypal-payment-capture-refunded"),
+    whole!("shipstation-v2-track"),
+    whole!("shopify-fulfillments-create"),
+    whole!("shopify-orders-cancelled"),
+    whole!("shopify-orders-create"),
+    whole!("shopify-orders-paid"),
+    whole!("shopify-refunds-create"),
+    whole!("standard-webhooks-order-shipped"),
+    whole!("stripe-charge-refunded"),
+    whole!("stripe-payment-intent-succeeded"),
+    whole!("woocommerce-order-created"),
+    whole!("woocommerce-order-updated"),
+    whole!("woocommerce-ping"),
+];
+
 /// A Shopify order's life.
 pub const SHOPIFY: [Sample; 5] = [
     sample!("shopify-orders-create", "450789469"),
@@ -77,6 +104,17 @@ impl Sample {
         }
         sign(&request, sources, now).expect("a sample's source is configured")
     }
+}
+
+/// The samples of `provider`'s, by the samples' own sources.
+pub fn of_provider(provider: &str) -> Vec<(&'static str, &'static str)> {
+    let sources = Sources::parse(SOURCES).expect("the samples' own");
+    let is_its = |event: &str| {
+        let request: Option<Request> = serde_json::from_str(event).ok();
+        let source = request.and_then(|request| sources.get(request.source()?).cloned());
+        source.is_some_and(|source| source.provider_name == provider)
+    };
+    ALL.into_iter().filter(|(_, event)| is_its(event)).collect()
 }
 
 /// Whether this is a Function URL event that posts to `/webhooks/{source}`.
@@ -157,4 +195,29 @@ fn curl_line(url: &str, source: &str, headers: &[(String, String)], body: &str) 
     let headers: String =
         headers.iter().map(|(name, value)| format!(" \\\n  -H {}", quoted(&format!("{name}: {value}")))).collect();
     format!("curl {url}/webhooks/{source}{headers} \\\n  --data-binary {}", quoted(body))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeSet, path::Path};
+
+    use webhook_serializer::providers::NAMES;
+
+    use super::*;
+
+    #[test]
+    fn every_sample_is_at_hand_and_every_provider_has_one() {
+        let folder = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("events")).expect("a folder");
+        let files = folder.map(|entry| entry.expect("an entry").path()).filter(|path| path.extension().is_some());
+        let webhooks = files.filter(|path| std::fs::read_to_string(path).is_ok_and(|event| is_webhook(&event)));
+        let webhooks: BTreeSet<String> =
+            webhooks.map(|path| path.file_name().expect("a name").to_string_lossy().into_owned()).collect();
+        let known: BTreeSet<String> = ALL.iter().map(|(name, _)| (*name).to_owned()).collect();
+        assert_eq!(known, webhooks);
+        let of_all: usize = NAMES.iter().map(|name| of_provider(name).len()).sum();
+        assert_eq!(of_all, ALL.len());
+        for name in NAMES {
+            assert!(!of_provider(name).is_empty(), "{name} has no sample in events/");
+        }
+    }
 }

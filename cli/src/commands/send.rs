@@ -6,14 +6,14 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use clap::Args;
+use clap::{Args, builder::PossibleValuesParser};
 use serde::Deserialize;
 use serde_json::json;
 use serializer::{
     samples, say,
     sender::{Answer, Sender},
 };
-use webhook_serializer::{sources::Sources, time::Surroundings};
+use webhook_serializer::{providers::NAMES, sources::Sources, time::Surroundings};
 
 use super::{print_json, target::LOCAL};
 
@@ -21,8 +21,11 @@ use super::{print_json, target::LOCAL};
 #[derive(Debug, Args)]
 pub struct Send {
     /// Function URL events, as in `events/`; a file that is none is passed over
-    #[arg(required = true, value_name = "FILE")]
+    #[arg(required_unless_present = "provider", value_name = "FILE")]
     events: Vec<PathBuf>,
+    /// The samples of this provider that the command brings along, instead of files
+    #[arg(long, value_name = "NAME", conflicts_with = "events", value_parser = PossibleValuesParser::new(NAMES))]
+    provider: Option<String>,
     /// Where to, without `/webhooks/…`
     #[arg(long, default_value = LOCAL, value_name = "URL")]
     to: String,
@@ -59,8 +62,8 @@ impl Send {
         );
         let sender = Sender::new(to);
         let (mut sent, mut all_accepted, mut not_verified) = (0, true, false);
-        for path in &self.events {
-            let event = std::fs::read_to_string(path).with_context(|| format!("{}", path.display()))?;
+        for (path, event) in self.events()? {
+            let path = path.as_path();
             if !samples::is_webhook(&event) {
                 eprintln!("{}: passed over, no event that posts to /webhooks/{{source}}", path.display());
                 continue;
@@ -93,6 +96,17 @@ impl Send {
         }
         ensure!(sent > 0, "none of these files is a webhook; events/ has samples");
         Ok(if all_accepted { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    /// What is to be sent, and what it is called.
+    fn events(&self) -> Result<Vec<(PathBuf, String)>> {
+        let brought = self.provider.as_deref().map(samples::of_provider).unwrap_or_default();
+        let brought = brought.into_iter().map(|(name, event)| Ok((PathBuf::from(name), event.to_owned())));
+        let read = |path: &PathBuf| {
+            let event = std::fs::read_to_string(path).with_context(|| format!("{}", path.display()))?;
+            Ok((path.clone(), event))
+        };
+        self.events.iter().map(read).chain(brought).collect()
     }
 
     /// What to do where the server believes none of the signatures.

@@ -33,6 +33,17 @@ fn every_sample_that_is_sent_is_accepted() {
 }
 
 #[test]
+fn a_provider_s_samples_are_sent_without_naming_a_file() {
+    let local = Local::start(&[]);
+    let sent = ran(&["send", "--to", &local.url, "--provider", "paypal"]);
+    let lines: Vec<String> = printed(&sent).lines().map(str::to_owned).collect();
+    assert_eq!(lines.len(), 3, "{sent:?}");
+    assert!(lines.iter().all(|line| line.starts_with("200 paypal/order/5O190127TN364715T accepted as ")), "{sent:?}");
+    let neither = ran(&["send", "--to", &local.url]);
+    assert!(complained(&neither).contains("<FILE>") && neither.status.code() == Some(2), "{neither:?}");
+}
+
+#[test]
 fn a_sender_that_is_not_verified_is_told_of_no_order() {
     let local = Local::start(&[]);
     let folder = folder();

@@ -219,6 +219,8 @@ fn client(roots: Roots) -> Client {
     let tls = HttpsConnectorBuilder::new().with_tls_config(roots.trusted());
     legacy::Client::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
+        // The next fetch is an hour away, and the function frozen until then.
+        .pool_max_idle_per_host(0)
         .build(tls.https_only().enable_http1().wrap_connector(tcp))
 }
 
