@@ -80,8 +80,9 @@ fn decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((first, behind)) = rest.split_first() {
-        let digits = behind.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
-        let escaped = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()).filter(|_| *first == b'%');
+        let digits = behind.get(..2).filter(|digits| *first == b'%' && digits.iter().all(u8::is_ascii_hexdigit));
+        let digits = digits.and_then(|digits| std::str::from_utf8(digits).ok());
+        let escaped = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
         bytes.push(match (escaped, first) {
             (Some(byte), _) => byte,
             (None, b'+') => b' ',
@@ -157,3 +158,21 @@ impl Response {
 
 /// Long enough for a store to come back, short against any sender's patience.
 const RETRY_AFTER_SECONDS: u32 = 5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_parameter_is_the_first_of_its_name_decoded() {
+        let parameter =
+            |query: &str| Request { raw_query_string: query.into(), ..Request::default() }.parameter("challenge");
+        assert_eq!(parameter("a=b&challenge=c%2Bd+e%C3%A9&challenge=x").as_deref(), Some("c+d eé"));
+        assert_eq!(parameter("challenge=").as_deref(), Some(""));
+        assert_eq!(parameter("challenge=%&a").as_deref(), Some("%"));
+        assert_eq!(parameter("challenge=%+f%zz%ff%4").as_deref(), Some("% f%zz\u{fffd}%4"));
+        for query in ["", "challenge", "challenged=1", "a=challenge=1"] {
+            assert_eq!(parameter(query), None, "{query}");
+        }
+    }
+}
