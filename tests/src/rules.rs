@@ -38,8 +38,16 @@ pub enum Rule {
     FailWithoutHead,
     /// The holder is taken from the request.
     HolderFromRequest,
-    /// A new holder does not make sure of the receipt at `head`.
-    ReceiptNotMadeSure,
+    /// A settle remembers nothing of what it is about.
+    SettleRemembersNothing,
+    /// What leaves the row is not written elsewhere before.
+    DropWithoutReceipt,
+    /// Receipts that have left the row are not read.
+    ReceiptsUnread,
+    /// What has left the row since the grant is not remembered by its holder.
+    DropsForgotten,
+    /// An idle row is deleted before it may forget.
+    PurgedBeforeItIsForgotten,
     /// A redrive keeps its number.
     RedriveKeepsItsNumber,
     /// A redrive forgets what was parked before it appends.
@@ -54,12 +62,8 @@ pub enum Rule {
     PurgedRowsStartAtTheSame,
     /// A claim keeps the time at which an idle row is purged.
     ClaimKeepsPurgeAt,
-    /// The receipt of what is parked is written beside its settle.
-    ReceiptBesideParking,
     /// A redrive does not ask how the delivery was settled.
     RedriveUnasked,
-    /// A commit yields to a receipt under a smaller token.
-    CommitYieldsToReceipts,
     /// A release is recognised without `head`.
     ReleaseRecognisedWithoutHead,
     /// A commit whose reply was lost counts as failed.

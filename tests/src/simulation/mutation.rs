@@ -115,7 +115,7 @@ impl Meddler {
                     matches!(part, Condition::Any(parts) if parts.iter().any(asks))
                 });
             }
-            Rule::PendingOutlivesTheDrain if ends_lease && !sets(write, a::HEAD) => {
+            Rule::PendingOutlivesTheDrain if ends_lease && sets(write, a::HEAD) => {
                 if let Action::Update(changes) = &mut write.action {
                     changes.retain(|change| !matches!(change, Change::Remove(name) if name == a::PENDING_SINCE));
                 }

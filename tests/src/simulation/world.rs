@@ -274,8 +274,7 @@ impl World {
 
     /// A new name: who it is, by its hash.
     pub fn introduce(&self, name: Name, identity: &Identity) {
-        let hash = identity.hash().as_str().to_owned();
-        self.inner().history.names.insert(hash, name);
+        self.inner().history.names.insert(identity.hash(), name);
     }
 }
 

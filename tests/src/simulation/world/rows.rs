@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 use webhook_serializer::protocol::{
     format::attribute as a,
     keys::entity_row,
-    state::LeaseKind,
+    state::{EntityState, LeaseKind},
     table::{Row, Table, TableError, TableName, Transacted, Write, Written},
 };
 
@@ -128,7 +128,8 @@ impl World {
         let number = |name| row.number(name).unwrap_or(0);
         let (head, tail, token) = (number(a::HEAD), number(a::TAIL), number(a::TOKEN));
         let holder = row.text(a::HOLDER).map(str::to_owned);
-        let last = row.text(a::LAST_SETTLED).unwrap_or_default().to_owned();
+        let last = EntityState::parse(row).ok().and_then(|state| state.recent.last().cloned());
+        let settlement = last.as_ref().map_or("", |receipt| receipt.settlement.as_str());
         let old = self.ledger(entity);
         let was = before.as_ref();
         let how = match () {
@@ -185,8 +186,7 @@ impl World {
         }
         let mut inner = self.inner();
         let at_time = self.start.elapsed();
-        let (settlement, hash) = last.split_once(' ').unwrap_or((&last, ""));
-        let name = inner.history.names.get(hash).copied();
+        let name = last.and_then(|receipt| inner.history.names.get(&receipt.identity?).copied());
         let change = Change {
             entity,
             node,
@@ -215,8 +215,8 @@ impl World {
         inner.ledgers.insert(entity, Ledger { present: true, head, tail, token, holder, granted, node: by });
         let reached = match how {
             "taken over" | "force released" | "blocked" | "unblocked" => Some(how),
-            "settled" if last.starts_with("repeat") => Some("a repeat is settled"),
-            "settled" if last.starts_with("parked") => Some("a delivery is parked"),
+            "settled" if settlement == "repeat" => Some("a repeat is settled"),
+            "settled" if settlement == "parked" => Some("a delivery is parked"),
             "settled" if row.get(a::HOLDER).is_some() => Some("settled and held on"),
             _ => None,
         };
