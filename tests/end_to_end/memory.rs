@@ -3,22 +3,24 @@
 
 use std::{sync::Arc, time::Duration};
 
+use futures_util::future::BoxFuture;
 use tests::{
     faults::{Call, Fault, FaultyTable},
-    handlers::{Done, answering},
+    handlers::{Done, Scripted, answering},
     world::World,
 };
 use webhook_serializer::{
     engine::drain::{Attended, Quarantine, Received},
-    handler::Outcome,
+    handler::{Context, HandlerError, Outcome},
     leases::Terms,
     protocol::{
+        delivery::Delivery,
         entity::EntityKey,
         format::attribute as a,
         history::History,
         keys::entity_row,
         receipt::{Recent, Settlement},
-        table::{Key, Row, Table, TableError, TableName, Value},
+        table::{Change, Key, Row, Table, TableError, TableName, Value, Write},
     },
 };
 
@@ -214,6 +216,24 @@ async fn what_is_remembered_is_told_once_wherever_it_stands() {
     assert_eq!(History::of(receipts), History { receipts: 50, ..History::default() });
 }
 
+/// The settle is the hundredth.
+#[tokio::test(start_paused = true)]
+async fn a_commit_holds_ninety_nine_writes() {
+    let world = World::new();
+    for id in ["99", "100"] {
+        world.append("test/a", id).await;
+    }
+    let commits = answering(|delivery, _| {
+        let count: u64 = delivery.delivery_id().as_str().parse().unwrap();
+        let write = |number| Write::update(Key::named("orders", "order", number), [Change::add("n", 1)]);
+        Outcome::commit((0..count).map(|number| write(number.to_string())))
+    });
+    world.work(&[world.drainer(commits)]).await;
+    assert_eq!(world.memory.rows(&TableName::Named("orders".into())).len(), 99);
+    let parked = world.operator().parked(&entity("test/a")).await.unwrap();
+    assert_eq!(parked.iter().map(|one| one.delivery().delivery_id().as_str()).collect::<Vec<_>>(), ["100"]);
+}
+
 /// A commit is made with the release where nothing is known to wait; what came
 /// meanwhile is found out by that, and it is made again with a settle that goes
 /// on.
@@ -223,17 +243,15 @@ async fn a_commit_beside_which_deliveries_arrive_lands_once_and_goes_on() {
     world.append("test/a", "1").await;
     let inbox = world.inbox();
     let late = world.incoming("test/a", "2");
-    let handler = tests::handlers::Scripted(move |delivery: &_, _: &_| {
-        let delivery: &webhook_serializer::protocol::delivery::Delivery = delivery;
+    let handler = Scripted(move |delivery: &Delivery, _: &Context| {
         let (inbox, late) = (inbox.clone(), late.clone());
         let is_first = delivery.delivery_id().as_str() == "1";
         let key = Key::named("orders", "order", delivery.entity().as_str());
-        let answer: futures_util::future::BoxFuture<'static, _> = Box::pin(async move {
+        let answer: BoxFuture<'static, Result<Outcome, HandlerError>> = Box::pin(async move {
             if is_first {
                 inbox.append(&late).await?;
             }
-            let add = webhook_serializer::protocol::table::Change::add("n", 1);
-            Ok(Outcome::commit([webhook_serializer::protocol::table::Write::update(key, [add])]))
+            Ok(Outcome::commit([Write::update(key, [Change::add("n", 1)])]))
         });
         answer
     });

@@ -17,9 +17,9 @@ use webhook_serializer::protocol::{
     },
     memory,
     operation::Operation,
-    receipt::{Receipt, Recent, Settlement},
+    receipt::Recent,
     state::{BlockReason, HolderInfo, LeaseKind},
-    table::{Action, Change, Condition, Row, Value, Write, Written},
+    table::{Action, Change, Condition, Row, Write, Written},
 };
 
 use crate::{
@@ -28,7 +28,7 @@ use crate::{
         Answer, Clock, Decided, Drawn, Held, Id, LEASE, Stored, Told, View, arrival, entity, identity, intern_lease,
         intern_view, retry_at, time, view_of,
     },
-    without::{Changes, Rule},
+    without::{Changes, Rule, forget_settled},
 };
 
 /// One of the protocol's operations with its arguments.
@@ -348,7 +348,7 @@ impl Execution {
                     changes.retain(|change| !matches!(change, Change::Remove(name) if name == a::PENDING_SINCE));
                 }
                 if self.changes.has(Rule::SettleRemembersNothing) {
-                    forget(write);
+                    forget_settled(write);
                 }
                 if self.changes.has(Rule::ReleaseWithoutTail) && matches!(self.op, Op::SettleAndRelease(..)) {
                     drop_condition(write, a::TAIL);
@@ -398,21 +398,5 @@ fn failed_reply(failed: Failed) -> Reply {
     match failed {
         Failed::Counted => Reply::Ended(None),
         Failed::Lost => Reply::Lost,
-    }
-}
-
-/// Has a settle's memory say of each place that nothing ever stood there.
-pub fn forget(write: &mut Write) {
-    let Action::Update(changes) = &mut write.action else { return };
-    for change in changes {
-        if let Change::Set(name, Value::B(bytes)) = change
-            && name == a::RECENT
-        {
-            let known = Recent::from_stored(bytes).expect("the model's rows are sound");
-            let void = |receipt: &Receipt| Receipt { identity: None, settlement: Settlement::Void, ..receipt.clone() };
-            let forgotten =
-                known.iter().fold(Recent::default(), |recent, receipt| recent.with(void(receipt), Duration::ZERO));
-            *bytes = forgotten.to_stored().expect("a settle is about a place");
-        }
     }
 }

@@ -4,6 +4,30 @@
 //! queue; either takes those that it can reach. Production code has no such
 //! switches.
 
+use std::time::Duration;
+
+use webhook_serializer::protocol::{
+    format::attribute as a,
+    receipt::{Receipt, Recent, Settlement},
+    table::{Action, Change, Value, Write},
+};
+
+/// Has a settle's memory say of each place that nothing ever stood there.
+pub fn forget_settled(write: &mut Write) {
+    let Action::Update(changes) = &mut write.action else { return };
+    for change in changes {
+        if let Change::Set(name, Value::B(bytes)) = change
+            && name == a::RECENT
+        {
+            let known = Recent::from_stored(bytes).expect("our own rows can be read");
+            let void = |receipt: &Receipt| Receipt { identity: None, settlement: Settlement::Void, ..receipt.clone() };
+            let forgotten = known.iter().map(void);
+            let forgotten = forgotten.fold(Recent::default(), |recent, receipt| recent.with(receipt, Duration::ZERO));
+            *bytes = forgotten.to_stored().expect("a settle is about a place");
+        }
+    }
+}
+
 /// A rule left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]

@@ -8,7 +8,7 @@ use webhook_serializer::protocol::{
     format::attribute as a,
     keys::entity_row,
     state::{EntityState, LeaseKind},
-    table::{Row, Table, TableError, TableName, Transacted, Write, Written},
+    table::{Action, Row, Table, TableError, TableName, Transacted, Write, Written},
 };
 
 use super::{
@@ -106,9 +106,7 @@ impl World {
             }
             TableName::Inbox => {
                 let item = write.key.sort.as_ref().map(|(_, value)| text_of(value)).unwrap_or_default();
-                if let (Some(sequence), webhook_serializer::protocol::table::Action::Put(row)) =
-                    (item.strip_prefix("d#"), &write.action)
-                {
+                if let (Some(sequence), Action::Put(row)) = (item.strip_prefix("d#"), &write.action) {
                     let entity = number_of(&text_of(&write.key.partition.1));
                     let sequence = told(sequence.parse().unwrap_or(0));
                     let void = row.get(a::VOID).is_some();
@@ -119,6 +117,11 @@ impl World {
                 }
             }
             TableName::Named(_) => {}
+        }
+        if let Action::Put(row) = &write.action
+            && row.get(a::OUTCOME).is_some()
+        {
+            self.reach("a receipt leaves its row");
         }
     }
 
