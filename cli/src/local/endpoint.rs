@@ -63,6 +63,7 @@ async fn answer(
     };
     let request = Request {
         raw_path: uri.path().to_owned(),
+        raw_query_string: uri.query().unwrap_or_default().to_owned(),
         headers,
         body: Some(body),
         is_base64_encoded,

@@ -1,7 +1,15 @@
 //! What the providers' descriptions have in common: topics, their families,
 //! and the first of several places that holds something.
 
-use super::json::pointer;
+use std::borrow::Cow;
+
+use super::{
+    Described, Request, event_time,
+    facts::{IdPart, Reads},
+    json::pointer,
+    rule::{self, Line},
+};
+use crate::protocol::entity::DeliveryId;
 
 /// What stands for a topic that the sender does not name.
 const UNKNOWN: &str = "unknown";
@@ -13,11 +21,18 @@ pub(super) fn topic(said: Option<&str>) -> String {
     if topic.is_empty() { UNKNOWN.to_owned() } else { topic }
 }
 
+/// What stands between the words of most providers' topics.
+pub(super) const BETWEEN_WORDS: &[char] = &['/', '.', ':'];
+
 /// The topic without its last word: `orders` of `orders/create`, `charge` of
 /// `charge.refunded`, `charge.dispute` of `charge.dispute.created`. A topic of
 /// one word is its own family.
 pub(super) fn family(topic: &str) -> &str {
-    match topic.rsplit_once(['/', '.', ':']) {
+    family_by(topic, BETWEEN_WORDS)
+}
+
+fn family_by<'a>(topic: &'a str, between: &[char]) -> &'a str {
+    match topic.rsplit_once(between) {
         Some((family, _)) if !family.is_empty() => family,
         _ => topic,
     }
@@ -31,6 +46,47 @@ pub(super) fn is_known(family: &str) -> bool {
 /// The first value among `pointers` that is there and not empty.
 pub(super) fn first(body: &[u8], pointers: &[&str]) -> Option<String> {
     pointers.iter().find_map(|at| pointer(body, at).filter(|value| !value.is_empty())).map(String::from)
+}
+
+/// The first value among `places`, headers or JSON pointers, that is there and
+/// not empty.
+pub(super) fn found<'a>(request: Request<'a>, places: &[&str]) -> Option<Cow<'a, str>> {
+    let value = |place: &&str| match place.starts_with('/') {
+        true => pointer(request.body, place),
+        false => request.headers.get(place).map(|value| value.trim().into()),
+    };
+    places.iter().filter_map(value).find(|value| !value.is_empty())
+}
+
+/// What a request is about, by a provider's tables.
+pub(super) fn by(reads: &Reads, lines: &[Line], request: Request<'_>) -> Described {
+    let topic = topic(found(request, reads.topic).as_deref());
+    let family = family_by(&topic, reads.between_words).to_owned();
+    let account = found(request, reads.account).map(|account| account.trim_end_matches('/').to_owned());
+    let event_time =
+        reads.event_time.iter().find_map(|place| found(request, &[place]).and_then(|time| event_time::parse(&time)));
+    Described {
+        delivery_id: delivery_id(reads.delivery_id, account.as_deref(), &topic, request),
+        entity: rule::find(lines, &family, request.body).and_then(|found| found.entity()),
+        topic,
+        family,
+        account,
+        event_time,
+    }
+}
+
+/// The parts of a delivery's id, with slashes between them. A value that is
+/// not there is replaced by the hash of the body.
+fn delivery_id(parts: &[IdPart], account: Option<&str>, topic: &str, request: Request<'_>) -> DeliveryId {
+    let hash = || DeliveryId::from_body(request.body).to_string();
+    let part = |part: &IdPart| match part {
+        IdPart::Account => account.unwrap_or_default().to_owned(),
+        IdPart::Topic => topic.to_owned(),
+        IdPart::At(places) => found(request, places).map_or_else(hash, Cow::into_owned),
+        IdPart::Maybe(places) => found(request, places).unwrap_or_default().into_owned(),
+        IdPart::Body => hash(),
+    };
+    DeliveryId::new(parts.iter().map(part).collect::<Vec<_>>().join("/"))
 }
 
 #[cfg(test)]

@@ -3,18 +3,25 @@
 //!
 //! Several `v1` stand there while a secret is rolled; `v0` is for test modes
 //! and ignored, as is everything else. `t` is the time of the attempt, new for
-//! every retry: it limits replays and says nothing about order.
+//! every retry: it limits replays and says nothing about order. A snapshot
+//! event carries its object; a thin one says only which it is.
+
+use std::time::Duration;
 
 use super::{
-    Described, Encoding, HashName, Headers, Provider, Request, Secret, Unverified, Verified, describe, event_time,
-    rule::{self, Example, Kind, Line, Rule},
-    signature::{self, Key},
+    Described, Encoding, HashName, Headers, Options, Provider, Request, Secret, Unverified, Verified, describe,
+    facts::{Facts, IdPart, Payload, Reads, Resolution, Signed},
+    json::pointer,
+    rule::{Example, Kind, Line, Rule},
+    signature::{self, Key, Tolerance},
 };
-use crate::{protocol::entity::DeliveryId, time::Timestamp};
+use crate::time::Timestamp;
 
 /// Stripe's rules.
 #[derive(Debug)]
-pub(super) struct Stripe;
+pub(super) struct Stripe {
+    pub(super) tolerance: Tolerance,
+}
 
 const SIGNATURE: &str = "stripe-signature";
 
@@ -25,15 +32,33 @@ fn key(secret: &Secret) -> Option<Key> {
     Key::new(secret.expose())
 }
 
-/// The signed time and the `v1` signatures of the header's value; `None` if
-/// either is not there.
-fn parse(value: &str) -> Option<(&str, Vec<Vec<u8>>)> {
-    let entries = || value.split(',').filter_map(|entry| entry.trim().split_once('='));
-    let time = entries().find_map(|(name, value)| (name == "t").then_some(value))?;
-    let signatures: Vec<_> =
-        entries().filter(|(name, _)| *name == "v1").filter_map(|(_, value)| Encoding::Hex.decode(value)).collect();
-    (!signatures.is_empty()).then_some((time, signatures))
-}
+/// What Stripe sends to a thin event destination when somebody asks it to.
+const PING: &str = "v2.core.event_destination.ping";
+
+const READS: Reads = Reads {
+    delivery_id: &[IdPart::At(&["/id"])],
+    topic: &["/type"],
+    between_words: describe::BETWEEN_WORDS,
+    account: &["/account", "/context"],
+    event_time: &["/created"],
+};
+
+const FACTS: Facts = Facts {
+    secret: "the endpoint's signing secret, `whsec_…` and all: *Developers → Webhooks*, or the CLI's `stripe listen`",
+    signature: "`Stripe-Signature: t=…,v1=…`: hexadecimal HMAC-SHA256 of the time, a dot and the body; several `v1` \
+                while a secret is rolled",
+    signed: Signed { body: true, headers: &[], time: true, url: false },
+    payload: Payload::Depends,
+    resolution: Some(Resolution::Seconds),
+    deadline: None,
+    retries: None,
+    horizon: Some(Duration::from_secs(3 * 24 * 3600)),
+    switches_off: "failing for several days; an e-mail comes before",
+    checks: "`v2.core.event_destination.ping`, a signed thin event: 200 and `{}`, nothing is kept",
+    care: "A snapshot event holds its object as it was; a thin event only names it, and it is to be fetched. The \
+           `created` of thin events has milliseconds. Stripe does not promise order.",
+    sources: &["https://docs.stripe.com/webhooks", "https://docs.stripe.com/event-destinations"],
+};
 
 /// Thin events carry no object, only what it is and where to fetch it.
 const LINES: &[Line] = &[
@@ -77,6 +102,8 @@ pub(super) const RULE: Rule = Rule {
             entity: "customer/cus_1",
         },
     ],
+    reads: READS,
+    facts: FACTS,
 };
 
 impl Provider for Stripe {
@@ -90,24 +117,17 @@ impl Provider for Stripe {
     fn verify(&self, request: Request<'_>, secrets: &[Secret], now: Timestamp) -> Result<Verified, Unverified> {
         let malformed = || Unverified::Malformed(SIGNATURE.into());
         let value = request.headers.get(SIGNATURE).ok_or_else(|| Unverified::Missing(SIGNATURE.into()))?;
-        let (time, claimed) = parse(value).ok_or_else(malformed)?;
+        let (time, claimed) = signature::stamped(value).ok_or_else(malformed)?;
         let signed_at = signature::seconds(time).ok_or_else(malformed)?;
         let parts = [time.as_bytes(), b".", request.body];
         signature::check(HashName::Sha256, secrets.iter().filter_map(key), &parts, &claimed)?;
-        signature::check_time(signed_at, now)?;
-        Ok(Verified::Delivery)
+        self.tolerance.check(signed_at, now)?;
+        let is_ping = pointer(request.body, "/type").is_some_and(|topic| topic == PING);
+        Ok(if is_ping { Verified::Ping } else { Verified::Delivery })
     }
 
     fn describe(&self, request: Request<'_>) -> Described {
-        let first = |at| describe::first(request.body, &[at]);
-        let topic = describe::topic(first("/type").as_deref());
-        Described {
-            delivery_id: first("/id").map_or_else(|| DeliveryId::from_body(request.body), DeliveryId::new),
-            entity: rule::find(LINES, describe::family(&topic), request.body).and_then(|found| found.entity()),
-            family: describe::family(&topic).to_owned(),
-            topic,
-            event_time: first("/created").and_then(|time| event_time::parse(&time)),
-        }
+        describe::by(&READS, LINES, request)
     }
 
     fn sign(&self, _headers: &Headers, body: &[u8], secret: &Secret, now: Timestamp) -> Vec<(String, String)> {
@@ -116,11 +136,20 @@ impl Provider for Stripe {
         let mac = HashName::Sha256.hmac(&key, &[time.as_bytes(), b".", body]);
         vec![(SIGNATURE.to_owned(), format!("t={time},v1={}", Encoding::Hex.encode(&mac)))]
     }
+
+    fn with(&self, options: &Options) -> Result<Option<Box<dyn Provider>>, String> {
+        options.only(&["tolerance"])?;
+        let tolerance = options.tolerance.map(Tolerance::of_seconds);
+        Ok(tolerance.map(|tolerance| -> Box<dyn Provider> { Box::new(Self { tolerance }) }))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::entity::DeliveryId;
+
+    const STRIPE: Stripe = Stripe { tolerance: Tolerance::USUAL };
 
     const SECRET: &str = "whsec_stripe-development-secret";
     const BODY: &[u8] = br#"{"id":"evt_1"}"#;
@@ -132,7 +161,7 @@ mod tests {
     fn verify_at(value: &str, secrets: &[&str], now: u64) -> Result<Verified, Unverified> {
         let headers = [("Stripe-Signature", value)].into_iter().collect();
         let secrets: Vec<Secret> = secrets.iter().copied().map(Secret::new).collect();
-        Stripe.verify(Request { headers: &headers, body: BODY }, &secrets, Timestamp::from_secs(now))
+        STRIPE.verify(Request { headers: &headers, body: BODY }, &secrets, Timestamp::from_secs(now))
     }
 
     fn verify(value: &str) -> Result<Verified, Unverified> {
@@ -140,7 +169,7 @@ mod tests {
     }
 
     fn described(body: &str) -> Described {
-        Stripe.describe(Request { headers: &Headers::default(), body: body.as_bytes() })
+        STRIPE.describe(Request { headers: &Headers::default(), body: body.as_bytes() })
     }
 
     #[test]
@@ -151,14 +180,14 @@ mod tests {
     #[test]
     fn an_api_key_is_no_secret_that_stripe_signs_with() {
         for key in ["sk_live_1", "sk_test_1", "rk_live_1", "rk_test_1", "pk_live_1", "pk_test_1"] {
-            let objection = Stripe.objection(&Secret::new(key));
+            let objection = STRIPE.objection(&Secret::new(key));
             assert_eq!(
                 objection,
                 Some("it is an API key; the signing secret of a webhook begins with `whsec_`"),
                 "{key}"
             );
         }
-        assert_eq!(Stripe.objection(&Secret::new(SECRET)), None);
+        assert_eq!(STRIPE.objection(&Secret::new(SECRET)), None);
     }
 
     #[test]
@@ -178,7 +207,7 @@ mod tests {
     fn each_reason_not_to_believe_is_told_apart() {
         let good = format!("t={SIGNED_AT},v1={GOOD}");
         let no_headers = Request { headers: &Headers::default(), body: BODY };
-        let missing = Stripe.verify(no_headers, &[Secret::new(SECRET)], Timestamp::from_secs(SIGNED_AT));
+        let missing = STRIPE.verify(no_headers, &[Secret::new(SECRET)], Timestamp::from_secs(SIGNED_AT));
         assert_eq!(missing, Err(Unverified::Missing(SIGNATURE.into())));
         for value in ["", "t=", &format!("v1={GOOD}"), &format!("t=now,v1={GOOD}"), &format!("t={SIGNED_AT},v1=x")] {
             assert_eq!(verify(value), Err(Unverified::Malformed(SIGNATURE.into())), "{value:?}");
@@ -218,6 +247,29 @@ mod tests {
         assert_eq!(thin.entity.as_deref(), Some("billing.meter/mtr_1"));
         assert_eq!(thin.family, "v1.billing.meter");
         assert_eq!(thin.event_time, Some(Timestamp::from_millis(1_767_621_600_250)));
+    }
+
+    #[test]
+    fn only_a_ping_that_is_signed_is_one() {
+        let body = br#"{"id":"evt_3","object":"v2.core.event","type":"v2.core.event_destination.ping"}"#;
+        let now = Timestamp::from_secs(SIGNED_AT);
+        let signed = STRIPE.sign(&Headers::default(), body, &Secret::new(SECRET), now);
+        let verify = |headers: &Headers| STRIPE.verify(Request { headers, body }, &[Secret::new(SECRET)], now);
+        assert_eq!(verify(&signed.into_iter().collect()), Ok(Verified::Ping));
+        assert_eq!(verify(&Headers::default()), Err(Unverified::Missing(SIGNATURE.into())));
+    }
+
+    #[test]
+    fn a_source_may_say_how_far_away_a_signed_time_may_be() {
+        let options = Options { tolerance: 10.try_into().ok(), ..Options::default() };
+        let strict = STRIPE.with(&options).unwrap().unwrap();
+        let headers = [(SIGNATURE, format!("t={SIGNED_AT},v1={GOOD}"))].into_iter().collect();
+        let at = |now| {
+            let request = Request { headers: &headers, body: BODY };
+            strict.verify(request, &[Secret::new(SECRET)], Timestamp::from_secs(now))
+        };
+        assert_eq!([at(SIGNED_AT + 10), at(SIGNED_AT - 10)], [Ok(Verified::Delivery), Ok(Verified::Delivery)]);
+        assert_eq!([at(SIGNED_AT + 11), at(SIGNED_AT - 11)], [Err(Unverified::Stale), Err(Unverified::Stale)]);
     }
 
     #[test]
