@@ -13,10 +13,11 @@
 use std::time::Duration;
 
 use super::{
-    Described, Encoding, Headers, Provider, Request, Secret, Unverified, Verified, describe,
+    Described, Encoding, Headers, Provider, Request, Secret, Unverified, Verified,
     facts::{Facts, IdPart, Payload, Reads, Resolution, Signed},
     public_key::Rsa,
     rule::{Example, Kind, Line, Rule},
+    tables,
 };
 use crate::time::Timestamp;
 
@@ -125,7 +126,7 @@ impl Provider for AdobeCommerce {
     }
 
     fn describe(&self, request: Request<'_>) -> Described {
-        describe::by(&READS, LINES, request)
+        tables::describe(&READS, LINES, request)
     }
 
     /// With the private key in place of the public one, which samples and

@@ -11,6 +11,7 @@ use super::{
     facts::{Facts, IdPart, Payload, Reads, Resolution, Signed},
     rule::{Example, Kind, Line, Rule},
     signature::{self, Key},
+    tables,
 };
 use crate::time::Timestamp;
 
@@ -115,7 +116,7 @@ impl Provider for AfterShip {
     }
 
     fn describe(&self, request: Request<'_>) -> Described {
-        describe::by(&READS, LINES, request)
+        tables::describe(&READS, LINES, request)
     }
 
     fn sign(&self, headers: &Headers, body: &[u8], secret: &Secret, _now: Timestamp) -> Vec<(String, String)> {

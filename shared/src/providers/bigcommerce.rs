@@ -16,6 +16,7 @@ use super::{
     rule::{Example, Kind, Line, Rule},
     signature::{self, Key, Tolerance},
     standard_webhooks::{self as scheme, SchemeKey},
+    tables,
 };
 use crate::time::Timestamp;
 
@@ -126,7 +127,7 @@ impl Provider for BigCommerce {
     }
 
     fn describe(&self, request: Request<'_>) -> Described {
-        describe::by(&READS, LINES, request)
+        tables::describe(&READS, LINES, request)
     }
 
     fn sign(&self, headers: &Headers, body: &[u8], secret: &Secret, now: Timestamp) -> Vec<(String, String)> {

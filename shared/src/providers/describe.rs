@@ -3,13 +3,7 @@
 
 use std::borrow::Cow;
 
-use super::{
-    Described, Request, event_time,
-    facts::{IdPart, Reads},
-    json::pointer,
-    rule::{self, Line},
-};
-use crate::protocol::entity::DeliveryId;
+use super::{Request, json::pointer};
 
 /// What stands for a topic that the sender does not name.
 const UNKNOWN: &str = "unknown";
@@ -31,7 +25,8 @@ pub(super) fn family(topic: &str) -> &str {
     family_by(topic, BETWEEN_WORDS)
 }
 
-fn family_by<'a>(topic: &'a str, between: &[char]) -> &'a str {
+/// The same, where other characters stand between the words.
+pub(super) fn family_by<'a>(topic: &'a str, between: &[char]) -> &'a str {
     match topic.rsplit_once(between) {
         Some((family, _)) if !family.is_empty() => family,
         _ => topic,
@@ -56,37 +51,6 @@ pub(super) fn found<'a>(request: Request<'a>, places: &[&str]) -> Option<Cow<'a,
         false => request.headers.get(place).map(|value| value.trim().into()),
     };
     places.iter().filter_map(value).find(|value| !value.is_empty())
-}
-
-/// What a request is about, by a provider's tables.
-pub(super) fn by(reads: &Reads, lines: &[Line], request: Request<'_>) -> Described {
-    let topic = topic(found(request, reads.topic).as_deref());
-    let family = family_by(&topic, reads.between_words).to_owned();
-    let account = found(request, reads.account).map(|account| account.trim_end_matches('/').to_owned());
-    let event_time =
-        reads.event_time.iter().find_map(|place| found(request, &[place]).and_then(|time| event_time::parse(&time)));
-    Described {
-        delivery_id: delivery_id(reads.delivery_id, account.as_deref(), &topic, request),
-        entity: rule::find(lines, &family, request.body).and_then(|found| found.entity()),
-        topic,
-        family,
-        account,
-        event_time,
-    }
-}
-
-/// The parts of a delivery's id, with slashes between them. A value that is
-/// not there is replaced by the hash of the body.
-fn delivery_id(parts: &[IdPart], account: Option<&str>, topic: &str, request: Request<'_>) -> DeliveryId {
-    let hash = || DeliveryId::from_body(request.body).to_string();
-    let part = |part: &IdPart| match part {
-        IdPart::Account => account.unwrap_or_default().to_owned(),
-        IdPart::Topic => topic.to_owned(),
-        IdPart::At(places) => found(request, places).map_or_else(hash, Cow::into_owned),
-        IdPart::Maybe(places) => found(request, places).unwrap_or_default().into_owned(),
-        IdPart::Body => hash(),
-    };
-    DeliveryId::new(parts.iter().map(part).collect::<Vec<_>>().join("/"))
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use super::{
     facts::{Facts, IdPart, Payload, Reads, Resolution, Signed},
     rule::{Example, Kind, Line, Rule},
     signature::{self, Key},
+    tables,
 };
 use crate::time::Timestamp;
 
@@ -93,7 +94,7 @@ impl Provider for EasyPost {
     }
 
     fn describe(&self, request: Request<'_>) -> Described {
-        describe::by(&READS, LINES, request)
+        tables::describe(&READS, LINES, request)
     }
 
     fn sign(&self, _headers: &Headers, body: &[u8], secret: &Secret, _now: Timestamp) -> Vec<(String, String)> {

@@ -12,6 +12,7 @@ use super::{
     rule::{Example, Kind, Line, Rule},
     signature::Tolerance,
     standard_webhooks::{self as scheme, SchemeKey},
+    tables,
 };
 use crate::time::Timestamp;
 
@@ -89,7 +90,7 @@ impl Provider for Etsy {
     }
 
     fn describe(&self, request: Request<'_>) -> Described {
-        describe::by(&READS, LINES, request)
+        tables::describe(&READS, LINES, request)
     }
 
     fn sign(&self, headers: &Headers, body: &[u8], secret: &Secret, now: Timestamp) -> Vec<(String, String)> {

@@ -30,6 +30,7 @@ mod signature;
 mod square;
 mod standard_webhooks;
 mod stripe;
+mod tables;
 mod token;
 mod woocommerce;
 

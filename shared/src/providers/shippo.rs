@@ -7,11 +7,11 @@
 use std::time::Duration;
 
 use super::{
-    Described, Encoding, HashName, Headers, Options, Provider, Request, Secret, Unverified, Verified, describe,
+    Described, Encoding, HashName, Headers, Options, Provider, Request, Secret, Unverified, Verified,
     facts::{Facts, IdPart, Payload, Reads, Resolution, Signed},
     rule::{Example, Kind, Line, Rule},
     signature::{self, Key, Tolerance},
-    token,
+    tables, token,
 };
 use crate::time::Timestamp;
 
@@ -108,7 +108,7 @@ impl Provider for Shippo {
     }
 
     fn describe(&self, request: Request<'_>) -> Described {
-        describe::by(&READS, LINES, request)
+        tables::describe(&READS, LINES, request)
     }
 
     fn sign(&self, _headers: &Headers, body: &[u8], secret: &Secret, now: Timestamp) -> Vec<(String, String)> {

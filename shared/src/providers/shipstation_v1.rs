@@ -6,10 +6,10 @@
 //! import or one batch of labels, several at once. So an entity is a batch.
 
 use super::{
-    Described, Headers, Provider, Request, Secret, Unverified, Verified, describe,
+    Described, Headers, Provider, Request, Secret, Unverified, Verified,
     facts::{Facts, IdPart, Payload, Reads, Signed},
     rule::{Example, Kind, Line, Rule},
-    signature, token,
+    signature, tables, token,
 };
 use crate::time::Timestamp;
 
@@ -84,7 +84,7 @@ impl Provider for ShipStationV1 {
     }
 
     fn describe(&self, request: Request<'_>) -> Described {
-        describe::by(&READS, LINES, request)
+        tables::describe(&READS, LINES, request)
     }
 
     /// It signs nothing: the secret is in the URL, see [`Provider::query`].

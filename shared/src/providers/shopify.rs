@@ -16,6 +16,7 @@ use super::{
     facts::{Facts, IdPart, Payload, Reads, Resolution, Signed},
     rule::{self, Example, Kind, Line, Rule},
     signature::{self, Key},
+    tables,
 };
 use crate::time::Timestamp;
 
@@ -171,7 +172,7 @@ impl Provider for Shopify {
     /// A newer event's topic is the thing alone, and what was done to it stands
     /// in a header of its own: `Order` and `update` make `Order/update`.
     fn describe(&self, request: Request<'_>) -> Described {
-        let mut described = describe::by(&READS, LINES, request);
+        let mut described = tables::describe(&READS, LINES, request);
         let action = request.headers.get("shopify-action").filter(|action| !action.is_empty());
         if let Some(action) = action
             && describe::is_known(&described.topic)

@@ -16,6 +16,7 @@ use super::{
     public_key::Ed25519,
     rule::{Kind, Line, Rule},
     signature::{self, Key, Tolerance},
+    tables,
 };
 use crate::{protocol::entity::DeliveryId, time::Timestamp};
 
@@ -187,7 +188,7 @@ impl Provider for StandardWebhooks {
     }
 
     fn describe(&self, request: Request<'_>) -> Described {
-        describe::by(&READS, LINES, request)
+        tables::describe(&READS, LINES, request)
     }
 
     fn sign(&self, headers: &Headers, body: &[u8], secret: &Secret, now: Timestamp) -> Vec<(String, String)> {

@@ -14,6 +14,7 @@ use super::{
     json::pointer,
     rule::{Example, Kind, Line, Rule},
     signature::{self, Key, Tolerance},
+    tables,
 };
 use crate::time::Timestamp;
 
@@ -127,7 +128,7 @@ impl Provider for Stripe {
     }
 
     fn describe(&self, request: Request<'_>) -> Described {
-        describe::by(&READS, LINES, request)
+        tables::describe(&READS, LINES, request)
     }
 
     fn sign(&self, _headers: &Headers, body: &[u8], secret: &Secret, now: Timestamp) -> Vec<(String, String)> {

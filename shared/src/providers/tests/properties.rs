@@ -121,6 +121,22 @@ proptest! {
     }
 
     #[test]
+    fn what_is_signed_among_any_other_headers_is_believed(
+        others in any_headers(),
+        body in prop::collection::vec(any::<u8>(), 1..200),
+    ) {
+        for row in ROWS {
+            let (provider, secret) = (row.provider(), Secret::new(row.secrets[0]));
+            let signed = provider.sign(&others, &body, &secret, NOW);
+            let kept = others.iter().filter(|(name, _)| !signed.iter().any(|(signed, _)| signed == name));
+            let kept = kept.map(|(name, value)| (name.to_owned(), value.to_owned()));
+            let headers = kept.chain(signed.iter().cloned()).collect::<Headers>();
+            let headers = headers.with_query(provider.query(&secret).unwrap_or_default());
+            prop_assert_eq!(row.verify(&headers, &body, &[secret]), Ok(Verified::Delivery), "{}", row.name);
+        }
+    }
+
+    #[test]
     fn any_text_that_is_usable_verifies_what_it_signs(body in any::<Vec<u8>>(), text in "\\PC{1,80}") {
         for (row, _) in of_any_secret() {
             let secret = Secret::new(text.clone());
