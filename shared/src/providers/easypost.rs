@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     /// The event that EasyPost's client libraries are tested with
-    /// (easypost-python, `tests/conftest.py` of version 7).
+    /// (easypost-python, `tests/conftest.py`).
     const BODY: &str = concat!(
         r#"{"result":{"id":"batch_123...","object":"Batch","mode":"test","state":"created","num_shipments":0,"#,
         r#""reference":null,"created_at":"2022-07-26T17:22:32Z","updated_at":"2022-07-26T17:22:32Z","#,

@@ -100,7 +100,8 @@ pub(super) const RULE: Rule = Rule {
     facts: FACTS,
 };
 
-/// Newer events have no webhook id; their event id is one for each topic.
+/// Newer events may have no webhook id of their own; their event id is one for
+/// each topic.
 const READS: Reads = Reads {
     delivery_id: &[
         IdPart::Account,
