@@ -10,13 +10,13 @@ use super::rules;
 pub fn providers() -> String {
     let known = || providers::NAMES.into_iter().filter_map(|name| Some((name, providers::rule_of(name)?)));
     let mut page = HEAD.to_owned();
-    page.push_str("\n| provider | the signature covers | it answers for | its retries end | waits for an answer |\n|---|---|---|---|---|\n");
+    page.push_str("\n| provider | the signature covers | of id, topic, account and time are signed | retries | deadline |\n|---|---|---|---|---|\n");
     for (name, Rule { reads, facts, .. }) in known() {
         let _ = writeln!(
             page,
             "| [`{name}`](#{name}) | {} | {} | {} | {} |",
             covered(&facts.signed),
-            answers_for(&reads, &facts.signed),
+            signed_marks(&reads, &facts.signed),
             retries(&facts),
             facts.deadline.map_or("not documented".into(), length),
         );
@@ -36,7 +36,7 @@ How each provider of `provider = "…"` signs, sends and repeats, and what follo
 "#;
 
 const BETWEEN: &str = r#"
-*It answers for*: which of delivery id, topic, account and event time stand where the signature reaches. The others stand in headers that nobody signed.
+The third column says which of delivery id, topic, account and event time stand where the signature reaches. The others stand in headers that nobody signed, or are not told at all. The deadline is how long the provider waits for an answer.
 
 ## What a signature is worth
 
@@ -46,7 +46,7 @@ const BETWEEN: &str = r#"
 - Compare the body's own time with the newest applied, as the handler is told it: an old body that is sent again is older than the order's state.
 - Fetch from the provider what an irreversible effect rests on.
 
-Where a time is signed, a request can be sent again only within the source's `tolerance` (300 s, if it says nothing). Where an id is signed too, or stands in a signed body, it is then recognised as a repeat for the retention time.
+Where an id is signed, or stands in a signed body, a request that is sent again is recognised as a repeat, for as long as receipts are kept (30 days). Where a time is signed too, it is refused once it is older than the source's `tolerance` (300 s, if it says nothing). Without a signed time it is a delivery again when its receipt is gone.
 
 No provider promises to send events in the order in which they happened. Events in one tick of a clock cannot be put in order by it: many tick in whole seconds.
 
@@ -69,7 +69,7 @@ fn section(name: &str, rule: &Rule, page: &mut String) {
     row("payload", payload(facts.payload).into());
     let entities = lines.iter().map(rules::line).collect::<Vec<_>>().join("; ");
     row("entity", entities);
-    row("waits for an answer", facts.deadline.map_or("not documented".into(), length));
+    row("deadline", facts.deadline.map_or("not documented".into(), length));
     row("retries", retries(facts));
     row("switches an endpoint off", facts.switches_off.into());
     row("pings, challenges", facts.checks.into());
@@ -99,7 +99,7 @@ fn is_signed(place: &str, signed: &Signed) -> bool {
 
 /// Those of an event's four marks that the signature reaches, all places of
 /// them.
-fn answers_for(reads: &Reads, signed: &Signed) -> String {
+fn signed_marks(reads: &Reads, signed: &Signed) -> String {
     let all = |places: &[&str]| !places.is_empty() && places.iter().all(|place| is_signed(place, signed));
     let is_signed = |part: &IdPart| match part {
         IdPart::Account => all(reads.account),

@@ -16,10 +16,10 @@ pub fn rules() -> String {
     rows
 }
 
-/// A line of a rule, in a sentence's part.
+/// A line of a rule, in a few words.
 pub(super) fn line(line: &Line) -> String {
     let families = if line.families.is_empty() { String::new() } else { format!("{}: ", families(line)) };
-    format!("{families}{} from {}", kind(line.kind), ids(line))
+    format!("{families}{} makes {}", ids(line), kind(line.kind))
 }
 
 fn ids(line: &Line) -> String {

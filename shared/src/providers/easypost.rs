@@ -76,7 +76,7 @@ const FACTS: Facts = Facts {
     sources: &[
         "https://docs.easypost.com/docs/webhooks",
         "https://docs.easypost.com/guides/webhooks-guide",
-        "https://github.com/EasyPost/easypost-python (validate_webhook)",
+        "https://github.com/EasyPost/easypost-python/blob/master/easypost/util.py",
     ],
 };
 
