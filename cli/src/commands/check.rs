@@ -93,7 +93,8 @@ impl Check {
                 source.handler.clone(),
                 output::duration(source.handler_timeout),
                 source.retry.attempts.to_string(),
-                format!("/webhooks/{}", source.name),
+                // The secret itself is not shown.
+                format!("/webhooks/{}{}", source.name, if source.query().is_some() { "?token=…" } else { "" }),
             ]);
         }
         if !self.json {

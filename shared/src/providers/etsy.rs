@@ -98,9 +98,7 @@ impl Provider for Etsy {
     }
 
     fn with(&self, options: &Options) -> Result<Option<Box<dyn Provider>>, String> {
-        options.only(&["tolerance"])?;
-        let tolerance = options.tolerance.map(Tolerance::of_seconds);
-        Ok(tolerance.map(|tolerance| -> Box<dyn Provider> { Box::new(Self { tolerance }) }))
+        options.tolerating(|tolerance| Self { tolerance })
     }
 }
 

@@ -196,9 +196,10 @@ impl Provider for Generic {
     }
 
     fn with(&self, options: &Options) -> Result<Option<Box<dyn Provider>>, String> {
-        options.only(if self.time.is_some() { &["tolerance"] } else { &[] })?;
-        let tolerance = options.tolerance.map(Tolerance::of_seconds);
-        Ok(tolerance.map(|tolerance| -> Box<dyn Provider> { Box::new(Self { tolerance, ..self.clone() }) }))
+        if self.time.is_none() {
+            options.only(&[])?;
+        }
+        options.tolerating(|tolerance| Self { tolerance, ..self.clone() })
     }
 }
 

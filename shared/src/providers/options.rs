@@ -2,6 +2,8 @@
 
 use std::num::NonZeroU32;
 
+use super::{Provider, signature::Tolerance};
+
 /// Options of a source's provider. Each provider takes some of them, see
 /// [`Provider::with`](super::Provider::with).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -26,6 +28,20 @@ impl Options {
             Some((name, _)) => Err(format!("`{name}` is for providers that sign a time; leave it out")),
             None => Ok(()),
         }
+    }
+
+    /// What `with` makes of the tolerance, if one is given.
+    ///
+    /// # Errors
+    ///
+    /// Another option is given.
+    pub(super) fn tolerating<P: Provider + 'static>(
+        &self,
+        with: impl FnOnce(Tolerance) -> P,
+    ) -> Result<Option<Box<dyn Provider>>, String> {
+        self.only(&["tolerance"])?;
+        let tolerance = self.tolerance.map(Tolerance::of_seconds);
+        Ok(tolerance.map(|tolerance| -> Box<dyn Provider> { Box::new(with(tolerance)) }))
     }
 }
 
