@@ -8,7 +8,7 @@ pub mod destination;
 mod live;
 pub mod template;
 
-use std::{collections::BTreeMap, num::NonZeroU32, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use serde::{Deserialize, de::IgnoredAny};
 
@@ -115,7 +115,6 @@ struct Entry {
     rate: Option<Rate>,
     generic: Option<Generic>,
     url: Option<String>,
-    tolerance: Option<NonZeroU32>,
     forward: Option<destination::Entry>,
 }
 
@@ -270,7 +269,7 @@ impl Source {
                     .ok_or_else(|| format!("there is no such provider; there are {}", providers::NAMES.join(", ")))?,
             ),
         };
-        let options = Options { url: entry.url, tolerance: entry.tolerance };
+        let options = Options { url: entry.url };
         let provider = provider.as_dyn().with(&options)?.map(AnyProvider::Configured).unwrap_or(provider);
         let rules = provider.as_dyn();
         let secrets = Vec::from(entry.secrets);
@@ -498,11 +497,6 @@ mod tests {
         assert!(refused("square", "").contains("needs `url`"), "{}", refused("square", ""));
         read("square", "url = 'https://example.com/webhooks/shop'").unwrap();
         assert!(refused("shopify", "url = 'https://example.com/'").contains("`url` is for providers that sign"));
-        assert!(refused("shopify", "tolerance = 10").contains("`tolerance` is for providers that sign a time"));
-        read("stripe", "tolerance = 10").unwrap();
-        for wrong in ["0", "-1", "'10s'", "1.5"] {
-            assert!(refused("stripe", &format!("tolerance = {wrong}")).contains("line 4"), "{wrong}");
-        }
     }
 
     #[test]

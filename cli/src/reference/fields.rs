@@ -51,14 +51,6 @@ pub(super) const SOURCE: Table = Table {
                     never taken from the request.",
         },
         Field {
-            name: "tolerance",
-            form: Form::Count,
-            absent: Absent::Means("`300`; refused with a provider that signs no time"),
-            example: "60",
-            about: "How many seconds a signed time may be from now, before or behind. What was signed earlier or later \
-                    is refused.",
-        },
-        Field {
             name: "entity",
             form: Form::OneOrMore(TEMPLATE),
             absent: Absent::Means("the provider's own rule, as in `\"{source}/{entity}\"`"),
@@ -177,14 +169,6 @@ pub(super) const GENERIC: Table = Table {
             about: "How the signature is written.",
         },
         Field {
-            name: "secret_encoding",
-            form: Form::Word(&["text", "hex", "base64"]),
-            absent: Absent::Is("\"text\""),
-            example: "\"hex\"",
-            about: "How each of the source's `secrets` is written: as the key's own characters, or as its bytes in \
-                    hexadecimal or base64.",
-        },
-        Field {
             name: "prefix",
             form: Form::Text(ANY),
             absent: Absent::Is("\"\""),
@@ -212,7 +196,7 @@ pub(super) const GENERIC: Table = Table {
             absent: Absent::Means("no header holds it"),
             example: "\"x-acme-timestamp\"",
             about: "The header that `{timestamp}` is in: seconds, milliseconds or RFC 3339. A request whose time is \
-                    further from now than the source's `tolerance` is refused. With `{timestamp}` in `signed`, and only then.",
+                    more than five minutes away is refused. With `{timestamp}` in `signed`, and only then.",
         },
         Field {
             name: "timestamp_prefix",

@@ -3,8 +3,6 @@
 
 use serde_json::{Map, Value, json};
 
-use webhook_serializer::providers;
-
 use super::{
     Absent, Field, Form, Pattern, Table,
     fields::{NAME, SOURCE},
@@ -13,12 +11,9 @@ use super::{
 /// The schema, as text. It refuses no document that the functions take.
 pub fn schema() -> String {
     let mut source = table(&SOURCE);
-    let signs_time = |name: &&str| providers::rule_of(name).is_none_or(|rule| rule.facts.signed.time);
-    let with_time: Vec<&str> = providers::NAMES.into_iter().filter(signs_time).collect();
     source["allOf"] = json!([
         goes_with("provider", "generic", "generic"),
         goes_with("provider", "square", "url"),
-        only_with("provider", &with_time, "tolerance"),
         goes_with("handler", "forward", "forward"),
     ]);
     let schema = json!({
@@ -48,15 +43,6 @@ fn goes_with(field: &str, value: &str, named: &str) -> Value {
     json!({
         "if": { "properties": { field: { "const": value } }, "required": [field] },
         "then": { "required": [named] },
-        "else": { "properties": { named: false } },
-    })
-}
-
-/// The field `named` is there only if `field` is one of `values`.
-fn only_with(field: &str, values: &[&str], named: &str) -> Value {
-    json!({
-        "if": { "properties": { field: { "enum": values } }, "required": [field] },
-        "then": {},
         "else": { "properties": { named: false } },
     })
 }

@@ -11,10 +11,10 @@
 use std::time::Duration;
 
 use super::{
-    Described, Headers, Options, Provider, Request, Secret, Unverified, Verified, describe,
+    Described, Headers, Provider, Request, Secret, Unverified, Verified, describe,
     facts::{Facts, IdPart, Payload, Reads, Resolution},
     rule::{Example, Kind, Line, Rule},
-    signature::{self, Key, Tolerance},
+    signature::{self, Key},
     standard_webhooks::{self as scheme, SchemeKey},
     tables,
 };
@@ -22,9 +22,7 @@ use crate::time::Timestamp;
 
 /// BigCommerce's rules.
 #[derive(Debug)]
-pub(super) struct BigCommerce {
-    pub(super) tolerance: Tolerance,
-}
+pub(super) struct BigCommerce;
 
 fn key(secret: &Secret) -> Option<SchemeKey> {
     Key::new(secret.expose()).map(SchemeKey::Shared)
@@ -123,7 +121,7 @@ impl Provider for BigCommerce {
     }
 
     fn verify(&self, request: Request<'_>, secrets: &[Secret], now: Timestamp) -> Result<Verified, Unverified> {
-        scheme::verify(request, &secrets.iter().filter_map(key).collect::<Vec<_>>(), self.tolerance, now)
+        scheme::verify(request, &secrets.iter().filter_map(key).collect::<Vec<_>>(), now)
     }
 
     fn describe(&self, request: Request<'_>) -> Described {
@@ -133,20 +131,14 @@ impl Provider for BigCommerce {
     fn sign(&self, headers: &Headers, body: &[u8], secret: &Secret, now: Timestamp) -> Vec<(String, String)> {
         key(secret).map(|key| scheme::sign(headers, body, &key, now)).unwrap_or_default()
     }
-
-    fn with(&self, options: &Options) -> Result<Option<Box<dyn Provider>>, String> {
-        options.tolerating(|tolerance| Self { tolerance })
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const SOME: BigCommerce = BigCommerce { tolerance: Tolerance::USUAL };
-
     fn described(body: &str) -> Described {
-        SOME.describe(Request { headers: &Headers::default(), body: body.as_bytes() })
+        BigCommerce.describe(Request { headers: &Headers::default(), body: body.as_bytes() })
     }
 
     /// The vector of the Standard Webhooks libraries, whose key's bytes are no
@@ -161,7 +153,7 @@ mod tests {
         ];
         let headers = headers.into_iter().collect();
         let request = Request { headers: &headers, body: br#"{"data":1}"# };
-        let verify = |secret| SOME.verify(request, &[Secret::new(secret)], Timestamp::from_secs(1_767_621_700));
+        let verify = |secret| BigCommerce.verify(request, &[Secret::new(secret)], Timestamp::from_secs(1_767_621_700));
         assert_eq!(verify("secret"), Ok(Verified::Delivery));
         assert_eq!(verify("c2VjcmV0"), Err(Unverified::Mismatch), "base64 of it is another secret");
     }

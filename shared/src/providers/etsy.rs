@@ -7,10 +7,9 @@
 use std::time::Duration;
 
 use super::{
-    Described, Headers, Options, Provider, Request, Secret, Unverified, Verified, describe,
+    Described, Headers, Provider, Request, Secret, Unverified, Verified, describe,
     facts::{Facts, IdPart, Payload, Reads},
     rule::{Example, Kind, Line, Rule},
-    signature::Tolerance,
     standard_webhooks::{self as scheme, SchemeKey},
     tables,
 };
@@ -18,9 +17,7 @@ use crate::time::Timestamp;
 
 /// Etsy's rules.
 #[derive(Debug)]
-pub(super) struct Etsy {
-    pub(super) tolerance: Tolerance,
-}
+pub(super) struct Etsy;
 
 fn key(secret: &Secret) -> Option<SchemeKey> {
     scheme::key(secret).filter(|key| matches!(key, SchemeKey::Shared(_)))
@@ -86,7 +83,7 @@ impl Provider for Etsy {
     }
 
     fn verify(&self, request: Request<'_>, secrets: &[Secret], now: Timestamp) -> Result<Verified, Unverified> {
-        scheme::verify(request, &secrets.iter().filter_map(key).collect::<Vec<_>>(), self.tolerance, now)
+        scheme::verify(request, &secrets.iter().filter_map(key).collect::<Vec<_>>(), now)
     }
 
     fn describe(&self, request: Request<'_>) -> Described {
@@ -95,10 +92,6 @@ impl Provider for Etsy {
 
     fn sign(&self, headers: &Headers, body: &[u8], secret: &Secret, now: Timestamp) -> Vec<(String, String)> {
         key(secret).map(|key| scheme::sign(headers, body, &key, now)).unwrap_or_default()
-    }
-
-    fn with(&self, options: &Options) -> Result<Option<Box<dyn Provider>>, String> {
-        options.tolerating(|tolerance| Self { tolerance })
     }
 }
 
@@ -110,8 +103,7 @@ mod tests {
     fn the_receipt_is_the_order_whatever_stands_behind_it() {
         let described = |url: &str| {
             let body = format!(r#"{{"event_type":"order.paid","resource_url":"{url}","shop_id":9007199254740993}}"#);
-            let some = Etsy { tolerance: Tolerance::USUAL };
-            some.describe(Request { headers: &Headers::default(), body: body.as_bytes() })
+            Etsy.describe(Request { headers: &Headers::default(), body: body.as_bytes() })
         };
         let base = "https://api.etsy.com/v3/application/shops/1";
         for behind in ["", "?includes=Transactions", "/payments"] {

@@ -8,7 +8,6 @@
 //! [`NAMES`].
 
 use crate::{protocol::entity::DeliveryId, time::Timestamp};
-use signature::Tolerance;
 
 mod adobe_commerce;
 mod aftership;
@@ -38,7 +37,7 @@ mod woocommerce;
 mod tests;
 
 pub use facts::{Facts, IdPart, Payload, Reads, Resolution, Signed};
-pub use generic::{Generic, GenericOptions, InvalidGeneric, InvalidPlace, Place, SecretEncoding};
+pub use generic::{Generic, GenericOptions, InvalidGeneric, InvalidPlace, Place};
 pub use json::{is_pointer, pointer};
 pub use options::Options;
 pub use rule::{Example, Kind, Line, Rule};
@@ -160,18 +159,15 @@ pub enum Unverified {
     #[error("the URL that was called has no `?token=`, which must hold the source's secret")]
     NoToken,
     /// Signed too long ago, or too far in the future.
-    #[error(
-        "the signature's time is further from now than the source's `tolerance`: {} s, unless it says otherwise",
-        TOLERANCE.as_secs()
-    )]
+    #[error("the signature's time is more than {} s away", TOLERANCE.as_secs())]
     Stale,
     /// Signed with none of the configured secrets.
     #[error("no configured secret makes this signature")]
     Mismatch,
 }
 
-/// How far a signed time may be from ours, unless the source says otherwise.
-/// Stripe's and Standard Webhooks' own recommendation.
+/// How far a signed time may be from ours. Stripe's and Standard Webhooks' own
+/// recommendation.
 pub const TOLERANCE: std::time::Duration = std::time::Duration::from_secs(300);
 
 /// What a verified webhook is about.
@@ -232,8 +228,10 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
     ///
     /// Which option it lacks or has no use for, for whoever wrote the options.
     fn with(&self, options: &Options) -> Result<Option<Box<dyn Provider>>, String> {
-        options.only(&[])?;
-        Ok(None)
+        match options.url {
+            None => Ok(None),
+            Some(_) => Err("`url` is for providers that sign the URL they call; leave it out".into()),
+        }
     }
 
     /// The query of the URL that the provider calls, if the secret stands in
@@ -255,15 +253,15 @@ pub fn by_name(name: &str) -> Option<&'static dyn Provider> {
     Some(match name {
         "adobe-commerce" => &adobe_commerce::AdobeCommerce,
         "aftership" => &aftership::AfterShip,
-        "bigcommerce" => &bigcommerce::BigCommerce { tolerance: Tolerance::USUAL },
+        "bigcommerce" => &bigcommerce::BigCommerce,
         "easypost" => &easypost::EasyPost,
-        "etsy" => &etsy::Etsy { tolerance: Tolerance::USUAL },
-        "shippo" => &shippo::Shippo { tolerance: Tolerance::USUAL },
+        "etsy" => &etsy::Etsy,
+        "shippo" => &shippo::Shippo,
         "shipstation-v1" => &shipstation_v1::ShipStationV1,
         "shopify" => &shopify::Shopify,
         "square" => &square::WITHOUT_URL,
-        "standard-webhooks" => &standard_webhooks::StandardWebhooks { tolerance: Tolerance::USUAL },
-        "stripe" => &stripe::Stripe { tolerance: Tolerance::USUAL },
+        "standard-webhooks" => &standard_webhooks::StandardWebhooks,
+        "stripe" => &stripe::Stripe,
         "woocommerce" => &woocommerce::WooCommerce,
         _ => return None,
     })

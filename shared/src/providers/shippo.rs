@@ -7,19 +7,17 @@
 use std::time::Duration;
 
 use super::{
-    Described, Encoding, HashName, Headers, Options, Provider, Request, Secret, Unverified, Verified,
+    Described, Encoding, HashName, Headers, Provider, Request, Secret, Unverified, Verified,
     facts::{Facts, IdPart, Payload, Reads, Resolution, Signed},
     rule::{Example, Kind, Line, Rule},
-    signature::{self, Key, Tolerance},
+    signature::{self, Key},
     tables, token,
 };
 use crate::time::Timestamp;
 
 /// Shippo's rules.
 #[derive(Debug)]
-pub(super) struct Shippo {
-    pub(super) tolerance: Tolerance,
-}
+pub(super) struct Shippo;
 
 const SIGNATURE: &str = "shippo-auth-signature";
 
@@ -103,7 +101,7 @@ impl Provider for Shippo {
         let signed_at = signature::seconds(time).ok_or_else(malformed)?;
         let parts = [time.as_bytes(), b".", request.body];
         signature::check(HashName::Sha256, secrets.iter().filter_map(key), &parts, &claimed)?;
-        self.tolerance.check(signed_at, now)?;
+        signature::check_time(signed_at, now)?;
         Ok(Verified::Delivery)
     }
 
@@ -117,22 +115,16 @@ impl Provider for Shippo {
         let mac = HashName::Sha256.hmac(&key, &[time.as_bytes(), b".", body]);
         vec![(SIGNATURE.to_owned(), format!("t={time},v1={}", Encoding::Hex.encode(&mac)))]
     }
-
-    fn with(&self, options: &Options) -> Result<Option<Box<dyn Provider>>, String> {
-        options.tolerating(|tolerance| Self { tolerance })
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const SOME: Shippo = Shippo { tolerance: Tolerance::USUAL };
-
     fn verify(signature: Option<&str>, query: &str) -> Result<Verified, Unverified> {
         let headers: Headers = signature.map(|value| (SIGNATURE, value)).into_iter().collect();
         let request = Request { headers: &headers.with_query(query), body: b"{}" };
-        SOME.verify(request, &[Secret::new("secret")], Timestamp::from_secs(1_767_621_700))
+        Shippo.verify(request, &[Secret::new("secret")], Timestamp::from_secs(1_767_621_700))
     }
 
     /// printf '1767621700.{}' | openssl dgst -sha256 -hmac secret
@@ -151,15 +143,15 @@ mod tests {
 
     #[test]
     fn an_api_token_is_no_secret_that_shippo_signs_with() {
-        assert!(SOME.objection(&Secret::new("shippo_test_0123")).unwrap().contains("API token"));
-        assert_eq!(SOME.objection(&Secret::new("0123")), None);
+        assert!(Shippo.objection(&Secret::new("shippo_test_0123")).unwrap().contains("API token"));
+        assert_eq!(Shippo.objection(&Secret::new("0123")), None);
     }
 
     #[test]
     fn transactions_and_their_parcels_are_of_one_family_each() {
         let family = |event| {
             let body = format!(r#"{{"event":"{event}"}}"#);
-            SOME.describe(Request { headers: &Headers::default(), body: body.as_bytes() }).family
+            Shippo.describe(Request { headers: &Headers::default(), body: body.as_bytes() }).family
         };
         assert_eq!(family("transaction_created"), family("transaction_updated"));
         assert_eq!((family("track_updated").as_str(), family("batch_purchased").as_str()), ("track", "batch"));

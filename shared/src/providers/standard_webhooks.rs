@@ -11,20 +11,18 @@ use std::time::Duration;
 use base64::{Engine, engine::general_purpose::STANDARD};
 
 use super::{
-    Described, Encoding, HashName, Headers, Options, Provider, Request, Secret, Unverified, Verified, describe,
+    Described, Encoding, HashName, Headers, Provider, Request, Secret, Unverified, Verified, describe,
     facts::{Facts, IdPart, Payload, Reads, Resolution, Signed},
     public_key::Ed25519,
     rule::{Kind, Line, Rule},
-    signature::{self, Key, Tolerance},
+    signature::{self, Key},
     tables,
 };
 use crate::{protocol::entity::DeliveryId, time::Timestamp};
 
 /// The Standard Webhooks rules.
 #[derive(Debug)]
-pub(super) struct StandardWebhooks {
-    pub(super) tolerance: Tolerance,
-}
+pub(super) struct StandardWebhooks;
 
 /// What a signature is checked with.
 pub(super) enum SchemeKey {
@@ -83,12 +81,7 @@ pub(super) const SIGNED: Signed =
 const MOST_V1A: usize = 4;
 
 /// Whether one of `keys` signed the request.
-pub(super) fn verify(
-    request: Request<'_>,
-    keys: &[SchemeKey],
-    tolerance: Tolerance,
-    now: Timestamp,
-) -> Result<Verified, Unverified> {
+pub(super) fn verify(request: Request<'_>, keys: &[SchemeKey], now: Timestamp) -> Result<Verified, Unverified> {
     let names = names(request.headers);
     let header = |name: &str| request.headers.get(name).ok_or_else(|| Unverified::Missing(name.into()));
     let malformed = |name: &str| Unverified::Malformed(name.into());
@@ -118,7 +111,7 @@ pub(super) fn verify(
         let is_signed = pairs.iter().any(|pair| of_v1a.iter().any(|signature| pair.verifies(&message, signature)));
         if is_signed { Ok(()) } else { Err(mismatch) }
     })?;
-    tolerance.check(signed_at, now)?;
+    signature::check_time(signed_at, now)?;
     Ok(Verified::Delivery)
 }
 
@@ -184,7 +177,7 @@ impl Provider for StandardWebhooks {
     }
 
     fn verify(&self, request: Request<'_>, secrets: &[Secret], now: Timestamp) -> Result<Verified, Unverified> {
-        verify(request, &secrets.iter().filter_map(key).collect::<Vec<_>>(), self.tolerance, now)
+        verify(request, &secrets.iter().filter_map(key).collect::<Vec<_>>(), now)
     }
 
     fn describe(&self, request: Request<'_>) -> Described {
@@ -194,17 +187,11 @@ impl Provider for StandardWebhooks {
     fn sign(&self, headers: &Headers, body: &[u8], secret: &Secret, now: Timestamp) -> Vec<(String, String)> {
         key(secret).map(|key| sign(headers, body, &key, now)).unwrap_or_default()
     }
-
-    fn with(&self, options: &Options) -> Result<Option<Box<dyn Provider>>, String> {
-        options.tolerating(|tolerance| Self { tolerance })
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const STANDARD: StandardWebhooks = StandardWebhooks { tolerance: Tolerance::USUAL };
 
     // The vector that the specification's own libraries are tested with.
     const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
@@ -217,7 +204,7 @@ mod tests {
     fn verify_at(headers: &[(&str, &str)], secrets: &[&str], now: u64) -> Result<Verified, Unverified> {
         let headers = headers.iter().copied().collect();
         let secrets: Vec<Secret> = secrets.iter().copied().map(Secret::new).collect();
-        STANDARD.verify(Request { headers: &headers, body: BODY }, &secrets, Timestamp::from_secs(now))
+        StandardWebhooks.verify(Request { headers: &headers, body: BODY }, &secrets, Timestamp::from_secs(now))
     }
 
     fn verify(signature: &str, secrets: &[&str]) -> Result<Verified, Unverified> {
@@ -227,7 +214,7 @@ mod tests {
 
     fn described(headers: &[(&str, &str)], body: &str) -> Described {
         let headers = headers.iter().copied().collect();
-        STANDARD.describe(Request { headers: &headers, body: body.as_bytes() })
+        StandardWebhooks.describe(Request { headers: &headers, body: body.as_bytes() })
     }
 
     #[test]
@@ -239,7 +226,7 @@ mod tests {
     #[test]
     fn the_published_signature_is_made() {
         let headers = [("webhook-id", ID)].into_iter().collect();
-        let signed = STANDARD.sign(&headers, BODY, &Secret::new(SECRET), Timestamp::from_secs(SIGNED_AT));
+        let signed = StandardWebhooks.sign(&headers, BODY, &Secret::new(SECRET), Timestamp::from_secs(SIGNED_AT));
         assert_eq!(signed[1], ("webhook-timestamp".into(), "1614265330".into()));
         assert_eq!(signed[2], ("webhook-signature".into(), GOOD.into()));
     }
@@ -313,7 +300,8 @@ mod tests {
     #[test]
     fn a_pair_signs_with_its_private_half_only() {
         let headers = [("webhook-id", ID)].into_iter().collect();
-        let sign = |secret| STANDARD.sign(&headers, BODY, &Secret::new(secret), Timestamp::from_secs(SIGNED_AT));
+        let sign =
+            |secret| StandardWebhooks.sign(&headers, BODY, &Secret::new(secret), Timestamp::from_secs(SIGNED_AT));
         assert_eq!(sign(PRIVATE)[2], ("webhook-signature".into(), BY_PAIR.into()));
         assert_eq!(sign(PUBLIC), []);
     }
@@ -337,7 +325,7 @@ mod tests {
             ("whpk_MfKQ9r8G", false),
             (&long, false),
         ] {
-            assert_eq!(STANDARD.objection(&Secret::new(secret)).is_none(), expected, "{secret}");
+            assert_eq!(StandardWebhooks.objection(&Secret::new(secret)).is_none(), expected, "{secret}");
         }
     }
 

@@ -9,20 +9,18 @@
 use std::time::Duration;
 
 use super::{
-    Described, Encoding, HashName, Headers, Options, Provider, Request, Secret, Unverified, Verified, describe,
+    Described, Encoding, HashName, Headers, Provider, Request, Secret, Unverified, Verified, describe,
     facts::{Facts, IdPart, Payload, Reads, Resolution, Signed},
     json::pointer,
     rule::{Example, Kind, Line, Rule},
-    signature::{self, Key, Tolerance},
+    signature::{self, Key},
     tables,
 };
 use crate::time::Timestamp;
 
 /// Stripe's rules.
 #[derive(Debug)]
-pub(super) struct Stripe {
-    pub(super) tolerance: Tolerance,
-}
+pub(super) struct Stripe;
 
 const SIGNATURE: &str = "stripe-signature";
 
@@ -122,7 +120,7 @@ impl Provider for Stripe {
         let signed_at = signature::seconds(time).ok_or_else(malformed)?;
         let parts = [time.as_bytes(), b".", request.body];
         signature::check(HashName::Sha256, secrets.iter().filter_map(key), &parts, &claimed)?;
-        self.tolerance.check(signed_at, now)?;
+        signature::check_time(signed_at, now)?;
         let is_ping = pointer(request.body, "/type").is_some_and(|topic| topic == PING);
         Ok(if is_ping { Verified::Ping } else { Verified::Delivery })
     }
@@ -137,18 +135,12 @@ impl Provider for Stripe {
         let mac = HashName::Sha256.hmac(&key, &[time.as_bytes(), b".", body]);
         vec![(SIGNATURE.to_owned(), format!("t={time},v1={}", Encoding::Hex.encode(&mac)))]
     }
-
-    fn with(&self, options: &Options) -> Result<Option<Box<dyn Provider>>, String> {
-        options.tolerating(|tolerance| Self { tolerance })
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::protocol::entity::DeliveryId;
-
-    const STRIPE: Stripe = Stripe { tolerance: Tolerance::USUAL };
 
     const SECRET: &str = "whsec_stripe-development-secret";
     const BODY: &[u8] = br#"{"id":"evt_1"}"#;
@@ -160,7 +152,7 @@ mod tests {
     fn verify_at(value: &str, secrets: &[&str], now: u64) -> Result<Verified, Unverified> {
         let headers = [("Stripe-Signature", value)].into_iter().collect();
         let secrets: Vec<Secret> = secrets.iter().copied().map(Secret::new).collect();
-        STRIPE.verify(Request { headers: &headers, body: BODY }, &secrets, Timestamp::from_secs(now))
+        Stripe.verify(Request { headers: &headers, body: BODY }, &secrets, Timestamp::from_secs(now))
     }
 
     fn verify(value: &str) -> Result<Verified, Unverified> {
@@ -168,7 +160,7 @@ mod tests {
     }
 
     fn described(body: &str) -> Described {
-        STRIPE.describe(Request { headers: &Headers::default(), body: body.as_bytes() })
+        Stripe.describe(Request { headers: &Headers::default(), body: body.as_bytes() })
     }
 
     #[test]
@@ -179,14 +171,14 @@ mod tests {
     #[test]
     fn an_api_key_is_no_secret_that_stripe_signs_with() {
         for key in ["sk_live_1", "sk_test_1", "rk_live_1", "rk_test_1", "pk_live_1", "pk_test_1"] {
-            let objection = STRIPE.objection(&Secret::new(key));
+            let objection = Stripe.objection(&Secret::new(key));
             assert_eq!(
                 objection,
                 Some("it is an API key; the signing secret of a webhook begins with `whsec_`"),
                 "{key}"
             );
         }
-        assert_eq!(STRIPE.objection(&Secret::new(SECRET)), None);
+        assert_eq!(Stripe.objection(&Secret::new(SECRET)), None);
     }
 
     #[test]
@@ -206,7 +198,7 @@ mod tests {
     fn each_reason_not_to_believe_is_told_apart() {
         let good = format!("t={SIGNED_AT},v1={GOOD}");
         let no_headers = Request { headers: &Headers::default(), body: BODY };
-        let missing = STRIPE.verify(no_headers, &[Secret::new(SECRET)], Timestamp::from_secs(SIGNED_AT));
+        let missing = Stripe.verify(no_headers, &[Secret::new(SECRET)], Timestamp::from_secs(SIGNED_AT));
         assert_eq!(missing, Err(Unverified::Missing(SIGNATURE.into())));
         for value in ["", "t=", &format!("v1={GOOD}"), &format!("t=now,v1={GOOD}"), &format!("t={SIGNED_AT},v1=x")] {
             assert_eq!(verify(value), Err(Unverified::Malformed(SIGNATURE.into())), "{value:?}");
@@ -252,23 +244,10 @@ mod tests {
     fn only_a_ping_that_is_signed_is_one() {
         let body = br#"{"id":"evt_3","object":"v2.core.event","type":"v2.core.event_destination.ping"}"#;
         let now = Timestamp::from_secs(SIGNED_AT);
-        let signed = STRIPE.sign(&Headers::default(), body, &Secret::new(SECRET), now);
-        let verify = |headers: &Headers| STRIPE.verify(Request { headers, body }, &[Secret::new(SECRET)], now);
+        let signed = Stripe.sign(&Headers::default(), body, &Secret::new(SECRET), now);
+        let verify = |headers: &Headers| Stripe.verify(Request { headers, body }, &[Secret::new(SECRET)], now);
         assert_eq!(verify(&signed.into_iter().collect()), Ok(Verified::Ping));
         assert_eq!(verify(&Headers::default()), Err(Unverified::Missing(SIGNATURE.into())));
-    }
-
-    #[test]
-    fn a_source_may_say_how_far_away_a_signed_time_may_be() {
-        let options = Options { tolerance: 10.try_into().ok(), ..Options::default() };
-        let strict = STRIPE.with(&options).unwrap().unwrap();
-        let headers = [(SIGNATURE, format!("t={SIGNED_AT},v1={GOOD}"))].into_iter().collect();
-        let at = |now| {
-            let request = Request { headers: &headers, body: BODY };
-            strict.verify(request, &[Secret::new(SECRET)], Timestamp::from_secs(now))
-        };
-        assert_eq!([at(SIGNED_AT + 10), at(SIGNED_AT - 10)], [Ok(Verified::Delivery), Ok(Verified::Delivery)]);
-        assert_eq!([at(SIGNED_AT + 11), at(SIGNED_AT - 11)], [Err(Unverified::Stale), Err(Unverified::Stale)]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::{
     Generic, InvalidGeneric, TimePlace,
     signed::{Signed, header_name},
 };
-use crate::providers::{Encoding, HashName, Request, is_pointer, pointer, signature::Tolerance};
+use crate::providers::{Encoding, HashName, Request, is_pointer, pointer};
 
 /// How a sender signs and where its requests hold what: the `generic` table
 /// of a source. Any of the lists may be given as a single text.
@@ -18,7 +18,6 @@ use crate::providers::{Encoding, HashName, Request, is_pointer, pointer, signatu
 /// header = "x-acme-signature"        # "t=1767621700,v1=5257a8…,v1=…"
 /// hash = "sha256"                    # sha1, sha256 or sha512
 /// encoding = "hex"                   # hex or base64
-/// secret_encoding = "base64"         # text (unless it says otherwise), hex or base64
 /// separator = ","                    # several entries in that header
 /// prefix = "v1="                     # in front of each signature
 /// timestamp_prefix = "t="            # in front of the time; or timestamp_header
@@ -39,9 +38,6 @@ pub struct GenericOptions {
     pub hash: HashName,
     /// How the signature is written.
     pub encoding: Encoding,
-    /// How the secret is written.
-    #[serde(default)]
-    pub secret_encoding: SecretEncoding,
     /// What stands in front of the signature, such as `sha256=`. In a list,
     /// entries that start otherwise are passed over.
     #[serde(default)]
@@ -54,8 +50,7 @@ pub struct GenericOptions {
     #[serde(default = "body_alone")]
     pub signed: String,
     /// The header that `{timestamp}` is in: seconds, milliseconds or RFC 3339.
-    /// A request whose time is further away than the source tolerates, five
-    /// minutes unless it says otherwise, is not believed.
+    /// A request whose time is more than five minutes away is not believed.
     pub timestamp_header: Option<String>,
     /// What stands in front of `{timestamp}` among the entries of the
     /// signature's own header, such as `t=`.
@@ -79,30 +74,6 @@ pub struct GenericOptions {
     /// the attempt, which is new for every retry.
     #[serde(default, deserialize_with = "one_or_more")]
     pub event_time: Vec<Place>,
-}
-
-/// How a secret stands for the key's bytes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum SecretEncoding {
-    /// They are its own.
-    #[default]
-    Text,
-    /// Hexadecimal.
-    Hex,
-    /// Base64.
-    Base64,
-}
-
-impl SecretEncoding {
-    /// The bytes that `secret` stands for; `None` if it is not written so.
-    pub(super) fn bytes(self, secret: &str) -> Option<Vec<u8>> {
-        match self {
-            Self::Text => Some(secret.as_bytes().to_vec()),
-            Self::Hex => Encoding::Hex.decode(secret),
-            Self::Base64 => Encoding::Base64.decode(secret),
-        }
-    }
 }
 
 fn body_alone() -> String {
@@ -205,7 +176,7 @@ impl TryFrom<GenericOptions> for Generic {
         match (signed.has_timestamp(), &time) {
             (true, None) => Err(InvalidGeneric::TimestampUnplaced),
             (false, Some(_)) => Err(InvalidGeneric::TimestampUnsigned),
-            _ => Ok(Self { options, signed, time, tolerance: Tolerance::USUAL }),
+            _ => Ok(Self { options, signed, time }),
         }
     }
 }

@@ -149,7 +149,7 @@ pub const ROWS: &[Row] = &[
 impl Row {
     /// The provider, as its source would have it.
     pub fn provider(&self) -> Box<dyn Provider> {
-        let options = Options { url: self.url.map(str::to_owned), ..Options::default() };
+        let options = Options { url: self.url.map(str::to_owned) };
         match by_name(self.name) {
             None => Box::new(toml::from_str::<Generic>(self.generic).unwrap()),
             Some(provider) => provider.with(&options).unwrap().unwrap_or_else(|| Box::new(BuiltIn(provider))),
