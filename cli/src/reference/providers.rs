@@ -46,7 +46,7 @@ The third column says which of delivery id, topic, account and event time stand 
 - Compare the body's own time with the newest applied, as the handler is told it: an old body that is sent again is older than the order's state.
 - Fetch from the provider what an irreversible effect rests on.
 
-Where an id is signed, or stands in a signed body, a request that is sent again is recognised as a repeat, for as long as receipts are kept (30 days). Where a time is signed too, it is refused once it is older than five minutes. Without a signed time it is a delivery again when its receipt is gone.
+Where an id is signed, or stands in a signed body, a request that is sent again is recognised as a repeat, for as long as receipts are kept (30 days, if you did not change it). Where a time is signed too, it is refused once it is older than five minutes. Without a signed time it is a delivery again when its receipt is gone.
 
 No provider promises to send events in the order in which they happened. Events in one tick of a clock cannot be put in order by it: many tick in whole seconds.
 

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 pub struct Request {
     /// The path as it was asked for.
     pub raw_path: String,
-    /// The query, as it was sent, without its question mark.
+    /// What stood behind the path's question mark, as it was asked for.
     pub raw_query_string: String,
     /// Headers, names in lower case.
     pub headers: BTreeMap<String, String>,

@@ -34,6 +34,22 @@ fn every_example_is_about_what_it_says_and_every_line_of_a_rule_names_places_in_
 }
 
 #[test]
+fn every_table_says_where_it_is_from_and_reads_a_topic_and_an_id() {
+    for name in NAMES {
+        let Some(rule) = rule_of(name) else { continue };
+        let places = rule.reads.topic.iter().chain(rule.reads.account).chain(rule.reads.event_time);
+        let is_header =
+            |place: &str| place.bytes().all(|byte| byte.is_ascii_lowercase() || b"-0123456789".contains(&byte));
+        assert!(places.clone().all(|place| is_pointer(place) || is_header(place)), "{name}");
+        assert!(!rule.reads.delivery_id.is_empty() && !rule.reads.topic.is_empty(), "{name}");
+        assert_eq!(rule.reads.event_time.is_empty(), rule.facts.resolution.is_none(), "{name}");
+        assert!(!rule.facts.sources.is_empty(), "{name}");
+        assert!(rule.facts.sources.iter().all(|source| source.starts_with("https://")), "{name}");
+        assert!(rule.facts.signed.body || rule.facts.signed.headers.is_empty(), "{name}");
+    }
+}
+
+#[test]
 fn an_empty_secret_signs_and_verifies_nothing() {
     for row in ROWS {
         let (provider, own) = (row.provider(), Secret::new(row.secrets[0]));
