@@ -4,8 +4,8 @@
 //!
 //! Whether the body is signed or its base64 is not quite clear: the text says
 //! base64, the sample beside it verifies what the Adobe I/O runtime hands over,
-//! which is the base64 of a JSON body. Both are believed. No JSON is the base64
-//! of another, so a signature cannot be used for another body.
+//! which is the base64 of a JSON body. Both are believed. So the base64 of a
+//! signed body is believed as a body too; it is no JSON, and about nothing.
 //!
 //! Commerce waits for the answer before it goes on with what triggered the
 //! webhook, and reads it: `{"op":"success"}`.
