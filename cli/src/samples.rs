@@ -48,6 +48,8 @@ pub const WOOCOMMERCE: [Sample; 2] =
 pub struct Webhook {
     /// The source.
     pub source: String,
+    /// The query behind that path, if the sender is known by one.
+    pub query: Option<String>,
     /// The headers, the signature's among them.
     pub headers: Vec<(String, String)>,
     /// The body.
@@ -102,7 +104,9 @@ fn sign(request: &Request, sources: &Sources, now: Timestamp) -> Result<Webhook>
     };
     let sent = request.headers.iter().filter(|(name, _)| kept(name));
     let mut headers: Vec<(String, String)> = sent.map(|(name, value)| (name.clone(), value.clone())).collect();
-    let unsigned = headers.iter().cloned().collect();
+    let query = source.query();
+    let in_url = query.clone().unwrap_or_default();
+    let unsigned = headers.iter().cloned().collect::<providers::Headers>().with_query(in_url);
     let as_it_is = source.verify(providers::Request { headers: &unsigned, body: &body }, now);
     // A ping is believed without a signature, and would be something else with one.
     let signed = if as_it_is == Ok(Verified::Ping) { Vec::new() } else { source.sign(&unsigned, &body, now) };
@@ -110,7 +114,7 @@ fn sign(request: &Request, sources: &Sources, now: Timestamp) -> Result<Webhook>
     headers.extend(signed);
     let collected = headers.iter().cloned().collect();
     let incoming = source.delivery(providers::Request { headers: &collected, body: &body }, now);
-    Ok(Webhook { source: name, headers, body, incoming })
+    Ok(Webhook { source: name, query, headers, body, incoming })
 }
 
 impl Webhook {
@@ -121,7 +125,13 @@ impl Webhook {
     /// Its body is no text, which a command line cannot carry.
     pub fn curl(&self, url: &str) -> Result<String> {
         let body = std::str::from_utf8(&self.body).context("its body is no text")?;
-        Ok(curl_line(url, &self.source, &self.headers, body))
+        Ok(curl_line(url, &self.path(), &self.headers, body))
+    }
+
+    /// The path that it is posted to, with its query.
+    pub fn path(&self) -> String {
+        let query = self.query.as_ref().map(|query| format!("?{query}")).unwrap_or_default();
+        format!("/webhooks/{}{query}", self.source)
     }
 }
 
@@ -144,12 +154,14 @@ pub fn curl(url: &str) -> String {
     let mut headers: Vec<(String, String)> = sent.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
     let signed = source.sign(&headers.iter().cloned().collect(), CURL_BODY.as_bytes(), Timestamp::from_millis(0));
     headers.extend(signed);
-    curl_line(url, "shopify", &headers, CURL_BODY)
+    curl_line(url, "/webhooks/shopify", &headers, CURL_BODY)
 }
 
-fn curl_line(url: &str, source: &str, headers: &[(String, String)], body: &str) -> String {
+fn curl_line(url: &str, path: &str, headers: &[(String, String)], body: &str) -> String {
     let quoted = |text: &str| format!("'{}'", text.replace('\'', r"'\''"));
     let headers: String =
         headers.iter().map(|(name, value)| format!(" \\\n  -H {}", quoted(&format!("{name}: {value}")))).collect();
-    format!("curl {url}/webhooks/{source}{headers} \\\n  --data-binary {}", quoted(body))
+    let address = format!("{url}{path}");
+    let address = if path.contains('?') { quoted(&address) } else { address };
+    format!("curl {address}{headers} \\\n  --data-binary {}", quoted(body))
 }

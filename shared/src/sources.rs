@@ -19,7 +19,7 @@ use crate::{
         entity::{EntityKey, Identity, SourceName},
         rate::Rate,
     },
-    providers::{self, Described, Generic, Provider, Request, Secret, Secrets, Unverified, Verified},
+    providers::{self, Described, Generic, Options, Provider, Request, Secret, Secrets, Unverified, Verified},
     sources::{
         destination::Destination,
         template::{InvalidTemplate, Template},
@@ -76,7 +76,16 @@ pub struct Source {
 #[derive(Debug)]
 enum AnyProvider {
     BuiltIn(&'static dyn Provider),
-    Generic(Box<Generic>),
+    Configured(Box<dyn Provider>),
+}
+
+impl AnyProvider {
+    fn as_dyn(&self) -> &dyn Provider {
+        match self {
+            Self::BuiltIn(provider) => *provider,
+            Self::Configured(provider) => &**provider,
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -105,6 +114,7 @@ struct Entry {
     on_failure: OnFailure,
     rate: Option<Rate>,
     generic: Option<Generic>,
+    url: Option<String>,
     forward: Option<destination::Entry>,
 }
 
@@ -250,7 +260,7 @@ fn without_values(message: &str) -> String {
 impl Source {
     fn check(name: SourceName, entry: Entry) -> Result<Self, String> {
         let provider = match (entry.provider.as_str(), entry.generic) {
-            ("generic", Some(generic)) => AnyProvider::Generic(Box::new(generic)),
+            ("generic", Some(generic)) => AnyProvider::Configured(Box::new(generic)),
             ("generic", None) => return Err("provider \"generic\" needs a table `generic` with its options".into()),
             (_, Some(_)) => return Err("a table `generic` goes with provider = \"generic\" only".into()),
             // Not what stands there instead: it may be a secret.
@@ -259,10 +269,9 @@ impl Source {
                     .ok_or_else(|| format!("there is no such provider; there are {}", providers::NAMES.join(", ")))?,
             ),
         };
-        let rules: &dyn Provider = match &provider {
-            AnyProvider::BuiltIn(provider) => *provider,
-            AnyProvider::Generic(provider) => &**provider,
-        };
+        let options = Options { url: entry.url };
+        let provider = provider.as_dyn().with(&options)?.map(AnyProvider::Configured).unwrap_or(provider);
+        let rules = provider.as_dyn();
         let secrets = Vec::from(entry.secrets);
         if let Some((number, objection)) =
             (1..).zip(&secrets).find_map(|(number, secret)| Some((number, rules.objection(secret)?)))
@@ -334,10 +343,7 @@ impl Source {
     }
 
     fn provider(&self) -> &dyn Provider {
-        match &self.provider {
-            AnyProvider::BuiltIn(provider) => *provider,
-            AnyProvider::Generic(provider) => &**provider,
-        }
+        self.provider.as_dyn()
     }
 
     /// Whether the sender signed the request.
@@ -349,6 +355,18 @@ impl Source {
     /// secrets: for samples, local runs and tests. None if it has no secret.
     pub fn sign(&self, headers: &providers::Headers, body: &[u8], now: Timestamp) -> Vec<(String, String)> {
         self.secrets.first().map(|secret| self.provider().sign(headers, body, secret, now)).unwrap_or_default()
+    }
+
+    /// The query of the URL that the sender calls, by the first of its secrets,
+    /// where it signs nothing and is known by that.
+    pub fn query(&self) -> Option<String> {
+        self.secrets.first().and_then(|secret| self.provider().query(secret))
+    }
+
+    /// The body, JSON, that the sender demands in the answer to a delivery that
+    /// was taken; `None`: it looks at the status alone.
+    pub fn answer(&self) -> Option<&'static str> {
+        self.provider().answer()
     }
 
     /// A verified request as a delivery. One whose entity cannot be found is
@@ -382,6 +400,7 @@ impl Source {
                 "provider" => Some(self.provider_name.as_str().into()),
                 "topic" => Some(described.topic.as_str().into()),
                 "entity" => described.entity.as_deref().map(Into::into),
+                "account" => described.account.as_deref().map(Into::into),
                 pointer if pointer.starts_with('/') => providers::pointer(request.body, pointer),
                 header => request.headers.get(header.strip_prefix("header:")?).map(Into::into),
             })?;
@@ -467,6 +486,17 @@ mod tests {
         assert_eq!(secrets("woocommerce", "''"), "source `shop`: `secrets`, number 1: it is empty");
         let refused = secrets("standard-webhooks", "'hush!'");
         assert!(refused.ends_with("number 1: it is not `whsec_` and the key's bytes in base64"), "{refused}");
+    }
+
+    #[test]
+    fn an_option_that_the_provider_lacks_or_has_no_use_for_is_refused() {
+        let read = |provider: &str, rest: &str| {
+            Sources::parse(&format!("[sources.shop]\nprovider = '{provider}'\nhandler = 'h'\n{rest}"))
+        };
+        let refused = |provider: &str, rest: &str| read(provider, rest).unwrap_err().to_string();
+        assert!(refused("square", "").contains("needs `url`"), "{}", refused("square", ""));
+        read("square", "url = 'https://example.com/webhooks/shop'").unwrap();
+        assert!(refused("shopify", "url = 'https://example.com/'").contains("`url` is for providers that sign"));
     }
 
     #[test]

@@ -1,4 +1,7 @@
 //! What holds for every provider, and for every sample in `events/`.
 
+mod cases;
+mod described;
 mod properties;
+mod rows;
 mod samples;

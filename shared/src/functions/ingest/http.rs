@@ -16,6 +16,8 @@ use serde::{Deserialize, Serialize};
 pub struct Request {
     /// The path as it was asked for.
     pub raw_path: String,
+    /// What stood behind the path's question mark, as it was asked for.
+    pub raw_query_string: String,
     /// Headers, names in lower case.
     pub headers: BTreeMap<String, String>,
     /// The body, as text or base64.
@@ -54,9 +56,10 @@ impl Request {
         }
     }
 
-    /// The headers, for providers.
+    /// The headers and the query, for providers.
     pub fn headers(&self) -> Headers {
-        self.headers.iter().map(|(name, value)| (name, value.as_str())).collect()
+        let headers: Headers = self.headers.iter().map(|(name, value)| (name, value.as_str())).collect();
+        headers.with_query(self.raw_query_string.as_str())
     }
 
     /// `shop` of `…/webhooks/shop`, whatever stage stands in front.
@@ -91,6 +94,15 @@ impl Response {
     /// The delivery is durable, at this place of this entity's inbox.
     pub fn accepted(entity: &EntityKey, sequence: Sequence) -> Self {
         Self::json(200, serde_json::json!({ "accepted": sequence.0, "entity": entity }))
+    }
+
+    /// The same, with the JSON that its sender demands in place of the body.
+    #[must_use]
+    pub(super) fn saying(self, body: Option<&str>) -> Self {
+        match body {
+            Some(body) => Self { body: body.to_owned(), ..self },
+            None => self,
+        }
     }
 
     /// There was nothing to keep.
