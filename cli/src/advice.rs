@@ -202,6 +202,19 @@ mod tests {
         assert_eq!(own, [const { Vec::new() }; 3]);
     }
 
+    #[test]
+    fn no_provider_s_own_rule_is_warned_about() {
+        let mut with_examples = 0;
+        for name in providers::NAMES {
+            let Some(rule) = providers::rule_of(name) else { continue };
+            let url = if rule.facts.signed.url { "url = 'https://example.com/'" } else { "" };
+            let warned = advice(name, url).into_iter().find(|advice| advice.weight == Weight::Warning);
+            assert_eq!(warned, None, "{name}");
+            with_examples += usize::from(!rule.examples.is_empty());
+        }
+        assert!(with_examples >= 11, "{with_examples}");
+    }
+
     /// Those that are whole: with the table's name above its fields.
     #[test]
     fn every_source_in_the_readme_and_in_the_pages_is_taken_without_a_warning() {

@@ -42,6 +42,8 @@ pub struct Claim {
     pub files: Vec<(String, Vec<u8>)>,
     /// What was fetched of what the sender publishes.
     pub keys: PublishedKeys,
+    /// The URL that the sender calls, as it knows it.
+    pub url: Option<String>,
     /// The headers.
     pub headers: Vec<(String, String)>,
     /// The body's bytes.
@@ -124,6 +126,9 @@ impl Claim {
         if self.provider == "generic" {
             entry.insert("generic".into(), generic.into());
         }
+        if let Some(url) = self.url.as_deref().filter(|_| self.signs_url()) {
+            entry.insert("url".into(), url.into());
+        }
         entry.insert("provider".into(), self.provider.as_str().into());
         if !self.is_published() {
             entry.insert("secrets".into(), self.secrets.clone().into());
@@ -132,9 +137,25 @@ impl Claim {
         entry.into()
     }
 
-    /// The headers, for providers.
+    /// The headers and the query, for providers.
     pub fn headers(&self) -> Headers {
-        self.headers.iter().map(|(name, value)| (name, value.trim())).collect()
+        let query = self.url.as_deref().and_then(|url| url.split_once('?')).map(|(_, query)| query);
+        let headers: Headers = self.headers.iter().map(|(name, value)| (name, value.trim())).collect();
+        headers.with_query(query.and_then(|query| query.split('#').next()).unwrap_or_default())
+    }
+
+    /// Whether the URL makes any difference to its provider, which may sign it
+    /// or stand in it with a secret.
+    pub fn reads_url(&self) -> bool {
+        let refused = |query: &str| {
+            let request = Request { headers: &Headers::default().with_query(query), body: &[] };
+            providers::by_name(&self.provider).map(|provider| provider.verify(request, &[], self.now))
+        };
+        self.signs_url() || refused("") != refused("token=any")
+    }
+
+    fn signs_url(&self) -> bool {
+        providers::rule_of(&self.provider).is_some_and(|rule| rule.facts.signed.url)
     }
 
     /// Whether its sender signs with a key of its own, so that a secret is of no

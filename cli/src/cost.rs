@@ -32,7 +32,7 @@ pub struct Assumptions {
     pub compression: f64,
     /// KB of a delivery row besides its body.
     pub row_kb: f64,
-    /// KB of a receipt.
+    /// KB of a receipt in its order's row, which has room for those of an order of usual length.
     pub receipt_kb: f64,
     /// KB of an entity's row.
     pub entity_kb: f64,
@@ -62,7 +62,7 @@ pub const ASSUMPTIONS: Assumptions = Assumptions {
     days: 30.0,
     compression: 0.25,
     row_kb: 0.35,
-    receipt_kb: 0.3,
+    receipt_kb: 0.025,
     entity_kb: 0.3,
     retention_days: 30.0,
     memory_gb: 0.25,
@@ -185,7 +185,7 @@ impl Load {
             + self.bursts() * budget::drain_writes(k) as f64
             // A wake-up of a burst that comes too late finds it drained.
             + self.bursts() * (ASSUMPTIONS.wake_ups - 1.0);
-        let reads = self.bursts() * budget::drain_reads(k, page_units, true) as f64;
+        let reads = self.bursts() * budget::drain_reads(k, page_units, false) as f64;
         let entities = self.per_day * ASSUMPTIONS.retention_days / self.burst;
         let sweep_reads = entities * ASSUMPTIONS.entity_kb / 4.0 / 2.0 * 24.0 * ASSUMPTIONS.days;
         let rows = self.per_day * ASSUMPTIONS.retention_days;
@@ -273,8 +273,8 @@ mod tests {
     #[test]
     fn table_writes_are_those_of_the_budget() {
         let writes = |bill: &Bill| bill.items.iter().find(|item| item.item == "table writes").map(|item| item.count);
-        // B = 2: (B + 1) each, 7 a burst of three, half a refused acquire a burst.
-        let expected = 300_000.0 * 3.0 + 100_000.0 * 7.0 + 100_000.0 * 0.5;
+        // B = 2: (B + 1) each, 4 a burst of three, half a refused acquire a burst.
+        let expected = 300_000.0 * 3.0 + 100_000.0 * 4.0 + 100_000.0 * 0.5;
         assert_eq!(writes(&load().serializer()), Some(expected));
     }
 

@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use webhook_serializer::protocol::{
     entity::{EntityKey, Sequence},
-    state::Settlement,
+    receipt::Settlement,
 };
 
 use crate::story::{Happening, What};

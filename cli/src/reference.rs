@@ -1,5 +1,6 @@
 //! The sources document, field by field: what `docs/sources-reference.md` and
-//! the JSON Schema for editors are made of.
+//! the JSON Schema for editors are made of; and what is known of the providers,
+//! `docs/providers.md`.
 //!
 //! It stands here and not beside the code that reads the document, so that the
 //! functions do not carry it. The tests hold it against that code: every field
@@ -8,6 +9,7 @@
 
 mod fields;
 mod page;
+mod providers;
 mod rules;
 mod schema;
 
@@ -15,6 +17,7 @@ mod schema;
 mod tests;
 
 pub use page::page;
+pub use providers::providers;
 pub use rules::rules;
 pub use schema::schema;
 

@@ -37,22 +37,64 @@ macro_rules! whole {
 }
 
 /// Every sample that is a webhook: its name, and a Function URL event.
-pub const ALL: [(&str, &str); 17] = [
+pub const ALL: [(&str, &str); 59] = [
+    whole!("adobe-commerce-creditmemo-save-after"),
+    whole!("adobe-commerce-order-save-after"),
+    whole!("adobe-commerce-shipment-save-after"),
     whole!("adobe-io-events-sales-order"),
+    whole!("aftership-edd-revise"),
+    whole!("aftership-return-approved"),
+    whole!("aftership-tracking-update"),
+    whole!("bigcommerce-order-created"),
+    whole!("bigcommerce-order-refund-created"),
+    whole!("bigcommerce-order-status-updated"),
+    whole!("bigcommerce-order-transaction-created"),
+    whole!("bigcommerce-shipment-created"),
+    whole!("easypost-tracker-created"),
+    whole!("easypost-tracker-updated"),
+    whole!("etsy-order-canceled"),
+    whole!("etsy-order-delivered"),
+    whole!("etsy-order-paid"),
+    whole!("etsy-order-shipped"),
     whole!("generic-order-updated"),
     whole!("paypal-checkout-order-approved"),
     whole!("paypal-payment-capture-completed"),
     whole!("paypal-payment-capture-refunded"),
+    whole!("shippo-track-updated"),
+    whole!("shippo-track-updated-token"),
+    whole!("shippo-transaction-created"),
+    whole!("shipstation-v1-item-order-notify"),
+    whole!("shipstation-v1-item-ship-notify"),
+    whole!("shipstation-v1-order-notify"),
+    whole!("shipstation-v1-ship-notify"),
     whole!("shipstation-v2-track"),
+    whole!("shopify-customers-data-request"),
+    whole!("shopify-customers-redact"),
+    whole!("shopify-event-order-update"),
     whole!("shopify-fulfillments-create"),
+    whole!("shopify-order-transactions-create"),
     whole!("shopify-orders-cancelled"),
     whole!("shopify-orders-create"),
+    whole!("shopify-orders-edited"),
     whole!("shopify-orders-paid"),
+    whole!("shopify-orders-updated"),
     whole!("shopify-refunds-create"),
+    whole!("shopify-shop-redact"),
+    whole!("square-order-created"),
+    whole!("square-order-fulfillment-updated"),
+    whole!("square-order-updated"),
+    whole!("square-payment-updated"),
+    whole!("square-refund-created"),
     whole!("standard-webhooks-order-shipped"),
+    whole!("standard-webhooks-parcel-delivered"),
+    whole!("stripe-charge-dispute-created"),
     whole!("stripe-charge-refunded"),
+    whole!("stripe-checkout-session-completed"),
     whole!("stripe-payment-intent-succeeded"),
+    whole!("stripe-thin-meter-error"),
+    whole!("stripe-thin-ping"),
     whole!("woocommerce-order-created"),
+    whole!("woocommerce-order-deleted"),
     whole!("woocommerce-order-updated"),
     whole!("woocommerce-ping"),
 ];
@@ -79,6 +121,8 @@ pub const WOOCOMMERCE: [Sample; 2] =
 pub struct Webhook {
     /// The source.
     pub source: String,
+    /// The query behind that path, if the sender is known by one.
+    pub query: Option<String>,
     /// The headers, the signature's among them.
     pub headers: Vec<(String, String)>,
     /// The body.
@@ -145,7 +189,9 @@ fn sign(request: &Request, sources: &Sources, now: Timestamp) -> Result<Webhook>
     };
     let sent = request.headers.iter().filter(|(name, _)| kept(name));
     let mut headers: Vec<(String, String)> = sent.map(|(name, value)| (name.clone(), value.clone())).collect();
-    let unsigned = headers.iter().cloned().collect();
+    let query = source.query();
+    let in_url = query.clone().unwrap_or_default();
+    let unsigned = headers.iter().cloned().collect::<providers::Headers>().with_query(in_url);
     let as_it_is = source.verify(providers::Request { headers: &unsigned, body: &body }, now);
     // A ping is believed without a signature, and would be something else with one.
     let signed = if as_it_is == Ok(Verified::Ping) { Vec::new() } else { source.sign(&unsigned, &body, now) };
@@ -153,7 +199,7 @@ fn sign(request: &Request, sources: &Sources, now: Timestamp) -> Result<Webhook>
     headers.extend(signed);
     let collected = headers.iter().cloned().collect();
     let incoming = source.delivery(providers::Request { headers: &collected, body: &body }, now);
-    Ok(Webhook { source: name, headers, body, incoming })
+    Ok(Webhook { source: name, query, headers, body, incoming })
 }
 
 impl Webhook {
@@ -164,7 +210,13 @@ impl Webhook {
     /// Its body is no text, which a command line cannot carry.
     pub fn curl(&self, url: &str) -> Result<String> {
         let body = std::str::from_utf8(&self.body).context("its body is no text")?;
-        Ok(curl_line(url, &self.source, &self.headers, body))
+        Ok(curl_line(url, &self.path(), &self.headers, body))
+    }
+
+    /// The path that it is posted to, with its query.
+    pub fn path(&self) -> String {
+        let query = self.query.as_ref().map(|query| format!("?{query}")).unwrap_or_default();
+        format!("/webhooks/{}{query}", self.source)
     }
 }
 
@@ -187,14 +239,16 @@ pub fn curl(url: &str) -> String {
     let mut headers: Vec<(String, String)> = sent.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
     let signed = source.sign(&headers.iter().cloned().collect(), CURL_BODY.as_bytes(), Timestamp::from_millis(0));
     headers.extend(signed);
-    curl_line(url, "shopify", &headers, CURL_BODY)
+    curl_line(url, "/webhooks/shopify", &headers, CURL_BODY)
 }
 
-fn curl_line(url: &str, source: &str, headers: &[(String, String)], body: &str) -> String {
+fn curl_line(url: &str, path: &str, headers: &[(String, String)], body: &str) -> String {
     let quoted = |text: &str| format!("'{}'", text.replace('\'', r"'\''"));
     let headers: String =
         headers.iter().map(|(name, value)| format!(" \\\n  -H {}", quoted(&format!("{name}: {value}")))).collect();
-    format!("curl {url}/webhooks/{source}{headers} \\\n  --data-binary {}", quoted(body))
+    let address = format!("{url}{path}");
+    let address = if path.contains('?') { quoted(&address) } else { address };
+    format!("curl {address}{headers} \\\n  --data-binary {}", quoted(body))
 }
 
 #[cfg(test)]

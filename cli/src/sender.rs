@@ -40,7 +40,7 @@ impl Sender {
     ///
     /// There was no answer.
     pub async fn post(&self, webhook: &Webhook) -> Result<Answer> {
-        self.request("POST", &format!("/webhooks/{}", webhook.source), &webhook.headers, webhook.body.clone()).await
+        self.request("POST", &webhook.path(), &webhook.headers, webhook.body.clone()).await
     }
 
     /// Sends any request.

@@ -15,7 +15,8 @@ use webhook_serializer::{
     protocol::{
         delivery::Delivery,
         entity::{EntityKey, FencingToken, Sequence},
-        state::{BlockReason, Settlement},
+        receipt::Settlement,
+        state::BlockReason,
     },
     telemetry::{Event, Observer, PutOffReason},
     time::Surroundings,

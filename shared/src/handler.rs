@@ -25,7 +25,7 @@ pub type HandlerError = Box<dyn std::error::Error + Send + Sync>;
 pub enum Outcome {
     /// It is applied; settle it.
     Done,
-    /// Apply these writes and settle it, all together or not at all. At most 98
+    /// Apply these writes and settle it, all together or not at all. At most 99
     /// writes, of different items, in any table that the function may write to
     /// but the serializer's own. If one's condition does not hold, or the store
     /// can never take them, nothing is written, and the attempt has failed.

@@ -6,7 +6,7 @@
 //! |---|---|
 //! | [`entity`] | keys, identities, sequences, tokens |
 //! | [`table`] | rows, and writes as values; the trait that a store implements |
-//! | [`format`], [`keys`], [`state`], [`delivery`] | the protocol's rows: what they have in common, their keys, the entity's, a delivery's |
+//! | [`format`], [`keys`], [`receipt`], [`state`], [`delivery`] | the protocol's rows: what they have in common, their keys, what is remembered, the entity's, a delivery's |
 //! | [`operation`], [`lease`], [`inbox`], [`tick`], [`maintain`] | the operations: one conditional write each |
 //! | [`attempt`], [`rate`] | when a delivery is tried again, and how soon the next one starts |
 //! | [`history`], [`budget`] | receipts checked; what each path costs |
@@ -24,6 +24,7 @@ pub mod maintain;
 pub mod memory;
 pub mod operation;
 pub mod rate;
+pub mod receipt;
 pub mod state;
 pub mod table;
 pub mod tick;

@@ -5,6 +5,7 @@
 //! while a function runs.
 
 pub mod destination;
+mod duration;
 mod live;
 pub mod template;
 
@@ -19,9 +20,12 @@ use crate::{
         entity::{EntityKey, Identity, SourceName},
         rate::Rate,
     },
-    providers::{self, Described, Generic, Keys, NoKeys, Provider, Request, Secret, Secrets, Unverified, Verified},
+    providers::{
+        self, Described, Generic, Keys, NoKeys, Options, Provider, Request, Secret, Secrets, Unverified, Verified,
+    },
     sources::{
         destination::Destination,
+        duration::duration,
         template::{InvalidTemplate, Template},
     },
     time::Timestamp,
@@ -78,7 +82,16 @@ pub struct Source {
 #[derive(Debug)]
 enum AnyProvider {
     BuiltIn(&'static dyn Provider),
-    Generic(Box<Generic>),
+    Configured(Box<dyn Provider>),
+}
+
+impl AnyProvider {
+    fn as_dyn(&self) -> &dyn Provider {
+        match self {
+            Self::BuiltIn(provider) => *provider,
+            Self::Configured(provider) => &**provider,
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -113,6 +126,7 @@ struct Entry {
     on_failure: OnFailure,
     rate: Option<Rate>,
     generic: Option<Generic>,
+    url: Option<String>,
     forward: Option<destination::Entry>,
 }
 
@@ -181,24 +195,6 @@ impl Templates {
         }
         Ok(templates)
     }
-}
-
-fn duration<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
-    struct InWords;
-
-    impl serde::de::Visitor<'_> for InWords {
-        type Value = Duration;
-
-        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            f.write_str("a duration: a number and its unit, such as `10s`, `500ms` or `5m`")
-        }
-
-        fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Duration, E> {
-            humantime::parse_duration(text).map_err(|_| E::invalid_value(serde::de::Unexpected::Str(text), &self))
-        }
-    }
-
-    deserializer.deserialize_str(InWords).map(Some)
 }
 
 /// How long a handler may take where its source does not say.
@@ -278,7 +274,7 @@ fn without_values(message: &str) -> String {
 impl Source {
     fn check(name: SourceName, entry: Entry) -> Result<Self, String> {
         let provider = match (entry.provider.as_str(), entry.generic) {
-            ("generic", Some(generic)) => AnyProvider::Generic(Box::new(generic)),
+            ("generic", Some(generic)) => AnyProvider::Configured(Box::new(generic)),
             ("generic", None) => return Err("provider \"generic\" needs a table `generic` with its options".into()),
             (_, Some(_)) => return Err("a table `generic` goes with provider = \"generic\" only".into()),
             // Not what stands there instead: it may be a secret.
@@ -287,10 +283,9 @@ impl Source {
                     .ok_or_else(|| format!("there is no such provider; there are {}", providers::NAMES.join(", ")))?,
             ),
         };
-        let rules: &dyn Provider = match &provider {
-            AnyProvider::BuiltIn(provider) => *provider,
-            AnyProvider::Generic(provider) => &**provider,
-        };
+        let options = Options { url: entry.url };
+        let provider = provider.as_dyn().with(&options)?.map(AnyProvider::Configured).unwrap_or(provider);
+        let rules = provider.as_dyn();
         let mut secrets = Vec::new();
         for (number, secret) in (1..).zip(Vec::from(entry.secrets)) {
             let objected = |objection: &str| format!("`secrets`, number {number}: {objection}");
@@ -397,10 +392,7 @@ impl Source {
     }
 
     fn provider(&self) -> &dyn Provider {
-        match &self.provider {
-            AnyProvider::BuiltIn(provider) => *provider,
-            AnyProvider::Generic(provider) => &**provider,
-        }
+        self.provider.as_dyn()
     }
 
     /// Whether the sender signed the request, if that can be told without a key
@@ -439,6 +431,18 @@ impl Source {
         self.secrets.first().map(|secret| self.provider().sign(headers, body, secret, now)).unwrap_or_default()
     }
 
+    /// The query of the URL that the sender calls, by the first of its secrets,
+    /// where it signs nothing and is known by that.
+    pub fn query(&self) -> Option<String> {
+        self.secrets.first().and_then(|secret| self.provider().query(secret))
+    }
+
+    /// The body, JSON, that the sender demands in the answer to a delivery that
+    /// was taken; `None`: it looks at the status alone.
+    pub fn answer(&self) -> Option<&'static str> {
+        self.provider().answer()
+    }
+
     /// A verified request as a delivery. One whose entity cannot be found is
     /// kept under [`EntityKey::unrouted`].
     pub fn delivery(&self, request: Request<'_>, now: Timestamp) -> Incoming {
@@ -470,6 +474,7 @@ impl Source {
                 "provider" => Some(self.provider_name.as_str().into()),
                 "topic" => Some(described.topic.as_str().into()),
                 "entity" => described.entity.as_deref().map(Into::into),
+                "account" => described.account.as_deref().map(Into::into),
                 pointer if pointer.starts_with('/') => providers::pointer(request.body, pointer),
                 header => request.headers.get(header.strip_prefix("header:")?).map(Into::into),
             })?;
@@ -599,6 +604,17 @@ mod tests {
         ] {
             assert_eq!(stripe(&format!("secrets = '{secret}'")).unwrap_err(), refused);
         }
+    }
+
+    #[test]
+    fn an_option_that_the_provider_lacks_or_has_no_use_for_is_refused() {
+        let read = |provider: &str, rest: &str| {
+            Sources::parse(&format!("[sources.shop]\nprovider = '{provider}'\nhandler = 'h'\n{rest}"))
+        };
+        let refused = |provider: &str, rest: &str| read(provider, rest).unwrap_err().to_string();
+        assert!(refused("square", "").contains("needs `url`"), "{}", refused("square", ""));
+        read("square", "url = 'https://example.com/webhooks/shop'").unwrap();
+        assert!(refused("shopify", "url = 'https://example.com/'").contains("`url` is for providers that sign"));
     }
 
     #[test]

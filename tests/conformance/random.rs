@@ -21,8 +21,8 @@ use webhook_serializer::{
         delivery::{Envelope, PutPart},
         entity::{EntityKey, FencingToken, Identity, Sequence},
         inbox::{
-            Block, Claim, Decision, Fail, MarkStart, Park, Put, Receipt, Settle, SettleAndRelease, Settled,
-            SettledAndReleased, Unblock, Void, WriteReceipt,
+            Block, Claim, Commit, Decision, Fail, MarkStart, Park, Put, Settle, SettleAndRelease, Settled,
+            SettledAndReleased, Settling, Spill, Unblock, Void,
         },
         keys::{entity_row, inbox_range, key_of, part_row, sweep_position_row},
         lease::{
@@ -31,7 +31,8 @@ use webhook_serializer::{
         },
         maintain::{Forget, KeepForever, ListJob, MoveOn, Moved, Place, Position, PutOff, Remove, RemovePart},
         operation::Operation,
-        state::{BlockReason, EntityState, EventTimes, HolderInfo, LastSettled, Settlement},
+        receipt::{Receipt, Settlement},
+        state::{BlockReason, EntityState, EventTimes, HolderInfo},
         table::{Range, Row, Table, TableName, Transacted, Write, Written},
     },
     time::{Nonce, Timestamp},
@@ -311,7 +312,7 @@ impl<'a> Case<'a> {
             }
             Kind::MarkStart => {
                 let (Some(lease), Some(decision)) = (lease, self.decision(act, state, now)) else { return Ok(()) };
-                self.run(&MarkStart { lease: &lease, sequence: decision.sequence }).await?;
+                self.run(&MarkStart { lease: &lease, sequence: decision.sequence() }).await?;
             }
             Kind::AskToYield => {
                 let until = now + LONGEST_YIELD * u32::from(act.twist) / 6;
@@ -322,8 +323,9 @@ impl<'a> Case<'a> {
                 self.run(&ForceRelease { seen: &seen, record: HolderInfo::new("by force") }).await?;
             }
             Kind::Receipt => {
-                let receipt = receipt(&entity, act.twist, claimed.map(|claimed| claimed.1), now);
-                self.run(&WriteReceipt { entity: &entity, receipt: &receipt, purge_at: now }).await?;
+                let receipt = receipt(act.twist, claimed.map_or(Sequence(7), |claimed| claimed.1), now);
+                let Some(spill) = Spill::of(&entity, &receipt, now) else { return Ok(()) };
+                self.run(&spill).await?;
             }
             Kind::Park => {
                 let row = act.beside.first().map(|loose| match &loose.action {
@@ -335,14 +337,14 @@ impl<'a> Case<'a> {
             }
             Kind::Fail => {
                 let (Some(lease), Some(decision)) = (lease, self.decision(act, state, now)) else { return Ok(()) };
-                let (sequence, attempts) = (decision.sequence, u32::from(act.twist));
+                let (sequence, attempts) = (decision.sequence(), u32::from(act.twist));
                 let error = "ü".repeat(60);
                 self.run(&Fail { lease: &lease, sequence, attempts, retry_at: purge_at, error: &error }).await?;
             }
             Kind::Block => {
                 let (Some(lease), Some(decision)) = (lease, self.decision(act, state, now)) else { return Ok(()) };
                 let reason = BlockReason::Expired;
-                self.run(&Block { lease: &lease, sequence: decision.sequence, reason }).await?;
+                self.run(&Block { lease: &lease, sequence: decision.sequence(), reason }).await?;
             }
             Kind::Unblock => {
                 let seen = state.map_or(FencingToken(1), |state| state.token);
@@ -351,11 +353,13 @@ impl<'a> Case<'a> {
             Kind::Commit => {
                 let (Some(lease), Some(decision)) = (lease, self.decision(act, state, now)) else { return Ok(()) };
                 let hands_over = act.twist.is_multiple_of(3);
-                let settle = Settle { lease: &lease, decision: &decision, now, length, hands_over };
-                let receipt = receipt(&entity, act.twist, Some(decision.sequence), now);
-                let receipt = WriteReceipt { entity: &entity, receipt: &receipt, purge_at: now };
-                let mut writes = vec![settle.write(), receipt.deciding()];
-                writes.extend(self.writes(&act.beside));
+                let settling = if act.twist.is_multiple_of(2) {
+                    Settling::Releases(SettleAndRelease { lease: &lease, decision: &decision, purge_at })
+                } else {
+                    Settling::GoesOn(Settle { lease: &lease, decision: &decision, now, length, hands_over })
+                };
+                let beside = self.writes(&act.beside);
+                let writes = Commit { settling, writes: &beside }.all();
                 self.transact(writes, None).await?;
             }
         }
@@ -400,18 +404,15 @@ impl<'a> Case<'a> {
     /// is not.
     fn decision(&self, act: &Act, state: Option<EntityState>, now: Timestamp) -> Option<Decision> {
         let state = state?;
-        let settlements = [Settlement::Applied, Settlement::Repeat, Settlement::Void, Settlement::Parked];
         let mut times = EventTimes::default();
         if act.twist.is_multiple_of(2) {
             times = state.newest_event_time.applied("order", now);
         }
-        let identity = identity(act.twist).hash();
+        let sequence = if act.twist == 11 { state.next().next() } else { state.next() };
+        let mut recent = state.recent.with(receipt(act.twist, sequence, now), Duration::from_secs(60));
         Some(Decision {
-            sequence: if act.twist == 11 { state.next().next() } else { state.next() },
-            settled: LastSettled {
-                identity: (!act.twist.is_multiple_of(4)).then_some(identity),
-                settlement: settlements[usize::from(act.twist % 4)],
-            },
+            dropped: recent.drop_beyond(usize::from(act.twist % 3) + 1),
+            recent,
             newest_event_time: times,
             pending_since: (!act.twist.is_multiple_of(3)).then_some(now),
             not_before: act.twist.is_multiple_of(5).then_some(now),
@@ -431,21 +432,17 @@ fn envelope(entity: &EntityKey, number: u8, nonce: &Nonce, now: Timestamp) -> En
     Envelope::pack(&incoming, nonce, now + Duration::from_secs(60))
 }
 
-fn receipt(entity: &EntityKey, number: u8, sequence: Option<Sequence>, now: Timestamp) -> Receipt {
-    let _ = entity;
-    let people = number.is_multiple_of(2);
+fn receipt(number: u8, sequence: Sequence, now: Timestamp) -> Receipt {
+    let settlements = [Settlement::Applied, Settlement::Repeat, Settlement::Void, Settlement::Parked];
+    let settlement = settlements[usize::from(number % 4)];
     Receipt {
-        identity: identity(number).hash(),
-        sequence: sequence.unwrap_or(Sequence(7)),
-        settlement: Settlement::Applied,
+        sequence,
+        identity: (settlement != Settlement::Void).then(|| identity(number).hash()),
+        settlement,
         token: FencingToken(u64::from(number)),
         attempts: u32::from(number),
-        received_at: people.then_some(now),
-        started_at: people.then_some(now),
         settled_at: now,
-        source: people.then(|| "test".into()),
-        delivery_id: people.then(|| "id".into()),
-        topic: people.then(String::new),
+        took: number.is_multiple_of(2).then_some(Duration::from_millis(number.into())),
     }
 }
 

@@ -52,7 +52,8 @@ async fn each_bad_request_has_its_answer_and_leaves_nothing() {
     let other = signed(&lane.sources, "test", "2", update("7"), now);
     let others_signature = other.headers.iter().find(|(name, _)| name == "webhook-signature").expect("it is signed");
     let path = "/webhooks/test";
-    let cases: [(&str, &str, &str, Headers, u16); 14] = [
+    let twice = [others_signature].into_iter().chain(&good.headers).cloned().collect();
+    let cases: [(&str, &str, &str, Headers, u16); 15] = [
         ("unknown source", "POST", "/webhooks/nobody", good.headers.clone(), 404),
         ("no source", "POST", "/webhooks/", good.headers.clone(), 404),
         ("another path", "POST", "/", good.headers.clone(), 404),
@@ -66,6 +67,7 @@ async fn each_bad_request_has_its_answer_and_leaves_nothing() {
         ("malformed timestamp", "POST", path, with("webhook-timestamp", Some("now")), 401),
         ("stale", "POST", path, stale.headers.clone(), 401),
         ("from the future", "POST", path, early.headers.clone(), 401),
+        ("two headers with a signature", "POST", path, twice, 401),
         ("another's signature", "POST", path, with("webhook-signature", Some(&others_signature.1)), 401),
     ];
     for (what, method, path, headers, status) in cases {

@@ -130,7 +130,7 @@ async fn a_row_of_a_newer_format_is_changed_by_nobody() {
     world.table.write(&newer).await.expect("memory answers");
     let before = world.memory.rows(&TableName::Entities);
     let refused = world.inbox().append(&world.incoming("test/a", "2")).await;
-    assert!(refused.unwrap_err().to_string().contains("a row of format 2 was met"));
+    assert!(refused.unwrap_err().to_string().contains("a row of format 3 was met"));
     let message = world.messages.receive().await.expect("a wake-up");
     let received = Received { entity: message.wake_up.entity.clone(), times: message.times };
     let deadline = world.surroundings.monotonic() + world.function_time;
@@ -141,7 +141,7 @@ async fn a_row_of_a_newer_format_is_changed_by_nobody() {
     let work = async |_| Ok::<_, Infallible>(());
     assert!(world.leases("a script").run(&message.wake_up.entity, Terms::default(), work).await.is_err());
     assert_eq!(world.memory.rows(&TableName::Entities), before);
-    assert_eq!(world.memory.rows(&TableName::Entities)[0].get(a::VERSION), Some(&Value::from(2_u32)));
+    assert_eq!(world.memory.rows(&TableName::Entities)[0].get(a::VERSION), Some(&Value::from(3_u32)));
 }
 
 /// A start that is written down first needs time for that too: what would never

@@ -31,6 +31,8 @@ use webhook_serializer::{
 };
 
 const SECRET: &str = "bm90IHRvIGJlIGxvZ2dlZA==";
+/// Of a sender that is known by its URL.
+const TOKEN: &str = "a-token-0123456789";
 const FORMER_SECRET: &str = "bm90IHRvIGJlIGxvZ2dlZCBlaXRoZXI=";
 const MARK: &str = "not-to-be-logged-either";
 
@@ -55,6 +57,11 @@ on_failure = "block"
 
 [sources.early]
 provider = "standard-webhooks"
+handler = "test"
+
+[sources.parcels]
+provider = "shipstation-v1"
+secrets = ["a-token-0123456789"]
 handler = "test"
 "#;
 
@@ -163,7 +170,15 @@ async fn nothing_secret_and_no_body_is_in_any_log_line() {
         forged.source = "nobody".into();
         assert_eq!(lane.sender.post(&forged).await.unwrap().status, 404, "{id}");
     }
-    decided.until(6).await;
+    let by_url = r#"{"resource_url":"https://example.com/shipments?batchId=7","resource_type":"SHIP_NOTIFY"}"#;
+    for (token, status) in [(TOKEN, 200), ("guessed-token-0123456789", 401)] {
+        hidden.push(token.to_owned());
+        let path = format!("/webhooks/parcels?token={token}");
+        let answer = lane.sender.request("POST", &path, &[], by_url.into()).await.unwrap();
+        assert_eq!(answer.status, status, "{}", answer.body);
+        assert!(!answer.body.contains(token), "{}", answer.body);
+    }
+    decided.until(7).await;
     let operator = lane.operator();
     for parked in operator.parked(&EntityKey::parse("test/order/2").unwrap()).await.unwrap() {
         operator.redrive(&parked, None).await.unwrap();

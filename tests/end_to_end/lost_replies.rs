@@ -25,10 +25,11 @@ use webhook_serializer::{
     handler::{Context, Handler, HandlerError, Outcome},
     protocol::{
         delivery::Delivery,
-        entity::EntityKey,
+        entity::{EntityKey, IdentityHash},
         inbox::{Claim, Unblock},
         lease::AskToYield,
         operation::Operation,
+        receipt::Recent,
         state::BlockReason,
         table::{Change, Key, TableError, TableName, Write, Written},
     },
@@ -44,7 +45,7 @@ struct Outcomes {
     /// Deliveries applied, in their order.
     applied: Vec<String>,
     /// What was settled how, in the order of arrival.
-    settled: Vec<(String, &'static str)>,
+    settled: Vec<(Option<IdentityHash>, &'static str)>,
     parked: usize,
     blocked: Option<BlockReason>,
     waiting: u64,
@@ -89,7 +90,7 @@ async fn run(
     let outcomes = Outcomes {
         started: world.started(),
         applied: world.applied(),
-        settled: settled.map(|r| (r.delivery_id.clone().unwrap_or_default(), r.settlement.as_str())).collect(),
+        settled: settled.map(|receipt| (receipt.identity, receipt.settlement.as_str())).collect(),
         parked: inspected.parked.len(),
         blocked: state.blocked,
         waiting: state.waiting(),
@@ -112,7 +113,7 @@ fn entity() -> EntityKey {
 /// each way.
 async fn every_fault_is_absorbed(scenario: impl Fn(World) -> BoxFuture<'static, World>) -> Outcomes {
     let clean = run(&scenario, |_| Fault::None, |_| Fault::None).await;
-    assert!(clean.writes > 3 && clean.reads > 1 && clean.sends > 0, "there is something to lose: {clean:?}");
+    assert!(clean.writes > 3 && clean.reads > 0 && clean.sends > 0, "there is something to lose: {clean:?}");
     let check = |ran: Ran, allowed: u64, what: String| {
         assert_eq!(ran.outcomes, clean.outcomes, "{what}");
         let (clean_calls, calls) = (clean.requests + clean.sends, ran.requests + ran.sends);
@@ -212,6 +213,25 @@ async fn of_a_delivery_that_is_parked_and_put_back() {
     assert_eq!(outcomes.parked, 0);
 }
 
+/// The row of this entity has no room for the last of them.
+#[tokio::test(start_paused = true)]
+async fn of_receipts_that_leave_their_row() {
+    let ids: Vec<String> = (0..Recent::capacity(&entity()) + 3).map(|number| format!("{number:02}")).collect();
+    let all: Vec<String> = ids.iter().chain(&ids[..2]).cloned().collect();
+    let outcomes = every_fault_is_absorbed(move |world| {
+        let all = all.clone();
+        Box::pin(async move {
+            for id in &all {
+                world.append("test/a", id).await;
+            }
+            world.work(&[world.drainer(Done)]).await;
+            world
+        })
+    })
+    .await;
+    assert_eq!(outcomes.started, ids);
+}
+
 #[tokio::test(start_paused = true)]
 async fn of_an_entity_that_is_erased() {
     let rejecting = answering(|delivery, _| match delivery.delivery_id().as_str() {
@@ -223,8 +243,8 @@ async fn of_an_entity_that_is_erased() {
         Box::pin(async move {
             let world = appended_then(&["1", "2"], rejecting)(world).await;
             let erased = world.operator().erase(&entity()).await;
-            // Two deliveries, two receipts, what is parked, and what the entity's row told.
-            assert_eq!(erased, Ok(Erased::Numbers { rows: 6 }));
+            // Two deliveries, what is parked, and what the entity's row told.
+            assert_eq!(erased, Ok(Erased::Numbers { rows: 4 }));
             world
         })
     })
@@ -373,8 +393,8 @@ async fn of_deliveries_that_trickle_in() {
 #[tokio::test(flavor = "multi_thread")]
 async fn of_commits_on_the_embedded_store() {
     let stage = Stage::start().await;
-    // Two claims, two puts, an acquire, two commits, a release; an acquire for the second wake-up.
-    for n in 1..=10 {
+    // Two claims, two puts, an acquire, two commits; an acquire for the second wake-up.
+    for n in 1..=9 {
         let mut world = World::by(stage.surroundings().clone());
         let plan = move |call: &Call<'_>| if call.write == n { Fault::ReplyLost } else { Fault::None };
         let table = Arc::new(FaultyTable::new(stage.table(), stage.surroundings(), plan));
@@ -390,8 +410,8 @@ async fn of_commits_on_the_embedded_store() {
         assert_eq!(row.number("n"), Some(2), "write {n}");
         assert_eq!((world.told.taken_over(), world.told.lost()), (0, 0));
         // A doubtful acquire is followed by a wake-up too many, which one refused write lets go.
-        let most = if n <= 9 { 11 } else { 9 };
-        assert!((9..=most).contains(&table.writes()), "write {n}: {} writes", table.writes());
+        let most = if n <= 8 { 10 } else { 8 };
+        assert!((8..=most).contains(&table.writes()), "write {n}: {} writes", table.writes());
     }
 }
 

@@ -15,6 +15,7 @@ mod jobs;
 mod layout;
 mod leases;
 mod lost_replies;
+mod memory;
 mod misfortunes;
 mod modules;
 mod operators;

@@ -26,14 +26,11 @@ use webhook_serializer::{
     handler::{Context, HandlerError, Outcome},
     protocol::{
         delivery::Delivery,
-        entity::{EntityKey, FencingToken},
+        entity::EntityKey,
         format::attribute as a,
-        history::History,
-        inbox::{Receipt, WriteReceipt},
         keys::delivery_row,
         lease::AskToYield,
-        state::Settlement,
-        table::{Change, Key, Table, TableError, Value, Write},
+        table::{Change, Key, Table, TableError, Write},
     },
     time::{Clock, SeededRandom, Surroundings, Timestamp},
 };
@@ -92,15 +89,15 @@ async fn with_a_bad_read_ahead(fault: Fault, bad: std::ops::Range<u64>) -> World
 
 #[tokio::test(start_paused = true)]
 async fn a_page_that_cannot_be_read_ahead_takes_no_answer_with_it() {
-    // The first two are the first page and its receipts. As many as are tried in five seconds.
-    let world = with_a_bad_read_ahead(Fault::Before(TableError::Throttled), 3..25).await;
+    // The first is the first page. As many as are tried in five seconds.
+    let world = with_a_bad_read_ahead(Fault::Before(TableError::Throttled), 2..24).await;
     assert_eq!(world.started(), numbers(30), "each once");
     assert_eq!((world.told.taken_over(), world.told.lost()), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_handler_that_is_done_does_not_wait_for_the_next_page() {
-    let world = with_a_bad_read_ahead(Fault::Silent, 3..4).await;
+    let world = with_a_bad_read_ahead(Fault::Silent, 2..3).await;
     assert_eq!(world.started(), numbers(30));
     let runs = world.journal.runs();
     assert!(runs[25].started - runs[24].ended < ATTEMPT, "{:?}", runs[25].started - runs[24].ended);
@@ -123,7 +120,7 @@ async fn a_row_that_cannot_be_read_is_waited_for_and_charged_to_nobody() {
         let state = world.state("test/a").await;
         assert_eq!(world.started(), ["0", "1"], "what stands in front of it");
         assert_eq!((state.waiting(), state.attempts, state.blocked), (1, 0, None));
-        version(1).await;
+        version(webhook_serializer::protocol::format::FORMAT.into()).await;
     };
     let drainers = [world.drainer(Done), world.drainer(Done)];
     tokio::join!(world.work(&drainers), repaired);
@@ -182,7 +179,7 @@ impl Clock for Jumping {
 }
 
 /// A store whose client is frozen, for longer than a lease, with the answer of
-/// its first batch read in its socket. Meanwhile another attends to the entity.
+/// its first page in its socket. Meanwhile another attends to the entity.
 struct Freezing {
     clock: Jumping,
     thawed: AtomicBool,
@@ -192,7 +189,7 @@ struct Freezing {
 impl Layer for Freezing {
     async fn call(&self, inner: &Arc<dyn Table>, request: Request<'_>) -> Result<Reply, TableError> {
         let reply = request.of(inner).await;
-        if matches!(request, Request::GetMany(_)) && !self.thawed.swap(true, Relaxed) {
+        if matches!(request, Request::Query(_)) && !self.thawed.swap(true, Relaxed) {
             self.clock.frozen.fetch_add(20, Relaxed);
             let deadline = self.clock.monotonic() + Duration::from_secs(60);
             let attended = self.other.attend(&received(), deadline, &Quarantine::of(1)).await;
@@ -246,68 +243,4 @@ async fn a_drain_of_commits_sees_that_it_is_asked_to_yield() {
     let yielding = runs.iter().filter(|run| run.started < HANDLER + YIELD).count();
     // The row is looked at every second.
     assert!((2..=4).contains(&yielding), "{yielding} were started before it had yielded");
-}
-
-/// The holder dies between settle and receipt: the next one writes what it owed.
-#[tokio::test(start_paused = true)]
-async fn after_a_crash_the_receipts_tell_of_no_mistake() {
-    let mut world = World::new();
-    for id in numbers(3) {
-        world.append("test/a", &id).await;
-    }
-    let clock = world.surroundings.clone();
-    let plan = move |call: &Call<'_>| match call.writes {
-        [write] if is_receipt(&write.key) && clock.monotonic() < Duration::from_secs(3) => Fault::Silent,
-        _ => Fault::None,
-    };
-    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.surroundings, plan));
-    let dies = world.drainer(Done);
-    let deadline = world.surroundings.monotonic() + Duration::from_secs(60);
-    let attended = async { dies.attend(&received(), deadline, &Quarantine::of(1)).await };
-    assert_eq!(world.surroundings.within(Duration::from_secs(2), attended).await, None);
-    let settled = world.state("test/a").await;
-    tokio::time::advance(Duration::from_secs(20)).await;
-    world.work(&[world.drainer(Done)]).await;
-    assert_eq!(world.started(), numbers(3), "each once");
-    let receipts = world.operator().receipts(&entity()).await.unwrap();
-    let owed = receipts.iter().find(|receipt| receipt.sequence == settled.head).expect("it is written after all");
-    // The take-over's token is one more, and that of the next start.
-    assert_eq!(owed.token, settled.token);
-    assert_eq!(History::of(receipts), History { receipts: 3, ..History::default() });
-}
-
-/// What was parked is put back: the receipt that a holder which had lost its
-/// lease wrote at last is not taken for the one that is owed.
-#[tokio::test(start_paused = true)]
-async fn a_stale_holder_s_receipt_does_not_stand_where_the_delivery_was_parked() {
-    let mut world = World::new();
-    for id in numbers(2) {
-        world.append("test/a", &id).await;
-    }
-    let whole = world.table.clone();
-    world.table = Arc::new(FaultyTable::new(whole.clone(), &world.surroundings, |call: &Call<'_>| match call.writes {
-        [write] if is_receipt(&write.key) => Fault::Silent,
-        _ => Fault::None,
-    }));
-    let rejects = world.drainer(answering(|_, _| Outcome::Reject("no".into())));
-    let deadline = world.surroundings.monotonic() + Duration::from_secs(60);
-    let attended = async { rejects.attend(&received(), deadline, &Quarantine::of(1)).await };
-    assert_eq!(world.surroundings.within(Duration::from_secs(2), attended).await, None, "it dies");
-    world.table = whole;
-    let owed = Receipt::owed(&world.state("test/a").await, world.surroundings.now()).expect("it was parked");
-    let stale = Receipt { settlement: Settlement::Applied, token: FencingToken(1), ..owed };
-    let purge_at = world.surroundings.now() + Duration::from_secs(3600);
-    let write = WriteReceipt { entity: &entity(), receipt: &stale, purge_at };
-    world.store().run(&write, PATIENCE).await.expect("memory answers");
-    tokio::time::advance(Duration::from_secs(20)).await;
-    world.work(&[world.drainer(Done)]).await;
-    assert_eq!(world.applied(), ["1"]);
-    let parked = world.operator().parked(&entity()).await.unwrap();
-    world.operator().redrive(&parked[0], None).await.expect("it is put back");
-    world.work(&[world.drainer(Done)]).await;
-    assert_eq!(world.applied(), ["1", "0"]);
-}
-
-fn is_receipt(key: &Key) -> bool {
-    matches!(&key.sort, Some((_, Value::S(item))) if item.starts_with("r#"))
 }

@@ -19,11 +19,12 @@ use webhook_serializer::{
     protocol::{
         delivery::{Envelope, Incoming, Item},
         entity::{DeliveryId, EntityKey, FencingToken, Identity, Sequence, SourceName},
-        format::attribute as a,
-        inbox::{Put, Receipt, WriteReceipt},
+        format::{FORMAT, attribute as a},
+        inbox::{Put, Spill},
         memory::evaluate,
         operation::Operation,
-        state::{EntityState, EventTimes, LastSettled, Settlement},
+        receipt::{Receipt, Recent, Settlement},
+        state::{EntityState, EventTimes},
         table::{Row, Value},
     },
     sources::{Sources, template::Template},
@@ -80,7 +81,7 @@ const ATTRIBUTES: [&str; 38] = [
     a::EXPIRES_AT,
     a::HOLDER_INFO,
     a::LAST_CLAIM,
-    a::LAST_SETTLED,
+    a::RECENT,
     a::ATTEMPTS,
     a::RETRY_AT,
     a::LAST_ERROR,
@@ -104,7 +105,7 @@ const ATTRIBUTES: [&str; 38] = [
     a::PARTS,
     a::SEQUENCE,
     a::OUTCOME,
-    a::STARTED_AT,
+    a::TOOK,
     a::SETTLED_AT,
 ];
 
@@ -112,7 +113,7 @@ const ATTRIBUTES: [&str; 38] = [
 fn any_row() -> impl Strategy<Value = Row> {
     let right = Just(
         Row::new()
-            .with(a::VERSION, 1_u64)
+            .with(a::VERSION, FORMAT)
             .with(a::ENTITY, "test/a")
             .with(a::ITEM, "d#00000000000000000007")
             .with(a::TAIL, 9_u64)
@@ -140,6 +141,24 @@ fn any_row() -> impl Strategy<Value = Row> {
 
 fn any_settlement() -> impl Strategy<Value = Settlement> {
     prop::sample::select(vec![Settlement::Applied, Settlement::Repeat, Settlement::Void, Settlement::Parked])
+}
+
+fn receipt(
+    sequence: u64,
+    incoming: &Incoming,
+    settlement: Settlement,
+    took: Option<Duration>,
+    settled_at: Timestamp,
+) -> Receipt {
+    Receipt {
+        sequence: Sequence(sequence),
+        identity: (settlement != Settlement::Void).then(|| incoming.identity.hash()),
+        settlement,
+        token: FencingToken(sequence),
+        attempts: 3,
+        settled_at,
+        took,
+    }
 }
 
 fn any_incoming() -> impl Strategy<Value = Incoming> {
@@ -271,30 +290,33 @@ proptest! {
 
     #[test]
     fn an_entitys_row_is_read_as_it_was_written(
-        settlement in any_settlement(),
-        identity in prop::option::of(any_incoming()),
+        settled in prop::collection::vec((any_settlement(), any_incoming(), any_time(), any::<bool>()), 1..30),
         times in prop::collection::vec(("[a-z]{1,8}", any_time()), 0..6),
     ) {
-        let identity = identity.map(|incoming| incoming.identity.hash());
-        let settled = LastSettled { identity, settlement };
+        let head = 1_000_000 + settled.len() as u64;
+        let mut recent = Recent::default();
+        for (at, (settlement, incoming, time, ran)) in (1_000_001..).zip(settled) {
+            let receipt = receipt(at, &incoming, settlement, ran.then_some(Duration::from_millis(at)), time);
+            recent = recent.with(receipt, Duration::from_secs(30));
+        }
         let mut newest = EventTimes::default();
         for (family, time) in times {
             newest = newest.applied(&family, time);
         }
-        let mut row = Row::new().with(a::VERSION, 1_u64).with(a::ENTITY, "test/a").with(a::TAIL, 1_u64);
-        row = row.with(a::HEAD, 1_u64).with(a::TOKEN, 1_u64).with(a::LAST_SETTLED, settled.to_stored());
+        let mut row = Row::new().with(a::VERSION, FORMAT).with(a::ENTITY, "test/a").with(a::TAIL, head);
+        row = row.with(a::HEAD, head).with(a::TOKEN, 1_u64).with(a::RECENT, recent.to_stored().expect("there are some"));
         if let Some(stored) = newest.to_stored() {
             row.set(a::NEWEST_EVENT_TIME, stored);
         }
         let state = EntityState::parse(&row).unwrap();
-        prop_assert_eq!((state.last_settled, state.newest_event_time), (Some(settled), newest));
+        prop_assert_eq!((state.recent, state.newest_event_time), (recent, newest));
     }
 
     #[test]
     fn a_delivery_and_its_receipt_are_read_as_they_were_written(
         incoming in any_incoming(),
         settlement in any_settlement(),
-        (started, settled) in (prop::option::of(any_time()), any_time()),
+        (took, settled) in (prop::option::of(0_u64..1 << 40), any_time()),
         (sequence, token) in (1..1_u64 << 48, 1..1_u64 << 48),
     ) {
         let nonce = webhook_serializer::time::Nonce::from_parts(incoming.received_at, 7);
@@ -313,9 +335,15 @@ proptest! {
         prop_assert_eq!(delivery.content_type(), incoming.content_type.as_deref());
         prop_assert_eq!(delivery.body(), &incoming.body);
 
-        let receipt = Receipt::of(&delivery, settlement, FencingToken(token), started, settled);
-        let write = WriteReceipt { entity: &incoming.entity, receipt: &receipt, purge_at: settled }.write();
-        prop_assert_eq!(Receipt::parse(&evaluate(&write, None).unwrap().unwrap()).unwrap(), receipt);
+        let receipt = receipt(sequence, &incoming, settlement, took.map(Duration::from_millis), settled);
+        let receipt = Receipt { token: FencingToken(token), ..receipt };
+        match Spill::of(&incoming.entity, &receipt, settled) {
+            Some(spill) => {
+                let row = evaluate(&spill.write(), None).unwrap().unwrap();
+                prop_assert_eq!(Receipt::parse(&row).unwrap(), receipt);
+            }
+            None => prop_assert!([Settlement::Repeat, Settlement::Void].contains(&settlement)),
+        }
     }
 }
 

@@ -4,23 +4,21 @@
 
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, join_all};
+use futures_util::future::join_all;
 use tests::{
-    handlers::{Done, Scripted, answering},
+    handlers::{Done, answering},
     webhooks::{request, signed, update},
     world::World,
 };
 use webhook_serializer::functions::ingest::Ingest;
 use webhook_serializer::{
     engine::drain::{Attended, InFlight, Quarantine, Received},
-    handler::{Context, HandlerError, Outcome},
+    handler::Outcome,
     leases::Terms,
     protocol::{
-        delivery::Delivery,
         entity::EntityKey,
-        inbox::{Receipt, WriteReceipt},
         lease::{Acquire, Acquired},
-        state::{HolderInfo, LeaseKind, Settlement},
+        state::{HolderInfo, LeaseKind},
     },
 };
 
@@ -74,32 +72,6 @@ async fn signed_webhooks_of_a_source_with_one_entity_are_one_lane_that_keeps_its
     assert_eq!(world.state("chat/notifications").await.waiting(), 6);
     world.work(&[world.drainer(Done), world.drainer(Done)]).await;
     assert_eq!(world.applied(), ids(0..6));
-    assert_eq!(least_interval(&world), Duration::from_millis(200));
-}
-
-/// Its handler was started, however that ended: here its commit finds that the
-/// delivery was settled at another place before.
-#[tokio::test(start_paused = true)]
-async fn a_start_that_turns_out_to_be_a_repeat_counts_for_the_rate() {
-    let world = World::new();
-    append(&world, "rated", 0..3).await;
-    let (store, tail) = (world.store(), world.state("chat/notifications").await.tail);
-    let commits = Scripted(move |delivery: &Delivery, context: &Context| {
-        let (store, entity, now) = (store.clone(), delivery.entity().clone(), context.surroundings().now());
-        let receipt = Receipt::of(delivery, Settlement::Applied, context.token(), None, now);
-        let elsewhere = Receipt { sequence: tail.next(), ..receipt };
-        let answer: BoxFuture<'static, Result<Outcome, HandlerError>> = Box::pin(async move {
-            let write =
-                WriteReceipt { entity: &entity, receipt: &elsewhere, purge_at: now + Duration::from_secs(3600) };
-            store.run(&write, Duration::from_secs(5)).await?;
-            Ok(Outcome::Commit(Vec::new()))
-        });
-        answer
-    });
-    world.work(&[world.drainer(commits)]).await;
-    assert_eq!(world.started(), ids(0..3));
-    let last = world.state("chat/notifications").await.last_settled.expect("it is settled");
-    assert_eq!(last.settlement, Settlement::Repeat);
     assert_eq!(least_interval(&world), Duration::from_millis(200));
 }
 

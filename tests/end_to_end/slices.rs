@@ -9,7 +9,7 @@ use tests::{
 };
 use webhook_serializer::{
     engine::drain::{Attended, Quarantine, Received},
-    protocol::{entity::EntityKey, inbox::Claim, state::Settlement},
+    protocol::{entity::EntityKey, inbox::Claim, receipt::Settlement},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -106,7 +106,7 @@ async fn a_thousand_old_gaps_are_given_up_in_seconds() {
     let took = world.surroundings.monotonic() - began;
     assert_eq!(world.applied(), ["1"]);
     assert!(took < Duration::from_secs(10), "{took:?}");
-    let last = world.state("test/a").await.last_settled.map(|last| last.settlement);
+    let last = world.state("test/a").await.recent.last().map(|last| last.settlement);
     assert_eq!(last, Some(Settlement::Applied));
 }
 

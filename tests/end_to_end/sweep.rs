@@ -235,7 +235,7 @@ impl Vast {
         (visits.times, visits.last) = (visits.times + 1, now);
         let entity = EntityKey::parse(&format!("vast/{}-{page}", segment.number)).expect("a key");
         let key = entity_row(&entity);
-        let row = key.to_row().with(a::VERSION, 1_u32);
+        let row = key.to_row().with(a::VERSION, webhook_serializer::protocol::format::FORMAT);
         let row = [a::TAIL, a::HEAD, a::TOKEN].into_iter().fold(row, |row, name| row.with(name, 7_u32));
         Scanned { rows: vec![row], after: (page + 1 < self.pages).then_some(key) }
     }

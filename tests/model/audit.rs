@@ -1,7 +1,7 @@
 //! What is looked at in every state, and at every step that could break it.
 
 use stateright::Property;
-use webhook_serializer::protocol::{format::attribute as a, state::Settlement};
+use webhook_serializer::protocol::{format::attribute as a, receipt::Settlement};
 
 use crate::{
     operations::{Executed, Op, execute},
@@ -87,14 +87,14 @@ impl Protocol {
         let Some(row) = state.row else { return true };
         let Some(token) = row.get(a::HOLDER).and_then(|_| row.number(a::TOKEN)) else { return true };
         let running = state.workers.iter().flatten().filter(|worker| {
-            matches!(worker.step, Step::Run | Step::Commit { .. })
+            matches!(worker.step, Step::Run | Step::Spill { commits: true, .. } | Step::Commit { .. })
                 && worker.drain.as_ref().is_some_and(|drain| drain.lease.token().0 == token)
         });
         let late = state.late.iter().filter(|(late, _)| *late == token).count();
         let visits = matches!(state.visitor, Visitor::Hold(lease) | Visitor::Leave(lease) if lease.token().0 == token);
         let failing = late > 0
             && state.workers.iter().flatten().any(|worker| {
-                !matches!(worker.step, Step::Run | Step::Commit { .. })
+                !matches!(worker.step, Step::Run | Step::Spill { commits: true, .. } | Step::Commit { .. })
                     && worker.drain.as_ref().is_some_and(|drain| drain.lease.token().0 == token)
             });
         // A handler that was given up is its worker's one start until that is counted.

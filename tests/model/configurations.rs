@@ -18,10 +18,10 @@ pub fn small() -> Vec<Configuration> {
     let two = || Protocol { arrivals: &[0, 1], ..Protocol::default() };
     let of = |name, states, model| Configuration { name, states, model };
     vec![
-        of("slow and early clocks", 8263, Protocol { workers: 2, budget: Budget { take_overs: 1, ..b }, ..two() }),
+        of("slow and early clocks", 2808, Protocol { workers: 2, budget: Budget { take_overs: 1, ..b }, ..two() }),
         of(
             "crashes and copies",
-            19012,
+            12237,
             Protocol {
                 workers: 2,
                 budget: Budget { ingest_crashes: 1, worker_crashes: 1, copies: 1, take_overs: 1, ..b },
@@ -30,7 +30,7 @@ pub fn small() -> Vec<Configuration> {
         ),
         of(
             "a stray copy and crashes",
-            61894,
+            38369,
             Protocol {
                 stray: true,
                 budget: Budget { ingest_crashes: 1, worker_crashes: 1, take_overs: 1, ..b },
@@ -39,7 +39,7 @@ pub fn small() -> Vec<Configuration> {
         ),
         of(
             "a message that may have come back, and crashes",
-            56070,
+            34329,
             Protocol {
                 stray: true,
                 may_be_back: true,
@@ -49,17 +49,17 @@ pub fn small() -> Vec<Configuration> {
         ),
         of(
             "lost replies",
-            39321,
+            28637,
             Protocol { budget: Budget { lost_replies: 1, voids: 1, take_overs: 1, ..b }, ..two() },
         ),
         of(
             "handlers that fail and come late",
-            5394,
+            4037,
             Protocol { budget: Budget { failures: 1, timeouts: 1, take_overs: 1, ..b }, ..two() },
         ),
         of(
             "parked and put back twice",
-            15740,
+            7746,
             Protocol {
                 budget: Budget { rejections: 1, redrives: 2, worker_crashes: 1, ingest_crashes: 1, take_overs: 1, ..b },
                 ..one()
@@ -67,7 +67,7 @@ pub fn small() -> Vec<Configuration> {
         ),
         of(
             "blocked and unblocked while others drain",
-            3545,
+            2273,
             Protocol {
                 workers: 2,
                 attempts: 1,
@@ -78,7 +78,7 @@ pub fn small() -> Vec<Configuration> {
         ),
         of(
             "a repeat and a dying worker",
-            26577,
+            18065,
             Protocol {
                 arrivals: &[0, 0],
                 budget: Budget { worker_crashes: 1, take_overs: 1, lost_replies: 1, ..b },
@@ -87,7 +87,7 @@ pub fn small() -> Vec<Configuration> {
         ),
         of(
             "commits",
-            11254,
+            8162,
             Protocol {
                 workers: 2,
                 commit: true,
@@ -97,12 +97,12 @@ pub fn small() -> Vec<Configuration> {
         ),
         of(
             "an exclusive holder",
-            32601,
+            22332,
             Protocol { budget: Budget { visits: 1, visitor_crashes: 1, take_overs: 1, ..b }, ..two() },
         ),
         of(
             "ends of time and of leases",
-            1889,
+            1216,
             Protocol {
                 workers: 2,
                 budget: Budget { overruns: 1, forced: 1, renewals: 1, take_overs: 1, ..b },
@@ -111,27 +111,53 @@ pub fn small() -> Vec<Configuration> {
         ),
         of(
             "purged and made anew",
-            5108,
+            2691,
             Protocol { arrivals: &[0, 0], workers: 2, budget: Budget { purges: 1, take_overs: 1, ..b }, ..one() },
         ),
         of(
             "slices, and a store that is out",
-            127042,
+            94605,
             Protocol { workers: 2, budget: Budget { slices: 1, outages: 1, worker_crashes: 1, ..b }, ..two() },
         ),
         of(
             "slices, copies and ingests that die",
-            27013,
+            20939,
             Protocol { workers: 2, budget: Budget { slices: 1, copies: 1, ingest_crashes: 1, ..b }, ..two() },
         ),
         of(
             "a killer, and what is written of its starts",
-            15952,
+            11052,
             Protocol { workers: 1, budget: Budget { worker_crashes: 3, take_overs: 3, lost_replies: 1, ..b }, ..one() },
         ),
         of(
+            "a row that remembers one place, a repeat, and a store that is out",
+            87436,
+            Protocol { arrivals: &[0, 1, 0], capacity: 1, budget: Budget { outages: 1, ..b }, ..one() },
+        ),
+        of(
+            "a row that remembers two places, and three deliveries",
+            5003,
+            Protocol { arrivals: &[0, 1, 2], capacity: 2, ..one() },
+        ),
+        of(
+            "a row that remembers one place, commits and lost replies",
+            2015,
+            Protocol {
+                arrivals: &[0, 1],
+                capacity: 1,
+                commit: true,
+                budget: Budget { lost_replies: 1, take_overs: 1, ..b },
+                ..one()
+            },
+        ),
+        of(
+            "an exclusive holder, and a row that is purged",
+            7110,
+            Protocol { arrivals: &[0, 0], budget: Budget { visits: 1, purges: 1, ..b }, ..one() },
+        ),
+        of(
             "a rate",
-            22578,
+            15539,
             Protocol {
                 rated: true,
                 budget: Budget { ingest_crashes: 1, worker_crashes: 1, take_overs: 1, ..b },
@@ -194,6 +220,27 @@ pub fn large() -> Vec<Configuration> {
             "slices, outages, crashes and clocks",
             1961694,
             Protocol { budget: Budget { slices: 1, outages: 1, worker_crashes: 1, take_overs: 1, ..b }, ..two() },
+        ),
+        of(
+            "a row that remembers one place, repeats, outages and a dying worker",
+            0,
+            Protocol {
+                arrivals: &[0, 1, 0],
+                capacity: 1,
+                workers: 1,
+                budget: Budget { worker_crashes: 1, outages: 1, ..b },
+                ..two()
+            },
+        ),
+        of(
+            "a row that remembers two places, three deliveries and a repeat",
+            878827,
+            Protocol { arrivals: &[0, 1, 2, 0], capacity: 2, workers: 1, ..two() },
+        ),
+        of(
+            "a row that remembers one place, and late clocks",
+            0,
+            Protocol { arrivals: &[0, 1, 0], capacity: 1, budget: Budget { take_overs: 1, ..b }, ..two() },
         ),
         of("two lost leases", 44459, Protocol { budget: Budget { take_overs: 2, renewals: 1, ..b }, ..two() }),
     ]

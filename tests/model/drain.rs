@@ -15,16 +15,19 @@ use webhook_serializer::{
     engine::drain::{
         begin::{Begin, Drained, begin},
         page::Page,
-        plan::{Drain, Moment, Step},
+        plan::{Drain, Ended, Memory, Moment, Step},
     },
     handler::Outcome,
-    protocol::{entity::Sequence, inbox::Committed, state::Settlement},
+    protocol::{
+        entity::{FencingToken, Sequence},
+        receipt::Settlement,
+    },
     sources::{Found, Sources},
 };
 
 use crate::store::{
     Answer, Clock, Decided, Held, Id, Interned, Pool, Stored, Told, View, arrival, decided, delivery_at, entity, id_of,
-    intern, intern_lease, intern_view, receipt, retry_at, time,
+    intern, intern_lease, intern_view, retry_at, time, told,
 };
 
 /// What a drain knows.
@@ -44,11 +47,11 @@ pub enum Learned {
     Seen(View),
     /// A page from this place on, and receipts.
     Read(u64, Vec<Stored>, Vec<(Id, Stored)>),
-    MadeSure(Told),
+    Spilled(Told),
     Filled,
     Voided,
-    /// The place in front is settled; with a receipt beside it.
-    Settled(View, Option<Told>),
+    /// The place in front is settled.
+    Settled(View, Decided),
 }
 
 /// A step of the plan, with its arguments.
@@ -87,6 +90,19 @@ pub enum Begun {
     TakeOver(View),
 }
 
+/// How a place ended, and how much the row remembers of such.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Ending {
+    pub settlement: Settlement,
+    pub token: u64,
+    /// A handler of a source with a rate has run.
+    pub rated: bool,
+    pub capacity: usize,
+}
+
+/// How long a delivery is remembered that a worker settles.
+pub const RETENTION: Duration = Duration::from_secs(1000);
+
 /// A source: how often a delivery is tried, whether its order is then blocked,
 /// and whether it has a rate.
 pub type Sort = (u32, bool, bool);
@@ -97,7 +113,7 @@ thread_local! {
     static NEXT: RefCell<HashMap<(Knows, u8, When, Sort), Todo>> = RefCell::default();
     static ANSWERED: RefCell<HashMap<(Knows, Said, Sort), Todo>> = RefCell::default();
     static LEARNED: RefCell<HashMap<(Knows, u8, Learned), Knows>> = RefCell::default();
-    static DECISIONS: RefCell<HashMap<(Knows, u8, Settlement, bool), Decided>> = RefCell::default();
+    static DECISIONS: RefCell<HashMap<(Knows, u8, Ending), Decided>> = RefCell::default();
 }
 
 /// What `make` says of `key`, made once.
@@ -168,10 +184,10 @@ impl Knows {
         })
     }
 
-    /// What it does about a commit that did not land.
-    pub fn not_landed(self, committed: &Committed, sort: Sort) -> Todo {
+    /// What it does about a commit of which a condition did not hold.
+    pub fn commit_refused(self, sort: Sort) -> Todo {
         let Found::Source(source) = source(sort) else { unreachable!() };
-        intern(&TODOS, self.not_committed(committed, source, 0.0).expect("it did not land"))
+        intern(&TODOS, self.refused(source, 0.0))
     }
 
     /// What it does about a gap whose wait is over; `expired`: it is older than
@@ -181,13 +197,27 @@ impl Knows {
         intern(&TODOS, self.gap_stays(time(epoch, Clock::Late), retention))
     }
 
-    /// What settling the place in front decides. `rated`: a handler of a source
-    /// with a rate has run.
-    pub fn decides(self, epoch: u8, settlement: Settlement, rated: bool) -> Decided {
-        remembered(&DECISIONS, (self, epoch, settlement, rated), |_| {
+    /// What settling the place in front decides.
+    pub fn decides(self, epoch: u8, ending: Ending) -> Decided {
+        remembered(&DECISIONS, (self, epoch, ending), |_| {
+            let Ending { settlement, token, rated, capacity } = ending;
+            let at = time(epoch, Clock::Early);
+            let ended = Ended { settlement, token: FencingToken(token), attempts: 0, took: None, at };
             let seen_at = arrival(self.state().tail.0 + 1);
-            decided(self.decision(settlement, seen_at, rated.then(|| retry_at(epoch))))
+            let memory = Memory { capacity, retention: RETENTION };
+            decided(self.decision(ended, memory, seen_at, rated.then(|| retry_at(epoch))))
         })
+    }
+
+    /// What is to be written elsewhere before that is done.
+    pub fn spills(&self, decided: Decided) -> Vec<Told> {
+        self.to_spill(&decided).into_iter().map(told).collect()
+    }
+
+    /// What may be written elsewhere beside it.
+    pub fn spills_ahead(&self, decided: Decided, capacity: usize) -> Vec<Told> {
+        let memory = Memory { capacity, retention: RETENTION };
+        self.to_spill_ahead(&decided, memory).into_iter().map(told).collect()
     }
 
     #[must_use]
@@ -197,23 +227,17 @@ impl Knows {
             match learned {
                 Learned::Seen(view) => drain.seen((**view).clone()),
                 Learned::Read(from, rows, receipts) => {
-                    let also = match drain.next(&moment(epoch, When::At(Clock::Late)), None) {
-                        Step::ReadPage(also) => also,
-                        _ => None,
-                    };
                     let page = Page::of(entity(), Sequence(*from), rows.iter().map(|row| (**row).clone()).collect());
                     let page = page.expect("the model's rows are sound");
-                    let wanted: Vec<Id> = page.wanted(also.as_ref()).into_iter().map(id_of).collect();
+                    let wanted: Vec<Id> = page.wanted().into_iter().map(id_of).collect();
                     let receipts = receipts.iter().filter(|(id, _)| wanted.contains(id));
                     let receipts: Vec<_> = receipts.map(|(_, row)| (**row).clone()).collect();
                     drain.read(page.with_receipts(&receipts).expect("the model's rows are sound"));
                 }
-                Learned::MadeSure(told) => drain.made_sure(receipt(epoch, *told)),
+                Learned::Spilled(told) => drain.spilled(vec![(**told).clone()]),
                 Learned::Filled => drain.filled(),
                 Learned::Voided => drain.voided(),
-                Learned::Settled(view, told) => {
-                    drain.settled((**view).clone(), told.map(|told| receipt(epoch, told)));
-                }
+                Learned::Settled(view, decided) => drain.settled((**view).clone(), decided),
             }
             intern(&DRAINS, drain)
         })

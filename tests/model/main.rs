@@ -211,23 +211,6 @@ fn fail_is_covered_by_the_token_as_well() {
     assert_eq!(found(&[Rule::DoubtfulCommitFails]), found(&[Rule::DoubtfulCommitFails, Rule::FailWithoutHead]));
 }
 
-/// A holder that lost its lease leaves a receipt of what it parked. Three things
-/// keep that from standing in for another's commit: it is written behind the
-/// settle, a commit's own takes its place, and a receipt gives way to one under
-/// a greater token. Without the first two the third still does.
-#[test]
-fn a_stale_receipt_is_covered_three_times() {
-    let model = Protocol {
-        changes: Changes::of(&[Rule::ReceiptBesideParking, Rule::CommitYieldsToReceipts]),
-        workers: 2,
-        commit: true,
-        budget: state::Budget { copies: 1, take_overs: 1, rejections: 1, ..counterexamples::NOTHING },
-        ..Protocol::default()
-    };
-    let (_, violated) = explored(model);
-    assert_eq!(violated, BTreeMap::new());
-}
-
 #[test]
 fn the_table_of_counterexamples_is_up_to_date() {
     let mut table = String::from("| change | violates | steps | what goes wrong |\n|---|---|---|---|\n");

@@ -9,24 +9,26 @@ use webhook_serializer::protocol::{
     format::attribute as a,
     inbox::{
         Block, Claim, Fail, Failed, MarkStart, Marked, Park, Put, PutOutcome, Settle, SettleAndRelease, Settled,
-        SettledAndReleased, Unblock, Unblocked, Void, Voided, WriteReceipt,
+        SettledAndReleased, Spill, Unblock, Unblocked, Void, Voided,
     },
     lease::{
         Acquire, AnnounceEnd, AskToYield, Ended, ForceRelease, Forced, GiveWay, HandOver, Release, ReleaseEmpty,
-        Released, Renew, Renewed, TakeOver,
+        Released, Renew, Renewed, TakeOver, idle_purge_at,
     },
     memory,
     operation::Operation,
+    receipt::Recent,
     state::{BlockReason, HolderInfo, LeaseKind},
     table::{Action, Change, Condition, Row, Write, Written},
 };
 
 use crate::{
+    drain::RETENTION,
     store::{
         Answer, Clock, Decided, Drawn, Held, Id, LEASE, Stored, Told, View, arrival, entity, identity, intern_lease,
-        intern_view, receipt, retry_at, time, view_of,
+        intern_view, retry_at, time, view_of,
     },
-    without::{Changes, Rule},
+    without::{Changes, Rule, forget_settled},
 };
 
 /// One of the protocol's operations with its arguments.
@@ -41,7 +43,7 @@ pub enum Op {
     /// `true`: it is about to hand over.
     Settle(Held, Decided, bool),
     SettleAndRelease(Held, Decided),
-    Receipt(Told),
+    Spill(Told),
     Park(Id, u64),
     Fail {
         lease: Held,
@@ -55,7 +57,8 @@ pub enum Op {
     MarkStart(Held, u64),
     HandOver(Held, bool),
     Unblock,
-    ReleaseEmpty(Held),
+    /// Of an exclusive holder, who keeps nothing for long, or not.
+    ReleaseEmpty(Held, bool),
     Release(Held),
     AskToYield,
     ForceRelease(View),
@@ -119,7 +122,7 @@ impl Execution {
     fn run(&self) -> Executed {
         let entity = entity();
         let now = time(self.epoch, Clock::Early);
-        let purge_at = now + Duration::from_secs(1000);
+        let purge_at = now + RETENTION;
         let held = |lease, state| Reply::Goes(intern_lease(lease), intern_view(&state));
         match self.op {
             Op::Claim(drawn) => {
@@ -191,9 +194,9 @@ impl Execution {
                     SettledAndReleased::Lost => Reply::Lost,
                 })
             }
-            Op::Receipt(told) => {
-                let receipt = receipt(self.epoch, told);
-                self.with(&WriteReceipt { entity, receipt: &receipt, purge_at }, |()| Reply::Done)
+            Op::Spill(told) => {
+                let spill = Spill::of(entity, &told, purge_at).expect("it has a row");
+                self.with(&spill, |()| Reply::Done)
             }
             Op::Park(id, sequence) => {
                 // As `delivery::parked_copy`: the payload, without an end of retention.
@@ -234,8 +237,13 @@ impl Execution {
                     Unblocked::NotBlocked(_) => Reply::Refused,
                 })
             }
-            Op::ReleaseEmpty(lease) => {
-                self.with(&ReleaseEmpty { lease: &lease, purge_at: Some(purge_at) }, |released| match released {
+            Op::ReleaseEmpty(lease, is_exclusive) => {
+                let recent = self.row.map(|row| view_of(&row).recent.clone()).unwrap_or_default();
+                let remembers = !is_exclusive || !self.changes.has(Rule::PurgedBeforeItIsForgotten);
+                let recent = if remembers { recent } else { Recent::default() };
+                let retention = if is_exclusive { RETENTION / 100 } else { RETENTION };
+                let purge_at = idle_purge_at(entity, &recent, now, retention);
+                self.with(&ReleaseEmpty { lease: &lease, purge_at }, |released| match released {
                     Released::Released => Reply::Ended(None),
                     Released::Grown(state) => Reply::Grown(intern_view(&state)),
                     Released::Lost => Reply::Lost,
@@ -295,7 +303,7 @@ impl Execution {
                 let token = before.as_ref().and_then(|row| row.number(a::TOKEN));
                 let outcome = operation.judge(Written::Refused(before)).expect("the model's rows are sound");
                 let reply = match (self.op, reply(outcome)) {
-                    (Op::SettleAndRelease(..) | Op::ReleaseEmpty(_) | Op::Release(_), Reply::Lost)
+                    (Op::SettleAndRelease(..) | Op::ReleaseEmpty(..) | Op::Release(_), Reply::Lost)
                         if free && self.changes.has(Rule::ReleaseRecognisedWithoutToken) =>
                     {
                         Reply::Ended(None)
@@ -334,6 +342,14 @@ impl Execution {
                 if self.changes.has(Rule::StepOverGaps) {
                     drop_condition(write, a::HEAD);
                 }
+                if self.changes.has(Rule::PendingOutlivesTheDrain)
+                    && let Action::Update(changes) = &mut write.action
+                {
+                    changes.retain(|change| !matches!(change, Change::Remove(name) if name == a::PENDING_SINCE));
+                }
+                if self.changes.has(Rule::SettleRemembersNothing) {
+                    forget_settled(write);
+                }
                 if self.changes.has(Rule::ReleaseWithoutTail) && matches!(self.op, Op::SettleAndRelease(..)) {
                     drop_condition(write, a::TAIL);
                 }
@@ -362,12 +378,7 @@ impl Execution {
                     changes.push(Change::set(a::HANDOVER, 1_u32));
                 }
             }
-            Op::ReleaseEmpty(_) if self.changes.has(Rule::PendingOutlivesTheDrain) => {
-                if let Action::Update(changes) = &mut write.action {
-                    changes.retain(|change| !matches!(change, Change::Remove(name) if name == a::PENDING_SINCE));
-                }
-            }
-            Op::ReleaseEmpty(_) if self.changes.has(Rule::ReleaseWithoutTail) => drop_condition(write, a::HEAD),
+            Op::ReleaseEmpty(..) if self.changes.has(Rule::ReleaseWithoutTail) => drop_condition(write, a::HEAD),
             Op::Void(_) if self.changes.has(Rule::VoidUnconditionally) => write.condition = Condition::Always,
             Op::Fail { .. } if self.changes.has(Rule::FailWithoutHead) => drop_condition(write, a::HEAD),
             _ => {}

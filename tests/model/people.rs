@@ -3,11 +3,7 @@
 use webhook_serializer::{
     engine::operator::{Told, is_put_back, told},
     leases::wait::{Follows, follows},
-    protocol::{
-        entity::Sequence,
-        lease::Acquired,
-        state::{LeaseKind, Settlement},
-    },
+    protocol::{entity::Sequence, format::attribute as a, lease::Acquired, receipt::Settlement, state::LeaseKind},
 };
 
 use crate::{
@@ -125,7 +121,7 @@ impl Next<'_> {
                 self.on_entity(Op::AskToYield);
                 Visitor::Poll
             }
-            Visitor::Hold(lease) => match self.on_entity(Op::ReleaseEmpty(lease)).reply {
+            Visitor::Hold(lease) => match self.on_entity(Op::ReleaseEmpty(lease, true)).reply {
                 _ if !heard => self.state.visitor,
                 Reply::Grown(_) => Visitor::Leave(lease),
                 _ => Visitor::Away,
@@ -262,7 +258,8 @@ impl Next<'_> {
 
     /// TTL deletes an idle row, long after the rows of its inbox.
     pub fn purge(&mut self) {
-        let view = self.state.view().expect("a row");
+        let row = self.state.row.expect("a row");
+        let view = view_of(&row);
         let waits = |append: &Append| matches!(append.step, AppendStep::Answered(at) if at > view.head.0);
         if self.state.appends.iter().any(waits) {
             self.state.breaks(Broken::Loss);
@@ -271,6 +268,11 @@ impl Next<'_> {
         self.state.left.purges -= 1;
         self.state.row = None;
         self.state.epoch += 1;
+        let purge_at = row.number(a::PURGE_AT).expect("it is to be purged");
+        if purge_at * 1000 < view.recent.keep_until().as_millis() {
+            // What was settled is not yet to be forgotten.
+            return;
+        }
         self.state.inbox.retain(|(item, _)| matches!(item, Item::Parked(_)));
         let ids = self.state.settled.drain(..).filter_map(|decided| decided.id());
         self.state.forgotten.extend(ids);

@@ -41,6 +41,8 @@ pub struct Protocol {
     pub attempts: u32,
     /// Given up: blocked instead of parked.
     pub block: bool,
+    /// How many receipts the row holds.
+    pub capacity: usize,
     /// A copy of a message shows that it was received before.
     pub counts_are_shown: bool,
     /// The first worker begins with a copy of a message deleted long ago.
@@ -63,6 +65,7 @@ impl Default for Protocol {
             rated: false,
             attempts: 2,
             block: false,
+            capacity: 9,
             counts_are_shown: true,
             stray: false,
             may_be_back: false,

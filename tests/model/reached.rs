@@ -11,8 +11,9 @@ pub enum Reached {
     LostLease,
     Grown,
     Repeat,
-    ReceiptMadeSure,
-    ReceiptWithoutSettle,
+    Spilled,
+    SpilledAhead,
+    SpillPutOff,
     Retry,
     Park,
     Block,
@@ -25,6 +26,8 @@ pub enum Reached {
     Unblock,
     Forced,
     Commit,
+    CommitReleases,
+    CommitGrown,
     LateEffectRefused,
     LostClaimRecognised,
     LostGrantRecognised,
@@ -37,7 +40,7 @@ pub enum Reached {
 }
 
 impl Reached {
-    pub const ALL: [Reached; 29] = {
+    pub const ALL: [Reached; 32] = {
         use Reached::*;
         [
             Void,
@@ -46,8 +49,9 @@ impl Reached {
             LostLease,
             Grown,
             Repeat,
-            ReceiptMadeSure,
-            ReceiptWithoutSettle,
+            Spilled,
+            SpilledAhead,
+            SpillPutOff,
             Retry,
             Park,
             Block,
@@ -60,6 +64,8 @@ impl Reached {
             Unblock,
             Forced,
             Commit,
+            CommitReleases,
+            CommitGrown,
             LateEffectRefused,
             LostClaimRecognised,
             LostGrantRecognised,

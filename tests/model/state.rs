@@ -4,7 +4,7 @@ use webhook_serializer::{engine::append::Appending, protocol::state::BlockReason
 
 use crate::{
     drain::Knows,
-    store::{Answer, Decided, Drawn, Held, Id, Item, Stored, Told, View, arrival, view_of},
+    store::{Answer, Decided, Drawn, Held, Id, Item, Stored, View, arrival, view_of},
 };
 
 /// How much may go wrong, and how much is asked for. Each is used up as it
@@ -168,14 +168,19 @@ pub enum Step {
     /// Asks its plan, where the clocks have a say in the answer.
     Ask,
     ReadPage,
-    MakeSure(Told),
     Gap,
     /// About to start a handler: where its holder vanished before, once that is
     /// written.
     Mark,
     Start,
     Run,
+    /// Before a decision that drops receipts from the row: writes them elsewhere.
+    Spill {
+        decided: Decided,
+        commits: bool,
+    },
     Commit {
+        decided: Decided,
         landed: bool,
     },
     Park {
@@ -184,7 +189,8 @@ pub enum Step {
     Settle {
         decided: Decided,
         row: RowStep,
-        receipt: Option<bool>,
+        /// What leaves the row next may be written elsewhere beside it.
+        ahead: bool,
         hands_over: bool,
     },
     RetryWakeUp(u32),
@@ -213,10 +219,6 @@ pub enum RowStep {
     Last,
     /// Settle.
     Next,
-    /// On, and the row is this.
-    Went(View),
-    Ended,
-    Lost,
 }
 
 /// An exclusive holder.

@@ -16,11 +16,12 @@ use std::{
 
 use webhook_serializer::{
     protocol::{
-        entity::{DeliveryId, EntityKey, FencingToken, Identity, Sequence, SourceName},
+        entity::{DeliveryId, EntityKey, Identity, IdentityHash, SourceName},
         format::attribute as a,
-        inbox::{Decision, Receipt},
+        inbox::Decision,
         lease::{Acquired, Lease},
-        state::{EntityState, Settlement},
+        receipt::{Receipt, Settlement},
+        state::EntityState,
         table::Row,
     },
     time::{Nonce, Timestamp},
@@ -101,6 +102,15 @@ pub fn short(number: u64) -> String {
     if epoch > 1 { format!("{rest}'{}", epoch - 1) } else { rest.to_string() }
 }
 
+/// What a row remembers, in a few characters.
+fn memory(state: &EntityState) -> String {
+    let one = |receipt: &Receipt| match receipt.identity {
+        Some(identity) => format!("{} {}", id_of(identity), receipt.settlement),
+        None => receipt.settlement.to_string(),
+    };
+    state.recent.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
 /// A row in a line.
 pub fn summary(state: &EntityState) -> String {
     let mut text = format!("head {} tail {} token {}", short(state.head.0), short(state.tail.0), short(state.token.0));
@@ -126,6 +136,9 @@ pub fn summary(state: &EntityState) -> String {
         if there {
             text += name;
         }
+    }
+    if state.recent.last().is_some() {
+        text += &format!(", remembers {}{}", memory(state), if state.spilled { " and more" } else { "" });
     }
     text
 }
@@ -208,9 +221,9 @@ pub fn identity(id: Id) -> Identity {
     }
 }
 
-pub fn id_of(hash: &webhook_serializer::protocol::entity::IdentityHash) -> Id {
+pub fn id_of(hash: IdentityHash) -> Id {
     let all = (0..4).flat_map(|delivery| (0..4).map(move |redrive| Id { delivery, redrive }));
-    all.into_iter().find(|id| identity(*id).hash() == *hash).expect("the model's deliveries only")
+    all.into_iter().find(|id| identity(*id).hash() == hash).expect("the model's deliveries only")
 }
 
 /// What stands at a delivery row: `None` is a void.
@@ -260,15 +273,15 @@ pub fn decided(decision: Decision) -> Decided {
 
 impl Decided {
     pub fn place(&self) -> u64 {
-        self.sequence.0
+        self.sequence().0
     }
 
     pub fn id(&self) -> Option<Id> {
-        self.settled.identity.as_ref().map(id_of)
+        self.receipt().identity.map(id_of)
     }
 
     pub fn settlement(&self) -> Settlement {
-        self.settled.settlement
+        self.receipt().settlement
     }
 }
 
@@ -289,27 +302,23 @@ impl fmt::Debug for Answer {
     }
 }
 
-/// A receipt's contents: whose, where, how, under which token.
-pub type Told = (Id, u64, Settlement, u64);
+/// A receipt, to be written as a row of its own.
+pub type Told = Interned<Receipt>;
 
-/// That receipt.
-pub fn receipt(epoch: u8, (id, sequence, settlement, token): Told) -> Receipt {
-    Receipt {
-        identity: identity(id).hash(),
-        sequence: Sequence(sequence),
-        settlement,
-        token: FencingToken(token),
-        attempts: 0,
-        received_at: None,
-        started_at: None,
-        settled_at: time(epoch, Clock::Early),
-        source: None,
-        delivery_id: None,
-        topic: None,
+static RECEIPTS: Pool<Receipt> = LazyLock::new(Mutex::default);
+
+pub fn told(receipt: Receipt) -> Told {
+    intern(&RECEIPTS, receipt)
+}
+
+impl Told {
+    pub fn id(&self) -> Id {
+        id_of(self.spills().expect("it has a row"))
     }
 }
 
-/// What a receipt tells.
-pub fn told(receipt: &Receipt) -> Told {
-    (id_of(&receipt.identity), receipt.sequence.0, receipt.settlement, receipt.token.0)
+impl fmt::Debug for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "receipt of {}", self.id())
+    }
 }

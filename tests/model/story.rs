@@ -72,7 +72,9 @@ fn step(state: &State, action: Action) -> String {
             let what = if last { "settles and releases" } else { "settles" };
             format!("{} {what}{}", worker(number), lost(reply))
         }
-        Action::ReceiptWork(number, reply) => format!("{} writes the receipt{}", worker(number), lost(reply)),
+        Action::ReceiptWork(number, reply) => {
+            format!("{} writes the receipt that leaves the row next{}", worker(number), lost(reply))
+        }
         Action::GapIsFilled(number) => format!("{} finds the gap filled", worker(number)),
         Action::GapMayHaveExpired(number) => format!("{} holds the gap for one that retention left", worker(number)),
         Action::StoreIsOut(number) => {
@@ -115,7 +117,7 @@ fn work(worker: &Worker, clock: Clock) -> String {
         Step::PutOff(_) => "sends a fresh wake-up in place of its own".into(),
         Step::Ask => "goes on".into(),
         Step::ReadPage => "reads".into(),
-        Step::MakeSure((id, ..)) => format!("makes sure of the receipt of {id}"),
+        Step::Spill { .. } => "writes the receipt that leaves the row".into(),
         Step::Gap => "has waited at the gap, and gives the place up".into(),
         Step::Start => format!("starts the handler of {}", id()),
         Step::Commit { .. } => format!("commits {}", id()),

@@ -1,22 +1,20 @@
-//! Settle, receipt and the handler's writes in one transaction, as the
-//! production commit makes and judges it.
+//! Settle and the handler's writes in one transaction, as the production commit
+//! makes and judges it.
 
-use std::{cell::RefCell, collections::HashMap, time::Duration};
+use std::{cell::RefCell, collections::HashMap};
 
 use webhook_serializer::protocol::{
-    inbox::{Commit, Committed, Settle, WriteReceipt},
+    inbox::{Commit, Committed, Settle, SettleAndRelease, Settling},
     memory,
-    operation::Operation,
-    table::{Row, Transacted, Write},
+    table::Transacted,
 };
 
 use crate::{
-    drain::{Knows, Sort, Todo, remembered},
-    store::{Clock, Decided, Held, LEASE, Stored, Told, View, entity, intern_lease, intern_view, receipt, time},
-    without::{Changes, Rule},
+    drain::{Knows, RETENTION, Sort, Todo, remembered},
+    store::{Clock, Decided, Held, LEASE, Stored, View, intern_lease, intern_view, time},
 };
 
-type Judged = HashMap<(Transaction, Changes, u8, [Option<Stored>; 2]), (bool, Committing)>;
+type Judged = HashMap<(Transaction, u8, Option<Stored>), (bool, Committing)>;
 
 thread_local! {
     static JUDGED: RefCell<Judged> = RefCell::default();
@@ -27,17 +25,18 @@ thread_local! {
 pub enum Committing {
     /// The lease goes on as this, and the row is known as this.
     Landed(Held, View),
+    Released,
+    Grown(View),
     /// It did not land, and this follows.
     Follows(Todo),
     Lost,
 }
 
-/// A settle with its receipt, in one transaction.
+/// A settle in one transaction with what a handler writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Transaction {
     pub lease: Held,
     pub decided: Decided,
-    pub told: Told,
     pub hands_over: bool,
     /// What its author knows.
     pub knows: Knows,
@@ -47,42 +46,37 @@ pub struct Transaction {
 }
 
 impl Transaction {
-    /// Whether it lands on these rows, and what its author makes of the answer.
-    pub fn judged(self, changes: Changes, epoch: u8, rows: [Option<Stored>; 2]) -> (bool, Committing) {
-        remembered(&JUDGED, (self, changes, epoch, rows), |_| self.evaluated(changes, epoch, rows))
+    /// Whether it ends the lease, as nothing is known to wait.
+    pub fn releases(&self) -> bool {
+        self.knows.is_last(self.decided.sequence())
     }
 
-    fn evaluated(self, changes: Changes, epoch: u8, rows: [Option<Stored>; 2]) -> (bool, Committing) {
-        let now = time(epoch, Clock::Early);
-        let receipt = receipt(epoch, self.told);
-        let commit = Commit {
-            settle: Settle {
-                lease: &self.lease,
-                decision: &self.decided,
-                now,
-                length: LEASE,
-                hands_over: self.hands_over,
-            },
-            receipt: WriteReceipt { entity: entity(), receipt: &receipt, purge_at: now + Duration::from_secs(1000) },
-            writes: &[],
+    /// Whether it lands on this row, and what its author makes of the answer.
+    pub fn judged(self, epoch: u8, row: Option<Stored>) -> (bool, Committing) {
+        remembered(&JUDGED, (self, epoch, row), |_| self.evaluated(epoch, row))
+    }
+
+    fn evaluated(self, epoch: u8, row: Option<Stored>) -> (bool, Committing) {
+        let (now, lease, decision) = (time(epoch, Clock::Early), &*self.lease, &*self.decided);
+        let goes_on = Settle { lease, decision, now, length: LEASE, hands_over: self.hands_over };
+        let settling = if self.releases() {
+            Settling::Releases(SettleAndRelease { lease, decision, purge_at: Some(now + RETENTION) })
+        } else {
+            Settling::GoesOn(goes_on.clone())
         };
-        let mut writes = commit.all();
-        if changes.has(Rule::CommitYieldsToReceipts) {
-            writes[1] = commit.receipt.write();
-        }
-        let rows = rows.map(|row| row.map(|row| (*row).clone()));
-        let met =
-            |(write, row): (&Write, &Option<Row>)| memory::evaluate(write, row.as_ref()).err().map(|()| row.clone());
-        let refusals: Vec<_> = writes.iter().zip(&rows).map(met).collect();
-        let lands = refusals.iter().all(Option::is_none);
-        let answer = if lands || self.landed { Transacted::Landed } else { Transacted::Refused(refusals) };
+        let commit = Commit { settling, writes: &[] };
+        let row = row.map(|row| (*row).clone());
+        let refused = memory::evaluate(&commit.all()[0], row.as_ref()).is_err();
+        let answer = if !refused || self.landed { Transacted::Landed } else { Transacted::Refused(vec![Some(row)]) };
         let committing = match commit.judge(answer).expect("the model's rows are sound") {
             Committed::Landed(lease) => {
-                Committing::Landed(intern_lease(lease), intern_view(&commit.settle.applied(self.knows.state())))
+                Committing::Landed(intern_lease(lease), intern_view(&goes_on.applied(self.knows.state())))
             }
+            Committed::Released => Committing::Released,
+            Committed::Grown(state) => Committing::Grown(intern_view(&state)),
             Committed::Lost => Committing::Lost,
-            refused => Committing::Follows(self.knows.not_landed(&refused, self.sort)),
+            Committed::Refused => Committing::Follows(self.knows.commit_refused(self.sort)),
         };
-        (lands, committing)
+        (!refused, committing)
     }
 }

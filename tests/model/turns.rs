@@ -3,17 +3,17 @@
 
 use webhook_serializer::{
     engine::drain::{begin::Drained, plan},
-    protocol::{entity::Sequence, state::Settlement},
+    protocol::{entity::Sequence, inbox::Decision, receipt::Settlement},
     telemetry::PutOffReason,
 };
 
 use crate::{
-    drain::{Learned, Said, Sort, Todo, When},
+    drain::{Ending, Learned, Said, Sort, Todo, When},
     operations::{Op, Reply},
     protocol::{Action, Answer, Next},
     reached::Reached,
     state::{Broken, Draining, RowStep, Step, Worker},
-    store::{Clock, Item, Told, told},
+    store::{Clock, Decided, Held, Item, View},
     transaction::{Committing, Transaction},
     without::Rule,
 };
@@ -57,23 +57,13 @@ impl Next<'_> {
                 }
                 Step::HandOver
             }
-            plan::Step::ReadPage(_) => Step::ReadPage,
-            plan::Step::MakeSure(receipt) if self.has(Rule::ReceiptNotMadeSure) => {
-                self.learns(worker, Learned::MadeSure(told(receipt)));
-                return self.turn(worker);
-            }
-            plan::Step::MakeSure(receipt) => Step::MakeSure(told(receipt)),
+            plan::Step::ReadPage => Step::ReadPage,
             plan::Step::AwaitGap => Step::Gap,
             plan::Step::Start { is_written: true } => Step::Mark,
             plan::Step::Start { is_written: false } => Step::Start,
-            plan::Step::Settle(settlement) => {
-                if !ran && !matches!(settlement, Settlement::Repeat | Settlement::Void) {
-                    self.model.reach(Reached::ReceiptWithoutSettle);
-                }
-                return self.settle(worker, *settlement, false, ran);
-            }
-            plan::Step::Apply => return self.settle(worker, Settlement::Applied, true, ran),
-            plan::Step::Commit(_) => Step::Commit { landed: false },
+            plan::Step::Settle(settlement) => return self.settle(worker, *settlement, false, ran),
+            plan::Step::Apply => return self.settle(worker, Settlement::Applied, false, ran),
+            plan::Step::Commit(_) => return self.settle(worker, Settlement::Applied, true, ran),
             plan::Step::SetAside(..) => {
                 if !ran {
                     self.model.reach(Reached::KillerGivenUp);
@@ -95,8 +85,9 @@ impl Next<'_> {
 
     fn read(&mut self, worker: &mut Worker, from: u64, to: u64) {
         let rows: Vec<_> = (from..=to).filter_map(|at| self.state.item(Item::Delivery(at))).collect();
+        let asks = worker.draining().knows.has_spilled() && !self.has(Rule::ReceiptsUnread);
         let receipts = self.state.inbox.iter().filter_map(|(item, row)| match item {
-            Item::Receipt(id) => Some((*id, *row)),
+            Item::Receipt(id) if asks => Some((*id, *row)),
             _ => None,
         });
         let receipts = receipts.collect();
@@ -160,131 +151,146 @@ impl Next<'_> {
         self.takes(worker, todo, true);
     }
 
-    fn told(&self, worker: &Worker, settlement: Settlement) -> Told {
+    /// Decides the place in front so; with what its handler writes, or without.
+    pub fn settle(&mut self, worker: &mut Worker, settlement: Settlement, commits: bool, ran: bool) {
         let Draining { lease, knows, .. } = *worker.draining();
-        let (sequence, id) = knows.place();
-        (id.expect("a delivery"), sequence, settlement, lease.token().0)
+        let rated = (ran || commits) && self.model.rated;
+        let ending = Ending { settlement, token: lease.token().0, rated, capacity: self.model.capacity };
+        let decided = knows.decides(self.state.epoch, ending);
+        self.spills(worker, decided, commits);
     }
 
-    pub fn settle(&mut self, worker: &mut Worker, settlement: Settlement, with_receipt: bool, ran: bool) {
+    /// What drops out of the row is written elsewhere first.
+    fn spills(&mut self, worker: &mut Worker, decided: Decided, commits: bool) {
         let knows = worker.draining().knows;
-        let decided = knows.decides(self.state.epoch, settlement, ran && self.model.rated);
-        let hands_over = knows.hands_over(decided.sequence, self.state.left.slices > 0);
-        if hands_over {
-            self.state.left.slices -= 1;
+        if !knows.spills(decided).is_empty() && !self.has(Rule::DropWithoutReceipt) {
+            worker.step = Step::Spill { decided, commits };
+        } else if commits {
+            worker.step = Step::Commit { decided, landed: false };
+        } else {
+            let row = if knows.is_last(decided.sequence()) { RowStep::Last } else { RowStep::Next };
+            let hands_over = knows.hands_over(decided.sequence(), self.state.left.slices > 0);
+            self.state.left.slices -= u8::from(hands_over);
+            let ahead = !knows.spills_ahead(decided, self.model.capacity).is_empty();
+            worker.step = Step::Settle { decided, row, ahead, hands_over };
         }
-        let row = if knows.is_last(decided.sequence) { RowStep::Last } else { RowStep::Next };
-        worker.step = Step::Settle { decided, row, receipt: with_receipt.then_some(false), hands_over };
     }
 
-    /// The settle, or the receipt beside it; then what follows both.
+    /// One receipt is written.
+    pub fn spill(&mut self, worker: &mut Worker, decided: Decided, commits: bool, heard: bool) {
+        let told = worker.draining().knows.spills(decided)[0];
+        self.on_item(Item::Receipt(told.id()), Op::Spill(told));
+        self.model.reach(Reached::Spilled);
+        if heard {
+            self.learns(worker, Learned::Spilled(told));
+            self.spills(worker, decided, commits);
+        }
+    }
+
+    /// It cannot be written: it stays in the row.
+    pub fn cannot_spill(&mut self, worker: &mut Worker, decided: Decided, commits: bool) {
+        self.model.reach(Reached::SpillPutOff);
+        self.spills(worker, crate::store::decided((*decided).clone().dropping_nothing()), commits);
+    }
+
+    /// The settle, or what is written ahead beside it.
     pub fn settle_step(&mut self, worker: &mut Worker, action: Action, heard: bool) {
-        let Step::Settle { decided, mut row, mut receipt, hands_over } = worker.step else { unreachable!() };
-        let token = worker.draining().lease.token().0;
-        // The token is the one it was run under, also where the settle came first.
-        let token = if matches!(row, RowStep::Went(_)) { token - 1 } else { token };
-        let told = decided.id().map(|id| (id, decided.place(), decided.settlement(), token));
+        let Step::Settle { decided, row, hands_over, .. } = worker.step else { unreachable!() };
         if matches!(action, Action::ReceiptWork(..)) {
-            let told = told.expect("a delivery");
-            self.on_item(Item::Receipt(told.0), Op::Receipt(told));
-            if !heard {
-                return;
+            let told = worker.draining().knows.spills_ahead(decided, self.model.capacity)[0];
+            self.on_item(Item::Receipt(told.id()), Op::Spill(told));
+            if heard {
+                self.model.reach(Reached::SpilledAhead);
+                self.learns(worker, Learned::Spilled(told));
+                worker.step = Step::Settle { decided, row, ahead: false, hands_over };
             }
-            receipt = Some(true);
-        } else {
-            let drain = worker.draining_mut();
-            let op = match row {
-                RowStep::Last => Op::SettleAndRelease(drain.lease, decided),
-                _ => Op::Settle(drain.lease, decided, hands_over),
-            };
-            let executed = self.on_entity(op);
-            if !heard {
-                return;
-            }
-            row = match executed.reply {
-                Reply::Ended(_) => {
-                    if !executed.landed {
-                        self.model.reach(Reached::LostReleaseRecognised);
-                    }
-                    RowStep::Ended
-                }
-                Reply::Grown(view) => {
-                    self.model.reach(Reached::Grown);
-                    self.learns(worker, Learned::Seen(view));
-                    RowStep::Next
-                }
-                Reply::Goes(lease, view) => {
-                    if !executed.landed {
-                        self.model.reach(Reached::LostSettleRecognised);
-                    }
-                    drain.lease = lease;
-                    drain.waited &= decided.not_before.is_none();
-                    RowStep::Went(view)
-                }
-                Reply::Lost => RowStep::Lost,
-                _ => unreachable!(),
-            };
-        }
-        worker.step = Step::Settle { decided, row, receipt, hands_over };
-        let behind = self.model.receipt_follows(decided.settlement());
-        if row == RowStep::Lost && (behind || receipt != Some(false)) {
-            return self.loses(worker);
-        }
-        if matches!(row, RowStep::Last | RowStep::Next) || receipt == Some(false) {
             return;
         }
-        match row {
-            RowStep::Went(view) => {
-                self.learns(worker, Learned::Settled(view, told.filter(|_| receipt.is_some())));
-                self.turn(worker);
+        let lease = worker.draining().lease;
+        let op = match row {
+            RowStep::Last => Op::SettleAndRelease(lease, decided),
+            RowStep::Next => Op::Settle(lease, decided, hands_over),
+        };
+        let executed = self.on_entity(op);
+        if !heard {
+            return;
+        }
+        match executed.reply {
+            Reply::Ended(_) => {
+                if !executed.landed {
+                    self.model.reach(Reached::LostReleaseRecognised);
+                }
+                self.ends(worker, Drained::Ended);
             }
-            _ => self.ends(worker, Drained::Ended),
+            Reply::Grown(view) => {
+                self.model.reach(Reached::Grown);
+                self.learns(worker, Learned::Seen(view));
+                self.spills(worker, decided, false);
+            }
+            Reply::Goes(lease, view) => {
+                if !executed.landed {
+                    self.model.reach(Reached::LostSettleRecognised);
+                }
+                self.is_settled(worker, lease, view, decided);
+            }
+            Reply::Lost => self.loses(worker),
+            _ => unreachable!(),
         }
     }
 
-    /// Settle, receipt and effect in one transaction.
-    pub fn commit(&mut self, worker: &mut Worker, landed: bool, heard: bool) {
+    fn is_settled(&mut self, worker: &mut Worker, lease: Held, view: View, decided: Decided) {
+        let drain = worker.draining_mut();
+        drain.lease = lease;
+        drain.waited &= decided.not_before.is_none();
+        let decided = if self.has(Rule::DropsForgotten) {
+            crate::store::decided(Decision { dropped: Vec::new(), ..(*decided).clone() })
+        } else {
+            decided
+        };
+        self.learns(worker, Learned::Settled(view, decided));
+        self.turn(worker);
+    }
+
+    /// Settle and effect in one transaction.
+    pub fn commit(&mut self, worker: &mut Worker, decided: Decided, landed: bool, heard: bool) {
         let Draining { lease, knows, .. } = *worker.draining();
-        let told = self.told(worker, Settlement::Applied);
-        let id = told.0;
-        let decided = knows.decides(self.state.epoch, Settlement::Applied, self.model.rated);
-        let hands_over = knows.hands_over(decided.sequence, self.state.left.slices > 0);
-        let transaction = Transaction { lease, decided, told, hands_over, knows, landed, sort: self.sort() };
-        let rows = [self.state.row, self.state.item(Item::Receipt(id))];
-        let (lands, committing) = transaction.judged(self.model.changes, self.state.epoch, rows);
+        let id = decided.id().expect("a delivery");
+        let hands_over = knows.hands_over(decided.sequence(), self.state.left.slices > 0);
+        let transaction = Transaction { lease, decided, hands_over, knows, landed, sort: self.sort() };
+        let (lands, committing) = transaction.judged(self.state.epoch, self.state.row);
         if lands && !landed {
             if self.state.committed.contains(&id) {
                 self.state.breaks(Broken::Once);
             }
             self.state.committed.push(id);
             self.state.left.slices -= u8::from(hands_over);
-            self.on_entity(Op::Settle(lease, decided, hands_over));
-            self.on_item(Item::Receipt(id), Op::Receipt(told));
+            let op = match transaction.releases() {
+                true => Op::SettleAndRelease(lease, decided),
+                false => Op::Settle(lease, decided, hands_over),
+            };
+            self.on_entity(op);
             self.model.reach(Reached::Commit);
         }
         if !heard {
-            worker.step = Step::Commit { landed: landed || lands };
+            worker.step = Step::Commit { decided, landed: landed || lands };
             if self.has(Rule::DoubtfulCommitFails) {
                 self.fails(worker);
             }
             return;
         }
         match committing {
-            Committing::Landed(lease, view) => {
-                let drain = worker.draining_mut();
-                drain.lease = lease;
-                drain.waited &= decided.not_before.is_none();
-                self.learns(worker, Learned::Settled(view, Some(told)));
-                self.turn(worker);
+            Committing::Landed(lease, view) => self.is_settled(worker, lease, view, decided),
+            Committing::Released => {
+                self.model.reach(Reached::CommitReleases);
+                self.ends(worker, Drained::Ended);
+            }
+            Committing::Grown(view) => {
+                self.model.reach(Reached::CommitGrown);
+                self.learns(worker, Learned::Seen(view));
+                worker.step = Step::Commit { decided, landed: false };
             }
             Committing::Lost => self.loses(worker),
-            Committing::Follows(todo) => {
-                // Believed to be its own.
-                if self.has(Rule::CommitYieldsToReceipts) && *todo == plan::Step::Settle(Settlement::Repeat) {
-                    return self.settle(worker, Settlement::Applied, false, true);
-                }
-                self.takes(worker, todo, true);
-            }
+            Committing::Follows(todo) => self.takes(worker, todo, true),
         }
     }
 }

@@ -9,10 +9,7 @@ use webhook_serializer::{
         },
         queue::WakeUp,
     },
-    protocol::{
-        lease::Acquired,
-        state::{LeaseKind, Settlement},
-    },
+    protocol::{lease::Acquired, receipt::Settlement, state::LeaseKind},
 };
 
 use crate::{
@@ -20,7 +17,7 @@ use crate::{
     operations::{Executed, Op, Reply},
     protocol::{Action, Answer as Answers, Hearing, Next, Protocol},
     reached::Reached,
-    state::{Budget, Draining, Message, RowStep, State, Step, Worker},
+    state::{Budget, Draining, Message, State, Step, Worker},
     store::{Answer, Clock, Drawn, Item, LEASE, entity, time},
     without::Rule,
 };
@@ -61,14 +58,16 @@ impl Protocol {
                     add(late);
                 }
             }
-            Step::Settle { decided, row, receipt, .. } => {
-                let pending = matches!(row, RowStep::Last | RowStep::Next);
-                if pending {
-                    add(Action::RowWork);
-                }
-                let follows = self.receipt_follows(decided.settlement());
-                if receipt == Some(false) && !(follows && pending) {
+            Step::Settle { ahead, .. } => {
+                add(Action::RowWork);
+                if ahead {
                     add(Action::ReceiptWork);
+                }
+            }
+            Step::Spill { .. } => {
+                add(early);
+                if state.left.outages > 0 {
+                    actions.push(Action::StoreIsOut(number));
                 }
             }
             Step::Look(..) => {
@@ -131,7 +130,6 @@ impl Protocol {
             | Step::Mark
             | Step::LetGo
             | Step::LetGoBlindly
-            | Step::MakeSure(_)
             | Step::Commit { .. }
             | Step::Park { .. }
             | Step::Fail { .. }
@@ -143,12 +141,6 @@ impl Protocol {
         if state.left.worker_crashes > 0 {
             actions.push(Action::WorkerDies(number));
         }
-    }
-
-    /// Whether a receipt waits for its settle, rather than being written beside
-    /// it.
-    pub fn receipt_follows(&self, settlement: Settlement) -> bool {
-        plan::receipt_follows(settlement) && !self.changes.has(Rule::ReceiptBesideParking)
     }
 }
 
@@ -266,6 +258,11 @@ impl Next<'_> {
             Action::StoreIsOut(_) => {
                 worker.step = match worker.step {
                     Step::Announce => Step::HandOver,
+                    Step::Spill { decided, commits } => {
+                        self.state.left.outages -= 1;
+                        self.cannot_spill(worker, decided, commits);
+                        return None;
+                    }
                     _ => {
                         self.state.left.outages -= 1;
                         self.model.reach(Reached::StoreOut);
@@ -328,14 +325,6 @@ impl Next<'_> {
             Step::Finish { delete } => return Some(delete),
             Step::Ask => self.ask(worker, When::At(clock)),
             Step::ReadPage => self.read_page(worker),
-            Step::MakeSure(told) => {
-                self.on_item(Item::Receipt(told.0), Op::Receipt(told));
-                if heard {
-                    self.model.reach(Reached::ReceiptMadeSure);
-                    self.learns(worker, Learned::MadeSure(told));
-                    self.turn(worker);
-                }
-            }
             Step::Gap => self.void(worker, heard),
             Step::Mark => {
                 let (sequence, _) = worker.draining().knows.place();
@@ -349,12 +338,13 @@ impl Next<'_> {
             }
             Step::Start => self.start(worker),
             Step::Run => unreachable!("a handler ends"),
-            Step::Commit { landed } => self.commit(worker, landed, heard),
+            Step::Spill { decided, commits } => self.spill(worker, decided, commits, heard),
+            Step::Commit { decided, landed } => self.commit(worker, decided, landed, heard),
             Step::Park { ran } => {
                 let (sequence, id) = worker.draining().knows.place();
                 self.on_item(Item::Parked(sequence), Op::Park(id.expect("a delivery"), sequence));
                 if heard {
-                    self.settle(worker, Settlement::Parked, true, ran);
+                    self.settle(worker, Settlement::Parked, false, ran);
                 }
             }
             Step::Settle { .. } => self.settle_step(worker, action, heard),
@@ -417,7 +407,7 @@ impl Next<'_> {
                 }
             }
             Step::ReleaseEmpty => {
-                let executed = self.on_entity(Op::ReleaseEmpty(worker.draining().lease));
+                let executed = self.on_entity(Op::ReleaseEmpty(worker.draining().lease, false));
                 match executed.reply {
                     _ if !heard => {}
                     Reply::Grown(view) => {
@@ -448,10 +438,11 @@ impl Next<'_> {
     fn look(&mut self, number: usize, worker: &mut Worker, drawn: Drawn, answer: Answer, clock: Clock) {
         let Acquired::Held(seen) = &*answer else { unreachable!() };
         let held = seen.held.as_ref().expect("held");
+        let is_drain = held.kind == LeaseKind::Drain;
         let lets_go = if held.runs(time(self.state.epoch, clock)) {
-            held.kind == LeaseKind::Drain && self.has(Rule::DropWhileDrained)
+            is_drain && self.has(Rule::DropWhileDrained)
         } else {
-            seen.is_empty() && self.has(Rule::DeleteAtExpiredEmptyLease)
+            is_drain && seen.is_empty() && self.has(Rule::DeleteAtExpiredEmptyLease)
         };
         if lets_go {
             worker.step = Step::Finish { delete: true };

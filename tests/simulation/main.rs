@@ -79,6 +79,7 @@ const INTERESTING: &[&str] = &[
     "a late effect is refused",
     "a parked delivery is put back",
     "a place is voided",
+    "a receipt leaves its row",
     "a repeat is settled",
     "a scheduler does not live to its end",
     "a tick fails",
@@ -170,4 +171,7 @@ const NOTICED: &[(Rule, u64)] = &[
     (Rule::ChargeWithoutAStart, 1),
     (Rule::EraseTakesAll, 33),
     (Rule::PendingOutlivesTheDrain, 7),
+    (Rule::SettleRemembersNothing, 0),
+    (Rule::DropWithoutReceipt, 0),
+    (Rule::ReceiptsUnread, 0),
 ];

@@ -3,6 +3,7 @@
 //! count is exact.
 
 mod api;
+mod samples;
 mod script;
 
 use std::{sync::Arc, time::Duration};

@@ -4,6 +4,30 @@
 //! queue; either takes those that it can reach. Production code has no such
 //! switches.
 
+use std::time::Duration;
+
+use webhook_serializer::protocol::{
+    format::attribute as a,
+    receipt::{Receipt, Recent, Settlement},
+    table::{Action, Change, Value, Write},
+};
+
+/// Has a settle's memory say of each place that nothing ever stood there.
+pub fn forget_settled(write: &mut Write) {
+    let Action::Update(changes) = &mut write.action else { return };
+    for change in changes {
+        if let Change::Set(name, Value::B(bytes)) = change
+            && name == a::RECENT
+        {
+            let known = Recent::from_stored(bytes).expect("our own rows can be read");
+            let void = |receipt: &Receipt| Receipt { identity: None, settlement: Settlement::Void, ..receipt.clone() };
+            let forgotten = known.iter().map(void);
+            let forgotten = forgotten.fold(Recent::default(), |recent, receipt| recent.with(receipt, Duration::ZERO));
+            *bytes = forgotten.to_stored().expect("a settle is about a place");
+        }
+    }
+}
+
 /// A rule left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
@@ -38,8 +62,16 @@ pub enum Rule {
     FailWithoutHead,
     /// The holder is taken from the request.
     HolderFromRequest,
-    /// A new holder does not make sure of the receipt at `head`.
-    ReceiptNotMadeSure,
+    /// A settle remembers nothing of what it is about.
+    SettleRemembersNothing,
+    /// What leaves the row is not written elsewhere before.
+    DropWithoutReceipt,
+    /// Receipts that have left the row are not read.
+    ReceiptsUnread,
+    /// What has left the row since the grant is not remembered by its holder.
+    DropsForgotten,
+    /// An idle row is deleted before it may forget.
+    PurgedBeforeItIsForgotten,
     /// A redrive keeps its number.
     RedriveKeepsItsNumber,
     /// A redrive forgets what was parked before it appends.
@@ -54,12 +86,8 @@ pub enum Rule {
     PurgedRowsStartAtTheSame,
     /// A claim keeps the time at which an idle row is purged.
     ClaimKeepsPurgeAt,
-    /// The receipt of what is parked is written beside its settle.
-    ReceiptBesideParking,
     /// A redrive does not ask how the delivery was settled.
     RedriveUnasked,
-    /// A commit yields to a receipt under a smaller token.
-    CommitYieldsToReceipts,
     /// A release is recognised without `head`.
     ReleaseRecognisedWithoutHead,
     /// A commit whose reply was lost counts as failed.

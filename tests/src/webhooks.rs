@@ -21,7 +21,7 @@ pub fn signed(sources: &Sources, source: &str, id: &str, body: impl Into<Vec<u8>
     headers.push(("content-type".into(), "application/json".into()));
     let collected = headers.iter().cloned().collect();
     let incoming = source.delivery(providers::Request { headers: &collected, body: &body }, now);
-    Webhook { source: source.name.to_string(), headers, body, incoming }
+    Webhook { source: source.name.to_string(), query: source.query(), headers, body, incoming }
 }
 
 /// An order's update, in the body that these sources are understood with: its
@@ -38,7 +38,7 @@ pub fn update(order: &str) -> String {
 pub fn request(webhook: &Webhook) -> Request {
     Request {
         raw_path: format!("/webhooks/{}", webhook.source),
-        raw_query_string: String::new(),
+        raw_query_string: webhook.query.clone().unwrap_or_default(),
         headers: webhook.headers.iter().cloned().collect(),
         body: Some(String::from_utf8(webhook.body.clone()).expect("a text")),
         is_base64_encoded: false,

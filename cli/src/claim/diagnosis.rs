@@ -15,6 +15,7 @@ pub(super) fn of(claim: &Claim, source: &Source, refusal: &Unverified) -> String
         Unverified::Stale(signed_at) => stale(*signed_at, claim.now),
         Unverified::Missing(name) => missing(claim, name),
         Unverified::Malformed(name) => malformed(claim, name),
+        Unverified::NoToken => no_token(claim),
         Unverified::Mismatch => mismatch(claim, source),
         Unverified::Unfetched(at) => format!("the sender's key at {at} was not fetched"),
         Unverified::Outdated(at) => format!("{} has no key of the id that the webhook names", of_key(claim, at)),
@@ -54,6 +55,23 @@ fn missing(claim: &Claim, name: &str) -> String {
     format!("header {name} is missing; given are {}", given.join(", "))
 }
 
+fn no_token(claim: &Claim) -> String {
+    if let Some(found) = another_provider(claim) {
+        return found;
+    }
+    match &claim.url {
+        None => format!("{} signs nothing: give the URL that it calls, --url 'https://…?token=…'", claim.provider),
+        Some(_) => format!("the URL has no `?token=`, in which {} sends the secret", claim.provider),
+    }
+}
+
+/// Whether the token in the URL is what counts: without it there is nothing to
+/// believe.
+fn is_by_token(claim: &Claim, source: &Source) -> bool {
+    let without = Claim { url: None, ..claim.clone() }.verified_by(source);
+    claim.reads_url() && matches!(without, Err(Unverified::NoToken | Unverified::Missing(_)))
+}
+
 fn malformed(claim: &Claim, name: &str) -> String {
     if let Some(found) = signature(claim) {
         return found;
@@ -78,6 +96,9 @@ fn mismatch(claim: &Claim, source: &Source) -> String {
         .or_else(|| option(claim))
         .or_else(|| another_provider(claim));
     explained.unwrap_or_else(|| {
+        if is_by_token(claim, source) {
+            return "the token in the URL is none of the secrets given".to_owned();
+        }
         if claim.is_published() {
             return format!(
                 "the signature is another key's, or of other bytes, or for somebody else: the sender did not make it \
@@ -158,17 +179,18 @@ fn option(claim: &Claim) -> Option<String> {
     let set = |name: &str, value: String| {
         let kept = claim.options.iter().filter(|(held, _)| held != name).cloned();
         let other = Claim { options: kept.chain([(name.to_owned(), value.clone())]).collect(), ..claim.clone() };
-        (other, format!("{name}={value}"))
+        (other, format!("--option {name}={value}"))
     };
     let given = |name: &str| claim.options.iter().find(|(held, _)| held == name).map(|(_, value)| value.clone());
     let mut others = Vec::new();
-    if let Some(url) = given("url") {
+    if let Some(url) = claim.url.as_ref().filter(|_| claim.signs_url()) {
         let bare = url.trim_end_matches('/');
         let swapped = match url.strip_prefix("http://") {
             Some(rest) => format!("https://{rest}"),
             None => url.replacen("https://", "http://", 1),
         };
-        others.extend([bare.to_owned(), format!("{bare}/"), swapped].map(|other| set("url", other)));
+        let with = |url: String| (Claim { url: Some(url.clone()), ..claim.clone() }, format!("--url {url}"));
+        others.extend([bare.to_owned(), format!("{bare}/"), swapped].map(with));
     }
     for hash in ["sha1", "sha256", "sha512"].into_iter().filter(|_| given("hash").is_some()) {
         for encoding in ["hex", "base64"] {
@@ -178,16 +200,20 @@ fn option(claim: &Claim) -> Option<String> {
             others.push((Claim { options, ..claim.clone() }, format!("{said} --option encoding={encoding}")));
         }
     }
-    others.into_iter().find_map(|(other, said)| {
-        other.is_signed().then(|| told(&other, &format!("the signature fits with --option {said}")))
-    })
+    others
+        .into_iter()
+        .find_map(|(other, said)| other.is_signed().then(|| told(&other, &format!("the signature fits with {said}"))))
 }
 
 /// Another provider, by whose rules it is signed or has all that is asked for.
 fn another_provider(claim: &Claim) -> Option<String> {
     let others = || {
         let names = NAMES.iter().filter(|name| **name != claim.provider && **name != "generic");
-        names.map(|name| Claim { provider: (*name).to_owned(), options: Vec::new(), ..claim.clone() })
+        names.map(|name| {
+            let other = Claim { provider: (*name).to_owned(), options: Vec::new(), ..claim.clone() };
+            // A token in the URL could be any sender's.
+            if other.signs_url() { other } else { Claim { url: None, ..other } }
+        })
     };
     if let Some(other) = others().find(Claim::is_signed) {
         return Some(told(
@@ -200,7 +226,7 @@ fn another_provider(claim: &Claim) -> Option<String> {
         let source = Claim { secrets: Vec::new(), ..other.clone() }.source();
         source.is_ok_and(|source| {
             let verified = other.verified_by(&source);
-            !matches!(verified, Err(Unverified::Missing(_)) | Ok(Verified::Ping))
+            !matches!(verified, Err(Unverified::Missing(_) | Unverified::NoToken) | Ok(Verified::Ping))
         })
     };
     let own = is_known(claim);

@@ -2,7 +2,7 @@
 
 use axum::body::Bytes;
 use webhook_serializer::{
-    functions::ingest::keys::{PublishedKeys, has_signed, key_in_certificate},
+    functions::ingest::keys::{PublishedKeys, key_in_certificate},
     providers::{Address, Keys, RsaKey, Uncertified},
     time::Timestamp,
 };
@@ -28,9 +28,5 @@ impl Keys for Held<'_> {
             return key_in_certificate(pem).ok_or(Uncertified::Unreadable);
         }
         self.fetched.certified(pem, names, now)
-    }
-
-    fn has_signed(&self, key: &RsaKey, message: &[u8], signature: &[u8]) -> bool {
-        has_signed(key, message, signature)
     }
 }

@@ -41,9 +41,7 @@ impl Audit {
             mistakes += history.mistakes.len();
             if self.json {
                 let found: Vec<String> = history.mistakes.iter().map(ToString::to_string).collect();
-                print_json(
-                    &json!({ "entity": entity, "receipts": history.receipts, "inversions": history.inversions, "mistakes": found }),
-                );
+                print_json(&json!({ "entity": entity, "receipts": history.receipts, "mistakes": found }));
             } else {
                 for mistake in &history.mistakes {
                     say!("{entity}: {}", style(mistake).red());

@@ -24,7 +24,7 @@ use super::print_json;
                        Shows no secret.")]
 pub struct Check {
     /// The sources document (TOML or JSON)
-    #[arg(required_unless_present_any = ["schema", "reference"])]
+    #[arg(required_unless_present_any = ["schema", "reference", "providers"])]
     file: Option<PathBuf>,
     /// The time that a worker is deployed with, in seconds: the parameter WorkerTimeout
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(10..=900))]
@@ -38,6 +38,9 @@ pub struct Check {
     /// Print the page docs/sources-reference.md
     #[arg(long, exclusive = true, hide = true)]
     reference: bool,
+    /// Print the page docs/providers.md
+    #[arg(long, exclusive = true, hide = true)]
+    providers: bool,
 }
 
 impl Check {
@@ -45,6 +48,7 @@ impl Check {
         match &self.file {
             _ if self.schema => output::print(reference::schema()),
             _ if self.reference => output::print(reference::page()),
+            _ if self.providers => output::print(reference::providers()),
             Some(file) => self.check(file)?,
             None => unreachable!("the command line demands a file, or one of the others"),
         }
@@ -89,7 +93,8 @@ impl Check {
                 source.handler.clone(),
                 output::duration(source.handler_timeout),
                 source.retry.attempts.to_string(),
-                format!("/webhooks/{}", source.name),
+                // The secret itself is not shown.
+                format!("/webhooks/{}{}", source.name, if source.query().is_some() { "?token=…" } else { "" }),
             ]);
         }
         if !self.json {
@@ -115,8 +120,14 @@ mod tests {
     fn check(document: &str, worker_timeout: u64) -> Result<(), String> {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(document.as_bytes()).unwrap();
-        let check =
-            Check { file: Some(file.path().to_owned()), worker_timeout, json: false, schema: false, reference: false };
+        let check = Check {
+            file: Some(file.path().to_owned()),
+            worker_timeout,
+            json: false,
+            schema: false,
+            reference: false,
+            providers: false,
+        };
         check.run().map(|_| ()).map_err(|error| format!("{error:#}"))
     }
 

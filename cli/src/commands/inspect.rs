@@ -3,7 +3,7 @@
 mod kept;
 mod standing;
 
-use std::process::ExitCode;
+use std::{collections::BTreeMap, process::ExitCode, time::Duration};
 
 use anyhow::Result;
 use clap::Args;
@@ -14,11 +14,11 @@ use serializer::{
     say,
 };
 use webhook_serializer::{
-    engine::operator::{Inspected, Passed},
+    engine::operator::{Inspected, Past},
     protocol::{
         delivery::{Delivery, Item},
         entity::{EntityKey, Sequence},
-        inbox::Receipt,
+        receipt::Settlement,
     },
     time::Timestamp,
 };
@@ -41,7 +41,7 @@ pub struct Inspect {
     json: bool,
     /// How many settled deliveries to show at most, the newest
     #[arg(long, default_value_t = 20, value_name = "N")]
-    receipts: usize,
+    settled: usize,
     #[command(flatten)]
     target: Target,
 }
@@ -49,9 +49,9 @@ pub struct Inspect {
 /// All that is shown.
 struct Seen {
     inspected: Inspected,
-    /// How many receipts are older than those shown.
+    /// How many places are remembered that are older than those shown.
     older: usize,
-    passed: Vec<Passed>,
+    settled: BTreeMap<Sequence, Past>,
     /// What its handler keeps of it.
     kept: Option<Kept>,
 }
@@ -73,10 +73,10 @@ impl Inspect {
     async fn look(&self, deployment: &Deployment) -> Result<Seen> {
         let operator = deployment.operator();
         let inspected = operator.inspect(&self.order).await?;
-        let older = inspected.receipts.len().saturating_sub(self.receipts);
+        let older = inspected.receipts.len().saturating_sub(self.settled);
         let head = inspected.state.as_ref().map_or(Sequence(0), |state| state.head);
         let from = if older > 0 { inspected.receipts[older - 1].sequence.next() } else { Sequence(1) };
-        let passed = operator.passed(&self.order, &inspected.receipts, from, head).await?;
+        let settled = operator.past(&self.order, &inspected.receipts, from, head).await?;
         let kept = match &deployment.orders_table {
             None => None,
             Some(table) => {
@@ -87,12 +87,12 @@ impl Inspect {
                 })
             }
         };
-        Ok(Seen { inspected, older, passed, kept })
+        Ok(Seen { inspected, older, settled, kept })
     }
 
     fn print(&self, seen: &Seen, deployment: &Deployment) {
         let now = deployment.surroundings.now();
-        let Seen { inspected, older, passed, kept } = seen;
+        let Seen { inspected, older, settled, kept } = seen;
         let name = style(self.order.as_str()).bold();
         match &inspected.state {
             None => {
@@ -138,9 +138,9 @@ impl Inspect {
             let redrive = deployment.command("redrive", self.order.as_str());
             say!("\n{parked}Put them back at the end with `{redrive}`, or one with its number behind that.");
         }
-        print_settled(&inspected.receipts[*older..], passed);
+        print_settled(settled);
         if *older > 0 {
-            say!("{older} older ones are not shown; --receipts N shows more.");
+            say!("{older} older ones are not shown; --settled N shows more.");
         }
     }
 }
@@ -167,48 +167,40 @@ fn print_waiting(waiting: &[Item], now: Timestamp) {
     }
 }
 
-/// Receipts, and between them the places that have none.
-fn print_settled(receipts: &[Receipt], passed: &[Passed]) {
-    let mut rows: Vec<(Sequence, [String; 6])> = Vec::new();
-    for receipt in receipts {
-        let waited = receipt.started_at.zip(receipt.received_at);
-        rows.push((
-            receipt.sequence,
-            [
-                receipt.settlement.to_string(),
-                receipt.topic.clone().unwrap_or_default(),
-                receipt.delivery_id.clone().unwrap_or_default(),
-                receipt.attempts.to_string(),
-                waited.map(|(started, received)| duration(started.since(received))).unwrap_or_default(),
-                receipt.token.to_string(),
-            ],
-        ));
-    }
-    let none = String::new;
-    for one in passed {
-        let of = |outcome: String, delivery: &Delivery| {
-            let (topic, id) = (delivery.topic().to_owned(), delivery.delivery_id().to_string());
-            [outcome, topic, id, none(), none(), none()]
-        };
-        let row = match one {
-            Passed::Repeat { delivery, of: first } => of(format!("repeat of {first}"), delivery),
-            Passed::NoReceipt(delivery) => of("no receipt yet".into(), delivery),
-            Passed::Void(_) => ["void: never filled".into(), none(), none(), none(), none(), none()],
-        };
-        rows.push((one.sequence(), row));
-    }
-    rows.sort_by_key(|(sequence, _)| *sequence);
+fn print_settled(settled: &BTreeMap<Sequence, Past>) {
     let mut table = Table::new(&["settled", "outcome", "topic", "delivery", ">attempts", ">waited", ">token"]);
-    for (sequence, row) in rows {
-        table.row(std::iter::once(sequence.to_string()).chain(row));
+    for (sequence, past) in settled {
+        let outcome = match (past.settlement(), past.first) {
+            (Some(Settlement::Repeat), Some(first)) => format!("repeat of {first}"),
+            (Some(Settlement::Void), _) => "void: never filled".into(),
+            (Some(settlement), _) => settlement.to_string(),
+            (None, _) => "no receipt".into(),
+        };
+        let of = |tell: fn(&Delivery) -> String| past.delivery.as_ref().map(tell).unwrap_or_default();
+        let started = past.receipt.as_ref().filter(|receipt| receipt.attempts > 0);
+        table.row([
+            sequence.to_string(),
+            outcome,
+            of(|delivery| delivery.topic().to_owned()),
+            of(|delivery| delivery.delivery_id().to_string()),
+            started.map(|receipt| receipt.attempts.to_string()).unwrap_or_default(),
+            waited(past).map(duration).unwrap_or_default(),
+            started.map(|receipt| receipt.token.to_string()).unwrap_or_default(),
+        ]);
     }
     if !table.is_empty() {
         say!("\n{}", table.to_string().trim_end());
     }
 }
 
+/// How long it stood in its inbox before its handler was started.
+fn waited(past: &Past) -> Option<Duration> {
+    let started = past.receipt.as_ref()?.started_at()?;
+    Some(started.since(past.delivery.as_ref()?.received_at()))
+}
+
 fn as_json(entity: &EntityKey, seen: &Seen) -> serde_json::Value {
-    let Seen { inspected, passed, kept, .. } = seen;
+    let Seen { inspected, settled, kept, .. } = seen;
     let state = inspected.state.as_ref().map(|state| {
         json!({
             "tail": state.tail, "head": state.head, "waiting": state.waiting(), "token": state.token,
@@ -230,23 +222,19 @@ fn as_json(entity: &EntityKey, seen: &Seen) -> serde_json::Value {
         value["parked_at"] = json!(one.parked_at);
         value
     });
-    let receipts = inspected.receipts.iter().map(|receipt| {
-        json!({
-            "sequence": receipt.sequence, "outcome": receipt.settlement.as_str(), "topic": receipt.topic,
-            "source": receipt.source, "delivery_id": receipt.delivery_id, "attempts": receipt.attempts,
-            "token": receipt.token, "received_at": receipt.received_at, "started_at": receipt.started_at,
-            "settled_at": receipt.settled_at,
-        })
-    });
-    let passed = passed.iter().map(|one| match one {
-        Passed::Void(sequence) => json!({ "sequence": sequence, "outcome": "void" }),
-        Passed::Repeat { delivery, of } => {
-            let mut value = delivery_json(delivery);
-            value["outcome"] = json!("repeat");
-            value["of"] = json!(of);
-            value
+    let settled = settled.iter().map(|(sequence, past)| {
+        let mut value = past.delivery.as_ref().map_or_else(|| json!({ "sequence": sequence }), delivery_json);
+        value["outcome"] = json!(past.settlement().map(Settlement::as_str));
+        if let Some(first) = past.first {
+            value["of"] = json!(first);
         }
-        Passed::NoReceipt(delivery) => delivery_json(delivery),
+        if let Some(receipt) = &past.receipt {
+            value["attempts"] = json!(receipt.attempts);
+            value["token"] = json!(receipt.token);
+            value["started_at"] = json!(receipt.started_at());
+            value["settled_at"] = json!(receipt.settled_at);
+        }
+        value
     });
     let (order, row) = match kept {
         Some(kept @ Kept::Order(_)) => (Some(kept.as_json()), None),
@@ -255,8 +243,7 @@ fn as_json(entity: &EntityKey, seen: &Seen) -> serde_json::Value {
     };
     json!({
         "entity": entity, "state": state, "order": order, "row": row, "waiting": waiting.collect::<Vec<_>>(),
-        "parked": parked.collect::<Vec<_>>(), "receipts": receipts.collect::<Vec<_>>(),
-        "passed": passed.collect::<Vec<_>>(),
+        "parked": parked.collect::<Vec<_>>(), "settled": settled.collect::<Vec<_>>(),
     })
 }
 

@@ -140,7 +140,7 @@ fn line(status: u16, said: &Accepted, body: &str) -> String {
             format!("{status} accepted as {sequence}; the server does not say of which order")
         }
         Accepted { error: Some(error), .. } => format!("{status} {error}"),
-        _ if status == 200 => format!("{status} a ping: nothing to keep"),
+        _ if status == 200 && body == "{}" => format!("{status} a ping: nothing to keep"),
         _ => format!("{status} {body}"),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Result, anyhow, bail, ensure};
 use clap::Args;
 use serde_json::{Map, Value};
 use serializer::say;
@@ -32,6 +32,9 @@ impl Sign {
         let source = claim.source().map_err(|reason| anyhow!("{reason}"))?;
         ensure!(!claim.secrets.is_empty(), "what is it to be signed with? Give a --secret");
         let headers = source.sign(&claim.headers(), &claim.body, claim.now);
+        if let Some(query) = source.query().filter(|_| headers.is_empty()) {
+            bail!("{} signs nothing. It is known by the URL that it calls, which ends in ?{query}", claim.provider);
+        }
         ensure!(!headers.is_empty(), "{} does not sign with a secret that anybody else has", claim.provider);
         if self.json {
             let headers: Map<String, Value> = headers.into_iter().map(|(name, value)| (name, value.into())).collect();

@@ -81,9 +81,10 @@ fn print(claim: &Claim, known: &Known) {
         _ if known.is_ping => {
             return say!("{valid} a ping of {}'s, which is not signed; it is answered 200", claim.provider);
         }
-        Some(number) if claim.secrets.len() > 1 => {
+        Some(number) if claim.secrets.len() > 1 && !known.signed.is_empty() => {
             say!("{valid} signed by {} with --secret, number {number}", claim.provider);
         }
+        _ if known.signed.is_empty() => say!("{valid} the URL holds the secret of {}", claim.provider),
         _ => say!("{valid} signed by {}", claim.provider),
     }
     let described = &known.described;
@@ -99,5 +100,9 @@ fn print(claim: &Claim, known: &Known) {
         let note = if is_open { "  (not covered by the signature)" } else { "" };
         say!("{name:<12} {}{note}", value.unwrap_or("not found"));
     }
-    say!("{:<12} {}", "signed", known.signed.join(", "));
+    let signed = match known.signed.as_slice() {
+        [] => "nothing: whoever knows the URL can send anything".to_owned(),
+        signed => signed.join(", "),
+    };
+    say!("{:<12} {signed}", "signed");
 }

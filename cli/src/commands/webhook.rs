@@ -23,7 +23,7 @@ pub struct Webhook {
     /// A secret: text as the sender shows it, or `hex:` or `base64:` and the key's bytes; may be repeated
     #[arg(long = "secret", value_name = "SECRET", allow_hyphen_values = true)]
     secrets: Vec<String>,
-    /// The URL that the sender posts to, as it knows it, where it signs that
+    /// The URL that the sender posts to, as it knows it, where it signs that or holds the secret in it
     #[arg(long, value_name = "URL")]
     url: Option<String>,
     /// The time to verify or sign at, in seconds since 1970; now by default
@@ -70,26 +70,19 @@ impl Webhook {
         };
         let now = self.now.map_or_else(|| Surroundings::system().now(), Timestamp::from_secs);
         let Self { provider, secrets, url, options, headers, .. } = self;
-        let (named, mut options): (Vec<_>, Vec<_>) = options.into_iter().partition(|(name, _)| name.ends_with("_file"));
+        let (named, options): (Vec<_>, Vec<_>) = options.into_iter().partition(|(name, _)| name.ends_with("_file"));
         let mut files = Vec::new();
         for (name, path) in named {
             let bytes = std::fs::read(&path).with_context(|| format!("{name}: {path} cannot be read"))?;
             files.push((name, bytes));
         }
         let keys = PublishedKeys::new(Surroundings::system());
-        let mut claim = Claim { provider, secrets, options: options.clone(), files, keys, headers, body, now };
+        let claim = Claim { provider, secrets, options, files, keys, url, headers, body, now };
         if claim.is_published() && !claim.secrets.is_empty() {
             eprintln!("note: {} signs with a key of its own, so --secret makes no difference", claim.provider);
         }
-        if let Some(url) = url {
-            options.push(("url".to_owned(), url));
-            let with_url = Claim { options, ..claim.clone() };
-            // Where it is not signed, nothing is to be done with it.
-            if with_url.source().is_ok() || claim.source().is_err() {
-                claim = with_url;
-            } else {
-                eprintln!("note: {} does not sign the URL, so --url makes no difference", claim.provider);
-            }
+        if claim.url.is_some() && !claim.reads_url() {
+            eprintln!("note: {} does not sign the URL, so --url makes no difference", claim.provider);
         }
         Ok(claim)
     }

@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Result, ensure};
 use webhook_serializer::{
-    protocol::{entity::EntityKey, state::Settlement},
+    protocol::{entity::EntityKey, receipt::Settlement},
     time::Surroundings,
 };
 

@@ -8,7 +8,7 @@ use std::{
 
 use webhook_serializer::protocol::{
     entity::{EntityKey, Sequence},
-    state::Settlement,
+    receipt::Settlement,
 };
 
 use crate::{

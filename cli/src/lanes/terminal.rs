@@ -199,7 +199,7 @@ mod tests {
     use crate::story::{Happening, What};
     use webhook_serializer::protocol::{
         entity::{EntityKey, FencingToken, Sequence},
-        state::Settlement,
+        receipt::Settlement,
     };
 
     fn picture(orders: usize) -> Picture {

@@ -52,10 +52,12 @@ async fn answer(
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
-    let headers: BTreeMap<String, String> = headers
-        .iter()
-        .map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
-        .collect();
+    // As a Function URL does: equal names are one, with commas between their values.
+    let value = |name: &HeaderName| {
+        let all = headers.get_all(name).iter().map(|value| String::from_utf8_lossy(value.as_bytes()));
+        all.collect::<Vec<_>>().join(",")
+    };
+    let headers = headers.keys().map(|name| (name.to_string(), value(name))).collect();
     // As a Function URL does: text as it is, anything else in base64.
     let (body, is_base64_encoded) = match String::from_utf8(body.to_vec()) {
         Ok(text) => (text, false),

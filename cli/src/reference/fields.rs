@@ -15,7 +15,7 @@ const HEADER: Pattern = Pattern { name: "header", regex: r"^[!#$%&'*+.^_`|~0-9A-
 const PLACE: Pattern = Pattern { name: "place", regex: r"^((/([^~]|~[01])*)|[!#$%&'*+.^_`|~0-9A-Za-z-]+)$" };
 const TEMPLATE: Pattern = Pattern {
     name: "template",
-    regex: r"^([^{}]*\{(source|provider|topic|entity|/[^{}]+|header:[^{}]+)\}[^{}]*)+$|^[^{}/]+/[^{}]+$",
+    regex: r"^([^{}]*\{(source|provider|topic|account|entity|/[^{}]+|header:[^{}]+)\}[^{}]*)+$|^[^{}/]+/[^{}]+$",
 };
 const URL: Pattern = Pattern { name: "URL", regex: "^[Hh][Tt][Tt][Pp][Ss]?://." };
 const SIGNING_KEY: Pattern = Pattern { name: "text", regex: "^whsec_." };
@@ -38,9 +38,9 @@ pub(super) const SOURCE: Table = Table {
             form: Form::OneOrMore(NOT_EMPTY),
             absent: Absent::Means("none yet: deliveries are answered 503"),
             example: "[\"…\"]",
-            about: "What the sender signs with. Several while one is being rolled: each of them is believed. For \
-                    `stripe` and `standard-webhooks` they begin with `whsec_`. A key that is no text stands behind \
-                    `hex:` or `base64:`.",
+            about: "What the sender signs with, or how it is known: [for each provider](providers.md). Several while \
+                    one is being rolled: each of them is believed. For `stripe`, `etsy` and `standard-webhooks` they \
+                    begin with `whsec_`. A key that is no text stands behind `hex:` or `base64:`.",
         },
         Field {
             name: "webhook_id",
@@ -65,6 +65,14 @@ pub(super) const SOURCE: Table = Table {
             example: "\"1m\"",
             about: "How far the time of a signature may be from now, before or after, where the sender signs one. A \
                     delivery that is further away is refused. More than nothing.",
+        },
+        Field {
+            name: "url",
+            form: Form::Text(NOT_EMPTY),
+            absent: Absent::Means("required by `provider = \"square\"`, refused with any other"),
+            example: "\"https://example.com/webhooks/square\"",
+            about: "The URL that the provider was told to call, exactly as it has it: for those that sign it. It is \
+                    never taken from the request.",
         },
         Field {
             name: "entity",
@@ -235,6 +243,13 @@ pub(super) const GENERIC: Table = Table {
             absent: Absent::Means("`unknown`"),
             example: "\"/event/type\"",
             about: "What happened, such as `order.updated`.",
+        },
+        Field {
+            name: "account",
+            form: Form::OneOrMore(PLACE),
+            absent: Absent::Means("none is found"),
+            example: "\"x-acme-shop\"",
+            about: "Whose it is, a shop or an account: what templates call `{account}`.",
         },
         Field {
             name: "entity",

@@ -10,11 +10,20 @@ pub fn rules() -> String {
     for name in providers::NAMES {
         let Some(rule) = providers::rule_of(name) else { continue };
         for line in rule.lines {
-            let id = line.places.iter().map(|place| format!("`{place}`")).collect::<Vec<_>>().join(", else ");
-            let _ = writeln!(rows, "| `{name}` | {} | {id} | {} |", families(line), kind(line.kind));
+            let _ = writeln!(rows, "| `{name}` | {} | {} | {} |", families(line), ids(line), kind(line.kind));
         }
     }
     rows
+}
+
+/// A line of a rule, in a few words.
+pub(super) fn line(line: &Line) -> String {
+    let families = if line.families.is_empty() { String::new() } else { format!("{}: ", families(line)) };
+    format!("{families}{} makes {}", ids(line), kind(line.kind))
+}
+
+fn ids(line: &Line) -> String {
+    line.places.iter().map(|place| format!("`{place}`")).collect::<Vec<_>>().join(", else ")
 }
 
 fn families(line: &Line) -> String {
@@ -29,5 +38,9 @@ fn kind(kind: Kind) -> String {
         Kind::Named(kind) => format!("`{kind}/ID`"),
         Kind::Family => "`FAMILY/ID`".to_owned(),
         Kind::At(place) => format!("`TYPE/ID`, the type from `{place}`"),
+        Kind::Inside { word, marks } => {
+            let marks = marks.iter().map(|mark| format!("`{mark}`")).collect::<Vec<_>>().join(" or ");
+            format!("`{word}/ID`, the id behind {marks}")
+        }
     }
 }

@@ -11,7 +11,11 @@ use super::{
 /// The schema, as text. It refuses no document that the functions take.
 pub fn schema() -> String {
     let mut source = table(&SOURCE);
-    source["allOf"] = json!([goes_with("provider", "generic", "generic"), goes_with("handler", "forward", "forward")]);
+    source["allOf"] = json!([
+        goes_with("provider", "generic", "generic"),
+        goes_with("provider", "square", "url"),
+        goes_with("handler", "forward", "forward"),
+    ]);
     let schema = json!({
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "The sources of a webhook serializer",

@@ -21,6 +21,7 @@ const REFUSED: &[(&Table, &str, &[&str])] = &[
     (&SOURCE, "client_id", &["\"\"", "[\"\"]", "7"]),
     (&SOURCE, "tolerance", &["300", "\"soon\""]),
     (&SOURCE, "entity", &["\"{order}\"", "\"orders\"", "7"]),
+    (&SOURCE, "url", &["\"\"", "7"]),
     (&SOURCE, "handler", &["7"]),
     (&SOURCE, "handler_timeout", &["30", "\"soon\""]),
     (&SOURCE, "retry", &["3", "{ often = true }"]),
@@ -41,6 +42,7 @@ const REFUSED: &[(&Table, &str, &[&str])] = &[
     (&GENERIC, "timestamp_prefix", &["\"\""]),
     (&GENERIC, "delivery_id", &["\"x y\"", "7"]),
     (&GENERIC, "topic", &["\"event/type\""]),
+    (&GENERIC, "account", &["\"x shop\""]),
     (&GENERIC, "entity", &["\"order id\""]),
     (&GENERIC, "entity_kind", &["\"\""]),
     (&GENERIC, "event_time", &["\"updated at\""]),
@@ -76,6 +78,8 @@ fn document(table: &Table, field: &str, value: Option<&str>) -> String {
                 ("forward", Some(_)) => body.replace("handler = \"orders\"", "handler = \"forward\""),
                 ("webhook_id", Some(_)) => body.replace("\"shopify\"", "\"paypal\""),
                 ("client_id", Some(_)) => body.replace("\"shopify\"", "\"adobe-io-events\""),
+                ("url", Some(_)) => body.replace("provider = \"shopify\"", "provider = \"square\""),
+                ("provider", Some("\"square\"")) => body + &line("url", SOURCE.example_of("url")),
                 ("provider", Some("\"generic\"")) => body + &line("generic", SOURCE.example_of("generic")),
                 ("handler", Some("\"forward\"")) => body + &line("forward", FORWARDED),
                 _ => body,
@@ -202,6 +206,8 @@ fn the_schema_refuses_what_the_reader_refuses_of_a_document_as_a_whole() {
         source("retry = { attempt = 3 }"),
         source("generic = { header = 'x', hash = 'sha1', encoding = 'hex' }"),
         source(&format!("forward = {FORWARDED}")),
+        source("url = 'https://example.com/'"),
+        source("").replace("'shopify'", "'square'"),
         source("").replace("'shopify'", "'generic'"),
         source("").replace("'orders'", "'forward'"),
         source("[other]"),
@@ -277,6 +283,7 @@ fn stored(path: &str) -> String {
 #[test]
 fn the_page_and_the_schema_in_docs_are_those_of_this_program() {
     assert!(stored("docs/sources-reference.md") == page(), "cargo run -- check --reference >docs/sources-reference.md");
+    assert!(stored("docs/providers.md") == providers(), "cargo run -- check --providers >docs/providers.md");
     assert!(stored("docs/sources.schema.json") == schema(), "cargo run -- check --schema >docs/sources.schema.json");
 }
 

@@ -3,7 +3,7 @@
 
 use axum::body::Bytes;
 use webhook_serializer::{
-    functions::ingest::keys::{has_signed, key_in_certificate},
+    functions::ingest::keys::key_in_certificate,
     providers::{Address, Keys, RsaKey, Uncertified},
     time::Timestamp,
 };
@@ -33,9 +33,5 @@ impl Keys for DevelopmentKeys {
     fn certified(&self, pem: &[u8], _: &[&'static str], _: Timestamp) -> Result<RsaKey, Uncertified> {
         let own = (pem == CERTIFICATE).then(|| key_in_certificate(pem));
         own.flatten().ok_or(Uncertified::Issuer)
-    }
-
-    fn has_signed(&self, key: &RsaKey, message: &[u8], signature: &[u8]) -> bool {
-        has_signed(key, message, signature)
     }
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 use webhook_serializer::protocol::{
     entity::{EntityKey, FencingToken, Sequence},
-    state::{BlockReason, Settlement},
+    receipt::Settlement,
+    state::BlockReason,
 };
 
 use super::{Story, What};

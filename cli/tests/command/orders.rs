@@ -90,13 +90,13 @@ fn inspect_shows_repeats_and_what_the_handler_keeps_and_erase_leaves_none_of_it(
     }
     let shown = printed(&local.ran(&["inspect", ORDER]));
     let seen: Value = serde_json::from_str(&printed(&local.ran(&["inspect", ORDER, "--json"]))).unwrap();
-    let first = seen["receipts"][0]["sequence"].as_u64().expect("a receipt");
+    let first = seen["settled"][0]["sequence"].as_u64().expect("a receipt");
     assert!(shown.contains(&format!("repeat of {first}")), "{shown}");
     assert!(
         shown.contains("All that arrived is settled.") && shown.contains("kept by the handler `orders`: "),
         "{shown}"
     );
-    assert_eq!((&seen["passed"][0]["outcome"], &seen["passed"][0]["of"]), (&"repeat".into(), &first.into()));
+    assert_eq!((&seen["settled"][1]["outcome"], &seen["settled"][1]["of"]), (&"repeat".into(), &first.into()));
     assert_eq!(seen["order"]["revision"], 1);
     let erased = local.ran(&["erase", ORDER]);
     assert!(erased.status.success(), "{erased:?}");

@@ -213,7 +213,7 @@ fn what_is_signed_is_valid_for_every_provider_that_signs_with_a_secret() {
         assert!(is_valid(&verified(provider, secret, &headers, options, BODY.as_bytes())), "{provider}: {done:?}");
         reason(verified(provider, "whsec_b3RoZXI=", &headers, options, BODY.as_bytes()));
     }
-    assert!(signing >= 5, "{signing}");
+    assert!(signing >= 11, "{signing}");
 }
 
 #[test]
@@ -256,6 +256,44 @@ fn a_url_that_is_not_signed_is_said_to_make_no_difference() {
         ["verify", "--provider", "shopify", "--secret", "secret", "-H", &headers[0], "--url", "https://example.com/"];
     let done = with_input(&arguments, BODY.as_bytes());
     assert!(done.status.success() && complained(&done).contains("--url makes no difference"), "{done:?}");
+}
+
+#[test]
+fn a_token_in_the_url_is_verified_and_covers_nothing() {
+    let body =
+        r#"{"resource_url":"https://ssapi.shipstation.com/orders?importBatch=8","resource_type":"ORDER_NOTIFY"}"#;
+    let at = |provider, secret, url: &[&str]| verified(provider, secret, &[], url, body.as_bytes());
+    let good = ["--url", "https://example.com/webhooks/shop?a=b&token=s%65cret#top"];
+    let (said, code) = at("shipstation-v1", "secret", &good);
+    let expected = json!({
+        "valid": true, "topic": "ORDER_NOTIFY", "event_time": null, "entity": "batch/8", "signed": [],
+        "delivery_id": "ORDER_NOTIFY/https://ssapi.shipstation.com/orders?importBatch=8",
+    });
+    assert_eq!((said, code), (expected, Some(0)));
+    assert!(is_valid(&at("shippo", "secret", &good)));
+    for provider in ["shipstation-v1", "shippo"] {
+        assert_eq!(reason(at(provider, "other", &good)), "the token in the URL is none of the secrets given");
+        let complaint = complained(&with_input(&[&["sign", "--provider", provider], &good[..]].concat(), b""));
+        assert!(!complaint.contains("makes no difference"), "{complaint}");
+    }
+    let named = at("shipstation-v1", "secret", &["--url", "https://example.com/"]);
+    assert_eq!(reason(named), "the URL has no `?token=`, in which shipstation-v1 sends the secret");
+    assert!(reason(at("shipstation-v1", "secret", &[])).contains("give the URL that it calls, --url 'https://"));
+    let missing = reason(at("shopify", "secret", &good));
+    assert!(missing.starts_with("there is no header x-shopify-hmac-sha256"), "{missing}");
+    let nothing = ran(&["sign", "--provider", "shipstation-v1", "--secret", "a b", "Cargo.toml"]);
+    assert!(complained(&nothing).contains("which ends in ?token=a%20b"), "{nothing:?}");
+}
+
+#[test]
+fn a_url_that_was_written_otherwise_is_named() {
+    let url = |url| ["--url", url];
+    let headers = signed("square", "secret", &url("https://example.com/a"), BODY.as_bytes());
+    let at = |given| verified("square", "secret", &headers, &url(given), BODY.as_bytes());
+    assert!(is_valid(&at("https://example.com/a")));
+    for given in ["https://example.com/a/", "http://example.com/a"] {
+        assert_eq!(reason(at(given)), "the signature fits with --url https://example.com/a");
+    }
 }
 
 /// A file of the key that is known to everyone, whose private part made the

@@ -75,7 +75,7 @@ impl Default for DrainSettings {
     }
 }
 
-/// Time kept free at the end of a function's run: to settle, write the receipt
+/// Time kept free at the end of a function's run: to make room in the row, settle
 /// and hand over, with a retry each.
 pub const MARGIN: Duration = Duration::from_secs(2);
 

@@ -2,12 +2,12 @@
 //! erase.
 
 mod erase;
-mod passed;
+mod past;
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 pub use erase::Erased;
-pub use passed::Passed;
+pub use past::Past;
 
 use crate::{
     engine::{
@@ -20,10 +20,11 @@ use crate::{
         delivery::{Delivery, Item},
         entity::{EntityKey, Sequence},
         format::{CorruptRow, attribute as a},
-        inbox::{Receipt, Unblock, Unblocked, Void},
+        inbox::{Unblock, Unblocked, Void},
         keys::{delivery_range, is_parked, parked_range, parked_row, receipt_range, receipt_row},
         maintain::Remove,
-        state::{BlockReason, EntityState, Settlement},
+        receipt::{Receipt, Settlement},
+        state::{BlockReason, EntityState},
         table::{Key, Row, Segment, TableName},
     },
     time::Timestamp,
@@ -131,7 +132,7 @@ pub enum Told {
     Undecided,
     /// It was settled so.
     Settled(Settlement),
-    /// Nothing: its receipt may.
+    /// Nothing any more: a receipt of its own may.
     InItsReceipt,
     /// There is no row any more.
     Forgotten,
@@ -142,8 +143,10 @@ pub fn told(state: Option<&EntityState>, sequence: Sequence) -> Told {
     match state {
         None => Told::Forgotten,
         Some(state) if state.head < sequence => Told::Undecided,
-        Some(EntityState { head, last_settled: Some(last), .. }) if *head == sequence => Told::Settled(last.settlement),
-        Some(_) => Told::InItsReceipt,
+        Some(state) => match state.recent.at(sequence) {
+            Some(receipt) => Told::Settled(receipt.settlement),
+            None => Told::InItsReceipt,
+        },
     }
 }
 
@@ -171,24 +174,40 @@ impl Operator {
             }
             _ => Vec::new(),
         };
-        let mut receipts = self.receipts(entity).await?;
-        receipts.sort_by_key(|receipt| receipt.sequence);
+        let receipts = self.receipts_with(entity, state.as_ref()).await?;
         Ok(Inspected { state, waiting, parked: self.parked(entity).await?, receipts })
     }
 
-    /// All receipts of an entity, in no order.
+    /// What is remembered of an entity's places, in their order: of each once.
     pub async fn receipts(&self, entity: &EntityKey) -> Result<Vec<Receipt>, OperatorError> {
-        let mut receipts: Vec<Receipt> = Vec::new();
+        let state = self.store.entity(entity, PATIENCE).await?;
+        self.receipts_with(entity, state.as_ref()).await
+    }
+
+    /// The same of an entity whose row was read, and nothing else since: what
+    /// leaves the row meanwhile has a receipt of its own by then.
+    async fn receipts_with(
+        &self,
+        entity: &EntityKey,
+        state: Option<&EntityState>,
+    ) -> Result<Vec<Receipt>, OperatorError> {
+        let mut receipts: BTreeMap<Sequence, Receipt> = BTreeMap::new();
+        let mut after = None;
+        // Whether any have left the row is not asked: this is to show what is there.
         loop {
-            let after = receipts.last().map(|receipt| receipt.identity.clone());
-            let page = self.store.query(&receipt_range(entity, after.as_ref(), PAGE), PATIENCE).await?;
+            let page = self.store.query(&receipt_range(entity, after, PAGE), PATIENCE).await?;
             for row in &page.rows {
-                receipts.push(Receipt::parse(row)?);
+                let receipt = Receipt::parse(row)?;
+                after = receipt.identity;
+                receipts.insert(receipt.sequence, receipt);
             }
             if !page.more || page.rows.is_empty() {
-                return Ok(receipts);
+                break;
             }
         }
+        let recent = state.into_iter().flat_map(|state| state.recent.iter());
+        receipts.extend(recent.map(|receipt| (receipt.sequence, receipt.clone())));
+        Ok(receipts.into_values().collect())
     }
 
     /// What is parked of an entity, in the order of arrival.

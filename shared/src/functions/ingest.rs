@@ -39,8 +39,8 @@ const ANSWER: Duration = Duration::from_millis(2500);
 
 /// What is to be done with a request, as far as some sources tell.
 enum Judged {
-    /// Append it.
-    Delivery(Box<Incoming>),
+    /// Append it; then answer with this body, if its sender demands one.
+    Delivery(Box<Incoming>, Option<&'static str>),
     /// Answer this, whatever else is configured.
     Answer(Response),
     /// Answer this, unless a newer document says otherwise: its source may have
@@ -68,17 +68,17 @@ impl Ingest {
 
     async fn take(&self, request: &Request, asked: Duration) -> Response {
         let known = self.sources.current();
-        let incoming = match self.judge(&known, request).await {
-            Judged::Delivery(incoming) => incoming,
+        let (incoming, demanded) = match self.judge(&known, request).await {
+            Judged::Delivery(incoming, demanded) => (incoming, demanded),
             Judged::Answer(response) => return response,
             Judged::Unless(response) => match self.judge_by_newest(&known, request, response).await {
-                Ok(incoming) => incoming,
+                Ok(taken) => taken,
                 Err(response) => return response,
             },
         };
         let left = ANSWER.saturating_sub(self.surroundings.monotonic().saturating_sub(asked));
         match self.inbox.append_within(&incoming, left).await {
-            Ok(appended) => Response::accepted(&incoming.entity, appended.sequence),
+            Ok(appended) => Response::accepted(&incoming.entity, appended.sequence).saying(demanded),
             Err(error) => {
                 tracing::error!(source = %incoming.identity.source, %error, "not stored");
                 Response::unavailable("not stored; send it again")
@@ -93,14 +93,14 @@ impl Ingest {
         known: &Arc<Sources>,
         request: &Request,
         refusal: Response,
-    ) -> Result<Box<Incoming>, Response> {
+    ) -> Result<(Box<Incoming>, Option<&'static str>), Response> {
         let newest = self.sources.newest().await;
         let current = self.sources.current();
         let refusal = if Arc::ptr_eq(known, &current) {
             refusal
         } else {
             match self.judge(&current, request).await {
-                Judged::Delivery(incoming) => return Ok(incoming),
+                Judged::Delivery(incoming, demanded) => return Ok((incoming, demanded)),
                 Judged::Answer(response) => return Err(response),
                 Judged::Unless(response) => response,
             }
@@ -145,7 +145,7 @@ impl Ingest {
         let webhook = providers::Request { headers: &headers, body: &body };
         let now = self.surroundings.now();
         match self.keys.verify(source, webhook, now).await {
-            Ok(Verified::Delivery) => Judged::Delivery(Box::new(source.delivery(webhook, now))),
+            Ok(Verified::Delivery) => Judged::Delivery(Box::new(source.delivery(webhook, now)), source.answer()),
             Ok(Verified::Ping) => Judged::Answer(Response::fine()),
             // The secret that it is signed with may be on its way here.
             Err(Unverified::Mismatch) if !source.has_secret() => {

@@ -6,8 +6,9 @@ use super::{LeaseError, Leases, PATIENCE, RESERVE};
 use crate::{
     engine::{keeper::Keeper, store::StoreError},
     protocol::{
-        lease::{Ended, GiveWay, Lease, Release, ReleaseEmpty, Released},
+        lease::{Ended, GiveWay, Lease, Release, ReleaseEmpty, Released, idle_purge_at},
         operation::Operation,
+        receipt::Recent,
         state::EntityState,
         table::{Row, Transacted, Write, Written},
     },
@@ -22,6 +23,8 @@ use crate::{
 pub struct Guard {
     leases: Leases,
     keeper: Keeper,
+    /// What the entity's row remembers: only drains change that.
+    recent: Recent,
     /// Whether nothing waited in the entity's inbox when it was last seen.
     is_idle: bool,
     /// Whether what waits there, or comes meanwhile, could be handled at once
@@ -49,7 +52,8 @@ impl Guard {
         let now = leases.store.surroundings().now();
         let waits = state.blocked.is_some() || state.retry_at.is_some_and(|at| at > now);
         let gives_way = leases.waker.is_some() && !waits;
-        Self { leases, keeper, is_idle, gives_way, end, granted, is_open: true }
+        let recent = state.recent.clone();
+        Self { leases, keeper, recent, is_idle, gives_way, end, granted, is_open: true }
     }
 
     /// What was granted: its fencing token, its id, and the condition for
@@ -210,9 +214,7 @@ impl Guard {
     }
 
     fn purge_at(&self) -> Option<Timestamp> {
-        let entity = self.lease().entity();
-        let at = self.leases.store.surroundings().now() + self.leases.kept.mul_f64(1.1);
-        (!entity.is_kept_forever()).then_some(at)
+        idle_purge_at(self.lease().entity(), &self.recent, self.leases.store.surroundings().now(), self.leases.kept)
     }
 
     /// It ended as it should. Where deliveries may wait, a worker is woken: only

@@ -6,42 +6,38 @@ pub const fn append_writes(b: u64) -> u64 {
     b + 1
 }
 
-/// Write units of draining `k` deliveries of one entity: acquire, then settle
-/// and receipt of each; the last settle releases.
+/// Write units of draining `k` deliveries of one entity: acquire, then a settle
+/// of each; the last one releases.
 pub const fn drain_writes(k: u64) -> u64 {
-    2 * k + 1
+    k + 1
 }
 
+/// Write units, besides, of each receipt that has no room in its entity's row
+/// any more.
+pub const SPILL_WRITES: u64 = 1;
+
 /// Read units of draining `k` deliveries whose pages are `page_units` long: a
-/// look-up for each receipt, and one for what was settled last, which an entity
-/// that never settled anything is spared.
-pub const fn drain_reads(k: u64, page_units: u64, has_history: bool) -> u64 {
-    page_units + k + if has_history { 1 } else { 0 }
+/// look-up for each receipt, where some have left the entity's row.
+pub const fn drain_reads(k: u64, page_units: u64, has_spilled: bool) -> u64 {
+    page_units + if has_spilled { k } else { 0 }
 }
 
 /// Write units of a delivery that trickles in during a drain, behind what was
-/// its last: its settle and receipt, and the refused settle-and-release in
-/// front of it.
-pub const TRICKLE_WRITES: u64 = 3;
+/// its last: its settle, and the refused settle-and-release in front of it.
+pub const TRICKLE_WRITES: u64 = 2;
 
 /// Write units of settling by `commit` with `w` units of the handler's own:
-/// settle, receipt and writes count twice in a transaction.
+/// settle and writes count twice in a transaction.
 pub const fn commit_writes(w: u64) -> u64 {
-    2 * (2 + w)
+    2 * (1 + w)
 }
-
-/// Write units of releasing an inbox that a `commit` emptied: a refused
-/// settle-and-release is not tried there.
-pub const RELEASE_EMPTY_WRITES: u64 = 1;
 
 /// Write units of draining `k` deliveries of one entity, each by a `commit` with
-/// `w` units of the handler's own: acquire, the commits, the release.
+/// `w` units of the handler's own: acquire, then the commits; the last one
+/// releases.
 pub const fn commit_drain_writes(k: u64, w: u64) -> u64 {
-    1 + k * commit_writes(w) + RELEASE_EMPTY_WRITES
+    1 + k * commit_writes(w)
 }
-
-/// Write units of draining a repeat: acquire, then settle-and-release.
-pub const REPEAT_WRITES: u64 = 2;
 
 /// Write units of a failed attempt: acquire, then fail.
 pub const FAILED_WRITES: u64 = 2;

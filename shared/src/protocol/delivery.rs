@@ -166,8 +166,8 @@ impl Delivery {
         &self.identity
     }
 
-    pub(crate) fn identity_hash(&self) -> &IdentityHash {
-        self.identity_hash.get_or_init(|| self.identity.hash())
+    pub(crate) fn identity_hash(&self) -> IdentityHash {
+        *self.identity_hash.get_or_init(|| self.identity.hash())
     }
 
     /// What happened, in the sender's words, such as `orders/paid`.

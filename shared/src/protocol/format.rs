@@ -24,7 +24,8 @@ pub mod attribute {
     pub const EXPIRES_AT: &str = "expires_at";
     pub const HOLDER_INFO: &str = "holder_info";
     pub const LAST_CLAIM: &str = "last_claim";
-    pub const LAST_SETTLED: &str = "last_settled";
+    pub const RECENT: &str = "recent";
+    pub const SPILLED: &str = "spilled";
     pub const ATTEMPTS: &str = "attempts";
     pub const RETRY_AT: &str = "retry_at";
     pub const SUSPECT: &str = "suspect";
@@ -63,7 +64,7 @@ pub mod attribute {
     pub const PARTS: &str = "parts";
     pub const SEQUENCE: &str = "sequence";
     pub const OUTCOME: &str = "outcome";
-    pub const STARTED_AT: &str = "started_at";
+    pub const TOOK: &str = "took";
     pub const SETTLED_AT: &str = "settled_at";
     pub const ERROR: &str = "error";
     pub const PARKED_AT: &str = "parked_at";
@@ -71,15 +72,18 @@ pub mod attribute {
 
 use attribute as a;
 
-/// The format that this version writes, and the newest it reads.
-pub const FORMAT: u32 = 1;
+/// The format that this version writes, and the only one it reads.
+pub const FORMAT: u32 = 2;
 
 /// Why a stored row cannot be used. It is left as it is.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CorruptRow {
     /// Written by a newer version of this software.
-    #[error("a row of format {0} was met, this version reads up to {FORMAT}: deploy the newer version everywhere")]
+    #[error("a row of format {0} was met, this version reads {FORMAT}: deploy the newer version everywhere")]
     Newer(u64),
+    /// Written by a version before the first that was released.
+    #[error("a row of format {0} was met, this version reads {FORMAT}: begin with empty tables or a new data folder")]
+    Older(u64),
     /// An attribute is absent or of another type.
     #[error("a row has no readable attribute `{0}`")]
     Attribute(&'static str),
@@ -90,15 +94,16 @@ pub enum CorruptRow {
     #[error("a row's body cannot be decompressed")]
     Body,
 }
-/// The condition that a row is absent or one that this version can read: what a
-/// newer version wrote, no write of this one changes.
+/// The condition that a row is absent or one that this version can read: what
+/// another version wrote, no write of this one changes.
 pub(crate) fn readable() -> Condition {
-    Condition::absent_or_at_most(a::VERSION, FORMAT)
+    Condition::Any(vec![Condition::absent(a::VERSION), Condition::equal(a::VERSION, FORMAT)])
 }
 
 pub(crate) fn check_format(row: &Row) -> Result<(), CorruptRow> {
     match row.number(a::VERSION) {
         Some(version) if version > u64::from(FORMAT) => Err(CorruptRow::Newer(version)),
+        Some(version) if version < u64::from(FORMAT) => Err(CorruptRow::Older(version)),
         Some(_) => Ok(()),
         None => Err(CorruptRow::Attribute(a::VERSION)),
     }

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use crate::protocol::{entity::Sequence, inbox::Receipt, state::Settlement};
+use crate::protocol::{entity::Sequence, receipt::Receipt};
 
 /// What the receipts of one entity tell.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -12,10 +12,6 @@ pub struct History {
     pub receipts: usize,
     /// What must not be.
     pub mistakes: Vec<Mistake>,
-    /// How often a delivery was applied that had been accepted before one
-    /// already applied: by the clocks of whoever accepted them, so that a few
-    /// milliseconds say nothing.
-    pub inversions: usize,
 }
 
 /// What must not be.
@@ -44,7 +40,7 @@ impl History {
     /// from handler starts, and only within one second: clocks of different
     /// instances differ.
     pub fn of(mut receipts: Vec<Receipt>) -> Self {
-        receipts.retain(|receipt| receipt.settlement != Settlement::Repeat);
+        receipts.retain(|receipt| receipt.spills().is_some());
         receipts.sort_by_key(|receipt| receipt.sequence);
         let mut history = Self { receipts: receipts.len(), ..Self::default() };
         for pair in receipts.windows(2) {
@@ -57,11 +53,8 @@ impl History {
                 history.mistakes.push(Mistake::TokenWentBack(after.sequence));
             }
             let clocks = std::time::Duration::from_secs(1);
-            if after.started_at.is_some_and(|started| started + clocks < before.settled_at) {
+            if after.started_at().is_some_and(|started| started + clocks < before.settled_at) {
                 history.mistakes.push(Mistake::Overlap(after.sequence));
-            }
-            if after.received_at.zip(before.received_at).is_some_and(|(after, before)| after < before) {
-                history.inversions += 1;
             }
         }
         history
@@ -70,25 +63,26 @@ impl History {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::{
-        protocol::entity::{FencingToken, IdentityHash},
+        protocol::{
+            entity::{FencingToken, IdentityHash},
+            receipt::Settlement,
+        },
         time::Timestamp,
     };
 
     fn receipt(sequence: u64, token: u64, started: u64, settled: u64) -> Receipt {
         Receipt {
-            identity: IdentityHash::from_stored(&sequence.to_string()),
+            identity: Some(IdentityHash::from_bytes(sequence.to_be_bytes())),
             sequence: Sequence(sequence),
             settlement: Settlement::Applied,
             token: FencingToken(token),
             attempts: 1,
-            received_at: Some(Timestamp::from_millis(sequence)),
-            started_at: Some(Timestamp::from_millis(started)),
             settled_at: Timestamp::from_millis(settled),
-            source: None,
-            delivery_id: None,
-            topic: None,
+            took: Some(Duration::from_millis(settled - started)),
         }
     }
 

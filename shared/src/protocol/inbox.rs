@@ -1,5 +1,6 @@
 //! The inbox of an entity, as operations on its rows: claim a sequence, put the
-//! delivery there, void it, settle it, write its receipt, park it.
+//! delivery there, void it, settle it, write a receipt that leaves its row, park
+//! it.
 //!
 //! A sequence is decided once: ingest fills it or a worker voids it, by the
 //! same put-if-absent; and settled once, under the newest token, strictly one
@@ -13,8 +14,8 @@ mod receipt;
 mod settle;
 
 pub use claim::{Claim, Claimed, Put, PutOutcome, Void, Voided, owes_wake_up};
-pub use commit::{Commit, Committed};
+pub use commit::{Commit, Committed, Settling};
 pub use fail::{Block, Fail, Failed, MarkStart, Marked, Unblock, Unblocked};
 pub use park::Park;
-pub use receipt::{Receipt, WriteReceipt};
+pub use receipt::Spill;
 pub use settle::{Decision, Settle, SettleAndRelease, Settled, SettledAndReleased};

@@ -75,12 +75,12 @@ fn numbered(prefix: &str, sequence: Sequence) -> String {
 }
 
 /// Where the receipt of an identity stands.
-pub fn receipt_row(entity: &EntityKey, identity: &IdentityHash) -> Key {
+pub fn receipt_row(entity: &EntityKey, identity: IdentityHash) -> Key {
     inbox_row(entity.as_str().to_owned(), format!("{RECEIPT}{identity}"))
 }
 
 /// All receipts of an entity, at most `limit` from behind `after`.
-pub fn receipt_range(entity: &EntityKey, after: Option<&IdentityHash>, limit: u32) -> Range {
+pub fn receipt_range(entity: &EntityKey, after: Option<IdentityHash>, limit: u32) -> Range {
     let from = after.map_or_else(|| RECEIPT.to_owned(), |after| format!("{RECEIPT}{after}\u{0}"));
     Range {
         table: TableName::Inbox,
@@ -171,7 +171,7 @@ pub fn sequence_of(row: &Row) -> Option<Sequence> {
 
 /// The identity that an inbox row's key names, where it is a receipt's.
 pub fn receipt_identity(row: &Row) -> Option<IdentityHash> {
-    row.text(a::ITEM)?.strip_prefix(RECEIPT).map(IdentityHash::from_stored)
+    row.text(a::ITEM)?.strip_prefix(RECEIPT).and_then(IdentityHash::from_stored)
 }
 
 /// Whether an inbox row is one of a parked delivery.

@@ -9,6 +9,8 @@
 //! Pure. Waiting and polling are in `leases/acquire.rs` and `engine/drain/acquire.rs`,
 //! renewing in `engine/keeper.rs`.
 
+use std::time::Duration;
+
 mod acquire;
 mod ask;
 mod release;
@@ -24,6 +26,7 @@ use crate::{
         entity::{EntityKey, FencingToken},
         format::{FORMAT, attribute as a, readable},
         keys::entity_row,
+        receipt::Recent,
         state::{EntityState, LeaseKind},
         table::{Action, Change, Condition, Write},
     },
@@ -154,6 +157,13 @@ pub(crate) fn numbers_if_absent(now: Timestamp, names: &[&'static str]) -> Vec<C
     let mut changes: Vec<Change> = names.iter().map(|name| Change::set_if_absent(*name, now.as_millis())).collect();
     changes.push(Change::set_if_absent(a::VERSION, FORMAT));
     changes
+}
+
+/// When the row of an idle entity may be deleted: later than any row of its
+/// inbox that is kept for `retention` from now on, and no sooner than what it
+/// remembers may be forgotten, by whoever keeps that longest. `None`: never.
+pub fn idle_purge_at(entity: &EntityKey, recent: &Recent, now: Timestamp, retention: Duration) -> Option<Timestamp> {
+    (!entity.is_kept_forever()).then(|| (now + retention.mul_f64(1.1)).max(recent.keep_until()))
 }
 
 /// The change that says when a row may be deleted for idleness; `None`: never.

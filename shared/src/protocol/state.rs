@@ -6,8 +6,9 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use sha2::{Digest, Sha256};
 
 use super::{
-    entity::{EntityKey, FencingToken, IdentityHash, Sequence},
+    entity::{EntityKey, FencingToken, Sequence},
     format::{CorruptRow, attribute as a, check_format, shortened},
+    receipt::Recent,
     table::Row,
 };
 use crate::time::{Nonce, Timestamp};
@@ -60,70 +61,6 @@ pub struct Held {
     pub kind: LeaseKind,
     /// Until when, by its holder's clock.
     pub expires_at: Timestamp,
-}
-
-/// How a sequence was decided.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Settlement {
-    /// The handler is done with it.
-    Applied,
-    /// The same delivery was settled before.
-    Repeat,
-    /// Claimed, and never filled.
-    Void,
-    /// Set aside, for a person to put back.
-    Parked,
-}
-
-impl Settlement {
-    /// As it is stored and shown.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Settlement::Applied => "applied",
-            Settlement::Repeat => "repeat",
-            Settlement::Void => "void",
-            Settlement::Parked => "parked",
-        }
-    }
-
-    pub(crate) fn from_stored(text: &str) -> Option<Self> {
-        [Settlement::Applied, Settlement::Repeat, Settlement::Void, Settlement::Parked]
-            .into_iter()
-            .find(|settlement| settlement.as_str() == text)
-    }
-}
-
-impl fmt::Display for Settlement {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
-
-/// What stands at `head`. A void has no identity.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct LastSettled {
-    /// Which delivery it was.
-    pub identity: Option<IdentityHash>,
-    /// How it was decided.
-    pub settlement: Settlement,
-}
-
-impl LastSettled {
-    /// As it is stored.
-    pub fn to_stored(&self) -> String {
-        match &self.identity {
-            Some(identity) => format!("{} {identity}", self.settlement),
-            None => self.settlement.to_string(),
-        }
-    }
-
-    fn from_stored(text: &str) -> Option<Self> {
-        let (settlement, identity) = match text.split_once(' ') {
-            Some((settlement, identity)) => (settlement, Some(IdentityHash::from_stored(identity))),
-            None => (text, None),
-        };
-        Some(Self { identity, settlement: Settlement::from_stored(settlement)? })
-    }
 }
 
 /// Why an entity waits for an operator.
@@ -237,8 +174,10 @@ pub struct EntityState {
     pub holder_info: Option<HolderInfo>,
     /// The nonce of the newest claim.
     pub last_claim: Option<Nonce>,
-    /// What was decided at `head`.
-    pub last_settled: Option<LastSettled>,
+    /// What became of the newest of what was settled, up to `head`.
+    pub recent: Recent,
+    /// Whether receipts stand elsewhere that have left the row.
+    pub spilled: bool,
     /// How often the delivery at `head + 1` was started and failed.
     pub attempts: u32,
     /// How many holders in a row vanished with the delivery at `head + 1`
@@ -297,18 +236,23 @@ impl EntityState {
                 expires_at: time(a::EXPIRES_AT).ok_or(CorruptRow::Attribute(a::EXPIRES_AT))?,
             }),
         };
+        let head = Sequence(number(a::HEAD)?);
         Ok(Self {
             entity: EntityKey::parse(row.text(a::ENTITY).ok_or(CorruptRow::Attribute(a::ENTITY))?)?,
             tail: Sequence(number(a::TAIL)?),
-            head: Sequence(number(a::HEAD)?),
+            head,
             token: FencingToken(number(a::TOKEN)?),
             held,
             holder_info: row.text(a::HOLDER_INFO).map(HolderInfo::new),
             last_claim: row.text(a::LAST_CLAIM).map(Nonce::from_stored),
-            last_settled: match row.text(a::LAST_SETTLED) {
-                None => None,
-                Some(text) => Some(LastSettled::from_stored(text).ok_or(CorruptRow::Attribute(a::LAST_SETTLED))?),
+            recent: match row.bytes(a::RECENT) {
+                None => Recent::default(),
+                // One that does not name `head` would take other places for those it speaks of.
+                Some(bytes) => Recent::from_stored(bytes)
+                    .filter(|recent| recent.last().is_some_and(|last| last.sequence == head))
+                    .ok_or(CorruptRow::Attribute(a::RECENT))?,
             },
+            spilled: row.get(a::SPILLED).is_some(),
             attempts: row.number(a::ATTEMPTS).unwrap_or(0).try_into().unwrap_or(u32::MAX),
             suspect: row.number(a::SUSPECT).unwrap_or(0).try_into().unwrap_or(u32::MAX),
             started: row.number(a::STARTED).map(FencingToken),
@@ -372,19 +316,44 @@ impl Held {
         self.expires_at > now && self.expires_at <= now + LONGEST_LEASE
     }
 }
+
 #[cfg(test)]
 mod tests {
-    use super::{super::format::FORMAT, *};
+    use bytes::Bytes;
 
-    fn fullest() -> Row {
+    use super::{
+        super::{
+            entity::IdentityHash,
+            format::FORMAT,
+            receipt::{Receipt, Settlement},
+        },
+        *,
+    };
+
+    /// What a row remembers at most whose key has so many bytes.
+    fn remembered(entity: &EntityKey, at: u64) -> Recent {
+        let receipt = |sequence| Receipt {
+            sequence: Sequence(sequence),
+            identity: Some(IdentityHash::from_bytes([255; 8])),
+            settlement: Settlement::Applied,
+            token: FencingToken(at),
+            attempts: 255,
+            settled_at: Timestamp::from_millis(at),
+            took: Some(Duration::from_secs(60)),
+        };
+        let first = at + 1 - Recent::capacity(entity) as u64;
+        (first..=at).fold(Recent::default(), |recent, at| recent.with(receipt(at), Duration::from_secs(1)))
+    }
+
+    fn fullest(key_bytes: usize) -> Row {
         let mut times = EventTimes::default();
         for family in ["orders", "fulfillments", "refunds", "order_transactions", "carts"] {
             times = times.applied(family, Timestamp::from_millis(1_799_999_999_999));
         }
         let nonce = Nonce::from_parts(Timestamp::from_millis(1_799_999_999_999), u128::MAX);
-        let identity = IdentityHash::from_stored("1234567890123456789012");
+        let key = EntityKey::parse(&format!("n/{}", "x".repeat(key_bytes - 2))).unwrap();
         Row::new()
-            .with(a::ENTITY, format!("n/{}", "x".repeat(EntityKey::MAX_BYTES - 2)))
+            .with(a::ENTITY, key.as_str())
             .with(a::VERSION, FORMAT)
             .with(a::TAIL, 1_799_999_999_999_u64)
             .with(a::HEAD, 1_799_999_999_999_u64)
@@ -394,10 +363,8 @@ mod tests {
             .with(a::EXPIRES_AT, 1_799_999_999_999_u64)
             .with(a::HOLDER_INFO, "x".repeat(HolderInfo::MAX_BYTES))
             .with(a::LAST_CLAIM, nonce.as_str())
-            .with(
-                a::LAST_SETTLED,
-                LastSettled { identity: Some(identity), settlement: Settlement::Applied }.to_stored(),
-            )
+            .with(a::RECENT, remembered(&key, 1_799_999_999_999).to_stored().unwrap())
+            .with(a::SPILLED, 1_u32)
             .with(a::ATTEMPTS, 999_u32)
             .with(a::RETRY_AT, 1_799_999_999_999_u64)
             .with(a::SUSPECT, VANISHED_BEFORE_START)
@@ -412,21 +379,38 @@ mod tests {
     }
 
     #[test]
-    fn the_fullest_entity_row_costs_one_write_unit() {
-        assert!(fullest().size() <= 1024, "{} bytes", fullest().size());
+    fn the_fullest_entity_row_costs_one_write_unit_where_its_key_is_at_most_256_bytes_long() {
+        for bytes in 3..=256 {
+            let size = fullest(bytes).size();
+            assert!(size <= 1024, "{size} bytes with a key of {bytes}");
+        }
+        let holds = |bytes: usize| {
+            remembered(&EntityKey::parse(&format!("n/{}", "x".repeat(bytes - 2))).unwrap(), 99).iter().len()
+        };
+        assert_eq!([24, 36, 64, 256, 512].map(holds), [20, 19, 18, 11, 1]);
+        assert!(fullest(512).size() <= 1100, "{} bytes", fullest(512).size());
     }
 
     #[test]
     fn the_fullest_entity_row_parses() {
-        let state = EntityState::parse(&fullest()).unwrap();
+        let state = EntityState::parse(&fullest(512)).unwrap();
         assert_eq!(state.newest_event_time.of("carts"), Some(Timestamp::from_millis(1_799_999_999_999)));
         assert!(state.held.is_some());
     }
 
     #[test]
-    fn a_row_of_a_newer_format_is_refused() {
-        let row = fullest().with(a::VERSION, FORMAT + 1);
-        assert_eq!(EntityState::parse(&row), Err(CorruptRow::Newer(2)));
+    fn a_row_of_another_format_is_refused() {
+        let row = fullest(64).with(a::VERSION, FORMAT + 1);
+        assert_eq!(EntityState::parse(&row), Err(CorruptRow::Newer(3)));
+        let row = fullest(64).with(a::VERSION, FORMAT - 1);
+        assert_eq!(EntityState::parse(&row), Err(CorruptRow::Older(1)));
+    }
+
+    #[test]
+    fn a_row_whose_memory_does_not_end_at_head_is_refused() {
+        for row in [fullest(64).with(a::HEAD, 1_799_999_999_998_u64), fullest(64).with(a::RECENT, Bytes::new())] {
+            assert_eq!(EntityState::parse(&row), Err(CorruptRow::Attribute(a::RECENT)));
+        }
     }
 
     #[test]

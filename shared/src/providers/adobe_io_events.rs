@@ -6,15 +6,16 @@
 //! ours. A webhook is registered only if a GET with a `challenge` is answered
 //! with it. Nothing of the headers is signed, and no time of an attempt.
 
-use base64::{Engine, engine::general_purpose::STANDARD};
+use std::time::Duration;
 
 use super::{
-    Address, Described, Headers, Keys, Provider, Published, Request, Secret, Unverified, Verified, describe,
-    event_time,
-    rsa::RsaKey,
-    rule::{self, Example, Kind, Line, Rule},
+    Address, Described, Encoding, Headers, Keys, Provider, Published, Request, RsaKey, Secret, Unverified, Verified,
+    describe,
+    facts::{Facts, IdPart, Payload, Reads, Resolution, Signed},
+    rule::{Example, Kind, Line, Rule},
+    tables,
 };
-use crate::{protocol::entity::DeliveryId, time::Timestamp};
+use crate::time::Timestamp;
 
 /// Adobe's rules.
 #[derive(Debug)]
@@ -66,6 +67,38 @@ pub(super) const RULE: Rule = Rule {
             entity: "catalog_product/7",
         },
     ],
+    reads: READS,
+    facts: FACTS,
+};
+
+const READS: Reads = Reads {
+    delivery_id: &[IdPart::At(&["/id", "/event_id", "x-adobe-event-id"])],
+    topic: &["/type", "/event_code", "x-adobe-event-code"],
+    between_words: &['_'],
+    account: &["/source"],
+    event_time: &["/time", "/event/activitystreams:published"],
+};
+
+const FACTS: Facts = Facts {
+    secret: "none. The source has the `client_id` of the project in Adobe's developer console",
+    signature: "`x-adobe-digital-signature-1` and `-2`: base64 RSA-SHA256 of the body, each under a key of its own, of \
+                which one is enough. `x-adobe-public-key1-path` and `2-path` name the keys, which are fetched from \
+                `static.adobeioevents.com` only",
+    signed: Signed::BODY,
+    payload: Payload::Depends,
+    resolution: Some(Resolution::Milliseconds),
+    deadline: Some(Duration::from_secs(10)),
+    retries: None,
+    horizon: Some(Duration::from_secs(24 * 3600)),
+    switches_off: "failing for long; the registration is marked as unstable first",
+    checks: "a GET with a `challenge` when the webhook is registered, answered `{\"challenge\": \"…\"}`",
+    care: "The keys sign for every customer of Adobe's, so the `recipient_client_id` in the body must be the source's. \
+           Only 429 and 5xx are tried again. A Commerce event holds the fields that its subscription asks for. No time \
+           is signed but the event's own.",
+    sources: &[
+        "https://developer.adobe.com/events/docs/guides/sdk/sdk-signature-verification",
+        "https://developer.adobe.com/events/docs/common/retry-doc",
+    ],
 };
 
 /// What was observed, without its package in front and without what became of
@@ -92,18 +125,7 @@ impl Provider for AdobeIoEvents {
     }
 
     fn describe(&self, request: Request<'_>) -> Described {
-        let first = |places: &[&str]| describe::first(request.body, places);
-        let said = |name| request.headers.get(name).filter(|value| !value.is_empty()).map(str::to_owned);
-        let topic = describe::topic(first(&["/type", "/event_code"]).or_else(|| said("x-adobe-event-code")).as_deref());
-        let family = family(&topic).to_owned();
-        let id = first(&["/id", "/event_id"]).or_else(|| said("x-adobe-event-id"));
-        Described {
-            delivery_id: id.map_or_else(|| DeliveryId::from_body(request.body), DeliveryId::new),
-            entity: rule::find(LINES, &family, request.body).and_then(|found| found.entity()),
-            event_time: first(&["/time", "/event/activitystreams:published"]).and_then(|time| event_time::parse(&time)),
-            topic,
-            family,
-        }
+        tables::describe_by(&READS, LINES, family, request)
     }
 
     fn sign(&self, _: &Headers, _: &[u8], _: &Secret, _: Timestamp) -> Vec<(String, String)> {
@@ -145,7 +167,7 @@ impl Published for AdobeIoEvents {
                     refusal = reason;
                 }
             };
-            let Ok(signature) = STANDARD.decode(signature) else {
+            let Some(signature) = Encoding::Base64.decode(signature.trim()) else {
                 refuse(Unverified::Malformed(name.into()));
                 continue;
             };
@@ -162,7 +184,7 @@ impl Published for AdobeIoEvents {
                 continue;
             };
             match RsaKey::in_pem(&pem) {
-                Some(key) if keys.has_signed(&key, request.body, &signature) => return Ok(Verified::Delivery),
+                Some(key) if key.verifies(request.body, &signature) => return Ok(Verified::Delivery),
                 Some(_) => refuse(Unverified::Mismatch),
                 None => refuse(Unverified::Unusable(at, "it is no public key in PEM".into())),
             }

@@ -1,7 +1,9 @@
 //! What the providers' descriptions have in common: topics, their families,
 //! and the first of several places that holds something.
 
-use super::json::pointer;
+use std::borrow::Cow;
+
+use super::{Request, json::pointer};
 
 /// What stands for a topic that the sender does not name.
 const UNKNOWN: &str = "unknown";
@@ -13,11 +15,19 @@ pub(super) fn topic(said: Option<&str>) -> String {
     if topic.is_empty() { UNKNOWN.to_owned() } else { topic }
 }
 
+/// What stands between the words of most providers' topics.
+pub(super) const BETWEEN_WORDS: &[char] = &['/', '.', ':'];
+
 /// The topic without its last word: `orders` of `orders/create`, `charge` of
 /// `charge.refunded`, `charge.dispute` of `charge.dispute.created`. A topic of
 /// one word is its own family.
 pub(super) fn family(topic: &str) -> &str {
-    match topic.rsplit_once(['/', '.', ':']) {
+    family_by(topic, BETWEEN_WORDS)
+}
+
+/// The same, where other characters stand between the words.
+pub(super) fn family_by<'a>(topic: &'a str, between: &[char]) -> &'a str {
+    match topic.rsplit_once(between) {
         Some((family, _)) if !family.is_empty() => family,
         _ => topic,
     }
@@ -31,6 +41,16 @@ pub(super) fn is_known(family: &str) -> bool {
 /// The first value among `pointers` that is there and not empty.
 pub(super) fn first(body: &[u8], pointers: &[&str]) -> Option<String> {
     pointers.iter().find_map(|at| pointer(body, at).filter(|value| !value.is_empty())).map(String::from)
+}
+
+/// The first value among `places`, headers or JSON pointers, that is there and
+/// not empty.
+pub(super) fn found<'a>(request: Request<'a>, places: &[&str]) -> Option<Cow<'a, str>> {
+    let value = |place: &&str| match place.starts_with('/') {
+        true => pointer(request.body, place),
+        false => request.headers.get(place).map(|value| value.trim().into()),
+    };
+    places.iter().filter_map(value).find(|value| !value.is_empty())
 }
 
 #[cfg(test)]

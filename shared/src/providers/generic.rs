@@ -142,7 +142,7 @@ impl Provider for Generic {
     }
 
     fn describe(&self, request: Request<'_>) -> Described {
-        let GenericOptions { delivery_id, topic, entity, entity_kind, event_time, .. } = &self.options;
+        let GenericOptions { delivery_id, topic, account, entity, entity_kind, event_time, .. } = &self.options;
         let topic = describe::topic(first(topic, request).as_deref());
         let name = first(entity, request);
         Described {
@@ -150,6 +150,7 @@ impl Provider for Generic {
                 .map_or_else(|| DeliveryId::from_body(request.body), |id| DeliveryId::new(id.into_owned())),
             family: describe::family(&topic).to_owned(),
             topic,
+            account: first(account, request).map(Cow::into_owned),
             event_time: first(event_time, request).and_then(|time| event_time::parse(&time)),
             entity: name.map(|name| match entity_kind {
                 Some(kind) => format!("{kind}/{name}"),
@@ -347,18 +348,20 @@ mod tests {
             r#"{LIKE_GITHUB}
             delivery_id = ["x-delivery", "/event/id"]
             topic = ["/event/type"]
+            account = "x-shop"
             entity_kind = "order"
             entity = ["/order/id", "/order_id"]
             event_time = ["/order/updated_at", "x-sent-at"]"#
         ));
         let body = r#"{"event":{"id":"e1","type":"order.updated"},"order_id":18446744073709551617}"#;
-        let described = described(&generic, &[("x-sent-at", "1767621600")], body);
+        let described = described(&generic, &[("x-sent-at", "1767621600"), ("x-shop", "7")], body);
         assert_eq!(
             described,
             Described {
                 delivery_id: DeliveryId::new("e1"),
                 topic: "order.updated".into(),
                 family: "order".into(),
+                account: Some("7".into()),
                 event_time: Some(Timestamp::from_secs(1_767_621_600)),
                 entity: Some("order/18446744073709551617".into()),
             }
@@ -374,6 +377,7 @@ mod tests {
                 delivery_id: DeliveryId::from_body(b"{}"),
                 topic: "unknown".into(),
                 family: "unknown".into(),
+                account: None,
                 event_time: None,
                 entity: None,
             }

@@ -9,32 +9,48 @@
 
 use crate::{protocol::entity::DeliveryId, time::Timestamp};
 
+mod adobe_commerce;
 mod adobe_io_events;
+mod aftership;
+mod bigcommerce;
 mod describe;
+mod easypost;
+mod etsy;
 mod event_time;
+mod facts;
 mod generic;
 mod json;
+mod options;
 mod paypal;
+mod public_key;
 mod published;
-mod rsa;
 mod rule;
+mod shippo;
+mod shipstation_v1;
 mod shipstation_v2;
 mod shopify;
 mod signature;
+mod square;
 mod standard_webhooks;
 mod stripe;
+mod tables;
+mod token;
 mod woocommerce;
 
 #[cfg(test)]
 mod tests;
 
+pub use facts::{Facts, IdPart, Payload, Reads, Resolution, Signed};
 pub use generic::{Generic, GenericOptions, InvalidGeneric, InvalidPlace, Place};
 pub use json::{is_pointer, pointer};
+pub use options::Options;
+pub use public_key::RsaKey;
 pub use published::{Address, Keys, NoKeys, Published, Uncertified};
-pub use rsa::RsaKey;
 pub use rule::{Example, Kind, Line, Rule};
 pub(crate) use signature::is_near;
 pub use signature::{Encoding, HashName};
+#[cfg(feature = "ingest")]
+pub(crate) use token::unescaped;
 
 /// One webhook as it arrived.
 #[derive(Debug, Clone, Copy)]
@@ -46,25 +62,49 @@ pub struct Request<'a> {
 }
 
 /// Request headers; names are lower-case, the first of several equal names
-/// counts.
-#[derive(Debug, Clone, Default)]
-pub struct Headers(Vec<(String, String)>);
+/// counts. And the query of the URL that was called, where some senders put a
+/// secret.
+#[derive(Clone, Default)]
+pub struct Headers {
+    fields: Vec<(String, String)>,
+    query: String,
+}
 
 impl Headers {
     /// The first value of `name`, which must be lower-case.
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.0.iter().find(|(held, _)| held == name).map(|(_, value)| value.as_str())
+        self.fields.iter().find(|(held, _)| held == name).map(|(_, value)| value.as_str())
     }
 
     /// All headers, names in lower case.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+        self.fields.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// The same headers, of a request whose URL has this query, as it was sent
+    /// and without the question mark.
+    #[must_use]
+    pub fn with_query(self, query: impl Into<String>) -> Self {
+        Self { query: query.into(), ..self }
+    }
+
+    /// The URL's query, as it was sent.
+    pub fn query(&self) -> &str {
+        &self.query
+    }
+}
+
+/// Without the query, which may hold a secret.
+impl std::fmt::Debug for Headers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
     }
 }
 
 impl<N: AsRef<str>, V: Into<String>> FromIterator<(N, V)> for Headers {
     fn from_iter<I: IntoIterator<Item = (N, V)>>(headers: I) -> Self {
-        Self(headers.into_iter().map(|(name, value)| (name.as_ref().to_ascii_lowercase(), value.into())).collect())
+        let field = |(name, value): (N, V)| (name.as_ref().to_ascii_lowercase(), value.into());
+        Self { fields: headers.into_iter().map(field).collect(), query: String::new() }
     }
 }
 
@@ -168,6 +208,9 @@ pub enum Unverified {
     /// A header is there and cannot be read.
     #[error("header {0} cannot be read")]
     Malformed(String),
+    /// The secret that the provider sends in the URL is not there.
+    #[error("the URL that was called has no `?token=`, which must hold the source's secret")]
+    NoToken,
     /// Rightly signed, but at this time: too long ago, or too far in the future.
     #[error("the signature is of {0}, which is too far from now")]
     Stale(Timestamp),
@@ -208,6 +251,8 @@ pub struct Described {
     /// Events whose times can be compared: the part of the topic that names
     /// the thing, such as `orders`. Never empty.
     pub family: String,
+    /// Whose it is: the shop, store or account that the provider names.
+    pub account: Option<String>,
     /// When it happened, by the provider's clock.
     pub event_time: Option<Timestamp>,
     /// The entity by the provider's own rule, without the source in front:
@@ -257,16 +302,48 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
     fn challenge(&self) -> Option<&'static str> {
         None
     }
+
+    /// This provider as `options` have it; `None`: as it is.
+    ///
+    /// # Errors
+    ///
+    /// Which option it lacks or has no use for, for whoever wrote the options.
+    fn with(&self, options: &Options) -> Result<Option<Box<dyn Provider>>, String> {
+        match options.url {
+            None => Ok(None),
+            Some(_) => Err("`url` is for providers that sign the URL they call; leave it out".into()),
+        }
+    }
+
+    /// The query of the URL that the provider calls, if the secret stands in
+    /// it; the counterpart of [`sign`](Self::sign).
+    fn query(&self, _secret: &Secret) -> Option<String> {
+        None
+    }
+
+    /// The body, JSON, that the provider demands in the answer to a delivery
+    /// that was taken; `None`: it looks at the status alone.
+    fn answer(&self) -> Option<&'static str> {
+        None
+    }
 }
 
 /// The provider of that name, as `provider = "…"` gives it; `None` if there is
 /// none. The generic one needs options and is deserialized from them.
 pub fn by_name(name: &str) -> Option<&'static dyn Provider> {
     Some(match name {
+        "adobe-commerce" => &adobe_commerce::AdobeCommerce,
         "adobe-io-events" => &adobe_io_events::AdobeIoEvents,
+        "aftership" => &aftership::AfterShip,
+        "bigcommerce" => &bigcommerce::BigCommerce,
+        "easypost" => &easypost::EasyPost,
+        "etsy" => &etsy::Etsy,
         "paypal" => &paypal::PayPal,
+        "shippo" => &shippo::Shippo,
+        "shipstation-v1" => &shipstation_v1::ShipStationV1,
         "shipstation-v2" => &shipstation_v2::ShipStationV2,
         "shopify" => &shopify::Shopify,
+        "square" => &square::WITHOUT_URL,
         "standard-webhooks" => &standard_webhooks::StandardWebhooks,
         "stripe" => &stripe::Stripe,
         "woocommerce" => &woocommerce::WooCommerce,
@@ -274,14 +351,22 @@ pub fn by_name(name: &str) -> Option<&'static dyn Provider> {
     })
 }
 
-/// How the provider of that name finds an event's entity; `None` if there is no
-/// such provider, and for `generic`, whose options say it.
+/// What is known of the provider of that name; `None` if there is no such
+/// provider, and for `generic`, whose options say it.
 pub fn rule_of(name: &str) -> Option<Rule> {
     Some(match name {
+        "adobe-commerce" => adobe_commerce::RULE,
         "adobe-io-events" => adobe_io_events::RULE,
+        "aftership" => aftership::RULE,
+        "bigcommerce" => bigcommerce::RULE,
+        "easypost" => easypost::RULE,
+        "etsy" => etsy::RULE,
         "paypal" => paypal::RULE,
+        "shippo" => shippo::RULE,
+        "shipstation-v1" => shipstation_v1::RULE,
         "shipstation-v2" => shipstation_v2::RULE,
         "shopify" => shopify::RULE,
+        "square" => square::RULE,
         "standard-webhooks" => standard_webhooks::RULE,
         "stripe" => stripe::RULE,
         "woocommerce" => woocommerce::RULE,
@@ -290,5 +375,21 @@ pub fn rule_of(name: &str) -> Option<Rule> {
 }
 
 /// The names that [`by_name`] knows, and `generic`.
-pub const NAMES: [&str; 8] =
-    ["adobe-io-events", "generic", "paypal", "shipstation-v2", "shopify", "standard-webhooks", "stripe", "woocommerce"];
+pub const NAMES: [&str; 16] = [
+    "adobe-commerce",
+    "adobe-io-events",
+    "aftership",
+    "bigcommerce",
+    "easypost",
+    "etsy",
+    "generic",
+    "paypal",
+    "shippo",
+    "shipstation-v1",
+    "shipstation-v2",
+    "shopify",
+    "square",
+    "standard-webhooks",
+    "stripe",
+    "woocommerce",
+];

@@ -9,14 +9,16 @@
 //! one. PayPal does not say whether a transmission that is sent again days later
 //! has a new time, so no age is refused: a repeat is recognised by its event's id.
 
-use base64::{Engine, engine::general_purpose::STANDARD};
+use std::time::Duration;
 
 use super::{
-    Address, Described, Headers, Keys, Provider, Published, Request, Secret, Uncertified, Unverified, Verified,
-    describe, event_time,
-    rule::{self, Example, Kind, Line, Rule},
+    Address, Described, Encoding, Headers, Keys, Provider, Published, Request, Secret, Uncertified, Unverified,
+    Verified, describe,
+    facts::{Facts, IdPart, Payload, Reads, Resolution, Signed},
+    rule::{Example, Kind, Line, Rule},
+    tables,
 };
-use crate::{protocol::entity::DeliveryId, time::Timestamp};
+use crate::time::Timestamp;
 
 /// PayPal's rules.
 #[derive(Debug)]
@@ -72,6 +74,35 @@ pub(super) const RULE: Rule = Rule {
             entity: "subscription/I-BW452GLLEP1G",
         },
     ],
+    reads: READS,
+    facts: FACTS,
+};
+
+const READS: Reads = Reads {
+    delivery_id: &[IdPart::At(&["/id"])],
+    topic: &["/event_type"],
+    between_words: describe::BETWEEN_WORDS,
+    account: &["/resource/payee/merchant_id", "/resource/purchase_units/0/payee/merchant_id"],
+    event_time: &["/resource/update_time", "/create_time"],
+};
+
+const FACTS: Facts = Facts {
+    secret: "none. The source has the `webhook_id`, which PayPal shows beside the webhook",
+    signature: "`paypal-transmission-sig`: base64 RSA-SHA256, under the key of the certificate that `paypal-cert-url` \
+                names, of transmission id, transmission time, webhook id and the CRC-32 of the body in decimal, with \
+                vertical bars between them. The certificate is fetched from PayPal's hosts only",
+    signed: Signed { headers: &[ID, TIME], by_checksum: true, ..Signed::BODY },
+    payload: Payload::Snapshot,
+    resolution: Some(Resolution::Seconds),
+    deadline: None,
+    retries: Some(25),
+    horizon: Some(Duration::from_secs(3 * 24 * 3600)),
+    switches_off: "not documented",
+    checks: "none",
+    care: "A CRC-32 is no protection: whoever has seen one transmission can make another body that fits its signature. \
+           Let the handler look up at PayPal what an irreversible effect rests on. The time that is signed is not \
+           compared with ours: PayPal does not say whether a retry has a new one.",
+    sources: &["https://developer.paypal.com/api/rest/webhooks", "https://developer.paypal.com/api/rest/webhooks/rest"],
 };
 
 /// The certificate's address; `None`: it is not one of PayPal's.
@@ -83,7 +114,7 @@ fn address(url: &str) -> Option<Address> {
 }
 
 /// The CRC-32 of `bytes` (ISO 3309, as in zlib).
-fn crc32(bytes: &[u8]) -> u32 {
+pub(super) fn crc32(bytes: &[u8]) -> u32 {
     const TABLE: [u32; 256] = {
         let mut table = [0; 256];
         let mut index = 0;
@@ -111,16 +142,7 @@ impl Provider for PayPal {
     }
 
     fn describe(&self, request: Request<'_>) -> Described {
-        let first = |places: &[&str]| describe::first(request.body, places);
-        let topic = describe::topic(first(&["/event_type"]).as_deref());
-        let family = describe::family(&topic).to_owned();
-        Described {
-            delivery_id: first(&["/id"]).map_or_else(|| DeliveryId::from_body(request.body), DeliveryId::new),
-            entity: rule::find(LINES, &family, request.body).and_then(|found| found.entity()),
-            event_time: first(&["/resource/update_time", "/create_time"]).and_then(|time| event_time::parse(&time)),
-            topic,
-            family,
-        }
+        tables::describe(&READS, LINES, request)
     }
 
     fn sign(&self, _: &Headers, _: &[u8], _: &Secret, _: Timestamp) -> Vec<(String, String)> {
@@ -151,7 +173,7 @@ impl Published for PayPal {
         if request.headers.get(ALGORITHM).is_some_and(|algorithm| algorithm != "SHA256withRSA") {
             return Err(malformed(ALGORITHM));
         }
-        let signature = STANDARD.decode(signature).map_err(|_| malformed(SIGNATURE))?;
+        let signature = Encoding::Base64.decode(signature.trim()).ok_or_else(|| malformed(SIGNATURE))?;
         if webhook_ids.is_empty() {
             return Err(Unverified::Mismatch);
         }
@@ -162,9 +184,8 @@ impl Published for PayPal {
             Uncertified::Expired | Uncertified::Name => Unverified::Certificate(reason),
         })?;
         let crc = crc32(request.body);
-        let has_signed = |webhook_id: &String| {
-            keys.has_signed(&key, format!("{id}|{time}|{webhook_id}|{crc}").as_bytes(), &signature)
-        };
+        let has_signed =
+            |webhook_id: &String| key.verifies(format!("{id}|{time}|{webhook_id}|{crc}").as_bytes(), &signature);
         if webhook_ids.iter().any(has_signed) { Ok(Verified::Delivery) } else { Err(Unverified::Mismatch) }
     }
 }

@@ -8,7 +8,7 @@
 
 use bytes::Bytes;
 
-use super::{Request, Unverified, Verified, rsa::RsaKey};
+use super::{Request, RsaKey, Unverified, Verified};
 use crate::time::Timestamp;
 
 /// Where a key is published: over https, always.
@@ -74,7 +74,7 @@ pub enum Uncertified {
     Issuer,
 }
 
-/// Keys that were fetched, and what can be done with them.
+/// Keys that were fetched, and the certificates among them.
 pub trait Keys: Send + Sync {
     /// What is published at `at`; `None`: it was not fetched.
     fn find(&self, at: &Address) -> Option<Bytes>;
@@ -83,10 +83,6 @@ pub trait Keys: Send + Sync {
     /// valid at `now`, and issued by an authority that is believed, directly or
     /// by way of the certificates behind it.
     fn certified(&self, pem: &[u8], names: &[&'static str], now: Timestamp) -> Result<RsaKey, Uncertified>;
-
-    /// Whether `signature` is the owner's of `key` on `message`, by RSA in its
-    /// older form (PKCS #1, version 1.5) with SHA-256.
-    fn has_signed(&self, key: &RsaKey, message: &[u8], signature: &[u8]) -> bool;
 }
 
 /// No key was fetched.
@@ -100,10 +96,6 @@ impl Keys for NoKeys {
 
     fn certified(&self, _: &[u8], _: &[&'static str], _: Timestamp) -> Result<RsaKey, Uncertified> {
         Err(Uncertified::Issuer)
-    }
-
-    fn has_signed(&self, _: &RsaKey, _: &[u8], _: &[u8]) -> bool {
-        false
     }
 }
 

@@ -1,7 +1,10 @@
 //! A provider's own rule for the entity of an event, as a table: it is what
 //! finds the entity, and what the documentation and `serializer check` show.
 
-use super::describe;
+use super::{
+    describe,
+    facts::{Facts, Reads},
+};
 
 /// Where the id of an event's entity stands.
 ///
@@ -28,6 +31,15 @@ pub enum Kind {
     /// What this JSON pointer holds. Where that is nothing, the line does not
     /// count.
     At(&'static str),
+    /// This word, for an id that stands inside a URL: behind the first of
+    /// `marks` that is there, up to the next `/`, `?`, `&` or `#`. Where none
+    /// is there, the line does not count.
+    Inside {
+        /// What the entity is.
+        word: &'static str,
+        /// What stands in front of its id, such as `/receipts/`.
+        marks: &'static [&'static str],
+    },
 }
 
 /// An event reduced to the fields that tell what it is about, with the entity
@@ -50,6 +62,10 @@ pub struct Rule {
     /// Events of which several are about one thing, and others about another
     /// thing of the same number. Empty where senders differ too much.
     pub examples: &'static [Example],
+    /// Where the rest of what an event says stands.
+    pub reads: Reads,
+    /// How the provider signs, sends and repeats.
+    pub facts: Facts,
 }
 
 /// What a rule found.
@@ -72,13 +88,20 @@ pub(super) fn find(lines: &[Line], family: &str, body: &[u8]) -> Option<Found> {
     let is_for = |line: &&Line| line.families.is_empty() || line.families.contains(&family);
     lines.iter().filter(is_for).find_map(|line| {
         let id = describe::first(body, line.places)?;
-        let kind = match line.kind {
-            Kind::Named(kind) => Some(kind.to_owned()),
-            Kind::Family => describe::is_known(family).then(|| family.to_owned()),
-            Kind::At(place) => Some(describe::first(body, &[place])?),
+        let (kind, id) = match line.kind {
+            Kind::Named(kind) => (Some(kind.to_owned()), id),
+            Kind::Family => (describe::is_known(family).then(|| family.to_owned()), id),
+            Kind::At(place) => (Some(describe::first(body, &[place])?), id),
+            Kind::Inside { word, marks } => (Some(word.to_owned()), inside(&id, marks)?.to_owned()),
         };
         Some(Found { kind, id })
     })
+}
+
+/// What stands in `url` behind the first of `marks` that is there.
+fn inside<'a>(url: &'a str, marks: &[&str]) -> Option<&'a str> {
+    let (_, behind) = marks.iter().find_map(|mark| url.split_once(mark))?;
+    behind.split(['/', '?', '&', '#']).next().filter(|id| !id.is_empty())
 }
 
 #[cfg(test)]
@@ -107,6 +130,21 @@ mod tests {
             assert_eq!(entity(family, body).as_deref(), Some(expected), "{family} {body}");
         }
         assert_eq!(entity("refunds", "{}"), None);
+    }
+
+    #[test]
+    fn an_id_inside_a_url_ends_where_its_part_of_the_url_does() {
+        const MARKS: &[&str] = &["batch=", "/orders/"];
+        for (url, expected) in [
+            ("https://example.com/orders/7", Some("7")),
+            ("https://example.com/orders/7/lines?batch=", None),
+            ("https://example.com/orders/7?batch=b-1&x=2", Some("b-1")),
+            ("https://example.com/orders/7#top", Some("7")),
+            ("https://example.com/orders/", None),
+            ("https://example.com/", None),
+        ] {
+            assert_eq!(inside(url, MARKS), expected, "{url}");
+        }
     }
 
     #[test]

@@ -6,16 +6,15 @@
 //! ours. The address that it is posted to should therefore be kept to oneself,
 //! and the handler look up what it is told of.
 
-use base64::{Engine, engine::general_purpose::STANDARD};
-
 use super::{
-    Address, Described, Encoding, Headers, Keys, Provider, Published, Request, Secret, Unverified, Verified, describe,
-    event_time, json,
-    rsa::RsaKey,
-    rule::{self, Example, Kind, Line, Rule},
-    signature,
+    Address, Described, Encoding, Headers, Keys, Provider, Published, Request, RsaKey, Secret, Unverified, Verified,
+    describe, event_time,
+    facts::{Facts, IdPart, Payload, Reads, Resolution, Signed},
+    json,
+    rule::{Example, Kind, Line, Rule},
+    signature, tables,
 };
-use crate::{protocol::entity::DeliveryId, time::Timestamp};
+use crate::time::Timestamp;
 
 /// ShipStation's rules.
 #[derive(Debug)]
@@ -56,6 +55,36 @@ pub(super) const RULE: Rule = Rule {
             entity: "batch/se-7",
         },
     ],
+    reads: READS,
+    facts: FACTS,
+};
+
+/// No id is sent, so a delivery is named by its body. The signed time is the
+/// attempt's and no event time.
+const READS: Reads = Reads {
+    delivery_id: &[IdPart::Body],
+    topic: &["/resource_type"],
+    between_words: describe::BETWEEN_WORDS,
+    account: &[],
+    event_time: &["/data/events/0/occurred_at"],
+};
+
+const FACTS: Facts = Facts {
+    secret: "none, and nothing that says for whom a webhook is",
+    signature: "`x-shipengine-rsa-sha256-signature`: base64 RSA-SHA256 of `x-shipengine-timestamp`, a dot and the \
+                body, under the key of `api.shipengine.com/jwks` that `x-shipengine-rsa-sha256-key-id` names",
+    signed: Signed { headers: &[TIME], time: true, ..Signed::BODY },
+    payload: Payload::Depends,
+    resolution: Some(Resolution::Seconds),
+    deadline: None,
+    retries: None,
+    horizon: None,
+    switches_off: "not documented",
+    checks: "none",
+    care: "The same keys sign for every account: another account's event that somebody sends here looks like yours. \
+           Keep the URL to yourself, and let the handler look up what it is told. Nothing in an event names it, so a \
+           delivery is named by its body. Only tracking events tell a time.",
+    sources: &["https://docs.shipstation.com/apis/shipstation-v2/docs/guides/webhooks"],
 };
 
 fn address() -> Address {
@@ -79,19 +108,8 @@ impl Provider for ShipStationV2 {
         Err(Unverified::Mismatch)
     }
 
-    /// No id is sent, so a delivery is named by its body. The signed time is the
-    /// attempt's and no event time.
     fn describe(&self, request: Request<'_>) -> Described {
-        let first = |places: &[&str]| describe::first(request.body, places);
-        let topic = describe::topic(first(&["/resource_type"]).as_deref());
-        let family = describe::family(&topic).to_owned();
-        Described {
-            delivery_id: DeliveryId::from_body(request.body),
-            entity: rule::find(LINES, &family, request.body).and_then(|found| found.entity()),
-            event_time: first(&["/data/events/0/occurred_at"]).and_then(|time| event_time::parse(&time)),
-            topic,
-            family,
-        }
+        tables::describe(&READS, LINES, request)
     }
 
     fn sign(&self, _: &Headers, _: &[u8], _: &Secret, _: Timestamp) -> Vec<(String, String)> {
@@ -119,12 +137,12 @@ impl Published for ShipStationV2 {
         let malformed = |name: &str| Unverified::Malformed(name.into());
         let (id, time, signature) = (header(KEY)?, header(TIME)?, header(SIGNATURE)?);
         let signed_at = event_time::parse(time).ok_or_else(|| malformed(TIME))?;
-        let signature = STANDARD.decode(signature).map_err(|_| malformed(SIGNATURE))?;
+        let signature = Encoding::Base64.decode(signature.trim()).ok_or_else(|| malformed(SIGNATURE))?;
         let at = address();
         let set = keys.find(&at).ok_or_else(|| Unverified::Unfetched(at.clone()))?;
         // One that was published since is worth another look.
         let key = key(&set, id).ok_or(Unverified::Outdated(at))?;
-        if !keys.has_signed(&key, &[time.as_bytes(), b".", request.body].concat(), &signature) {
+        if !key.verifies(&[time.as_bytes(), b".", request.body].concat(), &signature) {
             return Err(Unverified::Mismatch);
         }
         signature::check_time(signed_at, now)?;
@@ -145,7 +163,8 @@ mod tests {
     #[test]
     fn a_key_is_found_by_its_id_and_read_out_of_its_numbers() {
         let found = key(SET.as_bytes(), "of the RFC").unwrap();
-        assert!(found.as_der().starts_with(&[0x30, 0x82, 0x01, 0x0a, 0x02, 0x82, 0x01, 0x01, 0x00, 0xa1, 0xf8]));
+        let (modulus, exponent) = found.numbers();
+        assert_eq!((&modulus[..2], modulus.len(), exponent), (&[0xa1, 0xf8][..], 256, &[1, 0, 1][..]));
         for (set, id) in [(SET, "other"), (SET, "none"), ("{}", "other"), ("", ""), (r#"{"keys":[{"kid":"a"}]}"#, "a")]
         {
             assert_eq!(key(set.as_bytes(), id), None, "{id}");

@@ -136,6 +136,17 @@ pub(crate) fn is_near(signed_at: Timestamp, now: Timestamp, tolerance: Duration)
     now.since(signed_at) <= tolerance && signed_at.since(now) <= tolerance
 }
 
+/// The signed time and the signatures of a header such as `t=…,v1=…[,v1=…]`;
+/// other entries are passed over. `None` if either is not there, or no
+/// signature is hexadecimal.
+pub(super) fn stamped(value: &str) -> Option<(&str, Vec<Vec<u8>>)> {
+    let entries = || value.split(',').filter_map(|entry| entry.trim().split_once('='));
+    let time = entries().find_map(|(name, value)| (name == "t").then_some(value))?;
+    let signatures: Vec<_> =
+        entries().filter(|(name, _)| *name == "v1").filter_map(|(_, value)| Encoding::Hex.decode(value)).collect();
+    (!signatures.is_empty()).then_some((time, signatures))
+}
+
 /// The whole seconds that a signed time was written in; digits only.
 pub(super) fn seconds(text: &str) -> Option<Timestamp> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());

@@ -1,17 +1,22 @@
-//! Standard Webhooks (standardwebhooks.com): base64 HMAC-SHA256 over
-//! `id.timestamp.body`, under the bytes that a `whsec_…` secret encodes.
+//! Standard Webhooks (standardwebhooks.com) over `id.timestamp.body`: base64
+//! HMAC-SHA256 under the bytes that a `whsec_…` secret encodes (`v1`), or
+//! Ed25519 (`v1a`), for which the source holds the public key, `whpk_…`.
 //!
-//! The signature header lists several, `v1,…` each, while a secret is rolled.
-//! Only `v1` is checked: the asymmetric `v1a` and versions yet to come are
-//! passed over, so a sender that signs with `v1a` alone is not believed. The
-//! `svix-…` names of the same three headers are understood too.
+//! The signature header lists several while a key is rolled; versions yet to
+//! come are passed over. The `svix-…` names of the same three headers are
+//! understood too.
+
+use std::time::Duration;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 
 use super::{
-    Described, Encoding, HashName, Headers, Provider, Request, Secret, Unverified, Verified, describe, event_time,
-    rule::{self, Kind, Line, Rule},
+    Described, Encoding, HashName, Headers, Provider, Request, Secret, Unverified, Verified, describe,
+    facts::{Facts, IdPart, Payload, Reads, Resolution, Signed},
+    public_key::Ed25519,
+    rule::{Kind, Line, Rule},
     signature::{self, Key},
+    tables,
 };
 use crate::{protocol::entity::DeliveryId, time::Timestamp};
 
@@ -19,12 +24,31 @@ use crate::{protocol::entity::DeliveryId, time::Timestamp};
 #[derive(Debug)]
 pub(super) struct StandardWebhooks;
 
-/// The key that `secret` encodes; as in the specification's libraries the
-/// `whsec_` in front may be left out.
-fn key(secret: &Secret) -> Option<Key> {
-    let Some(text) = secret.text() else { return Key::new(secret.expose()) };
-    Key::new(STANDARD.decode(text.strip_prefix("whsec_").unwrap_or(text)).ok()?)
+/// What a signature is checked with.
+pub(super) enum SchemeKey {
+    /// The sender has the same one.
+    Shared(Key),
+    /// Only the sender has the half that signs.
+    Pair(Ed25519),
 }
+
+/// The key that `secret` encodes; as in the specification's libraries the
+/// `whsec_` in front may be left out. `whsk_…`, the half that signs, is for
+/// samples and tests.
+pub(super) fn key(secret: &Secret) -> Option<SchemeKey> {
+    let Some(secret) = secret.text() else { return Key::new(secret.expose()).map(SchemeKey::Shared) };
+    let bytes = |text| STANDARD.decode(text).ok();
+    if let Some(public) = secret.strip_prefix("whpk_") {
+        return Ed25519::public(bytes(public)?).map(SchemeKey::Pair);
+    }
+    if let Some(private) = secret.strip_prefix("whsk_") {
+        return Ed25519::private(&bytes(private)?).map(SchemeKey::Pair);
+    }
+    Key::new(bytes(secret.strip_prefix("whsec_").unwrap_or(secret))?).map(SchemeKey::Shared)
+}
+
+/// What is wrong with a secret that holds no key.
+pub(super) const NO_KEY: &str = "it is not `whsec_` and the key's bytes in base64";
 
 /// The names of a request's three headers: all of one family, so that nobody
 /// can mix a signed header with an unsigned one of the other.
@@ -44,6 +68,69 @@ fn names(headers: &Headers) -> Names {
     if !has_any(NAMES) && has_any(ALIASES) { ALIASES } else { NAMES }
 }
 
+/// The places of a delivery's id. A verified request has one of them, and not
+/// empty.
+pub(super) const IDS: &[&str] = &[NAMES.id, ALIASES.id];
+
+/// What the scheme's signature covers.
+pub(super) const SIGNED: Signed =
+    Signed { headers: &[NAMES.id, NAMES.timestamp, ALIASES.id, ALIASES.timestamp], time: true, ..Signed::BODY };
+
+/// More Ed25519 signatures than this are not looked at: each of them costs a
+/// pass over the body.
+const MOST_V1A: usize = 4;
+
+/// Whether one of `keys` signed the request.
+pub(super) fn verify(request: Request<'_>, keys: &[SchemeKey], now: Timestamp) -> Result<Verified, Unverified> {
+    let names = names(request.headers);
+    let header = |name: &str| request.headers.get(name).ok_or_else(|| Unverified::Missing(name.into()));
+    let malformed = |name: &str| Unverified::Malformed(name.into());
+    let (id, time, list) = (header(names.id)?, header(names.timestamp)?, header(names.signature)?);
+    if id.trim().is_empty() {
+        return Err(malformed(names.id));
+    }
+    let signed_at = signature::seconds(time).ok_or_else(|| malformed(names.timestamp))?;
+    let of = |version: &'static str| {
+        let texts = list.split_whitespace().filter_map(move |entry| entry.strip_prefix(version)?.strip_prefix(','));
+        texts.filter_map(|text| Encoding::Base64.decode(text))
+    };
+    let (of_v1, of_v1a): (Vec<_>, Vec<_>) = (of("v1").collect(), of("v1a").take(MOST_V1A).collect());
+    if of_v1.is_empty() && of_v1a.is_empty() {
+        return Err(malformed(names.signature));
+    }
+    let parts = [id.as_bytes(), b".", time.as_bytes(), b".", request.body];
+    let (mut shared, mut pairs) = (Vec::new(), Vec::new());
+    for key in keys {
+        match key {
+            SchemeKey::Shared(key) => shared.push(key.clone()),
+            SchemeKey::Pair(pair) => pairs.push(pair),
+        }
+    }
+    signature::check(HashName::Sha256, shared.into_iter(), &parts, &of_v1).or_else(|mismatch| {
+        let message = if pairs.is_empty() || of_v1a.is_empty() { Vec::new() } else { parts.concat() };
+        let is_signed = pairs.iter().any(|pair| of_v1a.iter().any(|signature| pair.verifies(&message, signature)));
+        if is_signed { Ok(()) } else { Err(mismatch) }
+    })?;
+    signature::check_time(signed_at, now)?;
+    Ok(Verified::Delivery)
+}
+
+/// The headers that the owner of `key` would sign `body` with.
+pub(super) fn sign(headers: &Headers, body: &[u8], key: &SchemeKey, now: Timestamp) -> Vec<(String, String)> {
+    let names = names(headers);
+    let given = headers.get(names.id).filter(|id| !id.trim().is_empty());
+    let id = given.map_or_else(|| DeliveryId::from_body(body).to_string(), str::to_owned);
+    let time = signature::seconds_text(now);
+    let parts = [id.as_bytes(), b".", time.as_bytes(), b".", body];
+    let signature = match key {
+        SchemeKey::Shared(key) => Some(("v1", HashName::Sha256.hmac(key, &parts))),
+        SchemeKey::Pair(pair) => pair.sign(&parts.concat()).map(|signature| ("v1a", signature)),
+    };
+    let Some((version, signature)) = signature else { return Vec::new() };
+    let signature = format!("{version},{}", Encoding::Base64.encode(&signature));
+    vec![(names.id.to_owned(), id), (names.timestamp.to_owned(), time), (names.signature.to_owned(), signature)]
+}
+
 /// The specification leaves the body to the sender: these are the places where
 /// senders usually put it. Examples would say more than it does.
 const LINES: &[Line] = &[
@@ -51,56 +138,54 @@ const LINES: &[Line] = &[
     Line { families: &[], places: &["/data/id"], kind: Kind::Family },
 ];
 
-pub(super) const RULE: Rule = Rule { lines: LINES, examples: &[] };
+/// The specification leaves the body to the sender and recommends `type`,
+/// `timestamp` and `data`. The signed timestamp is the attempt's and no event
+/// time.
+const READS: Reads = Reads {
+    delivery_id: &[IdPart::At(IDS)],
+    topic: &["/type"],
+    between_words: describe::BETWEEN_WORDS,
+    account: &[],
+    event_time: &["/timestamp"],
+};
+
+const FACTS: Facts = Facts {
+    secret: "`whsec_` and the key's bytes in base64; or, for senders that sign with a key of their own (`v1a`), their \
+             public key, `whpk_…`",
+    signature: "`webhook-signature`, a list of `v1,` and base64 HMAC-SHA256 or `v1a,` and base64 Ed25519, over id, \
+                time and body with dots between them. Also under the names `svix-…`",
+    signed: SIGNED,
+    payload: Payload::Depends,
+    resolution: Some(Resolution::Milliseconds),
+    deadline: Some(Duration::from_secs(15)),
+    retries: None,
+    horizon: None,
+    switches_off: "an answer of 410, which is never given here; failing for a long time",
+    checks: "none",
+    care: "This is what the specification recommends; senders differ. The id stays the same over all retries, and is \
+           signed: a request that is sent again is recognised as a repeat.",
+    sources: &["https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md"],
+};
+
+pub(super) const RULE: Rule = Rule { lines: LINES, examples: &[], reads: READS, facts: FACTS };
 
 impl Provider for StandardWebhooks {
     fn objection(&self, secret: &Secret) -> Option<&'static str> {
-        key(secret).is_none().then_some("it is not `whsec_` and the key's bytes in base64")
+        let is_public = ["whpk_", "whsk_"].iter().any(|prefix| secret.expose().starts_with(prefix.as_bytes()));
+        let objection = if is_public { "it is no Ed25519 key in base64 behind `whpk_`" } else { NO_KEY };
+        key(secret).is_none().then_some(objection)
     }
 
     fn verify(&self, request: Request<'_>, secrets: &[Secret], now: Timestamp) -> Result<Verified, Unverified> {
-        let names = names(request.headers);
-        let header = |name: &str| request.headers.get(name).ok_or_else(|| Unverified::Missing(name.into()));
-        let malformed = |name: &str| Unverified::Malformed(name.into());
-        let (id, time, list) = (header(names.id)?, header(names.timestamp)?, header(names.signature)?);
-        let signed_at = signature::seconds(time).ok_or_else(|| malformed(names.timestamp))?;
-        let of_v1 = list.split_whitespace().filter_map(|entry| entry.strip_prefix("v1,"));
-        let claimed: Vec<_> = of_v1.filter_map(|text| Encoding::Base64.decode(text)).collect();
-        if claimed.is_empty() {
-            return Err(malformed(names.signature));
-        }
-        let parts = [id.as_bytes(), b".", time.as_bytes(), b".", request.body];
-        signature::check(HashName::Sha256, secrets.iter().filter_map(key), &parts, &claimed)?;
-        signature::check_time(signed_at, now)?;
-        Ok(Verified::Delivery)
+        verify(request, &secrets.iter().filter_map(key).collect::<Vec<_>>(), now)
     }
 
-    /// The specification leaves the body to the sender and recommends `type`,
-    /// `timestamp` and `data`. The signed timestamp is the attempt's and no
-    /// event time.
     fn describe(&self, request: Request<'_>) -> Described {
-        let first = |at| describe::first(request.body, &[at]);
-        let topic = describe::topic(first("/type").as_deref());
-        let family = describe::family(&topic).to_owned();
-        let id = request.headers.get(names(request.headers).id).filter(|id| !id.is_empty());
-        let entity = rule::find(LINES, &family, request.body).and_then(|found| found.entity());
-        Described {
-            delivery_id: id.map_or_else(|| DeliveryId::from_body(request.body), DeliveryId::new),
-            topic,
-            family,
-            event_time: first("/timestamp").and_then(|time| event_time::parse(&time)),
-            entity,
-        }
+        tables::describe(&READS, LINES, request)
     }
 
     fn sign(&self, headers: &Headers, body: &[u8], secret: &Secret, now: Timestamp) -> Vec<(String, String)> {
-        let Some(key) = key(secret) else { return Vec::new() };
-        let names = names(headers);
-        let id = headers.get(names.id).map_or_else(|| DeliveryId::from_body(body).to_string(), str::to_owned);
-        let time = signature::seconds_text(now);
-        let mac = HashName::Sha256.hmac(&key, &[id.as_bytes(), b".", time.as_bytes(), b".", body]);
-        let signature = format!("v1,{}", Encoding::Base64.encode(&mac));
-        vec![(names.id.to_owned(), id), (names.timestamp.to_owned(), time), (names.signature.to_owned(), signature)]
+        key(secret).map(|key| sign(headers, body, &key, now)).unwrap_or_default()
     }
 }
 
@@ -177,27 +262,70 @@ mod tests {
         let undated = [good[0], ("webhook-timestamp", "2021-02-25"), good[2]];
         let malformed = Err(Unverified::Malformed("webhook-timestamp".into()));
         assert_eq!(verify_at(&undated, &[SECRET], SIGNED_AT), malformed);
-        for signature in ["", "v1,", "v1a,hnO3", "g0hM9SsE"] {
+        for signature in ["", "v1,", "v1a,", "v2,hnO3", "g0hM9SsE"] {
             let malformed = Err(Unverified::Malformed("webhook-signature".into()));
             assert_eq!(verify(signature, &[SECRET]), malformed, "{signature:?}");
         }
-        assert_eq!(
-            verify_at(&good, &[SECRET], SIGNED_AT + 301),
-            Err(Unverified::Stale(Timestamp::from_secs(SIGNED_AT)))
-        );
-        assert_eq!(
-            verify_at(&good, &[SECRET], SIGNED_AT - 301),
-            Err(Unverified::Stale(Timestamp::from_secs(SIGNED_AT)))
-        );
+        let unnamed = [("webhook-id", " "), good[1], good[2], ("svix-id", "svix")];
+        let malformed = Err(Unverified::Malformed("webhook-id".into()));
+        assert_eq!(verify_at(&unnamed, &[SECRET], SIGNED_AT), malformed);
+        assert_eq!(verify("v1a,hnO3", &[SECRET]), Err(Unverified::Mismatch));
+        let stale = Err(Unverified::Stale(Timestamp::from_secs(SIGNED_AT)));
+        assert_eq!(verify_at(&good, &[SECRET], SIGNED_AT + 301), stale);
+        assert_eq!(verify_at(&good, &[SECRET], SIGNED_AT - 301), stale);
         for secret in ["whsec_AAAB", "whsec_", "whsec_not base64", ""] {
             assert_eq!(verify(GOOD, &[secret]), Err(Unverified::Mismatch), "{secret:?}");
         }
         assert_eq!(verify(GOOD, &[]), Err(Unverified::Mismatch));
     }
 
+    /// The seed and the public key of RFC 8032, section 7.1, test 2.
+    const PRIVATE: &str = "whsk_TM0Imyj/ltqdtsNG7BFOD1uKMZ81q6Yk2oz27U+4pvs=";
+    const PUBLIC: &str = "whpk_PUAXw+hDiVqStwqnTRt+vJyYLM8uxJaMwM1V8Sr0Zgw=";
+    /// Python: Ed25519PrivateKey.from_private_bytes(seed).sign(id + b".1614265330." + body)
+    const BY_PAIR: &str =
+        "v1a,7anDmyOh9LNskt5GJUTacHmbvyUkT0/S1jnxFAp+h2hcVXnQLWhtWA2+wP6vO0AUwEYP23IIZVuneGRhNj7hDQ==";
+
+    #[test]
+    fn a_signature_by_a_key_pair_is_believed_under_the_public_half() {
+        for secrets in [&[PUBLIC][..], &[SECRET, PUBLIC], &[PRIVATE]] {
+            assert_eq!(verify(BY_PAIR, secrets), Ok(Verified::Delivery), "{secrets:?}");
+            assert_eq!(verify(&format!("{BAD} {BY_PAIR}"), secrets), Ok(Verified::Delivery), "{secrets:?}");
+        }
+        assert_eq!(verify(BY_PAIR, &[SECRET]), Err(Unverified::Mismatch));
+        assert_eq!(verify(GOOD, &[PUBLIC]), Err(Unverified::Mismatch));
+        let another = "whpk_11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=";
+        assert_eq!(verify(BY_PAIR, &[another]), Err(Unverified::Mismatch));
+    }
+
+    #[test]
+    fn a_pair_signs_with_its_private_half_only() {
+        let headers = [("webhook-id", ID)].into_iter().collect();
+        let sign =
+            |secret| StandardWebhooks.sign(&headers, BODY, &Secret::new(secret), Timestamp::from_secs(SIGNED_AT));
+        assert_eq!(sign(PRIVATE)[2], ("webhook-signature".into(), BY_PAIR.into()));
+        assert_eq!(sign(PUBLIC), []);
+    }
+
+    #[test]
+    fn signatures_by_key_pairs_beyond_the_fourth_are_not_looked_at() {
+        let wrong = "v1a,AAAA ".repeat(3);
+        assert_eq!(verify(&format!("{wrong}{BY_PAIR}"), &[PUBLIC]), Ok(Verified::Delivery));
+        assert_eq!(verify(&format!("{wrong}v1a,AAAA {BY_PAIR}"), &[PUBLIC]), Err(Unverified::Mismatch));
+    }
+
     #[test]
     fn a_secret_that_is_not_base64_is_not_usable() {
-        for (secret, expected) in [(SECRET, true), ("MfKQ9r8G", true), ("whsec_", false), ("whsec_a b", false)] {
+        let long = PUBLIC.replace("PUAX", "PUAXPUAX");
+        for (secret, expected) in [
+            (SECRET, true),
+            ("MfKQ9r8G", true),
+            ("whsec_", false),
+            ("whsec_a b", false),
+            (PUBLIC, true),
+            ("whpk_MfKQ9r8G", false),
+            (&long, false),
+        ] {
             assert_eq!(StandardWebhooks.objection(&Secret::new(secret)).is_none(), expected, "{secret}");
         }
     }

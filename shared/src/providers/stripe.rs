@@ -3,14 +3,20 @@
 //!
 //! Several `v1` stand there while a secret is rolled; `v0` is for test modes
 //! and ignored, as is everything else. `t` is the time of the attempt, new for
-//! every retry: it limits replays and says nothing about order.
+//! every retry: it limits replays and says nothing about order. A snapshot
+//! event carries its object; a thin one says only which it is.
+
+use std::time::Duration;
 
 use super::{
-    Described, Encoding, HashName, Headers, Provider, Request, Secret, Unverified, Verified, describe, event_time,
-    rule::{self, Example, Kind, Line, Rule},
+    Described, Encoding, HashName, Headers, Provider, Request, Secret, Unverified, Verified, describe,
+    facts::{Facts, IdPart, Payload, Reads, Resolution, Signed},
+    json::pointer,
+    rule::{Example, Kind, Line, Rule},
     signature::{self, Key},
+    tables,
 };
-use crate::{protocol::entity::DeliveryId, time::Timestamp};
+use crate::time::Timestamp;
 
 /// Stripe's rules.
 #[derive(Debug)]
@@ -25,15 +31,33 @@ fn key(secret: &Secret) -> Option<Key> {
     Key::new(secret.expose())
 }
 
-/// The signed time and the `v1` signatures of the header's value; `None` if
-/// either is not there.
-fn parse(value: &str) -> Option<(&str, Vec<Vec<u8>>)> {
-    let entries = || value.split(',').filter_map(|entry| entry.trim().split_once('='));
-    let time = entries().find_map(|(name, value)| (name == "t").then_some(value))?;
-    let signatures: Vec<_> =
-        entries().filter(|(name, _)| *name == "v1").filter_map(|(_, value)| Encoding::Hex.decode(value)).collect();
-    (!signatures.is_empty()).then_some((time, signatures))
-}
+/// What Stripe sends to a thin event destination when somebody asks it to.
+const PING: &str = "v2.core.event_destination.ping";
+
+const READS: Reads = Reads {
+    delivery_id: &[IdPart::At(&["/id"])],
+    topic: &["/type"],
+    between_words: describe::BETWEEN_WORDS,
+    account: &["/account", "/context"],
+    event_time: &["/created"],
+};
+
+const FACTS: Facts = Facts {
+    secret: "the endpoint's signing secret, `whsec_…` and all: *Developers → Webhooks*, or the CLI's `stripe listen`",
+    signature: "`Stripe-Signature: t=…,v1=…`: hexadecimal HMAC-SHA256 of the time, a dot and the body; several `v1` \
+                while a secret is rolled",
+    signed: Signed { time: true, ..Signed::BODY },
+    payload: Payload::Depends,
+    resolution: Some(Resolution::Seconds),
+    deadline: None,
+    retries: None,
+    horizon: Some(Duration::from_secs(3 * 24 * 3600)),
+    switches_off: "failing for several days; an e-mail comes before",
+    checks: "`v2.core.event_destination.ping`, a signed thin event: 200 and `{}`, nothing is kept",
+    care: "A snapshot event holds its object as it was; a thin event only names it, and it is to be fetched. The \
+           `created` of thin events has milliseconds. Stripe does not promise order.",
+    sources: &["https://docs.stripe.com/webhooks", "https://docs.stripe.com/event-destinations"],
+};
 
 /// Thin events carry no object, only what it is and where to fetch it.
 const LINES: &[Line] = &[
@@ -77,6 +101,8 @@ pub(super) const RULE: Rule = Rule {
             entity: "customer/cus_1",
         },
     ],
+    reads: READS,
+    facts: FACTS,
 };
 
 impl Provider for Stripe {
@@ -90,24 +116,17 @@ impl Provider for Stripe {
     fn verify(&self, request: Request<'_>, secrets: &[Secret], now: Timestamp) -> Result<Verified, Unverified> {
         let malformed = || Unverified::Malformed(SIGNATURE.into());
         let value = request.headers.get(SIGNATURE).ok_or_else(|| Unverified::Missing(SIGNATURE.into()))?;
-        let (time, claimed) = parse(value).ok_or_else(malformed)?;
+        let (time, claimed) = signature::stamped(value).ok_or_else(malformed)?;
         let signed_at = signature::seconds(time).ok_or_else(malformed)?;
         let parts = [time.as_bytes(), b".", request.body];
         signature::check(HashName::Sha256, secrets.iter().filter_map(key), &parts, &claimed)?;
         signature::check_time(signed_at, now)?;
-        Ok(Verified::Delivery)
+        let is_ping = pointer(request.body, "/type").is_some_and(|topic| topic == PING);
+        Ok(if is_ping { Verified::Ping } else { Verified::Delivery })
     }
 
     fn describe(&self, request: Request<'_>) -> Described {
-        let first = |at| describe::first(request.body, &[at]);
-        let topic = describe::topic(first("/type").as_deref());
-        Described {
-            delivery_id: first("/id").map_or_else(|| DeliveryId::from_body(request.body), DeliveryId::new),
-            entity: rule::find(LINES, describe::family(&topic), request.body).and_then(|found| found.entity()),
-            family: describe::family(&topic).to_owned(),
-            topic,
-            event_time: first("/created").and_then(|time| event_time::parse(&time)),
-        }
+        tables::describe(&READS, LINES, request)
     }
 
     fn sign(&self, _headers: &Headers, body: &[u8], secret: &Secret, now: Timestamp) -> Vec<(String, String)> {
@@ -121,6 +140,7 @@ impl Provider for Stripe {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::entity::DeliveryId;
 
     const SECRET: &str = "whsec_stripe-development-secret";
     const BODY: &[u8] = br#"{"id":"evt_1"}"#;
@@ -224,6 +244,16 @@ mod tests {
         assert_eq!(thin.entity.as_deref(), Some("billing.meter/mtr_1"));
         assert_eq!(thin.family, "v1.billing.meter");
         assert_eq!(thin.event_time, Some(Timestamp::from_millis(1_767_621_600_250)));
+    }
+
+    #[test]
+    fn only_a_ping_that_is_signed_is_one() {
+        let body = br#"{"id":"evt_3","object":"v2.core.event","type":"v2.core.event_destination.ping"}"#;
+        let now = Timestamp::from_secs(SIGNED_AT);
+        let signed = Stripe.sign(&Headers::default(), body, &Secret::new(SECRET), now);
+        let verify = |headers: &Headers| Stripe.verify(Request { headers, body }, &[Secret::new(SECRET)], now);
+        assert_eq!(verify(&signed.into_iter().collect()), Ok(Verified::Ping));
+        assert_eq!(verify(&Headers::default()), Err(Unverified::Missing(SIGNATURE.into())));
     }
 
     #[test]

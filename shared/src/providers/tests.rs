@@ -1,6 +1,9 @@
 //! What holds for every provider, and for every sample in `events/`.
 
+mod cases;
+mod described;
 mod properties;
+mod rows;
 mod samples;
-#[cfg(feature = "ingest")]
+mod senders;
 mod vectors;

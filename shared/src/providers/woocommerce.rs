@@ -5,16 +5,19 @@
 //! A webhook that is switched on first sends an unsigned form body,
 //! `webhook_id=N`, and stays off unless that is answered 200. Only exactly
 //! that, without a signature, is a ping. The shop never retries, and builds
-//! the payload when it delivers it: two bodies for one event may differ.
+//! the payload when it delivers it: two bodies for one event may differ. All of
+//! it is in `includes/class-wc-webhook.php` of woocommerce/woocommerce.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, time::Duration};
 
 use super::{
-    Described, Encoding, HashName, Headers, Provider, Request, Secret, Unverified, Verified, describe, event_time,
-    rule::{self, Example, Kind, Line, Rule},
+    Described, Encoding, HashName, Headers, Provider, Request, Secret, Unverified, Verified, describe,
+    facts::{Facts, IdPart, Payload, Reads, Resolution, Signed},
+    rule::{Example, Kind, Line, Rule},
     signature::{self, Key},
+    tables,
 };
-use crate::{protocol::entity::DeliveryId, time::Timestamp};
+use crate::time::Timestamp;
 
 /// WooCommerce's rules.
 #[derive(Debug)]
@@ -69,6 +72,37 @@ fn character(entity: &str) -> Option<char> {
 
 const LINES: &[Line] = &[Line { families: &[], places: &["/id"], kind: Kind::Family }];
 
+/// The shop's own delivery id is made of the webhook's number and the current
+/// second; so the delivery is named by what it says instead. Two deliveries of
+/// the same bytes are one: the body holds its time of change, in whole seconds.
+const READS: Reads = Reads {
+    delivery_id: &[IdPart::Account, IdPart::Topic, IdPart::Maybe(&["/id"]), IdPart::Body],
+    topic: &["x-wc-webhook-topic"],
+    between_words: describe::BETWEEN_WORDS,
+    account: &["x-wc-webhook-source"],
+    event_time: &["/date_modified_gmt"],
+};
+
+const FACTS: Facts = Facts {
+    secret: "the webhook's secret, which you choose: *WooCommerce → Settings → Advanced → Webhooks*",
+    signature: "`X-WC-Webhook-Signature`: base64 HMAC-SHA256 of the body, under the secret with its HTML entities \
+                decoded",
+    signed: Signed::BODY,
+    payload: Payload::Current,
+    resolution: Some(Resolution::Seconds),
+    deadline: Some(Duration::from_secs(60)),
+    retries: Some(0),
+    horizon: Some(Duration::ZERO),
+    switches_off: "more than 5 failures in a row: the webhook is *disabled* until somebody sets it to *active*",
+    checks: "`webhook_id=N`, an unsigned form, when a webhook is saved: exactly 200, nothing is kept",
+    care: "What fails is lost. The payload is made when it is sent, so that two webhooks of one event can tell the \
+           same, later state; `X-WC-Webhook-Delivery-ID` is new for every sending and is not used.",
+    sources: &[
+        "https://woocommerce.com/document/webhooks/",
+        "https://github.com/woocommerce/woocommerce/blob/trunk/plugins/woocommerce/includes/class-wc-webhook.php",
+    ],
+};
+
 pub(super) const RULE: Rule = Rule {
     lines: LINES,
     examples: &[
@@ -82,6 +116,8 @@ pub(super) const RULE: Rule = Rule {
         Example { headers: &[("x-wc-webhook-topic", "product.updated")], body: r#"{"id":7}"#, entity: "product/7" },
         Example { headers: &[("x-wc-webhook-topic", "customer.updated")], body: r#"{"id":7}"#, entity: "customer/7" },
     ],
+    reads: READS,
+    facts: FACTS,
 };
 
 fn is_ping(body: &[u8]) -> bool {
@@ -104,25 +140,8 @@ impl Provider for WooCommerce {
         Ok(Verified::Delivery)
     }
 
-    /// The shop's own delivery id is made of the webhook's number and the
-    /// current second; so the delivery is named by what it says instead. Two
-    /// deliveries of the same bytes are one: the body holds its time of
-    /// change, in whole seconds.
     fn describe(&self, request: Request<'_>) -> Described {
-        let topic = describe::topic(request.headers.get("x-wc-webhook-topic"));
-        let family = describe::family(&topic).to_owned();
-        let found = rule::find(LINES, &family, request.body);
-        let source = request.headers.get("x-wc-webhook-source").unwrap_or_default().trim_end_matches('/');
-        let named = found.as_ref().map(|found| found.id.as_str()).unwrap_or_default();
-        let delivery_id = format!("{source}/{topic}/{named}/{}", DeliveryId::from_body(request.body));
-        Described {
-            delivery_id: DeliveryId::new(delivery_id),
-            event_time: describe::first(request.body, &["/date_modified_gmt"])
-                .and_then(|time| event_time::parse(&time)),
-            entity: found.and_then(|found| found.entity()),
-            topic,
-            family,
-        }
+        tables::describe(&READS, LINES, request)
     }
 
     fn sign(&self, _headers: &Headers, body: &[u8], secret: &Secret, _now: Timestamp) -> Vec<(String, String)> {
@@ -134,6 +153,7 @@ impl Provider for WooCommerce {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::entity::DeliveryId;
 
     const BODY: &[u8] = br#"{"id":727}"#;
     /// printf '{"id":727}' | openssl dgst -sha256 -hmac "a&b<'>\"" -binary | base64

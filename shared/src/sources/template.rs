@@ -6,8 +6,9 @@ use crate::protocol::entity::{EntityKey, InvalidEntityKey, JOBS, SourceName};
 
 /// A parsed template, such as `order/{/metadata/order_id}`.
 ///
-/// Fields: `source`, `provider`, `topic`, `entity` (the provider's own rule), a
-/// JSON pointer into the body (`/id`), a header (`header:x-order-id`). One
+/// Fields: `source`, `provider`, `topic`, `account` (the shop, store or account
+/// that the provider names), `entity` (the provider's own rule), a JSON pointer
+/// into the body (`/id`), a header (`header:x-order-id`). One
 /// without fields is the key of the one entity that all deliveries are of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template(Vec<Piece>);
@@ -26,7 +27,7 @@ pub enum InvalidTemplate {
     Brace,
     /// A field that does not exist.
     #[error(
-        "there is no field {{{0}}}; there are {{source}}, {{provider}}, {{topic}}, {{entity}}, JSON pointers such as {{/id}}, and {{header:name}}"
+        "there is no field {{{0}}}; there are {{source}}, {{provider}}, {{topic}}, {{account}}, {{entity}}, JSON pointers such as {{/id}}, and {{header:name}}"
     )]
     Field(String),
     /// It has no field that differs from event to event, and is no key either.
@@ -48,7 +49,7 @@ impl Template {
             }
             let inside = rest[at..].strip_prefix('{').ok_or(InvalidTemplate::Brace)?;
             let (field, behind) = inside.split_once('}').ok_or(InvalidTemplate::Brace)?;
-            let known = matches!(field, "source" | "provider" | "topic" | "entity")
+            let known = matches!(field, "source" | "provider" | "topic" | "account" | "entity")
                 || (field.starts_with('/') && field.len() > 1)
                 || field.strip_prefix("header:").is_some_and(|name| !name.is_empty());
             if !known {

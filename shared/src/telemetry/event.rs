@@ -6,7 +6,8 @@ use crate::{
     protocol::{
         delivery::{Delivery, Incoming},
         entity::{EntityKey, FencingToken, Sequence, SourceName},
-        state::{BlockReason, Settlement},
+        receipt::Settlement,
+        state::BlockReason,
         tick::Ending,
     },
     time::Timestamp,

@@ -11,7 +11,7 @@ use super::{
 use crate::protocol::{
     delivery::Delivery,
     entity::{EntityKey, FencingToken},
-    state::Settlement,
+    receipt::Settlement,
     tick::Ending,
 };
 

@@ -4,7 +4,11 @@
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use webhook_serializer::{providers::{Headers, Request, Verified}, sources::Sources, time::Timestamp};
+use webhook_serializer::{
+    providers::{self, Headers, IdPart, Request, Verified},
+    sources::Sources,
+    time::Timestamp,
+};
 use std::sync::LazyLock;
 
 #[derive(Debug, Arbitrary)]
@@ -13,51 +17,50 @@ struct Webhook {
     now: u64,
     signed: bool,
     headers: Vec<(u8, String)>,
+    query: String,
     body: Vec<u8>,
 }
 
 static SOURCES: LazyLock<Sources> =
     LazyLock::new(|| Sources::parse(include_str!("../../../events/sources.toml")).expect("the samples' own"));
 
-/// The headers that any provider reads, so that the fuzzer need not guess them.
-const NAMES: [&str; 36] = [
-    "x-shopify-hmac-sha256",
-    "shopify-hmac-sha256",
-    "x-shopify-topic",
-    "shopify-topic",
-    "x-shopify-webhook-id",
-    "x-shopify-shop-domain",
-    "x-shopify-triggered-at",
-    "shopify-resource-id",
-    "stripe-signature",
-    "x-wc-webhook-signature",
-    "x-wc-webhook-topic",
-    "x-wc-webhook-id",
-    "x-wc-webhook-source",
-    "webhook-id",
-    "webhook-timestamp",
-    "webhook-signature",
-    "svix-id",
-    "svix-timestamp",
-    "svix-signature",
-    "paypal-transmission-id",
-    "paypal-transmission-time",
-    "paypal-transmission-sig",
-    "paypal-cert-url",
-    "paypal-auth-algo",
-    "x-adobe-digital-signature-1",
-    "x-adobe-public-key1-path",
-    "x-adobe-digital-signature-2",
-    "x-adobe-public-key2-path",
-    "x-shipengine-rsa-sha256-key-id",
-    "x-shipengine-timestamp",
-    "x-shipengine-rsa-sha256-signature",
-    "x-acme-signature",
-    "x-acme-timestamp",
-    "x-acme-delivery",
-    "content-type",
-    "x-other",
-];
+/// The headers that any provider reads, so that the fuzzer need not guess them:
+/// those in the registry's tables, and those that each source signs.
+static NAMES: LazyLock<Vec<String>> = LazyLock::new(|| {
+    let of_tables = providers::NAMES.into_iter().filter_map(providers::rule_of).flat_map(|rule| {
+        let of_ids = rule.reads.delivery_id.iter().flat_map(|part| match part {
+            IdPart::At(places) | IdPart::Maybe(places) => *places,
+            _ => &[],
+        });
+        let places = of_ids.chain(rule.reads.topic).chain(rule.reads.account).chain(rule.reads.event_time);
+        let places = places.chain(rule.facts.signed.headers).filter(|place| !place.starts_with('/'));
+        places.map(|place| (*place).to_owned()).collect::<Vec<_>>()
+    });
+    let now = Timestamp::from_millis(0);
+    let of_sources = SOURCES.iter().flat_map(|source| source.sign(&Headers::default(), b"", now)).map(|(name, _)| name);
+    // The other names of signatures, and what is read besides.
+    let others = [
+        "paypal-transmission-sig",
+        "paypal-cert-url",
+        "paypal-auth-algo",
+        "x-adobe-digital-signature-1",
+        "x-adobe-public-key1-path",
+        "x-adobe-digital-signature-2",
+        "x-adobe-public-key2-path",
+        "x-shipengine-rsa-sha256-key-id",
+        "x-shipengine-rsa-sha256-signature",
+        "shopify-hmac-sha256",
+        "shopify-action",
+        "shopify-resource-id",
+        "svix-signature",
+        "as-signature-hmac-sha256",
+        "am-webhook-signature",
+        "x-acme-delivery",
+        "content-type",
+        "x-other",
+    ];
+    of_tables.chain(of_sources).chain(others.map(str::to_owned)).collect()
+});
 
 fuzz_target!(|webhook: Webhook| {
     let sources: Vec<_> = SOURCES.iter().collect();
@@ -66,19 +69,22 @@ fuzz_target!(|webhook: Webhook| {
     let mut headers: Vec<(String, String)> = webhook
         .headers
         .into_iter()
-        .map(|(name, value)| (NAMES[name as usize % NAMES.len()].to_owned(), value))
+        .map(|(name, value)| (NAMES[name as usize % NAMES.len()].clone(), value))
         .collect();
+    let mut query = webhook.query;
     if webhook.signed {
         let plain: Headers = headers.iter().cloned().collect();
         let signed = source.sign(&plain, &webhook.body, now);
         headers.retain(|(name, _)| !signed.iter().any(|(other, _)| other == name));
         headers.extend(signed);
+        query = source.query().unwrap_or(query);
     }
-    let headers: Headers = headers.into_iter().collect();
+    let headers = headers.into_iter().collect::<Headers>().with_query(query);
     let request = Request { headers: &headers, body: &webhook.body };
     let verified = source.verify(request, now);
     // One that signs with a key of its own signs nothing here.
-    if webhook.signed && !source.sign(&Headers::default(), b"", now).is_empty() {
+    let can_sign = source.query().is_some() || !source.sign(&Headers::default(), b"", now).is_empty();
+    if webhook.signed && can_sign {
         let own = verified.is_ok() || webhook.body.is_empty();
         assert!(own, "{} does not believe its own signature: {verified:?}", source.name);
     } else if verified == Ok(Verified::Delivery) {

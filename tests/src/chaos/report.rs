@@ -18,7 +18,7 @@ use webhook_serializer::{
     protocol::{
         entity::{EntityKey, FencingToken, Sequence},
         history::History,
-        inbox::Receipt,
+        receipt::Receipt,
     },
     time::Timestamp,
 };

@@ -6,6 +6,8 @@ use std::{
     time::Duration,
 };
 
+use webhook_serializer::protocol::entity::IdentityHash;
+
 use super::{chance::Twist, jobs, reasons::Reasons, world::label};
 
 /// One delivery, by its number and how often it was put back.
@@ -255,7 +257,7 @@ pub struct History {
     /// Why deliveries are set aside.
     pub reasons: Reasons,
     /// What hashes stand for.
-    pub names: BTreeMap<String, Name>,
+    pub names: BTreeMap<IdentityHash, Name>,
     /// Starts of jobs' functions, in their order.
     pub tick_starts: Vec<jobs::TickStart>,
     /// Ticks as they were recorded, in their order.

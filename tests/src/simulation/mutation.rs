@@ -9,14 +9,14 @@ use std::{
 
 use webhook_serializer::protocol::{
     entity::EntityKey,
-    format::attribute as a,
+    format::{FORMAT, attribute as a},
     keys::delivery_row,
     table::{Action, Change, Comparison, Condition, Key, Operand, Page, Range, Row, TableName, Value, Write, Written},
 };
 
 use tokio::sync::Notify;
 
-use crate::rules::Rule;
+use crate::rules::{Rule, forget_settled};
 
 use super::{
     node::Node,
@@ -24,7 +24,7 @@ use super::{
 };
 
 /// Those that can be left out here, in the order of the list.
-pub const REACHED: [Rule; 18] = [
+pub const REACHED: [Rule; 21] = [
     Rule::ReceiversIgnoreTokens,
     Rule::OneTokenForADrain,
     Rule::ReleaseWithoutTail,
@@ -43,6 +43,9 @@ pub const REACHED: [Rule; 18] = [
     Rule::ChargeWithoutAStart,
     Rule::EraseTakesAll,
     Rule::PendingOutlivesTheDrain,
+    Rule::SettleRemembersNothing,
+    Rule::DropWithoutReceipt,
+    Rule::ReceiptsUnread,
 ];
 
 #[derive(Debug, Default)]
@@ -103,6 +106,7 @@ impl Meddler {
                     write.condition = Condition::Always;
                 }
             }
+            Rule::SettleRemembersNothing => forget_settled(write),
             Rule::FailWithoutHead if fails => {
                 drop_parts(
                     &mut write.condition,
@@ -115,7 +119,7 @@ impl Meddler {
                     matches!(part, Condition::Any(parts) if parts.iter().any(asks))
                 });
             }
-            Rule::PendingOutlivesTheDrain if ends_lease && !sets(write, a::HEAD) => {
+            Rule::PendingOutlivesTheDrain if ends_lease && sets(write, a::HEAD) => {
                 if let Action::Update(changes) = &mut write.action {
                     changes.retain(|change| !matches!(change, Change::Remove(name) if name == a::PENDING_SINCE));
                 }
@@ -150,6 +154,18 @@ impl Meddler {
     /// that long each, unseen.
     pub fn hides_doubt(&self, write: &Write) -> Option<Duration> {
         (self.is(Rule::RetryClaimWithoutDoubt) && is_claim(write)).then_some(Duration::from_millis(500))
+    }
+
+    /// What is said to have become of a write that is not made at all.
+    pub fn invents(&self, write: &Write) -> Option<Written> {
+        (self.is(Rule::DropWithoutReceipt) && is_receipt(&write.key)).then_some(Written::Landed(None))
+    }
+
+    /// Changes rows that were asked for by their keys before they are seen.
+    pub fn batch(&self, rows: &mut Vec<Row>) {
+        if self.is(Rule::ReceiptsUnread) {
+            rows.retain(|row| row.text(a::ITEM).is_none_or(|item| !item.starts_with("r#")));
+        }
     }
 
     /// Changes a reply before it is seen.
@@ -230,7 +246,7 @@ impl Meddler {
         let delivery =
             key.sort.as_ref().is_some_and(|(_, item)| matches!(item, Value::S(item) if item.starts_with("d#")));
         if self.is(Rule::StepOverGaps) && row.is_none() && delivery {
-            *row = Some(key.to_row().with(a::VERSION, 1_u32).with(a::VOID, 1_u32));
+            *row = Some(key.to_row().with(a::VERSION, FORMAT).with(a::VOID, 1_u32));
         }
     }
 
@@ -248,7 +264,7 @@ impl Meddler {
         let there: BTreeSet<u64> = page.rows.iter().filter_map(|row| number(row.text(a::ITEM)?)).collect();
         for sequence in (from..=to).take(range.limit as usize).filter(|sequence| !there.contains(sequence)) {
             let key = delivery_row(&entity, webhook_serializer::protocol::entity::Sequence(sequence));
-            page.rows.push(key.to_row().with(a::VERSION, 1_u32).with(a::VOID, 1_u32));
+            page.rows.push(key.to_row().with(a::VERSION, FORMAT).with(a::VOID, 1_u32));
         }
         page.rows.sort_by(|left, right| left.text(a::ITEM).cmp(&right.text(a::ITEM)));
     }
@@ -309,6 +325,10 @@ pub fn is_put(write: &Write) -> bool {
     let item = write.key.sort.as_ref().map(|(_, item)| item);
     matches!(item, Some(Value::S(item)) if item.starts_with("d#"))
         && matches!(&write.action, Action::Put(row) if row.get(a::VOID).is_none())
+}
+
+fn is_receipt(key: &Key) -> bool {
+    matches!(&key.sort, Some((_, Value::S(item))) if item.starts_with("r#"))
 }
 
 fn entity_of(key_: &Key) -> Option<EntityKey> {

@@ -235,6 +235,9 @@ impl NodeTable {
 impl Table for NodeTable {
     fn write<'a>(&'a self, write: &'a Write) -> BoxFuture<'a, Result<Written, TableError>> {
         Box::pin(async move {
+            if let Some(invented) = self.meddler.invents(write) {
+                return Ok(invented);
+            }
             let mut sent = write.clone();
             let (world, node) = (self.node.world.clone(), self.node.number);
             self.meddler.outgoing(&mut sent, || world.read(&write.key));
@@ -281,7 +284,11 @@ impl Table for NodeTable {
 
     fn get_many<'a>(&'a self, keys: &'a [Key]) -> BoxFuture<'a, Result<Vec<Row>, TableError>> {
         let (world, keys) = (self.node.world.clone(), keys.to_vec());
-        Box::pin(self.call(BATCH_READ, false, move || Self::ready(world.rows.get_many(&keys))))
+        Box::pin(async move {
+            let mut rows = self.call(BATCH_READ, false, move || Self::ready(world.rows.get_many(&keys))).await?;
+            self.meddler.batch(&mut rows);
+            Ok(rows)
+        })
     }
 
     fn query<'a>(&'a self, range: &'a Range) -> BoxFuture<'a, Result<Page, TableError>> {

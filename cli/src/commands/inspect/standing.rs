@@ -122,7 +122,7 @@ fn times(count: u32, what: &str) -> String {
 mod tests {
     use webhook_serializer::protocol::{
         entity::{EntityKey, Sequence},
-        format::attribute as a,
+        format::{FORMAT, attribute as a},
         table::Row,
     };
 
@@ -131,7 +131,7 @@ mod tests {
     const NOW: Timestamp = Timestamp::from_millis(1_000_000);
 
     fn state(change: impl FnOnce(&mut EntityState)) -> EntityState {
-        let row = Row::new().with(a::VERSION, 1_u32).with(a::ENTITY, "shop/order/1").with(a::TAIL, 4_u32);
+        let row = Row::new().with(a::VERSION, FORMAT).with(a::ENTITY, "shop/order/1").with(a::TAIL, 4_u32);
         let mut state = EntityState::parse(&row.with(a::HEAD, 2_u32).with(a::TOKEN, 9_u32)).unwrap();
         assert_eq!((&state.entity, state.next()), (&EntityKey::parse("shop/order/1").unwrap(), Sequence(3)));
         change(&mut state);
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_holder_that_vanished_is_said_to_be_taken_over_and_by_what() {
-        let row = Row::new().with(a::VERSION, 1_u32).with(a::ENTITY, "shop/order/1").with(a::TAIL, 4_u32);
+        let row = Row::new().with(a::VERSION, FORMAT).with(a::ENTITY, "shop/order/1").with(a::TAIL, 4_u32);
         let row = row.with(a::HEAD, 2_u32).with(a::TOKEN, 9_u32).with(a::SUSPECT, 2_u32);
         let held = |kind: &str, until: u64| {
             let row = row.clone().with(a::HOLDER, "h").with(a::KIND, kind).with(a::HOLDER_INFO, "worker 3");

@@ -12,7 +12,7 @@ use serializer::{
 use tokio::sync::mpsc::UnboundedReceiver;
 use webhook_serializer::{
     engine::{operator::Operator, store::Store},
-    protocol::state::Settlement,
+    protocol::receipt::Settlement,
 };
 
 use super::super::{

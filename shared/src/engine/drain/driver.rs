@@ -5,6 +5,7 @@ mod commit;
 mod fail;
 mod health;
 mod settle;
+mod spill;
 mod start;
 
 use std::{ops::ControlFlow, time::Duration};
@@ -21,9 +22,10 @@ use crate::{
     protocol::{
         delivery::Delivery,
         entity::Sequence,
-        inbox::{Block, Failed, Receipt, Void, Voided, WriteReceipt},
-        lease::{AnnounceEnd, Ended, HandOver, Release, ReleaseEmpty, Released},
-        state::{BlockReason, EntityState, Settlement},
+        inbox::{Block, Failed, Void, Voided},
+        lease::{AnnounceEnd, Ended, HandOver, Release, ReleaseEmpty, Released, idle_purge_at},
+        receipt::{Recent, Settlement},
+        state::{BlockReason, EntityState},
         table::TableError,
     },
     sources::Found,
@@ -155,13 +157,12 @@ impl<'a> Driver<'a> {
                 let wait = self.drainer.store.surroundings().sleep(wait);
                 self.keeper.hold(wait).await?;
             }
-            Step::ReadPage(also) => {
-                let state = self.drain.state();
-                let read = Page::read(&self.drainer.store, &state.entity, state.next(), state.tail, also.as_ref());
+            Step::ReadPage => {
+                let (state, has_spilled) = (self.drain.state(), self.drain.has_spilled());
+                let read = Page::read(&self.drainer.store, &state.entity, state.next(), state.tail, has_spilled);
                 let page = self.keeper.hold(read).await??;
                 self.drain.read(page);
             }
-            Step::MakeSure(owed) => self.make_sure(owed).await?,
             Step::Void(sequence) => self.void(sequence).await?,
             Step::FindSource => {
                 let (name, since) = (self.head().source().clone(), self.head().received_at());
@@ -229,18 +230,9 @@ impl<'a> Driver<'a> {
         self.now() + self.drainer.settings.retention
     }
 
-    /// When an idle entity's row may go: later than any row of its inbox.
-    fn idle_purge_at(&self) -> Option<Timestamp> {
-        let kept = self.drain.state().entity.is_kept_forever();
-        (!kept).then(|| self.now() + self.drainer.settings.retention.mul_f64(1.1))
-    }
-
-    async fn make_sure(&mut self, owed: Receipt) -> Result<(), Stopped> {
-        let entity = self.drain.state().entity.clone();
-        let write = WriteReceipt { entity: &entity, receipt: &owed, purge_at: self.purge_at() };
-        self.keeper.hold(self.drainer.store.run(&write, PATIENCE)).await??;
-        self.drain.made_sure(owed);
-        Ok(())
+    /// When the row may go that is left idle, remembering this.
+    fn idle_purge_at(&self, recent: &Recent) -> Option<Timestamp> {
+        idle_purge_at(&self.drain.state().entity, recent, self.now(), self.drainer.settings.retention)
     }
 
     /// For how long the next place has been claimed, at the least. What this
@@ -335,7 +327,8 @@ impl<'a> Driver<'a> {
     }
 
     async fn release_empty(&mut self) -> Result<Turn, Stopped> {
-        let release = ReleaseEmpty { lease: self.keeper.lease(), purge_at: self.idle_purge_at() };
+        let release =
+            ReleaseEmpty { lease: self.keeper.lease(), purge_at: self.idle_purge_at(&self.drain.state().recent) };
         match self.drainer.store.run(&release, self.patience()).await? {
             Released::Released => Ok(Turn::Break(())),
             Released::Grown(state) => {

@@ -1,7 +1,7 @@
-//! Reading ahead: the next deliveries of an inbox and the receipts that would
-//! make them repeats.
+//! Reading ahead: the next deliveries of an inbox and, where some have left its
+//! entity's row, the receipts that would make them repeats.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 
 use super::PATIENCE;
 use crate::{
@@ -10,8 +10,8 @@ use crate::{
         delivery::{Item, Unpacked},
         entity::{EntityKey, IdentityHash, Sequence},
         format::CorruptRow,
-        inbox::Receipt,
         keys::{delivery_range, receipt_row},
+        receipt::Receipt,
         table::Row,
     },
     time::Timestamp,
@@ -42,7 +42,7 @@ pub struct Waiting {
 #[derive(Debug, Clone, Default)]
 pub struct Page {
     pub(super) places: VecDeque<Place>,
-    pub(super) receipts: BTreeMap<IdentityHash, Receipt>,
+    pub(super) receipts: BTreeSet<IdentityHash>,
     /// When the first delivery behind the hole arrived at which the page ends.
     pub(super) behind: Option<Timestamp>,
 }
@@ -79,17 +79,13 @@ impl Page {
         Ok(page)
     }
 
-    /// Whose receipts are to be read, each once: those of this page, and `also`.
-    pub fn wanted<'a>(&'a self, also: Option<&'a IdentityHash>) -> Vec<&'a IdentityHash> {
-        let deliveries = self.places.iter().filter_map(|place| match place {
+    /// Whose receipts are to be read, each once.
+    pub fn wanted(&self) -> BTreeSet<IdentityHash> {
+        let identity = |place: &Place| match place {
             Place::Delivery(waiting) => Some(waiting.unpacked.head().identity_hash()),
             Place::Void(_) => None,
-        });
-        let mut wanted: Vec<_> = deliveries.chain(also).collect();
-        // The same identity may stand here twice; a batch read takes each key once.
-        wanted.sort_unstable();
-        wanted.dedup();
-        wanted
+        };
+        self.places.iter().filter_map(identity).collect()
     }
 
     /// The same with these receipts.
@@ -99,31 +95,26 @@ impl Page {
     /// One of them cannot be read.
     pub fn with_receipts(mut self, rows: &[Row]) -> Result<Self, CorruptRow> {
         for row in rows {
-            let receipt = Receipt::parse(row)?;
-            self.receipts.insert(receipt.identity.clone(), receipt);
+            self.receipts.extend(Receipt::parse(row)?.identity);
         }
         Ok(self)
     }
 
-    /// Reads what stands from `from` to `to`, and which of these identities, and
-    /// of `also`, have a receipt.
+    /// Reads what stands from `from` to `to`; where `has_spilled` also which of it
+    /// has a receipt.
     pub(super) async fn read(
         store: &Store,
         entity: &EntityKey,
         from: Sequence,
         to: Sequence,
-        also: Option<&IdentityHash>,
+        has_spilled: bool,
     ) -> Result<Self, StoreError> {
-        let rows = if from > to {
-            Vec::new()
-        } else {
-            store.query(&delivery_range(entity, from, to, PAGE), PATIENCE).await?.rows
-        };
+        let rows = store.query(&delivery_range(entity, from, to, PAGE), PATIENCE).await?.rows;
         let page = Self::of(entity, from, rows)?;
-        let keys: Vec<_> = page.wanted(also).into_iter().map(|identity| receipt_row(entity, identity)).collect();
-        if keys.is_empty() {
+        if !has_spilled || page.wanted().is_empty() {
             return Ok(page);
         }
+        let keys: Vec<_> = page.wanted().into_iter().map(|identity| receipt_row(entity, identity)).collect();
         let receipts = store.get_many(&keys, PATIENCE).await?;
         Ok(page.with_receipts(&receipts)?)
     }

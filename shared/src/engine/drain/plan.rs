@@ -1,7 +1,7 @@
 //! What a drain that has the lease does next, decided from what it knows: no
 //! I/O, no clock of its own. `driver.rs` does it and tells what came of it.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use super::{
     MARGIN, UNREADABLE,
@@ -12,10 +12,11 @@ use crate::{
     protocol::{
         attempt::{Next, OnFailure},
         delivery::{Age, Delivery},
-        entity::{EntityKey, IdentityHash, Sequence},
+        entity::{EntityKey, FencingToken, IdentityHash, Sequence},
         format::one_line,
-        inbox::{Committed, Decision, Receipt},
-        state::{BlockReason, EntityState, LastSettled, Settlement, VANISHED_BEFORE_START},
+        inbox::Decision,
+        receipt::{Receipt, Settlement},
+        state::{BlockReason, EntityState, VANISHED_BEFORE_START},
         table::Write,
     },
     sources::{Found, Source},
@@ -40,8 +41,37 @@ pub struct Drain {
     page: Page,
     /// The next place was read, and nothing stood there.
     is_at_gap: bool,
-    /// Whether the receipt of what stood at `head` is known to be there.
-    receipt_is_sure: bool,
+    /// Whether receipts had left the row when the lease was granted: only then are
+    /// any to be read. What leaves it later, leaves it by this drain.
+    has_spilled: bool,
+    /// What has left the row since.
+    dropped: BTreeSet<IdentityHash>,
+    /// Places whose receipt has a row of its own already, written by this drain.
+    spilled: BTreeSet<Sequence>,
+}
+
+/// How much an entity's row remembers, and for how long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Memory {
+    /// How many receipts the row holds.
+    pub capacity: usize,
+    /// How long a delivery is remembered once it is settled.
+    pub retention: Duration,
+}
+
+/// How the place in front ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Ended {
+    /// How it is settled.
+    pub settlement: Settlement,
+    /// Under which token.
+    pub token: FencingToken,
+    /// After how many attempts.
+    pub attempts: u32,
+    /// How long its handler ran, where it did.
+    pub took: Option<Duration>,
+    /// When.
+    pub at: Timestamp,
 }
 
 /// What the process knows besides: its clocks, and how it is.
@@ -70,10 +100,8 @@ pub enum Step {
     HandOver(Duration, PutOffReason),
     /// Wait, then ask again.
     Wait(Duration),
-    /// Read on; and whether this identity has a receipt.
-    ReadPage(Option<IdentityHash>),
-    /// Write the receipt that a holder before this one may not have written.
-    MakeSure(Receipt),
+    /// Read on.
+    ReadPage,
     /// Wait for the next place to be filled.
     AwaitGap,
     /// Give the next place up.
@@ -115,16 +143,16 @@ pub enum Step {
 pub struct Ran {
     /// The delivery.
     pub delivery: Arc<Delivery>,
-    /// When its handler started.
-    pub started_at: Option<Timestamp>,
-    /// How long that took.
+    /// How long its handler ran, where it did.
     pub took: Option<Duration>,
 }
 
 impl Drain {
     /// One that was granted the lease on `state`.
     pub fn granted(state: EntityState) -> Self {
-        Self { state, page: Page::default(), is_at_gap: false, receipt_is_sure: false }
+        let has_spilled = state.spilled;
+        let (dropped, spilled) = (BTreeSet::new(), BTreeSet::new());
+        Self { state, page: Page::default(), is_at_gap: false, has_spilled, dropped, spilled }
     }
 
     /// The entity's row, as it was last seen.
@@ -172,10 +200,7 @@ impl Drain {
         }
         let front = self.page.places.front();
         if front.is_none() && !self.is_at_gap {
-            return Step::ReadPage(self.owed(moment.now).map(|owed| owed.identity));
-        }
-        if let Some(owed) = self.owed(moment.now) {
-            return Step::MakeSure(owed);
+            return Step::ReadPage;
         }
         match front {
             None => Step::AwaitGap,
@@ -184,23 +209,16 @@ impl Drain {
         }
     }
 
-    /// The receipt of what stands at `head`, where it is not known to be there:
-    /// its holder may have died between settle and receipt.
-    fn owed(&self, now: Timestamp) -> Option<Receipt> {
-        if self.receipt_is_sure { None } else { Receipt::owed(&self.state, now) }
+    /// Whether this delivery was settled before: the row remembers it, or has
+    /// forgotten it since the grant, or it has a receipt.
+    fn is_repeat(&self, identity: IdentityHash) -> bool {
+        self.state.recent.holds(identity) || self.dropped.contains(&identity) || self.page.receipts.contains(&identity)
     }
 
     fn deliver(&self, head: &Delivery, moment: &Moment, source: Option<&Found>) -> Step {
         let state = &self.state;
-        let identity = head.identity_hash();
-        match self.page.receipts.get(identity) {
-            // A holder died between this delivery's receipt and its settle.
-            Some(receipt) if receipt.sequence == head.sequence() => return Step::Settle(receipt.settlement),
-            Some(_) => return Step::Settle(Settlement::Repeat),
-            None if state.last_settled.as_ref().and_then(|last| last.identity.as_ref()) == Some(identity) => {
-                return Step::Settle(Settlement::Repeat);
-            }
-            None => {}
+        if self.is_repeat(head.identity_hash()) {
+            return Step::Settle(Settlement::Repeat);
         }
         let source = match source {
             None => return Step::FindSource,
@@ -264,18 +282,9 @@ impl Drain {
         }
     }
 
-    /// What to do about a commit that did not land; `None`: it did, or the lease
-    /// is lost.
-    pub fn not_committed(&self, committed: &Committed, source: &Source, fraction: f64) -> Option<Step> {
-        match committed {
-            Committed::Landed(_) | Committed::Lost => None,
-            // At another place, and not seen when the page was read.
-            Committed::SettledBefore => Some(Step::Settle(Settlement::Repeat)),
-            Committed::Refused => {
-                let error = "a condition of the handler's own writes did not hold";
-                Some(self.failed(None, error.into(), source, fraction))
-            }
-        }
+    /// What to do about a commit of which a condition did not hold.
+    pub fn refused(&self, source: &Source, fraction: f64) -> Step {
+        self.failed(None, "a condition of the handler's own writes did not hold".into(), source, fraction)
     }
 
     /// What to do about a place that was not filled in time. Retention may have
@@ -297,28 +306,36 @@ impl Drain {
         }
     }
 
-    /// What settling the place in front as `settlement` decides. `seen_at` is
-    /// when the row was last seen; `not_before` when the next handler may start.
-    /// Where no delivery is in front, the next place is given up.
-    pub fn decision(&self, settlement: Settlement, seen_at: Timestamp, not_before: Option<Timestamp>) -> Decision {
+    /// What settling the place in front decides. `seen_at` is when the row was last
+    /// seen; `not_before` when the next handler may start. Where no delivery is in
+    /// front, the next place is given up.
+    pub fn decision(
+        &self,
+        ended: Ended,
+        memory: Memory,
+        seen_at: Timestamp,
+        not_before: Option<Timestamp>,
+    ) -> Decision {
         let times = &self.state.newest_event_time;
-        let Some(head) = self.front().map(|waiting| waiting.unpacked.head()) else {
-            return Decision {
-                sequence: self.state.next(),
-                settled: LastSettled { identity: None, settlement },
-                newest_event_time: times.clone(),
-                pending_since: None,
-                not_before,
-            };
+        let head = self.front().map(|waiting| waiting.unpacked.head());
+        let receipt = Receipt {
+            sequence: head.map_or(self.state.next(), Delivery::sequence),
+            identity: head.map(Delivery::identity_hash),
+            settlement: ended.settlement,
+            token: ended.token,
+            attempts: ended.attempts,
+            settled_at: ended.at,
+            took: ended.took,
         };
+        let mut recent = self.state.recent.with(receipt, memory.retention);
         Decision {
-            sequence: head.sequence(),
-            settled: LastSettled { identity: Some(head.identity_hash().clone()), settlement },
-            newest_event_time: match head.event_time() {
-                Some(time) if settlement == Settlement::Applied => times.applied(head.family(), time),
+            dropped: recent.drop_beyond(memory.capacity),
+            recent,
+            newest_event_time: match head.and_then(|head| Some((head.family(), head.event_time()?))) {
+                Some((family, time)) if ended.settlement == Settlement::Applied => times.applied(family, time),
                 _ => times.clone(),
             },
-            pending_since: Some(match self.page.places.get(1) {
+            pending_since: head.map(|head| match self.page.places.get(1) {
                 Some(Place::Delivery(next)) => next.unpacked.head().received_at(),
                 // What comes was claimed since.
                 _ if self.state.tail == head.sequence() => seen_at,
@@ -326,6 +343,27 @@ impl Drain {
             }),
             not_before,
         }
+    }
+
+    /// What is to be written elsewhere before `decision` is made: what leaves the
+    /// row with it, and has no row of its own yet.
+    pub fn to_spill(&self, decision: &Decision) -> Vec<Receipt> {
+        self.without_row(decision.dropped.iter())
+    }
+
+    /// What may be written elsewhere beside `decision`: what will leave the row
+    /// with the next one, where one is sure to follow, and stands there now.
+    pub fn to_spill_ahead(&self, decision: &Decision, memory: Memory) -> Vec<Receipt> {
+        if self.is_last(decision.sequence()) {
+            return Vec::new();
+        }
+        let next = decision.recent.next_beyond(memory.capacity);
+        self.without_row(next.filter(|receipt| receipt.sequence <= self.state.head))
+    }
+
+    fn without_row<'a>(&self, receipts: impl Iterator<Item = &'a Receipt>) -> Vec<Receipt> {
+        let has_none = |receipt: &&Receipt| receipt.spills().is_some() && !self.spilled.contains(&receipt.sequence);
+        receipts.filter(has_none).cloned().collect()
     }
 
     /// Whether a settle of `sequence` says that this drain is about to let go.
@@ -355,16 +393,15 @@ impl Drain {
         self.state = state;
     }
 
+    /// Whether receipts are to be read with a page.
+    pub fn has_spilled(&self) -> bool {
+        self.has_spilled
+    }
+
     /// A page was read, and the receipts that were asked for.
     pub fn read(&mut self, page: Page) {
         self.is_at_gap = page.places.is_empty();
         self.page = page;
-        // One that says otherwise is of a holder that had lost its lease.
-        let stands = |owed: &Receipt| {
-            let known = self.page.receipts.get(&owed.identity);
-            known.is_some_and(|known| known.sequence != owed.sequence || known.settlement == owed.settlement)
-        };
-        self.receipt_is_sure |= Receipt::owed(&self.state, Timestamp::from_millis(0)).is_none_or(|owed| stands(&owed));
     }
 
     /// A page was read ahead.
@@ -372,10 +409,9 @@ impl Drain {
         self.page.extend(page);
     }
 
-    /// A receipt was written that a holder before this one owed.
-    pub fn made_sure(&mut self, receipt: Receipt) {
-        self.receipt_is_sure = true;
-        self.page.receipts.insert(receipt.identity.clone(), receipt);
+    /// The receipts of these places have rows of their own.
+    pub fn spilled(&mut self, receipts: Vec<Receipt>) {
+        self.spilled.extend(receipts.into_iter().map(|receipt| receipt.sequence));
     }
 
     /// The next place was filled after all.
@@ -390,25 +426,15 @@ impl Drain {
         self.is_at_gap = false;
     }
 
-    /// The place in front was settled, and `receipt` was written. `state` is the
-    /// row afterwards.
-    pub fn settled(&mut self, state: EntityState, receipt: Option<Receipt>) {
+    /// The place in front was settled as decided. `state` is the row afterwards.
+    pub fn settled(&mut self, state: EntityState, decision: &Decision) {
         self.state = state;
         self.page.places.pop_front();
-        if let Some(receipt) = receipt {
-            self.receipt_is_sure = true;
-            // A repeat of it may stand on this very page.
-            self.page.receipts.insert(receipt.identity.clone(), receipt);
+        for receipt in &decision.dropped {
+            self.spilled.remove(&receipt.sequence);
+            self.dropped.extend(receipt.spills());
         }
     }
-}
-
-/// Whether the receipt of what is settled so is written behind its settle,
-/// rather than beside it: a holder that has lost its lease must not leave word of
-/// having set aside what another applies. Having applied it, it may: whoever
-/// applies it again does so by the same right.
-pub fn receipt_follows(settlement: Settlement) -> bool {
-    settlement == Settlement::Parked
 }
 
 /// How a drain stops that cannot go on for the store's sake.

@@ -11,9 +11,9 @@ use crate::protocol::{
     delivery::Item,
     entity::{EntityKey, Sequence},
     format::{CorruptRow, attribute as a},
-    inbox::Receipt,
     keys::{inbox_range, sequence_of},
     maintain::{Forget, Forgotten, Remove, RemovePart, Removed},
+    receipt::Receipt,
     state::EntityState,
     table::{Key, Row},
 };

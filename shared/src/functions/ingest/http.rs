@@ -5,7 +5,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 
 use crate::{
     protocol::entity::{EntityKey, Sequence},
-    providers::Headers,
+    providers::{Headers, unescaped},
 };
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Serialize};
@@ -56,16 +56,18 @@ impl Request {
         }
     }
 
-    /// The first value of a parameter of the query, decoded.
+    /// The first value of a parameter of the query, decoded; what is no text
+    /// then is replaced.
     pub fn parameter(&self, name: &str) -> Option<String> {
         let pairs = self.raw_query_string.split('&').filter_map(|pair| pair.split_once('='));
         let value = pairs.into_iter().find_map(|(found, value)| (found == name).then_some(value))?;
-        Some(decoded(value))
+        Some(String::from_utf8_lossy(&unescaped(&value.replace('+', " "))).into_owned())
     }
 
-    /// The headers, for providers.
+    /// The headers and the query, for providers.
     pub fn headers(&self) -> Headers {
-        self.headers.iter().map(|(name, value)| (name, value.as_str())).collect()
+        let headers: Headers = self.headers.iter().map(|(name, value)| (name, value.as_str())).collect();
+        headers.with_query(self.raw_query_string.as_str())
     }
 
     /// `shop` of `…/webhooks/shop`, whatever stage stands in front.
@@ -73,24 +75,6 @@ impl Request {
         let (_, source) = self.raw_path.rsplit_once("/webhooks/")?;
         Some(source.strip_suffix('/').unwrap_or(source)).filter(|source| !source.contains('/'))
     }
-}
-
-/// `text` with `%…` and `+` decoded; what is no text then is replaced.
-fn decoded(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, behind)) = rest.split_first() {
-        let digits = behind.get(..2).filter(|digits| *first == b'%' && digits.iter().all(u8::is_ascii_hexdigit));
-        let digits = digits.and_then(|digits| std::str::from_utf8(digits).ok());
-        let escaped = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        bytes.push(match (escaped, first) {
-            (Some(byte), _) => byte,
-            (None, b'+') => b' ',
-            (None, other) => *other,
-        });
-        rest = if escaped.is_some() { &behind[2..] } else { behind };
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// An answer. Carries every field that any front door asks for.
@@ -118,6 +102,15 @@ impl Response {
     /// The delivery is durable, at this place of this entity's inbox.
     pub fn accepted(entity: &EntityKey, sequence: Sequence) -> Self {
         Self::json(200, serde_json::json!({ "accepted": sequence.0, "entity": entity }))
+    }
+
+    /// The same, with the JSON that its sender demands in place of the body.
+    #[must_use]
+    pub(super) fn saying(self, body: Option<&str>) -> Self {
+        match body {
+            Some(body) => Self { body: body.to_owned(), ..self },
+            None => self,
+        }
     }
 
     /// There was nothing to keep.

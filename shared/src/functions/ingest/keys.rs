@@ -30,7 +30,7 @@ use crate::{
     tls::Roots,
 };
 
-pub use trust::{has_signed, key_in_certificate};
+pub use trust::key_in_certificate;
 
 /// How long a request waits for keys in all. Of the time for its answer, more
 /// than half is left to store the delivery in.
@@ -255,10 +255,6 @@ impl Keys for PublishedKeys {
     fn certified(&self, pem: &[u8], names: &[&'static str], now: Timestamp) -> Result<RsaKey, Uncertified> {
         let known = self.0.known.as_ref().and_then(|known| known.certified(pem, names, now).ok());
         known.map_or_else(|| trust::certified(self.roots(), pem, names, now), Ok)
-    }
-
-    fn has_signed(&self, key: &RsaKey, message: &[u8], signature: &[u8]) -> bool {
-        has_signed(key, message, signature)
     }
 }
 

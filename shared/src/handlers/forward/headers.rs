@@ -35,7 +35,7 @@ use http_body_util::Full;
 use crate::{
     protocol::{
         delivery::{Age, Delivery},
-        entity::{FencingToken, Identity, IdentityHash},
+        entity::{FencingToken, Identity},
     },
     sources::destination::{self, Destination},
     time::Timestamp,
@@ -73,12 +73,12 @@ pub(super) fn request(
 /// only, and may hold what a header or a receiver's column cannot. A redrive
 /// is no other delivery: one that was applied although its answers were lost is
 /// to be recognised.
-fn webhook_id(delivery: &Delivery) -> IdentityHash {
-    Identity { redrive: 0, ..delivery.identity().clone() }.hash()
+fn webhook_id(delivery: &Delivery) -> String {
+    Identity { redrive: 0, ..delivery.identity().clone() }.name()
 }
 
 fn signed(destination: &Destination, delivery: &Delivery, now: Timestamp) -> [(HeaderName, String); 3] {
-    let id = webhook_id(delivery).to_string();
+    let id = webhook_id(delivery);
     let own = [("webhook-id", id.as_str())].into_iter().collect();
     let mut time = String::new();
     let mut signatures = Vec::new();

@@ -1,20 +1,28 @@
 //! A settle that lands with the handler's own writes, or not at all.
 
-use super::{Settle, Settled, WriteReceipt};
+use super::{Settle, SettleAndRelease, Settled, SettledAndReleased};
 use crate::protocol::{
     format::CorruptRow,
     lease::Lease,
     operation::Operation,
+    state::EntityState,
     table::{Transacted, Write, Written},
 };
 
-/// Settle, receipt and the handler's writes in one transaction.
+/// The settle that a commit is made with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Settling<'a> {
+    /// One that goes on holding the lease.
+    GoesOn(Settle<'a>),
+    /// One that ends it, where nothing is known to wait behind this place.
+    Releases(SettleAndRelease<'a>),
+}
+
+/// A settle and the handler's writes in one transaction.
 #[derive(Debug, Clone)]
 pub struct Commit<'a> {
     /// The settle.
-    pub settle: Settle<'a>,
-    /// Its receipt, which must be absent.
-    pub receipt: WriteReceipt<'a>,
+    pub settling: Settling<'a>,
     /// What the handler wants written.
     pub writes: &'a [Write],
 }
@@ -24,9 +32,11 @@ pub struct Commit<'a> {
 pub enum Committed {
     /// All of it stands. The lease goes on under its next token.
     Landed(Lease),
-    /// The delivery has a receipt from another place: nothing was written;
-    /// settle it as a repeat.
-    SettledBefore,
+    /// All of it stands, the inbox is empty, the lease has ended.
+    Released,
+    /// The place is not the last one any more: nothing was written. Commit it
+    /// with a settle that goes on.
+    Grown(EntityState),
     /// A condition of the handler's own writes did not hold: nothing was written.
     Refused,
     /// The lease was not this holder's any more; nothing was decided by it.
@@ -36,9 +46,11 @@ pub enum Committed {
 impl Commit<'_> {
     /// The writes of the transaction.
     pub fn all(&self) -> Vec<Write> {
-        let mut all = vec![self.settle.write(), self.receipt.deciding()];
-        all.extend_from_slice(self.writes);
-        all
+        let settle = match &self.settling {
+            Settling::GoesOn(settle) => settle.write(),
+            Settling::Releases(settle) => settle.write(),
+        };
+        std::iter::once(settle).chain(self.writes.iter().cloned()).collect()
     }
 
     /// What the answer means. A first try that landed is recognised by its
@@ -48,16 +60,24 @@ impl Commit<'_> {
     ///
     /// The entity's row cannot be read.
     pub fn judge(&self, answer: Transacted) -> Result<Committed, CorruptRow> {
-        let landed = Committed::Landed(self.settle.lease.settled());
-        let Transacted::Refused(refusals) = answer else { return Ok(landed) };
-        let mut refusals = refusals.into_iter();
+        let refused = match answer {
+            Transacted::Landed => None,
+            Transacted::Refused(refusals) => match refusals.into_iter().next().flatten() {
+                None => return Ok(Committed::Refused),
+                refused => refused,
+            },
+        };
         // The settle's own judgement comes first: was it we, or is the lease lost?
-        if let Some(Some(seen)) = refusals.next() {
-            return Ok(match self.settle.judge(Written::Refused(seen))? {
-                Settled::Settled(..) => landed,
-                Settled::Lost => Committed::Lost,
-            });
-        }
-        Ok(if matches!(refusals.next(), Some(Some(_))) { Committed::SettledBefore } else { Committed::Refused })
+        Ok(match &self.settling {
+            Settling::GoesOn(settle) => match refused.map(|seen| settle.judge(Written::Refused(seen))).transpose()? {
+                None | Some(Settled::Settled(..)) => Committed::Landed(settle.lease.settled()),
+                Some(Settled::Lost) => Committed::Lost,
+            },
+            Settling::Releases(last) => match refused.map(|seen| last.judge(Written::Refused(seen))).transpose()? {
+                None | Some(SettledAndReleased::Released) => Committed::Released,
+                Some(SettledAndReleased::Grown(state)) => Committed::Grown(state),
+                Some(SettledAndReleased::Lost) => Committed::Lost,
+            },
+        })
     }
 }

@@ -9,7 +9,8 @@ use crate::{
         format::{CorruptRow, attribute as a},
         lease::{Lease, lease_removed, purge_change},
         operation::{Operation, state_of, updated_state},
-        state::{EntityState, EventTimes, Held, LONGEST_LEASE, LastSettled},
+        receipt::{Receipt, Recent},
+        state::{EntityState, EventTimes, Held, LONGEST_LEASE},
         table::{Change, Condition, Write, Written},
     },
     time::Timestamp,
@@ -18,10 +19,12 @@ use crate::{
 /// The decision about the delivery at `head + 1`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
-    /// Its place.
-    pub sequence: Sequence,
-    /// Who it is and how it ended.
-    pub settled: LastSettled,
+    /// What the row remembers afterwards. The last of these is the place that is
+    /// decided.
+    pub recent: Recent,
+    /// What leaves the row with it. Each of these that is to be remembered has a
+    /// row of its own by then.
+    pub dropped: Vec<Receipt>,
     /// The newest event times, this one counted in.
     pub newest_event_time: EventTimes,
     /// No claim behind this place is older.
@@ -57,11 +60,33 @@ pub enum Settled {
 }
 
 impl Decision {
+    /// What was decided.
+    pub fn receipt(&self) -> &Receipt {
+        self.recent.last().expect("a decision is about a place")
+    }
+
+    /// The place that is decided.
+    pub fn sequence(&self) -> Sequence {
+        self.receipt().sequence
+    }
+
+    /// The same with nothing leaving the row: for when it could not be written
+    /// elsewhere. The row may cost another write unit until it has.
+    #[must_use]
+    pub fn dropping_nothing(self) -> Self {
+        Self { recent: self.recent.behind(self.dropped), dropped: Vec::new(), ..self }
+    }
+
+    fn spills(&self) -> bool {
+        self.dropped.iter().any(|receipt| receipt.spills().is_some())
+    }
+
     fn changes(&self, token: FencingToken) -> Vec<Change> {
+        let recent = self.recent.to_stored().expect("a decision is about a place");
         let mut changes = vec![
-            Change::set(a::HEAD, self.sequence.0),
+            Change::set(a::HEAD, self.sequence().0),
             Change::set(a::TOKEN, token.next().0),
-            Change::set(a::LAST_SETTLED, self.settled.to_stored()),
+            Change::set(a::RECENT, recent),
             Change::remove(a::ATTEMPTS),
             Change::remove(a::SUSPECT),
             Change::remove(a::STARTED),
@@ -74,12 +99,15 @@ impl Decision {
         if let Some(times) = self.newest_event_time.to_stored() {
             changes.push(Change::set(a::NEWEST_EVENT_TIME, times));
         }
+        if self.spills() {
+            changes.push(Change::set(a::SPILLED, 1_u32));
+        }
         changes
     }
 
     /// The lease is mine and this is the next delivery to be decided.
     fn is_due(&self, lease: &Lease) -> Condition {
-        Condition::All(vec![lease.mine(), Condition::equal(a::HEAD, self.sequence.previous().0)])
+        Condition::All(vec![lease.mine(), Condition::equal(a::HEAD, self.sequence().previous().0)])
     }
 }
 
@@ -95,10 +123,11 @@ impl Settle<'_> {
         let decision = self.decision;
         let times = &decision.newest_event_time;
         let mut after = before.clone();
-        after.head = decision.sequence;
+        after.head = decision.sequence();
         after.token = self.lease.token.next();
         after.held = after.held.map(|held| Held { expires_at: self.expires_at(), ..held });
-        after.last_settled = Some(decision.settled.clone());
+        after.recent = decision.recent.clone();
+        after.spilled |= decision.spills();
         after.attempts = 0;
         after.suspect = 0;
         after.started = None;
@@ -132,7 +161,7 @@ impl Operation for Settle<'_> {
             Written::Landed(row) => Settled::Settled(self.lease.settled(), updated_state(row)?),
             Written::Refused(row) => match state_of(row)? {
                 Some(state)
-                    if state.head == self.decision.sequence
+                    if state.head == self.decision.sequence()
                         && state.held.as_ref().is_some_and(|held| held.holder == self.lease.holder) =>
                 {
                     Settled::Settled(self.lease.settled(), state)
@@ -171,8 +200,10 @@ impl Operation for SettleAndRelease<'_> {
     type Outcome = SettledAndReleased;
 
     fn write(&self) -> Write {
-        let condition =
-            Condition::All(vec![self.decision.is_due(self.lease), Condition::equal(a::TAIL, self.decision.sequence.0)]);
+        let condition = Condition::All(vec![
+            self.decision.is_due(self.lease),
+            Condition::equal(a::TAIL, self.decision.sequence().0),
+        ]);
         let mut changes = self.decision.changes(self.lease.token);
         changes.extend(lease_removed());
         changes.push(Change::remove(a::PENDING_SINCE));
@@ -190,10 +221,10 @@ impl Operation for SettleAndRelease<'_> {
         Ok(match reply {
             Written::Landed(_) => SettledAndReleased::Released,
             Written::Refused(row) => match state_of(row)? {
-                Some(state) if self.lease.settled().was_released(&state) && state.head == self.decision.sequence => {
+                Some(state) if self.lease.settled().was_released(&state) && state.head == self.decision.sequence() => {
                     SettledAndReleased::Released
                 }
-                Some(state) if self.lease.is_mine(&state) && state.tail > self.decision.sequence => {
+                Some(state) if self.lease.is_mine(&state) && state.tail > self.decision.sequence() => {
                     SettledAndReleased::Grown(state)
                 }
                 _ => SettledAndReleased::Lost,
@@ -209,11 +240,12 @@ mod tests {
     use super::*;
     use crate::{
         protocol::{
-            entity::EntityKey,
+            entity::{EntityKey, IdentityHash},
             inbox::{Claim, Fail, MarkStart},
             lease::{Acquire, AskToYield},
             memory::evaluate,
-            state::{HolderInfo, LeaseKind, Settlement},
+            receipt::Settlement,
+            state::{HolderInfo, LeaseKind},
             table::Row,
         },
         time::Nonce,
@@ -237,12 +269,7 @@ mod tests {
             since in any::<Option<u32>>(),
             not_before in any::<Option<u32>>(),
             event in any::<Option<u32>>(),
-            settlement in prop::sample::select(vec![
-                Settlement::Applied,
-                Settlement::Repeat,
-                Settlement::Void,
-                Settlement::Parked,
-            ]),
+            spills in any::<bool>(),
         ) {
             let entity = EntityKey::parse("shop/order/1").unwrap();
             let now = Timestamp::from_millis(1_000_000);
@@ -279,9 +306,18 @@ mod tests {
                 state = EntityState::parse(row.as_ref().unwrap()).unwrap();
             }
             let times = EventTimes::default();
-            let decision = Decision {
+            let receipt = Receipt {
                 sequence: state.next(),
-                settled: LastSettled { identity: None, settlement },
+                identity: Some(IdentityHash::from_bytes([7; 8])),
+                settlement: Settlement::Applied,
+                token: lease.token(),
+                attempts: 0,
+                settled_at: now,
+                took: None,
+            };
+            let decision = Decision {
+                recent: state.recent.with(receipt.clone(), LENGTH),
+                dropped: if spills { vec![receipt] } else { Vec::new() },
                 newest_event_time: event.map_or(times.clone(), |at| times.applied("orders", Timestamp::from_millis(at.into()))),
                 pending_since: since.map(|at| Timestamp::from_millis(at.into())),
                 not_before: not_before.map(|at| Timestamp::from_millis(at.into())),

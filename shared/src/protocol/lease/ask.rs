@@ -74,9 +74,8 @@ impl Operation for ForceRelease<'_> {
     type Outcome = Forced;
 
     fn write(&self) -> Write {
-        let mut conditions =
-            vec![readable(), Condition::exists(a::HOLDER), Condition::equal(a::TOKEN, self.seen.token.0)];
-        let mut changes = vec![
+        let conditions = vec![readable(), Condition::exists(a::HOLDER), Condition::equal(a::TOKEN, self.seen.token.0)];
+        let changes = vec![
             Change::remove(a::HOLDER),
             Change::remove(a::KIND),
             Change::remove(a::EXPIRES_AT),
@@ -84,11 +83,6 @@ impl Operation for ForceRelease<'_> {
             Change::set(a::HOLDER_INFO, self.record.as_str()),
             Change::set(a::TOKEN, self.seen.token.next().0),
         ];
-        if self.seen.is_empty() {
-            // What comes later must not seem to have waited since.
-            conditions.push(Condition::equal(a::TAIL, self.seen.tail.0));
-            changes.push(Change::remove(a::PENDING_SINCE));
-        }
         Write {
             key: entity_row(&self.seen.entity),
             condition: Condition::All(conditions),

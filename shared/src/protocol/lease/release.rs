@@ -62,7 +62,6 @@ impl Operation for ReleaseEmpty<'_> {
         let condition =
             Condition::All(vec![self.lease.mine(), Condition::compare_with(a::HEAD, Comparison::Equal, a::TAIL)]);
         let mut changes = lease_removed();
-        changes.push(Change::remove(a::PENDING_SINCE));
         changes.extend(purge_change(self.purge_at));
         self.lease.update(condition, changes)
     }

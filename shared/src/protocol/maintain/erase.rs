@@ -54,7 +54,7 @@ impl Operation for Forget<'_> {
 
     fn write(&self) -> Write {
         // What else a row tells belongs to a delivery that waits, or to a holder.
-        let told = [a::LAST_SETTLED, a::NEWEST_EVENT_TIME, a::HOLDER_INFO];
+        let told = [a::RECENT, a::SPILLED, a::NEWEST_EVENT_TIME, a::HOLDER_INFO];
         let mut changes = told.map(Change::remove).to_vec();
         changes.extend(purge_change(self.purge_at));
         Write {

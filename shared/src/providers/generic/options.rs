@@ -24,6 +24,7 @@ use crate::providers::{Encoding, HashName, Request, is_pointer, pointer};
 /// signed = "{timestamp}.{body}"      # also {header:x-acme-id} and fixed text
 /// delivery_id = "x-acme-delivery"    # a header, or a JSON pointer: "/id"
 /// topic = "/type"
+/// account = "x-acme-shop"
 /// entity_kind = "order"              # the entity: order/<value>
 /// entity = ["/order/id", "/order_id"]
 /// event_time = "/updated_at"
@@ -62,6 +63,9 @@ pub struct GenericOptions {
     /// What happened: `order.updated`.
     #[serde(default, deserialize_with = "one_or_more")]
     pub topic: Vec<Place>,
+    /// Whose it is: a shop or an account.
+    #[serde(default, deserialize_with = "one_or_more")]
+    pub account: Vec<Place>,
     /// What the entity is called: the first of these that holds something.
     #[serde(default, deserialize_with = "one_or_more")]
     pub entity: Vec<Place>,

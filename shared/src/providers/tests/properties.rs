@@ -1,50 +1,16 @@
 //! What holds for every provider, whatever the bytes.
 
-use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use proptest::prelude::*;
 
 use crate::{
     providers::{
-        Address, Generic, Headers, Keys, NAMES, NoKeys, Provider, Request, RsaKey, Secret, Uncertified, Unverified,
-        Verified, by_name, is_pointer, rule_of,
+        Address, Headers, IdPart, Keys, NAMES, NoKeys, Request, RsaKey, Secret, Uncertified, Unverified, Verified,
+        by_name, is_pointer, rule_of,
+        tests::rows::{NOW, ROWS, Row},
     },
     time::Timestamp,
 };
-
-const NOW: Timestamp = Timestamp::from_secs(1_767_621_700);
-
-/// A provider, and the secret of its own form that is made of any bytes.
-type Case = (Box<dyn Provider>, fn(&[u8]) -> Secret);
-
-fn plain(bytes: &[u8]) -> Secret {
-    Secret::new(bytes.iter().map(|byte| char::from(b'!' + byte % 94)).collect::<String>())
-}
-
-fn encoded(bytes: &[u8]) -> Secret {
-    Secret::new(format!("whsec_{}", STANDARD.encode(bytes)))
-}
-
-/// Every provider, the generic one in several forms.
-fn all() -> Vec<Case> {
-    let generic = |toml: &str| -> Case { (Box::new(toml::from_str::<Generic>(toml).unwrap()), plain) };
-    vec![
-        (Box::new(crate::providers::shopify::Shopify), plain),
-        (Box::new(crate::providers::stripe::Stripe), plain),
-        (Box::new(crate::providers::woocommerce::WooCommerce), plain),
-        (Box::new(crate::providers::standard_webhooks::StandardWebhooks), encoded),
-        generic("header = 'x-a'\nhash = 'sha1'\nencoding = 'hex'\nprefix = 'sha1='"),
-        generic("header = 'x-a'\nhash = 'sha512'\nencoding = 'base64'\nseparator = ' '\nentity = '/a'\ntopic = 'x-b'"),
-        generic(
-            "header = 'x-a'\nhash = 'sha256'\nencoding = 'hex'\nseparator = ','\nprefix = 'v1='\n\
-             timestamp_prefix = 't='\nsigned = '{timestamp}.{header:x-b}.{body}'\nevent_time = ['/a', 'x-b']",
-        ),
-    ]
-}
-
-fn verify(provider: &dyn Provider, headers: &Headers, body: &[u8], secrets: &[Secret]) -> Result<Verified, Unverified> {
-    provider.verify(Request { headers, body }, secrets, NOW)
-}
 
 #[test]
 fn every_named_provider_exists() {
@@ -70,16 +36,53 @@ fn every_example_is_about_what_it_says_and_every_line_of_a_rule_names_places_in_
 }
 
 #[test]
-fn an_empty_secret_signs_and_verifies_nothing() {
-    for (provider, secret_of) in all() {
-        let headers = provider.sign(&Headers::default(), b"body", &secret_of(b"secret"), NOW).into_iter().collect();
-        for empty in [Secret::new(""), Secret::new("\0\0")] {
-            assert!(provider.objection(&empty).is_some(), "{provider:?}");
-            assert_eq!(provider.sign(&Headers::default(), b"body", &empty, NOW), []);
-            assert_eq!(verify(&*provider, &headers, b"body", &[empty]), Err(Unverified::Mismatch), "{provider:?}");
-        }
-        assert_eq!(verify(&*provider, &headers, b"body", &[]), Err(Unverified::Mismatch), "{provider:?}");
+fn every_table_says_where_it_is_from_and_reads_a_topic_and_an_id() {
+    for name in NAMES {
+        let Some(rule) = rule_of(name) else { continue };
+        let places = rule.reads.topic.iter().chain(rule.reads.account).chain(rule.reads.event_time);
+        let is_header =
+            |place: &str| place.bytes().all(|byte| byte.is_ascii_lowercase() || b"-0123456789".contains(&byte));
+        assert!(places.clone().all(|place| is_pointer(place) || is_header(place)), "{name}");
+        assert!(!rule.reads.delivery_id.is_empty() && !rule.reads.topic.is_empty(), "{name}");
+        assert_eq!(rule.reads.event_time.is_empty(), rule.facts.resolution.is_none(), "{name}");
+        assert!(!rule.facts.sources.is_empty(), "{name}");
+        assert!(rule.facts.sources.iter().all(|source| source.starts_with("https://")), "{name}");
+        assert!(rule.facts.signed.body || rule.facts.signed.headers.is_empty(), "{name}");
     }
+}
+
+#[test]
+fn an_empty_secret_signs_and_verifies_nothing() {
+    for row in ROWS {
+        let (provider, own) = (row.provider(), Secret::new(row.secrets[0]));
+        let headers = row.signed(b"body", &own);
+        for empty in [Secret::new(""), Secret::new("\0\0")] {
+            assert!(provider.objection(&empty).is_some(), "{}", row.name);
+            assert_eq!(provider.sign(&Headers::default(), b"body", &empty, NOW), []);
+            assert_eq!(provider.query(&empty), None);
+            assert_eq!(row.verify(&headers, b"body", &[empty]), Err(Unverified::Mismatch), "{}", row.name);
+        }
+        assert_eq!(provider.objection(&own), None, "{}", row.name);
+    }
+}
+
+/// Every header that a provider of the registry reads.
+fn known_headers() -> Vec<&'static str> {
+    let of_tables = NAMES.into_iter().filter_map(rule_of).flat_map(|rule| {
+        let of_ids = rule.reads.delivery_id.iter().flat_map(|part| match part {
+            IdPart::At(places) | IdPart::Maybe(places) => *places,
+            _ => &[],
+        });
+        let places = of_ids.chain(rule.reads.topic).chain(rule.reads.account).chain(rule.reads.event_time);
+        places.chain(rule.facts.signed.headers).copied().filter(|place| !place.starts_with('/')).collect::<Vec<_>>()
+    });
+    let others = ["svix-signature", "shopify-hmac-sha256", "shopify-resource-id", "shopify-action", "x-b"];
+    of_tables.chain(ROWS.iter().filter_map(|row| row.header)).chain(others).collect()
+}
+
+/// The rows whose secret may be any bytes.
+fn of_any_secret() -> impl Iterator<Item = (&'static Row, fn(&[u8]) -> Secret)> {
+    ROWS.iter().filter_map(|row| Some((row, row.secret_of?)))
 }
 
 /// Header values as a forger might send them: nearly right, or anything.
@@ -87,32 +90,18 @@ fn any_value() -> impl Strategy<Value = String> {
     prop_oneof![
         any::<String>(),
         "[tv01=,a-f0-9 ]{0,30}",
-        "(v1|sha1=|t=17676217..,v1=|v1,)[a-zA-Z0-9+/=]{0,44}",
+        "(v1|v1a,|sha1=|hmac-sha256(-hex)?=|t=17676217..,v1=|v1,)[a-zA-Z0-9+/=]{0,90}",
         "17676217[0-9]{2}",
     ]
 }
 
 fn any_headers() -> impl Strategy<Value = Headers> {
-    const KNOWN: [&str; 16] = [
-        "x-shopify-hmac-sha256",
-        "shopify-hmac-sha256",
-        "x-shopify-topic",
-        "x-shopify-triggered-at",
-        "shopify-resource-id",
-        "stripe-signature",
-        "x-wc-webhook-signature",
-        "x-wc-webhook-topic",
-        "x-wc-webhook-source",
-        "webhook-id",
-        "webhook-timestamp",
-        "webhook-signature",
-        "svix-signature",
-        "x-a",
-        "x-b",
-        "x-shopify-webhook-id",
-    ];
-    prop::collection::vec((prop::sample::select(KNOWN.to_vec()), any_value()), 0..20)
+    prop::collection::vec((prop::sample::select(known_headers()), any_value()), 0..20)
         .prop_map(|headers| headers.into_iter().collect())
+}
+
+fn any_query() -> impl Strategy<Value = String> {
+    prop_oneof![any::<String>(), "(token=|&|%|[a-z0-9]){0,20}"]
 }
 
 /// Bodies that are anything, or JSON with the members that are looked for.
@@ -133,7 +122,7 @@ fn any_body() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// These bytes are published everywhere, and nobody has signed anything.
+/// These bytes are published everywhere.
 struct Whatever(Vec<u8>);
 
 impl Keys for Whatever {
@@ -143,10 +132,6 @@ impl Keys for Whatever {
 
     fn certified(&self, pem: &[u8], _: &[&'static str], _: Timestamp) -> Result<RsaKey, Uncertified> {
         RsaKey::in_info(pem).ok_or(Uncertified::Unreadable)
-    }
-
-    fn has_signed(&self, _: &RsaKey, _: &[u8], _: &[u8]) -> bool {
-        false
     }
 }
 
@@ -192,22 +177,38 @@ proptest! {
         bytes in prop::collection::vec(1_u8.., 1..100),
         other in prop::collection::vec(1_u8.., 1..100),
     ) {
-        for (provider, secret_of) in all() {
+        for (row, secret_of) in of_any_secret() {
             let (secret, other) = (secret_of(&bytes), secret_of(&other));
-            let headers = provider.sign(&Headers::default(), &body, &secret, NOW).into_iter().collect();
+            let headers = row.signed(&body, &secret);
             for secrets in [&[secret.clone()][..], &[secret.clone(), other.clone()], &[other.clone(), secret.clone()]] {
-                prop_assert_eq!(verify(&*provider, &headers, &body, secrets), Ok(Verified::Delivery), "{:?}", provider);
+                prop_assert_eq!(row.verify(&headers, &body, secrets), Ok(Verified::Delivery), "{}", row.name);
             }
         }
     }
 
     #[test]
+    fn what_is_signed_among_any_other_headers_is_believed(
+        others in any_headers(),
+        body in prop::collection::vec(any::<u8>(), 1..200),
+    ) {
+        for row in ROWS {
+            let (provider, secret) = (row.provider(), Secret::new(row.secrets[0]));
+            let signed = provider.sign(&others, &body, &secret, NOW);
+            let kept = others.iter().filter(|(name, _)| !signed.iter().any(|(signed, _)| signed == name));
+            let kept = kept.map(|(name, value)| (name.to_owned(), value.to_owned()));
+            let headers = kept.chain(signed.iter().cloned()).collect::<Headers>();
+            let headers = headers.with_query(provider.query(&secret).unwrap_or_default());
+            prop_assert_eq!(row.verify(&headers, &body, &[secret]), Ok(Verified::Delivery), "{}", row.name);
+        }
+    }
+
+    #[test]
     fn any_text_that_is_usable_verifies_what_it_signs(body in any::<Vec<u8>>(), text in "\\PC{1,80}") {
-        for (provider, _) in all() {
+        for (row, _) in of_any_secret() {
             let secret = Secret::new(text.clone());
-            if provider.objection(&secret).is_none() {
-                let headers = provider.sign(&Headers::default(), &body, &secret, NOW).into_iter().collect();
-                prop_assert_eq!(verify(&*provider, &headers, &body, &[secret]), Ok(Verified::Delivery), "{:?}", provider);
+            if row.provider().objection(&secret).is_none() {
+                let headers = row.signed(&body, &secret);
+                prop_assert_eq!(row.verify(&headers, &body, &[secret]), Ok(Verified::Delivery), "{}", row.name);
             }
         }
     }
@@ -221,10 +222,10 @@ proptest! {
         let bit = at.index(body.len() * 8);
         let mut flipped = body.clone();
         flipped[bit / 8] ^= 1 << (bit % 8);
-        for (provider, secret_of) in all() {
+        for (row, secret_of) in of_any_secret().filter(|(row, _)| row.signs_body) {
             let secret = secret_of(&bytes);
-            let headers = provider.sign(&Headers::default(), &body, &secret, NOW).into_iter().collect();
-            prop_assert_eq!(verify(&*provider, &headers, &flipped, &[secret]), Err(Unverified::Mismatch), "{:?}", provider);
+            let headers = row.signed(&body, &secret);
+            prop_assert_eq!(row.verify(&headers, &flipped, &[secret]), Err(Unverified::Mismatch), "{}", row.name);
         }
     }
 
@@ -237,10 +238,10 @@ proptest! {
         // Zeros at the end make no difference to an HMAC's key.
         let [bytes, other] = [bytes, other].map(|bytes| bytes.into_iter().map(|byte| byte + 1).collect::<Vec<_>>());
         prop_assume!(bytes != other);
-        for (provider, secret_of) in all() {
-            let headers = provider.sign(&Headers::default(), &body, &secret_of(&bytes), NOW).into_iter().collect();
-            let refused = verify(&*provider, &headers, &body, &[secret_of(&other)]);
-            prop_assert_eq!(refused, Err(Unverified::Mismatch), "{:?}", provider);
+        for (row, secret_of) in of_any_secret() {
+            let headers = row.signed(&body, &secret_of(&bytes));
+            let refused = row.verify(&headers, &body, &[secret_of(&other)]);
+            prop_assert_eq!(refused, Err(Unverified::Mismatch), "{}", row.name);
         }
     }
 
@@ -266,10 +267,17 @@ proptest! {
     }
 
     #[test]
-    fn no_request_makes_anything_panic(headers in any_headers(), body in any_body(), now in any::<u64>()) {
-        for (provider, _) in all() {
+    fn no_request_makes_anything_panic(
+        headers in any_headers(),
+        query in any_query(),
+        body in any_body(),
+        now in any::<u64>(),
+    ) {
+        let headers = headers.with_query(query);
+        for row in ROWS {
+            let provider = row.provider();
             let request = Request { headers: &headers, body: &body };
-            let secrets = [plain(b"secret"), Secret::new("\\&#")];
+            let secrets = [Secret::new("a secret that nobody guesses"), Secret::new("\\&#"), Secret::new(row.secrets[1])];
             let verified = provider.verify(request, &secrets, Timestamp::from_millis(now));
             prop_assert_ne!(verified, Ok(Verified::Delivery));
             let described = provider.describe(request);

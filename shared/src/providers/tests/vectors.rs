@@ -4,7 +4,6 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 
 use crate::{
-    functions::ingest::keys::has_signed,
     providers::{Address, Headers, Keys, Request, RsaKey, Uncertified, Unverified, Verified, by_name},
     time::Timestamp,
 };
@@ -20,10 +19,6 @@ impl Keys for Known {
 
     fn certified(&self, _: &[u8], _: &[&'static str], _: Timestamp) -> Result<RsaKey, Uncertified> {
         self.1.clone().ok_or(Uncertified::Unreadable)
-    }
-
-    fn has_signed(&self, key: &RsaKey, message: &[u8], signature: &[u8]) -> bool {
-        has_signed(key, message, signature)
     }
 }
 

@@ -7,8 +7,8 @@ use futures_util::FutureExt;
 use webhook_serializer::protocol::{
     format::attribute as a,
     keys::entity_row,
-    state::LeaseKind,
-    table::{Row, Table, TableError, TableName, Transacted, Write, Written},
+    state::{EntityState, LeaseKind},
+    table::{Action, Row, Table, TableError, TableName, Transacted, Write, Written},
 };
 
 use super::{
@@ -106,9 +106,7 @@ impl World {
             }
             TableName::Inbox => {
                 let item = write.key.sort.as_ref().map(|(_, value)| text_of(value)).unwrap_or_default();
-                if let (Some(sequence), webhook_serializer::protocol::table::Action::Put(row)) =
-                    (item.strip_prefix("d#"), &write.action)
-                {
+                if let (Some(sequence), Action::Put(row)) = (item.strip_prefix("d#"), &write.action) {
                     let entity = number_of(&text_of(&write.key.partition.1));
                     let sequence = told(sequence.parse().unwrap_or(0));
                     let void = row.get(a::VOID).is_some();
@@ -120,6 +118,11 @@ impl World {
             }
             TableName::Named(_) => {}
         }
+        if let Action::Put(row) = &write.action
+            && row.get(a::OUTCOME).is_some()
+        {
+            self.reach("a receipt leaves its row");
+        }
     }
 
     /// Follows one change of an entity's row, and sees that its numbers only
@@ -128,7 +131,8 @@ impl World {
         let number = |name| row.number(name).unwrap_or(0);
         let (head, tail, token) = (number(a::HEAD), number(a::TAIL), number(a::TOKEN));
         let holder = row.text(a::HOLDER).map(str::to_owned);
-        let last = row.text(a::LAST_SETTLED).unwrap_or_default().to_owned();
+        let last = EntityState::parse(row).ok().and_then(|state| state.recent.last().cloned());
+        let settlement = last.as_ref().map_or("", |receipt| receipt.settlement.as_str());
         let old = self.ledger(entity);
         let was = before.as_ref();
         let how = match () {
@@ -185,8 +189,7 @@ impl World {
         }
         let mut inner = self.inner();
         let at_time = self.start.elapsed();
-        let (settlement, hash) = last.split_once(' ').unwrap_or((&last, ""));
-        let name = inner.history.names.get(hash).copied();
+        let name = last.and_then(|receipt| inner.history.names.get(&receipt.identity?).copied());
         let change = Change {
             entity,
             node,
@@ -215,8 +218,8 @@ impl World {
         inner.ledgers.insert(entity, Ledger { present: true, head, tail, token, holder, granted, node: by });
         let reached = match how {
             "taken over" | "force released" | "blocked" | "unblocked" => Some(how),
-            "settled" if last.starts_with("repeat") => Some("a repeat is settled"),
-            "settled" if last.starts_with("parked") => Some("a delivery is parked"),
+            "settled" if settlement == "repeat" => Some("a repeat is settled"),
+            "settled" if settlement == "parked" => Some("a delivery is parked"),
             "settled" if row.get(a::HOLDER).is_some() => Some("settled and held on"),
             _ => None,
         };

@@ -13,8 +13,8 @@ use crate::{
         store::StoreError,
     },
     protocol::{
-        inbox::{Commit, Committed, WriteReceipt},
-        state::Settlement,
+        inbox::{Commit, Committed, Settling},
+        receipt::Settlement,
         table::Write,
     },
     sources::{Found, Source},
@@ -26,41 +26,48 @@ use crate::{
 const SIGHT: Duration = Duration::from_secs(1);
 
 impl Driver<'_> {
-    /// Settle, receipt and the handler's writes, together or not at all.
+    /// Settle and the handler's writes, together or not at all.
     pub(super) async fn commit(&mut self, ran: &Ran, writes: Vec<Write>) -> Result<Turn, Stopped> {
         let store = &self.drainer.store;
-        let entity = self.drain.state().entity.clone();
+        let decision = self.decide(Settlement::Applied, Some(ran)).await?;
         let lease = self.keeper.lease().clone();
-        let decision = self.decision(Settlement::Applied);
-        let receipt = self.receipt(Settlement::Applied, ran);
-        let settle = self.settle_under(&lease, &decision);
-        let commit = Commit {
-            receipt: WriteReceipt { entity: &entity, receipt: &receipt, purge_at: self.purge_at() },
-            settle,
-            writes: &writes,
-        };
-        let token = store.surroundings().nonce();
-        let sent = self.monotonic();
-        let committed = match store.transact(&commit.all(), token.as_str(), self.patience()).await {
-            Ok(answer) => commit.judge(answer)?,
-            // What the handler wants to write can never be written: its own failure.
-            Err(StoreError::Invalid(reason)) => {
-                return Ok(self.not_landed(|drain, source, fraction| drain.failed(None, reason, source, fraction)));
-            }
-            Err(error) => return Err(error.into()),
-        };
-        match committed {
-            Committed::Landed(lease) => {
-                let state = commit.settle.applied(self.drain.state());
-                self.keeper.prolonged(lease, sent);
-                self.told_settled(decision.sequence, Settlement::Applied, Some(ran));
-                self.settled(state, Some(receipt));
-            }
-            Committed::Lost => return Err(Stopped::Lost),
-            refused => {
-                return Ok(self.not_landed(|drain, source, fraction| {
-                    drain.not_committed(&refused, source, fraction).expect("it did not land")
-                }));
+        // A second time only where deliveries have come meanwhile.
+        loop {
+            let settling = if self.drain.is_last(decision.sequence()) {
+                Settling::Releases(self.last_under(&lease, &decision))
+            } else {
+                Settling::GoesOn(self.settle_under(&lease, &decision))
+            };
+            let commit = Commit { settling, writes: &writes };
+            let token = store.surroundings().nonce();
+            let sent = self.monotonic();
+            let all = commit.all();
+            let transact = store.transact(&all, token.as_str(), self.patience());
+            let (answer, spilled) = tokio::join!(transact, self.spill_ahead(&decision));
+            self.drain.spilled(spilled);
+            let committed = match answer {
+                Ok(answer) => commit.judge(answer)?,
+                // What the handler wants to write can never be written: its own failure.
+                Err(StoreError::Invalid(reason)) => {
+                    return Ok(self.not_landed(|drain, source, fraction| drain.failed(None, reason, source, fraction)));
+                }
+                Err(error) => return Err(error.into()),
+            };
+            match (committed, &commit.settling) {
+                (Committed::Landed(lease), Settling::GoesOn(settle)) => {
+                    let state = settle.applied(self.drain.state());
+                    self.keeper.prolonged(lease, sent);
+                    self.told_settled(decision.sequence(), Settlement::Applied, Some(ran));
+                    self.settled(state, &decision);
+                    break;
+                }
+                (Committed::Landed(_) | Committed::Released, _) => {
+                    self.told_settled(decision.sequence(), Settlement::Applied, Some(ran));
+                    return Ok(Turn::Break(()));
+                }
+                (Committed::Grown(state), _) => self.drain.seen(state),
+                (Committed::Refused, _) => return Ok(self.not_landed(Drain::refused)),
+                (Committed::Lost, _) => return Err(Stopped::Lost),
             }
         }
         if self.monotonic().saturating_sub(self.seen) > SIGHT {

@@ -13,7 +13,8 @@ use crate::{
         format::shortened,
         inbox::{Fail, Failed, Park},
         maintain::KeepForever,
-        state::{BlockReason, Settlement},
+        receipt::Settlement,
+        state::BlockReason,
     },
     telemetry::Event,
     time::Timestamp,
@@ -63,7 +64,7 @@ impl Driver<'_> {
         let park = Park { entity: &self.drain.state().entity, sequence: delivery.sequence(), row: &copy };
         self.keeper.hold(store.run(&park, PATIENCE)).await??;
         delivery.attempt = attempts.max(1);
-        let parked = Ran { delivery: Arc::new(delivery), started_at: None, took: None };
+        let parked = Ran { delivery: Arc::new(delivery), took: None };
         self.settle(Settlement::Parked, Some(parked)).await
     }
 }

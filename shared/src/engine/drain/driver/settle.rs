@@ -1,16 +1,17 @@
-//! A decision becomes the entity's, by a settle beside its receipt.
+//! A decision becomes the entity's, by one write.
 
 use super::{Driver, GO_ON, Turn};
 use crate::{
     engine::drain::{
-        PATIENCE, Stopped,
-        plan::{Ran, receipt_follows},
+        Stopped,
+        plan::{Ended, Memory, Ran},
     },
     protocol::{
         entity::Sequence,
-        inbox::{Decision, Receipt, Settle, SettleAndRelease, Settled, SettledAndReleased, WriteReceipt},
+        inbox::{Decision, Settle, SettleAndRelease, Settled, SettledAndReleased},
         lease::Lease,
-        state::{EntityState, Settlement},
+        receipt::{Recent, Settlement},
+        state::EntityState,
     },
     telemetry::Event,
     time::Timestamp,
@@ -23,49 +24,45 @@ impl Driver<'_> {
         Timestamp::from_millis(self.now().as_millis().saturating_sub(ago.as_millis() as u64))
     }
 
-    pub(super) fn decision(&self, settlement: Settlement) -> Decision {
-        self.drain.decision(settlement, self.seen_at(), self.not_before)
+    pub(super) fn memory(&self) -> Memory {
+        let capacity = Recent::capacity(&self.drain.state().entity);
+        Memory { capacity, retention: self.drainer.settings.retention }
     }
 
-    pub(super) fn receipt(&self, settlement: Settlement, ran: &Ran) -> Receipt {
-        Receipt::of(&ran.delivery, settlement, self.keeper.lease().token(), ran.started_at, self.now())
+    /// What is decided of the place in front, once what leaves the row with it is
+    /// remembered elsewhere.
+    pub(super) async fn decide(&mut self, settlement: Settlement, ran: Option<&Ran>) -> Result<Decision, Stopped> {
+        let ended = Ended {
+            settlement,
+            token: self.keeper.lease().token(),
+            attempts: ran.map_or(0, |ran| ran.delivery.attempt()),
+            took: ran.and_then(|ran| ran.took),
+            at: self.now(),
+        };
+        let decision = self.drain.decision(ended, self.memory(), self.seen_at(), self.not_before);
+        self.spilled(decision).await
     }
 
     /// The write that settles and goes on; where the slice is over, only to hand
     /// over.
     pub(super) fn settle_under<'l>(&self, lease: &'l Lease, decision: &'l Decision) -> Settle<'l> {
-        let hands_over = self.drain.hands_over(decision.sequence, self.monotonic() >= self.slice_ends);
+        let hands_over = self.drain.hands_over(decision.sequence(), self.monotonic() >= self.slice_ends);
         Settle { lease, decision, now: self.now(), length: self.keeper.length(), hands_over }
     }
 
-    /// Settles the place in front; with a receipt, where `ran` was decided now.
-    /// The receipt must have landed before anything else is settled.
+    /// The write that settles the last place and ends the lease.
+    pub(super) fn last_under<'l>(&self, lease: &'l Lease, decision: &'l Decision) -> SettleAndRelease<'l> {
+        SettleAndRelease { lease, decision, purge_at: self.idle_purge_at(&decision.recent) }
+    }
+
+    /// Settles the place in front; `ran` is the run that ended so, where one did.
     pub(super) async fn settle(&mut self, settlement: Settlement, ran: Option<Ran>) -> Result<Turn, Stopped> {
-        let store = &self.drainer.store;
-        let entity = self.drain.state().entity.clone();
-        let decision = self.decision(settlement);
-        let receipt = ran.as_ref().map(|ran| self.receipt(settlement, ran));
-        let purge_at = self.purge_at();
-        let write_receipt = async {
-            match &receipt {
-                Some(receipt) => store.run(&WriteReceipt { entity: &entity, receipt, purge_at }, PATIENCE).await,
-                None => Ok(()),
-            }
-        };
-        let goes_on = if receipt_follows(settlement) {
-            let goes_on = self.settle_row(&decision).await?;
-            write_receipt.await?;
-            goes_on
-        } else {
-            let (goes_on, landed) = tokio::join!(self.settle_row(&decision), write_receipt);
-            let goes_on = goes_on?;
-            landed?;
-            goes_on
-        };
-        self.told_settled(decision.sequence, settlement, ran.as_ref());
+        let decision = self.decide(settlement, ran.as_ref()).await?;
+        let goes_on = self.settle_row(&decision).await?;
+        self.told_settled(decision.sequence(), settlement, ran.as_ref());
         Ok(match goes_on {
             Some(state) => {
-                self.settled(state, receipt);
+                self.settled(state, &decision);
                 GO_ON
             }
             None => Turn::Break(()),
@@ -85,8 +82,8 @@ impl Driver<'_> {
     }
 
     /// The place in front is settled, and the row is `state`.
-    pub(super) fn settled(&mut self, state: EntityState, receipt: Option<Receipt>) {
-        self.drain.settled(state, receipt);
+    pub(super) fn settled(&mut self, state: EntityState, decision: &Decision) {
+        self.drain.settled(state, decision);
         self.source = None;
     }
 
@@ -94,9 +91,8 @@ impl Driver<'_> {
     async fn settle_row(&mut self, decision: &Decision) -> Result<Option<EntityState>, Stopped> {
         let store = &self.drainer.store;
         let lease = self.keeper.lease().clone();
-        if self.drain.is_last(decision.sequence) {
-            let last = SettleAndRelease { lease: &lease, decision, purge_at: self.idle_purge_at() };
-            match store.run(&last, self.patience()).await? {
+        if self.drain.is_last(decision.sequence()) {
+            match store.run(&self.last_under(&lease, decision), self.patience()).await? {
                 SettledAndReleased::Released => return Ok(None),
                 SettledAndReleased::Grown(state) => self.drain.seen(state),
                 SettledAndReleased::Lost => return Err(Stopped::Lost),
@@ -105,11 +101,13 @@ impl Driver<'_> {
         let sent = self.monotonic();
         let settle = self.settle_under(&lease, decision);
         // Where the inbox turned out longer than this page, the next one is read beside the settle.
-        let (settled, ahead) = tokio::join!(store.run(&settle, self.patience()), self.ahead());
+        let (settled, ahead, spilled) =
+            tokio::join!(store.run(&settle, self.patience()), self.ahead(), self.spill_ahead(decision));
         match settled? {
             Settled::Settled(lease, state) => {
                 self.keeper.prolonged(lease, sent);
                 self.seen = sent;
+                self.drain.spilled(spilled);
                 if let Some(Ok(ahead)) = ahead {
                     self.drain.read_ahead(ahead);
                 }

@@ -59,8 +59,7 @@ impl<'a> Driver<'a> {
         }
         let token = self.keeper.lease().token();
         self.drainer.observer.observe(&Event::Started { delivery: &delivery, token });
-        let started_at = self.now();
-        self.not_before = source.rate.map(|rate| started_at + rate.interval());
+        self.not_before = source.rate.map(|rate| self.now() + rate.interval());
         let started = self.monotonic();
         let surroundings = self.drainer.store.surroundings().clone();
         let (canceller, context) =
@@ -82,8 +81,7 @@ impl<'a> Driver<'a> {
         if let Some(Ok(ahead)) = ahead {
             self.drain.read_ahead(ahead);
         }
-        *ran =
-            Some(Ran { delivery, started_at: Some(started_at), took: Some(self.monotonic().saturating_sub(started)) });
+        *ran = Some(Ran { delivery, took: Some(self.monotonic().saturating_sub(started)) });
         let Some(outcome) = outcome else {
             // What did not start is no attempt.
             return follows(Step::HandOver(HANDED_OVER, PutOffReason::NoThread));
@@ -108,12 +106,12 @@ impl<'a> Driver<'a> {
 
     /// Reads the next page while the last delivery of this one is decided.
     pub(super) fn ahead(&self) -> impl Future<Output = Option<Result<Page, StoreError>>> + use<'a> {
-        let wanted = self.drain.ahead();
+        let (wanted, has_spilled) = (self.drain.ahead(), self.drain.has_spilled());
         let store = &self.drainer.store;
         let entity = self.drain.state().entity.clone();
         async move {
             let (from, to) = wanted?;
-            Some(Page::read(store, &entity, from, to, None).await)
+            Some(Page::read(store, &entity, from, to, has_spilled).await)
         }
     }
 }

@@ -9,6 +9,7 @@ use crate::{
         inbox::Put,
         memory,
         operation::Operation,
+        receipt::Recent,
         table::Row,
     },
     sources::Sources,
@@ -92,15 +93,42 @@ fn after(change: impl FnOnce(&mut EntityState)) -> Step {
     next(&drain(state, 1), MOMENT)
 }
 
-fn receipt_of(id: &str, sequence: u64, settlement: Settlement) -> Receipt {
-    let row = stored(&incoming(id, sequence), sequence);
-    let page = Page::of(&entity(), Sequence(sequence), vec![row]).unwrap();
-    let Some(Place::Delivery(waiting)) = page.places.front() else { panic!("a delivery") };
-    Receipt::of(waiting.unpacked.head(), settlement, FencingToken(60), None, NOW)
+const MEMORY: Memory = Memory { capacity: 3, retention: Duration::from_secs(1000) };
+
+fn ended(settlement: Settlement) -> Ended {
+    Ended { settlement, token: FencingToken(70), attempts: 1, took: Some(SECOND), at: NOW }
 }
 
-fn last(id: &str, settlement: Settlement) -> Option<LastSettled> {
-    Some(LastSettled { identity: Some(incoming(id, 1).identity.hash()), settlement })
+fn receipt_of(id: &str, sequence: u64, settlement: Settlement) -> Receipt {
+    Receipt {
+        sequence: Sequence(sequence),
+        identity: Some(incoming(id, 1).identity.hash()),
+        settlement,
+        token: FencingToken(60),
+        attempts: 1,
+        settled_at: NOW,
+        took: None,
+    }
+}
+
+/// A row that remembers these, of the places up to 7.
+fn remembering(receipts: &[(&str, Settlement)], tail: u64) -> EntityState {
+    let first = 8 - receipts.len() as u64;
+    let receipts = (first..).zip(receipts).map(|(at, (id, settlement))| receipt_of(id, at, *settlement));
+    let recent = receipts.fold(Default::default(), |recent: Recent, receipt| recent.with(receipt, SECOND));
+    EntityState { recent, ..row(7, tail) }
+}
+
+fn identities(receipts: &[Receipt]) -> Vec<u64> {
+    receipts.iter().map(|receipt| receipt.sequence.0).collect()
+}
+
+/// Settles what is in front of it; the row that is left says so.
+fn settle(drain: &mut Drain, settlement: Settlement) -> Decision {
+    let decision = drain.decision(ended(settlement), MEMORY, NOW, None);
+    let state = EntityState { head: decision.sequence(), recent: decision.recent.clone(), ..drain.state.clone() };
+    drain.settled(state, &decision);
+    decision
 }
 
 #[test]
@@ -165,7 +193,7 @@ fn nothing_is_begun_that_the_function_s_time_does_not_allow() {
     let starts = |left| next(&drain(row(7, 8), 1), Moment { left, ..MOMENT });
     let out_of_time = Step::HandOver(HANDED_OVER, PutOffReason::OutOfTime);
     let moment = Duration::from_millis(1);
-    assert_eq!(reads(MARGIN), Step::ReadPage(None));
+    assert_eq!(reads(MARGIN), Step::ReadPage);
     assert_eq!(reads(MARGIN - moment), out_of_time);
     assert_eq!(starts(10 * SECOND + MARGIN), STARTED);
     assert_eq!(starts(10 * SECOND + MARGIN - moment), out_of_time);
@@ -189,55 +217,17 @@ fn a_process_without_threads_starts_nothing() {
 }
 
 #[test]
-fn the_receipt_that_a_holder_before_may_owe_is_asked_for_and_made_sure_of() {
-    let state = || EntityState { last_settled: last("D7", Settlement::Applied), ..row(7, 8) };
-    let owed = receipt_of("D7", 7, Settlement::Applied);
-    let asked = Drain::granted(state());
-    assert_eq!(next(&asked, MOMENT), Step::ReadPage(Some(owed.identity.clone())));
-    let with = |receipts: &[Receipt]| {
-        let mut drain = asked.clone();
-        let mut page = page(1);
-        page.receipts.extend(receipts.iter().map(|receipt| (receipt.identity.clone(), receipt.clone())));
-        drain.read(page);
-        drain
-    };
-    let Step::MakeSure(missing) = next(&with(&[]), MOMENT) else { panic!("it is missing") };
-    assert_eq!(
-        (&missing.identity, missing.settlement, missing.sequence),
-        (&owed.identity, Settlement::Applied, Sequence(7))
-    );
-    assert_eq!(next(&with(std::slice::from_ref(&owed)), MOMENT), STARTED);
-    // Of a holder that had lost its lease: it says otherwise of the same place.
-    assert!(matches!(next(&with(&[receipt_of("D7", 7, Settlement::Parked)]), MOMENT), Step::MakeSure(_)));
-    // Of another place: the same delivery was settled there.
-    assert_eq!(next(&with(&[receipt_of("D7", 3, Settlement::Parked)]), MOMENT), STARTED);
-    let mut sure = with(&[]);
-    sure.made_sure(missing.clone());
-    assert_eq!(next(&sure, MOMENT), STARTED);
-    assert_eq!(sure.page.receipts.get(&owed.identity), Some(&missing));
-}
-
-#[test]
-fn a_receipt_that_this_drain_has_written_is_sure() {
-    let mut drain = drain(row(7, 9), 1);
-    let state = EntityState { last_settled: last("D8", Settlement::Applied), ..row(8, 9) };
-    drain.settled(state, Some(receipt_of("D8", 8, Settlement::Applied)));
-    assert_eq!(next(&drain, MOMENT), Step::ReadPage(None));
-}
-
-#[test]
 fn an_empty_place_is_waited_for_and_read_again_once_it_is_filled_or_settled_once_it_is_void() {
     let gap = drain(row(7, 9), 0);
     assert_eq!(next(&gap, MOMENT), Step::AwaitGap);
     let (mut filled, mut void) = (gap.clone(), gap);
     filled.filled();
-    assert_eq!(next(&filled, MOMENT), Step::ReadPage(None));
+    assert_eq!(next(&filled, MOMENT), Step::ReadPage);
     void.voided();
     assert_eq!(next(&void, MOMENT), Step::Settle(Settlement::Void));
-    let decision = void.decision(Settlement::Void, NOW, None);
-    assert_eq!((decision.sequence, decision.settled.identity, decision.pending_since), (Sequence(8), None, None));
-    void.settled(row(8, 9), None);
-    assert_eq!(next(&void, MOMENT), Step::ReadPage(None));
+    let decision = settle(&mut void, Settlement::Void);
+    assert_eq!((decision.sequence(), decision.receipt().identity, decision.pending_since), (Sequence(8), None, None));
+    assert_eq!(next(&void, MOMENT), Step::ReadPage);
 }
 
 #[test]
@@ -251,25 +241,102 @@ fn a_gap_older_than_half_the_retention_is_for_a_person_to_decide() {
 }
 
 #[test]
-fn what_has_a_receipt_is_settled_as_that_says_or_as_a_repeat() {
-    let with = |receipt: Receipt| {
-        let mut drain = Drain::granted(row(7, 8));
-        let mut page = page(1);
-        page.receipts.insert(receipt.identity.clone(), receipt);
-        drain.read(page);
-        next(&drain, MOMENT)
-    };
-    assert_eq!(with(receipt_of("D8", 8, Settlement::Parked)), Step::Settle(Settlement::Parked));
-    assert_eq!(with(receipt_of("D8", 8, Settlement::Applied)), Step::Settle(Settlement::Applied));
-    assert_eq!(with(receipt_of("D8", 4, Settlement::Applied)), Step::Settle(Settlement::Repeat));
-    assert_eq!(with(receipt_of("D4", 4, Settlement::Applied)), STARTED);
+fn what_the_row_remembers_as_anything_but_a_repeat_is_one() {
+    let comes_again =
+        |id, settlement| next(&drain(remembering(&[("D1", Settlement::Void), (id, settlement)], 8), 1), MOMENT);
+    let repeat = Step::Settle(Settlement::Repeat);
+    assert_eq!(comes_again("D8", Settlement::Applied), repeat);
+    assert_eq!(comes_again("D8", Settlement::Parked), repeat);
+    assert_eq!(comes_again("D8", Settlement::Repeat), STARTED);
+    assert_eq!(comes_again("D4", Settlement::Applied), STARTED);
 }
 
 #[test]
-fn what_was_settled_last_is_a_repeat_also_without_its_receipt() {
-    let mut drain = Drain::granted(EntityState { last_settled: last("D8", Settlement::Repeat), ..row(7, 8) });
-    drain.read(page(1));
+fn what_has_a_receipt_of_its_own_is_a_repeat() {
+    let with = |id| {
+        let mut drain = Drain::granted(EntityState { spilled: true, ..row(7, 8) });
+        assert!(drain.has_spilled());
+        let mut page = page(1);
+        page.receipts.extend(receipt_of(id, 4, Settlement::Applied).identity);
+        drain.read(page);
+        next(&drain, MOMENT)
+    };
+    assert_eq!(with("D8"), Step::Settle(Settlement::Repeat));
+    assert_eq!(with("D4"), STARTED);
+}
+
+/// D8, D9, D10 settled behind three others of which none is remembered any more.
+#[test]
+fn what_has_left_the_row_since_the_grant_is_a_repeat_though_no_receipt_was_read() {
+    let places = ["D8", "D9", "D10", "D8", "D6"];
+    let rows = (8..).zip(places).map(|(at, id)| stored(&incoming(id, at), at)).collect();
+    let remembered = [("D5", Settlement::Applied), ("D6", Settlement::Applied), ("D7", Settlement::Applied)];
+    let mut drain = Drain::granted(remembering(&remembered, 12));
+    drain.read(Page::of(&entity(), Sequence(8), rows).unwrap());
+    for _ in 0..3 {
+        assert_eq!(next(&drain, MOMENT), STARTED);
+        settle(&mut drain, Settlement::Applied);
+    }
+    assert!(!drain.has_spilled(), "as it was granted");
     assert_eq!(next(&drain, MOMENT), Step::Settle(Settlement::Repeat));
+    settle(&mut drain, Settlement::Repeat);
+    assert!(!drain.state.recent.holds(incoming("D6", 1).identity.hash()));
+    assert_eq!(next(&drain, MOMENT), Step::Settle(Settlement::Repeat));
+}
+
+#[test]
+fn what_leaves_the_row_is_written_elsewhere_before_and_beside_the_settle_before_that() {
+    let remembered = [("D5", Settlement::Applied), ("D6", Settlement::Repeat), ("D7", Settlement::Parked)];
+    let mut drain = drain(remembering(&remembered, 12), 4);
+    let decision = drain.decision(ended(Settlement::Applied), MEMORY, NOW, None);
+    assert_eq!(identities(&decision.dropped), [5]);
+    assert_eq!(identities(&drain.to_spill(&decision)), [5]);
+    // A repeat is remembered as what it repeats.
+    assert_eq!(identities(&drain.to_spill_ahead(&decision, MEMORY)), [0; 0]);
+    drain.spilled(decision.dropped.clone());
+    assert_eq!(identities(&drain.to_spill(&decision)), [0; 0], "written already");
+    settle(&mut drain, Settlement::Applied);
+    let decision = drain.decision(ended(Settlement::Applied), MEMORY, NOW, None);
+    assert_eq!((identities(&decision.dropped), identities(&drain.to_spill(&decision))), (vec![6], vec![]));
+    let ahead = drain.to_spill_ahead(&decision, MEMORY);
+    assert_eq!(identities(&ahead), [7]);
+    drain.spilled(ahead);
+    settle(&mut drain, Settlement::Applied);
+    let decision = drain.decision(ended(Settlement::Applied), MEMORY, NOW, None);
+    assert_eq!((identities(&decision.dropped), identities(&drain.to_spill(&decision))), (vec![7], vec![]));
+}
+
+/// What is not decided yet may come to nothing: nobody may be told of it.
+#[test]
+fn only_what_stands_in_the_row_is_written_elsewhere() {
+    let one = Memory { capacity: 1, ..MEMORY };
+    let drain = drain(remembering(&[("D7", Settlement::Applied)], 12), 4);
+    let decision = drain.decision(ended(Settlement::Applied), one, NOW, None);
+    assert_eq!(identities(&decision.dropped), [7]);
+    assert_eq!(drain.to_spill_ahead(&decision, one), []);
+}
+
+#[test]
+fn nothing_is_written_ahead_of_a_decision_that_may_never_come() {
+    let remembered = [("D5", Settlement::Applied), ("D6", Settlement::Applied), ("D7", Settlement::Applied)];
+    let ahead = |tail| {
+        let drain = drain(remembering(&remembered, tail), 1);
+        let decision = drain.decision(ended(Settlement::Applied), MEMORY, NOW, None);
+        identities(&drain.to_spill_ahead(&decision, MEMORY))
+    };
+    assert_eq!((ahead(8), ahead(9)), (vec![], vec![6]));
+}
+
+#[test]
+fn what_cannot_be_written_elsewhere_stays_in_the_row_until_it_can() {
+    let remembered = [("D5", Settlement::Applied), ("D6", Settlement::Applied), ("D7", Settlement::Applied)];
+    let mut drain = drain(remembering(&remembered, 12), 4);
+    let decision = drain.decision(ended(Settlement::Applied), MEMORY, NOW, None).dropping_nothing();
+    let places: Vec<u64> = decision.recent.iter().map(|receipt| receipt.sequence.0).collect();
+    assert_eq!((places, decision.dropped.len()), (vec![5, 6, 7, 8], 0));
+    drain.settled(EntityState { head: Sequence(8), recent: decision.recent.clone(), ..row(7, 12) }, &decision);
+    let next = drain.decision(ended(Settlement::Applied), MEMORY, NOW, None);
+    assert_eq!(identities(&drain.to_spill(&next)), [5, 6]);
 }
 
 #[test]
@@ -277,9 +344,9 @@ fn a_repeat_on_the_same_page_is_seen_once_the_first_is_settled() {
     let rows = vec![stored(&incoming("D8", 8), 8), stored(&incoming("D9", 9), 9), stored(&incoming("D8", 8), 10)];
     let mut drain = Drain::granted(row(7, 10));
     drain.read(Page::of(&entity(), Sequence(8), rows).unwrap());
-    drain.settled(row(8, 10), Some(receipt_of("D8", 8, Settlement::Applied)));
+    settle(&mut drain, Settlement::Applied);
     assert_eq!(next(&drain, MOMENT), STARTED);
-    drain.settled(row(9, 10), Some(receipt_of("D9", 9, Settlement::Applied)));
+    settle(&mut drain, Settlement::Applied);
     assert_eq!(next(&drain, MOMENT), Step::Settle(Settlement::Repeat));
 }
 
@@ -361,7 +428,7 @@ fn a_source_s_rate_holds_for_its_failures_too() {
 #[test]
 fn only_what_is_applied_moves_the_newest_event_time() {
     let drain = drain(row(7, 9), 2);
-    let newest = |settlement| drain.decision(settlement, NOW, None).newest_event_time.of("orders");
+    let newest = |settlement| drain.decision(ended(settlement), MEMORY, NOW, None).newest_event_time.of("orders");
     assert_eq!(newest(Settlement::Applied), Some(Timestamp::from_millis(8)));
     for settlement in [Settlement::Parked, Settlement::Repeat] {
         assert_eq!(newest(settlement), None);
@@ -370,7 +437,8 @@ fn only_what_is_applied_moves_the_newest_event_time() {
 
 #[test]
 fn what_waits_behind_a_settled_place_has_waited_since_it_came_as_far_as_is_known() {
-    let since = |tail, read| drain(row(7, tail), read).decision(Settlement::Applied, NOW, None).pending_since;
+    let since =
+        |tail, read| drain(row(7, tail), read).decision(ended(Settlement::Applied), MEMORY, NOW, None).pending_since;
     // The next has been read; it has not; there is none yet.
     assert_eq!(since(9, 2), Some(Timestamp::from_millis(9)));
     assert_eq!(since(9, 1), Some(Timestamp::from_millis(8)));
@@ -379,9 +447,10 @@ fn what_waits_behind_a_settled_place_has_waited_since_it_came_as_far_as_is_known
 
 #[test]
 fn a_decision_names_its_delivery_and_when_the_next_may_start() {
-    let decision = drain(row(7, 9), 1).decision(Settlement::Applied, NOW, Some(NOW + SECOND));
-    assert_eq!(decision.sequence, Sequence(8));
-    assert_eq!(Some(decision.settled), last("D8", Settlement::Applied));
+    let decision = drain(row(7, 9), 1).decision(ended(Settlement::Applied), MEMORY, NOW, Some(NOW + SECOND));
+    let told = Receipt { token: FencingToken(70), took: Some(SECOND), ..receipt_of("D8", 8, Settlement::Applied) };
+    assert_eq!((decision.receipt(), decision.sequence()), (&told, Sequence(8)));
+    assert_eq!(decision.recent.keep_until(), NOW + MEMORY.retention);
     assert_eq!(decision.not_before, Some(NOW + SECOND));
 }
 
@@ -402,7 +471,7 @@ fn the_next_page_is_read_ahead_beside_the_last_of_this_one() {
     let mut ahead = drain(row(7, 9), 1);
     let rest = Page::of(&entity(), Sequence(9), vec![stored(&incoming("D9", 9), 9)]).unwrap();
     ahead.read_ahead(rest);
-    ahead.settled(row(8, 9), None);
+    settle(&mut ahead, Settlement::Applied);
     assert_eq!(ahead.front().unwrap().unpacked.head().sequence(), Sequence(9));
 }
 
@@ -478,21 +547,10 @@ proptest! {
 }
 
 #[test]
-fn a_commit_that_did_not_land_is_a_repeat_or_a_failed_attempt() {
-    let drain = drain(row(7, 8), 1);
-    let follows = |committed| drain.not_committed(&committed, &source("retry = { attempts = 1 }\n"), 0.0);
-    assert_eq!(follows(Committed::SettledBefore), Some(Step::Settle(Settlement::Repeat)));
+fn a_commit_of_which_a_condition_does_not_hold_is_a_failed_attempt() {
+    let refused = drain(row(7, 8), 1).refused(&source("retry = { attempts = 1 }\n"), 0.0);
     let error = "a condition of the handler's own writes did not hold";
-    assert_eq!(follows(Committed::Refused), Some(Step::SetAside(1, error.into())));
-    assert_eq!(follows(Committed::Lost), None);
-}
-
-#[test]
-fn only_what_is_set_aside_is_told_of_behind_its_settle() {
-    assert!(receipt_follows(Settlement::Parked));
-    for settlement in [Settlement::Applied, Settlement::Repeat, Settlement::Void] {
-        assert!(!receipt_follows(settlement));
-    }
+    assert_eq!(refused, Step::SetAside(1, error.into()));
 }
 
 #[test]

@@ -177,7 +177,7 @@ async fn paypal_is_not_believed_where_anything_that_is_signed_differs() {
         (2, STANDARD.encode([0; 256]), Unverified::Mismatch),
         (2, STANDARD.encode([0; 7]), Unverified::Mismatch),
         (2, "%".to_owned(), Unverified::Malformed("paypal-transmission-sig".into())),
-        (2, String::new(), Unverified::Mismatch),
+        (2, String::new(), Unverified::Malformed("paypal-transmission-sig".into())),
         (3, CERTIFICATE.replace("api.paypal", "paypal.example"), Unverified::Malformed("paypal-cert-url".into())),
         (3, CERTIFICATE.replace("https", "http"), Unverified::Malformed("paypal-cert-url".into())),
         (4, "SHA1withRSA".to_owned(), Unverified::Malformed("paypal-auth-algo".into())),
@@ -290,8 +290,7 @@ const SHIPSTATION: &str = "provider = 'shipstation-v2'";
 /// The set of keys with the test's own under `id`.
 fn set(id: &str) -> Vec<u8> {
     let key = key_in_certificate(&certificate(&authority("any"), LIVE, 0, 1)).unwrap();
-    // A SEQUENCE of two INTEGERs, of 257 bytes with a zero in front, and of 3.
-    let (modulus, exponent) = (&key.as_der()[9..265], &key.as_der()[267..]);
+    let (modulus, exponent) = key.numbers();
     let letters =
         |bytes: &[u8]| STANDARD.encode(bytes).replace('+', "-").replace('/', "_").trim_end_matches('=').to_owned();
     let keys = serde_json::json!([

@@ -1,9 +1,9 @@
-//! Signatures and certificates, by the code that TLS is made of.
+//! Certificates, by the code that TLS is made of.
 
 use std::time::Duration;
 
 use rustls::{
-    CertificateError, Error, SignatureScheme,
+    CertificateError, Error,
     client::{verify_server_cert_signed_by_trust_anchor, verify_server_name},
     crypto::{WebPkiSupportedAlgorithms, ring},
     pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject},
@@ -23,16 +23,6 @@ const DIGICERT_EV_G2: &[u8] = include_bytes!("../../../tls/digicert/digicert-ev-
 
 fn algorithms() -> WebPkiSupportedAlgorithms {
     ring::default_provider().signature_verification_algorithms
-}
-
-/// Whether `signature` is that of `key` on `message`, by RSA (PKCS #1, version
-/// 1.5) with SHA-256. Keys of 2048 to 8192 bits are taken.
-pub fn has_signed(key: &RsaKey, message: &[u8], signature: &[u8]) -> bool {
-    let of_scheme = |(scheme, algorithms): &(SignatureScheme, &'static [_])| {
-        (*scheme == SignatureScheme::RSA_PKCS1_SHA256).then_some(*algorithms)
-    };
-    let algorithms = algorithms().mapping.iter().find_map(of_scheme).unwrap_or_default();
-    algorithms.iter().any(|algorithm| algorithm.verify_signature(key.as_der(), message, signature).is_ok())
 }
 
 /// The key of the first certificate in `pem`, whoever made it: for one that is

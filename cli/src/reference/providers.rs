@@ -1,0 +1,180 @@
+//! The page `docs/providers.md`: what is known of each provider.
+
+use std::{fmt::Write, time::Duration};
+
+use webhook_serializer::providers::{self, Facts, IdPart, Payload, Reads, Resolution, Rule, Signed};
+
+use super::rules;
+
+/// The page, in Markdown.
+pub fn providers() -> String {
+    let known = || providers::NAMES.into_iter().filter_map(|name| Some((name, providers::rule_of(name)?)));
+    let mut page = HEAD.to_owned();
+    page.push_str("\n| provider | the signature covers | of id, topic, account and time are signed | retries | deadline |\n|---|---|---|---|---|\n");
+    for (name, Rule { reads, facts, .. }) in known() {
+        let _ = writeln!(
+            page,
+            "| [`{name}`](#{name}) | {} | {} | {} | {} |",
+            covered(&facts.signed),
+            signed_marks(&reads, &facts.signed),
+            retries(&facts),
+            facts.deadline.map_or("not documented".into(), length),
+        );
+    }
+    page.push_str(BETWEEN);
+    for (name, rule) in known() {
+        section(name, &rule, &mut page);
+    }
+    page
+}
+
+const HEAD: &str = r#"<!-- Made by `cargo run -- check --providers`; a test compares. Change the tables in shared/src/providers/ instead. -->
+
+# What each provider does
+
+How each provider of `provider = "…"` signs, sends and repeats, and what follows from it. [Sources](sources.md) says how to configure one; [connect the senders](deploying.md#connect-the-senders) where its console is.
+"#;
+
+const BETWEEN: &str = r#"
+The third column says which of delivery id, topic, account and event time stand where the signature reaches. The others stand in headers that nobody signed, or are not told at all. The deadline is how long the provider waits for an answer.
+
+## What a signature is worth
+
+**An id, a topic or a time in a header that is not signed protects against nothing.** Whoever has seen one signed request can send its body again, under another id and another topic, and it is believed: the signature still fits. It is then a new delivery, not a repeat. What keeps others from seeing a request is TLS, and keeping bodies with their signatures out of logs. Where that is not enough:
+
+- Believe the body. A handler that asks the topic alone what happened can be told that an order was cancelled with the body of its creation; one that reads `cancelled_at` cannot.
+- Compare the body's own time with the newest applied, as the handler is told it: an old body that is sent again is older than the order's state.
+- Fetch from the provider what an irreversible effect rests on.
+
+Where an id is signed, or stands in a signed body, a request that is sent again is recognised as a repeat, for as long as receipts are kept (30 days, if you did not change it). Where a time is signed too, it is refused once it is older than five minutes. Without a signed time it is a delivery again when its receipt is gone.
+
+No provider promises to send events in the order in which they happened. Events in one tick of a clock cannot be put in order by it: many tick in whole seconds.
+
+PayPal signs of the body no more than a CRC-32. It keeps accidents out and nobody else: what stands in such a body is signed only as long as nobody has seen a transmission.
+
+Every secret of a source is tried, in constant time; the bytes that are verified are those that were received. Of a header that comes twice the first counts, or the request is refused.
+"#;
+
+fn section(name: &str, rule: &Rule, page: &mut String) {
+    let Rule { reads, facts, lines, .. } = rule;
+    let _ = write!(page, "\n## {name}\n\n| | |\n|---|---|\n");
+    let mut row = |title: &str, text: String| {
+        let _ = writeln!(page, "| {title} | {text} |");
+    };
+    row("secret", facts.secret.into());
+    row("signature", facts.signature.into());
+    row("the signature covers", covered(&facts.signed));
+    row("delivery id", delivery_id(reads, &facts.signed));
+    row("topic", places(reads.topic, &facts.signed));
+    row("account", places(reads.account, &facts.signed));
+    row("event time", event_time(reads, facts));
+    row("payload", payload(facts.payload).into());
+    let entities = lines.iter().map(rules::line).collect::<Vec<_>>().join("; ");
+    row("entity", entities);
+    row("deadline", facts.deadline.map_or("not documented".into(), length));
+    row("retries", retries(facts));
+    row("switches an endpoint off", facts.switches_off.into());
+    row("pings, challenges", facts.checks.into());
+    row("besides", facts.care.into());
+    row("from", facts.sources.iter().map(|source| format!("<{source}>")).collect::<Vec<_>>().join(" "));
+}
+
+fn covered(signed: &Signed) -> String {
+    let mut parts = Vec::new();
+    if signed.url {
+        parts.push("the URL that is called".to_owned());
+    }
+    // `svix-…` are other names of the same headers.
+    parts.extend(signed.headers.iter().filter(|name| !name.starts_with("svix-")).map(|name| format!("`{name}`")));
+    if signed.time && signed.headers.is_empty() {
+        parts.push("a time".to_owned());
+    }
+    if signed.body {
+        parts.push(if signed.by_checksum { "**the CRC-32** of the body" } else { "the body" }.to_owned());
+    }
+    if parts.is_empty() { "**nothing**".to_owned() } else { parts.join(", ") }
+}
+
+fn is_signed(place: &str, signed: &Signed) -> bool {
+    if place.starts_with('/') { signed.body } else { signed.headers.contains(&place) }
+}
+
+/// Those of an event's four marks that the signature reaches, all places of
+/// them.
+fn signed_marks(reads: &Reads, signed: &Signed) -> String {
+    let all = |places: &[&str]| !places.is_empty() && places.iter().all(|place| is_signed(place, signed));
+    let is_signed = |part: &IdPart| match part {
+        IdPart::Account => all(reads.account),
+        IdPart::Topic => all(reads.topic),
+        IdPart::At(places) | IdPart::Maybe(places) => all(places),
+        IdPart::Body => signed.body,
+    };
+    let marks = [
+        ("id", reads.delivery_id.iter().all(is_signed)),
+        ("topic", all(reads.topic)),
+        ("account", all(reads.account)),
+        ("time", all(reads.event_time)),
+    ];
+    let marks: Vec<_> = marks.into_iter().filter_map(|(mark, is_signed)| is_signed.then_some(mark)).collect();
+    let by_checksum = if signed.by_checksum { "by the CRC-32 alone: " } else { "" };
+    if marks.is_empty() { "**none of them**".to_owned() } else { format!("{by_checksum}{}", marks.join(", ")) }
+}
+
+fn places(places: &[&str], signed: &Signed) -> String {
+    let shown = |place: &&str| {
+        let what = if place.starts_with('/') { "" } else { "header " };
+        let mark = if is_signed(place, signed) { "" } else { " (**not signed**)" };
+        format!("{what}`{place}`{mark}")
+    };
+    match places {
+        [] => "none".to_owned(),
+        places => places.iter().map(shown).collect::<Vec<_>>().join(", else "),
+    }
+}
+
+fn delivery_id(reads: &Reads, signed: &Signed) -> String {
+    let part = |part: &IdPart| match part {
+        IdPart::Account => "the account".to_owned(),
+        IdPart::Topic => "the topic".to_owned(),
+        IdPart::At(at) => format!("{}, else the body's hash", places(at, signed)),
+        IdPart::Maybe(at) => places(at, signed),
+        IdPart::Body => "the body's hash".to_owned(),
+    };
+    reads.delivery_id.iter().map(part).collect::<Vec<_>>().join("; ")
+}
+
+fn event_time(reads: &Reads, facts: &Facts) -> String {
+    let clock = match facts.resolution {
+        None => return "none".to_owned(),
+        Some(Resolution::Seconds) => "in whole seconds",
+        Some(Resolution::Milliseconds) => "in milliseconds",
+    };
+    format!("{}; {clock}", places(reads.event_time, &facts.signed))
+}
+
+fn payload(payload: Payload) -> &'static str {
+    match payload {
+        Payload::Snapshot => "the thing as it was when the event happened, also in a retry",
+        Payload::Current => "the thing as it is when it is sent",
+        Payload::Reference => "only which thing it was; the rest is to be fetched",
+        Payload::Depends => "by the event: the thing as it was, or only which it was",
+    }
+}
+
+fn retries(facts: &Facts) -> String {
+    match (facts.retries, facts.horizon) {
+        (Some(0), _) => "none are made".to_owned(),
+        (Some(times), Some(within)) => format!("{times}, within {}", length(within)),
+        (Some(times), None) => format!("{times}"),
+        (None, Some(within)) => format!("within {}", length(within)),
+        (None, None) => "not documented".to_owned(),
+    }
+}
+
+fn length(time: Duration) -> String {
+    match time.as_secs() {
+        seconds if seconds >= 48 * 3600 && seconds % (24 * 3600) == 0 => format!("{} days", seconds / (24 * 3600)),
+        seconds if seconds >= 2 * 3600 => format!("{} h", seconds / 3600),
+        seconds => format!("{seconds} s"),
+    }
+}

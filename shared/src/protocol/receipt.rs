@@ -1,0 +1,347 @@
+//! Receipts: what is remembered of a delivery once it is settled. The newest
+//! stand in their entity's own row; what has no room there any more has a row of
+//! its own.
+
+use std::{collections::VecDeque, fmt, time::Duration};
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use super::{
+    entity::{EntityKey, FencingToken, IdentityHash, Sequence},
+    format::{CorruptRow, attribute as a, check_format},
+    keys::receipt_identity,
+    table::Row,
+};
+use crate::time::Timestamp;
+
+/// How a sequence was decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Settlement {
+    /// The handler is done with it.
+    Applied,
+    /// The same delivery was settled before.
+    Repeat,
+    /// Claimed, and never filled.
+    Void,
+    /// Set aside, for a person to put back.
+    Parked,
+}
+
+impl Settlement {
+    /// In the order of the numbers that the row has for them.
+    const ALL: [Self; 4] = [Self::Applied, Self::Repeat, Self::Void, Self::Parked];
+
+    /// As it is stored in a receipt's own row, and shown.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Settlement::Applied => "applied",
+            Settlement::Repeat => "repeat",
+            Settlement::Void => "void",
+            Settlement::Parked => "parked",
+        }
+    }
+
+    fn from_stored(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|settlement| settlement.as_str() == text)
+    }
+}
+
+impl fmt::Display for Settlement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// What is remembered of a place that was settled.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Receipt {
+    /// The place.
+    pub sequence: Sequence,
+    /// Which delivery stood there; a void has none.
+    pub identity: Option<IdentityHash>,
+    /// How it ended.
+    pub settlement: Settlement,
+    /// The token under which it was settled: that of the handler's start, where
+    /// one was started.
+    pub token: FencingToken,
+    /// How many attempts it took; in an entity's row at most 255 are told.
+    pub attempts: u32,
+    /// When it was settled.
+    pub settled_at: Timestamp,
+    /// How long its handler ran, where it did; at most 4.6 hours are told.
+    pub took: Option<Duration>,
+}
+
+impl Receipt {
+    /// Whether it is remembered elsewhere when it leaves the row: a repeat is one
+    /// of what is remembered already, and a void of nothing.
+    pub fn spills(&self) -> Option<IdentityHash> {
+        self.identity.filter(|_| self.settlement != Settlement::Repeat)
+    }
+
+    /// About when its handler was started, where one was.
+    pub fn started_at(&self) -> Option<Timestamp> {
+        let took = self.took?;
+        Some(Timestamp::from_millis(self.settled_at.as_millis().saturating_sub(millis(took))))
+    }
+
+    /// Reads an `r#` row.
+    ///
+    /// # Errors
+    ///
+    /// It is none that this version can read.
+    pub fn parse(row: &Row) -> Result<Self, CorruptRow> {
+        check_format(row)?;
+        let number = |name| row.number(name).ok_or(CorruptRow::Attribute(name));
+        Ok(Self {
+            identity: Some(receipt_identity(row).ok_or(CorruptRow::Attribute(a::ITEM))?),
+            sequence: Sequence(number(a::SEQUENCE)?),
+            settlement: row
+                .text(a::OUTCOME)
+                .and_then(Settlement::from_stored)
+                .ok_or(CorruptRow::Attribute(a::OUTCOME))?,
+            token: FencingToken(number(a::TOKEN)?),
+            attempts: row.number(a::ATTEMPTS).unwrap_or(0).try_into().unwrap_or(u32::MAX),
+            settled_at: Timestamp::from_millis(number(a::SETTLED_AT)?),
+            took: row.number(a::TOOK).map(Duration::from_millis),
+        })
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    duration.as_millis().try_into().unwrap_or(u64::MAX)
+}
+
+/// The receipts that stand in an entity's row: of the newest places, without
+/// holes, the oldest first, up to `head`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Recent {
+    receipts: VecDeque<Receipt>,
+    /// They are to be there until then.
+    keep_until: Timestamp,
+}
+
+impl Default for Recent {
+    fn default() -> Self {
+        Self { receipts: VecDeque::new(), keep_until: Timestamp::from_millis(0) }
+    }
+}
+
+/// Bytes of a receipt in the row: outcome, attempts, identity, token, time,
+/// duration.
+const RECEIPT_BYTES: usize = 1 + 1 + 8 + 6 + 6 + 3;
+
+/// Bytes in front of them: the last one's place, and until when they are kept.
+const HEADER_BYTES: usize = 6 + 6;
+
+/// What an entity's row has left for them at its fullest in one write unit,
+/// together with its key.
+pub(super) const ROOM: usize = 545;
+
+/// A duration that is none.
+const NONE: u64 = (1 << 24) - 1;
+
+impl Recent {
+    /// How many receipts an entity's row holds without costing more than one
+    /// write unit. One is held in any case.
+    pub fn capacity(entity: &EntityKey) -> usize {
+        let room = ROOM.saturating_sub(entity.as_str().len() + HEADER_BYTES);
+        (room / RECEIPT_BYTES).max(1)
+    }
+
+    /// The receipts, the oldest first.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Receipt> + ExactSizeIterator {
+        self.receipts.iter()
+    }
+
+    /// Of the place at `head`; `None`: nothing was settled yet, or it was erased.
+    pub fn last(&self) -> Option<&Receipt> {
+        self.receipts.back()
+    }
+
+    /// Of this place.
+    pub fn at(&self, sequence: Sequence) -> Option<&Receipt> {
+        self.iter().find(|receipt| receipt.sequence == sequence)
+    }
+
+    /// Whether this delivery was settled at one of these places, and not as a
+    /// repeat.
+    pub fn holds(&self, identity: IdentityHash) -> bool {
+        self.iter().any(|receipt| receipt.spills() == Some(identity))
+    }
+
+    /// Until when they are to be there: what comes again until then is
+    /// recognised.
+    pub fn keep_until(&self) -> Timestamp {
+        self.keep_until
+    }
+
+    /// With one more, kept for `retention` from when it was settled.
+    #[must_use]
+    pub fn with(&self, receipt: Receipt, retention: Duration) -> Self {
+        let mut recent = self.clone();
+        recent.keep_until = recent.keep_until.max(receipt.settled_at + retention).min(Timestamp::LATEST);
+        recent.receipts.push_back(receipt);
+        recent
+    }
+
+    /// Takes the oldest out that are more than `capacity`.
+    pub fn drop_beyond(&mut self, capacity: usize) -> Vec<Receipt> {
+        let beyond = self.receipts.len().saturating_sub(capacity);
+        self.receipts.drain(..beyond).collect()
+    }
+
+    /// Behind these, which stood in front.
+    #[must_use]
+    pub fn behind(mut self, older: Vec<Receipt>) -> Self {
+        older.into_iter().rev().for_each(|receipt| self.receipts.push_front(receipt));
+        self
+    }
+
+    /// Those that one more would push out.
+    pub fn next_beyond(&self, capacity: usize) -> impl Iterator<Item = &Receipt> {
+        self.iter().take((self.receipts.len() + 1).saturating_sub(capacity))
+    }
+
+    /// As it is stored; `None`: there is nothing to store.
+    pub fn to_stored(&self) -> Option<Bytes> {
+        let last = self.last()?;
+        let mut bytes = BytesMut::with_capacity(HEADER_BYTES + self.receipts.len() * RECEIPT_BYTES);
+        bytes.put_uint(capped(last.sequence.0, 6), 6);
+        bytes.put_uint(capped(self.keep_until.as_millis(), 6), 6);
+        for receipt in &self.receipts {
+            let number = Settlement::ALL.iter().position(|settlement| *settlement == receipt.settlement);
+            bytes.put_u8(number.expect("all are listed") as u8);
+            bytes.put_u8(receipt.attempts.try_into().unwrap_or(u8::MAX));
+            bytes.put_slice(receipt.identity.as_ref().map_or(&[0; 8], IdentityHash::as_bytes).as_slice());
+            bytes.put_uint(capped(receipt.token.0, 6), 6);
+            bytes.put_uint(capped(receipt.settled_at.as_millis(), 6), 6);
+            bytes.put_uint(receipt.took.map_or(NONE, |took| millis(took).min(NONE - 1)), 3);
+        }
+        Some(bytes.freeze())
+    }
+
+    /// Reads what was stored.
+    pub fn from_stored(bytes: &Bytes) -> Option<Self> {
+        let (header, receipts) = bytes.split_at_checked(HEADER_BYTES)?;
+        if receipts.is_empty() || receipts.len() % RECEIPT_BYTES != 0 {
+            return None;
+        }
+        let (last, keep_until) = header.split_at(6);
+        let behind = (receipts.len() / RECEIPT_BYTES) as u64;
+        let first = (number(last) + 1).checked_sub(behind)?;
+        let read = |(at, bytes): (u64, &[u8])| {
+            let settlement = *Settlement::ALL.get(usize::from(bytes[0]))?;
+            let identity = IdentityHash::from_bytes(bytes[2..10].try_into().ok()?);
+            let took = number(&bytes[22..25]);
+            Some(Receipt {
+                sequence: Sequence(at),
+                identity: (settlement != Settlement::Void).then_some(identity),
+                settlement,
+                token: FencingToken(number(&bytes[10..16])),
+                attempts: bytes[1].into(),
+                settled_at: Timestamp::from_millis(number(&bytes[16..22])),
+                took: (took != NONE).then(|| Duration::from_millis(took)),
+            })
+        };
+        let receipts = (first..).zip(receipts.chunks_exact(RECEIPT_BYTES)).map(read).collect::<Option<_>>()?;
+        Some(Self { receipts, keep_until: Timestamp::from_millis(number(keep_until)) })
+    }
+}
+
+/// At most what so many bytes hold: times, and numbers that begin at the time,
+/// are below that for ten thousand years.
+fn capped(number: u64, bytes: u32) -> u64 {
+    number.min((1 << (8 * bytes)) - 1)
+}
+
+/// A number as it stands, the greatest digit first.
+fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn receipts() -> impl Strategy<Value = Vec<Receipt>> {
+        let one = (
+            prop::sample::select(Settlement::ALL.to_vec()),
+            any::<[u8; 8]>(),
+            0_u64..1 << 48,
+            0_u32..256,
+            0_u64..1 << 48,
+            prop::option::of(0_u64..NONE),
+        );
+        let receipt =
+            |(settlement, identity, token, attempts, settled_at, took): (_, _, _, _, _, Option<u64>)| Receipt {
+                sequence: Sequence(0),
+                identity: (settlement != Settlement::Void).then(|| IdentityHash::from_bytes(identity)),
+                settlement,
+                token: FencingToken(token),
+                attempts,
+                settled_at: Timestamp::from_millis(settled_at),
+                took: took.map(Duration::from_millis),
+            };
+        prop::collection::vec(one.prop_map(receipt), 1..30)
+    }
+
+    fn recent(receipts: Vec<Receipt>, first: u64) -> Recent {
+        let with = |recent: Recent, (at, receipt)| {
+            recent.with(Receipt { sequence: Sequence(at), ..receipt }, Duration::from_secs(1))
+        };
+        (first..).zip(receipts).fold(Recent::default(), with)
+    }
+
+    proptest! {
+        #[test]
+        fn what_a_row_remembers_is_read_as_it_was_stored(receipts in receipts(), first in 1_u64..1 << 47) {
+            let mut recent = recent(receipts, first);
+            // A time behind year 9999 is cut.
+            recent.keep_until = recent.keep_until.min(Timestamp::from_millis((1 << 48) - 1));
+            let stored = recent.to_stored().unwrap();
+            prop_assert_eq!(stored.len(), HEADER_BYTES + recent.receipts.len() * RECEIPT_BYTES);
+            prop_assert_eq!(Recent::from_stored(&stored), Some(recent));
+        }
+
+        #[test]
+        fn bytes_that_are_no_receipts_are_refused_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let read = Recent::from_stored(&Bytes::from(bytes.clone()));
+            prop_assert!(read.is_none_or(|recent| recent.to_stored().unwrap().len() == bytes.len()));
+        }
+
+        #[test]
+        fn the_oldest_leave_the_row(receipts in receipts(), capacity in 1_usize..30) {
+            let before = recent(receipts, 1);
+            let told: Vec<_> = before.next_beyond(capacity).cloned().collect();
+            let newest = Receipt { sequence: Sequence(before.receipts.len() as u64 + 1), ..before.receipts[0].clone() };
+            let mut after = before.with(newest.clone(), Duration::ZERO);
+            let dropped = after.drop_beyond(capacity);
+            prop_assert_eq!(&dropped, &told);
+            prop_assert!(after.receipts.len() <= capacity);
+            let all: Vec<_> = dropped.into_iter().chain(after.receipts).collect();
+            prop_assert_eq!(all, before.receipts.into_iter().chain([newest]).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn a_repeat_is_no_delivery_that_was_settled() {
+        let hash = |byte| IdentityHash::from_bytes([byte; 8]);
+        let one = |byte, settlement| Receipt {
+            sequence: Sequence(0),
+            identity: Some(hash(byte)),
+            settlement,
+            token: FencingToken(1),
+            attempts: 1,
+            settled_at: Timestamp::from_millis(1),
+            took: None,
+        };
+        let recent =
+            recent(vec![one(1, Settlement::Applied), one(2, Settlement::Repeat), one(3, Settlement::Parked)], 5);
+        assert_eq!([1, 2, 3, 4].map(|byte| recent.holds(hash(byte))), [true, false, true, false]);
+        assert_eq!(recent.at(Sequence(6)).map(|receipt| receipt.settlement), Some(Settlement::Repeat));
+        assert_eq!(recent.at(Sequence(8)), None);
+    }
+}

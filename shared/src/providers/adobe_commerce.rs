@@ -1,0 +1,171 @@
+//! Adobe Commerce: RSA-SHA256, in base64, under a key pair that Commerce makes;
+//! the source's secret is the public key, in PEM. It is off until somebody
+//! switches it on.
+//!
+//! Whether the body is signed or its base64 is not quite clear: the text says
+//! base64, the sample beside it verifies what the Adobe I/O runtime hands over,
+//! which is the base64 of a JSON body. Both are believed. So the base64 of a
+//! signed body is believed as a body too; it is no JSON, and about nothing.
+//!
+//! Commerce waits for the answer before it goes on with what triggered the
+//! webhook, and reads it: `{"op":"success"}`.
+
+use std::time::Duration;
+
+use super::{
+    Described, Encoding, Headers, Provider, Request, Secret, Unverified, Verified,
+    facts::{Facts, IdPart, Payload, Reads, Resolution, Signed},
+    public_key::{self, RsaKey},
+    rule::{Example, Kind, Line, Rule},
+    tables,
+};
+use crate::time::Timestamp;
+
+/// Adobe Commerce's rules.
+#[derive(Debug)]
+pub(super) struct AdobeCommerce;
+
+const SIGNATURE: &str = "x-adobe-commerce-webhook-signature";
+
+fn key(secret: &Secret) -> Option<RsaKey> {
+    RsaKey::in_pem(secret.expose())
+}
+
+const LINES: &[Line] = &[
+    Line { families: &[], places: &["/data/order/entity_id", "/order/entity_id"], kind: Kind::Named("order") },
+    Line {
+        families: &[],
+        places: &[
+            "/data/invoice/order_id",
+            "/data/shipment/order_id",
+            "/data/creditmemo/order_id",
+            "/invoice/order_id",
+            "/shipment/order_id",
+            "/creditmemo/order_id",
+        ],
+        kind: Kind::Named("order"),
+    },
+];
+
+pub(super) const RULE: Rule = Rule {
+    lines: LINES,
+    examples: &[
+        Example {
+            headers: &[],
+            body: r#"{"eventName":"observer.sales_order_save_after","data":{"order":{"entity_id":"7","increment_id":"000000007"}}}"#,
+            entity: "order/7",
+        },
+        Example {
+            headers: &[],
+            body: r#"{"eventName":"observer.sales_order_shipment_save_after","data":{"shipment":{"entity_id":"3","order_id":"7"}}}"#,
+            entity: "order/7",
+        },
+        Example {
+            headers: &[],
+            body: r#"{"eventName":"observer.sales_order_creditmemo_save_after","data":{"creditmemo":{"entity_id":"4","order_id":"7"}}}"#,
+            entity: "order/7",
+        },
+        Example {
+            headers: &[],
+            body: r#"{"eventName":"observer.sales_order_save_after","data":{"order":{"entity_id":"8","increment_id":"000000008"}}}"#,
+            entity: "order/8",
+        },
+    ],
+    reads: READS,
+    facts: FACTS,
+};
+
+const READS: Reads = Reads {
+    delivery_id: &[IdPart::Topic, IdPart::Body],
+    topic: &["/eventName"],
+    between_words: &['_'],
+    account: &["/data/order/store_id"],
+    event_time: &[
+        "/data/order/updated_at",
+        "/data/invoice/updated_at",
+        "/data/shipment/updated_at",
+        "/data/creditmemo/updated_at",
+    ],
+};
+
+const FACTS: Facts = Facts {
+    secret: "the public key, in PEM: *Stores → Settings → Configuration → Adobe Services → Webhooks*, with signatures \
+             enabled and a key pair generated",
+    signature: "`x-adobe-commerce-webhook-signature`: base64 RSA-SHA256 of the body or of its base64",
+    signed: Signed::BODY,
+    payload: Payload::Snapshot,
+    resolution: Some(Resolution::Seconds),
+    deadline: Some(Duration::from_secs(5)),
+    retries: Some(0),
+    horizon: Some(Duration::ZERO),
+    switches_off: "nothing; but a hook that is `required` stops the checkout or the save that triggered it when it \
+                   fails or takes too long",
+    checks: "none. A delivery is answered exactly `{\"op\":\"success\"}`",
+    care: "Commerce calls while its customer waits: use hooks that are not required, `after` the event. What a payload \
+           holds is what the hook's fields say: without `eventName` and `data` as in the samples, use templates. \
+           The deadline is the hook's `timeout`.",
+    sources: &[
+        "https://developer.adobe.com/commerce/extensibility/webhooks/signature-verification/",
+        "https://developer.adobe.com/commerce/extensibility/webhooks/responses/",
+        "https://developer.adobe.com/commerce/extensibility/webhooks/xml-schema/",
+        "https://developer.adobe.com/commerce/extensibility/webhooks/commands/",
+    ],
+};
+
+impl Provider for AdobeCommerce {
+    fn objection(&self, secret: &Secret) -> Option<&'static str> {
+        key(secret).is_none().then_some("it is no RSA public key in PEM (`-----BEGIN PUBLIC KEY-----`)")
+    }
+
+    fn verify(&self, request: Request<'_>, secrets: &[Secret], _now: Timestamp) -> Result<Verified, Unverified> {
+        let claimed = request.headers.get(SIGNATURE).ok_or_else(|| Unverified::Missing(SIGNATURE.into()))?;
+        let claimed = Encoding::Base64.decode(claimed.trim()).ok_or_else(|| Unverified::Malformed(SIGNATURE.into()))?;
+        let encoded = Encoding::Base64.encode(request.body);
+        let signed = |key: RsaKey| [encoded.as_bytes(), request.body].iter().any(|text| key.verifies(text, &claimed));
+        if secrets.iter().filter_map(key).any(signed) { Ok(Verified::Delivery) } else { Err(Unverified::Mismatch) }
+    }
+
+    fn describe(&self, request: Request<'_>) -> Described {
+        tables::describe(&READS, LINES, request)
+    }
+
+    /// With the private key in place of the public one, which samples and
+    /// tests have.
+    fn sign(&self, _headers: &Headers, body: &[u8], secret: &Secret, _now: Timestamp) -> Vec<(String, String)> {
+        let encoded = Encoding::Base64.encode(body);
+        let signature = public_key::sign_by_rsa(secret.expose(), encoded.as_bytes());
+        signature.map(|signature| (SIGNATURE.to_owned(), Encoding::Base64.encode(&signature))).into_iter().collect()
+    }
+
+    fn answer(&self) -> Option<&'static str> {
+        Some(r#"{"op":"success"}"#)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::providers::public_key::tests::{PRIVATE, PUBLIC};
+
+    #[test]
+    fn the_body_or_its_base64_is_signed() {
+        let verify = |signature: &str, body: &[u8]| {
+            let headers = [(SIGNATURE, signature)].into_iter().collect();
+            AdobeCommerce.verify(Request { headers: &headers, body }, &[Secret::new(PUBLIC)], Timestamp::from_secs(0))
+        };
+        // printf body | openssl dgst -sha256 -sign …
+        let of_body = include_str!("tests/rsa-of-body.txt");
+        assert_eq!(verify(of_body, b"body"), Ok(Verified::Delivery));
+        let signed = AdobeCommerce.sign(&Headers::default(), b"{}", &Secret::new(PRIVATE), Timestamp::from_secs(0));
+        assert_eq!(verify(&signed[0].1, b"{}"), Ok(Verified::Delivery));
+        assert_eq!(verify(&signed[0].1, b"{} "), Err(Unverified::Mismatch));
+    }
+
+    #[test]
+    fn the_public_key_signs_nothing_and_a_text_is_no_key() {
+        let sign = |secret| AdobeCommerce.sign(&Headers::default(), b"", &Secret::new(secret), Timestamp::from_secs(0));
+        assert_eq!(sign(PUBLIC), []);
+        assert_eq!(AdobeCommerce.objection(&Secret::new(PUBLIC)), None);
+        assert!(AdobeCommerce.objection(&Secret::new("secret")).unwrap().contains("PEM"));
+    }
+}

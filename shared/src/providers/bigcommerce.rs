@@ -1,0 +1,180 @@
+//! BigCommerce: Standard Webhooks headers, under the client secret's own bytes
+//! (BigCommerce's samples put the secret into base64 only because the scheme's
+//! libraries take it out again).
+//!
+//! The payload names the thing and nothing else. Its `hash` recognises what is
+//! sent twice; whether it covers more than `data`, the documentation does not
+//! say, and two updates of one order have the same `data`. So the time of the
+//! event is part of the delivery's id: an update that is taken for another one
+//! would be lost.
+
+use std::time::Duration;
+
+use super::{
+    Described, Headers, Provider, Request, Secret, Unverified, Verified, describe,
+    facts::{Facts, IdPart, Payload, Reads, Resolution},
+    rule::{Example, Kind, Line, Rule},
+    signature::{self, Key},
+    standard_webhooks::{self as scheme, SchemeKey},
+    tables,
+};
+use crate::time::Timestamp;
+
+/// BigCommerce's rules.
+#[derive(Debug)]
+pub(super) struct BigCommerce;
+
+fn key(secret: &Secret) -> Option<SchemeKey> {
+    Key::new(secret.expose()).map(SchemeKey::Shared)
+}
+
+/// From BigCommerce's table of events. A cart that became an order stays the
+/// cart: its other events know no order.
+const LINES: &[Line] = &[
+    Line {
+        families: &["store/order", "store/order/refund", "store/order/message"],
+        places: &["/data/id"],
+        kind: Kind::Named("order"),
+    },
+    Line { families: &["store/order/transaction"], places: &["/data/order_id"], kind: Kind::Named("order") },
+    Line { families: &["store/order/metafield"], places: &["/data/resource_id"], kind: Kind::Named("order") },
+    Line { families: &["store/shipment"], places: &["/data/orderId"], kind: Kind::Named("order") },
+    Line { families: &[], places: &["/data/id"], kind: Kind::At("/data/type") },
+];
+
+pub(super) const RULE: Rule = Rule {
+    lines: LINES,
+    examples: &[
+        Example {
+            headers: &[],
+            body: r#"{"scope":"store/order/updated","data":{"type":"order","id":7}}"#,
+            entity: "order/7",
+        },
+        Example {
+            headers: &[],
+            body: r#"{"scope":"store/order/statusUpdated","data":{"type":"order","id":7,"status":{"previous_status_id":0,"new_status_id":10}}}"#,
+            entity: "order/7",
+        },
+        Example {
+            headers: &[],
+            body: r#"{"scope":"store/order/refund/created","data":{"type":"order","id":7,"refund":{"refund_id":3}}}"#,
+            entity: "order/7",
+        },
+        Example {
+            headers: &[],
+            body: r#"{"scope":"store/order/transaction/created","data":{"type":"transaction","order_id":7,"transaction_id":"176342342"}}"#,
+            entity: "order/7",
+        },
+        Example {
+            headers: &[],
+            body: r#"{"scope":"store/order/metafield/created","data":{"metafield_id":14,"resource_id":"7"}}"#,
+            entity: "order/7",
+        },
+        Example {
+            headers: &[],
+            body: r#"{"scope":"store/shipment/created","data":{"type":"shipment","id":3,"orderId":7}}"#,
+            entity: "order/7",
+        },
+        Example {
+            headers: &[],
+            body: r#"{"scope":"store/product/updated","data":{"type":"product","id":7}}"#,
+            entity: "product/7",
+        },
+    ],
+    reads: READS,
+    facts: FACTS,
+};
+
+const READS: Reads = Reads {
+    delivery_id: &[IdPart::At(&["/hash"]), IdPart::Maybe(&["/created_at"])],
+    topic: &["/scope"],
+    between_words: describe::BETWEEN_WORDS,
+    account: &["/producer"],
+    event_time: &["/created_at"],
+};
+
+const FACTS: Facts = Facts {
+    secret: "the client secret of the API account or app that made the webhook",
+    signature: "Standard Webhooks: `webhook-signature`, `v1,` and base64 HMAC-SHA256 over id, time and body with dots \
+                between them",
+    signed: scheme::SIGNED,
+    payload: Payload::Reference,
+    resolution: Some(Resolution::Seconds),
+    deadline: None,
+    retries: Some(11),
+    horizon: Some(Duration::from_secs(48 * 3600)),
+    switches_off: "the last retry failed: that webhook is deactivated, and an e-mail says so. If fewer than 90 % of a \
+                   domain's webhooks within two minutes (of at least 100) are answered 2xx, all of that domain wait \
+                   for three minutes",
+    checks: "none",
+    care: "The order is to be fetched; what is fetched is its state by then. Several stores of one app have orders of \
+           the same number: `entity = \"{source}/{account}/{entity}\"` keeps them apart.",
+    sources: &[
+        "https://developer.bigcommerce.com/docs/integrations/webhooks/https-webhook-overview",
+        "https://developer.bigcommerce.com/docs/integrations/webhooks/events",
+    ],
+};
+
+impl Provider for BigCommerce {
+    fn objection(&self, secret: &Secret) -> Option<&'static str> {
+        key(secret).is_none().then_some(signature::EMPTY)
+    }
+
+    fn verify(&self, request: Request<'_>, secrets: &[Secret], now: Timestamp) -> Result<Verified, Unverified> {
+        scheme::verify(request, &secrets.iter().filter_map(key).collect::<Vec<_>>(), now)
+    }
+
+    fn describe(&self, request: Request<'_>) -> Described {
+        tables::describe(&READS, LINES, request)
+    }
+
+    fn sign(&self, headers: &Headers, body: &[u8], secret: &Secret, now: Timestamp) -> Vec<(String, String)> {
+        key(secret).map(|key| scheme::sign(headers, body, &key, now)).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn described(body: &str) -> Described {
+        BigCommerce.describe(Request { headers: &Headers::default(), body: body.as_bytes() })
+    }
+
+    /// The vector of the Standard Webhooks libraries, whose key's bytes are no
+    /// text: this one has the bytes of `secret`.
+    /// Python: base64(hmac(b"secret", b'msg_1.1767621700.{"data":1}', sha256))
+    #[test]
+    fn the_secret_s_own_bytes_are_the_key() {
+        let headers = [
+            ("webhook-id", "msg_1"),
+            ("webhook-timestamp", "1767621700"),
+            ("webhook-signature", "v1,GE2IfJwxenbcQ9YhW6iejqFUIyvy4hP1/Qs13p7qrSQ="),
+        ];
+        let headers = headers.into_iter().collect();
+        let request = Request { headers: &headers, body: br#"{"data":1}"# };
+        let verify = |secret| BigCommerce.verify(request, &[Secret::new(secret)], Timestamp::from_secs(1_767_621_700));
+        assert_eq!(verify("secret"), Ok(Verified::Delivery));
+        assert_eq!(verify("c2VjcmV0"), Err(Unverified::Mismatch), "base64 of it is another secret");
+    }
+
+    #[test]
+    fn two_updates_of_one_order_are_two_deliveries_and_a_retry_is_none() {
+        let body = |hash, at| format!(r#"{{"scope":"store/order/updated","hash":"{hash}","created_at":{at}}}"#);
+        let id = |hash, at| described(&body(hash, at)).delivery_id;
+        assert_eq!(id("3f9e", 1).as_str(), "3f9e/1");
+        assert_eq!(id("3f9e", 1), id("3f9e", 1));
+        assert_ne!(id("3f9e", 1), id("3f9e", 2));
+        assert_ne!(id("3f9e", 1), id("4a0b", 1));
+    }
+
+    #[test]
+    fn the_store_is_the_account_and_carts_stay_carts() {
+        let converted = r#"{"scope":"store/cart/converted","producer":"stores/abcde","created_at":1561486893,
+                            "data":{"type":"cart","id":"d300","orderId":252}}"#;
+        let described = described(converted);
+        assert_eq!(described.account.as_deref(), Some("stores/abcde"));
+        assert_eq!(described.entity.as_deref(), Some("cart/d300"));
+        assert_eq!(described.event_time, Some(Timestamp::from_secs(1_561_486_893)));
+    }
+}

@@ -1,0 +1,117 @@
+//! Etsy: Standard Webhooks under the endpoint's `whsec_…` secret.
+//!
+//! The payload says what happened, in which shop, and where the receipt can be
+//! fetched; that is all (the flat form that etsy/open-api discussion 1564
+//! confirms). A receipt is what Etsy calls an order.
+
+use std::time::Duration;
+
+use super::{
+    Described, Headers, Provider, Request, Secret, Unverified, Verified, describe,
+    facts::{Facts, IdPart, Payload, Reads},
+    rule::{Example, Kind, Line, Rule},
+    standard_webhooks::{self as scheme, SchemeKey},
+    tables,
+};
+use crate::time::Timestamp;
+
+/// Etsy's rules.
+#[derive(Debug)]
+pub(super) struct Etsy;
+
+fn key(secret: &Secret) -> Option<SchemeKey> {
+    scheme::key(secret).filter(|key| matches!(key, SchemeKey::Shared(_)))
+}
+
+const LINES: &[Line] =
+    &[Line { families: &[], places: &["/resource_url"], kind: Kind::Inside { word: "order", marks: &["/receipts/"] } }];
+
+pub(super) const RULE: Rule = Rule {
+    lines: LINES,
+    examples: &[
+        Example {
+            headers: &[],
+            body: r#"{"event_type":"order.paid","resource_url":"https://api.etsy.com/v3/application/shops/1/receipts/7","shop_id":1}"#,
+            entity: "order/7",
+        },
+        Example {
+            headers: &[],
+            body: r#"{"event_type":"order.shipped","resource_url":"https://api.etsy.com/v3/application/shops/1/receipts/7","shop_id":1}"#,
+            entity: "order/7",
+        },
+        Example {
+            headers: &[],
+            body: r#"{"event_type":"order.paid","resource_url":"https://api.etsy.com/v3/application/shops/1/receipts/8","shop_id":1}"#,
+            entity: "order/8",
+        },
+    ],
+    reads: READS,
+    facts: FACTS,
+};
+
+const READS: Reads = Reads {
+    delivery_id: &[IdPart::At(scheme::IDS)],
+    topic: &["/event_type"],
+    between_words: describe::BETWEEN_WORDS,
+    account: &["/shop_id"],
+    event_time: &[],
+};
+
+const FACTS: Facts = Facts {
+    secret: "the endpoint's signing secret, `whsec_…`, shown in the app's webhook portal",
+    signature: "Standard Webhooks: `webhook-signature`, `v1,` and base64 HMAC-SHA256 over id, time and body with dots \
+                between them",
+    signed: scheme::SIGNED,
+    payload: Payload::Reference,
+    resolution: None,
+    deadline: None,
+    retries: Some(7),
+    horizon: Some(Duration::from_secs(5 + 5 * 60 + 30 * 60 + (2 + 5 + 10 + 10) * 3600)),
+    switches_off: "not documented; a disabled endpoint gets nothing until it is enabled in the portal",
+    checks: "none. The portal's test message is signed, and a delivery like others",
+    care: "For commercial apps only. The receipt is to be fetched; what is fetched is its state by then. The payload \
+           has no time of its own, so events are not told apart by age.",
+    sources: &[
+        "https://developers.etsy.com/documentation/essentials/webhooks",
+        "https://github.com/etsy/open-api/discussions/1564",
+    ],
+};
+
+impl Provider for Etsy {
+    fn objection(&self, secret: &Secret) -> Option<&'static str> {
+        key(secret).is_none().then_some(scheme::NO_KEY)
+    }
+
+    fn verify(&self, request: Request<'_>, secrets: &[Secret], now: Timestamp) -> Result<Verified, Unverified> {
+        scheme::verify(request, &secrets.iter().filter_map(key).collect::<Vec<_>>(), now)
+    }
+
+    fn describe(&self, request: Request<'_>) -> Described {
+        tables::describe(&READS, LINES, request)
+    }
+
+    fn sign(&self, headers: &Headers, body: &[u8], secret: &Secret, now: Timestamp) -> Vec<(String, String)> {
+        key(secret).map(|key| scheme::sign(headers, body, &key, now)).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_receipt_is_the_order_whatever_stands_behind_it() {
+        let described = |url: &str| {
+            let body = format!(r#"{{"event_type":"order.paid","resource_url":"{url}","shop_id":9007199254740993}}"#);
+            Etsy.describe(Request { headers: &Headers::default(), body: body.as_bytes() })
+        };
+        let base = "https://api.etsy.com/v3/application/shops/1";
+        for behind in ["", "?includes=Transactions", "/payments"] {
+            let receipt = format!("{base}/receipts/9007199254740995{behind}");
+            assert_eq!(described(&receipt).entity.as_deref(), Some("order/9007199254740995"));
+        }
+        assert_eq!(described(&format!("{base}/listings/7")).entity, None);
+        assert_eq!(described("").account.as_deref(), Some("9007199254740993"));
+        assert_eq!(described("").event_time, None);
+    }
+}

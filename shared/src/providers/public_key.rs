@@ -1,0 +1,237 @@
+//! Public keys that a provider signs for, and their private halves for samples
+//! and tests.
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use ring::{
+    rand::SystemRandom,
+    rsa,
+    signature::{
+        self, ED25519, Ed25519KeyPair, KeyPair, RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_SHA256, RsaPublicKeyComponents,
+        UnparsedPublicKey,
+    },
+};
+
+/// An RSA public key, for PKCS #1 v1.5 signatures with SHA-256: its modulus and
+/// its exponent, the higher bytes first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RsaKey {
+    modulus: Vec<u8>,
+    exponent: Vec<u8>,
+}
+
+impl RsaKey {
+    /// Of its numbers, the higher bytes first.
+    pub(super) fn of_numbers(modulus: &[u8], exponent: &[u8]) -> Self {
+        let without_zeros = |number: &[u8]| number.iter().copied().skip_while(|byte| *byte == 0).collect();
+        Self { modulus: without_zeros(modulus), exponent: without_zeros(exponent) }
+    }
+
+    /// Out of a `SubjectPublicKeyInfo` in DER (RFC 3279), as certificates and
+    /// `PUBLIC KEY` files have it; `None`: it is none, or of another kind of key.
+    pub fn in_info(der: &[u8]) -> Option<Self> {
+        /// 1.2.840.113549.1.1.1, and its NULL.
+        const RSA: &[u8] = b"\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01\x05\x00";
+        let (info, []) = element(der, SEQUENCE)? else { return None };
+        let (algorithm, behind) = element(info, SEQUENCE)?;
+        let (bits, []) = element(behind, BIT_STRING)? else { return None };
+        // No bit of the last byte is unused.
+        let key = bits.strip_prefix(&[0]).filter(|_| algorithm == RSA)?;
+        Self::in_pkcs1(key)
+    }
+
+    fn in_pkcs1(der: &[u8]) -> Option<Self> {
+        let (numbers, []) = element(der, SEQUENCE)? else { return None };
+        let (modulus, behind) = element(numbers, INTEGER)?;
+        let (exponent, []) = element(behind, INTEGER)? else { return None };
+        Some(Self::of_numbers(modulus, exponent))
+    }
+
+    /// Out of the first key in PEM: `PUBLIC KEY`, `RSA PUBLIC KEY`,
+    /// `PRIVATE KEY` or `RSA PRIVATE KEY`. Lines may end anywhere, also nowhere.
+    /// `None` for anything else.
+    pub(super) fn in_pem(pem: &[u8]) -> Option<Self> {
+        match first_in_pem(pem)? {
+            ("PUBLIC KEY", der) => Self::in_info(&der),
+            ("RSA PUBLIC KEY", der) => Self::in_pkcs1(&der),
+            (label, der) => Self::in_pkcs1(pair(label, &der)?.public().as_ref()),
+        }
+    }
+
+    /// The modulus and the exponent.
+    #[cfg(test)]
+    pub(crate) fn numbers(&self) -> (&[u8], &[u8]) {
+        (&self.modulus, &self.exponent)
+    }
+
+    /// Whether `signature` is one of `message`. A key of less than 2048 bits
+    /// signs nothing that is believed.
+    pub(super) fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
+        let key = RsaPublicKeyComponents { n: &self.modulus, e: &self.exponent };
+        key.verify(&RSA_PKCS1_2048_8192_SHA256, message, signature).is_ok()
+    }
+}
+
+/// The signature of `message` by the private key in PEM; `None`: it is not the
+/// half that signs.
+pub(super) fn sign_by_rsa(pem: &[u8], message: &[u8]) -> Option<Vec<u8>> {
+    let (label, der) = first_in_pem(pem)?;
+    let pair = pair(label, &der)?;
+    let mut signature = vec![0; pair.public().modulus_len()];
+    pair.sign(&RSA_PKCS1_SHA256, &SystemRandom::new(), message, &mut signature).ok()?;
+    Some(signature)
+}
+
+fn pair(label: &str, der: &[u8]) -> Option<rsa::KeyPair> {
+    match label {
+        "PRIVATE KEY" => rsa::KeyPair::from_pkcs8(der).ok(),
+        "RSA PRIVATE KEY" => rsa::KeyPair::from_der(der).ok(),
+        _ => None,
+    }
+}
+
+/// What the first block of a PEM file is called, and what it holds.
+fn first_in_pem(pem: &[u8]) -> Option<(&str, Vec<u8>)> {
+    let (_, rest) = std::str::from_utf8(pem).ok()?.split_once("-----BEGIN ")?;
+    let (label, rest) = rest.split_once("-----")?;
+    let (body, _) = rest.split_once("-----END ")?;
+    Some((label, STANDARD.decode(body.split_whitespace().collect::<String>()).ok()?))
+}
+
+/// An Ed25519 key.
+pub(super) enum Ed25519 {
+    /// The public half.
+    Public(Vec<u8>),
+    /// Both halves.
+    Private(Box<Ed25519KeyPair>),
+}
+
+impl Ed25519 {
+    /// The public half. `None` if it has another length.
+    pub(super) fn public(bytes: Vec<u8>) -> Option<Self> {
+        (bytes.len() == signature::ED25519_PUBLIC_KEY_LEN).then_some(Self::Public(bytes))
+    }
+
+    /// The private half: a seed, alone or with the public half behind it.
+    /// `None` if it is neither, or the halves do not belong together.
+    pub(super) fn private(bytes: &[u8]) -> Option<Self> {
+        let pair = match bytes.split_at_checked(32)? {
+            (seed, []) => Ed25519KeyPair::from_seed_unchecked(seed),
+            (seed, public) => Ed25519KeyPair::from_seed_and_public_key(seed, public),
+        };
+        pair.ok().map(|pair| Self::Private(Box::new(pair)))
+    }
+
+    /// Whether `signature` is one of `message`.
+    pub(super) fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
+        let public = match self {
+            Self::Public(key) => key,
+            Self::Private(pair) => pair.public_key().as_ref(),
+        };
+        UnparsedPublicKey::new(&ED25519, public).verify(message, signature).is_ok()
+    }
+
+    /// The signature of `message`; `None`: this is not the half that signs.
+    pub(super) fn sign(&self, message: &[u8]) -> Option<Vec<u8>> {
+        match self {
+            Self::Public(_) => None,
+            Self::Private(pair) => Some(pair.sign(message).as_ref().to_vec()),
+        }
+    }
+}
+
+const INTEGER: u8 = 0x02;
+const BIT_STRING: u8 = 0x03;
+const SEQUENCE: u8 = 0x30;
+
+/// The contents of the DER element of this tag that `der` begins with, and
+/// what is behind it.
+fn element(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = der.strip_prefix(&[tag])?.split_first()?;
+    let (length, rest) = match length {
+        0..=0x7f => (usize::from(*length), rest),
+        0x81..=0x83 => {
+            let (bytes, rest) = rest.split_at_checked(usize::from(length & 0x7f))?;
+            (bytes.iter().fold(0, |length, byte| length << 8 | usize::from(*byte)), rest)
+        }
+        _ => return None,
+    };
+    rest.split_at_checked(length)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// `openssl genrsa -traditional`, for tests and known to everyone.
+    pub(in crate::providers) const PRIVATE: &str = include_str!("tests/rsa-private.pem");
+    /// `openssl rsa -pubout` of it.
+    pub(in crate::providers) const PUBLIC: &str = include_str!("tests/rsa-public.pem");
+    /// `openssl rsa -RSAPublicKey_out` of it.
+    const PUBLIC_PKCS1: &str = include_str!("tests/rsa-public-pkcs1.pem");
+    /// printf body | openssl dgst -sha256 -sign tests/rsa-private.pem | base64
+    const OF_BODY: &str = include_str!("tests/rsa-of-body.txt");
+
+    #[test]
+    fn a_signature_that_openssl_made_is_believed_under_every_form_of_the_key() {
+        let signature = STANDARD.decode(OF_BODY.trim()).unwrap();
+        let in_one_line = PUBLIC.replace('\n', " ");
+        for pem in [PUBLIC, PUBLIC_PKCS1, PRIVATE, &in_one_line, &PUBLIC.replace('\n', "")] {
+            let key = RsaKey::in_pem(pem.as_bytes()).unwrap();
+            assert!(key.verifies(b"body", &signature));
+            assert!(!key.verifies(b"Body", &signature));
+            assert!(!key.verifies(b"body", &signature[..255]));
+            assert!(!key.verifies(b"body", &[]));
+        }
+        assert_eq!(sign_by_rsa(PRIVATE.as_bytes(), b"body"), Some(signature));
+        assert_eq!(sign_by_rsa(PUBLIC.as_bytes(), b"body"), None);
+    }
+
+    #[test]
+    fn what_is_no_rsa_key_is_none() {
+        let ec = "-----BEGIN PUBLIC KEY-----\nMFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAE\n-----END PUBLIC KEY-----";
+        for text in ["", "secret", ec, &PUBLIC[..200], &PUBLIC.replace("PUBLIC", "SECRET"), &PUBLIC.replace('M', "N")] {
+            assert!(RsaKey::in_pem(text.as_bytes()).is_none(), "{text}");
+        }
+        assert_eq!(RsaKey::in_pem(b"\xff"), None);
+        let (_, der) = first_in_pem(PUBLIC.as_bytes()).unwrap();
+        for cut in 0..der.len() {
+            assert_eq!(RsaKey::in_info(&der[..cut]), None, "{cut}");
+        }
+        assert_eq!(RsaKey::in_info(&[der.as_slice(), &[0]].concat()), None);
+    }
+
+    /// RFC 8032, section 7.1, test 2.
+    #[test]
+    fn the_published_vector_of_ed25519_comes_out() {
+        let hex = |text| super::super::Encoding::Hex.decode(text).unwrap();
+        let seed = hex("4ccd089b28ff96da9db6c346ec114e0f5b8a319f35aba624da8cf6ed4fb8a6fb");
+        let public = hex("3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c");
+        let expected = hex("92a009a9f0d4cab8720e820b5f642540a2b27b5416503f8fb3762223ebdb69da\
+                            085ac1e43e15996e458f3613d0f11d8c387b2eaeb4302aeeb00d291612bb0c00");
+        let both = [seed.clone(), public.clone()].concat();
+        for key in [&seed, &both] {
+            assert_eq!(Ed25519::private(key).unwrap().sign(&[0x72]).as_deref(), Some(&expected[..]));
+        }
+        let public = Ed25519::public(public).unwrap();
+        assert!(public.verifies(&[0x72], &expected) && !public.verifies(&[0x73], &expected));
+        assert_eq!(public.sign(&[0x72]), None);
+        assert!(Ed25519::private(&[seed.clone(), seed.clone()].concat()).is_none(), "halves of different keys");
+        assert!(Ed25519::private(&seed[1..]).is_none() && Ed25519::public(seed[1..].to_vec()).is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_panic(der in any::<Vec<u8>>(), text in any::<String>()) {
+            let pem = |label: &str| format!("-----BEGIN {label}-----\n{}\n-----END {label}-----", STANDARD.encode(&der));
+            for text in [text.clone(), pem("PUBLIC KEY"), pem("RSA PUBLIC KEY"), pem("PRIVATE KEY"), pem("RSA PRIVATE KEY")] {
+                if let Some(key) = RsaKey::in_pem(text.as_bytes()) {
+                    key.verifies(&der, &der);
+                }
+            }
+            RsaKey::of_numbers(&der, text.as_bytes()).verifies(&der, &der);
+            let _ = (Ed25519::private(&der), element(&der, SEQUENCE));
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Shippo: `Shippo-Auth-Signature: t=…,v1=…`, hexadecimal HMAC-SHA256 of
+//! `t.body`, which Shippo sets up on request; without it, a token of your own
+//! in the URL, `?token=…`.
+//!
+//! A request with a signature stands and falls by it, whatever its URL says.
+
+use std::time::Duration;
+
+use super::{
+    Described, Encoding, HashName, Headers, Provider, Request, Secret, Unverified, Verified,
+    facts::{Facts, IdPart, Payload, Reads, Resolution, Signed},
+    rule::{Example, Kind, Line, Rule},
+    signature::{self, Key},
+    tables, token,
+};
+use crate::time::Timestamp;
+
+/// Shippo's rules.
+#[derive(Debug)]
+pub(super) struct Shippo;
+
+const SIGNATURE: &str = "shippo-auth-signature";
+
+fn key(secret: &Secret) -> Option<Key> {
+    Key::new(secret.expose())
+}
+
+/// A parcel whose label was bought elsewhere has no transaction.
+const LINES: &[Line] = &[
+    Line { families: &["transaction"], places: &["/data/object_id"], kind: Kind::Named("transaction") },
+    Line { families: &["track"], places: &["/data/transaction"], kind: Kind::Named("transaction") },
+    Line { families: &["track"], places: &["/data/tracking_number"], kind: Kind::Named("tracking") },
+    Line { families: &[], places: &["/data/object_id"], kind: Kind::Family },
+];
+
+pub(super) const RULE: Rule = Rule {
+    lines: LINES,
+    examples: &[
+        Example {
+            headers: &[],
+            body: r#"{"event":"transaction_created","data":{"object_id":"t1","tracking_number":"9205","status":"SUCCESS"}}"#,
+            entity: "transaction/t1",
+        },
+        Example {
+            headers: &[],
+            body: r#"{"event":"track_updated","data":{"carrier":"usps","tracking_number":"9205","transaction":"t1"}}"#,
+            entity: "transaction/t1",
+        },
+        Example {
+            headers: &[],
+            body: r#"{"event":"track_updated","data":{"carrier":"usps","tracking_number":"9206","transaction":null}}"#,
+            entity: "tracking/9206",
+        },
+    ],
+    reads: READS,
+    facts: FACTS,
+};
+
+const READS: Reads = Reads {
+    delivery_id: &[IdPart::Topic, IdPart::Body],
+    topic: &["/event"],
+    between_words: &['_'],
+    account: &["/data/object_owner"],
+    event_time: &["/data/tracking_status/object_updated", "/data/tracking_status/status_date", "/data/object_updated"],
+};
+
+const FACTS: Facts = Facts {
+    secret: "the HMAC secret that Shippo gives you on request; or a token that you choose and put behind the URL, \
+             `?token=…`",
+    signature: "`Shippo-Auth-Signature: t=…,v1=…`: hexadecimal HMAC-SHA256 of the time, a dot and the body. With a \
+                token in the URL instead, nothing is signed",
+    signed: Signed { time: true, ..Signed::BODY },
+    payload: Payload::Snapshot,
+    resolution: Some(Resolution::Milliseconds),
+    deadline: Some(Duration::from_secs(3)),
+    retries: None,
+    horizon: None,
+    switches_off: "not documented",
+    checks: "none. The portal's test events are deliveries with `\"test\": true`",
+    care: "Nothing in an event names it, so a delivery is named by its body: the same state told twice is one \
+           delivery. With the token, whoever learns the URL can send anything.",
+    sources: &["https://docs.goshippo.com/tracking/webhook-security", "https://docs.goshippo.com/tracking/webhooks"],
+};
+
+impl Provider for Shippo {
+    fn objection(&self, secret: &Secret) -> Option<&'static str> {
+        if ["shippo_live_", "shippo_test_"].iter().any(|prefix| secret.expose().starts_with(prefix.as_bytes())) {
+            return Some("it is an API token; Shippo signs with an HMAC secret that it gives you on request");
+        }
+        key(secret).is_none().then_some(signature::EMPTY)
+    }
+
+    fn verify(&self, request: Request<'_>, secrets: &[Secret], now: Timestamp) -> Result<Verified, Unverified> {
+        let malformed = || Unverified::Malformed(SIGNATURE.into());
+        let Some(value) = request.headers.get(SIGNATURE) else {
+            let missing = || Unverified::Missing(SIGNATURE.into());
+            token::is_sent(request.headers).then_some(()).ok_or_else(missing)?;
+            return token::check(request.headers, secrets).map(|()| Verified::Delivery);
+        };
+        let (time, claimed) = signature::stamped(value).ok_or_else(malformed)?;
+        let signed_at = signature::seconds(time).ok_or_else(malformed)?;
+        let parts = [time.as_bytes(), b".", request.body];
+        signature::check(HashName::Sha256, secrets.iter().filter_map(key), &parts, &claimed)?;
+        signature::check_time(signed_at, now)?;
+        Ok(Verified::Delivery)
+    }
+
+    fn describe(&self, request: Request<'_>) -> Described {
+        tables::describe(&READS, LINES, request)
+    }
+
+    fn sign(&self, _headers: &Headers, body: &[u8], secret: &Secret, now: Timestamp) -> Vec<(String, String)> {
+        let Some(key) = key(secret) else { return Vec::new() };
+        let time = signature::seconds_text(now);
+        let mac = HashName::Sha256.hmac(&key, &[time.as_bytes(), b".", body]);
+        vec![(SIGNATURE.to_owned(), format!("t={time},v1={}", Encoding::Hex.encode(&mac)))]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verify(signature: Option<&str>, query: &str) -> Result<Verified, Unverified> {
+        let headers: Headers = signature.map(|value| (SIGNATURE, value)).into_iter().collect();
+        let request = Request { headers: &headers.with_query(query), body: b"{}" };
+        Shippo.verify(request, &[Secret::new("secret")], Timestamp::from_secs(1_767_621_700))
+    }
+
+    /// printf '1767621700.{}' | openssl dgst -sha256 -hmac secret
+    const GOOD: &str = "t=1767621700,v1=ddf0cf1fe174e903612d728389ae04fa25238c64bd305cb213f1ffab6d327583";
+
+    #[test]
+    fn a_request_stands_and_falls_by_its_signature_and_by_the_token_only_without_one() {
+        assert_eq!(verify(Some(GOOD), ""), Ok(Verified::Delivery));
+        assert_eq!(verify(Some(GOOD), "token=other"), Ok(Verified::Delivery));
+        assert_eq!(verify(None, "token=secret"), Ok(Verified::Delivery));
+        assert_eq!(verify(None, "token=other"), Err(Unverified::Mismatch));
+        assert_eq!(verify(None, ""), Err(Unverified::Missing(SIGNATURE.into())));
+        assert_eq!(verify(Some(&GOOD.replace('7', "8")), "token=secret"), Err(Unverified::Mismatch));
+        assert_eq!(verify(Some(""), "token=secret"), Err(Unverified::Malformed(SIGNATURE.into())));
+    }
+
+    #[test]
+    fn an_api_token_is_no_secret_that_shippo_signs_with() {
+        assert!(Shippo.objection(&Secret::new("shippo_test_0123")).unwrap().contains("API token"));
+        assert_eq!(Shippo.objection(&Secret::new("0123")), None);
+    }
+
+    #[test]
+    fn transactions_and_their_parcels_are_of_one_family_each() {
+        let family = |event| {
+            let body = format!(r#"{{"event":"{event}"}}"#);
+            Shippo.describe(Request { headers: &Headers::default(), body: body.as_bytes() }).family
+        };
+        assert_eq!(family("transaction_created"), family("transaction_updated"));
+        assert_eq!((family("track_updated").as_str(), family("batch_purchased").as_str()), ("track", "batch"));
+    }
+}

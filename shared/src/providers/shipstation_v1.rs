@@ -1,0 +1,98 @@
+//! ShipStation's V1 API: nothing is signed. What it sends is believed if the
+//! URL that it calls holds the source's secret, `?token=…`; so the URL that is
+//! registered with ShipStation must, and nobody else may know it.
+//!
+//! The payload says where the orders or shipments can be fetched: those of one
+//! import or one batch of labels, several at once. So an entity is a batch.
+
+use super::{
+    Described, Headers, Provider, Request, Secret, Unverified, Verified,
+    facts::{Facts, IdPart, Payload, Reads, Signed},
+    rule::{Example, Kind, Line, Rule},
+    signature, tables, token,
+};
+use crate::time::Timestamp;
+
+/// ShipStation V1's rules.
+#[derive(Debug)]
+pub(super) struct ShipStationV1;
+
+const LINES: &[Line] = &[Line {
+    families: &[],
+    places: &["/resource_url"],
+    kind: Kind::Inside { word: "batch", marks: &["importBatch=", "batchId="] },
+}];
+
+pub(super) const RULE: Rule = Rule {
+    lines: LINES,
+    examples: &[
+        Example {
+            headers: &[],
+            body: r#"{"resource_url":"https://ssapi.shipstation.com/shipments?storeID=1&batchId=7&includeShipmentItems=False","resource_type":"SHIP_NOTIFY"}"#,
+            entity: "batch/7",
+        },
+        Example {
+            headers: &[],
+            body: r#"{"resource_url":"https://ssapi.shipstation.com/shipments?storeID=1&batchId=7&includeShipmentItems=True","resource_type":"ITEM_SHIP_NOTIFY"}"#,
+            entity: "batch/7",
+        },
+        Example {
+            headers: &[],
+            body: r#"{"resource_url":"https://ssapi.shipstation.com/orders?storeID=1&importBatch=8","resource_type":"ORDER_NOTIFY"}"#,
+            entity: "batch/8",
+        },
+    ],
+    reads: READS,
+    facts: FACTS,
+};
+
+const READS: Reads = Reads {
+    delivery_id: &[IdPart::Topic, IdPart::At(&["/resource_url"])],
+    topic: &["/resource_type"],
+    between_words: &['_'],
+    account: &[],
+    event_time: &[],
+};
+
+const FACTS: Facts = Facts {
+    secret: "a token that you choose and put behind the URL, `…/webhooks/NAME?token=…`",
+    signature: "none; the token in the URL",
+    signed: Signed { body: false, ..Signed::BODY },
+    payload: Payload::Reference,
+    resolution: None,
+    deadline: None,
+    retries: None,
+    horizon: None,
+    switches_off: "not documented",
+    checks: "none",
+    care: "Whoever learns the URL can send anything: keep it out of logs and tickets, and fetch what the payload names \
+           from ShipStation's own host only, with your own credentials. One webhook stands for all orders of an import \
+           or a batch of labels. For new integrations, use V2, which signs.",
+    sources: &[
+        "https://docs.shipstation.com/apis/shipstation-v1/docs/models/webhook",
+        "https://help.shipstation.com/hc/en-us/articles/360025856252-ShipStation-Webhooks",
+    ],
+};
+
+impl Provider for ShipStationV1 {
+    fn objection(&self, secret: &Secret) -> Option<&'static str> {
+        (!token::is_usable(secret)).then_some(signature::EMPTY)
+    }
+
+    fn verify(&self, request: Request<'_>, secrets: &[Secret], _now: Timestamp) -> Result<Verified, Unverified> {
+        token::check(request.headers, secrets).map(|()| Verified::Delivery)
+    }
+
+    fn describe(&self, request: Request<'_>) -> Described {
+        tables::describe(&READS, LINES, request)
+    }
+
+    /// It signs nothing: the secret is in the URL, see [`Provider::query`].
+    fn sign(&self, _headers: &Headers, _body: &[u8], _secret: &Secret, _now: Timestamp) -> Vec<(String, String)> {
+        Vec::new()
+    }
+
+    fn query(&self, secret: &Secret) -> Option<String> {
+        token::query(secret)
+    }
+}

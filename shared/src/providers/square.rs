@@ -1,0 +1,186 @@
+//! Square: base64 HMAC-SHA256 over the notification URL and the body, under
+//! the subscription's signature key.
+//!
+//! The URL is the one that the subscription holds, byte for byte. It is an
+//! option of the source and never taken from the request, whose `Host` anybody
+//! can choose.
+
+use std::time::Duration;
+
+use super::{
+    Described, Encoding, HashName, Headers, Options, Provider, Request, Secret, Unverified, Verified, describe,
+    facts::{Facts, IdPart, Payload, Reads, Resolution, Signed},
+    rule::{Example, Kind, Line, Rule},
+    signature::{self, Key},
+    tables,
+};
+use crate::time::Timestamp;
+
+/// Square's rules. Without a URL nothing is believed.
+#[derive(Debug)]
+pub(super) struct Square {
+    pub(super) url: String,
+}
+
+/// As it is before its source says the URL.
+pub(super) static WITHOUT_URL: Square = Square { url: String::new() };
+
+const SIGNATURE: &str = "x-square-hmacsha256-signature";
+
+fn key(secret: &Secret) -> Option<Key> {
+    Key::new(secret.expose())
+}
+
+/// What belongs to no order, such as a payment that was taken without one, is
+/// itself.
+const LINES: &[Line] = &[
+    Line { families: &["order", "order.fulfillment"], places: &["/data/id"], kind: Kind::Named("order") },
+    Line { families: &["payment"], places: &["/data/object/payment/order_id"], kind: Kind::Named("order") },
+    Line { families: &["refund"], places: &["/data/object/refund/order_id"], kind: Kind::Named("order") },
+    Line { families: &["invoice"], places: &["/data/object/invoice/order_id"], kind: Kind::Named("order") },
+    Line { families: &[], places: &["/data/id"], kind: Kind::Family },
+];
+
+pub(super) const RULE: Rule = Rule {
+    lines: LINES,
+    examples: &[
+        Example {
+            headers: &[],
+            body: r#"{"type":"order.updated","data":{"type":"order_updated","id":"o7","object":{"order_updated":{"order_id":"o7","version":2}}}}"#,
+            entity: "order/o7",
+        },
+        Example {
+            headers: &[],
+            body: r#"{"type":"order.fulfillment.updated","data":{"type":"order_fulfillment_updated","id":"o7","object":{"order_fulfillment_updated":{"order_id":"o7"}}}}"#,
+            entity: "order/o7",
+        },
+        Example {
+            headers: &[],
+            body: r#"{"type":"payment.updated","data":{"type":"payment","id":"p1","object":{"payment":{"id":"p1","order_id":"o7"}}}}"#,
+            entity: "order/o7",
+        },
+        Example {
+            headers: &[],
+            body: r#"{"type":"refund.updated","data":{"type":"refund","id":"p1_r1","object":{"refund":{"id":"p1_r1","payment_id":"p1","order_id":"o7"}}}}"#,
+            entity: "order/o7",
+        },
+        Example {
+            headers: &[],
+            body: r#"{"type":"customer.updated","data":{"type":"customer","id":"c1","object":{"customer":{"id":"c1"}}}}"#,
+            entity: "customer/c1",
+        },
+    ],
+    reads: READS,
+    facts: FACTS,
+};
+
+/// The event's own time: an order's `version` counts its changes and is no
+/// time.
+const READS: Reads = Reads {
+    delivery_id: &[IdPart::At(&["/event_id"])],
+    topic: &["/type"],
+    between_words: describe::BETWEEN_WORDS,
+    account: &["/merchant_id"],
+    event_time: &["/created_at"],
+};
+
+const FACTS: Facts = Facts {
+    secret: "the subscription's signature key: *Webhooks → Subscriptions → Endpoint details → Signature key*",
+    signature: "`x-square-hmacsha256-signature`: base64 HMAC-SHA256 of the notification URL and the body, one behind \
+                the other",
+    signed: Signed { url: true, ..Signed::BODY },
+    payload: Payload::Depends,
+    resolution: Some(Resolution::Milliseconds),
+    deadline: Some(Duration::from_secs(10)),
+    retries: Some(11),
+    horizon: Some(Duration::from_secs(24 * 3600)),
+    switches_off: "no 2xx within three weeks; an e-mail after each of them comes before",
+    checks: "none. The console's test event is signed, and a delivery like others",
+    care: "The source needs `url`, exactly as the subscription has it. Payments and refunds come whole; an order's \
+           events hold its id, `state` and `version`, and the rest is to be fetched. Square does not promise order.",
+    sources: &[
+        "https://developer.squareup.com/docs/webhooks/step3validate",
+        "https://developer.squareup.com/docs/webhooks/overview",
+        "https://developer.squareup.com/docs/webhooks/step4manage",
+    ],
+};
+
+impl Provider for Square {
+    fn objection(&self, secret: &Secret) -> Option<&'static str> {
+        key(secret).is_none().then_some(signature::EMPTY)
+    }
+
+    fn verify(&self, request: Request<'_>, secrets: &[Secret], _now: Timestamp) -> Result<Verified, Unverified> {
+        let claimed = request.headers.get(SIGNATURE).ok_or_else(|| Unverified::Missing(SIGNATURE.into()))?;
+        let claimed = Encoding::Base64.decode(claimed.trim()).ok_or_else(|| Unverified::Malformed(SIGNATURE.into()))?;
+        let keys = secrets.iter().filter_map(key).filter(|_| !self.url.is_empty());
+        signature::check(HashName::Sha256, keys, &[self.url.as_bytes(), request.body], &[claimed])?;
+        Ok(Verified::Delivery)
+    }
+
+    fn describe(&self, request: Request<'_>) -> Described {
+        tables::describe(&READS, LINES, request)
+    }
+
+    fn sign(&self, _headers: &Headers, body: &[u8], secret: &Secret, _now: Timestamp) -> Vec<(String, String)> {
+        let Some(key) = key(secret).filter(|_| !self.url.is_empty()) else { return Vec::new() };
+        let mac = HashName::Sha256.hmac(&key, &[self.url.as_bytes(), body]);
+        vec![(SIGNATURE.to_owned(), Encoding::Base64.encode(&mac))]
+    }
+
+    fn with(&self, options: &Options) -> Result<Option<Box<dyn Provider>>, String> {
+        const NEEDED: &str = "provider = \"square\" needs `url`: the notification URL of the subscription, exactly as \
+                              it stands there, because Square signs it";
+        let url = options.url.as_ref().filter(|url| !url.is_empty()).ok_or(NEEDED)?;
+        Ok(Some(Box::new(Self { url: url.clone() })))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The sample in Square's documentation and SDKs (square-nodejs-sdk,
+    /// `WebhooksHelper`).
+    const URL: &str = "https://example.com/webhook";
+    const BODY: &[u8] = br#"{"hello":"world"}"#;
+    const GOOD: &str = "2kRE5qRU2tR+tBGlDwMEw2avJ7QM4ikPYD/PJ3bd9Og=";
+
+    fn verify(url: &str, secret: &str) -> Result<Verified, Unverified> {
+        let headers = [("X-Square-HmacSha256-Signature", GOOD)].into_iter().collect();
+        let square = Square { url: url.into() };
+        square.verify(Request { headers: &headers, body: BODY }, &[Secret::new(secret)], Timestamp::from_secs(0))
+    }
+
+    #[test]
+    fn the_published_signature_is_believed_for_its_url_alone() {
+        assert_eq!(verify(URL, "asdf1234"), Ok(Verified::Delivery));
+        for url in ["https://example.com/webhook/", "https://example.com/webhooks", "http://example.com/webhook", ""] {
+            assert_eq!(verify(url, "asdf1234"), Err(Unverified::Mismatch), "{url}");
+        }
+    }
+
+    /// Python: base64(hmac(b"asdf1234", b'{"hello":"world"}', sha256))
+    #[test]
+    fn a_signature_over_the_body_alone_is_not_believed_where_the_url_was_forgotten() {
+        let headers = [(SIGNATURE, "lKwOczI1TtKJsEXnCxx9TBMNBOHvuhU848A7Sa64ia8=")].into_iter().collect();
+        let request = Request { headers: &headers, body: BODY };
+        let square = Square { url: String::new() };
+        let secrets = [Secret::new("asdf1234")];
+        assert_eq!(square.verify(request, &secrets, Timestamp::from_secs(0)), Err(Unverified::Mismatch));
+        assert!(square.with(&Options::default()).unwrap_err().contains("needs `url`"));
+        assert!(square.with(&Options { url: Some(String::new()) }).is_err());
+    }
+
+    #[test]
+    fn what_belongs_to_no_order_is_itself() {
+        let entity = |body: &str| {
+            let square = Square { url: URL.into() };
+            square.describe(Request { headers: &Headers::default(), body: body.as_bytes() }).entity
+        };
+        let payment =
+            r#"{"type":"payment.created","data":{"type":"payment","id":"p1","object":{"payment":{"id":"p1"}}}}"#;
+        assert_eq!(entity(payment).as_deref(), Some("payment/p1"));
+        assert_eq!(entity(r#"{"type":"oauth.authorization.revoked","data":{"type":"revocation"}}"#), None);
+    }
+}

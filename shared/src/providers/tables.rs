@@ -1,0 +1,52 @@
+//! What a provider's tables find in a request.
+
+use std::borrow::Cow;
+
+use super::{
+    Described, Request, describe, event_time,
+    facts::{IdPart, Reads},
+    rule::{self, Line},
+};
+use crate::protocol::entity::DeliveryId;
+
+/// What a request is about.
+pub(super) fn describe(reads: &Reads, lines: &[Line], request: Request<'_>) -> Described {
+    describe_by(reads, lines, |topic| describe::family_by(topic, reads.between_words), request)
+}
+
+/// The same, where a topic's family is found in another way.
+pub(super) fn describe_by(
+    reads: &Reads,
+    lines: &[Line],
+    family: impl for<'a> Fn(&'a str) -> &'a str,
+    request: Request<'_>,
+) -> Described {
+    let topic = describe::topic(describe::found(request, reads.topic).as_deref());
+    let family = family(&topic).to_owned();
+    let account = describe::found(request, reads.account).map(|account| account.trim_end_matches('/').to_owned());
+    let event_time = reads
+        .event_time
+        .iter()
+        .find_map(|place| describe::found(request, &[place]).and_then(|time| event_time::parse(&time)));
+    Described {
+        delivery_id: delivery_id(reads.delivery_id, account.as_deref(), &topic, request),
+        entity: rule::find(lines, &family, request.body).and_then(|found| found.entity()),
+        topic,
+        family,
+        account,
+        event_time,
+    }
+}
+
+/// The parts of a delivery's id, with slashes between them.
+fn delivery_id(parts: &[IdPart], account: Option<&str>, topic: &str, request: Request<'_>) -> DeliveryId {
+    let hash = || DeliveryId::from_body(request.body).to_string();
+    let part = |part: &IdPart| match part {
+        IdPart::Account => account.unwrap_or_default().to_owned(),
+        IdPart::Topic => topic.to_owned(),
+        IdPart::At(places) => describe::found(request, places).map_or_else(hash, Cow::into_owned),
+        IdPart::Maybe(places) => describe::found(request, places).unwrap_or_default().into_owned(),
+        IdPart::Body => hash(),
+    };
+    DeliveryId::new(parts.iter().map(part).collect::<Vec<_>>().join("/"))
+}

@@ -1,0 +1,220 @@
+//! What every provider believes and refuses: one list of cases, for every row.
+
+use crate::{
+    providers::{
+        Headers, Request, Secret,
+        Unverified::{self, Malformed, Mismatch, Missing, NoToken, Stale},
+        Verified,
+        tests::rows::{NOW, ROWS, Row},
+    },
+    time::Timestamp,
+};
+
+const BODY: &[u8] = br#"{"id":"evt_1","type":"order.updated","data":{"id":9007199254740993}}"#;
+
+const BELIEVED: Result<Verified, Unverified> = Ok(Verified::Delivery);
+
+fn secrets(row: &Row) -> [Secret; 2] {
+    row.secrets.map(Secret::new)
+}
+
+/// The rows, each with the headers of a request that it signed.
+fn signed() -> impl Iterator<Item = (&'static Row, Headers, [Secret; 2])> {
+    ROWS.iter().map(|row| {
+        let secrets = secrets(row);
+        (row, row.signed(BODY, &secrets[0]), secrets)
+    })
+}
+
+/// Those whose signature is in a header, with that header's name and value.
+fn in_a_header() -> impl Iterator<Item = (&'static Row, Headers, &'static str, String, [Secret; 2])> {
+    signed().filter_map(|(row, headers, secrets)| {
+        let name = row.header?;
+        let value = headers.get(name).unwrap_or_else(|| panic!("{} signs another header", row.name)).to_owned();
+        Some((row, headers, name, value, secrets))
+    })
+}
+
+/// `headers` with another value of `name`.
+fn with(headers: &Headers, name: &str, value: &str) -> Headers {
+    let others = headers.iter().filter(|(held, _)| *held != name);
+    others.chain([(name, value)]).collect::<Headers>().with_query(headers.query())
+}
+
+/// The signature of a header's value, and what stands in front of it.
+fn split<'a>(row: &Row, value: &'a str) -> (&'a str, &'a str) {
+    let at = if row.mark.is_empty() { 0 } else { value.rfind(row.mark).expect("the mark is there") };
+    value.split_at(at + row.mark.len())
+}
+
+#[test]
+fn what_is_signed_with_any_of_several_secrets_is_believed() {
+    for (row, headers, [own, other]) in signed() {
+        for secrets in [&[own.clone()][..], &[own.clone(), other.clone()], &[other.clone(), own.clone()]] {
+            assert_eq!(row.verify(&headers, BODY, secrets), BELIEVED, "{}", row.name);
+        }
+    }
+}
+
+#[test]
+fn another_secret_or_none_is_refused() {
+    for (row, headers, [own, other]) in signed() {
+        assert_eq!(row.verify(&headers, BODY, &[other]), Err(Mismatch), "{}", row.name);
+        assert_eq!(row.verify(&headers, BODY, &[]), Err(Mismatch), "{}", row.name);
+        let nearly = Secret::new(format!("{}A", own.text().expect("a text")));
+        let refused = row.verify(&headers, BODY, std::slice::from_ref(&nearly));
+        // Behind the end of a key in PEM stands nothing that counts.
+        let is_the_same = row.secrets[0].contains("-----END ");
+        assert_eq!(refused, if is_the_same { BELIEVED } else { Err(Mismatch) }, "{}", row.name);
+    }
+}
+
+#[test]
+fn a_changed_byte_a_missing_one_and_one_more_are_refused_where_the_body_is_signed() {
+    for (row, headers, secrets) in signed() {
+        let expected = if row.signs_body { Err(Mismatch) } else { BELIEVED };
+        let mut changed = BODY.to_vec();
+        changed[BODY.len() / 2] ^= 1;
+        for body in [&changed[..], &BODY[1..], &BODY[..BODY.len() - 1], &[BODY, b"\n"].concat(), b""] {
+            assert_eq!(row.verify(&headers, body, &secrets), expected, "{}", row.name);
+        }
+    }
+}
+
+#[test]
+fn a_stale_time_and_a_future_one_are_refused_where_a_time_is_signed() {
+    for (row, headers, secrets) in signed() {
+        let request = Request { headers: &headers, body: BODY };
+        let seconds = NOW.as_millis() / 1000;
+        let at = |now| row.provider().verify(request, &secrets, Timestamp::from_secs(now));
+        assert_eq!([at(seconds - 300), at(seconds + 300)], [BELIEVED, BELIEVED], "{}", row.name);
+        let expected = if row.signs_time { Err(Stale(NOW)) } else { BELIEVED };
+        assert_eq!([at(seconds - 301), at(seconds + 301)], [expected.clone(), expected], "{}", row.name);
+    }
+}
+
+#[test]
+fn a_signature_in_a_bad_encoding_is_refused_as_one_that_cannot_be_read() {
+    for (row, headers, name, value, secrets) in in_a_header() {
+        let (front, signature) = split(row, &value);
+        for bad in ["", "%%%%", "é", "AAA", &format!("{signature}!"), &signature.replacen(&signature[4..5], "*", 1)] {
+            let refused = row.verify(&with(&headers, name, &format!("{front}{bad}")), BODY, &secrets);
+            // `AAA` is base64 without its padding.
+            let is_readable = bad == "AAA" && row.more == "AAAA";
+            let expected = if is_readable { Mismatch } else { Malformed(name.into()) };
+            assert_eq!(refused, Err(expected), "{} {bad:?}", row.name);
+        }
+        assert_eq!(row.verify(&with(&headers, name, ""), BODY, &secrets), Err(Malformed(name.into())), "{}", row.name);
+    }
+}
+
+#[test]
+fn a_truncated_signature_is_refused_at_every_length() {
+    for (row, headers, name, value, secrets) in in_a_header() {
+        let (front, signature) = split(row, &value);
+        let padding = signature.len() - signature.trim_end_matches('=').len();
+        for length in 0..signature.len() - padding {
+            let cut = with(&headers, name, &format!("{front}{}", &signature[..length]));
+            assert!(row.verify(&cut, BODY, &secrets).is_err(), "{}: {length}", row.name);
+        }
+    }
+}
+
+#[test]
+fn an_overlong_signature_is_refused() {
+    for (row, headers, name, value, secrets) in in_a_header() {
+        let (front, signature) = split(row, &value);
+        let bare = signature.trim_end_matches('=');
+        for times in [1, 2, 100_000] {
+            let longer = format!("{front}{bare}{}", row.more.repeat(times));
+            assert!(row.verify(&with(&headers, name, &longer), BODY, &secrets).is_err(), "{}: {times}", row.name);
+        }
+        let twice = format!("{front}{signature}{signature}");
+        assert!(row.verify(&with(&headers, name, &twice), BODY, &secrets).is_err(), "{}", row.name);
+    }
+}
+
+#[test]
+fn a_request_without_one_of_the_signed_headers_is_refused_by_its_name() {
+    for (row, headers, secrets) in signed() {
+        for (name, _) in headers.iter() {
+            let others: Headers = headers.iter().filter(|(other, _)| *other != name).collect();
+            assert_eq!(row.verify(&others, BODY, &secrets), Err(Missing(name.into())), "{}", row.name);
+        }
+        if row.header.is_none() {
+            let refused = row.verify(&headers.with_query(""), BODY, &secrets);
+            assert_eq!(refused, Err(NoToken), "{}", row.name);
+        }
+    }
+}
+
+/// Where a server hands over equal headers one by one, the first counts, so
+/// that nobody can add one behind it; where a gateway joins them with a comma,
+/// only what is a list anyway can still be read.
+#[test]
+fn of_a_repeated_header_the_first_counts_and_joined_ones_are_refused_unless_they_are_a_list() {
+    for (row, headers, name, value, secrets) in in_a_header() {
+        let all = |signatures: [&str; 2]| -> Headers {
+            let others = headers.iter().filter(|(held, _)| *held != name);
+            others.chain(signatures.map(|signature| (name, signature))).collect()
+        };
+        let (front, signature) = split(row, &value);
+        let wrong = format!("{front}{}", row.more.repeat(signature.len() / row.more.len()));
+        assert_eq!(row.verify(&all([&value, &wrong]), BODY, &secrets), BELIEVED, "{}", row.name);
+        assert_eq!(row.verify(&all([&wrong, &value]), BODY, &secrets), Err(Mismatch), "{}", row.name);
+        let joined = with(&headers, name, &format!("{value},{value}"));
+        assert_eq!(row.verify(&joined, BODY, &secrets).is_ok(), row.is_list, "{}", row.name);
+    }
+}
+
+#[test]
+fn the_case_of_a_header_s_name_does_not_matter() {
+    for (row, headers, secrets) in signed() {
+        for change in [str::to_uppercase, str::to_lowercase] as [fn(&str) -> String; 2] {
+            let changed: Headers = headers.iter().map(|(name, value)| (change(name), value)).collect();
+            let changed = changed.with_query(headers.query());
+            assert_eq!(row.verify(&changed, BODY, &secrets), BELIEVED, "{}", row.name);
+        }
+    }
+}
+
+#[test]
+fn an_empty_body_and_one_that_is_no_text_are_believed_and_about_nothing() {
+    for row in ROWS {
+        let secrets = secrets(row);
+        for body in [&b""[..], b"\xff\xfe{\"id\":1}", b"[]", b"null", b"{\"id\":1"] {
+            let headers = row.signed(body, &secrets[0]);
+            assert_eq!(row.verify(&headers, body, &secrets), BELIEVED, "{} {body:?}", row.name);
+            let described = row.provider().describe(Request { headers: &headers, body });
+            assert_eq!(described.entity, None, "{} {body:?}", row.name);
+            assert!(!described.delivery_id.as_str().is_empty(), "{} {body:?}", row.name);
+        }
+    }
+}
+
+/// As a Function URL hands it over.
+#[cfg(feature = "ingest")]
+#[test]
+fn a_function_event_is_believed_whether_its_body_is_text_or_base64() {
+    use base64::{Engine, engine::general_purpose::STANDARD};
+
+    use crate::functions::ingest::Request as Event;
+
+    for (row, headers, secrets) in signed() {
+        let text = std::str::from_utf8(BODY).unwrap().to_owned();
+        for (body, is_base64_encoded) in [(text.clone(), false), (STANDARD.encode(BODY), true)] {
+            let headers: serde_json::Map<_, _> =
+                headers.iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
+            let query = row.signed(BODY, &secrets[0]).query().to_owned();
+            let event: Event = serde_json::from_value(serde_json::json!({
+                "rawPath": "/webhooks/shop", "rawQueryString": query, "headers": headers, "body": body,
+                "isBase64Encoded": is_base64_encoded,
+            }))
+            .unwrap();
+            let believed = row.verify(&event.headers(), &event.bytes().unwrap(), &secrets);
+            assert_eq!(believed, BELIEVED, "{}", row.name);
+        }
+        let told_wrong = Event { body: Some(text), is_base64_encoded: true, ..Event::default() };
+        assert_eq!(told_wrong.bytes(), None);
+    }
+}

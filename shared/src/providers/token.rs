@@ -1,0 +1,133 @@
+//! A secret that stands in the URL which the provider calls: `?token=…`.
+//!
+//! It is compared in constant time, and with every secret. It proves who knows
+//! the URL, and nothing about the body.
+
+use sha2::{Digest, Sha256};
+use subtle::{Choice, ConstantTimeEq};
+
+use super::{Headers, Secret, Unverified};
+
+/// The query's field that holds the secret.
+const NAME: &str = "token";
+
+/// Whether the URL holds a token.
+pub(super) fn is_sent(headers: &Headers) -> bool {
+    sent(headers).is_some()
+}
+
+/// Whether the token in the URL is one of `secrets`.
+pub(super) fn check(headers: &Headers, secrets: &[Secret]) -> Result<(), Unverified> {
+    let sent = sent(headers).ok_or(Unverified::NoToken)?;
+    // Hashes are of one length: neither does the time tell how long a secret is.
+    let sent = Sha256::digest(&sent);
+    let mut matches = Choice::from(0);
+    for secret in secrets.iter().filter(|secret| is_usable(secret)) {
+        matches |= Sha256::digest(secret.expose()).as_slice().ct_eq(sent.as_slice());
+    }
+    if matches.into() { Ok(()) } else { Err(Unverified::Mismatch) }
+}
+
+/// Whether `secret` holds anything.
+pub(super) fn is_usable(secret: &Secret) -> bool {
+    secret.expose().iter().any(|byte| *byte != 0)
+}
+
+/// The query that `secret` is sent in.
+pub(super) fn query(secret: &Secret) -> Option<String> {
+    let mut query = format!("{NAME}=");
+    for byte in secret.expose() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => query.push((*byte).into()),
+            _ => query.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    is_usable(secret).then_some(query)
+}
+
+/// The first token of the query, unescaped.
+fn sent(headers: &Headers) -> Option<Vec<u8>> {
+    let value = headers.query().split('&').find_map(|field| field.strip_prefix(NAME)?.strip_prefix('='))?;
+    Some(unescaped(value)).filter(|value| !value.is_empty())
+}
+
+/// The bytes of `text`, with those that its `%41` stand for; what is no such
+/// escape is left as it is.
+pub(crate) fn unescaped(text: &str) -> Vec<u8> {
+    let digit = |byte: Option<&u8>| byte.and_then(|byte| char::from(*byte).to_digit(16));
+    let (bytes, mut unescaped, mut at) = (text.as_bytes(), Vec::new(), 0);
+    while let Some(byte) = bytes.get(at) {
+        match (byte, digit(bytes.get(at + 1)), digit(bytes.get(at + 2))) {
+            (b'%', Some(high), Some(low)) => {
+                unescaped.push((high * 16 + low) as u8);
+                at += 3;
+            }
+            _ => {
+                unescaped.push(*byte);
+                at += 1;
+            }
+        }
+    }
+    unescaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checked(query: &str, secrets: &[&str]) -> Result<(), Unverified> {
+        let secrets: Vec<Secret> = secrets.iter().copied().map(Secret::new).collect();
+        check(&Headers::default().with_query(query), &secrets)
+    }
+
+    #[test]
+    fn the_token_is_one_of_the_secrets() {
+        for query in ["token=secret", "a=b&token=secret", "token=secret&token=other", "token=s%65cret"] {
+            assert_eq!(checked(query, &["former", "secret"]), Ok(()), "{query}");
+        }
+        for query in ["token=secre", "token=secrets", "token=other&token=secret", "token=Secret", "token=%"] {
+            assert_eq!(checked(query, &["secret"]), Err(Unverified::Mismatch), "{query}");
+        }
+        for query in ["", "token", "token=", "tokens=secret", "Token=secret", "xtoken=secret"] {
+            assert_eq!(checked(query, &["secret"]), Err(Unverified::NoToken), "{query}");
+        }
+    }
+
+    #[test]
+    fn an_empty_secret_is_no_token() {
+        for secrets in [&[][..], &[""], &["\0"]] {
+            assert_eq!(checked("token=%00", secrets), Err(Unverified::Mismatch), "{secrets:?}");
+        }
+        assert_eq!(query(&Secret::new("\0")), None);
+    }
+
+    #[test]
+    fn what_is_written_into_a_query_is_read_out_of_it() {
+        for secret in ["plain-1.2_3~", "a b&c=d?e#f%41", "é😀", "%", "%4"] {
+            let sent = query(&Secret::new(secret)).unwrap();
+            assert!(sent.is_ascii() && !sent.contains([' ', '&', '?', '#']), "{sent}");
+            assert_eq!(checked(&sent, &[secret]), Ok(()), "{sent}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_escape_is_left_as_it_is() {
+        for (text, expected) in [("%41%4", "A%4"), ("%zz", "%zz"), ("%+f", "%+f"), ("a+b", "a+b"), ("%c3%a9", "é")] {
+            assert_eq!(unescaped(text), expected.as_bytes());
+        }
+    }
+
+    #[test]
+    fn a_token_that_is_no_text_is_read_as_its_bytes() {
+        let secret = Secret::new("hex:ff00").decoded().unwrap();
+        assert_eq!(query(&secret).as_deref(), Some("token=%FF%00"));
+        let of = |query: &str| check(&Headers::default().with_query(query), std::slice::from_ref(&secret));
+        assert_eq!((of("token=%ff%00"), of("token=%fe%00")), (Ok(()), Err(Unverified::Mismatch)));
+    }
+
+    #[test]
+    fn headers_do_not_show_the_query() {
+        let headers = [("a", "b")].into_iter().collect::<Headers>().with_query("token=hush");
+        assert_eq!(format!("{headers:?}"), r#"{"a": "b"}"#);
+    }
+}

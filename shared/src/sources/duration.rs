@@ -1,0 +1,22 @@
+//! Durations as a document has them: `10s`, `1h 30m`.
+
+use std::time::Duration;
+
+/// Reads a duration that may be left out, with `#[serde(default, deserialize_with)]`.
+pub(super) fn duration<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    struct InWords;
+
+    impl serde::de::Visitor<'_> for InWords {
+        type Value = Duration;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a duration: a number and its unit, such as `10s`, `500ms` or `5m`")
+        }
+
+        fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Duration, E> {
+            humantime::parse_duration(text).map_err(|_| E::invalid_value(serde::de::Unexpected::Str(text), &self))
+        }
+    }
+
+    deserializer.deserialize_str(InWords).map(Some)
+}

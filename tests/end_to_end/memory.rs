@@ -1,0 +1,267 @@
+//! What an order remembers of its deliveries: in its own row, and elsewhere once
+//! that has no room for it any more.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::future::BoxFuture;
+use tests::{
+    faults::{Call, Fault, FaultyTable},
+    handlers::{Done, Scripted, answering},
+    world::World,
+};
+use webhook_serializer::{
+    engine::drain::{Attended, Quarantine, Received},
+    handler::{Context, HandlerError, Outcome},
+    leases::Terms,
+    protocol::{
+        delivery::Delivery,
+        entity::EntityKey,
+        format::attribute as a,
+        history::History,
+        keys::entity_row,
+        receipt::{Recent, Settlement},
+        table::{Change, Key, Row, Table, TableError, TableName, Value, Write},
+    },
+};
+
+/// A key of 512 bytes: its row remembers one delivery.
+fn long() -> String {
+    format!("test/{}", "x".repeat(507))
+}
+
+fn entity(key: &str) -> EntityKey {
+    EntityKey::parse(key).unwrap()
+}
+
+fn numbers(count: usize) -> Vec<String> {
+    (0..count).map(|number| number.to_string()).collect()
+}
+
+fn is_receipt(key: &Key) -> bool {
+    matches!(&key.sort, Some((_, Value::S(item))) if item.starts_with("r#"))
+}
+
+/// The rows of receipts that have left `key`'s.
+fn spilled(world: &World, key: &str) -> usize {
+    let of_it = |row: &&Row| row.text(a::ENTITY) == Some(key) && row.text(a::ITEM).unwrap().starts_with("r#");
+    world.memory.rows(&TableName::Inbox).iter().filter(of_it).count()
+}
+
+async fn row(world: &World, key: &str) -> Row {
+    world.memory.get(&entity_row(&entity(key))).await.unwrap().expect("it has a row")
+}
+
+async fn handled(key: &str, ids: &[String]) -> World {
+    let world = World::new();
+    for id in ids {
+        world.append(key, id).await;
+        world.work(&[world.drainer(Done)]).await;
+    }
+    world
+}
+
+/// Each drained by a worker of its own, which has seen none of the others.
+#[tokio::test(start_paused = true)]
+async fn whatever_comes_again_is_recognised_however_long_ago_it_was_settled() {
+    for key in ["test/a".to_owned(), long()] {
+        let ids = numbers(60);
+        let world = handled(&key, &ids).await;
+        assert_eq!(world.started(), ids);
+        for id in &ids {
+            world.append(&key, id).await;
+            world.work(&[world.drainer(Done)]).await;
+        }
+        assert_eq!(world.started(), ids, "none of them again");
+        assert_eq!(spilled(&world, &key), 60, "all have left the row by now");
+        assert!(world.state(&key).await.recent.iter().all(|receipt| receipt.settlement == Settlement::Repeat));
+    }
+}
+
+/// Drained by one worker, which reads no receipts: none had left the row when it
+/// came.
+#[tokio::test(start_paused = true)]
+async fn whatever_comes_again_in_one_drain_is_recognised_too() {
+    for key in ["test/a".to_owned(), long()] {
+        let world = World::new();
+        let ids = numbers(40);
+        for id in ids.iter().chain(&ids) {
+            world.append(&key, id).await;
+        }
+        world.work(&[world.drainer(Done)]).await;
+        assert_eq!(world.started(), ids);
+        assert_eq!(world.state(&key).await.waiting(), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_order_of_usual_length_remembers_all_its_deliveries_in_its_row() {
+    let key = "test/order/450789469";
+    let room = Recent::capacity(&entity(key));
+    assert!(room >= 20, "{room}");
+    let world = handled(key, &numbers(room)).await;
+    assert_eq!(spilled(&world, key), 0);
+    assert!(!world.state(key).await.spilled);
+    assert_eq!(row(&world, key).await.write_units(), 1);
+    world.append(key, "one more").await;
+    world.work(&[world.drainer(Done)]).await;
+    assert_eq!((spilled(&world, key), world.state(key).await.spilled), (1, true));
+    assert_eq!(row(&world, key).await.write_units(), 1);
+}
+
+/// Dies between the receipt and the settle that it makes room for; and between
+/// that settle and anything else.
+#[tokio::test(start_paused = true)]
+async fn a_holder_that_dies_while_receipts_leave_the_row_loses_none() {
+    for calls in 1.. {
+        let mut world = World::new();
+        let key = long();
+        for id in ["1", "2", "1", "2", "3"] {
+            world.append(&key, id).await;
+        }
+        let whole = world.table.clone();
+        let plan = move |call: &Call<'_>| if call.request > calls { Fault::Silent } else { Fault::None };
+        world.table = Arc::new(FaultyTable::new(whole.clone(), &world.surroundings, plan));
+        let drainer = world.drainer(Done);
+        let deadline = world.surroundings.monotonic() + Duration::from_secs(60);
+        let received = Received { entity: entity(&key), times: 1 };
+        let attended = async { drainer.attend(&received, deadline, &Quarantine::of(1)).await };
+        let lives = world.surroundings.within(Duration::from_millis(500), attended).await.is_some();
+        world.table = whole;
+        tokio::time::advance(Duration::from_secs(60)).await;
+        world.work(&[world.drainer(Done)]).await;
+        let mut applied = world.applied();
+        applied.dedup();
+        assert_eq!(applied, ["1", "2", "3"], "after {calls} calls");
+        let receipts = world.operator().receipts(&entity(&key)).await.unwrap();
+        assert_eq!(History::of(receipts), History { receipts: 3, ..History::default() }, "after {calls} calls");
+        if lives {
+            // An acquire, a page, five settles; a receipt of each but the last that was applied.
+            assert_eq!(calls, 9);
+            break;
+        }
+    }
+}
+
+/// It costs a write unit more, and nobody waits for it.
+#[tokio::test(start_paused = true)]
+async fn a_receipt_that_cannot_be_written_stays_in_the_row_until_it_can() {
+    let mut world = World::new();
+    let key = long();
+    let whole = world.table.clone();
+    let plan = |call: &Call<'_>| match call.writes {
+        [write] if is_receipt(&write.key) => Fault::Before(TableError::Throttled),
+        _ => Fault::None,
+    };
+    world.table = Arc::new(FaultyTable::new(whole.clone(), &world.surroundings, plan));
+    for id in ["1", "2", "3"] {
+        world.append(&key, id).await;
+        world.work(&[world.drainer(Done)]).await;
+    }
+    let state = world.state(&key).await;
+    assert_eq!((state.recent.iter().len(), state.spilled, spilled(&world, &key)), (3, false, 0));
+    world.table = whole;
+    for id in ["1", "4"] {
+        world.append(&key, id).await;
+        world.work(&[world.drainer(Done)]).await;
+    }
+    assert_eq!(world.started(), ["1", "2", "3", "4"]);
+    let state = world.state(&key).await;
+    assert_eq!((state.recent.iter().len(), state.spilled, spilled(&world, &key)), (1, true, 3));
+}
+
+/// What uses leases may keep nothing for long itself.
+#[tokio::test(start_paused = true)]
+async fn nobody_s_release_lets_a_row_go_that_is_still_to_remember() {
+    let world = handled("test/a", &["1".into()]).await;
+    let until = world.state("test/a").await.recent.keep_until();
+    assert_eq!(until, world.surroundings.now() + world.settings.retention);
+    let leases = world.leases("a script").kept_for(Duration::from_secs(60));
+    let lease = leases.acquire(&entity("test/a"), Terms::at_once()).await.expect("nobody holds it");
+    lease.release().await.expect("it is ours");
+    let purge_at = row(&world, "test/a").await.number(a::PURGE_AT).expect("it is idle");
+    assert!(purge_at * 1000 >= until.as_millis(), "{purge_at}");
+}
+
+/// As the row tells, and once that has forgotten it, as its receipt does.
+#[tokio::test(start_paused = true)]
+async fn what_is_parked_is_put_back_whether_or_not_the_row_remembers_it() {
+    for later in [0, 1, 30] {
+        let world = World::new();
+        world.append("test/a", "bad").await;
+        for number in 0..later {
+            world.append("test/a", &number.to_string()).await;
+        }
+        let picky = answering(|delivery, _| match (delivery.delivery_id().as_str(), delivery.redrive()) {
+            ("bad", 0) => Outcome::Reject("no".into()),
+            _ => Outcome::Done,
+        });
+        let drainer = world.drainer(picky);
+        world.work(std::slice::from_ref(&drainer)).await;
+        let operator = world.operator();
+        let parked = operator.parked(&entity("test/a")).await.unwrap();
+        let has_left = world.state("test/a").await.recent.at(parked[0].sequence).is_none();
+        assert_eq!(has_left, later == 30);
+        operator.redrive(&parked[0], None).await.expect("it is put back");
+        world.work(&[drainer]).await;
+        assert_eq!(world.applied().last().map(String::as_str), Some("bad"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_remembered_is_told_once_wherever_it_stands() {
+    let world = handled("test/a", &numbers(50)).await;
+    let receipts = world.operator().receipts(&entity("test/a")).await.unwrap();
+    assert_eq!(receipts.len(), 50);
+    assert!(receipts.windows(2).all(|pair| pair[1].sequence == pair[0].sequence.next()));
+    assert_eq!(History::of(receipts), History { receipts: 50, ..History::default() });
+}
+
+/// The settle is the hundredth.
+#[tokio::test(start_paused = true)]
+async fn a_commit_holds_ninety_nine_writes() {
+    let world = World::new();
+    for id in ["99", "100"] {
+        world.append("test/a", id).await;
+    }
+    let commits = answering(|delivery, _| {
+        let count: u64 = delivery.delivery_id().as_str().parse().unwrap();
+        let write = |number| Write::update(Key::named("orders", "order", number), [Change::add("n", 1)]);
+        Outcome::commit((0..count).map(|number| write(number.to_string())))
+    });
+    world.work(&[world.drainer(commits)]).await;
+    assert_eq!(world.memory.rows(&TableName::Named("orders".into())).len(), 99);
+    let parked = world.operator().parked(&entity("test/a")).await.unwrap();
+    assert_eq!(parked.iter().map(|one| one.delivery().delivery_id().as_str()).collect::<Vec<_>>(), ["100"]);
+}
+
+/// A commit is made with the release where nothing is known to wait; what came
+/// meanwhile is found out by that, and it is made again with a settle that goes
+/// on.
+#[tokio::test(start_paused = true)]
+async fn a_commit_beside_which_deliveries_arrive_lands_once_and_goes_on() {
+    let world = World::new();
+    world.append("test/a", "1").await;
+    let inbox = world.inbox();
+    let late = world.incoming("test/a", "2");
+    let handler = Scripted(move |delivery: &Delivery, _: &Context| {
+        let (inbox, late) = (inbox.clone(), late.clone());
+        let is_first = delivery.delivery_id().as_str() == "1";
+        let key = Key::named("orders", "order", delivery.entity().as_str());
+        let answer: BoxFuture<'static, Result<Outcome, HandlerError>> = Box::pin(async move {
+            if is_first {
+                inbox.append(&late).await?;
+            }
+            Ok(Outcome::commit([Write::update(key, [Change::add("n", 1)])]))
+        });
+        answer
+    });
+    let drainer = world.drainer(handler);
+    let received = Received { entity: entity("test/a"), times: 1 };
+    let deadline = world.surroundings.monotonic() + Duration::from_secs(60);
+    assert_eq!(drainer.attend(&received, deadline, &Quarantine::of(1)).await, Attended::Delete);
+    assert_eq!(world.started(), ["1", "2"]);
+    let kept = world.memory.rows(&TableName::Named("orders".into())).remove(0);
+    assert_eq!(kept.number("n"), Some(2));
+    let state = world.state("test/a").await;
+    assert!(state.is_empty() && state.held.is_none() && state.pending_since.is_none());
+}

@@ -1,0 +1,93 @@
+//! The samples of `events/` through ingest, as the sources document beside them
+//! has their senders.
+
+use std::{fs, path::PathBuf, sync::Arc};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serializer::samples::{self, DevelopmentKeys, SOURCES, Webhook};
+use tests::{webhooks::request, world::World};
+use webhook_serializer::{
+    functions::ingest::{Ingest, Request, Response, keys::PublishedKeys},
+    sources::Sources,
+};
+
+/// The webhooks among the samples, by file, signed anew.
+fn webhooks(world: &World, sources: &Sources) -> Vec<(String, Webhook)> {
+    let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../events"));
+    let mut files: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.retain(|file| file.extension().is_some_and(|kind| kind == "json"));
+    files.sort();
+    let events = files.iter().map(|file| (file, fs::read_to_string(file).unwrap()));
+    let webhooks = events.filter(|(_, event)| samples::is_webhook(event));
+    webhooks
+        .map(|(file, event)| {
+            let name = file.file_name().unwrap().to_string_lossy().into_owned();
+            (name, samples::webhook(&event, sources, world.surroundings.now()).unwrap())
+        })
+        .collect()
+}
+
+/// The same request as text and in base64.
+fn both_forms(webhook: &Webhook) -> [Request; 2] {
+    let text = request(webhook);
+    let encoded = Request { body: Some(STANDARD.encode(&webhook.body)), is_base64_encoded: true, ..text.clone() };
+    [text, encoded]
+}
+
+/// One that believes the key of the samples whose senders publish theirs.
+fn ingest(world: &World, sources: &Arc<Sources>) -> Ingest {
+    let keys = PublishedKeys::beside(world.surroundings.clone(), Arc::new(DevelopmentKeys));
+    Ingest::new(sources, world.inbox(), world.surroundings.clone()).with_keys(keys)
+}
+
+fn error(answer: &Response) -> String {
+    format!("{} {}", answer.status_code, answer.body)
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_sample_is_taken_as_text_and_as_base64_and_answered_as_its_sender_demands() {
+    let (world, sources) = (World::new(), Arc::new(Sources::parse(SOURCES).unwrap()));
+    let ingest = ingest(&world, &sources);
+    let (mut deliveries, mut pings) = (0, 0);
+    for (name, webhook) in webhooks(&world, &sources) {
+        let is_ping = name.ends_with("-ping.json");
+        for request in both_forms(&webhook) {
+            let answer = ingest.answer(&request).await;
+            let demanded = match webhook.source.as_str() {
+                _ if is_ping => "{}".to_owned(),
+                "adobe-commerce" => r#"{"op":"success"}"#.to_owned(),
+                _ => {
+                    deliveries += 1;
+                    assert!(answer.body.starts_with("{\"accepted\":"), "{name}: {}", error(&answer));
+                    continue;
+                }
+            };
+            assert_eq!((answer.status_code, answer.body.as_str()), (200, demanded.as_str()), "{name}");
+            pings += usize::from(is_ping);
+        }
+    }
+    assert!(deliveries > 80 && pings == 4, "{deliveries} {pings}");
+}
+
+/// Shopify checks this of the privacy topics before it lists an app.
+#[tokio::test(start_paused = true)]
+async fn every_sample_that_was_changed_is_answered_401_unless_its_sender_is_known_by_the_url() {
+    let (world, sources) = (World::new(), Arc::new(Sources::parse(SOURCES).unwrap()));
+    let ingest = ingest(&world, &sources);
+    let mut refused = 0;
+    for (name, webhook) in webhooks(&world, &sources) {
+        if name == "woocommerce-ping.json" {
+            continue;
+        }
+        let signed_by_url = webhook.query.is_some();
+        let changed = if signed_by_url {
+            Request { raw_query_string: "token=guessed".into(), ..request(&webhook) }
+        } else {
+            request(&Webhook { body: [&webhook.body[..], b" "].concat(), ..webhook })
+        };
+        let answer = ingest.answer(&changed).await;
+        assert_eq!(answer.status_code, 401, "{name}: {}", error(&answer));
+        refused += 1;
+    }
+    assert!(refused > 40, "{refused}");
+}
