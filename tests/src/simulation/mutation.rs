@@ -195,7 +195,12 @@ impl Meddler {
         let held = row.text(a::HOLDER).is_some();
         match mutation {
             Rule::DeleteAtExpiredEmptyLease
-                if asks && !landed && held && !runs && number(row, a::HEAD) == number(row, a::TAIL) =>
+                if asks
+                    && !landed
+                    && held
+                    && !runs
+                    && row.text(a::KIND) == Some("drain")
+                    && number(row, a::HEAD) == number(row, a::TAIL) =>
             {
                 for name in [a::HOLDER, a::KIND, a::EXPIRES_AT] {
                     row.remove(name);
