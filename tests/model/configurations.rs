@@ -175,7 +175,7 @@ pub fn large() -> Vec<Configuration> {
     vec![
         of(
             "crashes, copies and clocks, two deliveries",
-            3668891,
+            1480625,
             Protocol {
                 budget: Budget { ingest_crashes: 1, worker_crashes: 1, copies: 1, take_overs: 1, ..b },
                 ..two()
@@ -183,17 +183,17 @@ pub fn large() -> Vec<Configuration> {
         ),
         of(
             "lost replies, two deliveries",
-            198290,
+            77814,
             Protocol { budget: Budget { lost_replies: 2, take_overs: 1, ..b }, ..two() },
         ),
         of(
             "failures and late effects, two deliveries",
-            335182,
+            152967,
             Protocol { budget: Budget { failures: 1, timeouts: 1, take_overs: 1, ..b }, ..two() },
         ),
         of(
             "commits, repeats and a dying worker",
-            10488534,
+            7416432,
             Protocol {
                 arrivals: &[0, 1, 0],
                 commit: true,
@@ -203,27 +203,27 @@ pub fn large() -> Vec<Configuration> {
         ),
         of(
             "an exclusive holder between two workers",
-            745806,
+            277081,
             Protocol { budget: Budget { visits: 1, visitor_crashes: 1, take_overs: 1, ..b }, ..two() },
         ),
         of(
             "three deliveries, places given up",
-            499842,
+            205967,
             Protocol { arrivals: &[0, 1, 2], budget: Budget { voids: 1, ..b }, ..two() },
         ),
         of(
             "three deliveries, early clocks",
-            754236,
+            198293,
             Protocol { arrivals: &[0, 1, 2], budget: Budget { take_overs: 1, ..b }, ..two() },
         ),
         of(
             "slices, outages, crashes and clocks",
-            1961694,
+            991822,
             Protocol { budget: Budget { slices: 1, outages: 1, worker_crashes: 1, take_overs: 1, ..b }, ..two() },
         ),
         of(
             "a row that remembers one place, repeats, outages and a dying worker",
-            0,
+            710047,
             Protocol {
                 arrivals: &[0, 1, 0],
                 capacity: 1,
@@ -239,9 +239,9 @@ pub fn large() -> Vec<Configuration> {
         ),
         of(
             "a row that remembers one place, and late clocks",
-            0,
+            656190,
             Protocol { arrivals: &[0, 1, 0], capacity: 1, budget: Budget { take_overs: 1, ..b }, ..two() },
         ),
-        of("two lost leases", 44459, Protocol { budget: Budget { take_overs: 2, renewals: 1, ..b }, ..two() }),
+        of("two lost leases", 12863, Protocol { budget: Budget { take_overs: 2, renewals: 1, ..b }, ..two() }),
     ]
 }
