@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 use futures_util::future::BoxFuture;
 use tests::{
     faults::{Call, Fault, FaultyTable},
-    handlers::{Done, Scripted, answering},
+    handlers::{Done, Scripted, Slow, answering},
     world::World,
 };
 use webhook_serializer::{
@@ -20,7 +20,7 @@ use webhook_serializer::{
         history::History,
         keys::entity_row,
         receipt::{Recent, Settlement},
-        table::{Change, Key, Row, Table, TableError, TableName, Value, Write},
+        table::{Action, Change, Condition, Key, Row, Table, TableError, TableName, Value, Write},
     },
 };
 
@@ -167,6 +167,58 @@ async fn a_receipt_that_cannot_be_written_stays_in_the_row_until_it_can() {
     assert_eq!(world.started(), ["1", "2", "3", "4"]);
     let state = world.state(&key).await;
     assert_eq!((state.recent.iter().len(), state.spilled, spilled(&world, &key)), (1, true, 3));
+}
+
+/// Its handler is done just in time.
+#[tokio::test(start_paused = true)]
+async fn what_was_handled_is_settled_in_the_function_s_time_though_no_receipt_can_be_written() {
+    for fault in [Fault::Silent, Fault::Before(TableError::Throttled)] {
+        let mut world = World::new();
+        let key = long();
+        world.append(&key, "1").await;
+        world.work(&[world.drainer(Done)]).await;
+        let plan = move |call: &Call<'_>| match call.writes {
+            [write] if is_receipt(&write.key) => fault.clone(),
+            _ => Fault::None,
+        };
+        world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.surroundings, plan));
+        world.function_time = Duration::from_millis(7050);
+        world.append(&key, "2").await;
+        world.work(&[world.drainer(Slow(Duration::from_millis(4900)))]).await;
+        assert_eq!(world.applied(), ["1", "2"]);
+        assert_eq!(world.state(&key).await.recent.iter().len(), 2);
+    }
+}
+
+/// The store's expiry takes what has ended in any order: here the row first,
+/// which would have said that there are receipts.
+#[tokio::test(start_paused = true)]
+async fn a_receipt_of_a_memory_that_ended_does_not_stand_for_a_newer_one() {
+    let world = World::new();
+    let key = long();
+    for id in ["bad", "1"] {
+        world.append(&key, id).await;
+    }
+    world.work(&[world.drainer(Done)]).await;
+    assert_eq!(spilled(&world, &key), 1);
+    tokio::time::advance(world.settings.retention * 2).await;
+    let expires =
+        Write { key: entity_row(&entity(&key)), condition: Condition::All(Vec::new()), action: Action::Delete };
+    world.memory.write(&expires).await.unwrap();
+    let picky = answering(|delivery, _| match (delivery.delivery_id().as_str(), delivery.redrive()) {
+        ("bad", 0) => Outcome::Reject("no".into()),
+        _ => Outcome::Done,
+    });
+    let drainer = world.drainer(picky);
+    for id in ["bad", "2"] {
+        world.append(&key, id).await;
+    }
+    world.work(std::slice::from_ref(&drainer)).await;
+    let operator = world.operator();
+    let parked = operator.parked(&entity(&key)).await.unwrap();
+    operator.redrive(&parked[0], None).await.expect("it is put back");
+    world.work(&[drainer]).await;
+    assert_eq!(world.applied(), ["bad", "1", "2", "bad"]);
 }
 
 /// What uses leases may keep nothing for long itself.

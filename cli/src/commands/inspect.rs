@@ -73,10 +73,14 @@ impl Inspect {
     async fn look(&self, deployment: &Deployment) -> Result<Seen> {
         let operator = deployment.operator();
         let inspected = operator.inspect(&self.order).await?;
-        let older = inspected.receipts.len().saturating_sub(self.settled);
+        let mut older = inspected.receipts.len().saturating_sub(self.settled);
         let head = inspected.state.as_ref().map_or(Sequence(0), |state| state.head);
         let from = if older > 0 { inspected.receipts[older - 1].sequence.next() } else { Sequence(1) };
-        let settled = operator.past(&self.order, &inspected.receipts, from, head).await?;
+        let mut settled = operator.past(&self.order, &inspected.receipts, from, head).await?;
+        // Between receipts that have left the row stand repeats, which have none.
+        while settled.len() > self.settled && settled.pop_first().is_some() {
+            older += 1;
+        }
         let kept = match &deployment.orders_table {
             None => None,
             Some(table) => {

@@ -81,6 +81,22 @@ fn a_webhook_of_a_source_that_is_not_known_keeps_no_other_from_being_sent() {
     assert!(printed(&sent).starts_with("200 ") && sent.status.code() == Some(1), "{sent:?}");
 }
 
+/// Repeats that have left the order's row among them, of which nothing else tells.
+#[test]
+fn inspect_shows_no_more_settled_deliveries_than_it_is_asked_for() {
+    let mut local = Local::start(&[]);
+    for _ in 0..30 {
+        assert!(local.send(&["shopify-orders-create.json"]).status.success());
+        local.until(|told| told["what"] == "settled");
+    }
+    let seen: Value =
+        serde_json::from_str(&printed(&local.ran(&["inspect", ORDER, "--settled", "25", "--json"]))).unwrap();
+    assert_eq!(seen["settled"].as_array().map(Vec::len), Some(25));
+    assert_eq!(seen["settled"][24]["sequence"], seen["state"]["head"]);
+    let shown = printed(&local.ran(&["inspect", ORDER, "--settled", "25"]));
+    assert!(shown.contains("older ones are not shown"), "{shown}");
+}
+
 #[test]
 fn inspect_shows_repeats_and_what_the_handler_keeps_and_erase_leaves_none_of_it() {
     let mut local = Local::start(&[]);

@@ -44,7 +44,8 @@ pub enum InvalidEntityKey {
 
 impl EntityKey {
     /// The longest key, in bytes of UTF-8: a quarter of what DynamoDB allows
-    /// for a partition key, so that a full entity row stays one write unit.
+    /// for a partition key. Up to 256 of them a full entity row stays one write
+    /// unit.
     pub const MAX_BYTES: usize = 512;
 
     /// Normalises and checks `text`.

@@ -1,6 +1,5 @@
 //! What the rows of all kinds have in common: their attributes, and the version
-//! that each carries. A row written by a newer version is refused, never guessed
-//! at.
+//! that each carries. A row of another one is refused, never guessed at.
 
 use super::{
     entity::InvalidEntityKey,
@@ -94,6 +93,7 @@ pub enum CorruptRow {
     #[error("a row's body cannot be decompressed")]
     Body,
 }
+
 /// The condition that a row is absent or one that this version can read: what
 /// another version wrote, no write of this one changes.
 pub(crate) fn readable() -> Condition {

@@ -7,7 +7,7 @@ use crate::{
         keys::receipt_row,
         operation::Operation,
         receipt::Receipt,
-        table::{Action, Condition, Row, Write, Written},
+        table::{Action, Comparison, Condition, Row, Write, Written},
     },
     time::Timestamp,
 };
@@ -47,12 +47,17 @@ impl Operation for Spill<'_> {
         }
         Write {
             key: receipt_row(self.entity, receipt.spills().expect("checked when this was made")),
-            condition: Condition::absent(a::ITEM),
+            // What is left of a memory that ended says nothing of this one.
+            condition: Condition::Any(vec![
+                Condition::absent(a::ITEM),
+                Condition::compare(a::SEQUENCE, Comparison::Less, receipt.sequence.0),
+            ]),
             action: Action::Put(row),
         }
     }
 
-    /// It is there: by this try, or by one before, of whoever had the row.
+    /// It is there: by this try, or by one before, of whoever had the row. One of
+    /// a later place tells more.
     fn judge(&self, _reply: Written) -> Result<(), CorruptRow> {
         Ok(())
     }

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use super::Driver;
+use super::{Driver, LETTING_GO};
 use crate::{
     engine::{
-        drain::{PATIENCE, Stopped, plan::SHORT},
+        drain::{Stopped, plan::SHORT},
         store::Store,
     },
     protocol::{
@@ -19,13 +19,16 @@ use crate::{
 
 impl Driver<'_> {
     /// Makes sure that what leaves the row with `decision` is remembered
-    /// elsewhere. What cannot be written there stays in the row for now.
+    /// elsewhere. What cannot be written there stays in the row for now: that costs
+    /// less than a handler's work that is not settled in the function's time.
     pub(super) async fn spilled(&mut self, decision: Decision) -> Result<Decision, Stopped> {
         let receipts = self.drain.to_spill(&decision);
         if receipts.is_empty() {
             return Ok(decision);
         }
-        let spill = self.spill(receipts, PATIENCE);
+        // Half of what is left is for the settle.
+        let left = self.drainer.now_left(self.deadline).saturating_sub(LETTING_GO);
+        let spill = self.spill(receipts, SHORT.min(left / 2));
         Ok(match self.keeper.hold(spill).await? {
             Some(spilled) => {
                 self.drain.spilled(spilled);
