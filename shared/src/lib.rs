@@ -61,9 +61,10 @@
 //! |---|---|---|
 //! | `worker` (default) | a function around a handler of your own | `aws`, `forward` |
 //! | `scheduler` | a function around jobs that run once a tick | `aws`, `jobs` |
-//! | `ingest` | the function that webhooks are posted to | `aws` |
+//! | `ingest` | the function that webhooks are posted to | `aws`, `verify` |
 //! | `aws` | `Leases::from_env`, `Deployment`: clients of DynamoDB and SQS | |
 //! | `forward` | the handler that posts deliveries to an HTTP endpoint | |
+//! | `verify` (default) | how each sender signs, and what its webhooks are about: without it a function reads its sources, and verifies nothing | |
 //! | `jobs` | cron expressions, and the time zones of the world | |
 //! | `internals` | the rooms below, for the project's own command and tests; without any promise | |
 //!

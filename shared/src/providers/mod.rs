@@ -328,9 +328,22 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
     }
 }
 
+/// Whether this build verifies webhooks. One that does not carries none of the
+/// code for it, and knows the providers by their names alone.
+pub const VERIFIES: bool = cfg!(any(test, feature = "verify"));
+
+/// The signing rules of Standard Webhooks, by which `forward` signs too.
+pub(crate) fn standard_webhooks() -> &'static dyn Provider {
+    &standard_webhooks::StandardWebhooks
+}
+
 /// The provider of that name, as `provider = "…"` gives it; `None` if there is
-/// none. The generic one needs options and is deserialized from them.
+/// none, or this build verifies nothing. The generic one needs options and is
+/// deserialized from them.
 pub fn by_name(name: &str) -> Option<&'static dyn Provider> {
+    if !VERIFIES {
+        return None;
+    }
     Some(match name {
         "adobe-commerce" => &adobe_commerce::AdobeCommerce,
         "adobe-io-events" => &adobe_io_events::AdobeIoEvents,
