@@ -142,7 +142,7 @@ async fn a_holder_that_dies_while_receipts_leave_the_row_loses_none() {
     }
 }
 
-/// It costs a write unit more, and nobody waits for it.
+/// It costs a write unit more, and each settle up to a second.
 #[tokio::test(start_paused = true)]
 async fn a_receipt_that_cannot_be_written_stays_in_the_row_until_it_can() {
     let mut world = World::new();

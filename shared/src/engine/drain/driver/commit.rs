@@ -29,7 +29,7 @@ impl Driver<'_> {
     /// Settle and the handler's writes, together or not at all.
     pub(super) async fn commit(&mut self, ran: &Ran, writes: Vec<Write>) -> Result<Turn, Stopped> {
         let store = &self.drainer.store;
-        let decision = self.decide(Settlement::Applied, Some(ran)).await?;
+        let decision = self.decide(Settlement::Applied, Some(ran)).await;
         let lease = self.keeper.lease().clone();
         // A second time only where deliveries have come meanwhile.
         loop {

@@ -31,7 +31,7 @@ impl Driver<'_> {
 
     /// What is decided of the place in front, once what leaves the row with it is
     /// remembered elsewhere.
-    pub(super) async fn decide(&mut self, settlement: Settlement, ran: Option<&Ran>) -> Result<Decision, Stopped> {
+    pub(super) async fn decide(&mut self, settlement: Settlement, ran: Option<&Ran>) -> Decision {
         let ended = Ended {
             settlement,
             token: self.keeper.lease().token(),
@@ -57,7 +57,7 @@ impl Driver<'_> {
 
     /// Settles the place in front; `ran` is the run that ended so, where one did.
     pub(super) async fn settle(&mut self, settlement: Settlement, ran: Option<Ran>) -> Result<Turn, Stopped> {
-        let decision = self.decide(settlement, ran.as_ref()).await?;
+        let decision = self.decide(settlement, ran.as_ref()).await;
         let goes_on = self.settle_row(&decision).await?;
         self.told_settled(decision.sequence(), settlement, ran.as_ref());
         Ok(match goes_on {

@@ -6,10 +6,7 @@ use futures_util::future::join_all;
 
 use super::{Driver, LETTING_GO};
 use crate::{
-    engine::{
-        drain::{Stopped, plan::SHORT},
-        store::Store,
-    },
+    engine::{drain::plan::SHORT, store::Store},
     protocol::{
         entity::EntityKey,
         inbox::{Decision, Spill},
@@ -21,21 +18,20 @@ impl Driver<'_> {
     /// Makes sure that what leaves the row with `decision` is remembered
     /// elsewhere. What cannot be written there stays in the row for now: that costs
     /// less than a handler's work that is not settled in the function's time.
-    pub(super) async fn spilled(&mut self, decision: Decision) -> Result<Decision, Stopped> {
+    pub(super) async fn spilled(&mut self, decision: Decision) -> Decision {
         let receipts = self.drain.to_spill(&decision);
         if receipts.is_empty() {
-            return Ok(decision);
+            return decision;
         }
         // Half of what is left is for the settle.
         let left = self.drainer.now_left(self.deadline).saturating_sub(LETTING_GO);
-        let spill = self.spill(receipts, SHORT.min(left / 2));
-        Ok(match self.keeper.hold(spill).await? {
+        match self.spill(receipts, SHORT.min(left / 2)).await {
             Some(spilled) => {
                 self.drain.spilled(spilled);
                 decision
             }
             None => decision.dropping_nothing(),
-        })
+        }
     }
 
     /// Writes what will leave the row with the next decision, to be awaited beside
