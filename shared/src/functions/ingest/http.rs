@@ -8,7 +8,7 @@ use crate::{
     providers::{Headers, unescaped},
 };
 use base64::{Engine, engine::general_purpose::STANDARD};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// A request. Whatever is absent counts as empty.
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
@@ -17,6 +17,7 @@ pub struct Request {
     /// The path as it was asked for.
     pub raw_path: String,
     /// What stood behind the path's question mark, as it was asked for.
+    #[serde(deserialize_with = "or_empty")]
     pub raw_query_string: String,
     /// Headers, names in lower case.
     pub headers: BTreeMap<String, String>,
@@ -26,6 +27,11 @@ pub struct Request {
     pub is_base64_encoded: bool,
     /// Where the method stands.
     pub request_context: RequestContext,
+}
+
+/// cargo-lambda has null where there is no query.
+fn or_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
 /// See [`Request`].
@@ -155,6 +161,13 @@ const RETRY_AFTER_SECONDS: u32 = 5;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_query_that_is_null_or_absent_is_none() {
+        for event in ["{}", r#"{"rawQueryString":null}"#, r#"{"rawQueryString":""}"#] {
+            assert_eq!(serde_json::from_str::<Request>(event).unwrap().raw_query_string, "", "{event}");
+        }
+    }
 
     #[test]
     fn a_parameter_is_the_first_of_its_name_decoded() {
