@@ -7,10 +7,12 @@
 pub mod destination;
 mod duration;
 mod live;
+mod provider;
 pub mod template;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use provider::AnyProvider;
 use serde::{Deserialize, de::IgnoredAny};
 
 use crate::{
@@ -77,25 +79,6 @@ pub struct Source {
     /// can.
     pub rate: Option<Rate>,
     forward: Option<Destination>,
-}
-
-#[derive(Debug)]
-enum AnyProvider {
-    BuiltIn(&'static dyn Provider),
-    Configured(Box<dyn Provider>),
-    /// This build verifies nothing: what the sender's own fields say is checked
-    /// by one that does.
-    Elsewhere,
-}
-
-impl AnyProvider {
-    fn as_dyn(&self) -> Option<&dyn Provider> {
-        match self {
-            Self::BuiltIn(provider) => Some(*provider),
-            Self::Configured(provider) => Some(&**provider),
-            Self::Elsewhere => None,
-        }
-    }
 }
 
 #[derive(Deserialize)]
