@@ -1,6 +1,8 @@
 //! What `serializer check` says about a source that the functions take, and
 //! that may not do what its author wants.
 
+mod topics;
+
 use webhook_serializer::{
     protocol::{delivery::Incoming, entity::EntityKey},
     providers::{self, Example},
@@ -39,7 +41,7 @@ pub fn of(source: &Source) -> Vec<Advice> {
             source.name
         ),
     });
-    warning.into_iter().chain(note).chain(doubtful).collect()
+    warning.into_iter().chain(topics::of(source)).chain(note).chain(doubtful).collect()
 }
 
 fn without(source: &Source, field: &str) -> String {

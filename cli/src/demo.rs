@@ -221,6 +221,7 @@ async fn show(story: Story, from: usize, lines: Option<Lines>, mut ended: tokio:
 pub fn line(happening: &Happening) -> Option<String> {
     let what = match &happening.what {
         What::Accepted => "accepted".to_owned(),
+        What::Ignored => "ignored: its source does not take this topic".to_owned(),
         What::Started(1, token) => format!("started, token {token}"),
         What::Started(attempt, token) => format!("started, attempt {attempt}, token {token}"),
         What::Failed { attempt, wait, error } => {

@@ -42,6 +42,8 @@ pub struct Happening {
 pub enum What {
     /// A delivery was accepted.
     Accepted,
+    /// A delivery was ignored: its source takes none of its topic.
+    Ignored,
     /// A handler was started, for this attempt, under this token.
     Started(u32, FencingToken),
     /// An attempt failed.
@@ -159,6 +161,10 @@ impl Observer for Story {
                 if *is_wake_up_lost {
                     self.tell(&incoming.entity, Some(*sequence), String::new(), What::WakeUpFailed);
                 }
+            }
+            Event::Ignored { incoming } => {
+                let name = self.name(incoming.identity.delivery_id.as_str(), &incoming.topic);
+                self.tell(&incoming.entity, None, name, What::Ignored);
             }
             Event::Started { delivery, token } => {
                 self.tell_of(delivery, What::Started(delivery.attempt(), *token));

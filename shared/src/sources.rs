@@ -8,32 +8,32 @@ pub mod destination;
 mod duration;
 mod live;
 mod provider;
+#[cfg(any(test, feature = "verify"))]
+mod sender;
 pub mod template;
+mod topics;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use provider::AnyProvider;
+use provider::{AnyProvider, Rules};
 use serde::{Deserialize, de::IgnoredAny};
 
 use crate::{
     protocol::{
         attempt::{OnFailure, RetryPolicy},
-        delivery::Incoming,
-        entity::{EntityKey, Identity, SourceName},
+        entity::{EntityKey, SourceName},
         rate::Rate,
     },
-    providers::{
-        self, Described, Generic, Keys, NoKeys, Options, Provider, Request, Secret, Secrets, Unverified, Verified,
-    },
+    providers::{self, Generic, Options, Secret, Secrets},
     sources::{
         destination::Destination,
         duration::duration,
         template::{InvalidTemplate, Template},
     },
-    time::Timestamp,
 };
 
 pub use live::{Document, Found, LiveSources, Newest, PATIENCE, REFRESH, SPACING, STALE};
+pub use topics::{Pattern, Patterns, Topics};
 
 /// All configured sources.
 #[derive(Debug, Clone, Default)]
@@ -66,6 +66,7 @@ pub struct Source {
     secrets: Vec<Secret>,
     recipients: Vec<String>,
     tolerance: Duration,
+    topics: Option<Topics>,
     entity: Vec<Template>,
     /// Which handler its deliveries go to.
     pub handler: String,
@@ -102,6 +103,7 @@ struct Entry {
     client_id: Ids,
     #[serde(default, deserialize_with = "duration")]
     tolerance: Option<Duration>,
+    topics: Option<Topics>,
     #[serde(default)]
     entity: Templates,
     handler: String,
@@ -193,6 +195,11 @@ pub const FORWARD: &str = "forward";
 impl Sources {
     /// Reads a document: JSON if it starts with a brace, TOML otherwise.
     pub fn parse(text: &str) -> Result<Self, InvalidSources> {
+        Self::parse_by(text, Rules::HERE)
+    }
+
+    /// The same, with the senders' own fields checked by `rules`.
+    fn parse_by(text: &str, rules: Rules) -> Result<Self, InvalidSources> {
         let document: Form = if text.trim_start().starts_with('{') {
             serde_json::from_str(text).map_err(|error| InvalidSources::Document(without_values(&error.to_string())))?
         } else {
@@ -206,7 +213,7 @@ impl Sources {
         for (name, entry) in document.sources {
             let invalid = |reason: String| InvalidSources::Source { source_name: name.clone(), reason };
             let parsed = SourceName::parse(&name).map_err(|error| invalid(error.to_string()))?;
-            let source = Source::check(parsed.clone(), entry).map_err(invalid)?;
+            let source = Source::check(parsed.clone(), entry, rules).map_err(invalid)?;
             sources.insert(parsed, Arc::new(source));
         }
         if sources.is_empty() {
@@ -259,17 +266,16 @@ fn without_values(message: &str) -> String {
 }
 
 impl Source {
-    fn check(name: SourceName, entry: Entry) -> Result<Self, String> {
+    fn check(name: SourceName, entry: Entry, known: Rules) -> Result<Self, String> {
         let provider = match (entry.provider.as_str(), entry.generic) {
-            ("generic", Some(_)) if !providers::VERIFIES => AnyProvider::Elsewhere,
-            ("generic", Some(generic)) => AnyProvider::Configured(Box::new(generic)),
+            ("generic", Some(generic)) => (known.by_options)(generic),
             ("generic", None) => return Err("provider \"generic\" needs a table `generic` with its options".into()),
             (_, Some(_)) => return Err("a table `generic` goes with provider = \"generic\" only".into()),
             // Not what stands there instead: it may be a secret.
-            (known, None) if !providers::NAMES.contains(&known) => {
+            (name, None) if !providers::NAMES.contains(&name) => {
                 return Err(format!("there is no such provider; there are {}", providers::NAMES.join(", ")));
             }
-            (known, None) => providers::by_name(known).map_or(AnyProvider::Elsewhere, AnyProvider::BuiltIn),
+            (name, None) => (known.by_name)(name).map_or(AnyProvider::Elsewhere, AnyProvider::BuiltIn),
         };
         let options = Options { url: entry.url };
         let configured = provider.as_dyn().map(|provider| provider.with(&options)).transpose()?.flatten();
@@ -300,6 +306,9 @@ impl Source {
         if tolerance.is_zero() {
             return Err("`tolerance` is more than nothing".into());
         }
+        if let Some(objection) = entry.topics.as_ref().and_then(Topics::objection) {
+            return Err(objection);
+        }
         let entity = entry.entity.check(&name, &entry.provider)?;
         let default = RetryPolicy::default();
         let retry = RetryPolicy {
@@ -329,6 +338,7 @@ impl Source {
             secrets,
             recipients,
             tolerance,
+            topics: entry.topics,
             entity,
             handler: entry.handler,
             handler_timeout,
@@ -345,25 +355,25 @@ impl Source {
         self.forward.as_ref()
     }
 
-    /// Whether it has what its webhooks are verified by. One without was
-    /// configured before its sender made the secret, which many do only for a URL
-    /// that exists; until then none of its webhooks can be verified.
-    pub fn has_secret(&self) -> bool {
-        self.awaited().is_none()
+    /// Which of its deliveries are taken, by their topics; `None`: it says
+    /// nothing of them, so that all are.
+    pub fn topics(&self) -> Option<&Topics> {
+        self.topics.as_ref()
     }
 
-    /// The field that is still to be filled in before a webhook can be verified;
-    /// `None`: it is.
-    pub fn awaited(&self) -> Option<&'static str> {
-        match self.provider().published() {
-            None => self.secrets.is_empty().then_some("secrets"),
-            Some(published) => published.recipient().filter(|_| self.recipients.is_empty()),
-        }
+    /// Whether deliveries of `topic` are taken.
+    pub fn takes(&self, topic: &str) -> bool {
+        self.topics.as_ref().is_none_or(|topics| topics.takes(topic))
     }
 
-    /// The parameter of a GET's query whose value is to be answered.
-    pub fn challenge(&self) -> Option<&'static str> {
-        self.provider().challenge()
+    /// How many secrets it has.
+    pub fn secrets(&self) -> usize {
+        self.secrets.len()
+    }
+
+    /// Its entity templates as they are written; none: the provider's own rule.
+    pub fn entity_templates(&self) -> impl Iterator<Item = String> {
+        self.entity.iter().map(ToString::to_string)
     }
 
     /// Those of its secrets, by their numbers from 1, that nothing is likely to be
@@ -379,104 +389,15 @@ impl Source {
         };
         (1..).zip(&self.secrets).filter_map(|(number, secret)| Some((number, doubt(secret)?))).collect()
     }
-
-    fn provider(&self) -> &dyn Provider {
-        self.provider.as_dyn().expect("whatever asks for the sender's rules is built with the feature `verify`")
-    }
-
-    /// Whether the sender signed the request, if that can be told without a key
-    /// that it publishes.
-    pub fn verify(&self, request: Request<'_>, now: Timestamp) -> Result<Verified, Unverified> {
-        self.verify_with(request, &NoKeys, now)
-    }
-
-    /// Whether the sender signed the request, by its secrets or by those of its
-    /// keys that were fetched.
-    pub fn verify_with(&self, request: Request<'_>, keys: &dyn Keys, now: Timestamp) -> Result<Verified, Unverified> {
-        let verify_at = |now| match self.provider().published() {
-            None => self.provider().verify(request, &self.secrets, now),
-            Some(published) => published.verify(request, &self.recipients, keys, now),
-        };
-        if self.tolerance == providers::TOLERANCE {
-            return verify_at(now);
-        }
-        // Far from any time that is signed: a provider that reads one says it.
-        match verify_at(Timestamp::from_millis(u64::MAX)) {
-            Err(Unverified::Stale(signed_at)) if providers::is_near(signed_at, now, self.tolerance) => {
-                verify_at(signed_at)
-            }
-            verified => verified,
-        }
-    }
-
-    /// What a request that was verified is about, by the provider's own rule.
-    pub fn describe(&self, request: Request<'_>) -> Described {
-        self.provider().describe(request)
-    }
-
-    /// The headers that the sender would sign `body` with, by the first of its
-    /// secrets: for samples, local runs and tests. None if it has no secret.
-    pub fn sign(&self, headers: &providers::Headers, body: &[u8], now: Timestamp) -> Vec<(String, String)> {
-        self.secrets.first().map(|secret| self.provider().sign(headers, body, secret, now)).unwrap_or_default()
-    }
-
-    /// The query of the URL that the sender calls, by the first of its secrets,
-    /// where it signs nothing and is known by that.
-    pub fn query(&self) -> Option<String> {
-        self.secrets.first().and_then(|secret| self.provider().query(secret))
-    }
-
-    /// The body, JSON, that the sender demands in the answer to a delivery that
-    /// was taken; `None`: it looks at the status alone.
-    pub fn answer(&self) -> Option<&'static str> {
-        self.provider().answer()
-    }
-
-    /// A verified request as a delivery. One whose entity cannot be found is
-    /// kept under [`EntityKey::unrouted`].
-    pub fn delivery(&self, request: Request<'_>, now: Timestamp) -> Incoming {
-        let described = self.provider().describe(request);
-        let entity = self.entity(request, &described);
-        Incoming {
-            entity: entity.unwrap_or_else(|| EntityKey::unrouted(&self.name)),
-            identity: Identity { source: self.name.clone(), delivery_id: described.delivery_id, redrive: 0 },
-            provider: Some(self.provider_name.clone()),
-            topic: described.topic,
-            family: described.family,
-            event_time: described.event_time,
-            received_at: now,
-            content_type: request.headers.get("content-type").map(str::to_owned),
-            body: request.body.to_vec().into(),
-        }
-    }
-
-    /// The first of the source's templates that can be filled, else the
-    /// provider's own rule.
-    fn entity(&self, request: Request<'_>, described: &Described) -> Option<EntityKey> {
-        if self.entity.is_empty() {
-            let own = described.entity.as_deref()?;
-            return EntityKey::parse(&format!("{}/{own}", self.name)).ok();
-        }
-        let filled = |template: &Template| {
-            let text = template.fill(|field| match field {
-                "source" => Some(self.name.as_str().into()),
-                "provider" => Some(self.provider_name.as_str().into()),
-                "topic" => Some(described.topic.as_str().into()),
-                "entity" => described.entity.as_deref().map(Into::into),
-                "account" => described.account.as_deref().map(Into::into),
-                pointer if pointer.starts_with('/') => providers::pointer(request.body, pointer),
-                header => request.headers.get(header.strip_prefix("header:")?).map(Into::into),
-            })?;
-            // A field that the sender fills may say `cron/`: no delivery is of a job.
-            EntityKey::parse(&text).ok().filter(|key| !key.is_kept_forever())
-        };
-        self.entity.iter().find_map(filled)
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        providers::{Request, Unverified, Verified},
+        time::Timestamp,
+    };
 
     #[test]
     fn a_secret_in_the_wrong_place_is_not_shown() {

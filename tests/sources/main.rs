@@ -5,6 +5,7 @@
 mod api;
 mod samples;
 mod script;
+mod topics;
 
 use std::{sync::Arc, time::Duration};
 

@@ -45,6 +45,7 @@ pub struct Send {
 struct Accepted {
     accepted: Option<u64>,
     entity: Option<String>,
+    ignored: Option<String>,
     error: Option<String>,
 }
 
@@ -124,7 +125,7 @@ impl Send {
         if self.json {
             return print_json(&json!({
                 "file": path, "status": answer.status, "entity": said.entity, "accepted": said.accepted,
-                "error": said.error,
+                "ignored": said.ignored, "error": said.error,
             }));
         }
         say!("{}", line(answer.status, &said, &answer.body));
@@ -138,6 +139,9 @@ fn line(status: u16, said: &Accepted, body: &str) -> String {
         }
         Accepted { accepted: Some(sequence), .. } => {
             format!("{status} accepted as {sequence}; the server does not say of which order")
+        }
+        Accepted { ignored: Some(topic), .. } => {
+            format!("{status} ignored: the source does not take `{topic}`, see its `topics`")
         }
         Accepted { error: Some(error), .. } => format!("{status} {error}"),
         _ if status == 200 && body == "{}" => format!("{status} a ping: nothing to keep"),
@@ -154,6 +158,8 @@ mod tests {
         let said = |status, body: &str| line(status, &serde_json::from_str(body).unwrap_or_default(), body);
         assert_eq!(said(200, r#"{"accepted":3,"entity":"a/b"}"#), "200 a/b accepted as 3");
         assert_eq!(said(200, r#"{"accepted":3}"#), "200 accepted as 3; the server does not say of which order");
+        let ignored = "200 ignored: the source does not take `customers/update`, see its `topics`";
+        assert_eq!(said(200, r#"{"ignored":"customers/update"}"#), ignored);
         assert_eq!(said(401, r#"{"error":"the signature is wrong"}"#), "401 the signature is wrong");
         assert_eq!(said(502, "Bad Gateway"), "502 Bad Gateway");
     }

@@ -35,6 +35,7 @@ pub(super) struct Summary {
 fn besides(what: &What) -> Option<(&'static str, &'static str)> {
     match what {
         What::Accepted | What::Started(..) | What::PutOff(..) | What::Settled(Settlement::Applied) => None,
+        What::Ignored => Some(("delivery ignored", "deliveries ignored")),
         What::Settled(Settlement::Repeat) => Some(("repeat", "repeats")),
         What::Settled(Settlement::Void) => Some(("place given up", "places given up")),
         What::Settled(Settlement::Parked) => Some(("parked", "parked")),

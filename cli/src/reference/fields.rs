@@ -17,6 +17,7 @@ const TEMPLATE: Pattern = Pattern {
     name: "template",
     regex: r"^([^{}]*\{(source|provider|topic|account|entity|/[^{}]+|header:[^{}]+)\}[^{}]*)+$|^[^{}/]+/[^{}]+$",
 };
+const TOPIC: Pattern = Pattern { name: "topic", regex: r"^\S(.*\S)?$" };
 const URL: Pattern = Pattern { name: "URL", regex: "^[Hh][Tt][Tt][Pp][Ss]?://." };
 const SIGNING_KEY: Pattern = Pattern { name: "text", regex: "^whsec_." };
 
@@ -83,6 +84,14 @@ pub(super) const SOURCE: Table = Table {
                     or several that are tried in turn. A key is at most 512 bytes.",
         },
         Field {
+            name: "topics",
+            form: Form::Table(&TOPICS),
+            absent: Absent::Means("all are taken"),
+            example: "{ take = [\"orders/*\", \"refunds/create\"] }",
+            about: "Which deliveries are taken, by their topics. [What is ignored](sources.md#topics) is verified, \
+                    answered 200 and counted, and kept nowhere.",
+        },
+        Field {
             name: "handler",
             form: Form::Text(ANY),
             absent: Absent::Required,
@@ -133,6 +142,29 @@ pub(super) const SOURCE: Table = Table {
             absent: Absent::Means("required by `handler = \"forward\"`, refused with any other"),
             example: "{ url = \"https://example.com/webhooks\", secret = \"whsec_c2VjcmV0\" }",
             about: "Where the handler `forward` posts the deliveries: see [forward](forward.md).",
+        },
+    ],
+};
+
+pub(super) const TOPICS: Table = Table {
+    path: "[sources.NAME.topics]",
+    about: "Which deliveries are taken, by their topics as the provider writes them. `*` stands for any text or none; \
+            everything else stands for itself, capitals too. With both fields, what `ignore` lists is ignored also of \
+            what `take` lists.",
+    fields: &[
+        Field {
+            name: "take",
+            form: Form::OneOrMore(TOPIC),
+            absent: Absent::Means("all topics"),
+            example: "[\"orders/*\", \"refunds/create\"]",
+            about: "The topics that are taken. All others are ignored.",
+        },
+        Field {
+            name: "ignore",
+            form: Form::OneOrMore(TOPIC),
+            absent: Absent::Means("none"),
+            example: "\"customers/*\"",
+            about: "The topics that are ignored.",
         },
     ],
 };
@@ -306,4 +338,4 @@ pub(super) const FORWARD: Table = Table {
 };
 
 /// All tables, in the order in which they are shown.
-pub(super) const TABLES: [&Table; 4] = [&SOURCE, &RETRY, &GENERIC, &FORWARD];
+pub(super) const TABLES: [&Table; 5] = [&SOURCE, &TOPICS, &RETRY, &GENERIC, &FORWARD];

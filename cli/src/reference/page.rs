@@ -40,6 +40,7 @@ const FOOT: &str = r#"
 | rate | a text: a number from 1 to 1000, a slash, and `s`, `min` or `h` |
 | header | a header's name, in any case |
 | place | a header's name or, starting with a slash, a JSON pointer into the body: `"/order/id"` |
+| topic | a topic as the provider writes it, in which `*` stands for any text or none: `"orders/*"` |
 | template | a text with fields in braces: [what they are](sources.md#entity-what-order-is-kept-for) |
 "#;
 

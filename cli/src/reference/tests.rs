@@ -4,7 +4,7 @@ use serde_json::Value;
 use webhook_serializer::sources::Sources;
 
 use super::{
-    fields::{FORWARD, GENERIC, RETRY, SOURCE, TABLES},
+    fields::{FORWARD, GENERIC, RETRY, SOURCE, TABLES, TOPICS},
     *,
 };
 
@@ -24,6 +24,9 @@ const REFUSED: &[(&Table, &str, &[&str])] = &[
     (&SOURCE, "url", &["\"\"", "7"]),
     (&SOURCE, "handler", &["7"]),
     (&SOURCE, "handler_timeout", &["30", "\"soon\""]),
+    (&SOURCE, "topics", &["7", "\"orders/*\"", "{ takes = \"orders/*\" }"]),
+    (&TOPICS, "take", &["7", "\"\"", "[\"orders/* \"]"]),
+    (&TOPICS, "ignore", &["7", "\"\"", "\" orders/*\""]),
     (&SOURCE, "retry", &["3", "{ often = true }"]),
     (&SOURCE, "on_failure", &["\"ignore\""]),
     (&SOURCE, "rate", &["5", "\"5\"", "\"0/s\"", "\"1001/s\"", "\"5/day\""]),
@@ -85,6 +88,9 @@ fn document(table: &Table, field: &str, value: Option<&str>) -> String {
                 _ => body,
             };
             format!("[sources.shop]\n{tables}")
+        }
+        "[sources.NAME.topics]" => {
+            format!("[sources.shop]\nprovider = 'shopify'\nhandler = 'orders'\n[sources.shop.topics]\n{body}")
         }
         "[sources.NAME.retry]" => {
             format!("[sources.shop]\nprovider = 'shopify'\nhandler = 'orders'\n[sources.shop.retry]\n{body}")

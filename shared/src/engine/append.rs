@@ -141,6 +141,12 @@ impl Inbox {
         }
     }
 
+    /// Tells that `incoming` is not to be appended: its source takes no delivery
+    /// of its topic.
+    pub(crate) fn ignore(&self, incoming: &Incoming) {
+        self.observer.observe(&Event::Ignored { incoming });
+    }
+
     /// When the newest thing happened of those that were handled, of one family
     /// of topics: what is not newer is known there.
     pub async fn newest_event_time(&self, entity: &EntityKey, family: &str) -> Result<Option<Timestamp>, StoreError> {

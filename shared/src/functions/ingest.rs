@@ -41,6 +41,8 @@ const ANSWER: Duration = Duration::from_millis(2500);
 enum Judged {
     /// Append it; then answer with this body, if its sender demands one.
     Delivery(Box<Incoming>, Option<&'static str>),
+    /// Tell that it is ignored; then answer as for [`Judged::Delivery`].
+    Ignored(Box<Incoming>, Option<&'static str>),
     /// Answer this, whatever else is configured.
     Answer(Response),
     /// Answer this, unless a newer document says otherwise: its source may have
@@ -70,6 +72,7 @@ impl Ingest {
         let known = self.sources.current();
         let (incoming, demanded) = match self.judge(&known, request).await {
             Judged::Delivery(incoming, demanded) => (incoming, demanded),
+            Judged::Ignored(incoming, demanded) => return self.ignore(&incoming, demanded),
             Judged::Answer(response) => return response,
             Judged::Unless(response) => match self.judge_by_newest(&known, request, response).await {
                 Ok(taken) => taken,
@@ -84,6 +87,11 @@ impl Ingest {
                 Response::unavailable("not stored; send it again")
             }
         }
+    }
+
+    fn ignore(&self, incoming: &Incoming, demanded: Option<&'static str>) -> Response {
+        self.inbox.ignore(incoming);
+        Response::ignored(&incoming.topic).saying(demanded)
     }
 
     /// For a request that `known` would answer with `refusal`: nothing is
@@ -101,6 +109,7 @@ impl Ingest {
         } else {
             match self.judge(&current, request).await {
                 Judged::Delivery(incoming, demanded) => return Ok((incoming, demanded)),
+                Judged::Ignored(incoming, demanded) => return Err(self.ignore(&incoming, demanded)),
                 Judged::Answer(response) => return Err(response),
                 Judged::Unless(response) => response,
             }
@@ -145,7 +154,13 @@ impl Ingest {
         let webhook = providers::Request { headers: &headers, body: &body };
         let now = self.surroundings.now();
         match self.keys.verify(source, webhook, now).await {
-            Ok(Verified::Delivery) => Judged::Delivery(Box::new(source.delivery(webhook, now)), source.answer()),
+            Ok(Verified::Delivery) => {
+                let (incoming, demanded) = (Box::new(source.delivery(webhook, now)), source.answer());
+                match source.takes(&incoming.topic) {
+                    true => Judged::Delivery(incoming, demanded),
+                    false => Judged::Ignored(incoming, demanded),
+                }
+            }
             Ok(Verified::Ping) => Judged::Answer(Response::fine()),
             // The secret that it is signed with may be on its way here.
             Err(Unverified::Mismatch) if !source.has_secret() => {

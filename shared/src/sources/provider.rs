@@ -1,7 +1,7 @@
 //! The rules by which a source's webhooks are verified, where this build has
 //! them.
 
-use crate::providers::Provider;
+use crate::providers::{self, Generic, Provider};
 
 /// How a source's provider is known.
 #[derive(Debug)]
@@ -23,5 +23,66 @@ impl AnyProvider {
             Self::Configured(provider) => Some(&**provider),
             Self::Elsewhere => None,
         }
+    }
+}
+
+/// Which rules are at hand when a document is read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rules {
+    /// Those of a provider that is built in; `None`: they are elsewhere.
+    pub(super) by_name: fn(&str) -> Option<&'static dyn Provider>,
+    /// Those that options describe.
+    pub(super) by_options: fn(Generic) -> AnyProvider,
+}
+
+impl Rules {
+    /// Those of this build.
+    pub(super) const HERE: Self = Self {
+        by_name: providers::by_name,
+        by_options: |generic| match providers::VERIFIES {
+            true => AnyProvider::Configured(Box::new(generic)),
+            false => AnyProvider::Elsewhere,
+        },
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{providers::NAMES, sources::Sources};
+
+    /// What a build without the feature `verify` knows, such as a worker's.
+    const ELSEWHERE: Rules = Rules { by_name: |_| None, by_options: |_| AnyProvider::Elsewhere };
+
+    #[test]
+    fn a_build_that_verifies_nothing_reads_every_sample_source_and_all_that_is_not_its_sender_s() {
+        let text = include_str!("../../../cli/events/sources.toml");
+        let (here, elsewhere) = (Sources::parse(text).unwrap(), Sources::parse_by(text, ELSEWHERE).unwrap());
+        let read = |sources: &Sources| -> Vec<String> {
+            let of_a_worker = |source: &crate::sources::Source| {
+                let (timeout, retry, failure) = (source.handler_timeout, source.retry, source.on_failure);
+                format!("{} {} {timeout:?} {retry:?} {failure:?}", source.name, source.handler)
+            };
+            sources.iter().map(|source| of_a_worker(source)).collect()
+        };
+        assert_eq!(read(&here), read(&elsewhere));
+        let used: Vec<&str> = here.iter().map(|source| source.provider_name.as_str()).collect();
+        assert!(NAMES.iter().all(|name| used.contains(name)), "each provider is tried: {used:?}");
+        assert!(elsewhere.iter().all(|source| source.provider.as_dyn().is_none()));
+        assert!(here.iter().all(|source| source.provider.as_dyn().is_some()));
+    }
+
+    #[test]
+    fn a_build_that_verifies_nothing_refuses_a_provider_that_there_is_not() {
+        let document = "[sources.shop]\nprovider = 'shopfiy'\nhandler = 'h'\n";
+        for rules in [Rules::HERE, ELSEWHERE] {
+            let refused = Sources::parse_by(document, rules).unwrap_err().to_string();
+            assert!(refused.starts_with("source `shop`: there is no such provider; there are "), "{refused}");
+        }
+    }
+
+    #[test]
+    fn every_provider_s_rules_are_at_hand_in_a_build_that_verifies() {
+        assert!(NAMES.iter().all(|name| *name == "generic" || (Rules::HERE.by_name)(name).is_some()));
     }
 }

@@ -108,6 +108,16 @@ impl Template {
     }
 }
 
+/// As it is written; a header's name in lower case.
+impl std::fmt::Display for Template {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().try_for_each(|piece| match piece {
+            Piece::Text(text) => f.write_str(text),
+            Piece::Field(field) => write!(f, "{{{field}}}"),
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -117,6 +127,7 @@ mod tests {
         let template = Template::parse("order/{/a/b}-{header:X-Shop}!").unwrap();
         let filled = template.fill(|field| Some(format!("<{field}>").into()));
         assert_eq!(filled.as_deref(), Some("order/</a/b>-<header:x-shop>!"));
+        assert_eq!(template.to_string(), "order/{/a/b}-{header:x-shop}!");
     }
 
     #[test]

@@ -26,6 +26,12 @@ pub enum Event<'a> {
         /// Whether a wake-up was owed and could not be sent.
         is_wake_up_lost: bool,
     },
+    /// A delivery was verified and is of a topic that its source does not take:
+    /// nothing of it is kept.
+    Ignored {
+        /// What.
+        incoming: &'a Incoming,
+    },
     /// A handler is started.
     Started {
         /// With what.

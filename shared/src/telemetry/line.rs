@@ -116,6 +116,11 @@ impl<'a> Line<'a> {
                 }
                 line.text("wake_up", "failed").counted(Metric::FailedWakeUps, 1)
             }
+            Event::Ignored { incoming } => Self::new(L::INFO, "ignored")
+                .text("delivery", incoming.identity.delivery_id.as_str())
+                .text("topic", &incoming.topic)
+                .counted(Metric::Ignored, 1)
+                .by(incoming.identity.source.as_str(), "ignored"),
             Event::Started { delivery, token } => Self::new(L::DEBUG, "started")
                 .of_entity(delivery.entity())
                 .number("sequence", delivery.sequence().0)

@@ -30,6 +30,8 @@ metrics! {
     Repeated,
     /// Deliveries set aside.
     Parked,
+    /// Deliveries of a topic that their source does not take.
+    Ignored,
     /// Entities stopped for an operator.
     Blocked,
     /// Attempts that failed and are to be repeated.

@@ -100,6 +100,7 @@ fn as_json(happening: &Happening, error: Option<&str>) -> Value {
     });
     let (what, more) = match what {
         What::Accepted => ("accepted", json!({})),
+        What::Ignored => ("ignored", json!({})),
         What::Started(attempt, token) => ("started", json!({ "attempt": attempt, "token": token })),
         What::Failed { attempt, wait, .. } => {
             ("failed", json!({ "attempt": attempt, "retry_in_ms": wait.as_millis() as u64 }))

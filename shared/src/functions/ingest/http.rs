@@ -119,6 +119,11 @@ impl Response {
         }
     }
 
+    /// The delivery is its sender's, and of a topic that the source does not take.
+    pub fn ignored(topic: &str) -> Self {
+        Self::json(200, serde_json::json!({ "ignored": topic }))
+    }
+
     /// There was nothing to keep.
     pub fn fine() -> Self {
         Self::json(200, serde_json::json!({}))

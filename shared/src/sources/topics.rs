@@ -1,0 +1,182 @@
+//! Which of a source's topics are taken. A delivery of another is verified,
+//! answered, and kept nowhere.
+
+use serde::Deserialize;
+
+/// The topics that a source takes: those that `take` lists, all where it lists
+/// none, without those that `ignore` lists.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Topics {
+    /// The patterns of those to take.
+    #[serde(default)]
+    pub take: Patterns,
+    /// The patterns of those to ignore.
+    #[serde(default)]
+    pub ignore: Patterns,
+}
+
+/// Patterns of topics, one or several.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(from = "OneOrMore")]
+pub struct Patterns(Vec<Pattern>);
+
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "a topic is a text, such as `orders/*`; several are a list of texts")]
+enum OneOrMore {
+    One(String),
+    Several(Vec<String>),
+}
+
+impl From<OneOrMore> for Patterns {
+    fn from(texts: OneOrMore) -> Self {
+        let texts = match texts {
+            OneOrMore::One(text) => vec![text],
+            OneOrMore::Several(texts) => texts,
+        };
+        Self(texts.into_iter().map(Pattern::new).collect())
+    }
+}
+
+/// A topic, letter by letter, in which `*` stands for any text or none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pattern(String);
+
+/// No topic is longer: what a sender says is cut there.
+const LONGEST: usize = 128;
+
+impl Topics {
+    /// Whether deliveries of `topic` are taken.
+    pub fn takes(&self, topic: &str) -> bool {
+        (self.take.0.is_empty() || self.take.fit(topic)) && !self.ignore.fit(topic)
+    }
+
+    /// Why one of the patterns can fit no topic at all, without that pattern.
+    pub(super) fn objection(&self) -> Option<String> {
+        let all = [("take", &self.take), ("ignore", &self.ignore)];
+        all.into_iter().find_map(|(field, patterns)| {
+            (1..).zip(patterns.iter()).find_map(|(number, pattern)| {
+                pattern.objection().map(|objection| format!("`topics.{field}`, number {number}: {objection}"))
+            })
+        })
+    }
+}
+
+impl Patterns {
+    /// Each of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Pattern> {
+        self.0.iter()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn fit(&self, topic: &str) -> bool {
+        self.0.iter().any(|pattern| pattern.fits(topic))
+    }
+}
+
+impl Pattern {
+    /// A pattern that is written so.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// As it is written.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether `topic` is one of those that are meant.
+    pub fn fits(&self, topic: &str) -> bool {
+        let Some((start, rest)) = self.0.split_once('*') else { return self.0 == topic };
+        let (middle, end) = rest.rsplit_once('*').unwrap_or(("", rest));
+        let Some(mut left) = topic.strip_prefix(start).and_then(|left| left.strip_suffix(end)) else { return false };
+        // The first place that fits leaves the most to what follows.
+        middle.split('*').all(|piece| match left.split_once(piece) {
+            Some((_, behind)) => {
+                left = behind;
+                true
+            }
+            None => false,
+        })
+    }
+
+    fn objection(&self) -> Option<&'static str> {
+        let text = &self.0;
+        if text.is_empty() {
+            Some("it is empty; each topic has a name, and one that the sender does not say is `unknown`")
+        } else if text.trim() != text || text.chars().any(char::is_control) {
+            Some("it has white space around it or a control character in it, which no topic has")
+        } else if text.replace('*', "").chars().count() > LONGEST {
+            Some("it is longer than any topic, which has 128 characters at most")
+        } else {
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sources::{Source, Sources};
+
+    fn fits(pattern: &str, topic: &str) -> bool {
+        Pattern::new(pattern).fits(topic)
+    }
+
+    #[test]
+    fn a_star_stands_for_any_text_and_everything_else_for_itself() {
+        for (pattern, fit, other) in [
+            ("orders/create", &["orders/create"][..], &["orders/created", "orders", "Orders/create", ""][..]),
+            ("orders/*", &["orders/create", "orders/", "orders/a/b"], &["orders", "draft_orders/create"]),
+            ("*", &["", "orders/create"], &[]),
+            ("*/delete", &["orders/delete", "/delete"], &["orders/deleted", "delete"]),
+            ("charge.*.created", &["charge.dispute.created", "charge.a.b.created"], &["charge.created"]),
+            ("a*a", &["aa", "aba", "aaa"], &["a", "ab"]),
+            ("*b*b*", &["bb", "abcbd"], &["b", "abc"]),
+            ("a*b*c", &["abc", "aXbXbXc", "abbc"], &["ac", "acb", "abcd"]),
+            ("**", &["", "a"], &[]),
+        ] {
+            assert!(fit.iter().all(|topic| fits(pattern, topic)), "{pattern}");
+            assert!(!other.iter().any(|topic| fits(pattern, topic)), "{pattern}");
+        }
+    }
+
+    fn shop(topics: &str) -> Result<std::sync::Arc<Source>, String> {
+        let document = format!("[sources.shop]\nprovider = 'shopify'\nhandler = 'h'\n{topics}");
+        let sources = Sources::parse(&document).map_err(|error| error.to_string())?;
+        Ok(sources.get("shop").expect("it is configured").clone())
+    }
+
+    #[test]
+    fn what_is_ignored_is_ignored_also_of_what_is_taken() {
+        let both = shop("topics = { take = ['orders/*', 'refunds/create'], ignore = 'orders/edited' }").unwrap();
+        let taken = |topic: &str| both.takes(topic);
+        assert!(taken("orders/create") && taken("refunds/create"));
+        assert!(!taken("orders/edited") && !taken("customers/update") && !taken("unknown"));
+        let ignoring = shop("topics = { ignore = ['customers/*'] }").unwrap();
+        assert!(ignoring.takes("orders/create") && !ignoring.takes("customers/update"));
+    }
+
+    /// An empty list says what leaving it out says, here as everywhere.
+    #[test]
+    fn a_source_that_lists_no_topic_takes_all_of_them() {
+        for topics in ["", "topics = {}", "topics = { take = [], ignore = [] }"] {
+            assert!(shop(topics).unwrap().takes("orders/create"), "{topics}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_that_can_fit_no_topic_is_refused_by_its_number() {
+        let refused = |topics: &str| shop(&format!("topics = {{ {topics} }}")).unwrap_err();
+        assert!(refused("take = ['orders/*', '']").contains("`topics.take`, number 2: it is empty"));
+        assert!(refused("ignore = ' orders/*'").contains("`topics.ignore`, number 1: it has white space around it"));
+        assert!(refused(&format!("take = '{}'", "a".repeat(129))).contains("longer than any topic"));
+        assert!(shop(&format!("topics = {{ take = '{}*' }}", "a".repeat(128))).is_ok());
+        assert!(refused("takes = 'a'").contains("unknown field `takes`"));
+        assert!(refused("take = 7").contains("a topic is a text, such as `orders/*`"));
+    }
+}

@@ -1,0 +1,109 @@
+//! Topics that a source does not take, through ingest: verified, answered,
+//! counted, and kept nowhere.
+
+use std::{
+    io::Write,
+    sync::{Arc, Mutex},
+};
+
+use serde_json::Value;
+use tests::{
+    webhooks::{request, signed},
+    world::World,
+};
+use webhook_serializer::{
+    engine::append::Inbox,
+    functions::ingest::{Ingest, Response},
+    protocol::table::TableName,
+    sources::Sources,
+    telemetry::{JsonLog, log_level},
+};
+
+const SOURCES: &str = "\
+[sources.shop]
+provider = 'standard-webhooks'
+secrets = ['whsec_b2xkIHNlY3JldA==']
+handler = 'test'
+entity = 'shop/order/{/data/order_id}'
+topics = { take = 'order.*', ignore = 'order.viewed' }
+";
+
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().expect("no one panics while holding this").extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Lines {
+    fn json(&self) -> Vec<Value> {
+        let bytes = self.0.lock().expect("no one panics while holding this").clone();
+        let text = String::from_utf8(bytes).expect("a text");
+        text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    }
+}
+
+struct Shop {
+    world: World,
+    sources: Arc<Sources>,
+    ingest: Ingest,
+    lines: Lines,
+}
+
+impl Shop {
+    fn new() -> Self {
+        let (world, sources) = (World::new(), Arc::new(Sources::parse(SOURCES).unwrap()));
+        let lines = Lines::default();
+        let log = Arc::new(JsonLog::to(lines.clone(), log_level(None), world.surroundings.clone()));
+        let inbox = Inbox::new(world.store(), world.waker(), world.settings.retention, log);
+        let ingest = Ingest::new(sources.clone(), inbox, world.surroundings.clone());
+        Self { world, sources, ingest, lines }
+    }
+
+    async fn post(&self, id: &str, topic: &str, forged: bool) -> Response {
+        let body = format!(r#"{{"type":"{topic}","data":{{"order_id":"1"}}}}"#);
+        let mut webhook = signed(&self.sources, "shop", id, body, self.world.surroundings.now());
+        if forged {
+            webhook.body.push(b' ');
+        }
+        self.ingest.answer(&request(&webhook)).await
+    }
+
+    fn rows(&self) -> usize {
+        [TableName::Entities, TableName::Inbox].iter().map(|table| self.world.memory.rows(table).len()).sum()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delivery_of_a_topic_that_is_not_taken_is_answered_200_counted_and_kept_nowhere() {
+    let shop = Shop::new();
+    for (id, topic) in [("1", "customer.updated"), ("2", "order.viewed"), ("3", "unknown")] {
+        let answer = shop.post(id, topic, false).await;
+        assert_eq!((answer.status_code, answer.body), (200, format!(r#"{{"ignored":"{topic}"}}"#)));
+    }
+    assert_eq!((shop.rows(), shop.world.messages.sent()), (0, 0), "neither a row nor a wake-up");
+    let told = shop.lines.json();
+    assert_eq!(told.len(), 3);
+    for (line, topic) in told.iter().zip(["customer.updated", "order.viewed", "unknown"]) {
+        let said = (&line["message"], &line["topic"], &line["source"], &line["outcome"], &line["Ignored"]);
+        let (text, one) = (|text: &str| Value::from(text), Value::from(1));
+        assert_eq!(said, (&text("ignored"), &text(topic), &text("shop"), &text("ignored"), &one), "{line}");
+    }
+    let taken = shop.post("4", "order.updated", false).await;
+    assert!(taken.body.starts_with(r#"{"accepted":1"#), "{}", taken.body);
+    assert_eq!(shop.world.state("shop/order/1").await.waiting(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_would_be_ignored_is_verified_first() {
+    let shop = Shop::new();
+    assert_eq!(shop.post("1", "customer.updated", true).await.status_code, 401);
+    assert!(shop.lines.json().is_empty(), "it is nobody's");
+}
