@@ -13,6 +13,7 @@ pub mod local;
 pub mod parked;
 pub mod send;
 pub mod sign;
+pub mod source;
 pub mod target;
 pub mod verify;
 pub mod webhook;

@@ -17,7 +17,10 @@ use std::{
 
 use anyhow::Result;
 use webhook_serializer::{
-    engine::drain::DrainSettings, protocol::state::BlockReason, sources::Sources, time::Surroundings,
+    engine::drain::DrainSettings,
+    protocol::state::BlockReason,
+    sources::{LiveSources, Sources},
+    time::Surroundings,
 };
 
 pub use report::{ActReport, OrderReport};
@@ -121,7 +124,8 @@ pub async fn play(options: DemoOptions) -> Result<bool> {
         data: options.data.clone(),
         port: 0,
         workers: WORKERS,
-        sources: sources.clone(),
+        sources: LiveSources::from(&sources),
+        sources_file: None,
         drain,
         scheduler: None,
         samples: true,

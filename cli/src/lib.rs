@@ -11,6 +11,7 @@ pub mod bench;
 pub mod claim;
 pub mod cost;
 pub mod demo;
+pub mod document;
 pub mod journal;
 pub mod lanes;
 pub mod local;

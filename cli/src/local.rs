@@ -33,7 +33,7 @@ use webhook_serializer::{
     },
     handler::Handler,
     protocol::state::HolderInfo,
-    sources::Sources,
+    sources::LiveSources,
     telemetry::Observer,
     time::Surroundings,
 };
@@ -71,7 +71,9 @@ pub struct Options {
     /// How many workers run at most.
     pub workers: NonZeroUsize,
     /// The configured senders.
-    pub sources: Arc<Sources>,
+    pub sources: LiveSources,
+    /// The file that they stand in, where it is the user's.
+    pub sources_file: Option<PathBuf>,
     /// How the workers drain.
     pub drain: DrainSettings,
     /// A scheduler of the user's, instead of the one that comes ready.
@@ -87,7 +89,7 @@ pub struct Local {
     pub engines: Engines,
     /// Where webhooks are posted.
     pub webhooks: SocketAddr,
-    sources: Arc<Sources>,
+    sources: LiveSources,
     drain: DrainSettings,
     workers: NonZeroUsize,
     slots: usize,
@@ -114,6 +116,7 @@ impl Local {
     /// A port is taken, or the data directory cannot be used.
     pub async fn start(mut options: Options, observer: Arc<dyn Observer>) -> Result<Self> {
         let (own, samples) = (options.scheduler.take(), options.samples);
+        let file = options.sources_file.take();
         let (mut local, listener) = Self::start_engines(options, observer).await?;
         let surroundings = Surroundings::system();
         let retention = local.drain.retention;
@@ -121,7 +124,8 @@ impl Local {
         let inbox = Inbox::new(store, waker, retention, local.observer.clone());
         let keys = keys(samples, surroundings.clone());
         let ingest = Ingest::new(local.sources.clone(), inbox, surroundings.clone()).with_keys(keys);
-        let environment = environment(&local.engines, &local.drain);
+        let mut environment = environment(&local.engines, &local.drain);
+        environment.extend(file.map(named));
         let until = stopped(local.stop.subscribe());
         local.tasks.spawn(endpoint::serve(listener, ingest, environment, until));
         let Parts { store, waker, queue } = local.engines.connect(&surroundings, None);
@@ -145,8 +149,10 @@ impl Local {
         observer: Arc<dyn Observer>,
         invoker: Invoker,
     ) -> Result<Self> {
+        let file = options.sources_file.clone();
         let (mut local, listener) = Self::start_engines(options, observer).await?;
-        let environment = environment(&local.engines, &local.drain);
+        let mut environment = environment(&local.engines, &local.drain);
+        environment.extend(file.map(named));
         local.tasks.spawn(endpoint::serve_environment(listener, environment, stopped(local.stop.subscribe())));
         let stopping = local.stop.subscribe();
         local.tasks.spawn(schedule::run(Ticked::Invoked(invoker.clone()), Surroundings::system(), stopping));
@@ -243,6 +249,11 @@ async fn stopped(mut stopping: watch::Receiver<bool>) {
     let _ = stopping.wait_for(|stop| *stop).await;
 }
 
+/// Where a function binary, or `serializer source`, finds the sources.
+fn named(file: PathBuf) -> (String, String) {
+    ("SOURCES_FILE".to_owned(), file.to_string_lossy().into_owned())
+}
+
 /// What a function binary needs in its environment, but for its sources.
 fn environment(engines: &Engines, drain: &DrainSettings) -> Vec<(String, String)> {
     let StoreConfig { entities_table, inbox_table, queue_url, retention } = engines.config();
@@ -270,6 +281,7 @@ mod tests {
     use webhook_serializer::{
         functions::ingest::Request,
         providers::{self, Keys, Unverified, Verified},
+        sources::Sources,
         time::Timestamp,
     };
 

@@ -8,7 +8,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use commands::{audit, bench, block, check, cost, erase, inspect, jobs, lease, local, parked, send, sign, verify};
+use commands::{
+    audit, bench, block, check, cost, erase, inspect, jobs, lease, local, parked, send, sign, source, verify,
+};
 
 /// Runs webhook inboxes, one per order, and looks after them
 ///
@@ -31,6 +33,8 @@ enum Command {
     Local(local::Local),
     /// Check a sources document, as the functions do when they read it
     Check(check::Check),
+    /// Add a sender, roll its secret, try it out: changes to the sources document
+    Source(source::Sources),
     /// Post sample webhooks, freshly signed
     Send(send::Send),
     /// Say whether a webhook's signature is good, and if not, why
@@ -83,6 +87,7 @@ async fn run() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Local(local) => local.run().await,
         Command::Check(check) => check.run(),
+        Command::Source(source) => source.run().await,
         Command::Send(send) => send.run().await,
         Command::Verify(verify) => verify.run().await,
         Command::Sign(sign) => sign.run(),

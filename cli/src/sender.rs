@@ -3,18 +3,26 @@
 use anyhow::{Context, Result};
 use axum::body::Bytes;
 use http_body_util::{BodyExt, Full};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::TokioExecutor,
 };
+use webhook_serializer::tls::Roots;
 
 use crate::samples::Webhook;
 
 /// A sender with a pool of connections.
 #[derive(Debug, Clone)]
 pub struct Sender {
-    client: Client<HttpConnector, Full<Bytes>>,
+    client: Posting,
     base: String,
+}
+
+#[derive(Debug, Clone)]
+enum Posting {
+    Plain(Client<HttpConnector, Full<Bytes>>),
+    Encrypted(Client<HttpsConnector<HttpConnector>, Full<Bytes>>),
 }
 
 /// The answer to a webhook.
@@ -31,7 +39,15 @@ pub struct Answer {
 impl Sender {
     /// A sender to `base`, such as `http://127.0.0.1:9000`.
     pub fn new(base: impl Into<String>) -> Self {
-        Self { client: Client::builder(TokioExecutor::new()).build_http(), base: base.into() }
+        let base = base.into();
+        let client = Client::builder(TokioExecutor::new());
+        let client = if base.starts_with("https://") {
+            let tls = HttpsConnectorBuilder::new().with_tls_config(Roots::machine().trusted());
+            Posting::Encrypted(client.build(tls.https_only().enable_http1().build()))
+        } else {
+            Posting::Plain(client.build_http())
+        };
+        Self { client, base }
     }
 
     /// Posts a webhook.
@@ -60,7 +76,11 @@ impl Sender {
             request = request.header(name, value);
         }
         let request = request.body(Full::new(Bytes::from(body)))?;
-        let response = self.client.request(request).await.with_context(|| format!("{} does not answer", self.base))?;
+        let response = match &self.client {
+            Posting::Plain(client) => client.request(request).await,
+            Posting::Encrypted(client) => client.request(request).await,
+        };
+        let response = response.with_context(|| format!("{} does not answer", self.base))?;
         let status = response.status().as_u16();
         let retry_after = response.headers().get("retry-after");
         let retry_after = retry_after.and_then(|value| value.to_str().ok()).map(str::to_owned);

@@ -12,6 +12,8 @@ mod document;
 pub mod dynamo;
 pub mod meter;
 pub mod sqs;
+#[cfg(feature = "internals")]
+pub mod stored;
 mod warm;
 
 use std::{sync::Arc, time::Duration};

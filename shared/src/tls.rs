@@ -88,7 +88,7 @@ impl Roots {
     }
 
     /// TLS that believes them.
-    pub(crate) fn trusted(self) -> ClientConfig {
+    pub fn trusted(self) -> ClientConfig {
         ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .expect("ring has what the default versions need")

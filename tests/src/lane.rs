@@ -52,8 +52,16 @@ impl Lane {
         let sources = Arc::new(Sources::parse(sources).expect("the sources are right"));
         let workers = NonZeroUsize::new(4).expect("four are some");
         let drain = DrainSettings::default();
-        let options =
-            Options { data: None, port: 0, workers, sources: sources.clone(), drain, scheduler: None, samples: false };
+        let options = Options {
+            data: None,
+            port: 0,
+            workers,
+            sources: (&sources).into(),
+            sources_file: None,
+            drain,
+            scheduler: None,
+            samples: false,
+        };
         let local = Local::start(options, observer).await.expect("it starts");
         let sender = Sender::new(format!("http://{}", local.webhooks));
         Self { local, sender, sources, surroundings: Surroundings::system() }

@@ -10,10 +10,11 @@ use clap::Args;
 use serde_json::json;
 use serializer::{
     advice::{self, Advice, Weight},
+    document,
     output::{self, Table},
     reference, say,
 };
-use webhook_serializer::{config::WorkerConfig, sources::Sources};
+use webhook_serializer::sources::Sources;
 
 use super::print_json;
 
@@ -59,14 +60,7 @@ impl Check {
         let file = path.display();
         let text = std::fs::read_to_string(path).with_context(|| format!("{file} cannot be read"))?;
         let sources = Sources::parse(&text).with_context(|| format!("{file} is refused"))?;
-        let (function, hidden) = (self.worker_timeout.to_string(), (self.worker_timeout * 3 / 2).to_string());
-        let deployed = [
-            ("FUNCTION_TIMEOUT_SECONDS", function.as_str()),
-            ("VISIBILITY_TIMEOUT_SECONDS", hidden.as_str()),
-            ("LEASE_SECONDS", "1"),
-        ];
-        WorkerConfig::read(&deployed.as_slice(), &sources)
-            .with_context(|| format!("a worker of {} s refuses {file}", self.worker_timeout))?;
+        document::fits(&sources, self.worker_timeout).with_context(|| format!("{file} is refused"))?;
         let mut table = Table::new(&["source", "provider", "handler", ">at most", ">attempts", "webhooks to"]);
         let mut advice = Vec::new();
         for source in sources.iter() {

@@ -10,11 +10,11 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use serde_json::json;
 use serializer::{
-    demo,
+    demo, document,
     local::{
         DEFAULT_WORKERS, FUNCTION_TIMEOUT, Function, Invoker, Local as Deployment, ORDERS_TABLE, Options, OwnScheduler,
         SLOTS,
@@ -33,11 +33,11 @@ use tracing::Level;
 use tracing_subscriber::{Layer, filter::Targets, layer::SubscriberExt, util::SubscriberInitExt};
 use webhook_serializer::{
     aws::Parts,
-    config::Environment,
+    config::{Environment, FileDocument},
     engine::{append::Inbox, drain::DrainSettings, operator::Operator},
     functions::worker::check_handlers,
     handlers::{Handlers, forward::Forward, orders::Orders},
-    sources::Sources,
+    sources::{LiveSources, Sources},
     telemetry::Quiet,
     time::Surroundings,
 };
@@ -46,7 +46,7 @@ use super::{
     print_json,
     target::{LOCAL, command_line, local_option, quoted},
 };
-use tell::Teller;
+use tell::{TellSources, Teller};
 
 /// Options of `serializer local`.
 #[derive(Debug, Args)]
@@ -115,11 +115,14 @@ impl Local {
         tracing_subscriber::registry()
             .with(tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_filter(levels))
             .init();
-        let document = match &self.sources {
-            Some(path) => std::fs::read_to_string(path).with_context(|| format!("{}", path.display()))?,
-            None => samples::SOURCES.to_owned(),
+        let file = match &self.sources {
+            Some(path) => Some(path.canonicalize().with_context(|| format!("{} cannot be read", path.display()))?),
+            None => None,
         };
-        let sources = Arc::new(Sources::parse(&document)?);
+        let sources = match &file {
+            Some(file) => self.open(file).await?,
+            None => LiveSources::fixed(Arc::new(Sources::parse(samples::SOURCES)?)),
+        };
         let story = Story::new(Surroundings::system());
         // What functions in processes of their own print is taken in from the start: it may say why they do not start.
         let (lines, printed) = mpsc::unbounded_channel();
@@ -134,12 +137,13 @@ impl Local {
             port: self.port,
             workers: self.workers,
             sources: sources.clone(),
+            sources_file: file.clone(),
             drain: DrainSettings::default(),
             scheduler: self.scheduler.as_ref().map(scheduler),
             samples: self.sources.is_none(),
         };
         if self.no_functions {
-            return self.serve_elsewhere(options, &document).await;
+            return self.serve_elsewhere(options).await;
         }
         let mut deployment = match Deployment::start(options, Arc::new(story.clone())).await {
             Ok(deployment) => deployment.side_by_side(SLOTS),
@@ -152,8 +156,7 @@ impl Local {
         };
         // A worker of the user's reads the document from a file.
         let directory = tempfile::tempdir()?;
-        let file = directory.path().join("sources");
-        std::fs::write(&file, &document)?;
+        let file = in_a_file(file, &directory)?;
         let environment = deployment.environment(&file.to_string_lossy());
         let processes = match &self.worker {
             Some(program) => {
@@ -187,7 +190,13 @@ impl Local {
                         .with("forward", forward.clone())
                 };
                 let parts = deployment.engines.connect(&Surroundings::system(), None);
-                check_handlers(&sources, &make(&parts)).map_err(anyhow::Error::msg)?;
+                let handlers = make(&parts);
+                // What is read later must fit these workers as well.
+                let demanded = sources.demand(move |sources| {
+                    document::fits(sources, FUNCTION_TIMEOUT.as_secs()).map_err(|error| format!("{error:#}"))?;
+                    check_handlers(sources, &handlers)
+                });
+                demanded.map_err(anyhow::Error::msg)?;
                 deployment.work(make);
                 None
             }
@@ -211,22 +220,23 @@ impl Local {
         Ok(code)
     }
 
+    /// The sources in `file`, which is read again as the functions do.
+    async fn open(&self, file: &Path) -> Result<LiveSources> {
+        let document = Box::new(FileDocument(file.to_owned()));
+        let opened =
+            LiveSources::open(document, Surroundings::system(), Arc::new(TellSources { json: self.json })).await;
+        opened.map_err(|reason| anyhow!("{} is refused: {reason}", file.display()))
+    }
+
     fn write_environment(&self, environment: &[(String, String)]) -> Result<()> {
         let Some(file) = &self.env_file else { return Ok(()) };
         std::fs::write(file, lines("", environment)).with_context(|| format!("{}", file.display()))
     }
 
     /// Engines for functions that somebody else runs.
-    async fn serve_elsewhere(&self, options: Options, document: &str) -> Result<ExitCode> {
+    async fn serve_elsewhere(&self, options: Options) -> Result<ExitCode> {
         let directory = tempfile::tempdir()?;
-        let sources_file = match &self.sources {
-            Some(path) => path.canonicalize()?,
-            None => {
-                let file = directory.path().join("sources.toml");
-                std::fs::write(&file, document)?;
-                file
-            }
-        };
+        let sources_file = in_a_file(options.sources_file.clone(), &directory)?;
         let deployment =
             Deployment::start_without_functions(options, Arc::new(Quiet), Invoker::new(&self.invoke)).await?;
         let environment = deployment.environment(&sources_file.to_string_lossy());
@@ -275,6 +285,18 @@ impl Local {
             Some(file) => say!("\nTry it, in another terminal:\n\n{}\n", send_line(&url, file)),
         }
         say!("Ctrl-C stops.\n");
+    }
+}
+
+/// The user's document, or the samples' own in a file.
+fn in_a_file(file: Option<PathBuf>, directory: &tempfile::TempDir) -> Result<PathBuf> {
+    match file {
+        Some(file) => Ok(file),
+        None => {
+            let file = directory.path().join("sources.toml");
+            std::fs::write(&file, samples::SOURCES)?;
+            Ok(file)
+        }
     }
 }
 

@@ -42,11 +42,18 @@ pub struct Send {
 
 /// What an endpoint says of a delivery that it took.
 #[derive(Debug, Default, Deserialize)]
-struct Accepted {
-    accepted: Option<u64>,
-    entity: Option<String>,
-    ignored: Option<String>,
-    error: Option<String>,
+pub(super) struct Accepted {
+    pub(super) accepted: Option<u64>,
+    pub(super) entity: Option<String>,
+    pub(super) ignored: Option<String>,
+    pub(super) error: Option<String>,
+}
+
+impl Accepted {
+    /// What a body says; nothing, where it is another's.
+    pub(super) fn of(body: &str) -> Self {
+        serde_json::from_str(body).unwrap_or_default()
+    }
 }
 
 impl Send {
@@ -57,10 +64,8 @@ impl Send {
         };
         let sources = Sources::parse(&sources)?;
         let to = self.to.trim_end_matches('/');
-        ensure!(
-            self.curl || to.starts_with("http://"),
-            "only http:// can be sent to; for a deployed endpoint use --curl"
-        );
+        let is_url = to.starts_with("http://") || to.starts_with("https://");
+        ensure!(is_url, "{to} is no URL; it starts with http:// or https://");
         let sender = Sender::new(to);
         let (mut sent, mut all_accepted, mut not_verified) = (0, true, false);
         for (path, event) in self.events()? {
@@ -121,7 +126,7 @@ impl Send {
 
     /// What the server says, which may know other sources than this command.
     fn print(&self, path: &Path, answer: &Answer) {
-        let said: Accepted = serde_json::from_str(&answer.body).unwrap_or_default();
+        let said: Accepted = Accepted::of(&answer.body);
         if self.json {
             return print_json(&json!({
                 "file": path, "status": answer.status, "entity": said.entity, "accepted": said.accepted,
@@ -132,7 +137,7 @@ impl Send {
     }
 }
 
-fn line(status: u16, said: &Accepted, body: &str) -> String {
+pub(super) fn line(status: u16, said: &Accepted, body: &str) -> String {
     match said {
         Accepted { accepted: Some(sequence), entity: Some(order), .. } => {
             format!("{status} {order} accepted as {sequence}")

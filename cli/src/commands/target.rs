@@ -64,7 +64,10 @@ impl Target {
         let surroundings = Surroundings::system();
         let (account, config, orders_table) = match &self.local {
             Some(url) => local(url).await?,
-            None => (self.aws().await?, self.config()?, self.orders_table.clone()),
+            None => {
+                self.config()?;
+                (account().await?, self.config()?, self.orders_table.clone())
+            }
         };
         let option = self.local.as_deref().map(local_option).unwrap_or_default();
         let parts = Parts::connect(&account, &config, &surroundings, None);
@@ -88,30 +91,45 @@ impl Target {
         })
     }
 
-    async fn aws(&self) -> Result<Account> {
-        self.config()?;
-        // In no hurry to start: a company's proxy is known to its machines.
-        let roots = bundle(&Environment)?.unwrap_or_else(Roots::machine);
-        let http = Account { roots: Some(roots.clone()), ..Account::local("", "") }.http_client();
-        let loaded = aws_config::defaults(aws_config::BehaviorVersion::latest()).http_client(http).load().await;
-        let region = loaded.region().context("no AWS region: set AWS_REGION, or one in your profile")?;
-        let credentials =
-            loaded.credentials_provider().context("no AWS credentials: `aws configure` or `aws sso login`")?;
-        // Now: with the first request it would look like a store that is out.
-        let found = credentials.provide_credentials().await;
-        found.context("no AWS credentials: `aws configure` or `aws sso login`")?;
-        Ok(Account::of(region.clone(), credentials, roots))
+    /// The URL of the local run that is meant, if one is.
+    pub fn local(&self) -> Option<&str> {
+        self.local.as_deref()
+    }
+
+    /// Whether any deployment is named.
+    pub fn is_named(&self) -> bool {
+        self.local.is_some() || self.config().is_ok()
     }
 }
 
-async fn local(url: &str) -> Result<(Account, StoreConfig, Option<String>)> {
+/// Who runs this in AWS, and in which region.
+pub async fn account() -> Result<Account> {
+    // In no hurry to start: a company's proxy is known to its machines.
+    let roots = bundle(&Environment)?.unwrap_or_else(Roots::machine);
+    let http = Account { roots: Some(roots.clone()), ..Account::local("", "") }.http_client();
+    let loaded = aws_config::defaults(aws_config::BehaviorVersion::latest()).http_client(http).load().await;
+    let region = loaded.region().context("no AWS region: set AWS_REGION, or one in your profile")?;
+    let credentials =
+        loaded.credentials_provider().context("no AWS credentials: `aws configure` or `aws sso login`")?;
+    // Now: with the first request it would look like a store that is out.
+    let found = credentials.provide_credentials().await;
+    found.context("no AWS credentials: `aws configure` or `aws sso login`")?;
+    Ok(Account::of(region.clone(), credentials, roots))
+}
+
+/// What the `serializer local` at `url` says of itself, as a function's
+/// environment has it.
+pub async fn said_by(url: &str) -> Result<BTreeMap<String, String>> {
     ensure!(url.starts_with("http://"), "{url} is no URL; say --local={LOCAL}, with the port that it printed");
     let answer = Sender::new(url)
         .request("GET", "/local", &[], Vec::new())
         .await
         .context("is `serializer local` running? Start it, or say where it is: --local=http://127.0.0.1:PORT")?;
-    let said: BTreeMap<String, String> =
-        serde_json::from_str(&answer.body).with_context(|| format!("{url} is no `serializer local`"))?;
+    serde_json::from_str(&answer.body).with_context(|| format!("{url} is no `serializer local`"))
+}
+
+async fn local(url: &str) -> Result<(Account, StoreConfig, Option<String>)> {
+    let said = said_by(url).await?;
     let named = |name: &str| said.get(name).cloned().with_context(|| format!("{url} does not name its {name}"));
     let account = Account::local(named("AWS_ENDPOINT_URL_DYNAMODB")?, named("AWS_ENDPOINT_URL_SQS")?);
     let config = StoreConfig {

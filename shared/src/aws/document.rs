@@ -19,8 +19,8 @@ use crate::{
 };
 
 /// A service, and how the document is asked for there.
-#[derive(Clone, Copy)]
-enum Service {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Service {
     /// A parameter, by name or ARN.
     Parameters,
     /// A secret, by ARN.
@@ -29,7 +29,7 @@ enum Service {
 
 impl Service {
     /// Its name, for signatures and in its endpoint.
-    fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::Parameters => "ssm",
             Self::Secrets => "secretsmanager",
@@ -76,9 +76,9 @@ impl Service {
 }
 
 /// The document behind one of the two services.
-struct Remote {
-    service: Service,
-    name: String,
+pub(super) struct Remote {
+    pub(super) service: Service,
+    pub(super) name: String,
     endpoint: String,
     region: Region,
     credentials: SharedCredentialsProvider,
@@ -94,12 +94,26 @@ impl Account {
         origin: SourcesOrigin,
         surroundings: &Surroundings,
     ) -> Box<dyn Document> {
-        let (service, name, endpoint) = match origin {
+        let (service, name) = match origin {
             SourcesOrigin::File(path) => return Box::new(FileDocument(path)),
-            SourcesOrigin::Parameter(name) => (Service::Parameters, name, &self.ssm_endpoint),
-            SourcesOrigin::Secret(name) => (Service::Secrets, name, &self.secrets_endpoint),
+            SourcesOrigin::Parameter(name) => (Service::Parameters, name),
+            SourcesOrigin::Secret(name) => (Service::Secrets, name),
         };
-        Box::new(Remote {
+        Box::new(self.remote(http, service, name, surroundings))
+    }
+
+    pub(super) fn remote(
+        &self,
+        http: &SharedHttpClient,
+        service: Service,
+        name: String,
+        surroundings: &Surroundings,
+    ) -> Remote {
+        let endpoint = match service {
+            Service::Parameters => &self.ssm_endpoint,
+            Service::Secrets => &self.secrets_endpoint,
+        };
+        Remote {
             service,
             name,
             endpoint: endpoint.clone().unwrap_or_else(|| self.endpoint_of(service.name())),
@@ -107,15 +121,19 @@ impl Account {
             credentials: self.credentials.clone(),
             http: http.clone(),
             surroundings: surroundings.clone(),
-        })
+        }
     }
 }
 
 impl Remote {
+    /// Where it is asked for.
+    #[cfg(feature = "internals")]
+    pub(super) fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+
     async fn ask(&self) -> Result<String, String> {
-        let request = self.request().await.ok_or("the request could not be signed")?;
-        let answer = call::send(&self.http, &self.endpoint, request).await;
-        let answer = answer.ok_or_else(|| format!("{} does not answer", self.service.name()))?;
+        let answer = self.call(self.service.target(), self.service.question(&self.name)).await?;
         if answer.status != 200 {
             return Err(format!("{} refuses it: {}", self.service.name(), error_code(&answer)));
         }
@@ -124,9 +142,15 @@ impl Remote {
             .ok_or_else(|| format!("{} answers without a text that could be the document", self.service.name()))
     }
 
-    async fn request(&self) -> Option<HttpRequest> {
-        let body = self.service.question(&self.name);
-        let headers = [("content-type", "application/x-amz-json-1.1"), ("x-amz-target", self.service.target())];
+    /// Asks for `target`, once, by a `body` in JSON; whatever is answered.
+    pub(super) async fn call(&self, target: &str, body: String) -> Result<call::Answer, String> {
+        let request = self.request(target, body).await.ok_or("the request could not be signed")?;
+        let answer = call::send(&self.http, &self.endpoint, request).await;
+        answer.ok_or_else(|| format!("{} does not answer", self.service.name()))
+    }
+
+    async fn request(&self, target: &str, body: String) -> Option<HttpRequest> {
+        let headers = [("content-type", "application/x-amz-json-1.1"), ("x-amz-target", target)];
         let identity = self.credentials.provide_credentials().await.ok()?.into();
         let params = SigningParams::builder()
             .identity(&identity)
@@ -151,7 +175,7 @@ impl Remote {
 }
 
 /// What the service calls its refusal: a word, such as `ParameterNotFound`.
-fn error_code(answer: &call::Answer) -> String {
+pub(super) fn error_code(answer: &call::Answer) -> String {
     #[derive(Deserialize)]
     struct Refusal {
         #[serde(rename = "__type")]

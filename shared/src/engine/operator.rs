@@ -3,6 +3,7 @@
 
 mod erase;
 mod past;
+mod waiting;
 
 use std::{collections::BTreeMap, time::Duration};
 

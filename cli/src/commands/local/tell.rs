@@ -13,12 +13,36 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use webhook_serializer::{
     engine::{operator::Operator, store::Store},
     protocol::receipt::Settlement,
+    telemetry::{Event, Observer},
 };
 
 use super::super::{
     print_json,
     target::{command_line, local_option},
 };
+
+/// Tells that the document was read anew, or could not be.
+#[derive(Debug)]
+pub(super) struct TellSources {
+    pub(super) json: bool,
+}
+
+impl Observer for TellSources {
+    fn observe(&self, event: &Event<'_>) {
+        match event {
+            Event::SourcesChanged { count } if self.json => {
+                print_json(&json!({ "what": "sources changed", "sources": count }));
+            }
+            Event::SourcesChanged { count } => say!("{:13}sources changed: there are {count} now", ""),
+            Event::SourcesKept { is_news: false, .. } => {}
+            Event::SourcesKept { reason, .. } if self.json => {
+                print_json(&json!({ "what": "sources kept", "reason": reason }));
+            }
+            Event::SourcesKept { reason, .. } => say!("{:13}sources kept as they were: {reason}", ""),
+            _ => {}
+        }
+    }
+}
 
 /// How long the rows are asked what the matter was.
 const PATIENCE: Duration = Duration::from_secs(1);

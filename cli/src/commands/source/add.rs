@@ -1,0 +1,180 @@
+//! `serializer source add`.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail, ensure};
+use base64::{Engine, engine::general_purpose::STANDARD};
+use clap::{Args, builder::PossibleValuesParser};
+use serde_json::{Map, Value, json};
+use serializer::document;
+use webhook_serializer::{
+    config::{Environment, Variables},
+    protocol::entity::SourceName,
+    providers::{self, NAMES},
+    time::{Random, SystemRandom},
+};
+
+use super::{Manner, secret, soon, whereabouts::Whereabouts};
+
+/// Options of `serializer source add`.
+#[derive(Debug, Args)]
+#[command(after_help = "The secret is asked for, or read from standard input. What is added is shown without it, \
+                       checked as `serializer check` does, and written when you agree.\n\n\
+                       Example:\n  \
+                       serializer source add shopify --provider shopify --handler forward=https://example.com/hooks <secret.txt")]
+pub(super) struct Add {
+    /// What it is called: its webhooks are posted to /webhooks/NAME
+    #[arg(value_name = "NAME", value_parser = SourceName::parse)]
+    name: SourceName,
+    /// By whose rules it signs
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(NAMES))]
+    provider: String,
+    /// Which handler its deliveries go to: `orders`, `forward=URL`, or the name of one in a worker of yours
+    #[arg(long, value_name = "HANDLER")]
+    handler: String,
+    /// With forward: the URL may be on this machine or in a private network
+    #[arg(long)]
+    allow_private: bool,
+    /// What order is kept for, such as {source}/{entity}; may be repeated
+    #[arg(long, value_name = "TEMPLATE")]
+    entity: Vec<String>,
+    /// Topics to take, such as orders/*; may be repeated. All others are ignored
+    #[arg(long, value_name = "TOPIC")]
+    take: Vec<String>,
+    /// Topics to ignore; may be repeated
+    #[arg(long, value_name = "TOPIC")]
+    ignore: Vec<String>,
+    /// Any other field of the document, such as handler_timeout=30s, retry.attempts=3, url=… for Square, webhook_id=…
+    /// for PayPal, generic.header=x-acme-signature; may be repeated
+    #[arg(long = "option", value_name = "K=V")]
+    options: Vec<String>,
+    /// Without a secret for now: the sender makes it for a URL that exists
+    #[arg(long)]
+    no_secret: bool,
+    #[command(flatten)]
+    whereabouts: Whereabouts,
+    #[command(flatten)]
+    manner: Manner,
+}
+
+impl Add {
+    pub(super) async fn run(self) -> Result<ExitCode> {
+        let place = self.whereabouts.place().await?;
+        let name = self.name.as_str();
+        // Before anybody types a secret.
+        if let Some(found) = place.read().await? {
+            let is_new = document::accepted(&place, &found)?.get(name).is_none();
+            ensure!(
+                is_new,
+                "{place} has a source `{name}` already; `serializer source rotate` gives it another secret"
+            );
+        }
+        let fields = self.fields()?;
+        let done = self.manner.apply(&place, |text| {
+            ensure!(!text.has(name), "{place} has a source `{name}` already");
+            text.insert(name, &fields)
+        });
+        let Some(done) = done.await? else { return Ok(ExitCode::FAILURE) };
+        let source = done.change.sources.get(name).context("it is there")?;
+        let query =
+            if providers::by_name(&self.provider).is_some() && source.query().is_some() { "?token=…" } else { "" };
+        let base = Environment.value("WEBHOOK_URL").filter(|_| self.whereabouts.local.is_none());
+        let base = base.unwrap_or_else(|| format!("{}/webhooks/", self.whereabouts.local.as_deref().unwrap_or("…")));
+        let url = format!("{base}{name}{query}");
+        let mut words = vec![format!("{}; its webhooks go to {url}", soon())];
+        if source.forward().is_some() {
+            words.push(format!(
+                "the endpoint checks its requests with the signing secret in `sources.{name}.forward.secret`, which was \
+                 made for it: docs/forward.md"
+            ));
+        }
+        self.manner.tell(&place, &done, ("added", "is added to"), name, &words, json!({ "url": url }));
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Its fields, in the order in which the pages have them.
+    fn fields(&self) -> Result<Vec<(String, Value)>> {
+        let mut fields: Vec<(String, Value)> = vec![("provider".into(), self.provider.clone().into())];
+        let mut options = Map::new();
+        for option in &self.options {
+            let (path, value) =
+                option.split_once('=').context("an option is a name, `=` and a value, such as retry.attempts=3")?;
+            set(&mut options, path, read(path, value)).with_context(|| format!("--option {path}: is given twice"))?;
+        }
+        ensure!(
+            !options.contains_key("secrets"),
+            "a secret is no option: it is asked for, or read from standard input"
+        );
+        let signs_itself = providers::by_name(&self.provider).is_some_and(|provider| provider.published().is_some());
+        if !self.no_secret && !signs_itself {
+            let secret = secret::read(&format!("the secret of {}", self.provider))?;
+            fields.push(("secrets".into(), json!([secret])));
+        }
+        let (handler, url) = match self.handler.split_once('=') {
+            Some((handler, url)) => (handler, Some(url)),
+            None => (self.handler.as_str(), None),
+        };
+        fields.push(("handler".into(), handler.into()));
+        match self.entity.as_slice() {
+            [] => {}
+            [one] => fields.push(("entity".into(), one.as_str().into())),
+            several => fields.push(("entity".into(), json!(several))),
+        }
+        let listed = [("take", &self.take), ("ignore", &self.ignore)];
+        let topics: Map<String, Value> = listed
+            .into_iter()
+            .filter(|(_, list)| !list.is_empty())
+            .map(|(field, list)| (field.into(), json!(list)))
+            .collect();
+        if !topics.is_empty() {
+            fields.push(("topics".into(), topics.into()));
+        }
+        match (handler, url) {
+            ("forward", Some(url)) => {
+                let mut forward = json!({ "url": url, "secret": signing_key() });
+                if self.allow_private {
+                    forward["allow_private"] = true.into();
+                }
+                fields.push(("forward".into(), forward));
+            }
+            ("forward", None) => {
+                bail!("where is it to be forwarded to? --handler forward=https://example.com/webhooks")
+            }
+            (other, Some(_)) => bail!("only `forward` has a URL behind it; --handler {other} names a handler"),
+            (_, None) => {}
+        }
+        fields.extend(options);
+        Ok(fields)
+    }
+}
+
+/// A truth value or a list as TOML and JSON write them, and the one number that
+/// there is; else a text. An id of digits is a text.
+fn read(path: &str, value: &str) -> Value {
+    match serde_json::from_str(value) {
+        Ok(value @ (Value::Bool(_) | Value::Array(_))) => value,
+        Ok(value @ Value::Number(_)) if path == "retry.attempts" => value,
+        _ => value.into(),
+    }
+}
+
+/// Puts `value` at `a.b.c`.
+fn set(fields: &mut Map<String, Value>, path: &str, value: Value) -> Option<()> {
+    match path.split_once('.') {
+        None if fields.contains_key(path) => None,
+        None => {
+            fields.insert(path.to_owned(), value);
+            Some(())
+        }
+        Some((table, rest)) => {
+            let table = fields.entry(table).or_insert_with(|| Value::Object(Map::new()));
+            set(table.as_object_mut()?, rest, value)
+        }
+    }
+}
+
+/// What `forward` signs with: 32 bytes that nobody can guess.
+fn signing_key() -> String {
+    let bytes: Vec<u8> = (0..4).flat_map(|_| SystemRandom.next().to_be_bytes()).collect();
+    format!("whsec_{}", STANDARD.encode(bytes))
+}

@@ -1,0 +1,29 @@
+//! A secret from a person or a pipe: never from the command line, which a
+//! shell remembers and every user of the machine can see.
+
+use std::io::{IsTerminal, Read};
+
+use anyhow::{Context, Result, ensure};
+use console::Term;
+
+/// Asks for `what` on a terminal, without showing it; otherwise all that
+/// standard input holds, without the newline at its end.
+///
+/// # Errors
+///
+/// There is none.
+pub(super) fn read(what: &str) -> Result<String> {
+    let mut input = std::io::stdin();
+    let secret = if input.is_terminal() {
+        let term = Term::stderr();
+        term.write_str(&format!("{what}: "))?;
+        term.read_secure_line()?
+    } else {
+        let mut text = String::new();
+        input.read_to_string(&mut text).context("standard input cannot be read as text")?;
+        let line = text.strip_suffix('\n').unwrap_or(&text);
+        line.strip_suffix('\r').unwrap_or(line).to_owned()
+    };
+    ensure!(!secret.is_empty(), "nothing was given as {what}: type it, or pass it on standard input");
+    Ok(secret)
+}

@@ -1,0 +1,35 @@
+//! What waits of one source.
+
+use std::collections::BTreeMap;
+
+use super::{Operator, OperatorError, PATIENCE};
+use crate::protocol::{
+    entity::{EntityKey, Sequence, SourceName},
+    format::{CorruptRow, attribute as a},
+    keys::{is_parked, sequence_of},
+    table::TableName,
+};
+
+impl Operator {
+    /// How many deliveries of `source` wait, by entity. Reads the whole inbox
+    /// table, and takes as long. What comes or is settled meanwhile may be counted
+    /// or not.
+    pub async fn waiting_of(&self, source: &SourceName) -> Result<BTreeMap<EntityKey, usize>, OperatorError> {
+        let mut kept: BTreeMap<EntityKey, Vec<Sequence>> = BTreeMap::new();
+        for row in self.scan(&TableName::Inbox).await? {
+            let is_its = row.text(a::SOURCE) == Some(source.as_str()) && !is_parked(&row);
+            if let (true, Some(sequence), Some(entity)) = (is_its, sequence_of(&row), row.text(a::ENTITY)) {
+                kept.entry(EntityKey::parse(entity).map_err(CorruptRow::from)?).or_default().push(sequence);
+            }
+        }
+        let mut waiting = BTreeMap::new();
+        for (entity, sequences) in kept {
+            let head = self.store.entity(&entity, PATIENCE).await?.map_or(Sequence(0), |state| state.head);
+            let count = sequences.into_iter().filter(|sequence| *sequence > head).count();
+            if count > 0 {
+                waiting.insert(entity, count);
+            }
+        }
+        Ok(waiting)
+    }
+}
