@@ -3,8 +3,10 @@
 //! count is exact.
 
 mod api;
+mod rotation;
 mod samples;
 mod script;
+mod stored;
 mod topics;
 
 use std::{sync::Arc, time::Duration};

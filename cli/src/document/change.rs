@@ -43,19 +43,12 @@ pub async fn apply(
     agree: impl Fn(&Change) -> Result<bool>,
 ) -> Result<Changed> {
     let mut found = place.read().await?;
-    let mut replaced: Option<String> = None;
     let mut agreed: Option<Vec<String>> = None;
     for _ in 0..TRIES {
         let change = make(place, found.as_ref(), worker_timeout, &edit);
-        let change = match (change, &replaced) {
-            (Ok(change), _) => change,
-            (Err(error), None) => return Err(error),
-            (Err(error), Some(version)) => {
-                return Err(error.context(format!(
-                    "somebody else wrote {place} at the same moment, and version {version} has replaced theirs, the \
-                     one before it. Put that back, then run this again"
-                )));
-            }
+        let change = match change {
+            Ok(change) => change,
+            Err(error) => return Err(put_back(place, found.as_ref(), error).await),
         };
         // Whoever agreed to these lines is not asked again for what others wrote beside them.
         if agreed.as_ref() != Some(&change.lines) {
@@ -67,12 +60,26 @@ pub async fn apply(
         match place.write(found.as_ref(), &change.text).await? {
             Written::Done(version) => return Ok(Changed::Done(change, version)),
             Written::Overtaken(theirs) => {
-                replaced = theirs.replaced_by();
                 found = Some(theirs);
             }
         }
     }
     bail!("{place} is written by somebody else again and again; look what that is, then run this again")
+}
+
+/// What somebody else wrote and cannot be changed so stays; where it was
+/// replaced before that was known, it is put back.
+async fn put_back(place: &Place, found: Option<&Found>, error: anyhow::Error) -> anyhow::Error {
+    let Some((theirs, version)) = found.and_then(|found| Some((found, found.replaced_by()?))) else { return error };
+    match place.write(Some(theirs), &theirs.text).await {
+        Ok(Written::Done(_)) => {
+            error.context(format!("somebody else wrote {place} at the same moment; theirs is in place again"))
+        }
+        Ok(Written::Overtaken(_)) | Err(_) => error.context(format!(
+            "somebody else wrote {place} at the same moment, and version {version} has replaced theirs, the one before \
+             it: look at both"
+        )),
+    }
 }
 
 fn make(
@@ -118,4 +125,87 @@ pub fn fits(sources: &Sources, worker_timeout: u64) -> Result<()> {
     WorkerConfig::read(&deployed.as_slice(), sources)
         .map(drop)
         .with_context(|| format!("a worker of {worker_timeout} s"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn add(place: &Place, name: &str) -> Result<Changed> {
+        let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+        let fields = [("provider".to_owned(), json!("shopify")), ("handler".to_owned(), json!("orders"))];
+        let edit = |text: &mut Text| text.insert(name, &fields);
+        // As often as it takes: all of these write the one file at once.
+        loop {
+            let changed = runtime.block_on(apply(place, 60, edit, |_| Ok(true)));
+            match changed {
+                Err(error) if error.to_string().contains("again and again") => {}
+                changed => return changed,
+            }
+        }
+    }
+
+    #[test]
+    fn of_many_that_change_a_file_at_once_none_undoes_another_s_change() {
+        const EACH: usize = 10;
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("sources.toml");
+        std::thread::scope(|scope| {
+            for person in 0..6 {
+                let file = &file;
+                scope.spawn(move || {
+                    for number in 0..EACH {
+                        let place = Place::File(file.clone());
+                        assert!(matches!(add(&place, &format!("s{person}-{number}")), Ok(Changed::Done(..))));
+                    }
+                });
+            }
+        });
+        let sources = Sources::parse(&std::fs::read_to_string(&file).unwrap()).unwrap();
+        assert_eq!(sources.iter().count(), 6 * EACH);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left there");
+    }
+
+    #[test]
+    fn a_file_keeps_its_mode_and_stays_behind_its_link_and_a_new_one_is_its_owner_s() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, link) = (folder.path().join("sources.toml"), folder.path().join("link"));
+        let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        add(&Place::File(file.clone()), "first").unwrap();
+        assert_eq!(mode(&file), 0o600);
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        add(&Place::File(link.clone()), "second").unwrap();
+        assert!(link.is_symlink() && mode(&file) == 0o640);
+        assert!(std::fs::read_to_string(&file).unwrap().contains("[sources.second]"));
+    }
+
+    #[test]
+    fn nothing_is_written_that_would_be_refused_or_that_was_not_agreed_to() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = Place::File(folder.path().join("sources.toml"));
+        add(&place, "first").unwrap();
+        let before = std::fs::read_to_string(place.file().unwrap()).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let no_handler = |text: &mut Text| text.insert("second", &[("provider".to_owned(), json!("shopify"))]);
+        let slow = |text: &mut Text| {
+            let fields = [("provider", "shopify"), ("handler", "h"), ("handler_timeout", "58s")];
+            text.insert("second", &fields.map(|(name, value)| (name.to_owned(), json!(value))))
+        };
+        let refused = |error: anyhow::Error| format!("{error:#}");
+        let without = refused(runtime.block_on(apply(&place, 60, no_handler, |_| Ok(true))).unwrap_err());
+        assert!(
+            without.contains("would be refused; nothing was written: ") && without.contains("handler"),
+            "{without}"
+        );
+        let late = refused(runtime.block_on(apply(&place, 60, slow, |_| Ok(true))).unwrap_err());
+        assert!(late.contains("a worker of 60 s") && late.contains("less than 56 s"), "{late}");
+        let declined = runtime.block_on(apply(&place, 120, slow, |_| Ok(false)));
+        assert!(matches!(declined, Ok(Changed::Declined)));
+        assert_eq!(std::fs::read_to_string(place.file().unwrap()).unwrap(), before);
+    }
 }

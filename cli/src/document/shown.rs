@@ -103,3 +103,31 @@ fn hide_json(value: &mut Json, name: &str, field: &str) {
         _ => {}
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(before: &str, after: &str) -> Vec<String> {
+        difference(&Text::parse(before).unwrap(), &Text::parse(after).unwrap())
+    }
+
+    #[test]
+    fn only_what_differs_is_shown_and_no_secret_wherever_one_may_stand() {
+        let toml = "# hidden\n[sources.a] # hidden\nprovider = 'x' # hidden\nsecrets = ['hidden', # hidden\n'hidden']\n\
+                    handler = 'forward'\nforward = { url = 'https://u.example/hidden?k=hidden', secret = ['hidden'] }\n\
+                    [sources.a.other]\nsecret = 'hidden'\n[sources.b.forward]\nurl = 'https://u.example/hidden'\n";
+        let json = r#"{"sources":{"a":{"secrets":["hidden"],"forward":{"url":"https://u.example/hidden","secret":"hidden"}}}}"#;
+        for text in [toml, json] {
+            for (before, after) in [("", text), (text, "")] {
+                let lines = shown(before, after);
+                assert!(lines.len() > 5 && !lines.concat().contains("hidden"), "{lines:#?}");
+                assert!(lines.concat().contains("https://u.example/…"), "{lines:#?}");
+            }
+            assert_eq!(shown(text, text), [""; 0]);
+        }
+        let two = "a = 1\nsecrets = 'x'\nb = 2\n";
+        let lines = shown(two, &two.replace("'x'", "['x', 'y']"));
+        assert_eq!(lines, ["- secrets = \"…\"", "+ secrets = [\"…\", \"…\"]"]);
+    }
+}

@@ -291,3 +291,96 @@ fn toml(value: &Json) -> Value {
         Json::Null => "".into(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use webhook_serializer::sources::Sources;
+
+    use super::*;
+
+    const TOML: &str = "\
+#:schema sources.schema.json
+# The shop.
+[sources.shop]
+provider = \"shopify\" # theirs
+secrets = [
+    # of May
+    \"old\", # soon gone
+]
+handler = \"orders\"
+
+# Payments.
+[sources.payments]
+provider = 'stripe'
+secrets = 'whsec_old'  # of June
+handler = 'orders'
+retry = { attempts = 3, first = \"2s\" }
+";
+
+    fn edited(text: &str, edit: impl FnOnce(&mut Text) -> Result<()>) -> String {
+        let mut document = Text::parse(text).unwrap();
+        edit(&mut document).unwrap();
+        let text = document.to_string();
+        Sources::parse(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+        text
+    }
+
+    #[test]
+    fn what_is_not_changed_stays_to_the_letter() {
+        let with = edited(TOML, |text| text.put_first("shop", "secrets", "new"));
+        assert_eq!(with, TOML.replace("    # of May\n", "    \"new\",\n    # of May\n"));
+        let with = edited(TOML, |text| text.put_first("payments", "secrets", "whsec_new"));
+        assert_eq!(with, TOML.replace("'whsec_old'", "[\"whsec_new\", \"whsec_old\"]"));
+        let without = edited(&with, |text| text.take_out("payments", "secrets", 1));
+        assert_eq!(without, TOML.replace("'whsec_old'", "[\"whsec_new\"]"));
+        let fields = [("provider".to_owned(), json!("shopify")), ("handler".to_owned(), json!("h"))];
+        let with = edited(TOML, |text| text.insert("second", &fields));
+        assert_eq!(with, format!("{TOML}\n[sources.second]\nprovider = \"shopify\"\nhandler = \"h\"\n"));
+        assert_eq!(edited(&with, |text| text.remove("second")), TOML);
+    }
+
+    #[test]
+    fn a_secret_is_put_into_a_source_that_has_none_and_the_first_source_into_an_empty_document() {
+        let fields = [("provider".to_owned(), json!("shopify")), ("handler".to_owned(), json!("h"))];
+        let first = edited("", |text| text.insert("shop", &fields));
+        assert_eq!(first, "[sources.shop]\nprovider = \"shopify\"\nhandler = \"h\"\n");
+        let with = edited(&first, |text| text.put_first("shop", "secrets", "s"));
+        assert_eq!(with, format!("{first}secrets = [\"s\"]\n"));
+    }
+
+    #[test]
+    fn every_way_to_write_a_source_can_be_changed() {
+        for text in [
+            "sources = { shop = { provider = 'shopify', handler = 'h', secrets = ['old'] } }\n",
+            "sources.shop = { provider = 'shopify', handler = 'h', secrets = 'old' }\n",
+            "[sources]\nshop.provider = 'shopify'\nshop.handler = 'h'\nshop.secrets = ['old']\n",
+            r#"{"sources":{"shop":{"provider":"shopify","handler":"h","secrets":"old"}}}"#,
+        ] {
+            let fields = [("provider".to_owned(), json!("stripe")), ("handler".to_owned(), json!("h"))];
+            let with = edited(text, |text| {
+                text.put_first("shop", "secrets", "new")?;
+                text.insert("second", &fields)
+            });
+            let document = Text::parse(&with).unwrap();
+            assert_eq!(document.texts("shop", "secrets"), ["new", "old"], "{with}");
+            assert!(document.has("second") && !document.has("third"), "{with}");
+            let without = edited(&with, |text| {
+                text.take_out("shop", "secrets", 0)?;
+                text.remove("second")
+            });
+            assert_eq!(Text::parse(&without).unwrap().texts("shop", "secrets"), ["old"], "{without}");
+        }
+    }
+
+    #[test]
+    fn json_keeps_its_order_and_what_its_texts_hold() {
+        let text = r#"{"$schema":"x","sources":{"z":{"provider":"shopify","handler":"h","secrets":["a\"b\\: {,\u00e9"],"rate":"5/s"},"a":{"provider":"shopify","handler":"h"}}}"#;
+        let with = edited(text, |text| text.put_first("z", "secrets", "new"));
+        let places = ["$schema", "\"z\"", "\"provider\"", "\"handler\"", "\"secrets\"", "\"rate\"", "\"a\""];
+        let found: Vec<usize> = places.iter().map(|place| with.find(place).unwrap()).collect();
+        assert!(found.is_sorted(), "{with}");
+        assert_eq!(Text::parse(&with).unwrap().texts("z", "secrets"), ["new", "a\"b\\: {,é"]);
+        assert!(with.contains("      \"rate\": \"5/s\"\n"), "{with}");
+    }
+}

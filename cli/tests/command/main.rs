@@ -6,4 +6,5 @@ mod local;
 mod orders;
 mod pipes;
 mod running;
+mod source;
 mod verify;

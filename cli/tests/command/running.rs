@@ -12,7 +12,7 @@ use serde_json::Value;
 pub fn serializer(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_serializer"));
     command.args(arguments).env_remove("RUST_BACKTRACE");
-    for name in ["ENTITIES_TABLE", "INBOX_TABLE", "ORDERS_TABLE", "QUEUE_URL", "RETENTION_DAYS"] {
+    for name in ["ENTITIES_TABLE", "INBOX_TABLE", "ORDERS_TABLE", "QUEUE_URL", "RETENTION_DAYS", "SOURCES_PARAMETER"] {
         command.env_remove(name);
     }
     command

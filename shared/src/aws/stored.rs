@@ -27,6 +27,9 @@ pub const SECRET_BYTES: usize = 65_536;
 /// The label that a secret's new version has until it is current.
 const PENDING: &str = "SERIALIZERPENDING";
 
+/// The most pages of parameters that are looked through for one.
+const PAGES: u32 = 50;
+
 /// How often a request is made that is not answered.
 const TRIES: u32 = 3;
 
@@ -145,6 +148,7 @@ struct Put {
 struct Described {
     #[serde(default)]
     parameters: Vec<Kept>,
+    next_token: Option<String>,
 }
 
 /// How a parameter is kept, which every new version has to say again.
@@ -192,11 +196,13 @@ impl Stored {
     ///
     /// # Errors
     ///
-    /// It could not be made. [`Refused::Missing`]: a secret is made by whoever
-    /// chooses its name, since the functions know it by its ARN.
+    /// It could not be made. A secret is made by whoever chooses its name, since
+    /// the functions know it by its ARN.
     pub async fn create(&self, text: &str) -> Result<Replaced, Refused> {
         if self.0.service == Service::Secrets {
-            return Err(Refused::Missing);
+            let words = "there is no such secret in this region and account; make it first, with `aws secretsmanager \
+                         create-secret`: the functions know it by its ARN";
+            return Err(Refused::Other(words.to_owned()));
         }
         fits(text, "a standard parameter", PARAMETER_BYTES[0], LARGER)?;
         let question = json!({ "Name": self.0.name, "Type": "SecureString", "Value": text, "Overwrite": false });
@@ -222,15 +228,10 @@ impl Stored {
     }
 
     async fn put_parameter(&self, held: &Held, name: &str, kind: &str, text: &str) -> Result<Replaced, Refused> {
-        let filter = json!([{ "Key": "Name", "Option": "Equals", "Values": [name] }]);
-        let needed = "ssm:DescribeParameters, so that the parameter keeps its key and its tier";
-        let question = json!({ "ParameterFilters": filter });
-        let described: Described = self.ask("AmazonSSM.DescribeParameters", question, needed).await?;
-        let kept = described.parameters.into_iter().next().unwrap_or_default();
+        let kept = self.kept(name).await?;
         match kept.tier.as_deref() {
-            Some("Advanced") => fits(text, "a parameter", PARAMETER_BYTES[1], MOVED)?,
-            // Of this tier SSM itself chooses what is needed.
-            Some("Intelligent-Tiering") => fits(text, "a parameter", PARAMETER_BYTES[1], MOVED)?,
+            // With the second SSM itself chooses what is needed.
+            Some("Advanced" | "Intelligent-Tiering") => fits(text, "a parameter", PARAMETER_BYTES[1], MOVED)?,
             _ => fits(text, "a standard parameter", PARAMETER_BYTES[0], LARGER)?,
         }
         let mut question = json!({ "Name": name, "Type": kind, "Value": text, "Overwrite": true });
@@ -258,6 +259,22 @@ impl Stored {
         let own_name = Some((name.to_owned(), kind.to_owned()));
         let version = put.version.to_string();
         Ok(Replaced::Overtaken(Held { text: theirs.text, version, is_replaced: true, parameter: own_name }))
+    }
+
+    /// How the parameter is kept. A page may be empty and not be the last.
+    async fn kept(&self, name: &str) -> Result<Kept, Refused> {
+        let filter = json!([{ "Key": "Name", "Option": "Equals", "Values": [name] }]);
+        let needed = "ssm:DescribeParameters, so that the parameter keeps its key and its tier";
+        let mut question = json!({ "ParameterFilters": filter });
+        for _ in 0..PAGES {
+            let described: Described = self.ask("AmazonSSM.DescribeParameters", question.clone(), needed).await?;
+            match (described.parameters.into_iter().next(), described.next_token) {
+                (Some(kept), _) => return Ok(kept),
+                (None, Some(token)) => question["NextToken"] = token.into(),
+                (None, None) => break,
+            }
+        }
+        Err(Refused::Missing)
     }
 
     async fn put_secret(&self, held: &Held, text: &str) -> Result<Replaced, Refused> {

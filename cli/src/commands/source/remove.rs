@@ -72,9 +72,11 @@ impl Remove {
         let more = if waiting.len() > SHOWN { ", …" } else { "" };
         ensure!(
             count == 0 || self.park_waiting,
-            "{count} deliveries of `{}` wait, of {}{more}. Switch the sender off and wait until they are handled, or add \
+            "{count} {} of `{}` {}, of {}{more}. Switch the sender off and wait until nothing waits, or add \
              --park-waiting: then each is parked when its turn comes. Nothing was written",
+            if count == 1 { "delivery" } else { "deliveries" },
             self.name,
+            if count == 1 { "waits" } else { "wait" },
             orders.join(", ")
         );
         Ok(Some(count))

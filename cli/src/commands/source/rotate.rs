@@ -113,7 +113,7 @@ impl Rotate {
         let done = self.manner.apply(place, |text| {
             ensure!(
                 text.texts(name, field) == seen,
-                "`{field}` of `{name}` was changed by somebody else; nothing was written"
+                "`{field}` of `{name}` was changed by somebody else meanwhile: look at it, then run this again"
             );
             text.take_out(name, field, number - 1).context("it is gone")
         });

@@ -1,6 +1,6 @@
 //! `serializer source test`.
 
-use std::{cmp::Reverse, path::PathBuf, process::ExitCode};
+use std::{cmp::Reverse, path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
@@ -17,7 +17,7 @@ use webhook_serializer::{
     functions::ingest::Request,
     protocol::entity::SourceName,
     providers::{self, Headers, Verified},
-    sources::{Source, Sources},
+    sources::{SPACING, Source, Sources},
     time::Surroundings,
 };
 
@@ -55,6 +55,10 @@ pub(super) struct Test {
     #[command(flatten)]
     whereabouts: Whereabouts,
 }
+
+/// A refusal is asked for again until the document was read that it depends on.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
+const LOOKS: u32 = 2 * (SPACING.as_secs() as u32 + 1);
 
 impl Test {
     pub(super) async fn run(self) -> Result<ExitCode> {
@@ -162,8 +166,17 @@ impl Test {
         {
             return Ok(ExitCode::FAILURE);
         }
-        let answer =
-            Sender::new(to).post(webhook).await.context("nothing was sent: is it running? --to says where to")?;
+        let (sender, surroundings) = (Sender::new(to), Surroundings::system());
+        let mut looks = LOOKS;
+        let answer = loop {
+            let answer = sender.post(webhook).await.context("nothing was sent: is it running? --to says where to")?;
+            looks -= 1;
+            // The document may have been changed just now, and read just before.
+            if looks == 0 || !matches!(answer.status, 401 | 404) {
+                break answer;
+            }
+            surroundings.sleep(BETWEEN_LOOKS).await;
+        };
         let said = send::Accepted::of(&answer.body);
         let hint = match answer.status {
             200 => None,

@@ -1,0 +1,161 @@
+//! `serializer source`, on files and on a local run.
+
+use std::{
+    io::Write,
+    path::Path,
+    process::{Output, Stdio},
+};
+
+use serde_json::Value;
+
+use crate::running::{Local, complained, file, folder, printed, ran, serializer};
+
+/// Runs a command with `input` on its standard input, and nobody at a terminal.
+fn piped(arguments: &[&str], input: &str) -> Output {
+    let mut command = serializer(arguments);
+    for name in ["SOURCES_FILE", "SOURCES_PARAMETER", "SOURCES_SECRET", "WEBHOOK_URL"] {
+        command.env_remove(name);
+    }
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("it can be started");
+    // It may end without reading: that is for the assertions to say.
+    let _ = child.stdin.take().expect("it is piped").write_all(input.as_bytes());
+    child.wait_with_output().expect("it ends")
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).expect("it can be read")
+}
+
+const SHOP: &str =
+    "# The shop.\n[sources.shop]\nprovider = \"shopify\"\nsecrets = [\"old\"] # of May\nhandler = \"orders\"\n";
+
+#[test]
+fn a_source_is_added_rolled_listed_and_removed_and_no_secret_is_ever_shown() {
+    let folder = folder();
+    let path = file(&folder, "sources.toml", SHOP);
+    let at = ["--sources", path.to_str().expect("a path in UTF-8")];
+    let run = |arguments: &[&str], input: &str| {
+        let done = piped(&[&["source"], arguments, &at].concat(), input);
+        let shown = printed(&done) + &complained(&done);
+        for secret in ["old", "hush", "newer"] {
+            let hidden = shown.replace("the old one", "").replace("beside the old", "");
+            assert!(!hidden.contains(&format!("\"{secret}\"")) && !hidden.contains("hush"), "{shown}");
+        }
+        assert!(done.status.success(), "{shown}");
+        shown
+    };
+    let url = "https://example.com/hook?key=hush";
+    let forward = format!("forward={url}");
+    let added = run(
+        &["add", "pay", "--provider", "stripe", "--handler", &forward, "--ignore", "customer.*", "--yes"],
+        "whsec_hush\n",
+    );
+    assert!(added.contains("+ [sources.pay]\n") && added.contains("\"https://example.com/…\""), "{added}");
+    let text = read(&path);
+    assert!(text.starts_with(SHOP) && text.contains("secrets = [\"whsec_hush\"]\n") && text.contains(url), "{text}");
+
+    let rotated = run(&["rotate", "shop", "--yes"], "newer");
+    assert!(rotated.contains("wait 1 min") && rotated.contains("4 h at most"), "{rotated}");
+    assert!(read(&path).contains("secrets = [\"newer\", \"old\"] # of May\n"));
+    assert!(rotated.contains("serializer source rotate --sources "), "{rotated}");
+    run(&["rotate", "shop", "--finish", "--yes"], "");
+    assert!(read(&path).starts_with(&SHOP.replace("\"old\"", "\"newer\"")), "{}", read(&path));
+
+    let listed = run(&["list"], "");
+    assert!(listed.contains("forward to example.com") && listed.contains("not customer.*"), "{listed}");
+    let listed: Vec<Value> =
+        run(&["list", "--json"], "").lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!((listed.len(), &listed[1]["source"], &listed[1]["secrets"]), (2, &"shop".into(), &1.into()));
+    run(&["remove", "pay", "--yes"], "");
+    assert_eq!(read(&path), SHOP.replace("\"old\"", "\"newer\""));
+}
+
+#[test]
+fn what_cannot_be_done_is_said_in_a_sentence_and_changes_nothing() {
+    let folder = folder();
+    let path = file(&folder, "sources.toml", SHOP);
+    let at = ["--sources", path.to_str().expect("a path in UTF-8")];
+    let add = ["add", "pay", "--provider", "stripe", "--handler"];
+    let with = |more: &'static [&'static str]| [add.as_slice(), more].concat();
+    for (arguments, input, said) in [
+        (with(&["orders", "--yes"]), "", "nothing was given as the secret of stripe"),
+        (with(&["orders", "--yes"]), "sk_live_hush", "it is an API key"),
+        (with(&["orders"]), "whsec_hush", "add --yes to write it without asking"),
+        (with(&["forward", "--yes"]), "whsec_hush", "--handler forward=https://"),
+        (with(&["forward=http://127.0.0.1/", "--yes"]), "whsec_hush", "http:// needs allow_private = true"),
+        (with(&["orders=x", "--yes"]), "whsec_hush", "only `forward` has a URL"),
+        (with(&["orders", "--option", "secrets=hush", "--yes"]), "whsec_hush", "a secret is no option"),
+        (with(&["orders", "--option", "no_such=1", "--yes"]), "whsec_hush", "unknown field `no_such`"),
+        (with(&["orders", "--entity", "{order}", "--yes"]), "whsec_hush", "there is no field {order}"),
+        (vec!["rotate", "shop", "--yes"], "old", "`shop` has that one already"),
+        (vec!["rotate", "shop", "--finish", "--yes"], "", "there is no old one to take out"),
+        (vec!["rotate", "pay", "--yes"], "hush", "has no source `pay`; it has `shop`"),
+        (vec!["remove", "pay", "--yes"], "", "has no source `pay`; it has `shop`"),
+        (vec!["remove", "shop", "--yes"], "", "is the only source"),
+    ] {
+        let done = piped(&[&["source"], arguments.as_slice(), &at].concat(), input);
+        let complained = complained(&done);
+        assert!(!done.status.success() && complained.contains(said), "{arguments:?}: {complained}");
+        assert!(!complained.contains("hush"), "{complained}");
+        assert_eq!(read(&path), SHOP, "{arguments:?}");
+    }
+    let nowhere = piped(&["source", "list"], "");
+    assert!(complained(&nowhere).contains("which document? Give --sources FILE"), "{}", complained(&nowhere));
+    let by_name = piped(&["source", "list", "--sources-secret", "sources"], "");
+    assert!(complained(&by_name).contains("is to be the secret's ARN"), "{}", complained(&by_name));
+}
+
+#[test]
+fn a_local_run_reads_its_document_again_and_tells_what_it_ignores() {
+    let folder = folder();
+    let path = file(&folder, "sources.toml", SHOP);
+    let mut local = Local::start(&["--sources", path.to_str().expect("a path in UTF-8")]);
+    let target = local.target.clone();
+    let piped = |arguments: &[&str], input: &str| {
+        let done = piped(&[&["source"], arguments, &[&target]].concat(), input);
+        assert!(done.status.success(), "{}", complained(&done));
+        done
+    };
+    let tested =
+        |name: &str| -> Value { serde_json::from_str(&printed(&piped(&["test", name, "--json"], ""))).unwrap() };
+    assert_eq!(tested("shop")["status"], 200);
+    // The document is asked for before a source is refused that it may have by now.
+    piped(&["add", "woo", "--provider", "woocommerce", "--handler", "orders", "--take", "order.created", "--yes"], "s");
+    let made = tested("woo");
+    assert_eq!((&made["status"], &made["entity"]), (&200.into(), &"woo/order/727".into()), "{made}");
+    assert_eq!(local.until(|told| told["what"] == "sources changed")["sources"], 2);
+    // Another topic of the same source.
+    let event = crate::running::event("woocommerce-order-updated.json");
+    let sent: Value =
+        serde_json::from_str(&printed(&piped(&["test", "woo", "--json", "--sample", &event], ""))).unwrap();
+    assert_eq!((&sent["status"], &sent["ignored"]), (&200.into(), &"order.updated".into()), "{sent}");
+    local.until(|told| told["what"] == "ignored" && told["delivery"] == "order.updated");
+    let dry: Value = serde_json::from_str(&printed(&piped(&["test", "woo", "--dry-run", "--json"], ""))).unwrap();
+    assert_eq!((&dry["valid"], &dry["sent"]), (&true.into(), &false.into()), "{dry}");
+}
+
+#[test]
+fn a_source_is_not_removed_while_deliveries_of_it_wait() {
+    let folder = folder();
+    // An endpoint that nobody listens at: what comes waits.
+    let text = format!(
+        "{SHOP}\n[sources.pay]\nprovider = \"stripe\"\nsecrets = [\"whsec_s\"]\nhandler = \"forward\"\n\
+         forward = {{ url = \"http://127.0.0.1:1/\", secret = \"whsec_c2VjcmV0\", allow_private = true }}\n"
+    );
+    let path = file(&folder, "sources.toml", &text);
+    let local = Local::start(&["--sources", path.to_str().expect("a path in UTF-8")]);
+    let sent = piped(&["source", "test", "pay", &local.target], "");
+    assert!(printed(&sent).contains("200 "), "{sent:?}");
+    let refused = piped(&["source", "remove", "pay", "--yes", &local.target], "");
+    assert!(complained(&refused).contains("1 delivery of `pay` waits, of pay/"), "{}", complained(&refused));
+    assert_eq!(read(&path), text);
+    // Of another source nothing waits.
+    let other = piped(&["source", "remove", "shop", "--yes", "--json", &local.target], "");
+    assert!(printed(&other).contains("\"waiting\":0"), "{other:?}");
+    std::fs::write(&path, &text).expect("it can be written");
+    let removed = piped(&["source", "remove", "pay", "--yes", "--park-waiting", &local.target], "");
+    assert!(removed.status.success(), "{}", complained(&removed));
+    assert_eq!(read(&path).trim_end(), SHOP.trim_end());
+    assert!(ran(&["check", path.to_str().expect("a path in UTF-8")]).status.success());
+}

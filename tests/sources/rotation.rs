@@ -1,0 +1,70 @@
+//! A secret that is rolled by `serializer source rotate`, while webhooks signed
+//! with either come in at instances that read the document at other times.
+
+use std::time::Duration;
+
+use serializer::document::Text;
+use webhook_serializer::sources::{REFRESH, SPACING, STALE, Sources};
+
+use super::{NEW, OLD, ingest, pass, post, settle};
+use crate::script::{Script, document};
+use tests::world::World;
+
+/// `text` as the command leaves it.
+fn edited(text: &str, edit: impl FnOnce(&mut Text) -> anyhow::Result<()>) -> String {
+    let mut document = Text::parse(text).unwrap();
+    edit(&mut document).unwrap();
+    let text = document.to_string();
+    Sources::parse(&text).unwrap();
+    text
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_a_secret_is_rolled_each_webhook_signed_with_either_is_accepted_and_kept() {
+    let (world, script) = (World::new(), Script::of(&[("shop", OLD)]));
+    // Each has a clock of its own by which it reads: the last one is idle for most of the time.
+    let mut instances = Vec::new();
+    for _ in 0..3 {
+        instances.push(ingest(&world, &script).await.0);
+        pass(Duration::from_secs(17)).await;
+    }
+    let mut accepted = 0_u64;
+    let mut phase = async |name: &str, secrets: &[&str], moments: &[Duration]| {
+        for (moment, waited) in moments.iter().enumerate() {
+            pass(*waited).await;
+            for (instance, ingest) in instances.iter().enumerate() {
+                if instance == 2 && moment % 4 != 0 {
+                    continue;
+                }
+                for secret in secrets {
+                    let webhook = post(&world, secret, &format!("{name}-{moment}-{instance}-{secret}"));
+                    let answer = ingest.answer(&webhook).await;
+                    assert_eq!(answer.status_code, 200, "{name} {moment} {instance}: {}", answer.body);
+                    accepted += 1;
+                }
+            }
+            settle().await;
+        }
+    };
+    let (second, some) = (Duration::from_secs(1), [1, 4, 20, 31, 59, 60, 61, 299, 300, 301, 2]);
+    let moments: Vec<Duration> = some.iter().map(|seconds| second * *seconds).collect();
+    phase("before", &[OLD], &moments).await;
+
+    let before = document(&[("shop", OLD)]);
+    let both = edited(&before, |text| text.put_first("shop", "secrets", &format!("whsec_{NEW}")));
+    script.says_text(both.clone());
+    // The first of them at the very moment that the document is written, signed as before.
+    phase("written", &[OLD], &[Duration::ZERO, second]).await;
+    // The sender switches after what the command says to wait; its retries are signed with the old one for long.
+    let switched: Vec<Duration> = [REFRESH].into_iter().chain(moments.iter().copied()).collect();
+    phase("overlap", &[NEW, OLD], &switched).await;
+
+    script.says_text(edited(&both, |text| text.take_out("shop", "secrets", 1)));
+    phase("finished", &[NEW], &[Duration::ZERO, second, SPACING, REFRESH, STALE]).await;
+    phase("after", &[NEW], &moments).await;
+
+    assert_eq!(accepted, (11 + 2 + 2 * 12 + 5 + 11) * 2 + (3 + 1 + 2 * 3 + 2 + 3));
+    assert_eq!(world.state("shop/order/1").await.waiting(), accepted, "each that was accepted is there");
+    pass(STALE).await;
+    assert_eq!(instances[0].answer(&post(&world, OLD, "late")).await.status_code, 401, "the old one is out");
+}

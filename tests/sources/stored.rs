@@ -1,0 +1,243 @@
+//! The document behind the two services while it is changed: a stand-in that
+//! keeps versions as they do, the command's own code and HTTP client.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use axum::{Router, body::Bytes, extract::State, http::HeaderMap, http::StatusCode, routing::post};
+use serde_json::{Value, json};
+use serializer::document::{Changed, Place, Text, apply};
+use tokio::net::TcpListener;
+use webhook_serializer::{aws::Account, config::SourcesOrigin, sources::Sources};
+
+const NAME: &str = "/webhooks/sources";
+const ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:sources-AbCdEf";
+
+/// What the services keep.
+#[derive(Default)]
+struct Kept {
+    /// The parameter's versions; the last is the current one.
+    parameter: Vec<String>,
+    tier: &'static str,
+    /// The secret's versions, by their ids.
+    secret: Vec<(String, String)>,
+    /// The id of the secret's current one.
+    current: String,
+    /// What somebody else writes just before the next write.
+    others: Vec<String>,
+    denied: &'static str,
+    asked: Vec<(String, Value)>,
+}
+
+#[derive(Clone, Default)]
+struct StandIn(Arc<Mutex<Kept>>);
+
+impl StandIn {
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.0.lock().expect("no one panics while holding this")
+    }
+
+    /// Both hold `text`.
+    fn of(text: &str) -> Self {
+        let stand_in = Self::default();
+        let mut kept = stand_in.kept();
+        kept.parameter.push(text.to_owned());
+        kept.secret.push(("first".into(), text.to_owned()));
+        (kept.current, kept.tier) = ("first".into(), "Standard");
+        drop(kept);
+        stand_in
+    }
+
+    async fn place(&self, origin: SourcesOrigin) -> Place {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let router = Router::new().route("/", post(answer)).with_state(self.clone());
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        let account = Account {
+            ssm_endpoint: Some(url.clone()),
+            secrets_endpoint: Some(url),
+            ..Account::local("http://127.0.0.1:1", "http://127.0.0.1:1")
+        };
+        Place::at(origin, Some(&account)).unwrap()
+    }
+
+    async fn places(&self) -> [Place; 2] {
+        [self.place(SourcesOrigin::Parameter(NAME.into())).await, self.place(SourcesOrigin::Secret(ARN.into())).await]
+    }
+
+    /// The document there now.
+    async fn read(place: &Place) -> Sources {
+        Sources::parse(&place.read().await.unwrap().unwrap().text).unwrap()
+    }
+}
+
+async fn answer(State(stand_in): State<StandIn>, headers: HeaderMap, body: Bytes) -> (StatusCode, String) {
+    let target = headers["x-amz-target"].to_str().unwrap().split_once('.').unwrap().1.to_owned();
+    let question: Value = serde_json::from_slice(&body).unwrap();
+    let mut kept = stand_in.kept();
+    kept.asked.push((target.clone(), question.clone()));
+    let text = |name: &str| question[name].as_str().unwrap_or_default().to_owned();
+    let refusal = |kind: &str| (StatusCode::BAD_REQUEST, json!({ "__type": kind, "message": "hush" }).to_string());
+    if target == kept.denied {
+        return refusal("AccessDeniedException");
+    }
+    let done = match target.as_str() {
+        "GetParameter" => {
+            let asked = text("Name");
+            let number = asked.split_once(':').map_or(kept.parameter.len(), |(_, number)| number.parse().unwrap());
+            let Some(value) = number.checked_sub(1).and_then(|at| kept.parameter.get(at)) else {
+                return refusal("ParameterNotFound");
+            };
+            json!({ "Parameter": { "Name": NAME, "Type": "SecureString", "Value": value, "Version": number } })
+        }
+        // As there: a page may be empty and not be the last.
+        "DescribeParameters" if question["NextToken"].is_null() => json!({ "Parameters": [], "NextToken": "more" }),
+        "DescribeParameters" => json!({ "Parameters": [{ "Name": NAME, "Tier": kept.tier, "KeyId": "own-key" }] }),
+        "PutParameter" if question["Overwrite"] == false && !kept.parameter.is_empty() => {
+            return refusal("ParameterAlreadyExists");
+        }
+        "PutParameter" => {
+            let others: Vec<String> = kept.others.drain(..).collect();
+            kept.parameter.extend(others);
+            kept.parameter.push(text("Value"));
+            json!({ "Version": kept.parameter.len() })
+        }
+        "GetSecretValue" => {
+            let Some((id, value)) = kept.secret.iter().find(|(id, _)| *id == kept.current) else {
+                return refusal("ResourceNotFoundException");
+            };
+            json!({ "SecretString": value, "VersionId": id })
+        }
+        "PutSecretValue" => {
+            assert_eq!(question["VersionStages"], json!(["SERIALIZERPENDING"]), "the current one stays");
+            kept.secret.push((text("ClientRequestToken"), text("SecretString")));
+            if let Some(other) = kept.others.pop() {
+                kept.secret.push(("others".into(), other));
+                kept.current = "others".into();
+            }
+            json!({ "VersionId": text("ClientRequestToken") })
+        }
+        "UpdateSecretVersionStage" if text("RemoveFromVersionId") != kept.current => {
+            return refusal("InvalidParameterException");
+        }
+        "UpdateSecretVersionStage" => {
+            kept.current = text("MoveToVersionId");
+            json!({})
+        }
+        other => panic!("{other}"),
+    };
+    (StatusCode::OK, done.to_string())
+}
+
+fn source(name: &str) -> String {
+    format!("[sources.{name}]\nprovider = 'shopify'\nsecrets = ['{name}']\nhandler = 'orders'\n")
+}
+
+fn fields() -> Vec<(String, Value)> {
+    let field = |(name, value): (&str, Value)| (name.to_owned(), value);
+    [("provider", json!("shopify")), ("secrets", json!(["new"])), ("handler", json!("orders"))].map(field).to_vec()
+}
+
+async fn add(place: &Place, name: &str) -> anyhow::Result<Changed> {
+    let edit = |text: &mut Text| {
+        anyhow::ensure!(!text.has(name), "there is a source `{name}` already");
+        text.insert(name, &fields())
+    };
+    apply(place, 60, edit, |_| Ok(true)).await
+}
+
+fn names(sources: &Sources) -> Vec<String> {
+    sources.iter().map(|source| source.name.to_string()).collect()
+}
+
+#[tokio::test]
+async fn what_somebody_else_writes_at_the_same_moment_is_kept_beside_the_change() {
+    for at in 0..2 {
+        let stand_in = StandIn::of(&source("first"));
+        let place = &stand_in.places().await[at];
+        stand_in.kept().others.push(source("first") + &source("theirs"));
+        assert!(matches!(add(place, "ours").await.unwrap(), Changed::Done(..)));
+        assert_eq!(names(&StandIn::read(place).await), ["first", "ours", "theirs"], "{place}");
+    }
+}
+
+#[tokio::test]
+async fn what_somebody_else_writes_and_cannot_be_changed_so_is_in_place_again() {
+    for at in 0..2 {
+        let stand_in = StandIn::of(&source("first"));
+        let place = &stand_in.places().await[at];
+        let theirs = source("first") + &source("ours");
+        stand_in.kept().others.push(theirs.clone());
+        let refused = format!("{:#}", add(place, "ours").await.unwrap_err());
+        assert!(refused.ends_with("there is a source `ours` already"), "{refused}");
+        assert_eq!(place.read().await.unwrap().unwrap().text, theirs, "{place}: {refused}");
+    }
+}
+
+#[tokio::test]
+async fn a_parameter_keeps_its_key_its_tier_and_its_type() {
+    let stand_in = StandIn::of(&source("first"));
+    stand_in.kept().tier = "Advanced";
+    let [parameter, _] = stand_in.places().await;
+    assert!(matches!(add(&parameter, "ours").await.unwrap(), Changed::Done(_, Some(version)) if version == "2"));
+    let asked = std::mem::take(&mut stand_in.kept().asked);
+    let (_, put) = asked.into_iter().find(|(target, _)| target == "PutParameter").unwrap();
+    let said = (&put["KeyId"], &put["Tier"], &put["Type"], &put["Overwrite"]);
+    assert_eq!(said, (&json!("own-key"), &json!("Advanced"), &json!("SecureString"), &json!(true)));
+}
+
+#[tokio::test]
+async fn a_parameter_that_is_not_there_is_made_and_a_secret_is_not() {
+    let stand_in = StandIn::default();
+    let [parameter, secret] = stand_in.places().await;
+    assert!(matches!(add(&parameter, "ours").await.unwrap(), Changed::Done(_, Some(version)) if version == "1"));
+    let refused = format!("{:#}", add(&secret, "ours").await.unwrap_err());
+    assert!(refused.contains("there is no such secret") && refused.contains("create-secret"), "{refused}");
+}
+
+#[tokio::test]
+async fn why_a_document_is_not_changed_is_said_with_what_is_needed_and_nothing_is_written() {
+    let stand_in = StandIn::of(&source("first"));
+    let places = stand_in.places().await;
+    for (at, denied, needed) in [
+        (0, "GetParameter", "ssm:GetParameter"),
+        (0, "DescribeParameters", "ssm:DescribeParameters"),
+        (0, "PutParameter", "ssm:PutParameter"),
+        (1, "GetSecretValue", "secretsmanager:GetSecretValue"),
+        (1, "PutSecretValue", "secretsmanager:PutSecretValue"),
+        (1, "UpdateSecretVersionStage", "secretsmanager:UpdateSecretVersionStage"),
+    ] {
+        stand_in.kept().denied = denied;
+        let refused = format!("{:#}", add(&places[at], "ours").await.unwrap_err());
+        assert!(refused.contains(needed) && !refused.contains("hush"), "{denied}: {refused}");
+        stand_in.kept().denied = "";
+        assert_eq!(names(&StandIn::read(&places[at]).await), ["first"], "{denied}");
+    }
+    let nobody = Account {
+        ssm_endpoint: Some("http://127.0.0.1:1".into()),
+        ..Account::local("http://127.0.0.1:1", "http://127.0.0.1:1")
+    };
+    let gone = Place::at(SourcesOrigin::Parameter(NAME.into()), Some(&nobody)).unwrap();
+    let refused = format!("{:#}", add(&gone, "ours").await.unwrap_err());
+    assert_eq!(refused, "the parameter /webhooks/sources cannot be read: ssm does not answer at http://127.0.0.1:1");
+}
+
+#[tokio::test]
+async fn a_document_that_its_place_does_not_hold_is_refused_before_it_is_written() {
+    let long = |bytes: usize| format!("# {}\n{}", "x".repeat(bytes), source("first"));
+    for (at, tier, bytes, limit) in [
+        (0, "Standard", 4000, "and a standard parameter holds 4096: give it the tier Advanced"),
+        (0, "Advanced", 8100, "and a parameter holds 8192: move the document to Secrets Manager"),
+        (1, "", 65_500, "and a secret holds 65536"),
+    ] {
+        let stand_in = StandIn::of(&long(bytes));
+        stand_in.kept().tier = tier;
+        let place = &stand_in.places().await[at];
+        let refused = format!("{:#}", add(place, "ours").await.unwrap_err());
+        assert!(refused.contains(limit), "{refused}");
+        assert!(!stand_in.kept().asked.iter().any(|(target, _)| target.starts_with("Put")), "{refused}");
+    }
+    let stand_in = StandIn::of(&long(4000));
+    stand_in.kept().tier = "Advanced";
+    let [parameter, _] = stand_in.places().await;
+    assert!(matches!(add(&parameter, "ours").await.unwrap(), Changed::Done(..)));
+}
