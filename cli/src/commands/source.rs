@@ -134,7 +134,7 @@ impl Manner {
 
 /// Asks a person, who may say no by Enter.
 fn ask(question: &str) -> Result<bool> {
-    ensure!(std::io::stderr().is_terminal(), "nobody can be asked here; add --yes to write it without asking");
+    ensure!(std::io::stderr().is_terminal(), "nobody can be asked here; add --yes to do it without asking");
     let term = Term::stderr();
     term.write_str(&format!("{question} [y/N] "))?;
     let answer = terminal()?;
@@ -146,7 +146,7 @@ fn ask(question: &str) -> Result<bool> {
 fn terminal() -> Result<String> {
     use std::io::{BufRead, BufReader};
     let terminal = std::fs::File::open("/dev/tty");
-    let terminal = terminal.context("nobody can be asked here; add --yes to write it without asking")?;
+    let terminal = terminal.context("nobody can be asked here; add --yes to do it without asking")?;
     let mut line = String::new();
     BufReader::new(terminal).read_line(&mut line)?;
     Ok(line)

@@ -68,6 +68,10 @@ fn a_source_is_added_rolled_listed_and_removed_and_no_secret_is_ever_shown() {
         run(&["list", "--json"], "").lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     assert_eq!((listed.len(), &listed[1]["source"], &listed[1]["secrets"]), (2, &"shop".into(), &1.into()));
     run(&["remove", "pay", "--yes"], "");
+    run(&["add", "late", "--provider", "stripe", "--handler", "orders", "--no-secret", "--yes"], "");
+    let first = run(&["rotate", "late", "--yes"], "whsec_hush");
+    assert!(first.contains("has its first secret in") && !first.contains("--finish"), "{first}");
+    run(&["remove", "late", "--yes"], "");
     assert_eq!(read(&path), SHOP.replace("\"old\"", "\"newer\""));
 }
 
@@ -81,7 +85,7 @@ fn what_cannot_be_done_is_said_in_a_sentence_and_changes_nothing() {
     for (arguments, input, said) in [
         (with(&["orders", "--yes"]), "", "nothing was given as the secret of stripe"),
         (with(&["orders", "--yes"]), "sk_live_hush", "it is an API key"),
-        (with(&["orders"]), "whsec_hush", "add --yes to write it without asking"),
+        (with(&["orders"]), "whsec_hush", "add --yes to do it without asking"),
         (with(&["forward", "--yes"]), "whsec_hush", "--handler forward=https://"),
         (with(&["forward=http://127.0.0.1/", "--yes"]), "whsec_hush", "http:// needs allow_private = true"),
         (with(&["orders=x", "--yes"]), "whsec_hush", "only `forward` has a URL"),

@@ -52,9 +52,9 @@ pub(super) struct Add {
     #[arg(long)]
     no_secret: bool,
     #[command(flatten)]
-    whereabouts: Whereabouts,
-    #[command(flatten)]
     manner: Manner,
+    #[command(flatten)]
+    whereabouts: Whereabouts,
 }
 
 impl Add {

@@ -38,9 +38,9 @@ pub(super) struct Rotate {
     #[arg(long, value_name = "NUMBER", requires = "finish")]
     drop: Option<usize>,
     #[command(flatten)]
-    whereabouts: Whereabouts,
-    #[command(flatten)]
     manner: Manner,
+    #[command(flatten)]
+    whereabouts: Whereabouts,
 }
 
 impl Rotate {
@@ -71,6 +71,13 @@ impl Rotate {
         });
         let Some(done) = done.await? else { return Ok(ExitCode::FAILURE) };
         let wait = output::duration(REFRESH);
+        if source.awaited().is_some() {
+            let words =
+                [format!("what is signed with it is accepted from now on; functions at work know it within {wait}")];
+            let more = json!({ "wait_seconds": 0, "next": null });
+            self.manner.tell(place, &done, ("set", &format!("has its first {word} in")), name, &words, more);
+            return Ok(ExitCode::SUCCESS);
+        }
         let words = [
             format!("from now on each of them is believed; functions at work know that within {wait}"),
             format!("next: wait {wait}, then let the sender sign with the new one"),
