@@ -77,9 +77,10 @@ struct Done {
 }
 
 impl Manner {
-    /// Changes the document; `None`: it was not agreed to.
-    async fn apply(&self, place: &Place, edit: impl Fn(&mut Text) -> Result<()>) -> Result<Option<Done>> {
-        let agree = |change: &Change| self.agree(place, change);
+    /// Changes the document in what it says of `source`; `None`: it was not
+    /// agreed to.
+    async fn apply(&self, place: &Place, source: &str, edit: impl Fn(&mut Text) -> Result<()>) -> Result<Option<Done>> {
+        let agree = |change: &Change| self.agree(place, source, change);
         match document::apply(place, self.worker_timeout, edit, agree).await? {
             Changed::Done(change, version) => Ok(Some(Done { change, version })),
             Changed::Declined => {
@@ -89,12 +90,15 @@ impl Manner {
         }
     }
 
-    fn agree(&self, place: &Place, change: &Change) -> Result<bool> {
+    fn agree(&self, place: &Place, source: &str, change: &Change) -> Result<bool> {
         if !self.json {
             say!("{}", style(format!("{place}:")).bold());
             for line in &change.lines {
                 let coloured = if line.starts_with('+') { style(line).green() } else { style(line).red() };
                 say!("{coloured}");
+            }
+            if let Some(source) = change.sources.get(source) {
+                print(&advice::of(source));
             }
         }
         if self.yes {
@@ -125,9 +129,6 @@ impl Manner {
         }
         let version = done.version.as_ref().map(|version| format!(", version {version}")).unwrap_or_default();
         say!("\n{} {what} {place}{version}", style(source).bold());
-        if let Some(source) = done.change.sources.get(source) {
-            print(&advice::of(source));
-        }
         words.iter().for_each(|line| say!("{line}"));
     }
 }

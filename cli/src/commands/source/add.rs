@@ -70,7 +70,7 @@ impl Add {
             );
         }
         let fields = self.fields()?;
-        let done = self.manner.apply(&place, |text| {
+        let done = self.manner.apply(&place, name, |text| {
             ensure!(!text.has(name), "{place} has a source `{name}` already");
             text.insert(name, &fields)
         });

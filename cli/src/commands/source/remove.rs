@@ -45,7 +45,7 @@ impl Remove {
             "`{name}` is the only source in {place}, and a document without a source is refused; nothing was written"
         );
         let waiting = self.waiting().await?;
-        let done = self.manner.apply(&place, |text| text.remove(name)).await?;
+        let done = self.manner.apply(&place, name, |text| text.remove(name)).await?;
         let Some(done) = done else { return Ok(ExitCode::FAILURE) };
         let words = [
             "its webhooks are answered 404 from then on: take its URL out at the sender first".to_owned(),

@@ -62,7 +62,7 @@ impl Rotate {
         let name = self.name.as_str();
         let word = word(field);
         let new = secret::read(&format!("the new {word} of {name}"))?;
-        let done = self.manner.apply(place, |text| {
+        let done = self.manner.apply(place, name, |text| {
             ensure!(
                 !text.texts(name, field).contains(&new),
                 "`{name}` has that one already; nothing was written. `--finish` takes an old one out"
@@ -117,7 +117,7 @@ impl Rotate {
                 retries(source)
             ));
         }
-        let done = self.manner.apply(place, |text| {
+        let done = self.manner.apply(place, name, |text| {
             ensure!(
                 text.texts(name, field) == seen,
                 "`{field}` of `{name}` was changed by somebody else meanwhile: look at it, then run this again"
