@@ -203,6 +203,25 @@ mod tests {
     }
 
     #[test]
+    fn one_order_of_three_providers_is_kept_together_and_a_template_that_would_split_it_is_warned_about() {
+        let document = include_str!("../events/one-order.toml");
+        let all = |document: &str| -> Vec<Advice> {
+            Sources::parse(document).unwrap().iter().flat_map(|source| of(source)).collect()
+        };
+        assert_eq!(all(document), []);
+        for (kept, splits) in [
+            ("shop/{entity}", "shop/order/{/id}"),
+            ("shop/{entity}", "shop/order/{orders/*:/id}"),
+            ("shop/order/{/data/object/metadata/order_id}", "shop/order/{charge.*:/data/object/metadata/order_id}"),
+            ("{source}/{tracker.*:entity}", "{source}/{topic}"),
+        ] {
+            let [warning] = all(&document.replace(kept, splits)).try_into().unwrap();
+            assert_eq!(warning.weight, Weight::Warning);
+            assert!(warning.text.contains("sends deliveries about one thing"), "{splits}: {}", warning.text);
+        }
+    }
+
+    #[test]
     fn no_provider_s_own_rule_is_warned_about() {
         let mut with_examples = 0;
         for name in providers::NAMES {
