@@ -43,17 +43,31 @@ impl Lane {
         Self::start_observed(sources, Arc::new(Log)).await
     }
 
+    /// The same, observed by another, where the key that signed samples is
+    /// believed.
+    ///
+    /// # Panics
+    ///
+    /// It does not start.
+    pub async fn start_with_samples(sources: &str, observer: Arc<dyn Observer>) -> Self {
+        Self::start_as(sources, observer, true).await
+    }
+
     /// The same, observed by another.
     ///
     /// # Panics
     ///
     /// It does not start.
     pub async fn start_observed(sources: &str, observer: Arc<dyn Observer>) -> Self {
+        Self::start_as(sources, observer, false).await
+    }
+
+    async fn start_as(sources: &str, observer: Arc<dyn Observer>, samples: bool) -> Self {
         let sources = Arc::new(Sources::parse(sources).expect("the sources are right"));
         let workers = NonZeroUsize::new(4).expect("four are some");
         let drain = DrainSettings::default();
         let options =
-            Options { data: None, port: 0, workers, sources: sources.clone(), drain, scheduler: None, samples: false };
+            Options { data: None, port: 0, workers, sources: sources.clone(), drain, scheduler: None, samples };
         let local = Local::start(options, observer).await.expect("it starts");
         let sender = Sender::new(format!("http://{}", local.webhooks));
         Self { local, sender, sources, surroundings: Surroundings::system() }
