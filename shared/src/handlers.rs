@@ -2,6 +2,7 @@
 
 #[cfg(feature = "forward")]
 pub mod forward;
+#[path = "../examples/orders/mod.rs"]
 pub mod orders;
 
 use std::{collections::BTreeMap, sync::Arc};
