@@ -86,9 +86,9 @@ impl Provider for EasyPost {
     }
 
     fn verify(&self, request: Request<'_>, secrets: &[Secret], _now: Timestamp) -> Result<Verified, Unverified> {
-        let value = request.headers.get(SIGNATURE).ok_or_else(|| Unverified::Missing(SIGNATURE.into()))?;
+        let value = request.headers.required(SIGNATURE)?;
         let claimed = value.trim().strip_prefix(PREFIX).and_then(|text| Encoding::Hex.decode(text));
-        let claimed = claimed.ok_or_else(|| Unverified::Malformed(SIGNATURE.into()))?;
+        let claimed = claimed.ok_or_else(|| Unverified::malformed(SIGNATURE))?;
         signature::check(HashName::Sha256, secrets.iter().filter_map(key), &[request.body], &[claimed])?;
         Ok(Verified::Delivery)
     }

@@ -91,7 +91,7 @@ impl Provider for Shippo {
     }
 
     fn verify(&self, request: Request<'_>, secrets: &[Secret], now: Timestamp) -> Result<Verified, Unverified> {
-        let malformed = || Unverified::Malformed(SIGNATURE.into());
+        let malformed = || Unverified::malformed(SIGNATURE);
         let Some(value) = request.headers.get(SIGNATURE) else {
             let missing = || Unverified::Missing(SIGNATURE.into());
             token::is_sent(request.headers).then_some(()).ok_or_else(missing)?;

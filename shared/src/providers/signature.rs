@@ -82,6 +82,15 @@ impl Encoding {
         Some(bytes).filter(|bytes| !bytes.is_empty())
     }
 
+    /// The same of a header's value, white space around it aside.
+    ///
+    /// # Errors
+    ///
+    /// [`Unverified::Malformed`], with that header's name.
+    pub(super) fn read(self, name: &str, value: &str) -> Result<Vec<u8>, Unverified> {
+        self.decode(value.trim()).ok_or_else(|| Unverified::malformed(name))
+    }
+
     /// `bytes` as text: lower-case hexadecimal, or standard base64 with
     /// padding.
     pub(super) fn encode(self, bytes: &[u8]) -> String {

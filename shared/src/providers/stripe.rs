@@ -114,8 +114,8 @@ impl Provider for Stripe {
     }
 
     fn verify(&self, request: Request<'_>, secrets: &[Secret], now: Timestamp) -> Result<Verified, Unverified> {
-        let malformed = || Unverified::Malformed(SIGNATURE.into());
-        let value = request.headers.get(SIGNATURE).ok_or_else(|| Unverified::Missing(SIGNATURE.into()))?;
+        let malformed = || Unverified::malformed(SIGNATURE);
+        let value = request.headers.required(SIGNATURE)?;
         let (time, claimed) = signature::stamped(value).ok_or_else(malformed)?;
         let signed_at = signature::seconds(time).ok_or_else(malformed)?;
         let parts = [time.as_bytes(), b".", request.body];
