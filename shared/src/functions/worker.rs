@@ -18,7 +18,7 @@ use std::{
 
 use crate::{
     aws::boot::{Deployment, Start},
-    config::{Environment, InvalidConfig, SourcesOrigin, Variables, WorkerConfig, deadline, instance_name},
+    config::{Environment, InvalidConfig, SourcesOrigin, WorkerConfig, deadline, instance_name},
     engine::{
         drain::{Attended, DrainSettings, Drainer, InFlight, Quarantine},
         queue::Visibility,
@@ -181,7 +181,7 @@ impl Setup {
 
     #[cfg(feature = "orders")]
     fn with_orders(&self, handlers: Handlers) -> Result<Handlers, InvalidConfig> {
-        use crate::handlers::orders::Orders;
+        use crate::{config::Variables, handlers::orders::Orders};
 
         match Environment.value("ORDERS_TABLE") {
             // Also where no source names it yet: one may, while this runs.
