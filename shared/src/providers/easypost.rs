@@ -72,7 +72,8 @@ const FACTS: Facts = Facts {
     switches_off: "failing repeatedly; it is enabled again with the webhook's *update*",
     checks: "none",
     care: "Of deadline and retries only secondary sources tell. An order is known to EasyPost by what you told it: \
-           map by `/result/tracking_code`, or by a shipment's `reference`.",
+           an insurance has the `reference` that you gave it, a tracker has none \
+           ([one order, several providers](one-order.md)).",
     sources: &[
         "https://docs.easypost.com/docs/webhooks",
         "https://docs.easypost.com/guides/webhooks-guide",
