@@ -19,7 +19,7 @@ use super::{
 };
 
 /// BigCommerce's rules.
-pub(super) const BIGCOMMERCE: Scheme = Scheme { key, objection: |_| signature::EMPTY, rule: RULE };
+pub(super) const BIGCOMMERCE: Scheme = Scheme { key, objection: |_| signature::EMPTY, reads: READS, lines: LINES };
 
 fn key(secret: &Secret) -> Option<SchemeKey> {
     Key::new(secret.expose()).map(SchemeKey::Shared)

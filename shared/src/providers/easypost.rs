@@ -46,6 +46,16 @@ pub(super) const RULE: Rule = Rule {
             body: r#"{"object":"Event","id":"evt_3","description":"tracker.updated","result":{"id":"trk_8","object":"Tracker","tracking_code":"9401","shipment_id":"shp_1"}}"#,
             entity: "tracker/trk_8",
         },
+        Example {
+            headers: &[],
+            body: r#"{"object":"Event","id":"evt_4","description":"insurance.purchased","result":{"id":"ins_7","object":"Insurance","reference":"7","tracking_code":"9400"}}"#,
+            entity: "insurance/ins_7",
+        },
+        Example {
+            headers: &[],
+            body: r#"{"object":"Event","id":"evt_5","description":"batch.updated","result":{"id":"batch_7","object":"Batch","reference":"7","state":"purchased"}}"#,
+            entity: "batch/batch_7",
+        },
     ],
     reads: READS,
     facts: FACTS,

@@ -14,7 +14,7 @@ use super::{
 };
 
 /// Etsy's rules.
-pub(super) const ETSY: Scheme = Scheme { key, objection: |_| scheme::NO_KEY, rule: RULE };
+pub(super) const ETSY: Scheme = Scheme { key, objection: |_| scheme::NO_KEY, reads: READS, lines: LINES };
 
 fn key(secret: &Secret) -> Option<SchemeKey> {
     scheme::key(secret).filter(|key| matches!(key, SchemeKey::Shared(_)))
