@@ -33,6 +33,7 @@ pub enum Weight {
 /// All that is to be said about `source`.
 pub fn of(source: &Source) -> Vec<Advice> {
     let warning = entities(source).map(|text| Advice { weight: Weight::Warning, text });
+    let nothing = finds_nothing(source).map(|text| Advice { weight: Weight::Note, text });
     let note = source.awaited().map(|field| Advice { weight: Weight::Note, text: without(source, field) });
     let doubtful = source.doubtful_secrets().into_iter().map(|(number, what)| Advice {
         weight: Weight::Note,
@@ -41,7 +42,7 @@ pub fn of(source: &Source) -> Vec<Advice> {
             source.name
         ),
     });
-    warning.into_iter().chain(topics::of(source)).chain(note).chain(doubtful).collect()
+    warning.into_iter().chain(nothing).chain(topics::of(source)).chain(note).chain(doubtful).collect()
 }
 
 fn without(source: &Source, field: &str) -> String {
@@ -102,14 +103,30 @@ fn entities(source: &Source) -> Option<String> {
         };
         table.row([one.delivery.topic.clone(), one.example.entity.to_owned(), goes_to]);
     }
+    let or = if split.is_some() { "" } else { "Or take a field from some topics only: `{TOPICS:FIELD}`.\n" };
     let (name, provider) = (&source.name, &source.provider_name);
     let rows: String = table.to_string().lines().map(|row| format!("  {row}\n")).collect();
     Some(format!(
         "source `{name}`: {what}:\n{rows}\
          Leave `entity` out, or use `{{entity}}`: in all topics it is what {provider}'s rule finds, such as {}\n\
-         (docs/sources.md#entity-what-order-is-kept-for)",
+         {or}(docs/sources.md#entity-what-order-is-kept-for)",
         rule.examples.first()?.entity
     ))
+}
+
+/// Whether all that is known of the provider's events would be parked.
+fn finds_nothing(source: &Source) -> Option<String> {
+    let rule = providers::rule_of(&source.provider_name)?;
+    let unrouted = EntityKey::unrouted(&source.name);
+    let mut routed = rule.examples.iter().map(|example| route(source, example).delivery.entity).peekable();
+    routed.peek()?;
+    routed.all(|key| key == unrouted).then(|| {
+        let (name, provider) = (&source.name, &source.provider_name);
+        format!(
+            "source `{name}`: `entity` finds nothing in any example of {provider}'s events. They hold only what its own\n\
+             rule needs, so it may be right; what it cannot be filled from is parked under {unrouted}"
+        )
+    })
 }
 
 fn route(source: &Source, example: &'static Example) -> Routed {
@@ -184,6 +201,9 @@ mod tests {
         let told = warned("woocommerce", "'{source}/order/{/id}'").unwrap();
         assert!(told.contains("different things to one entity"), "{told}");
         assert!(told.contains("product.updated   product/7   shop/order/7\n"), "{told}");
+        assert!(told.contains("Or take a field from some topics only"), "{told}");
+        let told = warned("easypost", "'shop/order/{/result/reference}'").unwrap();
+        assert!(told.contains("batch.updated        batch/batch_7    shop/order/7\n"), "{told}");
     }
 
     #[test]
@@ -202,6 +222,37 @@ mod tests {
         assert_eq!(advice("standard-webhooks", "secrets = ['c2VjcmV0']\nentity = '{source}/order/{/data/id}'"), []);
         let own = ["shopify", "stripe", "woocommerce"].map(|provider| advice(provider, "secrets = ['s']"));
         assert_eq!(own, [const { Vec::new() }; 3]);
+    }
+
+    #[test]
+    fn one_order_of_three_providers_is_kept_together_and_a_template_that_would_split_it_is_warned_about() {
+        let document = include_str!("../events/one-order.toml");
+        let all = |document: &str| -> Vec<Advice> {
+            Sources::parse(document).unwrap().iter().flat_map(|source| of(source)).collect()
+        };
+        assert_eq!(all(document), []);
+        for (kept, splits) in [
+            ("shop/{entity}", "shop/order/{/id}"),
+            ("shop/{entity}", "shop/order/{orders/*:/id}"),
+            ("shop/order/{/data/object/metadata/order_id}", "shop/order/{charge.*:/data/object/metadata/order_id}"),
+            ("{source}/{tracker.*:entity}", "{source}/{topic}"),
+        ] {
+            let [warning] = all(&document.replace(kept, splits)).try_into().unwrap();
+            assert_eq!(warning.weight, Weight::Warning);
+            assert!(warning.text.contains("sends deliveries about one thing"), "{splits}: {}", warning.text);
+        }
+    }
+
+    #[test]
+    fn a_template_that_finds_nothing_in_any_example_is_noted() {
+        for entity in ["'shop/order/{/result/refrence}'", "'shop/order/{insurences.*:/result/reference}'"] {
+            let [note] = advice("easypost", &format!("secrets = ['s']\nentity = {entity}")).try_into().unwrap();
+            assert_eq!(note.weight, Weight::Note);
+            assert!(note.text.contains("finds nothing in any example") && note.text.contains("shop/unrouted"));
+        }
+        for entity in ["'shop/order/{insurance.*:/result/reference}'", "'{source}/{tracker.*:entity}'"] {
+            assert_eq!(advice("easypost", &format!("secrets = ['s']\nentity = {entity}")), [], "{entity}");
+        }
     }
 
     #[test]

@@ -37,7 +37,7 @@ macro_rules! whole {
 }
 
 /// Every sample that is a webhook: its name, and a Function URL event.
-pub const ALL: [(&str, &str); 59] = [
+pub const ALL: [(&str, &str); 60] = [
     whole!("adobe-commerce-creditmemo-save-after"),
     whole!("adobe-commerce-order-save-after"),
     whole!("adobe-commerce-shipment-save-after"),
@@ -50,6 +50,7 @@ pub const ALL: [(&str, &str); 59] = [
     whole!("bigcommerce-order-status-updated"),
     whole!("bigcommerce-order-transaction-created"),
     whole!("bigcommerce-shipment-created"),
+    whole!("easypost-insurance-purchased"),
     whole!("easypost-tracker-created"),
     whole!("easypost-tracker-updated"),
     whole!("etsy-order-canceled"),

@@ -2,6 +2,8 @@
 
 #[cfg(feature = "forward")]
 pub mod forward;
+#[cfg(any(test, feature = "orders"))]
+#[path = "../examples/orders/mod.rs"]
 pub mod orders;
 
 use std::{collections::BTreeMap, sync::Arc};

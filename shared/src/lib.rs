@@ -64,6 +64,7 @@
 //! | `ingest` | the function that webhooks are posted to | `aws`, `verify` |
 //! | `aws` | `Leases::from_env`, `Deployment`: clients of DynamoDB and SQS | |
 //! | `forward` | the handler that posts deliveries to an HTTP endpoint | |
+//! | `orders` | the handler of `examples/orders`, by that name: what the project's own worker and command run | |
 //! | `verify` (default) | how each sender signs, and what its webhooks are about: without it a function reads its sources, and verifies nothing | |
 //! | `jobs` | cron expressions, and the time zones of the world | |
 //! | `internals` | the rooms below, for the project's own command and tests; without any promise | |

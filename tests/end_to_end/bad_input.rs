@@ -6,29 +6,16 @@ use futures_util::future::BoxFuture;
 use tests::{
     handlers::Done,
     lane::{Kept, Lane},
+    settled::Settled,
     stage::{SOURCES, Stage},
     webhooks::{signed, update},
 };
-use tokio::sync::watch;
 use webhook_serializer::{
     aws::Parts,
     engine::queue::{Queue, QueueError, Visibility, WakeUp},
     functions::worker::{Attributes, Record, SqsEvent, Worker},
     protocol::entity::EntityKey,
-    telemetry::{Event, Observer},
 };
-
-/// Counts what was settled.
-#[derive(Debug, Clone, Default)]
-struct Settled(watch::Sender<usize>);
-
-impl Observer for Settled {
-    fn observe(&self, event: &Event<'_>) {
-        if matches!(event, Event::Settled { .. }) {
-            self.0.send_modify(|settled| *settled += 1);
-        }
-    }
-}
 
 type Headers = Vec<(String, String)>;
 
@@ -96,9 +83,7 @@ async fn a_delivery_without_an_entity_is_kept_and_parked_and_can_be_put_where_it
         let webhook = signed(&lane.sources, "test", id, body, lane.surroundings.now());
         assert_eq!(lane.post(&webhook).await.status, 200, "not refused: {body}");
     }
-    let mut parked = settled.0.subscribe();
-    // The sender lives in `settled`, so the channel is open.
-    let _ = parked.wait_for(|settled| *settled == 3).await;
+    settled.until(3).await;
     let unrouted = EntityKey::parse("test/unrouted").unwrap();
     let operator = lane.operator();
     let parked = operator.parked(&unrouted).await.unwrap();

@@ -6,7 +6,8 @@ use serde::Deserialize;
 use serializer::samples::Webhook;
 use tests::{
     lane::{Kept, Lane},
-    webhooks::{request, signed},
+    stage::Stage,
+    webhooks::{request, signed, signed_as},
     world::World,
 };
 use webhook_serializer::{
@@ -141,4 +142,73 @@ async fn an_id_above_two_to_the_53rd_is_exact_from_ingest_to_handler() {
     }
     seen.sort_by_key(|(_, order)| *order);
     assert_eq!(seen, orders.map(|order| (format!("test/order/{order}"), order)));
+}
+
+/// A Shopify order of at least a megabyte: an order's own fields, and as many
+/// lines as it takes, each id above 2^53 and next to another that a double takes
+/// for the same. With the ids of its lines.
+fn order_of_a_megabyte(id: u64) -> (String, Vec<u64>) {
+    let mut ids: Vec<u64> = Vec::new();
+    let mut lines = String::new();
+    for number in 0.. {
+        if lines.len() >= 1 << 20 {
+            break;
+        }
+        let line = (1 << 53) + number;
+        let comma = if number == 0 { "" } else { "," };
+        lines += &format!(
+            r#"{comma}{{"id":{line},"admin_graphql_api_id":"gid://shopify/LineItem/{line}","title":"Pot {number}","quantity":1,"sku":"POT-{number}","price":"1.00","properties":[{{"name":"engraving","value":"For Ada, number {number}"}}],"tax_lines":[{{"price":"0.08","rate":0.08,"title":"State tax"}}],"variant_id":{line},"fulfillment_status":null}}"#
+        );
+        ids.push(line);
+    }
+    let order = format!(
+        r##"{{"id":{id},"name":"#1001","currency":"USD","total_price":"{total}.00","financial_status":"paid","fulfillment_status":null,"cancelled_at":null,"updated_at":"2026-01-05T09:00:00Z","line_items":[{lines}]}}"##,
+        total = ids.len()
+    );
+    (order, ids)
+}
+
+/// In two writes and one wake-up, as the smallest one: what takes its time
+/// besides is its own bytes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shopify_order_of_a_megabyte_is_accepted_as_a_small_one_is_and_every_id_in_it_is_exact() {
+    #[derive(Deserialize)]
+    struct Order {
+        id: u64,
+        line_items: Vec<Line>,
+    }
+    #[derive(Deserialize)]
+    struct Line {
+        id: u64,
+        variant_id: u64,
+    }
+    let mut stage =
+        Stage::start_for("[sources.shop]\nprovider = 'shopify'\nsecrets = ['hush']\nhandler = 'test'\n").await;
+    let ingest = Ingest::new(stage.sources(), stage.inbox(), stage.surroundings().clone());
+    let id = (1 << 53) + 1;
+    let (large, lines) = order_of_a_megabyte(id);
+    let small = r#"{"id":9007199254740992,"line_items":[]}"#.to_owned();
+    assert!(large.len() >= 1 << 20 && lines.len() > 2000, "{} {}", large.len(), lines.len());
+    let mut costs = Vec::new();
+    for (name, body) in [("small", small), ("large", large)] {
+        let sent = [("x-shopify-topic", "orders/create"), ("x-shopify-webhook-id", name)];
+        let webhook = signed_as(stage.sources(), "shop", &sent, body, stage.surroundings().now());
+        let before = stage.meter.reading();
+        let answer = ingest.answer(&request(&webhook)).await;
+        assert_eq!(answer.status_code, 200, "{name}: {}", answer.body);
+        let cost = stage.meter.reading() - before;
+        costs.push((cost.writes, cost.reads, cost.sends, cost.failures));
+    }
+    assert_eq!(costs, [(2, 0, 1, 0); 2], "writes, reads, wake-ups, failures");
+
+    let kept = Kept::default();
+    stage.work(2, &kept);
+    let deliveries = kept.first(2).await;
+    stage.rest().await;
+    let delivery = deliveries.iter().find(|one| one.delivery_id().as_str().ends_with("/large")).expect("it arrived");
+    assert_eq!(delivery.entity().as_str(), "shop/order/9007199254740993", "not the small one's");
+    let order: Order = delivery.json().expect("it is JSON");
+    assert_eq!(order.id, id);
+    assert!(order.line_items.iter().map(|line| line.id).eq(lines.iter().copied()));
+    assert!(order.line_items.iter().map(|line| line.variant_id).eq(lines));
 }

@@ -18,6 +18,7 @@ mod lost_replies;
 mod memory;
 mod misfortunes;
 mod modules;
+mod one_order;
 mod operators;
 mod order;
 mod outages;

@@ -11,8 +11,7 @@ use std::{
 };
 
 use serializer::journal::{Ending, Journal};
-use tests::{not_run::not_run, stage::Stage};
-use tokio::sync::watch;
+use tests::{not_run::not_run, settled::Settled, stage::Stage};
 use webhook_serializer::{
     handler::{Context, Handler, HandlerError, Outcome},
     handlers::forward::Forward,
@@ -21,7 +20,6 @@ use webhook_serializer::{
         entity::{DeliveryId, EntityKey, FencingToken, Identity, Sequence, SourceName},
     },
     sources::Sources,
-    telemetry::{Event, Observer},
     time::Surroundings,
 };
 
@@ -78,18 +76,6 @@ impl Handler for Kept {
     }
 }
 
-/// Counts what is settled.
-#[derive(Debug, Clone)]
-struct Settled(watch::Sender<usize>);
-
-impl Observer for Settled {
-    fn observe(&self, event: &Event<'_>) {
-        if matches!(event, Event::Settled { .. }) {
-            self.0.send_modify(|settled| *settled += 1);
-        }
-    }
-}
-
 fn starts_of<'a>(journal: &Journal, id: &'a str) -> impl Iterator<Item = Ending> + use<'a> {
     journal.runs().into_iter().filter(move |run| run.delivery_id == id).map(|run| run.ending)
 }
@@ -98,7 +84,7 @@ fn starts_of<'a>(journal: &Journal, id: &'a str) -> impl Iterator<Item = Ending>
 async fn receives_in_order_once_and_refuses_what_is_stale(mut receiver: Receiver) {
     let mut stage = Stage::start_for(&sources(receiver.url())).await;
     let kept = Kept { forward: Forward::new(stage.sources()), starts: Arc::default() };
-    let settled = Settled(watch::Sender::new(0));
+    let settled = Settled::default();
     for _ in 0..4 {
         let parts = stage.parts();
         let drainer = stage.drainer_on(parts.store, parts.waker, kept.clone(), Arc::new(settled.clone()));
@@ -118,8 +104,7 @@ async fn receives_in_order_once_and_refuses_what_is_stale(mut receiver: Receiver
     for (source, entity, id, topic) in sent {
         inbox.append(&incoming(source, entity, id, topic, &surroundings)).await.unwrap();
     }
-    // An error: whoever counts is gone, and it lives to the end of this test.
-    let _ = settled.0.subscribe().wait_for(|settled| *settled == sent.len()).await;
+    settled.until(sent.len()).await;
     stage.rest().await;
 
     // In order, each once, under growing tokens, with names as they were given.

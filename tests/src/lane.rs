@@ -43,12 +43,26 @@ impl Lane {
         Self::start_observed(sources, Arc::new(Log)).await
     }
 
+    /// The same, observed by another, where the key that signed samples is
+    /// believed.
+    ///
+    /// # Panics
+    ///
+    /// It does not start.
+    pub async fn start_with_samples(sources: &str, observer: Arc<dyn Observer>) -> Self {
+        Self::start_as(sources, observer, true).await
+    }
+
     /// The same, observed by another.
     ///
     /// # Panics
     ///
     /// It does not start.
     pub async fn start_observed(sources: &str, observer: Arc<dyn Observer>) -> Self {
+        Self::start_as(sources, observer, false).await
+    }
+
+    async fn start_as(sources: &str, observer: Arc<dyn Observer>, samples: bool) -> Self {
         let sources = Arc::new(Sources::parse(sources).expect("the sources are right"));
         let workers = NonZeroUsize::new(4).expect("four are some");
         let drain = DrainSettings::default();
@@ -60,7 +74,7 @@ impl Lane {
             sources_file: None,
             drain,
             scheduler: None,
-            samples: false,
+            samples,
         };
         let local = Local::start(options, observer).await.expect("it starts");
         let sender = Sender::new(format!("http://{}", local.webhooks));

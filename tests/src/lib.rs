@@ -12,6 +12,7 @@ pub mod not_run;
 #[cfg(doctest)]
 mod pages;
 pub mod rules;
+pub mod settled;
 pub mod simulation;
 pub mod slots;
 pub mod stage;

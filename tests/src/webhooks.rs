@@ -3,7 +3,7 @@
 use serializer::samples::Webhook;
 use webhook_serializer::{
     functions::ingest::{Http, Request, RequestContext},
-    providers,
+    providers::{self, Headers},
     sources::Sources,
     time::Timestamp,
 };
@@ -14,11 +14,28 @@ use webhook_serializer::{
 ///
 /// There is no such source.
 pub fn signed(sources: &Sources, source: &str, id: &str, body: impl Into<Vec<u8>>, now: Timestamp) -> Webhook {
+    signed_as(sources, source, &[("webhook-id", id)], body, now)
+}
+
+/// A webhook of any source, signed at `now`, with these headers besides.
+///
+/// # Panics
+///
+/// There is no such source.
+pub fn signed_as(
+    sources: &Sources,
+    source: &str,
+    sent: &[(&str, &str)],
+    body: impl Into<Vec<u8>>,
+    now: Timestamp,
+) -> Webhook {
     let body = body.into();
     let source = sources.get(source).expect("a configured source");
-    let given = [("webhook-id", id), ("content-type", "application/json")].into_iter().collect();
+    let given: Headers = sent.iter().copied().chain([("content-type", "application/json")]).collect();
     let mut headers = source.sign(&given, &body, now);
-    headers.push(("content-type".into(), "application/json".into()));
+    let unsigned = given.iter().filter(|(name, _)| !headers.iter().any(|(signed, _)| signed == name));
+    let unsigned: Vec<(String, String)> = unsigned.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    headers.extend(unsigned);
     let collected = headers.iter().cloned().collect();
     let incoming = source.delivery(providers::Request { headers: &collected, body: &body }, now);
     Webhook { source: source.name.to_string(), query: source.query(), headers, body, incoming }

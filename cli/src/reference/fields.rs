@@ -15,7 +15,7 @@ const HEADER: Pattern = Pattern { name: "header", regex: r"^[!#$%&'*+.^_`|~0-9A-
 const PLACE: Pattern = Pattern { name: "place", regex: r"^((/([^~]|~[01])*)|[!#$%&'*+.^_`|~0-9A-Za-z-]+)$" };
 const TEMPLATE: Pattern = Pattern {
     name: "template",
-    regex: r"^([^{}]*\{(source|provider|topic|account|entity|/[^{}]+|header:[^{}]+)\}[^{}]*)+$|^[^{}/]+/[^{}]+$",
+    regex: r"^([^{}]*\{([^{}:]+:)?(source|provider|topic|account|entity|/[^{}]+|header:[^{}]+)\}[^{}]*)+$|^[^{}/]+/[^{}]+$",
 };
 const TOPIC: Pattern = Pattern { name: "topic", regex: r"^\S(.*\S)?$" };
 const URL: Pattern = Pattern { name: "URL", regex: "^[Hh][Tt][Tt][Pp][Ss]?://." };

@@ -18,13 +18,13 @@ use std::{
 
 use crate::{
     aws::boot::{Deployment, Start},
-    config::{Environment, InvalidConfig, SourcesOrigin, Variables, WorkerConfig, deadline, instance_name},
+    config::{Environment, InvalidConfig, SourcesOrigin, WorkerConfig, deadline, instance_name},
     engine::{
         drain::{Attended, DrainSettings, Drainer, InFlight, Quarantine},
         queue::Visibility,
     },
     handler::Handler,
-    handlers::{Handlers, forward::Forward, orders::Orders},
+    handlers::{Handlers, forward::Forward},
     protocol::{entity::EntityKey, state::HolderInfo},
     sources::{LiveSources, Sources},
     telemetry::Event,
@@ -164,9 +164,9 @@ impl Setup {
         &self.deployment
     }
 
-    /// The handlers that come ready: `forward`, and `orders` where
-    /// `ORDERS_TABLE` names its table. [`Handlers::with`] puts others beside
-    /// them.
+    /// The handlers that come ready: `forward`; and with the feature `orders` the
+    /// example of that name, where `ORDERS_TABLE` names its table.
+    /// [`Handlers::with`] puts others beside them.
     ///
     /// # Errors
     ///
@@ -174,6 +174,15 @@ impl Setup {
     /// source's handler is `orders`.
     pub fn handlers(&self) -> Result<Handlers, InvalidConfig> {
         let handlers = Handlers::new().with("forward", Forward::configured(&self.sources, &Environment)?);
+        #[cfg(feature = "orders")]
+        let handlers = self.with_orders(handlers)?;
+        Ok(handlers)
+    }
+
+    #[cfg(feature = "orders")]
+    fn with_orders(&self, handlers: Handlers) -> Result<Handlers, InvalidConfig> {
+        use crate::{config::Variables, handlers::orders::Orders};
+
         match Environment.value("ORDERS_TABLE") {
             // Also where no source names it yet: one may, while this runs.
             Some(table) => Ok(handlers.with("orders", Orders::new(self.deployment.parts.store.table().clone(), table))),

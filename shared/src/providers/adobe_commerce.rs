@@ -118,8 +118,7 @@ impl Provider for AdobeCommerce {
     }
 
     fn verify(&self, request: Request<'_>, secrets: &[Secret], _now: Timestamp) -> Result<Verified, Unverified> {
-        let claimed = request.headers.get(SIGNATURE).ok_or_else(|| Unverified::Missing(SIGNATURE.into()))?;
-        let claimed = Encoding::Base64.decode(claimed.trim()).ok_or_else(|| Unverified::Malformed(SIGNATURE.into()))?;
+        let claimed = Encoding::Base64.read(SIGNATURE, request.headers.required(SIGNATURE)?)?;
         let encoded = Encoding::Base64.encode(request.body);
         let signed = |key: RsaKey| [encoded.as_bytes(), request.body].iter().any(|text| key.verifies(text, &claimed));
         if secrets.iter().filter_map(key).any(signed) { Ok(Verified::Delivery) } else { Err(Unverified::Mismatch) }

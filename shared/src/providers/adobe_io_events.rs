@@ -9,8 +9,7 @@
 use std::time::Duration;
 
 use super::{
-    Address, Described, Encoding, Headers, Keys, Provider, Published, Request, RsaKey, Secret, Unverified, Verified,
-    describe,
+    Address, Described, Encoding, Keys, Provider, Published, Request, RsaKey, Secret, Unverified, Verified, describe,
     facts::{Facts, IdPart, Payload, Reads, Resolution, Signed},
     rule::{Example, Kind, Line, Rule},
     tables,
@@ -120,16 +119,8 @@ impl Provider for AdobeIoEvents {
         Some("Adobe signs with keys of its own: leave `secrets` out and give the `client_id`")
     }
 
-    fn verify(&self, _: Request<'_>, _: &[Secret], _: Timestamp) -> Result<Verified, Unverified> {
-        Err(Unverified::Mismatch)
-    }
-
     fn describe(&self, request: Request<'_>) -> Described {
         tables::describe_by(&READS, LINES, family, request)
-    }
-
-    fn sign(&self, _: &Headers, _: &[u8], _: &Secret, _: Timestamp) -> Vec<(String, String)> {
-        Vec::new()
     }
 
     fn challenge(&self) -> Option<&'static str> {
@@ -167,12 +158,15 @@ impl Published for AdobeIoEvents {
                     refusal = reason;
                 }
             };
-            let Some(signature) = Encoding::Base64.decode(signature.trim()) else {
-                refuse(Unverified::Malformed(name.into()));
-                continue;
+            let signature = match Encoding::Base64.read(name, signature) {
+                Ok(signature) => signature,
+                Err(malformed) => {
+                    refuse(malformed);
+                    continue;
+                }
             };
             let Some(at) = request.headers.get(of_key).and_then(address) else {
-                refuse(Unverified::Malformed(of_key.into()));
+                refuse(Unverified::malformed(of_key));
                 continue;
             };
             if !is_ours {

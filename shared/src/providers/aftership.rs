@@ -109,7 +109,7 @@ impl Provider for AfterShip {
     fn verify(&self, request: Request<'_>, secrets: &[Secret], _now: Timestamp) -> Result<Verified, Unverified> {
         let (name, claimed) = claimed(request.headers).ok_or_else(|| Unverified::Missing(TRACKING.into()))?;
         if claimed.is_empty() {
-            return Err(Unverified::Malformed(name.into()));
+            return Err(Unverified::malformed(name));
         }
         signature::check(HashName::Sha256, secrets.iter().filter_map(key), &[request.body], &claimed)?;
         Ok(Verified::Delivery)

@@ -11,18 +11,15 @@
 use std::time::Duration;
 
 use super::{
-    Described, Headers, Provider, Request, Secret, Unverified, Verified, describe,
+    Secret, describe,
     facts::{Facts, IdPart, Payload, Reads, Resolution},
     rule::{Example, Kind, Line, Rule},
     signature::{self, Key},
-    standard_webhooks::{self as scheme, SchemeKey},
-    tables,
+    standard_webhooks::{self as scheme, Scheme, SchemeKey},
 };
-use crate::time::Timestamp;
 
 /// BigCommerce's rules.
-#[derive(Debug)]
-pub(super) struct BigCommerce;
+pub(super) const BIGCOMMERCE: Scheme = Scheme { key, objection: |_| signature::EMPTY, reads: READS, lines: LINES };
 
 fn key(secret: &Secret) -> Option<SchemeKey> {
     Key::new(secret.expose()).map(SchemeKey::Shared)
@@ -115,30 +112,16 @@ const FACTS: Facts = Facts {
     ],
 };
 
-impl Provider for BigCommerce {
-    fn objection(&self, secret: &Secret) -> Option<&'static str> {
-        key(secret).is_none().then_some(signature::EMPTY)
-    }
-
-    fn verify(&self, request: Request<'_>, secrets: &[Secret], now: Timestamp) -> Result<Verified, Unverified> {
-        scheme::verify(request, &secrets.iter().filter_map(key).collect::<Vec<_>>(), now)
-    }
-
-    fn describe(&self, request: Request<'_>) -> Described {
-        tables::describe(&READS, LINES, request)
-    }
-
-    fn sign(&self, headers: &Headers, body: &[u8], secret: &Secret, now: Timestamp) -> Vec<(String, String)> {
-        key(secret).map(|key| scheme::sign(headers, body, &key, now)).unwrap_or_default()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        providers::{Described, Headers, Provider, Request, Unverified, Verified},
+        time::Timestamp,
+    };
 
     fn described(body: &str) -> Described {
-        BigCommerce.describe(Request { headers: &Headers::default(), body: body.as_bytes() })
+        BIGCOMMERCE.describe(Request { headers: &Headers::default(), body: body.as_bytes() })
     }
 
     /// The vector of the Standard Webhooks libraries, whose key's bytes are no
@@ -153,7 +136,7 @@ mod tests {
         ];
         let headers = headers.into_iter().collect();
         let request = Request { headers: &headers, body: br#"{"data":1}"# };
-        let verify = |secret| BigCommerce.verify(request, &[Secret::new(secret)], Timestamp::from_secs(1_767_621_700));
+        let verify = |secret| BIGCOMMERCE.verify(request, &[Secret::new(secret)], Timestamp::from_secs(1_767_621_700));
         assert_eq!(verify("secret"), Ok(Verified::Delivery));
         assert_eq!(verify("c2VjcmV0"), Err(Unverified::Mismatch), "base64 of it is another secret");
     }

@@ -46,6 +46,16 @@ pub(super) const RULE: Rule = Rule {
             body: r#"{"object":"Event","id":"evt_3","description":"tracker.updated","result":{"id":"trk_8","object":"Tracker","tracking_code":"9401","shipment_id":"shp_1"}}"#,
             entity: "tracker/trk_8",
         },
+        Example {
+            headers: &[],
+            body: r#"{"object":"Event","id":"evt_4","description":"insurance.purchased","result":{"id":"ins_7","object":"Insurance","reference":"7","tracking_code":"9400"}}"#,
+            entity: "insurance/ins_7",
+        },
+        Example {
+            headers: &[],
+            body: r#"{"object":"Event","id":"evt_5","description":"batch.updated","result":{"id":"batch_7","object":"Batch","reference":"7","state":"purchased"}}"#,
+            entity: "batch/batch_7",
+        },
     ],
     reads: READS,
     facts: FACTS,
@@ -72,7 +82,8 @@ const FACTS: Facts = Facts {
     switches_off: "failing repeatedly; it is enabled again with the webhook's *update*",
     checks: "none",
     care: "Of deadline and retries only secondary sources tell. An order is known to EasyPost by what you told it: \
-           map by `/result/tracking_code`, or by a shipment's `reference`.",
+           an insurance has the `reference` that you gave it, a tracker has none \
+           ([one order, several providers](one-order.md)).",
     sources: &[
         "https://docs.easypost.com/docs/webhooks",
         "https://docs.easypost.com/guides/webhooks-guide",
@@ -86,9 +97,9 @@ impl Provider for EasyPost {
     }
 
     fn verify(&self, request: Request<'_>, secrets: &[Secret], _now: Timestamp) -> Result<Verified, Unverified> {
-        let value = request.headers.get(SIGNATURE).ok_or_else(|| Unverified::Missing(SIGNATURE.into()))?;
+        let value = request.headers.required(SIGNATURE)?;
         let claimed = value.trim().strip_prefix(PREFIX).and_then(|text| Encoding::Hex.decode(text));
-        let claimed = claimed.ok_or_else(|| Unverified::Malformed(SIGNATURE.into()))?;
+        let claimed = claimed.ok_or_else(|| Unverified::malformed(SIGNATURE))?;
         signature::check(HashName::Sha256, secrets.iter().filter_map(key), &[request.body], &[claimed])?;
         Ok(Verified::Delivery)
     }

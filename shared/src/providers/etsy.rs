@@ -7,17 +7,14 @@
 use std::time::Duration;
 
 use super::{
-    Described, Headers, Provider, Request, Secret, Unverified, Verified, describe,
+    Secret, describe,
     facts::{Facts, IdPart, Payload, Reads},
     rule::{Example, Kind, Line, Rule},
-    standard_webhooks::{self as scheme, SchemeKey},
-    tables,
+    standard_webhooks::{self as scheme, Scheme, SchemeKey},
 };
-use crate::time::Timestamp;
 
 /// Etsy's rules.
-#[derive(Debug)]
-pub(super) struct Etsy;
+pub(super) const ETSY: Scheme = Scheme { key, objection: |_| scheme::NO_KEY, reads: READS, lines: LINES };
 
 fn key(secret: &Secret) -> Option<SchemeKey> {
     scheme::key(secret).filter(|key| matches!(key, SchemeKey::Shared(_)))
@@ -77,33 +74,16 @@ const FACTS: Facts = Facts {
     ],
 };
 
-impl Provider for Etsy {
-    fn objection(&self, secret: &Secret) -> Option<&'static str> {
-        key(secret).is_none().then_some(scheme::NO_KEY)
-    }
-
-    fn verify(&self, request: Request<'_>, secrets: &[Secret], now: Timestamp) -> Result<Verified, Unverified> {
-        scheme::verify(request, &secrets.iter().filter_map(key).collect::<Vec<_>>(), now)
-    }
-
-    fn describe(&self, request: Request<'_>) -> Described {
-        tables::describe(&READS, LINES, request)
-    }
-
-    fn sign(&self, headers: &Headers, body: &[u8], secret: &Secret, now: Timestamp) -> Vec<(String, String)> {
-        key(secret).map(|key| scheme::sign(headers, body, &key, now)).unwrap_or_default()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::providers::{Headers, Provider, Request};
 
     #[test]
     fn the_receipt_is_the_order_whatever_stands_behind_it() {
         let described = |url: &str| {
             let body = format!(r#"{{"event_type":"order.paid","resource_url":"{url}","shop_id":9007199254740993}}"#);
-            Etsy.describe(Request { headers: &Headers::default(), body: body.as_bytes() })
+            ETSY.describe(Request { headers: &Headers::default(), body: body.as_bytes() })
         };
         let base = "https://api.etsy.com/v3/application/shops/1";
         for behind in ["", "?includes=Transactions", "/payments"] {

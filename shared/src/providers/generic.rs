@@ -91,14 +91,13 @@ impl Generic {
 
     /// The signed timestamp as it was sent, and the header that it is in.
     fn time<'a>(&'a self, headers: &'a Headers) -> Result<Option<(&'a str, &'a str)>, Unverified> {
-        let header = |name: &str| headers.get(name).ok_or_else(|| Unverified::Missing(name.into()));
         Ok(match &self.time {
             None => None,
-            Some(TimePlace::Header(name)) => Some((header(name)?, name)),
+            Some(TimePlace::Header(name)) => Some((headers.required(name)?, name)),
             Some(TimePlace::Entry(prefix)) => {
                 let name = &self.options.header;
-                let found = self.entries(header(name)?).find_map(|entry| entry.strip_prefix(prefix.as_str()));
-                Some((found.ok_or_else(|| Unverified::Malformed(name.clone()))?, name))
+                let found = self.entries(headers.required(name)?).find_map(|entry| entry.strip_prefix(prefix.as_str()));
+                Some((found.ok_or_else(|| Unverified::malformed(name))?, name))
             }
         })
     }
@@ -109,9 +108,7 @@ impl Generic {
             Part::Text(text) => Ok(text.as_bytes()),
             Part::Body => Ok(request.body),
             Part::Timestamp => Ok(time.as_bytes()),
-            Part::Header(name) => {
-                request.headers.get(name).map(str::as_bytes).ok_or_else(|| Unverified::Missing(name.clone()))
-            }
+            Part::Header(name) => request.headers.required(name).map(str::as_bytes),
         };
         self.signed.parts().iter().map(bytes).collect()
     }
@@ -124,10 +121,10 @@ impl Provider for Generic {
 
     fn verify(&self, request: Request<'_>, secrets: &[Secret], now: Timestamp) -> Result<Verified, Unverified> {
         let GenericOptions { header, hash, encoding, prefix, .. } = &self.options;
-        let value = request.headers.get(header).ok_or_else(|| Unverified::Missing(header.clone()))?;
+        let value = request.headers.required(header)?;
         let time = self.time(request.headers)?;
         let signed_at = match time {
-            Some((text, from)) => Some(event_time::parse(text).ok_or_else(|| Unverified::Malformed(from.to_owned()))?),
+            Some((text, from)) => Some(event_time::parse(text).ok_or_else(|| Unverified::malformed(from))?),
             None => None,
         };
         let with_prefix = self.entries(value).filter_map(|entry| entry.strip_prefix(prefix.as_str()));

@@ -76,6 +76,11 @@ impl Headers {
         self.fields.iter().find(|(held, _)| held == name).map(|(_, value)| value.as_str())
     }
 
+    /// The same, of a header that the provider always sends.
+    fn required(&self, name: &str) -> Result<&str, Unverified> {
+        self.get(name).ok_or_else(|| Unverified::Missing(name.into()))
+    }
+
     /// All headers, names in lower case.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.fields.iter().map(|(name, value)| (name.as_str(), value.as_str()))
@@ -235,6 +240,13 @@ pub enum Unverified {
     Certificate(Uncertified),
 }
 
+impl Unverified {
+    /// The header of that name cannot be read.
+    fn malformed(name: &str) -> Self {
+        Self::Malformed(name.into())
+    }
+}
+
 /// How far a signed time may be from ours, where a source does not say. Stripe's
 /// and Standard Webhooks' own recommendation.
 pub const TOLERANCE: std::time::Duration = std::time::Duration::from_secs(300);
@@ -278,8 +290,11 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
     fn objection(&self, secret: &Secret) -> Option<&'static str>;
 
     /// Whether the sender signed these bytes with one of `secrets`. All of
-    /// them are tried, in a time that does not tell which one it was.
-    fn verify(&self, request: Request<'_>, secrets: &[Secret], now: Timestamp) -> Result<Verified, Unverified>;
+    /// them are tried, in a time that does not tell which one it was. By default
+    /// it has not: for providers that are [`published`](Self::published).
+    fn verify(&self, _request: Request<'_>, _secrets: &[Secret], _now: Timestamp) -> Result<Verified, Unverified> {
+        Err(Unverified::Mismatch)
+    }
 
     /// What a verified request is about. Total: whatever cannot be found is
     /// replaced as this type's fields say, so that nothing verified is refused.
@@ -288,8 +303,11 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
     /// The headers that the provider would sign `body` with: for samples,
     /// local runs and tests. `headers` are those it sends besides; the ones
     /// returned take the place of any of the same name. None if `secret` is
-    /// not usable.
-    fn sign(&self, headers: &Headers, body: &[u8], secret: &Secret, now: Timestamp) -> Vec<(String, String)>;
+    /// not usable, and by default: nobody else has the key of a provider that is
+    /// [`published`](Self::published).
+    fn sign(&self, _headers: &Headers, _body: &[u8], _secret: &Secret, _now: Timestamp) -> Vec<(String, String)> {
+        Vec::new()
+    }
 
     /// How it is verified by a key that the sender publishes; `None`: by secrets,
     /// as [`Provider::verify`] does.
@@ -334,7 +352,7 @@ pub const VERIFIES: bool = cfg!(any(test, feature = "verify"));
 
 /// The signing rules of Standard Webhooks, by which `forward` signs too.
 pub(crate) fn standard_webhooks() -> &'static dyn Provider {
-    &standard_webhooks::StandardWebhooks
+    &standard_webhooks::STANDARD_WEBHOOKS
 }
 
 /// The provider of that name, as `provider = "…"` gives it; `None` if there is
@@ -348,16 +366,16 @@ pub fn by_name(name: &str) -> Option<&'static dyn Provider> {
         "adobe-commerce" => &adobe_commerce::AdobeCommerce,
         "adobe-io-events" => &adobe_io_events::AdobeIoEvents,
         "aftership" => &aftership::AfterShip,
-        "bigcommerce" => &bigcommerce::BigCommerce,
+        "bigcommerce" => &bigcommerce::BIGCOMMERCE,
         "easypost" => &easypost::EasyPost,
-        "etsy" => &etsy::Etsy,
+        "etsy" => &etsy::ETSY,
         "paypal" => &paypal::PayPal,
         "shippo" => &shippo::Shippo,
         "shipstation-v1" => &shipstation_v1::ShipStationV1,
         "shipstation-v2" => &shipstation_v2::ShipStationV2,
         "shopify" => &shopify::Shopify,
         "square" => &square::WITHOUT_URL,
-        "standard-webhooks" => &standard_webhooks::StandardWebhooks,
+        "standard-webhooks" => &standard_webhooks::STANDARD_WEBHOOKS,
         "stripe" => &stripe::Stripe,
         "woocommerce" => &woocommerce::WooCommerce,
         _ => return None,

@@ -12,8 +12,8 @@
 use std::time::Duration;
 
 use super::{
-    Address, Described, Encoding, Headers, Keys, Provider, Published, Request, Secret, Uncertified, Unverified,
-    Verified, describe,
+    Address, Described, Encoding, Keys, Provider, Published, Request, Secret, Uncertified, Unverified, Verified,
+    describe,
     facts::{Facts, IdPart, Payload, Reads, Resolution, Signed},
     rule::{Example, Kind, Line, Rule},
     tables,
@@ -137,16 +137,8 @@ impl Provider for PayPal {
         Some("PayPal signs with a key of its own: leave `secrets` out and give the `webhook_id`")
     }
 
-    fn verify(&self, _: Request<'_>, _: &[Secret], _: Timestamp) -> Result<Verified, Unverified> {
-        Err(Unverified::Mismatch)
-    }
-
     fn describe(&self, request: Request<'_>) -> Described {
         tables::describe(&READS, LINES, request)
-    }
-
-    fn sign(&self, _: &Headers, _: &[u8], _: &Secret, _: Timestamp) -> Vec<(String, String)> {
-        Vec::new()
     }
 
     fn published(&self) -> Option<&dyn Published> {
@@ -166,14 +158,13 @@ impl Published for PayPal {
         keys: &dyn Keys,
         now: Timestamp,
     ) -> Result<Verified, Unverified> {
-        let header = |name: &str| request.headers.get(name).ok_or_else(|| Unverified::Missing(name.into()));
-        let malformed = |name: &str| Unverified::Malformed(name.into());
+        let header = |name| request.headers.required(name);
         let (id, time, signature) = (header(ID)?, header(TIME)?, header(SIGNATURE)?);
-        let at = address(header(CERTIFICATE)?).ok_or_else(|| malformed(CERTIFICATE))?;
+        let at = address(header(CERTIFICATE)?).ok_or_else(|| Unverified::malformed(CERTIFICATE))?;
         if request.headers.get(ALGORITHM).is_some_and(|algorithm| algorithm != "SHA256withRSA") {
-            return Err(malformed(ALGORITHM));
+            return Err(Unverified::malformed(ALGORITHM));
         }
-        let signature = Encoding::Base64.decode(signature.trim()).ok_or_else(|| malformed(SIGNATURE))?;
+        let signature = Encoding::Base64.read(SIGNATURE, signature)?;
         if webhook_ids.is_empty() {
             return Err(Unverified::Mismatch);
         }

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use super::{
-    Described, Encoding, HashName, Headers, Provider, Request, Secret, Unverified, Verified,
+    Described, Headers, Provider, Request, Secret, Unverified, Verified,
     facts::{Facts, IdPart, Payload, Reads, Resolution, Signed},
     rule::{Example, Kind, Line, Rule},
     signature::{self, Key},
@@ -91,17 +91,12 @@ impl Provider for Shippo {
     }
 
     fn verify(&self, request: Request<'_>, secrets: &[Secret], now: Timestamp) -> Result<Verified, Unverified> {
-        let malformed = || Unverified::Malformed(SIGNATURE.into());
         let Some(value) = request.headers.get(SIGNATURE) else {
             let missing = || Unverified::Missing(SIGNATURE.into());
             token::is_sent(request.headers).then_some(()).ok_or_else(missing)?;
             return token::check(request.headers, secrets).map(|()| Verified::Delivery);
         };
-        let (time, claimed) = signature::stamped(value).ok_or_else(malformed)?;
-        let signed_at = signature::seconds(time).ok_or_else(malformed)?;
-        let parts = [time.as_bytes(), b".", request.body];
-        signature::check(HashName::Sha256, secrets.iter().filter_map(key), &parts, &claimed)?;
-        signature::check_time(signed_at, now)?;
+        signature::check_stamp((SIGNATURE, value), secrets.iter().filter_map(key), request.body, now)?;
         Ok(Verified::Delivery)
     }
 
@@ -110,10 +105,7 @@ impl Provider for Shippo {
     }
 
     fn sign(&self, _headers: &Headers, body: &[u8], secret: &Secret, now: Timestamp) -> Vec<(String, String)> {
-        let Some(key) = key(secret) else { return Vec::new() };
-        let time = signature::seconds_text(now);
-        let mac = HashName::Sha256.hmac(&key, &[time.as_bytes(), b".", body]);
-        vec![(SIGNATURE.to_owned(), format!("t={time},v1={}", Encoding::Hex.encode(&mac)))]
+        key(secret).map(|key| (SIGNATURE.to_owned(), signature::stamp(&key, body, now))).into_iter().collect()
     }
 }
 

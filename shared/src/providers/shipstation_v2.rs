@@ -7,8 +7,8 @@
 //! and the handler look up what it is told of.
 
 use super::{
-    Address, Described, Encoding, Headers, Keys, Provider, Published, Request, RsaKey, Secret, Unverified, Verified,
-    describe, event_time,
+    Address, Described, Encoding, Keys, Provider, Published, Request, RsaKey, Secret, Unverified, Verified, describe,
+    event_time,
     facts::{Facts, IdPart, Payload, Reads, Resolution, Signed},
     json,
     rule::{Example, Kind, Line, Rule},
@@ -104,16 +104,8 @@ impl Provider for ShipStationV2 {
         Some("ShipStation signs with a key of its own: leave `secrets` out")
     }
 
-    fn verify(&self, _: Request<'_>, _: &[Secret], _: Timestamp) -> Result<Verified, Unverified> {
-        Err(Unverified::Mismatch)
-    }
-
     fn describe(&self, request: Request<'_>) -> Described {
         tables::describe(&READS, LINES, request)
-    }
-
-    fn sign(&self, _: &Headers, _: &[u8], _: &Secret, _: Timestamp) -> Vec<(String, String)> {
-        Vec::new()
     }
 
     fn published(&self) -> Option<&dyn Published> {
@@ -133,11 +125,10 @@ impl Published for ShipStationV2 {
         keys: &dyn Keys,
         now: Timestamp,
     ) -> Result<Verified, Unverified> {
-        let header = |name: &str| request.headers.get(name).ok_or_else(|| Unverified::Missing(name.into()));
-        let malformed = |name: &str| Unverified::Malformed(name.into());
+        let header = |name| request.headers.required(name);
         let (id, time, signature) = (header(KEY)?, header(TIME)?, header(SIGNATURE)?);
-        let signed_at = event_time::parse(time).ok_or_else(|| malformed(TIME))?;
-        let signature = Encoding::Base64.decode(signature.trim()).ok_or_else(|| malformed(SIGNATURE))?;
+        let signed_at = event_time::parse(time).ok_or_else(|| Unverified::malformed(TIME))?;
+        let signature = Encoding::Base64.read(SIGNATURE, signature)?;
         let at = address();
         let set = keys.find(&at).ok_or_else(|| Unverified::Unfetched(at.clone()))?;
         // One that was published since is worth another look.

@@ -165,7 +165,7 @@ impl Provider for Shopify {
     fn verify(&self, request: Request<'_>, secrets: &[Secret], _now: Timestamp) -> Result<Verified, Unverified> {
         let sent = SIGNATURES.iter().find_map(|name| Some((*name, request.headers.get(name)?)));
         let (name, claimed) = sent.ok_or_else(|| Unverified::Missing(SIGNATURES[1].into()))?;
-        let claimed = Encoding::Base64.decode(claimed.trim()).ok_or_else(|| Unverified::Malformed(name.into()))?;
+        let claimed = Encoding::Base64.read(name, claimed)?;
         signature::check(HashName::Sha256, secrets.iter().filter_map(key), &[request.body], &[claimed])?;
         Ok(Verified::Delivery)
     }

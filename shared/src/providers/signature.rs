@@ -82,6 +82,15 @@ impl Encoding {
         Some(bytes).filter(|bytes| !bytes.is_empty())
     }
 
+    /// The same of a header's value, white space around it aside.
+    ///
+    /// # Errors
+    ///
+    /// [`Unverified::Malformed`], with that header's name.
+    pub(super) fn read(self, name: &str, value: &str) -> Result<Vec<u8>, Unverified> {
+        self.decode(value.trim()).ok_or_else(|| Unverified::malformed(name))
+    }
+
     /// `bytes` as text: lower-case hexadecimal, or standard base64 with
     /// padding.
     pub(super) fn encode(self, bytes: &[u8]) -> String {
@@ -139,12 +148,34 @@ pub(crate) fn is_near(signed_at: Timestamp, now: Timestamp, tolerance: Duration)
 /// The signed time and the signatures of a header such as `t=…,v1=…[,v1=…]`;
 /// other entries are passed over. `None` if either is not there, or no
 /// signature is hexadecimal.
-pub(super) fn stamped(value: &str) -> Option<(&str, Vec<Vec<u8>>)> {
+fn stamped(value: &str) -> Option<(&str, Vec<Vec<u8>>)> {
     let entries = || value.split(',').filter_map(|entry| entry.trim().split_once('='));
     let time = entries().find_map(|(name, value)| (name == "t").then_some(value))?;
     let signatures: Vec<_> =
         entries().filter(|(name, _)| *name == "v1").filter_map(|(_, value)| Encoding::Hex.decode(value)).collect();
     (!signatures.is_empty()).then_some((time, signatures))
+}
+
+/// Whether one of `keys` signed `time.body`, near `now`, in the header `name`,
+/// whose value is `t=…,v1=…[,v1=…]`.
+pub(super) fn check_stamp(
+    (name, value): (&str, &str),
+    keys: impl Iterator<Item = Key>,
+    body: &[u8],
+    now: Timestamp,
+) -> Result<(), Unverified> {
+    let malformed = || Unverified::malformed(name);
+    let (time, claimed) = stamped(value).ok_or_else(malformed)?;
+    let signed_at = seconds(time).ok_or_else(malformed)?;
+    check(HashName::Sha256, keys, &[time.as_bytes(), b".", body], &claimed)?;
+    check_time(signed_at, now)
+}
+
+/// The value of such a header, by the owner of `key`.
+pub(super) fn stamp(key: &Key, body: &[u8], now: Timestamp) -> String {
+    let time = seconds_text(now);
+    let mac = HashName::Sha256.hmac(key, &[time.as_bytes(), b".", body]);
+    format!("t={time},v1={}", Encoding::Hex.encode(&mac))
 }
 
 /// The whole seconds that a signed time was written in; digits only.

@@ -111,8 +111,7 @@ impl Provider for Square {
     }
 
     fn verify(&self, request: Request<'_>, secrets: &[Secret], _now: Timestamp) -> Result<Verified, Unverified> {
-        let claimed = request.headers.get(SIGNATURE).ok_or_else(|| Unverified::Missing(SIGNATURE.into()))?;
-        let claimed = Encoding::Base64.decode(claimed.trim()).ok_or_else(|| Unverified::Malformed(SIGNATURE.into()))?;
+        let claimed = Encoding::Base64.read(SIGNATURE, request.headers.required(SIGNATURE)?)?;
         let keys = secrets.iter().filter_map(key).filter(|_| !self.url.is_empty());
         signature::check(HashName::Sha256, keys, &[self.url.as_bytes(), request.body], &[claimed])?;
         Ok(Verified::Delivery)

@@ -5,6 +5,9 @@
 //! The signature header lists several while a key is rolled; versions yet to
 //! come are passed over. The `svix-…` names of the same three headers are
 //! understood too.
+//!
+//! Other providers sign by the scheme as well, each under a key of its own: a
+//! [`Scheme`].
 
 use std::time::Duration;
 
@@ -20,9 +23,30 @@ use super::{
 };
 use crate::{protocol::entity::DeliveryId, time::Timestamp};
 
-/// The Standard Webhooks rules.
+/// A provider that signs by the scheme.
 #[derive(Debug)]
-pub(super) struct StandardWebhooks;
+pub(super) struct Scheme {
+    /// The key that a secret of its makes; `None`: none.
+    pub(super) key: fn(&Secret) -> Option<SchemeKey>,
+    /// What is wrong with a secret that makes none.
+    pub(super) objection: fn(&Secret) -> &'static str,
+    /// What its requests hold.
+    pub(super) reads: Reads,
+    /// What they are about. Not the whole rule: the functions carry nothing that
+    /// only people read.
+    pub(super) lines: &'static [Line],
+}
+
+/// The Standard Webhooks rules.
+pub(super) const STANDARD_WEBHOOKS: Scheme = Scheme {
+    key,
+    objection: |secret| {
+        let is_public = ["whpk_", "whsk_"].iter().any(|prefix| secret.expose().starts_with(prefix.as_bytes()));
+        if is_public { "it is no Ed25519 key in base64 behind `whpk_`" } else { NO_KEY }
+    },
+    reads: READS,
+    lines: LINES,
+};
 
 /// What a signature is checked with.
 pub(super) enum SchemeKey {
@@ -81,10 +105,10 @@ pub(super) const SIGNED: Signed =
 const MOST_V1A: usize = 4;
 
 /// Whether one of `keys` signed the request.
-pub(super) fn verify(request: Request<'_>, keys: &[SchemeKey], now: Timestamp) -> Result<Verified, Unverified> {
+fn verify(request: Request<'_>, keys: &[SchemeKey], now: Timestamp) -> Result<Verified, Unverified> {
     let names = names(request.headers);
-    let header = |name: &str| request.headers.get(name).ok_or_else(|| Unverified::Missing(name.into()));
-    let malformed = |name: &str| Unverified::Malformed(name.into());
+    let header = |name| request.headers.required(name);
+    let malformed = Unverified::malformed;
     let (id, time, list) = (header(names.id)?, header(names.timestamp)?, header(names.signature)?);
     if id.trim().is_empty() {
         return Err(malformed(names.id));
@@ -116,7 +140,7 @@ pub(super) fn verify(request: Request<'_>, keys: &[SchemeKey], now: Timestamp) -
 }
 
 /// The headers that the owner of `key` would sign `body` with.
-pub(super) fn sign(headers: &Headers, body: &[u8], key: &SchemeKey, now: Timestamp) -> Vec<(String, String)> {
+fn sign(headers: &Headers, body: &[u8], key: &SchemeKey, now: Timestamp) -> Vec<(String, String)> {
     let names = names(headers);
     let given = headers.get(names.id).filter(|id| !id.trim().is_empty());
     let id = given.map_or_else(|| DeliveryId::from_body(body).to_string(), str::to_owned);
@@ -169,23 +193,21 @@ const FACTS: Facts = Facts {
 
 pub(super) const RULE: Rule = Rule { lines: LINES, examples: &[], reads: READS, facts: FACTS };
 
-impl Provider for StandardWebhooks {
+impl Provider for Scheme {
     fn objection(&self, secret: &Secret) -> Option<&'static str> {
-        let is_public = ["whpk_", "whsk_"].iter().any(|prefix| secret.expose().starts_with(prefix.as_bytes()));
-        let objection = if is_public { "it is no Ed25519 key in base64 behind `whpk_`" } else { NO_KEY };
-        key(secret).is_none().then_some(objection)
+        (self.key)(secret).is_none().then(|| (self.objection)(secret))
     }
 
     fn verify(&self, request: Request<'_>, secrets: &[Secret], now: Timestamp) -> Result<Verified, Unverified> {
-        verify(request, &secrets.iter().filter_map(key).collect::<Vec<_>>(), now)
+        verify(request, &secrets.iter().filter_map(self.key).collect::<Vec<_>>(), now)
     }
 
     fn describe(&self, request: Request<'_>) -> Described {
-        tables::describe(&READS, LINES, request)
+        tables::describe(&self.reads, self.lines, request)
     }
 
     fn sign(&self, headers: &Headers, body: &[u8], secret: &Secret, now: Timestamp) -> Vec<(String, String)> {
-        key(secret).map(|key| sign(headers, body, &key, now)).unwrap_or_default()
+        (self.key)(secret).map(|key| sign(headers, body, &key, now)).unwrap_or_default()
     }
 }
 
@@ -204,7 +226,7 @@ mod tests {
     fn verify_at(headers: &[(&str, &str)], secrets: &[&str], now: u64) -> Result<Verified, Unverified> {
         let headers = headers.iter().copied().collect();
         let secrets: Vec<Secret> = secrets.iter().copied().map(Secret::new).collect();
-        StandardWebhooks.verify(Request { headers: &headers, body: BODY }, &secrets, Timestamp::from_secs(now))
+        STANDARD_WEBHOOKS.verify(Request { headers: &headers, body: BODY }, &secrets, Timestamp::from_secs(now))
     }
 
     fn verify(signature: &str, secrets: &[&str]) -> Result<Verified, Unverified> {
@@ -214,7 +236,7 @@ mod tests {
 
     fn described(headers: &[(&str, &str)], body: &str) -> Described {
         let headers = headers.iter().copied().collect();
-        StandardWebhooks.describe(Request { headers: &headers, body: body.as_bytes() })
+        STANDARD_WEBHOOKS.describe(Request { headers: &headers, body: body.as_bytes() })
     }
 
     #[test]
@@ -226,7 +248,7 @@ mod tests {
     #[test]
     fn the_published_signature_is_made() {
         let headers = [("webhook-id", ID)].into_iter().collect();
-        let signed = StandardWebhooks.sign(&headers, BODY, &Secret::new(SECRET), Timestamp::from_secs(SIGNED_AT));
+        let signed = STANDARD_WEBHOOKS.sign(&headers, BODY, &Secret::new(SECRET), Timestamp::from_secs(SIGNED_AT));
         assert_eq!(signed[1], ("webhook-timestamp".into(), "1614265330".into()));
         assert_eq!(signed[2], ("webhook-signature".into(), GOOD.into()));
     }
@@ -302,7 +324,7 @@ mod tests {
     fn a_pair_signs_with_its_private_half_only() {
         let headers = [("webhook-id", ID)].into_iter().collect();
         let sign =
-            |secret| StandardWebhooks.sign(&headers, BODY, &Secret::new(secret), Timestamp::from_secs(SIGNED_AT));
+            |secret| STANDARD_WEBHOOKS.sign(&headers, BODY, &Secret::new(secret), Timestamp::from_secs(SIGNED_AT));
         assert_eq!(sign(PRIVATE)[2], ("webhook-signature".into(), BY_PAIR.into()));
         assert_eq!(sign(PUBLIC), []);
     }
@@ -326,7 +348,7 @@ mod tests {
             ("whpk_MfKQ9r8G", false),
             (&long, false),
         ] {
-            assert_eq!(StandardWebhooks.objection(&Secret::new(secret)).is_none(), expected, "{secret}");
+            assert_eq!(STANDARD_WEBHOOKS.objection(&Secret::new(secret)).is_none(), expected, "{secret}");
         }
     }
 

@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use super::{
-    Described, Encoding, HashName, Headers, Provider, Request, Secret, Unverified, Verified, describe,
+    Described, Headers, Provider, Request, Secret, Unverified, Verified, describe,
     facts::{Facts, IdPart, Payload, Reads, Resolution, Signed},
     json::pointer,
     rule::{Example, Kind, Line, Rule},
@@ -114,13 +114,8 @@ impl Provider for Stripe {
     }
 
     fn verify(&self, request: Request<'_>, secrets: &[Secret], now: Timestamp) -> Result<Verified, Unverified> {
-        let malformed = || Unverified::Malformed(SIGNATURE.into());
-        let value = request.headers.get(SIGNATURE).ok_or_else(|| Unverified::Missing(SIGNATURE.into()))?;
-        let (time, claimed) = signature::stamped(value).ok_or_else(malformed)?;
-        let signed_at = signature::seconds(time).ok_or_else(malformed)?;
-        let parts = [time.as_bytes(), b".", request.body];
-        signature::check(HashName::Sha256, secrets.iter().filter_map(key), &parts, &claimed)?;
-        signature::check_time(signed_at, now)?;
+        let value = request.headers.required(SIGNATURE)?;
+        signature::check_stamp((SIGNATURE, value), secrets.iter().filter_map(key), request.body, now)?;
         let is_ping = pointer(request.body, "/type").is_some_and(|topic| topic == PING);
         Ok(if is_ping { Verified::Ping } else { Verified::Delivery })
     }
@@ -130,10 +125,7 @@ impl Provider for Stripe {
     }
 
     fn sign(&self, _headers: &Headers, body: &[u8], secret: &Secret, now: Timestamp) -> Vec<(String, String)> {
-        let Some(key) = key(secret) else { return Vec::new() };
-        let time = signature::seconds_text(now);
-        let mac = HashName::Sha256.hmac(&key, &[time.as_bytes(), b".", body]);
-        vec![(SIGNATURE.to_owned(), format!("t={time},v1={}", Encoding::Hex.encode(&mac)))]
+        key(secret).map(|key| (SIGNATURE.to_owned(), signature::stamp(&key, body, now))).into_iter().collect()
     }
 }
 

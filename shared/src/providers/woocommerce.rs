@@ -135,7 +135,7 @@ impl Provider for WooCommerce {
             let missing = || Unverified::Missing(SIGNATURE.into());
             return is_ping(request.body).then_some(Verified::Ping).ok_or_else(missing);
         };
-        let claimed = Encoding::Base64.decode(claimed.trim()).ok_or_else(|| Unverified::Malformed(SIGNATURE.into()))?;
+        let claimed = Encoding::Base64.read(SIGNATURE, claimed)?;
         signature::check(HashName::Sha256, secrets.iter().filter_map(key), &[request.body], &[claimed])?;
         Ok(Verified::Delivery)
     }

@@ -117,7 +117,7 @@ impl Source {
             return EntityKey::parse(&format!("{}/{own}", self.name)).ok();
         }
         let filled = |template: &Template| {
-            let text = template.fill(|field| match field {
+            let text = template.fill(&described.topic, |field| match field {
                 "source" => Some(self.name.as_str().into()),
                 "provider" => Some(self.provider_name.as_str().into()),
                 "topic" => Some(described.topic.as_str().into()),

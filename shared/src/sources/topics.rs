@@ -91,17 +91,7 @@ impl Pattern {
 
     /// Whether `topic` is one of those that are meant.
     pub fn fits(&self, topic: &str) -> bool {
-        let Some((start, rest)) = self.0.split_once('*') else { return self.0 == topic };
-        let (middle, end) = rest.rsplit_once('*').unwrap_or(("", rest));
-        let Some(mut left) = topic.strip_prefix(start).and_then(|left| left.strip_suffix(end)) else { return false };
-        // The first place that fits leaves the most to what follows.
-        middle.split('*').all(|piece| match left.split_once(piece) {
-            Some((_, behind)) => {
-                left = behind;
-                true
-            }
-            None => false,
-        })
+        fits(&self.0, topic)
     }
 
     fn objection(&self) -> Option<&'static str> {
@@ -118,14 +108,25 @@ impl Pattern {
     }
 }
 
+/// Whether `topic` is one that a pattern means.
+pub(super) fn fits(pattern: &str, topic: &str) -> bool {
+    let Some((start, rest)) = pattern.split_once('*') else { return pattern == topic };
+    let (middle, end) = rest.rsplit_once('*').unwrap_or(("", rest));
+    let Some(mut left) = topic.strip_prefix(start).and_then(|left| left.strip_suffix(end)) else { return false };
+    // The first place that fits leaves the most to what follows.
+    middle.split('*').all(|piece| match left.split_once(piece) {
+        Some((_, behind)) => {
+            left = behind;
+            true
+        }
+        None => false,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::sources::{Source, Sources};
-
-    fn fits(pattern: &str, topic: &str) -> bool {
-        Pattern::new(pattern).fits(topic)
-    }
 
     #[test]
     fn a_star_stands_for_any_text_and_everything_else_for_itself() {

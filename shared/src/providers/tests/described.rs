@@ -22,6 +22,7 @@ pub const DESCRIBED: &[Expected] = &[
     ("bigcommerce-order-status-updated.json", "c87737ef494073e4282ebb7a170a7f2811650d99/1767621700", "store/order/statusUpdated", "store/order", Some("stores/abcde12345"), Some(1_767_621_700_000), "order/250"),
     ("bigcommerce-order-transaction-created.json", "b67cfbf811f9f61e3375d2cb015d85bdd913e10c/1767621699", "store/order/transaction/created", "store/order/transaction", Some("stores/abcde12345"), Some(1_767_621_699_000), "order/250"),
     ("bigcommerce-shipment-created.json", "3595390b6590f3abfe469c41d2f532c9868bc749/1767712500", "store/shipment/created", "store/shipment", Some("stores/abcde12345"), Some(1_767_712_500_000), "order/250"),
+    ("easypost-insurance-purchased.json", "evt_3a9c5d6e0f1b4a7c8d2e9f4061b7c5a3", "insurance.purchased", "insurance", Some("user_00000000000000000000000000000001"), Some(1_767_701_647_000), "insurance/ins_5f0c7a1e92d84b06a3e1c94d7b28f650"),
     ("easypost-tracker-created.json", "evt_1b8b041229e4d5e67d2341a71f948000", "tracker.created", "tracker", Some("user_00000000000000000000000000000001"), Some(1_767_701_600_000), "tracker/trk_691bd7ce02d8c0edbc035ad0bf156947"),
     ("easypost-tracker-updated.json", "evt_71b1a976e0c1cfbee6ce055f4d94da91", "tracker.updated", "tracker", Some("user_00000000000000000000000000000001"), Some(1_767_880_830_000), "tracker/trk_691bd7ce02d8c0edbc035ad0bf156947"),
     ("etsy-order-canceled.json", "msg_2vExampleDev0Etsy0000000003", "order.canceled", "order", Some("51780431"), None, "order/3928471122"),

@@ -1,0 +1,109 @@
+//! All senders at once: every sample of `events/`, interleaved, with repeats, and
+//! one order among them of which three providers tell.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use futures_util::future::join_all;
+use serializer::{
+    audit::{Sent, Verdict},
+    journal::{Journal, Journaled, Run},
+    samples::{self, ALL, Webhook},
+};
+use tests::{handlers::Slow, lane::Lane, settled::Settled};
+use webhook_serializer::protocol::entity::EntityKey;
+
+const ONE_ORDER: &str = include_str!("../../events/one-order.toml");
+const ORDER: &str = "shop/order/450789469";
+
+/// The samples' own sources, three of them as `events/one-order.toml` has them.
+fn sources() -> String {
+    let tables = |document: &'static str| {
+        let tables = document.split("\n[sources.").skip(1);
+        tables.map(|table| (table.split(']').next().expect("a name"), table)).collect::<BTreeMap<_, _>>()
+    };
+    let mut all = tables(samples::SOURCES);
+    all.extend(tables(ONE_ORDER));
+    all.into_values().map(|table| format!("[sources.{table}\n")).collect()
+}
+
+/// What one sender sends, in its order.
+#[derive(Default)]
+struct Said {
+    webhooks: Vec<Webhook>,
+    /// Each that was kept, once.
+    sent: Vec<Sent>,
+    /// How many were kept, repeats among them.
+    accepted: usize,
+}
+
+impl Said {
+    /// Posts each, and after each the one before it once more; then all of it
+    /// from the end.
+    async fn post(mut self, lane: &Lane, journal: &Journal) -> Self {
+        let once_more = |number: usize| [Some(number), number.checked_sub(1)].into_iter().flatten();
+        let forwards = (0..self.webhooks.len()).flat_map(once_more);
+        for number in forwards.chain((0..self.webhooks.len()).rev()) {
+            let webhook = &self.webhooks[number];
+            let sent = journal.now();
+            let answer = lane.post(webhook).await;
+            assert_eq!(answer.status, 200, "{}: {}", webhook.source, answer.body);
+            if answer.body == "{}" {
+                continue; // A ping.
+            }
+            self.accepted += 1;
+            let delivery_id = webhook.incoming.identity.delivery_id.to_string();
+            if !self.sent.iter().any(|one| one.delivery_id == delivery_id) {
+                let entity = webhook.incoming.entity.clone();
+                self.sent.push(Sent { entity, delivery_id, sent, answered: Some(journal.now()) });
+            }
+        }
+        self
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_sender_s_webhooks_at_once_with_repeats_are_applied_once_and_one_order_of_three_providers_in_order() {
+    let settled = Settled::default();
+    let mut lane = Lane::start_with_samples(&sources(), Arc::new(settled.clone())).await;
+    let journal = Journal::new(lane.surroundings.clone());
+    lane.local.work(|_| Journaled::new(Slow(Duration::from_millis(20)), journal.clone()));
+
+    let mut senders: BTreeMap<String, Said> = BTreeMap::new();
+    for (name, event) in ALL {
+        let webhook = samples::webhook(event, &lane.sources, lane.surroundings.now()).expect(name);
+        senders.entry(webhook.source.clone()).or_default().webhooks.push(webhook);
+    }
+    assert_eq!(senders.len(), lane.sources.iter().count(), "every source sends");
+    let posted = join_all(senders.into_values().map(|said| said.post(&lane, &journal))).await;
+    settled.until(posted.iter().map(|said| said.accepted).sum()).await;
+    let parked = lane.operator().all_parked().await.expect("the store answers");
+    lane.local.stop().await.expect("nothing had failed");
+
+    let sent: Vec<Sent> = posted.into_iter().flat_map(|said| said.sent).collect();
+    let (unrouted, routed): (Vec<&Sent>, Vec<&Sent>) =
+        sent.iter().partition(|one| one.entity.as_str().ends_with("/unrouted"));
+    let excused: BTreeSet<String> = unrouted.iter().map(|one| one.delivery_id.clone()).collect();
+    let runs = journal.runs();
+    let verdict = Verdict::of(&sent, &runs, &excused);
+    assert!(verdict.is_clean(), "{verdict}");
+    assert_eq!(runs.len(), routed.len(), "each is started once");
+
+    // What names no order is kept, once, where somebody finds it.
+    assert_eq!(parked.len(), unrouted.len());
+    assert!(parked.iter().all(|one| excused.contains(one.delivery().delivery_id().as_str())), "{parked:?}");
+    let of_stripe: BTreeSet<&str> =
+        unrouted.iter().filter(|one| one.entity.as_str() == "stripe/unrouted").map(|one| &*one.delivery_id).collect();
+    assert!(of_stripe.contains("evt_1SpC8yExampleDev0disputed"), "{of_stripe:?}");
+
+    // Of the one order, by the numbers that it gave them.
+    let order = EntityKey::parse(ORDER).expect("a key");
+    let of_order: Vec<&Run> = runs.iter().filter(|run| run.entity == order).collect();
+    assert!(of_order.is_sorted_by_key(|run| run.sequence), "{of_order:?}");
+    let told = |beginning: &str| of_order.iter().filter(|run| run.delivery_id.starts_with(beginning)).count();
+    let [shopify, stripe, easypost] = ["example.myshopify.com/", "evt_3SmC8x", "evt_3a9c5d6e"].map(told);
+    assert_eq!((shopify, stripe, easypost), (9, 2, 1), "{of_order:?}");
+}
