@@ -5,8 +5,11 @@ mod topics;
 
 use webhook_serializer::{
     protocol::{delivery::Incoming, entity::EntityKey},
-    providers::{self, Example},
-    sources::Source,
+    providers::{self, Example, Payload},
+    sources::{
+        Source,
+        deliver::{Deliver, Stale},
+    },
     time::Timestamp,
 };
 
@@ -42,7 +45,25 @@ pub fn of(source: &Source) -> Vec<Advice> {
             source.name
         ),
     });
-    warning.into_iter().chain(nothing).chain(topics::of(source)).chain(note).chain(doubtful).collect()
+    let several = several(source).map(|text| Advice { weight: Weight::Note, text });
+    warning.into_iter().chain(nothing).chain(topics::of(source)).chain(several).chain(note).chain(doubtful).collect()
+}
+
+/// What leaving deliveries out for newer ones may lose, or cannot do.
+fn several(source: &Source) -> Option<String> {
+    let (name, provider) = (&source.name, &source.provider_name);
+    let facts = &providers::rule_of(provider)?.facts;
+    if source.stale == Stale::Skip && facts.resolution.is_none() {
+        return Some(format!(
+            "source `{name}`: `stale = \"skip\"` leaves nothing out: {provider} does not say when an event happened"
+        ));
+    }
+    (source.deliver == Deliver::Latest && facts.payload == Payload::Depends).then(|| {
+        format!(
+            "source `{name}`: with `deliver = \"latest\"` the handler never sees what a newer webhook of the same topic\n\
+             family stands for, and not each of {provider}'s holds all that those before it did"
+        )
+    })
 }
 
 fn without(source: &Source, field: &str) -> String {
@@ -163,6 +184,19 @@ mod tests {
             texts[0].contains("number 1: it is a placeholder") && texts[1].contains("number 2: it is a placeholder")
         );
         assert!(texts[2].contains("number 3: it has white space around it") && !texts.concat().contains("hush"));
+    }
+
+    #[test]
+    fn leaving_deliveries_out_for_newer_ones_is_noted_where_it_loses_something_or_does_nothing() {
+        let noted = |provider: &str, rest: &str| {
+            let all = advice(provider, &format!("secrets = ['c2VjcmV0']\n{rest}"));
+            all.into_iter().map(|advice| advice.text).collect::<Vec<_>>()
+        };
+        assert_eq!(noted("shopify", "deliver = 'latest'\nstale = 'skip'"), [""; 0]);
+        assert!(noted("stripe", "deliver = 'latest'")[0].contains("not each of stripe's holds all"));
+        assert_eq!(noted("stripe", "deliver = { up_to = 5 }"), [""; 0]);
+        let nothing = noted("shipstation-v1", "stale = 'skip'");
+        assert!(nothing[0].contains("shipstation-v1 does not say when an event happened"), "{nothing:?}");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use webhook_serializer::protocol::entity::EntityKey;
+use webhook_serializer::protocol::entity::{EntityKey, FencingToken, Sequence};
 
 use crate::journal::{Ending, Run};
 
@@ -63,11 +63,14 @@ impl Verdict {
 
     fn find_overlaps(&mut self, runs: &[&Run]) {
         let mut busy_until = Duration::ZERO;
+        let mut at_work = None;
         for run in runs {
-            if run.started < busy_until {
+            // Those of a group are one start, under one token.
+            if run.started < busy_until && at_work != Some(run.token) {
                 self.overlaps.push(run.delivery_id.clone());
             }
             busy_until = busy_until.max(run.ended);
+            at_work = Some(run.token);
         }
     }
 
@@ -76,7 +79,14 @@ impl Verdict {
         let mut applied: BTreeMap<&str, u32> = BTreeMap::new();
         let mut decided: BTreeMap<&str, Duration> = BTreeMap::new();
         let mut rejected: BTreeSet<&str> = BTreeSet::new();
+        let mut last_of: BTreeMap<FencingToken, Sequence> = BTreeMap::new();
         for run in runs {
+            let last = last_of.entry(run.token).or_insert(run.sequence);
+            *last = run.sequence.max(*last);
+        }
+        for run in runs {
+            // Of a group, whoever comes behind it waits for its last; the others come before that in the same start.
+            let ended = if last_of[&run.token] > run.sequence { run.started } else { run.ended };
             let id = run.delivery_id.as_str();
             first_start.entry(id).or_insert(run.started);
             match run.ending {
@@ -84,12 +94,12 @@ impl Verdict {
                 Ending::Applied if rejected.contains(id) => *applied.entry(id).or_default() += 1,
                 Ending::Applied => {
                     *applied.entry(id).or_default() += 1;
-                    let end = decided.entry(id).or_insert(run.ended);
-                    *end = run.ended.max(*end);
+                    let end = decided.entry(id).or_insert(ended);
+                    *end = ended.max(*end);
                 }
                 Ending::Rejected => {
                     rejected.insert(id);
-                    decided.entry(id).or_insert(run.ended);
+                    decided.entry(id).or_insert(ended);
                 }
                 Ending::Retry | Ending::Dropped => {}
             }
@@ -149,10 +159,7 @@ impl fmt::Display for Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use webhook_serializer::{
-        protocol::entity::{FencingToken, Sequence},
-        time::Timestamp,
-    };
+    use webhook_serializer::time::Timestamp;
 
     fn ms(ms: u64) -> Duration {
         Duration::from_millis(ms)
@@ -201,6 +208,16 @@ mod tests {
         let verdict = verdict(&[sent("1", 0), sent("2", 5)], &[run("2", 10, 20), run("1", 20, 30)]);
         assert_eq!(verdict.ran_ahead, ["2"]);
         assert!(verdict.overlaps.is_empty());
+    }
+
+    #[test]
+    fn a_group_is_one_start_and_whoever_comes_behind_it_waits_for_its_end() {
+        let with = |token, run: Run| Run { token: FencingToken(token), ..run };
+        let of = |id, place, from| Run { sequence: Sequence(place), ..with(from, run(id, from, from + 10)) };
+        let all = [sent("1", 0), sent("2", 5), sent("3", 8)];
+        assert!(verdict(&all, &[of("1", 1, 10), of("2", 2, 10), of("3", 3, 20)]).is_clean());
+        let early = verdict(&all, &[of("1", 1, 10), of("2", 2, 10), of("3", 3, 15)]);
+        assert_eq!((early.overlaps, early.ran_ahead), (vec!["3".into()], vec!["3".into()]));
     }
 
     #[test]

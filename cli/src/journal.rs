@@ -8,7 +8,7 @@ use std::{
 
 use tokio::sync::watch;
 use webhook_serializer::{
-    handler::{Context, Handler, HandlerError, Outcome},
+    handler::{Context, Deliveries, Handler, HandlerError, Outcome},
     protocol::{
         delivery::Delivery,
         entity::{EntityKey, FencingToken, Sequence},
@@ -127,10 +127,47 @@ impl<H> Journaled<H> {
     }
 }
 
+impl<H> Journaled<H> {
+    /// One start, whatever it is about.
+    fn starts(&self, delivery: &Delivery) {
+        self.journal.starts.send_modify(|starts| starts.push(delivery.entity().clone()));
+    }
+
+    fn begin(&self, delivery: &Delivery, context: &Context) -> Line<'_> {
+        let journal = &self.journal;
+        let started = journal.now();
+        let run = Run {
+            entity: delivery.entity().clone(),
+            delivery_id: delivery.delivery_id().to_string(),
+            sequence: delivery.sequence(),
+            token: context.token(),
+            attempt: delivery.attempt(),
+            received_at: delivery.received_at(),
+            started_at: journal.surroundings.now(),
+            started,
+            ended: started,
+            ending: Ending::Dropped,
+        };
+        Line { journal, run: Some(run) }
+    }
+}
+
 /// Writes the line even when the handler is dropped half-way.
 struct Line<'a> {
     journal: &'a Journal,
     run: Option<Run>,
+}
+
+impl Line<'_> {
+    fn ends(&mut self, answer: &Result<Outcome, HandlerError>) {
+        if let Some(run) = &mut self.run {
+            run.ending = match answer {
+                Ok(Outcome::Done | Outcome::Commit(_)) => Ending::Applied,
+                Ok(Outcome::Retry { .. } | Outcome::Unavailable { .. }) | Err(_) => Ending::Retry,
+                Ok(Outcome::Reject(_)) => Ending::Rejected,
+            };
+        }
+    }
 }
 
 impl Drop for Line<'_> {
@@ -144,37 +181,27 @@ impl Drop for Line<'_> {
 
 impl<H: Handler> Handler for Journaled<H> {
     async fn handle(&self, delivery: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
-        let journal = &self.journal;
-        let started = journal.now();
-        journal.starts.send_modify(|starts| starts.push(delivery.entity().clone()));
-        let mut line = Line {
-            journal,
-            run: Some(Run {
-                entity: delivery.entity().clone(),
-                delivery_id: delivery.delivery_id().to_string(),
-                sequence: delivery.sequence(),
-                token: context.token(),
-                attempt: delivery.attempt(),
-                received_at: delivery.received_at(),
-                started_at: journal.surroundings.now(),
-                started,
-                ended: started,
-                ending: Ending::Dropped,
-            }),
-        };
+        self.starts(delivery);
+        let mut line = self.begin(delivery, context);
         let answer = self.handler.handle(delivery, context).await;
-        if let Some(run) = &mut line.run {
-            run.ending = match &answer {
-                Ok(Outcome::Done | Outcome::Commit(_)) => Ending::Applied,
-                Ok(Outcome::Retry { .. } | Outcome::Unavailable { .. }) | Err(_) => Ending::Retry,
-                Ok(Outcome::Reject(_)) => Ending::Rejected,
-            };
-        }
+        line.ends(&answer);
+        answer
+    }
+
+    async fn handle_all(&self, deliveries: Deliveries, context: &Context) -> Result<Outcome, HandlerError> {
+        self.starts(deliveries.first());
+        let mut lines: Vec<Line<'_>> = deliveries.iter().map(|delivery| self.begin(delivery, context)).collect();
+        let answer = self.handler.handle_all(deliveries, context).await;
+        lines.iter_mut().for_each(|line| line.ends(&answer));
         answer
     }
 
     fn answers_to(&self, name: &str) -> bool {
         self.handler.answers_to(name)
+    }
+
+    fn handles_all(&self, name: &str) -> bool {
+        self.handler.handles_all(name)
     }
 }
 

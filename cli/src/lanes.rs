@@ -8,7 +8,7 @@ pub mod terminal;
 use std::{collections::BTreeMap, time::Duration};
 
 use webhook_serializer::protocol::{
-    entity::{EntityKey, Sequence},
+    entity::{EntityKey, FencingToken, Sequence},
     receipt::Settlement,
 };
 
@@ -84,6 +84,8 @@ pub enum Sign {
     Repeat,
     /// Set aside.
     Parked,
+    /// Left out for a newer one.
+    Superseded,
     /// The entity is blocked.
     Blocked,
     /// An attempt failed.
@@ -105,6 +107,8 @@ pub struct Totals {
     pub repeats: usize,
     /// Of these, set aside.
     pub parked: usize,
+    /// Of these, left out for newer ones.
+    pub superseded: usize,
     /// Failed attempts.
     pub retries: usize,
 }
@@ -126,6 +130,8 @@ struct Draft {
     waiting: BTreeMap<Sequence, (String, Duration)>,
     /// What goes on: which place, its name, since when, what.
     open: Option<(Sequence, String, Duration, Kind)>,
+    /// The start that goes on: its token, and the names of those it is about.
+    start: Option<(FencingToken, Vec<String>)>,
     spans: Vec<Span>,
     marks: Vec<Mark>,
     totals: Totals,
@@ -133,6 +139,7 @@ struct Draft {
 
 impl Draft {
     fn close(&mut self, at: Duration) {
+        self.start = None;
         if let Some((_, name, from, kind)) = self.open.take() {
             self.spans.push(Span { name, from, to: at, kind });
         }
@@ -152,10 +159,21 @@ impl Draft {
                     self.waiting.insert(sequence, (happening.name.clone(), at));
                 }
             }
-            (What::Started(..), Some(sequence)) => {
-                self.close(at);
+            (What::Started(_, token), Some(sequence)) => {
                 self.end_waiting(sequence, at);
-                self.open = Some((sequence, happening.name.clone(), at, Kind::Running));
+                match (&mut self.open, &mut self.start) {
+                    // One bar for a group.
+                    (Some((last, name, ..)), Some((start, names))) if start == token => {
+                        *last = sequence;
+                        names.push(happening.name.clone());
+                        *name = names.join(" ");
+                    }
+                    _ => {
+                        self.close(at);
+                        self.open = Some((sequence, happening.name.clone(), at, Kind::Running));
+                        self.start = Some((*token, vec![happening.name.clone()]));
+                    }
+                }
             }
             (What::Failed { .. }, Some(sequence)) => {
                 self.close(at);
@@ -177,6 +195,10 @@ impl Draft {
                     Settlement::Parked => {
                         self.totals.parked += 1;
                         self.mark(happening, Sign::Parked);
+                    }
+                    Settlement::Superseded => {
+                        self.totals.superseded += 1;
+                        self.mark(happening, Sign::Superseded);
                     }
                 }
             }
@@ -254,7 +276,6 @@ pub fn label(entity: &EntityKey, width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use webhook_serializer::protocol::entity::FencingToken;
 
     fn happening(at: u64, sequence: u64, what: What) -> Happening {
         Happening {

@@ -57,6 +57,8 @@ enum Form {
     OneOrMore(Pattern),
     /// One of these words.
     Word(&'static [&'static str]),
+    /// One of these words, or a table of which one field holds a number up to that.
+    WordOrMost(&'static [&'static str], &'static str, u8),
     /// A whole number from 1 on.
     Count,
     /// `true` or `false`.

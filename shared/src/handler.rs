@@ -1,7 +1,8 @@
 //! What a user implements: the handler of deliveries.
 //!
 //! A handler is started for one delivery of an entity at a time, in the order
-//! in which they arrived. It is started again when its answer was lost, so what
+//! in which they arrived; or, where its source says so, for several that wait in
+//! a row. It is started again when its answer was lost, so what
 //! it does elsewhere it does at least once; what it returns in
 //! [`Outcome::Commit`] lands exactly once, with the settling.
 
@@ -148,6 +149,52 @@ impl Context {
     }
 }
 
+/// Deliveries of one entity that are handled in one start: all of one source, the
+/// oldest first, without a hole. What their handler answers goes for all.
+#[derive(Debug, Clone)]
+pub struct Deliveries(pub(crate) Vec<Arc<Delivery>>);
+
+impl Deliveries {
+    /// These, for calling a handler directly in its own tests.
+    pub fn detached(deliveries: impl IntoIterator<Item = Delivery>) -> Self {
+        Self(deliveries.into_iter().map(Arc::new).collect())
+    }
+
+    /// One after the other.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Delivery> + ExactSizeIterator {
+        self.0.iter().map(|delivery| &**delivery)
+    }
+
+    /// How many; at least one.
+    #[expect(clippy::len_without_is_empty, reason = "it never is")]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The one that arrived first, until they are sorted otherwise.
+    pub fn first(&self) -> &Delivery {
+        self.0.first().expect("there is one at least")
+    }
+
+    /// The one that arrived last, until they are sorted otherwise.
+    pub fn last(&self) -> &Delivery {
+        self.0.last().expect("there is one at least")
+    }
+
+    /// Sorts them by when the events happened, by their sender's clock. Those of
+    /// the same time stay in the order in which they arrived, and those without
+    /// a time where they are.
+    pub fn sort_by_event_time(&mut self) {
+        let timed = |delivery: &&Arc<Delivery>| delivery.event_time().is_some();
+        let mut sorted: Vec<_> = self.0.iter().filter(timed).cloned().collect();
+        sorted.sort_by_key(|delivery| delivery.event_time());
+        let mut sorted = sorted.into_iter();
+        for place in self.0.iter_mut().filter(|place| place.event_time().is_some()) {
+            *place = sorted.next().expect("as many as there are places");
+        }
+    }
+}
+
 /// Code that is run for every delivery, in order.
 ///
 /// ```
@@ -171,11 +218,55 @@ pub trait Handler: Send + Sync + 'static {
         context: &Context,
     ) -> impl Future<Output = Result<Outcome, HandlerError>> + Send;
 
+    /// Applies several, two at least: for sources with `deliver = { up_to = … }`.
+    /// What it answers goes for all of them; if it fails, [`Handler::handle`] gets
+    /// each by itself. There is none that calls `handle` in turn: one that reads a
+    /// row, changes it and commits it would lose all changes but the last.
+    ///
+    /// ```
+    /// use webhook_serializer::{Context, Deliveries, Delivery, Handler, HandlerError, Outcome};
+    ///
+    /// struct Stock;
+    ///
+    /// impl Handler for Stock {
+    ///     async fn handle(&self, delivery: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
+    ///         println!("{} under token {}", delivery.topic(), context.token());
+    ///         Ok(Outcome::Done)
+    ///     }
+    ///
+    ///     async fn handle_all(&self, mut deliveries: Deliveries, context: &Context) -> Result<Outcome, HandlerError> {
+    ///         deliveries.sort_by_event_time();
+    ///         let topics: Vec<_> = deliveries.iter().map(Delivery::topic).collect();
+    ///         println!("{} under token {}", topics.join(", "), context.token());
+    ///         Ok(Outcome::Done)
+    ///     }
+    ///
+    ///     fn handles_all(&self, _name: &str) -> bool {
+    ///         true
+    ///     }
+    /// }
+    /// ```
+    fn handle_all(
+        &self,
+        deliveries: Deliveries,
+        context: &Context,
+    ) -> impl Future<Output = Result<Outcome, HandlerError>> + Send {
+        let (_, _) = (deliveries, context);
+        async { Err("this handler takes one delivery at a time".into()) }
+    }
+
     /// Whether a source may name this handler `name`. Asked at start, so that a
     /// misspelt name stops the function rather than a delivery.
     fn answers_to(&self, name: &str) -> bool {
         let _ = name;
         true
+    }
+
+    /// Whether the handler of that name has a [`Handler::handle_all`] of its own.
+    /// Asked at start, of those whose sources deliver several at once.
+    fn handles_all(&self, name: &str) -> bool {
+        let _ = name;
+        false
     }
 }
 
@@ -188,8 +279,20 @@ impl<H: Handler> Handler for Arc<H> {
         Handler::handle(&**self, delivery, context)
     }
 
+    fn handle_all(
+        &self,
+        deliveries: Deliveries,
+        context: &Context,
+    ) -> impl Future<Output = Result<Outcome, HandlerError>> + Send {
+        Handler::handle_all(&**self, deliveries, context)
+    }
+
     fn answers_to(&self, name: &str) -> bool {
         Handler::answers_to(&**self, name)
+    }
+
+    fn handles_all(&self, name: &str) -> bool {
+        Handler::handles_all(&**self, name)
     }
 }
 
@@ -200,6 +303,14 @@ pub(crate) trait AnyHandler: Send + Sync + 'static {
         delivery: &'a Delivery,
         context: &'a Context,
     ) -> BoxFuture<'a, Result<Outcome, HandlerError>>;
+
+    fn handle_all<'a>(
+        &'a self,
+        deliveries: Deliveries,
+        context: &'a Context,
+    ) -> BoxFuture<'a, Result<Outcome, HandlerError>>;
+
+    fn handles_all(&self, name: &str) -> bool;
 }
 
 impl<H: Handler> AnyHandler for H {
@@ -209,6 +320,18 @@ impl<H: Handler> AnyHandler for H {
         context: &'a Context,
     ) -> BoxFuture<'a, Result<Outcome, HandlerError>> {
         Box::pin(Handler::handle(self, delivery, context))
+    }
+
+    fn handle_all<'a>(
+        &'a self,
+        deliveries: Deliveries,
+        context: &'a Context,
+    ) -> BoxFuture<'a, Result<Outcome, HandlerError>> {
+        Box::pin(Handler::handle_all(self, deliveries, context))
+    }
+
+    fn handles_all(&self, name: &str) -> bool {
+        Handler::handles_all(self, name)
     }
 }
 
@@ -242,5 +365,46 @@ impl Canceller {
 impl Drop for Canceller {
     fn drop(&mut self) {
         self.0.send_replace(true);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        protocol::{
+            delivery::Incoming,
+            entity::{DeliveryId, EntityKey, Identity, Sequence, SourceName},
+        },
+        time::Timestamp,
+    };
+
+    #[test]
+    fn deliveries_are_sorted_by_their_events_and_those_without_a_time_stay() {
+        let delivery = |place: u64, time: Option<u64>| {
+            let identity = Identity {
+                source: SourceName::parse("shop").unwrap(),
+                delivery_id: DeliveryId::new(place.to_string()),
+                redrive: 0,
+            };
+            let incoming = Incoming {
+                entity: EntityKey::parse("shop/order/1").unwrap(),
+                identity,
+                provider: None,
+                topic: "orders/updated".into(),
+                family: "orders".into(),
+                event_time: time.map(Timestamp::from_secs),
+                received_at: Timestamp::from_secs(1),
+                content_type: None,
+                body: "{}".into(),
+            };
+            Delivery::detached(incoming, Sequence(place))
+        };
+        let times = [Some(5), None, Some(3), Some(5), Some(1), None, Some(4)];
+        let mut deliveries = Deliveries::detached((1..).zip(times).map(|(place, time)| delivery(place, time)));
+        assert_eq!((deliveries.first().sequence().0, deliveries.last().sequence().0), (1, 7));
+        deliveries.sort_by_event_time();
+        let places: Vec<u64> = deliveries.iter().map(|delivery| delivery.sequence().0).collect();
+        assert_eq!(places, [5, 2, 3, 7, 1, 6, 4]);
     }
 }

@@ -9,7 +9,7 @@ pub mod orders;
 use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
-    handler::{AnyHandler, Context, Handler, HandlerError, Outcome},
+    handler::{AnyHandler, Context, Deliveries, Handler, HandlerError, Outcome},
     protocol::delivery::Delivery,
 };
 
@@ -35,13 +35,28 @@ impl Handler for Handlers {
     async fn handle(&self, delivery: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
         match self.0.get(context.handler()) {
             Some(handler) => handler.handle(delivery, context).await,
-            None => Ok(Outcome::retry(format!("there is no handler `{}` in this worker", context.handler()))),
+            None => Ok(no_handler(context)),
+        }
+    }
+
+    async fn handle_all(&self, deliveries: Deliveries, context: &Context) -> Result<Outcome, HandlerError> {
+        match self.0.get(context.handler()) {
+            Some(handler) => handler.handle_all(deliveries, context).await,
+            None => Ok(no_handler(context)),
         }
     }
 
     fn answers_to(&self, name: &str) -> bool {
         self.0.contains_key(name)
     }
+
+    fn handles_all(&self, name: &str) -> bool {
+        self.0.get(name).is_some_and(|handler| handler.handles_all(name))
+    }
+}
+
+fn no_handler(context: &Context) -> Outcome {
+    Outcome::retry(format!("there is no handler `{}` in this worker", context.handler()))
 }
 
 impl std::fmt::Debug for Handlers {

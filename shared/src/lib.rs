@@ -96,7 +96,7 @@
 )]
 
 // Handlers.
-pub use handler::{Context, Handler, HandlerError, Outcome};
+pub use handler::{Context, Deliveries, Handler, HandlerError, Outcome};
 pub use protocol::{
     delivery::{Age, Delivery, Incoming},
     entity::{

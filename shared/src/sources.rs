@@ -4,6 +4,7 @@
 //! named with its source, and nothing starts. [`LiveSources`] reads it again
 //! while a function runs.
 
+pub mod deliver;
 pub mod destination;
 mod duration;
 mod live;
@@ -26,6 +27,7 @@ use crate::{
     },
     providers::{self, Generic, Options, Secret, Secrets},
     sources::{
+        deliver::{Deliver, Linger, Stale},
         destination::Destination,
         duration::duration,
         template::{InvalidTemplate, Template},
@@ -79,6 +81,12 @@ pub struct Source {
     /// How often its handler may start for one entity; `None`: as often as it
     /// can.
     pub rate: Option<Rate>,
+    /// How many deliveries of an entity one start of the handler is about.
+    pub deliver: Deliver,
+    /// How long to wait for more of them; `None`: not at all.
+    pub linger: Option<Linger>,
+    /// What becomes of a delivery of which a newer one was applied before.
+    pub stale: Stale,
     forward: Option<Destination>,
 }
 
@@ -114,6 +122,11 @@ struct Entry {
     #[serde(default)]
     on_failure: OnFailure,
     rate: Option<Rate>,
+    deliver: Option<deliver::Entry>,
+    #[serde(default, deserialize_with = "duration")]
+    linger: Option<Duration>,
+    #[serde(default)]
+    stale: Stale,
     generic: Option<Generic>,
     url: Option<String>,
     forward: Option<destination::Entry>,
@@ -323,6 +336,12 @@ impl Source {
         if handler_timeout.is_zero() {
             return Err("`handler_timeout` is more than nothing".into());
         }
+        let (deliver, linger) = deliver::check(entry.deliver, entry.linger, retry)?;
+        if entry.handler == FORWARD && matches!(deliver, Deliver::UpTo(_)) {
+            return Err(
+                "handler = \"forward\" hands on one delivery at a time: deliver = \"each\" or \"latest\"".into()
+            );
+        }
         let forward = match (entry.handler == FORWARD, entry.forward) {
             (true, Some(entry)) => Some(Destination::check(entry)?),
             (true, None) => {
@@ -345,6 +364,9 @@ impl Source {
             retry,
             on_failure: entry.on_failure,
             rate: entry.rate,
+            deliver,
+            linger,
+            stale: entry.stale,
             forward,
         })
     }

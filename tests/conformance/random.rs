@@ -312,7 +312,7 @@ impl<'a> Case<'a> {
             }
             Kind::MarkStart => {
                 let (Some(lease), Some(decision)) = (lease, self.decision(act, state, now)) else { return Ok(()) };
-                self.run(&MarkStart { lease: &lease, sequence: decision.sequence() }).await?;
+                self.run(&MarkStart { lease: &lease, sequence: decision.first }).await?;
             }
             Kind::AskToYield => {
                 let until = now + LONGEST_YIELD * u32::from(act.twist) / 6;
@@ -337,14 +337,16 @@ impl<'a> Case<'a> {
             }
             Kind::Fail => {
                 let (Some(lease), Some(decision)) = (lease, self.decision(act, state, now)) else { return Ok(()) };
-                let (sequence, attempts) = (decision.sequence(), u32::from(act.twist));
+                let (sequence, attempts) = (decision.first, u32::from(act.twist));
+                let one_by_one = act.twist.is_multiple_of(3).then(|| decision.last());
                 let error = "ü".repeat(60);
-                self.run(&Fail { lease: &lease, sequence, attempts, retry_at: purge_at, error: &error }).await?;
+                let fail = Fail { lease: &lease, sequence, attempts, one_by_one, retry_at: purge_at, error: &error };
+                self.run(&fail).await?;
             }
             Kind::Block => {
                 let (Some(lease), Some(decision)) = (lease, self.decision(act, state, now)) else { return Ok(()) };
                 let reason = BlockReason::Expired;
-                self.run(&Block { lease: &lease, sequence: decision.sequence(), reason }).await?;
+                self.run(&Block { lease: &lease, sequence: decision.first, reason }).await?;
             }
             Kind::Unblock => {
                 let seen = state.map_or(FencingToken(1), |state| state.token);
@@ -408,14 +410,20 @@ impl<'a> Case<'a> {
         if act.twist.is_multiple_of(2) {
             times = state.newest_event_time.applied("order", now);
         }
-        let sequence = if act.twist == 11 { state.next().next() } else { state.next() };
-        let mut recent = state.recent.with(receipt(act.twist, sequence, now), Duration::from_secs(60));
+        let first = if act.twist == 11 { state.next().next() } else { state.next() };
+        let places = if act.twist.is_multiple_of(4) { 2 } else { 1 };
+        let mut recent = state.recent.clone();
+        for at in first.0..first.0 + places {
+            recent = recent.with(receipt(act.twist, Sequence(at), now), Duration::from_secs(60));
+        }
         Some(Decision {
-            dropped: recent.drop_beyond(usize::from(act.twist % 3) + 1),
+            first,
+            dropped: recent.drop_beyond(usize::from(act.twist % 3) + places as usize),
             recent,
             newest_event_time: times,
             pending_since: (!act.twist.is_multiple_of(3)).then_some(now),
             not_before: act.twist.is_multiple_of(5).then_some(now),
+            ends_one_by_one: act.twist.is_multiple_of(3),
         })
     }
 }
@@ -433,8 +441,9 @@ fn envelope(entity: &EntityKey, number: u8, nonce: &Nonce, now: Timestamp) -> En
 }
 
 fn receipt(number: u8, sequence: Sequence, now: Timestamp) -> Receipt {
-    let settlements = [Settlement::Applied, Settlement::Repeat, Settlement::Void, Settlement::Parked];
-    let settlement = settlements[usize::from(number % 4)];
+    let settlements =
+        [Settlement::Applied, Settlement::Repeat, Settlement::Void, Settlement::Parked, Settlement::Superseded];
+    let settlement = settlements[usize::from(number) % settlements.len()];
     Receipt {
         sequence,
         identity: (settlement != Settlement::Void).then(|| identity(number).hash()),

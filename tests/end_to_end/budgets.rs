@@ -12,7 +12,8 @@
 //! | drain of k | k + 1, and 1 for each receipt that leaves the row | ⌈k / 25⌉, twice where receipts have left the row | 0 |
 //! | trickling: each that arrives during the drain | 2 (one refused) | 1 | 0 |
 //! | a repeat already settled | 2 | 1 | 0 |
-//! | a failed attempt | 2 | 1 | 1 |
+//! | drain of k in groups of m | ⌈k / m⌉ + 1 | ⌈k / 25⌉ | 0 |
+//! | a failed attempt, a group's too | 2 | 1 | 1 |
 //! | parked | 3 | 1 | 0 |
 //! | `commit`s of k | k + 1 | ⌈k / 25⌉ | 0 |
 //! | a wake-up of an empty entity | 1 (refused) | 0 | 0 |
@@ -34,8 +35,8 @@ use std::{
 use futures_util::future::BoxFuture;
 use tests::{
     faults::{Fault, FaultyQueue, FaultyTable},
-    handlers::{Done, Scripted, answering},
-    stage::Stage,
+    handlers::{Done, Scripted, Slow, answering},
+    stage::{SOURCES, Stage},
     world::World,
 };
 use webhook_serializer::{
@@ -48,7 +49,7 @@ use webhook_serializer::{
     protocol::{
         budget::{
             FAILED_WRITES, FUTILE_WRITES, HELD_BACK_WRITES, SLICE_WRITES, SPILL_WRITES, SUSPECT_WRITES, TRICKLE_WRITES,
-            append_writes, commit_drain_writes, drain_reads, drain_writes, park_writes,
+            append_writes, commit_drain_writes, drain_reads, drain_writes, group_drain_writes, park_writes,
         },
         delivery::Delivery,
         entity::EntityKey,
@@ -77,6 +78,14 @@ const Q: u64 = 1;
 impl Scale {
     async fn start() -> Self {
         let stage = Stage::start().await;
+        let inbox = stage.inbox();
+        Self { stage, inbox, entity: EntityKey::parse("test/a").expect("a key") }
+    }
+
+    /// One whose source delivers so many at once.
+    async fn delivering(up_to: u64) -> Self {
+        let grouped = format!("[sources.test]\ndeliver = {{ up_to = {up_to} }}");
+        let stage = Stage::start_for(&SOURCES.replace("[sources.test]", &grouped)).await;
         let inbox = stage.inbox();
         Self { stage, inbox, entity: EntityKey::parse("test/a").expect("a key") }
     }
@@ -183,6 +192,30 @@ async fn k_waiting_cost_k_times_b_and_two_and_one_more_and_one_for_each_that_the
     scale.append("more").await;
     let one = costs(drain_writes(1) + SPILL_WRITES, 3, drain_reads(1, Q, true), 2);
     assert_eq!(scale.weigh_drain(Done).await, one);
+}
+
+#[tokio::test]
+async fn k_waiting_in_groups_of_m_cost_k_times_b_and_one_and_a_settle_for_each_group() {
+    const K: u64 = 12;
+    const M: u64 = 5;
+    let scale = Scale::delivering(M).await;
+    let appends = scale.weigh(scale.append_all(0..K)).await;
+    assert_eq!(appends, Reading { sends: K, ..costs(K * append_writes(B), 2 * K, 0, 0) });
+    let drain = scale.weigh_drain(Done).await;
+    let settles = K.div_ceil(M);
+    assert_eq!(drain, costs(group_drain_writes(K, M), 1 + settles, drain_reads(K, drain.read_units as u64, false), 1));
+    assert_eq!(K * append_writes(B) + group_drain_writes(K, M), K * (B + 1) + settles + 1);
+}
+
+/// Of a group that fails, what is tried by itself costs as it would have from the
+/// beginning, and the group's own start an acquire and a `fail`.
+#[tokio::test]
+async fn a_group_that_fails_costs_no_more_than_any_other_failed_attempt() {
+    let scale = Scale::delivering(5).await;
+    scale.append_all(0..3).await;
+    let fails = Slow(Duration::ZERO);
+    let failed = scale.weigh_drain(fails).await;
+    assert_eq!(failed, Reading { sends: 1, ..costs(FAILED_WRITES, 2, drain_reads(1, Q, false), 1) });
 }
 
 /// Appends the next delivery from within the handler, `more` times.

@@ -8,6 +8,7 @@ mod dependencies;
 mod erase;
 mod examples;
 mod fairness;
+mod groups;
 mod handlers;
 mod hot_order;
 mod isolation;

@@ -8,7 +8,7 @@ use crate::{
     protocol::{Next, Protocol},
     reached::Reached,
     state::{Append, AppendStep, Broken, Draining, Message, Operator, State, Step, Visitor, Worker},
-    store::{Decided, Item, delivery_at, view_of},
+    store::{Decided, Item, Told, delivery_at, view_of},
     without::Rule,
 };
 
@@ -80,7 +80,13 @@ impl Protocol {
         let waits = state.appends.iter().any(|append| {
             matches!(append.step, AppendStep::Answered(sequence) if sequence > view.head.0) && view.blocked.is_none()
         });
-        !waits || self.is_sure(state)
+        // What was answered and does not wait was decided, as itself.
+        let gone = state.appends.iter().any(|append| {
+            let AppendStep::Answered(sequence) = append.step else { return false };
+            let told = |told: &Told| told.sequence.0 == sequence && told.id() == Some(append.id);
+            sequence <= view.head.0 && !state.settled.iter().any(told) && !state.forgotten.contains(&append.id)
+        });
+        !gone && (!waits || self.is_sure(state))
     }
 
     fn one_holder(&self, state: &State) -> bool {
@@ -124,6 +130,12 @@ impl Next<'_> {
             {
                 self.state.waiting_since = view_of(&executed.row.expect("claimed")).tail.0;
             }
+            if let Op::TakeOver(..) = op
+                && before.is_some_and(|row| view_of(&row).is_stood_for())
+            {
+                // Each runs by itself from here on: the starts were of what stood for it.
+                self.state.starts = 0;
+            }
             if let Op::MarkStart(..) = op {
                 self.state.starts += 1;
             }
@@ -132,7 +144,7 @@ impl Next<'_> {
             }
             if let Op::Settle(_, decided, _) | Op::SettleAndRelease(_, decided) = op {
                 self.state.starts = 0;
-                self.decided(decided);
+                decided.each().into_iter().for_each(|told| self.decided(told, decided));
             }
             if executed.row.is_some_and(|row| view_of(&row).attempts > u32::from(self.state.starts)) {
                 self.state.breaks(Broken::Charge);
@@ -160,73 +172,84 @@ impl Next<'_> {
     }
 
     /// A sequence was settled: was that right?
-    fn decided(&mut self, decided: Decided) {
-        let applied = |other: &Decided| {
-            other.settlement() == Settlement::Applied
-                && other.id().map(|id| id.delivery) == decided.id().map(|id| id.delivery)
+    fn decided(&mut self, told: Told, with: Decided) {
+        let applied = |other: &Told| {
+            other.settlement == Settlement::Applied
+                && other.id().map(|id| id.delivery) == told.id().map(|id| id.delivery)
         };
-        match decided.settlement() {
+        match told.settlement {
             Settlement::Applied => {
                 if self.state.settled.iter().any(applied) {
                     self.state.breaks(Broken::Once);
                 }
-                if self.model.commit && !decided.id().is_some_and(|id| self.state.committed.contains(&id)) {
+                if self.model.commit && !told.id().is_some_and(|id| self.state.committed.contains(&id)) {
                     self.state.breaks(Broken::Loss);
                 }
             }
             Settlement::Parked => {
                 self.model.reach(Reached::Park);
-                if self.state.item(Item::Parked(decided.place())).is_none() {
+                if self.state.item(Item::Parked(told.sequence.0)).is_none() {
                     self.state.breaks(Broken::Loss);
                 }
             }
             Settlement::Repeat => {
                 self.model.reach(Reached::Repeat);
-                let known = |other: &Decided| other.id() == decided.id() && other.settlement() != Settlement::Repeat;
+                let known = |other: &Told| other.id() == told.id() && other.settlement != Settlement::Repeat;
                 // A receipt may come late, even longer after than retention.
-                let once = decided.id().is_some_and(|id| self.state.forgotten.contains(&id));
+                let once = told.id().is_some_and(|id| self.state.forgotten.contains(&id));
                 if !self.state.settled.iter().any(known) && !once {
+                    self.state.breaks(Broken::Loss);
+                }
+            }
+            Settlement::Superseded => {
+                self.model.reach(Reached::Superseded);
+                // By a newer one, which is applied with it.
+                if with.each().last().is_none_or(|last| last.settlement != Settlement::Applied) {
                     self.state.breaks(Broken::Loss);
                 }
             }
             Settlement::Void => {
                 self.model.reach(Reached::Void);
-                let marker = self.state.item(Item::Delivery(decided.place()));
+                let marker = self.state.item(Item::Delivery(told.sequence.0));
                 if marker.is_none_or(|row| delivery_at(&row).is_some()) {
                     self.state.breaks(Broken::DecidedTwice);
                 }
             }
         }
-        self.state.settled.push(decided);
+        self.state.settled.push(told);
     }
 
     pub fn start(&mut self, worker: &mut Worker) {
-        let Draining { lease, knows, .. } = *worker.draining();
-        let (sequence, id) = knows.place();
-        let id = id.expect("a delivery");
+        let Draining { lease, knows, group, .. } = *worker.draining();
+        let (first, _) = knows.place();
         let view = self.state.view();
-        let behind = |other: u64| view.is_none_or(|view| view.head.0 >= other);
-        let here = self.state.appends.iter().find(|append| match append.step {
-            AppendStep::Answered(at) => at == sequence,
-            AppendStep::Write { sequence: at, stored, .. } => at == sequence && stored != Some(false),
-            _ => false,
-        });
-        if let Some(here) = here {
-            let early = (0_u8..).zip(&self.state.appends).any(|(number, other)| {
-                here.after & 1 << number != 0 && matches!(other.step, AppendStep::Answered(at) if !behind(at))
+        let newest = view.is_some_and(|view| lease.is_mine(&view));
+        for (sequence, id) in knows.handled(group) {
+            // Those before it are settled, or in the same start.
+            let behind =
+                |other: u64| view.is_none_or(|view| view.head.0 >= other) || (first..sequence).contains(&other);
+            let here = self.state.appends.iter().find(|append| match append.step {
+                AppendStep::Answered(at) => at == sequence,
+                AppendStep::Write { sequence: at, stored, .. } => at == sequence && stored != Some(false),
+                _ => false,
             });
-            if early {
-                self.state.breaks(Broken::Order);
+            let early = here.is_some_and(|here| {
+                (0_u8..).zip(&self.state.appends).any(|(number, other)| {
+                    here.after & 1 << number != 0 && matches!(other.step, AppendStep::Answered(at) if !behind(at))
+                })
+            });
+            let done = |other: &Told| other.id() == Some(id) && other.settlement != Settlement::Repeat;
+            let again = newest && self.state.settled.iter().any(done);
+            for (broken, is_so) in [(Broken::Order, early), (Broken::Once, again)] {
+                if is_so {
+                    self.state.breaks(broken);
+                }
             }
         }
-        let newest = view.is_some_and(|view| lease.is_mine(&view));
-        let done = |other: &Decided| other.id() == Some(id) && other.settlement() != Settlement::Repeat;
-        if newest && self.state.settled.iter().any(done) {
-            self.state.breaks(Broken::Once);
-        }
         // Where it was written before, it counts already; written by one that did not come to it, it did too.
-        if !knows.state().is_suspect() {
-            self.counts_start(sequence);
+        // A start of a group is none of each of it, unless one stands for all.
+        if !knows.state().is_suspect() && (!group.is_several() || group.is_latest) {
+            self.counts_start(first);
         }
         worker.step = Step::Run;
     }

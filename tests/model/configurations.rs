@@ -1,6 +1,8 @@
 //! Where the protocol holds: what happens in each configuration, and how many
 //! states that comes to.
 
+use webhook_serializer::sources::deliver::Deliver;
+
 use crate::{protocol::Protocol, state::Budget};
 
 /// One exploration of the protocol as it is.
@@ -18,7 +20,7 @@ pub fn small() -> Vec<Configuration> {
     let two = || Protocol { arrivals: &[0, 1], ..Protocol::default() };
     let of = |name, states, model| Configuration { name, states, model };
     vec![
-        of("slow and early clocks", 2808, Protocol { workers: 2, budget: Budget { take_overs: 1, ..b }, ..two() }),
+        of("slow and early clocks", 2577, Protocol { workers: 2, budget: Budget { take_overs: 1, ..b }, ..two() }),
         of(
             "crashes and copies",
             12237,
@@ -30,7 +32,7 @@ pub fn small() -> Vec<Configuration> {
         ),
         of(
             "a stray copy and crashes",
-            38369,
+            39449,
             Protocol {
                 stray: true,
                 budget: Budget { ingest_crashes: 1, worker_crashes: 1, take_overs: 1, ..b },
@@ -39,7 +41,7 @@ pub fn small() -> Vec<Configuration> {
         ),
         of(
             "a message that may have come back, and crashes",
-            34329,
+            35480,
             Protocol {
                 stray: true,
                 may_be_back: true,
@@ -49,17 +51,17 @@ pub fn small() -> Vec<Configuration> {
         ),
         of(
             "lost replies",
-            28637,
+            26355,
             Protocol { budget: Budget { lost_replies: 1, voids: 1, take_overs: 1, ..b }, ..two() },
         ),
         of(
             "handlers that fail and come late",
-            4037,
+            3802,
             Protocol { budget: Budget { failures: 1, timeouts: 1, take_overs: 1, ..b }, ..two() },
         ),
         of(
             "parked and put back twice",
-            7746,
+            7904,
             Protocol {
                 budget: Budget { rejections: 1, redrives: 2, worker_crashes: 1, ingest_crashes: 1, take_overs: 1, ..b },
                 ..one()
@@ -78,7 +80,7 @@ pub fn small() -> Vec<Configuration> {
         ),
         of(
             "a repeat and a dying worker",
-            18065,
+            18087,
             Protocol {
                 arrivals: &[0, 0],
                 budget: Budget { worker_crashes: 1, take_overs: 1, lost_replies: 1, ..b },
@@ -97,7 +99,7 @@ pub fn small() -> Vec<Configuration> {
         ),
         of(
             "an exclusive holder",
-            22332,
+            22946,
             Protocol { budget: Budget { visits: 1, visitor_crashes: 1, take_overs: 1, ..b }, ..two() },
         ),
         of(
@@ -111,17 +113,17 @@ pub fn small() -> Vec<Configuration> {
         ),
         of(
             "purged and made anew",
-            2691,
+            2500,
             Protocol { arrivals: &[0, 0], workers: 2, budget: Budget { purges: 1, take_overs: 1, ..b }, ..one() },
         ),
         of(
             "slices, and a store that is out",
-            94605,
+            93465,
             Protocol { workers: 2, budget: Budget { slices: 1, outages: 1, worker_crashes: 1, ..b }, ..two() },
         ),
         of(
             "slices, copies and ingests that die",
-            20939,
+            19991,
             Protocol { workers: 2, budget: Budget { slices: 1, copies: 1, ingest_crashes: 1, ..b }, ..two() },
         ),
         of(
@@ -131,17 +133,17 @@ pub fn small() -> Vec<Configuration> {
         ),
         of(
             "a row that remembers one place, a repeat, and a store that is out",
-            87436,
+            71776,
             Protocol { arrivals: &[0, 1, 0], capacity: 1, budget: Budget { outages: 1, ..b }, ..one() },
         ),
         of(
             "a row that remembers two places, and three deliveries",
-            5003,
+            4151,
             Protocol { arrivals: &[0, 1, 2], capacity: 2, ..one() },
         ),
         of(
             "a row that remembers one place, commits and lost replies",
-            2015,
+            1900,
             Protocol {
                 arrivals: &[0, 1],
                 capacity: 1,
@@ -152,12 +154,86 @@ pub fn small() -> Vec<Configuration> {
         ),
         of(
             "an exclusive holder, and a row that is purged",
-            7110,
+            6842,
             Protocol { arrivals: &[0, 0], budget: Budget { visits: 1, purges: 1, ..b }, ..one() },
         ),
         of(
+            "groups of two that fail, and a dying worker",
+            20514,
+            Protocol {
+                deliver: Deliver::UpTo(2),
+                budget: Budget { failures: 1, worker_crashes: 1, take_overs: 1, ..b },
+                ..two()
+            },
+        ),
+        of(
+            "groups that are rejected, parked and put back",
+            11063,
+            Protocol {
+                deliver: Deliver::UpTo(2),
+                budget: Budget { rejections: 2, redrives: 1, ingest_crashes: 1, ..b },
+                ..two()
+            },
+        ),
+        of(
+            "groups of three, and a repeat among them",
+            11044,
+            Protocol { arrivals: &[0, 1, 0], deliver: Deliver::UpTo(3), ..one() },
+        ),
+        of(
+            "groups as large as what the row remembers, and a store that is out",
+            28417,
+            Protocol {
+                arrivals: &[0, 1, 2],
+                deliver: Deliver::UpTo(3),
+                capacity: 2,
+                budget: Budget { outages: 1, ..b },
+                ..one()
+            },
+        ),
+        of(
+            "groups that are committed, and lost replies",
+            5110,
+            Protocol {
+                deliver: Deliver::UpTo(2),
+                commit: true,
+                budget: Budget { lost_replies: 1, take_overs: 1, failures: 1, ..b },
+                ..two()
+            },
+        ),
+        of(
+            "groups that end at a place given up",
+            60853,
+            Protocol { arrivals: &[0, 1, 2], deliver: Deliver::UpTo(3), budget: Budget { voids: 1, ..b }, ..one() },
+        ),
+        of(
+            "groups whose effects come late",
+            1569,
+            Protocol { deliver: Deliver::UpTo(2), budget: Budget { timeouts: 1, take_overs: 1, ..b }, ..two() },
+        ),
+        of(
+            "the latest, which fails, and a dying worker",
+            42532,
+            Protocol {
+                deliver: Deliver::Latest,
+                budget: Budget { failures: 2, worker_crashes: 1, take_overs: 1, ..b },
+                ..two()
+            },
+        ),
+        of(
+            "the latest of three, committed or rejected",
+            13514,
+            Protocol {
+                arrivals: &[0, 1, 2],
+                deliver: Deliver::Latest,
+                commit: true,
+                budget: Budget { rejections: 1, ..b },
+                ..one()
+            },
+        ),
+        of(
             "a rate",
-            15539,
+            16147,
             Protocol {
                 rated: true,
                 budget: Budget { ingest_crashes: 1, worker_crashes: 1, take_overs: 1, ..b },
@@ -175,7 +251,7 @@ pub fn large() -> Vec<Configuration> {
     vec![
         of(
             "crashes, copies and clocks, two deliveries",
-            1480625,
+            1564488,
             Protocol {
                 budget: Budget { ingest_crashes: 1, worker_crashes: 1, copies: 1, take_overs: 1, ..b },
                 ..two()
@@ -183,17 +259,17 @@ pub fn large() -> Vec<Configuration> {
         ),
         of(
             "lost replies, two deliveries",
-            77814,
+            70295,
             Protocol { budget: Budget { lost_replies: 2, take_overs: 1, ..b }, ..two() },
         ),
         of(
             "failures and late effects, two deliveries",
-            152967,
+            148392,
             Protocol { budget: Budget { failures: 1, timeouts: 1, take_overs: 1, ..b }, ..two() },
         ),
         of(
             "commits, repeats and a dying worker",
-            7416432,
+            7991580,
             Protocol {
                 arrivals: &[0, 1, 0],
                 commit: true,
@@ -203,27 +279,27 @@ pub fn large() -> Vec<Configuration> {
         ),
         of(
             "an exclusive holder between two workers",
-            277081,
+            272615,
             Protocol { budget: Budget { visits: 1, visitor_crashes: 1, take_overs: 1, ..b }, ..two() },
         ),
         of(
             "three deliveries, places given up",
-            205967,
+            170521,
             Protocol { arrivals: &[0, 1, 2], budget: Budget { voids: 1, ..b }, ..two() },
         ),
         of(
             "three deliveries, early clocks",
-            198293,
+            185775,
             Protocol { arrivals: &[0, 1, 2], budget: Budget { take_overs: 1, ..b }, ..two() },
         ),
         of(
             "slices, outages, crashes and clocks",
-            991822,
+            1057759,
             Protocol { budget: Budget { slices: 1, outages: 1, worker_crashes: 1, take_overs: 1, ..b }, ..two() },
         ),
         of(
             "a row that remembers one place, repeats, outages and a dying worker",
-            710047,
+            583497,
             Protocol {
                 arrivals: &[0, 1, 0],
                 capacity: 1,
@@ -234,14 +310,56 @@ pub fn large() -> Vec<Configuration> {
         ),
         of(
             "a row that remembers two places, three deliveries and a repeat",
-            878827,
+            602719,
             Protocol { arrivals: &[0, 1, 2, 0], capacity: 2, workers: 1, ..two() },
         ),
         of(
             "a row that remembers one place, and late clocks",
-            656190,
+            647014,
             Protocol { arrivals: &[0, 1, 0], capacity: 1, budget: Budget { take_overs: 1, ..b }, ..two() },
         ),
-        of("two lost leases", 12863, Protocol { budget: Budget { take_overs: 2, renewals: 1, ..b }, ..two() }),
+        of(
+            "groups that end at a place given up, and late effects",
+            459069,
+            Protocol {
+                arrivals: &[0, 1, 2],
+                deliver: Deliver::UpTo(3),
+                workers: 1,
+                budget: Budget { voids: 1, timeouts: 1, ..b },
+                ..two()
+            },
+        ),
+        of(
+            "groups, crashes, failures and clocks",
+            689502,
+            Protocol {
+                deliver: Deliver::UpTo(2),
+                budget: Budget { failures: 1, worker_crashes: 1, take_overs: 1, ..b },
+                ..two()
+            },
+        ),
+        of(
+            "groups of three, repeats and a dying worker",
+            77296,
+            Protocol {
+                arrivals: &[0, 1, 0],
+                deliver: Deliver::UpTo(3),
+                workers: 1,
+                budget: Budget { worker_crashes: 1, ..b },
+                ..two()
+            },
+        ),
+        of(
+            "the latest of three, failures and clocks",
+            59999,
+            Protocol {
+                arrivals: &[0, 1, 2],
+                deliver: Deliver::Latest,
+                workers: 1,
+                budget: Budget { failures: 2, take_overs: 1, ..b },
+                ..two()
+            },
+        ),
+        of("two lost leases", 11914, Protocol { budget: Budget { take_overs: 2, renewals: 1, ..b }, ..two() }),
     ]
 }

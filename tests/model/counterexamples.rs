@@ -1,6 +1,8 @@
 //! The counterexamples: for each change, where it shows, what breaks, and in
 //! how many steps.
 
+use webhook_serializer::sources::deliver::Deliver;
+
 use crate::{
     audit::{CHARGED, DECIDED_ONCE, EXCLUSION, NO_LATE_EFFECT, NO_LOSS, ONCE, ORDER, PENDING},
     protocol::Protocol,
@@ -75,6 +77,30 @@ pub fn controls() -> Vec<Control> {
             11,
             "a handler given up after its timeout lands its effect after the next delivery's",
             Protocol { attempts: 1, budget: Budget { timeouts: 1, ..NOTHING }, ..two() },
+        ),
+        control(
+            "a group's failure is charged to the delivery in front",
+            &[Rule::GroupIsCharged],
+            CHARGED,
+            10,
+            "A is counted a failure that may be B's",
+            Protocol { deliver: Deliver::UpTo(2), budget: Budget { failures: 1, ..NOTHING }, ..two() },
+        ),
+        control(
+            "of a group only the last is remembered",
+            &[Rule::GroupRemembersItsLast],
+            ONCE,
+            10,
+            "A comes again, and is applied again",
+            Protocol { arrivals: &[0, 1, 0], deliver: Deliver::UpTo(2), ..one() },
+        ),
+        control(
+            "a group takes what stands behind a hole for what belongs there",
+            &[Rule::GroupOverAHole],
+            NO_LOSS,
+            8,
+            "what comes to that place later is settled already, as another",
+            Protocol { deliver: Deliver::UpTo(2), ..two() },
         ),
         control(
             "release without `head = tail`",

@@ -15,14 +15,14 @@ use webhook_serializer::{
     engine::drain::{
         begin::{Begin, Drained, begin},
         page::Page,
-        plan::{Drain, Ended, Memory, Moment, Step},
+        plan::{Drain, Ending, Group, Memory, Moment, Step},
     },
     handler::Outcome,
     protocol::{
         entity::{FencingToken, Sequence},
         receipt::Settlement,
     },
-    sources::{Found, Sources},
+    sources::{Found, Sources, deliver::Deliver},
 };
 
 use crate::store::{
@@ -90,30 +90,30 @@ pub enum Begun {
     TakeOver(View),
 }
 
-/// How a place ended, and how much the row remembers of such.
+/// How places ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Ending {
+pub struct Ended {
     pub settlement: Settlement,
+    pub group: Group,
     pub token: u64,
     /// A handler of a source with a rate has run.
     pub rated: bool,
-    pub capacity: usize,
 }
 
 /// How long a delivery is remembered that a worker settles.
 pub const RETENTION: Duration = Duration::from_secs(1000);
 
 /// A source: how often a delivery is tried, whether its order is then blocked,
-/// and whether it has a rate.
-pub type Sort = (u32, bool, bool);
+/// whether it has a rate, and what it delivers at once.
+pub type Sort = (u32, bool, bool, Deliver);
 
 thread_local! {
     static SOURCES: RefCell<HashMap<Sort, &'static Found>> = RefCell::default();
-    static BEGUN: RefCell<HashMap<(Answer, u8, Clock), Begun>> = RefCell::default();
+    static BEGUN: RefCell<HashMap<(Answer, u8, Clock, usize), Begun>> = RefCell::default();
     static NEXT: RefCell<HashMap<(Knows, u8, When, Sort), Todo>> = RefCell::default();
-    static ANSWERED: RefCell<HashMap<(Knows, Said, Sort), Todo>> = RefCell::default();
+    static ANSWERED: RefCell<HashMap<(Knows, Said, Group, Sort), Todo>> = RefCell::default();
     static LEARNED: RefCell<HashMap<(Knows, u8, Learned), Knows>> = RefCell::default();
-    static DECISIONS: RefCell<HashMap<(Knows, u8, Ending), Decided>> = RefCell::default();
+    static DECISIONS: RefCell<HashMap<(Knows, u8, Ended), Decided>> = RefCell::default();
 }
 
 /// What `make` says of `key`, made once.
@@ -142,10 +142,15 @@ fn moment(epoch: u8, when: When) -> Moment {
 }
 
 /// What follows an answer to a request for the lease. Nobody waits for another
-/// holder here: that is a second look, later.
-pub fn begun(answer: Answer, epoch: u8, clock: Clock) -> Begun {
-    remembered(&BEGUN, (answer, epoch, clock), |_| match begin((*answer).clone(), time(epoch, clock), AMPLE, None) {
-        Begin::Granted(lease, state) => Begun::Granted(intern_lease(lease), intern(&DRAINS, Drain::granted(state))),
+/// holder here: that is a second look, later. `capacity` is how many receipts the
+/// row holds.
+pub fn begun(answer: Answer, epoch: u8, clock: Clock, capacity: usize) -> Begun {
+    let memory = Memory { capacity, retention: RETENTION };
+    let begins = || begin((*answer).clone(), time(epoch, clock), AMPLE, None);
+    remembered(&BEGUN, (answer, epoch, clock, capacity), |_| match begins() {
+        Begin::Granted(lease, state) => {
+            Begun::Granted(intern_lease(lease), intern(&DRAINS, Drain::granted(state, memory)))
+        }
         Begin::NothingToDo => Begun::Drained(Drained::Ended),
         Begin::NotNow(delay, reason) => Begun::Drained(Drained::NotNow(delay, reason)),
         Begin::Awaits(token, delay) => Begun::Drained(Drained::Awaits(token, delay)),
@@ -163,6 +168,12 @@ impl Knows {
         (sequence.0, front.and_then(|waiting| delivery_at(&waiting.row)))
     }
 
+    /// Those of a group that its handler gets.
+    pub fn handled(&self, group: Group) -> Vec<(u64, Id)> {
+        let one = |row| delivery_at(row).expect("a delivery");
+        self.members(group).map(|waiting| (waiting.unpacked.head().sequence().0, one(&waiting.row))).collect()
+    }
+
     /// What it does next, at a source of that sort.
     pub fn next_step(self, epoch: u8, when: When, sort: Sort) -> Todo {
         remembered(&NEXT, (self, epoch, when, sort), |_| {
@@ -171,8 +182,8 @@ impl Knows {
     }
 
     /// What it does once its handler has answered.
-    pub fn answer(self, said: Said, sort: Sort) -> Todo {
-        remembered(&ANSWERED, (self, said, sort), |_| {
+    pub fn answer(self, said: Said, group: Group, sort: Sort) -> Todo {
+        remembered(&ANSWERED, (self, said, group, sort), |_| {
             let Found::Source(source) = source(sort) else { unreachable!() };
             let outcome = match said {
                 Said::Done => Outcome::Done,
@@ -180,14 +191,14 @@ impl Knows {
                 Said::Retry => Outcome::retry(""),
                 Said::Reject => Outcome::Reject(String::new()),
             };
-            intern(&TODOS, self.answered(outcome, source, 0.0))
+            intern(&TODOS, self.answered(outcome, group, source, 0.0))
         })
     }
 
     /// What it does about a commit of which a condition did not hold.
-    pub fn commit_refused(self, sort: Sort) -> Todo {
+    pub fn commit_refused(self, group: Group, sort: Sort) -> Todo {
         let Found::Source(source) = source(sort) else { unreachable!() };
-        intern(&TODOS, self.refused(source, 0.0))
+        intern(&TODOS, self.refused(group, source, 0.0))
     }
 
     /// What it does about a gap whose wait is over; `expired`: it is older than
@@ -197,15 +208,14 @@ impl Knows {
         intern(&TODOS, self.gap_stays(time(epoch, Clock::Late), retention))
     }
 
-    /// What settling the place in front decides.
-    pub fn decides(self, epoch: u8, ending: Ending) -> Decided {
-        remembered(&DECISIONS, (self, epoch, ending), |_| {
-            let Ending { settlement, token, rated, capacity } = ending;
+    /// What settling the places in front decides.
+    pub fn decides(self, epoch: u8, ended: Ended) -> Decided {
+        remembered(&DECISIONS, (self, epoch, ended), |_| {
+            let Ended { settlement, group, token, rated } = ended;
             let at = time(epoch, Clock::Early);
-            let ended = Ended { settlement, token: FencingToken(token), attempts: 0, took: None, at };
+            let ending = Ending { settlement, group, token: FencingToken(token), attempts: 0, took: None, at };
             let seen_at = arrival(self.state().tail.0 + 1);
-            let memory = Memory { capacity, retention: RETENTION };
-            decided(self.decision(ended, memory, seen_at, rated.then(|| retry_at(epoch))))
+            decided(self.decision(ending, seen_at, rated.then(|| retry_at(epoch))))
         })
     }
 
@@ -215,9 +225,8 @@ impl Knows {
     }
 
     /// What may be written elsewhere beside it.
-    pub fn spills_ahead(&self, decided: Decided, capacity: usize) -> Vec<Told> {
-        let memory = Memory { capacity, retention: RETENTION };
-        self.to_spill_ahead(&decided, memory).into_iter().map(told).collect()
+    pub fn spills_ahead(&self, decided: Decided) -> Vec<Told> {
+        self.to_spill_ahead(&decided).into_iter().map(told).collect()
     }
 
     #[must_use]
@@ -246,12 +255,17 @@ impl Knows {
 
 /// A source of that sort.
 fn source(sort: Sort) -> &'static Found {
-    remembered(&SOURCES, sort, |(attempts, block, rated)| {
+    remembered(&SOURCES, sort, |(attempts, block, rated, deliver)| {
         let document = format!(
             "[sources.shop]\nprovider = \"shopify\"\nsecrets = [\"s\"]\nhandler = \"h\"\nhandler_timeout = \"10s\"\n\
-             retry = {{ attempts = {attempts}, first = \"60s\", longest = \"60s\" }}\n{}{}",
+             retry = {{ attempts = {attempts}, first = \"60s\", longest = \"60s\" }}\n{}{}{}",
             if *block { "on_failure = \"block\"\n" } else { "" },
             if *rated { "rate = \"1/s\"\n" } else { "" },
+            match deliver {
+                Deliver::Each => String::new(),
+                Deliver::UpTo(most) => format!("deliver = {{ up_to = {most} }}\n"),
+                Deliver::Latest => "deliver = \"latest\"\n".into(),
+            },
         );
         let sources = Sources::parse(&document).expect("a document");
         let source = sources.iter().next().expect("a source").clone();

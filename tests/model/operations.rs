@@ -28,7 +28,7 @@ use crate::{
         Answer, Clock, Decided, Drawn, Held, Id, LEASE, Stored, Told, View, arrival, entity, identity, intern_lease,
         intern_view, retry_at, time, view_of,
     },
-    without::{Changes, Rule, forget_settled},
+    without::{Changes, Rule, forget_members, forget_settled},
 };
 
 /// One of the protocol's operations with its arguments.
@@ -49,6 +49,7 @@ pub enum Op {
         lease: Held,
         sequence: u64,
         attempts: u32,
+        one_by_one: Option<Sequence>,
         retry: bool,
     },
     Block(Held, u64, BlockReason),
@@ -206,9 +207,10 @@ impl Execution {
                     .with(a::REDRIVE, u32::from(id.redrive));
                 self.with(&Park { entity, sequence: Sequence(sequence), row: &row }, |()| Reply::Done)
             }
-            Op::Fail { lease, sequence, attempts, retry } => {
+            Op::Fail { lease, sequence, attempts, one_by_one, retry } => {
                 let retry_at = retry.then(|| retry_at(self.epoch));
-                let fail = Fail { lease: &lease, sequence: Sequence(sequence), attempts, retry_at, error: "" };
+                let sequence = Sequence(sequence);
+                let fail = Fail { lease: &lease, sequence, attempts, one_by_one, retry_at, error: "" };
                 self.with(&fail, failed_reply)
             }
             Op::Block(lease, sequence, reason) => {
@@ -333,7 +335,10 @@ impl Execution {
     fn change_write(&self, write: &mut Write) {
         let drop_condition = |write: &mut Write, name: &str| strip(&mut write.condition, name);
         match self.op {
-            Op::Settle(..) | Op::SettleAndRelease(..) => {
+            Op::Settle(_, decided, _) | Op::SettleAndRelease(_, decided) => {
+                if self.changes.has(Rule::GroupRemembersItsLast) {
+                    forget_members(write, decided.first);
+                }
                 if self.changes.has(Rule::OneTokenForADrain)
                     && let Action::Update(changes) = &mut write.action
                 {

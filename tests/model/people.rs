@@ -12,8 +12,8 @@ use crate::{
     reached::Reached,
     state::{Append, AppendStep, Broken, Operator, State, Visitor},
     store::{
-        Answer, Clock, Decided, Drawn, Id, Item, Stored, delivery_at, intern_lease, intern_view, receipt_at, time,
-        view_of,
+        Answer, Clock, Drawn, Id, Item, Stored, Told as Remembered, delivery_at, intern_lease, intern_view, receipt_at,
+        time, view_of,
     },
     without::Rule,
 };
@@ -204,9 +204,9 @@ impl Next<'_> {
                     let stands = |(item, row): &(Item, Stored)| {
                         matches!(item, Item::Delivery(_)) && delivery_at(row) == Some(again)
                     };
-                    let applied = |other: &Decided| {
+                    let applied = |other: &Remembered| {
                         other.id().is_some_and(|id| id.delivery == parked.delivery)
-                            && other.settlement() == Settlement::Applied
+                            && other.settlement == Settlement::Applied
                     };
                     if !self.state.inbox.iter().any(stands) && !self.state.settled.iter().any(applied) {
                         self.state.breaks(Broken::Loss);
@@ -274,7 +274,7 @@ impl Next<'_> {
             return;
         }
         self.state.inbox.retain(|(item, _)| matches!(item, Item::Parked(_)));
-        let ids = self.state.settled.drain(..).filter_map(|decided| decided.id());
+        let ids = self.state.settled.drain(..).filter_map(|told| told.id());
         self.state.forgotten.extend(ids);
         self.state.committed.clear();
     }

@@ -15,7 +15,10 @@ use std::{
 };
 
 use stateright::{Model, Property};
-use webhook_serializer::protocol::{format::attribute as a, state::BlockReason};
+use webhook_serializer::{
+    protocol::{format::attribute as a, state::BlockReason},
+    sources::deliver::Deliver,
+};
 
 use crate::{
     audit::properties,
@@ -41,6 +44,8 @@ pub struct Protocol {
     pub attempts: u32,
     /// Given up: blocked instead of parked.
     pub block: bool,
+    /// What its source delivers at once.
+    pub deliver: Deliver,
     /// How many receipts the row holds.
     pub capacity: usize,
     /// A copy of a message shows that it was received before.
@@ -65,6 +70,7 @@ impl Default for Protocol {
             rated: false,
             attempts: 2,
             block: false,
+            deliver: Deliver::Each,
             capacity: 9,
             counts_are_shown: true,
             stray: false,

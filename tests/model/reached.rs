@@ -37,10 +37,13 @@ pub enum Reached {
     StoreOut,
     StartWritten,
     Slice,
+    Group,
+    Apart,
+    Superseded,
 }
 
 impl Reached {
-    pub const ALL: [Reached; 32] = {
+    pub const ALL: [Reached; 35] = {
         use Reached::*;
         [
             Void,
@@ -75,6 +78,9 @@ impl Reached {
             StoreOut,
             StartWritten,
             Slice,
+            Group,
+            Apart,
+            Superseded,
         ]
     };
 }

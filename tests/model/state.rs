@@ -1,10 +1,13 @@
 //! What there is in the model: rows, the queue, and where each actor stands.
 
-use webhook_serializer::{engine::append::Appending, protocol::state::BlockReason};
+use webhook_serializer::{
+    engine::{append::Appending, drain::plan::Group},
+    protocol::{entity::Sequence, state::BlockReason},
+};
 
 use crate::{
     drain::Knows,
-    store::{Answer, Decided, Drawn, Held, Id, Item, Stored, View, arrival, view_of},
+    store::{Answer, Decided, Drawn, Held, Id, Item, Stored, Told, View, arrival, view_of},
 };
 
 /// How much may go wrong, and how much is asked for. Each is used up as it
@@ -144,6 +147,8 @@ pub struct Draining {
     pub waited: bool,
     /// It stops, as the store does not answer.
     pub is_stopped: bool,
+    /// What its handler was started for, where it was and that is not settled.
+    pub group: Group,
 }
 
 impl Draining {
@@ -193,9 +198,10 @@ pub enum Step {
         ahead: bool,
         hands_over: bool,
     },
-    RetryWakeUp(u32),
+    RetryWakeUp(u32, Option<Sequence>),
     Fail {
         attempts: u32,
+        one_by_one: Option<Sequence>,
         retry: bool,
     },
     Block(BlockReason),
@@ -301,7 +307,7 @@ pub struct State {
     /// Effects of handlers that were given up: token, place.
     pub late: Vec<(u64, u64)>,
     /// What was decided, in order; forgotten with retention.
-    pub settled: Vec<Decided>,
+    pub settled: Vec<Told>,
     /// Whose rows were deleted by TTL since.
     pub forgotten: Vec<Id>,
     pub committed: Vec<Id>,

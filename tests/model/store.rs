@@ -121,6 +121,9 @@ pub fn summary(state: &EntityState) -> String {
     if state.suspect > 0 {
         text += ", suspect";
     }
+    if let Some(last) = state.one_by_one {
+        text += &format!(", one by one to {}", short(last.0));
+    }
     if state.is_started() {
         text += ", start written";
     }
@@ -272,22 +275,16 @@ pub fn decided(decision: Decision) -> Decided {
 }
 
 impl Decided {
-    pub fn place(&self) -> u64 {
-        self.sequence().0
-    }
-
-    pub fn id(&self) -> Option<Id> {
-        self.receipt().identity.map(id_of)
-    }
-
-    pub fn settlement(&self) -> Settlement {
-        self.receipt().settlement
+    /// Each place that is decided.
+    pub fn each(&self) -> Vec<Told> {
+        self.receipts().cloned().map(told).collect()
     }
 }
 
 impl fmt::Debug for Decided {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", short(self.place()), self.settlement())
+        let one = |told: Told| format!("{} {}", short(told.sequence.0), told.settlement);
+        f.write_str(&self.each().into_iter().map(one).collect::<Vec<_>>().join(", "))
     }
 }
 
@@ -302,7 +299,7 @@ impl fmt::Debug for Answer {
     }
 }
 
-/// A receipt, to be written as a row of its own.
+/// What is told of a place that was decided.
 pub type Told = Interned<Receipt>;
 
 static RECEIPTS: Pool<Receipt> = LazyLock::new(Mutex::default);
@@ -312,13 +309,18 @@ pub fn told(receipt: Receipt) -> Told {
 }
 
 impl Told {
-    pub fn id(&self) -> Id {
-        id_of(self.spills().expect("it has a row"))
+    pub fn id(&self) -> Option<Id> {
+        self.identity.map(id_of)
+    }
+
+    /// Where it stands once it has left the row.
+    pub fn item(&self) -> Item {
+        Item::Receipt(self.id().expect("it has a row"))
     }
 }
 
 impl fmt::Debug for Told {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "receipt of {}", self.id())
+        write!(f, "receipt of {}", short(self.sequence.0))
     }
 }

@@ -122,7 +122,7 @@ fn work(worker: &Worker, clock: Clock) -> String {
         Step::Start => format!("starts the handler of {}", id()),
         Step::Commit { .. } => format!("commits {}", id()),
         Step::Park { .. } => format!("parks {}", id()),
-        Step::RetryWakeUp(_) => "sends a wake-up for the retry".into(),
+        Step::RetryWakeUp(..) => "sends a wake-up for the retry".into(),
         Step::Fail { retry: true, .. } => "counts the failure and releases".into(),
         Step::Fail { retry: false, .. } => "blocks the entity".into(),
         Step::Block(reason) => format!("blocks the entity, as {reason}"),

@@ -3,10 +3,13 @@
 
 use std::{cell::RefCell, collections::HashMap};
 
-use webhook_serializer::protocol::{
-    inbox::{Commit, Committed, Settle, SettleAndRelease, Settling},
-    memory,
-    table::Transacted,
+use webhook_serializer::{
+    engine::drain::plan::Group,
+    protocol::{
+        inbox::{Commit, Committed, Settle, SettleAndRelease, Settling},
+        memory,
+        table::Transacted,
+    },
 };
 
 use crate::{
@@ -43,12 +46,14 @@ pub struct Transaction {
     /// Whether it landed before: then it is answered as it was.
     pub landed: bool,
     pub sort: Sort,
+    /// What the handler was started for.
+    pub group: Group,
 }
 
 impl Transaction {
     /// Whether it ends the lease, as nothing is known to wait.
     pub fn releases(&self) -> bool {
-        self.knows.is_last(self.decided.sequence())
+        self.knows.is_last(self.decided.last())
     }
 
     /// Whether it lands on this row, and what its author makes of the answer.
@@ -75,7 +80,7 @@ impl Transaction {
             Committed::Released => Committing::Released,
             Committed::Grown(state) => Committing::Grown(intern_view(&state)),
             Committed::Lost => Committing::Lost,
-            Committed::Refused => Committing::Follows(self.knows.commit_refused(self.sort)),
+            Committed::Refused => Committing::Follows(self.knows.commit_refused(self.group, self.sort)),
         };
         (!refused, committing)
     }

@@ -2,18 +2,21 @@
 //! told to the plan.
 
 use webhook_serializer::{
-    engine::drain::{begin::Drained, plan},
-    protocol::{entity::Sequence, inbox::Decision, receipt::Settlement},
+    engine::drain::{
+        begin::Drained,
+        plan::{self, Group},
+    },
+    protocol::{entity::Sequence, format::attribute as a, inbox::Decision, keys::delivery_row, receipt::Settlement},
     telemetry::PutOffReason,
 };
 
 use crate::{
-    drain::{Ending, Learned, Said, Sort, Todo, When},
+    drain::{Ended, Learned, Said, Sort, Todo, When},
     operations::{Op, Reply},
     protocol::{Action, Answer, Next},
     reached::Reached,
     state::{Broken, Draining, RowStep, Step, Worker},
-    store::{Clock, Decided, Held, Item, View},
+    store::{Clock, Decided, Held, Item, Stored, View, entity},
     transaction::{Committing, Transaction},
     without::Rule,
 };
@@ -25,7 +28,7 @@ impl Next<'_> {
     }
 
     pub fn sort(&self) -> Sort {
-        (self.model.attempts, self.model.block, self.model.rated)
+        (self.model.attempts, self.model.block, self.model.rated, self.model.deliver)
     }
 
     /// What comes next; where the clocks have a say in it, that is a step.
@@ -59,8 +62,13 @@ impl Next<'_> {
             }
             plan::Step::ReadPage => Step::ReadPage,
             plan::Step::AwaitGap => Step::Gap,
-            plan::Step::Start { is_written: true } => Step::Mark,
-            plan::Step::Start { is_written: false } => Step::Start,
+            plan::Step::Start { is_written, group } => {
+                worker.draining_mut().group = *group;
+                if group.is_several() {
+                    self.model.reach(Reached::Group);
+                }
+                if *is_written { Step::Mark } else { Step::Start }
+            }
             plan::Step::Settle(settlement) => return self.settle(worker, *settlement, false, ran),
             plan::Step::Apply => return self.settle(worker, Settlement::Applied, false, ran),
             plan::Step::Commit(_) => return self.settle(worker, Settlement::Applied, true, ran),
@@ -70,8 +78,15 @@ impl Next<'_> {
                 }
                 Step::Park { ran }
             }
-            plan::Step::Retry { attempts, .. } => Step::RetryWakeUp(*attempts),
-            plan::Step::GiveUp(attempts, _) => Step::Fail { attempts: *attempts, retry: false },
+            plan::Step::Retry { attempts, one_by_one, .. } => {
+                let apart = one_by_one.is_some_and(|last| last > worker.draining().knows.state().head);
+                if apart {
+                    self.model.reach(Reached::Apart);
+                }
+                let charged = self.has(Rule::GroupIsCharged) && apart;
+                Step::RetryWakeUp(*attempts + u32::from(charged), *one_by_one)
+            }
+            plan::Step::GiveUp(attempts, _) => Step::Fail { attempts: *attempts, one_by_one: None, retry: false },
             plan::Step::Wait(_) | plan::Step::Void(_) | plan::Step::FindSource | plan::Step::BeAlone(_) => {
                 unreachable!("{todo:?}: nothing here is that short, unknown or in company")
             }
@@ -84,7 +99,10 @@ impl Next<'_> {
     }
 
     fn read(&mut self, worker: &mut Worker, from: u64, to: u64) {
-        let rows: Vec<_> = (from..=to).filter_map(|at| self.state.item(Item::Delivery(at))).collect();
+        let mut rows: Vec<_> = (from..=to).filter_map(|at| self.state.item(Item::Delivery(at))).collect();
+        if self.has(Rule::GroupOverAHole) {
+            rows = (from..).zip(rows).map(|(at, row)| moved(row, at)).collect();
+        }
         let asks = worker.draining().knows.has_spilled() && !self.has(Rule::ReceiptsUnread);
         let receipts = self.state.inbox.iter().filter_map(|(item, row)| match item {
             Item::Receipt(id) if asks => Some((*id, *row)),
@@ -120,7 +138,8 @@ impl Next<'_> {
     }
 
     pub fn handler_ends(&mut self, worker: &mut Worker, answer: Answer) {
-        let Draining { lease, knows, .. } = *worker.draining();
+        let Draining { lease, knows, group, .. } = *worker.draining();
+        // What a group did elsewhere may come again from its first place on.
         let (sequence, _) = knows.place();
         let said = match answer {
             Answer::Done if self.model.commit => Said::Commit,
@@ -143,20 +162,23 @@ impl Next<'_> {
                 Said::Reject
             }
         };
-        self.takes(worker, knows.answer(said, self.sort()), true);
+        self.takes(worker, knows.answer(said, group, self.sort()), true);
     }
 
     fn fails(&mut self, worker: &mut Worker) {
-        let todo = worker.draining().knows.answer(Said::Retry, self.sort());
+        let Draining { knows, group, .. } = *worker.draining();
+        let todo = knows.answer(Said::Retry, group, self.sort());
         self.takes(worker, todo, true);
     }
 
-    /// Decides the place in front so; with what its handler writes, or without.
+    /// Decides the places in front so; with what its handler writes, or without.
     pub fn settle(&mut self, worker: &mut Worker, settlement: Settlement, commits: bool, ran: bool) {
-        let Draining { lease, knows, .. } = *worker.draining();
+        let Draining { lease, knows, group, .. } = *worker.draining();
         let rated = (ran || commits) && self.model.rated;
-        let ending = Ending { settlement, token: lease.token().0, rated, capacity: self.model.capacity };
-        let decided = knows.decides(self.state.epoch, ending);
+        // What is set aside is the one in front.
+        let group = if ran && settlement == Settlement::Applied { group } else { Group::ONE };
+        let ended = Ended { settlement, group, token: lease.token().0, rated };
+        let decided = knows.decides(self.state.epoch, ended);
         self.spills(worker, decided, commits);
     }
 
@@ -168,10 +190,10 @@ impl Next<'_> {
         } else if commits {
             worker.step = Step::Commit { decided, landed: false };
         } else {
-            let row = if knows.is_last(decided.sequence()) { RowStep::Last } else { RowStep::Next };
-            let hands_over = knows.hands_over(decided.sequence(), self.state.left.slices > 0);
+            let row = if knows.is_last(decided.last()) { RowStep::Last } else { RowStep::Next };
+            let hands_over = knows.hands_over(decided.last(), self.state.left.slices > 0);
             self.state.left.slices -= u8::from(hands_over);
-            let ahead = !knows.spills_ahead(decided, self.model.capacity).is_empty();
+            let ahead = !knows.spills_ahead(decided).is_empty();
             worker.step = Step::Settle { decided, row, ahead, hands_over };
         }
     }
@@ -179,7 +201,7 @@ impl Next<'_> {
     /// One receipt is written.
     pub fn spill(&mut self, worker: &mut Worker, decided: Decided, commits: bool, heard: bool) {
         let told = worker.draining().knows.spills(decided)[0];
-        self.on_item(Item::Receipt(told.id()), Op::Spill(told));
+        self.on_item(told.item(), Op::Spill(told));
         self.model.reach(Reached::Spilled);
         if heard {
             self.learns(worker, Learned::Spilled(told));
@@ -197,8 +219,8 @@ impl Next<'_> {
     pub fn settle_step(&mut self, worker: &mut Worker, action: Action, heard: bool) {
         let Step::Settle { decided, row, hands_over, .. } = worker.step else { unreachable!() };
         if matches!(action, Action::ReceiptWork(..)) {
-            let told = worker.draining().knows.spills_ahead(decided, self.model.capacity)[0];
-            self.on_item(Item::Receipt(told.id()), Op::Spill(told));
+            let told = worker.draining().knows.spills_ahead(decided)[0];
+            self.on_item(told.item(), Op::Spill(told));
             if heard {
                 self.model.reach(Reached::SpilledAhead);
                 self.learns(worker, Learned::Spilled(told));
@@ -241,6 +263,7 @@ impl Next<'_> {
     fn is_settled(&mut self, worker: &mut Worker, lease: Held, view: View, decided: Decided) {
         let drain = worker.draining_mut();
         drain.lease = lease;
+        drain.group = Group::ONE;
         drain.waited &= decided.not_before.is_none();
         let decided = if self.has(Rule::DropsForgotten) {
             crate::store::decided(Decision { dropped: Vec::new(), ..(*decided).clone() })
@@ -253,16 +276,17 @@ impl Next<'_> {
 
     /// Settle and effect in one transaction.
     pub fn commit(&mut self, worker: &mut Worker, decided: Decided, landed: bool, heard: bool) {
-        let Draining { lease, knows, .. } = *worker.draining();
-        let id = decided.id().expect("a delivery");
-        let hands_over = knows.hands_over(decided.sequence(), self.state.left.slices > 0);
-        let transaction = Transaction { lease, decided, hands_over, knows, landed, sort: self.sort() };
+        let Draining { lease, knows, group, .. } = *worker.draining();
+        let hands_over = knows.hands_over(decided.last(), self.state.left.slices > 0);
+        let transaction = Transaction { lease, decided, hands_over, knows, landed, sort: self.sort(), group };
         let (lands, committing) = transaction.judged(self.state.epoch, self.state.row);
         if lands && !landed {
-            if self.state.committed.contains(&id) {
-                self.state.breaks(Broken::Once);
+            for (_, id) in knows.handled(group) {
+                if self.state.committed.contains(&id) {
+                    self.state.breaks(Broken::Once);
+                }
+                self.state.committed.push(id);
             }
-            self.state.committed.push(id);
             self.state.left.slices -= u8::from(hands_over);
             let op = match transaction.releases() {
                 true => Op::SettleAndRelease(lease, decided),
@@ -293,4 +317,10 @@ impl Next<'_> {
             Committing::Follows(todo) => self.takes(worker, todo, true),
         }
     }
+}
+
+/// A row as if it stood at this place.
+fn moved(row: Stored, at: u64) -> Stored {
+    let (_, item) = delivery_row(entity(), Sequence(at)).sort.expect("an inbox row");
+    Stored::of((*row).clone().with(a::ITEM, item))
 }

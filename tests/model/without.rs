@@ -4,7 +4,7 @@
 #[expect(dead_code, reason = "some are only the simulation's")]
 mod rules;
 
-pub use rules::{Rule, forget_settled};
+pub use rules::{Rule, forget_members, forget_settled};
 
 /// A set of them; empty: the protocol as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

@@ -5,7 +5,7 @@ use webhook_serializer::{
     engine::{
         drain::{
             begin::{Drained, Fate, fate},
-            plan,
+            plan::{self, Group},
         },
         queue::WakeUp,
     },
@@ -120,7 +120,7 @@ impl Protocol {
             }
             Step::SendFresh
             | Step::PutOff(_)
-            | Step::RetryWakeUp(_)
+            | Step::RetryWakeUp(..)
             | Step::HandOver
             | Step::Start
             | Step::Finish { .. } => {
@@ -348,16 +348,16 @@ impl Next<'_> {
                 }
             }
             Step::Settle { .. } => self.settle_step(worker, action, heard),
-            Step::RetryWakeUp(attempts) => {
+            Step::RetryWakeUp(attempts, one_by_one) => {
                 if !self.has(Rule::FailKeepsItsMessage) {
                     self.state.queue.push((None, false));
                 }
-                worker.step = Step::Fail { attempts, retry: true };
+                worker.step = Step::Fail { attempts, one_by_one, retry: true };
             }
-            Step::Fail { attempts, retry } => {
+            Step::Fail { attempts, one_by_one, retry } => {
                 let Draining { lease, knows, .. } = *worker.draining();
                 let sequence = knows.place().0;
-                let executed = self.on_entity(Op::Fail { lease, sequence, attempts, retry });
+                let executed = self.on_entity(Op::Fail { lease, sequence, attempts, one_by_one, retry });
                 if heard {
                     self.model.reach(if retry { Reached::Retry } else { Reached::Block });
                     self.ended(worker, executed);
@@ -452,11 +452,11 @@ impl Next<'_> {
     }
 
     fn begins(&mut self, number: usize, worker: &mut Worker, drawn: Drawn, answer: Answer, clock: Clock) {
-        match begun(answer, self.state.epoch, clock) {
+        match begun(answer, self.state.epoch, clock, self.model.capacity) {
             Begun::Granted(lease, knows) => {
                 let state = knows.state();
                 let waited = state.yield_until.is_some() || state.retry_at.is_some();
-                worker.drain = Some(Draining { lease, knows, waited, is_stopped: false });
+                worker.drain = Some(Draining { lease, knows, waited, is_stopped: false, group: Group::ONE });
                 self.turn(worker);
             }
             Begun::Drained(drained) => self.ends(worker, drained),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::{BoxFuture, ready};
 use webhook_serializer::{
-    handler::{Context, Handler, HandlerError, Outcome},
+    handler::{Context, Deliveries, Handler, HandlerError, Outcome},
     protocol::delivery::Delivery,
 };
 
@@ -54,12 +54,20 @@ pub fn answering(
     })
 }
 
-/// Is done at once.
+/// Is done at once, with one as with several.
 #[derive(Debug, Clone, Copy)]
 pub struct Done;
 
 impl Handler for Done {
     async fn handle(&self, _: &Delivery, _: &Context) -> Result<Outcome, HandlerError> {
         Ok(Outcome::Done)
+    }
+
+    async fn handle_all(&self, _: Deliveries, _: &Context) -> Result<Outcome, HandlerError> {
+        Ok(Outcome::Done)
+    }
+
+    fn handles_all(&self, _: &str) -> bool {
+        true
     }
 }

@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use webhook_serializer::protocol::{
+    entity::Sequence,
     format::attribute as a,
     receipt::{Receipt, Recent, Settlement},
     table::{Action, Change, Value, Write},
@@ -14,18 +15,34 @@ use webhook_serializer::protocol::{
 
 /// Has a settle's memory say of each place that nothing ever stood there.
 pub fn forget_settled(write: &mut Write) {
+    remember(write, |_, _| false);
+}
+
+/// Has a settle's memory say of each place that is not kept that nothing ever
+/// stood there. What is kept is asked for each and the last place.
+fn remember(write: &mut Write, is_kept: impl Fn(&Receipt, Sequence) -> bool) {
     let Action::Update(changes) = &mut write.action else { return };
     for change in changes {
         if let Change::Set(name, Value::B(bytes)) = change
             && name == a::RECENT
         {
             let known = Recent::from_stored(bytes).expect("our own rows can be read");
-            let void = |receipt: &Receipt| Receipt { identity: None, settlement: Settlement::Void, ..receipt.clone() };
+            let last = known.last().expect("a settle is about a place").sequence;
+            let void = |receipt: &Receipt| match is_kept(receipt, last) {
+                true => receipt.clone(),
+                false => Receipt { identity: None, settlement: Settlement::Void, ..receipt.clone() },
+            };
             let forgotten = known.iter().map(void);
             let forgotten = forgotten.fold(Recent::default(), |recent, receipt| recent.with(receipt, Duration::ZERO));
             *bytes = forgotten.to_stored().expect("a settle is about a place");
         }
     }
+}
+
+/// Has a settle's memory forget what it decides before its last place, from this
+/// place on.
+pub fn forget_members(write: &mut Write, first: Sequence) {
+    remember(write, |receipt, last| receipt.sequence < first || receipt.sequence == last);
 }
 
 /// A rule left out.
@@ -103,6 +120,12 @@ pub enum Rule {
     PendingOutlivesTheDrain,
     /// A tick is started without asking whether it is recorded.
     StartWithoutTick,
+    /// A group's failure is charged to the delivery in front.
+    GroupIsCharged,
+    /// A group takes what stands behind a hole for what belongs into it.
+    GroupOverAHole,
+    /// Of a group only the last is remembered.
+    GroupRemembersItsLast,
     /// Erasing forgets what was settled since, too.
     EraseTakesAll,
 }

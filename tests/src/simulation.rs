@@ -159,7 +159,8 @@ async fn trouble(world: &Arc<World>, round: u32) {
     world.tell(What::Phase { text: "trouble" });
     let profile = &world.profile;
     let begin = world.elapsed();
-    let lasts = profile.lasts;
+    // So that several of a group wait at once.
+    let lasts = if profile.deliver.is_grouped() { profile.lasts / 4 } else { profile.lasts };
     let of_deliveries = begin + lasts + seconds(10);
     let outages: Vec<&Outage> = profile.outages.iter().filter(|outage| world.may(outage.twist())).collect();
     let out = outages.iter().map(|outage| begin + outage.until() + seconds(10)).max().unwrap_or_default();

@@ -311,6 +311,14 @@ impl MemoryQueue {
         self.state().waiting.len()
     }
 
+    /// How long until those are due, the first that was sent first.
+    pub fn delays(&self) -> Vec<Duration> {
+        let now = self.surroundings.monotonic();
+        let mut waiting = self.state().waiting.clone();
+        waiting.sort_by_key(|message| message.number);
+        waiting.into_iter().map(|message| message.due.saturating_sub(now)).collect()
+    }
+
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0

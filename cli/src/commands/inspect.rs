@@ -212,7 +212,7 @@ fn as_json(entity: &EntityKey, seen: &Seen) -> serde_json::Value {
                 "kind": held.kind.as_str(), "expires_at": held.expires_at,
                 "by": state.holder_info.as_ref().map(|info| info.as_str()),
             })),
-            "attempts": state.attempts, "suspect": state.suspect, "retry_at": state.retry_at, "last_error": state.last_error,
+            "attempts": state.attempts, "suspect": state.suspect, "one_by_one": state.one_by_one, "retry_at": state.retry_at, "last_error": state.last_error,
             "pending_since": state.pending_since, "blocked": state.blocked.map(|reason| reason.as_str()),
         })
     });

@@ -39,6 +39,7 @@ fn besides(what: &What) -> Option<(&'static str, &'static str)> {
         What::Settled(Settlement::Repeat) => Some(("repeat", "repeats")),
         What::Settled(Settlement::Void) => Some(("place given up", "places given up")),
         What::Settled(Settlement::Parked) => Some(("parked", "parked")),
+        What::Settled(Settlement::Superseded) => Some(("superseded", "superseded")),
         What::Failed { .. } => Some(("attempt failed", "attempts failed")),
         What::Blocked(_) => Some(("order blocked", "orders blocked")),
         What::TakenOver(_) => Some(("lease taken over", "leases taken over")),

@@ -84,6 +84,7 @@ pub fn document(picture: &Picture, title: &str) -> String {
             let (sign, colour) = match mark.sign {
                 Sign::Repeat => ("=", "#3b7dd8"),
                 Sign::Parked => ("P", "#d64545"),
+                Sign::Superseded => ("-", "#8a8a8a"),
                 Sign::Blocked => ("B", "#d64545"),
                 Sign::Failed => ("!", "#d64545"),
                 Sign::TakenOver => ("»", "#8a5a00"),
@@ -108,7 +109,7 @@ pub fn document(picture: &Picture, title: &str) -> String {
     }
     let _ = writeln!(
         svg,
-        "<text x=\"16\" y=\"{:.1}\" fill=\"#66788a\" font-size=\"11\">▬ running   ┄ waiting   ! failed, retrying   = repeat recognised   P parked   » worker died, taken over</text>\n</svg>",
+        "<text x=\"16\" y=\"{:.1}\" fill=\"#66788a\" font-size=\"11\">▬ running   ┄ waiting   ! failed, retrying   = repeat recognised   - left out for a newer one   P parked   » worker died, taken over</text>\n</svg>",
         foot + 26.0
     );
     svg

@@ -79,7 +79,12 @@ fn summary(totals: &Totals, orders: usize, time: Duration, width: usize) -> Stri
         format!("{orders} {}", if orders == 1 { "order" } else { "orders" }),
         output::duration(time),
     ];
-    for (count, what) in [(totals.repeats, "repeats"), (totals.retries, "retries"), (totals.parked, "parked")] {
+    for (count, what) in [
+        (totals.repeats, "repeats"),
+        (totals.superseded, "superseded"),
+        (totals.retries, "retries"),
+        (totals.parked, "parked"),
+    ] {
         if count > 0 {
             parts.push(format!("{count} {what}"));
         }
@@ -125,6 +130,7 @@ fn cells(lane: &Lane, picture: &Picture, axis: usize) -> Vec<Cell> {
         let (glyph, paint) = match mark.sign {
             Sign::Repeat => ('=', Paint::Good),
             Sign::Parked => ('P', Paint::Bad),
+            Sign::Superseded => ('-', Paint::Dim),
             Sign::Blocked => ('B', Paint::Bad),
             Sign::Failed => ('!', Paint::Bad),
             Sign::TakenOver => ('»', Paint::Warn),
@@ -154,6 +160,7 @@ pub fn legend() -> String {
         sample(running, Paint::Odd, "running"),
         sample("!~", Paint::Warn, "failed, retrying"),
         sample("=", Paint::Good, "repeat recognised"),
+        sample("-", Paint::Dim, "left out for a newer one"),
         sample("P", Paint::Bad, "parked"),
         sample("×»", Paint::Bad, "worker died, taken over"),
     ]

@@ -1,6 +1,6 @@
 //! The fields of the sources document.
 
-use webhook_serializer::providers;
+use webhook_serializer::{protocol::state::LARGEST_GROUP, providers};
 
 use super::{Absent, Field, Form, Pattern, Table};
 
@@ -128,6 +128,32 @@ pub(super) const SOURCE: Table = Table {
             example: "\"5/s\"",
             about: "At most so many starts of the handler for one order: a number from 1 to 1000, a slash, and `s`, \
                     `min` or `h`. They are evenly spread.",
+        },
+        Field {
+            name: "deliver",
+            form: Form::WordOrMost(&["each", "latest"], "up_to", LARGEST_GROUP),
+            absent: Absent::Is("\"each\""),
+            example: "{ up_to = 10 }",
+            about: "What one start of the handler is about: each delivery by itself; all that wait in a row, up to so \
+                    many; or the latest of those that are of one topic family, 25 at the most, which stands for the others. See [several at \
+                    once](sources.md#several-at-once). More than one needs `retry.attempts` of at least 2.",
+        },
+        Field {
+            name: "linger",
+            form: Form::Text(DURATION),
+            absent: Absent::Means("a delivery waits for no other"),
+            example: "\"2s\"",
+            about: "How long a delivery waits for more of its order, unless a full group waits already. More than \
+                    nothing, at most a minute; with `deliver = { up_to = … }` or `\"latest\"`, and only with them.",
+        },
+        Field {
+            name: "stale",
+            form: Form::Word(&["run", "skip"]),
+            absent: Absent::Is("\"run\""),
+            example: "\"skip\"",
+            about: "What becomes of a delivery that is older, by its sender's time, than what was applied to its order \
+                    of the same topic family. `run`: its handler runs, and can ask for its age. `skip`: it is settled as \
+                    superseded, and no handler starts. One of the very same time runs, and one that was put back.",
         },
         Field {
             name: "generic",

@@ -58,11 +58,16 @@ fn form_of(form: Form) -> String {
     match form {
         Form::Text(pattern) => pattern.name.to_owned(),
         Form::OneOrMore(pattern) => format!("{}, or a list", pattern.name),
-        Form::Word(words) => words.iter().map(|word| format!("`\"{word}\"`")).collect::<Vec<_>>().join(", "),
+        Form::Word(words) => one_of(words),
+        Form::WordOrMost(words, field, most) => format!("{}, `{{ {field} = 2 }}` to `{most}`", one_of(words)),
         Form::Count => "whole number from 1".to_owned(),
         Form::Flag => "`true`, `false`".to_owned(),
         Form::Table(_) => "table".to_owned(),
     }
+}
+
+fn one_of(words: &[&str]) -> String {
+    words.iter().map(|word| format!("`\"{word}\"`")).collect::<Vec<_>>().join(", ")
 }
 
 fn absent_of(absent: Absent) -> String {

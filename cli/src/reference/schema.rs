@@ -63,6 +63,15 @@ fn of(field: &Field) -> Value {
             json!({ "anyOf": [text(pattern), { "type": "array", "items": text(pattern), "minItems": least }] })
         }
         Form::Word(words) => json!({ "enum": words }),
+        Form::WordOrMost(words, field, most) => json!({ "anyOf": [
+            { "enum": words },
+            {
+                "type": "object",
+                "required": [field],
+                "additionalProperties": false,
+                "properties": { field: { "type": "integer", "minimum": 2, "maximum": most } },
+            },
+        ] }),
         Form::Count => json!({ "type": "integer", "minimum": 1, "maximum": u32::MAX }),
         Form::Flag => json!({ "type": "boolean" }),
         Form::Table(inner) => table(inner),

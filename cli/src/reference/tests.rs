@@ -30,6 +30,9 @@ const REFUSED: &[(&Table, &str, &[&str])] = &[
     (&SOURCE, "retry", &["3", "{ often = true }"]),
     (&SOURCE, "on_failure", &["\"ignore\""]),
     (&SOURCE, "rate", &["5", "\"5\"", "\"0/s\"", "\"1001/s\"", "\"5/day\""]),
+    (&SOURCE, "deliver", &["3", "\"all\"", "{ up_to = 1 }", "{ up_to = 26 }", "{ up_to = '3' }", "{ most = 3 }"]),
+    (&SOURCE, "linger", &["2", "\"soon\""]),
+    (&SOURCE, "stale", &["\"ignore\"", "true"]),
     (&SOURCE, "generic", &["true", "{ header = \"x-acme-signature\" }"]),
     (&SOURCE, "forward", &["true", "\"https://example.com/\"", "{ url = \"https://example.com/\" }"]),
     (&RETRY, "attempts", &["0", "-1", "\"3\"", "1.5"]),
@@ -63,6 +66,7 @@ fn document(table: &Table, field: &str, value: Option<&str>) -> String {
     let needed: &[(&str, &str)] = match (table.path, field) {
         ("[sources.NAME.generic]", "timestamp_header") => &[("signed", "'{timestamp}.{body}'")],
         ("[sources.NAME.generic]", "timestamp_prefix") => &[("signed", "'{timestamp}.{body}'"), ("separator", "','")],
+        ("[sources.NAME]", "linger") => &[("deliver", "'latest'")],
         _ => &[],
     };
     let required = table.fields.iter().filter(|other| matches!(other.absent, Absent::Required));

@@ -54,7 +54,7 @@ pub use state::{Dispute, Life, Payment, Progress, Standing, State};
 
 use crate::{
     engine::store::Store,
-    handler::{Context, Handler, HandlerError, Outcome},
+    handler::{Context, Deliveries, Handler, HandlerError, Outcome},
     protocol::{
         delivery::Delivery,
         entity::EntityKey,
@@ -101,6 +101,24 @@ impl Orders {
         Ok(row.as_ref().map(row::from_row).transpose()?)
     }
 
+    async fn commit<'a>(
+        &self,
+        deliveries: impl IntoIterator<Item = &'a Delivery>,
+        context: &Context,
+    ) -> Result<Outcome, HandlerError> {
+        let mut deliveries = deliveries.into_iter().peekable();
+        let Some(key) = deliveries.peek().map(|first| self.key(first.entity())) else { return Ok(Outcome::Done) };
+        let events: Vec<OrderEvent> = match deliveries.map(OrderEvent::read).collect() {
+            Ok(events) => events,
+            Err(malformed) => return Ok(Outcome::Reject(malformed.to_string())),
+        };
+        let store = Store::new(self.table.clone(), context.surroundings().clone());
+        let row = store.get(&key, PATIENCE.min(context.time_left())).await?;
+        let order = row.as_ref().map(row::from_row).transpose()?.unwrap_or_default();
+        let order = events.iter().fold(order, |order, event| apply(&order, event));
+        Ok(Outcome::Commit(vec![Write::put(key, row::to_row(&order))]))
+    }
+
     fn key(&self, entity: &EntityKey) -> Key {
         Key::named(self.table_name.clone(), KEY_ATTRIBUTE, entity.as_str())
     }
@@ -111,19 +129,20 @@ impl Handler for Orders {
     /// its topic promises. A row that cannot be read is an error, so that the
     /// delivery is tried again: a newer version may be on its way.
     async fn handle(&self, delivery: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
-        let event = match OrderEvent::read(delivery) {
-            Ok(event) => event,
-            Err(malformed) => return Ok(Outcome::Reject(malformed.to_string())),
-        };
-        let key = self.key(delivery.entity());
-        let store = Store::new(self.table.clone(), context.surroundings().clone());
-        let row = store.get(&key, PATIENCE.min(context.time_left())).await?;
-        let order = row.as_ref().map(row::from_row).transpose()?.unwrap_or_default();
-        Ok(Outcome::Commit(vec![Write::put(key, row::to_row(&apply(&order, &event)))]))
+        self.commit([delivery], context).await
+    }
+
+    /// The same of several: one read, one write.
+    async fn handle_all(&self, deliveries: Deliveries, context: &Context) -> Result<Outcome, HandlerError> {
+        self.commit(deliveries.iter(), context).await
     }
 
     fn answers_to(&self, name: &str) -> bool {
         name == "orders"
+    }
+
+    fn handles_all(&self, name: &str) -> bool {
+        self.answers_to(name)
     }
 }
 

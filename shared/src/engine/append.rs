@@ -19,6 +19,7 @@ use crate::{
         inbox::{Claim, Put, PutOutcome, owes_wake_up},
         state::EntityState,
     },
+    sources::deliver::Linger,
     telemetry::{Event, Observer},
     time::Timestamp,
 };
@@ -86,6 +87,16 @@ impl Appending {
         self.owed.then(|| WakeUp::under(&state.entity, state.token))
     }
 
+    /// How long the wake-up for a place that was claimed on this row takes: as long
+    /// as its source waits for more. What fills a group does not, nor what comes
+    /// behind one that failed.
+    pub fn delay(linger: Option<Linger>, state: &EntityState) -> Duration {
+        match linger {
+            Some(linger) if state.waiting() < linger.most && state.attempts == 0 => linger.wait,
+            _ => Duration::ZERO,
+        }
+    }
+
     /// The place was given up before it was filled: whoever did that may be gone,
     /// and nobody else looks. Whether to claim another.
     pub fn overtaken(&mut self) -> bool {
@@ -105,11 +116,17 @@ impl Inbox {
     /// Appends `incoming` to its entity's inbox. Afterwards it is durable, and
     /// somebody is sure to look at it.
     pub async fn append(&self, incoming: &Incoming) -> Result<Appended, AppendError> {
-        self.append_within(incoming, DEADLINE + SHORTEST_WAKE_UP).await
+        self.append_within(incoming, None, DEADLINE + SHORTEST_WAKE_UP).await
     }
 
-    /// As [`Inbox::append`], for who must answer within `time`.
-    pub async fn append_within(&self, incoming: &Incoming, time: Duration) -> Result<Appended, AppendError> {
+    /// As [`Inbox::append`], for who must answer within `time`. `linger`: its source
+    /// waits for more before a worker is woken.
+    pub async fn append_within(
+        &self,
+        incoming: &Incoming,
+        linger: Option<Linger>,
+        time: Duration,
+    ) -> Result<Appended, AppendError> {
         let surroundings = self.store.surroundings();
         let give_up = surroundings.monotonic() + time.saturating_sub(SHORTEST_WAKE_UP).min(DEADLINE);
         let patience = || give_up.saturating_sub(surroundings.monotonic());
@@ -126,8 +143,9 @@ impl Inbox {
             let claimed = self.store.run_noting_doubt(&claim, patience()).await?;
             let place = claimed.outcome;
             let wake_up = appending.claimed(&place.state, claimed.doubtful, surroundings.now());
+            let delay = Appending::delay(linger, &place.state);
             let put = Put { envelope: &envelope, sequence: place.sequence };
-            let (stored, woken) = tokio::join!(self.store.run(&put, patience()), self.wake(wake_up, patience()));
+            let (stored, woken) = tokio::join!(self.store.run(&put, patience()), self.wake(wake_up, delay, patience()));
             match stored? {
                 PutOutcome::Stored => {
                     let appended = Appended { sequence: place.sequence, wake_up_failed: woken.err() };
@@ -154,9 +172,9 @@ impl Inbox {
         Ok(state.and_then(|state| state.newest_event_time.of(family)))
     }
 
-    async fn wake(&self, wake_up: Option<WakeUp>, patience: Duration) -> Result<(), QueueError> {
+    async fn wake(&self, wake_up: Option<WakeUp>, delay: Duration, patience: Duration) -> Result<(), QueueError> {
         match wake_up {
-            Some(wake_up) => self.waker.send(&wake_up, Duration::ZERO, patience.max(SHORTEST_WAKE_UP)).await,
+            Some(wake_up) => self.waker.send(&wake_up, delay, patience.max(SHORTEST_WAKE_UP)).await,
             None => Ok(()),
         }
     }

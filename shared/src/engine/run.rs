@@ -6,8 +6,7 @@ use futures_util::FutureExt;
 
 use crate::{
     engine::threads::{Threads, Worked},
-    handler::{AnyHandler, Context, Isolation, Outcome},
-    protocol::delivery::Delivery,
+    handler::{AnyHandler, Context, Deliveries, Isolation, Outcome},
 };
 
 /// Runs a handler until it answers, fails, panics, or its time is up. `None`:
@@ -16,12 +15,16 @@ pub(crate) async fn run(
     threads: &Threads,
     handler: Arc<dyn AnyHandler>,
     isolation: Isolation,
-    delivery: Arc<Delivery>,
+    deliveries: Deliveries,
     context: Context,
 ) -> Option<Outcome> {
     let (time, surroundings) = (context.time_left(), context.surroundings().clone());
     let attempt = async move {
-        let work = AssertUnwindSafe(handler.handle(&delivery, &context)).catch_unwind();
+        let work = match &deliveries.0[..] {
+            [delivery] => handler.handle(delivery, &context),
+            _ => handler.handle_all(deliveries.clone(), &context),
+        };
+        let work = AssertUnwindSafe(work).catch_unwind();
         tokio::select! {
             biased;
             // First, so that one whose time passed before it was polled is not begun.
@@ -53,7 +56,7 @@ mod tests {
     use crate::{
         handler::{Canceller, Handler, HandlerError},
         protocol::{
-            delivery::Incoming,
+            delivery::{Delivery, Incoming},
             entity::{DeliveryId, EntityKey, FencingToken, Identity, Sequence, SourceName},
         },
         time::Surroundings,
@@ -68,7 +71,7 @@ mod tests {
         }
     }
 
-    fn delivery() -> Delivery {
+    fn delivery() -> Deliveries {
         let surroundings = Surroundings::system();
         let incoming = Incoming {
             entity: EntityKey::parse("test/a").unwrap(),
@@ -85,14 +88,14 @@ mod tests {
             content_type: None,
             body: "{}".into(),
         };
-        Delivery::detached(incoming, Sequence(7))
+        Deliveries(vec![Arc::new(Delivery::detached(incoming, Sequence(7)))])
     }
 
     async fn is_begun(isolation: Isolation, in_time: bool) -> bool {
         let begun = Arc::new(AtomicBool::new(false));
         let (canceller, context) = Canceller::start("test", FencingToken(1), Duration::MAX, Surroundings::system());
         let canceller = in_time.then_some(canceller);
-        run(&Threads::default(), Arc::new(Begun(begun.clone())), isolation, Arc::new(delivery()), context).await;
+        run(&Threads::default(), Arc::new(Begun(begun.clone())), isolation, delivery(), context).await;
         drop(canceller);
         begun.load(Relaxed)
     }
@@ -113,7 +116,7 @@ mod tests {
         let (_canceller, context) = Canceller::start("test", FencingToken(1), Duration::MAX, Surroundings::system());
         let handler = Arc::new(Begun(begun.clone()));
         let spent = Threads::spent();
-        assert_eq!(run(&spent, handler, Isolation::Thread, Arc::new(delivery()), context).await, None);
+        assert_eq!(run(&spent, handler, Isolation::Thread, delivery(), context).await, None);
         assert!(!begun.load(Relaxed));
     }
 }

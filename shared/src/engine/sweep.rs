@@ -352,6 +352,7 @@ mod tests {
             attempts: 0,
             suspect: 0,
             started: None,
+            one_by_one: None,
             retry_at: None,
             last_error: None,
             pending_since: None,

@@ -80,7 +80,9 @@ impl Ingest {
             },
         };
         let left = ANSWER.saturating_sub(self.surroundings.monotonic().saturating_sub(asked));
-        match self.inbox.append_within(&incoming, left).await {
+        let source = self.sources.current().get(incoming.identity.source.as_str()).cloned();
+        let linger = source.and_then(|source| source.linger);
+        match self.inbox.append_within(&incoming, linger, left).await {
             Ok(appended) => Response::accepted(&incoming.entity, appended.sequence).saying(demanded),
             Err(error) => {
                 tracing::error!(source = %incoming.identity.source, %error, "not stored");

@@ -26,7 +26,7 @@ use crate::{
     handler::Handler,
     handlers::{Handlers, forward::Forward},
     protocol::{entity::EntityKey, state::HolderInfo},
-    sources::{LiveSources, Sources},
+    sources::{LiveSources, Sources, deliver::Deliver},
     telemetry::Event,
     time::{Surroundings, Timestamp},
 };
@@ -128,16 +128,27 @@ const LAST_WORD: Duration = Duration::from_millis(500);
 #[error("handlers block too many threads for good")]
 struct Spent;
 
-/// Checks that every source's handler is one that `handler` answers to.
+/// Checks that every source's handler is one that `handler` answers to, and takes
+/// as many deliveries at once as the source has it get.
 ///
 /// # Errors
 ///
 /// Names the first source and handler that do not fit.
 pub fn check_handlers(sources: &Sources, handler: &impl Handler) -> Result<(), String> {
-    match sources.iter().find(|source| !handler.answers_to(&source.handler)) {
-        None => Ok(()),
-        Some(source) => Err(format!("source `{}`: there is no handler `{}`", source.name, source.handler)),
+    for source in sources.iter() {
+        let (source, name) = (&source, &source.handler);
+        if !handler.answers_to(name) {
+            return Err(format!("source `{}`: there is no handler `{name}`", source.name));
+        }
+        if matches!(source.deliver, Deliver::UpTo(_)) && !handler.handles_all(name) {
+            return Err(format!(
+                "source `{}`: the handler `{name}` takes one delivery at a time; leave `deliver` out, or deliver the \
+                 `latest`",
+                source.name
+            ));
+        }
     }
+    Ok(())
 }
 
 /// Runs the function in Lambda around `handler`, configured by its environment.
@@ -243,4 +254,53 @@ pub fn run_with<H: Handler>(make: impl FnOnce(&Setup) -> Result<H, Error>) -> Re
             ended => ended,
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        handler::{Context, Deliveries, HandlerError, Outcome},
+        protocol::delivery::Delivery,
+    };
+
+    /// Takes several at once by the name `many`.
+    struct Either;
+
+    impl Handler for Either {
+        async fn handle(&self, _: &Delivery, _: &Context) -> Result<Outcome, HandlerError> {
+            Ok(Outcome::Done)
+        }
+
+        async fn handle_all(&self, _: Deliveries, _: &Context) -> Result<Outcome, HandlerError> {
+            Ok(Outcome::Done)
+        }
+
+        fn answers_to(&self, name: &str) -> bool {
+            ["one", "many"].contains(&name)
+        }
+
+        fn handles_all(&self, name: &str) -> bool {
+            name == "many"
+        }
+    }
+
+    #[test]
+    fn a_source_that_delivers_several_needs_a_handler_that_takes_them() {
+        let check = |options: &str| {
+            let sources = Sources::parse(&format!("[sources.shop]\nprovider = 'shopify'\n{options}\n")).unwrap();
+            let handlers = Handlers::new().with("one", Either).with("many", Either);
+            [check_handlers(&sources, &Either), check_handlers(&sources, &handlers)]
+        };
+        let fine = [Ok(()), Ok(())];
+        assert_eq!(check("handler = 'one'"), fine);
+        assert_eq!(check("handler = 'one'\ndeliver = 'latest'"), fine);
+        assert_eq!(check("handler = 'many'\ndeliver = { up_to = 3 }"), fine);
+        for refused in check("handler = 'one'\ndeliver = { up_to = 3 }") {
+            assert!(refused.unwrap_err().contains("`one` takes one delivery at a time; leave `deliver` out"));
+        }
+        for refused in check("handler = 'other'") {
+            assert_eq!(refused.unwrap_err(), "source `shop`: there is no handler `other`");
+        }
+    }
 }

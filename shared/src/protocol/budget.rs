@@ -12,6 +12,12 @@ pub const fn drain_writes(k: u64) -> u64 {
     k + 1
 }
 
+/// The same where each start is about `m` of them, and the last about the rest:
+/// one settle for each start.
+pub const fn group_drain_writes(k: u64, m: u64) -> u64 {
+    drain_writes(k.div_ceil(m))
+}
+
 /// Write units, besides, of each receipt that has no room in its entity's row
 /// any more.
 pub const SPILL_WRITES: u64 = 1;

@@ -3,7 +3,7 @@
 
 mod codec;
 
-use std::sync::OnceLock;
+use std::{cmp::Ordering, sync::OnceLock};
 
 use bytes::Bytes;
 
@@ -14,6 +14,7 @@ use crate::{
     protocol::{
         entity::{DeliveryId, EntityKey, Identity, IdentityHash, Sequence, SourceName},
         keys::part_row,
+        state::EventTimes,
         table::Key,
     },
     time::{Nonce, Timestamp},
@@ -72,6 +73,7 @@ pub struct Delivery {
     body: Bytes,
     pub(crate) attempt: u32,
     pub(crate) age: Age,
+    pub(crate) superseded: u32,
     /// Of the row it was read from, for the parts of a large body.
     parts: Option<Parts>,
     identity_hash: OnceLock<IdentityHash>,
@@ -124,6 +126,7 @@ impl Delivery {
             body,
             attempt: 1,
             age: Age::Unknown,
+            superseded: 0,
             parts: None,
             identity_hash: OnceLock::new(),
         }
@@ -201,9 +204,26 @@ impl Delivery {
         self.attempt
     }
 
+    /// How its event stands to what was applied of its topic family.
+    pub(crate) fn age_beside(&self, applied: &EventTimes) -> Age {
+        let Some(time) = self.event_time else { return Age::Unknown };
+        match applied.of(&self.family).map(|newest| time.cmp(&newest)) {
+            None | Some(Ordering::Greater) => Age::Newer,
+            Some(Ordering::Equal) => Age::SameTime,
+            Some(Ordering::Less) => Age::Older,
+        }
+    }
+
     /// How its event time stands to what was applied before.
     pub fn age(&self) -> Age {
         self.age
+    }
+
+    /// How many older deliveries this one stands for, besides itself: its source
+    /// wants only the latest of those that wait. They are settled with it, and
+    /// no handler gets them.
+    pub fn superseded(&self) -> u32 {
+        self.superseded
     }
 
     /// The body, as the sender sent it.

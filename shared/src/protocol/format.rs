@@ -25,6 +25,7 @@ pub mod attribute {
     pub const LAST_CLAIM: &str = "last_claim";
     pub const RECENT: &str = "recent";
     pub const SPILLED: &str = "spilled";
+    pub const ONE_BY_ONE: &str = "one_by_one";
     pub const ATTEMPTS: &str = "attempts";
     pub const RETRY_AT: &str = "retry_at";
     pub const SUSPECT: &str = "suspect";

@@ -25,11 +25,14 @@ pub enum Settlement {
     Void,
     /// Set aside, for a person to put back.
     Parked,
+    /// Left out for a newer one of its order, as its source says: that one's
+    /// handler has started for both, or had been applied before.
+    Superseded,
 }
 
 impl Settlement {
     /// In the order of the numbers that the row has for them.
-    const ALL: [Self; 4] = [Self::Applied, Self::Repeat, Self::Void, Self::Parked];
+    const ALL: [Self; 5] = [Self::Applied, Self::Repeat, Self::Void, Self::Parked, Self::Superseded];
 
     /// As it is stored in a receipt's own row, and shown.
     pub fn as_str(self) -> &'static str {
@@ -38,6 +41,7 @@ impl Settlement {
             Settlement::Repeat => "repeat",
             Settlement::Void => "void",
             Settlement::Parked => "parked",
+            Settlement::Superseded => "superseded",
         }
     }
 
@@ -136,7 +140,7 @@ const HEADER_BYTES: usize = 6 + 6;
 
 /// What an entity's row has left for them at its fullest in one write unit,
 /// together with its key.
-pub(super) const ROOM: usize = 545;
+pub(super) const ROOM: usize = 527;
 
 /// A duration that is none.
 const NONE: u64 = (1 << 24) - 1;
@@ -198,9 +202,9 @@ impl Recent {
         self
     }
 
-    /// Those that one more would push out.
-    pub fn next_beyond(&self, capacity: usize) -> impl Iterator<Item = &Receipt> {
-        self.iter().take((self.receipts.len() + 1).saturating_sub(capacity))
+    /// Those that so many more would push out.
+    pub fn next_beyond(&self, capacity: usize, more: usize) -> impl Iterator<Item = &Receipt> {
+        self.iter().take((self.receipts.len() + more).saturating_sub(capacity))
     }
 
     /// As it is stored; `None`: there is nothing to store.
@@ -315,7 +319,7 @@ mod tests {
         #[test]
         fn the_oldest_leave_the_row(receipts in receipts(), capacity in 1_usize..30) {
             let before = recent(receipts, 1);
-            let told: Vec<_> = before.next_beyond(capacity).cloned().collect();
+            let told: Vec<_> = before.next_beyond(capacity, 1).cloned().collect();
             let newest = Receipt { sequence: Sequence(before.receipts.len() as u64 + 1), ..before.receipts[0].clone() };
             let mut after = before.with(newest.clone(), Duration::ZERO);
             let dropped = after.drop_beyond(capacity);

@@ -185,6 +185,10 @@ pub struct EntityState {
     pub suspect: u32,
     /// The token of the newest start that was written down.
     pub started: Option<FencingToken>,
+    /// Up to this place each delivery is handled by itself: a group with them
+    /// failed, or its holder vanished. `head`: `attempts` are those of the latest,
+    /// which stands for the delivery at `head + 1`.
+    pub one_by_one: Option<Sequence>,
     /// Not before this is it tried again.
     pub retry_at: Option<Timestamp>,
     /// What it failed of last.
@@ -209,6 +213,9 @@ pub const LAST_ERROR_BYTES: usize = 64;
 
 /// The `last_error` of a delivery whose holder died with it.
 pub const HOLDER_VANISHED: &str = "holder vanished";
+
+/// The most deliveries that one start of a handler may be about.
+pub const LARGEST_GROUP: u8 = 25;
 
 /// So many holders in a row may vanish with a delivery before they have started
 /// it; then its entity is blocked.
@@ -256,6 +263,7 @@ impl EntityState {
             attempts: row.number(a::ATTEMPTS).unwrap_or(0).try_into().unwrap_or(u32::MAX),
             suspect: row.number(a::SUSPECT).unwrap_or(0).try_into().unwrap_or(u32::MAX),
             started: row.number(a::STARTED).map(FencingToken),
+            one_by_one: row.number(a::ONE_BY_ONE).map(Sequence),
             retry_at: time(a::RETRY_AT),
             last_error: row.text(a::LAST_ERROR).map(str::to_owned),
             pending_since: time(a::PENDING_SINCE),
@@ -283,6 +291,17 @@ impl EntityState {
     /// The sequence to be decided next.
     pub fn next(&self) -> Sequence {
         self.head.next()
+    }
+
+    /// Whether the delivery at `head + 1` is to be handled by itself.
+    pub fn is_one_by_one(&self) -> bool {
+        self.is_suspect() || self.one_by_one.is_some_and(|last| self.head < last)
+    }
+
+    /// Whether `attempts` are those of the latest, which stands for the delivery
+    /// at `head + 1` and others.
+    pub fn is_stood_for(&self) -> bool {
+        self.one_by_one == Some(self.head)
     }
 
     /// Whether a holder vanished with the delivery at `head + 1`.
@@ -365,6 +384,7 @@ mod tests {
             .with(a::LAST_CLAIM, nonce.as_str())
             .with(a::RECENT, remembered(&key, 1_799_999_999_999).to_stored().unwrap())
             .with(a::SPILLED, 1_u32)
+            .with(a::ONE_BY_ONE, 1_799_999_999_999_u64)
             .with(a::ATTEMPTS, 999_u32)
             .with(a::RETRY_AT, 1_799_999_999_999_u64)
             .with(a::SUSPECT, VANISHED_BEFORE_START)
@@ -387,7 +407,7 @@ mod tests {
         let holds = |bytes: usize| {
             remembered(&EntityKey::parse(&format!("n/{}", "x".repeat(bytes - 2))).unwrap(), 99).iter().len()
         };
-        assert_eq!([24, 36, 64, 256, 512].map(holds), [20, 19, 18, 11, 1]);
+        assert_eq!([24, 36, 64, 256, 512].map(holds), [19, 19, 18, 10, 1]);
         assert!(fullest(512).size() <= 1100, "{} bytes", fullest(512).size());
     }
 

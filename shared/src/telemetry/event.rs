@@ -32,7 +32,7 @@ pub enum Event<'a> {
         /// What.
         incoming: &'a Incoming,
     },
-    /// A handler is started.
+    /// A handler is started. Of a group each is told, under the same token.
     Started {
         /// With what.
         delivery: &'a Delivery,
@@ -49,7 +49,7 @@ pub enum Event<'a> {
         settlement: Settlement,
         /// The delivery; a void has none.
         delivery: Option<&'a Delivery>,
-        /// How long the handler took, where one ran.
+        /// How long the handler took, where one ran; of a group, the last tells.
         took: Option<Duration>,
     },
     /// An attempt failed and is to be repeated.

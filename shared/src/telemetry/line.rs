@@ -137,7 +137,7 @@ impl<'a> Line<'a> {
                     Settlement::Applied => Some((Metric::Delivered, 1)),
                     Settlement::Repeat => Some((Metric::Repeated, 1)),
                     Settlement::Parked => Some((Metric::Parked, 1)),
-                    Settlement::Void => None,
+                    Settlement::Void | Settlement::Superseded => None,
                 });
                 line.metrics.extend(took.map(|took| (Metric::HandlerMs, millis(took))));
                 line.measured(Measures::WithThoseOf(entity))

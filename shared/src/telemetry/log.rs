@@ -140,18 +140,24 @@ impl JsonLog {
         self.state().under_way.entry(entity.clone()).or_default().metrics.push((metric, value));
     }
 
-    /// What was measured of the entity and no line has yet, behind `own`.
+    /// What was measured of the entity and no line has yet, behind `own`: of each
+    /// metric one, since a line has room for one. Those of a group's others wait for
+    /// the lines of these.
     fn measured(&self, entity: &EntityKey, own: Vec<(Metric, u64)>) -> Vec<(Metric, u64)> {
         let mut metrics = own;
         if let Some(under_way) = self.state().under_way.get_mut(entity) {
-            metrics.append(&mut under_way.metrics);
+            for (metric, value) in std::mem::take(&mut under_way.metrics) {
+                let is_there = metrics.iter().any(|(other, _)| *other == metric);
+                let to = if is_there { &mut under_way.metrics } else { &mut metrics };
+                to.push((metric, value));
+            }
         }
         metrics
     }
 
     fn started(&self, delivery: &Delivery) {
         let entity = delivery.entity();
-        let settled = self.state().under_way.get(entity).and_then(|under_way| under_way.settled);
+        let settled = self.state().under_way.get_mut(entity).and_then(|under_way| under_way.settled.take());
         if let Some(settled) = settled {
             self.measure(entity, Metric::HandoverMs, millis(self.surroundings.monotonic().saturating_sub(settled)));
         }

@@ -165,3 +165,21 @@ fn each_event_says_what_it_has_always_said() {
     }
     assert_eq!(told.lines().count(), expected.lines().count());
 }
+
+/// CloudWatch takes one value of a name in a line, and JSON one of a key.
+#[test]
+fn each_of_a_group_has_a_line_with_its_own_lag() {
+    let (incoming, entity, token) = (incoming(), &incoming().entity, FencingToken(3));
+    let sink = Sink::default();
+    let log = JsonLog::to(sink.clone(), log_level(None), Surroundings::new(Still, SeededRandom::new(1)));
+    let of = |place| Delivery::detached(incoming.clone(), Sequence(place));
+    let group: Vec<_> = (9..12).map(of).collect();
+    let started = |delivery| log.observe(&Event::Started { delivery, token });
+    group.iter().for_each(started);
+    for delivery in &group {
+        let (sequence, settlement) = (delivery.sequence(), Settlement::Applied);
+        log.observe(&Event::Settled { entity, sequence, settlement, delivery: Some(delivery), took: None });
+    }
+    let told = sink.text();
+    assert_eq!(told.lines().map(|line| line.matches("\"LagMs\":42").count()).collect::<Vec<_>>(), [1, 1, 1], "{told}");
+}

@@ -16,6 +16,7 @@ use super::{
     handler::{EFFECTS, Nature},
     history::{Decided, History, Name},
     jobs,
+    play::event_time,
     world::{World, entity_number, is_job, label, told},
 };
 
@@ -131,7 +132,23 @@ pub fn everything(world: &World) -> Vec<String> {
                 .filter(|(_, decided)| decided.name == Some(name))
                 .any(|((entity, sequence), _)| history.has_erased(*entity, *sequence, Duration::MAX));
             let set_aside = parked.contains(&name) || (was_parked && (put_back || erased));
-            if !call.acked.is_empty() && applied == 0 && !set_aside && !blocked {
+            let superseded =
+                history.decided.iter().filter(|(_, d)| d.name == Some(name) && d.settlement == "superseded");
+            let by_newer = superseded.clone().any(|((entity, sequence), decided)| {
+                let newer = history.decided.get(&(*entity, decided.by)).filter(|_| decided.by > *sequence);
+                let before = |((of, at), other): (&(usize, u64), &Decided)| {
+                    *of == *entity
+                        && at < sequence
+                        && other.settlement == "applied"
+                        && other.name.is_some_and(|other| event_time(other) > event_time(name))
+                };
+                newer.is_some_and(|newer| newer.settlement == "applied")
+                    || world.profile.skips && name.redrive == 0 && history.decided.iter().any(before)
+            });
+            if superseded.count() > 0 && !by_newer {
+                mistakes.push(format!("{name} was superseded, and by none that was applied"));
+            }
+            if !call.acked.is_empty() && applied == 0 && !set_aside && !blocked && !by_newer {
                 mistakes.push(format!("lost: {name} was answered 2xx, and is neither applied nor parked nor blocked"));
             }
             let done = history.starts.iter().any(|start| start.name == name && start.done);
@@ -173,7 +190,9 @@ fn order(history: &History, mistakes: &mut Vec<String>) {
         for early in history.calls.values().filter(|early| early.entity == late.entity && early.name != late.name) {
             let Some((_, sequence)) = early.acked.iter().find(|(at, _)| *at < late.called) else { continue };
             let decided = history.decided.get(&(early.entity, *sequence));
-            if decided.is_none_or(|decided| decided.at > start.at) {
+            // In the same start: handled by it before, or stood for.
+            let is_with_it = early.entity == start.entity && (start.first..start.sequence).contains(sequence);
+            if !is_with_it && decided.is_none_or(|decided| decided.at > start.at) {
                 mistakes.push(format!(
                     "order: {} was answered before {} arrived, and was not decided when the handler of {} started",
                     early.name, late.name, late.name
@@ -188,7 +207,8 @@ fn order(history: &History, mistakes: &mut Vec<String>) {
 fn starts(history: &History, mistakes: &mut Vec<String>) {
     let mut tokens = BTreeMap::new();
     for start in &history.starts {
-        if let Some(other) = tokens.insert((start.entity, start.token), start.name) {
+        let other = tokens.insert((start.entity, start.token), (start.name, start.first));
+        if let Some((other, _)) = other.filter(|(other, first)| *first != start.first || *other == start.name) {
             mistakes.push(format!(
                 "two handler starts under token {} of {}: {other} and {}",
                 told(start.token),

@@ -57,7 +57,7 @@ pub struct Dice {
 }
 
 /// One decision's random numbers.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Roll {
     /// Its name.
     pub twist: Twist,

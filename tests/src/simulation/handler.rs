@@ -8,7 +8,7 @@ use std::{
 
 use bytes::Bytes;
 use webhook_serializer::{
-    handler::{Context, Handler, HandlerError, Outcome},
+    handler::{Context, Deliveries, Handler, HandlerError, Outcome},
     protocol::{
         delivery::Delivery,
         table::{Change, Condition, Key, Write},
@@ -18,11 +18,11 @@ use webhook_serializer::{
 use crate::rules::Rule;
 
 use super::{
-    chance::{Dice, actor},
+    chance::{Dice, Roll, actor},
     history::{Name, What},
     mutation::Meddler,
     node::{Node, pause},
-    world::{EPOCH, entity_number, told},
+    world::{EPOCH, entity_number, key, told},
 };
 
 /// The table that handlers commit to.
@@ -101,12 +101,47 @@ enum Mood {
 
 impl Handler for Simulated {
     async fn handle(&self, delivery: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
+        let first = delivery.sequence().0 - u64::from(delivery.superseded());
+        let run = self.begin(delivery, first, false, context)?;
+        self.go_on(vec![run], entity_number(delivery.entity()), first, context).await
+    }
+
+    async fn handle_all(&self, deliveries: Deliveries, context: &Context) -> Result<Outcome, HandlerError> {
+        let first = deliveries.first().sequence().0;
+        let runs = deliveries.iter().map(|delivery| self.begin(delivery, first, true, context));
+        let runs = runs.collect::<Result<Vec<_>, _>>()?;
+        self.go_on(runs, entity_number(deliveries.first().entity()), first, context).await
+    }
+}
+
+/// A delivery that a start is about.
+struct Run {
+    name: Name,
+    nature: Nature,
+    /// Its position among the starts.
+    start: usize,
+    mood: Mood,
+    took: Duration,
+    roll: Roll,
+}
+
+impl Simulated {
+    fn begin(&self, delivery: &Delivery, first: u64, is_group: bool, context: &Context) -> Result<Run, HandlerError> {
         let world = &self.node.world;
         let entity = entity_number(delivery.entity());
         let name = Name { number: delivery.delivery_id().as_str().parse()?, redrive: delivery.redrive() };
         let nature = Nature::of(world.plan.seed, name.number);
         let token = context.token().0;
-        let start = world.started(name, entity, self.node.number, delivery.sequence().0, token);
+        let sequence = delivery.sequence().0;
+        let start = world.started(name, entity, self.node.number, (first, sequence), token);
+        // A start of a group is charged to none of it; of the latest, to what is in front.
+        match delivery.superseded() {
+            0 if !is_group => {
+                world.with_history(|history| history.reasons.started(Some(name), entity, sequence, token))
+            }
+            0 => {}
+            _ => world.with_history(|history| history.reasons.started(None, entity, first, token)),
+        }
         if delivery.body() != &nature.body(name.number) {
             world.mistake(format!("{name}: the handler got another body than was sent"));
         }
@@ -137,13 +172,32 @@ impl Handler for Simulated {
         {
             mood = Mood::Fails;
         }
+        Ok(Run { name, nature, start, mood, took, roll })
+    }
+
+    /// The worst that befalls one of them befalls all.
+    async fn go_on(
+        &self,
+        runs: Vec<Run>,
+        entity: usize,
+        first: u64,
+        context: &Context,
+    ) -> Result<Outcome, HandlerError> {
+        let world = &self.node.world;
+        let token = context.token().0;
+        let worst = runs.iter().position(|run| run.mood != Mood::Well).unwrap_or(0);
+        let (mood, took) = (runs[worst].mood, runs.iter().map(|run| run.took).max().unwrap_or_default());
         let answered = |how| {
-            world.tell(What::Answered { name, how });
+            for run in &runs {
+                world.tell(What::Answered { name: run.name, how });
+            }
         };
         let one_for_all = world.plan.mutation == Some(Rule::OneTokenForADrain);
         let claimed = if one_for_all { world.ledger(entity).granted } else { token };
         let remembers = world.plan.mutation != Some(Rule::ReceiversIgnoreTokens);
-        let sequence = Some(delivery.sequence().0);
+        // What a group did elsewhere may come again from its first place on.
+        let sequence = Some(first);
+        let mut roll = runs[worst].roll.clone();
         if mood == Mood::Late {
             let (world, late) = (world.clone(), roll.millis(0, 15_000));
             let busy = world.begin();
@@ -156,7 +210,7 @@ impl Handler for Simulated {
             });
         }
         context.surroundings().sleep(took).await;
-        let failed = || self.meddler.handler_failed(delivery.entity());
+        let failed = || self.meddler.handler_failed(&key(entity));
         match mood {
             Mood::Fails => {
                 answered("fails");
@@ -198,27 +252,31 @@ impl Handler for Simulated {
                 answered("commits what cannot land");
                 failed();
                 Ok(Outcome::Commit(vec![
-                    self.count(name).when(Condition::equal("count", told(token).unsigned_abs() + EPOCH)),
+                    self.count(runs[0].name).when(Condition::equal("count", told(token).unsigned_abs() + EPOCH)),
                 ]))
             }
             Mood::Well => {
                 world.with_history(|history| {
-                    history.starts[start].done = true;
+                    for run in &runs {
+                        history.starts[run.start].done = true;
+                    }
                     history.reasons.is_done(entity, token);
                 });
-                if nature.commits {
-                    answered("commits");
-                    return Ok(Outcome::Commit(vec![self.count(name)]));
+                let commits: Vec<Write> =
+                    runs.iter().filter(|run| run.nature.commits).map(|run| self.count(run.name)).collect();
+                if commits.len() < runs.len() {
+                    world.effect(entity, claimed, token, sequence, remembers);
                 }
-                world.effect(entity, claimed, token, sequence, remembers);
-                answered("is done");
-                Ok(Outcome::Done)
+                if commits.is_empty() {
+                    answered("is done");
+                    return Ok(Outcome::Done);
+                }
+                answered("commits");
+                Ok(Outcome::Commit(commits))
             }
         }
     }
-}
 
-impl Simulated {
     fn count(&self, name: Name) -> Write {
         let key = Key::named(EFFECTS, "name", format!("{}.{}", name.number, name.redrive));
         Write::update(key, vec![Change::Add { attribute: "count".into(), base: 0, by: 1 }])

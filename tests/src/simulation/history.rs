@@ -175,6 +175,8 @@ pub struct Start {
     pub entity: usize,
     /// Its place.
     pub sequence: u64,
+    /// The first place that the start is about: that of its group.
+    pub first: u64,
     /// Under which token.
     pub token: u64,
     /// The newest one at that moment.
@@ -198,6 +200,8 @@ pub struct Decided {
     pub settlement: String,
     /// Of what.
     pub name: Option<Name>,
+    /// The last place that was decided with it.
+    pub by: u64,
 }
 
 /// One effect that the receiver accepted: under which start's token, for which

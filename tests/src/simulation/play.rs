@@ -2,7 +2,8 @@
 //! operator, the sweep, TTL. All around the project's own code.
 
 use std::{
-    sync::{Arc, OnceLock},
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -23,7 +24,7 @@ use webhook_serializer::{
         lease::{ForceRelease, Forced},
         state::HolderInfo,
     },
-    sources::Sources,
+    sources::{Sources, deliver::Deliver},
     telemetry::{Event, Observer, PutOffReason},
     time::Timestamp,
 };
@@ -60,20 +61,35 @@ on_failure = "block"
 rate = "5/s"
 "#;
 
+/// For more to come, where they are delivered several at once.
+const LINGERS: &str = "linger = \"300ms\"\n";
+
 /// How long rows are kept.
 pub const RETENTION: Duration = Duration::from_secs(30 * 86_400);
 
 const LEASE: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(5);
 
-fn sources() -> Arc<Sources> {
-    static SOURCES_READ: OnceLock<Arc<Sources>> = OnceLock::new();
-    SOURCES_READ.get_or_init(|| Arc::new(Sources::parse(SOURCES).expect("the sources are right"))).clone()
+fn sources(deliver: Deliver, skips: bool) -> Arc<Sources> {
+    static SOURCES_READ: Mutex<BTreeMap<String, Arc<Sources>>> = Mutex::new(BTreeMap::new());
+    let stale = if skips { "stale = \"skip\"\n" } else { "" };
+    let options = match deliver {
+        Deliver::Each => String::new(),
+        Deliver::UpTo(most) => format!("{LINGERS}deliver = {{ up_to = {most} }}\n"),
+        Deliver::Latest => format!("{LINGERS}deliver = \"latest\"\n"),
+    };
+    let options = format!("{stale}{options}");
+    let mut read = SOURCES_READ.lock().expect("no one panics while holding this");
+    let parsed = || {
+        let each = SOURCES.replace("handler = ", &format!("{options}handler = "));
+        Arc::new(Sources::parse(&each).expect("the sources are right"))
+    };
+    read.entry(options.clone()).or_insert_with(parsed).clone()
 }
 
 /// How often a delivery of this nature may be started.
 pub fn attempts(nature: Nature) -> usize {
-    let source = sources().get(nature.source()).map(|source| source.retry.attempts);
+    let source = sources(Deliver::Each, false).get(nature.source()).map(|source| source.retry.attempts);
     source.expect("its source is there") as usize
 }
 
@@ -130,7 +146,7 @@ impl Parts {
         let drainer = Drainer::new(
             self.store.clone(),
             self.waker.clone(),
-            sources(),
+            sources(node.world.profile.deliver, node.world.profile.skips),
             handler,
             settings(),
             info,
@@ -305,6 +321,15 @@ fn answered(world: &World, name: Name, sequence: u64, woken: bool) {
     }
 }
 
+/// When what a delivery tells of happened, in seconds: ties and older ones among
+/// them.
+pub fn event_time(name: Name) -> u64 {
+    u64::from(name.number) % 7
+}
+
+/// How long an append may take.
+const ANSWERED_WITHIN: Duration = Duration::from_millis(2450);
+
 /// One call of ingest; whether it was answered 2xx.
 async fn append(world: &Arc<World>, name: Name, entity: usize, number: u32) -> bool {
     let place = Place::new(world, number * 1000 + name.number);
@@ -319,14 +344,16 @@ async fn append(world: &Arc<World>, name: Name, entity: usize, number: u32) -> b
         provider: None,
         topic: "order.updated".into(),
         family: "order".into(),
-        event_time: Some(Timestamp::from_secs(1_800_000_000 + u64::from(name.number) % 7)),
+        event_time: Some(Timestamp::from_secs(1_800_000_000 + event_time(name))),
         received_at: node.surroundings.now(),
         content_type: None,
         body: nature.body(name.number),
     };
     called(world, name, entity, number);
     let fate = place.fate_of_append();
-    match node.live(&fate, parts.inbox.append(&incoming)).await {
+    let source = sources(world.profile.deliver, world.profile.skips).get(nature.source()).cloned();
+    let linger = source.and_then(|source| source.linger);
+    match node.live(&fate, parts.inbox.append_within(&incoming, linger, ANSWERED_WITHIN)).await {
         Some(Ok(appended)) => {
             answered(world, name, appended.sequence.0, appended.wake_up_failed.is_none());
             true

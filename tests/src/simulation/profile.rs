@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use webhook_serializer::sources::deliver::Deliver;
+
 use crate::rules::Rule;
 
 use super::{
@@ -89,6 +91,10 @@ pub struct Profile {
     pub erases: u64,
     /// Between rounds, hours instead of weeks: nothing is purged.
     pub hours: u64,
+    /// What the sources deliver at once.
+    pub deliver: Deliver,
+    /// Whether they leave out what is older than what was applied.
+    pub skips: bool,
 }
 
 impl Profile {
@@ -121,6 +127,8 @@ impl Profile {
             outages: Vec::new(),
             erases: 0,
             hours: 0,
+            deliver: Deliver::Each,
+            skips: false,
         }
     }
 
@@ -142,7 +150,8 @@ impl Profile {
     /// With what the counterexample to `mutation` needs, and little else:
     /// several misfortunes that must meet.
     pub fn focused(self, mutation: Rule) -> Self {
-        Self { outages: Vec::new(), erases: 0, hours: 0, ..self }.focused_on(mutation)
+        Self { outages: Vec::new(), erases: 0, hours: 0, deliver: Deliver::Each, skips: false, ..self }
+            .focused_on(mutation)
     }
 
     fn focused_on(self, mutation: Rule) -> Self {
@@ -293,6 +302,8 @@ impl Profile {
             erases: of(&[0, 0, 400]),
             hours: of(&[0, 0, 1, 3]),
             outages,
+            deliver: deliver(seed),
+            skips: Dice::new(seed, actor::PROFILE).at(4).happens(250),
         };
         Self { hours: if drawn.erases > 0 { drawn.hours } else { 0 }, ..drawn }
     }
@@ -301,5 +312,14 @@ impl Profile {
     /// begins above the numbers of the one that was erased.
     pub fn may_erase(&self) -> bool {
         matches!(self.skew, Skew::None | Skew::Seconds)
+    }
+}
+
+fn deliver(seed: u64) -> Deliver {
+    let mut roll = Dice::new(seed, actor::PROFILE).at(3);
+    match roll.between(0, 7) {
+        0..=3 => Deliver::Each,
+        4..=5 => Deliver::UpTo(roll.one_of(&[2, 3, 8, 25]) as u8),
+        _ => Deliver::Latest,
     }
 }

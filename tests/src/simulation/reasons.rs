@@ -75,6 +75,9 @@ pub struct Change<'a> {
     pub is_late: bool,
     /// Whether clocks may be so far apart that a lease that runs looks left.
     pub clocks_lie: bool,
+    /// Whether entities' rows cannot be written for long: who lets go cannot say
+    /// so, and looks like one that vanished.
+    pub is_mute: bool,
     /// When.
     pub time: Duration,
     /// In the run of this seed.
@@ -97,9 +100,9 @@ impl Change<'_> {
 
 impl Reasons {
     /// A handler is started.
-    pub fn started(&mut self, name: Name, entity: usize, sequence: u64, token: u64) {
+    pub fn started(&mut self, name: Option<Name>, entity: usize, sequence: u64, token: u64) {
         self.starts.entry((entity, sequence)).or_default().insert(token);
-        self.names.insert((entity, sequence), name);
+        self.names.extend(name.map(|name| ((entity, sequence), name)));
     }
 
     /// A handler rejects its delivery for good.
@@ -130,6 +133,11 @@ impl Reasons {
             self.vanished.remove(&entity);
         }
         let told = self.charges(change, &mut mistakes);
+        let is_at_the_same = change.is(a::HEAD) == change.was(a::HEAD);
+        if change.before.is_some() && is_at_the_same && change.is(a::ATTEMPTS) < change.was(a::ATTEMPTS) {
+            // Those of a group: each is on its own from now on.
+            self.forgive(entity, change.was(a::TOKEN));
+        }
         if change.before.is_some() && change.is(a::HEAD) != change.was(a::HEAD) {
             if let Some((name, settlement)) = change.settled {
                 if settlement == "parked" {
@@ -176,7 +184,7 @@ impl Reasons {
         }
         let drained = change.before.is_some_and(|row| row.text(a::KIND) == Some(LeaseKind::Drain.as_str()));
         let pending = change.was(a::HEAD) < change.was(a::TAIL);
-        let vanished = change.clocks_lie || self.dying.contains(&(change.entity, change.granted));
+        let vanished = change.clocks_lie || change.is_mute || self.dying.contains(&(change.entity, change.granted));
         if was.is_some() && drained && pending && vanished {
             *self.vanished.entry(change.entity).or_default() += 1;
         }

@@ -243,7 +243,8 @@ impl World {
     }
 
     /// A handler is started.
-    pub fn started(&self, name: Name, entity: usize, node: u32, sequence: u64, token: u64) -> usize {
+    /// `first` is the first place that the start is about.
+    pub fn started(&self, name: Name, entity: usize, node: u32, (first, sequence): (u64, u64), token: u64) -> usize {
         let newest = self.ledger(entity).token;
         let at = self.tell(What::Started { name, entity, node, token: told(token), newest: told(newest) });
         let mut inner = self.inner();
@@ -251,13 +252,13 @@ impl World {
             name,
             entity,
             sequence,
+            first,
             token,
             newest,
             at,
             time: self.elapsed(),
             done: false,
         });
-        inner.history.reasons.started(name, entity, sequence, token);
         inner.history.starts.len() - 1
     }
 

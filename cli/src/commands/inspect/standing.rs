@@ -57,13 +57,21 @@ pub fn standing(
         sentences.push(format!("The rest of the order waits behind it. {go_on} `{}`.", command("unblock")));
         return Standing { word: style("blocked").red(), sentences };
     }
-    if state.attempts > 0 {
+    // Where a group failed, none of it is charged.
+    let apart = state.one_by_one.filter(|_| state.is_one_by_one() && state.attempts == 0 && state.suspect == 0);
+    let apart = apart.filter(|_| state.last_error.is_some());
+    let is_failing = state.attempts > 0 || apart.is_some();
+    if is_failing {
         let again = match state.retry_at {
             Some(at) if at > now => format!("It is tried again in {}.", duration(at.since(now))),
             _ => "It is tried again as soon as a worker takes it up.".to_owned(),
         };
         let tried = times(state.attempts, "attempt");
-        sentences.push(format!("{delivery} failed after {tried}: {error}"));
+        sentences.push(match apart {
+            Some(last) => format!("A group up to {last} failed: {error} Each of it is tried by itself."),
+            None if state.is_stood_for() => format!("The latest of those that wait failed after {tried}: {error}"),
+            None => format!("{delivery} failed after {tried}: {error}"),
+        });
         sentences.push(again);
     }
     if state.suspect > 0 {
@@ -103,7 +111,7 @@ pub fn standing(
             sentences.push("All that arrived is settled.".to_owned());
             style("idle").green()
         }
-        None if state.attempts > 0 => style("failing").yellow(),
+        None if is_failing => style("failing").yellow(),
         None => {
             let waiting = state.waiting();
             let wait = if waiting == 1 { "1 delivery waits".to_owned() } else { format!("{waiting} deliveries wait") };
@@ -174,6 +182,23 @@ mod tests {
         let due = said(&failing(999_000));
         assert_eq!(due, "failing | 3 failed after 1 attempt: no It is tried again as soon as a worker takes it up.");
         assert!(said(&failing(1_004_000)).ends_with("It is tried again in 4.0 s."));
+    }
+
+    #[test]
+    fn a_group_that_failed_is_said_to_be_tried_one_by_one() {
+        let failed = |one_by_one, attempts| {
+            said(&state(|state| {
+                (state.one_by_one, state.attempts) = (Some(Sequence(one_by_one)), attempts);
+                state.last_error = Some("no".into());
+                state.retry_at = Some(Timestamp::from_millis(1_004_000));
+            }))
+        };
+        assert_eq!(
+            failed(4, 0),
+            "failing | A group up to 4 failed: no Each of it is tried by itself. It is tried again in 4.0 s."
+        );
+        let latest = "failing | The latest of those that wait failed after 1 attempt: no It is tried again in 4.0 s.";
+        assert_eq!(failed(2, 1), latest);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use futures_util::future::join;
 use super::{
     Drainer, Guest, InFlight, PATIENCE, Stopped, UNREADABLE,
     page::Page,
-    plan::{Drain, HANDED_OVER, Moment, Ran, Step, Stop, stop},
+    plan::{Drain, HANDED_OVER, Memory, Moment, Ran, Step, Stop, stop},
 };
 use crate::{
     engine::{keeper::Keeper, queue::WakeUp, store::StoreError},
@@ -85,11 +85,13 @@ impl<'a> Driver<'a> {
         in_flight: &'a InFlight,
     ) -> Self {
         let seen = drainer.store.surroundings().monotonic();
+        let capacity = Recent::capacity(&state.entity);
+        let memory = Memory { capacity, retention: drainer.settings.retention };
         Self {
             drainer,
             keeper,
             claimed: (state.tail, seen),
-            drain: Drain::granted(state),
+            drain: Drain::granted(state, memory),
             source: None,
             deadline,
             guest,
@@ -144,13 +146,13 @@ impl<'a> Driver<'a> {
             Step::Block(reason) => return self.block(reason).await,
             Step::HandOver(delay, reason) => return self.hand_over(delay, reason).await,
             Step::AwaitGap => return self.await_gap().await,
-            Step::Start { is_written } => return self.start(is_written, ran).await,
+            Step::Start { is_written, group } => return self.start(is_written, group, ran).await,
             Step::Settle(settlement) => return self.settle(settlement, None).await,
             Step::Apply => return self.settle(Settlement::Applied, ran.take()).await,
             Step::Commit(writes) => return self.commit(ran.as_ref().expect("it has run"), writes).await,
             Step::SetAside(attempts, error) => return self.set_aside(attempts, &error).await,
-            Step::Retry { attempts, wait, error } => {
-                return self.retry(attempts, wait, &error, ran.as_ref().expect("it has run")).await;
+            Step::Retry { attempts, one_by_one, wait, error } => {
+                return self.retry(attempts, one_by_one, wait, &error, ran.as_ref().expect("it has run")).await;
             }
             Step::GiveUp(attempts, error) => return self.give_up(attempts, &error).await,
             Step::Wait(wait) => {

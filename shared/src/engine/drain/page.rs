@@ -7,7 +7,7 @@ use super::PATIENCE;
 use crate::{
     engine::store::{Store, StoreError},
     protocol::{
-        delivery::{Item, Unpacked},
+        delivery::{Delivery, Item, Unpacked},
         entity::{EntityKey, IdentityHash, Sequence},
         format::CorruptRow,
         keys::{delivery_range, receipt_row},
@@ -27,6 +27,16 @@ pub enum Place {
     Delivery(Box<Waiting>),
     /// A marker: claimed, and never filled.
     Void(Sequence),
+}
+
+impl Place {
+    /// The delivery, where one stands there, without its body.
+    pub fn delivery(&self) -> Option<&Delivery> {
+        match self {
+            Self::Delivery(waiting) => Some(waiting.unpacked.head()),
+            Self::Void(_) => None,
+        }
+    }
 }
 
 /// A delivery that waits.

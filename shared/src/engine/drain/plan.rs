@@ -16,10 +16,13 @@ use crate::{
         format::one_line,
         inbox::Decision,
         receipt::{Receipt, Settlement},
-        state::{BlockReason, EntityState, VANISHED_BEFORE_START},
+        state::{BlockReason, EntityState, EventTimes, VANISHED_BEFORE_START},
         table::Write,
     },
-    sources::{Found, Source},
+    sources::{
+        Found, Source,
+        deliver::{Deliver, Stale},
+    },
     telemetry::PutOffReason,
     time::Timestamp,
 };
@@ -31,6 +34,10 @@ pub(super) const SHORT: Duration = Duration::from_secs(1);
 /// left of that.
 pub(super) const HANDED_OVER: Duration = Duration::from_secs(1);
 
+/// The most bytes of bodies in a group of several: what a function takes that
+/// they may be handed on to, and small beside a worker's memory.
+const GROUP_BYTES: usize = 6 * 1024 * 1024;
+
 /// A start is written down within this time, or goes ahead without.
 pub(crate) const MARKING: Duration = Duration::from_secs(2);
 
@@ -39,6 +46,7 @@ pub(crate) const MARKING: Duration = Duration::from_secs(2);
 pub struct Drain {
     state: EntityState,
     page: Page,
+    memory: Memory,
     /// The next place was read, and nothing stood there.
     is_at_gap: bool,
     /// Whether receipts had left the row when the lease was granted: only then are
@@ -59,19 +67,47 @@ pub struct Memory {
     pub retention: Duration,
 }
 
-/// How the place in front ended.
+/// How the place in front ended, and those of its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Ended {
+pub struct Ending {
     /// How it is settled.
     pub settlement: Settlement,
+    /// Of which places.
+    pub group: Group,
     /// Under which token.
     pub token: FencingToken,
     /// After how many attempts.
     pub attempts: u32,
-    /// How long its handler ran, where it did.
+    /// How long the handler ran, where it did.
     pub took: Option<Duration>,
     /// When.
     pub at: Timestamp,
+}
+
+/// The places that one start of a handler is about: that in front, and some
+/// behind it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Group {
+    /// How many.
+    pub places: usize,
+    /// Whether the handler gets only the last of them, which stands for all.
+    pub is_latest: bool,
+}
+
+impl Group {
+    /// The place in front, by itself.
+    pub const ONE: Self = Self { places: 1, is_latest: false };
+
+    /// Whether there is more than one place.
+    pub fn is_several(self) -> bool {
+        self.places > 1
+    }
+
+    /// How each of its places is settled, if the last is settled so.
+    fn settlements(self, last: Settlement) -> impl Iterator<Item = Settlement> {
+        let others = if self.is_latest { Settlement::Superseded } else { last };
+        std::iter::repeat_n(others, self.places - 1).chain([last])
+    }
 }
 
 /// What the process knows besides: its clocks, and how it is.
@@ -116,6 +152,8 @@ pub enum Step {
         /// Whether that is written down first: a holder vanished with this
         /// delivery.
         is_written: bool,
+        /// What it is about.
+        group: Group,
     },
     /// Settle what was decided before, or needs no decision.
     Settle(Settlement),
@@ -129,6 +167,9 @@ pub enum Step {
     Retry {
         /// How many attempts have failed.
         attempts: u32,
+        /// Up to which place each is handled by itself from now on; `head`: the
+        /// attempts are those of the latest.
+        one_by_one: Option<Sequence>,
         /// When to try again.
         wait: Duration,
         /// What went wrong.
@@ -138,21 +179,23 @@ pub enum Step {
     GiveUp(u32, String),
 }
 
-/// A delivery that was decided, with what its run added.
+/// Deliveries that were decided, with what their run added.
 #[derive(Debug, Clone)]
 pub struct Ran {
-    /// The delivery.
-    pub delivery: Arc<Delivery>,
-    /// How long its handler ran, where it did.
+    /// Those that the handler got, the oldest first.
+    pub deliveries: Vec<Arc<Delivery>>,
+    /// The places that it was about.
+    pub group: Group,
+    /// How long the handler ran, where it did.
     pub took: Option<Duration>,
 }
 
 impl Drain {
     /// One that was granted the lease on `state`.
-    pub fn granted(state: EntityState) -> Self {
+    pub fn granted(state: EntityState, memory: Memory) -> Self {
         let has_spilled = state.spilled;
         let (dropped, spilled) = (BTreeSet::new(), BTreeSet::new());
-        Self { state, page: Page::default(), is_at_gap: false, has_spilled, dropped, spilled }
+        Self { state, page: Page::default(), memory, is_at_gap: false, has_spilled, dropped, spilled }
     }
 
     /// The entity's row, as it was last seen.
@@ -227,7 +270,7 @@ impl Drain {
             Some(Found::Gone) => None,
             Some(Found::Source(source)) => Some(source),
         };
-        if state.attempts >= source.map_or(1, |source| source.retry.attempts) {
+        if state.attempts >= source.map_or(1, |source| source.retry.attempts) && !state.is_stood_for() {
             // Counted by a take-over: running it once more could take this worker too.
             let on_failure = source.map_or(OnFailure::Park, |source| source.on_failure);
             return give_up(on_failure, state.attempts, state.last_error.clone().unwrap_or_default());
@@ -238,6 +281,9 @@ impl Drain {
         let Some(source) = source else {
             return Step::SetAside(state.attempts, "its source is not configured any more".into());
         };
+        if is_stale(head, &state.newest_event_time, source) {
+            return Step::Settle(Settlement::Superseded);
+        }
         if moment.left < source.handler_timeout + MARGIN {
             return Step::HandOver(HANDED_OVER, PutOffReason::OutOfTime);
         }
@@ -252,39 +298,92 @@ impl Drain {
         if moment.is_spent {
             return Step::HandOver(HANDED_OVER, PutOffReason::NoThread);
         }
-        Step::Start { is_written: state.is_suspect() }
+        Step::Start { is_written: state.is_suspect(), group: self.group(head, source) }
     }
 
-    /// What to do once the handler has answered. `fraction` (0.0 to 1.0) spreads
-    /// the waits for the next attempt.
-    pub fn answered(&self, outcome: Outcome, source: &Source, fraction: f64) -> Step {
+    /// What a start of the delivery in front is about: it, and what follows it
+    /// without a hole and can be settled with it.
+    fn group(&self, front: &Delivery, source: &Source) -> Group {
+        let is_latest = source.deliver == Deliver::Latest;
+        // An attempt at a group is no attempt at each of it, unless one stands for all.
+        let is_alone = self.state.is_one_by_one() || self.state.attempts > 0 && !is_latest;
+        let most = if is_alone { 1 } else { source.deliver.most().min(self.memory.capacity) };
+        let mut identities = BTreeSet::new();
+        let mut times = self.state.newest_event_time.clone();
+        let mut newest = None;
+        let mut bytes = 0_usize;
+        let fits = |place: &&Place| {
+            let Place::Delivery(waiting) = place else { return false };
+            let head = waiting.unpacked.head();
+            bytes = bytes.saturating_add(waiting.unpacked.body_bytes());
+            let is_due = head.source() == front.source()
+                && (!is_latest || head.family() == front.family() && !happened_before(head, newest))
+                && !self.is_repeat(head.identity_hash())
+                && !is_stale(head, &times, source)
+                && identities.insert(head.identity_hash());
+            newest = newest.max(head.event_time());
+            if let Some(time) = head.event_time() {
+                times = times.applied(head.family(), time);
+            }
+            is_due && bytes <= GROUP_BYTES
+        };
+        let places = self.page.places.iter().take(most).take_while(fits).count();
+        // That in front is due, however large.
+        Group { places: places.max(1), is_latest }
+    }
+
+    /// Those of a group that its handler gets, the oldest first, as they were
+    /// read.
+    pub fn members(&self, group: Group) -> impl Iterator<Item = &Waiting> {
+        let skipped = if group.is_latest { group.places - 1 } else { 0 };
+        let places = self.page.places.iter().take(group.places).skip(skipped);
+        places.filter_map(|place| match place {
+            Place::Delivery(waiting) => Some(&**waiting),
+            Place::Void(_) => None,
+        })
+    }
+
+    /// What to do once the handler of `group` has answered. `fraction` (0.0 to
+    /// 1.0) spreads the waits for the next attempt.
+    pub fn answered(&self, outcome: Outcome, group: Group, source: &Source, fraction: f64) -> Step {
         match outcome {
             Outcome::Done => Step::Apply,
             Outcome::Commit(writes) => Step::Commit(writes),
+            // Which of them it means is told by itself.
+            Outcome::Reject(error) if group.is_several() => self.apart(group, HANDED_OVER, one_line(&error), source),
             Outcome::Reject(error) => Step::SetAside(self.state.attempts + 1, one_line(&error)),
             Outcome::Retry { after, error } | Outcome::Unavailable { after, error } => {
-                self.failed(after, error, source, fraction)
+                self.failed(after, error, group, source, fraction)
             }
         }
     }
 
     /// What to do about a start that failed; `asked`: the wait that its handler
     /// asks for.
-    pub fn failed(&self, asked: Option<Duration>, error: String, source: &Source, fraction: f64) -> Step {
+    pub fn failed(&self, asked: Option<Duration>, error: String, group: Group, source: &Source, fraction: f64) -> Step {
         let (attempts, error) = (self.state.attempts + 1, one_line(&error));
-        match source.retry.after(attempts, asked, source.on_failure, fraction) {
+        let follows = source.retry.after(attempts, asked, source.on_failure, fraction);
+        match follows {
+            Next::GiveUp(_) if group.is_several() => self.apart(group, HANDED_OVER, error, source),
             Next::GiveUp(on_failure) => give_up(on_failure, attempts, error),
+            Next::Retry(wait) if group.is_several() && !group.is_latest => self.apart(group, wait, error, source),
             Next::Retry(wait) => {
-                // Tried again no sooner than its source's rate allows.
-                let wait = source.rate.map_or(wait, |rate| wait.max(rate.interval()));
-                Step::Retry { attempts, wait, error }
+                let one_by_one = group.is_several().then_some(self.state.head);
+                Step::Retry { attempts, one_by_one, wait: no_sooner(wait, source), error }
             }
         }
     }
 
+    /// Tries each of a group by itself from now on: which of them is at fault shows
+    /// then, and none is charged for another.
+    fn apart(&self, group: Group, wait: Duration, error: String, source: &Source) -> Step {
+        let last = Sequence(self.state.head.0 + group.places as u64);
+        Step::Retry { attempts: 0, one_by_one: Some(last), wait: no_sooner(wait, source), error }
+    }
+
     /// What to do about a commit of which a condition did not hold.
-    pub fn refused(&self, source: &Source, fraction: f64) -> Step {
-        self.failed(None, "a condition of the handler's own writes did not hold".into(), source, fraction)
+    pub fn refused(&self, group: Group, source: &Source, fraction: f64) -> Step {
+        self.failed(None, "a condition of the handler's own writes did not hold".into(), group, source, fraction)
     }
 
     /// What to do about a place that was not filled in time. Retention may have
@@ -296,52 +395,50 @@ impl Drain {
         Step::Void(self.state.next())
     }
 
-    /// Whether the delivery in front is older than what was applied.
-    pub fn age_of(&self, delivery: &Delivery) -> Age {
-        let Some(time) = delivery.event_time() else { return Age::Unknown };
-        match self.state.newest_event_time.of(delivery.family()).map(|newest| time.cmp(&newest)) {
-            None | Some(std::cmp::Ordering::Greater) => Age::Newer,
-            Some(std::cmp::Ordering::Equal) => Age::SameTime,
-            Some(std::cmp::Ordering::Less) => Age::Older,
+    /// What settling the place in front decides, with its group. `seen_at` is when
+    /// the row was last seen; `not_before` when the next handler may start. Where
+    /// no delivery is in front, the next place is given up.
+    pub fn decision(&self, ending: Ending, seen_at: Timestamp, not_before: Option<Timestamp>) -> Decision {
+        let first = self.front().map_or(self.state.next(), |waiting| waiting.unpacked.head().sequence());
+        let mut recent = self.state.recent.clone();
+        let mut times = self.state.newest_event_time.clone();
+        let mut newest = None;
+        for (at, settlement) in ending.group.settlements(ending.settlement).enumerate() {
+            let head = self.page.places.get(at).and_then(Place::delivery);
+            let is_applied = settlement == Settlement::Applied;
+            if let Some((family, time)) = head.and_then(|head| Some((head.family(), head.event_time()?)))
+                && is_applied
+            {
+                times = times.applied(family, time);
+            }
+            // One that the handler did not get has had no start.
+            let is_started = settlement == ending.settlement;
+            let receipt = Receipt {
+                sequence: Sequence(first.0 + at as u64),
+                identity: head.map(Delivery::identity_hash),
+                settlement,
+                token: ending.token,
+                attempts: if is_started { ending.attempts } else { 0 },
+                settled_at: ending.at,
+                took: ending.took.filter(|_| is_started),
+            };
+            recent = recent.with(receipt, self.memory.retention);
+            newest = head;
         }
-    }
-
-    /// What settling the place in front decides. `seen_at` is when the row was last
-    /// seen; `not_before` when the next handler may start. Where no delivery is in
-    /// front, the next place is given up.
-    pub fn decision(
-        &self,
-        ended: Ended,
-        memory: Memory,
-        seen_at: Timestamp,
-        not_before: Option<Timestamp>,
-    ) -> Decision {
-        let times = &self.state.newest_event_time;
-        let head = self.front().map(|waiting| waiting.unpacked.head());
-        let receipt = Receipt {
-            sequence: head.map_or(self.state.next(), Delivery::sequence),
-            identity: head.map(Delivery::identity_hash),
-            settlement: ended.settlement,
-            token: ended.token,
-            attempts: ended.attempts,
-            settled_at: ended.at,
-            took: ended.took,
-        };
-        let mut recent = self.state.recent.with(receipt, memory.retention);
+        let last = Sequence(first.0 + ending.group.places as u64 - 1);
         Decision {
-            dropped: recent.drop_beyond(memory.capacity),
+            first,
+            dropped: recent.drop_beyond(self.memory.capacity),
             recent,
-            newest_event_time: match head.and_then(|head| Some((head.family(), head.event_time()?))) {
-                Some((family, time)) if ended.settlement == Settlement::Applied => times.applied(family, time),
-                _ => times.clone(),
-            },
-            pending_since: head.map(|head| match self.page.places.get(1) {
+            newest_event_time: times,
+            pending_since: newest.map(|newest| match self.page.places.get(ending.group.places) {
                 Some(Place::Delivery(next)) => next.unpacked.head().received_at(),
                 // What comes was claimed since.
-                _ if self.state.tail == head.sequence() => seen_at,
-                _ => head.received_at(),
+                _ if self.state.tail == last => seen_at,
+                _ => newest.received_at(),
             }),
             not_before,
+            ends_one_by_one: self.state.one_by_one.is_some_and(|until| until <= last),
         }
     }
 
@@ -353,11 +450,14 @@ impl Drain {
 
     /// What may be written elsewhere beside `decision`: what will leave the row
     /// with the next one, where one is sure to follow, and stands there now.
-    pub fn to_spill_ahead(&self, decision: &Decision, memory: Memory) -> Vec<Receipt> {
-        if self.is_last(decision.sequence()) {
+    pub fn to_spill_ahead(&self, decision: &Decision) -> Vec<Receipt> {
+        let waiting = self.state.tail.0.saturating_sub(decision.last().0);
+        // The next group is likely to be as large as this one.
+        let more = decision.places().min(usize::try_from(waiting).unwrap_or(usize::MAX));
+        if more == 0 {
             return Vec::new();
         }
-        let next = decision.recent.next_beyond(memory.capacity);
+        let next = decision.recent.next_beyond(self.memory.capacity, more);
         self.without_row(next.filter(|receipt| receipt.sequence <= self.state.head))
     }
 
@@ -376,11 +476,17 @@ impl Drain {
         self.state.tail == sequence
     }
 
-    /// What may be read ahead while the place in front is decided: from where to
-    /// where.
-    pub fn ahead(&self) -> Option<(Sequence, Sequence)> {
-        let from = self.state.next().next();
-        (self.page.places.len() <= 1 && from <= self.state.tail).then_some((from, self.state.tail))
+    /// What may be read ahead while so many places in front are decided: from where
+    /// to where. `source` is what is known of theirs: the next group is to be
+    /// full.
+    pub fn ahead(&self, in_front: usize, source: Option<&Found>) -> Option<(Sequence, Sequence)> {
+        let most = match source {
+            Some(Found::Source(source)) => source.deliver.most(),
+            _ => 1,
+        };
+        let read = self.page.places.len();
+        let (from, to) = (Sequence(self.state.next().0 + read as u64), self.state.tail);
+        (read < in_front + most && from <= to).then_some((from, to))
     }
 
     /// When the first delivery behind the hole arrived at which the page ends.
@@ -391,6 +497,11 @@ impl Drain {
     /// The row was seen.
     pub fn seen(&mut self, state: EntityState) {
         self.state = state;
+    }
+
+    /// The delivery at this place, if it was read and is not settled.
+    pub fn read_at(&self, sequence: Sequence) -> Option<&Delivery> {
+        self.page.places.iter().filter_map(Place::delivery).find(|delivery| delivery.sequence() == sequence)
     }
 
     /// Whether receipts are to be read with a page.
@@ -426,10 +537,10 @@ impl Drain {
         self.is_at_gap = false;
     }
 
-    /// The place in front was settled as decided. `state` is the row afterwards.
+    /// The places in front were settled as decided. `state` is the row afterwards.
     pub fn settled(&mut self, state: EntityState, decision: &Decision) {
         self.state = state;
-        self.page.places.pop_front();
+        self.page.places.drain(..decision.places().min(self.page.places.len()));
         for receipt in &decision.dropped {
             self.spilled.remove(&receipt.sequence);
             self.dropped.extend(receipt.spills());
@@ -452,6 +563,22 @@ pub enum Stop {
 /// one before.
 pub fn stop(is_replaced: bool) -> Stop {
     if is_replaced { Stop::Release } else { Stop::HandOver }
+}
+
+/// Whether a newer one was applied, and its source wants it left out for that.
+/// What a person put back is handled all the same.
+fn is_stale(delivery: &Delivery, applied: &EventTimes, source: &Source) -> bool {
+    source.stale == Stale::Skip && delivery.redrive() == 0 && delivery.age_beside(applied) == Age::Older
+}
+
+/// Whether its event is known to be the older one.
+fn happened_before(delivery: &Delivery, newest: Option<Timestamp>) -> bool {
+    delivery.event_time().is_some_and(|time| Some(time) < newest)
+}
+
+/// Not before its source's rate allows another start.
+fn no_sooner(wait: Duration, source: &Source) -> Duration {
+    source.rate.map_or(wait, |rate| wait.max(rate.interval()))
 }
 
 fn give_up(on_failure: OnFailure, attempts: u32, error: String) -> Step {

@@ -10,7 +10,7 @@ use sha2::Sha256;
 use super::*;
 use crate::{
     engine::{run::run, threads::Threads},
-    handler::{Canceller, Isolation},
+    handler::{Canceller, Deliveries, Isolation},
     protocol::{
         delivery::{Age, Delivery, Envelope, Incoming as Accepted, Item},
         entity::{DeliveryId, EntityKey, FencingToken, Identity, Sequence, SourceName},
@@ -277,7 +277,7 @@ async fn a_cancelled_start_hangs_up() {
     let deadline = surroundings.monotonic() + TIME;
     let (canceller, context) = Canceller::start("forward", FencingToken(1), deadline, surroundings);
     let forward = Arc::new(anywhere(&endpoint.url()));
-    let delivery = Arc::new(delivery("7", "shop/order/7"));
+    let delivery = Deliveries::detached([delivery("7", "shop/order/7")]);
     let started =
         tokio::spawn(async move { run(&Threads::default(), forward, Isolation::Thread, delivery, context).await });
     endpoint.posted().await;

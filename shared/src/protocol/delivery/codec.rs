@@ -224,6 +224,7 @@ impl Unpacked {
             body: row.bytes(a::BODY).cloned().unwrap_or_default(),
             attempt: 1,
             age: Age::Unknown,
+            superseded: 0,
             parts: count.map(|count| Parts { nonce, count }),
             identity_hash: OnceLock::new(),
         };
@@ -238,6 +239,11 @@ impl Unpacked {
     /// The delivery without its body: all that deciding about it needs.
     pub fn head(&self) -> &Delivery {
         &self.delivery
+    }
+
+    /// How long its body is.
+    pub fn body_bytes(&self) -> usize {
+        self.body_bytes
     }
 
     /// The delivery with its body, given the rows of its parts (any order)

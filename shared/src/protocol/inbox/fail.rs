@@ -64,6 +64,9 @@ pub struct Fail<'a> {
     pub sequence: Sequence,
     /// How often it has failed now.
     pub attempts: u32,
+    /// Up to which place each is handled by itself from now on: a group failed.
+    /// `head`: the attempts are those of the latest, not of the delivery in front.
+    pub one_by_one: Option<Sequence>,
     /// When it is to be tried again; `None`: the entity is blocked instead.
     pub retry_at: Option<Timestamp>,
     /// Why, for people.
@@ -85,7 +88,13 @@ impl Operation for Fail<'_> {
     fn write(&self) -> Write {
         let condition = Condition::All(vec![self.lease.mine(), Condition::equal(a::HEAD, self.sequence.previous().0)]);
         let mut changes = lease_removed();
-        changes.push(Change::set(a::ATTEMPTS, self.attempts));
+        changes.push(match self.attempts {
+            0 => Change::remove(a::ATTEMPTS),
+            attempts => Change::set(a::ATTEMPTS, attempts),
+        });
+        if let Some(last) = self.one_by_one {
+            changes.push(Change::set(a::ONE_BY_ONE, last.0));
+        }
         changes.push(Change::set(a::LAST_ERROR, shortened(self.error, crate::protocol::state::LAST_ERROR_BYTES)));
         changes.push(match self.retry_at {
             Some(at) => Change::set(a::RETRY_AT, at.as_millis()),
@@ -95,7 +104,7 @@ impl Operation for Fail<'_> {
     }
 
     /// A first try that landed left the entity free under this token, with
-    /// these attempts.
+    /// these attempts. What else ends the lease under it was not sent.
     fn judge(&self, reply: Written) -> Result<Failed, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) => Failed::Counted,

@@ -1,4 +1,5 @@
-//! The decision about the delivery at `head + 1`, and the two writes that can
+//! The decision about the delivery at `head + 1`, or about a group that begins
+//! there, and the two writes that can
 //! make it: one that goes on holding the lease, and one that ends it.
 
 use std::time::Duration;
@@ -16,10 +17,13 @@ use crate::{
     time::Timestamp,
 };
 
-/// The decision about the delivery at `head + 1`.
+/// The decision about the delivery at `head + 1`, and about those of its group
+/// behind it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
-    /// What the row remembers afterwards. The last of these is the place that is
+    /// The first place that is decided.
+    pub first: Sequence,
+    /// What the row remembers afterwards. It ends with the places that are
     /// decided.
     pub recent: Recent,
     /// What leaves the row with it. Each of these that is to be remembered has a
@@ -31,9 +35,11 @@ pub struct Decision {
     pub pending_since: Option<Timestamp>,
     /// The next handler starts no sooner: its source has a rate.
     pub not_before: Option<Timestamp>,
+    /// Whether what follows need not be handled one by one any more.
+    pub ends_one_by_one: bool,
 }
 
-/// Settles the delivery at `head + 1` and goes on holding the lease, under the
+/// Settles the delivery at `head + 1`, with its group, and goes on holding the lease, under the
 /// next token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settle<'a> {
@@ -60,14 +66,19 @@ pub enum Settled {
 }
 
 impl Decision {
-    /// What was decided.
-    pub fn receipt(&self) -> &Receipt {
-        self.recent.last().expect("a decision is about a place")
+    /// What was decided, the oldest first.
+    pub fn receipts(&self) -> impl DoubleEndedIterator<Item = &Receipt> {
+        self.recent.iter().filter(|receipt| receipt.sequence >= self.first)
     }
 
-    /// The place that is decided.
-    pub fn sequence(&self) -> Sequence {
-        self.receipt().sequence
+    /// The last place that is decided.
+    pub fn last(&self) -> Sequence {
+        self.recent.last().expect("a decision is about a place").sequence
+    }
+
+    /// How many places are decided.
+    pub fn places(&self) -> usize {
+        self.receipts().count()
     }
 
     /// The same with nothing leaving the row: for when it could not be written
@@ -84,7 +95,7 @@ impl Decision {
     fn changes(&self, token: FencingToken) -> Vec<Change> {
         let recent = self.recent.to_stored().expect("a decision is about a place");
         let mut changes = vec![
-            Change::set(a::HEAD, self.sequence().0),
+            Change::set(a::HEAD, self.last().0),
             Change::set(a::TOKEN, token.next().0),
             Change::set(a::RECENT, recent),
             Change::remove(a::ATTEMPTS),
@@ -102,12 +113,15 @@ impl Decision {
         if self.spills() {
             changes.push(Change::set(a::SPILLED, 1_u32));
         }
+        if self.ends_one_by_one {
+            changes.push(Change::remove(a::ONE_BY_ONE));
+        }
         changes
     }
 
-    /// The lease is mine and this is the next delivery to be decided.
+    /// The lease is mine and this is the next place to be decided.
     fn is_due(&self, lease: &Lease) -> Condition {
-        Condition::All(vec![lease.mine(), Condition::equal(a::HEAD, self.sequence().previous().0)])
+        Condition::All(vec![lease.mine(), Condition::equal(a::HEAD, self.first.previous().0)])
     }
 }
 
@@ -123,7 +137,7 @@ impl Settle<'_> {
         let decision = self.decision;
         let times = &decision.newest_event_time;
         let mut after = before.clone();
-        after.head = decision.sequence();
+        after.head = decision.last();
         after.token = self.lease.token.next();
         after.held = after.held.map(|held| Held { expires_at: self.expires_at(), ..held });
         after.recent = decision.recent.clone();
@@ -132,6 +146,7 @@ impl Settle<'_> {
         after.suspect = 0;
         after.started = None;
         after.retry_at = decision.not_before;
+        after.one_by_one = after.one_by_one.filter(|_| !decision.ends_one_by_one);
         after.last_error = None;
         after.pending_since = decision.pending_since.or(before.pending_since);
         after.newest_event_time = if times.to_stored().is_some() { times.clone() } else { after.newest_event_time };
@@ -161,7 +176,7 @@ impl Operation for Settle<'_> {
             Written::Landed(row) => Settled::Settled(self.lease.settled(), updated_state(row)?),
             Written::Refused(row) => match state_of(row)? {
                 Some(state)
-                    if state.head == self.decision.sequence()
+                    if state.head == self.decision.last()
                         && state.held.as_ref().is_some_and(|held| held.holder == self.lease.holder) =>
                 {
                     Settled::Settled(self.lease.settled(), state)
@@ -172,8 +187,8 @@ impl Operation for Settle<'_> {
     }
 }
 
-/// Settles the delivery at `head + 1` where it is the last one, and releases
-/// the lease.
+/// Settles the delivery at `head + 1`, with its group, where nothing stands behind
+/// it, and releases the lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SettleAndRelease<'a> {
     /// The lease.
@@ -200,10 +215,8 @@ impl Operation for SettleAndRelease<'_> {
     type Outcome = SettledAndReleased;
 
     fn write(&self) -> Write {
-        let condition = Condition::All(vec![
-            self.decision.is_due(self.lease),
-            Condition::equal(a::TAIL, self.decision.sequence().0),
-        ]);
+        let condition =
+            Condition::All(vec![self.decision.is_due(self.lease), Condition::equal(a::TAIL, self.decision.last().0)]);
         let mut changes = self.decision.changes(self.lease.token);
         changes.extend(lease_removed());
         changes.push(Change::remove(a::PENDING_SINCE));
@@ -221,10 +234,10 @@ impl Operation for SettleAndRelease<'_> {
         Ok(match reply {
             Written::Landed(_) => SettledAndReleased::Released,
             Written::Refused(row) => match state_of(row)? {
-                Some(state) if self.lease.settled().was_released(&state) && state.head == self.decision.sequence() => {
+                Some(state) if self.lease.settled().was_released(&state) && state.head == self.decision.last() => {
                     SettledAndReleased::Released
                 }
-                Some(state) if self.lease.is_mine(&state) && state.tail > self.decision.sequence() => {
+                Some(state) if self.lease.is_mine(&state) && state.tail > self.decision.last() => {
                     SettledAndReleased::Grown(state)
                 }
                 _ => SettledAndReleased::Lost,
@@ -270,6 +283,7 @@ mod tests {
             not_before in any::<Option<u32>>(),
             event in any::<Option<u32>>(),
             spills in any::<bool>(),
+            ends_one_by_one in any::<bool>(),
         ) {
             let entity = EntityKey::parse("shop/order/1").unwrap();
             let now = Timestamp::from_millis(1_000_000);
@@ -294,7 +308,8 @@ mod tests {
             if fails {
                 let error = "out of order";
                 let retry_at = Some(now);
-                let fail = Fail { lease: &lease, sequence: state.next(), attempts: 1, retry_at, error };
+                let one_by_one = Some(state.tail);
+                let fail = Fail { lease: &lease, sequence: state.next(), attempts: 1, one_by_one, retry_at, error };
                 landed(&fail, &mut row);
                 (lease, state) = granted(landed(&acquire(11, now), &mut row));
                 landed(&MarkStart { lease: &lease, sequence: state.next() }, &mut row);
@@ -316,11 +331,13 @@ mod tests {
                 took: None,
             };
             let decision = Decision {
+                first: state.next(),
                 recent: state.recent.with(receipt.clone(), LENGTH),
                 dropped: if spills { vec![receipt] } else { Vec::new() },
                 newest_event_time: event.map_or(times.clone(), |at| times.applied("orders", Timestamp::from_millis(at.into()))),
                 pending_since: since.map(|at| Timestamp::from_millis(at.into())),
                 not_before: not_before.map(|at| Timestamp::from_millis(at.into())),
+                ends_one_by_one,
             };
             let settle = Settle { lease: &lease, decision: &decision, now: now + LENGTH / 2, length: LENGTH, hands_over };
             let told = settle.applied(&state);

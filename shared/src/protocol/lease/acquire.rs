@@ -5,11 +5,11 @@ use std::time::Duration;
 use super::{Lease, numbers_if_absent};
 use crate::{
     protocol::{
-        entity::{EntityKey, FencingToken},
+        entity::{EntityKey, FencingToken, Sequence},
         format::{CorruptRow, attribute as a, readable},
         keys::entity_row,
         operation::{Operation, state_of, updated_state},
-        state::{EntityState, HOLDER_VANISHED, HolderInfo, LONGEST_LEASE, LeaseKind},
+        state::{EntityState, HOLDER_VANISHED, HolderInfo, LARGEST_GROUP, LONGEST_LEASE, LeaseKind},
         table::{Action, Change, Comparison, Condition, Write, Written},
     },
     time::{Nonce, Timestamp},
@@ -173,7 +173,17 @@ impl TakeOver {
         }
         let one_more = |name: &'static str| Change::Add { attribute: name.into(), base: 0, by: 1 };
         let counted = if self.seen.is_started() { one_more(a::ATTEMPTS) } else { one_more(a::SUSPECT) };
-        vec![counted, Change::set(a::LAST_ERROR, HOLDER_VANISHED)]
+        let mut changes = vec![counted, Change::set(a::LAST_ERROR, HOLDER_VANISHED)];
+        // It may have vanished with a group, of which any may have killed it.
+        let group = Sequence(self.seen.head.0 + u64::from(LARGEST_GROUP)).min(self.seen.tail);
+        if group > self.seen.next() {
+            changes.push(Change::set(a::ONE_BY_ONE, group.0));
+            // What stood for it had these attempts, not itself.
+            if self.seen.is_stood_for() && !self.seen.is_started() {
+                changes.push(Change::remove(a::ATTEMPTS));
+            }
+        }
+        changes
     }
 }
 

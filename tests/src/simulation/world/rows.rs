@@ -7,6 +7,7 @@ use futures_util::FutureExt;
 use webhook_serializer::protocol::{
     format::attribute as a,
     keys::entity_row,
+    receipt::Settlement,
     state::{EntityState, LeaseKind},
     table::{Action, Row, Table, TableError, TableName, Transacted, Write, Written},
 };
@@ -16,6 +17,7 @@ use super::{
         chance::Dice,
         history::{Call, Decided, Entry, Erased, Ledger, What},
         jobs,
+        outage::Service,
         reasons::Change,
     },
     World, is_job, key, label, number_of, told,
@@ -134,6 +136,8 @@ impl World {
         let last = EntityState::parse(row).ok().and_then(|state| state.recent.last().cloned());
         let settlement = last.as_ref().map_or("", |receipt| receipt.settlement.as_str());
         let old = self.ledger(entity);
+        let recent = EntityState::parse(row).map(|state| state.recent).unwrap_or_default();
+        let newly: Vec<_> = recent.iter().filter(|receipt| receipt.sequence.0 > old.head).cloned().collect();
         let was = before.as_ref();
         let how = match () {
             () if was.is_some() && old.head != head => "settled",
@@ -151,17 +155,19 @@ impl World {
             self.tell(What::RowChanged { entity, node, how, head: told(head), tail: told(tail), token: told(token) });
         let mut mistakes = Vec::new();
         if old.tail > 0 {
-            let newly = if old.present { "" } else { " in the new row" };
+            let which = if old.present { "" } else { " in the new row" };
             if token < old.token {
-                mistakes.push(format!("the token went back{newly}: {} to {}", told(old.token), told(token)));
+                mistakes.push(format!("the token went back{which}: {} to {}", told(old.token), told(token)));
             }
             if tail < old.tail || head < old.head {
-                mistakes.push(format!("head or tail went back{newly}"));
+                mistakes.push(format!("head or tail went back{which}"));
             }
             if ["acquired", "taken over", "settled"].contains(&how) && token <= old.token {
                 mistakes.push(format!("{how} without a greater token: {}", told(token)));
             }
-            if old.present && head > old.head + 1 {
+            let most = self.profile.deliver.most() as u64;
+            let places = head.saturating_sub(old.head);
+            if old.present && (places > most || places != newly.len() as u64) {
                 mistakes.push(format!("head went from {} to {}", told(old.head), told(head)));
             }
         }
@@ -199,6 +205,7 @@ impl World {
             granted: old.granted,
             is_late: inner.history.is_late,
             clocks_lie: self.profile.skew.takes_the_living_for_dead(),
+            is_mute: inner.outages.iter().any(|outage| outage.service == Service::EntityWrites),
             time: at_time,
             seed: self.plan.seed,
         };
@@ -208,9 +215,13 @@ impl World {
         inner.before.insert(entity, (at_time, before));
         let settled = how == "settled";
         if settled {
-            let decided = Decided { at, time: at_time, settlement: settlement.into(), name };
-            if inner.history.decided.insert((entity, head), decided).is_some() {
-                mistakes.push(format!("sequence {} was decided twice", told(head)));
+            for receipt in &newly {
+                let name = receipt.identity.and_then(|identity| inner.history.names.get(&identity).copied());
+                let settlement = receipt.settlement.as_str().into();
+                let decided = Decided { at, time: at_time, settlement, name, by: head };
+                if inner.history.decided.insert((entity, receipt.sequence.0), decided).is_some() {
+                    mistakes.push(format!("sequence {} was decided twice", told(receipt.sequence.0)));
+                }
             }
         }
         let granted = if how == "acquired" || how == "taken over" { (token, node) } else { (old.granted, old.node) };
@@ -220,7 +231,12 @@ impl World {
             "taken over" | "force released" | "blocked" | "unblocked" => Some(how),
             "settled" if settlement == "repeat" => Some("a repeat is settled"),
             "settled" if settlement == "parked" => Some("a delivery is parked"),
+            "settled" if newly.len() > 1 && newly[0].settlement == Settlement::Superseded => {
+                Some("a latest is settled")
+            }
+            "settled" if newly.len() > 1 => Some("a group is settled"),
             "settled" if row.get(a::HOLDER).is_some() => Some("settled and held on"),
+            "released" if row.get(a::ONE_BY_ONE).is_some() => Some("a group fails"),
             _ => None,
         };
         let name = label(entity);

@@ -8,7 +8,7 @@ use crate::{
     engine::{
         drain::{
             PATIENCE, Stopped,
-            plan::{Drain, HANDED_OVER, Ran, Step},
+            plan::{Drain, Group, HANDED_OVER, Ran, Step},
         },
         store::StoreError,
     },
@@ -33,7 +33,7 @@ impl Driver<'_> {
         let lease = self.keeper.lease().clone();
         // A second time only where deliveries have come meanwhile.
         loop {
-            let settling = if self.drain.is_last(decision.sequence()) {
+            let settling = if self.drain.is_last(decision.last()) {
                 Settling::Releases(self.last_under(&lease, &decision))
             } else {
                 Settling::GoesOn(self.settle_under(&lease, &decision))
@@ -49,7 +49,10 @@ impl Driver<'_> {
                 Ok(answer) => commit.judge(answer)?,
                 // What the handler wants to write can never be written: its own failure.
                 Err(StoreError::Invalid(reason)) => {
-                    return Ok(self.not_landed(|drain, source, fraction| drain.failed(None, reason, source, fraction)));
+                    let follows = |drain: &Drain, group, source: &Source, fraction| {
+                        drain.failed(None, reason, group, source, fraction)
+                    };
+                    return Ok(self.not_landed(ran, follows));
                 }
                 Err(error) => return Err(error.into()),
             };
@@ -57,16 +60,16 @@ impl Driver<'_> {
                 (Committed::Landed(lease), Settling::GoesOn(settle)) => {
                     let state = settle.applied(self.drain.state());
                     self.keeper.prolonged(lease, sent);
-                    self.told_settled(decision.sequence(), Settlement::Applied, Some(ran));
+                    self.told_settled(&decision, Some(ran));
                     self.settled(state, &decision);
                     break;
                 }
                 (Committed::Landed(_) | Committed::Released, _) => {
-                    self.told_settled(decision.sequence(), Settlement::Applied, Some(ran));
+                    self.told_settled(&decision, Some(ran));
                     return Ok(Turn::Break(()));
                 }
                 (Committed::Grown(state), _) => self.drain.seen(state),
-                (Committed::Refused, _) => return Ok(self.not_landed(Drain::refused)),
+                (Committed::Refused, _) => return Ok(self.not_landed(ran, Drain::refused)),
                 (Committed::Lost, _) => return Err(Stopped::Lost),
             }
         }
@@ -77,10 +80,10 @@ impl Driver<'_> {
     }
 
     /// What follows, as the plan says for this source.
-    fn not_landed(&self, follows: impl FnOnce(&Drain, &Source, f64) -> Step) -> Turn {
+    fn not_landed(&self, ran: &Ran, follows: impl FnOnce(&Drain, Group, &Source, f64) -> Step) -> Turn {
         let fraction = self.drainer.store.surroundings().fraction();
         Turn::Continue(Some(match &self.source {
-            Some(Found::Source(source)) => follows(&self.drain, source, fraction),
+            Some(Found::Source(source)) => follows(&self.drain, ran.group, source, fraction),
             _ => Step::HandOver(HANDED_OVER, PutOffReason::UnknownSource),
         }))
     }

@@ -5,11 +5,15 @@ use std::{sync::Arc, time::Duration};
 use super::{Driver, Turn};
 use crate::{
     engine::{
-        drain::{PATIENCE, Stopped, plan::Ran},
+        drain::{
+            PATIENCE, Stopped,
+            plan::{Group, Ran},
+        },
         queue::WakeUp,
     },
     protocol::{
         delivery::parked_copy,
+        entity::Sequence,
         format::shortened,
         inbox::{Fail, Failed, Park},
         maintain::KeepForever,
@@ -25,6 +29,7 @@ impl Driver<'_> {
     pub(super) async fn retry(
         &mut self,
         attempts: u32,
+        one_by_one: Option<Sequence>,
         wait: Duration,
         error: &str,
         ran: &Ran,
@@ -32,20 +37,28 @@ impl Driver<'_> {
         let retry_at = self.now() + wait;
         let wake_up = WakeUp::of(&self.drain.state().entity);
         self.keeper.hold(self.drainer.wake(&wake_up, wait)).await??;
-        self.fail(attempts, Some(retry_at), error).await?;
-        self.drainer.observer.observe(&Event::Failed { delivery: &ran.delivery, retry_in: wait, error });
+        self.fail(attempts, one_by_one, Some(retry_at), error).await?;
+        for delivery in &ran.deliveries {
+            self.drainer.observer.observe(&Event::Failed { delivery, retry_in: wait, error });
+        }
         Ok(Turn::Break(()))
     }
 
     /// Counts the attempt and stops the entity.
     pub(super) async fn give_up(&mut self, attempts: u32, error: &str) -> Result<Turn, Stopped> {
-        self.fail(attempts, None, error).await?;
+        self.fail(attempts, None, None, error).await?;
         self.blocked(BlockReason::Attempts, Some(self.head()))
     }
 
-    async fn fail(&mut self, attempts: u32, retry_at: Option<Timestamp>, error: &str) -> Result<(), Stopped> {
+    async fn fail(
+        &mut self,
+        attempts: u32,
+        one_by_one: Option<Sequence>,
+        retry_at: Option<Timestamp>,
+        error: &str,
+    ) -> Result<(), Stopped> {
         let sequence = self.drain.state().next();
-        let fail = Fail { lease: self.keeper.lease(), sequence, attempts, retry_at, error };
+        let fail = Fail { lease: self.keeper.lease(), sequence, attempts, one_by_one, retry_at, error };
         match self.drainer.store.run(&fail, self.patience()).await? {
             Failed::Counted => Ok(()),
             Failed::Lost => Err(Stopped::Lost),
@@ -64,7 +77,7 @@ impl Driver<'_> {
         let park = Park { entity: &self.drain.state().entity, sequence: delivery.sequence(), row: &copy };
         self.keeper.hold(store.run(&park, PATIENCE)).await??;
         delivery.attempt = attempts.max(1);
-        let parked = Ran { delivery: Arc::new(delivery), took: None };
+        let parked = Ran { deliveries: vec![Arc::new(delivery)], group: Group::ONE, took: None };
         self.settle(Settlement::Parked, Some(parked)).await
     }
 }

@@ -4,13 +4,12 @@ use super::{Driver, GO_ON, Turn};
 use crate::{
     engine::drain::{
         Stopped,
-        plan::{Ended, Memory, Ran},
+        plan::{Ending, Group, Ran},
     },
     protocol::{
-        entity::Sequence,
         inbox::{Decision, Settle, SettleAndRelease, Settled, SettledAndReleased},
         lease::Lease,
-        receipt::{Recent, Settlement},
+        receipt::Settlement,
         state::EntityState,
     },
     telemetry::Event,
@@ -24,42 +23,39 @@ impl Driver<'_> {
         Timestamp::from_millis(self.now().as_millis().saturating_sub(ago.as_millis() as u64))
     }
 
-    pub(super) fn memory(&self) -> Memory {
-        let capacity = Recent::capacity(&self.drain.state().entity);
-        Memory { capacity, retention: self.drainer.settings.retention }
-    }
-
-    /// What is decided of the place in front, once what leaves the row with it is
+    /// What is decided of the place in front and its group, once what leaves the row with it is
     /// remembered elsewhere.
     pub(super) async fn decide(&mut self, settlement: Settlement, ran: Option<&Ran>) -> Decision {
-        let ended = Ended {
+        let ending = Ending {
             settlement,
+            group: ran.map_or(Group::ONE, |ran| ran.group),
             token: self.keeper.lease().token(),
-            attempts: ran.map_or(0, |ran| ran.delivery.attempt()),
+            attempts: ran.and_then(|ran| ran.deliveries.last()).map_or(0, |delivery| delivery.attempt()),
             took: ran.and_then(|ran| ran.took),
             at: self.now(),
         };
-        let decision = self.drain.decision(ended, self.memory(), self.seen_at(), self.not_before);
+        let decision = self.drain.decision(ending, self.seen_at(), self.not_before);
         self.spilled(decision).await
     }
 
     /// The write that settles and goes on; where the slice is over, only to hand
     /// over.
     pub(super) fn settle_under<'l>(&self, lease: &'l Lease, decision: &'l Decision) -> Settle<'l> {
-        let hands_over = self.drain.hands_over(decision.sequence(), self.monotonic() >= self.slice_ends);
+        let hands_over = self.drain.hands_over(decision.last(), self.monotonic() >= self.slice_ends);
         Settle { lease, decision, now: self.now(), length: self.keeper.length(), hands_over }
     }
 
-    /// The write that settles the last place and ends the lease.
+    /// The write that settles the last places and ends the lease.
     pub(super) fn last_under<'l>(&self, lease: &'l Lease, decision: &'l Decision) -> SettleAndRelease<'l> {
         SettleAndRelease { lease, decision, purge_at: self.idle_purge_at(&decision.recent) }
     }
 
-    /// Settles the place in front; `ran` is the run that ended so, where one did.
+    /// Settles the place in front, with its group; `ran` is the run that ended so,
+    /// where one did.
     pub(super) async fn settle(&mut self, settlement: Settlement, ran: Option<Ran>) -> Result<Turn, Stopped> {
         let decision = self.decide(settlement, ran.as_ref()).await;
         let goes_on = self.settle_row(&decision).await?;
-        self.told_settled(decision.sequence(), settlement, ran.as_ref());
+        self.told_settled(&decision, ran.as_ref());
         Ok(match goes_on {
             Some(state) => {
                 self.settled(state, &decision);
@@ -69,29 +65,32 @@ impl Driver<'_> {
         })
     }
 
-    /// Tells of the settled place in front.
-    pub(super) fn told_settled(&self, sequence: Sequence, settlement: Settlement, ran: Option<&Ran>) {
-        let read = || self.drain.front().map(|waiting| waiting.unpacked.head());
-        self.drainer.observer.observe(&Event::Settled {
-            entity: &self.drain.state().entity,
-            sequence,
-            settlement,
-            delivery: ran.map(|ran| &*ran.delivery).or_else(read),
-            took: ran.and_then(|ran| ran.took),
-        });
+    /// Tells of the settled places in front.
+    pub(super) fn told_settled(&self, decision: &Decision, ran: Option<&Ran>) {
+        let ran = ran.map_or(&[][..], |ran| &ran.deliveries);
+        for receipt in decision.receipts() {
+            let ran = ran.iter().find(|delivery| delivery.sequence() == receipt.sequence);
+            self.drainer.observer.observe(&Event::Settled {
+                entity: &self.drain.state().entity,
+                sequence: receipt.sequence,
+                settlement: receipt.settlement,
+                delivery: ran.map(|delivery| &**delivery).or_else(|| self.drain.read_at(receipt.sequence)),
+                took: receipt.took.filter(|_| receipt.sequence == decision.last()),
+            });
+        }
     }
 
-    /// The place in front is settled, and the row is `state`.
+    /// The places in front are settled, and the row is `state`.
     pub(super) fn settled(&mut self, state: EntityState, decision: &Decision) {
         self.drain.settled(state, decision);
         self.source = None;
     }
 
-    /// The row afterwards; `None`: the lease has ended with the last place.
+    /// The row afterwards; `None`: the lease has ended with the last places.
     async fn settle_row(&mut self, decision: &Decision) -> Result<Option<EntityState>, Stopped> {
         let store = &self.drainer.store;
         let lease = self.keeper.lease().clone();
-        if self.drain.is_last(decision.sequence()) {
+        if self.drain.is_last(decision.last()) {
             match store.run(&self.last_under(&lease, decision), self.patience()).await? {
                 SettledAndReleased::Released => return Ok(None),
                 SettledAndReleased::Grown(state) => self.drain.seen(state),
@@ -101,8 +100,11 @@ impl Driver<'_> {
         let sent = self.monotonic();
         let settle = self.settle_under(&lease, decision);
         // Where the inbox turned out longer than this page, the next one is read beside the settle.
-        let (settled, ahead, spilled) =
-            tokio::join!(store.run(&settle, self.patience()), self.ahead(), self.spill_ahead(decision));
+        let (settled, ahead, spilled) = tokio::join!(
+            store.run(&settle, self.patience()),
+            self.ahead(decision.places()),
+            self.spill_ahead(decision)
+        );
         match settled? {
             Settled::Settled(lease, state) => {
                 self.keeper.prolonged(lease, sent);

@@ -38,7 +38,7 @@ impl Driver<'_> {
     /// the write of this one: so the next has nothing to wait for. What was
     /// written; nothing, where it could not be.
     pub(super) fn spill_ahead(&self, decision: &Decision) -> impl Future<Output = Vec<Receipt>> + use<> {
-        let spill = self.spill(self.drain.to_spill_ahead(decision, self.memory()), SHORT);
+        let spill = self.spill(self.drain.to_spill_ahead(decision), SHORT);
         async { spill.await.unwrap_or_default() }
     }
 

@@ -10,15 +10,16 @@ use crate::{
         drain::{
             Drainer, PATIENCE, Stopped,
             page::Page,
-            plan::{HANDED_OVER, MARKING, Ran, Step},
+            plan::{Group, HANDED_OVER, MARKING, Ran, Step},
         },
         run::run,
         store::StoreError,
     },
-    handler::Canceller,
+    handler::{Canceller, Deliveries},
     protocol::{
-        delivery::Age,
+        delivery::{Age, Delivery, Unpacked},
         entity::Sequence,
+        format::CorruptRow,
         inbox::{MarkStart, Marked},
     },
     sources::Found,
@@ -26,47 +27,54 @@ use crate::{
 };
 
 impl<'a> Driver<'a> {
-    /// Runs the handler of the delivery in front.
-    pub(super) async fn start(&mut self, is_written: bool, ran: &mut Option<Ran>) -> Result<Turn, Stopped> {
+    /// Runs the handler of the delivery in front, or of its group.
+    pub(super) async fn start(
+        &mut self,
+        is_written: bool,
+        group: Group,
+        ran: &mut Option<Ran>,
+    ) -> Result<Turn, Stopped> {
         let follows = |step| Ok(Turn::Continue(Some(step)));
-        let (Some(waiting), Some(Found::Source(source))) = (self.drain.front(), self.source.clone()) else {
+        let Some(Found::Source(source)) = self.source.clone() else {
             return follows(Step::HandOver(HANDED_OVER, PutOffReason::UnknownSource));
         };
-        let unpacked = waiting.unpacked.clone();
-        let parts = unpacked.head().part_keys();
-        let parts = if parts.is_empty() {
-            Vec::new()
-        } else {
-            self.keeper.hold(self.drainer.store.get_many(&parts, PATIENCE)).await??
-        };
-        let mut delivery = match unpacked.complete(&parts) {
-            Ok(delivery) => delivery,
+        let (group, mut deliveries) = match self.complete(group).await? {
+            Ok(complete) => complete,
             Err(error) => return follows(Step::SetAside(self.drain.state().attempts, error.to_string())),
         };
-        delivery.attempt = self.drain.state().attempt();
-        delivery.age = self.drain.age_of(&delivery);
-        if delivery.age == Age::Older {
-            self.drainer.observer.observe(&Event::Inversion { delivery: &delivery });
+        let mut applied = self.drain.state().newest_event_time.clone();
+        for delivery in &mut deliveries {
+            delivery.attempt = self.drain.state().attempt();
+            delivery.age = delivery.age_beside(&applied);
+            delivery.superseded = if group.is_latest { group.places as u32 - 1 } else { 0 };
+            if delivery.age == Age::Older {
+                self.drainer.observer.observe(&Event::Inversion { delivery });
+            }
+            if let Some(time) = delivery.event_time() {
+                applied = applied.applied(delivery.family(), time);
+            }
         }
         self.keeper.hold(self.in_flight.hidden()).await?;
         let ticket = match self.admitted(&source) {
             Ok(ticket) => ticket,
             Err(wait) => return follows(Step::HandOver(wait, PutOffReason::BreakerOpen)),
         };
-        let delivery = Arc::new(delivery);
+        let deliveries: Vec<Arc<Delivery>> = deliveries.into_iter().map(Arc::new).collect();
         if is_written {
-            self.mark_start(delivery.sequence()).await?;
+            self.mark_start(self.drain.state().next()).await?;
         }
         let token = self.keeper.lease().token();
-        self.drainer.observer.observe(&Event::Started { delivery: &delivery, token });
+        for delivery in &deliveries {
+            self.drainer.observer.observe(&Event::Started { delivery, token });
+        }
         self.not_before = source.rate.map(|rate| self.now() + rate.interval());
         let started = self.monotonic();
         let surroundings = self.drainer.store.surroundings().clone();
         let (canceller, context) =
             Canceller::start(&source.handler, token, started + source.handler_timeout, surroundings.clone());
         let Drainer { threads, handler, isolation, .. } = self.drainer;
-        let timed = run(threads, handler.clone(), *isolation, delivery.clone(), context);
-        let ahead = self.ahead();
+        let timed = run(threads, handler.clone(), *isolation, Deliveries(deliveries.clone()), context);
+        let ahead = self.ahead(group.places);
         // The next page is read meanwhile; a handler that is done does not wait for it.
         let both = async {
             match select(pin!(timed), pin!(ahead)).await {
@@ -81,14 +89,41 @@ impl<'a> Driver<'a> {
         if let Some(Ok(ahead)) = ahead {
             self.drain.read_ahead(ahead);
         }
-        *ran = Some(Ran { delivery, took: Some(self.monotonic().saturating_sub(started)) });
+        *ran = Some(Ran { deliveries, group, took: Some(self.monotonic().saturating_sub(started)) });
         let Some(outcome) = outcome else {
             // What did not start is no attempt.
             return follows(Step::HandOver(HANDED_OVER, PutOffReason::NoThread));
         };
         self.report(ticket, &source, &outcome);
         let fraction = self.drainer.store.surroundings().fraction();
-        follows(self.drain.answered(outcome, &source, fraction))
+        follows(self.drain.answered(outcome, group, &source, fraction))
+    }
+
+    /// The members of the group with their bodies: of those in front of the first
+    /// that cannot be read. An error: it is the one in front.
+    async fn complete(&mut self, mut group: Group) -> Result<Result<(Group, Vec<Delivery>), CorruptRow>, Stopped> {
+        'shorter: loop {
+            let members: Vec<Unpacked> = self.drain.members(group).map(|waiting| waiting.unpacked.clone()).collect();
+            let mut deliveries = Vec::with_capacity(members.len());
+            for unpacked in members {
+                let before = unpacked.head().sequence().0.saturating_sub(self.drain.state().next().0);
+                let parts = unpacked.head().part_keys();
+                let parts = if parts.is_empty() {
+                    Vec::new()
+                } else {
+                    self.keeper.hold(self.drainer.store.get_many(&parts, PATIENCE)).await??
+                };
+                match unpacked.complete(&parts) {
+                    Ok(delivery) => deliveries.push(delivery),
+                    Err(error) if before == 0 => return Ok(Err(error)),
+                    Err(_) => {
+                        group.places = before as usize;
+                        continue 'shorter;
+                    }
+                }
+            }
+            return Ok(Ok((group, deliveries)));
+        }
     }
 
     /// Writes a start down before it is made. Where the store does not say that
@@ -104,9 +139,11 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Reads the next page while the last delivery of this one is decided.
-    pub(super) fn ahead(&self) -> impl Future<Output = Option<Result<Page, StoreError>>> + use<'a> {
-        let (wanted, has_spilled) = (self.drain.ahead(), self.drain.has_spilled());
+    /// Reads the next page while the last deliveries of this one are decided, so
+    /// many.
+    pub(super) fn ahead(&self, in_front: usize) -> impl Future<Output = Option<Result<Page, StoreError>>> + use<'a> {
+        let wanted = self.drain.ahead(in_front, self.source.as_ref());
+        let has_spilled = self.drain.has_spilled();
         let store = &self.drainer.store;
         let entity = self.drain.state().entity.clone();
         async move {

@@ -1,5 +1,7 @@
 use proptest::prelude::*;
 
+mod groups;
+
 use super::*;
 use crate::{
     protocol::{
@@ -17,7 +19,7 @@ use crate::{
 };
 
 const NOW: Timestamp = Timestamp::from_millis(1_000_000);
-const STARTED: Step = Step::Start { is_written: false };
+const STARTED: Step = Step::Start { is_written: false, group: Group::ONE };
 const SECOND: Duration = Duration::from_secs(1);
 const MOMENT: Moment = Moment { now: NOW, left: Duration::from_secs(100), is_alone: false, is_spent: false };
 
@@ -66,7 +68,7 @@ fn page(deliveries: u64) -> Page {
 
 /// One that has read `deliveries` of those that wait.
 fn drain(state: EntityState, deliveries: u64) -> Drain {
-    let mut drain = Drain::granted(state);
+    let mut drain = Drain::granted(state, MEMORY);
     drain.read(page(deliveries));
     drain
 }
@@ -95,8 +97,8 @@ fn after(change: impl FnOnce(&mut EntityState)) -> Step {
 
 const MEMORY: Memory = Memory { capacity: 3, retention: Duration::from_secs(1000) };
 
-fn ended(settlement: Settlement) -> Ended {
-    Ended { settlement, token: FencingToken(70), attempts: 1, took: Some(SECOND), at: NOW }
+fn ended(settlement: Settlement) -> Ending {
+    Ending { settlement, group: Group::ONE, token: FencingToken(70), attempts: 1, took: Some(SECOND), at: NOW }
 }
 
 fn receipt_of(id: &str, sequence: u64, settlement: Settlement) -> Receipt {
@@ -123,10 +125,15 @@ fn identities(receipts: &[Receipt]) -> Vec<u64> {
     receipts.iter().map(|receipt| receipt.sequence.0).collect()
 }
 
+/// What is decided of one place.
+fn told(decision: &Decision) -> &Receipt {
+    decision.receipts().next().expect("a decision is about a place")
+}
+
 /// Settles what is in front of it; the row that is left says so.
 fn settle(drain: &mut Drain, settlement: Settlement) -> Decision {
-    let decision = drain.decision(ended(settlement), MEMORY, NOW, None);
-    let state = EntityState { head: decision.sequence(), recent: decision.recent.clone(), ..drain.state.clone() };
+    let decision = drain.decision(ended(settlement), NOW, None);
+    let state = EntityState { head: decision.last(), recent: decision.recent.clone(), ..drain.state.clone() };
     drain.settled(state, &decision);
     decision
 }
@@ -138,7 +145,7 @@ fn what_waits_is_started() {
 
 #[test]
 fn nothing_is_done_where_nothing_waits_or_the_entity_is_blocked() {
-    assert_eq!(next(&Drain::granted(row(7, 7)), MOMENT), Step::ReleaseEmpty);
+    assert_eq!(next(&Drain::granted(row(7, 7), MEMORY), MOMENT), Step::ReleaseEmpty);
     assert_eq!(after(|state| state.blocked = Some(BlockReason::Attempts)), Step::Release);
 }
 
@@ -189,7 +196,7 @@ fn a_slice_that_is_over_goes_behind_the_others_at_once() {
 
 #[test]
 fn nothing_is_begun_that_the_function_s_time_does_not_allow() {
-    let reads = |left| next(&Drain::granted(row(7, 8)), Moment { left, ..MOMENT });
+    let reads = |left| next(&Drain::granted(row(7, 8), MEMORY), Moment { left, ..MOMENT });
     let starts = |left| next(&drain(row(7, 8), 1), Moment { left, ..MOMENT });
     let out_of_time = Step::HandOver(HANDED_OVER, PutOffReason::OutOfTime);
     let moment = Duration::from_millis(1);
@@ -205,7 +212,7 @@ fn a_suspect_starts_alone_and_with_time_to_write_that_down() {
     let alone = |left| next(&suspect(), Moment { left, is_alone: true, ..MOMENT });
     assert_eq!(next(&suspect(), MOMENT), Step::BeAlone(3));
     let enough = 10 * SECOND + MARKING + MARGIN;
-    assert_eq!(alone(enough), Step::Start { is_written: true });
+    assert_eq!(alone(enough), Step::Start { is_written: true, group: Group::ONE });
     let short = enough - Duration::from_millis(1);
     assert_eq!(alone(short), Step::HandOver(HANDED_OVER, PutOffReason::OutOfTime));
 }
@@ -226,13 +233,13 @@ fn an_empty_place_is_waited_for_and_read_again_once_it_is_filled_or_settled_once
     void.voided();
     assert_eq!(next(&void, MOMENT), Step::Settle(Settlement::Void));
     let decision = settle(&mut void, Settlement::Void);
-    assert_eq!((decision.sequence(), decision.receipt().identity, decision.pending_since), (Sequence(8), None, None));
+    assert_eq!((decision.last(), told(&decision).identity, decision.pending_since), (Sequence(8), None, None));
     assert_eq!(next(&void, MOMENT), Step::ReadPage);
 }
 
 #[test]
 fn a_gap_older_than_half_the_retention_is_for_a_person_to_decide() {
-    let since = |pending_since| Drain::granted(EntityState { pending_since, ..row(7, 8) });
+    let since = |pending_since| Drain::granted(EntityState { pending_since, ..row(7, 8) }, MEMORY);
     let retention = 100 * SECOND;
     let at = |ago| since(Some(Timestamp::from_millis(NOW.as_millis() - ago))).gap_stays(NOW, retention);
     assert_eq!(at(50_000), Step::Void(Sequence(8)));
@@ -254,7 +261,7 @@ fn what_the_row_remembers_as_anything_but_a_repeat_is_one() {
 #[test]
 fn what_has_a_receipt_of_its_own_is_a_repeat() {
     let with = |id| {
-        let mut drain = Drain::granted(EntityState { spilled: true, ..row(7, 8) });
+        let mut drain = Drain::granted(EntityState { spilled: true, ..row(7, 8) }, MEMORY);
         assert!(drain.has_spilled());
         let mut page = page(1);
         page.receipts.extend(receipt_of(id, 4, Settlement::Applied).identity);
@@ -271,7 +278,7 @@ fn what_has_left_the_row_since_the_grant_is_a_repeat_though_no_receipt_was_read(
     let places = ["D8", "D9", "D10", "D8", "D6"];
     let rows = (8..).zip(places).map(|(at, id)| stored(&incoming(id, at), at)).collect();
     let remembered = [("D5", Settlement::Applied), ("D6", Settlement::Applied), ("D7", Settlement::Applied)];
-    let mut drain = Drain::granted(remembering(&remembered, 12));
+    let mut drain = Drain::granted(remembering(&remembered, 12), MEMORY);
     drain.read(Page::of(&entity(), Sequence(8), rows).unwrap());
     for _ in 0..3 {
         assert_eq!(next(&drain, MOMENT), STARTED);
@@ -288,21 +295,21 @@ fn what_has_left_the_row_since_the_grant_is_a_repeat_though_no_receipt_was_read(
 fn what_leaves_the_row_is_written_elsewhere_before_and_beside_the_settle_before_that() {
     let remembered = [("D5", Settlement::Applied), ("D6", Settlement::Repeat), ("D7", Settlement::Parked)];
     let mut drain = drain(remembering(&remembered, 12), 4);
-    let decision = drain.decision(ended(Settlement::Applied), MEMORY, NOW, None);
+    let decision = drain.decision(ended(Settlement::Applied), NOW, None);
     assert_eq!(identities(&decision.dropped), [5]);
     assert_eq!(identities(&drain.to_spill(&decision)), [5]);
     // A repeat is remembered as what it repeats.
-    assert_eq!(identities(&drain.to_spill_ahead(&decision, MEMORY)), [0; 0]);
+    assert_eq!(identities(&drain.to_spill_ahead(&decision)), [0; 0]);
     drain.spilled(decision.dropped.clone());
     assert_eq!(identities(&drain.to_spill(&decision)), [0; 0], "written already");
     settle(&mut drain, Settlement::Applied);
-    let decision = drain.decision(ended(Settlement::Applied), MEMORY, NOW, None);
+    let decision = drain.decision(ended(Settlement::Applied), NOW, None);
     assert_eq!((identities(&decision.dropped), identities(&drain.to_spill(&decision))), (vec![6], vec![]));
-    let ahead = drain.to_spill_ahead(&decision, MEMORY);
+    let ahead = drain.to_spill_ahead(&decision);
     assert_eq!(identities(&ahead), [7]);
     drain.spilled(ahead);
     settle(&mut drain, Settlement::Applied);
-    let decision = drain.decision(ended(Settlement::Applied), MEMORY, NOW, None);
+    let decision = drain.decision(ended(Settlement::Applied), NOW, None);
     assert_eq!((identities(&decision.dropped), identities(&drain.to_spill(&decision))), (vec![7], vec![]));
 }
 
@@ -310,10 +317,11 @@ fn what_leaves_the_row_is_written_elsewhere_before_and_beside_the_settle_before_
 #[test]
 fn only_what_stands_in_the_row_is_written_elsewhere() {
     let one = Memory { capacity: 1, ..MEMORY };
-    let drain = drain(remembering(&[("D7", Settlement::Applied)], 12), 4);
-    let decision = drain.decision(ended(Settlement::Applied), one, NOW, None);
+    let mut drain = Drain::granted(remembering(&[("D7", Settlement::Applied)], 12), one);
+    drain.read(page(4));
+    let decision = drain.decision(ended(Settlement::Applied), NOW, None);
     assert_eq!(identities(&decision.dropped), [7]);
-    assert_eq!(drain.to_spill_ahead(&decision, one), []);
+    assert_eq!(drain.to_spill_ahead(&decision), []);
 }
 
 #[test]
@@ -321,8 +329,8 @@ fn nothing_is_written_ahead_of_a_decision_that_may_never_come() {
     let remembered = [("D5", Settlement::Applied), ("D6", Settlement::Applied), ("D7", Settlement::Applied)];
     let ahead = |tail| {
         let drain = drain(remembering(&remembered, tail), 1);
-        let decision = drain.decision(ended(Settlement::Applied), MEMORY, NOW, None);
-        identities(&drain.to_spill_ahead(&decision, MEMORY))
+        let decision = drain.decision(ended(Settlement::Applied), NOW, None);
+        identities(&drain.to_spill_ahead(&decision))
     };
     assert_eq!((ahead(8), ahead(9)), (vec![], vec![6]));
 }
@@ -331,18 +339,18 @@ fn nothing_is_written_ahead_of_a_decision_that_may_never_come() {
 fn what_cannot_be_written_elsewhere_stays_in_the_row_until_it_can() {
     let remembered = [("D5", Settlement::Applied), ("D6", Settlement::Applied), ("D7", Settlement::Applied)];
     let mut drain = drain(remembering(&remembered, 12), 4);
-    let decision = drain.decision(ended(Settlement::Applied), MEMORY, NOW, None).dropping_nothing();
+    let decision = drain.decision(ended(Settlement::Applied), NOW, None).dropping_nothing();
     let places: Vec<u64> = decision.recent.iter().map(|receipt| receipt.sequence.0).collect();
     assert_eq!((places, decision.dropped.len()), (vec![5, 6, 7, 8], 0));
     drain.settled(EntityState { head: Sequence(8), recent: decision.recent.clone(), ..row(7, 12) }, &decision);
-    let next = drain.decision(ended(Settlement::Applied), MEMORY, NOW, None);
+    let next = drain.decision(ended(Settlement::Applied), NOW, None);
     assert_eq!(identities(&drain.to_spill(&next)), [5, 6]);
 }
 
 #[test]
 fn a_repeat_on_the_same_page_is_seen_once_the_first_is_settled() {
     let rows = vec![stored(&incoming("D8", 8), 8), stored(&incoming("D9", 9), 9), stored(&incoming("D8", 8), 10)];
-    let mut drain = Drain::granted(row(7, 10));
+    let mut drain = Drain::granted(row(7, 10), MEMORY);
     drain.read(Page::of(&entity(), Sequence(8), rows).unwrap());
     settle(&mut drain, Settlement::Applied);
     assert_eq!(next(&drain, MOMENT), STARTED);
@@ -377,7 +385,7 @@ fn one_whose_attempts_are_used_up_is_not_started_again() {
 fn one_without_an_order_is_set_aside_unstarted() {
     let unrouted = EntityKey::parse("shop/unrouted").unwrap();
     let incoming = Incoming { entity: unrouted.clone(), ..incoming("D8", 8) };
-    let mut drain = Drain::granted(EntityState { entity: unrouted.clone(), ..row(7, 8) });
+    let mut drain = Drain::granted(EntityState { entity: unrouted.clone(), ..row(7, 8) }, MEMORY);
     drain.read(Page::of(&unrouted, Sequence(8), vec![stored(&incoming, 8)]).unwrap());
     assert_eq!(next(&drain, MOMENT), Step::SetAside(0, "its entity could not be found".into()));
 }
@@ -386,11 +394,11 @@ fn one_without_an_order_is_set_aside_unstarted() {
 fn an_answer_says_what_follows() {
     let drain = drain(EntityState { attempts: 1, ..row(7, 8) }, 1);
     let source = source("retry = { attempts = 3, first = \"4s\", longest = \"9s\" }\n");
-    let follows = |outcome| drain.answered(outcome, &source, 1.0);
+    let follows = |outcome| drain.answered(outcome, Group::ONE, &source, 1.0);
     assert_eq!(follows(Outcome::Done), Step::Apply);
     assert_eq!(follows(Outcome::Commit(Vec::new())), Step::Commit(Vec::new()));
     assert_eq!(follows(Outcome::Reject("no".into())), Step::SetAside(2, "no".into()));
-    let retry = |wait| Step::Retry { attempts: 2, wait, error: "later".into() };
+    let retry = |wait| Step::Retry { attempts: 2, one_by_one: None, wait, error: "later".into() };
     assert_eq!(follows(Outcome::retry("later")), retry(8 * SECOND));
     assert_eq!(follows(Outcome::unavailable("later")), retry(8 * SECOND));
     assert_eq!(follows(Outcome::retry_after(77 * SECOND, "later")), retry(77 * SECOND));
@@ -401,7 +409,7 @@ fn an_error_is_one_line_whatever_a_handler_says() {
     let drain = drain(row(7, 8), 1);
     let said = || "no\n\tsuch \u{1b}[31morder".to_owned();
     let one_line = "no  such  [31morder";
-    let answered = |outcome| drain.answered(outcome, &source(""), 0.0);
+    let answered = |outcome| drain.answered(outcome, Group::ONE, &source(""), 0.0);
     assert_eq!(answered(Outcome::Reject(said())), Step::SetAside(1, one_line.into()));
     let Step::Retry { error, .. } = answered(Outcome::retry(said())) else { panic!("it is tried again") };
     assert_eq!(error, one_line);
@@ -410,7 +418,7 @@ fn an_error_is_one_line_whatever_a_handler_says() {
 #[test]
 fn the_last_attempt_that_fails_ends_as_the_source_says() {
     let drain = drain(EntityState { attempts: 1, ..row(7, 8) }, 1);
-    let fails = |options| drain.failed(None, "it broke".into(), &source(options), 0.0);
+    let fails = |options| drain.failed(None, "it broke".into(), Group::ONE, &source(options), 0.0);
     assert_eq!(fails("retry = { attempts = 2 }\n"), Step::SetAside(2, "it broke".into()));
     let blocks = "retry = { attempts = 2 }\non_failure = \"block\"\n";
     assert_eq!(fails(blocks), Step::GiveUp(2, "it broke".into()));
@@ -419,8 +427,8 @@ fn the_last_attempt_that_fails_ends_as_the_source_says() {
 #[test]
 fn a_source_s_rate_holds_for_its_failures_too() {
     let drain = drain(row(7, 8), 1);
-    let waits = |asked| drain.failed(Some(asked), String::new(), &source("rate = \"1/min\"\n"), 0.0);
-    let wait = |wait| Step::Retry { attempts: 1, wait, error: String::new() };
+    let waits = |asked| drain.failed(Some(asked), String::new(), Group::ONE, &source("rate = \"1/min\"\n"), 0.0);
+    let wait = |wait| Step::Retry { attempts: 1, one_by_one: None, wait, error: String::new() };
     assert_eq!(waits(SECOND), wait(60 * SECOND));
     assert_eq!(waits(90 * SECOND), wait(90 * SECOND));
 }
@@ -428,7 +436,7 @@ fn a_source_s_rate_holds_for_its_failures_too() {
 #[test]
 fn only_what_is_applied_moves_the_newest_event_time() {
     let drain = drain(row(7, 9), 2);
-    let newest = |settlement| drain.decision(ended(settlement), MEMORY, NOW, None).newest_event_time.of("orders");
+    let newest = |settlement| drain.decision(ended(settlement), NOW, None).newest_event_time.of("orders");
     assert_eq!(newest(Settlement::Applied), Some(Timestamp::from_millis(8)));
     for settlement in [Settlement::Parked, Settlement::Repeat] {
         assert_eq!(newest(settlement), None);
@@ -437,8 +445,7 @@ fn only_what_is_applied_moves_the_newest_event_time() {
 
 #[test]
 fn what_waits_behind_a_settled_place_has_waited_since_it_came_as_far_as_is_known() {
-    let since =
-        |tail, read| drain(row(7, tail), read).decision(ended(Settlement::Applied), MEMORY, NOW, None).pending_since;
+    let since = |tail, read| drain(row(7, tail), read).decision(ended(Settlement::Applied), NOW, None).pending_since;
     // The next has been read; it has not; there is none yet.
     assert_eq!(since(9, 2), Some(Timestamp::from_millis(9)));
     assert_eq!(since(9, 1), Some(Timestamp::from_millis(8)));
@@ -447,9 +454,9 @@ fn what_waits_behind_a_settled_place_has_waited_since_it_came_as_far_as_is_known
 
 #[test]
 fn a_decision_names_its_delivery_and_when_the_next_may_start() {
-    let decision = drain(row(7, 9), 1).decision(ended(Settlement::Applied), MEMORY, NOW, Some(NOW + SECOND));
+    let decision = drain(row(7, 9), 1).decision(ended(Settlement::Applied), NOW, Some(NOW + SECOND));
     let told = Receipt { token: FencingToken(70), took: Some(SECOND), ..receipt_of("D8", 8, Settlement::Applied) };
-    assert_eq!((decision.receipt(), decision.sequence()), (&told, Sequence(8)));
+    assert_eq!((self::told(&decision), decision.last()), (&told, Sequence(8)));
     assert_eq!(decision.recent.keep_until(), NOW + MEMORY.retention);
     assert_eq!(decision.not_before, Some(NOW + SECOND));
 }
@@ -464,10 +471,10 @@ fn a_slice_ends_only_where_something_is_left() {
 
 #[test]
 fn the_next_page_is_read_ahead_beside_the_last_of_this_one() {
-    assert_eq!(drain(row(7, 9), 1).ahead(), Some((Sequence(9), Sequence(9))));
-    assert_eq!(drain(row(7, 12), 1).ahead(), Some((Sequence(9), Sequence(12))));
-    assert_eq!(drain(row(7, 9), 2).ahead(), None);
-    assert_eq!(drain(row(7, 8), 1).ahead(), None);
+    assert_eq!(drain(row(7, 9), 1).ahead(1, None), Some((Sequence(9), Sequence(9))));
+    assert_eq!(drain(row(7, 12), 1).ahead(1, None), Some((Sequence(9), Sequence(12))));
+    assert_eq!(drain(row(7, 9), 2).ahead(1, None), None);
+    assert_eq!(drain(row(7, 8), 1).ahead(1, None), None);
     let mut ahead = drain(row(7, 9), 1);
     let rest = Page::of(&entity(), Sequence(9), vec![stored(&incoming("D9", 9), 9)]).unwrap();
     ahead.read_ahead(rest);
@@ -481,7 +488,7 @@ fn an_event_s_age_is_told_by_its_own_family() {
     let applied = |family: &str, at| row(7, 8).newest_event_time.applied(family, Timestamp::from_millis(at));
     let age = |newest| {
         let drain = drain(state(newest), 1);
-        drain.age_of(drain.front().unwrap().unpacked.head())
+        drain.front().unwrap().unpacked.head().age_beside(&drain.state.newest_event_time)
     };
     assert_eq!(age(applied("orders", 7)), Age::Newer);
     assert_eq!(age(applied("orders", 8)), Age::SameTime);
@@ -530,8 +537,8 @@ proptest! {
         let step = next(&drain, moment);
         let is_free = retry == 0 && yields == 0 && !handover && !blocked && suspect < VANISHED_BEFORE_START;
         match step {
-            Step::Start { is_written } => {
-                prop_assert_eq!(is_written, suspect > 0);
+            Step::Start { is_written, group } => {
+                prop_assert_eq!((is_written, group), (suspect > 0, Group::ONE));
                 prop_assert!(is_free && !is_spent && waiting > 0 && read > 0 && attempts < 8);
                 prop_assert!(suspect == 0 || is_alone);
                 prop_assert!(moment.left >= 10 * SECOND + MARGIN);
@@ -548,7 +555,7 @@ proptest! {
 
 #[test]
 fn a_commit_of_which_a_condition_does_not_hold_is_a_failed_attempt() {
-    let refused = drain(row(7, 8), 1).refused(&source("retry = { attempts = 1 }\n"), 0.0);
+    let refused = drain(row(7, 8), 1).refused(Group::ONE, &source("retry = { attempts = 1 }\n"), 0.0);
     let error = "a condition of the handler's own writes did not hold";
     assert_eq!(refused, Step::SetAside(1, error.into()));
 }

@@ -1,0 +1,237 @@
+//! Several deliveries in one start, and those that a newer one makes needless.
+
+use super::*;
+
+const UP_TO_3: &str = "deliver = { up_to = 3 }\n";
+const LATEST: &str = "deliver = 'latest'\n";
+
+fn several(places: usize) -> Group {
+    Group { places, is_latest: false }
+}
+
+fn latest(places: usize) -> Group {
+    Group { places, is_latest: true }
+}
+
+/// With this much room in the row.
+fn roomy(state: EntityState, capacity: usize, page: Page) -> Drain {
+    let mut drain = Drain::granted(state, Memory { capacity, ..MEMORY });
+    drain.read(page);
+    drain
+}
+
+/// What the start that comes next is about.
+fn group(drain: &Drain, options: &str) -> Group {
+    match drain.next(&MOMENT, found(options).as_ref()) {
+        Step::Start { group, .. } => group,
+        step => panic!("{step:?}"),
+    }
+}
+
+fn of(rows: Vec<Row>) -> Page {
+    Page::of(&entity(), Sequence(8), rows).unwrap()
+}
+
+#[test]
+fn as_many_as_the_source_says_of_those_that_were_read() {
+    let state = row(7, 20);
+    assert_eq!(group(&roomy(state.clone(), 9, page(5)), UP_TO_3), several(3));
+    assert_eq!(group(&roomy(state.clone(), 9, page(2)), UP_TO_3), several(2));
+    assert_eq!(group(&roomy(state.clone(), 9, page(5)), ""), Group::ONE);
+    assert_eq!(group(&roomy(state.clone(), 9, page(5)), LATEST), latest(5));
+    // No more than the row remembers.
+    assert_eq!(group(&roomy(state.clone(), 2, page(5)), UP_TO_3), several(2));
+    assert_eq!(group(&roomy(state, 1, page(5)), UP_TO_3), Group::ONE);
+}
+
+#[test]
+fn a_group_ends_before_what_cannot_be_settled_with_it() {
+    let start = |row_9: Row, state| group(&roomy(state, 9, of(vec![stored(&incoming("D8", 8), 8), row_9])), UP_TO_3);
+    let with = |incoming: Incoming| start(stored(&incoming, 9), row(7, 9));
+    assert_eq!(with(incoming("D9", 9)), several(2));
+    assert_eq!(with(incoming("D8", 9)), Group::ONE, "the same once more");
+    let known = remembering(&[("D9", Settlement::Applied)], 9);
+    assert_eq!(start(stored(&incoming("D9", 9), 9), known), Group::ONE, "settled before");
+    let mut other = incoming("D9", 9);
+    other.identity.source = SourceName::parse("pay").unwrap();
+    assert_eq!(with(other), Group::ONE, "of another source");
+    let void =
+        Row::new().with(a::ENTITY, entity().as_str()).with(a::ITEM, stored(&incoming("", 1), 9).text(a::ITEM).unwrap());
+    assert_eq!(start(void.with(a::VERSION, FORMAT).with(a::VOID, true), row(7, 9)), Group::ONE, "given up");
+    let large = |mut incoming: Incoming| {
+        incoming.body = vec![b' '; GROUP_BYTES / 2 + 1].into();
+        incoming
+    };
+    let rows = [large(incoming("D8", 8)), large(incoming("D9", 9))];
+    let rows = (8..).zip(&rows).map(|(at, incoming)| stored(incoming, at)).collect();
+    assert_eq!(group(&roomy(row(7, 9), 9, of(rows)), UP_TO_3), Group::ONE, "more than a function takes");
+}
+
+/// The latest word on an order says nothing of its refunds.
+#[test]
+fn the_latest_stands_only_for_those_of_its_own_topic_family() {
+    let mut refund = incoming("D9", 9);
+    refund.family = "refunds".into();
+    let rows = || vec![stored(&incoming("D8", 8), 8), stored(&refund, 9), stored(&incoming("D10", 10), 10)];
+    assert_eq!(group(&roomy(row(7, 10), 9, of(rows())), LATEST).places, 1);
+    assert_eq!(group(&roomy(row(7, 10), 9, of(rows())), UP_TO_3), several(3));
+}
+
+/// Deliveries come out of order, too: what came last may be the older word, and
+/// its handler is to be told so.
+#[test]
+fn the_latest_stands_for_none_that_happened_after_it() {
+    let rows = |times: [Option<u64>; 4]| {
+        let timed = |(at, time): (u64, Option<u64>)| {
+            let event_time = time.map(Timestamp::from_millis);
+            stored(&Incoming { event_time, ..incoming(&format!("D{at}"), at) }, at)
+        };
+        of((8..).zip(times).map(timed).collect())
+    };
+    let start = |times| group(&roomy(row(7, 11), 9, rows(times)), LATEST).places;
+    assert_eq!(start([Some(6), Some(6), None, Some(7)]), 4);
+    assert_eq!(start([Some(6), Some(9), Some(8), Some(9)]), 2);
+    assert_eq!(start([Some(6), None, Some(5), Some(9)]), 2);
+}
+
+#[test]
+fn what_failed_or_may_have_killed_its_holder_is_handled_by_itself() {
+    let alone = Moment { is_alone: true, ..MOMENT };
+    let start = |options: &str, change: &dyn Fn(&mut EntityState)| {
+        let mut state = row(7, 12);
+        change(&mut state);
+        match roomy(state, 9, page(5)).next(&alone, found(options).as_ref()) {
+            Step::Start { group, .. } => group.places,
+            step => panic!("{step:?}"),
+        }
+    };
+    for (options, many) in [(UP_TO_3, 3), (LATEST, 5)] {
+        assert_eq!(start(options, &|_| {}), many);
+        assert_eq!(start(options, &|state| state.suspect = 1), 1);
+        assert_eq!(start(options, &|state| state.one_by_one = Some(Sequence(8))), 1);
+        assert_eq!(start(options, &|state| state.one_by_one = Some(Sequence(7))), many);
+    }
+    assert_eq!(start(UP_TO_3, &|state| state.attempts = 1), 1);
+    // Its attempts are those of all for which the latest stands.
+    assert_eq!(start(LATEST, &|state| state.attempts = 1), 5);
+}
+
+#[test]
+fn of_a_group_that_fails_each_is_tried_by_itself_and_none_is_charged() {
+    let drain = roomy(row(7, 20), 9, page(5));
+    let source = source("retry = { attempts = 3, first = \"4s\", longest = \"9s\" }\ndeliver = { up_to = 3 }\n");
+    let answered = |outcome| drain.answered(outcome, several(3), &source, 1.0);
+    let apart = |wait| Step::Retry { attempts: 0, one_by_one: Some(Sequence(10)), wait, error: "later".into() };
+    assert_eq!(answered(Outcome::retry("later")), apart(4 * SECOND));
+    assert_eq!(answered(Outcome::unavailable("later")), apart(4 * SECOND));
+    assert_eq!(answered(Outcome::Reject("later".into())), apart(HANDED_OVER));
+    assert_eq!(answered(Outcome::Done), Step::Apply);
+    let refused = drain.refused(several(3), &source, 1.0);
+    assert!(matches!(refused, Step::Retry { attempts: 0, one_by_one: Some(Sequence(10)), .. }), "{refused:?}");
+}
+
+#[test]
+fn the_latest_is_tried_as_often_as_any_and_then_each_by_itself() {
+    let source = source("retry = { attempts = 3, first = \"4s\", longest = \"9s\" }\ndeliver = 'latest'\n");
+    let fails = |attempts| {
+        let drain = roomy(EntityState { attempts, ..row(7, 20) }, 9, page(5));
+        match drain.answered(Outcome::retry(""), latest(5), &source, 1.0) {
+            Step::Retry { attempts, one_by_one, .. } => (attempts, one_by_one),
+            step => panic!("{step:?}"),
+        }
+    };
+    // Until then the attempts are not those of the one in front.
+    assert_eq!(fails(0), (1, Some(Sequence(7))));
+    assert_eq!(fails(1), (2, Some(Sequence(7))));
+    assert_eq!(fails(2), (0, Some(Sequence(12))));
+}
+
+/// As where the document allows fewer by then.
+#[test]
+fn one_that_the_latest_stands_for_is_not_given_up_for_its_attempts() {
+    let options = "retry = { attempts = 2, first = \"4s\", longest = \"9s\" }\ndeliver = 'latest'\n";
+    let failed = |one_by_one| roomy(EntityState { attempts: 3, one_by_one, ..row(7, 20) }, 9, page(5));
+    assert_eq!(group(&failed(Some(Sequence(7))), options), latest(5));
+    assert!(matches!(failed(None).next(&MOMENT, found(options).as_ref()), Step::SetAside(3, _)));
+}
+
+#[test]
+fn a_group_is_settled_by_one_decision() {
+    let mut drain = roomy(remembering(&[("D6", Settlement::Applied), ("D7", Settlement::Applied)], 12), 3, page(4));
+    let ending = Ending { group: several(3), ..ended(Settlement::Applied) };
+    let decision = drain.decision(ending, NOW, None);
+    assert_eq!((decision.first, decision.last(), decision.places()), (Sequence(8), Sequence(10), 3));
+    assert_eq!(identities(&decision.dropped), [6, 7]);
+    let told: Vec<_> =
+        decision.receipts().map(|receipt| (receipt.identity, receipt.settlement, receipt.took)).collect();
+    let applied = |id: &str| (Some(incoming(id, 1).identity.hash()), Settlement::Applied, Some(SECOND));
+    assert_eq!(told, ["D8", "D9", "D10"].map(applied));
+    assert_eq!(decision.newest_event_time.of("orders"), Some(Timestamp::from_millis(10)));
+    assert_eq!(decision.pending_since, Some(Timestamp::from_millis(11)));
+    let state = EntityState { head: decision.last(), recent: decision.recent.clone(), ..drain.state.clone() };
+    drain.settled(state, &decision);
+    assert_eq!(drain.front().unwrap().unpacked.head().sequence(), Sequence(11));
+}
+
+#[test]
+fn those_that_the_latest_stands_for_are_superseded_and_were_not_started() {
+    let drain = roomy(row(7, 10), 9, page(3));
+    assert_eq!(drain.members(latest(3)).map(|one| one.unpacked.head().sequence().0).collect::<Vec<_>>(), [10]);
+    let decision = drain.decision(Ending { group: latest(3), ..ended(Settlement::Applied) }, NOW, None);
+    let told: Vec<_> = decision.receipts().map(|one| (one.settlement, one.attempts, one.took)).collect();
+    let superseded = (Settlement::Superseded, 0, None);
+    assert_eq!(told, [superseded, superseded, (Settlement::Applied, 1, Some(SECOND))]);
+}
+
+#[test]
+fn one_by_one_ends_with_the_settle_that_reaches_it() {
+    let ends = |until| {
+        let state = EntityState { one_by_one: Some(Sequence(until)), ..row(7, 12) };
+        roomy(state, 9, page(2)).decision(ended(Settlement::Applied), NOW, None).ends_one_by_one
+    };
+    assert!(ends(7) && ends(8) && !ends(9));
+}
+
+#[test]
+fn the_next_page_is_read_in_time_for_a_group_that_is_full() {
+    let drain = roomy(row(7, 20), 9, page(5));
+    let source = found(UP_TO_3);
+    assert_eq!(drain.ahead(3, source.as_ref()), Some((Sequence(13), Sequence(20))));
+    assert_eq!(drain.ahead(2, source.as_ref()), None);
+    assert_eq!(drain.ahead(3, None), None);
+}
+
+#[test]
+fn a_group_is_spilled_for_ahead_as_far_as_its_receipts_stand_in_the_row() {
+    let receipts = [("D5", Settlement::Applied), ("D6", Settlement::Applied), ("D7", Settlement::Applied)];
+    let drain = roomy(remembering(&receipts, 20), 4, page(5));
+    let decision = drain.decision(Ending { group: several(2), ..ended(Settlement::Applied) }, NOW, None);
+    assert_eq!((identities(&decision.dropped), identities(&drain.to_spill_ahead(&decision))), (vec![5], vec![6, 7]));
+}
+
+#[test]
+fn one_older_than_what_was_applied_is_left_out_where_its_source_says_so() {
+    let applied = |at| EntityState {
+        newest_event_time: row(7, 8).newest_event_time.applied("orders", Timestamp::from_millis(at)),
+        ..row(7, 8)
+    };
+    let step = |options: &str, state, redrive| {
+        let mut one = incoming("D8", 8);
+        one.identity.redrive = redrive;
+        roomy(state, 9, of(vec![stored(&one, 8)])).next(&MOMENT, found(options).as_ref())
+    };
+    let skip = "stale = 'skip'\n";
+    assert_eq!(step(skip, applied(9), 0), Step::Settle(Settlement::Superseded));
+    assert_eq!(step(skip, applied(8), 0), STARTED, "of the same moment");
+    assert_eq!(step("", applied(9), 0), STARTED);
+    assert_eq!(step(skip, applied(9), 1), STARTED, "a person put it back");
+}
+
+#[test]
+fn a_group_ends_before_one_that_its_own_members_make_stale() {
+    let rows = [("D8", 80), ("D9", 90), ("D10", 85)];
+    let rows = || (8..).zip(rows).map(|(at, (id, time))| stored(&incoming(id, time), at)).collect();
+    let start = |options: &str| group(&roomy(row(7, 10), 9, of(rows())), options);
+    assert_eq!(start(UP_TO_3), several(3));
+    assert_eq!(start("deliver = { up_to = 3 }\nstale = 'skip'\n"), several(2));
+}

@@ -1,0 +1,400 @@
+//! Several deliveries of an order in one start of its handler, and those that a
+//! newer one makes needless.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use tests::{
+    faults::{Call, Fault, FaultyTable},
+    handlers::{Slow, answering},
+    world::World,
+};
+use webhook_serializer::{
+    engine::drain::{Quarantine, Received},
+    handler::{Context, Deliveries, Handler, HandlerError, Outcome},
+    protocol::{
+        delivery::{Age, Delivery},
+        entity::{EntityKey, Sequence},
+        receipt::Settlement,
+        table::{Change, Key, Row, TableName, Value, Write},
+    },
+};
+
+const KEY: &str = "test/a";
+const EFFECTS: &str = "effects";
+
+/// A source that delivers so, and tries three times.
+fn sources(options: &str) -> String {
+    format!(
+        "[sources.test]\nprovider = 'shopify'\nsecrets = 's'\nhandler = 'h'\nhandler_timeout = '5s'\n\
+         retry = {{ attempts = 3, first = '1s' }}\n{options}\n"
+    )
+}
+
+fn world(options: &str) -> World {
+    World::new().with_sources(&sources(options))
+}
+
+/// What a handler was started for, and how many each of them stood for.
+type Starts = Arc<Mutex<Vec<Vec<(String, u32)>>>>;
+
+/// Counts each delivery in a table, by commit; fails with those of its plan.
+#[derive(Clone, Default)]
+struct Counting {
+    starts: Starts,
+    /// Which deliveries fail, and whether they are rejected.
+    poison: Vec<(&'static str, bool)>,
+}
+
+impl Counting {
+    fn starts(&self) -> Vec<Vec<String>> {
+        let starts = self.starts.lock().unwrap();
+        starts.iter().map(|start| start.iter().map(|(id, _)| id.clone()).collect()).collect()
+    }
+
+    fn run<'a>(&self, deliveries: impl Iterator<Item = &'a Delivery>) -> Outcome {
+        let ids: Vec<_> = deliveries.map(|one| (one.delivery_id().to_string(), one.superseded())).collect();
+        let writes = ids.iter().map(|(id, _)| {
+            Write::update(
+                Key::named(EFFECTS, "id", id.as_str()),
+                [Change::Add { attribute: "count".into(), base: 0, by: 1 }],
+            )
+        });
+        let poison = self.poison.iter().find(|(poison, _)| ids.iter().any(|(id, _)| id == poison));
+        let outcome = match poison {
+            Some((_, true)) => Outcome::Reject("poison".into()),
+            Some((_, false)) => Outcome::retry("poison"),
+            None => Outcome::Commit(writes.collect()),
+        };
+        self.starts.lock().unwrap().push(ids);
+        outcome
+    }
+}
+
+impl Handler for Counting {
+    async fn handle(&self, delivery: &Delivery, _: &Context) -> Result<Outcome, HandlerError> {
+        Ok(self.run([delivery].into_iter()))
+    }
+
+    async fn handle_all(&self, deliveries: Deliveries, _: &Context) -> Result<Outcome, HandlerError> {
+        Ok(self.run(deliveries.iter()))
+    }
+
+    fn handles_all(&self, _: &str) -> bool {
+        true
+    }
+}
+
+async fn appended(world: &World, ids: impl IntoIterator<Item = &'static str>) {
+    for id in ids {
+        world.append(KEY, id).await;
+    }
+}
+
+/// How often each was committed, and whether that was once for each.
+fn counts(world: &World) -> Vec<(String, u64)> {
+    let rows = world.memory.rows(&TableName::Named(EFFECTS.into()));
+    let one = |row: &Row| (row.text("id").unwrap().to_owned(), row.number("count").unwrap());
+    let mut counts: Vec<_> = rows.iter().map(one).collect();
+    counts.sort();
+    counts
+}
+
+fn once(ids: &[&str]) -> Vec<(String, u64)> {
+    ids.iter().map(|id| ((*id).to_owned(), 1)).collect()
+}
+
+async fn settlements(world: &World) -> Vec<Settlement> {
+    world.state(KEY).await.recent.iter().map(|receipt| receipt.settlement).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_in_a_row_is_handled_in_one_start_and_committed_in_one_write() {
+    let world = world("deliver = { up_to = 4 }");
+    let ids = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
+    appended(&world, ids).await;
+    let handler = Counting::default();
+    world.work(&[world.drainer(handler.clone())]).await;
+    assert_eq!(handler.starts(), [&ids[..4], &ids[4..8], &ids[8..]]);
+    assert_eq!(counts(&world), once(&ids));
+    let recent = world.state(KEY).await.recent;
+    let tokens: Vec<u64> = recent.iter().map(|receipt| receipt.token.0).collect();
+    assert_eq!((tokens[0], tokens[3] + 1, tokens[4] + 1), (tokens[3], tokens[4], tokens[8]), "one token a start");
+    assert!(recent.iter().all(|receipt| receipt.settlement == Settlement::Applied && receipt.attempts == 1));
+}
+
+/// Wherever it stands in its group: nobody else is charged for it, and each of the
+/// others is applied exactly once, in order.
+#[tokio::test(start_paused = true)]
+async fn a_poison_in_a_group_is_found_and_parked_alone() {
+    for at in 0..4 {
+        for rejects in [false, true] {
+            let world = world("deliver = { up_to = 4 }");
+            let ids = ["0", "1", "2", "3", "4", "5"];
+            appended(&world, ids).await;
+            let handler = Counting { poison: vec![(ids[at], rejects)], ..Counting::default() };
+            world.work(&[world.drainer(handler.clone())]).await;
+            let others: Vec<&str> = ids.into_iter().filter(|id| *id != ids[at]).collect();
+            assert_eq!(counts(&world), once(&others), "{at}");
+            let parked = world.operator().parked(&EntityKey::parse(KEY).unwrap()).await.unwrap();
+            assert_eq!(parked.len(), 1);
+            assert_eq!(parked[0].delivery().delivery_id().as_str(), ids[at]);
+            let mut expected = vec![ids[..4].to_vec()];
+            expected.extend((0..4).flat_map(|alone| {
+                let times = if alone == at && !rejects { 3 } else { 1 };
+                std::iter::repeat_n(vec![ids[alone]], times)
+            }));
+            // Together again behind those of the group.
+            expected.push(ids[4..].to_vec());
+            assert_eq!(handler.starts(), expected);
+            let state = world.state(KEY).await;
+            assert_eq!((state.one_by_one, state.attempts), (None, 0));
+            let attempts: Vec<u32> = state.recent.iter().map(|receipt| receipt.attempts).collect();
+            let failed = if rejects { 1 } else { 3 };
+            let of = |place| if place == at { failed } else { 1 };
+            assert_eq!(attempts, [0, 1, 2, 3, 4, 5].map(of));
+        }
+    }
+}
+
+/// Dies once, whatever was under way, after each of its calls to the store.
+#[tokio::test(start_paused = true)]
+async fn a_holder_that_dies_with_a_group_loses_none_of_it_and_applies_none_twice() {
+    for calls in 1.. {
+        let mut world = world("deliver = { up_to = 3 }");
+        let ids = ["0", "1", "2", "3"];
+        appended(&world, ids).await;
+        let whole = world.table.clone();
+        let plan = move |call: &Call<'_>| if call.request > calls { Fault::Silent } else { Fault::None };
+        world.table = Arc::new(FaultyTable::new(whole.clone(), &world.surroundings, plan));
+        let handler = Counting::default();
+        let drainer = world.drainer(handler.clone());
+        let deadline = world.surroundings.monotonic() + Duration::from_secs(60);
+        let received = Received { entity: EntityKey::parse(KEY).unwrap(), times: 1 };
+        let attended = async { drainer.attend(&received, deadline, &Quarantine::of(1)).await };
+        let lives = world.surroundings.within(Duration::from_millis(500), attended).await.is_some();
+        world.table = whole;
+        tokio::time::advance(Duration::from_secs(60)).await;
+        world.work(&[world.drainer(handler.clone())]).await;
+        assert_eq!(counts(&world), once(&ids), "after {calls} calls");
+        assert_eq!(settlements(&world).await, [Settlement::Applied; 4]);
+        if lives {
+            // An acquire, a page, two commits.
+            assert_eq!(calls, 4);
+            break;
+        }
+    }
+}
+
+/// The one that kills is told from the others of its group by its second death.
+#[tokio::test(start_paused = true)]
+async fn whoever_takes_a_group_over_runs_each_of_it_by_itself() {
+    let mut world = world("deliver = { up_to = 3 }");
+    let ids = ["0", "1", "2", "3"];
+    appended(&world, ids).await;
+    let whole = world.table.clone();
+    let plan = move |call: &Call<'_>| if call.request > 2 { Fault::Silent } else { Fault::None };
+    world.table = Arc::new(FaultyTable::new(whole.clone(), &world.surroundings, plan));
+    let handler = Counting::default();
+    let drainer = world.drainer(handler.clone());
+    let deadline = world.surroundings.monotonic() + Duration::from_secs(60);
+    let received = Received { entity: EntityKey::parse(KEY).unwrap(), times: 1 };
+    let attended = async { drainer.attend(&received, deadline, &Quarantine::of(1)).await };
+    assert!(world.surroundings.within(Duration::from_millis(500), attended).await.is_none());
+    world.table = whole;
+    tokio::time::advance(Duration::from_secs(60)).await;
+    world.work(&[world.drainer(handler.clone())]).await;
+    assert_eq!(handler.starts(), [&ids[..3], &ids[..1], &ids[1..2], &ids[2..3], &ids[3..]]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_repeat_ends_a_group_and_is_recognised_by_its_members() {
+    let world = world("deliver = { up_to = 9 }");
+    appended(&world, ["0", "1", "0", "2", "1", "3"]).await;
+    let handler = Counting::default();
+    world.work(&[world.drainer(handler.clone())]).await;
+    assert_eq!(handler.starts(), [vec!["0", "1"], vec!["2"], vec!["3"]]);
+    assert_eq!(counts(&world), once(&["0", "1", "2", "3"]));
+    use Settlement::{Applied, Repeat};
+    assert_eq!(settlements(&world).await, [Applied, Applied, Repeat, Applied, Repeat, Applied]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_latest_is_handled_for_all_that_wait_and_these_are_known_when_they_come_again() {
+    let world = world("deliver = 'latest'");
+    appended(&world, ["0", "1", "2", "3"]).await;
+    let handler = Counting::default();
+    world.work(&[world.drainer(handler.clone())]).await;
+    assert_eq!(*handler.starts.lock().unwrap(), [[("3".to_owned(), 3)]]);
+    use Settlement::{Applied, Repeat, Superseded};
+    assert_eq!(settlements(&world).await, [Superseded, Superseded, Superseded, Applied]);
+    appended(&world, ["1", "3"]).await;
+    world.work(&[world.drainer(handler.clone())]).await;
+    assert_eq!(handler.starts().len(), 1);
+    assert_eq!(settlements(&world).await[4..], [Repeat, Repeat]);
+    assert_eq!(counts(&world), once(&["3"]));
+}
+
+/// What came last happened first: were the other left out for it, the older word
+/// would stand, and its handler could not know.
+#[tokio::test(start_paused = true)]
+async fn one_that_happened_before_the_one_in_front_of_it_is_no_latest() {
+    let world = world("deliver = 'latest'");
+    for (id, at) in [("0", 7), ("new", 9), ("old", 8)] {
+        let mut incoming = world.incoming(KEY, id);
+        incoming.event_time = Some(webhook_serializer::time::Timestamp::from_secs(at));
+        world.inbox().append(&incoming).await.unwrap();
+    }
+    let ages: Arc<Mutex<Vec<_>>> = Arc::default();
+    let told = ages.clone();
+    let handler = answering(move |delivery, _| {
+        told.lock().unwrap().push((delivery.delivery_id().to_string(), delivery.age()));
+        Outcome::Done
+    });
+    world.work(&[world.drainer(handler)]).await;
+    assert_eq!(*ages.lock().unwrap(), [("new".to_owned(), Age::Newer), ("old".to_owned(), Age::Older)]);
+}
+
+/// A holder that vanished with a retry of the latest: each is run by itself then,
+/// and none has had an attempt of its own.
+#[tokio::test(start_paused = true)]
+async fn attempts_at_the_latest_are_not_charged_to_the_delivery_in_front() {
+    let mut world = world("deliver = 'latest'");
+    appended(&world, ["0", "1", "2"]).await;
+    let starts: Arc<Mutex<Vec<(String, u32)>>> = Arc::default();
+    let told = starts.clone();
+    // `2` fails twice, and hangs with its holder the third time; `0` fails once.
+    let handler = answering(move |delivery, _| {
+        let mut starts = told.lock().unwrap();
+        starts.push((delivery.delivery_id().to_string(), delivery.attempt()));
+        let is_early = starts.len() <= 3 || starts.len() == 4 && delivery.delivery_id().as_str() == "0";
+        if is_early { Outcome::retry("not yet") } else { Outcome::Done }
+    });
+    let whole = world.table.clone();
+    // An acquire, a page, a fail, twice; then an acquire, a page, and no more.
+    let plan = |call: &Call<'_>| if call.request > 8 { Fault::Silent } else { Fault::None };
+    world.table = Arc::new(FaultyTable::new(whole.clone(), &world.surroundings, plan));
+    let drainer = world.drainer(handler.clone());
+    let works = async {
+        let deadline = world.surroundings.monotonic() + Duration::from_secs(60);
+        for _ in 0..3 {
+            let received = Received { entity: EntityKey::parse(KEY).unwrap(), times: 1 };
+            drainer.attend(&received, deadline, &Quarantine::of(1)).await;
+            world.surroundings.sleep(Duration::from_secs(5)).await;
+        }
+    };
+    assert!(world.surroundings.within(Duration::from_secs(20), works).await.is_none());
+    world.table = whole;
+    tokio::time::advance(Duration::from_secs(60)).await;
+    world.work(&[world.drainer(handler)]).await;
+    // The start that its holder vanished with may have been its own, for all that a handler knows.
+    let expected = [("2", 1), ("2", 2), ("2", 3), ("0", 2), ("0", 3), ("1", 1), ("2", 1)];
+    assert_eq!(*starts.lock().unwrap(), expected.map(|(id, attempt)| (id.to_owned(), attempt)));
+    assert_eq!(settlements(&world).await, [Settlement::Applied; 3]);
+}
+
+/// Its attempts used up, each is tried by itself: those before it are applied.
+#[tokio::test(start_paused = true)]
+async fn a_latest_that_fails_is_parked_alone() {
+    let world = world("deliver = 'latest'");
+    appended(&world, ["0", "1", "2"]).await;
+    let handler = Counting { poison: vec![("2", false)], ..Counting::default() };
+    world.work(&[world.drainer(handler.clone())]).await;
+    assert_eq!(handler.starts(), [["2"], ["2"], ["2"], ["0"], ["1"], ["2"], ["2"], ["2"]]);
+    use Settlement::{Applied, Parked};
+    assert_eq!(settlements(&world).await, [Applied, Applied, Parked]);
+}
+
+/// Of three that come within the linger, one start: the first wake-up is delayed.
+/// Where a group is full, it is not.
+#[tokio::test(start_paused = true)]
+async fn a_source_that_lingers_waits_for_more_unless_its_group_is_full() {
+    let world = world("deliver = { up_to = 3 }\nlinger = '2s'");
+    let linger = world.sources().get("test").unwrap().linger;
+    let comes = async |id: &str| {
+        world.inbox().append_within(&world.incoming(KEY, id), linger, Duration::from_secs(2)).await.unwrap();
+    };
+    let begun = world.surroundings.monotonic();
+    let handler = Counting::default();
+    comes("0").await;
+    comes("1").await;
+    assert_eq!(world.messages.len(), 2);
+    let delays = world.messages.delays();
+    assert_eq!(delays, [Duration::from_secs(2); 2]);
+    comes("2").await;
+    assert_eq!(world.messages.delays()[2], Duration::ZERO);
+    world.work(&[world.drainer(handler.clone())]).await;
+    assert_eq!(handler.starts(), [["0", "1", "2"]]);
+    assert!(world.surroundings.monotonic() - begun >= Duration::from_secs(2), "the other wake-ups find nothing");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_older_than_what_was_applied_is_left_out_and_known_when_it_comes_again() {
+    let world = world("stale = 'skip'");
+    let handler = Counting::default();
+    let comes = async |id: &str, at: u64| {
+        let mut incoming = world.incoming(KEY, id);
+        incoming.event_time = Some(webhook_serializer::time::Timestamp::from_secs(at));
+        world.inbox().append(&incoming).await.unwrap();
+        world.work(&[world.drainer(handler.clone())]).await;
+    };
+    for (id, at) in [("new", 7), ("tie", 7), ("old", 6), ("old", 6), ("newer", 8)] {
+        comes(id, at).await;
+    }
+    assert_eq!(handler.starts(), [["new"], ["tie"], ["newer"]]);
+    use Settlement::{Applied, Repeat, Superseded};
+    assert_eq!(settlements(&world).await, [Applied, Applied, Superseded, Repeat, Applied]);
+}
+
+/// As many as the row remembers: what a group pushes out has receipts of its own
+/// before.
+#[tokio::test(start_paused = true)]
+async fn groups_push_their_forerunners_out_of_the_row_and_none_is_forgotten() {
+    let key = format!("test/{}", "x".repeat(470));
+    let world = world("deliver = { up_to = 25 }");
+    let ids: Vec<String> = (0..40).map(|number| format!("{number:02}")).collect();
+    for id in ids.iter().chain(&ids) {
+        world.append(&key, id).await;
+    }
+    let handler = Counting::default();
+    world.work(&[world.drainer(handler.clone())]).await;
+    let all: Vec<&str> = ids.iter().map(String::as_str).collect();
+    assert_eq!(counts(&world), once(&all));
+    let largest = handler.starts().iter().map(Vec::len).max();
+    assert_eq!(
+        largest,
+        Some(webhook_serializer::protocol::receipt::Recent::capacity(&EntityKey::parse(&key).unwrap()))
+    );
+    assert_eq!(world.state(&key).await.waiting(), 0);
+    let receipts = world.operator().receipts(&EntityKey::parse(&key).unwrap()).await.unwrap();
+    assert_eq!(receipts.iter().filter(|receipt| receipt.settlement == Settlement::Applied).count(), 40);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_of_a_group_that_cannot_be_read_is_set_aside_by_itself() {
+    let world = world("deliver = { up_to = 3 }");
+    appended(&world, ["0", "1", "2"]).await;
+    let state = world.state(KEY).await;
+    let second = webhook_serializer::protocol::keys::delivery_row(&state.entity, Sequence(state.head.0 + 2));
+    let broken = Write::update(second, [Change::set("body", Value::B("{".into()))]);
+    assert!(matches!(
+        world.table.write(&broken).await.unwrap(),
+        webhook_serializer::protocol::table::Written::Landed(_)
+    ));
+    let handler = Counting::default();
+    world.work(&[world.drainer(handler.clone())]).await;
+    assert_eq!(handler.starts(), [["0"], ["2"]]);
+    use Settlement::{Applied, Parked};
+    assert_eq!(settlements(&world).await, [Applied, Parked, Applied]);
+}
+
+/// A handler without `handle_all` of its own gets each by itself, in the end.
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_takes_no_groups_is_given_each_by_itself() {
+    let world = world("deliver = { up_to = 3 }");
+    appended(&world, ["0", "1"]).await;
+    world.work(&[world.drainer(Slow(Duration::ZERO))]).await;
+    assert_eq!(world.applied(), ["0", "1"]);
+}
