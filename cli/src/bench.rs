@@ -16,13 +16,13 @@ use futures_util::{StreamExt, stream};
 use serde::Serialize;
 use tokio::sync::watch;
 use webhook_serializer::{
-    aws::meter::Meter,
+    aws::meter::{Meter, Reading},
     engine::{
         append::Inbox,
         drain::{DrainSettings, Drainer},
     },
     functions::worker::Worker,
-    handler::{Context, Handler, HandlerError, Outcome},
+    handler::{Context, Deliveries, Handler, HandlerError, Outcome},
     protocol::{
         delivery::{Delivery, Incoming},
         entity::{DeliveryId, EntityKey, Identity, SourceName},
@@ -58,10 +58,12 @@ pub struct Scenario {
     pub task: Duration,
     /// Whether all are in before the first worker starts.
     pub all_in_first: bool,
+    /// How many one start of the handler may be about.
+    pub up_to: u8,
 }
 
 /// The scenarios.
-pub const SCENARIOS: [Scenario; 5] = [
+pub const SCENARIOS: [Scenario; 6] = [
     Scenario {
         name: "five",
         about: "RA1 RA2 RB1 RB2 RB3, 50 ms each",
@@ -71,6 +73,7 @@ pub const SCENARIOS: [Scenario; 5] = [
         at_once: 2,
         task: Duration::from_millis(50),
         all_in_first: false,
+        up_to: 1,
     },
     Scenario {
         name: "mixed",
@@ -81,6 +84,7 @@ pub const SCENARIOS: [Scenario; 5] = [
         at_once: 20,
         task: Duration::from_millis(20),
         all_in_first: false,
+        up_to: 1,
     },
     Scenario {
         name: "wide",
@@ -91,6 +95,7 @@ pub const SCENARIOS: [Scenario; 5] = [
         at_once: 200,
         task: Duration::from_millis(5),
         all_in_first: false,
+        up_to: 1,
     },
     Scenario {
         name: "hot",
@@ -101,6 +106,18 @@ pub const SCENARIOS: [Scenario; 5] = [
         at_once: 32,
         task: Duration::ZERO,
         all_in_first: true,
+        up_to: 1,
+    },
+    Scenario {
+        name: "group",
+        about: "hot, up to ten in one start",
+        deliveries: 1000,
+        entities: 1,
+        workers: 1,
+        at_once: 32,
+        task: Duration::ZERO,
+        all_in_first: true,
+        up_to: 10,
     },
     Scenario {
         name: "control",
@@ -111,6 +128,7 @@ pub const SCENARIOS: [Scenario; 5] = [
         at_once: 20,
         task: Duration::from_millis(20),
         all_in_first: false,
+        up_to: 1,
     },
 ];
 
@@ -141,6 +159,9 @@ pub struct Measured {
     pub write_units: f64,
     /// Read units.
     pub read_units: f64,
+    /// Requests to store and queue. Not those that the event source makes in the
+    /// worker's place: messages received, and deleted.
+    pub requests: f64,
     /// Queue messages sent.
     pub queue_sends: f64,
     /// Requests that kept a batch's messages hidden.
@@ -184,14 +205,23 @@ impl Handler for Task {
         }
         Ok(Outcome::Done)
     }
+
+    async fn handle_all(&self, deliveries: Deliveries, context: &Context) -> Result<Outcome, HandlerError> {
+        self.handle(deliveries.last(), context).await
+    }
+
+    fn handles_all(&self, _: &str) -> bool {
+        true
+    }
 }
 
-const SOURCES: &str = r#"
-[sources.bench]
-provider = "standard-webhooks"
-secrets = ["whsec_YmVuY2g="]
-handler = "bench"
-"#;
+fn sources(up_to: u8) -> Result<Arc<Sources>> {
+    let deliver = if up_to > 1 { format!("deliver = {{ up_to = {up_to} }}") } else { String::new() };
+    let document = format!(
+        "[sources.bench]\nprovider = 'standard-webhooks'\nsecrets = 'whsec_YmVuY2g='\nhandler = 'bench'\n{deliver}\n"
+    );
+    Ok(Arc::new(Sources::parse(&document)?))
+}
 
 /// Runs a scenario; `progress` is told how many deliveries are applied.
 ///
@@ -232,7 +262,7 @@ async fn on(
     let mut workers = tokio::task::JoinSet::new();
     let mut sources = Vec::new();
     for number in 0..scenario.workers {
-        sources.push(event_source(&engines, &meter, scenario.task, &journal, number).await?);
+        sources.push(event_source(&engines, &meter, scenario, &journal, number).await?);
     }
     let mut start_workers = |workers: &mut tokio::task::JoinSet<Result<()>>| {
         for source in sources.drain(..) {
@@ -280,7 +310,7 @@ async fn on(
 async fn event_source(
     engines: &Engines,
     meter: &Arc<Meter>,
-    task: Duration,
+    scenario: &Scenario,
     journal: &Journal,
     number: usize,
 ) -> Result<EventSource> {
@@ -290,8 +320,8 @@ async fn event_source(
     let drainer = Drainer::new(
         parts.store,
         parts.waker,
-        Arc::new(Sources::parse(SOURCES)?),
-        Journaled::new(Task(task), journal.clone()),
+        sources(scenario.up_to)?,
+        Journaled::new(Task(scenario.task), journal.clone()),
         DrainSettings::default(),
         HolderInfo::new(&format!("bench worker {number}")),
         Arc::new(Quiet),
@@ -360,7 +390,7 @@ fn body_units(sent: &[Sent], surroundings: &Surroundings) -> u64 {
 
 #[derive(Default)]
 struct Counts {
-    reading: webhook_serializer::aws::meter::Reading,
+    reading: Reading,
     body_units: u64,
 }
 
@@ -394,6 +424,7 @@ fn measured(
         body_units: counts.body_units,
         write_units: per_delivery(counts.reading.write_units),
         read_units: per_delivery(counts.reading.read_units),
+        requests: per_delivery(requests(&counts.reading) as f64),
         queue_sends: per_delivery(counts.reading.sends as f64),
         queue_hides: per_delivery(counts.reading.hidden as f64),
         failed_conditions: per_delivery(counts.reading.refusals as f64),
@@ -408,6 +439,11 @@ fn measured(
     }
 }
 
+fn requests(reading: &Reading) -> u64 {
+    let Reading { writes, reads, refusals, failures, sends, hidden, .. } = reading;
+    writes + reads + refusals + failures + sends + hidden
+}
+
 /// Sorted times between a handler's end and the start of the next of its
 /// entity, where that was accepted before.
 fn handoffs(runs: &[Run]) -> Vec<Duration> {
@@ -417,11 +453,12 @@ fn handoffs(runs: &[Run]) -> Vec<Duration> {
     }
     let mut handoffs = Vec::new();
     for runs in by_entity.values_mut() {
-        runs.sort_by_key(|run| run.started);
+        runs.sort_by_key(|run| (run.started, run.sequence));
         for pair in runs.windows(2) {
             let [before, after] = pair else { continue };
             let ended_at = before.started_at + before.ended.saturating_sub(before.started);
-            if after.received_at <= ended_at {
+            // Those of a group start together.
+            if after.received_at <= ended_at && after.token != before.token {
                 handoffs.push(after.started.saturating_sub(before.ended));
             }
         }

@@ -13,9 +13,11 @@ pub struct Load {
     pub per_day: f64,
     /// Deliveries of one entity that wait together when its drain starts.
     pub burst: f64,
+    /// How many of them one start of the handler is about, at most.
+    pub up_to: u64,
     /// The size of a body as it is sent, in KB.
     pub body_kb: f64,
-    /// How long a handler takes.
+    /// How long a start of the handler takes.
     pub handler_ms: f64,
     /// Whether an HTTP API stands in front instead of a Function URL.
     pub http_api: bool,
@@ -182,7 +184,7 @@ impl Load {
         let page_kb = self.row_kb() * self.burst;
         let page_units = (page_kb / 4.0).ceil().max(1.0) as u64;
         let writes = self.deliveries() * budget::append_writes(self.b()) as f64
-            + self.bursts() * budget::drain_writes(k) as f64
+            + self.bursts() * budget::group_drain_writes(k, self.up_to) as f64
             // A wake-up of a burst that comes too late finds it drained.
             + self.bursts() * (ASSUMPTIONS.wake_ups - 1.0);
         let reads = self.bursts() * budget::drain_reads(k, page_units, false) as f64;
@@ -191,7 +193,8 @@ impl Load {
         let rows = self.per_day * ASSUMPTIONS.retention_days;
         let gb = (rows * (self.row_kb() + ASSUMPTIONS.receipt_kb) + entities * ASSUMPTIONS.entity_kb) / 1e6;
         let wake_ups = self.bursts() * ASSUMPTIONS.wake_ups;
-        let worker_ms = ASSUMPTIONS.worker_ms.0 + self.burst * (ASSUMPTIONS.worker_ms.1 + self.handler_ms);
+        let starts = self.burst / self.up_to.clamp(1, k) as f64;
+        let worker_ms = ASSUMPTIONS.worker_ms.0 + starts * (ASSUMPTIONS.worker_ms.1 + self.handler_ms);
         let minutes = 60.0 * 24.0 * ASSUMPTIONS.days;
         let mut items = vec![self.front_door()];
         items.extend(function("ingest", self.deliveries(), ASSUMPTIONS.ingest_ms));
@@ -258,7 +261,7 @@ mod tests {
     use super::*;
 
     fn load() -> Load {
-        Load { per_day: 10_000.0, burst: 3.0, body_kb: 4.0, handler_ms: 50.0, http_api: false, sources: 2.0 }
+        Load { per_day: 10_000.0, burst: 3.0, up_to: 1, body_kb: 4.0, handler_ms: 50.0, http_api: false, sources: 2.0 }
     }
 
     #[test]
@@ -276,6 +279,18 @@ mod tests {
         // B = 2: (B + 1) each, 4 a burst of three, half a refused acquire a burst.
         let expected = 300_000.0 * 3.0 + 100_000.0 * 4.0 + 100_000.0 * 0.5;
         assert_eq!(writes(&load().serializer()), Some(expected));
+    }
+
+    #[test]
+    fn a_group_is_settled_by_one_write() {
+        let writes = |up_to| load_writes(&Load { up_to, ..load() });
+        assert_eq!(writes(1) - writes(3), 100_000.0 * 2.0);
+        assert_eq!(writes(1) - writes(2), 100_000.0);
+        assert_eq!(writes(25), writes(3));
+    }
+
+    fn load_writes(load: &Load) -> f64 {
+        load.serializer().items.iter().find(|item| item.item == "table writes").map(|item| item.count).unwrap()
     }
 
     #[test]

@@ -63,7 +63,7 @@ enum Lines {
 }
 
 /// The acts, in order.
-const ACTS: [Act; 6] = [
+const ACTS: [Act; 7] = [
     Act {
         name: "five",
         about: "Five webhooks of two orders at once: RA2 waits for RA1, order B for nobody.",
@@ -81,6 +81,11 @@ const ACTS: [Act; 6] = [
         about: "RA1 is rejected and parked, RA2 goes on; an operator puts RA1 back, at the end.",
         lines: Lines::Each,
     },
+    Act {
+        name: "group",
+        about: "A burst of one order at a source that delivers up to ten at once: two starts for five.",
+        lines: Lines::Each,
+    },
     Act { name: "killed", about: "A worker dies in RA2: its lease runs out, a successor goes on.", lines: Lines::Each },
 ];
 
@@ -88,6 +93,16 @@ const ACTS: [Act; 6] = [
 pub fn act_names() -> impl Iterator<Item = &'static str> {
     ACTS.iter().map(|act| act.name)
 }
+
+/// A source of Shopify's that delivers several at once.
+const GROUPED: &str = "
+[sources.grouped]
+provider = 'shopify'
+secrets = 'shopify-development-secret'
+entity = 'shopify/{entity}'
+handler = 'orders'
+deliver = { up_to = 10 }
+";
 
 /// Short, so that nobody has to wait long for a dead worker's successor.
 const LEASE: Duration = Duration::from_secs(2);
@@ -118,7 +133,7 @@ pub async fn play(options: DemoOptions) -> Result<bool> {
     let surroundings = Surroundings::system();
     let story = Story::new(surroundings.clone());
     let journal = Journal::new(surroundings);
-    let sources = Arc::new(Sources::parse(samples::SOURCES)?);
+    let sources = Arc::new(Sources::parse(&format!("{}{GROUPED}", samples::SOURCES))?);
     let drain = DrainSettings { lease: LEASE, ..DrainSettings::default() };
     let local_options = Options {
         data: options.data.clone(),

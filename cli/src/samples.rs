@@ -22,11 +22,13 @@ pub struct Sample {
     event: &'static str,
     /// What in it names the order.
     order: &'static str,
+    /// To which source it is sent; `None`: to its own.
+    source: Option<&'static str>,
 }
 
 macro_rules! sample {
     ($name:literal, $order:literal) => {
-        Sample { event: include_str!(concat!("../events/", $name, ".json")), order: $order }
+        Sample { event: include_str!(concat!("../events/", $name, ".json")), order: $order, source: None }
     };
 }
 
@@ -133,6 +135,12 @@ pub struct Webhook {
 }
 
 impl Sample {
+    /// The same, sent to another source of the same provider's.
+    #[must_use]
+    pub fn to(self, source: &'static str) -> Self {
+        Self { source: Some(source), ..self }
+    }
+
     /// This sample for another order, signed at `now` by its source's first
     /// secret.
     ///
@@ -143,6 +151,9 @@ impl Sample {
         // Ids of payments and events are per order too.
         let event = self.event.replace(self.order, order).replace("ExampleDev0", &format!("ExampleDev{order}"));
         let mut request: Request = serde_json::from_str(&event).expect("a sample is an event");
+        if let Some(source) = self.source {
+            request.raw_path = format!("/webhooks/{source}");
+        }
         // Ids in headers are per delivery, not per order.
         if let Some(id) = request.headers.get_mut("x-shopify-webhook-id") {
             id.push_str(&format!("-{order}"));

@@ -19,10 +19,13 @@ pub struct Cost {
     /// Deliveries of one order that wait together when a worker takes it up
     #[arg(long, value_name = "K", default_value = "2", value_parser = positive)]
     burst: f64,
+    /// At most so many of them in one start of the handler, as a source's `deliver = { up_to = M }` says
+    #[arg(long, value_name = "M", default_value = "1", value_parser = clap::value_parser!(u64).range(1..=25))]
+    up_to: u64,
     /// Size of a body as sent, in KB
     #[arg(long, value_name = "S", default_value = "4", value_parser = positive)]
     body_kb: f64,
-    /// How long a handler takes, in ms
+    /// How long a start of the handler takes, in ms
     #[arg(long, value_name = "M", default_value = "50", value_parser = positive)]
     handler_ms: f64,
     /// An HTTP API in front instead of a Function URL
@@ -48,6 +51,7 @@ impl Cost {
         let load = Load {
             per_day: self.per_day,
             burst: self.burst.max(1.0),
+            up_to: self.up_to,
             body_kb: self.body_kb,
             handler_ms: self.handler_ms,
             http_api: self.http_api,

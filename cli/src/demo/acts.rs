@@ -22,7 +22,7 @@ use crate::{
 pub(super) fn script(act: &str) -> Script {
     let takes = match act {
         "burst" => Duration::from_millis(20),
-        "killed" => Duration::from_millis(400),
+        "killed" | "group" => Duration::from_millis(400),
         _ => Duration::from_millis(150),
     };
     match act {
@@ -40,6 +40,7 @@ pub(super) async fn play(act: &str, play: &mut Play<'_>) -> Result<()> {
         "repeats" => repeats(play).await,
         "retries" => retries(play).await,
         "parked" => parked(play).await,
+        "group" => group(play).await,
         _ => killed(play).await,
     }
 }
@@ -96,6 +97,18 @@ async fn parked(play: &mut Play<'_>) -> Result<()> {
     ensure!(parked.len() == 1, "one delivery is parked, not {}", parked.len());
     operator.redrive(&parked[0], None).await?;
     play.until_settled(6).await;
+    Ok(())
+}
+
+/// The first is at work by itself while the others come.
+async fn group(play: &mut Play<'_>) -> Result<()> {
+    let journal = play.stagehand.journal.clone();
+    let before = journal.starts().len();
+    let samples = SHOPIFY.map(|sample| sample.to("grouped"));
+    play.send(vec![order(9001, "A", &samples[..1])], 1).await?;
+    journal.until_started(before + 1).await;
+    play.send(vec![order(9001, "A", &samples[1..])], 1).await?;
+    play.until_settled(5).await;
     Ok(())
 }
 

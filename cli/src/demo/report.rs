@@ -85,12 +85,18 @@ impl ActReport {
                     .map(|run| run.started_at.since(run.received_at))
                     .max()
                     .unwrap_or_default(),
-                handled: runs.iter().map(|run| run.ended.saturating_sub(run.started)).sum(),
+                handled: handled(&runs),
                 state: state.map(|order| order.state().to_string()).unwrap_or_default(),
             });
         }
         Self { orders, verdict }
     }
+}
+
+/// The time in handlers: that of a group counts once.
+fn handled(runs: &[&Run]) -> Duration {
+    let by_start: BTreeMap<_, _> = runs.iter().map(|run| (run.token, run.ended.saturating_sub(run.started))).collect();
+    by_start.into_values().sum()
 }
 
 impl fmt::Display for ActReport {

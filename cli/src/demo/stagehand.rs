@@ -11,7 +11,7 @@ use tokio::task::AbortHandle;
 use webhook_serializer::{
     aws::Parts,
     engine::{append::Inbox, operator::Operator},
-    handler::{Context, Handler, HandlerError, Outcome},
+    handler::{Context, Deliveries, Handler, HandlerError, Outcome},
     handlers::orders::Orders,
     protocol::delivery::Delivery,
     telemetry::Observer,
@@ -60,6 +60,16 @@ impl Handler for Scripted {
             return Ok(Outcome::Reject("the warehouse knows no such article".into()));
         }
         self.orders.handle(delivery, context).await
+    }
+
+    async fn handle_all(&self, deliveries: Deliveries, context: &Context) -> Result<Outcome, HandlerError> {
+        let takes = self.script.lock().expect("no one panics while holding this").takes;
+        context.surroundings().sleep(takes).await;
+        self.orders.handle_all(deliveries, context).await
+    }
+
+    fn handles_all(&self, name: &str) -> bool {
+        self.orders.handles_all(name)
     }
 }
 
