@@ -1,12 +1,15 @@
 //! The subcommands, one file each.
 
+pub mod ask;
 pub mod audit;
 pub mod bench;
 pub mod block;
 pub mod check;
 pub mod cost;
+pub mod entities;
 pub mod erase;
 pub mod inspect;
+pub mod interrupt;
 pub mod jobs;
 pub mod lease;
 pub mod local;
@@ -14,6 +17,8 @@ pub mod parked;
 pub mod send;
 pub mod sign;
 pub mod source;
+pub mod status;
+pub mod survey;
 pub mod target;
 pub mod verify;
 pub mod webhook;

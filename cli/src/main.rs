@@ -9,7 +9,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use commands::{
-    audit, bench, block, check, cost, erase, inspect, jobs, lease, local, parked, send, sign, source, verify,
+    audit, bench, block, check, cost, entities, erase, inspect, jobs, lease, local, parked, send, sign, source, status,
+    verify,
 };
 
 /// Runs webhook inboxes, one per order, and looks after them
@@ -41,6 +42,10 @@ enum Command {
     Verify(verify::Verify),
     /// Make the headers that a sender would sign a body with
     Sign(sign::Sign),
+    /// Say what waits, what is parked and what is blocked, by source and by error
+    Status(status::Status),
+    /// List the orders that do not move, the oldest first: why, and what to type next
+    Entities(entities::Entities),
     /// Show an order: how it stands, what waits, what is parked, what was settled
     Inspect(inspect::Inspect),
     /// List what is parked, of one order or of all
@@ -91,6 +96,8 @@ async fn run() -> ExitCode {
         Command::Send(send) => send.run().await,
         Command::Verify(verify) => verify.run().await,
         Command::Sign(sign) => sign.run(),
+        Command::Status(status) => status.run().await,
+        Command::Entities(entities) => entities.run().await,
         Command::Inspect(inspect) => inspect.run().await,
         Command::Parked(parked) => parked.run().await,
         Command::Redrive(redrive) => redrive.run().await,

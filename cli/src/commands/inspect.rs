@@ -1,7 +1,6 @@
 //! `serializer inspect`: one order, as its rows show it.
 
 mod kept;
-mod standing;
 
 use std::{collections::BTreeMap, process::ExitCode, time::Duration};
 
@@ -12,6 +11,7 @@ use serde_json::json;
 use serializer::{
     output::{Table, duration},
     say,
+    standing::standing,
 };
 use webhook_serializer::{
     engine::operator::{Inspected, Past},
@@ -28,7 +28,6 @@ use super::{
     target::{Deployment, Target},
 };
 use kept::Kept;
-use standing::standing;
 
 /// Options of `serializer inspect`.
 #[derive(Debug, Args)]

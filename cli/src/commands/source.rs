@@ -8,11 +8,11 @@ mod secret;
 mod test;
 mod whereabouts;
 
-use std::{io::IsTerminal, process::ExitCode};
+use std::process::ExitCode;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
-use console::{Term, style};
+use console::style;
 use serde_json::{Value, json};
 use serializer::{
     advice::{self, Advice, Weight},
@@ -21,7 +21,7 @@ use serializer::{
 };
 use webhook_serializer::sources::{REFRESH, STALE, Source};
 
-use super::print_json;
+use super::{ask::ask, print_json};
 
 /// Options of `serializer source`.
 #[derive(Debug, Args)]
@@ -131,26 +131,6 @@ impl Manner {
         say!("\n{} {what} {place}{version}", style(source).bold());
         words.iter().for_each(|line| say!("{line}"));
     }
-}
-
-/// Asks a person, who may say no by Enter.
-fn ask(question: &str) -> Result<bool> {
-    ensure!(std::io::stderr().is_terminal(), "nobody can be asked here; add --yes to do it without asking");
-    let term = Term::stderr();
-    term.write_str(&format!("{question} [y/N] "))?;
-    let answer = terminal()?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
-}
-
-/// A line from the person at the terminal, also where standard input was a
-/// pipe with the secret in it.
-fn terminal() -> Result<String> {
-    use std::io::{BufRead, BufReader};
-    let terminal = std::fs::File::open("/dev/tty");
-    let terminal = terminal.context("nobody can be asked here; add --yes to do it without asking")?;
-    let mut line = String::new();
-    BufReader::new(terminal).read_line(&mut line)?;
-    Ok(line)
 }
 
 fn texts(advice: &[Advice], weight: Weight) -> Value {

@@ -152,6 +152,12 @@ impl Deployment {
         command_line(command, &self.option, key)
     }
 
+    /// A command line of this command with these options and values.
+    pub fn line(&self, command: &str, arguments: &[&str]) -> String {
+        let arguments: String = arguments.iter().map(|argument| format!(" {}", quoted(argument))).collect();
+        format!("serializer {command}{}{arguments}", self.option)
+    }
+
     /// An operator of it.
     pub fn operator(&self) -> Operator {
         let Parts { store, waker, .. } = self.parts.clone();

@@ -7,4 +7,5 @@ mod orders;
 mod pipes;
 mod running;
 mod source;
+mod trouble;
 mod verify;

@@ -2,13 +2,19 @@
 //! erase.
 
 mod erase;
+mod pass;
 mod past;
+mod put_back;
+mod single;
 mod waiting;
 
 use std::{collections::BTreeMap, time::Duration};
 
 pub use erase::Erased;
+pub use pass::{Estimate, Pass, Read};
 pub use past::Past;
+pub use put_back::PutBack;
+pub use single::{Content, Single};
 
 use crate::{
     engine::{
@@ -26,7 +32,7 @@ use crate::{
         maintain::Remove,
         receipt::{Receipt, Settlement},
         state::{BlockReason, EntityState},
-        table::{Key, Row, Segment, TableName},
+        table::{Key, Row, TableName},
     },
     time::Timestamp,
 };
@@ -96,6 +102,18 @@ pub struct Parked {
 }
 
 impl Parked {
+    /// What an inbox row says is parked; `None`: it is another kind of row.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read.
+    pub fn of(row: &Row) -> Result<Option<Self>, CorruptRow> {
+        match row.text(a::ENTITY).filter(|_| is_parked(row)) {
+            Some(entity) => Self::parse(&EntityKey::parse(entity)?, row),
+            None => Ok(None),
+        }
+    }
+
     fn parse(entity: &EntityKey, row: &Row) -> Result<Option<Self>, CorruptRow> {
         let Item::Delivery(unpacked) = Item::parse(entity, row)? else { return Ok(None) };
         Ok(Some(Self {
@@ -229,9 +247,13 @@ impl Operator {
     /// Every entity that has a row, by key; what else its row says is not looked
     /// at. Reads the whole table.
     pub async fn entities(&self) -> Result<Vec<EntityKey>, OperatorError> {
-        let rows = self.scan(&TableName::Entities).await?;
-        let keys = rows.iter().filter_map(|row| row.text(a::ENTITY)).map(EntityKey::parse);
-        let mut entities = keys.collect::<Result<Vec<_>, _>>().map_err(CorruptRow::from)?;
+        let mut entities = Vec::new();
+        let mut pass = self.pass(TableName::Entities);
+        while let Some(rows) = pass.page().await? {
+            for key in rows.iter().filter_map(|row| row.text(a::ENTITY)) {
+                entities.push(EntityKey::parse(key).map_err(CorruptRow::from)?);
+            }
+        }
         entities.sort_unstable();
         Ok(entities)
     }
@@ -240,29 +262,16 @@ impl Operator {
     /// takes as long.
     pub async fn all_parked(&self) -> Result<Vec<Parked>, OperatorError> {
         let mut parked = Vec::new();
-        for row in self.scan(&TableName::Inbox).await? {
-            if is_parked(&row) {
-                let entity = row.text(a::ENTITY).map(EntityKey::parse).transpose().map_err(CorruptRow::from)?;
-                parked.extend(entity.map(|entity| Parked::parse(&entity, &row)).transpose()?.flatten());
+        let mut pass = self.pass(TableName::Inbox);
+        while let Some(rows) = pass.page().await? {
+            for row in rows.iter().filter(|row| is_parked(row)) {
+                parked.extend(Parked::of(row)?);
             }
         }
         parked.sort_by(|left, right| {
             (left.delivery.entity(), left.sequence).cmp(&(right.delivery.entity(), right.sequence))
         });
         Ok(parked)
-    }
-
-    async fn scan(&self, table: &TableName) -> Result<Vec<Row>, OperatorError> {
-        let mut rows = Vec::new();
-        let mut segment = Segment { number: 0, of: 1, after: None, limit: 500 };
-        loop {
-            let scanned = self.store.scan(table, &segment, PATIENCE).await?;
-            rows.extend(scanned.rows);
-            match scanned.after {
-                Some(after) => segment.after = Some(after),
-                None => return Ok(rows),
-            }
-        }
     }
 
     /// Puts a parked delivery back at its inbox's tail, under the next redrive

@@ -16,10 +16,13 @@ impl Operator {
     /// or not.
     pub async fn waiting_of(&self, source: &SourceName) -> Result<BTreeMap<EntityKey, usize>, OperatorError> {
         let mut kept: BTreeMap<EntityKey, Vec<Sequence>> = BTreeMap::new();
-        for row in self.scan(&TableName::Inbox).await? {
-            let is_its = row.text(a::SOURCE) == Some(source.as_str()) && !is_parked(&row);
-            if let (true, Some(sequence), Some(entity)) = (is_its, sequence_of(&row), row.text(a::ENTITY)) {
-                kept.entry(EntityKey::parse(entity).map_err(CorruptRow::from)?).or_default().push(sequence);
+        let mut pass = self.pass(TableName::Inbox);
+        while let Some(rows) = pass.page().await? {
+            let its = rows.iter().filter(|row| row.text(a::SOURCE) == Some(source.as_str()) && !is_parked(row));
+            for row in its {
+                if let (Some(sequence), Some(entity)) = (sequence_of(row), row.text(a::ENTITY)) {
+                    kept.entry(EntityKey::parse(entity).map_err(CorruptRow::from)?).or_default().push(sequence);
+                }
             }
         }
         let mut waiting = BTreeMap::new();

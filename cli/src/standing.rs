@@ -1,15 +1,76 @@
 //! How an order stands, in sentences: what is the matter, and which command is
 //! next.
 
-use console::{StyledObject, style};
-use serializer::output::duration;
+use console::{Style, StyledObject};
 use webhook_serializer::{
     protocol::{
         delivery::Item,
+        entity::Sequence,
         state::{BlockReason, EntityState, LeaseKind, VANISHED_BEFORE_START},
     },
     time::Timestamp,
 };
+
+use crate::output::duration;
+
+/// How an order stands, the most urgent first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// It was stopped, and waits for a person.
+    Blocked,
+    /// Its next delivery failed, and is tried again.
+    Failing,
+    /// Its holder died or froze, and nobody has taken it over yet.
+    Abandoned,
+    /// Somebody who is no worker has its lease.
+    Held,
+    /// Deliveries wait for a worker.
+    Waiting,
+    /// A worker is at work on it.
+    AtWork,
+    /// Nothing waits.
+    Idle,
+}
+
+impl Kind {
+    /// How an order with this row stands at `now`.
+    pub fn of(state: &EntityState, now: Timestamp) -> Self {
+        match &state.held {
+            _ if state.blocked.is_some() => Self::Blocked,
+            Some(held) if held.runs(now) => match held.kind {
+                LeaseKind::Drain => Self::AtWork,
+                LeaseKind::Exclusive => Self::Held,
+            },
+            Some(_) => Self::Abandoned,
+            None if state.is_empty() => Self::Idle,
+            None if state.attempts > 0 || failed_together(state).is_some() => Self::Failing,
+            None => Self::Waiting,
+        }
+    }
+
+    /// In one word, or two.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Blocked => "blocked",
+            Self::Failing => "failing",
+            Self::Abandoned => "abandoned",
+            Self::Held => "held",
+            Self::Waiting => "waiting",
+            Self::AtWork => "at work",
+            Self::Idle => "idle",
+        }
+    }
+
+    /// Coloured by how urgent it is.
+    pub fn styled(self) -> StyledObject<&'static str> {
+        let style = match self {
+            Self::Blocked => Style::new().red(),
+            Self::Idle => Style::new().green(),
+            _ => Style::new().yellow(),
+        };
+        style.apply_to(self.as_str())
+    }
+}
 
 /// A word, coloured by how urgent it is, and what there is to say about it.
 #[derive(Debug)]
@@ -18,6 +79,13 @@ pub struct Standing {
     pub word: StyledObject<&'static str>,
     /// The sentences, one a line.
     pub sentences: Vec<String>,
+}
+
+/// Up to which place each is tried by itself, because a group with it failed: none
+/// of it is charged for that.
+fn failed_together(state: &EntityState) -> Option<Sequence> {
+    let is_uncharged = state.attempts == 0 && state.suspect == 0 && state.last_error.is_some();
+    state.one_by_one.filter(|_| state.is_one_by_one() && is_uncharged)
 }
 
 /// How an order with this row stands at `now`. `next` is what waits at its
@@ -55,11 +123,9 @@ pub fn standing(
             BlockReason::Vanished => "Once the cause is mended, let it go on with",
         };
         sentences.push(format!("The rest of the order waits behind it. {go_on} `{}`.", command("unblock")));
-        return Standing { word: style("blocked").red(), sentences };
+        return Standing { word: Kind::Blocked.styled(), sentences };
     }
-    // Where a group failed, none of it is charged.
-    let apart = state.one_by_one.filter(|_| state.is_one_by_one() && state.attempts == 0 && state.suspect == 0);
-    let apart = apart.filter(|_| state.last_error.is_some());
+    let apart = failed_together(state);
     let is_failing = state.attempts > 0 || apart.is_some();
     if is_failing {
         let again = match state.retry_at {
@@ -80,46 +146,36 @@ pub fn standing(
             "{died} died while {delivery} was next. It is a suspect: it runs after the others of its batch, alone, and its start is recorded before."
         ));
     }
-    let word = match &state.held {
-        Some(held) if held.runs(now) => {
+    let kind = Kind::of(state, now);
+    sentences.extend(match (kind, &state.held) {
+        (Kind::AtWork, Some(held)) => {
             let left = duration(held.expires_at.since(now));
-            match held.kind {
-                LeaseKind::Drain => {
-                    sentences
-                        .push(format!("A worker ({by}) is at work on it; its lease expires in {left} unless renewed."));
-                    style("at work").yellow()
-                }
-                LeaseKind::Exclusive => {
-                    sentences.push(format!("Held by {by}, which is no worker; the lease expires in {left} unless renewed. Deliveries wait until then."));
-                    sentences.push(format!(
-                        "If it hangs, take the lease from it with `{} --why TEXT`.",
-                        command("lease release")
-                    ));
-                    style("held").yellow()
-                }
-            }
+            vec![format!("A worker ({by}) is at work on it; its lease expires in {left} unless renewed.")]
         }
-        Some(held) => {
+        (Kind::Held, Some(held)) => {
+            let left = duration(held.expires_at.since(now));
+            let release = command("lease release");
+            vec![
+                format!("Held by {by}, which is no worker; the lease expires in {left} unless renewed. Deliveries wait until then."),
+                format!("If it hangs, take the lease from it with `{release} --why TEXT`."),
+            ]
+        }
+        (_, Some(held)) => {
             let ago = duration(now.since(held.expires_at));
-            sentences.push(format!(
+            vec![format!(
                 "Its holder ({by}) died or froze: its lease expired {ago} ago. The next wake-up takes it over: the dead worker's own, a new webhook's, or the sweep's within the hour. Wake it now with `{}`.",
                 command("unblock")
-            ));
-            style("abandoned").yellow()
+            )]
         }
-        None if state.is_empty() => {
-            sentences.push("All that arrived is settled.".to_owned());
-            style("idle").green()
-        }
-        None if is_failing => style("failing").yellow(),
-        None => {
+        (Kind::Idle, None) => vec!["All that arrived is settled.".to_owned()],
+        (Kind::Waiting, None) => {
             let waiting = state.waiting();
             let wait = if waiting == 1 { "1 delivery waits".to_owned() } else { format!("{waiting} deliveries wait") };
-            sentences.push(format!("{wait} for a worker. If that lasts, wake one with `{}`.", command("unblock")));
-            style("waiting").yellow()
+            vec![format!("{wait} for a worker. If that lasts, wake one with `{}`.", command("unblock"))]
         }
-    };
-    Standing { word, sentences }
+        (_, None) => Vec::new(),
+    });
+    Standing { word: kind.styled(), sentences }
 }
 
 fn times(count: u32, what: &str) -> String {

@@ -1,0 +1,26 @@
+//! Asking whoever sits at the terminal.
+
+use std::io::IsTerminal;
+
+use anyhow::{Context, Result, ensure};
+use console::Term;
+
+/// Asks a person, who may say no by Enter.
+pub fn ask(question: &str) -> Result<bool> {
+    ensure!(std::io::stderr().is_terminal(), "nobody can be asked here; add --yes to do it without asking");
+    let term = Term::stderr();
+    term.write_str(&format!("{question} [y/N] "))?;
+    let answer = terminal()?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+/// A line from the person at the terminal, also where standard input was a
+/// pipe with the secret in it.
+fn terminal() -> Result<String> {
+    use std::io::{BufRead, BufReader};
+    let terminal = std::fs::File::open("/dev/tty");
+    let terminal = terminal.context("nobody can be asked here; add --yes to do it without asking")?;
+    let mut line = String::new();
+    BufReader::new(terminal).read_line(&mut line)?;
+    Ok(line)
+}

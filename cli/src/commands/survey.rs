@@ -1,0 +1,188 @@
+//! Reading all orders, and all that is parked: said beforehand what it costs,
+//! and stopped when asked to.
+
+use anyhow::{Result, bail};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use serializer::{
+    output,
+    overview::{Lane, Overview},
+};
+use webhook_serializer::{
+    engine::operator::{Estimate, Operator, Read},
+    protocol::table::TableName,
+};
+
+use super::{interrupt::Interrupt, target::Deployment};
+
+/// So many read units are spent without asking.
+const FREE: u64 = 1000;
+
+/// So many deliveries are read at once, to see who sent them. With the largest
+/// body in its row that is as much as an answer holds in time.
+const AT_ONCE: usize = 25;
+
+/// How far a command may read.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct Cost {
+    /// Read on without asking when it takes more than 1,000 read units
+    #[arg(long, short = 'y')]
+    pub yes: bool,
+}
+
+const READ_ON: &str = "Read on?";
+
+/// What is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    /// The orders.
+    Orders,
+    /// What is parked.
+    Parked,
+    /// Both.
+    All,
+}
+
+/// What was seen, and at what cost.
+#[derive(Debug, Default)]
+pub struct Survey {
+    pub overview: Overview,
+    /// The read units that it took, about.
+    pub units: u64,
+    /// What was not read to its end, in words.
+    pub unread: Vec<&'static str>,
+}
+
+/// Reads under way.
+pub struct Surveyor<'a> {
+    deployment: &'a Deployment,
+    operator: Operator,
+    interrupt: Interrupt,
+    cost: Cost,
+    pub survey: Survey,
+}
+
+impl<'a> Surveyor<'a> {
+    /// Reads what is `wanted`.
+    ///
+    /// # Errors
+    ///
+    /// The store could not be reached, or nobody can be asked.
+    pub async fn read(deployment: &'a Deployment, cost: Cost, interrupt: Interrupt, wanted: Wanted) -> Result<Self> {
+        let operator = deployment.operator();
+        let mut surveyor = Self { deployment, operator, interrupt, cost, survey: Survey::default() };
+        if wanted != Wanted::Parked {
+            surveyor.table(TableName::Entities, "the orders").await?;
+        }
+        if wanted != Wanted::Orders {
+            surveyor.table(TableName::Inbox, "what is parked").await?;
+        }
+        Ok(surveyor)
+    }
+
+    async fn table(&mut self, table: TableName, name: &'static str) -> Result<()> {
+        let is_orders = table == TableName::Entities;
+        let operator = self.operator.clone();
+        let mut pass = operator.pass(table);
+        let before = self.survey.units;
+        let bar = bar(Read::PARTS.into(), name);
+        let mut agreed = self.cost.yes;
+        loop {
+            self.survey.units = before + pass.read().units();
+            if !agreed && self.survey.units + Read::PAGE_UNITS > FREE {
+                agreed = bar.suspend(|| self.interrupt.ask(&said(name, pass.read()), READ_ON))?;
+            }
+            if self.interrupt.came() || (!agreed && self.survey.units + Read::PAGE_UNITS > FREE) {
+                self.survey.unread.push(name);
+                break;
+            }
+            let Some(rows) = pass.page().await? else { break };
+            let now = self.deployment.surroundings.now();
+            for row in &rows {
+                match is_orders {
+                    true => self.survey.overview.order(row, now),
+                    false => self.survey.overview.delivery(row),
+                }
+            }
+            bar.set_position(pass.read().parts.into());
+            bar.set_message(format!("{} rows, {} read units", pass.read().rows, pass.read().units()));
+        }
+        bar.finish_and_clear();
+        Ok(())
+    }
+
+    /// Reads who sent the next delivery of those lanes of which that is not
+    /// known yet.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read).
+    pub async fn sources(&mut self, lane: impl Fn(&Lane) -> bool) -> Result<()> {
+        const NAME: &str = "who sent what waits";
+        let unknown = self.survey.overview.unknown(lane);
+        let mut agreed = self.cost.yes;
+        let bar = bar(unknown.len() as u64, NAME);
+        for some in unknown.chunks(AT_ONCE) {
+            let cost = some.len() as u64;
+            if !agreed && self.survey.units + cost > FREE {
+                let left = unknown.len() as u64 - bar.position();
+                let said = format!("to see {NAME} takes about {left} read units more, one for each order");
+                agreed = bar.suspend(|| self.interrupt.ask(&said, READ_ON))?;
+            }
+            if self.interrupt.came() || (!agreed && self.survey.units + cost > FREE) {
+                self.survey.unread.push(NAME);
+                break;
+            }
+            for delivery in self.operator.deliveries(some).await? {
+                let (entity, source) = (delivery.entity().as_str(), delivery.source().clone());
+                self.survey.overview.is_next(entity, delivery.sequence(), source, delivery.topic());
+            }
+            self.survey.units += cost;
+            bar.inc(cost);
+        }
+        bar.finish_and_clear();
+        Ok(())
+    }
+
+    /// What was seen, once all that was not is said.
+    pub fn finish(self) -> Survey {
+        if !self.survey.unread.is_empty() {
+            output::complain(format_args!(
+                "not read to the end: {}. What follows is a part of it",
+                self.survey.unread.join(", ")
+            ));
+        }
+        for (key, error) in &self.survey.overview.unreadable {
+            output::complain(format_args!("a row of {key} cannot be read: {error}"));
+        }
+        self.survey
+    }
+
+    /// As [`finish`](Self::finish), for what must not be done by halves.
+    ///
+    /// # Errors
+    ///
+    /// Something was not read to its end.
+    pub fn whole(self) -> Result<Survey> {
+        if !self.survey.unread.is_empty() {
+            bail!("not read to the end: {}; nothing was changed", self.survey.unread.join(", "));
+        }
+        Ok(self.finish())
+    }
+}
+
+fn said(name: &str, read: Read) -> String {
+    let all = match read.estimate() {
+        Estimate::About(units) => format!("about {units} read units in all"),
+        Estimate::Over(units) => format!("more than {units} read units in all"),
+    };
+    format!("to read {name} takes {all}; {} rows were read for {} of them", read.rows, read.units())
+}
+
+/// Seen where somebody watches, on standard error.
+fn bar(of: u64, name: &'static str) -> ProgressBar {
+    let bar = ProgressBar::new(of).with_prefix(name);
+    let style = ProgressStyle::with_template("{prefix} {bar:30} {pos}/{len} {msg} (Ctrl-C stops)");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar
+}

@@ -1,0 +1,208 @@
+//! What does not move, seen and mended: `status`, `entities`, `show`,
+//! `redrive`, `discard`.
+
+use std::process::Output;
+
+use serde_json::Value;
+use webhook_serializer::{
+    aws::{Account, Parts},
+    config::StoreConfig,
+    protocol::{
+        entity::EntityKey,
+        keys::part_row,
+        table::{Row, Write},
+    },
+    time::{Nonce, Surroundings, Timestamp},
+};
+
+use crate::running::{Local, complained, event, file, folder, printed, ran, serializer};
+
+/// One source parks at once, one blocks at once, one tries again in an hour.
+const SOURCES: &str = r#"
+[sources.shopify]
+provider = "shopify"
+secrets = ["shopify-development-secret"]
+handler = "orders"
+retry = { attempts = 1 }
+
+[sources.warehouse]
+provider = "standard-webhooks"
+secrets = ["whsec_d2FyZWhvdXNlLWRldmVsb3BtZW50LXNlY3JldA=="]
+handler = "forward"
+forward = { url = "http://127.0.0.1:1", secret = "whsec_d2FyZWhvdXNlLWRldmVsb3BtZW50LXNlY3JldA==", allow_private = true }
+on_failure = "block"
+retry = { attempts = 1 }
+
+[sources.stripe]
+provider = "stripe"
+secrets = ["whsec_stripe-development-secret"]
+handler = "forward"
+forward = { url = "http://127.0.0.1:1", secret = "whsec_d2FyZWhvdXNlLWRldmVsb3BtZW50LXNlY3JldA==", allow_private = true }
+retry = { attempts = 8, first = "1h", longest = "2h" }
+"#;
+
+const BLOCKED: &str = "warehouse/order/450789469";
+const PARKED: &str = "shopify/order/450789469";
+
+/// A deployment in trouble.
+struct Trouble {
+    local: Local,
+    folder: tempfile::TempDir,
+}
+
+impl Trouble {
+    fn start() -> Self {
+        let folder = folder();
+        let sources = file(&folder, "sources.toml", SOURCES);
+        let environment = folder.path().join("environment");
+        let options = ["--sources", sources.to_str().unwrap(), "--env-file", environment.to_str().unwrap()];
+        Self { local: Local::start(&options), folder }
+    }
+
+    /// Posts a webhook, changed, and waits until `what` is told.
+    fn send(&mut self, sample: &str, change: impl Fn(String) -> String, what: &str) {
+        let text = change(std::fs::read_to_string(event(sample)).expect("there is such a sample"));
+        let sample = file(&self.folder, "event.json", &text);
+        let sources = self.folder.path().join("sources.toml");
+        let (sample, sources) = (sample.to_str().unwrap(), sources.to_str().unwrap());
+        let sent = ran(&["send", "--to", &self.local.url, "--sources", sources, sample]);
+        assert!(sent.status.success(), "{sent:?}");
+        self.local.until(|told| told["what"] == what || told["outcome"] == what);
+    }
+
+    /// One that the handler `orders` refuses; `id` is its delivery's own.
+    fn park(&mut self, order: &str, id: &str) {
+        let broken =
+            |text: String| text.replace("total_price", "no_price").replace("450789469", order).replace("15e8d2f1", id);
+        self.send("shopify-orders-create.json", broken, "parked");
+    }
+
+    fn block(&mut self) {
+        self.send("standard-webhooks-order-shipped.json", |text| text, "blocked");
+    }
+
+    fn fail(&mut self) {
+        self.send("stripe-charge-refunded.json", |text| text, "failed");
+    }
+
+    fn ran(&self, command: &[&str]) -> Output {
+        self.local.ran(command)
+    }
+
+    fn json(&self, command: &[&str]) -> Value {
+        let done = self.ran(&[command, &["--json"]].concat());
+        serde_json::from_str(&printed(&done)).unwrap_or_else(|error| panic!("{error}: {done:?}"))
+    }
+
+    fn said(&self, command: &[&str]) -> String {
+        let done = self.ran(command);
+        assert!(done.status.success(), "{done:?}");
+        printed(&done)
+    }
+
+    /// What its environment file sets.
+    fn environment(&self) -> Vec<(String, String)> {
+        let text = std::fs::read_to_string(self.folder.path().join("environment")).expect("it is written");
+        let lines = text.lines().filter_map(|line| line.split_once('='));
+        lines.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+    }
+}
+
+#[test]
+fn status_counts_by_source_and_error_and_says_what_to_type_next() {
+    let mut trouble = Trouble::start();
+    let nothing = trouble.said(&["status"]);
+    assert_eq!(nothing, "0 orders: 0 wait, 0 are tried again, 0 are blocked. Nothing is parked.\n");
+    trouble.park("450789469", "1");
+    trouble.park("450789469", "2");
+    trouble.park("450789470", "3");
+    trouble.block();
+    trouble.fail();
+    let status = trouble.json(&["status"]);
+    let counted = ["orders", "waiting", "failing", "blocked", "parked"].map(|name| status[name].as_u64().unwrap());
+    assert_eq!(counted, [4, 0, 1, 1, 3], "{status}");
+    let groups: Vec<_> = status["groups"].as_array().unwrap().iter().collect();
+    let told: Vec<String> = groups
+        .iter()
+        .map(|group| format!("{} {} {} {}", group["state"], group["source"], group["orders"], group["deliveries"]))
+        .collect();
+    let expected = [r#""blocked" "warehouse" 1 1"#, r#""parked" "shopify" 2 3"#, r#""failing" "stripe" 1 1"#];
+    assert_eq!(told, expected, "{status}");
+    assert_eq!(groups[1]["entity"], PARKED, "the oldest");
+
+    let shown = trouble.said(&["status"]);
+    assert!(
+        shown.starts_with("4 orders: 0 wait, 1 is tried again, 1 is blocked. 3 deliveries of 2 orders are parked.\n")
+    );
+    let error = groups[1]["error"].as_str().unwrap();
+    let redrive = format!("serializer redrive {} --source shopify --error ", trouble.local.target);
+    assert!(shown.contains(&redrive) && shown.contains(error), "{shown}");
+    let inspect = format!("serializer inspect {} {BLOCKED}", trouble.local.target);
+    assert!(shown.contains(&inspect), "{shown}");
+    let without = trouble.said(&["status", "--no-parked"]);
+    assert!(without.contains("What is parked was not looked at.") && without.contains("warehouse"), "{without}");
+}
+
+#[test]
+fn entities_lists_the_oldest_first_why_each_does_not_move_and_the_next_command() {
+    let mut trouble = Trouble::start();
+    trouble.block();
+    trouble.park("450789469", "1");
+    trouble.fail();
+    let listed = |options: &[&str]| -> Vec<String> {
+        let done = printed(&trouble.ran(&[&["entities", "--json"], options].concat()));
+        let lines = done.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        lines.map(|line| format!("{} {}", line["state"].as_str().unwrap(), line["source"].as_str().unwrap())).collect()
+    };
+    assert_eq!(listed(&[]), ["blocked warehouse", "parked shopify", "failing stripe"]);
+    assert_eq!(listed(&["--limit", "1"]), ["blocked warehouse"]);
+    assert_eq!(listed(&["--waiting"]), ["failing stripe"]);
+    assert_eq!(listed(&["--blocked"]), ["blocked warehouse"]);
+    assert_eq!(listed(&["--parked"]), ["parked shopify"]);
+    assert_eq!(listed(&["--source", "stripe"]), ["failing stripe"]);
+    assert_eq!(listed(&["--blocked", "--source", "stripe"]), [""; 0]);
+    assert_eq!(listed(&["--error", "cannot connect"]), ["blocked warehouse", "failing stripe"]);
+    let shown = trouble.said(&["entities"]);
+    let lines: Vec<&str> = shown.lines().collect();
+    assert!(lines[1].contains("stopped at order.shipped after 1 attempt: "), "{shown}");
+    assert!(lines[1].contains(&format!("serializer show {} {BLOCKED} ", trouble.local.target)), "{shown}");
+    assert!(lines[2].contains("1 parked: "), "{shown}");
+    let column = lines[0].find("why").unwrap();
+    assert_eq!(lines[2].find("1 parked"), Some(column), "{shown}");
+    assert!(lines[3].contains("again in 1 h") || lines[3].contains(" min: "), "{shown}");
+    assert_eq!(trouble.said(&["entities", "--error", "nothing like it"]), "no such order\n");
+}
+
+/// 12 MB of bodies, at half a unit for each 4 KB.
+#[test]
+fn more_than_a_thousand_read_units_are_not_spent_before_their_number_is_said() {
+    let trouble = Trouble::start();
+    // After the line that says that it serves, all of it is there: a command tells when.
+    trouble.said(&["status"]);
+    let environment = trouble.environment();
+    let named = |name: &str| environment.iter().find(|(named, _)| named == name).expect(name).1.clone();
+    let config = StoreConfig {
+        entities_table: named("ENTITIES_TABLE"),
+        inbox_table: named("INBOX_TABLE"),
+        queue_url: named("QUEUE_URL"),
+        retention: std::time::Duration::from_secs(86_400),
+    };
+    let account = Account::local(named("AWS_ENDPOINT_URL_DYNAMODB"), named("AWS_ENDPOINT_URL_SQS"));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let table = Parts::connect(&account, &config, &Surroundings::system(), None).store.table().clone();
+        let entity = EntityKey::parse("shop/order/1").unwrap();
+        for number in 0..36 {
+            let part = part_row(&entity, &Nonce::from_parts(Timestamp::from_millis(1), 1), number);
+            table.write(&Write::put(part, Row::new().with("body", "x".repeat(340_000)))).await.expect("it is written");
+        }
+    });
+    let refused = trouble.ran(&["status"]);
+    let said = complained(&refused);
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    assert!(said.contains("to read what is parked takes about 1") && said.contains(" read units in all"), "{said}");
+    assert!(said.contains("add --yes"), "{said}");
+    let units = trouble.json(&["status", "--yes"])["read_units"].as_u64().unwrap();
+    assert!((1494..1600).contains(&units), "{units}");
+    assert!(trouble.ran(&["status", "--no-parked"]).status.success());
+}

@@ -1,0 +1,121 @@
+//! A look at every row of one of our tables, a page at a time, with what it has
+//! cost so far and about what it will: whoever asks may stop in between.
+
+use super::{Operator, OperatorError, PATIENCE};
+use crate::protocol::table::{Row, Scanned, Segment, TableName};
+
+/// A table is read in so many parts of about the same size: what the first ones
+/// cost tells about what all of them will.
+const PARTS: u32 = 16;
+
+const PAGE: u32 = 500;
+
+/// A look at all rows of a table, under way.
+#[derive(Debug)]
+pub struct Pass<'a> {
+    operator: &'a Operator,
+    table: TableName,
+    segment: Segment,
+    read: Read,
+}
+
+/// What was read so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Read {
+    /// How many rows.
+    pub rows: u64,
+    /// How many of the table's parts are done with.
+    pub parts: u32,
+    half_units: u64,
+}
+
+/// How many read units a whole pass takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Estimate {
+    /// About so many.
+    About(u64),
+    /// More than that: not even the first part was read to its end.
+    Over(u64),
+}
+
+impl Read {
+    /// In so many parts a table is read.
+    pub const PARTS: u32 = PARTS;
+
+    /// The most read units that one page costs: it holds 1 MB.
+    pub const PAGE_UNITS: u64 = 128;
+
+    /// The read units that this has cost.
+    pub fn units(&self) -> u64 {
+        self.half_units.div_ceil(2)
+    }
+
+    /// What the whole table costs, by what was read of it.
+    pub fn estimate(&self) -> Estimate {
+        match self.parts {
+            0 => Estimate::Over(self.units() * u64::from(PARTS)),
+            parts => Estimate::About(self.units() * u64::from(PARTS) / u64::from(parts)),
+        }
+    }
+
+    /// A page is paid for as a whole: half a unit for each started 4 KB, since
+    /// it may be out of date.
+    fn add(&mut self, rows: &[Row]) {
+        let bytes: usize = rows.iter().map(Row::size).sum();
+        self.rows += rows.len() as u64;
+        self.half_units += bytes.div_ceil(4096).max(1) as u64;
+    }
+}
+
+impl Pass<'_> {
+    /// The next rows, in no order and possibly out of date; `None`: there are no
+    /// more.
+    ///
+    /// # Errors
+    ///
+    /// The store could not be reached. Asked again, it goes on.
+    pub async fn page(&mut self) -> Result<Option<Vec<Row>>, OperatorError> {
+        if self.segment.number == PARTS {
+            return Ok(None);
+        }
+        let Scanned { rows, after } = self.operator.store.scan(&self.table, &self.segment, PATIENCE).await?;
+        self.read.add(&rows);
+        if after.is_none() {
+            self.segment.number += 1;
+            self.read.parts += 1;
+        }
+        self.segment.after = after;
+        Ok(Some(rows))
+    }
+
+    /// What was read so far.
+    pub fn read(&self) -> Read {
+        self.read
+    }
+}
+
+impl Operator {
+    /// Begins to look at all rows of `table`, one of ours.
+    pub fn pass(&self, table: TableName) -> Pass<'_> {
+        let segment = Segment { number: 0, of: PARTS, after: None, limit: PAGE };
+        Pass { operator: self, table, segment, read: Read::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_first_parts_cost_tells_about_the_whole() {
+        let row = |bytes: usize| Row::new().with("x", "x".repeat(bytes - 1));
+        let mut read = Read::default();
+        read.add(&[row(4096), row(1)]);
+        assert_eq!((read.units(), read.estimate()), (1, Estimate::Over(16)), "two started 4 KB, at half a unit each");
+        read.add(&vec![row(4096); 38]);
+        read.parts = 4;
+        assert_eq!((read.rows, read.units(), read.estimate()), (40, 20, Estimate::About(80)));
+        read.add(&[]);
+        assert_eq!(read.units(), 21, "an empty page is not free");
+    }
+}

@@ -1,0 +1,167 @@
+//! One delivery, wherever it stands by now.
+
+use super::{Operator, OperatorError, PATIENCE, Parked, Told, told};
+use crate::protocol::{
+    delivery::{Delivery, Item, Unpacked},
+    entity::{EntityKey, Sequence},
+    format::{CorruptRow, attribute as a},
+    keys::{delivery_row, parked_row, receipt_row},
+    receipt::Receipt,
+    state::EntityState,
+    table::Row,
+};
+
+/// In front of a delivery, so many places are looked at for another.
+const LOOKS_BACK: u64 = 25;
+
+/// A place of an inbox, and the delivery there.
+#[derive(Debug, Clone)]
+pub struct Single {
+    /// Its entity's row; `None`: it has none.
+    pub state: Option<EntityState>,
+    /// What stands there.
+    pub content: Content,
+    /// What is remembered of how it was settled.
+    pub receipt: Option<Receipt>,
+    /// Its parked copy, while it is parked.
+    pub parked: Option<Parked>,
+}
+
+/// What stands at a place.
+#[derive(Debug, Clone)]
+pub enum Content {
+    /// A delivery with its body.
+    Delivery(Box<Delivery>),
+    /// A delivery of whose body parts are gone: the parked copy was removed, and
+    /// they with it.
+    Bodiless(Box<Delivery>),
+    /// It was claimed, never filled, and given up.
+    Void,
+    /// Nothing (any more).
+    Nothing,
+}
+
+impl Content {
+    /// The delivery, if there is one.
+    pub fn delivery(&self) -> Option<&Delivery> {
+        match self {
+            Content::Delivery(delivery) | Content::Bodiless(delivery) => Some(delivery),
+            Content::Void | Content::Nothing => None,
+        }
+    }
+}
+
+impl Operator {
+    /// The delivery at `sequence`, with its body: waiting, settled while its row
+    /// is kept, or parked. The rows are read one after the other: a diagnosis,
+    /// not a moment's truth.
+    ///
+    /// # Errors
+    ///
+    /// The store could not be reached, or a row cannot be read.
+    pub async fn single(&self, entity: &EntityKey, sequence: Sequence) -> Result<Single, OperatorError> {
+        let state = self.store.entity(entity, PATIENCE).await?;
+        let parked_row = self.store.get(&parked_row(entity, sequence), PATIENCE).await?;
+        let row = self.store.item(entity, sequence, PATIENCE).await?;
+        let parked = parked_row.as_ref().map(|row| Parked::parse(entity, row)).transpose()?.flatten();
+        // The copy outlives the row that it was made of.
+        let content = self.content(entity, row.as_ref().or(parked_row.as_ref())).await?;
+        let receipt = match told(state.as_ref(), sequence) {
+            Told::Undecided => None,
+            Told::Settled(_) => state.as_ref().and_then(|state| state.recent.at(sequence)).cloned(),
+            Told::InItsReceipt | Told::Forgotten => match content.delivery() {
+                None => None,
+                Some(delivery) => self.receipt_of(delivery).await?,
+            },
+        };
+        Ok(Single { state, content, receipt, parked })
+    }
+
+    /// The delivery in front of `sequence` in the same inbox, with its body:
+    /// the nearest one that is still there, of the places right in front of it.
+    ///
+    /// # Errors
+    ///
+    /// As [`single`](Self::single).
+    pub async fn before(&self, entity: &EntityKey, sequence: Sequence) -> Result<Option<Delivery>, OperatorError> {
+        for back in 1..=LOOKS_BACK {
+            let Some(place) = sequence.0.checked_sub(back).map(Sequence) else { break };
+            let mut row = self.store.item(entity, place, PATIENCE).await?;
+            if row.is_none() {
+                row = self.store.get(&parked_row(entity, place), PATIENCE).await?;
+            }
+            if let Content::Delivery(delivery) = self.content(entity, row.as_ref()).await? {
+                return Ok(Some(*delivery));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The deliveries that stand at these places, at most 100, in any order and
+    /// without their bodies.
+    ///
+    /// # Errors
+    ///
+    /// As [`single`](Self::single).
+    pub async fn deliveries(&self, places: &[(EntityKey, Sequence)]) -> Result<Vec<Delivery>, OperatorError> {
+        let keys: Vec<_> = places.iter().map(|(entity, sequence)| delivery_row(entity, *sequence)).collect();
+        let mut found = Vec::new();
+        for row in self.store.get_many(&keys, PATIENCE).await? {
+            let entity = EntityKey::parse(row.text(a::ENTITY).unwrap_or_default()).map_err(CorruptRow::from)?;
+            if let Item::Delivery(unpacked) = Item::parse(&entity, &row)? {
+                found.push(unpacked.head().clone());
+            }
+        }
+        Ok(found)
+    }
+
+    /// The copy of the delivery at `sequence` that is parked.
+    ///
+    /// # Errors
+    ///
+    /// As [`single`](Self::single).
+    pub async fn parked_at(&self, entity: &EntityKey, sequence: Sequence) -> Result<Option<Parked>, OperatorError> {
+        let row = self.store.get(&parked_row(entity, sequence), PATIENCE).await?;
+        Ok(row.map(|row| Parked::parse(entity, &row)).transpose()?.flatten())
+    }
+
+    /// Removes a parked delivery for good, with its body: it is not put back any
+    /// more. How it was settled stays remembered, so that the same webhook sent
+    /// again counts as a repeat. Asked twice, the second finds nothing parked.
+    ///
+    /// # Errors
+    ///
+    /// [`OperatorError::Undecided`] while nobody has settled it as parked; then
+    /// nothing was removed. [`OperatorError::DecidedOtherwise`] where somebody
+    /// did so otherwise: what stood there was a left-over, which is removed.
+    pub async fn discard(&self, parked: &Parked) -> Result<(), OperatorError> {
+        let settled = self.settled_as(&parked.delivery).await?;
+        self.forget(parked, &parked.delivery.part_keys()).await?;
+        match settled.filter(|_| !super::is_put_back(settled)) {
+            Some(settlement) => Err(OperatorError::DecidedOtherwise(settlement)),
+            None => Ok(()),
+        }
+    }
+
+    async fn content(&self, entity: &EntityKey, row: Option<&Row>) -> Result<Content, OperatorError> {
+        let Some(row) = row else { return Ok(Content::Nothing) };
+        match Item::parse(entity, row)? {
+            Item::Void(_) => Ok(Content::Void),
+            Item::Delivery(unpacked) => self.completed(*unpacked).await,
+        }
+    }
+
+    async fn completed(&self, unpacked: Unpacked) -> Result<Content, OperatorError> {
+        let keys = unpacked.head().part_keys();
+        let parts = if keys.is_empty() { Vec::new() } else { self.store.get_many(&keys, PATIENCE).await? };
+        if parts.len() < keys.len() {
+            return Ok(Content::Bodiless(Box::new(unpacked.head().clone())));
+        }
+        Ok(Content::Delivery(Box::new(unpacked.complete(&parts)?)))
+    }
+
+    async fn receipt_of(&self, delivery: &Delivery) -> Result<Option<Receipt>, OperatorError> {
+        let row = self.store.get(&receipt_row(delivery.entity(), delivery.identity_hash()), PATIENCE).await?;
+        Ok(row.as_ref().map(Receipt::parse).transpose()?)
+    }
+}
