@@ -15,6 +15,7 @@ pub mod lease;
 pub mod local;
 pub mod parked;
 pub mod send;
+pub mod show;
 pub mod sign;
 pub mod source;
 pub mod status;

@@ -8,6 +8,7 @@
 pub mod advice;
 pub mod audit;
 pub mod bench;
+pub mod body;
 pub mod claim;
 pub mod cost;
 pub mod demo;

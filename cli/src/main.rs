@@ -9,8 +9,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use commands::{
-    audit, bench, block, check, cost, entities, erase, inspect, jobs, lease, local, parked, send, sign, source, status,
-    verify,
+    audit, bench, block, check, cost, entities, erase, inspect, jobs, lease, local, parked, send, show, sign, source,
+    status, verify,
 };
 
 /// Runs webhook inboxes, one per order, and looks after them
@@ -48,6 +48,8 @@ enum Command {
     Entities(entities::Entities),
     /// Show an order: how it stands, what waits, what is parked, what was settled
     Inspect(inspect::Inspect),
+    /// Show one delivery: what became of it, and its body
+    Show(show::Show),
     /// List what is parked, of one order or of all
     Parked(parked::List),
     /// Put parked deliveries back, at the end of their order's inbox
@@ -99,6 +101,7 @@ async fn run() -> ExitCode {
         Command::Status(status) => status.run().await,
         Command::Entities(entities) => entities.run().await,
         Command::Inspect(inspect) => inspect.run().await,
+        Command::Show(show) => show.run().await,
         Command::Parked(parked) => parked.run().await,
         Command::Redrive(redrive) => redrive.run().await,
         Command::Unblock(unblock) => unblock.run().await,

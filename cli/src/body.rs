@@ -1,0 +1,197 @@
+//! A delivery's body as people look at it: its JSON with every number as it was
+//! sent, without what is somebody's own, and what differs between two of them.
+
+mod diff;
+mod redact;
+
+use std::fmt;
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{MapAccess, Visitor},
+};
+use serde_json::value::RawValue;
+
+pub use diff::{Changed, diff};
+pub use redact::{REDACTED, Redacted, redacted};
+
+/// Deeper values are not looked into: they stand as one text.
+const DEEPEST: usize = 64;
+
+/// A JSON value. Numbers are never turned into numbers: those beyond 2^53 stay
+/// exact.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Node {
+    /// Its members, in the order in which they came.
+    Object(Vec<(String, Node)>),
+    /// Its items.
+    Array(Vec<Node>),
+    /// A string, a number, `true`, `false` or `null`, as JSON; a number just as
+    /// it was written.
+    Leaf(String),
+    /// An object or array that is too deep to be looked into, as JSON.
+    Deep(String),
+}
+
+struct Members<'a>(Vec<(String, &'a RawValue)>);
+
+impl<'de> Deserialize<'de> for Members<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Read;
+        impl<'de> Visitor<'de> for Read {
+            type Value = Members<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members<'de>, A::Error> {
+                let mut members = Vec::new();
+                while let Some(member) = map.next_entry()? {
+                    members.push(member);
+                }
+                Ok(Members(members))
+            }
+        }
+        deserializer.deserialize_map(Read)
+    }
+}
+
+impl Node {
+    /// Reads a body; `None`: it is no JSON.
+    pub fn parse(body: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(body).ok()?;
+        Self::of(serde_json::from_str::<&RawValue>(text).ok()?.get(), 0)
+    }
+
+    fn of(text: &str, depth: usize) -> Option<Self> {
+        Some(match text.as_bytes().first()? {
+            b'{' | b'[' if depth == DEEPEST => Node::Deep(shown(text)),
+            b'{' => {
+                let Members(members) = serde_json::from_str(text).ok()?;
+                let member = |(key, value): (String, &RawValue)| Some((key, Self::of(value.get(), depth + 1)?));
+                Node::Object(members.into_iter().map(member).collect::<Option<_>>()?)
+            }
+            b'[' => {
+                let items: Vec<&RawValue> = serde_json::from_str(text).ok()?;
+                Node::Array(items.into_iter().map(|item| Self::of(item.get(), depth + 1)).collect::<Option<_>>()?)
+            }
+            // However it was escaped, the same text is the same.
+            b'"' => match serde_json::from_str::<String>(text) {
+                Ok(plain) => Node::Leaf(quoted(&plain)),
+                Err(_) => Node::Leaf(shown(text)),
+            },
+            _ => Node::Leaf(text.to_owned()),
+        })
+    }
+
+    /// The text of a string; `None`: it is none.
+    pub fn text(&self) -> Option<String> {
+        match self {
+            Node::Leaf(text) if text.starts_with('"') => serde_json::from_str(text).ok(),
+            _ => None,
+        }
+    }
+
+    fn write(&self, f: &mut impl fmt::Write, indent: Option<usize>) -> fmt::Result {
+        let (open, close, items): (_, _, Vec<(Option<&str>, &Node)>) = match self {
+            Node::Leaf(text) | Node::Deep(text) => return f.write_str(text),
+            Node::Object(members) => ('{', '}', members.iter().map(|(key, value)| (Some(&**key), value)).collect()),
+            Node::Array(items) => ('[', ']', items.iter().map(|item| (None, item)).collect()),
+        };
+        f.write_char(open)?;
+        let inner = indent.map(|indent| indent + 2);
+        let line = |f: &mut dyn fmt::Write, indent: Option<usize>| match indent {
+            Some(indent) => write!(f, "\n{:indent$}", ""),
+            None => Ok(()),
+        };
+        for (number, (key, value)) in items.iter().enumerate() {
+            if number > 0 {
+                f.write_char(',')?;
+            }
+            line(f, inner)?;
+            if let Some(key) = key {
+                write!(f, "{}:{}", quoted(key), if indent.is_some() { " " } else { "" })?;
+            }
+            value.write(f, inner)?;
+        }
+        if !items.is_empty() {
+            line(f, indent)?;
+        }
+        f.write_char(close)
+    }
+
+    /// On one line.
+    pub fn compact(&self) -> String {
+        let mut text = String::new();
+        // A string takes everything.
+        let _ = self.write(&mut text, None);
+        text
+    }
+}
+
+/// On many lines, indented.
+impl fmt::Display for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write(f, Some(0))
+    }
+}
+
+/// A text as JSON, with nothing in it that commands a terminal.
+fn quoted(text: &str) -> String {
+    shown(&serde_json::Value::from(text).to_string())
+}
+
+/// JSON's own escapes leave some control characters as they are.
+fn shown(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for c in json.chars() {
+        match c.is_control() && !matches!(c, '\n' | '\t' | '\r') {
+            true => text.push_str(&format!("\\u{:04x}", u32::from(c))),
+            false => text.push(c),
+        }
+    }
+    text
+}
+
+/// A key as one token of a JSON pointer, on a terminal.
+fn token(key: &str) -> String {
+    shown(&key.replace('~', "~0").replace('/', "~1").replace(['\n', '\t', '\r'], " "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(text: &str) -> Node {
+        Node::parse(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn numbers_are_shown_as_they_were_sent() {
+        let text = r#"{"id":9007199254740993,"huge":123456789012345678901234567890,"price":48.20,"e":1E400}"#;
+        assert_eq!(node(text).compact(), text);
+    }
+
+    #[test]
+    fn an_object_keeps_its_order_and_every_member_of_it() {
+        let text = r#"{"b":[1,{"x":null},[]],"a":{},"b":true}"#;
+        assert_eq!(node(text).compact(), text);
+        assert_eq!(node(text).to_string().lines().nth(3), Some("    {"));
+    }
+
+    #[test]
+    fn nothing_in_a_body_commands_the_terminal() {
+        let shown = node("{\"\u{9b}2J\":\"\\u001b[2J\u{9b}\u{7f}\"}").compact();
+        assert_eq!(shown, r#"{"\u009b2J":"\u001b[2J\u009b\u007f"}"#);
+    }
+
+    #[test]
+    fn what_is_no_json_and_what_is_too_deep_overflows_nothing() {
+        assert_eq!(Node::parse(b"id=1&name=x"), None);
+        assert_eq!(Node::parse(b"\xff"), None);
+        let deep = "[".repeat(100_000) + &"]".repeat(100_000);
+        let read = node(&deep);
+        assert_eq!(read.compact(), deep);
+    }
+}

@@ -1,0 +1,133 @@
+//! What differs between two bodies.
+
+use std::collections::BTreeMap;
+
+use super::{Node, redacted, token};
+
+/// One place at which they differ.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Changed {
+    /// The place, a JSON pointer.
+    pub pointer: String,
+    /// What stood there in the first; `None`: nothing.
+    pub before: Option<String>,
+    /// What stands there in the second; `None`: nothing.
+    pub after: Option<String>,
+}
+
+/// What differs between two bodies, in the order of the second; `raw` shows what
+/// is somebody's own as well, which is otherwise only said to differ. The order
+/// of an object's members is no difference; an array's items are compared place
+/// by place.
+pub fn diff(before: &Node, after: &Node, raw: bool) -> Vec<Changed> {
+    let shown = |node: &Node| if raw { node.clone() } else { redacted(node).node };
+    let mut changes = Vec::new();
+    compare(Side(before, &shown(before)), Side(after, &shown(after)), &mut String::new(), &mut changes);
+    changes
+}
+
+/// A value, and what is shown of it: the same, in the same places, or a text.
+#[derive(Clone, Copy)]
+struct Side<'a>(&'a Node, &'a Node);
+
+/// A step down: its name in the body, and as it is shown.
+type Step = (String, String);
+
+impl<'a> Side<'a> {
+    /// What stands in it.
+    fn children(self) -> Option<Vec<(Step, Side<'a>)>> {
+        match (self.0, self.1) {
+            (Node::Object(all), Node::Object(shown)) => {
+                let member = |((key, node), (shown_key, shown)): (&'a (String, Node), &'a (String, Node))| {
+                    ((key.clone(), token(shown_key)), Side(node, shown))
+                };
+                Some(all.iter().zip(shown).map(member).collect())
+            }
+            (Node::Array(all), Node::Array(shown)) => {
+                let item = |(number, (node, shown)): (usize, (&'a Node, &'a Node))| {
+                    ((number.to_string(), number.to_string()), Side(node, shown))
+                };
+                Some(all.iter().zip(shown).enumerate().map(item).collect())
+            }
+            _ => None,
+        }
+    }
+
+    fn is_object(self) -> bool {
+        matches!(self.0, Node::Object(_))
+    }
+}
+
+fn compare(before: Side<'_>, after: Side<'_>, pointer: &mut String, changes: &mut Vec<Changed>) {
+    if before.0 == after.0 {
+        return;
+    }
+    let (old, new) = match (before.children(), after.children()) {
+        (Some(old), Some(new)) if before.is_object() == after.is_object() => (old, new),
+        _ => {
+            let text = |side: Side<'_>| Some(side.1.compact());
+            return changes.push(Changed { pointer: pointer.clone(), before: text(before), after: text(after) });
+        }
+    };
+    let mut at = |step: &str, before: Option<Side<'_>>, after: Option<Side<'_>>| {
+        let length = pointer.len();
+        pointer.push('/');
+        pointer.push_str(step);
+        match (before, after) {
+            (Some(before), Some(after)) => compare(before, after, pointer, changes),
+            (before, after) => {
+                let text = |side: Option<Side<'_>>| side.map(|side| side.1.compact());
+                changes.push(Changed { pointer: pointer.clone(), before: text(before), after: text(after) });
+            }
+        }
+        pointer.truncate(length);
+    };
+    let mut left: BTreeMap<&str, Side<'_>> = old.iter().map(|((key, _), side)| (&**key, *side)).collect();
+    for ((key, shown), side) in &new {
+        at(shown, left.remove(&**key), Some(*side));
+    }
+    for ((key, shown), side) in &old {
+        if left.remove(&**key).is_some() {
+            at(shown, Some(*side), None);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(before: &str, after: &str, raw: bool) -> Vec<String> {
+        let node = |text: &str| Node::parse(text.as_bytes()).unwrap();
+        let none = || "-".to_owned();
+        let changes = diff(&node(before), &node(after), raw).into_iter();
+        changes
+            .map(|one| {
+                format!("{} {} {}", one.pointer, one.before.unwrap_or_else(none), one.after.unwrap_or_else(none))
+            })
+            .collect()
+    }
+
+    #[test]
+    fn each_place_that_differs_is_told_once_and_the_order_of_members_is_none() {
+        let before = r#"{"id":1,"a":{"x":9007199254740992,"y":"\u00e9"},"gone":[1],"tags":["a","b"]}"#;
+        let after = r#"{"tags":["a","c",{"n":1}],"a":{"y":"é","x":9007199254740993},"id":1,"new/er":null}"#;
+        let expected = [
+            r#"/tags/1 "b" "c""#,
+            r#"/tags/2 - {"n":1}"#,
+            "/a/x 9007199254740992 9007199254740993",
+            "/new~1er - null",
+            "/gone [1] -",
+        ];
+        assert_eq!(told(before, after, false), expected);
+        assert_eq!(told(r#"{"a":[1]}"#, r#"{"a":{"0":1}}"#, false), [r#"/a [1] {"0":1}"#]);
+        assert_eq!(told(before, before, false), [""; 0]);
+    }
+
+    #[test]
+    fn what_is_somebody_s_own_is_said_to_differ_and_not_how() {
+        let (before, after) = (r#"{"customer":{"email":"a@b.example"}}"#, r#"{"customer":{"email":"c@d.example"}}"#);
+        assert_eq!(told(before, after, false), [r#"/customer "[redacted]" "[redacted]""#]);
+        assert_eq!(told(before, after, true), [r#"/customer/email "a@b.example" "c@d.example""#]);
+    }
+}

@@ -1,0 +1,280 @@
+//! What a person's own is, in a body, by key and by look. It errs on the side of
+//! hiding; nothing that is hidden is lost, as the body can be shown raw.
+
+use super::{Node, token};
+
+/// What stands in the place of what is hidden.
+pub const REDACTED: &str = "\"[redacted]\"";
+
+/// A body without what is somebody's own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Redacted {
+    /// The same, in the same places, with `[redacted]` for some.
+    pub node: Node,
+    /// The places of those.
+    pub pointers: Vec<String>,
+}
+
+/// Keys under which nothing is shown, whatever it is. All of them in small
+/// letters and without what is none: `billing_address` as `billingaddress`.
+const HIDDEN: [&str; 31] = [
+    "billing",
+    "billingdetails",
+    "buyer",
+    "card",
+    "cardholder",
+    "company",
+    "consignee",
+    "contact",
+    "contacts",
+    "customer",
+    "customerdetails",
+    "city",
+    "dateofbirth",
+    "dob",
+    "giftmessage",
+    "iban",
+    "ip",
+    "landingsite",
+    "latitude",
+    "longitude",
+    "note",
+    "noteattributes",
+    "orderstatusurl",
+    "payer",
+    "paymentmethoddetails",
+    "person",
+    "postcode",
+    "recipient",
+    "ssn",
+    "street",
+    "subscriber",
+];
+
+/// Whoever has one of these in it.
+const HIDDEN_PARTS: [&str; 20] = [
+    "accountnumber",
+    "address",
+    "apikey",
+    "authorization",
+    "birth",
+    "browserip",
+    "clientip",
+    "cookie",
+    "credential",
+    "cvc",
+    "cvv",
+    "email",
+    "mobile",
+    "passw",
+    "phone",
+    "postal",
+    "secret",
+    "signature",
+    "token",
+    "zipcode",
+];
+
+/// Hidden where objects stand under them; as a number it is what shipping costs.
+const HIDDEN_OBJECTS: [&str; 3] = ["shipping", "destination", "receiver"];
+
+/// Names of things rather than of people.
+const THINGS: [&str; 12] = [
+    "brandname",
+    "currencyname",
+    "eventname",
+    "filename",
+    "gatewayname",
+    "hostname",
+    "itemname",
+    "productname",
+    "shopname",
+    "sourcename",
+    "topicname",
+    "variantname",
+];
+
+/// Takes out what is somebody's own.
+pub fn redacted(node: &Node) -> Redacted {
+    let mut pointers = Vec::new();
+    let node = walk(node, None, &mut String::new(), &mut pointers);
+    Redacted { node, pointers }
+}
+
+fn walk(node: &Node, key: Option<&str>, pointer: &mut String, hidden: &mut Vec<String>) -> Node {
+    let mut below = |step: &str, key: Option<&str>, node: &Node| {
+        let length = pointer.len();
+        pointer.push('/');
+        pointer.push_str(&token(step));
+        let walked = walk(node, key, pointer, hidden);
+        pointer.truncate(length);
+        walked
+    };
+    if !is_hidden(key, node) {
+        match node {
+            Node::Object(members) => {
+                let member = |(key, node): &(String, Node)| {
+                    let shown = if has_email(key) { "[redacted]".to_owned() } else { key.clone() };
+                    let walked = below(&shown, Some(key), node);
+                    (shown, walked)
+                };
+                return Node::Object(members.iter().map(member).collect());
+            }
+            Node::Array(items) => {
+                // Under the array's own key, so that each of `emails` is one.
+                let item = |(number, node): (usize, &Node)| below(&number.to_string(), key, node);
+                return Node::Array(items.iter().enumerate().map(item).collect());
+            }
+            Node::Leaf(_) => match shown_in_part(key, node) {
+                Some(part) if part == *node => return part,
+                Some(part) => {
+                    hidden.push(pointer.clone());
+                    return part;
+                }
+                None => {}
+            },
+            Node::Deep(_) => {}
+        }
+    }
+    hidden.push(pointer.clone());
+    Node::Leaf(REDACTED.to_owned())
+}
+
+/// Whether nothing is shown of what stands under this key.
+fn is_hidden(key: Option<&str>, node: &Node) -> bool {
+    let says_nothing = matches!(node, Node::Leaf(text) if matches!(&**text, "null" | "true" | "false" | "\"\""));
+    let Some(key) = key.filter(|_| !says_nothing) else { return false };
+    let key: String = key.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect();
+    let is_object = !matches!(node, Node::Leaf(_));
+    HIDDEN.contains(&&*key)
+        || HIDDEN_PARTS.iter().any(|part| key.contains(part))
+        || (is_object && HIDDEN_OBJECTS.contains(&&*key))
+        || (key.starts_with("customer") && !key.ends_with("id") && key != "customerlocale")
+        || (key.ends_with("name") && !THINGS.contains(&&*key) && !node.text().is_some_and(|text| is_number(&text)))
+}
+
+/// What is shown of a string or a number by the look of it; `None`: nothing.
+fn shown_in_part(key: Option<&str>, node: &Node) -> Option<Node> {
+    let Node::Leaf(leaf) = node else { return Some(node.clone()) };
+    let text = node.text().unwrap_or_else(|| leaf.clone());
+    let is_id = key.is_some_and(|key| key.eq_ignore_ascii_case("id") || key.ends_with("_id") || key.ends_with("Id"));
+    if has_email(&text) || is_phone(&text) || (!is_id && has_card(&text)) {
+        return None;
+    }
+    // The query of a link is often what opens it.
+    match text.split_once('?') {
+        Some((link, query)) if link.contains("://") && !query.is_empty() => {
+            Some(Node::Leaf(super::quoted(&format!("{link}?[redacted]"))))
+        }
+        _ => Some(node.clone()),
+    }
+}
+
+/// An order's number, such as `#1001` or `DE-1042`, as the name of an order.
+fn is_number(text: &str) -> bool {
+    text.bytes().any(|byte| byte.is_ascii_digit())
+        && text.bytes().all(|byte| byte.is_ascii_digit() || byte.is_ascii_uppercase() || b"#-_.".contains(&byte))
+}
+
+fn has_email(text: &str) -> bool {
+    text.match_indices('@').any(|(at, _)| {
+        let before = text[..at].chars().next_back().is_some_and(char::is_alphanumeric);
+        let host = text[at + 1..].split(|c: char| !(c.is_alphanumeric() || c == '.' || c == '-')).next();
+        before && host.is_some_and(|host| host.trim_matches('.').contains('.'))
+    })
+}
+
+fn is_phone(text: &str) -> bool {
+    let digits = text.bytes().filter(u8::is_ascii_digit).count();
+    text.starts_with('+')
+        && (8..=15).contains(&digits)
+        && text.bytes().skip(1).all(|b| b.is_ascii_digit() || b" ()-./".contains(&b))
+}
+
+/// Whether 15 to 19 digits stand there in a row, spaces and dashes aside, that
+/// are a card's by their first and their last. Shops' own ids are shorter.
+fn has_card(text: &str) -> bool {
+    let mut digits = Vec::new();
+    for byte in text.bytes().chain([b'.']) {
+        match byte {
+            b'0'..=b'9' => digits.push(byte - b'0'),
+            b' ' | b'-' => {}
+            _ => {
+                if (15..=19).contains(&digits.len()) && (2..=6).contains(&digits[0]) && passes_luhn(&digits) {
+                    return true;
+                }
+                digits.clear();
+            }
+        }
+    }
+    false
+}
+
+fn passes_luhn(digits: &[u8]) -> bool {
+    let weigh = |(place, digit): (usize, &u8)| match (place % 2, u32::from(*digit)) {
+        (0, digit) => digit,
+        (_, digit) => digit * 2 / 10 + digit * 2 % 10,
+    };
+    digits.iter().rev().enumerate().map(weigh).sum::<u32>().is_multiple_of(10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(text: &str) -> String {
+        redacted(&Node::parse(text.as_bytes()).unwrap()).node.compact()
+    }
+
+    #[test]
+    fn what_is_somebody_s_own_is_hidden_and_its_places_are_told() {
+        let body = r##"{"id":450789469,"name":"#1001","email":"jon@example.com","customer":{"id":7,"note":"x"},
+            "billing_address":{"city":"Ottawa"},"line_items":[{"title":"Tea","price":"48.20"}],"first_name":"Jon",
+            "said":["call +1 613","+1 (613) 555-0100","mail Jon.Doe@example.co.uk now","4111 1111 1111 1111"],
+            "client_secret":"pi_x","token":"abc","phone":null,"link":"https://shop.example/o/1?key=abc"}"##;
+        let Redacted { node, pointers } = redacted(&Node::parse(body.as_bytes()).unwrap());
+        for own in ["jon", "Jon", "Ottawa", "613)", "4111", "pi_x", "abc", "\"x\""] {
+            assert!(!node.compact().contains(own), "{own} in {}", node.compact());
+        }
+        for kept in [
+            "450789469",
+            "#1001",
+            "Tea",
+            "48.20",
+            "call +1 613",
+            "\"phone\":null",
+            "https://shop.example/o/1?[redacted]",
+        ] {
+            assert!(node.compact().contains(kept), "{kept} not in {}", node.compact());
+        }
+        let expected = [
+            "/email",
+            "/customer",
+            "/billing_address",
+            "/first_name",
+            "/said/1",
+            "/said/2",
+            "/said/3",
+            "/client_secret",
+            "/token",
+            "/link",
+        ];
+        assert_eq!(pointers, expected);
+    }
+
+    #[test]
+    fn a_card_s_number_is_told_from_an_id() {
+        // As text and as a number, and not where a key says that it is an id.
+        assert_eq!(shown(r#"["4242-4242-4242-4242",378282246310005]"#), r#"["[redacted]","[redacted]"]"#);
+        for kept in [r#"{"x":9007199254740993}"#, r#"{"x":"4242424242424241"}"#, r#"{"order_id":4242424242424242}"#] {
+            assert_eq!(shown(kept), kept);
+        }
+    }
+
+    #[test]
+    fn a_key_with_an_address_in_it_is_hidden_too_and_so_is_what_is_too_deep() {
+        assert_eq!(shown(r#"{"a@b.example":1}"#), r#"{"[redacted]":1}"#);
+        let deep = "[".repeat(100) + "\"jon@example.com\"" + &"]".repeat(100);
+        assert!(!shown(&deep).contains("jon"));
+    }
+}

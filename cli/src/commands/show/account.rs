@@ -1,0 +1,160 @@
+//! What became of a delivery, and all that is stored of it but its body.
+
+use console::{StyledObject, style};
+use serde_json::{Value, json};
+use serializer::{output::duration, say, standing::standing};
+use webhook_serializer::{
+    engine::operator::{Content, Single},
+    protocol::{
+        entity::{EntityKey, Sequence},
+        receipt::{Receipt, Settlement},
+    },
+    time::Timestamp,
+};
+
+use crate::commands::target::Deployment;
+
+/// What is said of a delivery.
+pub struct Account {
+    word: StyledObject<String>,
+    sentences: Vec<String>,
+    /// Name and value, in their order; times as times.
+    facts: Vec<(&'static str, Fact)>,
+    outcome: Value,
+}
+
+enum Fact {
+    Text(String),
+    Number(u64),
+    At(Timestamp),
+}
+
+impl Account {
+    /// Of what stands at a place of an order.
+    pub fn of(order: &EntityKey, sequence: Sequence, single: &Single, deployment: &Deployment) -> Self {
+        let Single { state, content, receipt, parked } = single;
+        let now = deployment.surroundings.now();
+        // A repeat that left the row has no receipt of its own, but that of the first.
+        let first = receipt.as_ref().filter(|receipt| receipt.sequence != sequence).map(|receipt| receipt.sequence);
+        let own = receipt.as_ref().filter(|_| first.is_none());
+        let waits = state.as_ref().filter(|state| state.head < sequence);
+        let command = |command: &str| deployment.command(command, order.as_str());
+        let one = |command: &str| deployment.line(command, &[order.as_str(), &sequence.to_string()]);
+        let (word, mut sentences) = match (waits, parked) {
+            (Some(state), _) if sequence == state.next() => {
+                let standing = standing(state, None, now, command);
+                (style(standing.word.to_string()), standing.sentences)
+            }
+            (Some(state), _) => {
+                let ahead = sequence.0 - state.next().0;
+                let behind = if ahead == 1 { "1 delivery".to_owned() } else { format!("{ahead} deliveries") };
+                (style("waiting".to_owned()).yellow(), vec![format!("It waits behind {behind} of its order.")])
+            }
+            (None, Some(parked)) => {
+                let error = &parked.error;
+                let ago = parked.parked_at.map(|at| format!(" {} ago", duration(now.since(at)))).unwrap_or_default();
+                let (redrive, discard) = (one("redrive"), one("discard"));
+                (
+                    style("parked".to_owned()).red(),
+                    vec![
+                        format!("It was set aside{ago}: {error}"),
+                        format!("Once that is mended, put it back at the end of its order with `{redrive}`."),
+                        format!("If it is of no use, remove it for good with `{discard} --why TEXT`."),
+                    ],
+                )
+            }
+            (None, None) => {
+                let settlement = own.map(|receipt| receipt.settlement);
+                match (settlement, first) {
+                    (_, Some(first)) => (
+                        style("repeat".to_owned()).dim(),
+                        vec![format!("The same delivery was settled before, at {first}; its handler was not started.")],
+                    ),
+                    (Some(Settlement::Parked), _) => (
+                        style("parked before".to_owned()).dim(),
+                        vec!["It was set aside, and put back or discarded since.".to_owned()],
+                    ),
+                    (Some(settlement), _) => (style(settlement.to_string()).green(), Vec::new()),
+                    (None, None) => (style("settled".to_owned()).dim(), vec!["Nothing tells any more how.".to_owned()]),
+                }
+            }
+        };
+        if let (Some(state), Some(_)) = (waits, parked) {
+            sentences
+                .push(format!("It is also set aside, by a worker that has yet to say so under token {}.", state.token));
+        }
+        let mut facts = Vec::new();
+        if let Some(delivery) = content.delivery() {
+            let source = match delivery.provider() {
+                Some(provider) => format!("{} ({provider})", delivery.source()),
+                None => delivery.source().to_string(),
+            };
+            facts.push(("source", Fact::Text(source)));
+            facts.push(("topic", Fact::Text(delivery.topic().to_owned())));
+            facts.push(("delivery", Fact::Text(delivery.delivery_id().to_string())));
+            if delivery.redrive() > 0 {
+                facts.push(("redrive", Fact::Number(delivery.redrive().into())));
+            }
+            facts.push(("arrived", Fact::At(delivery.received_at())));
+            facts.extend(delivery.event_time().map(|at| ("event time", Fact::At(at))));
+            facts.extend(delivery.content_type().map(|of| ("content type", Fact::Text(of.to_owned()))));
+            if matches!(content, Content::Delivery(_)) {
+                facts.push(("body bytes", Fact::Number(delivery.body().len() as u64)));
+            }
+        }
+        if let Some(receipt) = own {
+            facts.extend(receipt.started_at().map(|at| ("started", Fact::At(at))));
+            facts.push(("settled", Fact::At(receipt.settled_at)));
+            facts.extend(receipt.took.map(|took| ("took", Fact::Text(duration(took)))));
+            facts.push(("attempts", Fact::Number(receipt.attempts.into())));
+            facts.push(("token", Fact::Number(receipt.token.0)));
+        } else if let Some(state) = waits.filter(|state| sequence == state.next()) {
+            facts.push(("attempts", Fact::Number(state.attempts.into())));
+        }
+        let outcome = outcome(own, first, waits.is_some(), parked.is_some());
+        Self { word, sentences, facts, outcome }
+    }
+
+    /// On lines, those of the facts aligned.
+    pub fn print(&self, order: &EntityKey, sequence: Sequence, now: Timestamp) {
+        say!("{} {sequence}  {}", style(order.as_str()).bold(), self.word);
+        self.sentences.iter().for_each(|sentence| say!("{sentence}"));
+        say!();
+        for (name, fact) in &self.facts {
+            match fact {
+                Fact::Text(text) => say!("{name:14}{text}"),
+                Fact::Number(number) => say!("{name:14}{number}"),
+                Fact::At(at) if *at <= now => say!("{name:14}{at}, {} ago", duration(now.since(*at))),
+                Fact::At(at) => say!("{name:14}{at}"),
+            }
+        }
+    }
+
+    /// For programs.
+    pub fn add_to(&self, value: &mut Value) {
+        for (name, fact) in &self.facts {
+            // What every list of deliveries says stands there already.
+            if ["source", "topic", "delivery", "redrive", "arrived", "event time"].contains(name) {
+                continue;
+            }
+            value[name.replace(' ', "_")] = match fact {
+                Fact::Text(text) => json!(text),
+                Fact::Number(number) => json!(number),
+                Fact::At(at) => json!(at),
+            };
+        }
+        value["outcome"] = self.outcome.clone();
+        value["state"] = json!(console::strip_ansi_codes(&self.word.to_string()));
+        value["says"] = json!(self.sentences);
+    }
+}
+
+fn outcome(own: Option<&Receipt>, first: Option<Sequence>, waits: bool, parked: bool) -> Value {
+    match (own, first) {
+        _ if waits => Value::Null,
+        (_, Some(_)) => json!(Settlement::Repeat.as_str()),
+        (Some(receipt), _) => json!(receipt.settlement.as_str()),
+        _ if parked => json!(Settlement::Parked.as_str()),
+        _ => Value::Null,
+    }
+}
