@@ -9,8 +9,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use commands::{
-    audit, bench, block, check, cost, entities, erase, inspect, jobs, lease, local, parked, send, show, sign, source,
-    status, verify,
+    audit, bench, block, check, cost, discard, entities, erase, inspect, jobs, lease, local, parked, redrive, send,
+    show, sign, source, status, verify,
 };
 
 /// Runs webhook inboxes, one per order, and looks after them
@@ -53,7 +53,9 @@ enum Command {
     /// List what is parked, of one order or of all
     Parked(parked::List),
     /// Put parked deliveries back, at the end of their order's inbox
-    Redrive(parked::Redrive),
+    Redrive(redrive::Redrive),
+    /// Remove a parked delivery for good
+    Discard(discard::Discard),
     /// Let a blocked order go on
     Unblock(block::Unblock),
     /// Look at leases, run a program under one, end one by force
@@ -104,6 +106,7 @@ async fn run() -> ExitCode {
         Command::Show(show) => show.run().await,
         Command::Parked(parked) => parked.run().await,
         Command::Redrive(redrive) => redrive.run().await,
+        Command::Discard(discard) => discard.run().await,
         Command::Unblock(unblock) => unblock.run().await,
         Command::Lease(lease) => lease.run().await,
         Command::Erase(erase) => erase.run().await,
@@ -116,6 +119,11 @@ async fn run() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             serializer::output::complain(format_args!("{} {error:#}", console::style("error:").red().bold()));
+            if format!("{error:#}").contains("AccessDenied") {
+                serializer::output::complain(
+                    "docs/deploying.md lists the permissions to operate a stack; with them, the same command goes on.",
+                );
+            }
             ExitCode::FAILURE
         }
     }

@@ -57,6 +57,11 @@ impl Table {
         self.rows.push(cells.into_iter().collect());
     }
 
+    /// How many rows there are.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
     /// Whether there is no row.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()

@@ -1,7 +1,11 @@
 //! What does not move, seen and mended: `status`, `entities`, `show`,
 //! `redrive`, `discard`.
 
-use std::process::Output;
+use std::{
+    io::{Read, Write as _},
+    net::TcpListener,
+    process::Output,
+};
 
 use serde_json::Value;
 use webhook_serializer::{
@@ -205,4 +209,162 @@ fn more_than_a_thousand_read_units_are_not_spent_before_their_number_is_said() {
     let units = trouble.json(&["status", "--yes"])["read_units"].as_u64().unwrap();
     assert!((1494..1600).contains(&units), "{units}");
     assert!(trouble.ran(&["status", "--no-parked"]).status.success());
+}
+
+fn parked(trouble: &Trouble) -> Vec<(String, u64)> {
+    let lines = printed(&trouble.ran(&["parked", "--json"]));
+    let lines = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    lines.map(|line| (line["entity"].as_str().unwrap().to_owned(), line["sequence"].as_u64().unwrap())).collect()
+}
+
+#[test]
+fn show_hides_what_is_somebody_s_own_and_shows_numbers_as_they_were_sent() {
+    let mut trouble = Trouble::start();
+    trouble.park("450789469", "1");
+    let (_, first) = parked(&trouble)[0];
+    let first = first.to_string();
+    let hidden = trouble.said(&["show", PARKED, &first]);
+    assert!(hidden.contains("  parked\nIt was set aside ") && hidden.contains("orders/create"), "{hidden}");
+    let discard = format!("serializer discard {} {PARKED} {first} --why TEXT", trouble.local.target);
+    assert!(hidden.contains(&discard) && hidden.contains("hidden: /"), "{hidden}");
+    let raw = trouble.said(&["show", PARKED, &first, "--raw"]);
+    let body = raw.lines().last().unwrap();
+    let sent: Value = serde_json::from_str(body).expect("as it was sent");
+    let own = sent["email"].as_str().expect("the sample has one");
+    assert!(raw.contains(own) && !hidden.contains(own), "{hidden}");
+
+    // More than one row holds, and no number of 64 bits.
+    let noise: String =
+        (0..40_000_u64).map(|n| (n.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ (n << 40)).to_string()).collect();
+    let longer = format!("{{\\\"huge\\\":12345678901234567890123,\\\"noise\\\":\\\"{noise}\\\",");
+    trouble.send("shopify-orders-paid.json", |text| text.replacen("\"{", &format!("\"{longer}"), 1), "applied");
+    let second = trouble.json(&["inspect", PARKED])["state"]["head"].to_string();
+    let shown = trouble.said(&["show", PARKED, &second]);
+    assert!(shown.contains("\n  \"huge\": 12345678901234567890123,\n") && shown.contains(&noise), "{}", shown.len());
+    let json = printed(&trouble.ran(&["show", PARKED, &second, "--json"]));
+    assert!(json.contains("\"huge\":12345678901234567890123,"), "{}", json.len());
+    let diff = trouble.said(&["show", PARKED, &second, "--diff"]);
+    assert!(diff.contains(&format!("Against {first}, orders/create:\n")), "{diff}");
+    assert!(diff.contains("+ /huge  12345678901234567890123\n"), "{diff}");
+    assert!(diff.contains("~ /financial_status  \"pending\" → \"paid\"\n") && !diff.contains("/currency "), "{diff}");
+}
+
+#[test]
+fn show_says_why_there_is_no_such_delivery() {
+    let mut trouble = Trouble::start();
+    trouble.block();
+    let next = trouble.json(&["inspect", BLOCKED])["state"]["tail"].as_u64().unwrap();
+    let said = |order: &str, sequence: u64| {
+        let done = trouble.ran(&["show", order, &sequence.to_string()]);
+        assert_eq!(done.status.code(), Some(1), "{done:?}");
+        complained(&done)
+    };
+    assert!(said("warehouse/order/1", 1).contains("nothing is known of warehouse/order/1: "));
+    assert!(said(BLOCKED, next + 1).contains(&format!("there is no delivery {}", next + 1)));
+    assert!(said(BLOCKED, 7).contains("its delivery is gone: deliveries are kept for 30 days"));
+    assert!(trouble.said(&["show", BLOCKED, &next.to_string()]).contains("  blocked\nBlocked after 1 failed attempt"));
+}
+
+#[test]
+fn a_redrive_of_many_lists_them_first_and_goes_on_where_it_was_stopped() {
+    let mut trouble = Trouble::start();
+    for (order, id) in [("450789469", "1"), ("450789470", "2"), ("450789469", "3"), ("450789469", "4")] {
+        trouble.park(order, id);
+    }
+    let before = parked(&trouble);
+    let asked = trouble.ran(&["redrive", "--source", "shopify"]);
+    assert_eq!(asked.status.code(), Some(1), "{asked:?}");
+    assert!(complained(&asked).contains("nothing is put back yet: nobody can be asked here; add --yes"), "{asked:?}");
+    let dry = trouble.ran(&["redrive", "--all", "--dry-run"]);
+    assert!(dry.status.success());
+    for listed in [printed(&asked), printed(&dry)] {
+        let rows = listed.lines().filter(|line| line.starts_with("shopify/order/"));
+        let rows = rows.map(|row| row.split_whitespace().take(2).collect::<Vec<_>>().join(" "));
+        let expected: Vec<String> = before.iter().map(|(order, sequence)| format!("{order} {sequence}")).collect();
+        assert_eq!(rows.collect::<Vec<_>>(), expected);
+        assert!(listed.contains("4 deliveries of 2 orders would be put back"), "{listed}");
+    }
+    assert_eq!(parked(&trouble), before, "nothing was put back");
+    let nothing = trouble.ran(&["redrive", "--source", "stripe", "--yes"]);
+    assert!(complained(&nothing).contains("nothing is parked that fits --source and --error"), "{nothing:?}");
+
+    // Its body is as wrong as before, so each is parked again behind the others.
+    let mut places = Vec::new();
+    for options in [&["--error", "the body is not", "--limit", "1"][..], &["--all"]] {
+        let done = printed(&trouble.ran(&[&["redrive", "--yes", "--json"], options].concat()));
+        for line in done.lines() {
+            let line: Value = serde_json::from_str(line).unwrap();
+            places.push((
+                line["entity"].as_str().unwrap().to_owned(),
+                line["sequence"].as_u64(),
+                line["became"]["back_at"].as_u64(),
+            ));
+            trouble.local.until(|told| told["outcome"] == "parked");
+        }
+    }
+    let of_one: Vec<_> = places.iter().filter(|(entity, ..)| entity == PARKED).collect();
+    let put_back: Vec<u64> = of_one.iter().filter_map(|(_, from, _)| *from).collect();
+    let first: Vec<u64> = before.iter().filter(|(entity, _)| entity == PARKED).map(|(_, at)| *at).collect();
+    assert_eq!(put_back[..3], first, "each once, in their order");
+    assert!(of_one.is_sorted_by_key(|(_, _, at)| at.expect("it is back")), "{places:?}");
+}
+
+#[test]
+fn a_discarded_delivery_is_gone_for_good_and_only_what_is_parked_can_be() {
+    let mut trouble = Trouble::start();
+    trouble.park("450789469", "1");
+    trouble.block();
+    let sequence = parked(&trouble)[0].1.to_string();
+    let discard = |order: &str, sequence: &str, options: &[&str]| {
+        trouble.ran(&[&["discard", order, sequence, "--why", "a test order", "--by", "Ann"], options].concat())
+    };
+    let asked = discard(PARKED, &sequence, &[]);
+    assert!(printed(&asked).contains("It is removed for good, body and all"), "{asked:?}");
+    assert_eq!((asked.status.code(), parked(&trouble).len()), (Some(1), 1));
+    let done = discard(PARKED, &sequence, &["--yes"]);
+    assert!(printed(&done).ends_with(" is discarded, by Ann: a test order\n"), "{done:?}");
+    assert!(parked(&trouble).is_empty());
+    let again = discard(PARKED, &sequence, &["--yes"]);
+    assert!(complained(&again).contains("is not parked: it was settled, put back or discarded; nothing was removed"));
+    let waits = trouble.json(&["inspect", BLOCKED])["state"]["tail"].to_string();
+    let refused = discard(BLOCKED, &waits, &["--yes"]);
+    assert!(complained(&refused).contains("is not parked: it waits for its turn; nothing was removed"), "{refused:?}");
+    let shown = trouble.said(&["show", PARKED, &sequence]);
+    assert!(shown.contains("put back or discarded since"), "{shown}");
+}
+
+/// As AWS does, for any request.
+fn refusing() -> TcpListener {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let serving = listener.try_clone().expect("it can be shared");
+    std::thread::spawn(move || {
+        for stream in serving.incoming() {
+            let Ok(mut stream) = stream else { return };
+            let mut request = vec![0; 65_536];
+            let _ = stream.read(&mut request);
+            let body = r#"{"__type":"com.amazon.coral.service#AccessDeniedException","Message":"User: arn:aws:iam::123456789012:user/ann is not authorized to perform: dynamodb:Scan on resource: entities"}"#;
+            let head = "HTTP/1.1 400 Bad Request\r\ncontent-type: application/x-amz-json-1.0\r\nconnection: close";
+            let _ = write!(stream, "{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        }
+    });
+    listener
+}
+
+#[test]
+fn a_permission_that_is_missing_is_named_with_where_to_look_it_up() {
+    let endpoint = refusing();
+    let url = format!("http://{}", endpoint.local_addr().unwrap());
+    let mut command = serializer(&["status"]);
+    command.envs([
+        ("ENTITIES_TABLE", "entities"),
+        ("INBOX_TABLE", "inbox"),
+        ("QUEUE_URL", &url),
+        ("AWS_REGION", "us-east-1"),
+    ]);
+    command.envs([("AWS_ENDPOINT_URL_DYNAMODB", &*url), ("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "b")]);
+    let refused = command.output().expect("it can be run");
+    let said = complained(&refused);
+    assert_eq!(refused.status.code(), Some(1), "{said}");
+    assert!(said.contains("is not authorized to perform: dynamodb:Scan"), "{said}");
+    assert!(said.contains("docs/deploying.md lists the permissions"), "{said}");
 }
