@@ -17,6 +17,7 @@ mod layout;
 mod leases;
 mod lost_replies;
 mod memory;
+mod mending;
 mod misfortunes;
 mod modules;
 mod one_order;

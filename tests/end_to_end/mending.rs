@@ -1,0 +1,270 @@
+//! What an operator sees and mends in bulk: one delivery wherever it stands,
+//! many put back, one discarded, a table read in parts.
+
+use std::{sync::Arc, time::Duration};
+
+use tests::{
+    faults::{Call, Fault, FaultyTable},
+    handlers::{Done, answering},
+    world::World,
+};
+use webhook_serializer::{
+    engine::operator::{Content, Estimate, Operator, OperatorError, PutBack, Read},
+    handler::{Handler, Outcome},
+    protocol::{
+        delivery::Incoming,
+        entity::{EntityKey, Sequence},
+        format::attribute as a,
+        inbox::{Claim, Park},
+        keys::delivery_row,
+        receipt::Settlement,
+        table::{Table, TableError, TableName},
+    },
+};
+
+const PATIENCE: Duration = Duration::from_secs(5);
+
+fn key(entity: &str) -> EntityKey {
+    EntityKey::parse(entity).expect("a key")
+}
+
+/// Refuses each the first time.
+fn late() -> impl Handler + Clone {
+    answering(|delivery, _| match delivery.redrive() {
+        0 => Outcome::Reject("not now".into()),
+        _ => Outcome::Done,
+    })
+}
+
+async fn works(world: &World) {
+    world.work(&[world.drainer(late())]).await;
+}
+
+/// Five parked, of two entities.
+async fn parked() -> World {
+    let world = World::new();
+    for (entity, id) in [("test/a", "a1"), ("test/b", "b1"), ("test/a", "a2"), ("test/a", "a3"), ("test/b", "b2")] {
+        world.append(entity, id).await;
+    }
+    works(&world).await;
+    world
+}
+
+async fn list(operator: &Operator) -> Vec<(EntityKey, Sequence)> {
+    let parked = operator.all_parked().await.expect("memory answers");
+    parked.iter().map(|one| (one.delivery().entity().clone(), one.sequence)).collect()
+}
+
+fn in_order(applied: &[String]) {
+    for entity in ["a", "b"] {
+        let of_one: Vec<_> = applied.iter().filter(|id| id.starts_with(entity)).collect();
+        assert!(of_one.is_sorted_by(|left, right| left < right), "each once, in order: {applied:?}");
+    }
+    assert_eq!(applied.len(), 5, "{applied:?}");
+}
+
+/// A body too large for one row.
+fn long(world: &World, entity: &str, id: &str) -> Incoming {
+    let noise = || world.surroundings.fraction().to_bits().to_le_bytes();
+    let body = std::iter::repeat_with(noise).flatten().take(1_000_000).collect();
+    Incoming { body, ..world.incoming(entity, id) }
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_are_put_back_in_order_however_often_it_is_stopped() {
+    for stops_after in 1..=5 {
+        let world = parked().await;
+        let operator = world.operator();
+        loop {
+            let list = list(&operator).await;
+            if list.is_empty() {
+                break;
+            }
+            let mut done = 0;
+            let told = async |done: &mut usize| {
+                operator
+                    .put_back(&list, |_, _, became| {
+                        assert!(matches!(became, PutBack::At(_)), "{became:?}");
+                        *done += 1;
+                        *done < stops_after
+                    })
+                    .await
+            };
+            told(&mut done).await.expect("memory answers");
+            assert_eq!(done, stops_after.min(list.len()), "it stops where it is told to");
+        }
+        works(&world).await;
+        in_order(&world.applied());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_put_back_that_dies_before_any_of_its_calls_goes_on_and_repeats_nothing() {
+    for answered in 0.. {
+        let mut world = parked().await;
+        let all = list(&world.operator()).await;
+        let plan = move |call: &Call<'_>| match call.request > answered {
+            true => Fault::Before(TableError::Invalid("gone".into())),
+            false => Fault::None,
+        };
+        world.table = Arc::new(FaultyTable::new(world.memory.clone(), &world.surroundings, plan));
+        let ended = world.operator().put_back(&all, |_, _, _| true).await;
+        world.table = world.memory.clone();
+        if ended.is_err() {
+            let left = list(&world.operator()).await;
+            world.operator().put_back(&left, |_, _, _| true).await.expect("it goes on");
+        }
+        works(&world).await;
+        in_order(&world.applied());
+        assert!(list(&world.operator()).await.is_empty(), "cut off after {answered} calls");
+        if ended.is_ok() {
+            assert!(answered > 25, "{answered}");
+            break;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_that_put_back_the_same_list_at_once_put_each_back_once() {
+    let world = parked().await;
+    let list = list(&world.operator()).await;
+    let (one, other) = (world.operator(), world.operator());
+    let (one, other) = tokio::join!(one.put_back(&list, |_, _, _| true), other.put_back(&list, |_, _, _| true));
+    assert!(one.is_ok() && other.is_ok());
+    works(&world).await;
+    in_order(&world.applied());
+}
+
+/// Parks what stands at `tail`, as a worker does that dies before it settles it.
+async fn park_unsettled(world: &World, entity: &str) -> Sequence {
+    let sequence = world.state(entity).await.tail;
+    let row = world.memory.get(&delivery_row(&key(entity), sequence)).await.expect("memory answers");
+    let mut row = row.expect("it stands there").with(a::ERROR, "not now").with(a::PARKED_AT, 1_u64);
+    row.remove(a::PURGE_AT);
+    let entity = key(entity);
+    world.store().run(&Park { entity: &entity, sequence, row: &row }, PATIENCE).await.expect("it is parked");
+    sequence
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_put_back_past_one_that_is_undecided() {
+    let world = parked().await;
+    let operator = world.operator();
+    let mut all = list(&operator).await;
+    world.append("test/a", "a4").await;
+    world.messages.clear();
+    let undecided = park_unsettled(&world, "test/a").await;
+    // As if it had come first.
+    all.insert(0, (key("test/a"), undecided));
+    let mut became = Vec::new();
+    let done = operator.put_back(&all, |entity, _, what| {
+        became.push((entity.to_string(), what.stays()));
+        true
+    });
+    done.await.expect("memory answers");
+    let of = |entity: &str| became.iter().filter(|(of, _)| of == entity).map(|(_, stays)| *stays).collect::<Vec<_>>();
+    assert_eq!((of("test/a"), of("test/b")), (vec![true; 4], vec![false; 2]));
+    assert_eq!(operator.parked(&key("test/a")).await.unwrap().len(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_discarded_leaves_nothing_and_counts_as_settled() {
+    let world = World::new();
+    let long = long(&world, "test/a", "long");
+    world.inbox().append(&long).await.expect("it is appended");
+    works(&world).await;
+    let (operator, place) = (world.operator(), world.state("test/a").await.head);
+    let parked = operator.parked_at(&key("test/a"), place).await.unwrap().expect("it is parked");
+    assert_eq!(operator.discard(&parked).await, Ok(()));
+    assert_eq!(operator.discard(&parked).await, Ok(()), "a second one finds nothing");
+    assert!(operator.parked_at(&key("test/a"), place).await.unwrap().is_none());
+    let kept = world.memory.rows(&TableName::Inbox).into_iter().filter(|row| row.get(a::PURGE_AT).is_none()).count();
+    assert_eq!(kept, 0, "no part of it is left for good");
+    assert!(matches!(operator.redrive(&parked, None).await, Err(OperatorError::NotParked | OperatorError::Store(_))));
+    // Sent again, it is a repeat.
+    world.inbox().append(&long).await.expect("it is appended");
+    works(&world).await;
+    assert_eq!(world.started(), ["long"]);
+    let single = operator.single(&key("test/a"), place).await.unwrap();
+    assert!(matches!(single.content, Content::Bodiless(_)) && single.parked.is_none(), "{single:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_discard_leaves_what_is_undecided_and_says_what_was_decided_otherwise() {
+    let world = World::new();
+    world.append("test/a", "1").await;
+    world.messages.clear();
+    let place = park_unsettled(&world, "test/a").await;
+    let operator = world.operator();
+    let parked = operator.parked_at(&key("test/a"), place).await.unwrap().expect("it is parked");
+    assert_eq!(operator.discard(&parked).await, Err(OperatorError::Undecided));
+    assert!(operator.parked_at(&key("test/a"), place).await.unwrap().is_some());
+    operator.unblock(&key("test/a")).await.expect("it is woken");
+    world.work(&[world.drainer(Done)]).await;
+    assert_eq!(operator.discard(&parked).await, Err(OperatorError::DecidedOtherwise(Settlement::Applied)));
+    assert!(operator.parked_at(&key("test/a"), place).await.unwrap().is_none(), "the left-over goes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delivery_is_found_with_its_body_wherever_it_stands() {
+    let world = World::new();
+    let long = long(&world, "test/a", "long");
+    world.inbox().append(&long).await.expect("it is appended");
+    works(&world).await;
+    world.inbox().append(&long).await.expect("it is appended");
+    works(&world).await;
+    let nonce = world.surroundings.nonce();
+    let (entity, now) = (key("test/a"), world.surroundings.now());
+    // A place that is never filled, and one that waits behind it.
+    world.store().run(&Claim { entity: &entity, nonce: &nonce, now }, PATIENCE).await.expect("it is claimed");
+    world.append("test/a", "waits").await;
+    let operator = world.operator();
+    let state = world.state("test/a").await;
+    let at = |place: u64| operator.single(&entity, Sequence(place));
+    let last = state.tail.0;
+    let body = |content: &Content| match content {
+        Content::Delivery(delivery) => Some(delivery.body().clone()),
+        _ => None,
+    };
+
+    let waits = at(last).await.unwrap();
+    assert!(waits.receipt.is_none() && body(&waits.content).is_some());
+    assert!(matches!(at(last - 1).await.unwrap().content, Content::Nothing));
+    let repeat = at(last - 2).await.unwrap();
+    assert_eq!(repeat.receipt.map(|receipt| receipt.settlement), Some(Settlement::Repeat));
+    let first = at(last - 3).await.unwrap();
+    assert_eq!(first.receipt.map(|receipt| receipt.settlement), Some(Settlement::Parked));
+    assert_eq!((body(&first.content), first.parked.is_some()), (Some(long.body.clone()), true));
+    assert!(matches!(at(last + 1).await.unwrap().content, Content::Nothing));
+
+    // Over the place that was never filled.
+    let before = operator.before(&entity, state.tail).await.unwrap().expect("there is one");
+    assert_eq!((before.sequence(), before.body()), (Sequence(last - 2), &long.body));
+    // What is parked outlives its row.
+    world.memory.purge(&TableName::Inbox, |row| row.get(a::PURGE_AT).is_some() && row.get(a::PARTS).is_some());
+    let kept = at(last - 3).await.unwrap();
+    assert_eq!((body(&kept.content), kept.parked.is_some()), (Some(long.body), true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pass_reads_every_row_once_and_tells_about_its_cost_on_the_way() {
+    let world = World::new();
+    for number in 0..1200 {
+        world.append(&format!("test/{number}"), "1").await;
+    }
+    let operator = world.operator();
+    let mut pass = operator.pass(TableName::Entities);
+    let (mut keys, mut halfway) = (Vec::new(), None);
+    while let Some(rows) = pass.page().await.unwrap() {
+        keys.extend(rows.iter().filter_map(|row| row.text(a::ENTITY).map(str::to_owned)));
+        if pass.read().parts == Read::PARTS / 2 {
+            halfway = halfway.or(Some(pass.read().estimate()));
+        }
+    }
+    keys.sort_unstable();
+    keys.dedup();
+    let read = pass.read();
+    assert_eq!((keys.len(), read.rows), (1200, 1200));
+    let Some(Estimate::About(units)) = halfway else { panic!("{halfway:?}") };
+    assert!((read.units() * 3 / 4..=read.units() * 5 / 4).contains(&units), "{units} of {}", read.units());
+}
