@@ -246,38 +246,70 @@ impl Overview {
 
     /// The groups, the most urgent first, then the largest.
     pub fn groups(&self) -> Vec<Group> {
-        let mut groups: BTreeMap<(u8, Option<SourceName>, Option<String>), (Group, BTreeSet<&EntityKey>)> =
-            BTreeMap::new();
-        let mut add = |what: What, source: Option<&SourceName>, error, deliveries, since: Option<Timestamp>, at| {
-            let (entity, sequence): (&EntityKey, Sequence) = at;
-            let (group, orders) = groups
-                .entry((what.urgency(), source.cloned(), Option::<&str>::map(error, alike)))
-                .or_insert_with_key(|(_, source, error)| {
-                    let example = (entity.clone(), sequence);
-                    let (source, error) = (source.clone(), error.clone());
-                    let group = Group { what, source, error, orders: 0, deliveries: 0, oldest: since, example };
-                    (group, BTreeSet::new())
-                });
-            orders.insert(entity);
-            group.deliveries += deliveries;
-            if since.is_some_and(|since| group.oldest.is_none_or(|oldest| since < oldest)) {
-                group.oldest = since;
-                group.example = (entity.clone(), sequence);
-            }
-        };
+        let mut groups = Groups::default();
         for lane in &self.lanes {
-            let at = (&lane.state.entity, lane.state.next());
-            let (source, waiting) = (lane.source.as_ref(), lane.state.waiting());
-            add(What::Orders(lane.kind), source, lane.error(), waiting, lane.since(), at);
+            let (entity, next) = (&lane.state.entity, lane.state.next());
+            let group = groups.of(What::Orders(lane.kind), lane.source.as_ref(), lane.error(), (entity, next));
+            group.add(entity, next, lane.state.waiting(), lane.since());
         }
         for one in &self.aside {
             let at = (&one.entity, one.sequence);
-            add(What::Parked, Some(&one.source), Some(one.error.as_str()), 1, one.since, at);
+            let group = groups.of(What::Parked, Some(&one.source), Some(&one.error), at);
+            group.add(&one.entity, one.sequence, 1, one.since);
         }
-        let counted = groups.into_values().map(|(group, orders)| Group { orders: orders.len() as u64, ..group });
-        let mut groups: Vec<Group> = counted.collect();
+        let mut groups: Vec<Group> = groups.0.into_values().map(|gathered| gathered.group).collect();
         groups.sort_by_key(|group| (group.what.urgency(), std::cmp::Reverse(group.deliveries)));
         groups
+    }
+}
+
+/// What those of a group have in common.
+type Alike = (u8, Option<SourceName>, Option<String>);
+
+/// A group, and whose the deliveries are that were added to it.
+struct Gathered<'a> {
+    group: Group,
+    orders: BTreeSet<&'a EntityKey>,
+}
+
+#[derive(Default)]
+struct Groups<'a>(BTreeMap<Alike, Gathered<'a>>);
+
+impl<'a> Groups<'a> {
+    /// The group of this; a new one begins with what stands `at` a place.
+    fn of(
+        &mut self,
+        what: What,
+        source: Option<&SourceName>,
+        error: Option<&str>,
+        at: (&EntityKey, Sequence),
+    ) -> &mut Gathered<'a> {
+        let alike = (what.urgency(), source.cloned(), error.map(alike));
+        self.0.entry(alike).or_insert_with_key(|(_, source, error)| Gathered {
+            group: Group {
+                what,
+                source: source.clone(),
+                error: error.clone(),
+                orders: 0,
+                deliveries: 0,
+                oldest: None,
+                example: (at.0.clone(), at.1),
+            },
+            orders: BTreeSet::new(),
+        })
+    }
+}
+
+impl<'a> Gathered<'a> {
+    fn add(&mut self, entity: &'a EntityKey, sequence: Sequence, deliveries: u64, since: Option<Timestamp>) {
+        self.orders.insert(entity);
+        let group = &mut self.group;
+        group.orders = self.orders.len() as u64;
+        group.deliveries += deliveries;
+        if since.is_some_and(|since| group.oldest.is_none_or(|oldest| since < oldest)) {
+            group.oldest = since;
+            group.example = (entity.clone(), sequence);
+        }
     }
 }
 
