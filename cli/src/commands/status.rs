@@ -17,7 +17,7 @@ use webhook_serializer::protocol::entity::{EntityKey, SourceName};
 use super::{
     interrupt::Interrupt,
     print_json,
-    survey::{Cost, Survey, Surveyor, Wanted},
+    survey::{Cost, PARKED, Survey, Surveyor, Wanted},
     target::{Deployment, Target},
 };
 
@@ -58,7 +58,8 @@ impl Status {
 
     fn print(&self, survey: &Survey, deployment: &Deployment) {
         let seen = &survey.overview;
-        say!("{}", summary(seen, !self.no_parked));
+        let all_read = !survey.unread.contains(&PARKED);
+        say!("{}", summary(seen, !self.no_parked, all_read));
         let groups = seen.groups();
         if groups.is_empty() {
             return;
@@ -94,7 +95,7 @@ impl Status {
 }
 
 /// All of it in a sentence.
-fn summary(seen: &Overview, parked: bool) -> String {
+fn summary(seen: &Overview, parked: bool, all_read: bool) -> String {
     let count = |kind: Kind| seen.count(kind);
     let some = |count: usize, one: &str, many: &str| match count {
         1 => format!("1 {one}"),
@@ -118,6 +119,8 @@ fn summary(seen: &Overview, parked: bool) -> String {
             let entities: BTreeSet<&EntityKey> = seen.aside.iter().map(|one| &one.entity).collect();
             let of = some(entities.len(), "order", "orders");
             match seen.aside.len() {
+                0 if !all_read => "Whether anything is parked was not seen.".to_owned(),
+                many if !all_read => format!("At least {many} of the deliveries are parked."),
                 0 => "Nothing is parked.".to_owned(),
                 1 => "1 delivery is parked.".to_owned(),
                 many => format!("{many} deliveries of {of} are parked."),

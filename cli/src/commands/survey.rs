@@ -18,6 +18,10 @@ use super::{interrupt::Interrupt, target::Deployment};
 /// So many read units are spent without asking.
 const FREE: u64 = 1000;
 
+/// Of these, so many are left for the second of two tables: without having read
+/// some of it nobody can say what the rest costs.
+const FOR_THE_SECOND: u64 = 2 * Read::PAGE_UNITS;
+
 /// So many deliveries are read at once, to see who sent them. With the largest
 /// body in its row that is as much as an answer holds in time.
 const AT_ONCE: usize = 25;
@@ -29,6 +33,9 @@ pub struct Cost {
     #[arg(long, short = 'y')]
     pub yes: bool,
 }
+
+/// What the table of deliveries is read for.
+pub const PARKED: &str = "what is parked";
 
 const READ_ON: &str = "Read on?";
 
@@ -59,6 +66,10 @@ pub struct Surveyor<'a> {
     operator: Operator,
     interrupt: Interrupt,
     cost: Cost,
+    /// What was read without asking.
+    unasked: u64,
+    /// Somebody has said no: that goes for what would come after, too.
+    declined: bool,
     pub survey: Survey,
 }
 
@@ -70,29 +81,36 @@ impl<'a> Surveyor<'a> {
     /// The store could not be reached, or nobody can be asked.
     pub async fn read(deployment: &'a Deployment, cost: Cost, interrupt: Interrupt, wanted: Wanted) -> Result<Self> {
         let operator = deployment.operator();
-        let mut surveyor = Self { deployment, operator, interrupt, cost, survey: Survey::default() };
+        let mut surveyor =
+            Self { deployment, operator, interrupt, cost, unasked: 0, declined: false, survey: Survey::default() };
         if wanted != Wanted::Parked {
-            surveyor.table(TableName::Entities, "the orders").await?;
+            let free = if wanted == Wanted::All { FREE - FOR_THE_SECOND } else { FREE };
+            surveyor.table(TableName::Entities, "the orders", free).await?;
         }
         if wanted != Wanted::Orders {
-            surveyor.table(TableName::Inbox, "what is parked").await?;
+            surveyor.table(TableName::Inbox, PARKED, FREE).await?;
         }
         Ok(surveyor)
     }
 
-    async fn table(&mut self, table: TableName, name: &'static str) -> Result<()> {
+    async fn table(&mut self, table: TableName, name: &'static str, free: u64) -> Result<()> {
         let is_orders = table == TableName::Entities;
         let operator = self.operator.clone();
         let mut pass = operator.pass(table);
-        let before = self.survey.units;
+        let (before, unasked) = (self.survey.units, self.unasked);
         let bar = bar(Read::PARTS.into(), name);
         let mut agreed = self.cost.yes;
         loop {
-            self.survey.units = before + pass.read().units();
-            if !agreed && self.survey.units + Read::PAGE_UNITS > FREE {
-                agreed = bar.suspend(|| self.interrupt.ask(&said(name, pass.read()), READ_ON))?;
+            let units = pass.read().units();
+            self.survey.units = before + units;
+            if !agreed {
+                self.unasked = unasked + units;
             }
-            if self.interrupt.came() || (!agreed && self.survey.units + Read::PAGE_UNITS > FREE) {
+            if !agreed && !self.declined && self.unasked + Read::PAGE_UNITS > free {
+                agreed = bar.suspend(|| self.interrupt.ask(&said(name, pass.read()), READ_ON))?;
+                self.declined = !agreed;
+            }
+            if self.interrupt.came() || self.declined {
                 self.survey.unread.push(name);
                 break;
             }
@@ -124,12 +142,13 @@ impl<'a> Surveyor<'a> {
         let bar = bar(unknown.len() as u64, NAME);
         for some in unknown.chunks(AT_ONCE) {
             let cost = some.len() as u64;
-            if !agreed && self.survey.units + cost > FREE {
+            if !agreed && !self.declined && self.unasked + cost > FREE {
                 let left = unknown.len() as u64 - bar.position();
                 let said = format!("to see {NAME} takes about {left} read units more, one for each order");
                 agreed = bar.suspend(|| self.interrupt.ask(&said, READ_ON))?;
+                self.declined = !agreed;
             }
-            if self.interrupt.came() || (!agreed && self.survey.units + cost > FREE) {
+            if self.interrupt.came() || self.declined {
                 self.survey.unread.push(NAME);
                 break;
             }
@@ -138,6 +157,7 @@ impl<'a> Surveyor<'a> {
                 self.survey.overview.is_next(entity, delivery.sequence(), source, delivery.topic());
             }
             self.survey.units += cost;
+            self.unasked += if agreed { 0 } else { cost };
             bar.inc(cost);
         }
         bar.finish_and_clear();
