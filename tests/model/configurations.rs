@@ -351,7 +351,7 @@ pub fn large() -> Vec<Configuration> {
         ),
         of(
             "the latest of three, failures and clocks",
-            59999,
+            63966,
             Protocol {
                 arrivals: &[0, 1, 2],
                 deliver: Deliver::Latest,
