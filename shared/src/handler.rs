@@ -155,7 +155,8 @@ impl Context {
 pub struct Deliveries(pub(crate) Vec<Arc<Delivery>>);
 
 impl Deliveries {
-    /// These, for calling a handler directly in its own tests.
+    /// These, at least one, for calling a handler directly in its own tests.
+    /// Without any, [`first`](Self::first) and [`last`](Self::last) panic.
     pub fn detached(deliveries: impl IntoIterator<Item = Delivery>) -> Self {
         Self(deliveries.into_iter().map(Arc::new).collect())
     }
@@ -220,7 +221,7 @@ pub trait Handler: Send + Sync + 'static {
 
     /// Applies several, two at least: for sources with `deliver = { up_to = … }`.
     /// What it answers goes for all of them; if it fails, [`Handler::handle`] gets
-    /// each by itself. There is none that calls `handle` in turn: one that reads a
+    /// each by itself. The default fails, and does not call `handle` in turn: a handler that reads a
     /// row, changes it and commits it would lose all changes but the last.
     ///
     /// ```

@@ -68,6 +68,7 @@ pub struct Source {
     secrets: Vec<Secret>,
     recipients: Vec<String>,
     tolerance: Duration,
+    #[cfg(any(test, feature = "verify"))]
     topics: Option<Topics>,
     entity: Vec<Template>,
     /// Which handler its deliveries go to.
@@ -111,7 +112,12 @@ struct Entry {
     client_id: Ids,
     #[serde(default, deserialize_with = "duration")]
     tolerance: Option<Duration>,
+    #[cfg(any(test, feature = "verify"))]
     topics: Option<Topics>,
+    /// Ingest looks at them; a worker's function has what was taken.
+    #[cfg(not(any(test, feature = "verify")))]
+    #[serde(default, rename = "topics")]
+    _topics: IgnoredAny,
     #[serde(default)]
     entity: Templates,
     handler: String,
@@ -319,6 +325,7 @@ impl Source {
         if tolerance.is_zero() {
             return Err("`tolerance` is more than nothing".into());
         }
+        #[cfg(any(test, feature = "verify"))]
         if let Some(objection) = entry.topics.as_ref().and_then(Topics::objection) {
             return Err(objection);
         }
@@ -357,6 +364,7 @@ impl Source {
             secrets,
             recipients,
             tolerance,
+            #[cfg(any(test, feature = "verify"))]
             topics: entry.topics,
             entity,
             handler: entry.handler,
@@ -377,12 +385,14 @@ impl Source {
         self.forward.as_ref()
     }
 
+    #[cfg(any(test, feature = "verify"))]
     /// Which of its deliveries are taken, by their topics; `None`: it says
     /// nothing of them, so that all are.
     pub fn topics(&self) -> Option<&Topics> {
         self.topics.as_ref()
     }
 
+    #[cfg(any(test, feature = "verify"))]
     /// Whether deliveries of `topic` are taken.
     pub fn takes(&self, topic: &str) -> bool {
         self.topics.as_ref().is_none_or(|topics| topics.takes(topic))

@@ -77,7 +77,7 @@ impl Discard {
             Ok(()) => {}
             Err(OperatorError::Undecided) => bail!(
                 "{order} {sequence} is still being decided: the worker that set it aside has not settled it, or died \
-                 in between. Nothing was removed; ask again in a minute"
+                 in between. Nothing was removed; try again in a minute"
             ),
             Err(OperatorError::DecidedOtherwise(settlement)) => bail!(
                 "{order} {sequence} was {settlement} after all: what was parked was left over by a worker that lost \

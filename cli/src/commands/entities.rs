@@ -41,7 +41,7 @@ pub struct Entities {
     parked: bool,
     #[command(flatten)]
     only: Only,
-    /// Show so many at most
+    /// Show at most N
     #[arg(long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
     /// One JSON object a line
@@ -59,7 +59,7 @@ pub struct Only {
     /// Only what this source sent
     #[arg(long, value_name = "NAME", value_parser = SourceName::parse)]
     pub source: Option<SourceName>,
-    /// Only where the error has this text in it; `…`, and any number of four and more digits, stand for such a number
+    /// Only where the error has this text in it; `…`, and any number of four or more digits, stand for such a number
     #[arg(long, value_name = "TEXT")]
     pub error: Option<String>,
 }
@@ -241,7 +241,7 @@ impl Entities {
             return;
         }
         if table.is_empty() {
-            say!("no such order");
+            say!("no order matches");
         } else {
             output::print(table);
         }

@@ -54,7 +54,7 @@ pub struct Redrive {
     /// All that is parked, of every order
     #[arg(long, conflicts_with_all = ["order", "source", "error"])]
     all: bool,
-    /// Put back so many at most, the first of the list: to try with one
+    /// Put back at most N, from the top of the list; --limit 1 tries with one
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     limit: Option<u32>,
     /// List what would be put back, and put nothing back

@@ -27,7 +27,7 @@ use super::{
     after_help = "It reads the row of every order, an eighth of a read unit for each KB, and all deliveries that are \
                   still kept, since what is parked stands among them. Before that takes more than 1,000 read units \
                   it says how many, and asks. Ctrl-C stops it: then it shows what it has seen.\n\n\
-                  Errors that differ only in numbers of four and more digits count as one, and are shown with `…`."
+                  Errors that differ only in numbers of four or more digits count as one, and are shown with `…`."
 )]
 pub struct Status {
     /// Leave out what is parked: then only the orders' own rows are read, and one of each that waits

@@ -59,7 +59,9 @@ fn form_of(form: Form) -> String {
         Form::Text(pattern) => pattern.name.to_owned(),
         Form::OneOrMore(pattern) => format!("{}, or a list", pattern.name),
         Form::Word(words) => one_of(words),
-        Form::WordOrMost(words, field, most) => format!("{}, `{{ {field} = 2 }}` to `{most}`", one_of(words)),
+        Form::WordOrMost(words, field, most) => {
+            format!("{}, `{{ {field} = 2 }}` to `{{ {field} = {most} }}`", one_of(words))
+        }
         Form::Count => "whole number from 1".to_owned(),
         Form::Flag => "`true`, `false`".to_owned(),
         Form::Table(_) => "table".to_owned(),

@@ -174,7 +174,7 @@ fn entities_lists_the_oldest_first_why_each_does_not_move_and_the_next_command()
     let column = lines[0].find("why").unwrap();
     assert_eq!(lines[2].find("1 parked"), Some(column), "{shown}");
     assert!(lines[3].contains("again in 1 h") || lines[3].contains(" min: "), "{shown}");
-    assert_eq!(trouble.said(&["entities", "--error", "nothing like it"]), "no such order\n");
+    assert_eq!(trouble.said(&["entities", "--error", "nothing like it"]), "no order matches\n");
 }
 
 /// 12 MB of bodies, at half a unit for each 4 KB.

@@ -101,17 +101,17 @@ impl Orders {
         Ok(row.as_ref().map(row::from_row).transpose()?)
     }
 
-    async fn commit<'a>(
+    async fn commit(
         &self,
-        deliveries: impl IntoIterator<Item = &'a Delivery>,
+        entity: &EntityKey,
+        events: Result<Vec<OrderEvent>, Malformed>,
         context: &Context,
     ) -> Result<Outcome, HandlerError> {
-        let mut deliveries = deliveries.into_iter().peekable();
-        let Some(key) = deliveries.peek().map(|first| self.key(first.entity())) else { return Ok(Outcome::Done) };
-        let events: Vec<OrderEvent> = match deliveries.map(OrderEvent::read).collect() {
+        let events = match events {
             Ok(events) => events,
             Err(malformed) => return Ok(Outcome::Reject(malformed.to_string())),
         };
+        let key = self.key(entity);
         let store = Store::new(self.table.clone(), context.surroundings().clone());
         let row = store.get(&key, PATIENCE.min(context.time_left())).await?;
         let order = row.as_ref().map(row::from_row).transpose()?.unwrap_or_default();
@@ -129,12 +129,14 @@ impl Handler for Orders {
     /// its topic promises. A row that cannot be read is an error, so that the
     /// delivery is tried again: a newer version may be on its way.
     async fn handle(&self, delivery: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
-        self.commit([delivery], context).await
+        let event = OrderEvent::read(delivery).map(|event| vec![event]);
+        self.commit(delivery.entity(), event, context).await
     }
 
     /// The same of several: one read, one write.
     async fn handle_all(&self, deliveries: Deliveries, context: &Context) -> Result<Outcome, HandlerError> {
-        self.commit(deliveries.iter(), context).await
+        let events = deliveries.iter().map(OrderEvent::read).collect();
+        self.commit(deliveries.first().entity(), events, context).await
     }
 
     fn answers_to(&self, name: &str) -> bool {

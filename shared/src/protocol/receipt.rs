@@ -25,8 +25,8 @@ pub enum Settlement {
     Void,
     /// Set aside, for a person to put back.
     Parked,
-    /// Left out for a newer one of its order, as its source says: that one's
-    /// handler has started for both, or had been applied before.
+    /// Left out for a newer one of its order, as its source says: the newer one's
+    /// handler ran for both, or the newer one had been applied before.
     Superseded,
 }
 

@@ -138,7 +138,7 @@ impl Add {
                 fields.push(("forward".into(), forward));
             }
             ("forward", None) => {
-                bail!("where is it to be forwarded to? --handler forward=https://example.com/webhooks")
+                bail!("forward needs a URL: --handler forward=https://example.com/webhooks")
             }
             (other, Some(_)) => bail!("only `forward` has a URL behind it; --handler {other} names a handler"),
             (_, None) => {}

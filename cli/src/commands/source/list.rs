@@ -29,7 +29,7 @@ impl List {
     pub(super) async fn run(self) -> Result<ExitCode> {
         let place = self.whereabouts.place().await?;
         let (_, sources) = sources(&place).await?;
-        let mut table = Table::new(&["source", "provider", "entity", "handler", "topics", ">secrets", ">warnings"]);
+        let mut table = Table::new(&["source", "provider", "entity", "handler", "topics", ">secrets", ">remarks"]);
         let mut all = Vec::new();
         for source in sources.iter() {
             let advice = advice::of(source);

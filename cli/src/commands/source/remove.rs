@@ -48,7 +48,7 @@ impl Remove {
         let done = self.manner.apply(&place, name, |text| text.remove(name)).await?;
         let Some(done) = done else { return Ok(ExitCode::FAILURE) };
         let words = [
-            "its webhooks are answered 404 from then on: take its URL out at the sender first".to_owned(),
+            "once the functions have read the document, its webhooks are answered 404: take its URL out at the sender first".to_owned(),
             format!("functions read the document within {} at the latest", late()),
             "what waits or comes until then is parked when its turn comes; with the source back in the document \
              `serializer redrive` puts it back"
@@ -61,9 +61,7 @@ impl Remove {
     /// How many deliveries of it wait; `None`: that cannot be seen from here.
     async fn waiting(&self) -> Result<Option<usize>> {
         if !self.target.is_named() {
-            output::complain(
-                "whether deliveries of it wait was not looked at: --local or the names of the stack's tables tell where",
-            );
+            output::complain("not checked whether deliveries of it wait: for that, give --local or the stack's tables");
             return Ok(None);
         }
         let waiting = self.target.connect().await?.operator().waiting_of(&self.name).await?;
