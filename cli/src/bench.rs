@@ -62,6 +62,18 @@ pub struct Scenario {
     pub up_to: u8,
 }
 
+const HOT: Scenario = Scenario {
+    name: "hot",
+    about: "one order, all in before the first worker starts, 0 ms each",
+    deliveries: 1000,
+    entities: 1,
+    workers: 1,
+    at_once: 32,
+    task: Duration::ZERO,
+    all_in_first: true,
+    up_to: 1,
+};
+
 /// The scenarios.
 pub const SCENARIOS: [Scenario; 6] = [
     Scenario {
@@ -97,28 +109,8 @@ pub const SCENARIOS: [Scenario; 6] = [
         all_in_first: false,
         up_to: 1,
     },
-    Scenario {
-        name: "hot",
-        about: "one order, all in before the first worker starts, 0 ms each",
-        deliveries: 1000,
-        entities: 1,
-        workers: 1,
-        at_once: 32,
-        task: Duration::ZERO,
-        all_in_first: true,
-        up_to: 1,
-    },
-    Scenario {
-        name: "group",
-        about: "hot, up to ten in one start",
-        deliveries: 1000,
-        entities: 1,
-        workers: 1,
-        at_once: 32,
-        task: Duration::ZERO,
-        all_in_first: true,
-        up_to: 10,
-    },
+    HOT,
+    Scenario { name: "group", about: "hot, up to ten in one start", up_to: 10, ..HOT },
     Scenario {
         name: "control",
         about: "mixed in one process: a queue per key and no store",

@@ -2,9 +2,9 @@
 //!
 //! A handler is started for one delivery of an entity at a time, in the order
 //! in which they arrived; or, where its source says so, for several that wait in
-//! a row. It is started again when its answer was lost, so what
-//! it does elsewhere it does at least once; what it returns in
-//! [`Outcome::Commit`] lands exactly once, with the settling.
+//! a row. It is started again when its answer was lost, so what it does elsewhere
+//! it does at least once; what it returns in [`Outcome::Commit`] lands exactly
+//! once, with the settling.
 
 use std::{sync::Arc, time::Duration};
 
@@ -221,8 +221,9 @@ pub trait Handler: Send + Sync + 'static {
 
     /// Applies several, two at least: for sources with `deliver = { up_to = … }`.
     /// What it answers goes for all of them; if it fails, [`Handler::handle`] gets
-    /// each by itself. The default fails, and does not call `handle` in turn: a handler that reads a
-    /// row, changes it and commits it would lose all changes but the last.
+    /// each by itself. The default fails, and does not call `handle` in turn: a
+    /// handler that reads a row, changes it and commits it would lose all changes
+    /// but the last.
     ///
     /// ```
     /// use webhook_serializer::{Context, Deliveries, Delivery, Handler, HandlerError, Outcome};

@@ -385,15 +385,15 @@ impl Source {
         self.forward.as_ref()
     }
 
-    #[cfg(any(test, feature = "verify"))]
     /// Which of its deliveries are taken, by their topics; `None`: it says
     /// nothing of them, so that all are.
+    #[cfg(any(test, feature = "verify"))]
     pub fn topics(&self) -> Option<&Topics> {
         self.topics.as_ref()
     }
 
-    #[cfg(any(test, feature = "verify"))]
     /// Whether deliveries of `topic` are taken.
+    #[cfg(any(test, feature = "verify"))]
     pub fn takes(&self, topic: &str) -> bool {
         self.topics.as_ref().is_none_or(|topics| topics.takes(topic))
     }

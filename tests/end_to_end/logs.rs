@@ -7,7 +7,6 @@
 
 use std::{
     collections::BTreeMap,
-    io::Write,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -17,6 +16,7 @@ use serde_json::Value;
 use tests::{
     handlers::answering,
     lane::Lane,
+    lines::Lines,
     webhooks::{signed, update},
     world::World,
 };
@@ -64,31 +64,6 @@ provider = "shipstation-v1"
 secrets = ["a-token-0123456789"]
 handler = "test"
 "#;
-
-/// All that is logged.
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Lines {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().expect("no one panics while holding this").extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Lines {
-    fn text(&self) -> String {
-        String::from_utf8(self.0.lock().expect("no one panics while holding this").clone()).expect("a text")
-    }
-
-    fn json(&self) -> Vec<Value> {
-        self.text().lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
-    }
-}
 
 /// Logs, and counts what was settled or blocked.
 #[derive(Debug, Clone)]

@@ -1,13 +1,11 @@
 //! Topics that a source does not take, through ingest: verified, answered,
 //! counted, and kept nowhere.
 
-use std::{
-    io::Write,
-    sync::{Arc, Mutex},
-};
+use std::sync::Arc;
 
 use serde_json::Value;
 use tests::{
+    lines::Lines,
     webhooks::{request, signed},
     world::World,
 };
@@ -27,28 +25,6 @@ handler = 'test'
 entity = 'shop/order/{/data/order_id}'
 topics = { take = 'order.*', ignore = 'order.viewed' }
 ";
-
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Lines {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().expect("no one panics while holding this").extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Lines {
-    fn json(&self) -> Vec<Value> {
-        let bytes = self.0.lock().expect("no one panics while holding this").clone();
-        let text = String::from_utf8(bytes).expect("a text");
-        text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
-    }
-}
 
 struct Shop {
     world: World,

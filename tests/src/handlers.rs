@@ -1,11 +1,17 @@
 //! Handlers for tests.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use futures_util::future::{BoxFuture, ready};
 use webhook_serializer::{
     handler::{Context, Deliveries, Handler, HandlerError, Outcome},
-    protocol::delivery::Delivery,
+    protocol::{
+        delivery::Delivery,
+        table::{Change, Key, Write},
+    },
 };
 
 /// Takes some time.
@@ -65,6 +71,65 @@ impl Handler for Done {
 
     async fn handle_all(&self, _: Deliveries, _: &Context) -> Result<Outcome, HandlerError> {
         Ok(Outcome::Done)
+    }
+
+    fn handles_all(&self, _: &str) -> bool {
+        true
+    }
+}
+
+/// The table that [`Counting`] counts in.
+pub const EFFECTS: &str = "effects";
+
+/// What a handler was started for, and how many each of them stood for.
+pub type Starts = Arc<Mutex<Vec<Vec<(String, u32)>>>>;
+
+/// Counts each delivery in a table, by commit; fails with those of its plan.
+#[derive(Debug, Clone, Default)]
+pub struct Counting {
+    /// Its starts.
+    pub starts: Starts,
+    /// Which deliveries fail, and whether they are rejected.
+    pub poison: Vec<(&'static str, bool)>,
+}
+
+impl Counting {
+    /// The ids of the deliveries that each start was about.
+    ///
+    /// # Panics
+    ///
+    /// A start did.
+    pub fn starts(&self) -> Vec<Vec<String>> {
+        let starts = self.starts.lock().unwrap();
+        starts.iter().map(|start| start.iter().map(|(id, _)| id.clone()).collect()).collect()
+    }
+
+    fn run<'a>(&self, deliveries: impl Iterator<Item = &'a Delivery>) -> Outcome {
+        let ids: Vec<_> = deliveries.map(|one| (one.delivery_id().to_string(), one.superseded())).collect();
+        let writes = ids.iter().map(|(id, _)| {
+            Write::update(
+                Key::named(EFFECTS, "id", id.as_str()),
+                [Change::Add { attribute: "count".into(), base: 0, by: 1 }],
+            )
+        });
+        let poison = self.poison.iter().find(|(poison, _)| ids.iter().any(|(id, _)| id == poison));
+        let outcome = match poison {
+            Some((_, true)) => Outcome::Reject("poison".into()),
+            Some((_, false)) => Outcome::retry("poison"),
+            None => Outcome::Commit(writes.collect()),
+        };
+        self.starts.lock().unwrap().push(ids);
+        outcome
+    }
+}
+
+impl Handler for Counting {
+    async fn handle(&self, delivery: &Delivery, _: &Context) -> Result<Outcome, HandlerError> {
+        Ok(self.run([delivery].into_iter()))
+    }
+
+    async fn handle_all(&self, deliveries: Deliveries, _: &Context) -> Result<Outcome, HandlerError> {
+        Ok(self.run(deliveries.iter()))
     }
 
     fn handles_all(&self, _: &str) -> bool {

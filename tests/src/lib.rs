@@ -7,6 +7,7 @@ pub mod faults;
 pub mod forwarding;
 pub mod handlers;
 pub mod lane;
+pub mod lines;
 pub mod metered;
 pub mod not_run;
 #[cfg(doctest)]

@@ -31,14 +31,19 @@ use webhook_serializer::{
         keys::entity_row,
         memory::MemoryTable,
         state::{EntityState, HolderInfo},
-        table::Table,
+        table::{Row, Table, TableName},
     },
     sources::Sources,
     telemetry::{Event, Observer, PutOffReason},
     time::Surroundings,
 };
 
-use crate::{clock, stage};
+use crate::{
+    clock,
+    faults::{Call, Fault, FaultyTable},
+    handlers::EFFECTS,
+    stage,
+};
 
 /// How long a received wake-up stays hidden.
 pub const VISIBILITY: Duration = Duration::from_secs(90);
@@ -194,6 +199,38 @@ impl World {
             }
         }))
         .await;
+    }
+
+    /// How often each delivery was committed by [`Counting`](crate::handlers::Counting),
+    /// by its id.
+    ///
+    /// # Panics
+    ///
+    /// The table holds anything else.
+    pub fn committed(&self) -> Vec<(String, u64)> {
+        let rows = self.memory.rows(&TableName::Named(EFFECTS.into()));
+        let one = |row: &Row| Some((row.text("id")?.to_owned(), row.number("count")?));
+        let mut committed: Vec<_> = rows.iter().map(|row| one(row).expect("a count")).collect();
+        committed.sort();
+        committed
+    }
+
+    /// Has one worker attend to `entity`, which dies after so many calls to the
+    /// store; then, once its lease has run out, another one drains what is left.
+    /// Whether the first one lived to its end.
+    pub async fn work_after_a_death(&mut self, entity: &EntityKey, calls: u64, handler: impl Handler + Clone) -> bool {
+        let whole = self.table.clone();
+        let plan = move |call: &Call<'_>| if call.request > calls { Fault::Silent } else { Fault::None };
+        self.table = Arc::new(FaultyTable::new(whole.clone(), &self.surroundings, plan));
+        let drainer = self.drainer(handler.clone());
+        let deadline = self.surroundings.monotonic() + self.function_time;
+        let received = Received { entity: entity.clone(), times: 1 };
+        let attended = async { drainer.attend(&received, deadline, &Quarantine::of(1)).await };
+        let lives = self.surroundings.within(Duration::from_millis(500), attended).await.is_some();
+        self.table = whole;
+        self.surroundings.sleep(self.function_time).await;
+        self.work(&[self.drainer(handler)]).await;
+        lives
     }
 
     /// An entity's row.

@@ -309,12 +309,6 @@ impl EntityState {
         self.suspect > 0
     }
 
-    /// Which attempt the next start of the delivery at `head + 1` is, where a
-    /// holder that vanished with it counts as one that may have started it.
-    pub fn attempt(&self) -> u32 {
-        self.attempts + u32::from(self.is_suspect()) + 1
-    }
-
     /// Whether the newest start of the delivery at `head + 1` was written down
     /// by the newest holder.
     pub fn is_started(&self) -> bool {

@@ -343,6 +343,18 @@ impl Drain {
         })
     }
 
+    /// How often what `group` is about has failed. Attempts at the latest are none
+    /// at the one in front, should that be handled by itself after all.
+    fn tried(&self, group: Group) -> u32 {
+        if self.state.is_stood_for() && !group.is_several() { 0 } else { self.state.attempts }
+    }
+
+    /// Which attempt a start of `group` is, where a holder that vanished with it
+    /// counts as one that may have started it.
+    pub fn attempt(&self, group: Group) -> u32 {
+        self.tried(group) + u32::from(self.state.is_suspect()) + 1
+    }
+
     /// What to do once the handler of `group` has answered. `fraction` (0.0 to
     /// 1.0) spreads the waits for the next attempt.
     pub fn answered(&self, outcome: Outcome, group: Group, source: &Source, fraction: f64) -> Step {
@@ -351,7 +363,7 @@ impl Drain {
             Outcome::Commit(writes) => Step::Commit(writes),
             // Which of them it means is told by itself.
             Outcome::Reject(error) if group.is_several() => self.apart(group, HANDED_OVER, one_line(&error), source),
-            Outcome::Reject(error) => Step::SetAside(self.state.attempts + 1, one_line(&error)),
+            Outcome::Reject(error) => Step::SetAside(self.tried(group) + 1, one_line(&error)),
             Outcome::Retry { after, error } | Outcome::Unavailable { after, error } => {
                 self.failed(after, error, group, source, fraction)
             }
@@ -361,14 +373,17 @@ impl Drain {
     /// What to do about a start that failed; `asked`: the wait that its handler
     /// asks for.
     pub fn failed(&self, asked: Option<Duration>, error: String, group: Group, source: &Source, fraction: f64) -> Step {
-        let (attempts, error) = (self.state.attempts + 1, one_line(&error));
-        let follows = source.retry.after(attempts, asked, source.on_failure, fraction);
-        match follows {
+        let (attempts, error) = (self.tried(group) + 1, one_line(&error));
+        match source.retry.after(attempts, asked, source.on_failure, fraction) {
             Next::GiveUp(_) if group.is_several() => self.apart(group, HANDED_OVER, error, source),
             Next::GiveUp(on_failure) => give_up(on_failure, attempts, error),
             Next::Retry(wait) if group.is_several() && !group.is_latest => self.apart(group, wait, error, source),
             Next::Retry(wait) => {
-                let one_by_one = group.is_several().then_some(self.state.head);
+                let one_by_one = match group.is_several() {
+                    true => Some(self.state.head),
+                    // From now on the attempts are its own.
+                    false => self.state.is_stood_for().then(|| self.state.next()),
+                };
                 Step::Retry { attempts, one_by_one, wait: no_sooner(wait, source), error }
             }
         }

@@ -23,8 +23,8 @@ impl Driver<'_> {
         Timestamp::from_millis(self.now().as_millis().saturating_sub(ago.as_millis() as u64))
     }
 
-    /// What is decided of the place in front and its group, once what leaves the row with it is
-    /// remembered elsewhere.
+    /// What is decided of the place in front and its group, once what leaves the
+    /// row with it is remembered elsewhere.
     pub(super) async fn decide(&mut self, settlement: Settlement, ran: Option<&Ran>) -> Decision {
         let ending = Ending {
             settlement,

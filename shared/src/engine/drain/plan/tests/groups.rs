@@ -155,6 +155,22 @@ fn one_that_the_latest_stands_for_is_not_given_up_for_its_attempts() {
     assert!(matches!(failed(None).next(&MOMENT, found(options).as_ref()), Step::SetAside(3, _)));
 }
 
+/// Its source was told to deliver each, or those behind it cannot be read.
+#[test]
+fn attempts_at_the_latest_are_none_at_one_that_is_handled_by_itself_after_all() {
+    let source = source("retry = { attempts = 3, first = \"4s\", longest = \"9s\" }\n");
+    let stood_for = |one_by_one| EntityState { attempts: 2, one_by_one: Some(Sequence(one_by_one)), ..row(7, 20) };
+    let alone = roomy(stood_for(7), 9, page(5));
+    assert_eq!((alone.attempt(Group::ONE), alone.attempt(latest(5))), (1, 3));
+    let own = Step::Retry { attempts: 1, one_by_one: Some(Sequence(8)), wait: 4 * SECOND, error: "no".into() };
+    assert_eq!(alone.answered(Outcome::retry("no"), Group::ONE, &source, 1.0), own);
+    assert_eq!(alone.answered(Outcome::Reject("no".into()), Group::ONE, &source, 1.0), Step::SetAside(1, "no".into()));
+    // Then they are its own.
+    let again = roomy(stood_for(8), 9, page(5));
+    assert_eq!(again.attempt(Group::ONE), 3);
+    assert_eq!(again.answered(Outcome::retry("no"), Group::ONE, &source, 1.0), Step::SetAside(3, "no".into()));
+}
+
 #[test]
 fn a_group_is_settled_by_one_decision() {
     let mut drain = roomy(remembering(&[("D6", Settlement::Applied), ("D7", Settlement::Applied)], 12), 3, page(4));
