@@ -17,6 +17,7 @@ pub mod delivery;
 pub mod entity;
 pub mod format;
 pub mod history;
+pub mod hold;
 pub mod inbox;
 pub mod keys;
 pub mod lease;

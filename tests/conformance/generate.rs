@@ -80,6 +80,12 @@ pub enum Kind {
     Fail,
     Block,
     Unblock,
+    Hold,
+    Resume,
+    RetryNow,
+    Skip,
+    WriteAct,
+    EndAct,
     Commit,
     Forget,
     Remove,
@@ -92,7 +98,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub const ALL: [Kind; 29] = [
+    pub const ALL: [Kind; 35] = [
         Kind::Claim,
         Kind::Put,
         Kind::Void,
@@ -113,6 +119,12 @@ impl Kind {
         Kind::Fail,
         Kind::Block,
         Kind::Unblock,
+        Kind::Hold,
+        Kind::Resume,
+        Kind::RetryNow,
+        Kind::Skip,
+        Kind::WriteAct,
+        Kind::EndAct,
         Kind::Commit,
         Kind::Forget,
         Kind::Remove,
@@ -126,7 +138,7 @@ impl Kind {
 
     /// Whether it asks for nothing, and is never refused.
     pub fn is_unconditional(self) -> bool {
-        matches!(self, Kind::PutPart | Kind::RemovePart | Kind::ListJob)
+        matches!(self, Kind::PutPart | Kind::RemovePart | Kind::ListJob | Kind::WriteAct)
     }
 }
 

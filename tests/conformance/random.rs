@@ -20,16 +20,20 @@ use webhook_serializer::{
     protocol::{
         delivery::{Envelope, PutPart},
         entity::{EntityKey, FencingToken, Identity, Sequence},
+        hold,
         inbox::{
-            Block, Claim, Commit, Decision, Fail, MarkStart, Park, Put, Settle, SettleAndRelease, Settled,
-            SettledAndReleased, Settling, Spill, Unblock, Void,
+            Block, Claim, Commit, Decision, Fail, MarkStart, Park, Put, RetryNow, Settle, SettleAndRelease, Settled,
+            SettledAndReleased, Settling, Skip, Spill, Unblock, Void,
         },
         keys::{entity_row, inbox_range, key_of, part_row, sweep_position_row},
         lease::{
             Acquire, Acquired, AnnounceEnd, AskToYield, ForceRelease, HandOver, LONGEST_YIELD, Lease, Release,
             ReleaseEmpty, Renew, Renewed, TakeOver,
         },
-        maintain::{Forget, KeepForever, ListJob, MoveOn, Moved, Place, Position, PutOff, Remove, RemovePart},
+        maintain::{
+            self, Forget, KeepForever, ListJob, MoveOn, Moved, Place, Position, PutOff, Reason, Remove, RemovePart,
+            Verb,
+        },
         operation::Operation,
         receipt::{Receipt, Settlement},
         state::{BlockReason, EntityState, EventTimes, HolderInfo},
@@ -68,6 +72,8 @@ struct Case<'a> {
     /// Rows of inboxes as they once were.
     rows: Vec<Row>,
     positions: Vec<Position>,
+    /// What an operator did last.
+    act: Option<Nonce>,
     transactions: u32,
     last_transaction: Option<String>,
     last: Last,
@@ -97,6 +103,7 @@ impl<'a> Case<'a> {
             claimed: Vec::new(),
             rows: Vec::new(),
             positions: Vec::new(),
+            act: None,
             transactions: 0,
             last_transaction: None,
             last: Last::Nothing,
@@ -352,6 +359,39 @@ impl<'a> Case<'a> {
                 let seen = state.map_or(FencingToken(1), |state| state.token);
                 self.run(&Unblock { entity: &entity, seen }).await?;
             }
+            Kind::Hold => {
+                let seen = state.map(|state| state.hold).unwrap_or_default();
+                self.run(&hold::Begin { entity: &entity, seen, now }).await?;
+            }
+            Kind::Resume => {
+                let Some(seen) = state else { return Ok(()) };
+                self.run(&hold::End { seen: &seen, purge_at }).await?;
+            }
+            Kind::RetryNow => {
+                let Some(seen) = state else { return Ok(()) };
+                self.run(&RetryNow { seen: &seen }).await?;
+            }
+            Kind::Skip => {
+                let (Some(lease), Some(seen)) = (lease, state.clone()) else { return Ok(()) };
+                let Some(decision) = self.decision(act, state, now) else { return Ok(()) };
+                self.run(&Skip { lease: &lease, decision: &decision, seen: &seen, now, purge_at }).await?;
+            }
+            Kind::WriteAct | Kind::EndAct => {
+                let reason = Reason::new("ada", &"ü".repeat(300));
+                let nonce = match (act.kind, &self.act) {
+                    (Kind::EndAct, Some(nonce)) if !act.twist.is_multiple_of(3) => nonce.clone(),
+                    _ => self.nonce(),
+                };
+                let sequence = state.map(|state| state.next()).filter(|_| act.twist.is_multiple_of(2));
+                let done = maintain::Act { entity, nonce, verb: Verb::Skip, sequence, reason, ended: None };
+                if act.kind == Kind::WriteAct {
+                    self.run(&maintain::Begun { act: &done, purge_at: now }).await?;
+                    self.act = Some(done.nonce);
+                } else {
+                    self.run(&maintain::EndedAs { act: &done, outcome: "settled as parked" }).await?;
+                }
+                return Ok(());
+            }
             Kind::Commit => {
                 let (Some(lease), Some(decision)) = (lease, self.decision(act, state, now)) else { return Ok(()) };
                 let hands_over = act.twist.is_multiple_of(3);
@@ -361,7 +401,7 @@ impl<'a> Case<'a> {
                     Settling::GoesOn(Settle { lease: &lease, decision: &decision, now, length, hands_over })
                 };
                 let beside = self.writes(&act.beside);
-                let writes = Commit { settling, writes: &beside }.all();
+                let writes = Commit { settling, writes: &beside, is_on_hold: act.twist.is_multiple_of(5) }.all();
                 self.transact(writes, None).await?;
             }
         }

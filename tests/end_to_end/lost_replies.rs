@@ -28,6 +28,7 @@ use webhook_serializer::{
         entity::{EntityKey, IdentityHash},
         inbox::{Claim, Unblock},
         lease::AskToYield,
+        maintain::Reason,
         operation::Operation,
         receipt::Recent,
         state::BlockReason,
@@ -268,6 +269,37 @@ async fn of_an_entity_that_is_blocked_and_unblocked() {
     .await;
     assert_eq!(outcomes.started, ["1", "1", "1", "2"]);
     assert_eq!(outcomes.blocked, None);
+}
+
+/// On hold, resumed, blocked and skipped.
+#[tokio::test(start_paused = true)]
+async fn of_an_entity_that_a_person_stops_and_lets_go_on() {
+    let reason = Reason::new("ada", "to see it");
+    let outcomes = every_fault_is_absorbed(move |world| {
+        let reason = reason.clone();
+        Box::pin(async move {
+            let operator = world.operator();
+            for id in ["1", "2"] {
+                world.inbox().append(&world.incoming_from("block", "test/a", id)).await.expect("it is appended");
+            }
+            operator.hold(&entity(), &reason).await.expect("it is on hold");
+            world.work(&[world.drainer(Done)]).await;
+            operator.resume(&entity(), &reason).await.expect("it is resumed");
+            let fails = answering(|delivery, _| match delivery.delivery_id().as_str() {
+                "1" => Outcome::retry("not now"),
+                _ => Outcome::Done,
+            });
+            world.work(&[world.drainer(fails)]).await;
+            let state = world.state("test/a").await;
+            assert_eq!(state.blocked, Some(BlockReason::Attempts));
+            operator.skip(&entity(), state.next(), &reason).await.expect("it is skipped");
+            world.work(&[world.drainer(Done)]).await;
+            world
+        })
+    })
+    .await;
+    assert_eq!((outcomes.started, outcomes.parked), (["1", "1", "2"].map(str::to_owned).to_vec(), 1));
+    assert_eq!((outcomes.blocked, outcomes.waiting, outcomes.held), (None, 0, false));
 }
 
 #[tokio::test(start_paused = true)]

@@ -31,6 +31,7 @@ mod rates;
 mod recovery;
 mod repair;
 mod slices;
+mod stops;
 mod sweep;
 mod threads;
 mod wiring;

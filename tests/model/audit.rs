@@ -19,6 +19,8 @@ pub const NO_LOSS: &str = "G3 no loss";
 pub const ONCE: &str = "G4 once";
 pub const CHARGED: &str = "a failure is charged to its own delivery, and to a start of it";
 pub const PENDING: &str = "what waits has waited since it came";
+pub const HOLD: &str = "nothing starts on hold, and it is on hold as its operator was told";
+pub const SKIPPED: &str = "skipped is what a person saw";
 pub const DECIDED_ONCE: &str = "a sequence is decided once";
 
 /// The properties of every state.
@@ -39,6 +41,12 @@ pub fn properties() -> Vec<Property<Protocol>> {
             model.first(CHARGED, !state.is_broken(Broken::Charge))
         }),
         Property::always(PENDING, |model: &Protocol, state: &State| model.first(PENDING, state.pending_is_told())),
+        Property::always(HOLD, |model: &Protocol, state: &State| {
+            model.first(HOLD, !state.is_broken(Broken::Hold) && state.is_as_told())
+        }),
+        Property::always(SKIPPED, |model: &Protocol, state: &State| {
+            model.first(SKIPPED, !state.is_broken(Broken::Skip))
+        }),
         Property::always(DECIDED_ONCE, |model: &Protocol, state: &State| {
             model.first(DECIDED_ONCE, !state.is_broken(Broken::DecidedTwice))
         }),
@@ -60,7 +68,10 @@ impl Protocol {
             AppendStep::Answered(_) | AppendStep::Ended => false,
         };
         let operator = match &state.operator {
-            Operator::Wake => true,
+            Operator::Wake | Operator::Resume(_) => true,
+            Operator::SkipLook(..) | Operator::SkipPark(..) | Operator::SkipSettle(..) | Operator::SkipRelease(_) => {
+                true
+            }
             Operator::Redrive(_, append) => owes(append),
             _ => false,
         };
@@ -78,7 +89,7 @@ impl Protocol {
         let Some(row) = state.row else { return true };
         let view = view_of(&row);
         let waits = state.appends.iter().any(|append| {
-            matches!(append.step, AppendStep::Answered(sequence) if sequence > view.head.0) && view.blocked.is_none()
+            matches!(append.step, AppendStep::Answered(sequence) if sequence > view.head.0) && !view.is_stopped()
         });
         // What was answered and does not wait was decided, as itself.
         let gone = state.appends.iter().any(|append| {
@@ -139,10 +150,14 @@ impl Next<'_> {
             if let Op::MarkStart(..) = op {
                 self.state.starts += 1;
             }
+            if let Op::Hold(_) = op {
+                self.state.held_at = self.state.newest_token;
+                self.model.reach(Reached::OnHold);
+            }
             if let Op::Unblock = op {
                 self.state.starts = 0;
             }
-            if let Op::Settle(_, decided, _) | Op::SettleAndRelease(_, decided) = op {
+            if let Op::Settle(_, decided, _) | Op::SettleAndRelease(_, decided, _) | Op::Skip(_, _, decided) = op {
                 self.state.starts = 0;
                 decided.each().into_iter().for_each(|told| self.decided(told, decided));
             }
@@ -224,6 +239,9 @@ impl Next<'_> {
         let (first, _) = knows.place();
         let view = self.state.view();
         let newest = view.is_some_and(|view| lease.is_mine(&view));
+        if newest && view.is_some_and(|view| view.hold.since().is_some()) && lease.token().0 > self.state.held_at {
+            self.state.breaks(Broken::Hold);
+        }
         for (sequence, id) in knows.handled(group) {
             // Those before it are settled, or in the same start.
             let behind =

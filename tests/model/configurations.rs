@@ -232,6 +232,52 @@ pub fn small() -> Vec<Configuration> {
             },
         ),
         of(
+            "put on hold and resumed, writes that come late, and a row that is purged",
+            7645,
+            Protocol { budget: Budget { holds: 2, late_writes: 1, purges: 1, ..b }, ..one() },
+        ),
+        of(
+            "put on hold while a worker drains, crashes and lost replies",
+            36482,
+            Protocol {
+                budget: Budget { holds: 1, lost_replies: 1, worker_crashes: 1, ingest_crashes: 1, take_overs: 1, ..b },
+                ..one()
+            },
+        ),
+        of(
+            "put on hold between two commits",
+            29977,
+            Protocol { commit: true, budget: Budget { holds: 1, lost_replies: 1, ..b }, ..two() },
+        ),
+        of(
+            "put on hold, and a visitor who dies",
+            9131,
+            Protocol { budget: Budget { holds: 1, visits: 1, visitor_crashes: 1, take_overs: 1, ..b }, ..one() },
+        ),
+        of(
+            "blocked and skipped, the operator dying",
+            92518,
+            Protocol {
+                attempts: 1,
+                block: true,
+                budget: Budget { failures: 1, skips: 1, lost_replies: 1, ingest_crashes: 1, take_overs: 1, ..b },
+                ..two()
+            },
+        ),
+        of(
+            "skipped while it is tried again, put back, and writes that come late",
+            3042,
+            Protocol {
+                budget: Budget { failures: 1, skips: 1, redrives: 1, late_writes: 1, take_overs: 1, ..b },
+                ..one()
+            },
+        ),
+        of(
+            "skipped on hold, while others arrive",
+            24680,
+            Protocol { budget: Budget { holds: 1, skips: 1, ..b }, ..two() },
+        ),
+        of(
             "a rate",
             16147,
             Protocol {

@@ -4,7 +4,7 @@
 use webhook_serializer::sources::deliver::Deliver;
 
 use crate::{
-    audit::{CHARGED, DECIDED_ONCE, EXCLUSION, NO_LATE_EFFECT, NO_LOSS, ONCE, ORDER, PENDING},
+    audit::{CHARGED, DECIDED_ONCE, EXCLUSION, HOLD, NO_LATE_EFFECT, NO_LOSS, ONCE, ORDER, PENDING, SKIPPED},
     protocol::Protocol,
     state::Budget,
     without::Rule,
@@ -46,6 +46,9 @@ pub const NOTHING: Budget = Budget {
     purges: 0,
     outages: 0,
     slices: 0,
+    holds: 0,
+    skips: 0,
+    late_writes: 0,
 };
 
 /// Every control, those of the protocol's table first.
@@ -376,6 +379,46 @@ pub fn controls() -> Vec<Control> {
             8,
             "its holder dies before it sends one, and later claims send none either: stuck",
             Protocol { budget: Budget { visits: 1, visitor_crashes: 1, ingest_crashes: 1, ..NOTHING }, ..two() },
+        ),
+        control(
+            "a hold asks only whether it is on hold, and so does its end",
+            &[Rule::HoldsUnnumbered],
+            HOLD,
+            6,
+            "a first try that lands late holds again what was resumed: stuck, and nobody was told",
+            Protocol { budget: Budget { holds: 1, late_writes: 1, ..NOTHING }, ..one() },
+        ),
+        control(
+            "an idle row on hold may be deleted",
+            &[Rule::PurgedOnHold],
+            HOLD,
+            9,
+            "TTL deletes the hold, and what comes next is handled",
+            Protocol { budget: Budget { holds: 1, purges: 1, ..NOTHING }, ..one() },
+        ),
+        control(
+            "a commit does not ask whether its entity was put on hold",
+            &[Rule::CommitBlindToHold],
+            HOLD,
+            10,
+            "its answer does not bring the row, and the next handler starts",
+            Protocol { commit: true, budget: Budget { holds: 1, ..NOTHING }, ..two() },
+        ),
+        control(
+            "the end of a hold sends no wake-up",
+            &[Rule::ResumeWithoutWakeUp],
+            NO_LOSS,
+            6,
+            "what came meanwhile owed none: stuck",
+            Protocol { budget: Budget { holds: 1, ..NOTHING }, ..one() },
+        ),
+        control(
+            "a skip takes whatever is in front once it has the lease",
+            &[Rule::SkipsWhatIsInFront],
+            SKIPPED,
+            10,
+            "the one that a person saw is applied by then, and the next is set aside",
+            Protocol { budget: Budget { skips: 1, ..NOTHING }, ..two() },
         ),
         control(
             "`pending_since` outlives a drain",

@@ -168,6 +168,11 @@ impl Knows {
         (sequence.0, front.and_then(|waiting| delivery_at(&waiting.row)))
     }
 
+    /// Whether it is known to be on hold.
+    pub fn is_on_hold(&self) -> bool {
+        self.state().hold.since().is_some()
+    }
+
     /// Those of a group that its handler gets.
     pub fn handled(&self, group: Group) -> Vec<(u64, Id)> {
         let one = |row| delivery_at(row).expect("a delivery");

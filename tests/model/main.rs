@@ -94,6 +94,7 @@ mod people;
 mod protocol;
 mod reached;
 mod state;
+mod stops;
 mod store;
 mod story;
 mod ticks;

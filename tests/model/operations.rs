@@ -7,9 +7,10 @@ use webhook_serializer::protocol::{
     delivery::{Envelope, Incoming},
     entity::{FencingToken, Sequence},
     format::attribute as a,
+    hold::{Begin, Changed, End, Hold},
     inbox::{
         Block, Claim, Fail, Failed, MarkStart, Marked, Park, Put, PutOutcome, Settle, SettleAndRelease, Settled,
-        SettledAndReleased, Spill, Unblock, Unblocked, Void, Voided,
+        SettledAndReleased, Skip, Skipped, Spill, Unblock, Unblocked, Void, Voided,
     },
     lease::{
         Acquire, AnnounceEnd, AskToYield, Ended, ForceRelease, Forced, GiveWay, HandOver, Release, ReleaseEmpty,
@@ -19,7 +20,7 @@ use webhook_serializer::protocol::{
     operation::Operation,
     receipt::Recent,
     state::{BlockReason, HolderInfo, LeaseKind},
-    table::{Action, Change, Condition, Row, Write, Written},
+    table::{Action, Change, Comparison, Condition, Row, Write, Written},
 };
 
 use crate::{
@@ -42,7 +43,8 @@ pub enum Op {
     Renew(Held),
     /// `true`: it is about to hand over.
     Settle(Held, Decided, bool),
-    SettleAndRelease(Held, Decided),
+    /// `true`: it is known to be on hold, so that its row stays.
+    SettleAndRelease(Held, Decided, bool),
     Spill(Told),
     Park(Id, u64),
     Fail {
@@ -58,11 +60,15 @@ pub enum Op {
     MarkStart(Held, u64),
     HandOver(Held, bool),
     Unblock,
-    /// Of an exclusive holder, who keeps nothing for long, or not.
-    ReleaseEmpty(Held, bool),
+    /// Of an exclusive holder, who keeps nothing for long, or not; and whether it
+    /// is known to be on hold.
+    ReleaseEmpty(Held, bool, bool),
     Release(Held),
     AskToYield,
     ForceRelease(View),
+    Hold(Hold),
+    Resume(View),
+    Skip(Held, View, Decided),
 }
 
 /// What the author of an operation learns.
@@ -187,8 +193,9 @@ impl Execution {
                     Settled::Lost => Reply::Lost,
                 })
             }
-            Op::SettleAndRelease(lease, decided) => {
-                let last = SettleAndRelease { lease: &lease, decision: &decided, purge_at: Some(purge_at) };
+            Op::SettleAndRelease(lease, decided, stays) => {
+                let purge_at = (!stays).then_some(purge_at);
+                let last = SettleAndRelease { lease: &lease, decision: &decided, purge_at };
                 self.with(&last, |settled| match settled {
                     SettledAndReleased::Released => Reply::Ended(None),
                     SettledAndReleased::Grown(state) => Reply::Grown(intern_view(&state)),
@@ -239,12 +246,12 @@ impl Execution {
                     Unblocked::NotBlocked(_) => Reply::Refused,
                 })
             }
-            Op::ReleaseEmpty(lease, is_exclusive) => {
+            Op::ReleaseEmpty(lease, is_exclusive, stays) => {
                 let recent = self.row.map(|row| view_of(&row).recent.clone()).unwrap_or_default();
                 let remembers = !is_exclusive || !self.changes.has(Rule::PurgedBeforeItIsForgotten);
                 let recent = if remembers { recent } else { Recent::default() };
                 let retention = if is_exclusive { RETENTION / 100 } else { RETENTION };
-                let purge_at = idle_purge_at(entity, &recent, now, retention);
+                let purge_at = idle_purge_at(entity, &recent, now, retention).filter(|_| !stays);
                 self.with(&ReleaseEmpty { lease: &lease, purge_at }, |released| match released {
                     Released::Released => Reply::Ended(None),
                     Released::Grown(state) => Reply::Grown(intern_view(&state)),
@@ -257,6 +264,18 @@ impl Execution {
             }),
             Op::AskToYield => {
                 self.with(&AskToYield { entity, now, until: now + Duration::from_secs(10) }, |()| Reply::Done)
+            }
+            Op::Hold(seen) => self.with(&Begin { entity, seen, now }, turned),
+            Op::Resume(seen) => self.with(&End { seen: &seen, purge_at: Some(purge_at) }, turned),
+            Op::Skip(lease, seen, decided) => {
+                let may_go = seen.hold.since().is_none();
+                let purge_at = may_go.then_some(purge_at);
+                let skip = Skip { lease: &lease, decision: &decided, seen: &seen, now, purge_at };
+                self.with(&skip, |skipped| match skipped {
+                    Skipped::Skipped => Reply::Ended(None),
+                    Skipped::Changed(state) => Reply::Grown(intern_view(&state)),
+                    Skipped::Lost => Reply::Lost,
+                })
             }
             Op::ForceRelease(seen) => {
                 self.with(&ForceRelease { seen: &seen, record: HolderInfo::new("operator") }, |forced| match forced {
@@ -310,7 +329,7 @@ impl Execution {
                     {
                         Reply::Ended(None)
                     }
-                    (Op::SettleAndRelease(lease, _), Reply::Lost)
+                    (Op::SettleAndRelease(lease, ..), Reply::Lost)
                         if free
                             && token == Some(lease.token().next().0)
                             && self.changes.has(Rule::ReleaseRecognisedWithoutHead) =>
@@ -335,7 +354,10 @@ impl Execution {
     fn change_write(&self, write: &mut Write) {
         let drop_condition = |write: &mut Write, name: &str| strip(&mut write.condition, name);
         match self.op {
-            Op::Settle(_, decided, _) | Op::SettleAndRelease(_, decided) => {
+            Op::Settle(_, decided, _) | Op::SettleAndRelease(_, decided, _) => {
+                if self.changes.has(Rule::PurgedOnHold) {
+                    drop_hold(&mut write.condition);
+                }
                 if self.changes.has(Rule::GroupRemembersItsLast) {
                     forget_members(write, decided.first);
                 }
@@ -384,10 +406,33 @@ impl Execution {
                 }
             }
             Op::ReleaseEmpty(..) if self.changes.has(Rule::ReleaseWithoutTail) => drop_condition(write, a::HEAD),
+            Op::ReleaseEmpty(..) if self.changes.has(Rule::PurgedOnHold) => drop_hold(&mut write.condition),
+            Op::Hold(_) if self.changes.has(Rule::HoldsUnnumbered) => write.condition = not_on_hold(),
+            Op::Resume(_) if self.changes.has(Rule::HoldsUnnumbered) => {
+                write.condition = Condition::compare(a::HOLD, Comparison::Greater, 0_u32);
+            }
             Op::Void(_) if self.changes.has(Rule::VoidUnconditionally) => write.condition = Condition::Always,
             Op::Fail { .. } if self.changes.has(Rule::FailWithoutHead) => drop_condition(write, a::HEAD),
             _ => {}
         }
+    }
+}
+
+fn turned(changed: Changed) -> Reply {
+    match changed {
+        Changed::Done(_) => Reply::Done,
+        Changed::Otherwise(_) => Reply::Refused,
+    }
+}
+
+fn not_on_hold() -> Condition {
+    Condition::absent_or_at_most(a::HOLD, 0_u32)
+}
+
+/// Does not ask whether it is on hold.
+fn drop_hold(condition: &mut Condition) {
+    if let Condition::All(parts) = condition {
+        parts.retain(|part| *part != not_on_hold());
     }
 }
 

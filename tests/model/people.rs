@@ -68,6 +68,7 @@ impl Protocol {
                 if state.left.forced > 0 && view.is_some_and(|view| view.held.is_some()) {
                     actions.push(Action::ForceRelease);
                 }
+                self.stop_actions(state, actions);
                 return;
             }
             Operator::Redrive(_, append) => {
@@ -85,7 +86,19 @@ impl Protocol {
             Operator::Check(..) | Operator::Forget(..) | Operator::Wake => {
                 actions.push(Action::Operate(Clock::Early, Heard));
             }
-            Operator::VoidExpired(_) | Operator::Unblock | Operator::Force(_) => {
+            Operator::SkipLook(..) => actions.push(Action::Operate(Clock::Early, Heard)),
+            Operator::Hold(_) | Operator::Resume(_) | Operator::SkipSettle(..) => {
+                actions.extend(replies.iter().map(|reply| Action::Operate(Clock::Early, *reply)));
+                if state.left.late_writes > 0 {
+                    actions.push(Action::OperateLate);
+                }
+            }
+            Operator::VoidExpired(_)
+            | Operator::Unblock
+            | Operator::Force(_)
+            | Operator::SkipAcquire(..)
+            | Operator::SkipPark(..)
+            | Operator::SkipRelease(_) => {
                 actions.extend(replies.iter().map(|reply| Action::Operate(Clock::Early, *reply)));
             }
         }
@@ -121,7 +134,7 @@ impl Next<'_> {
                 self.on_entity(Op::AskToYield);
                 Visitor::Poll
             }
-            Visitor::Hold(lease) => match self.on_entity(Op::ReleaseEmpty(lease, true)).reply {
+            Visitor::Hold(lease) => match self.on_entity(Op::ReleaseEmpty(lease, true, false)).reply {
                 _ if !heard => self.state.visitor,
                 Reply::Grown(_) => Visitor::Leave(lease),
                 _ => Visitor::Away,
@@ -245,6 +258,7 @@ impl Next<'_> {
                     let _ = executed;
                 }
             }
+            operator => self.stops(operator, heard),
         }
     }
 
@@ -268,6 +282,8 @@ impl Next<'_> {
         self.state.left.purges -= 1;
         self.state.row = None;
         self.state.epoch += 1;
+        // No request is under way for as long as that.
+        self.state.late_writes.clear();
         let purge_at = row.number(a::PURGE_AT).expect("it is to be purged");
         if purge_at * 1000 < view.recent.keep_until().as_millis() {
             // What was settled is not yet to be forgotten.

@@ -124,8 +124,14 @@ pub enum Action {
     Redrive(u64, Id),
     Unblock,
     ForceRelease,
+    PutOnHold,
+    Resume,
+    Skip(u64),
     Operate(Clock, Hearing),
     OperateWakeUp,
+    /// Its write is under way, and it sends another.
+    OperateLate,
+    LateWrite(usize),
     OperatorDies,
     Purge,
 }
@@ -181,6 +187,9 @@ impl Model for Protocol {
             starts: 0,
             waiting_since: 0,
             broken: 0,
+            told_on_hold: Some(false),
+            held_at: 0,
+            late_writes: Vec::new(),
         }]
     }
 
@@ -219,6 +228,7 @@ impl Model for Protocol {
         actions.extend((0..state.late.len()).map(Action::LateEffect));
         self.visitor_actions(state, actions);
         self.operator_actions(state, actions);
+        actions.extend((0..state.late_writes.len()).map(Action::LateWrite));
         if state.left.purges > 0 && state.row.is_some_and(|row| row.get(a::PURGE_AT).is_some()) {
             actions.push(Action::Purge);
         }
@@ -313,6 +323,12 @@ impl Next<'_> {
                 self.state.left.forced -= 1;
                 self.state.operator = Operator::Force(self.state.view().expect("held"));
             }
+            Action::PutOnHold | Action::Resume | Action::Skip(_) => self.wants(action),
+            Action::OperateLate => self.sends_late(),
+            Action::LateWrite(number) => {
+                let op = self.state.late_writes.remove(number);
+                self.on_entity(op);
+            }
             Action::Operate(clock, reply) => self.operate(clock, reply),
             Action::OperateWakeUp => {
                 if let Operator::Redrive(sequence, mut append) = self.state.operator.clone() {
@@ -322,6 +338,13 @@ impl Next<'_> {
             }
             Action::OperatorDies => {
                 self.state.left.ingest_crashes -= 1;
+                if let Operator::Hold(_) | Operator::Resume(_) = self.state.operator {
+                    self.state.told_on_hold = None;
+                }
+                // The wake-up that it sent before its write, to come a while later.
+                if let Operator::Resume(_) | Operator::SkipSettle(..) | Operator::Unblock = self.state.operator {
+                    self.state.queue.push((None, false));
+                }
                 self.state.operator = Operator::Away;
             }
             Action::Purge => self.purge(),

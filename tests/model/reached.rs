@@ -40,10 +40,14 @@ pub enum Reached {
     Group,
     Apart,
     Superseded,
+    OnHold,
+    Resumed,
+    Skipped,
+    HoldMetCommit,
 }
 
 impl Reached {
-    pub const ALL: [Reached; 35] = {
+    pub const ALL: [Reached; 39] = {
         use Reached::*;
         [
             Void,
@@ -81,6 +85,10 @@ impl Reached {
             Group,
             Apart,
             Superseded,
+            OnHold,
+            Resumed,
+            Skipped,
+            HoldMetCommit,
         ]
     };
 }

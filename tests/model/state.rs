@@ -2,11 +2,12 @@
 
 use webhook_serializer::{
     engine::{append::Appending, drain::plan::Group},
-    protocol::{entity::Sequence, state::BlockReason},
+    protocol::{entity::Sequence, hold::Hold, state::BlockReason},
 };
 
 use crate::{
     drain::Knows,
+    operations::Op,
     store::{Answer, Decided, Drawn, Held, Id, Item, Stored, Told, View, arrival, view_of},
 };
 
@@ -54,6 +55,12 @@ pub struct Budget {
     pub outages: u8,
     /// Drains that go behind everybody else.
     pub slices: u8,
+    /// Entities put on hold.
+    pub holds: u8,
+    /// Deliveries skipped.
+    pub skips: u8,
+    /// Writes of an operator's that land at any time later, or never.
+    pub late_writes: u8,
 }
 
 /// One append: `Inbox::append`, for a webhook or a redrive.
@@ -256,6 +263,15 @@ pub enum Operator {
     Unblock,
     Wake,
     Force(View),
+    /// Puts it on hold, as this was seen.
+    Hold(Hold),
+    Resume(View),
+    /// Asks for the lease, to skip this place.
+    SkipAcquire(u64, Drawn),
+    SkipLook(u64, Held),
+    SkipPark(Held, Knows),
+    SkipSettle(Held, View, Decided),
+    SkipRelease(Held),
 }
 
 impl Operator {
@@ -286,6 +302,10 @@ pub enum Broken {
     DecidedTwice,
     /// A failure counted against another delivery.
     Charge,
+    /// A handler started on hold.
+    Hold,
+    /// Another delivery skipped than the one that was seen.
+    Skip,
 }
 
 /// Everything.
@@ -316,7 +336,14 @@ pub struct State {
     pub starts: u8,
     /// The first claim since the inbox was last empty.
     pub waiting_since: u64,
-    pub broken: u8,
+    pub broken: u16,
+    /// What its operator was told last: whether it is on hold. `None`: a hold or its
+    /// end is under way, or its author died.
+    pub told_on_hold: Option<bool>,
+    /// The newest token when it was put on hold.
+    pub held_at: u64,
+    /// An operator's writes that are under way still, whom nobody waits for.
+    pub late_writes: Vec<Op>,
 }
 
 impl State {
@@ -348,6 +375,13 @@ impl State {
             return view.held.is_some() || view.pending_since.is_none();
         }
         told() == Some(true)
+    }
+
+    /// Whether it is on hold if its operator was told so, and only then.
+    pub fn is_as_told(&self) -> bool {
+        let under_way = matches!(self.operator, Operator::Hold(_) | Operator::Resume(_));
+        let on_hold = self.view().is_some_and(|view| view.hold.since().is_some());
+        under_way || self.told_on_hold.is_none_or(|told| told == on_hold)
     }
 
     pub fn view(&self) -> Option<View> {
@@ -384,10 +418,10 @@ impl State {
     }
 
     pub fn breaks(&mut self, broken: Broken) {
-        self.broken |= 1 << broken as u8;
+        self.broken |= 1 << broken as u16;
     }
 
     pub fn is_broken(&self, broken: Broken) -> bool {
-        self.broken & 1 << broken as u8 != 0
+        self.broken & 1 << broken as u16 != 0
     }
 }

@@ -48,6 +48,8 @@ pub struct Transaction {
     pub sort: Sort,
     /// What the handler was started for.
     pub group: Group,
+    /// It does not ask whether it was put on hold.
+    pub is_blind: bool,
 }
 
 impl Transaction {
@@ -63,13 +65,14 @@ impl Transaction {
 
     fn evaluated(self, epoch: u8, row: Option<Stored>) -> (bool, Committing) {
         let (now, lease, decision) = (time(epoch, Clock::Early), &*self.lease, &*self.decided);
+        let is_on_hold = self.knows.is_on_hold();
         let goes_on = Settle { lease, decision, now, length: LEASE, hands_over: self.hands_over };
         let settling = if self.releases() {
-            Settling::Releases(SettleAndRelease { lease, decision, purge_at: Some(now + RETENTION) })
+            Settling::Releases(SettleAndRelease { lease, decision, purge_at: (!is_on_hold).then_some(now + RETENTION) })
         } else {
             Settling::GoesOn(goes_on.clone())
         };
-        let commit = Commit { settling, writes: &[] };
+        let commit = Commit { settling, writes: &[], is_on_hold: is_on_hold || self.is_blind };
         let row = row.map(|row| (*row).clone());
         let refused = memory::evaluate(&commit.all()[0], row.as_ref()).is_err();
         let answer = if !refused || self.landed { Transacted::Landed } else { Transacted::Refused(vec![Some(row)]) };

@@ -228,9 +228,9 @@ impl Next<'_> {
             }
             return;
         }
-        let lease = worker.draining().lease;
+        let Draining { lease, knows, .. } = *worker.draining();
         let op = match row {
-            RowStep::Last => Op::SettleAndRelease(lease, decided),
+            RowStep::Last => Op::SettleAndRelease(lease, decided, knows.is_on_hold()),
             RowStep::Next => Op::Settle(lease, decided, hands_over),
         };
         let executed = self.on_entity(op);
@@ -278,7 +278,8 @@ impl Next<'_> {
     pub fn commit(&mut self, worker: &mut Worker, decided: Decided, landed: bool, heard: bool) {
         let Draining { lease, knows, group, .. } = *worker.draining();
         let hands_over = knows.hands_over(decided.last(), self.state.left.slices > 0);
-        let transaction = Transaction { lease, decided, hands_over, knows, landed, sort: self.sort(), group };
+        let is_blind = self.has(Rule::CommitBlindToHold);
+        let transaction = Transaction { lease, decided, hands_over, knows, landed, sort: self.sort(), group, is_blind };
         let (lands, committing) = transaction.judged(self.state.epoch, self.state.row);
         if lands && !landed {
             for (_, id) in knows.handled(group) {
@@ -289,7 +290,7 @@ impl Next<'_> {
             }
             self.state.left.slices -= u8::from(hands_over);
             let op = match transaction.releases() {
-                true => Op::SettleAndRelease(lease, decided),
+                true => Op::SettleAndRelease(lease, decided, knows.is_on_hold()),
                 false => Op::Settle(lease, decided, hands_over),
             };
             self.on_entity(op);
@@ -309,7 +310,8 @@ impl Next<'_> {
                 self.ends(worker, Drained::Ended);
             }
             Committing::Grown(view) => {
-                self.model.reach(Reached::CommitGrown);
+                let met = if view.hold.since().is_some() { Reached::HoldMetCommit } else { Reached::CommitGrown };
+                self.model.reach(met);
                 self.learns(worker, Learned::Seen(view));
                 worker.step = Step::Commit { decided, landed: false };
             }

@@ -407,7 +407,8 @@ impl Next<'_> {
                 }
             }
             Step::ReleaseEmpty => {
-                let executed = self.on_entity(Op::ReleaseEmpty(worker.draining().lease, false));
+                let Draining { lease, knows, .. } = *worker.draining();
+                let executed = self.on_entity(Op::ReleaseEmpty(lease, false, knows.is_on_hold()));
                 match executed.reply {
                     _ if !heard => {}
                     Reply::Grown(view) => {

@@ -128,4 +128,14 @@ pub enum Rule {
     GroupRemembersItsLast,
     /// Erasing forgets what was settled since, too.
     EraseTakesAll,
+    /// A hold and its end ask only whether it is on hold.
+    HoldsUnnumbered,
+    /// A row on hold is left to be deleted for idleness.
+    PurgedOnHold,
+    /// A commit does not ask whether its entity was put on hold.
+    CommitBlindToHold,
+    /// The end of a hold sends no wake-up.
+    ResumeWithoutWakeUp,
+    /// A skip takes whatever is in front once it has the lease.
+    SkipsWhatIsInFront,
 }

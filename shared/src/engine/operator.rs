@@ -1,20 +1,25 @@
 //! What an operator does: look at an entity, put back what was parked, unblock,
 //! erase.
 
+mod acts;
 mod erase;
+mod hold;
 mod pass;
 mod past;
 mod put_back;
 mod single;
+mod skip;
 mod waiting;
 
 use std::{collections::BTreeMap, time::Duration};
 
 pub use erase::Erased;
+pub use hold::Turned;
 pub use pass::{Estimate, Pass, Read};
 pub use past::Past;
 pub use put_back::PutBack;
 pub use single::{Content, Single};
+pub use skip::Skipped;
 
 use crate::{
     engine::{
@@ -23,6 +28,7 @@ use crate::{
         store::{Store, StoreError},
         wake::Waker,
     },
+    leases::LeaseError,
     protocol::{
         delivery::{Delivery, Item},
         entity::{EntityKey, Sequence},
@@ -39,6 +45,9 @@ use crate::{
 
 const PATIENCE: Duration = Duration::from_secs(10);
 const PAGE: u32 = 100;
+
+/// Longer than an operator's write takes.
+const A_WHILE: Duration = Duration::from_secs(30);
 
 /// How often an unblock looks again whose token has been passed meanwhile.
 const LOOKS: u32 = 5;
@@ -73,9 +82,18 @@ pub enum OperatorError {
     /// looked at.
     #[error("it is not parked any more; nothing was put back")]
     NotParked,
-    /// Deliveries wait, or somebody has the lease.
-    #[error("deliveries wait there or are at work; nothing was erased")]
+    /// Deliveries wait, somebody has the lease, or it is on hold.
+    #[error("deliveries wait there or are at work, or it is on hold; nothing was erased")]
     InUse,
+    /// There is no such entity.
+    #[error("nothing is known of it; is that its key?")]
+    Unknown,
+    /// A job is no order.
+    #[error("that is a job, which `jobs` switches off; only an order can be put on hold")]
+    IsAJob,
+    /// Its lease was not to be had, or was lost on the way.
+    #[error(transparent)]
+    Lease(#[from] LeaseError),
     /// All is written, but no wake-up could be sent: send it again, or leave it
     /// to the sweep.
     #[error("done, but {0}; the sweep will find it within the hour")]
@@ -339,6 +357,13 @@ impl Operator {
         self.remove_parts(parts).await
     }
 
+    /// Sends a wake-up that comes a while later, in front of a write that lets an
+    /// entity go on: should this process end between that and the wake-up that
+    /// follows it.
+    async fn wakes_later(&self, entity: &EntityKey) -> Result<(), OperatorError> {
+        Ok(self.waker.wake(entity, A_WHILE, PATIENCE).await?)
+    }
+
     /// Lets drains at an entity again, and wakes one. Where it was blocked for
     /// a delivery that retention may have deleted, its place is given up first,
     /// if it is still empty: that is what the operator decides by unblocking.
@@ -355,6 +380,7 @@ impl Operator {
             match &unblocked {
                 // An exclusive holder came in between, or it is blocked once more.
                 Unblocked::NotBlocked(Some(state)) if state.blocked.is_some() => {
+                    self.wakes_later(entity).await?;
                     let unblock = Unblock { entity, seen: state.token };
                     unblocked = self.store.run(&unblock, PATIENCE).await?;
                 }

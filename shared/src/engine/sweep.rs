@@ -101,7 +101,7 @@ pub fn needs_wake_up(state: &EntityState, now: Timestamp) -> bool {
     let waits = [state.retry_at, state.yield_until].into_iter().flatten().any(|until| until > now);
     let claimed = state.last_claim.as_ref().and_then(crate::time::Nonce::drawn_at);
     let fresh = claimed.is_some_and(|at| now.since(at) < SETTLED_DUST && at <= now + SETTLED_DUST);
-    !((state.is_empty() && !is_left(state, now)) || state.blocked.is_some() || held || waits || fresh)
+    !((state.is_empty() && !is_left(state, now)) || state.is_stopped() || held || waits || fresh)
 }
 
 /// Whether a lease that has run out stands there for nobody. A worker that is
@@ -289,7 +289,7 @@ impl Sweep<'_> {
             }
         };
         let now = store.surroundings().now();
-        if !state.is_empty() && state.blocked.is_none() {
+        if !state.is_empty() && !state.is_stopped() {
             let waited = state.pending_since.map(|since| now.since(since)).unwrap_or_default();
             swept.oldest = swept.oldest.max(waited);
         }
@@ -357,6 +357,7 @@ mod tests {
             last_error: None,
             pending_since: None,
             blocked: None,
+            hold: crate::protocol::hold::Hold::default(),
             yield_until: None,
             turn_until: None,
             handover: false,

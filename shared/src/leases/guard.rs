@@ -6,6 +6,7 @@ use super::{LeaseError, Leases, PATIENCE, RESERVE};
 use crate::{
     engine::{keeper::Keeper, store::StoreError},
     protocol::{
+        inbox::{Decision, Skip, Skipped},
         lease::{Ended, GiveWay, Lease, Release, ReleaseEmpty, Released, idle_purge_at},
         operation::Operation,
         receipt::Recent,
@@ -25,7 +26,8 @@ pub struct Guard {
     keeper: Keeper,
     /// What the entity's row remembers: only drains change that.
     recent: Recent,
-    /// Whether nothing waited in the entity's inbox when it was last seen.
+    /// Whether nothing waited in the entity's inbox when it was last seen, and it
+    /// was not on hold.
     is_idle: bool,
     /// Whether what waits there, or comes meanwhile, could be handled at once
     /// by a worker that is woken.
@@ -48,9 +50,9 @@ pub struct NotCommitted {
 
 impl Guard {
     pub(super) fn new(leases: Leases, keeper: Keeper, state: &EntityState, end: Duration, granted: Duration) -> Self {
-        let is_idle = state.is_empty();
+        let is_idle = state.is_empty() && state.hold.since().is_none();
         let now = leases.store.surroundings().now();
-        let waits = state.blocked.is_some() || state.retry_at.is_some_and(|at| at > now);
+        let waits = state.is_stopped() || state.retry_at.is_some_and(|at| at > now);
         let gives_way = leases.waker.is_some() && !waits;
         let recent = state.recent.clone();
         Self { leases, keeper, recent, is_idle, gives_way, end, granted, is_open: true }
@@ -168,6 +170,28 @@ impl Guard {
         }
         self.ended(!self.is_idle).await;
         Ok(Ok(()))
+    }
+
+    /// Ends the lease with a person's decision about what stands in front. `seen`:
+    /// the row, read under this lease.
+    pub(crate) async fn skip(mut self, mut seen: EntityState, decision: &Decision) -> Result<(), LeaseError> {
+        let store = self.leases.store.clone();
+        let lease = self.lease().clone();
+        loop {
+            let now = store.surroundings().now();
+            let may_go = seen.hold.since().is_none();
+            let purge_at = idle_purge_at(lease.entity(), &decision.recent, now, self.leases.kept);
+            let skip = Skip { lease: &lease, decision, seen: &seen, now, purge_at: purge_at.filter(|_| may_go) };
+            match store.run(&skip, self.patience()).await {
+                Ok(Skipped::Skipped) => break,
+                // Deliveries have come meanwhile, or it was put on hold.
+                Ok(Skipped::Changed(state)) => seen = state,
+                Ok(Skipped::Lost) => return Err(self.lost()),
+                Err(error) => return Err(self.in_doubt(LeaseError::after(error))),
+            }
+        }
+        self.ended(seen.tail > decision.last()).await;
+        Ok(())
     }
 
     /// The write that ends the lease where deliveries wait.

@@ -47,7 +47,7 @@ pub fn follows(answer: Acquired, now: Timestamp, asked: Option<Timestamp>) -> Fo
         },
         Acquired::Waiting { until, .. } if until > now => Follows::StandBack(until),
         // It was free by the time it was looked at.
-        Acquired::Empty | Acquired::Blocked | Acquired::Waiting { .. } => Follows::Request,
+        Acquired::Empty | Acquired::Stopped | Acquired::Waiting { .. } => Follows::Request,
     }
 }
 
@@ -123,7 +123,7 @@ mod tests {
     fn what_is_free_is_asked_for_unless_deliveries_go_first() {
         let waiting = |until| Acquired::Waiting { until, awaited: None };
         assert_eq!(follows(waiting(NOW + SECOND), NOW, None), Follows::StandBack(NOW + SECOND));
-        for free in [waiting(NOW), Acquired::Empty, Acquired::Blocked] {
+        for free in [waiting(NOW), Acquired::Empty, Acquired::Stopped] {
             assert_eq!(follows(free, NOW, None), Follows::Request);
         }
     }

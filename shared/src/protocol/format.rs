@@ -33,6 +33,7 @@ pub mod attribute {
     pub const LAST_ERROR: &str = "last_error";
     pub const PENDING_SINCE: &str = "pending_since";
     pub const BLOCKED: &str = "blocked";
+    pub const HOLD: &str = "hold";
     pub const HANDOVER: &str = "handover";
     pub const TURN_UNTIL: &str = "turn_until";
     pub const YIELD_UNTIL: &str = "yield_until";
@@ -68,6 +69,9 @@ pub mod attribute {
     pub const SETTLED_AT: &str = "settled_at";
     pub const ERROR: &str = "error";
     pub const PARKED_AT: &str = "parked_at";
+    pub const VERB: &str = "verb";
+    pub const BY: &str = "by";
+    pub const WHY: &str = "why";
 }
 
 use attribute as a;

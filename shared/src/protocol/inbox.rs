@@ -12,10 +12,12 @@ mod fail;
 mod park;
 mod receipt;
 mod settle;
+mod skip;
 
 pub use claim::{Claim, Claimed, Put, PutOutcome, Void, Voided, owes_wake_up};
 pub use commit::{Commit, Committed, Settling};
-pub use fail::{Block, Fail, Failed, MarkStart, Marked, Unblock, Unblocked};
+pub use fail::{Block, Fail, Failed, MarkStart, Marked, RetryNow, Retrying, Unblock, Unblocked};
 pub use park::Park;
 pub use receipt::Spill;
 pub use settle::{Decision, Settle, SettleAndRelease, Settled, SettledAndReleased};
+pub use skip::{Skip, Skipped};

@@ -10,11 +10,12 @@ use super::{
 use crate::time::Nonce;
 
 /// How the keys of the inbox's rows begin: of a delivery or a void, of what is
-/// parked, of a receipt, of a part of a body.
+/// parked, of a receipt, of a part of a body, of what an operator did.
 const DELIVERY: &str = "d#";
 const PARKED: &str = "p#";
 const RECEIPT: &str = "r#";
 const PART: &str = "b#";
+const ACT: &str = "o#";
 
 /// The row of an entity in the `entities` table.
 pub fn entity_row(entity: &EntityKey) -> Key {
@@ -36,7 +37,7 @@ fn inbox_row(partition: String, item: String) -> Key {
 }
 
 /// All that stands in an entity's inbox, at most `limit` rows from behind
-/// `after`: deliveries, then what is parked, then receipts.
+/// `after`: deliveries, what operators did, what is parked, receipts.
 pub fn inbox_range(entity: &EntityKey, after: Option<&str>, limit: u32) -> Range {
     Range {
         table: TableName::Inbox,
@@ -111,6 +112,29 @@ pub fn parked_range(entity: &EntityKey, from: Sequence, limit: u32) -> Range {
 
 fn parked_item(sequence: Sequence) -> String {
     numbered(PARKED, sequence)
+}
+
+/// Where it stands what an operator did. The order of the keys is that of the
+/// times, as far as the operators' clocks agree.
+pub fn act_row(entity: &EntityKey, nonce: &Nonce) -> Key {
+    inbox_row(entity.as_str().to_owned(), format!("{ACT}{nonce}"))
+}
+
+/// What operators did to an entity, at most `limit` from behind `after`.
+pub fn act_range(entity: &EntityKey, after: Option<&Nonce>, limit: u32) -> Range {
+    Range {
+        table: TableName::Inbox,
+        partition: (a::ENTITY.into(), entity.as_str().into()),
+        sort: a::ITEM.into(),
+        from: after.map_or_else(|| ACT.to_owned(), |after| format!("{ACT}{after}\u{0}")),
+        to: format!("{ACT}\u{7f}"),
+        limit,
+    }
+}
+
+/// The act that an inbox row's key names, where it is one's.
+pub fn act_nonce(row: &Row) -> Option<Nonce> {
+    row.text(a::ITEM)?.strip_prefix(ACT).map(Nonce::from_stored)
 }
 
 /// Where one part of a body stands that is too large for one row. A partition

@@ -25,6 +25,7 @@ use crate::{
     protocol::{
         entity::{EntityKey, FencingToken},
         format::{FORMAT, attribute as a, readable},
+        hold::not_on_hold,
         keys::entity_row,
         receipt::Recent,
         state::{EntityState, LeaseKind},
@@ -164,6 +165,12 @@ pub(crate) fn numbers_if_absent(now: Timestamp, names: &[&'static str]) -> Vec<C
 /// remembers may be forgotten, by whoever keeps that longest. `None`: never.
 pub fn idle_purge_at(entity: &EntityKey, recent: &Recent, now: Timestamp, retention: Duration) -> Option<Timestamp> {
     (!entity.is_kept_forever()).then(|| (now + retention.mul_f64(1.1)).max(recent.keep_until()))
+}
+
+/// What a release asks and writes that leaves its entity idle: a row that is to
+/// be deleted must not be on hold.
+pub(crate) fn purged_if_idle(purge_at: Option<Timestamp>) -> (Option<Condition>, Option<Change>) {
+    (purge_at.map(|_| not_on_hold()), purge_change(purge_at))
 }
 
 /// The change that says when a row may be deleted for idleness; `None`: never.

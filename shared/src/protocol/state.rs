@@ -8,6 +8,7 @@ use sha2::{Digest, Sha256};
 use super::{
     entity::{EntityKey, FencingToken, Sequence},
     format::{CorruptRow, attribute as a, check_format, shortened},
+    hold::Hold,
     receipt::Recent,
     table::Row,
 };
@@ -197,6 +198,8 @@ pub struct EntityState {
     pub pending_since: Option<Timestamp>,
     /// Why the entity waits for an operator.
     pub blocked: Option<BlockReason>,
+    /// Whether an operator keeps drains off.
+    pub hold: Hold,
     /// Until when an exclusive waiter asks to be let in.
     pub yield_until: Option<Timestamp>,
     /// Until when deliveries go first: an exclusive holder left them waiting.
@@ -271,6 +274,7 @@ impl EntityState {
                 None => None,
                 Some(text) => Some(BlockReason::from_stored(text).ok_or(CorruptRow::Attribute(a::BLOCKED))?),
             },
+            hold: Hold::parse(row)?,
             yield_until: time(a::YIELD_UNTIL),
             turn_until: time(a::TURN_UNTIL),
             handover: row.get(a::HANDOVER).is_some(),
@@ -286,6 +290,11 @@ impl EntityState {
     /// How many sequences are claimed and not settled.
     pub fn waiting(&self) -> u64 {
         self.tail.0.saturating_sub(self.head.0)
+    }
+
+    /// Whether nobody but an operator lets it go on: it is blocked, or on hold.
+    pub fn is_stopped(&self) -> bool {
+        self.blocked.is_some() || self.hold.since().is_some()
     }
 
     /// The sequence to be decided next.
@@ -339,6 +348,7 @@ mod tests {
             entity::IdentityHash,
             format::FORMAT,
             receipt::{Receipt, Settlement},
+            table::Value,
         },
         *,
     };
@@ -387,6 +397,7 @@ mod tests {
             .with(a::LAST_ERROR, "x".repeat(LAST_ERROR_BYTES))
             .with(a::PENDING_SINCE, 1_799_999_999_999_u64)
             .with(a::BLOCKED, BlockReason::Attempts.as_str())
+            .with(a::HOLD, Value::N(-1_799_999_999_999))
             .with(a::YIELD_UNTIL, 1_799_999_999_999_u64)
             // Not `turn_until`, which is shorter than the lease that it never stands beside.
             .with(a::NEWEST_EVENT_TIME, times.to_stored().unwrap())
@@ -401,7 +412,7 @@ mod tests {
         let holds = |bytes: usize| {
             remembered(&EntityKey::parse(&format!("n/{}", "x".repeat(bytes - 2))).unwrap(), 99).iter().len()
         };
-        assert_eq!([24, 36, 64, 256, 512].map(holds), [19, 19, 18, 10, 1]);
+        assert_eq!([24, 36, 64, 256, 512].map(holds), [19, 18, 17, 9, 1]);
         assert!(fullest(512).size() <= 1100, "{} bytes", fullest(512).size());
     }
 

@@ -31,9 +31,9 @@ fn states(world: &World) -> BTreeMap<usize, EntityState> {
     parsed.map(|state| (entity_number(&state.entity), state)).collect()
 }
 
-/// Whether every entity is free and empty, or blocked.
+/// Whether every entity is free and empty, or stopped.
 pub fn is_at_rest(world: &World) -> bool {
-    states(world).values().all(|state| state.blocked.is_some() || (state.is_empty() && state.held.is_none()))
+    states(world).values().all(|state| state.is_stopped() || (state.is_empty() && state.held.is_none()))
 }
 
 /// Before any sweep, with no wake-up left: what was answered 2xx with somebody
@@ -49,7 +49,7 @@ pub fn nothing_is_stuck(world: &World) -> Vec<String> {
             }
             let Some(state) = states.get(&entity) else { continue };
             for (_, sequence) in &call.acked {
-                if *sequence > state.head.0 && state.blocked.is_none() {
+                if *sequence > state.head.0 && !state.is_stopped() {
                     stuck.push(format!(
                         "stuck: {} at {}/{} was answered 2xx, and no wake-up is left to find it",
                         call.name,
@@ -73,7 +73,7 @@ pub fn everything(world: &World) -> Vec<String> {
             Some(held) if held.kind == LeaseKind::Drain => mistakes.push(format!("{who}: a drain lease is left")),
             _ => {}
         }
-        if !state.is_empty() && state.blocked.is_none() {
+        if !state.is_empty() && !state.is_stopped() {
             mistakes.push(format!("{who}: {} deliveries are left undecided", state.waiting()));
         }
     }
@@ -120,11 +120,14 @@ pub fn everything(world: &World) -> Vec<String> {
                 mistakes.push(format!("{name} was applied {applied} times"));
             }
             let next = Name { redrive: name.redrive + 1, ..name };
-            let put_back = history.calls.get(&next).is_some_and(|call| {
-                !call.acked.is_empty() || history.decided.values().any(|decided| decided.name == Some(next))
-            });
-            let blocked = states.get(&call.entity).is_some_and(|state| {
-                state.blocked.is_some() && waiting.iter().any(|(waits, at)| *waits == name && *at > state.head.0)
+            // Where no wake-up could be sent, its operator was not told where it stands.
+            let stands = || {
+                let decided = history.decided.values().any(|decided| decided.name == Some(next));
+                decided || waiting.iter().any(|(waits, _)| *waits == next)
+            };
+            let put_back = history.calls.get(&next).is_some_and(|call| !call.acked.is_empty() || stands());
+            let stopped = states.get(&call.entity).is_some_and(|state| {
+                state.is_stopped() && waiting.iter().any(|(waits, at)| *waits == name && *at > state.head.0)
             });
             let erased = history
                 .decided
@@ -148,8 +151,8 @@ pub fn everything(world: &World) -> Vec<String> {
             if superseded.count() > 0 && !by_newer {
                 mistakes.push(format!("{name} was superseded, and by none that was applied"));
             }
-            if !call.acked.is_empty() && applied == 0 && !set_aside && !blocked && !by_newer {
-                mistakes.push(format!("lost: {name} was answered 2xx, and is neither applied nor parked nor blocked"));
+            if !call.acked.is_empty() && applied == 0 && !set_aside && !stopped && !by_newer {
+                mistakes.push(format!("lost: {name} was answered 2xx, and is neither applied nor parked nor stopped"));
             }
             let done = history.starts.iter().any(|start| start.name == name && start.done);
             if applied > 0 && !done {

@@ -11,7 +11,7 @@ use webhook_serializer::{
     engine::{
         append::Inbox,
         drain::{DrainSettings, Drainer},
-        operator::{Operator, OperatorError},
+        operator::{Operator, OperatorError, Skipped},
         store::Store,
         sweep::Sweeper,
         wake::Waker,
@@ -22,6 +22,8 @@ use webhook_serializer::{
     protocol::{
         delivery::Incoming,
         lease::{ForceRelease, Forced},
+        maintain::Reason,
+        receipt::Settlement,
         state::HolderInfo,
     },
     sources::{Sources, deliver::Deliver},
@@ -461,6 +463,7 @@ async fn visit(world: &Arc<World>, place: u32, entity: usize, decision: u32, may
     if erases && roll.happens(500) {
         erase(world, &parts, &operator, entity).await;
     }
+    stop_and_go(world, &parts, entity, 9000 + decision).await;
     settle_by_hand(world, &operator, entity, place).await;
     if erases && roll.happens(500) {
         erase(world, &parts, &operator, entity).await;
@@ -483,19 +486,54 @@ async fn erase(world: &Arc<World>, parts: &Parts, operator: &Operator, entity: u
     }
 }
 
+/// Puts an entity on hold for a while, and skips what is in front of it; either,
+/// both or neither.
+async fn stop_and_go(world: &Arc<World>, parts: &Parts, entity: usize, decision: u32) {
+    let mut roll = Dice::new(world.plan.seed, actor::OPERATOR).at(decision);
+    let (operator, wanted, reason) = (parts.operator(), key(entity), Reason::new("ada", "to see it"));
+    let (holds, skips) = (roll.happens(400), roll.happens(400));
+    if holds && world.may(roll.twist) {
+        let _ = operator.hold(&wanted, &reason).await;
+        pause(roll.millis(0, 20_000)).await;
+    }
+    if skips
+        && world.may(roll.twist)
+        && let Ok(Some(state)) = parts.store.entity(&wanted, PATIENCE).await
+        && !state.is_empty()
+    {
+        let sequence = state.next();
+        world.with_history(|history| history.reasons.wants_skipped(entity, sequence.0));
+        let skipped = lets_go_on(world, entity, operator.skip(&wanted, sequence, &reason)).await;
+        if let Some(Skipped::As(Settlement::Parked)) = skipped {
+            world.reach("a delivery is skipped");
+        }
+    }
+    if holds {
+        lets_go_on(world, entity, operator.resume(&wanted, &reason)).await;
+    }
+}
+
+/// Does what lets an entity go on: until it is done, the wake-up is yet to be
+/// sent; and where that is not sure, what waits is the sweep's.
+async fn lets_go_on<T>(
+    world: &Arc<World>,
+    entity: usize,
+    work: impl Future<Output = Result<T, OperatorError>>,
+) -> Option<T> {
+    world.with_history(|history| *history.unblocking.entry(entity).or_default() += 1);
+    let done = work.await;
+    world.with_history(|history| *history.unblocking.entry(entity).or_default() -= 1);
+    if done.is_err() {
+        world.tell(What::Operator { entity, how: "lets it go on without certainty" });
+        world.with_history(|history| history.excused.insert(entity));
+    }
+    done.ok()
+}
+
 /// Unblocks an entity and puts back what is parked there.
 pub async fn settle_by_hand(world: &Arc<World>, operator: &Operator, entity: usize, node: u32) {
     let wanted = key(entity);
-    world.with_history(|history| *history.unblocking.entry(entity).or_default() += 1);
-    let unblocked = operator.unblock(&wanted).await;
-    world.with_history(|history| *history.unblocking.entry(entity).or_default() -= 1);
-    match unblocked {
-        Ok(_) => {}
-        Err(_) => {
-            world.tell(What::Operator { entity, how: "unblocks without certainty" });
-            world.with_history(|history| history.excused.insert(entity));
-        }
-    }
+    lets_go_on(world, entity, operator.unblock(&wanted)).await;
     for parked in operator.parked(&wanted).await.unwrap_or_default() {
         let number = parked.delivery().delivery_id().as_str().parse().expect("a number");
         let name = Name { number, redrive: parked.delivery().redrive() + 1 };

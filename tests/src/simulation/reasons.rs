@@ -37,6 +37,8 @@ pub struct Reasons {
     names: BTreeMap<(usize, u64), Name>,
     /// Starts that rejected, and that were done, by token.
     rejected: BTreeSet<(usize, u64)>,
+    /// Places that operators want skipped.
+    skipped: BTreeSet<(usize, u64)>,
     done: BTreeSet<(usize, u64)>,
     /// Starts up to this token are forgiven: settled since, or unblocked.
     forgiven: BTreeMap<usize, u64>,
@@ -156,6 +158,11 @@ impl Reasons {
         (told, mistakes)
     }
 
+    /// An operator wants this place skipped.
+    pub fn wants_skipped(&mut self, entity: usize, sequence: u64) {
+        self.skipped.insert((entity, sequence));
+    }
+
     fn forgive(&mut self, entity: usize, through: u64) {
         self.forgiven.insert(entity, through);
         self.vanished.remove(&entity);
@@ -220,6 +227,10 @@ impl Reasons {
     fn parks(&self, change: &Change<'_>, name: Name) -> Option<String> {
         if self.rejected.contains(&(change.entity, change.was(a::TOKEN))) {
             return None;
+        }
+        if change.before.is_some_and(|row| row.text(a::KIND) == Some(LeaseKind::Exclusive.as_str())) {
+            let wanted = self.skipped.contains(&(change.entity, change.is(a::HEAD)));
+            return (!wanted).then(|| format!("{name} was skipped, and nobody wanted that"));
         }
         let nature = Nature::of(change.seed, name.number);
         let (failed, allowed) = (self.failed(change, false).count(), attempts(nature));

@@ -15,6 +15,8 @@ use std::{
 
 use webhook_serializer::protocol::{
     entity::{DeliveryId, EntityKey, Identity, SourceName},
+    format::attribute as a,
+    keys::entity_row,
     memory::MemoryTable,
     table::Row,
 };
@@ -37,6 +39,8 @@ struct Inner {
     twists: BTreeSet<Twist>,
     history: History,
     ledgers: BTreeMap<usize, Ledger>,
+    /// The newest token when an entity was last put on hold, or resumed.
+    held_at: BTreeMap<usize, u64>,
     /// The newest token that the receiver has seen, by entity.
     seen: BTreeMap<usize, u64>,
     /// Rows of entities as they were before their last change.
@@ -246,6 +250,12 @@ impl World {
     /// `first` is the first place that the start is about.
     pub fn started(&self, name: Name, entity: usize, node: u32, (first, sequence): (u64, u64), token: u64) -> usize {
         let newest = self.ledger(entity).token;
+        let on_hold = self.read(&entity_row(&key(entity))).is_some_and(|row| row.number(a::HOLD).is_some());
+        let held_at = self.inner().held_at.get(&entity).copied().unwrap_or_default();
+        if on_hold && token == newest && token > held_at {
+            let mistake = format!("{name} is started on hold, under token {}", told(token));
+            self.with_history(|history| history.mistakes.push(mistake));
+        }
         let at = self.tell(What::Started { name, entity, node, token: told(token), newest: told(newest) });
         let mut inner = self.inner();
         inner.history.starts.push(Start {

@@ -48,7 +48,7 @@ pub enum Begin {
 pub fn begin(answer: Acquired, now: Timestamp, left: Duration, look: Option<Duration>) -> Begin {
     match answer {
         Acquired::Granted(lease, state) => Begin::Granted(lease, state),
-        Acquired::Empty | Acquired::Blocked => Begin::NothingToDo,
+        Acquired::Empty | Acquired::Stopped => Begin::NothingToDo,
         Acquired::Waiting { until, awaited } => {
             let wait = until.since(now);
             if wait <= SHORT && left >= wait + MARGIN {

@@ -232,8 +232,12 @@ impl<'a> Driver<'a> {
         self.now() + self.drainer.settings.retention
     }
 
-    /// When the row may go that is left idle, remembering this.
+    /// When the row may go that is left idle, remembering this; `None`: never, or
+    /// not while it is on hold.
     fn idle_purge_at(&self, recent: &Recent) -> Option<Timestamp> {
+        if self.drain.state().hold.since().is_some() {
+            return None;
+        }
         idle_purge_at(&self.drain.state().entity, recent, self.now(), self.drainer.settings.retention)
     }
 

@@ -110,6 +110,19 @@ impl Group {
     }
 }
 
+/// What stands at a place.
+#[derive(Debug)]
+pub enum InFront<'a> {
+    /// A delivery that was not settled before.
+    Delivery(&'a Waiting),
+    /// One that was.
+    Repeat,
+    /// A marker: claimed, and never filled.
+    Void,
+    /// Nothing, as far as was read.
+    Nothing,
+}
+
 /// What the process knows besides: its clocks, and how it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moment {
@@ -211,6 +224,16 @@ impl Drain {
         }
     }
 
+    /// What stands at the place to be decided next, as far as that was read.
+    pub fn in_front(&self) -> InFront<'_> {
+        match self.page.places.front() {
+            None => InFront::Nothing,
+            Some(Place::Void(_)) => InFront::Void,
+            Some(Place::Delivery(one)) if self.is_repeat(one.unpacked.head().identity_hash()) => InFront::Repeat,
+            Some(Place::Delivery(one)) => InFront::Delivery(one),
+        }
+    }
+
     /// What to do next. `source` is what is known of the source of the delivery
     /// in front.
     pub fn next(&self, moment: &Moment, source: Option<&Found>) -> Step {
@@ -218,7 +241,7 @@ impl Drain {
         if state.is_empty() {
             return Step::ReleaseEmpty;
         }
-        if state.blocked.is_some() {
+        if state.is_stopped() {
             return Step::Release;
         }
         if state.suspect >= VANISHED_BEFORE_START {

@@ -11,7 +11,7 @@ use crate::protocol::{
     delivery::Item,
     entity::{EntityKey, Sequence},
     format::{CorruptRow, attribute as a},
-    keys::{inbox_range, sequence_of},
+    keys::{act_nonce, inbox_range, sequence_of},
     maintain::{Forget, Forgotten, Remove, RemovePart, Removed},
     receipt::Receipt,
     state::EntityState,
@@ -37,7 +37,8 @@ pub enum Erased {
 }
 
 impl Operator {
-    /// Deletes an entity's deliveries, receipts, and what is parked of it, and
+    /// Deletes an entity's deliveries, receipts, what is parked of it, what
+    /// operators did with it, and
     /// all but the numbers of its row. Asked again after a failure, it goes on.
     /// What comes meanwhile stays, applied or parked or waiting.
     ///
@@ -51,7 +52,8 @@ impl Operator {
     /// lease; then nothing was deleted.
     pub async fn erase(&self, entity: &EntityKey) -> Result<Erased, OperatorError> {
         let seen = self.store.entity(entity, PATIENCE).await?;
-        if seen.as_ref().is_some_and(|state| !state.is_empty() || state.held.is_some()) {
+        if seen.as_ref().is_some_and(|state| !state.is_empty() || state.held.is_some() || state.hold.since().is_some())
+        {
             return Err(OperatorError::InUse);
         }
         let (mut rows, mut newer) = (0, false);
@@ -67,6 +69,7 @@ impl Operator {
                     // It refuses a put that is late however long: without it that would be answered
                     // 2xx and never be looked at.
                     Standing::Void => {}
+                    Standing::Act => rows += self.remove(entity, row).await?,
                     Standing::At(sequence) if sequence > through => newer = true,
                     Standing::At(_) => rows += self.remove(entity, row).await?,
                 }
@@ -125,10 +128,15 @@ enum Standing {
     At(Sequence),
     /// A place that was given up.
     Void,
+    /// What an operator did, and why.
+    Act,
 }
 
 impl Standing {
     fn of(entity: &EntityKey, row: &Row) -> Result<Self, CorruptRow> {
+        if act_nonce(row).is_some() {
+            return Ok(Self::Act);
+        }
         if sequence_of(row).is_none() {
             return Ok(Self::At(Receipt::parse(row)?.sequence));
         }

@@ -3,10 +3,11 @@
 use super::{Settle, SettleAndRelease, Settled, SettledAndReleased};
 use crate::protocol::{
     format::CorruptRow,
+    hold::not_on_hold,
     lease::Lease,
-    operation::Operation,
+    operation::{Operation, state_of},
     state::EntityState,
-    table::{Transacted, Write, Written},
+    table::{Condition, Transacted, Write, Written},
 };
 
 /// The settle that a commit is made with.
@@ -25,6 +26,10 @@ pub struct Commit<'a> {
     pub settling: Settling<'a>,
     /// What the handler wants written.
     pub writes: &'a [Write],
+    /// Whether its entity is known to be on hold. Until it is, the transaction asks
+    /// that it is not: its answer does not bring the row, and another handler
+    /// would start.
+    pub is_on_hold: bool,
 }
 
 /// What became of a commit.
@@ -34,8 +39,8 @@ pub enum Committed {
     Landed(Lease),
     /// All of it stands, the inbox is empty, the lease has ended.
     Released,
-    /// The place is not the last one any more: nothing was written. Commit it
-    /// with a settle that goes on.
+    /// The place is not the last one any more, or its entity was put on hold:
+    /// nothing was written. Commit it once more, as this row asks.
     Grown(EntityState),
     /// A condition of the handler's own writes did not hold: nothing was written.
     Refused,
@@ -47,7 +52,11 @@ impl Commit<'_> {
     /// The writes of the transaction.
     pub fn all(&self) -> Vec<Write> {
         let settle = match &self.settling {
-            Settling::GoesOn(settle) => settle.write(),
+            Settling::GoesOn(settle) if self.is_on_hold => settle.write(),
+            Settling::GoesOn(settle) => {
+                let write = settle.write();
+                Write { condition: Condition::All(vec![write.condition, not_on_hold()]), ..write }
+            }
             Settling::Releases(settle) => settle.write(),
         };
         std::iter::once(settle).chain(self.writes.iter().cloned()).collect()
@@ -69,10 +78,19 @@ impl Commit<'_> {
         };
         // The settle's own judgement comes first: was it we, or is the lease lost?
         Ok(match &self.settling {
-            Settling::GoesOn(settle) => match refused.map(|seen| settle.judge(Written::Refused(seen))).transpose()? {
-                None | Some(Settled::Settled(..)) => Committed::Landed(settle.lease.settled()),
-                Some(Settled::Lost) => Committed::Lost,
-            },
+            Settling::GoesOn(settle) => {
+                let seen = match refused {
+                    None => return Ok(Committed::Landed(settle.lease.settled())),
+                    Some(seen) => seen,
+                };
+                match (settle.judge(Written::Refused(seen.clone()))?, state_of(seen)?) {
+                    (Settled::Settled(..), _) => Committed::Landed(settle.lease.settled()),
+                    (Settled::Lost, Some(state)) if settle.is_due(&state) && state.hold.since().is_some() => {
+                        Committed::Grown(state)
+                    }
+                    (Settled::Lost, _) => Committed::Lost,
+                }
+            }
             Settling::Releases(last) => match refused.map(|seen| last.judge(Written::Refused(seen))).transpose()? {
                 None | Some(SettledAndReleased::Released) => Committed::Released,
                 Some(SettledAndReleased::Grown(state)) => Committed::Grown(state),

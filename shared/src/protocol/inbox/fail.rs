@@ -199,3 +199,52 @@ impl Operation for Unblock<'_> {
         })
     }
 }
+
+/// Lets the delivery at `head + 1` be tried now, which waits for its next attempt;
+/// send a wake-up afterwards. Its attempts stay counted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RetryNow<'a> {
+    /// The row that shows the wait. A try that lands late must not cut another
+    /// one short.
+    pub seen: &'a EntityState,
+}
+
+/// What became of one that is not to wait any longer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Retrying {
+    /// It does not wait any longer.
+    Now(EntityState),
+    /// It did not wait so any more; `None`: there is no row.
+    Changed(Option<EntityState>),
+}
+
+impl Operation for RetryNow<'_> {
+    type Outcome = Retrying;
+
+    fn write(&self) -> Write {
+        let until = self.seen.retry_at.map_or(0, Timestamp::as_millis);
+        let conditions = vec![
+            readable(),
+            Condition::absent(a::HOLDER),
+            Condition::equal(a::TOKEN, self.seen.token.0),
+            Condition::equal(a::RETRY_AT, until),
+        ];
+        Write {
+            key: entity_row(&self.seen.entity),
+            condition: Condition::All(conditions),
+            action: Action::Update(vec![Change::remove(a::RETRY_AT)]),
+        }
+    }
+
+    /// A first try that landed left the same token and no wait. Whoever else did
+    /// that wanted the same.
+    fn judge(&self, reply: Written) -> Result<Retrying, CorruptRow> {
+        Ok(match reply {
+            Written::Landed(row) => Retrying::Now(updated_state(row)?),
+            Written::Refused(row) => match state_of(row)? {
+                Some(state) if state.token == self.seen.token && state.retry_at.is_none() => Retrying::Now(state),
+                state => Retrying::Changed(state),
+            },
+        })
+    }
+}

@@ -8,7 +8,7 @@ use crate::{
     protocol::{
         entity::{FencingToken, Sequence},
         format::{CorruptRow, attribute as a},
-        lease::{Lease, lease_removed, purge_change},
+        lease::{Lease, lease_removed, purged_if_idle},
         operation::{Operation, state_of, updated_state},
         receipt::{Receipt, Recent},
         state::{EntityState, EventTimes, Held, LONGEST_LEASE},
@@ -92,7 +92,7 @@ impl Decision {
         self.dropped.iter().any(|receipt| receipt.spills().is_some())
     }
 
-    fn changes(&self, token: FencingToken) -> Vec<Change> {
+    pub(super) fn changes(&self, token: FencingToken) -> Vec<Change> {
         let recent = self.recent.to_stored().expect("a decision is about a place");
         let mut changes = vec![
             Change::set(a::HEAD, self.last().0),
@@ -120,12 +120,17 @@ impl Decision {
     }
 
     /// The lease is mine and this is the next place to be decided.
-    fn is_due(&self, lease: &Lease) -> Condition {
+    pub(super) fn is_due(&self, lease: &Lease) -> Condition {
         Condition::All(vec![lease.mine(), Condition::equal(a::HEAD, self.first.previous().0)])
     }
 }
 
 impl Settle<'_> {
+    /// Whether `state` shows that the lease is mine and the place yet to be decided.
+    pub(super) fn is_due(&self, state: &EntityState) -> bool {
+        self.lease.is_mine(state) && state.head == self.decision.first.previous()
+    }
+
     fn expires_at(&self) -> Timestamp {
         self.now + self.length.min(LONGEST_LEASE)
     }
@@ -195,7 +200,8 @@ pub struct SettleAndRelease<'a> {
     pub lease: &'a Lease,
     /// What is decided.
     pub decision: &'a Decision,
-    /// When the row may be deleted for idleness; `None`: never.
+    /// When the row may be deleted for idleness; `None`: never, as while it is on
+    /// hold.
     pub purge_at: Option<Timestamp>,
 }
 
@@ -204,8 +210,8 @@ pub struct SettleAndRelease<'a> {
 pub enum SettledAndReleased {
     /// It is decided, the inbox is empty, the lease has ended.
     Released,
-    /// It is not the last one any more: nothing was decided, settle it and go
-    /// on.
+    /// It is not the last one any more, or its entity was put on hold, so that its
+    /// row is to stay: nothing was decided, settle it and go on.
     Grown(EntityState),
     /// The lease was not this holder's any more; nothing was decided by it.
     Lost,
@@ -215,13 +221,14 @@ impl Operation for SettleAndRelease<'_> {
     type Outcome = SettledAndReleased;
 
     fn write(&self) -> Write {
-        let condition =
-            Condition::All(vec![self.decision.is_due(self.lease), Condition::equal(a::TAIL, self.decision.last().0)]);
+        let is_last = Condition::equal(a::TAIL, self.decision.last().0);
         let mut changes = self.decision.changes(self.lease.token);
         changes.extend(lease_removed());
         changes.push(Change::remove(a::PENDING_SINCE));
-        changes.extend(purge_change(self.purge_at));
-        self.lease.update(condition, changes)
+        let (may_go, purge) = purged_if_idle(self.purge_at);
+        changes.extend(purge);
+        let conditions = [self.decision.is_due(self.lease), is_last].into_iter().chain(may_go);
+        self.lease.update(Condition::All(conditions.collect()), changes)
     }
 
     /// A first try that landed left the entity free, one token on, with this
@@ -237,7 +244,10 @@ impl Operation for SettleAndRelease<'_> {
                 Some(state) if self.lease.settled().was_released(&state) && state.head == self.decision.last() => {
                     SettledAndReleased::Released
                 }
-                Some(state) if self.lease.is_mine(&state) && state.tail > self.decision.last() => {
+                Some(state)
+                    if self.lease.is_mine(&state)
+                        && (state.tail > self.decision.last() || state.hold.since().is_some()) =>
+                {
                     SettledAndReleased::Grown(state)
                 }
                 _ => SettledAndReleased::Lost,

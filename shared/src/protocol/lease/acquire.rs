@@ -7,6 +7,7 @@ use crate::{
     protocol::{
         entity::{EntityKey, FencingToken, Sequence},
         format::{CorruptRow, attribute as a, readable},
+        hold::not_on_hold,
         keys::entity_row,
         operation::{Operation, state_of, updated_state},
         state::{EntityState, HOLDER_VANISHED, HolderInfo, LARGEST_GROUP, LONGEST_LEASE, LeaseKind},
@@ -52,8 +53,9 @@ pub enum Acquired {
         /// the last holder let go behind one.
         awaited: Option<FencingToken>,
     },
-    /// A drain is not wanted until an operator unblocks the entity.
-    Blocked,
+    /// A drain is not wanted until an operator lets the entity go on: it is
+    /// blocked, or on hold.
+    Stopped,
 }
 
 impl Acquire {
@@ -100,8 +102,8 @@ pub fn standing(state: &EntityState, now: Timestamp) -> Option<Acquired> {
     if state.is_empty() {
         return Some(Acquired::Empty);
     }
-    if state.blocked.is_some() {
-        return Some(Acquired::Blocked);
+    if state.is_stopped() {
+        return Some(Acquired::Stopped);
     }
     let until = state.retry_at.max(state.yield_until)?;
     let awaited = state.handover.then_some(state.token);
@@ -134,6 +136,7 @@ impl Operation for Acquire {
                 free,
                 Condition::compare_with(a::HEAD, Comparison::Less, a::TAIL),
                 Condition::absent(a::BLOCKED),
+                not_on_hold(),
                 Condition::absent_or_at_most(a::RETRY_AT, self.now.as_millis()),
                 Condition::absent_or_at_most(a::YIELD_UNTIL, self.now.as_millis()),
             ]),

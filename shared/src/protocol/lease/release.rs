@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{LEASE, Lease, lease_removed, purge_change};
+use super::{LEASE, Lease, lease_removed, purged_if_idle};
 use crate::{
     protocol::{
         format::{CorruptRow, attribute as a},
@@ -40,7 +40,8 @@ fn judge_release(lease: &Lease, reply: Written) -> Result<Ended, CorruptRow> {
 pub struct ReleaseEmpty<'a> {
     /// The lease.
     pub lease: &'a Lease,
-    /// When the row may be deleted for idleness; `None`: never.
+    /// When the row may be deleted for idleness; `None`: never, as while it is on
+    /// hold.
     pub purge_at: Option<Timestamp>,
 }
 
@@ -49,7 +50,8 @@ pub struct ReleaseEmpty<'a> {
 pub enum Released {
     /// The lease ended and the inbox is empty.
     Released,
-    /// The inbox is not empty; the lease goes on.
+    /// The inbox is not empty, or its entity was put on hold, so that its row is
+    /// to stay; the lease goes on.
     Grown(EntityState),
     /// The lease was not this holder's any more.
     Lost,
@@ -59,11 +61,12 @@ impl Operation for ReleaseEmpty<'_> {
     type Outcome = Released;
 
     fn write(&self) -> Write {
-        let condition =
-            Condition::All(vec![self.lease.mine(), Condition::compare_with(a::HEAD, Comparison::Equal, a::TAIL)]);
+        let is_empty = Condition::compare_with(a::HEAD, Comparison::Equal, a::TAIL);
         let mut changes = lease_removed();
-        changes.extend(purge_change(self.purge_at));
-        self.lease.update(condition, changes)
+        changes.push(Change::remove(a::PENDING_SINCE));
+        let (may_go, purge) = purged_if_idle(self.purge_at);
+        changes.extend(purge);
+        self.lease.update(Condition::All([self.lease.mine(), is_empty].into_iter().chain(may_go).collect()), changes)
     }
 
     /// A first try that landed left the entity free under this token.

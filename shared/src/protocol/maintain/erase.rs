@@ -6,7 +6,8 @@ use std::time::Duration;
 use crate::{
     protocol::{
         format::{CorruptRow, attribute as a, readable},
-        keys::{entity_row, key_of, sequence_of},
+        hold::not_on_hold,
+        keys::{act_nonce, entity_row, key_of, sequence_of},
         lease::purge_change,
         operation::Operation,
         state::EntityState,
@@ -36,7 +37,8 @@ pub enum Forgotten {
     Numbers,
     /// There is no row any more.
     Gone,
-    /// A delivery came or somebody took the lease; nothing was changed.
+    /// A delivery came, somebody took the lease, or it was put on hold; nothing
+    /// was changed.
     Changed,
 }
 
@@ -62,6 +64,7 @@ impl Operation for Forget<'_> {
             condition: Condition::All(vec![
                 Condition::equal(a::TAIL, self.seen.tail.0),
                 Condition::absent(a::HOLDER),
+                not_on_hold(),
                 readable(),
             ]),
             action: Action::Update(changes),
@@ -80,8 +83,8 @@ impl Operation for Forget<'_> {
     }
 }
 
-/// Deletes a delivery, a parked delivery or a receipt, and nothing that stands
-/// in its place by now.
+/// Deletes a delivery, a parked delivery, a receipt or what an operator did, and
+/// nothing that stands in its place by now.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Remove {
     key: Key,
@@ -105,7 +108,7 @@ impl Remove {
     ///
     /// The row is none of these.
     pub fn of(row: &Row) -> Result<Self, CorruptRow> {
-        let known_by = if sequence_of(row).is_some() { a::NONCE } else { a::SEQUENCE };
+        let known_by = if sequence_of(row).is_some() || act_nonce(row).is_some() { a::NONCE } else { a::SEQUENCE };
         let value = row.get(known_by).ok_or(CorruptRow::Attribute(known_by))?;
         let key = key_of(&TableName::Inbox, row).ok_or(CorruptRow::Attribute(a::ENTITY))?;
         Ok(Self { key, condition: Condition::equal(known_by, value.clone()) })

@@ -171,7 +171,13 @@ impl World {
                 mistakes.push(format!("head went from {} to {}", told(old.head), told(head)));
             }
         }
-        if how == "claimed" && old.present && row.get(a::BLOCKED).is_none() {
+        let on_hold = |row: &Row| row.number(a::HOLD).is_some();
+        let was_on_hold = was.is_some_and(on_hold);
+        if on_hold(row) != was_on_hold {
+            self.inner().held_at.insert(entity, token);
+            self.reach(if was_on_hold { "resumed" } else { "put on hold" });
+        }
+        if how == "claimed" && old.present && row.get(a::BLOCKED).is_none() && !on_hold(row) {
             mistakes.extend(self.unseen(entity, old.head));
         }
         let drained = holder.is_some() && row.text(a::KIND) == Some(LeaseKind::Drain.as_str());

@@ -38,7 +38,7 @@ fn answered(answer: Acquired, left: Duration, look: Option<Duration>) -> Begin {
 #[test]
 fn an_entity_on_which_no_drain_is_wanted_is_left() {
     assert_eq!(answered(Acquired::Empty, AMPLE, None), Begin::NothingToDo);
-    assert_eq!(answered(Acquired::Blocked, AMPLE, None), Begin::NothingToDo);
+    assert_eq!(answered(Acquired::Stopped, AMPLE, None), Begin::NothingToDo);
     let free = EntityState { held: None, ..held(LeaseKind::Drain, NOW) };
     assert_eq!(answered(Acquired::Held(free), AMPLE, None), Begin::NothingToDo);
 }

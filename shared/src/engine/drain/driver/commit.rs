@@ -31,14 +31,15 @@ impl Driver<'_> {
         let store = &self.drainer.store;
         let decision = self.decide(Settlement::Applied, Some(ran)).await;
         let lease = self.keeper.lease().clone();
-        // A second time only where deliveries have come meanwhile.
+        // A second time only where deliveries have come meanwhile, a third where it was put on hold.
         loop {
             let settling = if self.drain.is_last(decision.last()) {
                 Settling::Releases(self.last_under(&lease, &decision))
             } else {
                 Settling::GoesOn(self.settle_under(&lease, &decision))
             };
-            let commit = Commit { settling, writes: &writes };
+            let is_on_hold = self.drain.state().hold.since().is_some();
+            let commit = Commit { settling, writes: &writes, is_on_hold };
             let token = store.surroundings().nonce();
             let sent = self.monotonic();
             let all = commit.all();

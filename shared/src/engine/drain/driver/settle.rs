@@ -90,7 +90,7 @@ impl Driver<'_> {
     async fn settle_row(&mut self, decision: &Decision) -> Result<Option<EntityState>, Stopped> {
         let store = &self.drainer.store;
         let lease = self.keeper.lease().clone();
-        if self.drain.is_last(decision.last()) {
+        while self.drain.is_last(decision.last()) {
             match store.run(&self.last_under(&lease, decision), self.patience()).await? {
                 SettledAndReleased::Released => return Ok(None),
                 SettledAndReleased::Grown(state) => self.drain.seen(state),

@@ -8,6 +8,7 @@ use crate::{
         delivery::{Envelope, Incoming},
         entity::{DeliveryId, FencingToken, Identity, SourceName},
         format::{FORMAT, attribute as a},
+        hold::Hold,
         inbox::Put,
         memory,
         operation::Operation,
@@ -29,6 +30,10 @@ fn entity() -> EntityKey {
 
 /// The row of an entity of which 1 to `head` are settled and `head + 1` to `tail`
 /// wait.
+fn on_hold() -> Hold {
+    Hold::parse(&Row::new().with(a::HOLD, 5_u32)).unwrap()
+}
+
 fn row(head: u64, tail: u64) -> EntityState {
     let row = Row::new()
         .with(a::ENTITY, entity().as_str())
@@ -147,6 +152,7 @@ fn what_waits_is_started() {
 fn nothing_is_done_where_nothing_waits_or_the_entity_is_blocked() {
     assert_eq!(next(&Drain::granted(row(7, 7), MEMORY), MOMENT), Step::ReleaseEmpty);
     assert_eq!(after(|state| state.blocked = Some(BlockReason::Attempts)), Step::Release);
+    assert_eq!(after(|state| state.hold = on_hold()), Step::Release);
 }
 
 #[test]
@@ -518,7 +524,8 @@ proptest! {
     #[test]
     fn nothing_is_begun_out_of_turn(
         (waiting, read) in (0_u64..4, 0_u64..4),
-        (attempts, suspect, handover, blocked) in (0_u32..10, 0_u32..12, any::<bool>(), any::<bool>()),
+        (attempts, suspect, handover) in (0_u32..10, 0_u32..12, any::<bool>()),
+        (blocked, holds) in (any::<bool>(), any::<bool>()),
         (retry, yields) in (0_u64..3000, 0_u64..3000),
         left in 0_u64..20_000,
         (is_alone, is_spent) in (any::<bool>(), any::<bool>()),
@@ -528,6 +535,7 @@ proptest! {
             suspect,
             handover,
             blocked: blocked.then_some(BlockReason::Attempts),
+            hold: if holds { on_hold() } else { Hold::default() },
             retry_at: Some(NOW + Duration::from_millis(retry)),
             yield_until: Some(NOW + Duration::from_millis(yields)),
             ..row(7, 7 + waiting)
@@ -535,7 +543,7 @@ proptest! {
         let drain = drain(state, read.min(waiting));
         let moment = Moment { now: NOW, left: Duration::from_millis(left), is_alone, is_spent };
         let step = next(&drain, moment);
-        let is_free = retry == 0 && yields == 0 && !handover && !blocked && suspect < VANISHED_BEFORE_START;
+        let is_free = retry == 0 && yields == 0 && !handover && !blocked && !holds && suspect < VANISHED_BEFORE_START;
         match step {
             Step::Start { is_written, group } => {
                 prop_assert_eq!((is_written, group), (suspect > 0, Group::ONE));
@@ -545,7 +553,7 @@ proptest! {
             }
             Step::SetAside(..) => prop_assert!(is_free && attempts >= 8),
             Step::ReleaseEmpty => prop_assert_eq!(waiting, 0),
-            Step::Release => prop_assert!(blocked),
+            Step::Release => prop_assert!(blocked || holds),
             Step::Wait(wait) => prop_assert!(wait <= SHORT && yields == 0 && moment.left >= wait + MARGIN),
             Step::HandOver(..) | Step::Block(_) | Step::BeAlone(_) | Step::AwaitGap => {}
             other => prop_assert!(false, "{other:?}"),

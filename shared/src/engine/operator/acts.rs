@@ -1,0 +1,59 @@
+//! What operators do is written down: before it is done, so that nothing is done
+//! that nobody knows of, and how it ended.
+
+use std::time::Duration;
+
+use super::{Operator, OperatorError, PAGE, PATIENCE};
+use crate::protocol::{
+    entity::{EntityKey, Sequence},
+    keys::act_range,
+    maintain::{Act, Begun, EndedAs, Reason, Verb},
+};
+
+/// For how long it is told. An erase of the entity removes it sooner.
+const TOLD_FOR: Duration = Duration::from_secs(400 * 86_400);
+
+impl Operator {
+    /// Does `work`, written down as `verb` for this reason.
+    pub(super) async fn act<T>(
+        &self,
+        entity: &EntityKey,
+        verb: Verb,
+        sequence: Option<Sequence>,
+        reason: &Reason,
+        work: impl Future<Output = Result<T, OperatorError>>,
+        told: impl FnOnce(&T) -> String,
+    ) -> Result<T, OperatorError> {
+        let surroundings = self.store.surroundings();
+        let nonce = surroundings.nonce();
+        let act = Act { entity: entity.clone(), nonce, verb, sequence, reason: reason.clone(), ended: None };
+        self.store.run(&Begun { act: &act, purge_at: surroundings.now() + TOLD_FOR }, PATIENCE).await?;
+        let done = work.await;
+        let outcome = match &done {
+            Ok(done) => told(done),
+            Err(error) => error.to_string(),
+        };
+        // It is done or not, whether or not that can be told.
+        let _ = self.store.run(&EndedAs { act: &act, outcome: &outcome }, PATIENCE).await;
+        done
+    }
+
+    /// What operators did to an entity, the oldest first.
+    ///
+    /// # Errors
+    ///
+    /// The store could not be reached, or a row cannot be read.
+    pub async fn acts(&self, entity: &EntityKey) -> Result<Vec<Act>, OperatorError> {
+        let mut acts: Vec<Act> = Vec::new();
+        loop {
+            let after = acts.last().map(|act| act.nonce.clone());
+            let page = self.store.query(&act_range(entity, after.as_ref(), PAGE), PATIENCE).await?;
+            for row in &page.rows {
+                acts.extend(Act::parse(row)?);
+            }
+            if !page.more || page.rows.is_empty() {
+                return Ok(acts);
+            }
+        }
+    }
+}

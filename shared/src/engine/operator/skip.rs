@@ -1,0 +1,159 @@
+//! The delivery that is in the way, set aside by a person.
+
+use super::{Operator, OperatorError, PATIENCE};
+use crate::{
+    engine::drain::{
+        page::Page,
+        plan::{Drain, Ending, Group, InFront, Memory},
+    },
+    leases::{Guard, Leases, Terms},
+    protocol::{
+        delivery::parked_copy,
+        entity::{EntityKey, Sequence},
+        format::shortened,
+        inbox::{Park, Spill, Void},
+        maintain::{KeepForever, Reason, Verb},
+        receipt::{Receipt, Recent, Settlement},
+        state::{BlockReason, EntityState},
+    },
+};
+
+/// What became of a delivery that was to be skipped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Skipped {
+    /// It is settled: parked, or void where nothing stood there, or as a repeat.
+    /// What stands behind it goes on.
+    As(Settlement),
+    /// Another one is in front, or none. Nothing was changed.
+    NotInFront(EntityState),
+    /// Its place was claimed, and nothing stands there yet. Nothing was changed.
+    NotThereYet,
+}
+
+impl Skipped {
+    fn told(&self) -> String {
+        match self {
+            Self::As(settlement) => format!("settled as {settlement}"),
+            Self::NotInFront(_) => "nothing done: it was not in front".into(),
+            Self::NotThereYet => "nothing done: nothing stood there yet".into(),
+        }
+    }
+}
+
+impl Operator {
+    /// Parks the delivery at `sequence`, which is the next to be handled, and lets
+    /// what stands behind it go on, blocked no longer. A handler that is at work on
+    /// it ends first. Asked twice, the second finds another in front.
+    ///
+    /// # Errors
+    ///
+    /// [`OperatorError::Lease`]: somebody has the entity, and keeps it; nothing was
+    /// changed. [`OperatorError::Unknown`]: no such entity.
+    pub async fn skip(
+        &self,
+        entity: &EntityKey,
+        sequence: Sequence,
+        reason: &Reason,
+    ) -> Result<Skipped, OperatorError> {
+        if self.store.entity(entity, PATIENCE).await?.is_none() {
+            return Err(OperatorError::Unknown);
+        }
+        let skip = self.skip_under_lease(entity, sequence, reason);
+        self.act(entity, Verb::Skip, Some(sequence), reason, skip, Skipped::told).await
+    }
+
+    async fn skip_under_lease(
+        &self,
+        entity: &EntityKey,
+        sequence: Sequence,
+        reason: &Reason,
+    ) -> Result<Skipped, OperatorError> {
+        let leases = Leases::new(self.store.clone(), &format!("skip, {}", reason.by))
+            .waking(self.waker.clone())
+            .kept_for(self.retention);
+        let mut guard = leases.acquire(entity, Terms::default()).await?;
+        let decided = guard.hold(self.decide(entity, sequence, reason)).await?;
+        let (state, drain, settlement) = match decided {
+            Ok(Decided::Settle(state, drain, settlement)) => (state, drain, settlement),
+            Ok(Decided::Nothing(skipped)) => {
+                guard.release().await?;
+                return Ok(skipped);
+            }
+            Err(error) => {
+                guard.release().await?;
+                return Err(error);
+            }
+        };
+        self.settle_skipped(guard, *state, *drain, settlement).await?;
+        Ok(Skipped::As(settlement))
+    }
+
+    /// What there is to settle, and how; parked by then, where it is to be.
+    async fn decide(&self, entity: &EntityKey, sequence: Sequence, reason: &Reason) -> Result<Decided, OperatorError> {
+        let state = self.store.entity(entity, PATIENCE).await?.ok_or(OperatorError::Unknown)?;
+        if state.is_empty() || state.next() != sequence {
+            return Ok(Decided::Nothing(Skipped::NotInFront(state)));
+        }
+        let memory = Memory { capacity: Recent::capacity(entity), retention: self.retention };
+        let mut drain = Drain::granted(state.clone(), memory);
+        drain.read(Page::read(&self.store, entity, sequence, state.tail, drain.has_spilled()).await?);
+        let settlement = match drain.in_front() {
+            InFront::Repeat => Settlement::Repeat,
+            InFront::Void => Settlement::Void,
+            InFront::Nothing if state.blocked == Some(BlockReason::Expired) => {
+                let purge_at = self.store.surroundings().now() + self.retention;
+                self.store.run(&Void { entity, sequence, purge_at }, PATIENCE).await?;
+                drain.voided();
+                Settlement::Void
+            }
+            InFront::Nothing => return Ok(Decided::Nothing(Skipped::NotThereYet)),
+            InFront::Delivery(waiting) => {
+                for part in waiting.unpacked.head().part_keys() {
+                    self.store.run(&KeepForever { part }, PATIENCE).await?;
+                }
+                let Reason { by, why } = reason;
+                let error = shortened(&format!("skipped by {by}: {why}"), 1000);
+                let row = parked_copy(&waiting.row, &error, self.store.surroundings().now());
+                self.store.run(&Park { entity, sequence, row: &row }, PATIENCE).await?;
+                Settlement::Parked
+            }
+        };
+        Ok(Decided::Settle(Box::new(state), Box::new(drain), settlement))
+    }
+
+    async fn settle_skipped(
+        &self,
+        guard: Guard,
+        state: EntityState,
+        drain: Drain,
+        settlement: Settlement,
+    ) -> Result<(), OperatorError> {
+        self.wakes_later(&state.entity).await?;
+        let now = self.store.surroundings().now();
+        let token = guard.lease().token();
+        let attempts = if settlement == Settlement::Parked { state.attempts } else { 0 };
+        let ending = Ending { settlement, group: Group::ONE, token, attempts, took: None, at: now };
+        let mut decision = drain.decision(ending, now, None);
+        for receipt in drain.to_spill(&decision) {
+            if !self.spilled(&state.entity, &receipt).await {
+                decision = decision.dropping_nothing();
+                break;
+            }
+        }
+        Ok(guard.skip(state, &decision).await?)
+    }
+
+    /// Whether the receipt has a row of its own now.
+    async fn spilled(&self, entity: &EntityKey, receipt: &Receipt) -> bool {
+        let purge_at = self.store.surroundings().now().max(receipt.settled_at) + self.retention;
+        match Spill::of(entity, receipt, purge_at) {
+            Some(spill) => self.store.run(&spill, PATIENCE).await.is_ok(),
+            None => true,
+        }
+    }
+}
+
+enum Decided {
+    Settle(Box<EntityState>, Box<Drain>, Settlement),
+    Nothing(Skipped),
+}

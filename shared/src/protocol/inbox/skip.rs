@@ -1,0 +1,90 @@
+//! A person decides about the delivery that is in the way.
+
+use super::Decision;
+use crate::{
+    protocol::{
+        entity::Sequence,
+        format::{CorruptRow, attribute as a},
+        lease::{LONGEST_TURN, Lease, lease_removed, purged_if_idle},
+        operation::{Operation, state_of},
+        state::EntityState,
+        table::{Change, Condition, Write, Written},
+    },
+    time::Timestamp,
+};
+
+/// Settles the delivery at `head + 1` under an exclusive lease and ends that. What
+/// stands behind it goes on: its entity is not blocked any more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Skip<'a> {
+    /// The lease.
+    pub lease: &'a Lease,
+    /// What is decided of it.
+    pub decision: &'a Decision,
+    /// The row as it was seen under the lease.
+    pub seen: &'a EntityState,
+    /// The time.
+    pub now: Timestamp,
+    /// When the row may be deleted for idleness, should nothing stand behind it;
+    /// `None`: never, as while it is on hold.
+    pub purge_at: Option<Timestamp>,
+}
+
+/// What became of a skip.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Skipped {
+    /// It is decided, and the lease has ended.
+    Skipped,
+    /// The row is not as it was seen; nothing was decided. Skip it as it is now.
+    Changed(EntityState),
+    /// The lease was not this holder's any more; nothing was decided by it.
+    Lost,
+}
+
+impl Skip<'_> {
+    fn place(&self) -> Sequence {
+        self.decision.last()
+    }
+}
+
+impl Operation for Skip<'_> {
+    type Outcome = Skipped;
+
+    fn write(&self) -> Write {
+        let mut conditions = vec![self.decision.is_due(self.lease)];
+        let mut changes = self.decision.changes(self.lease.token);
+        changes.extend(lease_removed());
+        changes.push(Change::remove(a::BLOCKED));
+        if self.seen.tail == self.place() {
+            conditions.push(Condition::equal(a::TAIL, self.place().0));
+            changes.push(Change::remove(a::PENDING_SINCE));
+            let (may_go, purge) = purged_if_idle(self.purge_at);
+            conditions.extend(may_go);
+            changes.extend(purge);
+        } else {
+            // A tail only grows: something waits, and goes first.
+            changes.push(Change::set(a::TURN_UNTIL, (self.now + LONGEST_TURN).as_millis()));
+            if let Some(since) = self.decision.pending_since {
+                changes.push(Change::set(a::PENDING_SINCE, since.as_millis()));
+            }
+        }
+        self.lease.update(Condition::All(conditions), changes)
+    }
+
+    /// A first try that landed left a receipt of this place under this token,
+    /// whatever has happened since.
+    fn judge(&self, reply: Written) -> Result<Skipped, CorruptRow> {
+        Ok(match reply {
+            Written::Landed(_) => Skipped::Skipped,
+            Written::Refused(row) => match state_of(row)? {
+                Some(state)
+                    if state.recent.at(self.place()).is_some_and(|receipt| receipt.token == self.lease.token) =>
+                {
+                    Skipped::Skipped
+                }
+                Some(state) if self.lease.is_mine(&state) && state.head == self.seen.head => Skipped::Changed(state),
+                _ => Skipped::Lost,
+            },
+        })
+    }
+}
