@@ -2,6 +2,7 @@
 
 pub mod ask;
 pub mod audit;
+pub mod because;
 pub mod bench;
 pub mod block;
 pub mod check;
@@ -9,6 +10,8 @@ pub mod cost;
 pub mod discard;
 pub mod entities;
 pub mod erase;
+pub mod history;
+pub mod hold;
 pub mod inspect;
 pub mod interrupt;
 pub mod jobs;
@@ -19,6 +22,7 @@ pub mod redrive;
 pub mod send;
 pub mod show;
 pub mod sign;
+pub mod skip;
 pub mod source;
 pub mod status;
 pub mod survey;

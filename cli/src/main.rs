@@ -9,8 +9,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use commands::{
-    audit, bench, block, check, cost, discard, entities, erase, inspect, jobs, lease, local, parked, redrive, send,
-    show, sign, source, status, verify,
+    audit, bench, block, check, cost, discard, entities, erase, history, hold, inspect, jobs, lease, local, parked,
+    redrive, send, show, sign, skip, source, status, verify,
 };
 
 /// Runs webhook inboxes, one per order, and looks after them
@@ -58,6 +58,16 @@ enum Command {
     Discard(discard::Discard),
     /// Let a blocked order go on
     Unblock(block::Unblock),
+    /// Put an order on hold: what arrives waits, and nothing starts
+    Hold(hold::Hold),
+    /// Let an order that is on hold go on
+    Resume(hold::Resume),
+    /// Try what failed now, instead of when its next attempt is due
+    Retry(hold::Retry),
+    /// Set aside the delivery that is in the way, and let the rest of its order go on
+    Skip(skip::Skip),
+    /// Show what people did to an order: who, when and why
+    History(history::History),
     /// Look at leases, run a program under one, end one by force
     Lease(lease::Lease),
     /// Delete all that is stored of an order
@@ -108,6 +118,11 @@ async fn run() -> ExitCode {
         Command::Redrive(redrive) => redrive.run().await,
         Command::Discard(discard) => discard.run().await,
         Command::Unblock(unblock) => unblock.run().await,
+        Command::Hold(hold) => hold.run().await,
+        Command::Resume(resume) => resume.run().await,
+        Command::Retry(retry) => retry.run().await,
+        Command::Skip(skip) => skip.run().await,
+        Command::History(history) => history.run().await,
         Command::Lease(lease) => lease.run().await,
         Command::Erase(erase) => erase.run().await,
         Command::Jobs(jobs) => jobs.run().await,

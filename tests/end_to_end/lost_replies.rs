@@ -278,13 +278,13 @@ async fn of_an_entity_that_a_person_stops_and_lets_go_on() {
     let outcomes = every_fault_is_absorbed(move |world| {
         let reason = reason.clone();
         Box::pin(async move {
-            let operator = world.operator();
+            let operator = world.operator().because(reason.clone());
             for id in ["1", "2"] {
                 world.inbox().append(&world.incoming_from("block", "test/a", id)).await.expect("it is appended");
             }
-            operator.hold(&entity(), &reason).await.expect("it is on hold");
+            operator.hold(&entity()).await.expect("it is on hold");
             world.work(&[world.drainer(Done)]).await;
-            operator.resume(&entity(), &reason).await.expect("it is resumed");
+            operator.resume(&entity()).await.expect("it is resumed");
             let fails = answering(|delivery, _| match delivery.delivery_id().as_str() {
                 "1" => Outcome::retry("not now"),
                 _ => Outcome::Done,
@@ -292,7 +292,7 @@ async fn of_an_entity_that_a_person_stops_and_lets_go_on() {
             world.work(&[world.drainer(fails)]).await;
             let state = world.state("test/a").await;
             assert_eq!(state.blocked, Some(BlockReason::Attempts));
-            operator.skip(&entity(), state.next(), &reason).await.expect("it is skipped");
+            operator.skip(&entity(), state.next()).await.expect("it is skipped");
             world.work(&[world.drainer(Done)]).await;
             world
         })

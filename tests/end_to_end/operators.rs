@@ -22,7 +22,6 @@ use webhook_serializer::{
         inbox::{Claim, Park, Put, Unblock, Unblocked},
         keys::{delivery_row, parked_row},
         lease::{ForceRelease, Forced},
-        maintain::Reason,
         operation::Operation,
         receipt::Settlement,
         state::{BlockReason, HolderInfo},
@@ -270,14 +269,10 @@ async fn two_unblocks_leave_it_blocked_for_a_reason_or_going_on() {
     .await;
 }
 
-fn because() -> Reason {
-    Reason::new("ada", "it is in the way")
-}
-
 /// Skips what the operator sees in front.
 async fn skip(operator: &Operator) -> Result<Skipped, OperatorError> {
     let state = operator.inspect(&entity()).await?.state.expect("it has a row");
-    operator.skip(&entity(), state.next(), &because()).await
+    operator.skip(&entity(), state.next()).await
 }
 
 async fn succeeds(world: &World) {
@@ -327,18 +322,18 @@ async fn a_skip_beside_an_unblock_sets_aside_or_finds_it_applied() {
 async fn a_hold_beside_a_resume_leaves_it_on_hold_or_going_on() {
     let waiting = async || {
         let world = World::new();
-        world.operator().hold(&entity(), &because()).await.expect("memory answers");
+        world.operator().hold(&entity()).await.expect("memory answers");
         world.append("test/a", "1").await;
         world
     };
-    let hold = async |operator: &Operator| operator.hold(&entity(), &because()).await;
-    let resume = async |operator: &Operator| operator.resume(&entity(), &because()).await;
+    let hold = async |operator: &Operator| operator.hold(&entity()).await;
+    let resume = async |operator: &Operator| operator.resume(&entity()).await;
     let check = async |world: World, first: Result<Turned, _>, second: Result<Turned, _>, at: Meeting| {
         assert!(first.is_ok() && second.is_ok(), "{at:?}: {first:?} {second:?}");
         succeeds(&world).await;
         let on_hold = world.state("test/a").await.hold.since().is_some();
         assert!(on_hold || world.applied() == ["1"], "{at:?}: nobody comes");
-        world.operator().resume(&entity(), &because()).await.expect("memory answers");
+        world.operator().resume(&entity()).await.expect("memory answers");
         succeeds(&world).await;
         assert_eq!(world.applied(), ["1"], "{at:?}");
     };

@@ -8,7 +8,7 @@ use tests::{
     world::World,
 };
 use webhook_serializer::{
-    engine::operator::{OperatorError, Skipped, Turned},
+    engine::operator::{Operator, OperatorError, Skipped, Turned},
     handler::{Context, Handler, HandlerError, Outcome},
     leases::Terms,
     protocol::{
@@ -47,16 +47,21 @@ impl Handler for AtWork {
     }
 }
 
+/// An operator with a reason.
+fn operator(world: &World) -> Operator {
+    world.operator().because(because())
+}
+
 async fn on_hold(world: &World) -> Turned {
-    world.operator().hold(&entity(), &because()).await.expect("memory answers")
+    operator(world).hold(&entity()).await.expect("memory answers")
 }
 
 async fn resumed(world: &World) -> Turned {
-    world.operator().resume(&entity(), &because()).await.expect("memory answers")
+    operator(world).resume(&entity()).await.expect("memory answers")
 }
 
 async fn skipped(world: &World, sequence: Sequence) -> Skipped {
-    world.operator().skip(&entity(), sequence, &because()).await.expect("memory answers")
+    operator(world).skip(&entity(), sequence).await.expect("memory answers")
 }
 
 /// Two of a source that blocks; the first has failed as often as it may.
@@ -100,7 +105,7 @@ async fn a_hold_lets_the_handler_that_is_at_work_end_and_no_other_begin() {
         let operator = world.operator();
         let hold = async {
             world.surroundings.sleep(Duration::from_millis(100)).await;
-            operator.hold(&entity(), &because()).await.expect("memory answers")
+            operator.hold(&entity()).await.expect("memory answers")
         };
         let drainers = [world.drainer(AtWork { commits })];
         let (_, ()) = tokio::join!(hold, world.work(&drainers));
@@ -122,7 +127,7 @@ async fn a_row_on_hold_is_never_deleted_for_idleness() {
         let operator = world.operator();
         let hold = async {
             world.surroundings.sleep(Duration::from_millis(100)).await;
-            operator.hold(&entity(), &because()).await.expect("memory answers")
+            operator.hold(&entity()).await.expect("memory answers")
         };
         let drainers = [world.drainer(AtWork { commits })];
         let (_, ()) = tokio::join!(hold, world.work(&drainers));
@@ -170,7 +175,7 @@ async fn a_block_and_a_hold_are_ended_each_by_itself() {
 #[tokio::test(start_paused = true)]
 async fn a_job_is_not_put_on_hold() {
     let job = EntityKey::parse("cron/report").unwrap();
-    assert_eq!(World::new().operator().hold(&job, &because()).await, Err(OperatorError::IsAJob));
+    assert_eq!(World::new().operator().hold(&job).await, Err(OperatorError::IsAJob));
 }
 
 #[tokio::test(start_paused = true)]
@@ -220,7 +225,7 @@ async fn what_was_applied_by_the_time_that_it_is_skipped_stays_so() {
     let operator = world.operator();
     let skip = async {
         world.surroundings.sleep(Duration::from_millis(100)).await;
-        operator.skip(&entity(), first, &because()).await.expect("memory answers")
+        operator.skip(&entity(), first).await.expect("memory answers")
     };
     let drainers = [world.drainer(Slow(Duration::from_secs(2)))];
     let (skipped, ()) = tokio::join!(skip, world.work(&drainers));
@@ -232,7 +237,7 @@ async fn what_was_applied_by_the_time_that_it_is_skipped_stays_so() {
 #[tokio::test(start_paused = true)]
 async fn an_order_that_nobody_knows_is_not_made_by_a_skip() {
     let world = World::new();
-    let skip = world.operator().skip(&entity(), Sequence(1), &because()).await;
+    let skip = world.operator().skip(&entity(), Sequence(1)).await;
     assert_eq!(skip, Err(OperatorError::Unknown));
     assert!(world.memory.rows(&TableName::Entities).is_empty());
 }
@@ -248,14 +253,14 @@ async fn tried_now_it_does_not_wait_and_its_attempts_stay_counted() {
     }))];
     let retry = async {
         world.surroundings.sleep(Duration::from_secs(5)).await;
-        world.operator().retry(&entity(), &because()).await.expect("memory answers")
+        world.operator().retry(&entity()).await.expect("memory answers")
     };
     let (retried, ()) = tokio::join!(retry, world.work(&drainers));
     assert!(matches!(retried, Turned::Done(state) if state.attempts == 1));
     assert_eq!(world.started(), ["1", "1"]);
     let ended = world.journal.runs().last().expect("it ran").ended;
     assert!(ended < Duration::from_secs(60), "{ended:?} since {began}");
-    let again = world.operator().retry(&entity(), &because()).await;
+    let again = world.operator().retry(&entity()).await;
     assert!(matches!(again, Ok(Turned::Unchanged(Some(_)))), "nothing waits");
 }
 

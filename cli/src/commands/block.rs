@@ -7,7 +7,7 @@ use clap::Args;
 use serializer::say;
 use webhook_serializer::protocol::{entity::EntityKey, inbox::Unblocked};
 
-use super::target::Target;
+use super::{because::MaybeBecause, target::Target};
 
 /// Options of `serializer unblock`.
 #[derive(Debug, Args)]
@@ -16,6 +16,8 @@ pub struct Unblock {
     #[arg(value_name = "ORDER")]
     order: EntityKey,
     #[command(flatten)]
+    because: MaybeBecause,
+    #[command(flatten)]
     target: Target,
 }
 
@@ -23,10 +25,13 @@ impl Unblock {
     pub async fn run(self) -> Result<ExitCode> {
         let deployment = self.target.connect().await?;
         let order = &self.order;
-        match deployment.operator().unblock(order).await? {
+        match deployment.operator().because(self.because.reason()).unblock(order).await? {
             Unblocked::Unblocked(state) => {
                 say!("{order} goes on, from {}: {} waiting", state.next(), state.waiting());
                 say!("`{}` shows how it does", deployment.command("inspect", order.as_str()));
+                if state.hold.since().is_some() {
+                    say!("it is on hold, too, until `{}`", deployment.command("resume", order.as_str()));
+                }
                 Ok(ExitCode::SUCCESS)
             }
             Unblocked::NotBlocked(Some(state)) => {

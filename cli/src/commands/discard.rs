@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use clap::{Args, builder::NonEmptyStringValueParser};
+use clap::Args;
 use serde_json::json;
 use serializer::{
     output::{self, duration},
@@ -16,6 +16,7 @@ use webhook_serializer::{
 
 use super::{
     ask::ask,
+    because::Because,
     inspect::delivery_json,
     print_json,
     target::{Deployment, Target},
@@ -33,12 +34,8 @@ pub struct Discard {
     order: EntityKey,
     /// Its number, as `parked` shows it
     sequence: u64,
-    /// Why; said with your name, and stored nowhere
-    #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
-    why: String,
-    /// Who you are
-    #[arg(long, env = "USER", default_value = "operator", value_name = "NAME")]
-    by: String,
+    #[command(flatten)]
+    because: Because,
     /// Remove it without asking
     #[arg(long, short = 'y')]
     yes: bool,
@@ -52,7 +49,8 @@ pub struct Discard {
 impl Discard {
     pub async fn run(self) -> Result<ExitCode> {
         let deployment = self.target.connect().await?;
-        let operator = deployment.operator();
+        let reason = self.because.reason();
+        let operator = deployment.operator().because(reason.clone());
         let (order, sequence) = (&self.order, Sequence(self.sequence));
         let Some(parked) = operator.parked_at(order, sequence).await? else {
             return self.is_not_parked(&deployment).await;
@@ -89,11 +87,11 @@ impl Discard {
             let mut value = delivery_json(delivery);
             value["done"] = json!("discarded");
             value["error"] = json!(parked.error);
-            value["by"] = json!(self.by);
-            value["why"] = json!(self.why);
+            value["by"] = json!(reason.by);
+            value["why"] = json!(reason.why);
             print_json(&value);
         } else {
-            say!("{order} {sequence} is discarded, by {}: {}", self.by, self.why);
+            say!("{order} {sequence} is discarded, by {}: {}", reason.by, reason.why);
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -19,6 +19,7 @@ use webhook_serializer::{
 };
 
 use super::{
+    because::MaybeBecause,
     entities::Only,
     interrupt::Interrupt,
     print_json,
@@ -66,6 +67,8 @@ pub struct Redrive {
     /// Put them back without asking, and read on where that takes more than 1,000 read units
     #[arg(long, short = 'y')]
     yes: bool,
+    #[command(flatten)]
+    because: MaybeBecause,
     #[command(flatten)]
     target: Target,
 }
@@ -189,7 +192,7 @@ impl Redrive {
     async fn put_back(&self, wanted: &[Aside], deployment: &Deployment, interrupt: &Interrupt) -> Result<ExitCode> {
         let list: Vec<_> = wanted.iter().map(|one| (one.entity.clone(), one.sequence)).collect();
         let mut tally = Tally::default();
-        let operator = deployment.operator();
+        let operator = deployment.operator().because(self.because.reason());
         let done = operator.put_back(&list, |entity, sequence, became| {
             tally.add(became);
             match self.json {
@@ -213,7 +216,7 @@ impl Redrive {
 
     /// Into another order's inbox.
     async fn redirect(&self, deployment: &Deployment, to: &EntityKey) -> Result<ExitCode> {
-        let operator = deployment.operator();
+        let operator = deployment.operator().because(self.because.reason());
         let order = self.order.as_ref().context("which order's?")?;
         let wanted = |one: &Parked| self.sequence.is_none_or(|sequence| one.sequence == Sequence(sequence));
         let parked: Vec<Parked> = operator.parked(order).await?.into_iter().filter(wanted).collect();

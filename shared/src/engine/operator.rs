@@ -35,7 +35,7 @@ use crate::{
         format::{CorruptRow, attribute as a},
         inbox::{Unblock, Unblocked, Void},
         keys::{delivery_range, is_parked, parked_range, parked_row, receipt_range, receipt_row},
-        maintain::Remove,
+        maintain::{Reason, Remove, Verb},
         receipt::{Receipt, Settlement},
         state::{BlockReason, EntityState},
         table::{Key, Row, TableName},
@@ -59,6 +59,7 @@ pub struct Operator {
     waker: Waker,
     inbox: Inbox,
     retention: Duration,
+    reason: Option<Reason>,
 }
 
 /// Why an operation was not done, or not to its end.
@@ -196,7 +197,7 @@ pub fn is_put_back(settlement: Option<Settlement>) -> bool {
 impl Operator {
     /// An operator on `store`.
     pub fn new(store: Store, waker: Waker, inbox: Inbox, retention: Duration) -> Self {
-        Self { store, waker, inbox, retention }
+        Self { store, waker, inbox, retention, reason: None }
     }
 
     /// All there is about an entity. The rows are read one after the other
@@ -300,6 +301,15 @@ impl Operator {
     /// `to` is the inbox it goes to instead of the one it is parked in: for
     /// deliveries whose entity could not be found.
     pub async fn redrive(&self, parked: &Parked, to: Option<&EntityKey>) -> Result<Appended, OperatorError> {
+        let told = |appended: &Appended| match to {
+            Some(to) => format!("put into the inbox of {to}, as {}", appended.sequence),
+            None => format!("put back as {}", appended.sequence),
+        };
+        let entity = parked.delivery.entity();
+        self.act(entity, Verb::Redrive, Some(parked.sequence), self.append_again(parked, to), told).await
+    }
+
+    async fn append_again(&self, parked: &Parked, to: Option<&EntityKey>) -> Result<Appended, OperatorError> {
         let Item::Delivery(unpacked) = Item::parse(parked.delivery.entity(), &parked.row)? else {
             return Err(CorruptRow::Attribute(a::VOID).into());
         };
@@ -368,6 +378,14 @@ impl Operator {
     /// a delivery that retention may have deleted, its place is given up first,
     /// if it is still empty: that is what the operator decides by unblocking.
     pub async fn unblock(&self, entity: &EntityKey) -> Result<Unblocked, OperatorError> {
+        let told = |unblocked: &Unblocked| match unblocked {
+            Unblocked::Unblocked(state) => format!("goes on at {}", state.next()),
+            Unblocked::NotBlocked(_) => "nothing to do".into(),
+        };
+        self.act(entity, Verb::Unblock, None, self.end_block(entity), told).await
+    }
+
+    async fn end_block(&self, entity: &EntityKey) -> Result<Unblocked, OperatorError> {
         let Some(state) = self.store.entity(entity, PATIENCE).await? else {
             return Ok(Unblocked::NotBlocked(None));
         };

@@ -490,10 +490,10 @@ async fn erase(world: &Arc<World>, parts: &Parts, operator: &Operator, entity: u
 /// both or neither.
 async fn stop_and_go(world: &Arc<World>, parts: &Parts, entity: usize, decision: u32) {
     let mut roll = Dice::new(world.plan.seed, actor::OPERATOR).at(decision);
-    let (operator, wanted, reason) = (parts.operator(), key(entity), Reason::new("ada", "to see it"));
+    let (operator, wanted) = (parts.operator().because(Reason::new("ada", "to see it")), key(entity));
     let (holds, skips) = (roll.happens(400), roll.happens(400));
     if holds && world.may(roll.twist) {
-        let _ = operator.hold(&wanted, &reason).await;
+        let _ = operator.hold(&wanted).await;
         pause(roll.millis(0, 20_000)).await;
     }
     if skips
@@ -503,13 +503,13 @@ async fn stop_and_go(world: &Arc<World>, parts: &Parts, entity: usize, decision:
     {
         let sequence = state.next();
         world.with_history(|history| history.reasons.wants_skipped(entity, sequence.0));
-        let skipped = lets_go_on(world, entity, operator.skip(&wanted, sequence, &reason)).await;
+        let skipped = lets_go_on(world, entity, operator.skip(&wanted, sequence)).await;
         if let Some(Skipped::As(Settlement::Parked)) = skipped {
             world.reach("a delivery is skipped");
         }
     }
     if holds {
-        lets_go_on(world, entity, operator.resume(&wanted, &reason)).await;
+        lets_go_on(world, entity, operator.resume(&wanted)).await;
     }
 }
 

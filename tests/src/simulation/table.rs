@@ -52,6 +52,10 @@ pub struct NodeTable {
 /// before its append is out of time.
 const ASTRAY: u32 = 2;
 
+/// A sender that froze for longer with its write under way may have lost its lease
+/// by then, and its message to another worker.
+const LATE: Duration = Duration::from_secs(5);
+
 /// What goes wrong with one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
@@ -182,8 +186,14 @@ impl NodeTable {
                 replied.await.unwrap_or(Err(TableError::Throttled))
             }
             Fault::None => {
+                let begun = world.elapsed();
                 pause(latency).await;
-                act()
+                // Its sender froze while it was under way.
+                let is_late = world.elapsed().saturating_sub(begun) > LATE;
+                world.with_history(|history| history.is_late = is_late);
+                let reply = act();
+                world.with_history(|history| history.is_late = false);
+                reply
             }
             Fault::FailsBefore => {
                 pause(latency).await;

@@ -14,16 +14,22 @@ use crate::protocol::{
 const TOLD_FOR: Duration = Duration::from_secs(400 * 86_400);
 
 impl Operator {
-    /// Does `work`, written down as `verb` for this reason.
+    /// The same operator, who has a reason: what they do is written down with it.
+    #[must_use]
+    pub fn because(self, reason: Reason) -> Self {
+        Self { reason: Some(reason), ..self }
+    }
+
+    /// Does `work`, written down as `verb` where there is a reason.
     pub(super) async fn act<T>(
         &self,
         entity: &EntityKey,
         verb: Verb,
         sequence: Option<Sequence>,
-        reason: &Reason,
         work: impl Future<Output = Result<T, OperatorError>>,
         told: impl FnOnce(&T) -> String,
     ) -> Result<T, OperatorError> {
+        let Some(reason) = &self.reason else { return work.await };
         let surroundings = self.store.surroundings();
         let nonce = surroundings.nonce();
         let act = Act { entity: entity.clone(), nonce, verb, sequence, reason: reason.clone(), ended: None };

@@ -9,7 +9,7 @@ use crate::protocol::{
     hold::{Begin, Changed, End},
     inbox::{RetryNow, Retrying},
     lease::idle_purge_at,
-    maintain::{Reason, Verb},
+    maintain::Verb,
     state::EntityState,
 };
 
@@ -40,11 +40,11 @@ impl Operator {
     /// # Errors
     ///
     /// The store could not be reached; [`OperatorError::IsAJob`].
-    pub async fn hold(&self, entity: &EntityKey, reason: &Reason) -> Result<Turned, OperatorError> {
+    pub async fn hold(&self, entity: &EntityKey) -> Result<Turned, OperatorError> {
         if entity.is_kept_forever() {
             return Err(OperatorError::IsAJob);
         }
-        self.act(entity, Verb::Hold, None, reason, self.begin_hold(entity), Turned::told).await
+        self.act(entity, Verb::Hold, None, self.begin_hold(entity), Turned::told).await
     }
 
     async fn begin_hold(&self, entity: &EntityKey) -> Result<Turned, OperatorError> {
@@ -70,8 +70,8 @@ impl Operator {
     ///
     /// The store could not be reached; [`OperatorError::Queue`]: it is resumed, and
     /// no worker could be woken.
-    pub async fn resume(&self, entity: &EntityKey, reason: &Reason) -> Result<Turned, OperatorError> {
-        self.act(entity, Verb::Resume, None, reason, self.end_hold(entity), Turned::told).await
+    pub async fn resume(&self, entity: &EntityKey) -> Result<Turned, OperatorError> {
+        self.act(entity, Verb::Resume, None, self.end_hold(entity), Turned::told).await
     }
 
     async fn end_hold(&self, entity: &EntityKey) -> Result<Turned, OperatorError> {
@@ -102,9 +102,9 @@ impl Operator {
     ///
     /// The store could not be reached; [`OperatorError::Queue`]: it does not wait
     /// any longer, and no worker could be woken.
-    pub async fn retry(&self, entity: &EntityKey, reason: &Reason) -> Result<Turned, OperatorError> {
+    pub async fn retry(&self, entity: &EntityKey) -> Result<Turned, OperatorError> {
         let sequence = self.store.entity(entity, PATIENCE).await?.map(|state| state.next());
-        self.act(entity, Verb::Retry, sequence, reason, self.end_wait(entity), Turned::told).await
+        self.act(entity, Verb::Retry, sequence, self.end_wait(entity), Turned::told).await
     }
 
     async fn end_wait(&self, entity: &EntityKey) -> Result<Turned, OperatorError> {

@@ -6,6 +6,7 @@ use crate::protocol::{
     entity::{EntityKey, Sequence},
     format::{CorruptRow, attribute as a},
     keys::{delivery_row, parked_row, receipt_row},
+    maintain::Verb,
     receipt::Receipt,
     state::EntityState,
     table::Row,
@@ -135,6 +136,11 @@ impl Operator {
     /// nothing was removed. [`OperatorError::DecidedOtherwise`] where somebody
     /// did so otherwise: what stood there was a left-over, which is removed.
     pub async fn discard(&self, parked: &Parked) -> Result<(), OperatorError> {
+        let (entity, sequence) = (parked.delivery.entity(), Some(parked.sequence));
+        self.act(entity, Verb::Discard, sequence, self.remove_parked(parked), |()| "removed for good".into()).await
+    }
+
+    async fn remove_parked(&self, parked: &Parked) -> Result<(), OperatorError> {
         let settled = self.settled_as(&parked.delivery).await?;
         self.forget(parked, &parked.delivery.part_keys()).await?;
         match settled.filter(|_| !super::is_put_back(settled)) {

@@ -49,30 +49,19 @@ impl Operator {
     ///
     /// [`OperatorError::Lease`]: somebody has the entity, and keeps it; nothing was
     /// changed. [`OperatorError::Unknown`]: no such entity.
-    pub async fn skip(
-        &self,
-        entity: &EntityKey,
-        sequence: Sequence,
-        reason: &Reason,
-    ) -> Result<Skipped, OperatorError> {
+    pub async fn skip(&self, entity: &EntityKey, sequence: Sequence) -> Result<Skipped, OperatorError> {
         if self.store.entity(entity, PATIENCE).await?.is_none() {
             return Err(OperatorError::Unknown);
         }
-        let skip = self.skip_under_lease(entity, sequence, reason);
-        self.act(entity, Verb::Skip, Some(sequence), reason, skip, Skipped::told).await
+        let skip = self.skip_under_lease(entity, sequence);
+        self.act(entity, Verb::Skip, Some(sequence), skip, Skipped::told).await
     }
 
-    async fn skip_under_lease(
-        &self,
-        entity: &EntityKey,
-        sequence: Sequence,
-        reason: &Reason,
-    ) -> Result<Skipped, OperatorError> {
-        let leases = Leases::new(self.store.clone(), &format!("skip, {}", reason.by))
-            .waking(self.waker.clone())
-            .kept_for(self.retention);
+    async fn skip_under_lease(&self, entity: &EntityKey, sequence: Sequence) -> Result<Skipped, OperatorError> {
+        let leases =
+            Leases::new(self.store.clone(), &self.named("skip")).waking(self.waker.clone()).kept_for(self.retention);
         let mut guard = leases.acquire(entity, Terms::default()).await?;
-        let decided = guard.hold(self.decide(entity, sequence, reason)).await?;
+        let decided = guard.hold(self.decide(entity, sequence)).await?;
         let (state, drain, settlement) = match decided {
             Ok(Decided::Settle(state, drain, settlement)) => (state, drain, settlement),
             Ok(Decided::Nothing(skipped)) => {
@@ -88,8 +77,13 @@ impl Operator {
         Ok(Skipped::As(settlement))
     }
 
+    /// Who holds a lease for that.
+    fn named(&self, what: &str) -> String {
+        self.reason.as_ref().map_or_else(|| what.to_owned(), |reason| format!("{what}, {}", reason.by))
+    }
+
     /// What there is to settle, and how; parked by then, where it is to be.
-    async fn decide(&self, entity: &EntityKey, sequence: Sequence, reason: &Reason) -> Result<Decided, OperatorError> {
+    async fn decide(&self, entity: &EntityKey, sequence: Sequence) -> Result<Decided, OperatorError> {
         let state = self.store.entity(entity, PATIENCE).await?.ok_or(OperatorError::Unknown)?;
         if state.is_empty() || state.next() != sequence {
             return Ok(Decided::Nothing(Skipped::NotInFront(state)));
@@ -111,8 +105,10 @@ impl Operator {
                 for part in waiting.unpacked.head().part_keys() {
                     self.store.run(&KeepForever { part }, PATIENCE).await?;
                 }
-                let Reason { by, why } = reason;
-                let error = shortened(&format!("skipped by {by}: {why}"), 1000);
+                let error = match &self.reason {
+                    Some(Reason { by, why }) => shortened(&format!("skipped by {by}: {why}"), 1000),
+                    None => "skipped".into(),
+                };
                 let row = parked_copy(&waiting.row, &error, self.store.surroundings().now());
                 self.store.run(&Park { entity, sequence, row: &row }, PATIENCE).await?;
                 Settlement::Parked
