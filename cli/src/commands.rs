@@ -16,6 +16,7 @@ pub mod lease;
 pub mod local;
 pub mod parked;
 pub mod redrive;
+pub mod replay;
 pub mod send;
 pub mod show;
 pub mod sign;

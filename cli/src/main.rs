@@ -9,8 +9,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use commands::{
-    audit, bench, block, check, cost, discard, entities, erase, inspect, jobs, lease, local, parked, redrive, send,
-    show, sign, source, status, verify,
+    audit, bench, block, check, cost, discard, entities, erase, inspect, jobs, lease, local, parked, redrive, replay,
+    send, show, sign, source, status, verify,
 };
 
 /// Runs webhook inboxes, one per order, and looks after them
@@ -54,6 +54,8 @@ enum Command {
     Parked(parked::List),
     /// Put parked deliveries back, at the end of their order's inbox
     Redrive(redrive::Redrive),
+    /// Post past deliveries once more to another URL, such as one on this machine; changes nothing
+    Replay(replay::Replay),
     /// Remove a parked delivery for good
     Discard(discard::Discard),
     /// Let a blocked order go on
@@ -106,6 +108,7 @@ async fn run() -> ExitCode {
         Command::Show(show) => show.run().await,
         Command::Parked(parked) => parked.run().await,
         Command::Redrive(redrive) => redrive.run().await,
+        Command::Replay(replay) => replay.run().await,
         Command::Discard(discard) => discard.run().await,
         Command::Unblock(unblock) => unblock.run().await,
         Command::Lease(lease) => lease.run().await,

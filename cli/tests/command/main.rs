@@ -5,6 +5,7 @@ mod leases;
 mod local;
 mod orders;
 mod pipes;
+mod replay;
 mod running;
 mod source;
 mod trouble;

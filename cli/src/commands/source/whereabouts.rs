@@ -1,16 +1,19 @@
 //! Which document is meant.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use serializer::document::{self, Found, Place};
+use serializer::{
+    document::{self, Found, Place},
+    samples,
+};
 use webhook_serializer::{
     config::{Environment, SourcesOrigin, Variables},
     sources::Sources,
 };
 
-use super::super::target::{LOCAL, account, local_option, quoted, said_by};
+use super::super::target::{LOCAL, Target, account, local_option, quoted, said_by};
 
 /// A stack's output CommandLine sets SOURCES_PARAMETER or SOURCES_SECRET.
 #[derive(Debug, Clone, Args)]
@@ -94,6 +97,25 @@ async fn of_local(url: &str) -> Result<SourcesOrigin> {
         format!("{url} runs with the samples' own sources, which stand in no file: start it with --sources FILE")
     })?;
     Ok(SourcesOrigin::File(file.into()))
+}
+
+/// The sources of the deployment that is meant, or those in `file`: for whoever
+/// reads them only.
+///
+/// # Errors
+///
+/// Nothing says where they stand, or they cannot be read.
+pub async fn configured(target: &Target, file: Option<&Path>) -> Result<Sources> {
+    let origin = match (file, target.local()) {
+        (Some(file), _) => SourcesOrigin::File(file.to_owned()),
+        (None, Some(url)) => match said_by(url).await?.get("SOURCES_FILE") {
+            Some(file) => SourcesOrigin::File(file.into()),
+            None => return Ok(Sources::parse(samples::SOURCES)?),
+        },
+        (None, None) => set()?,
+    };
+    let account = if matches!(origin, SourcesOrigin::File(_)) { None } else { Some(account().await?) };
+    Ok(sources(&Place::at(origin, account.as_ref())?).await?.1)
 }
 
 /// The document and its sources.
