@@ -18,6 +18,7 @@ pub mod lanes;
 pub mod local;
 pub mod output;
 pub mod overview;
+pub mod pace;
 pub mod reference;
 pub mod samples;
 pub mod sender;

@@ -16,7 +16,7 @@ use webhook_serializer::{
     time::Timestamp,
 };
 
-use crate::standing::Kind;
+use crate::{pace::Pace, standing::Kind};
 
 /// An order with something left to do.
 #[derive(Debug, Clone)]
@@ -135,6 +135,8 @@ pub struct Overview {
     pub aside: Vec<Aside>,
     /// The keys of rows that cannot be read, and why.
     pub unreadable: Vec<(String, String)>,
+    /// What was accepted and settled in the last minutes.
+    pub pace: Pace,
     places: BTreeMap<(String, Sequence), usize>,
 }
 
@@ -195,6 +197,7 @@ impl Overview {
             Err(error) => return self.cannot_read(row, &error),
         };
         self.orders += 1;
+        self.pace.order(&state);
         let kind = Kind::of(&state, now);
         // Somebody's lease on an order where nothing waits is nobody's trouble; one left behind is.
         if kind == Kind::Idle || (state.is_empty() && kind != Kind::Abandoned) {
@@ -208,6 +211,7 @@ impl Overview {
     /// Takes in a row of the table of deliveries; one that waits tells the source
     /// of an order that was taken in before.
     pub fn delivery(&mut self, row: &Row) {
+        self.pace.delivery(row);
         match Parked::of(row) {
             Ok(Some(parked)) => return self.aside.push(Aside::from(&parked)),
             Ok(None) => {}
