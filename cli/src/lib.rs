@@ -22,5 +22,7 @@ pub mod pace;
 pub mod reference;
 pub mod samples;
 pub mod sender;
+pub mod service;
+pub mod stack;
 pub mod standing;
 pub mod story;

@@ -140,8 +140,8 @@ impl Replay {
     pub async fn run(self) -> Result<ExitCode> {
         // What is wrong with the URL is said before anything is read.
         Destination::elsewhere(&self.to, Vec::new()).map_err(|reason| anyhow!("--to: {reason}"))?;
-        let signing = self.signing().await?;
         let deployment = self.target.connect().await?;
+        let signing = self.signing(&deployment).await?;
         let operator = deployment.operator();
         let interrupt = Interrupt::listen();
         let is_one = self.places.start() == self.places.end();
@@ -181,14 +181,14 @@ impl Replay {
         Ok(if refused == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
-    async fn signing(&self) -> Result<Signing> {
+    async fn signing(&self, deployment: &Deployment) -> Result<Signing> {
         if self.unsigned {
             return Ok(Signing::With(Vec::new()));
         }
         if self.secret {
             return Ok(Signing::With(vec![Secret::new(secret::read("the secret to sign with")?)]));
         }
-        let sources = whereabouts::configured(&self.target, self.sources.as_deref()).await;
+        let sources = whereabouts::configured(deployment, self.sources.as_deref()).await;
         let sources =
             sources.context("the secret to sign with is not known; --secret asks for one, --unsigned sends without")?;
         Ok(Signing::AsForwarded(Box::new(sources)))
