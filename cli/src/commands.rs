@@ -7,6 +7,7 @@ pub mod block;
 pub mod check;
 pub mod cost;
 pub mod discard;
+pub mod doctor;
 pub mod entities;
 pub mod erase;
 pub mod inspect;

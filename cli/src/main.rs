@@ -9,8 +9,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use commands::{
-    audit, bench, block, check, cost, discard, entities, erase, inspect, jobs, lease, local, parked, redrive, replay,
-    send, show, sign, source, status, verify,
+    audit, bench, block, check, cost, discard, doctor, entities, erase, inspect, jobs, lease, local, parked, redrive,
+    replay, send, show, sign, source, status, verify,
 };
 
 /// Runs webhook inboxes, one per order, and looks after them
@@ -66,6 +66,8 @@ enum Command {
     Erase(erase::Erase),
     /// List the jobs, or run one now
     Jobs(jobs::Jobs),
+    /// Check a deployment: what is wrong with it, and what to do, a line for each check
+    Doctor(doctor::Doctor),
     /// Check the receipts: was each order applied in order, each delivery once?
     Audit(audit::Audit),
     /// Measure on the embedded parts: time against a control, cost per delivery
@@ -114,6 +116,7 @@ async fn run() -> ExitCode {
         Command::Lease(lease) => lease.run().await,
         Command::Erase(erase) => erase.run().await,
         Command::Jobs(jobs) => jobs.run().await,
+        Command::Doctor(doctor) => doctor.run().await,
         Command::Audit(audit) => audit.run().await,
         Command::Bench(bench) => bench.run().await,
         Command::Cost(cost) => cost.run(),

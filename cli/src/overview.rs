@@ -135,6 +135,8 @@ pub struct Overview {
     pub aside: Vec<Aside>,
     /// The keys of rows that cannot be read, and why.
     pub unreadable: Vec<(String, String)>,
+    /// How many rows of each format were met.
+    pub formats: BTreeMap<u64, u64>,
     /// What was accepted and settled in the last minutes.
     pub pace: Pace,
     places: BTreeMap<(String, Sequence), usize>,
@@ -190,6 +192,7 @@ pub struct Group {
 impl Overview {
     /// Takes in a row of the table of orders.
     pub fn order(&mut self, row: &Row, now: Timestamp) {
+        self.format(row);
         let state = match EntityState::parse(row) {
             // A job has a row as orders have, and no deliveries.
             Ok(state) if state.entity.is_kept_forever() => return,
@@ -211,6 +214,7 @@ impl Overview {
     /// Takes in a row of the table of deliveries; one that waits tells the source
     /// of an order that was taken in before.
     pub fn delivery(&mut self, row: &Row) {
+        self.format(row);
         self.pace.delivery(row);
         match Parked::of(row) {
             Ok(Some(parked)) => return self.aside.push(Aside::from(&parked)),
@@ -221,6 +225,13 @@ impl Overview {
         let source = row.text(a::SOURCE).and_then(|source| SourceName::parse(source).ok());
         if let Some(source) = source {
             self.is_next(entity, sequence, source, row.text(a::TOPIC).unwrap_or_default());
+        }
+    }
+
+    /// The parts of a body have none, nor has what the scheduler keeps.
+    fn format(&mut self, row: &Row) {
+        if let Some(format) = row.number(a::VERSION) {
+            *self.formats.entry(format).or_default() += 1;
         }
     }
 

@@ -142,7 +142,6 @@ mod tests {
         entity::{DeliveryId, EntityKey, FencingToken, Identity, IdentityHash},
         format::FORMAT,
         keys::{delivery_row, parked_row, receipt_row},
-        receipt::Recent,
     };
 
     use super::*;
@@ -179,7 +178,7 @@ mod tests {
         let row = row.with(a::TAIL, 9_u32).with(a::HEAD, 9_u32).with(a::TOKEN, 9_u32);
         let mut state = EntityState::parse(&row).unwrap();
         for receipt in receipts {
-            state.recent = std::mem::replace(&mut state.recent, Recent::default()).with(receipt.clone(), WINDOW);
+            state.recent = std::mem::take(&mut state.recent).with(receipt.clone(), WINDOW);
         }
         state.spilled = spilled;
         state

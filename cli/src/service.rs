@@ -75,7 +75,7 @@ pub enum Refusal {
     #[error("{0}")]
     Silent(String),
     /// Anything else, in the service's words.
-    #[error("{code}: {message}")]
+    #[error("{code}{}{message}", if message.is_empty() { "" } else { ": " })]
     Other {
         /// What the service calls it.
         code: String,
@@ -247,7 +247,7 @@ mod tests {
         let said = refusal(Service::SSM, &answer(400, None, expired), "").to_string();
         assert!(said.contains("sign in anew"), "{said}");
         let unknown = refusal(Service::SSM, &answer(503, None, "<html>"), "");
-        assert_eq!(unknown.to_string(), "ssm answers 503: ");
+        assert_eq!(unknown.to_string(), "ssm answers 503");
     }
 
     #[test]

@@ -74,6 +74,8 @@ pub struct Whose<'a> {
 pub struct Deployment {
     /// Store and queue.
     pub parts: Parts,
+    /// The names of tables and queue.
+    pub config: StoreConfig,
     /// How long rows are kept.
     pub retention: Duration,
     /// Its clock.
@@ -123,7 +125,7 @@ impl Target {
         let parts = Parts::connect(&account, &config, &surroundings, None);
         let (option, is_local) = (self.option(), self.local.is_some());
         let retention = config.retention;
-        Ok(Deployment { parts, retention, surroundings, orders_table, option, said, account, stack, is_local })
+        Ok(Deployment { parts, config, retention, surroundings, orders_table, option, said, account, stack, is_local })
     }
 
     /// What says on a command line that it is this one.

@@ -39,6 +39,11 @@ impl Aws {
         aws
     }
 
+    /// Where it answers.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
     /// From now on, `what` is answered so.
     pub fn answer(&self, what: &str, status: u16, body: impl Into<String>) {
         self.answers.lock().unwrap().insert(what.to_owned(), vec![(status, body.into())]);
@@ -145,7 +150,7 @@ pub struct Stack {
     pub local: Local,
     pub aws: Aws,
     pub dynamodb: String,
-    folder: tempfile::TempDir,
+    _folder: tempfile::TempDir,
 }
 
 impl Stack {
@@ -179,18 +184,13 @@ impl Stack {
             ("SourcesParameter", "/shop"),
         ];
         aws.stack(&outputs, &parameters);
-        Self { local, aws, dynamodb: named("AWS_ENDPOINT_URL_DYNAMODB"), folder }
+        Self { local, aws, dynamodb: named("AWS_ENDPOINT_URL_DYNAMODB"), _folder: folder }
     }
 
     /// Runs a command that names the stack.
     pub fn ran(&self, command: &[&str]) -> Output {
         let stack = ["--stack", "shop", "--region", "eu-central-1"];
         self.aws.ran(&self.dynamodb, &[command, &stack].concat())
-    }
-
-    /// Where its files stand.
-    pub fn folder(&self) -> &std::path::Path {
-        self.folder.path()
     }
 }
 
