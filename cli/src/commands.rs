@@ -24,6 +24,7 @@ pub mod sign;
 pub mod source;
 pub mod status;
 pub mod survey;
+pub mod tail;
 pub mod target;
 pub mod verify;
 pub mod webhook;

@@ -26,3 +26,4 @@ pub mod service;
 pub mod stack;
 pub mod standing;
 pub mod story;
+pub mod tail;

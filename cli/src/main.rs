@@ -10,7 +10,7 @@ use clap::{Parser, Subcommand};
 
 use commands::{
     audit, bench, block, check, cost, discard, doctor, entities, erase, inspect, jobs, lease, local, parked, redrive,
-    replay, send, show, sign, source, status, verify,
+    replay, send, show, sign, source, status, tail, verify,
 };
 
 /// Runs webhook inboxes, one per order, and looks after them
@@ -50,6 +50,8 @@ enum Command {
     Inspect(inspect::Inspect),
     /// Show one delivery: what became of it, and its body
     Show(show::Show),
+    /// Tell what happens, as it happens: accepted, applied, failed, parked, …
+    Tail(tail::Tail),
     /// List what is parked, of one order or of all
     Parked(parked::List),
     /// Put parked deliveries back, at the end of their order's inbox
@@ -108,6 +110,7 @@ async fn run() -> ExitCode {
         Command::Entities(entities) => entities.run().await,
         Command::Inspect(inspect) => inspect.run().await,
         Command::Show(show) => show.run().await,
+        Command::Tail(tail) => tail.run().await,
         Command::Parked(parked) => parked.run().await,
         Command::Redrive(redrive) => redrive.run().await,
         Command::Replay(replay) => replay.run().await,

@@ -10,5 +10,6 @@ mod pipes;
 mod replay;
 mod running;
 mod source;
+mod tail;
 mod trouble;
 mod verify;
