@@ -97,9 +97,12 @@ impl Aws {
     /// another's.
     pub fn ran(&self, dynamodb: &str, command: &[&str]) -> Output {
         let mut command = serializer(command);
+        let set = std::env::vars().map(|(name, _)| name).filter(|name| name.starts_with("AWS_"));
+        for name in set {
+            command.env_remove(name);
+        }
         command.envs([("AWS_ENDPOINT_URL", self.url.as_str()), ("AWS_ENDPOINT_URL_DYNAMODB", dynamodb)]);
         command.envs([("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "b"), ("AWS_CONFIG_FILE", "/dev/null")]);
-        command.env_remove("AWS_PROFILE").env_remove("AWS_REGION");
         command.output().expect("it can be run")
     }
 }

@@ -146,6 +146,36 @@ fn what_is_wrong_in_a_stack_is_said_with_what_to_do() {
 }
 
 #[test]
+fn an_alarm_topic_is_well_where_its_key_lets_cloudwatch_use_it_and_somebody_has_subscribed() {
+    let stack = well();
+    let aws = &stack.aws;
+    let asked = || {
+        let told = findings(&stack.ran(&["doctor", "--no-rows", "--json"]));
+        let finding = of(&told, "alarm topic");
+        format!("{} {}", finding["result"].as_str().unwrap(), finding["says"].as_str().unwrap())
+    };
+    let policy = |principal: &str| {
+        let policy = json!({ "Statement": [{ "Principal": { "Service": principal } }] }).to_string();
+        aws.answer("TrentService.GetKeyPolicy", 200, json!({ "Policy": policy }).to_string());
+    };
+    topic(aws, &[("KmsMasterKeyId", "alias/mine"), ("SubscriptionsConfirmed", "1")]);
+    aws.deny("TrentService.DescribeKey");
+    let unknown = asked();
+    assert!(unknown.starts_with("not made ") && unknown.contains("kms:DescribeKey"), "{unknown}");
+    aws.answer("TrentService.DescribeKey", 200, r#"{"KeyMetadata":{"KeyId":"k-1"}}"#);
+    policy("s3.amazonaws.com");
+    assert!(asked().starts_with("wrong it is encrypted with alias/mine, whose policy does not name CloudWatch"));
+    assert!(aws.asked("TrentService.GetKeyPolicy")[0].contains(r#""KeyId":"k-1""#));
+    policy("cloudwatch.amazonaws.com");
+    assert!(asked().starts_with("ok 1 subscribed"), "{}", asked());
+    topic(aws, &[("SubscriptionsConfirmed", "0")]);
+    assert!(asked().starts_with("warning nobody has subscribed"), "{}", asked());
+    let missing = "<ErrorResponse><Error><Code>NotFound</Code><Message>no</Message></Error></ErrorResponse>";
+    aws.answer("GetTopicAttributes", 404, missing);
+    assert!(asked().contains("is not there: nobody is told of alarms"), "{}", asked());
+}
+
+#[test]
 fn a_check_that_may_not_be_made_names_the_permission_and_finds_nothing() {
     let stack = well();
     for action in [
