@@ -21,7 +21,7 @@ use commands::{
 #[command(name = "serializer", version, max_term_width = 100)]
 #[command(
     after_help = "To begin: `serializer local --demo` plays a demonstration, `serializer local` serves on this machine.\n\
-                       The other commands speak to that with --local, and to a stack in AWS by its names: docs/operating.md."
+                       The other commands speak to that with --local, and to a stack in AWS with --stack NAME: docs/operating.md."
 )]
 struct Arguments {
     #[command(subcommand)]

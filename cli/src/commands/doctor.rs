@@ -32,7 +32,7 @@ Besides the permissions to operate it uses, where it has them: cloudformation:De
     DetectStackDrift, DescribeStackDriftDetectionStatus with --detect-drift), lambda:GetAccountSettings, \
     GetFunctionConfiguration, GetFunctionConcurrency, ListEventSourceMappings, ssm:GetServiceSetting, \
     sns:GetTopicAttributes, kms:DescribeKey, GetKeyPolicy, dynamodb:DescribeTable, DescribeTimeToLive, \
-    sqs:GetQueueAttributes. AWS's ReadOnlyAccess has all of these but DetectStackDrift.")]
+    sqs:GetQueueAttributes. A check whose permission is missing is not made, and says which.")]
 pub struct Doctor {
     /// Have CloudFormation compare the stack with its template now; takes a few minutes
     #[arg(long, requires = "stack")]

@@ -28,8 +28,8 @@ use rows::Rows;
 /// Options of `serializer tail`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Of a stack it asks CloudWatch Logs every 2 s for what ingest and worker have logged, with FilterLogEvents, which AWS \
-    does not charge for. A line comes some seconds after what it tells. Errors of handlers are not in the logs, since \
+Of a stack it asks CloudWatch Logs every 2 s for what ingest and worker have logged, with FilterLogEvents, for which \
+    CloudWatch's price list names no charge. A line comes some seconds after what it tells. Errors of handlers are not in the logs, since \
     they may quote a body: `inspect` shows them. A worker's lines name no topic; it is known where ingest's line was \
     seen too, so with --topic begin some --minutes ago.\n\n\
 Of a local run it reads the orders' rows twice a second, and tells what has changed; what happened and was undone in \

@@ -50,8 +50,8 @@ impl Aws {
     }
 
     /// From now on, `what` is answered by one after the other, and then by the last.
-    pub fn answer_in_turn(&self, what: &str, bodies: &[&str]) {
-        let answers = bodies.iter().map(|body| (200, (*body).to_owned())).collect();
+    pub fn answer_in_turn(&self, what: &str, answers: &[(u16, String)]) {
+        let answers = answers.to_vec();
         self.answers.lock().unwrap().insert(what.to_owned(), answers);
     }
 

@@ -67,19 +67,20 @@ fn tail_of_a_stack_reads_on_in_its_logs_and_tells_each_line_once() {
         if let Some(token) = token {
             page["nextToken"] = token.into();
         }
-        page.to_string()
+        (200, page.to_string())
     };
     let failed = line("attempt failed", "retry");
     let settled = line("settled", "parked");
     let pages = [
-        // Ingest, in two pages; its worker; both again, with the lines of before.
-        page(&[], Some("t-1")),
-        page(&[event("a", late, &accepted)], None),
+        // Ingest, in two pages, and in between it is asked too often; the worker; both again, with the lines of before.
+        page(&[event("a", late, &accepted)], Some("t-1")),
+        (400, r#"{"__type":"ThrottlingException","message":"Rate exceeded"}"#.to_owned()),
+        page(&[], None),
         page(&[event("b", late + 1, &failed)], None),
         page(&[event("a", late, &accepted)], None),
         page(&[event("b", late + 1, &failed), event("c", late + 2, &settled)], None),
     ];
-    stack.aws.answer_in_turn("Logs_20140328.FilterLogEvents", &pages.each_ref().map(String::as_str));
+    stack.aws.answer_in_turn("Logs_20140328.FilterLogEvents", &pages);
     let done = stack.ran(&["tail", "--json", "--limit", "3"]);
     let expected = ["accepted", "failed", "parked"].map(|what| format!("{what} shop/order/1 orders/create"));
     assert_eq!(told(&done), expected, "{done:?}");
@@ -91,9 +92,11 @@ fn tail_of_a_stack_reads_on_in_its_logs_and_tells_each_line_once() {
         .collect();
     let groups: Vec<&str> = asked.iter().map(|asked| asked["logGroupName"].as_str().unwrap()).collect();
     let [ingest, worker] = ["/aws/lambda/shop-ingest", "/aws/lambda/shop-worker"];
-    assert_eq!(groups, [ingest, ingest, worker, ingest, worker]);
-    assert_eq!((&asked[0]["nextToken"], &asked[1]["nextToken"]), (&Value::Null, &"t-1".into()));
-    assert!(asked[3]["startTime"].as_u64() > asked[0]["startTime"].as_u64(), "it reads on");
+    assert_eq!(groups, [ingest, ingest, ingest, worker, ingest, worker]);
+    let tokens = [0, 1, 2, 4].map(|at: usize| asked[at]["nextToken"].clone());
+    assert_eq!(tokens, [Value::Null, "t-1".into(), "t-1".into(), Value::Null]);
+    assert_eq!(complained(&done).matches("logs is asked too often").count(), 1, "{done:?}");
+    assert!(asked[4]["startTime"].as_u64() > asked[0]["startTime"].as_u64(), "it reads on");
 }
 
 #[test]

@@ -76,14 +76,15 @@ impl Logs {
     pub async fn look(&mut self) -> Result<Vec<Happening>> {
         let mut told = Vec::new();
         for group in &mut self.groups {
-            match group.look(&self.services, &self.pattern).await {
-                Ok(lines) => told.extend(lines),
+            match group.look(&self.services, &self.pattern, &mut told).await {
+                Ok(()) => self.is_out = false,
                 Err(refusal @ (Refusal::Throttled(_) | Refusal::Silent(_))) => {
                     if !self.is_out {
                         output::complain(format_args!("{refusal}; it is asked again until it answers"));
                     }
                     self.is_out = true;
-                    return Ok(told);
+                    // What was read until then is told, and the rest with the next look.
+                    break;
                 }
                 Err(Refusal::Other { code, .. }) if code == "ResourceNotFoundException" => bail!(
                     "there is no log group {}: is it a stack of this project's template.yaml, deployed to its end?",
@@ -92,7 +93,6 @@ impl Logs {
                 Err(refusal) => return Err(anyhow!("the logs in {} cannot be read: {refusal}", group.name)),
             }
         }
-        self.is_out = false;
         told.sort_by_key(|one| one.at);
         Ok(told.into_iter().map(|one| self.with_topic(one)).collect())
     }
@@ -118,8 +118,8 @@ impl Logs {
 }
 
 impl Group {
-    async fn look(&mut self, services: &Services, pattern: &str) -> Result<Vec<Happening>, Refusal> {
-        let mut told = Vec::new();
+    /// Adds what is new to `told`, also where it cannot be read to its end.
+    async fn look(&mut self, services: &Services, pattern: &str, told: &mut Vec<Happening>) -> Result<(), Refusal> {
         for _ in 0..PAGES {
             let mut question = json!({
                 "logGroupName": self.name, "startTime": self.from, "filterPattern": pattern, "limit": LINES,
@@ -140,7 +140,7 @@ impl Group {
             self.from = self.begin.max(self.newest.saturating_sub(LATE));
             self.seen = self.seen.split_off(&(self.from, String::new()));
         }
-        Ok(told)
+        Ok(())
     }
 
     /// Each once.
