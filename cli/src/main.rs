@@ -9,8 +9,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use commands::{
-    audit, bench, block, check, cost, discard, entities, erase, history, hold, inspect, jobs, lease, local, parked,
-    redrive, send, show, sign, skip, source, status, verify,
+    audit, bench, block, check, cost, discard, doctor, entities, erase, history, hold, inspect, jobs, lease, local,
+    parked, redrive, replay, send, show, sign, skip, source, status, tail, verify,
 };
 
 /// Runs webhook inboxes, one per order, and looks after them
@@ -21,7 +21,7 @@ use commands::{
 #[command(name = "serializer", version, max_term_width = 100)]
 #[command(
     after_help = "To begin: `serializer local --demo` plays a demonstration, `serializer local` serves on this machine.\n\
-                       The other commands speak to that with --local, and to a stack in AWS by its names: docs/operating.md."
+                       The other commands speak to that with --local, and to a stack in AWS with --stack NAME: docs/operating.md."
 )]
 struct Arguments {
     #[command(subcommand)]
@@ -50,10 +50,14 @@ enum Command {
     Inspect(inspect::Inspect),
     /// Show one delivery: what became of it, and its body
     Show(show::Show),
+    /// Tell what happens, as it happens: accepted, applied, failed, parked, …
+    Tail(tail::Tail),
     /// List what is parked, of one order or of all
     Parked(parked::List),
     /// Put parked deliveries back, at the end of their order's inbox
     Redrive(redrive::Redrive),
+    /// Post past deliveries once more to another URL, such as one on this machine; changes nothing
+    Replay(replay::Replay),
     /// Remove a parked delivery for good
     Discard(discard::Discard),
     /// Let a blocked order go on
@@ -74,6 +78,8 @@ enum Command {
     Erase(erase::Erase),
     /// List the jobs, or run one now
     Jobs(jobs::Jobs),
+    /// Check a deployment: what is wrong with it, and what to do, a line for each check
+    Doctor(doctor::Doctor),
     /// Check the receipts: was each order applied in order, each delivery once?
     Audit(audit::Audit),
     /// Measure on the embedded parts: time against a control, cost per delivery
@@ -114,8 +120,10 @@ async fn run() -> ExitCode {
         Command::Entities(entities) => entities.run().await,
         Command::Inspect(inspect) => inspect.run().await,
         Command::Show(show) => show.run().await,
+        Command::Tail(tail) => tail.run().await,
         Command::Parked(parked) => parked.run().await,
         Command::Redrive(redrive) => redrive.run().await,
+        Command::Replay(replay) => replay.run().await,
         Command::Discard(discard) => discard.run().await,
         Command::Unblock(unblock) => unblock.run().await,
         Command::Hold(hold) => hold.run().await,
@@ -126,6 +134,7 @@ async fn run() -> ExitCode {
         Command::Lease(lease) => lease.run().await,
         Command::Erase(erase) => erase.run().await,
         Command::Jobs(jobs) => jobs.run().await,
+        Command::Doctor(doctor) => doctor.run().await,
         Command::Audit(audit) => audit.run().await,
         Command::Bench(bench) => bench.run().await,
         Command::Cost(cost) => cost.run(),

@@ -16,7 +16,7 @@ use webhook_serializer::{
     time::Timestamp,
 };
 
-use crate::standing::Kind;
+use crate::{pace::Pace, standing::Kind};
 
 /// An order with something left to do.
 #[derive(Debug, Clone)]
@@ -135,6 +135,10 @@ pub struct Overview {
     pub aside: Vec<Aside>,
     /// The keys of rows that cannot be read, and why.
     pub unreadable: Vec<(String, String)>,
+    /// How many rows of each format were met.
+    pub formats: BTreeMap<u64, u64>,
+    /// What was accepted and settled in the last minutes.
+    pub pace: Pace,
     places: BTreeMap<(String, Sequence), usize>,
 }
 
@@ -188,6 +192,7 @@ pub struct Group {
 impl Overview {
     /// Takes in a row of the table of orders.
     pub fn order(&mut self, row: &Row, now: Timestamp) {
+        self.format(row);
         let state = match EntityState::parse(row) {
             // A job has a row as orders have, and no deliveries.
             Ok(state) if state.entity.is_kept_forever() => return,
@@ -195,6 +200,7 @@ impl Overview {
             Err(error) => return self.cannot_read(row, &error),
         };
         self.orders += 1;
+        self.pace.order(&state);
         let kind = Kind::of(&state, now);
         // Somebody's lease on an order where nothing waits is nobody's trouble; one left behind is.
         if kind == Kind::Idle || (state.is_empty() && kind != Kind::Abandoned) {
@@ -208,6 +214,8 @@ impl Overview {
     /// Takes in a row of the table of deliveries; one that waits tells the source
     /// of an order that was taken in before.
     pub fn delivery(&mut self, row: &Row) {
+        self.format(row);
+        self.pace.delivery(row);
         match Parked::of(row) {
             Ok(Some(parked)) => return self.aside.push(Aside::from(&parked)),
             Ok(None) => {}
@@ -217,6 +225,13 @@ impl Overview {
         let source = row.text(a::SOURCE).and_then(|source| SourceName::parse(source).ok());
         if let Some(source) = source {
             self.is_next(entity, sequence, source, row.text(a::TOPIC).unwrap_or_default());
+        }
+    }
+
+    /// The parts of a body have none, nor has what the scheduler keeps.
+    fn format(&mut self, row: &Row) {
+        if let Some(format) = row.number(a::VERSION) {
+            *self.formats.entry(format).or_default() += 1;
         }
     }
 

@@ -6,11 +6,12 @@
 //! milliseconds at a small function's share of a processor.
 
 pub(crate) mod boot;
-mod call;
+pub mod call;
 mod connections;
 mod document;
 pub mod dynamo;
 pub mod meter;
+pub mod signed;
 pub mod sqs;
 #[cfg(feature = "internals")]
 pub mod stored;
@@ -40,6 +41,9 @@ use connections::Connections;
 /// By default a call may last for ever; one that never returns would outlive
 /// every promise we make. One try, as `store.rs` repeats calls.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_millis(1500);
+
+/// Connections that clients share.
+pub type Http = SharedHttpClient;
 
 /// Where AWS is and who we are there.
 #[derive(Debug, Clone)]
@@ -252,7 +256,11 @@ fn dns_suffix(region: &str) -> &'static str {
 }
 
 fn timeouts() -> TimeoutConfig {
-    TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT_TIMEOUT).operation_timeout(ATTEMPT_TIMEOUT).build()
+    at_most(ATTEMPT_TIMEOUT)
+}
+
+fn at_most(limit: Duration) -> TimeoutConfig {
+    TimeoutConfig::builder().operation_attempt_timeout(limit).operation_timeout(limit).build()
 }
 
 #[cfg(test)]

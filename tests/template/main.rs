@@ -11,12 +11,44 @@ mod mutations;
 use checks::objections;
 use document::Template;
 use mutations::{RESTS_ON_NOTHING, mutations};
+use serializer::stack::Stack;
 
 #[tokio::test(start_paused = true)]
 async fn the_template_is_what_its_code_and_its_guarantees_need() {
     let (template, asked) = (Template::read(), asked::asked().await);
     let found: Vec<_> = objections(&template, &asked).collect();
     assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+#[test]
+fn the_outputs_and_parameters_are_those_that_the_command_asks_a_stack_for() {
+    let template = Template::read();
+    let outputs = &template.0["Outputs"];
+    let line = outputs["CommandLine"]["Value"]["Fn::Sub"][0].as_str().expect("a text with names in it");
+    let stack = Stack { outputs: [("CommandLine".to_owned(), line.to_owned())].into(), ..Stack::default() };
+    let said = stack.variables().expect("it is one of ours");
+    for (variable, value) in [
+        ("ENTITIES_TABLE", "${EntitiesTable}"),
+        ("INBOX_TABLE", "${InboxTable}"),
+        ("ORDERS_TABLE", "${OrdersTable}"),
+        ("QUEUE_URL", "${WakeUps}"),
+        ("RETENTION_DAYS", "${RetentionDays}"),
+        ("WEBHOOK_URL", "${Url}"),
+    ] {
+        assert_eq!(said.get(variable).map(String::as_str), Some(value), "{variable}");
+    }
+    assert!(line.contains(" ${Sources} "), "which document: {line}");
+    for (output, of) in [
+        ("IngestFunction", "Ingest"),
+        ("WorkerFunction", "Worker"),
+        ("SchedulerFunction", "Scheduler"),
+        ("DeadLetterQueueUrl", "DeadLetters"),
+    ] {
+        assert_eq!(outputs[output]["Value"]["Ref"], of, "{output}");
+    }
+    for parameter in ["WorkerConcurrency", "IngestConcurrency", "WorkerTimeout", "AlarmTopicArn", "SourcesSecretArn"] {
+        assert!(template.defaults().contains_key(parameter), "{parameter}");
+    }
 }
 
 /// Each property that something rests on is taken out and changed, one at a

@@ -4,9 +4,9 @@ mod add;
 mod list;
 mod remove;
 mod rotate;
-mod secret;
+pub mod secret;
 mod test;
-mod whereabouts;
+pub mod whereabouts;
 
 use std::process::ExitCode;
 

@@ -1,4 +1,7 @@
-//! `serializer status`: what does not move, at a glance.
+//! `serializer status`: what does not move, at a glance, and how fast the rest
+//! goes.
+
+mod pace;
 
 use std::{collections::BTreeSet, process::ExitCode};
 
@@ -27,7 +30,10 @@ use super::{
     after_help = "It reads the row of every order, an eighth of a read unit for each KB, and all deliveries that are \
                   still kept, since what is parked stands among them. Before that takes more than 1,000 read units \
                   it says how many, and asks. Ctrl-C stops it: then it shows what it has seen.\n\n\
-                  Errors that differ only in numbers of four or more digits count as one, and are shown with `…`."
+                  Errors that differ only in numbers of four or more digits count as one, and are shown with `…`.\n\n\
+                  What was accepted and settled in the last 5 min, and how long that took, is told by the rows that \
+                  are read for the rest: an estimate. Without the deliveries (--no-parked) only what was settled is \
+                  known."
 )]
 pub struct Status {
     /// Leave out what is parked: then only the orders' own rows are read, and one of each that waits
@@ -50,7 +56,7 @@ impl Status {
         surveyor.sources(|_| true).await?;
         let survey = surveyor.finish();
         match self.json {
-            true => print_json(&as_json(&survey)),
+            true => print_json(&self.as_json(&survey)),
             false => self.print(&survey, &deployment),
         }
         Ok(ExitCode::SUCCESS)
@@ -60,11 +66,12 @@ impl Status {
         let seen = &survey.overview;
         let all_read = !survey.unread.contains(&PARKED);
         say!("{}", summary(seen, !self.no_parked, all_read));
+        let now = deployment.surroundings.now();
+        pace::print(survey, !self.no_parked, now);
         let groups = seen.groups();
         if groups.is_empty() {
             return;
         }
-        let now = deployment.surroundings.now();
         let mut table = Table::new(&["state", "source", ">orders", ">deliveries", ">oldest", "error", "the oldest"]);
         for group in &groups {
             let (entity, sequence) = &group.example;
@@ -155,19 +162,21 @@ fn next(group: &Group, deployment: &Deployment) -> [(String, &'static str); 2] {
     }
 }
 
-fn as_json(survey: &Survey) -> serde_json::Value {
-    let seen = &survey.overview;
-    let groups = seen.groups().into_iter().map(|group| {
-        let (entity, sequence) = group.example;
+impl Status {
+    fn as_json(&self, survey: &Survey) -> serde_json::Value {
+        let seen = &survey.overview;
+        let groups = seen.groups().into_iter().map(|group| {
+            let (entity, sequence) = group.example;
+            json!({
+                "state": group.what.as_str(), "source": group.source, "error": group.error, "orders": group.orders,
+                "deliveries": group.deliveries, "oldest": group.oldest, "entity": entity, "sequence": sequence,
+            })
+        });
         json!({
-            "state": group.what.as_str(), "source": group.source, "error": group.error, "orders": group.orders,
-            "deliveries": group.deliveries, "oldest": group.oldest, "entity": entity, "sequence": sequence,
+            "orders": seen.orders, "waiting": seen.count(Kind::Waiting), "failing": seen.count(Kind::Failing),
+            "blocked": seen.count(Kind::Blocked), "at_work": seen.count(Kind::AtWork), "held": seen.count(Kind::Held),
+            "abandoned": seen.count(Kind::Abandoned), "parked": seen.aside.len(), "groups": groups.collect::<Vec<_>>(),
+            "last_minutes": pace::as_json(survey, !self.no_parked), "unreadable": seen.unreadable.len(), "complete": survey.unread.is_empty(), "read_units": survey.units,
         })
-    });
-    json!({
-        "orders": seen.orders, "waiting": seen.count(Kind::Waiting), "failing": seen.count(Kind::Failing),
-        "blocked": seen.count(Kind::Blocked), "at_work": seen.count(Kind::AtWork), "held": seen.count(Kind::Held),
-        "abandoned": seen.count(Kind::Abandoned), "parked": seen.aside.len(), "groups": groups.collect::<Vec<_>>(),
-        "unreadable": seen.unreadable.len(), "complete": survey.unread.is_empty(), "read_units": survey.units,
-    })
+    }
 }

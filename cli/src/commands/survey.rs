@@ -7,6 +7,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serializer::{
     output,
     overview::{Lane, Overview},
+    pace::Pace,
 };
 use webhook_serializer::{
     engine::operator::{Estimate, Operator, Read},
@@ -83,6 +84,7 @@ impl<'a> Surveyor<'a> {
         let operator = deployment.operator();
         let mut surveyor =
             Self { deployment, operator, interrupt, cost, unasked: 0, declined: false, survey: Survey::default() };
+        surveyor.survey.overview.pace = Pace::until(deployment.surroundings.now());
         if wanted != Wanted::Parked {
             let free = if wanted == Wanted::All { FREE - FOR_THE_SECOND } else { FREE };
             surveyor.table(TableName::Entities, "the orders", free).await?;

@@ -3,9 +3,10 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, ensure};
+use aws_config::Region;
 use aws_credential_types::provider::ProvideCredentials;
 use clap::Args;
-use serializer::sender::Sender;
+use serializer::{sender::Sender, service::Services, stack::Stack};
 use webhook_serializer::{
     aws::{Account, Parts, bundle},
     config::{Environment, StoreConfig},
@@ -19,13 +20,19 @@ use webhook_serializer::{
 pub const LOCAL: &str = "http://127.0.0.1:9000";
 
 /// In AWS, the names are outputs of the stack; credentials and region come
-/// from the usual places (environment, profile, single sign-on).
+/// from the usual places (environment, profile, single sign-on). With --stack,
+/// what the environment says of tables and queue is not looked at.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Which deployment")]
 pub struct Target {
     /// The `serializer local` on this machine; with its URL where that is not http://127.0.0.1:9000
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = LOCAL, value_name = "URL")]
     local: Option<String>,
+    /// The stack in AWS: its outputs name tables, queue and sources
+    #[arg(long, value_name = "NAME", conflicts_with = "local")]
+    stack: Option<String>,
+    #[command(flatten)]
+    who: Who,
     /// The table with one row per order
     #[arg(long, env = "ENTITIES_TABLE", value_name = "NAME")]
     entities_table: Option<String>,
@@ -43,43 +50,97 @@ pub struct Target {
     retention_days: u64,
 }
 
+/// Whose credentials, and in which region.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Who {
+    /// The profile of ~/.aws/config whose credentials and region are used; or set AWS_PROFILE
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
+    /// The AWS region; or set AWS_REGION
+    #[arg(long, value_name = "NAME")]
+    region: Option<String>,
+}
+
+/// A deployment by name: a local run's URL, a stack, or what is set.
+#[derive(Debug, Clone, Copy)]
+pub struct Whose<'a> {
+    pub local: Option<&'a str>,
+    pub stack: Option<&'a str>,
+    pub who: &'a Who,
+}
+
 /// A deployment, connected.
 #[derive(Debug)]
 pub struct Deployment {
     /// Store and queue.
     pub parts: Parts,
+    /// The names of tables and queue.
+    pub config: StoreConfig,
     /// How long rows are kept.
     pub retention: Duration,
     /// Its clock.
     pub surroundings: Surroundings,
     /// The table of the handler `orders`, where it is known.
     pub orders_table: Option<String>,
-    /// What says on a command line that it is this one: ` --local`, or nothing.
+    /// What says on a command line that it is this one: ` --local`, ` --stack …`,
+    /// or nothing.
     pub option: String,
+    /// What it says of itself, as a function's environment has it; empty where
+    /// only tables and queue were named.
+    pub said: BTreeMap<String, String>,
+    /// Who asks, and where; in a local run, nobody in particular.
+    pub account: Account,
+    /// Its stack, where one was named.
+    pub stack: Option<Stack>,
+    is_local: bool,
 }
 
 impl Target {
     /// Connects.
     pub async fn connect(&self) -> Result<Deployment> {
         let surroundings = Surroundings::system();
-        let (account, config, orders_table) = match &self.local {
-            Some(url) => local(url).await?,
-            None => {
+        let mut stack = None;
+        let (account, said) = match (&self.local, &self.stack) {
+            (Some(url), _) => {
+                let said = said_by(url).await?;
+                let named =
+                    |name: &str| said.get(name).cloned().with_context(|| format!("{url} does not name its {name}"));
+                (Account::local(named("AWS_ENDPOINT_URL_DYNAMODB")?, named("AWS_ENDPOINT_URL_SQS")?), said)
+            }
+            (None, Some(name)) => {
+                let account = account_of(&self.who).await?;
+                let found = Stack::find(&Services::of(&account), name).await?;
+                let said = found.variables()?;
+                stack = Some(found);
+                (account, said)
+            }
+            (None, None) => {
                 self.config()?;
-                (account().await?, self.config()?, self.orders_table.clone())
+                (account_of(&self.who).await?, BTreeMap::new())
             }
         };
-        let option = self.local.as_deref().map(local_option).unwrap_or_default();
+        let is_named = self.local.is_some() || stack.is_some();
+        let config = if is_named { self.named_by(&said)? } else { self.config()? };
+        let orders_table = if is_named { said.get("ORDERS_TABLE").cloned() } else { self.orders_table.clone() };
         let parts = Parts::connect(&account, &config, &surroundings, None);
-        Ok(Deployment { parts, retention: config.retention, surroundings, orders_table, option })
+        let (option, is_local) = (self.option(), self.local.is_some());
+        let retention = config.retention;
+        Ok(Deployment { parts, config, retention, surroundings, orders_table, option, said, account, stack, is_local })
+    }
+
+    /// What says on a command line that it is this one.
+    fn option(&self) -> String {
+        let local = self.local.as_deref().map(local_option);
+        let stack = self.stack.as_deref().map(|name| format!(" --stack {}", quoted(name)));
+        local.unwrap_or_else(|| stack.unwrap_or_default() + &self.who.option())
     }
 
     fn config(&self) -> Result<StoreConfig> {
         let needed = |value: &Option<String>, name: &str| {
             value.clone().with_context(|| {
                 format!(
-                    "which deployment? Give --local for the `serializer local` on this machine; for a stack, {name} \
-                     and the other names, or set them with its output CommandLine (docs/operating.md)"
+                    "which deployment? Give --local for the `serializer local` on this machine, or --stack NAME for \
+                     one in AWS; without a stack's outputs, {name} and the other names (docs/operating.md)"
                 )
             })
         };
@@ -91,24 +152,55 @@ impl Target {
         })
     }
 
-    /// The URL of the local run that is meant, if one is.
-    pub fn local(&self) -> Option<&str> {
-        self.local.as_deref()
+    /// The names of tables and queue, as the deployment says them.
+    fn named_by(&self, said: &BTreeMap<String, String>) -> Result<StoreConfig> {
+        let whose = self.stack.as_ref().map(|name| format!("the stack `{name}`"));
+        let whose = self.local.clone().or(whose).unwrap_or_default();
+        let named = |name: &str| said.get(name).cloned().with_context(|| format!("{whose} does not name its {name}"));
+        let days = named("RETENTION_DAYS")?;
+        let days: u64 = days.parse().with_context(|| format!("RETENTION_DAYS of {whose}: {days} is no number"))?;
+        Ok(StoreConfig {
+            entities_table: named("ENTITIES_TABLE")?,
+            inbox_table: named("INBOX_TABLE")?,
+            queue_url: named("QUEUE_URL")?,
+            retention: Duration::from_secs(days * 86_400),
+        })
+    }
+
+    /// Which deployment's document is meant.
+    pub fn whose(&self) -> Whose<'_> {
+        Whose { local: self.local.as_deref(), stack: self.stack.as_deref(), who: &self.who }
     }
 
     /// Whether any deployment is named.
     pub fn is_named(&self) -> bool {
-        self.local.is_some() || self.config().is_ok()
+        self.local.is_some() || self.stack.is_some() || self.config().is_ok()
+    }
+}
+
+impl Who {
+    /// The same on a command line.
+    pub fn option(&self) -> String {
+        let named = [("--profile", &self.profile), ("--region", &self.region)];
+        let given = named.into_iter().filter_map(|(option, value)| Some((option, value.as_ref()?)));
+        given.map(|(option, value)| format!(" {option} {}", quoted(value))).collect()
     }
 }
 
 /// Who runs this in AWS, and in which region.
-pub async fn account() -> Result<Account> {
+pub async fn account_of(who: &Who) -> Result<Account> {
     // In no hurry to start: a company's proxy is known to its machines.
     let roots = bundle(&Environment)?.unwrap_or_else(Roots::machine);
     let http = Account { roots: Some(roots.clone()), ..Account::local("", "") }.http_client();
-    let loaded = aws_config::defaults(aws_config::BehaviorVersion::latest()).http_client(http).load().await;
-    let region = loaded.region().context("no AWS region: set AWS_REGION, or one in your profile")?;
+    let mut loader = aws_config::defaults(aws_config::BehaviorVersion::latest()).http_client(http);
+    if let Some(profile) = &who.profile {
+        loader = loader.profile_name(profile);
+    }
+    if let Some(region) = &who.region {
+        loader = loader.region(Region::new(region.clone()));
+    }
+    let loaded = loader.load().await;
+    let region = loaded.region().context("no AWS region: give --region, set AWS_REGION, or one in your profile")?;
     let credentials =
         loaded.credentials_provider().context("no AWS credentials: `aws configure` or `aws sso login`")?;
     // Now: with the first request it would look like a store that is out.
@@ -128,23 +220,10 @@ pub async fn said_by(url: &str) -> Result<BTreeMap<String, String>> {
     serde_json::from_str(&answer.body).with_context(|| format!("{url} is no `serializer local`"))
 }
 
-async fn local(url: &str) -> Result<(Account, StoreConfig, Option<String>)> {
-    let said = said_by(url).await?;
-    let named = |name: &str| said.get(name).cloned().with_context(|| format!("{url} does not name its {name}"));
-    let account = Account::local(named("AWS_ENDPOINT_URL_DYNAMODB")?, named("AWS_ENDPOINT_URL_SQS")?);
-    let config = StoreConfig {
-        entities_table: named("ENTITIES_TABLE")?,
-        inbox_table: named("INBOX_TABLE")?,
-        queue_url: named("QUEUE_URL")?,
-        retention: Duration::from_secs(named("RETENTION_DAYS")?.parse::<u64>()? * 86_400),
-    };
-    Ok((account, config, said.get("ORDERS_TABLE").cloned()))
-}
-
 impl Deployment {
     /// Whether it is a `serializer local` on this machine.
     pub fn is_local(&self) -> bool {
-        !self.option.is_empty()
+        self.is_local
     }
 
     /// A command line of this command about `key` in this deployment.

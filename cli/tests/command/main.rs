@@ -1,11 +1,15 @@
 //! The `serializer` command as people run it: its own binary, in processes of
 //! their own, real pipes and signals.
 
+mod aws;
+mod doctor;
 mod leases;
 mod local;
 mod orders;
 mod pipes;
+mod replay;
 mod running;
 mod source;
+mod tail;
 mod trouble;
 mod verify;

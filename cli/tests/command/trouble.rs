@@ -148,6 +148,29 @@ fn status_counts_by_source_and_error_and_says_what_to_type_next() {
 }
 
 #[test]
+fn status_tells_by_source_what_was_accepted_and_settled_lately_and_how_long_that_took() {
+    let mut trouble = Trouble::start();
+    trouble.park("450789469", "1");
+    trouble.park("450789469", "2");
+    trouble.fail();
+    let status = trouble.json(&["status"]);
+    let minutes = &status["last_minutes"];
+    assert_eq!((&minutes["settled"], &minutes["is_at_least"]), (&2.into(), &false.into()), "{status}");
+    let sources = minutes["sources"].as_array().expect("they are told");
+    let told = |name: &str| {
+        let source = sources.iter().find(|source| source["source"] == name).expect(name);
+        ["accepted", "settled", "waiting"].map(|what| source[what].as_u64().expect(what))
+    };
+    assert_eq!((told("shopify"), told("stripe")), ([2, 2, 0], [1, 0, 1]), "{status}");
+    assert!(sources[0]["lag_longest_ms"].as_u64() >= sources[0]["lag_median_ms"].as_u64(), "{status}");
+    assert!(sources[0]["lag_median_ms"].is_u64() && sources[1]["oldest_waiting"].is_u64(), "{status}");
+    let shown = trouble.said(&["status"]);
+    assert!(shown.contains("median lag") && shown.contains("in the last 5 min, an estimate"), "{shown}");
+    let without = trouble.said(&["status", "--no-parked"]);
+    assert!(without.contains("In the last 5 min 2 deliveries were settled; lag, and"), "{without}");
+}
+
+#[test]
 fn entities_lists_the_oldest_first_why_each_does_not_move_and_the_next_command() {
     let mut trouble = Trouble::start();
     trouble.block();

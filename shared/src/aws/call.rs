@@ -2,7 +2,7 @@
 //! is asked of them: over the clients' own pool of connections, by their own
 //! signer.
 
-use std::{convert::Infallible, fmt};
+use std::{convert::Infallible, fmt, time::Duration};
 
 use aws_sdk_dynamodb::config::{
     SharedHttpClient,
@@ -13,9 +13,17 @@ use aws_smithy_runtime_api::client::orchestrator::OrchestratorError;
 
 /// An answer, whatever its status.
 #[derive(Clone)]
-pub(super) struct Answer {
-    pub(super) status: u16,
-    pub(super) body: Vec<u8>,
+pub struct Answer {
+    /// The status.
+    pub status: u16,
+    /// The body.
+    pub body: Vec<u8>,
+    /// When it was given, by the clock at the other end.
+    #[cfg(feature = "internals")]
+    pub date: Option<String>,
+    /// What REST services call a refusal.
+    #[cfg(feature = "internals")]
+    pub error_type: Option<String>,
 }
 
 /// Not the body: it may hold secrets.
@@ -25,8 +33,14 @@ impl fmt::Debug for Answer {
     }
 }
 
-/// Sends `request` to `endpoint`, once; `None`: no whole answer came in time.
-pub(super) async fn send(http: &SharedHttpClient, endpoint: &str, request: HttpRequest) -> Option<Answer> {
+/// Sends `request` to `endpoint`, once; `None`: no whole answer came within
+/// `limit`.
+pub(super) async fn send(
+    http: &SharedHttpClient,
+    endpoint: &str,
+    request: HttpRequest,
+    limit: Duration,
+) -> Option<Answer> {
     let operation = Operation::builder()
         .service_name("single")
         .operation_name("call")
@@ -34,11 +48,20 @@ pub(super) async fn send(http: &SharedHttpClient, endpoint: &str, request: HttpR
         .endpoint_url(endpoint)
         .no_auth()
         .no_retry()
-        .timeout_config(super::timeouts())
+        .timeout_config(super::at_most(limit))
         .serializer(Ok)
         .deserializer(|response: &HttpResponse| {
             let body = response.body().bytes().unwrap_or_default().to_vec();
-            Ok::<_, OrchestratorError<Infallible>>(Answer { status: response.status().as_u16(), body })
+            #[cfg(feature = "internals")]
+            let header = |name: &str| response.headers().get(name).map(str::to_owned);
+            Ok::<_, OrchestratorError<Infallible>>(Answer {
+                status: response.status().as_u16(),
+                body,
+                #[cfg(feature = "internals")]
+                date: header("date"),
+                #[cfg(feature = "internals")]
+                error_type: header("x-amzn-errortype"),
+            })
         })
         .build();
     operation.invoke(request).await.ok()

@@ -131,7 +131,9 @@ mod tests {
 
     async fn post(http: &SharedHttpClient, endpoint: &Endpoint) -> Option<u16> {
         let request = http::Request::post(endpoint.url()).body("asked".into()).unwrap();
-        let answer = call::send(http, &endpoint.url(), HttpRequest::try_from(request).unwrap()).await;
+        let answer =
+            call::send(http, &endpoint.url(), HttpRequest::try_from(request).unwrap(), super::super::ATTEMPT_TIMEOUT)
+                .await;
         answer.map(|answer| answer.status)
     }
 

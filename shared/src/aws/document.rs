@@ -1,17 +1,15 @@
 //! The sources document in Parameter Store or Secrets Manager: one signed
 //! request each, as their clients would make it, without the clients' weight.
 
-use aws_credential_types::provider::ProvideCredentials;
-use aws_sdk_dynamodb::config::{Region, SharedCredentialsProvider, SharedHttpClient, http::HttpRequest};
-use aws_sigv4::{
-    http_request::{SignableBody, SignableRequest, SigningSettings, sign},
-    sign::v4::SigningParams,
-};
+use aws_sdk_dynamodb::config::SharedHttpClient;
 use futures_util::future::BoxFuture;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Account, call};
+use super::{
+    ATTEMPT_TIMEOUT, Account, call,
+    signed::{Asked, Signed},
+};
 use crate::{
     config::{FileDocument, SourcesOrigin},
     sources::Document,
@@ -79,11 +77,7 @@ impl Service {
 pub(super) struct Remote {
     pub(super) service: Service,
     pub(super) name: String,
-    endpoint: String,
-    region: Region,
-    credentials: SharedCredentialsProvider,
-    http: SharedHttpClient,
-    surroundings: Surroundings,
+    signed: Signed,
 }
 
 impl Account {
@@ -113,15 +107,8 @@ impl Account {
             Service::Parameters => &self.ssm_endpoint,
             Service::Secrets => &self.secrets_endpoint,
         };
-        Remote {
-            service,
-            name,
-            endpoint: endpoint.clone().unwrap_or_else(|| self.endpoint_of(service.name())),
-            region: self.region.clone(),
-            credentials: self.credentials.clone(),
-            http: http.clone(),
-            surroundings: surroundings.clone(),
-        }
+        let signed = self.signed(http, service.name(), endpoint.clone(), surroundings);
+        Remote { service, name, signed }
     }
 }
 
@@ -129,7 +116,7 @@ impl Remote {
     /// Where it is asked for.
     #[cfg(feature = "internals")]
     pub(super) fn endpoint(&self) -> &str {
-        &self.endpoint
+        self.signed.endpoint()
     }
 
     async fn ask(&self) -> Result<String, String> {
@@ -144,33 +131,9 @@ impl Remote {
 
     /// Asks for `target`, once, by a `body` in JSON; whatever is answered.
     pub(super) async fn call(&self, target: &str, body: String) -> Result<call::Answer, String> {
-        let request = self.request(target, body).await.ok_or("the request could not be signed")?;
-        let answer = call::send(&self.http, &self.endpoint, request).await;
-        answer.ok_or_else(|| format!("{} does not answer", self.service.name()))
-    }
-
-    async fn request(&self, target: &str, body: String) -> Option<HttpRequest> {
         let headers = [("content-type", "application/x-amz-json-1.1"), ("x-amz-target", target)];
-        let identity = self.credentials.provide_credentials().await.ok()?.into();
-        let params = SigningParams::builder()
-            .identity(&identity)
-            .region(self.region.as_ref())
-            .name(self.service.name())
-            .time(self.surroundings.now().into())
-            .settings(SigningSettings::default())
-            .build()
-            .ok()?;
-        let uri = format!("{}/", self.endpoint.trim_end_matches('/'));
-        let signable =
-            SignableRequest::new("POST", uri.as_str(), headers.into_iter(), SignableBody::Bytes(body.as_bytes()));
-        let (instructions, _) = sign(signable.ok()?, &params.into()).ok()?.into_parts();
-        let mut request = http::Request::post(uri);
-        for (name, value) in headers {
-            request = request.header(name, value);
-        }
-        let mut request = request.body(body.into()).ok()?;
-        instructions.apply_to_request_http1x(&mut request);
-        HttpRequest::try_from(request).ok()
+        let asked = Asked { method: "POST", path: "/", headers: &headers, body: &body };
+        self.signed.send(asked, ATTEMPT_TIMEOUT).await
     }
 }
 

@@ -38,7 +38,7 @@ impl Account {
         let question = http::Request::get(format!("{}/ping", endpoint.trim_end_matches('/')));
         let question = question.body("".into()).ok().and_then(|request| HttpRequest::try_from(request).ok());
         if let Some(question) = question {
-            let _ = surroundings.within(PATIENCE, call::send(http, &endpoint, question)).await;
+            let _ = surroundings.within(PATIENCE, call::send(http, &endpoint, question, super::ATTEMPT_TIMEOUT)).await;
         }
     }
 }

@@ -52,6 +52,21 @@ impl Destination {
         Ok(Self { url, secrets, reach })
     }
 
+    /// A URL that a person names, wherever it leads, signed for with `secrets`;
+    /// with none, not signed for.
+    ///
+    /// # Errors
+    ///
+    /// Says what is wrong, without the value.
+    #[cfg(feature = "internals")]
+    pub fn elsewhere(to: &str, secrets: Vec<Secret>) -> Result<Self, String> {
+        let url = url(to, Reach::Anywhere).map_err(|reason| format!("the URL {reason}"))?;
+        match secrets.iter().all(is_usable) {
+            true => Ok(Self { url, secrets, reach: Reach::Anywhere }),
+            false => Err("a secret to sign with is `whsec_` and the key's bytes in base64".into()),
+        }
+    }
+
     /// Where to post.
     pub fn url(&self) -> &Uri {
         &self.url

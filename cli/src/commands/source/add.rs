@@ -8,7 +8,6 @@ use clap::{Args, builder::PossibleValuesParser};
 use serde_json::{Map, Value, json};
 use serializer::document;
 use webhook_serializer::{
-    config::{Environment, Variables},
     protocol::entity::SourceName,
     providers::{self, NAMES},
     time::{Random, SystemRandom},
@@ -78,8 +77,7 @@ impl Add {
         let source = done.change.sources.get(name).context("it is there")?;
         let query =
             if providers::by_name(&self.provider).is_some() && source.query().is_some() { "?token=…" } else { "" };
-        let base = Environment.value("WEBHOOK_URL").filter(|_| self.whereabouts.local.is_none());
-        let base = base.unwrap_or_else(|| format!("{}/webhooks/", self.whereabouts.local.as_deref().unwrap_or("…")));
+        let base = self.whereabouts.webhooks().await?.unwrap_or_else(|| "…/webhooks/".to_owned());
         let url = format!("{base}{name}{query}");
         let mut words = vec![format!("{}; its webhooks go to {url}", soon())];
         if source.forward().is_some() {

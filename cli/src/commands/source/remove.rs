@@ -36,7 +36,7 @@ const SHOWN: usize = 3;
 
 impl Remove {
     pub(super) async fn run(self) -> Result<ExitCode> {
-        let place = self.document.place(self.target.local()).await?;
+        let place = self.document.place(self.target.whose()).await?;
         let (_, sources) = sources(&place).await?;
         let name = self.name.as_str();
         ensure!(sources.get(name).is_some(), unknown(&place, &sources, name));
@@ -61,7 +61,7 @@ impl Remove {
     /// How many deliveries of it wait; `None`: that cannot be seen from here.
     async fn waiting(&self) -> Result<Option<usize>> {
         if !self.target.is_named() {
-            output::complain("not checked whether deliveries of it wait: for that, give --local or the stack's tables");
+            output::complain("not checked whether deliveries of it wait: for that, give --local or --stack");
             return Ok(None);
         }
         let waiting = self.target.connect().await?.operator().waiting_of(&self.name).await?;

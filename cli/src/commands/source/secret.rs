@@ -12,7 +12,7 @@ use console::Term;
 /// # Errors
 ///
 /// There is none.
-pub(super) fn read(what: &str) -> Result<String> {
+pub fn read(what: &str) -> Result<String> {
     let mut input = std::io::stdin();
     let secret = if input.is_terminal() {
         let term = Term::stderr();

@@ -13,7 +13,6 @@ use serializer::{
     sender::Sender,
 };
 use webhook_serializer::{
-    config::{Environment, Variables},
     functions::ingest::Request,
     protocol::entity::SourceName,
     providers::{self, Headers, Verified},
@@ -155,9 +154,10 @@ impl Test {
     }
 
     async fn send(&self, source: &Source, sample: &str, webhook: &Webhook) -> Result<ExitCode> {
-        let set = Environment.value("WEBHOOK_URL");
-        let local = self.whereabouts.local.clone();
-        let to = self.to.clone().or(local).or(set).unwrap_or_else(|| LOCAL.to_owned());
+        let to = match &self.to {
+            Some(to) => to.clone(),
+            None => self.whereabouts.webhooks().await?.unwrap_or_else(|| LOCAL.to_owned()),
+        };
         let to = to.trim_end_matches('/').trim_end_matches("/webhooks").trim_end_matches('/');
         let is_here = to.starts_with("http://127.0.0.1:") || to.starts_with("http://localhost:");
         if !is_here

@@ -45,7 +45,8 @@ use crate::{
 const AGENT: HeaderValue = HeaderValue::from_static(concat!("webhook-serializer/", env!("CARGO_PKG_VERSION")));
 
 /// A post of `delivery` to `destination`, signed at `now`.
-pub(super) fn request(
+#[doc(hidden)]
+pub fn request(
     destination: &Destination,
     delivery: &Delivery,
     token: FencingToken,

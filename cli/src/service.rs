@@ -1,0 +1,257 @@
+//! AWS's services of which only a question or two are asked: signed requests,
+//! without a client for each.
+
+pub mod xml;
+
+use std::time::Duration;
+
+use serde_json::Value;
+use webhook_serializer::{
+    aws::{
+        Account,
+        call::Answer,
+        signed::{Asked, Signed},
+    },
+    config::{Environment, Variables},
+    time::Surroundings,
+};
+
+use xml::Element;
+
+/// A service: as signatures and endpoints name it, and as the variable for
+/// another endpoint does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Service(&'static str, &'static str);
+
+impl Service {
+    /// Stacks.
+    pub const CLOUDFORMATION: Self = Self("cloudformation", "CLOUDFORMATION");
+    /// Who asks.
+    pub const STS: Self = Self("sts", "STS");
+    /// Functions.
+    pub const LAMBDA: Self = Self("lambda", "LAMBDA");
+    /// Logs.
+    pub const LOGS: Self = Self("logs", "CLOUDWATCH_LOGS");
+    /// Topics.
+    pub const SNS: Self = Self("sns", "SNS");
+    /// Parameters.
+    pub const SSM: Self = Self("ssm", "SSM");
+    /// Keys.
+    pub const KMS: Self = Self("kms", "KMS");
+}
+
+/// How long an answer may take. Nobody waits for these but a person.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// So often a question is asked that is not answered, or not well.
+const TRIES: u32 = 3;
+
+/// An account's services.
+#[derive(Debug, Clone)]
+pub struct Services {
+    account: Account,
+    http: webhook_serializer::aws::Http,
+    surroundings: Surroundings,
+}
+
+/// Why there is no answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// Who asks may not.
+    #[error("who runs this needs {needed} (AccessDenied: {message})")]
+    Denied {
+        /// The permission.
+        needed: String,
+        /// What the service says of it.
+        message: String,
+    },
+    /// The credentials are not taken.
+    #[error("the credentials are not taken ({0}): sign in anew, as with `aws sso login`")]
+    Credentials(String),
+    /// Too many questions of this account, by whomever.
+    #[error("{0} is asked too often at the moment; run it again")]
+    Throttled(&'static str),
+    /// No answer, or none that can be read.
+    #[error("{0}")]
+    Silent(String),
+    /// Anything else, in the service's words.
+    #[error("{code}{}{message}", if message.is_empty() { "" } else { ": " })]
+    Other {
+        /// What the service calls it.
+        code: String,
+        /// What it says of it.
+        message: String,
+    },
+}
+
+/// An answer, and when it was given by the clock at the other end.
+#[derive(Debug, Clone)]
+pub struct Told<T> {
+    /// What.
+    pub what: T,
+    /// When, as HTTP has it.
+    pub date: Option<String>,
+}
+
+impl Services {
+    /// Those of `account`, in its region.
+    pub fn of(account: &Account) -> Self {
+        Self { account: account.clone(), http: account.http_client(), surroundings: Surroundings::system() }
+    }
+
+    /// The region's name.
+    pub fn region(&self) -> &str {
+        self.account.region.as_ref()
+    }
+
+    fn signed(&self, service: Service) -> Signed {
+        let own = format!("AWS_ENDPOINT_URL_{}", service.1);
+        let endpoint = Environment.value(&own).or_else(|| Environment.value("AWS_ENDPOINT_URL"));
+        self.account.signed(&self.http, service.0, endpoint, &self.surroundings)
+    }
+
+    /// Asks one that takes forms and answers in XML.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal`].
+    pub async fn query(
+        &self,
+        service: Service,
+        version: &str,
+        action: &str,
+        fields: &[(&str, &str)],
+    ) -> Result<Told<Element>, Refusal> {
+        let mut body = format!("Action={action}&Version={version}");
+        for (name, value) in fields {
+            body += &format!("&{name}={}", encoded(value));
+        }
+        let headers = [("content-type", "application/x-www-form-urlencoded")];
+        let asked = Asked { method: "POST", path: "/", headers: &headers, body: &body };
+        let answer = self.ask(service, asked, &permission(service, action)).await?;
+        let what = Element::parse(&String::from_utf8_lossy(&answer.body));
+        let what = what.map_err(|error| Refusal::Silent(format!("{}: {error:#}", service.0)))?;
+        Ok(Told { what, date: answer.date })
+    }
+
+    /// Asks one that takes and gives JSON, `target` behind its prefix.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal`].
+    pub async fn json(&self, service: Service, target: &str, question: &Value) -> Result<Value, Refusal> {
+        let headers = [("content-type", "application/x-amz-json-1.1"), ("x-amz-target", target)];
+        let body = question.to_string();
+        let asked = Asked { method: "POST", path: "/", headers: &headers, body: &body };
+        let action = target.rsplit('.').next().unwrap_or_default();
+        let answer = self.ask(service, asked, &permission(service, action)).await?;
+        parsed(service, &answer)
+    }
+
+    /// Reads what stands at a path, as JSON; `action` is what permissions call
+    /// that.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal`].
+    pub async fn get(&self, service: Service, action: &str, path: &str) -> Result<Value, Refusal> {
+        let asked = Asked { method: "GET", path, headers: &[], body: "" };
+        parsed(service, &self.ask(service, asked, &permission(service, action)).await?)
+    }
+
+    /// Asks until there is an answer; only what can be asked twice.
+    async fn ask(&self, service: Service, asked: Asked<'_>, needed: &str) -> Result<Answer, Refusal> {
+        let signed = self.signed(service);
+        for tries_left in (0..TRIES).rev() {
+            match signed.send(asked, LIMIT).await {
+                Ok(answer) if answer.status == 200 => return Ok(answer),
+                Ok(answer) if answer.status < 500 || tries_left == 0 => return Err(refusal(service, &answer, needed)),
+                Err(_) if tries_left == 0 => {
+                    let at = signed.endpoint();
+                    return Err(Refusal::Silent(format!("{at} cannot be reached, or does not answer")));
+                }
+                _ => {}
+            }
+        }
+        unreachable!("the last try returns")
+    }
+}
+
+fn parsed(service: Service, answer: &Answer) -> Result<Value, Refusal> {
+    serde_json::from_slice(&answer.body).map_err(|error| Refusal::Silent(format!("{}: {error}", service.0)))
+}
+
+fn permission(service: Service, action: &str) -> String {
+    format!("{}:{action}", service.0)
+}
+
+/// What a form's value looks like.
+fn encoded(value: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
+    let one = |byte: u8| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
+    value.bytes().map(one).collect()
+}
+
+fn refusal(service: Service, answer: &Answer, needed: &str) -> Refusal {
+    let text = String::from_utf8_lossy(&answer.body);
+    let (code, message) = match serde_json::from_slice::<Value>(&answer.body) {
+        Ok(said) => {
+            let word = |name: &str| said[name].as_str().map(str::to_owned);
+            let code = answer.error_type.clone().or_else(|| word("__type")).or_else(|| word("code"));
+            (code.unwrap_or_default(), word("message").or_else(|| word("Message")).unwrap_or_default())
+        }
+        Err(_) => match Element::parse(&text) {
+            Ok(said) => (said.text(&["Error", "Code"]).to_owned(), said.text(&["Error", "Message"]).to_owned()),
+            Err(_) => (String::new(), String::new()),
+        },
+    };
+    // `prefix#Code:where`
+    let code = code.rsplit('#').next().and_then(|code| code.split(':').next()).unwrap_or_default().to_owned();
+    match code.as_str() {
+        "AccessDenied" | "AccessDeniedException" | "AuthorizationError" | "UnauthorizedOperation" => {
+            Refusal::Denied { needed: needed.to_owned(), message }
+        }
+        "ExpiredToken"
+        | "ExpiredTokenException"
+        | "InvalidClientTokenId"
+        | "UnrecognizedClientException"
+        | "SignatureDoesNotMatch"
+        | "InvalidSignatureException"
+        | "MissingAuthenticationToken" => Refusal::Credentials(code),
+        "Throttling" | "ThrottlingException" | "TooManyRequestsException" => Refusal::Throttled(service.0),
+        "" => Refusal::Other { code: format!("{} answers {}", service.0, answer.status), message },
+        _ => Refusal::Other { code, message },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(status: u16, error_type: Option<&str>, body: &str) -> Answer {
+        Answer { status, body: body.into(), date: None, error_type: error_type.map(str::to_owned) }
+    }
+
+    #[test]
+    fn a_refusal_is_read_in_each_of_the_services_languages() {
+        let denied = |answer: &Answer| refusal(Service::SNS, answer, "sns:GetTopicAttributes");
+        let expected =
+            Refusal::Denied { needed: "sns:GetTopicAttributes".to_owned(), message: "ann may not".to_owned() };
+        let xml = "<ErrorResponse><Error><Type>Sender</Type><Code>AuthorizationError</Code><Message>ann may not</Message></Error></ErrorResponse>";
+        assert_eq!(denied(&answer(403, None, xml)), expected);
+        let json = r#"{"__type":"com.amazon.coral.service#AccessDeniedException","Message":"ann may not"}"#;
+        assert_eq!(denied(&answer(400, None, json)), expected);
+        let rest = answer(403, Some("AccessDeniedException:http://x/"), r#"{"Message":"ann may not"}"#);
+        assert_eq!(denied(&rest), expected);
+        let expired = r#"{"__type":"ExpiredTokenException","message":"old"}"#;
+        let said = refusal(Service::SSM, &answer(400, None, expired), "").to_string();
+        assert!(said.contains("sign in anew"), "{said}");
+        let unknown = refusal(Service::SSM, &answer(503, None, "<html>"), "");
+        assert_eq!(unknown.to_string(), "ssm answers 503");
+    }
+
+    #[test]
+    fn a_value_in_a_form_is_percent_encoded() {
+        assert_eq!(encoded("a-b_c.d~1/ä &"), "a-b_c.d~1%2F%C3%A4%20%26");
+    }
+}

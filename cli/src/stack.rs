@@ -1,0 +1,107 @@
+//! A CloudFormation stack of the template, and what it says of itself.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, anyhow, bail};
+
+use crate::service::{Refusal, Service, Services, xml::Element};
+
+/// The version of CloudFormation's requests.
+pub const VERSION: &str = "2010-05-15";
+
+/// The output that a shell's `eval` takes.
+const COMMAND_LINE: &str = "CommandLine";
+
+/// What AWS tells of a stack.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Stack {
+    /// Its name.
+    pub name: String,
+    /// Its ARN.
+    pub id: String,
+    /// Such as `UPDATE_COMPLETE`.
+    pub status: String,
+    /// By their names.
+    pub outputs: BTreeMap<String, String>,
+    /// By their names, as it was deployed with.
+    pub parameters: BTreeMap<String, String>,
+    /// What was found when it was last looked for drift, and when.
+    pub drift: (String, Option<String>),
+}
+
+impl Stack {
+    /// The stack of this name.
+    ///
+    /// # Errors
+    ///
+    /// There is none, or it cannot be asked for: says which, and what to do.
+    pub async fn find(services: &Services, name: &str) -> Result<Self> {
+        let told = services.query(Service::CLOUDFORMATION, VERSION, "DescribeStacks", &[("StackName", name)]).await;
+        match told {
+            Ok(told) => match told.what.at(&["DescribeStacksResult", "Stacks", "member"]) {
+                Some(stack) => Ok(Self::read(name, stack)),
+                None => bail!("CloudFormation answers without a stack `{name}`"),
+            },
+            Err(Refusal::Other { code, message })
+                if code == "ValidationError" && message.contains("does not exist") =>
+            {
+                bail!(
+                    "there is no stack `{name}` in {} in the account of these credentials. Another region is given by \
+                     --region, another account by --profile; `aws cloudformation list-stacks` lists the names",
+                    services.region()
+                )
+            }
+            Err(refusal) => Err(anyhow!("the stack `{name}` cannot be read: {refusal}")),
+        }
+    }
+
+    fn read(name: &str, stack: &Element) -> Self {
+        let checked = stack.text(&["DriftInformation", "LastCheckTimestamp"]);
+        Self {
+            name: name.to_owned(),
+            id: stack.text(&["StackId"]).to_owned(),
+            status: stack.text(&["StackStatus"]).to_owned(),
+            outputs: stack.pairs(&["Outputs"], ["OutputKey", "OutputValue"]).into_iter().collect(),
+            parameters: stack.pairs(&["Parameters"], ["ParameterKey", "ParameterValue"]).into_iter().collect(),
+            drift: (
+                stack.text(&["DriftInformation", "StackDriftStatus"]).to_owned(),
+                Some(checked.to_owned()).filter(|checked| !checked.is_empty()),
+            ),
+        }
+    }
+
+    /// What this command wants to know, by the names of the variables: what its
+    /// output `CommandLine` exports.
+    ///
+    /// # Errors
+    ///
+    /// It has no such output.
+    pub fn variables(&self) -> Result<BTreeMap<String, String>> {
+        let Some(line) = self.outputs.get(COMMAND_LINE) else {
+            let (name, status) = (&self.name, &self.status);
+            match status.as_str() {
+                "CREATE_IN_PROGRESS" | "REVIEW_IN_PROGRESS" => {
+                    bail!("the stack `{name}` is still being made ({status}); ask again when it is complete")
+                }
+                _ => bail!(
+                    "the stack `{name}` ({status}) has no output {COMMAND_LINE}: it is not one of this project's \
+                     template.yaml. Which one is? Or name the tables yourself: --entities-table, --inbox-table, \
+                     --queue-url"
+                ),
+            }
+        };
+        let words = line.split_whitespace().filter_map(|word| word.split_once('='));
+        Ok(words.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+    }
+
+    /// One of its parameters, as a number.
+    pub fn number(&self, parameter: &str) -> Option<u64> {
+        self.parameters.get(parameter)?.parse().ok()
+    }
+
+    /// The group that a function of it logs to: `ingest`, `worker` or
+    /// `scheduler`.
+    pub fn logs_of(&self, function: &str) -> String {
+        format!("/aws/lambda/{}-{function}", self.name)
+    }
+}

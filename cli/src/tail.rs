@@ -1,0 +1,320 @@
+//! What happens, as it happens: told by the functions' logs, or by what changed
+//! in the orders' rows.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+use webhook_serializer::{
+    protocol::{
+        delivery::Delivery,
+        entity::{EntityKey, Sequence},
+        receipt::{Receipt, Settlement},
+        state::EntityState,
+    },
+    time::Timestamp,
+};
+
+use crate::output::duration;
+
+/// One thing that happened.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Happening {
+    /// When.
+    pub at: Option<Timestamp>,
+    /// In a word or two: `accepted`, what became of a delivery, `failed`,
+    /// `blocked`, or the words of a log.
+    pub what: String,
+    /// Of which order.
+    pub entity: Option<String>,
+    /// At which place of it.
+    pub sequence: Option<u64>,
+    /// Whose delivery.
+    pub source: Option<String>,
+    /// What it is about.
+    pub topic: Option<String>,
+    /// What its sender calls it.
+    pub delivery: Option<String>,
+    /// What else there is to say.
+    pub words: String,
+}
+
+impl Happening {
+    /// What a line of a function's log tells; `None`: nothing of an order or a
+    /// source.
+    pub fn of_line(line: &str, at: Timestamp) -> Option<Self> {
+        let fields: Map<String, Value> = serde_json::from_str(line).ok()?;
+        let text = |name: &str| fields.get(name).and_then(Value::as_str).map(str::to_owned);
+        let number = |name: &str| fields.get(name).and_then(Value::as_u64);
+        let message = text("message")?;
+        // What a handler prints is its own.
+        let is_of_the_log = text("level").is_some() && (fields.contains_key("entity") || fields.contains_key("source"));
+        if !is_of_the_log || message == "measured" {
+            return None;
+        }
+        let took = |name: &str| number(name).map(|millis| duration(Duration::from_millis(millis)));
+        let (what, words) = match message.as_str() {
+            "settled" => (
+                text("outcome")?,
+                [
+                    took("HandlerMs").map(|took| format!("took {took}")),
+                    took("LagMs").map(|lag| format!("{lag} after it came")),
+                ]
+                .into_iter()
+                .flatten()
+                .collect::<Vec<_>>()
+                .join(", "),
+            ),
+            "attempt failed" => (
+                "failed".to_owned(),
+                format!(
+                    "attempt {}, again in {}",
+                    number("attempt").unwrap_or(1),
+                    took("retry_in_ms").unwrap_or_else(|| "a while".to_owned())
+                ),
+            ),
+            "blocked" => (message, text("reason").unwrap_or_default()),
+            "put off" => (
+                message,
+                format!("for {}: {}", took("delay_ms").unwrap_or_default(), text("reason").unwrap_or_default()),
+            ),
+            "accepted" if text("wake_up").is_some() => (message, "its wake-up could not be sent".to_owned()),
+            _ => (message, String::new()),
+        };
+        Some(Self {
+            at: Some(at),
+            what,
+            entity: text("entity"),
+            sequence: number("sequence"),
+            source: text("source"),
+            topic: text("topic"),
+            delivery: text("delivery"),
+            words,
+        })
+    }
+
+    fn of_order(state: &EntityState, sequence: Sequence, what: &str, at: Timestamp) -> Self {
+        Self {
+            at: Some(at),
+            what: what.to_owned(),
+            entity: Some(state.entity.to_string()),
+            sequence: Some(sequence.0),
+            ..Self::default()
+        }
+    }
+
+    fn settled(state: &EntityState, receipt: &Receipt) -> Self {
+        let took = receipt.took.map(|took| format!("took {}", duration(took))).unwrap_or_default();
+        let what = receipt.settlement.as_str();
+        Self { words: took, ..Self::of_order(state, receipt.sequence, what, receipt.settled_at) }
+    }
+
+    /// With what its delivery says of itself.
+    #[must_use]
+    pub fn about(mut self, delivery: &Delivery) -> Self {
+        self.source = Some(delivery.source().to_string());
+        self.topic = Some(delivery.topic().to_owned());
+        self.delivery = Some(delivery.delivery_id().to_string());
+        if self.what == ACCEPTED {
+            self.at = Some(delivery.received_at());
+        }
+        self
+    }
+
+    /// The place it is about.
+    pub fn place(&self) -> Option<(EntityKey, Sequence)> {
+        Some((EntityKey::parse(self.entity.as_deref()?).ok()?, Sequence(self.sequence?)))
+    }
+
+    /// For programs.
+    pub fn as_json(&self) -> Value {
+        json!({
+            "at": self.at.map(|at| at.to_string()), "what": self.what, "entity": self.entity,
+            "sequence": self.sequence, "source": self.source, "topic": self.topic, "delivery": self.delivery,
+            "words": self.words,
+        })
+    }
+}
+
+const ACCEPTED: &str = "accepted";
+
+/// What happened to an order between two looks at its row, in the order of its
+/// places. `before`: the row of the look before; `None`: it is new.
+pub fn changes(before: Option<&EntityState>, after: &EntityState, now: Timestamp) -> Vec<Happening> {
+    let mut changes = Vec::new();
+    let first_known = after.recent.iter().next().map_or(after.next(), |receipt| receipt.sequence);
+    let (head, tail) = match before {
+        Some(before) => (before.head, before.tail),
+        None => (Sequence(first_known.0.saturating_sub(1)), Sequence(first_known.0.saturating_sub(1))),
+    };
+    // A row that was erased, and begun again.
+    let (head, tail) = if tail > after.tail { (after.head, after.tail) } else { (head, tail) };
+    let settled = |place: Sequence| after.recent.at(place).filter(|_| place > head);
+    for place in (head.0.min(tail.0) + 1..=after.tail.0).map(Sequence) {
+        let receipt = settled(place);
+        let is_void = receipt.is_some_and(|receipt| receipt.settlement == Settlement::Void);
+        if place > tail && !is_void {
+            changes.push(Happening::of_order(after, place, ACCEPTED, now));
+        }
+        changes.extend(receipt.map(|receipt| Happening::settled(after, receipt)));
+    }
+    let attempts = before.filter(|before| before.head == after.head).map_or(0, |before| before.attempts);
+    if after.attempts > attempts && after.blocked.is_none() {
+        let error = after.last_error.as_deref().unwrap_or("no error was recorded");
+        let again = after.retry_at.map(|at| format!(", again in {}", duration(at.since(now)))).unwrap_or_default();
+        let words = format!("attempt {}{again}: {error}", after.attempts);
+        changes.push(Happening { words, ..Happening::of_order(after, after.next(), "failed", now) });
+    }
+    if let Some(reason) = after.blocked.filter(|_| before.is_none_or(|before| before.blocked.is_none())) {
+        let error = after.last_error.as_deref().map(|error| format!(": {error}")).unwrap_or_default();
+        let words = format!("{reason}{error}");
+        changes.push(Happening { words, ..Happening::of_order(after, after.next(), "blocked", now) });
+    }
+    changes
+}
+
+/// What is wanted.
+#[derive(Debug, Clone, Default)]
+pub struct Filter {
+    /// Only this source's.
+    pub source: Option<String>,
+    /// Only this order's.
+    pub entity: Option<String>,
+    /// Only of this topic; with `*` at its end, of those that begin so.
+    pub topic: Option<String>,
+    /// Only where that came of it.
+    pub outcome: Option<String>,
+    /// Only where this text is in it.
+    pub text: Option<String>,
+}
+
+impl Filter {
+    /// Whether it is wanted.
+    pub fn takes(&self, one: &Happening) -> bool {
+        let is = |wanted: &Option<String>, found: &Option<String>| wanted.is_none() || wanted == found;
+        let topic = self.topic.as_ref().is_none_or(|wanted| {
+            one.topic.as_ref().is_some_and(|topic| match wanted.strip_suffix('*') {
+                Some(start) => topic.starts_with(start),
+                None => topic == wanted,
+            })
+        });
+        let text = self.text.as_ref().is_none_or(|wanted| {
+            let all = [&one.entity, &one.source, &one.topic, &one.delivery].into_iter().flatten();
+            all.chain([&one.what, &one.words]).any(|text| text.contains(wanted))
+        });
+        let outcome = self.outcome.as_ref().is_none_or(|wanted| *wanted == one.what);
+        is(&self.source, &one.source) && is(&self.entity, &one.entity) && topic && outcome && text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use webhook_serializer::protocol::{
+        entity::FencingToken,
+        format::{FORMAT, attribute as a},
+        table::Row,
+    };
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_millis(1_000_000);
+
+    fn state(head: u32, tail: u32, more: impl FnOnce(Row) -> Row) -> EntityState {
+        let row = Row::new().with(a::VERSION, FORMAT).with(a::ENTITY, "shop/order/1").with(a::TOKEN, 9_u32);
+        EntityState::parse(&more(row.with(a::TAIL, tail).with(a::HEAD, head))).unwrap()
+    }
+
+    fn settled(mut state: EntityState, places: &[(u64, Settlement)]) -> EntityState {
+        for (place, settlement) in places {
+            let receipt = Receipt {
+                sequence: Sequence(*place),
+                identity: None,
+                settlement: *settlement,
+                token: FencingToken(1),
+                attempts: 1,
+                settled_at: NOW,
+                took: None,
+            };
+            state.recent = std::mem::take(&mut state.recent).with(receipt, Duration::from_secs(1));
+        }
+        state
+    }
+
+    fn told(before: Option<&EntityState>, after: &EntityState) -> Vec<String> {
+        let told = changes(before, after, NOW);
+        told.iter()
+            .map(|one| format!("{} {} {}", one.what, one.sequence.unwrap(), one.words).trim().to_owned())
+            .collect()
+    }
+
+    #[test]
+    fn what_changed_in_a_row_is_what_happened_in_the_order_of_its_places() {
+        let before = state(2, 3, |row| row);
+        let after = settled(state(4, 5, |row| row), &[(3, Settlement::Applied), (4, Settlement::Parked)]);
+        assert_eq!(told(Some(&before), &after), ["applied 3", "accepted 4", "parked 4", "accepted 5"]);
+        assert!(told(Some(&after), &after).is_empty());
+        let void = settled(state(4, 4, |row| row), &[(4, Settlement::Void)]);
+        assert_eq!(told(Some(&state(3, 3, |row| row)), &void), ["void 4"]);
+    }
+
+    #[test]
+    fn a_new_order_begins_with_the_first_place_that_its_row_remembers() {
+        let new = settled(state(8, 9, |row| row), &[(7, Settlement::Applied), (8, Settlement::Repeat)]);
+        assert_eq!(told(None, &new), ["accepted 7", "applied 7", "accepted 8", "repeat 8", "accepted 9"]);
+        // One that was erased and begun again is no order with places gone.
+        assert!(told(Some(&state(90, 90, |row| row)), &state(8, 8, |row| row)).is_empty());
+    }
+
+    #[test]
+    fn a_failed_attempt_and_a_block_are_told_once() {
+        let error = |row: Row| row.with(a::LAST_ERROR, "no").with(a::ATTEMPTS, 2_u32);
+        let failed = state(2, 3, |row| error(row).with(a::RETRY_AT, 1_003_000_u32));
+        let before = state(2, 3, |row| row.with(a::ATTEMPTS, 1_u32));
+        assert_eq!(told(Some(&before), &failed), ["failed 3 attempt 2, again in 3.0 s: no"]);
+        assert!(told(Some(&failed), &failed).is_empty());
+        let blocked = state(2, 3, |row| error(row).with(a::BLOCKED, "attempts"));
+        assert_eq!(told(Some(&failed), &blocked), ["blocked 3 attempts: no"]);
+        assert!(told(Some(&blocked), &blocked).is_empty());
+    }
+
+    #[test]
+    fn a_line_of_the_log_is_told_and_what_a_handler_prints_is_not() {
+        let told = |line: &str| Happening::of_line(line, NOW);
+        let line = r#"{"level":"INFO","message":"settled","entity":"shop/order/1","sequence":9,"delivery":"7","source":"shop","outcome":"applied","HandlerMs":1000,"LagMs":42,"_aws":{}}"#;
+        let one = told(line).unwrap();
+        assert_eq!((one.what.as_str(), one.words.as_str()), ("applied", "took 1.0 s, 42 ms after it came"));
+        assert_eq!(one.place(), Some((EntityKey::parse("shop/order/1").unwrap(), Sequence(9))));
+        let line = r#"{"level":"WARN","message":"attempt failed","entity":"a/1","sequence":7,"attempt":2,"retry_in_ms":400,"source":"a"}"#;
+        assert_eq!(told(line).unwrap().words, "attempt 2, again in 400 ms");
+        for other in [
+            r#"{"level":"INFO","message":"measured","source":"a","_aws":{}}"#,
+            r#"{"message":"settled","entity":"a/1"}"#,
+            r#"{"level":"INFO","message":"swept","seen":5}"#,
+            "START RequestId: 1",
+        ] {
+            assert_eq!(told(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn filters_narrow_down_together() {
+        let some = |text: &str| Some(text.to_owned());
+        let one = Happening {
+            what: "parked".into(),
+            entity: some("shop/order/1"),
+            source: some("shop"),
+            topic: some("orders/paid"),
+            words: "no such order".into(),
+            ..Happening::default()
+        };
+        let takes = |filter: Filter| filter.takes(&one);
+        let none = Filter::default;
+        assert!(takes(none()) && takes(Filter { source: some("shop"), topic: some("orders/*"), ..none() }));
+        assert!(!takes(Filter { source: some("sho"), ..none() }) && !takes(Filter { topic: some("orders"), ..none() }));
+        assert!(takes(Filter { outcome: some("parked"), text: some("such"), ..none() }));
+        assert!(!takes(Filter { outcome: some("applied"), text: some("such"), ..none() }));
+        assert!(
+            !takes(Filter { text: some("other"), ..none() })
+                && !takes(Filter { entity: some("shop/order/2"), ..none() })
+        );
+    }
+}

@@ -1,0 +1,259 @@
+//! A stand-in for the services of AWS of which a question or two are asked, and
+//! stacks in it.
+
+use std::{
+    collections::BTreeMap,
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpListener,
+    process::Output,
+    sync::{Arc, Mutex},
+};
+
+use crate::running::{Local, complained, folder, printed, serializer};
+
+/// Status and body.
+pub type Answer = (u16, String);
+
+/// What a service refuses with.
+pub const DENIED: &str = "User: arn:aws:iam::123456789012:user/ann is not authorized to perform";
+
+/// A service that answers by what is asked: an action, a target, or a path.
+pub struct Aws {
+    url: String,
+    answers: Arc<Mutex<BTreeMap<String, Vec<Answer>>>>,
+    asked: Arc<Mutex<Vec<(String, String)>>>,
+}
+
+impl Aws {
+    pub fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let url = format!("http://{}", listener.local_addr().expect("it has an address"));
+        let aws = Self { url, answers: Arc::default(), asked: Arc::default() };
+        let (answers, asked) = (aws.answers.clone(), aws.asked.clone());
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (Ok(stream), answers, asked) = (stream, answers.clone(), asked.clone()) else { return };
+                std::thread::spawn(move || serve(BufReader::new(stream), &answers, &asked));
+            }
+        });
+        aws
+    }
+
+    /// Where it answers.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// From now on, `what` is answered so.
+    pub fn answer(&self, what: &str, status: u16, body: impl Into<String>) {
+        self.answers.lock().unwrap().insert(what.to_owned(), vec![(status, body.into())]);
+    }
+
+    /// From now on, `what` is answered by one after the other, and then by the last.
+    pub fn answer_in_turn(&self, what: &str, answers: &[(u16, String)]) {
+        let answers = answers.to_vec();
+        self.answers.lock().unwrap().insert(what.to_owned(), answers);
+    }
+
+    /// From now on, `what` is refused.
+    pub fn deny(&self, what: &str) {
+        let said = format!(
+            "<ErrorResponse><Error><Code>AccessDenied</Code><Message>{DENIED}: {what}</Message></Error></ErrorResponse>"
+        );
+        let json = format!(r#"{{"__type":"AccessDeniedException","message":"{DENIED}: {what}"}}"#);
+        let is_json = what.contains('.') || what.starts_with('/');
+        self.answer(what, 403, if is_json { json } else { said });
+    }
+
+    /// What was asked so far, and how it was put.
+    pub fn asked(&self, what: &str) -> Vec<String> {
+        let asked = self.asked.lock().unwrap();
+        asked.iter().filter(|(name, _)| name == what).map(|(_, body)| body.clone()).collect()
+    }
+
+    /// A stack of this name with these outputs and parameters.
+    pub fn stack(&self, outputs: &[(&str, &str)], parameters: &[(&str, &str)]) {
+        let list = |of: &str, pairs: &[(&str, &str)]| -> String {
+            let one = |(key, value): &(&str, &str)| {
+                let value = value.replace('&', "&amp;");
+                format!("<member><{of}Key>{key}</{of}Key><{of}Value>{value}</{of}Value></member>")
+            };
+            pairs.iter().map(one).collect()
+        };
+        let body = format!(
+            "<DescribeStacksResponse><DescribeStacksResult><Stacks><member><StackName>shop</StackName>\
+             <StackId>arn:aws:cloudformation:eu-central-1:123456789012:stack/shop/1</StackId>\
+             <StackStatus>UPDATE_COMPLETE</StackStatus>\
+             <DriftInformation><StackDriftStatus>NOT_CHECKED</StackDriftStatus></DriftInformation>\
+             <Outputs>{}</Outputs><Parameters>{}</Parameters></member></Stacks></DescribeStacksResult>\
+             </DescribeStacksResponse>",
+            list("Output", outputs),
+            list("Parameter", parameters)
+        );
+        self.answer("DescribeStacks", 200, body);
+    }
+
+    /// Runs a command in an account whose services these are; `dynamodb` is
+    /// another's.
+    pub fn ran(&self, dynamodb: &str, command: &[&str]) -> Output {
+        let mut command = serializer(command);
+        let set = std::env::vars().map(|(name, _)| name).filter(|name| name.starts_with("AWS_"));
+        for name in set {
+            command.env_remove(name);
+        }
+        command.envs([("AWS_ENDPOINT_URL", self.url.as_str()), ("AWS_ENDPOINT_URL_DYNAMODB", dynamodb)]);
+        command.envs([("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "b"), ("AWS_CONFIG_FILE", "/dev/null")]);
+        command.output().expect("it can be run")
+    }
+}
+
+fn serve(
+    mut stream: BufReader<std::net::TcpStream>,
+    answers: &Mutex<BTreeMap<String, Vec<Answer>>>,
+    asked: &Mutex<Vec<(String, String)>>,
+) {
+    loop {
+        let mut lines = Vec::new();
+        loop {
+            let mut line = String::new();
+            match stream.read_line(&mut line) {
+                Ok(0) | Err(_) => return,
+                Ok(_) if line == "\r\n" => break,
+                Ok(_) => lines.push(line.trim_end().to_owned()),
+            }
+        }
+        let header = |name: &str| {
+            let found = lines.iter().filter_map(|line| line.split_once(": "));
+            found.filter(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value.to_owned()).next()
+        };
+        assert!(header("authorization").is_some_and(|signed| signed.starts_with("AWS4-HMAC-SHA256 ")), "{lines:?}");
+        let mut body = vec![0; header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0)];
+        if stream.read_exact(&mut body).is_err() {
+            return;
+        }
+        let body = String::from_utf8_lossy(&body).into_owned();
+        let action = body.split('&').find_map(|field| field.strip_prefix("Action=")).map(str::to_owned);
+        let path = lines[0].split(' ').nth(1).map(str::to_owned);
+        let what = header("x-amz-target").or(action).or(path).unwrap_or_default();
+        asked.lock().unwrap().push((what.clone(), body));
+        let (status, answer) = match answers.lock().unwrap().get_mut(&what) {
+            Some(queued) if queued.len() > 1 => queued.remove(0),
+            Some(queued) => queued[0].clone(),
+            None => (400, format!(r#"{{"__type":"UnknownOperationException","message":"{what} is not known here"}}"#)),
+        };
+        let head = format!("HTTP/1.1 {status} .\r\ncontent-length: {}\r\n\r\n", answer.len());
+        if stream.get_mut().write_all((head + &answer).as_bytes()).is_err() {
+            return;
+        }
+    }
+}
+
+/// A local run, and a stack `shop` whose outputs name its tables.
+pub struct Stack {
+    pub local: Local,
+    pub aws: Aws,
+    pub dynamodb: String,
+    _folder: tempfile::TempDir,
+}
+
+impl Stack {
+    pub fn start() -> Self {
+        let folder = folder();
+        let environment = folder.path().join("environment");
+        let local = Local::start(&["--env-file", environment.to_str().expect("a path in UTF-8")]);
+        // After the line that says that it serves, all of it is there: a command tells when.
+        assert!(local.ran(&["status"]).status.success());
+        let (aws, mut stack) = (Aws::start(), String::new());
+        let text = std::fs::read_to_string(&environment).expect("it is written");
+        let named = |name: &str| {
+            let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+            value.expect(name).to_owned()
+        };
+        for name in ["ENTITIES_TABLE", "INBOX_TABLE", "ORDERS_TABLE", "QUEUE_URL", "RETENTION_DAYS"] {
+            stack += &format!(" {name}={}", named(name));
+        }
+        let line =
+            format!("export AWS_REGION=eu-central-1{stack} SOURCES_PARAMETER=/shop WEBHOOK_URL=https://x/webhooks/");
+        let outputs = [
+            ("CommandLine", line.as_str()),
+            ("WorkerFunction", "shop-Worker-1"),
+            ("SchedulerFunction", "shop-Scheduler-1"),
+        ];
+        let parameters = [
+            ("WorkerConcurrency", "50"),
+            ("IngestConcurrency", "0"),
+            ("WorkerTimeout", "60"),
+            ("AlarmTopicArn", "arn:aws:sns:eu-central-1:123456789012:alarms"),
+            ("SourcesParameter", "/shop"),
+        ];
+        aws.stack(&outputs, &parameters);
+        Self { local, aws, dynamodb: named("AWS_ENDPOINT_URL_DYNAMODB"), _folder: folder }
+    }
+
+    /// Runs a command that names the stack.
+    pub fn ran(&self, command: &[&str]) -> Output {
+        let stack = ["--stack", "shop", "--region", "eu-central-1"];
+        self.aws.ran(&self.dynamodb, &[command, &stack].concat())
+    }
+}
+
+#[test]
+fn a_stack_s_outputs_name_tables_queue_and_sources() {
+    let mut stack = Stack::start();
+    assert!(stack.local.send(&["shopify-orders-create.json"]).status.success());
+    stack.local.until(|told| told["what"] == "settled");
+    let inspected = stack.ran(&["inspect", "shopify/order/450789469"]);
+    assert!(printed(&inspected).contains("All that arrived is settled."), "{inspected:?}");
+    assert!(printed(&inspected).contains("kept by the handler `orders`"), "{inspected:?}");
+    let asked = stack.aws.asked("DescribeStacks");
+    assert_eq!(asked, ["Action=DescribeStacks&Version=2010-05-15&StackName=shop"]);
+    // The next command names it too.
+    let nothing = stack.ran(&["inspect", "shopify/order/0"]);
+    let next = "`serializer lease list --stack shop --region eu-central-1 --all --raw`";
+    assert!(printed(&nothing).contains(next), "{nothing:?}");
+    let document = r#"{"Parameter":{"Name":"/shop","Type":"SecureString","Version":3,"Value":"[sources.mine]\nprovider='stripe'\nsecrets=['s']\nhandler='orders'"}}"#;
+    stack.aws.answer("AmazonSSM.GetParameter", 200, document);
+    let listed = stack.ran(&["source", "list"]);
+    assert!(printed(&listed).contains("mine"), "{listed:?}");
+}
+
+#[test]
+fn a_stack_that_cannot_be_used_is_said_in_a_sentence() {
+    let aws = Aws::start();
+    let said = || {
+        let refused = aws.ran("http://127.0.0.1:1", &["status", "--stack", "shop", "--region", "eu-central-1"]);
+        assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+        complained(&refused)
+    };
+    let missing = "<ErrorResponse><Error><Type>Sender</Type><Code>ValidationError</Code>\
+                   <Message>Stack with id shop does not exist</Message></Error></ErrorResponse>";
+    aws.answer("DescribeStacks", 400, missing);
+    let none = said();
+    assert!(none.contains("there is no stack `shop` in eu-central-1 in the account"), "{none}");
+    aws.stack(&[("Url", "https://x")], &[]);
+    let foreign = said();
+    assert!(foreign.contains("the stack `shop` (UPDATE_COMPLETE) has no output CommandLine"), "{foreign}");
+    aws.stack(&[("CommandLine", "export ENTITIES_TABLE=e RETENTION_DAYS=30")], &[]);
+    let part = said();
+    assert!(part.contains("the stack `shop` does not name its INBOX_TABLE"), "{part}");
+    aws.deny("DescribeStacks");
+    let denied = said();
+    assert!(
+        denied.contains("who runs this needs cloudformation:DescribeStacks") && denied.contains("user/ann"),
+        "{denied}"
+    );
+    assert!(denied.contains("docs/deploying.md lists the permissions"), "{denied}");
+    aws.answer("DescribeStacks", 503, "");
+    assert!(said().contains("cloudformation answers 503"));
+    assert_eq!(aws.asked("DescribeStacks").len(), 4 + 3, "what is not well is asked again, twice");
+    let nobody = serializer(&["status", "--stack", "shop"])
+        .envs([
+            ("AWS_ENDPOINT_URL", "http://127.0.0.1:1"),
+            ("AWS_ACCESS_KEY_ID", "a"),
+            ("AWS_SECRET_ACCESS_KEY", "b"),
+            ("AWS_REGION", "eu-central-1"),
+        ])
+        .output()
+        .expect("it can be run");
+    assert!(complained(&nobody).contains("http://127.0.0.1:1 cannot be reached"), "{nobody:?}");
+}

@@ -1,0 +1,241 @@
+//! `serializer doctor`: what is wrong, in a stack whose services are a stand-in,
+//! and in a local run.
+
+use std::process::Output;
+
+use serde_json::{Value, json};
+
+use crate::{
+    aws::{Aws, Stack},
+    running::{Local, printed},
+};
+
+/// Each finding, by its check, where it is the only one of that name.
+fn findings(done: &Output) -> Vec<Value> {
+    let lines = printed(done);
+    lines.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {done:?}"))).collect()
+}
+
+fn of<'a>(findings: &'a [Value], check: &str) -> &'a Value {
+    findings.iter().find(|finding| finding["check"] == check).unwrap_or_else(|| panic!("{check}: {findings:?}"))
+}
+
+fn topic(aws: &Aws, attributes: &[(&str, &str)]) {
+    let one = |(key, value): &(&str, &str)| format!("<entry><key>{key}</key><value>{value}</value></entry>");
+    let entries: String = attributes.iter().map(one).collect();
+    aws.answer(
+        "GetTopicAttributes",
+        200,
+        format!("<R><GetTopicAttributesResult><Attributes>{entries}</Attributes></GetTopicAttributesResult></R>"),
+    );
+}
+
+fn quota(aws: &Aws, all: u64) {
+    let limit = json!({ "AccountLimit": { "ConcurrentExecutions": all, "UnreservedConcurrentExecutions": all } });
+    aws.answer("/2016-08-19/account-settings/", 200, limit.to_string());
+}
+
+fn mapping(aws: &Aws, state: &str) {
+    let told = json!({ "EventSourceMappings": [{ "UUID": "u-1", "State": state }] });
+    aws.answer("/2015-03-31/event-source-mappings/?FunctionName=shop-Worker-1", 200, told.to_string());
+}
+
+/// A stack in which all is well, as far as AWS tells.
+fn well() -> Stack {
+    let stack = Stack::start();
+    let aws = &stack.aws;
+    let caller =
+        "<R><GetCallerIdentityResult><Arn>arn:aws:iam::123456789012:user/ann</Arn></GetCallerIdentityResult></R>";
+    aws.answer("GetCallerIdentity", 200, caller);
+    quota(aws, 1000);
+    mapping(aws, "Enabled");
+    for function in ["shop-Worker-1", "shop-Scheduler-1"] {
+        let state = json!({ "State": "Active", "LastUpdateStatus": "Successful" });
+        aws.answer(&format!("/2015-03-31/functions/{function}/configuration"), 200, state.to_string());
+        aws.answer(&format!("/2019-09-30/functions/{function}/concurrency"), 200, "{}");
+    }
+    aws.answer("AmazonSSM.GetServiceSetting", 200, r#"{"ServiceSetting":{"SettingValue":"false"}}"#);
+    aws.answer("AmazonSQS.GetQueueAttributes", 200, r#"{"Attributes":{"VisibilityTimeout":"90"}}"#);
+    let document = r#"{"Parameter":{"Name":"/shop","Type":"SecureString","Version":3,"Value":"[sources.shopify]\nprovider='shopify'\nsecrets=['s']\nhandler='orders'\n[sources.quiet]\nprovider='stripe'\nsecrets=['s']\nhandler='orders'"}}"#;
+    aws.answer("AmazonSSM.GetParameter", 200, document);
+    topic(aws, &[("SubscriptionsConfirmed", "1")]);
+    stack
+}
+
+#[test]
+fn a_stack_in_which_all_is_well_is_said_to_be() {
+    let mut stack = well();
+    assert!(stack.local.send(&["shopify-orders-create.json"]).status.success());
+    stack.local.until(|told| told["what"] == "settled");
+    let done = stack.ran(&["doctor", "--json"]);
+    let told = findings(&done);
+    for check in [
+        "credentials",
+        "stack",
+        "concurrency",
+        "function worker",
+        "function scheduler",
+        "wake-ups",
+        "Parameter Store",
+        "alarm topic",
+        "queue",
+        "permissions",
+        "sources",
+        "row versions",
+        "source shopify",
+        "orders",
+    ] {
+        assert_eq!(of(&told, check)["result"], "ok", "{check}: {told:?}");
+    }
+    assert!(of(&told, "permissions")["says"].as_str().unwrap().starts_with("all 14 "), "{told:?}");
+    // What was not looked at is not said to be well.
+    for check in ["drift", "clock", "function ingest"] {
+        assert_eq!(of(&told, check)["result"], "not made", "{check}: {told:?}");
+    }
+    let quiet = of(&told, "source quiet");
+    assert!(quiet["result"] == "warning" && quiet["advice"].as_str().unwrap().contains("serializer source test quiet"));
+    // Nothing was written by what was tried.
+    let status: Value = serde_json::from_str(&printed(&stack.local.ran(&["status", "--json"]))).unwrap();
+    assert_eq!(status["orders"], 1);
+    assert_eq!(printed(&stack.local.ran(&["lease", "list", "--all", "--json"])).matches("nobody").count(), 0);
+}
+
+#[test]
+fn what_is_wrong_in_a_stack_is_said_with_what_to_do() {
+    let stack = well();
+    let aws = &stack.aws;
+    quota(aws, 10);
+    mapping(aws, "Disabled");
+    aws.answer("/2019-09-30/functions/shop-Scheduler-1/concurrency", 200, r#"{"ReservedConcurrentExecutions":0}"#);
+    aws.answer("AmazonSQS.GetQueueAttributes", 200, r#"{"Attributes":{"VisibilityTimeout":"30"}}"#);
+    topic(aws, &[("KmsMasterKeyId", "alias/aws/sns"), ("SubscriptionsConfirmed", "1")]);
+    aws.answer(
+        "DetectStackDrift",
+        200,
+        "<R><DetectStackDriftResult><StackDriftDetectionId>d-1</StackDriftDetectionId></DetectStackDriftResult></R>",
+    );
+    let detected = "<R><DescribeStackDriftDetectionStatusResult><DetectionStatus>DETECTION_COMPLETE</DetectionStatus>\
+                    <StackDriftStatus>DRIFTED</StackDriftStatus></DescribeStackDriftDetectionStatusResult></R>";
+    aws.answer("DescribeStackDriftDetectionStatus", 200, detected);
+    let drifts = "<R><DescribeStackResourceDriftsResult><StackResourceDrifts><member><LogicalResourceId>Worker</LogicalResourceId>\
+                  <StackResourceDriftStatus>MODIFIED</StackResourceDriftStatus><PropertyDifferences><member>\
+                  <PropertyPath>/MemorySize</PropertyPath></member></PropertyDifferences></member></StackResourceDrifts>\
+                  </DescribeStackResourceDriftsResult></R>";
+    aws.answer("DescribeStackResourceDrifts", 200, drifts);
+    let done = stack.ran(&["doctor", "--detect-drift", "--json"]);
+    assert_eq!(done.status.code(), Some(1), "{done:?}");
+    let told = findings(&done);
+    for (check, says, advice) in [
+        ("drift", "changed by hand, now: Worker modified (/MemorySize)", "Put back what was changed by hand"),
+        ("concurrency", "busy workers leave none to ingest", "WorkerConcurrency=5"),
+        ("function scheduler", "somebody has reserved 0", "delete-function-concurrency"),
+        ("wake-ups", "is Disabled", "update-event-source-mapping --uuid u-1 --enabled"),
+        ("queue", "hidden for 30 s, and a worker may run for 60 s", "deploy again"),
+        ("alarm topic", "no alarm gets through", "cloudwatch.amazonaws.com"),
+        ("table of orders", "its time to live is off", "update-time-to-live"),
+    ] {
+        let finding = of(&told, check);
+        assert_eq!(finding["result"], "wrong", "{check}: {told:?}");
+        assert!(finding["says"].as_str().unwrap().contains(says), "{finding}");
+        assert!(finding["advice"].as_str().unwrap().contains(advice), "{finding}");
+    }
+    let shown = printed(&stack.ran(&["doctor", "--no-rows"]));
+    let column = |text: &str| shown.lines().find_map(|line| line.find(text)).expect(text);
+    assert_eq!(column("arn:aws:iam"), column("the account runs"), "{shown}");
+    assert!(shown.trim_end().lines().last().unwrap().contains(" wrong, "), "{shown}");
+}
+
+#[test]
+fn an_alarm_topic_is_well_where_its_key_lets_cloudwatch_use_it_and_somebody_has_subscribed() {
+    let stack = well();
+    let aws = &stack.aws;
+    let asked = || {
+        let told = findings(&stack.ran(&["doctor", "--no-rows", "--json"]));
+        let finding = of(&told, "alarm topic");
+        format!("{} {}", finding["result"].as_str().unwrap(), finding["says"].as_str().unwrap())
+    };
+    let policy = |principal: &str| {
+        let policy = json!({ "Statement": [{ "Principal": { "Service": principal } }] }).to_string();
+        aws.answer("TrentService.GetKeyPolicy", 200, json!({ "Policy": policy }).to_string());
+    };
+    topic(aws, &[("KmsMasterKeyId", "alias/mine"), ("SubscriptionsConfirmed", "1")]);
+    aws.deny("TrentService.DescribeKey");
+    let unknown = asked();
+    assert!(unknown.starts_with("not made ") && unknown.contains("kms:DescribeKey"), "{unknown}");
+    aws.answer("TrentService.DescribeKey", 200, r#"{"KeyMetadata":{"KeyId":"k-1"}}"#);
+    policy("s3.amazonaws.com");
+    assert!(asked().starts_with("wrong it is encrypted with alias/mine, whose policy does not name CloudWatch"));
+    assert!(aws.asked("TrentService.GetKeyPolicy")[0].contains(r#""KeyId":"k-1""#));
+    policy("cloudwatch.amazonaws.com");
+    assert!(asked().starts_with("ok 1 subscribed"), "{}", asked());
+    topic(aws, &[("SubscriptionsConfirmed", "0")]);
+    assert!(asked().starts_with("warning nobody has subscribed"), "{}", asked());
+    let missing = "<ErrorResponse><Error><Code>NotFound</Code><Message>no</Message></Error></ErrorResponse>";
+    aws.answer("GetTopicAttributes", 404, missing);
+    assert!(asked().contains("is not there: nobody is told of alarms"), "{}", asked());
+}
+
+#[test]
+fn a_check_that_may_not_be_made_names_the_permission_and_finds_nothing() {
+    let stack = well();
+    for action in [
+        "GetTopicAttributes",
+        "AmazonSSM.GetServiceSetting",
+        "/2016-08-19/account-settings/",
+        "AmazonSQS.GetQueueAttributes",
+    ] {
+        stack.aws.deny(action);
+    }
+    let told = findings(&stack.ran(&["doctor", "--no-rows", "--json"]));
+    for (check, permission) in [
+        ("alarm topic", "sns:GetTopicAttributes"),
+        ("concurrency", "lambda:GetAccountSettings"),
+        ("Parameter Store", "ssm:GetServiceSetting"),
+        ("queue", "sqs:GetQueueAttributes"),
+        ("rows", "--no-rows"),
+    ] {
+        let finding = of(&told, check);
+        assert_eq!(finding["result"], "not made", "{finding}");
+        assert!(finding["says"].as_str().unwrap().contains(permission), "{finding}");
+    }
+}
+
+#[test]
+fn permissions_on_the_tables_are_tried_one_by_one_and_the_missing_ones_named() {
+    let stack = well();
+    let target = |action: &str| format!("DynamoDB_20120810.{action}");
+    for action in ["GetItem", "BatchGetItem", "Query", "DescribeTable", "DescribeTimeToLive"] {
+        stack.aws.answer(&target(action), 200, "{}");
+    }
+    for action in ["UpdateItem", "PutItem"] {
+        let failed = r#"{"__type":"com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException"}"#;
+        stack.aws.answer(&target(action), 400, failed);
+    }
+    for action in ["Scan", "DeleteItem"] {
+        stack.aws.deny(&target(action));
+    }
+    let command = ["doctor", "--no-rows", "--json", "--stack", "shop", "--region", "eu-central-1"];
+    let done = stack.aws.ran(stack.aws.url(), &command);
+    let told = findings(&done);
+    let wrong = told.iter().filter(|finding| finding["check"] == "permissions" && finding["result"] == "wrong");
+    let says: Vec<&str> = wrong.map(|finding| finding["says"].as_str().unwrap()).collect();
+    let missing = ["Scan on entities", "DeleteItem on entities", "Scan on inbox", "DeleteItem on inbox"];
+    assert_eq!(says, missing.map(|what| format!("dynamodb:{what} is missing")), "{done:?}");
+    for body in stack.aws.asked(&target("PutItem")) {
+        assert!(body.contains("attribute_exists(entity) AND attribute_not_exists(entity)"), "{body}");
+    }
+}
+
+#[test]
+fn a_local_run_is_checked_for_what_it_has_and_the_rest_is_said_not_to_be() {
+    let mut local = Local::start(&[]);
+    assert!(local.send(&["shopify-orders-create.json"]).status.success());
+    local.until(|told| told["what"] == "settled");
+    let done = local.ran(&["doctor", "--json"]);
+    let told = findings(&done);
+    assert!(done.status.success(), "{done:?}");
+    assert!(of(&told, "AWS")["says"].as_str().unwrap().starts_with("a local run has none of these: credentials"));
+    for check in ["table of orders", "table of deliveries", "queue", "sources", "row versions", "source shopify"] {
+        assert_eq!(of(&told, check)["result"], "ok", "{check}: {told:?}");
+    }
+}

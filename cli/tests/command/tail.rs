@@ -1,0 +1,115 @@
+//! `serializer tail`: of a stack's logs, and of a local run's rows.
+
+use std::{
+    io::{BufRead, BufReader},
+    process::{Output, Stdio},
+};
+
+use serde_json::{Value, json};
+
+use crate::{
+    aws::Stack,
+    running::{Local, complained, printed, serializer},
+};
+
+const ORDER: &str = "shopify/order/450789469";
+
+fn told(done: &Output) -> Vec<String> {
+    let line = |line: &str| -> String {
+        let told: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {done:?}"));
+        let text = |name: &str| told[name].as_str().unwrap_or("-").to_owned();
+        format!("{} {} {}", text("what"), text("entity"), text("topic"))
+    };
+    printed(done).lines().map(line).collect()
+}
+
+#[test]
+fn tail_of_a_local_run_tells_what_happens_as_it_happens_once_and_in_order() {
+    let mut local = Local::start(&[]);
+    assert!(local.send(&["shopify-orders-create.json"]).status.success());
+    local.until(|told| told["what"] == "settled");
+    let before = local.ran(&["tail", "--json", "--minutes", "5", "--limit", "2"]);
+    assert_eq!(told(&before), [format!("accepted {ORDER} orders/create"), format!("applied {ORDER} orders/create")]);
+
+    let arguments = ["tail", &local.target, "--json", "--minutes", "5", "--limit", "3", "--topic", "orders/*"];
+    let mut tail = serializer(&arguments).stdout(Stdio::piped()).spawn().expect("it can be started");
+    let mut lines = BufReader::new(tail.stdout.take().expect("it is piped")).lines();
+    let mut next = || -> Value { serde_json::from_str(&lines.next().expect("a line").expect("text")).expect("JSON") };
+    assert_eq!([next(), next()].map(|told| told["what"].clone()), ["accepted", "applied"]);
+    // It is at work by now.
+    for sample in ["shopify-refunds-create.json", "shopify-orders-paid.json"] {
+        assert!(local.send(&[sample]).status.success());
+    }
+    let third = next();
+    assert_eq!((&third["what"], &third["topic"]), (&"accepted".into(), &"orders/paid".into()), "{third}");
+    assert!(tail.wait().expect("it ends").success());
+}
+
+/// A line of a function's log, as CloudWatch gives it.
+fn event(id: &str, at: u64, fields: &Value) -> Value {
+    json!({ "eventId": id, "timestamp": at, "message": format!("{fields}\n") })
+}
+
+#[test]
+fn tail_of_a_stack_reads_on_in_its_logs_and_tells_each_line_once() {
+    let stack = Stack::start();
+    let line = |message: &str, outcome: &str| {
+        let mut line =
+            json!({ "level": "INFO", "message": message, "entity": "shop/order/1", "sequence": 9, "source": "shop" });
+        line["outcome"] = outcome.into();
+        line
+    };
+    let mut accepted = line("accepted", "accepted");
+    accepted["topic"] = "orders/create".into();
+    let late = u64::MAX / 1_000_000;
+    let page = |events: &[Value], token: Option<&str>| {
+        let mut page = json!({ "events": events });
+        if let Some(token) = token {
+            page["nextToken"] = token.into();
+        }
+        (200, page.to_string())
+    };
+    let failed = line("attempt failed", "retry");
+    let settled = line("settled", "parked");
+    let pages = [
+        // Ingest, in two pages, and in between it is asked too often; the worker; both again, with the lines of before.
+        page(&[event("a", late, &accepted)], Some("t-1")),
+        (400, r#"{"__type":"ThrottlingException","message":"Rate exceeded"}"#.to_owned()),
+        page(&[], None),
+        page(&[event("b", late + 1, &failed)], None),
+        page(&[event("a", late, &accepted)], None),
+        page(&[event("b", late + 1, &failed), event("c", late + 2, &settled)], None),
+    ];
+    stack.aws.answer_in_turn("Logs_20140328.FilterLogEvents", &pages);
+    let done = stack.ran(&["tail", "--json", "--limit", "3"]);
+    let expected = ["accepted", "failed", "parked"].map(|what| format!("{what} shop/order/1 orders/create"));
+    assert_eq!(told(&done), expected, "{done:?}");
+    let asked: Vec<Value> = stack
+        .aws
+        .asked("Logs_20140328.FilterLogEvents")
+        .iter()
+        .map(|body| serde_json::from_str(body).unwrap())
+        .collect();
+    let groups: Vec<&str> = asked.iter().map(|asked| asked["logGroupName"].as_str().unwrap()).collect();
+    let [ingest, worker] = ["/aws/lambda/shop-ingest", "/aws/lambda/shop-worker"];
+    assert_eq!(groups, [ingest, ingest, ingest, worker, ingest, worker]);
+    let tokens = [0, 1, 2, 4].map(|at: usize| asked[at]["nextToken"].clone());
+    assert_eq!(tokens, [Value::Null, "t-1".into(), "t-1".into(), Value::Null]);
+    assert_eq!(complained(&done).matches("logs is asked too often").count(), 1, "{done:?}");
+    assert!(asked[4]["startTime"].as_u64() > asked[0]["startTime"].as_u64(), "it reads on");
+}
+
+#[test]
+fn logs_that_cannot_be_read_are_said_in_a_sentence() {
+    let stack = Stack::start();
+    stack.aws.deny("Logs_20140328.FilterLogEvents");
+    let denied = complained(&stack.ran(&["tail"]));
+    assert!(denied.contains("who runs this needs logs:FilterLogEvents"), "{denied}");
+    let missing = r#"{"__type":"ResourceNotFoundException","message":"no"}"#;
+    stack.aws.answer("Logs_20140328.FilterLogEvents", 400, missing);
+    let none = complained(&stack.ran(&["tail"]));
+    assert!(none.contains("there is no log group /aws/lambda/shop-ingest"), "{none}");
+    let named = ["tail", "--entities-table", "e", "--inbox-table", "i", "--queue-url", "q", "--region", "eu-central-1"];
+    let nameless = complained(&stack.aws.ran("http://127.0.0.1:1", &named));
+    assert!(nameless.contains("--stack NAME says whose"), "{nameless}");
+}

@@ -1,0 +1,101 @@
+//! Signed requests to one service, as its client would make them, without the
+//! client's weight.
+
+use std::time::Duration;
+
+use aws_credential_types::provider::ProvideCredentials;
+use aws_sdk_dynamodb::config::{Region, SharedCredentialsProvider, SharedHttpClient, http::HttpRequest};
+use aws_sigv4::{
+    http_request::{SignableBody, SignableRequest, SigningSettings, sign},
+    sign::v4::SigningParams,
+};
+
+use super::{Account, call};
+use crate::time::Surroundings;
+
+/// A service in a region, and who asks it.
+pub struct Signed {
+    service: &'static str,
+    endpoint: String,
+    region: Region,
+    credentials: SharedCredentialsProvider,
+    http: SharedHttpClient,
+    surroundings: Surroundings,
+}
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked<'a> {
+    /// `GET` or `POST`.
+    pub method: &'a str,
+    /// Path and query, from the slash on.
+    pub path: &'a str,
+    /// Besides those of the signature.
+    pub headers: &'a [(&'a str, &'a str)],
+    /// The body; empty where there is none.
+    pub body: &'a str,
+}
+
+impl Account {
+    /// Requests to `service`, by the name that signatures and endpoints have for
+    /// it; `endpoint`: another than the region's.
+    pub fn signed(
+        &self,
+        http: &SharedHttpClient,
+        service: &'static str,
+        endpoint: Option<String>,
+        surroundings: &Surroundings,
+    ) -> Signed {
+        Signed {
+            service,
+            endpoint: endpoint.unwrap_or_else(|| self.endpoint_of(service)),
+            region: self.region.clone(),
+            credentials: self.credentials.clone(),
+            http: http.clone(),
+            surroundings: surroundings.clone(),
+        }
+    }
+}
+
+impl Signed {
+    /// Where it is asked.
+    #[cfg(feature = "internals")]
+    pub fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+
+    /// Asks once, for at most `limit`; whatever is answered.
+    ///
+    /// # Errors
+    ///
+    /// There was no whole answer in time; says so.
+    pub async fn send(&self, asked: Asked<'_>, limit: Duration) -> Result<call::Answer, String> {
+        let request = self.request(asked).await.ok_or("the request could not be signed")?;
+        let answer = call::send(&self.http, &self.endpoint, request, limit).await;
+        answer.ok_or_else(|| format!("{} does not answer", self.service))
+    }
+
+    async fn request(&self, asked: Asked<'_>) -> Option<HttpRequest> {
+        let Asked { method, path, headers, body } = asked;
+        let identity = self.credentials.provide_credentials().await.ok()?.into();
+        let params = SigningParams::builder()
+            .identity(&identity)
+            .region(self.region.as_ref())
+            .name(self.service)
+            .time(self.surroundings.now().into())
+            .settings(SigningSettings::default())
+            .build()
+            .ok()?;
+        let uri = format!("{}{path}", self.endpoint.trim_end_matches('/'));
+        let signed = headers.iter().copied();
+        let signable = SignableRequest::new(method, uri.as_str(), signed, SignableBody::Bytes(body.as_bytes()));
+        let (instructions, _) = sign(signable.ok()?, &params.into()).ok()?.into_parts();
+        let mut request = http::Request::builder().method(method).uri(uri);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let mut request = request.body(body.to_owned().into()).ok()?;
+        instructions.apply_to_request_http1x(&mut request);
+        HttpRequest::try_from(request).ok()
+    }
+}
