@@ -5,6 +5,7 @@ pub mod audit;
 pub mod bench;
 pub mod block;
 pub mod check;
+pub mod console;
 pub mod cost;
 pub mod discard;
 pub mod entities;
