@@ -146,6 +146,8 @@ fn price(reading: &Reading, is_local: bool) -> String {
 struct Told {
     story: Story,
     drawing: Drawing,
+    /// What is on the page at first was told.
+    is_begun: bool,
     next: usize,
     /// The lanes by their first appearance, and when each was last heard of.
     all: Vec<EntityKey>,
@@ -162,6 +164,7 @@ impl Told {
         Self {
             story,
             drawing: Drawing::default(),
+            is_begun: false,
             next: 0,
             all: Vec::new(),
             heard: HashMap::new(),
@@ -172,7 +175,7 @@ impl Told {
 
     /// Whose lanes have changed, once some have; at first at once.
     async fn hear(&mut self) -> HashSet<EntityKey> {
-        if self.next > 0 || !self.all.is_empty() {
+        if std::mem::replace(&mut self.is_begun, true) {
             let mut length = self.story.length();
             // The sender lives in the story, so the channel is open.
             let _ = length.wait_for(|length| *length > self.next).await;

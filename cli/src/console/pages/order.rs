@@ -132,7 +132,7 @@ pub(super) fn actions(about: About<'_>, situation: Situation<'_>) -> Markup {
             section.act aria-label="What can be done" {
                 @for action in offered {
                     details {
-                        summary class=[action.is_final().then_some("final")] data-row { (action.label()) @if about.sequence.is_none() && action == Action::Redrive { " all " (situation.parked) } }
+                        summary class=[action.is_final().then_some("final")] data-row { (action.label()) @if about.sequence.is_none() && action == Action::Redrive && situation.parked > 1 { " all " (situation.parked) } }
                         form method="post" action={ "/act/" (action.name()) } {
                             p { (action.says()) }
                             input type="hidden" name="key" value=(about.entity);
