@@ -40,7 +40,7 @@ async fn lanes_appear_as_orders_come_and_show_what_became_of_each() {
         return bars.some(([a], at) => at > 0 && a < bars[at - 1][1]); }).length";
     assert_eq!(browser.run(overlaps).await, 0);
     // By source, by topic, by state.
-    for (filter, left) in [("stripe", 3), ("refunds", 5), ("parked", 1), ("no such", 0)] {
+    for (filter, left) in [("stripe", 3), ("refunds", 4), ("parked", 1), ("no such", 0)] {
         browser.run("document.getElementById('filter').value = ''").await;
         browser.type_into("#filter", filter).await;
         browser.until(&format!("document.querySelectorAll('.lane').length === {left} && document.getElementById('how-many').textContent.startsWith('{left} ')")).await;

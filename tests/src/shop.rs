@@ -17,13 +17,13 @@ use webhook_serializer::{
     handler::{Context, Handler, HandlerError, Outcome},
     protocol::{
         delivery::Delivery,
-        entity::{EntityKey, Sequence},
+        entity::{DeliveryId, EntityKey, FencingToken, Identity, Sequence, SourceName},
         format::{FORMAT, attribute as a},
         keys::entity_row,
-        receipt::Settlement,
+        receipt::{Receipt, Recent, Settlement},
         table::{Action, Condition, Write},
     },
-    time::Surroundings,
+    time::{Surroundings, Timestamp},
 };
 
 use crate::lane::Lane;
@@ -169,8 +169,8 @@ pub async fn console(lane: &Lane, story: Option<Story>) -> Console {
     Console::start(watched, 0).await.expect("it starts")
 }
 
-/// Puts the rows of so many orders into the table, each with something that
-/// waits, as `shopify/order/{number}` from 100000 on.
+/// Puts the rows of so many orders into the table, each with twelve deliveries
+/// that were settled and one that waits, as `shopify/order/{number}` from 100000 on.
 ///
 /// # Panics
 ///
@@ -182,9 +182,24 @@ pub async fn stock(lane: &Lane, orders: u32) {
     let rows = (0..orders).map(|number| {
         let entity = EntityKey::parse(&format!("shopify/order/{}", 100_000 + number)).expect("a key");
         let key = entity_row(&entity);
-        let row = key.to_row().with(a::VERSION, FORMAT).with(a::TAIL, 3_u32).with(a::HEAD, Sequence(2).0);
+        let row = key.to_row().with(a::VERSION, FORMAT).with(a::TAIL, 13_u32).with(a::HEAD, 12_u32);
         let since = now.as_millis() - u64::from(number % 600) * 1000;
-        let row = row.with(a::TOKEN, 2_u32).with(a::PENDING_SINCE, since);
+        let recent = (1..=12).fold(Recent::default(), |recent, place| {
+            let delivery_id = DeliveryId::new(format!("{number}-{place}"));
+            let source = SourceName::parse("shopify").expect("a name");
+            let receipt = Receipt {
+                sequence: Sequence(place),
+                identity: Some(Identity { source, delivery_id, redrive: 0 }.hash()),
+                settlement: Settlement::Applied,
+                token: FencingToken(place),
+                attempts: 1 + u32::from(place % 2 == 0),
+                settled_at: Timestamp::from_millis(since - 1000 * (13 - place)),
+                took: Some(Duration::from_millis(500)),
+            };
+            recent.with(receipt, Duration::from_secs(86_400))
+        });
+        let recent = recent.to_stored().expect("there is something");
+        let row = row.with(a::TOKEN, 12_u32).with(a::PENDING_SINCE, since).with(a::RECENT, recent);
         Write { key, condition: Condition::Always, action: Action::Put(row) }
     });
     let table = store.table();

@@ -40,11 +40,7 @@ pub struct Console {
 impl Console {
     pub async fn run(self) -> Result<ExitCode> {
         let deployment = self.target.connect().await?;
-        let name = match self.target.local() {
-            Some(url) => format!("the local run at {url}"),
-            None => "a stack in AWS".to_owned(),
-        };
-        let console = Served::start(watched(&deployment, name, self.by), self.port).await?;
+        let console = Served::start(watched(&deployment, self.target.name(), self.by), self.port).await?;
         match self.json {
             true => print_json(&json!({ "what": "serving", "console": console.url })),
             false => {

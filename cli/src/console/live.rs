@@ -252,10 +252,8 @@ impl Told {
             json!([sign, ms(mark.at), mark.name])
         });
         let waiting = lane.totals.accepted.saturating_sub(lane.totals.settled);
-        let topic =
-            lane.spans.last().map(|span| span.name.as_str()).or(lane.marks.last().map(|mark| mark.name.as_str()));
         Some(json!({
-            "key": entity, "state": state(&lane), "source": self.story.source(entity), "topic": topic,
+            "key": entity, "state": state(&lane), "source": self.story.source(entity),
             "waiting": waiting, "spans": spans.collect::<Vec<_>>(), "marks": marks.collect::<Vec<_>>(),
         }))
     }
@@ -280,10 +278,12 @@ fn state(lane: &Lane) -> &'static str {
     }
 }
 
-/// Whether a lane has this text in what is said of it.
+/// Whether a lane has this text in what is said of it: its key, its state, its
+/// source, or what one of its deliveries is about.
 fn fits(lane: &Value, filter: &str) -> bool {
-    let text = |name: &str| lane[name].as_str().unwrap_or_default().to_lowercase().contains(filter);
-    filter.is_empty() || ["key", "state", "source", "topic"].into_iter().any(text)
+    let has = |value: &Value| value.as_str().is_some_and(|text| text.to_lowercase().contains(filter));
+    let about = lane["spans"].as_array().into_iter().flatten().any(|span| has(&span[4]));
+    filter.is_empty() || about || ["key", "state", "source"].into_iter().any(|name| has(&lane[name]))
 }
 
 /// The rows, once they are new.
@@ -351,7 +351,7 @@ fn of_row(state: &EntityState, now: Timestamp) -> Value {
         }
     }
     json!({
-        "key": state.entity, "state": kind.as_str(), "source": null, "topic": null, "waiting": state.waiting(),
+        "key": state.entity, "state": kind.as_str(), "source": null, "waiting": state.waiting(),
         "spans": spans, "marks": marks,
     })
 }

@@ -19,6 +19,9 @@ pub(super) const FREE: u64 = 1000;
 /// So many a second are spent on looking again, about: less than a cent an hour.
 pub(super) const UNITS_PER_SECOND: u64 = 20;
 
+/// What the table of orders is called where not all of it was read.
+const ORDERS: &str = "the orders";
+
 /// A look is not repeated within this.
 const AT_LEAST: Duration = Duration::from_secs(1);
 
@@ -107,6 +110,14 @@ impl Readings {
         Ok(reading)
     }
 
+    /// The newest look at the orders, however old, where it was one at all of
+    /// them: their keys at least are still theirs.
+    pub(super) async fn newest(&self) -> Option<Arc<Reading>> {
+        let kept = self.kept.lock().await;
+        let whole = kept.iter().flatten().filter(|reading| !reading.unread.iter().any(|(what, _)| *what == ORDERS));
+        whole.max_by_key(|reading| reading.at).cloned()
+    }
+
     /// Something was changed: what was read before is out of date.
     pub(super) async fn forget(&self) {
         *self.kept.lock().await = [None, None];
@@ -125,8 +136,8 @@ async fn read(watched: &Watched, wanted: Wanted, depth: Depth) -> Result<Reading
     };
     let operator = &watched.operator;
     let tables: &[_] = match wanted {
-        Wanted::Orders => &[(TableName::Entities, "the orders")],
-        Wanted::All => &[(TableName::Entities, "the orders"), (TableName::Inbox, "what is parked")],
+        Wanted::Orders => &[(TableName::Entities, ORDERS)],
+        Wanted::All => &[(TableName::Entities, ORDERS), (TableName::Inbox, "what is parked")],
     };
     for (table, name) in tables {
         let before = reading.units;

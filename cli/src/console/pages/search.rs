@@ -46,7 +46,12 @@ async fn found(shared: &Shared, asked: &Asked, visitor: &Visitor) -> Shown {
         return Ok(Redirect::to(&order_path(&entity)).into_response());
     }
     let depth = if asked.read == "all" { Depth::Whole } else { Depth::Free };
-    let reading = shared.readings.get(&shared.watched, Wanted::Orders, depth).await?;
+    // Orders come and seldom go: what was read before is read again only for one that is not in it.
+    let known = shared.readings.newest().await.filter(|reading| !matching(&reading.orders, wanted).is_empty());
+    let reading = match known {
+        Some(reading) => reading,
+        None => shared.readings.get(&shared.watched, Wanted::Orders, depth).await?,
+    };
     let now = shared.watched.surroundings.now();
     let matching = matching(&reading.orders, wanted);
     if let [only] = matching[..]
