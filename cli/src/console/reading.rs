@@ -70,8 +70,9 @@ pub(super) struct Reading {
 /// The newest readings.
 #[derive(Debug, Default)]
 pub(super) struct Readings {
+    kept: std::sync::Mutex<[Option<Arc<Reading>>; 2]>,
     /// Whoever comes while one is made waits for it, and shares it.
-    kept: Mutex<[Option<Arc<Reading>>; 2]>,
+    making: Mutex<()>,
 }
 
 impl Reading {
@@ -94,33 +95,37 @@ impl Readings {
         wanted: Wanted,
         depth: Depth,
     ) -> Result<Arc<Reading>, OperatorError> {
-        let mut kept = self.kept.lock().await;
+        let _making = self.making.lock().await;
         let now = watched.surroundings.now();
         let is_local = !watched.option.is_empty();
-        let fits = |reading: &&Arc<Reading>| {
+        let fits = |reading: &Arc<Reading>| {
             let is_deep = depth == Depth::Free || reading.unread.is_empty();
             is_deep && now.since(reading.at) < reading.keeps(is_local)
         };
         let others = if wanted == Wanted::Orders { [0, 1] } else { [1, 1] };
-        if let Some(reading) = others.iter().filter_map(|at| kept[*at].as_ref()).find(fits) {
-            return Ok(reading.clone());
+        if let Some(reading) = others.iter().filter_map(|at| self.kept()[*at].clone()).find(fits) {
+            return Ok(reading);
         }
         let reading = Arc::new(read(watched, wanted, depth).await?);
-        kept[usize::from(wanted == Wanted::All)] = Some(reading.clone());
+        self.kept()[usize::from(wanted == Wanted::All)] = Some(reading.clone());
         Ok(reading)
     }
 
     /// The newest look at the orders, however old, where it was one at all of
     /// them: their keys at least are still theirs.
-    pub(super) async fn newest(&self) -> Option<Arc<Reading>> {
-        let kept = self.kept.lock().await;
+    pub(super) fn newest(&self) -> Option<Arc<Reading>> {
+        let kept = self.kept();
         let whole = kept.iter().flatten().filter(|reading| !reading.unread.iter().any(|(what, _)| *what == ORDERS));
         whole.max_by_key(|reading| reading.at).cloned()
     }
 
     /// Something was changed: what was read before is out of date.
-    pub(super) async fn forget(&self) {
-        *self.kept.lock().await = [None, None];
+    pub(super) fn forget(&self) {
+        *self.kept() = [None, None];
+    }
+
+    fn kept(&self) -> std::sync::MutexGuard<'_, [Option<Arc<Reading>>; 2]> {
+        self.kept.lock().expect("no one panics while holding this")
     }
 }
 

@@ -302,7 +302,8 @@ if (lanes) {
   let ticked = 0;
   const frame = (at) => {
     requestAnimationFrame(frame);
-    if (!follows || at - last < (still.matches ? 1000 : 30)) return;
+    // What would not move by a pixel is left where it is.
+    if (!follows || at - last < Math.max(still.matches ? 1000 : 30, 1 / pixels)) return;
     last = at;
     shift();
     if (at - ticked > 1000) {

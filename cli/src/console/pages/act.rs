@@ -58,7 +58,7 @@ async fn act(shared: &Shared, name: &str, order: &Order) -> Shown {
     let why = reason(&order.why)?;
     let about = About { entity: &entity, sequence: at };
     let done = action.act(&shared.watched.operator, about).await?;
-    shared.readings.forget().await;
+    shared.readings.forget();
     let (sentence, is_good) = match done {
         Ok(said) => {
             let by = &shared.watched.by;
@@ -112,7 +112,7 @@ pub(super) async fn many(State(shared): State<Arc<Shared>>, Query(which): Query<
 /// Those that are meant, in the order in which they are put back; and of how many
 /// orders something stays parked that stood in front.
 async fn meant(shared: &Shared, which: &Which) -> Result<(Vec<Aside>, usize), Trouble> {
-    shared.readings.forget().await;
+    shared.readings.forget();
     let reading = shared.readings.get(&shared.watched, Wanted::All, Depth::Whole).await?;
     let mut aside = reading.overview.aside.clone();
     aside.sort_by(|left, right| (&left.entity, left.sequence).cmp(&(&right.entity, right.sequence)));
@@ -204,7 +204,7 @@ async fn working(shared: &Shared, Id { id }: &Id, visitor: &Visitor) -> Shown {
     let progress = work.progress();
     let done = progress.back + progress.not;
     if progress.ended.is_some() {
-        shared.readings.forget().await;
+        shared.readings.forget();
     }
     let body = html! {
         h1 { (grouped(progress.back as u64)) " of " (count(work.total as u64, "delivery", "deliveries")) " put back" }

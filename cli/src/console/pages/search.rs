@@ -47,7 +47,7 @@ async fn found(shared: &Shared, asked: &Asked, visitor: &Visitor) -> Shown {
     }
     let depth = if asked.read == "all" { Depth::Whole } else { Depth::Free };
     // Orders come and seldom go: what was read before is read again only for one that is not in it.
-    let known = shared.readings.newest().await.filter(|reading| !matching(&reading.orders, wanted).is_empty());
+    let known = shared.readings.newest().filter(|reading| !matching(&reading.orders, wanted).is_empty());
     let reading = match known {
         Some(reading) => reading,
         None => shared.readings.get(&shared.watched, Wanted::Orders, depth).await?,
