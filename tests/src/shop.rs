@@ -162,7 +162,7 @@ pub async fn console(lane: &Lane, story: Option<Story>) -> Console {
         store,
         surroundings: lane.surroundings.clone(),
         option: " --local".to_owned(),
-        name: "the local run of a test".to_owned(),
+        name: "the local run at http://127.0.0.1:9000".to_owned(),
         story,
         by: "ada".to_owned(),
     };
