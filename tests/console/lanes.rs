@@ -58,7 +58,8 @@ async fn lanes_stand_still_when_they_are_told_to_and_go_on_where_it_is_now() {
     browser.press(" ").await;
     browser.until("document.getElementById('follow').textContent === 'Follow'").await;
     let before = browser.run(shift).await;
-    browser.until("new Promise(done => setTimeout(() => done(true), 200))").await;
+    // It is looked at thirty times, each of which would have moved it.
+    browser.until("(window.looks = (window.looks ?? 0) + 1) > 30").await;
     assert_eq!(browser.run(shift).await, before, "it stands still");
     browser.press("+").await;
     assert_eq!(browser.run("document.getElementById('window').value").await, "30");
