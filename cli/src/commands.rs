@@ -6,6 +6,7 @@ pub mod because;
 pub mod bench;
 pub mod block;
 pub mod check;
+pub mod console;
 pub mod cost;
 pub mod discard;
 pub mod doctor;

@@ -43,12 +43,16 @@ pub struct Lane {
 /// A stretch of time in a lane.
 #[derive(Debug, Clone)]
 pub struct Span {
+    /// Of which place of its inbox; of a group, the last.
+    pub sequence: Sequence,
     /// Of which delivery.
     pub name: String,
     /// Its beginning.
     pub from: Duration,
     /// Its end; the picture's, while it goes on.
     pub to: Duration,
+    /// Whether it goes on.
+    pub is_open: bool,
     /// What kind.
     pub kind: Kind,
 }
@@ -140,8 +144,8 @@ struct Draft {
 impl Draft {
     fn close(&mut self, at: Duration) {
         self.start = None;
-        if let Some((_, name, from, kind)) = self.open.take() {
-            self.spans.push(Span { name, from, to: at, kind });
+        if let Some((sequence, name, from, kind)) = self.open.take() {
+            self.spans.push(Span { sequence, name, from, to: at, is_open: false, kind });
         }
     }
 
@@ -219,37 +223,58 @@ impl Draft {
 
     fn end_waiting(&mut self, sequence: Sequence, at: Duration) {
         if let Some((name, from)) = self.waiting.remove(&sequence) {
-            self.spans.push(Span { name, from, to: at, kind: Kind::Waiting });
+            self.spans.push(Span { sequence, name, from, to: at, is_open: false, kind: Kind::Waiting });
         }
     }
 
-    fn finish(mut self, entity: EntityKey, to: Duration) -> Lane {
-        self.close(to);
-        for (name, from) in std::mem::take(&mut self.waiting).into_values() {
-            self.spans.push(Span { name, from, to, kind: Kind::Waiting });
+    /// The lane, as it looks at a time.
+    fn at(&self, entity: &EntityKey, to: Duration) -> Lane {
+        let mut spans = self.spans.clone();
+        let open = self.open.iter().map(|(sequence, name, from, kind)| (sequence, name, from, *kind));
+        let waiting = self.waiting.iter().map(|(sequence, (name, from))| (sequence, name, from, Kind::Waiting));
+        spans.extend(open.chain(waiting).map(|(sequence, name, from, kind)| Span {
+            sequence: *sequence,
+            name: name.clone(),
+            from: *from,
+            to,
+            is_open: true,
+            kind,
+        }));
+        spans.sort_by_key(|span| (span.from, span.kind));
+        Lane { entity: entity.clone(), spans, marks: self.marks.clone(), totals: self.totals }
+    }
+}
+
+/// Lanes that are drawn as things happen.
+#[derive(Default)]
+pub struct Drawing {
+    order: Vec<EntityKey>,
+    drafts: BTreeMap<EntityKey, Draft>,
+}
+
+impl Drawing {
+    /// Takes in what happened next.
+    pub fn take_in(&mut self, happening: &Happening) {
+        if !self.drafts.contains_key(&happening.entity) {
+            self.order.push(happening.entity.clone());
         }
-        self.spans.sort_by_key(|span| (span.from, span.kind));
-        Lane { entity, spans: self.spans, marks: self.marks, totals: self.totals }
+        self.drafts.entry(happening.entity.clone()).or_default().take_in(happening);
+    }
+
+    /// One lane, as it looks at `now`; `None`: nothing is to be drawn of it.
+    pub fn lane(&self, entity: &EntityKey, now: Duration) -> Option<Lane> {
+        let lane = self.drafts.get(entity)?.at(entity, now);
+        (lane.totals != Totals::default()).then_some(lane)
     }
 }
 
 impl Picture {
     /// The picture of what happened until `now`.
     pub fn of(happenings: &[Happening], now: Duration) -> Self {
-        let mut order: Vec<EntityKey> = Vec::new();
-        let mut drafts: BTreeMap<EntityKey, Draft> = BTreeMap::new();
-        for happening in happenings {
-            if !drafts.contains_key(&happening.entity) {
-                order.push(happening.entity.clone());
-            }
-            drafts.entry(happening.entity.clone()).or_default().take_in(happening);
-        }
+        let mut drawing = Drawing::default();
+        happenings.iter().for_each(|happening| drawing.take_in(happening));
         let from = happenings.first().map_or(now, |first| first.at);
-        let lanes: Vec<Lane> = order
-            .into_iter()
-            .filter_map(|entity| Some(drafts.remove(&entity)?.finish(entity, now)))
-            .filter(|lane| lane.totals != Totals::default())
-            .collect();
+        let lanes: Vec<Lane> = drawing.order.iter().filter_map(|entity| drawing.lane(entity, now)).collect();
         let mut totals = Totals::default();
         lanes.iter().for_each(|lane| totals.add(lane.totals));
         Self { lanes, from, to: now.max(from), totals }

@@ -46,6 +46,8 @@ enum Command {
     Status(status::Status),
     /// List the orders that do not move, the oldest first: why, and what to type next
     Entities(entities::Entities),
+    /// Show all of this in a browser: what does not move, lanes, orders, deliveries, figures
+    Console(commands::console::Console),
     /// Show an order: how it stands, what waits, what is parked, what was settled
     Inspect(inspect::Inspect),
     /// Show one delivery: what became of it, and its body
@@ -118,6 +120,7 @@ async fn run() -> ExitCode {
         Command::Sign(sign) => sign.run(),
         Command::Status(status) => status.run().await,
         Command::Entities(entities) => entities.run().await,
+        Command::Console(console) => console.run().await,
         Command::Inspect(inspect) => inspect.run().await,
         Command::Show(show) => show.run().await,
         Command::Tail(tail) => tail.run().await,

@@ -16,7 +16,7 @@ use webhook_serializer::{
     time::Timestamp,
 };
 
-use crate::{pace::Pace, standing::Kind};
+use crate::{output::duration, pace::Pace, standing::Kind};
 
 /// An order with something left to do.
 #[derive(Debug, Clone)]
@@ -41,6 +41,37 @@ impl Lane {
     pub fn error(&self) -> Option<&str> {
         self.state.last_error.as_deref()
     }
+
+    /// Why it does not move, in a few words.
+    pub fn why(&self, now: Timestamp) -> String {
+        let state = &self.state;
+        let error = self.error().unwrap_or("no error was recorded");
+        let by = state.holder_info.as_ref().map_or("somebody", |info| info.as_str());
+        let at = self.topic.as_ref().map(|topic| format!(" at {topic}")).unwrap_or_default();
+        match (self.kind, &state.held) {
+            (Kind::Blocked, _) => match state.blocked.map(|reason| reason.as_str()) {
+                Some("attempts") | None => format!("stopped{at} after {}: {error}", times(state.attempts)),
+                Some("expired") => format!("the place of {} is empty and may have expired", state.next()),
+                Some(_) => format!("workers died{at} before its handler was started"),
+            },
+            (Kind::Failing, _) => {
+                let again = state.retry_at.filter(|at| *at > now).map(|at| duration(at.since(now)));
+                let again = again.map_or_else(|| "due".to_owned(), |wait| format!("again in {wait}"));
+                format!("failed{at} after {}, {again}: {error}", times(state.attempts))
+            }
+            (Kind::Held, Some(held)) => format!("held by {by} for {}", duration(held.expires_at.since(now))),
+            (Kind::Abandoned, Some(held)) => {
+                format!("its holder ({by}) died {} ago", duration(now.since(held.expires_at)))
+            }
+            (Kind::AtWork, _) if state.attempts > 0 => format!("at work{at}, failed before: {error}"),
+            (Kind::AtWork, _) => format!("a worker is at work{at}"),
+            _ => format!("waits for a worker{at}"),
+        }
+    }
+}
+
+fn times(attempts: u32) -> String {
+    if attempts == 1 { "1 attempt".to_owned() } else { format!("{attempts} attempts") }
 }
 
 /// A parked delivery, without its body.

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use webhook_serializer::{
     protocol::{
         delivery::Delivery,
-        entity::{EntityKey, FencingToken, Sequence},
+        entity::{EntityKey, FencingToken, Sequence, SourceName},
         receipt::Settlement,
         state::BlockReason,
     },
@@ -83,6 +83,8 @@ struct Told {
     names: HashMap<String, String>,
     /// What was accepted where, by the name it had then.
     accepted: HashMap<(EntityKey, Sequence), String>,
+    /// Who sent an entity's newest delivery.
+    sources: HashMap<EntityKey, SourceName>,
 }
 
 impl Story {
@@ -107,6 +109,11 @@ impl Story {
     fn name_at(&self, entity: &EntityKey, sequence: Sequence, otherwise: &str) -> String {
         let name = self.told().accepted.get(&(entity.clone(), sequence)).cloned();
         name.unwrap_or_else(|| otherwise.to_owned())
+    }
+
+    /// Who sent the newest delivery of an entity that was accepted in this story.
+    pub fn source(&self, entity: &EntityKey) -> Option<SourceName> {
+        self.told().sources.get(entity).cloned()
     }
 
     /// The story's clock.
@@ -156,6 +163,8 @@ impl Observer for Story {
         match event {
             Event::Accepted { incoming, sequence, is_wake_up_lost } => {
                 let name = self.name(incoming.identity.delivery_id.as_str(), &incoming.topic);
+                let source = incoming.identity.source.clone();
+                self.told().sources.insert(incoming.entity.clone(), source);
                 self.told().accepted.insert((incoming.entity.clone(), *sequence), name.clone());
                 self.tell(&incoming.entity, Some(*sequence), name, What::Accepted);
                 if *is_wake_up_lost {

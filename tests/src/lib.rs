@@ -1,6 +1,7 @@
 //! The harness of the tests: a deployment of our own parts, taken apart so that
 //! each part can be watched, slowed or broken.
 
+pub mod browser;
 pub mod chaos;
 pub mod clock;
 pub mod faults;
@@ -14,6 +15,7 @@ pub mod not_run;
 mod pages;
 pub mod rules;
 pub mod settled;
+pub mod shop;
 pub mod simulation;
 pub mod slots;
 pub mod stage;

@@ -2,7 +2,7 @@
 
 mod kept;
 
-use std::{collections::BTreeMap, process::ExitCode, time::Duration};
+use std::{collections::BTreeMap, process::ExitCode};
 
 use anyhow::Result;
 use clap::Args;
@@ -12,9 +12,10 @@ use serializer::{
     output::{Table, duration},
     say,
     standing::standing,
+    timeline::{Timeline, outcome, waited},
 };
 use webhook_serializer::{
-    engine::operator::{Inspected, Past},
+    engine::operator::Past,
     protocol::{
         delivery::{Delivery, Item},
         entity::{EntityKey, Sequence},
@@ -47,10 +48,7 @@ pub struct Inspect {
 
 /// All that is shown.
 struct Seen {
-    inspected: Inspected,
-    /// How many places are remembered that are older than those shown.
-    older: usize,
-    settled: BTreeMap<Sequence, Past>,
+    timeline: Timeline,
     /// What its handler keeps of it.
     kept: Option<Kept>,
 }
@@ -64,22 +62,11 @@ impl Inspect {
         } else {
             self.print(&seen, &deployment);
         }
-        let Seen { inspected, .. } = &seen;
-        let known = inspected.state.is_some() || !inspected.receipts.is_empty() || !inspected.parked.is_empty();
-        Ok(if known { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        Ok(if seen.timeline.is_known() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
     async fn look(&self, deployment: &Deployment) -> Result<Seen> {
-        let operator = deployment.operator();
-        let inspected = operator.inspect(&self.order).await?;
-        let mut older = inspected.receipts.len().saturating_sub(self.settled);
-        let head = inspected.state.as_ref().map_or(Sequence(0), |state| state.head);
-        let from = if older > 0 { inspected.receipts[older - 1].sequence.next() } else { Sequence(1) };
-        let mut settled = operator.past(&self.order, &inspected.receipts, from, head).await?;
-        // Between receipts that have left the row stand repeats, which have none.
-        while settled.len() > self.settled && settled.pop_first().is_some() {
-            older += 1;
-        }
+        let timeline = Timeline::read(&deployment.operator(), &self.order, self.settled).await?;
         let kept = match &deployment.orders_table {
             None => None,
             Some(table) => {
@@ -90,12 +77,12 @@ impl Inspect {
                 })
             }
         };
-        Ok(Seen { inspected, older, settled, kept })
+        Ok(Seen { timeline, kept })
     }
 
     fn print(&self, seen: &Seen, deployment: &Deployment) {
         let now = deployment.surroundings.now();
-        let Seen { inspected, older, settled, kept } = seen;
+        let Seen { timeline: Timeline { inspected, older, settled }, kept } = seen;
         let name = style(self.order.as_str()).bold();
         match &inspected.state {
             None => {
@@ -173,17 +160,11 @@ fn print_waiting(waiting: &[Item], now: Timestamp) {
 fn print_settled(settled: &BTreeMap<Sequence, Past>) {
     let mut table = Table::new(&["settled", "outcome", "topic", "delivery", ">attempts", ">waited", ">token"]);
     for (sequence, past) in settled {
-        let outcome = match (past.settlement(), past.first) {
-            (Some(Settlement::Repeat), Some(first)) => format!("repeat of {first}"),
-            (Some(Settlement::Void), _) => "void: never filled".into(),
-            (Some(settlement), _) => settlement.to_string(),
-            (None, _) => "no receipt".into(),
-        };
         let of = |tell: fn(&Delivery) -> String| past.delivery.as_ref().map(tell).unwrap_or_default();
         let started = past.receipt.as_ref().filter(|receipt| receipt.attempts > 0);
         table.row([
             sequence.to_string(),
-            outcome,
+            outcome(past),
             of(|delivery| delivery.topic().to_owned()),
             of(|delivery| delivery.delivery_id().to_string()),
             started.map(|receipt| receipt.attempts.to_string()).unwrap_or_default(),
@@ -196,14 +177,8 @@ fn print_settled(settled: &BTreeMap<Sequence, Past>) {
     }
 }
 
-/// How long it stood in its inbox before its handler was started.
-fn waited(past: &Past) -> Option<Duration> {
-    let started = past.receipt.as_ref()?.started_at()?;
-    Some(started.since(past.delivery.as_ref()?.received_at()))
-}
-
 fn as_json(entity: &EntityKey, seen: &Seen) -> serde_json::Value {
-    let Seen { inspected, settled, kept, .. } = seen;
+    let Seen { timeline: Timeline { inspected, settled, .. }, kept } = seen;
     let state = inspected.state.as_ref().map(|state| {
         json!({
             "tail": state.tail, "head": state.head, "waiting": state.waiting(), "token": state.token,

@@ -6,12 +6,12 @@ use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 use serde_json::json;
 use serializer::{
-    output::{self, Table, duration},
+    jobs::{holder, last, next, result, schedule, time},
+    output::{self, Table},
     say,
 };
 use webhook_serializer::{
     jobs::roster::{self, Listed},
-    protocol::tick::Ending,
     time::Timestamp,
 };
 
@@ -96,56 +96,6 @@ impl List {
             false => output::print(table),
         }
         Ok(ExitCode::SUCCESS)
-    }
-}
-
-fn schedule(job: &Listed) -> String {
-    match &job.plan {
-        Some(plan) => plan.schedule.to_string(),
-        None => job.state.definition.clone().unwrap_or_default(),
-    }
-}
-
-/// To the second.
-fn time(time: Timestamp) -> String {
-    time.to_string().replace(".000Z", "Z")
-}
-
-/// The tick that the result is of; a job that has none yet has run no tick.
-fn last(job: &Listed) -> String {
-    match (&job.state.last_result, job.state.last_tick) {
-        (Some(_), Some(tick)) => time(tick),
-        _ => String::new(),
-    }
-}
-
-fn result(job: &Listed) -> String {
-    let Some(result) = &job.state.last_result else { return String::new() };
-    match result.ending {
-        // Recorded with its start, and under way.
-        Ending::Crashed if is_under_way(job) && job.state.last_tick == job.state.tick => String::new(),
-        Ending::Crashed => "crashed".to_owned(),
-        ending => format!("{ending} {} {}", duration(result.took), result.error).trim_end().to_owned(),
-    }
-}
-
-fn next(job: &Listed, now: Timestamp) -> String {
-    if job.state.run_requested.is_some() {
-        return "asked for".to_owned();
-    }
-    job.next(now).map_or_else(|| "off".to_owned(), time)
-}
-
-fn is_under_way(job: &Listed) -> bool {
-    job.state.entity.held.is_some()
-}
-
-fn holder(job: &Listed, now: Timestamp) -> String {
-    let Some(held) = &job.state.entity.held else { return String::new() };
-    let info = job.state.entity.holder_info.as_ref().map_or("", |info| info.as_str());
-    match held.expires_at > now {
-        true => format!("{info}, {} left", duration(held.expires_at.since(now))),
-        false => format!("{info}, gone for {}", duration(now.since(held.expires_at))),
     }
 }
 

@@ -14,6 +14,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use serde_json::json;
 use serializer::{
+    console::{Console, Watched},
     demo, document,
     local::{
         DEFAULT_WORKERS, FUNCTION_TIMEOUT, Function, Invoker, Local as Deployment, ORDERS_TABLE, Options, OwnScheduler,
@@ -34,7 +35,7 @@ use tracing_subscriber::{Layer, filter::Targets, layer::SubscriberExt, util::Sub
 use webhook_serializer::{
     aws::Parts,
     config::{Environment, FileDocument},
-    engine::{append::Inbox, drain::DrainSettings, operator::Operator},
+    engine::{append::Inbox, drain::DrainSettings, operator::Operator, store::Store},
     functions::worker::check_handlers,
     handlers::{Handlers, forward::Forward, orders::Orders},
     sources::{LiveSources, Sources},
@@ -72,6 +73,9 @@ pub struct Local {
     /// The webhook endpoint's port on 127.0.0.1
     #[arg(long, default_value_t = 9000)]
     port: u16,
+    /// The console's port on 127.0.0.1; any that is free by default
+    #[arg(long, conflicts_with = "demo", default_value_t = 0, value_name = "PORT")]
+    console_port: u16,
     /// The sources document (TOML or JSON); the samples' own by default
     #[arg(long, value_name = "FILE")]
     sources: Option<PathBuf>,
@@ -201,14 +205,15 @@ impl Local {
                 None
             }
         };
+        let console = Console::start(watched(&deployment, story.clone()), self.console_port).await?;
         if self.json {
             print_json(&json!({
-                "what": "serving", "webhooks": format!("http://{}", deployment.webhooks),
+                "what": "serving", "webhooks": format!("http://{}", deployment.webhooks), "console": console.url,
                 "dynamodb": deployment.engines.dynamodb_url(), "queue": deployment.engines.queue_endpoint(),
                 "data": self.data,
             }));
         } else {
-            self.greet(&deployment);
+            self.greet(&deployment, &console);
         }
         self.write_environment(&environment)?;
         let (over, until_over) = oneshot::channel();
@@ -269,9 +274,10 @@ impl Local {
         }
     }
 
-    fn greet(&self, deployment: &Deployment) {
+    fn greet(&self, deployment: &Deployment, console: &Console) {
         let url = format!("http://{}", deployment.webhooks);
         say!("webhooks   {url}/webhooks/{{source}}");
+        say!("console    {}", console.url);
         self.greet_engines(deployment);
         if self.scheduler.is_some() {
             let option = local_option(&url);
@@ -329,12 +335,25 @@ fn not_a_worker(error: &InvokeError) -> String {
     }
 }
 
-fn teller(deployment: &Deployment, story: Story, json: bool) -> Teller {
+/// A look at the deployment of this process.
+fn looking(deployment: &Deployment) -> (Store, Operator) {
     let Parts { store, waker, .. } = deployment.engines.connect(&Surroundings::system(), None);
     let retention = deployment.engines.config().retention;
     let inbox = Inbox::new(store.clone(), waker.clone(), retention, Arc::new(Quiet));
-    let operator = Operator::new(store.clone(), waker, inbox, retention);
+    (store.clone(), Operator::new(store, waker, inbox, retention))
+}
+
+fn teller(deployment: &Deployment, story: Story, json: bool) -> Teller {
+    let (store, operator) = looking(deployment);
     Teller { story, store, operator, url: format!("http://{}", deployment.webhooks), json }
+}
+
+fn watched(deployment: &Deployment, story: Story) -> Watched {
+    let (store, operator) = looking(deployment);
+    let url = format!("http://{}", deployment.webhooks);
+    let (option, name) = (local_option(&url), format!("the local run at {url}"));
+    let by = std::env::var("USER").unwrap_or_else(|_| "operator".to_owned());
+    Watched { operator, store, surroundings: Surroundings::system(), option, name, story: Some(story), by }
 }
 
 /// How long an end at once may take.

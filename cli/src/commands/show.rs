@@ -1,7 +1,5 @@
 //! `serializer show`: one delivery, with its body.
 
-mod account;
-
 use std::process::ExitCode;
 
 use anyhow::{Result, bail, ensure};
@@ -10,6 +8,7 @@ use clap::Args;
 use console::style;
 use serde_json::{json, value::RawValue};
 use serializer::{
+    account::Account,
     body::{self, Changed, Node, Redacted},
     say,
 };
@@ -26,7 +25,6 @@ use super::{
     print_json,
     target::{Deployment, Target},
 };
-use account::Account;
 
 /// Options of `serializer show`.
 #[derive(Debug, Args)]
@@ -77,7 +75,8 @@ impl Show {
             (true, _) => bail!("the body of {} {sequence} is not kept any more; nothing to compare", self.order),
             _ => None,
         };
-        let account = Account::of(&self.order, sequence, &single, &deployment);
+        let line = |command: &str, arguments: &[&str]| deployment.line(command, arguments);
+        let account = Account::of(&self.order, sequence, &single, deployment.surroundings.now(), line);
         match self.json {
             true => self.print_json(&single, &account, difference.as_ref())?,
             false => {

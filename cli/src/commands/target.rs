@@ -172,6 +172,15 @@ impl Target {
         Whose { local: self.local.as_deref(), stack: self.stack.as_deref(), who: &self.who }
     }
 
+    /// What the deployment is called, for people.
+    pub fn name(&self) -> String {
+        match (&self.local, &self.entities_table) {
+            (Some(url), _) => format!("the local run at {url}"),
+            (None, Some(table)) => format!("the stack in AWS with the table {table}"),
+            (None, None) => "a stack in AWS".to_owned(),
+        }
+    }
+
     /// Whether any deployment is named.
     pub fn is_named(&self) -> bool {
         self.local.is_some() || self.stack.is_some() || self.config().is_ok()

@@ -2,6 +2,7 @@
 //! their own, real pipes and signals.
 
 mod aws;
+mod console;
 mod doctor;
 mod leases;
 mod local;

@@ -56,6 +56,8 @@ pub struct Local {
     pub child: Child,
     /// Where webhooks are posted.
     pub url: String,
+    /// Its console's address, with the token.
+    pub console: String,
     /// `--local=` with its URL.
     pub target: String,
     lines: BufReader<ChildStdout>,
@@ -71,9 +73,11 @@ impl Local {
         let mut child = started.expect("it can be started");
         let lines = BufReader::new(child.stdout.take().expect("it is piped"));
         let errors = BufReader::new(child.stderr.take().expect("it is piped"));
-        let mut local = Self { child, url: String::new(), target: String::new(), lines, errors };
+        let mut local =
+            Self { child, url: String::new(), console: String::new(), target: String::new(), lines, errors };
         let serving = local.until(|told| told["what"] == "serving");
         local.url = serving["webhooks"].as_str().expect("it says where it serves").to_owned();
+        local.console = serving["console"].as_str().unwrap_or_default().to_owned();
         local.target = format!("--local={}", local.url);
         local
     }

@@ -2,7 +2,6 @@
 
 use console::{StyledObject, style};
 use serde_json::{Value, json};
-use serializer::{output::duration, say, standing::standing};
 use webhook_serializer::{
     engine::operator::{Content, Single},
     protocol::{
@@ -12,34 +11,48 @@ use webhook_serializer::{
     time::Timestamp,
 };
 
-use crate::commands::target::Deployment;
+use crate::{output::duration, say, standing::standing};
 
 /// What is said of a delivery.
+#[derive(Debug)]
 pub struct Account {
-    word: StyledObject<String>,
-    sentences: Vec<String>,
+    /// How it stands, in one word or two.
+    pub word: StyledObject<String>,
+    /// The sentences, one a line.
+    pub sentences: Vec<String>,
     /// Name and value, in their order; times as times.
-    facts: Vec<(&'static str, Fact)>,
+    pub facts: Vec<(&'static str, Fact)>,
     outcome: Value,
 }
 
-enum Fact {
+/// Something that is stored of a delivery.
+#[derive(Debug)]
+pub enum Fact {
+    /// A text.
     Text(String),
+    /// A number.
     Number(u64),
+    /// A time.
     At(Timestamp),
 }
 
 impl Account {
-    /// Of what stands at a place of an order.
-    pub fn of(order: &EntityKey, sequence: Sequence, single: &Single, deployment: &Deployment) -> Self {
+    /// Of what stands at a place of an order, at `now`. `line` makes a command
+    /// line of a command and its arguments.
+    pub fn of(
+        order: &EntityKey,
+        sequence: Sequence,
+        single: &Single,
+        now: Timestamp,
+        line: impl Fn(&str, &[&str]) -> String,
+    ) -> Self {
         let Single { state, content, receipt, parked } = single;
-        let now = deployment.surroundings.now();
         // A repeat that left the row has no receipt of its own, but that of the first.
         let first = receipt.as_ref().filter(|receipt| receipt.sequence != sequence).map(|receipt| receipt.sequence);
         let own = receipt.as_ref().filter(|_| first.is_none());
         let waits = state.as_ref().filter(|state| state.head < sequence);
-        let command = |command: &str| deployment.command(command, order.as_str());
-        let one = |command: &str| deployment.line(command, &[order.as_str(), &sequence.to_string()]);
+        let command = |command: &str| line(command, &[order.as_str()]);
+        let one = |command: &str| line(command, &[order.as_str(), &sequence.to_string()]);
         let (word, mut sentences) = match (waits, parked) {
             (Some(state), _) if sequence == state.next() => {
                 let standing = standing(state, None, now, command);

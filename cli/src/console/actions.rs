@@ -1,0 +1,170 @@
+//! What a person can do to an order or a delivery. One more is a variant here,
+//! with a line in each `match`.
+
+use webhook_serializer::{
+    engine::operator::{Operator, OperatorError, PutBack},
+    protocol::{
+        entity::{EntityKey, Sequence},
+        inbox::Unblocked,
+        state::EntityState,
+    },
+};
+
+/// An action.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Action {
+    /// Lets a blocked order go on.
+    Unblock,
+    /// Puts what is parked back: one, or all of an order.
+    Redrive,
+    /// Removes a parked delivery for good.
+    Discard,
+}
+
+/// What an action is about.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct About<'a> {
+    pub(super) entity: &'a EntityKey,
+    /// One delivery of it; `None`: the order.
+    pub(super) sequence: Option<Sequence>,
+}
+
+/// How that stands: what there is to act on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Situation<'a> {
+    pub(super) state: Option<&'a EntityState>,
+    /// How many deliveries are parked there.
+    pub(super) parked: usize,
+}
+
+/// What was done, as a sentence; `Err`: why nothing was.
+pub(super) type Done = Result<String, String>;
+
+impl Action {
+    pub(super) const ALL: [Self; 3] = [Self::Unblock, Self::Redrive, Self::Discard];
+
+    /// In addresses, and what the command is called.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Unblock => "unblock",
+            Self::Redrive => "redrive",
+            Self::Discard => "discard",
+        }
+    }
+
+    /// On its button.
+    pub(super) fn label(self) -> &'static str {
+        match self {
+            Self::Unblock => "Let it go on",
+            Self::Redrive => "Put back",
+            Self::Discard => "Discard",
+        }
+    }
+
+    /// What it will do.
+    pub(super) fn says(self) -> &'static str {
+        match self {
+            Self::Unblock => {
+                "The delivery that stopped the order is tried again, then those behind it, in their order."
+            }
+            Self::Redrive => "It goes to the end of its order, behind what arrived meanwhile, and is handled again.",
+            Self::Discard => "It is removed for good, body and all: it is never handled, and cannot be put back.",
+        }
+    }
+
+    /// Whether it leaves nothing to go back to.
+    pub(super) fn is_final(self) -> bool {
+        self == Self::Discard
+    }
+
+    /// Whether there is anything that it could do.
+    pub(super) fn is_offered(self, about: About<'_>, situation: Situation<'_>) -> bool {
+        match self {
+            Self::Unblock => {
+                let blocked = situation.state.filter(|state| state.blocked.is_some());
+                blocked.is_some_and(|state| about.sequence.is_none_or(|sequence| sequence == state.next()))
+            }
+            Self::Redrive => situation.parked > 0,
+            Self::Discard => situation.parked > 0 && about.sequence.is_some(),
+        }
+    }
+
+    /// Does it.
+    ///
+    /// # Errors
+    ///
+    /// The store could not be reached.
+    pub(super) async fn act(self, operator: &Operator, about: About<'_>) -> Result<Done, OperatorError> {
+        let About { entity, sequence } = about;
+        match (self, sequence) {
+            (Self::Unblock, _) => Ok(match operator.unblock(entity).await? {
+                Unblocked::Unblocked(state) => {
+                    Ok(format!("{entity} goes on, from {}: {} waiting", state.next(), state.waiting()))
+                }
+                Unblocked::NotBlocked(Some(_)) => {
+                    Ok(format!("{entity} was not blocked; a worker was woken all the same"))
+                }
+                Unblocked::NotBlocked(None) => Err(format!("Nothing is known of {entity}; nothing was done.")),
+            }),
+            (Self::Redrive, _) => redrive(operator, entity, sequence).await,
+            (Self::Discard, Some(sequence)) => discard(operator, entity, sequence).await,
+            (Self::Discard, None) => Ok(Err("Which delivery? Nothing was removed.".to_owned())),
+        }
+    }
+}
+
+async fn redrive(operator: &Operator, entity: &EntityKey, one: Option<Sequence>) -> Result<Done, OperatorError> {
+    let parked = operator.parked(entity).await?;
+    let wanted = parked.iter().filter(|parked| one.is_none_or(|one| parked.sequence == one));
+    let list: Vec<_> = wanted.map(|parked| (entity.clone(), parked.sequence)).collect();
+    let (mut back, mut not) = (Vec::new(), Vec::new());
+    operator
+        .put_back(&list, |_, sequence, became| {
+            match became {
+                PutBack::At(_) | PutBack::Unannounced => back.push(told(sequence, became)),
+                _ => not.push(told(sequence, became)),
+            }
+            true
+        })
+        .await?;
+    if list.is_empty() {
+        let which = one.map(|one| format!(" {one}")).unwrap_or_default();
+        return Ok(Err(format!(
+            "{entity}{which} is not parked any more: it was put back or discarded, by you or somebody else. Nothing was put back."
+        )));
+    }
+    let said = [&back[..], &not[..]].concat().join("; ");
+    Ok(if back.is_empty() { Err(format!("{entity}: {said}")) } else { Ok(format!("{entity}: {said}")) })
+}
+
+/// What became of one that was to be put back.
+pub(super) fn told(sequence: Sequence, became: &PutBack) -> String {
+    match became {
+        PutBack::At(at) => format!("{sequence} is back in line, as {at}"),
+        PutBack::Unannounced => {
+            format!("{sequence} is back in line; no wake-up could be sent, the sweep will find it within the hour")
+        }
+        PutBack::NotParked => format!("{sequence}: {}", OperatorError::NotParked),
+        PutBack::DecidedOtherwise(settlement) => {
+            format!("{sequence}: {}", OperatorError::DecidedOtherwise(*settlement))
+        }
+        PutBack::Undecided => format!("{sequence}: {}; try again in a minute", OperatorError::Undecided),
+        PutBack::Behind => format!("{sequence}: one in front of it is still being decided; it was not put back"),
+    }
+}
+
+async fn discard(operator: &Operator, entity: &EntityKey, sequence: Sequence) -> Result<Done, OperatorError> {
+    let Some(parked) = operator.parked_at(entity, sequence).await? else {
+        return Ok(Err(format!("{entity} {sequence} is not parked any more; nothing was removed.")));
+    };
+    match operator.discard(&parked).await {
+        Ok(()) => Ok(Ok(format!("{entity} {sequence} is discarded"))),
+        Err(OperatorError::Undecided) => Ok(Err(format!(
+            "{entity} {sequence} is still being decided: the worker that set it aside has not settled it, or died in between. Nothing was removed; try again in a minute."
+        ))),
+        Err(OperatorError::DecidedOtherwise(settlement)) => Ok(Err(format!(
+            "{entity} {sequence} was {settlement} after all: what was parked was left over by a worker that lost its lease. It is removed."
+        ))),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,316 @@
+// What the console's pages do beyond being pages: keys, the theme, and the lanes.
+// Everything shown is set as text; nothing is loaded from anywhere else.
+
+const find = (id) => document.getElementById(id);
+const isTyping = (target) => target.closest("input, select, textarea, dialog") !== null;
+
+/* the theme: kept in a cookie, so that the next page comes in it */
+{
+  const root = document.documentElement;
+  const button = find("theme");
+  const systemDark = matchMedia("(prefers-color-scheme: dark)");
+  const isDark = () => (root.dataset.theme ? root.dataset.theme === "dark" : systemDark.matches);
+  const label = () => {
+    button.textContent = isDark() ? "Light" : "Dark";
+  };
+  button.hidden = false;
+  button.addEventListener("click", () => {
+    root.dataset.theme = isDark() ? "light" : "dark";
+    document.cookie = `theme=${root.dataset.theme}; SameSite=Strict; Path=/; Max-Age=31536000`;
+    label();
+  });
+  systemDark.addEventListener("change", label);
+  label();
+}
+
+/* keys */
+{
+  const help = find("help");
+  const open = () => help.showModal();
+  find("keys").hidden = false;
+  find("keys").addEventListener("click", open);
+  const rows = () => [...document.querySelectorAll("[data-row]")].filter((row) => row.checkVisibility());
+  const move = (by) => {
+    const all = rows();
+    const at = all.indexOf(document.activeElement);
+    const next = at < 0 ? (by > 0 ? 0 : all.length - 1) : Math.min(all.length - 1, Math.max(0, at + by));
+    all[next]?.focus();
+    all[next]?.scrollIntoView({ block: "nearest" });
+  };
+  const keys = {
+    "/": () => {
+      find("search").focus();
+      find("search").select();
+    },
+    j: () => move(1),
+    k: () => move(-1),
+    n: () => location.assign("/"),
+    l: () => location.assign("/lanes"),
+    f: () => location.assign("/figures"),
+    "?": open,
+  };
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Escape" && isTyping(event.target)) event.target.blur();
+    if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
+    const key = keys[event.key];
+    if (!key) return;
+    event.preventDefault();
+    key();
+  });
+}
+
+/* forms: a second click does nothing a second time */
+for (const form of document.querySelectorAll('form[method="post"]')) {
+  form.addEventListener("submit", () => {
+    for (const button of form.querySelectorAll("button")) button.disabled = true;
+  });
+}
+addEventListener("pageshow", () => {
+  for (const button of document.querySelectorAll("form button")) button.disabled = false;
+});
+
+/* tables say what a cell is, where there is no room for their heads */
+for (const table of document.querySelectorAll("table.rows")) {
+  const heads = [...table.querySelectorAll("th")].map((head) => head.textContent);
+  for (const row of table.tBodies[0]?.rows ?? []) {
+    [...row.cells].forEach((cell, at) => {
+      if (cell.classList.contains("n") && heads[at]) cell.dataset.label = heads[at];
+    });
+  }
+}
+
+/* lanes */
+const lanes = find("lanes");
+if (lanes) {
+  // So many bars and signs of a lane are drawn at most: with 200 lanes a page stays light.
+  const BARS = 10;
+  const SIGNS = 4;
+  const TONES = { P: "bad", B: "bad", "!": "warn", "»": "warn", "=": "busy" };
+  const SPOKEN = { P: "parked", B: "blocked" };
+  const BADGES = {
+    blocked: "bad", parked: "bad", failing: "warn", abandoned: "warn", held: "warn",
+    "at work": "busy", waiting: "busy", idle: "good",
+  };
+
+  const known = new Map(); // key -> { lane, row, open, drawn }
+  let order = [];
+  let stream;
+  let clock = 0; // theirs minus ours
+  let base = 0; // bars are placed from here on, so that numbers stay small
+  let follows = true;
+  let end = 0; // the right end, while it does not follow
+  let pixels = 1; // a millisecond
+  let isFirst = true;
+  const zoom = find("window");
+  const now = () => Date.now() + clock;
+  const length = () => Number(zoom.value) * 1000;
+  const right = () => (follows ? now() : end);
+
+  const made = (name, parent, className) => {
+    const element = document.createElement(name);
+    if (className) element.className = className;
+    parent?.append(element);
+    return element;
+  };
+
+  const row = (key) => {
+    const item = made("li", null, "lane");
+    const name = made("div", item, "name");
+    const link = made("a", name);
+    link.href = `/order?key=${encodeURIComponent(key)}`;
+    link.dataset.row = "";
+    link.title = key;
+    made("bdi", link).textContent = key;
+    const badge = made("span", name, "badge");
+    const track = made("div", item, "track");
+    track.setAttribute("role", "img");
+    return { item, badge, track, belt: made("div", track, "belt") };
+  };
+
+  // Only what can be seen of it is drawn.
+  const draw = (entry) => {
+    const { lane, row } = entry;
+    const [from, to] = [right() - length(), right() + length() / 4];
+    row.badge.textContent = lane.waiting > 1 ? `${lane.state} · ${lane.waiting}` : lane.state;
+    row.badge.className = `badge ${BADGES[lane.state] ?? "none"}`;
+    row.belt.replaceChildren();
+    entry.open = [];
+    const isSeen = (begins, ends) => begins <= to && (ends ?? Infinity) >= from;
+    let waits = 0;
+    for (const [sequence, kind, begins, ends, name] of lane.spans.filter((span) => isSeen(span[2], span[3])).slice(-BARS)) {
+      const bar = made("a", row.belt, `bar ${kind}`);
+      bar.href = `/delivery?key=${encodeURIComponent(lane.key)}&sequence=${sequence}`;
+      bar.tabIndex = -1;
+      bar.textContent = name;
+      const took = ends === null ? "" : `, ${Math.round(ends - begins)} ms`;
+      bar.title = `#${sequence} ${name}: ${kind}${took}`;
+      bar.style.setProperty("--a", begins - base);
+      bar.style.setProperty("--b", (ends ?? now()) - base);
+      if (kind === "waiting") bar.style.setProperty("--row", waits++ % 3);
+      if (ends === null) entry.open.push(bar);
+    }
+    for (const [sign, at, name] of lane.marks.filter((mark) => isSeen(mark[1], mark[1])).slice(-SIGNS)) {
+      const mark = made("b", row.belt, `sign ${TONES[sign] ?? ""}`);
+      mark.textContent = sign;
+      mark.title = name;
+      mark.style.setProperty("--a", at - base);
+    }
+    const count = new Set(lane.spans.map((span) => span[0])).size;
+    row.track.setAttribute("aria-label", `${count} ${count === 1 ? "delivery" : "deliveries"}, ${lane.state}`);
+  };
+
+  const drawAll = () => known.forEach(draw);
+
+  const place = () => {
+    const width = lanes.querySelector(".track")?.clientWidth || lanes.clientWidth || 1;
+    pixels = width / length();
+    lanes.style.setProperty("--px", pixels);
+  };
+
+  const ticks = () => {
+    const [to, span] = [right(), length()];
+    const parts = innerWidth < 760 ? 3 : 6;
+    const spoken = (at) => new Date(at).toLocaleTimeString([], { hour12: false, hour: "2-digit", minute: "2-digit", second: span < 600_000 ? "2-digit" : undefined });
+    const all = [...Array(parts + 1).keys()].map((part) => {
+      const tick = document.createElement("span");
+      tick.textContent = part === parts && follows ? "now" : spoken(to - span * (1 - part / parts));
+      tick.style.left = `${(100 * part) / parts}%`;
+      return tick;
+    });
+    find("ticks").replaceChildren(...all);
+  };
+
+  const shift = () => {
+    lanes.style.setProperty("--shift", (base - (right() - length())) * pixels);
+    if (!follows) return;
+    const until = now() - base;
+    for (const entry of known.values()) for (const bar of entry.open) bar.style.setProperty("--b", until);
+  };
+
+  const told = (news) => {
+    find("lost").hidden = news.trouble === undefined;
+    if (news.trouble !== undefined) {
+      find("lost").textContent = `The tables do not answer: ${news.trouble}. It is tried again.`;
+      return;
+    }
+    clock = news.now - Date.now();
+    base ||= news.now;
+    if (news.order) {
+      order = news.order;
+      const kept = new Set(order);
+      for (const [key, entry] of known) {
+        if (!kept.has(key)) {
+          entry.row.item.remove();
+          known.delete(key);
+        }
+      }
+    }
+    const spoken = [];
+    for (const lane of news.lanes) {
+      const entry = known.get(lane.key) ?? { row: row(lane.key), open: [] };
+      const before = entry.lane?.state;
+      entry.lane = lane;
+      known.set(lane.key, entry);
+      if (!isFirst && before !== lane.state && Object.values(SPOKEN).includes(lane.state)) spoken.push(`${lane.key}: ${lane.state}`);
+      if (follows || before === undefined) draw(entry);
+    }
+    if (news.order) {
+      // Each is put where it belongs; what stands there already is not touched.
+      let next = lanes.firstElementChild;
+      for (const key of order) {
+        const item = known.get(key)?.row.item;
+        if (!item) continue;
+        if (item === next) next = next.nextElementSibling;
+        else lanes.insertBefore(item, next);
+      }
+    }
+    if (spoken.length > 0) find("heard").textContent = spoken.slice(-3).join(". ");
+    isFirst = false;
+    const more = news.matching - order.length;
+    find("how-many").textContent = more > 0 ? `${order.length} lanes, and ${more} more` : `${order.length} ${order.length === 1 ? "lane" : "lanes"}`;
+    find("empty").hidden = order.length > 0;
+    find("empty").textContent = find("filter").value ? "No lane has that in its order, source, topic or state." : "Waiting for the first order…";
+    if (news.price) find("price").textContent = news.price;
+    place();
+    ticks();
+    shift();
+  };
+
+  const listen = () => {
+    stream?.close();
+    known.clear();
+    order = [];
+    lanes.replaceChildren();
+    stream = new EventSource(`/live?filter=${encodeURIComponent(find("filter").value.trim())}`);
+    stream.onmessage = (event) => told(JSON.parse(event.data));
+    stream.onerror = () => {
+      // A new connection begins anew, with all that is to be on the page.
+      find("lost").hidden = false;
+    };
+    stream.onopen = () => {
+      find("lost").hidden = true;
+    };
+  };
+
+  const follow = (does) => {
+    if (!does && follows) end = now();
+    follows = does;
+    find("follow").setAttribute("aria-pressed", String(does));
+    find("follow").textContent = does ? "Pause" : "Follow";
+    redraw();
+  };
+  const redraw = () => {
+    place();
+    drawAll();
+    ticks();
+    shift();
+  };
+  const pan = (by) => {
+    follow(false);
+    end += (by * length()) / 2;
+    if (end >= now()) follow(true);
+    else redraw();
+  };
+  const step = (by) => {
+    const at = zoom.selectedIndex + by;
+    if (at < 0 || at >= zoom.options.length) return;
+    zoom.selectedIndex = at;
+    redraw();
+  };
+
+  let typed;
+  find("filter").addEventListener("input", () => {
+    clearTimeout(typed);
+    typed = setTimeout(listen, 150);
+  });
+  zoom.addEventListener("change", redraw);
+  find("follow").addEventListener("click", () => follow(!follows));
+  find("back").addEventListener("click", () => pan(-1));
+  find("on").addEventListener("click", () => pan(1));
+  addEventListener("resize", redraw);
+  const keys = { " ": () => follow(!follows), "+": () => step(-1), "-": () => step(1), "−": () => step(1), ArrowLeft: () => pan(-1), ArrowRight: () => pan(1) };
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
+    if (event.target.closest("button") && event.key === " ") return;
+    const key = keys[event.key];
+    if (!key) return;
+    event.preventDefault();
+    key();
+  });
+  const still = matchMedia("(prefers-reduced-motion: reduce)");
+  let last = 0;
+  let ticked = 0;
+  const frame = (at) => {
+    requestAnimationFrame(frame);
+    // What would not move by a pixel is left where it is.
+    if (!follows || at - last < Math.max(still.matches ? 1000 : 30, 1 / pixels)) return;
+    last = at;
+    shift();
+    if (at - ticked > 1000) {
+      ticked = at;
+      ticks();
+    }
+  };
+  requestAnimationFrame(frame);
+  listen();
+}

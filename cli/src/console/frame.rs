@@ -1,0 +1,248 @@
+//! What all pages have around them, and the small parts that they are made of.
+
+use std::{convert::Infallible, sync::Arc};
+
+use axum::{
+    extract::FromRequestParts,
+    http::{StatusCode, header, request::Parts},
+    response::{Html, IntoResponse, Response},
+};
+use maud::{DOCTYPE, Markup, html};
+use webhook_serializer::{
+    engine::operator::Estimate,
+    protocol::entity::{EntityKey, Sequence},
+    time::Timestamp,
+};
+
+use super::{Flash, Shared, reading::Reading};
+use crate::output::duration;
+
+/// How a page is asked for, besides what it is about.
+#[derive(Debug, Default)]
+pub(super) struct Visitor {
+    theme: Option<&'static str>,
+    said: Option<Flash>,
+}
+
+impl FromRequestParts<Arc<Shared>> for Visitor {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, shared: &Arc<Shared>) -> Result<Self, Infallible> {
+        let cookies = parts.headers.get(header::COOKIE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let chosen = cookies.split(';').find_map(|pair| pair.trim().strip_prefix("theme="));
+        let theme = ["light", "dark"].into_iter().find(|theme| Some(*theme) == chosen);
+        let said = parts.uri.query().unwrap_or_default().split('&').find_map(|pair| pair.strip_prefix("said="));
+        Ok(Self { theme, said: said.and_then(|id| shared.said(id)) })
+    }
+}
+
+/// Where a page stands in the navigation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    Now,
+    Lanes,
+    Figures,
+    Elsewhere,
+}
+
+/// A page.
+pub(super) struct Page<'a> {
+    pub(super) title: &'a str,
+    pub(super) place: Place,
+    /// What was searched for.
+    pub(super) searched: &'a str,
+    /// Looked at again after so many seconds.
+    pub(super) again: Option<u32>,
+}
+
+impl<'a> Page<'a> {
+    pub(super) fn new(title: &'a str, place: Place) -> Self {
+        Self { title, place, searched: "", again: None }
+    }
+
+    /// The page around `body`.
+    pub(super) fn around(&self, shared: &Shared, visitor: &Visitor, body: &Markup) -> Response {
+        self.answer(StatusCode::OK, shared, visitor, body)
+    }
+
+    pub(super) fn answer(&self, status: StatusCode, shared: &Shared, visitor: &Visitor, body: &Markup) -> Response {
+        let tab = |place: Place, path: &str, name: &str| {
+            html! { a href=(path) aria-current=[(self.place == place).then_some("page")] { (name) } }
+        };
+        let page = html! {
+            (DOCTYPE)
+            html lang="en" data-theme=[visitor.theme] {
+                head {
+                    meta charset="utf-8";
+                    meta name="viewport" content="width=device-width, initial-scale=1";
+                    @if let Some(seconds) = self.again { meta http-equiv="refresh" content=(seconds); }
+                    title { (self.title) " · serializer" }
+                    link rel="icon" href="/console.svg" type="image/svg+xml";
+                    link rel="stylesheet" href="/console.css";
+                    script src="/console.js" type="module" {}
+                }
+                body {
+                    a.skip href="#main" { "Skip to the page" }
+                    header.top {
+                        a.brand href="/" { span.mark aria-hidden="true" { i {} i {} i {} } "serializer" }
+                        nav aria-label="Pages" {
+                            (tab(Place::Now, "/", "Now"))
+                            (tab(Place::Lanes, "/lanes", "Lanes"))
+                            (tab(Place::Figures, "/figures", "Figures"))
+                        }
+                        form.search role="search" action="/search" {
+                            label.hidden for="search" { "Find an order" }
+                            input #search type="search" name="q" value=(self.searched) placeholder="Find an order" autocomplete="off" spellcheck="false" maxlength="512";
+                            kbd aria-hidden="true" { "/" }
+                        }
+                        button #theme .plain type="button" hidden { "Dark" }
+                        button #keys .plain type="button" hidden aria-haspopup="dialog" { "?" span.hidden { " Keys" } }
+                    }
+                    main #main tabindex="-1" {
+                        @if let Some(said) = &visitor.said {
+                            p.flash.bad[!said.is_good] role="status" { (said.sentence) }
+                        }
+                        (body)
+                    }
+                    footer { p { (shared.watched.name) } }
+                    div #heard .hidden aria-live="polite" {}
+                    dialog #help aria-labelledby="help-title" {
+                        h2 #help-title { "Keys" }
+                        dl {
+                            @for (keys, what) in KEYS { div { dt { @for key in keys.split(' ') { kbd { (key) } } } dd { (what) } } }
+                        }
+                        form method="dialog" { button { "Close" } }
+                    }
+                }
+            }
+        };
+        (status, Html(page.into_string())).into_response()
+    }
+}
+
+const KEYS: [(&str, &str); 10] = [
+    ("/", "find an order"),
+    ("j k", "next, previous row"),
+    ("Enter", "open it"),
+    ("n", "what is the matter now"),
+    ("l", "lanes"),
+    ("f", "figures"),
+    ("Space", "lanes: pause, follow"),
+    ("+ −", "lanes: zoom"),
+    ("← →", "lanes: back, on"),
+    ("?", "this list"),
+];
+
+/// A word about how something stands, with its colour.
+pub(super) fn badge(word: &str) -> Markup {
+    let tone = match word {
+        "blocked" | "parked" | "failed" | "crashed" => "bad",
+        "failing" | "abandoned" | "held" | "retrying" => "warn",
+        "at work" | "waiting" => "busy",
+        "idle" | "applied" | "settled" | "done" => "good",
+        _ => "none",
+    };
+    html! { span class={ "badge " (tone) } { (word) } }
+}
+
+/// A sentence in which what stands between backticks is a command line.
+pub(super) fn sentence(text: &str) -> Markup {
+    html! {
+        @for (number, part) in text.split('`').enumerate() {
+            @if number % 2 == 1 { code { (part) } } @else { (part) }
+        }
+    }
+}
+
+/// How long ago, with the time itself for whoever looks closer.
+pub(super) fn ago(at: Timestamp, now: Timestamp) -> Markup {
+    html! { time datetime=(at) title=(at) { (duration(now.since(at))) } }
+}
+
+/// Where an order's page is.
+pub(super) fn order_path(entity: &EntityKey) -> String {
+    format!("/order?key={}", encoded(entity.as_str()))
+}
+
+/// Where a delivery's page is.
+pub(super) fn delivery_path(entity: &EntityKey, sequence: Sequence) -> String {
+    format!("/delivery?key={}&sequence={sequence}", encoded(entity.as_str()))
+}
+
+/// As a query's value.
+pub(super) fn encoded(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
+                encoded.push(char::from(byte))
+            }
+            _ => encoded.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    encoded
+}
+
+/// A number and what it counts.
+pub(super) fn count(count: u64, one: &str, many: &str) -> String {
+    if count == 1 { format!("1 {one}") } else { format!("{} {many}", grouped(count)) }
+}
+
+/// With a thin space between thousands.
+pub(super) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3 * 3);
+    for (at, digit) in digits.char_indices() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) && digits.len() > 4 {
+            text.push('\u{202f}');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// When this was read and at what price; `whole`: where all of it is read.
+pub(super) fn read(reading: &Reading, now: Timestamp, whole: &str) -> Markup {
+    html! {
+        p.read {
+            "Read " (duration(now.since(reading.at))) " ago, for about " (count(reading.units, "read unit", "read units")) "."
+        }
+        @for (what, estimate) in &reading.unread {
+            p.notice {
+                "Only a part of " (what) " was read: all of it takes "
+                @match estimate {
+                    Estimate::About(units) => { "about " (count(*units, "read unit", "read units")) }
+                    Estimate::Over(units) => { "more than " (count(*units, "read unit", "read units")) }
+                }
+                ". " a href=(whole) { "Read all of it" }
+            }
+        }
+        @for (key, error) in reading.overview.unreadable.iter().take(5) {
+            p.notice { "A row of " code { (key) } " cannot be read: " (error) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_in_an_address_is_one_value() {
+        assert_eq!(encoded("shop/order/1 & é=\"#"), "shop/order/1%20%26%20%C3%A9%3D%22%23");
+    }
+
+    #[test]
+    fn what_comes_from_a_sender_is_text() {
+        let shown = sentence("3 (<script>) failed: `serializer unblock '<b>'`").into_string();
+        assert_eq!(shown, "3 (&lt;script&gt;) failed: <code>serializer unblock '&lt;b&gt;'</code>");
+    }
+
+    #[test]
+    fn large_numbers_are_read_at_a_glance() {
+        assert_eq!(
+            [7, 1000, 10_000, 1_234_567].map(grouped),
+            ["7", "1000", "10\u{202f}000", "1\u{202f}234\u{202f}567"]
+        );
+    }
+}

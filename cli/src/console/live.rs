@@ -1,0 +1,357 @@
+//! Lanes as they change, by server-sent events: from the story where one is told
+//! in this process, else from what the orders' rows remember.
+
+use std::{
+    collections::{HashMap, HashSet},
+    convert::Infallible,
+    sync::Arc,
+    time::Duration,
+};
+
+use axum::{
+    extract::{Query, State},
+    response::sse::{Event, KeepAlive, Sse},
+};
+use futures_util::{Stream, stream};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use webhook_serializer::{
+    protocol::{entity::EntityKey, receipt::Settlement, state::EntityState},
+    time::{Surroundings, Timestamp},
+};
+
+use super::{
+    Shared,
+    reading::{Depth, Reading, Wanted},
+};
+use crate::{
+    lanes::{Drawing, Kind, Lane, Sign},
+    standing,
+    story::Story,
+};
+
+/// So many lanes are on a page at most.
+pub(super) const MOST: usize = 200;
+
+/// So many of a lane's newest bars and signs are sent.
+const NEWEST: usize = 60;
+
+/// What happens within this is told together.
+const TOGETHER: Duration = Duration::from_millis(120);
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Asked {
+    #[serde(default)]
+    filter: String,
+}
+
+/// The lanes that fit, and then whatever changes of them.
+pub(super) async fn stream(
+    State(shared): State<Arc<Shared>>,
+    Query(asked): Query<Asked>,
+) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+    let watch = Watch {
+        filter: asked.filter.trim().to_lowercase(),
+        source: match &shared.watched.story {
+            Some(story) => Source::Story(Box::new(Told::new(story.clone(), &shared.watched.surroundings))),
+            None => Source::Rows(None),
+        },
+        sent: HashMap::new(),
+        order: Vec::new(),
+        shared,
+    };
+    let events = stream::unfold(watch, |mut watch| async {
+        let event = watch.next().await;
+        Some((Ok(event), watch))
+    });
+    Sse::new(events).keep_alive(KeepAlive::default())
+}
+
+/// One page that is looked at.
+struct Watch {
+    shared: Arc<Shared>,
+    filter: String,
+    source: Source,
+    /// What stands on the page, as it was sent.
+    sent: HashMap<EntityKey, Value>,
+    order: Vec<EntityKey>,
+}
+
+enum Source {
+    Story(Box<Told>),
+    /// When the rows were read that were sent.
+    Rows(Option<Timestamp>),
+}
+
+impl Watch {
+    /// What is new, once something is.
+    async fn next(&mut self) -> Event {
+        let (lanes, more) = match &mut self.source {
+            Source::Story(told) => {
+                let changed = told.hear().await;
+                told.lanes(&self.filter, &changed, &self.sent)
+            }
+            Source::Rows(at) => match rows(&self.shared, at).await {
+                Ok(reading) => {
+                    let mut found = of_rows(&reading, &self.filter);
+                    found.1["price"] = price(&reading, !self.shared.watched.option.is_empty()).into();
+                    found
+                }
+                Err(trouble) => {
+                    self.shared.watched.surroundings.sleep(Duration::from_secs(5)).await;
+                    return event(&json!({ "trouble": trouble }));
+                }
+            },
+        };
+        self.tell(lanes, more)
+    }
+
+    /// What of `lanes`, all that are to be on the page, is not on it so.
+    fn tell(&mut self, lanes: Vec<(EntityKey, Option<Value>)>, mut more: Value) -> Event {
+        let order: Vec<EntityKey> = lanes.iter().map(|(entity, _)| entity.clone()).collect();
+        let on: HashSet<&EntityKey> = order.iter().collect();
+        self.sent.retain(|entity, _| on.contains(entity));
+        let mut changed = Vec::new();
+        for (entity, lane) in lanes {
+            let Some(lane) = lane.filter(|lane| self.sent.get(&entity) != Some(lane)) else { continue };
+            changed.push(lane.clone());
+            self.sent.insert(entity, lane);
+        }
+        if order != self.order {
+            more["order"] = json!(order);
+            self.order = order;
+        }
+        more["lanes"] = changed.into();
+        more["now"] = self.shared.watched.surroundings.now().as_millis().into();
+        event(&more)
+    }
+}
+
+fn event(value: &Value) -> Event {
+    Event::default().data(value.to_string())
+}
+
+fn price(reading: &Reading, is_local: bool) -> String {
+    let again = reading.keeps(is_local);
+    let part = if reading.unread.is_empty() { "" } else { ", and only a part of them" };
+    format!(
+        "{} orders were read from their rows for about {} read units{part}; they are read again every {}.",
+        reading.orders.len(),
+        reading.units,
+        crate::output::duration(again)
+    )
+}
+
+/// What a story has told, as lanes.
+struct Told {
+    story: Story,
+    drawing: Drawing,
+    /// What is on the page at first was told.
+    is_begun: bool,
+    next: usize,
+    /// The lanes by their first appearance, and when each was last heard of.
+    all: Vec<EntityKey>,
+    heard: HashMap<EntityKey, usize>,
+    /// From the story's clock to everybody's.
+    offset: u64,
+    surroundings: Surroundings,
+}
+
+impl Told {
+    fn new(story: Story, surroundings: &Surroundings) -> Self {
+        let offset = surroundings.now().as_millis().saturating_sub(story.now().as_millis() as u64);
+        let surroundings = surroundings.clone();
+        Self {
+            story,
+            drawing: Drawing::default(),
+            is_begun: false,
+            next: 0,
+            all: Vec::new(),
+            heard: HashMap::new(),
+            offset,
+            surroundings,
+        }
+    }
+
+    /// Whose lanes have changed, once some have; at first at once.
+    async fn hear(&mut self) -> HashSet<EntityKey> {
+        if std::mem::replace(&mut self.is_begun, true) {
+            let mut length = self.story.length();
+            // The sender lives in the story, so the channel is open.
+            let _ = length.wait_for(|length| *length > self.next).await;
+            self.surroundings.sleep(TOGETHER).await;
+        }
+        let mut changed = HashSet::new();
+        for happening in self.story.since(self.next) {
+            self.next += 1;
+            self.drawing.take_in(&happening);
+            if self.heard.insert(happening.entity.clone(), self.next).is_none() {
+                self.all.push(happening.entity.clone());
+            }
+            changed.insert(happening.entity);
+        }
+        changed
+    }
+
+    /// The lanes that are to be on the page, the newest first, and those of them
+    /// anew that have changed or are not on it yet.
+    fn lanes(
+        &self,
+        filter: &str,
+        changed: &HashSet<EntityKey>,
+        sent: &HashMap<EntityKey, Value>,
+    ) -> (Vec<(EntityKey, Option<Value>)>, Value) {
+        let now = self.story.now();
+        let mut fitting: Vec<(usize, &EntityKey, Option<Value>)> = Vec::new();
+        for (at, entity) in self.all.iter().enumerate() {
+            let is_known = sent.contains_key(entity) && !changed.contains(entity);
+            // Without a filter the oldest need not be drawn to know that they are not wanted.
+            if is_known || filter.is_empty() {
+                fitting.push((at, entity, None));
+                continue;
+            }
+            let Some(value) = self.value(entity, now) else { continue };
+            if fits(&value, filter) {
+                fitting.push((at, entity, Some(value)));
+            }
+        }
+        let matching = fitting.len();
+        fitting.sort_by_key(|(_, entity, _)| std::cmp::Reverse(self.heard.get(*entity).copied()));
+        fitting.truncate(MOST);
+        fitting.sort_by_key(|(at, ..)| std::cmp::Reverse(*at));
+        let anew = |entity: &EntityKey, value: Option<Value>| match value {
+            None if changed.contains(entity) || !sent.contains_key(entity) => self.value(entity, now),
+            value => value,
+        };
+        let lanes = fitting.into_iter().map(|(_, entity, value)| (entity.clone(), anew(entity, value))).collect();
+        (lanes, json!({ "matching": matching, "all": self.all.len() }))
+    }
+
+    fn value(&self, entity: &EntityKey, now: Duration) -> Option<Value> {
+        let lane = self.drawing.lane(entity, now)?;
+        let ms = |at: Duration| at.as_millis() as u64 + self.offset;
+        let newest = |count: usize| count.saturating_sub(NEWEST);
+        let spans = lane.spans[newest(lane.spans.len())..].iter().map(|span| {
+            let kind = match span.kind {
+                Kind::Waiting => "waiting",
+                Kind::Retrying => "retrying",
+                Kind::Orphaned => "orphaned",
+                Kind::Running => "running",
+            };
+            json!([span.sequence, kind, ms(span.from), (!span.is_open).then(|| ms(span.to)), span.name])
+        });
+        let marks = lane.marks[newest(lane.marks.len())..].iter().map(|mark| {
+            let sign = match mark.sign {
+                Sign::Repeat => "=",
+                Sign::Parked => "P",
+                Sign::Superseded => "–",
+                Sign::Blocked => "B",
+                Sign::Failed => "!",
+                Sign::TakenOver => "»",
+            };
+            json!([sign, ms(mark.at), mark.name])
+        });
+        let waiting = lane.totals.accepted.saturating_sub(lane.totals.settled);
+        Some(json!({
+            "key": entity, "state": state(&lane), "source": self.story.source(entity),
+            "waiting": waiting, "spans": spans.collect::<Vec<_>>(), "marks": marks.collect::<Vec<_>>(),
+        }))
+    }
+}
+
+/// How a lane stands, as far as it can be seen.
+fn state(lane: &Lane) -> &'static str {
+    let is_open = |kind: Kind| lane.spans.iter().any(|span| span.is_open && span.kind == kind);
+    let started_after = |at: Duration| lane.spans.iter().any(|span| span.kind == Kind::Running && span.from >= at);
+    let last = |sign: Sign| lane.marks.iter().rev().find(|mark| mark.sign == sign);
+    let is_parked = last(Sign::Parked).is_some_and(|mark| {
+        // Put back it runs once more, under the same name.
+        !lane.spans.iter().any(|span| span.kind == Kind::Running && span.from >= mark.at && span.name == mark.name)
+    });
+    match () {
+        () if last(Sign::Blocked).is_some_and(|mark| !started_after(mark.at)) => "blocked",
+        () if is_open(Kind::Retrying) => "failing",
+        () if is_open(Kind::Running) => "at work",
+        () if is_open(Kind::Waiting) => "waiting",
+        () if is_parked => "parked",
+        () => "idle",
+    }
+}
+
+/// Whether a lane has this text in what is said of it: its key, its state, its
+/// source, or what one of its deliveries is about.
+fn fits(lane: &Value, filter: &str) -> bool {
+    let has = |value: &Value| value.as_str().is_some_and(|text| text.to_lowercase().contains(filter));
+    let about = lane["spans"].as_array().into_iter().flatten().any(|span| has(&span[4]));
+    filter.is_empty() || about || ["key", "state", "source"].into_iter().any(|name| has(&lane[name]))
+}
+
+/// The rows, once they are new.
+async fn rows(shared: &Shared, sent: &mut Option<Timestamp>) -> Result<Arc<Reading>, String> {
+    loop {
+        let reading = shared.readings.get(&shared.watched, Wanted::Orders, Depth::Free).await;
+        let reading = reading.map_err(|error| error.to_string())?;
+        if *sent != Some(reading.at) {
+            *sent = Some(reading.at);
+            return Ok(reading);
+        }
+        let surroundings = &shared.watched.surroundings;
+        let age = surroundings.now().since(reading.at);
+        let keeps = reading.keeps(!shared.watched.option.is_empty());
+        surroundings.sleep(keeps.saturating_sub(age).max(Duration::from_millis(100))).await;
+    }
+}
+
+/// Lanes of what rows remember: the most recently changed.
+fn of_rows(reading: &Reading, filter: &str) -> (Vec<(EntityKey, Option<Value>)>, Value) {
+    let fitting = reading.orders.iter().filter(|state| {
+        let state_text = standing::Kind::of(state, reading.at).as_str();
+        filter.is_empty() || state.entity.as_str().to_lowercase().contains(filter) || state_text.contains(filter)
+    });
+    let mut fitting: Vec<&EntityState> = fitting.collect();
+    let matching = fitting.len();
+    fitting.sort_by_cached_key(|state| std::cmp::Reverse(changed_at(state)));
+    fitting.truncate(MOST);
+    let lanes = fitting.into_iter().map(|state| (state.entity.clone(), Some(of_row(state, reading.at)))).collect();
+    (lanes, json!({ "matching": matching, "all": reading.orders.len() }))
+}
+
+fn changed_at(state: &EntityState) -> Option<Timestamp> {
+    state.recent.last().map(|receipt| receipt.settled_at).max(state.pending_since)
+}
+
+fn of_row(state: &EntityState, now: Timestamp) -> Value {
+    let kind = standing::Kind::of(state, now);
+    let (mut spans, mut marks) = (Vec::new(), Vec::new());
+    for receipt in state.recent.iter() {
+        let at = receipt.settled_at.as_millis();
+        let name = format!("#{}", receipt.sequence);
+        if let Some(started) = receipt.started_at() {
+            spans.push(json!([receipt.sequence, "running", started.as_millis(), at, name]));
+        }
+        let sign = match receipt.settlement {
+            Settlement::Parked => Some("P"),
+            Settlement::Repeat => Some("="),
+            Settlement::Superseded => Some("–"),
+            _ if receipt.attempts > 1 => Some("!"),
+            _ => None,
+        };
+        marks.extend(sign.map(|sign| json!([sign, at, name])));
+    }
+    if let Some(since) = state.pending_since.filter(|_| !state.is_empty()) {
+        let span = match kind {
+            standing::Kind::AtWork => "running",
+            standing::Kind::Failing => "retrying",
+            standing::Kind::Abandoned => "orphaned",
+            _ => "waiting",
+        };
+        spans.push(json!([state.next(), span, since.as_millis(), null, format!("#{}", state.next())]));
+        if kind == standing::Kind::Blocked {
+            marks.push(json!(["B", since.as_millis(), format!("#{}", state.next())]));
+        }
+    }
+    json!({
+        "key": state.entity, "state": kind.as_str(), "source": null, "waiting": state.waiting(),
+        "spans": spans, "marks": marks,
+    })
+}

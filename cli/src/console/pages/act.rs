@@ -1,0 +1,234 @@
+//! What changes something: by a form, with a reason, from a page of this console.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use axum::{
+    Form,
+    extract::{Path, Query, State},
+    response::{IntoResponse, Redirect, Response},
+};
+use maud::html;
+use serde::Deserialize;
+use webhook_serializer::protocol::entity::{EntityKey, Sequence, SourceName};
+
+use super::{
+    super::{
+        Shared,
+        actions::{About, Action},
+        frame::{Page, Place, Visitor, count, delivery_path, grouped, order_path},
+        reading::{Depth, Wanted},
+        trouble::Trouble,
+    },
+    Shown, key, sequence, shown,
+};
+use crate::overview::{Aside, alike};
+
+/// So many of what would be put back are listed.
+const LISTED: usize = 50;
+
+/// A working page is looked at again after so many seconds.
+const AGAIN: u32 = 1;
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Order {
+    #[serde(default)]
+    key: String,
+    sequence: Option<String>,
+    #[serde(default)]
+    why: String,
+}
+
+pub(super) async fn one(
+    State(shared): State<Arc<Shared>>,
+    Path(action): Path<String>,
+    visitor: Visitor,
+    Form(order): Form<Order>,
+) -> Response {
+    shown(act(&shared, &action, &order).await, &shared, &visitor)
+}
+
+async fn act(shared: &Shared, name: &str, order: &Order) -> Shown {
+    let action = Action::ALL.into_iter().find(|action| action.name() == name);
+    let action = action.ok_or_else(|| Trouble::Unknown(format!("There is no action \u{201c}{name}\u{201d}.")))?;
+    let entity = key(&order.key)?;
+    let at = order.sequence.as_deref().map(sequence).transpose()?;
+    let why = reason(&order.why)?;
+    let about = About { entity: &entity, sequence: at };
+    let done = action.act(&shared.watched.operator, about).await?;
+    shared.readings.forget();
+    let (sentence, is_good) = match done {
+        Ok(said) => {
+            let by = &shared.watched.by;
+            record(&format!("{said}, by {by}: {why}"));
+            (format!("{said}, by {by}: {why}"), true)
+        }
+        Err(said) => (said, false),
+    };
+    let back = order_path(&entity);
+    let said = shared.flash(sentence, is_good);
+    Ok(Redirect::to(&format!("{back}&said={said}")).into_response())
+}
+
+/// Why it is done.
+fn reason(why: &str) -> Result<&str, Trouble> {
+    match why.trim() {
+        "" => Err(Trouble::Unknown("Nothing was done: say why, for whoever looks next.".to_owned())),
+        why => Ok(why),
+    }
+}
+
+/// Said where the console was started, which is where its log is.
+fn record(done: &str) {
+    crate::output::complain(format_args!("console: {}", done.replace(char::is_control, " ")));
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Which {
+    source: Option<String>,
+    error: Option<String>,
+    /// Not what was parked after somebody saw the list.
+    until: Option<u64>,
+    #[serde(default)]
+    why: String,
+}
+
+impl Which {
+    fn takes(&self, one: &Aside) -> bool {
+        let until = self.until.unwrap_or(u64::MAX);
+        self.source.as_deref().is_none_or(|source| one.source.as_str() == source)
+            && self.error.as_deref().is_none_or(|error| alike(&one.error) == error)
+            && one.since.is_none_or(|since| since.as_millis() <= until)
+    }
+}
+
+/// What would be put back, and a question.
+pub(super) async fn many(State(shared): State<Arc<Shared>>, Query(which): Query<Which>, visitor: Visitor) -> Response {
+    shown(ask(&shared, &which, &visitor).await, &shared, &visitor)
+}
+
+/// Those that are meant, in the order in which they are put back; and of how many
+/// orders something stays parked that stood in front.
+async fn meant(shared: &Shared, which: &Which) -> Result<(Vec<Aside>, usize), Trouble> {
+    shared.readings.forget();
+    let reading = shared.readings.get(&shared.watched, Wanted::All, Depth::Whole).await?;
+    let mut aside = reading.overview.aside.clone();
+    aside.sort_by(|left, right| (&left.entity, left.sequence).cmp(&(&right.entity, right.sequence)));
+    let (meant, others): (Vec<Aside>, Vec<Aside>) = aside.into_iter().partition(|one| which.takes(one));
+    let last: BTreeMap<&EntityKey, Sequence> = meant.iter().map(|one| (&one.entity, one.sequence)).collect();
+    let stay = others.iter().filter(|one| last.get(&one.entity).is_some_and(|last| one.sequence < *last));
+    let overtaken = stay.map(|one| &one.entity).collect::<BTreeSet<_>>().len();
+    Ok((meant, overtaken))
+}
+
+async fn ask(shared: &Shared, which: &Which, visitor: &Visitor) -> Shown {
+    if let Some(source) = &which.source {
+        SourceName::parse(source).map_err(|error| Trouble::Unknown(format!("{source} names no source: {error}.")))?;
+    }
+    let (meant, overtaken) = meant(shared, which).await?;
+    let orders = meant.iter().map(|one| &one.entity).collect::<BTreeSet<_>>().len();
+    let until = shared.watched.surroundings.now().as_millis();
+    let (all, of) = (count(meant.len() as u64, "delivery", "deliveries"), count(orders as u64, "order", "orders"));
+    let body = html! {
+        h1 { "Put back " (all) " of " (of) "?" }
+        @if let Some(source) = &which.source { p { "Sent by " strong { (source) } } }
+        @if let Some(error) = &which.error { p.error { (error) } }
+        @if meant.is_empty() {
+            p { "Nothing of this is parked any more." }
+        } @else {
+            p { "Each goes to the end of its order, behind what arrived meanwhile, and is handled again. Is the cause mended? If not, they fail and are parked anew." }
+            @if overtaken > 0 { p.notice { "Of " (overtaken) " of the orders others stay parked that came before: what is put back overtakes those." } }
+            form.ask method="post" action="/redrive" {
+                @if let Some(source) = &which.source { input type="hidden" name="source" value=(source); }
+                @if let Some(error) = &which.error { input type="hidden" name="error" value=(error); }
+                input type="hidden" name="until" value=(until);
+                label { "Why" input type="text" name="why" required maxlength="200" autocomplete="off" placeholder="for whoever looks next"; }
+                button.main { "Put back " (all) }
+                " " a.button href="/" { "Leave them" }
+            }
+            table.rows {
+                thead { tr { th { "Order" } th { "Topic" } th { "Why it was set aside" } } }
+                tbody {
+                    @for one in meant.iter().take(LISTED) {
+                        tr {
+                            td.key { a data-row href=(delivery_path(&one.entity, one.sequence)) { (one.entity) " " (one.sequence) } }
+                            td { (one.topic) }
+                            td.error { (one.error) }
+                        }
+                    }
+                }
+            }
+            @if meant.len() > LISTED { p { "and " (grouped((meant.len() - LISTED) as u64)) " more." } }
+        }
+    };
+    Ok(Page::new("Put back", Place::Now).around(shared, visitor, &body))
+}
+
+pub(super) async fn begin(State(shared): State<Arc<Shared>>, visitor: Visitor, Form(which): Form<Which>) -> Response {
+    shown(begun(&shared, &which).await, &shared, &visitor)
+}
+
+async fn begun(shared: &Shared, which: &Which) -> Shown {
+    let why = reason(&which.why)?.to_owned();
+    let (meant, _) = meant(shared, which).await?;
+    if meant.is_empty() {
+        let said = shared.flash("Nothing of that is parked any more: nothing was put back.".to_owned(), false);
+        return Ok(Redirect::to(&format!("/?said={said}")).into_response());
+    }
+    let by = &shared.watched.by;
+    record(&format!("puts back {} of source {:?}, error {:?}, by {by}: {why}", meant.len(), which.source, which.error));
+    let list = meant.into_iter().map(|one| (one.entity, one.sequence)).collect();
+    let id = shared.watched.surroundings.nonce().as_str().to_owned();
+    let work = shared.works.begin(id, shared.watched.operator.clone(), list, format!("by {by}: {why}"));
+    Ok(Redirect::to(&format!("/work?id={}", work.id)).into_response())
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Id {
+    #[serde(default)]
+    id: String,
+}
+
+/// How far it is.
+pub(super) async fn work(State(shared): State<Arc<Shared>>, Query(id): Query<Id>, visitor: Visitor) -> Response {
+    shown(working(&shared, &id, &visitor).await, &shared, &visitor)
+}
+
+async fn working(shared: &Shared, Id { id }: &Id, visitor: &Visitor) -> Shown {
+    let work = shared.works.find(id);
+    let work = work.ok_or_else(|| {
+        Trouble::Unknown("This console knows no such work any more; what was put back stays so.".to_owned())
+    })?;
+    let progress = work.progress();
+    let done = progress.back + progress.not;
+    if progress.ended.is_some() {
+        shared.readings.forget();
+    }
+    let body = html! {
+        h1 { (grouped(progress.back as u64)) " of " (count(work.total as u64, "delivery", "deliveries")) " put back" }
+        p.dim { (work.why) }
+        progress max=(work.total) value=(done) aria-label="How far it is" { (done) " of " (work.total) }
+        @match &progress.ended {
+            Some(ended) => { p.lead role="status" { (ended) } p { a.button.main href="/" { "What is the matter now" } } }
+            None => {
+                p { "It goes on while this page is closed, and stops where the console is ended; begun again, it goes on." }
+                form method="post" action="/work" { input type="hidden" name="id" value=(id); button { "Stop" } }
+            }
+        }
+        @if progress.not > 0 {
+            h2 { (count(progress.not as u64, "was", "were")) " not put back" }
+            ul { @for said in &progress.named { li { (said) } } }
+        }
+    };
+    let again = progress.ended.is_none().then_some(AGAIN);
+    Ok(Page { again, ..Page::new("Put back", Place::Now) }.around(shared, visitor, &body))
+}
+
+pub(super) async fn stop(State(shared): State<Arc<Shared>>, Form(Id { id }): Form<Id>) -> Response {
+    if let Some(work) = shared.works.find(&id) {
+        work.stop();
+    }
+    Redirect::to(&format!("/work?id={}", super::super::frame::encoded(&id))).into_response()
+}

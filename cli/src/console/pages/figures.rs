@@ -1,0 +1,235 @@
+//! What came, what was done, how late and how often it failed, lately; the jobs;
+//! the leases held.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use axum::{
+    extract::{Query, State},
+    response::Response,
+};
+use maud::{Markup, html};
+use serde::Deserialize;
+use webhook_serializer::{
+    jobs::roster,
+    protocol::{
+        entity::EntityKey,
+        receipt::Settlement,
+        state::{EntityState, LeaseKind},
+    },
+    time::Timestamp,
+};
+
+use super::{
+    super::{
+        Shared,
+        frame::{Page, Place, Visitor, ago, badge, order_path, read},
+        plot::{Line, lines},
+        reading::{Depth, Reading, Wanted},
+    },
+    Shown, shown,
+};
+use crate::{
+    jobs,
+    output::duration,
+    story::{Story, What},
+};
+
+/// So many steps of time are told apart, and so many sources.
+const STEPS: usize = 60;
+const SOURCES: usize = 6;
+
+/// So many leases are listed.
+const LISTED: usize = 50;
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Asked {
+    minutes: Option<u64>,
+    #[serde(default)]
+    read: String,
+}
+
+pub(super) async fn page(State(shared): State<Arc<Shared>>, Query(asked): Query<Asked>, visitor: Visitor) -> Response {
+    shown(figures(&shared, &asked, &visitor).await, &shared, &visitor)
+}
+
+async fn figures(shared: &Shared, asked: &Asked, visitor: &Visitor) -> Shown {
+    let usual = if shared.watched.story.is_some() { 5 } else { 60 };
+    let minutes = asked.minutes.unwrap_or(usual).clamp(1, 24 * 60);
+    let length = Duration::from_secs(60 * minutes);
+    let depth = if asked.read == "all" { Depth::Whole } else { Depth::Free };
+    let reading = shared.readings.get(&shared.watched, Wanted::Orders, depth).await?;
+    let listed = roster::listed(&shared.watched.store).await?;
+    let now = shared.watched.surroundings.now();
+    let mut seen = Seen { steps: BTreeMap::new(), now: now.as_millis(), length };
+    match &shared.watched.story {
+        Some(story) => seen.story(story),
+        None => reading.orders.iter().for_each(|state| seen.row(state)),
+    }
+    let per = length / STEPS as u32;
+    let plots = [
+        ("Accepted", "a step", seen.lines(|step| Some(f64::from(step.accepted)))),
+        ("Settled", "a step", seen.lines(|step| Some(f64::from(step.settled)))),
+        ("Lag", "s", seen.lines(|step| (step.lags > 0).then(|| step.lag.as_secs_f64() / f64::from(step.lags)))),
+        ("Failed attempts", "a step", seen.lines(|step| Some(f64::from(step.failed)))),
+    ];
+    let body = html! {
+        h1 { "The last " (minutes) " minutes" }
+        p.actions {
+            @for (minutes, name) in [(5, "5 min"), (15, "15 min"), (60, "1 h"), (360, "6 h"), (1440, "1 day")] {
+                a.button href={ "/figures?minutes=" (minutes) } aria-current=[(Duration::from_secs(minutes * 60) == length).then_some("true")] { (name) } " "
+            }
+        }
+        div.plots {
+            @for (title, unit, of) in &plots {
+                @if *title != "Accepted" || shared.watched.story.is_some() { (lines(title, unit, of, length)) }
+            }
+        }
+        p.read {
+            "A step is " (duration(per)) ". "
+            @if shared.watched.story.is_some() { "Lag: from acceptance to the end. Since this process was started." }
+            @else { "By the first part of their keys, from what the orders' rows remember: each its newest deliveries. Lag is the handler's own time here. What was accepted, and what came longer ago, the dashboard of the stack shows." }
+        }
+        (jobs_table(&listed, now))
+        (held(&reading, now))
+        (read(&reading, now, &format!("/figures?minutes={minutes}&read=all")))
+    };
+    Ok(Page::new("Figures", Place::Figures).around(shared, visitor, &body))
+}
+
+/// What was seen of a source in a step of time.
+#[derive(Debug, Clone, Copy, Default)]
+struct Step {
+    accepted: u32,
+    settled: u32,
+    failed: u32,
+    lag: Duration,
+    lags: u32,
+}
+
+struct Seen {
+    steps: BTreeMap<String, [Step; STEPS]>,
+    now: u64,
+    length: Duration,
+}
+
+impl Seen {
+    /// The step of this time, if it is one of those.
+    fn at(&mut self, source: &str, at: u64) -> Option<&mut Step> {
+        let length = self.length.as_millis() as u64;
+        let from = self.now.saturating_sub(length);
+        let step = at.checked_sub(from)? * STEPS as u64 / length.max(1);
+        let steps = self.steps.entry(source.to_owned()).or_insert([Step::default(); STEPS]);
+        steps.get_mut(usize::try_from(step).ok()?.min(STEPS - 1))
+    }
+
+    fn story(&mut self, story: &Story) {
+        let offset = self.now.saturating_sub(story.now().as_millis() as u64);
+        let mut accepted: BTreeMap<(EntityKey, _), u64> = BTreeMap::new();
+        for happening in story.since(0) {
+            let at = happening.at.as_millis() as u64 + offset;
+            let source = story.source(&happening.entity);
+            let source = source.as_ref().map_or("?", |source| source.as_str());
+            let place = (happening.entity.clone(), happening.sequence);
+            if happening.what == What::Accepted {
+                accepted.insert(place.clone(), at);
+            }
+            let Some(step) = self.at(source, at) else { continue };
+            match happening.what {
+                What::Accepted => step.accepted += 1,
+                What::Failed { .. } => step.failed += 1,
+                What::Settled(settlement) => {
+                    step.settled += 1;
+                    if settlement == Settlement::Parked {
+                        step.failed += 1;
+                    }
+                    if let Some(since) = accepted.remove(&place) {
+                        step.lag += Duration::from_millis(at.saturating_sub(since));
+                        step.lags += 1;
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn row(&mut self, state: &EntityState) {
+        let source = state.entity.as_str().split('/').next().unwrap_or_default();
+        for receipt in state.recent.iter() {
+            let Some(step) = self.at(source, receipt.settled_at.as_millis()) else { continue };
+            step.settled += 1;
+            let is_parked = receipt.settlement == Settlement::Parked;
+            step.failed += receipt.attempts.saturating_sub(1) + u32::from(is_parked && receipt.attempts <= 1);
+            if let Some(took) = receipt.took {
+                step.lag += took;
+                step.lags += 1;
+            }
+        }
+    }
+
+    /// The busiest sources, each a line.
+    fn lines(&self, value: impl Fn(&Step) -> Option<f64>) -> Vec<Line> {
+        let mut busiest: Vec<_> = self.steps.iter().collect();
+        busiest.sort_by_key(|(_, steps)| std::cmp::Reverse(steps.iter().map(|step| step.settled).sum::<u32>()));
+        busiest.truncate(SOURCES);
+        busiest.sort_by_key(|(name, _)| *name);
+        let line = |(name, steps): (&String, &[Step; STEPS])| Line {
+            name: name.clone(),
+            values: steps.iter().map(&value).collect(),
+        };
+        busiest.into_iter().map(line).collect()
+    }
+}
+
+fn jobs_table(listed: &[roster::Listed], now: Timestamp) -> Markup {
+    html! {
+        h2 { "Jobs" }
+        @if listed.is_empty() {
+            p { "There are none; a scheduler lists its own with its first tick." }
+        } @else {
+            table.rows {
+                thead { tr { th { "Job" } th { "Schedule" } th { "Last" } th { "Result" } th { "Next" } th { "Holder" } } }
+                tbody {
+                    @for job in listed {
+                        tr {
+                            td.key { (job.name) }
+                            td { code { (jobs::schedule(job)) } }
+                            td { (jobs::last(job)) }
+                            td { (jobs::result(job)) }
+                            td { (jobs::next(job, now)) }
+                            td { (jobs::holder(job, now)) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn held(reading: &Reading, now: Timestamp) -> Markup {
+    let held: Vec<_> = reading.orders.iter().filter_map(|state| Some((state, state.held.as_ref()?))).collect();
+    html! {
+        h2 { "Leases held" }
+        @if held.is_empty() {
+            p { "None." }
+        } @else {
+            table.rows {
+                thead { tr { th { "Order" } th { "Holder" } th { "For" } th.n { "Left" } th.n { "Token" } } }
+                tbody {
+                    @for (state, held) in held.iter().take(LISTED) {
+                        tr {
+                            td.key { a data-row href=(order_path(&state.entity)) { (state.entity) } }
+                            td { (state.holder_info.as_ref().map_or("somebody", |info| info.as_str())) }
+                            td { @if held.kind == LeaseKind::Drain { "its deliveries" } @else { "something else" } }
+                            td.n {
+                                @if held.expires_at > now { (duration(held.expires_at.since(now))) }
+                                @else { (badge("abandoned")) " " (ago(held.expires_at, now)) " ago" }
+                            }
+                            td.n { (state.token) }
+                        }
+                    }
+                }
+            }
+            @if held.len() > LISTED { p { "and " (held.len() - LISTED) " more." } }
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! What does not move, by source and by error: the page for two in the morning.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use axum::{
+    extract::{Query, State},
+    response::Response,
+};
+use maud::{Markup, html};
+use serde::Deserialize;
+use webhook_serializer::{protocol::entity::EntityKey, time::Timestamp};
+
+use super::{
+    super::{
+        Shared,
+        frame::{Page, Place, Visitor, ago, badge, count, delivery_path, encoded, grouped, order_path, read},
+        reading::{Depth, Reading, Wanted},
+    },
+    Shown, shown,
+};
+use crate::{
+    overview::{Aside, Group, Lane, What, alike},
+    standing::Kind,
+};
+
+/// So many of a group are listed where it opens, and so many on its own page.
+const FIRST: usize = 8;
+const LISTED: usize = 200;
+
+/// So many of the oldest are named.
+const OLDEST: usize = 5;
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Depths {
+    #[serde(default)]
+    read: String,
+}
+
+impl Depths {
+    fn depth(&self) -> Depth {
+        if self.read == "all" { Depth::Whole } else { Depth::Free }
+    }
+}
+
+pub(super) async fn page(
+    State(shared): State<Arc<Shared>>,
+    Query(depths): Query<Depths>,
+    visitor: Visitor,
+) -> Response {
+    shown(now(&shared, &depths, &visitor).await, &shared, &visitor)
+}
+
+async fn now(shared: &Shared, depths: &Depths, visitor: &Visitor) -> Shown {
+    let reading = shared.readings.get(&shared.watched, Wanted::All, depths.depth()).await?;
+    let now = shared.watched.surroundings.now();
+    let seen = &reading.overview;
+    let groups = seen.groups();
+    let (trouble, quiet): (Vec<_>, Vec<_>) = groups.iter().partition(|group| is_trouble(group.what));
+    let kinds = [Kind::Blocked, Kind::Failing, Kind::Abandoned, Kind::Held, Kind::Waiting, Kind::AtWork];
+    let mut tiles: Vec<(&str, u64)> = kinds.iter().map(|kind| (kind.as_str(), seen.count(*kind) as u64)).collect();
+    tiles.insert(1, ("parked", seen.aside.len() as u64));
+    let body = html! {
+        h1 { (headline(&reading, trouble.is_empty())) }
+        ul.tiles aria-label="How many" {
+            @for (word, number) in tiles {
+                li class=[(number == 0).then_some("zero")] {
+                    a href={ "/group?state=" (encoded(word)) } { strong { (grouped(number)) } " " (badge(word)) }
+                }
+            }
+            li { span { strong { (grouped(seen.orders)) } " " span.badge.none { "orders" } } }
+        }
+        @if !trouble.is_empty() {
+            h2 { "By source and error" }
+            @for group in &trouble { (card(group, &reading, now)) }
+        }
+        @if !quiet.is_empty() {
+            h2 { "On its way" }
+            @for group in &quiet { (card(group, &reading, now)) }
+        }
+        (oldest(&reading, now))
+        (read(&reading, now, "/?read=all"))
+    };
+    Ok(Page::new("Now", Place::Now).around(shared, visitor, &body))
+}
+
+/// Whether somebody has to look at it.
+fn is_trouble(what: What) -> bool {
+    !matches!(what, What::Orders(Kind::AtWork | Kind::Waiting | Kind::Idle))
+}
+
+fn headline(reading: &Reading, is_well: bool) -> String {
+    let seen = &reading.overview;
+    let parts: Vec<String> =
+        [(seen.count(Kind::Blocked), "blocked"), (seen.aside.len(), "parked"), (seen.count(Kind::Failing), "failing")]
+            .into_iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, what)| format!("{} {what}", grouped(count as u64)))
+            .collect();
+    match (parts.is_empty(), is_well && reading.unread.is_empty()) {
+        (true, true) => "Everything moves".to_owned(),
+        (true, false) => "Nothing is blocked or parked".to_owned(),
+        (false, _) => parts.join(", "),
+    }
+}
+
+/// A group's address on `page`.
+fn group_path(page: &str, group: &Group) -> String {
+    let source = group.source.as_ref().map(|source| format!("&source={source}")).unwrap_or_default();
+    let error = group.error.as_ref().map(|error| format!("&error={}", encoded(error))).unwrap_or_default();
+    format!("/{page}?state={}{source}{error}", encoded(group.what.as_str()))
+}
+
+fn card(group: &Group, reading: &Reading, now: Timestamp) -> Markup {
+    let of = Of {
+        state: group.what.as_str().to_owned(),
+        source: Some(group.source.as_ref().map_or_else(String::new, ToString::to_string)),
+        error: Some(group.error.clone().unwrap_or_default()),
+        read: String::new(),
+    };
+    let entries = of.entries(reading);
+    let source = group.source.as_ref().map_or("source not read", |source| source.as_str());
+    html! {
+        details.card {
+            summary data-row {
+                (badge(group.what.as_str()))
+                span.what {
+                    span.source { (source) }
+                    @if let Some(error) = &group.error { span.error { (error) } }
+                }
+                span.numbers {
+                    span { (count(group.orders, "order", "orders")) }
+                    span { (count(group.deliveries, "delivery", "deliveries")) }
+                    @if let Some(oldest) = group.oldest { span { "oldest " (ago(oldest, now)) } }
+                }
+            }
+            (listed(&entries[..entries.len().min(FIRST)], now))
+            p.actions {
+                @if group.what == What::Parked {
+                    a.button.main href=(group_path("redrive", group)) { "Put " (all(group.deliveries)) " back…" }
+                    " "
+                }
+                a.button href=(group_path("group", group)) { "List " (all(group.orders)) }
+            }
+        }
+    }
+}
+
+fn all(count: u64) -> String {
+    if count == 1 { "it".to_owned() } else { format!("all {}", grouped(count)) }
+}
+
+/// An order, or a parked delivery of one.
+#[derive(Clone, Copy)]
+enum Entry<'a> {
+    Order(&'a Lane),
+    Parked(&'a Aside),
+}
+
+impl Entry<'_> {
+    fn since(&self) -> Option<Timestamp> {
+        match self {
+            Entry::Order(lane) => lane.since(),
+            Entry::Parked(aside) => aside.since,
+        }
+    }
+
+    fn entity(&self) -> &EntityKey {
+        match self {
+            Entry::Order(lane) => &lane.state.entity,
+            Entry::Parked(aside) => &aside.entity,
+        }
+    }
+}
+
+fn listed(entries: &[Entry<'_>], now: Timestamp) -> Markup {
+    html! {
+        table.rows {
+            thead { tr { th { "Order" } th { "State" } th.n { "Since" } th { "Why" } } }
+            tbody {
+                @for entry in entries {
+                    @match entry {
+                        Entry::Order(lane) => {
+                            tr {
+                                td.key { a data-row href=(order_path(&lane.state.entity)) { (lane.state.entity) } }
+                                td { (badge(lane.kind.as_str())) @if lane.state.waiting() > 0 { " " span.dim { (lane.state.waiting()) " waiting" } } }
+                                td.n { @if let Some(since) = lane.since() { (ago(since, now)) } }
+                                td { (lane.why(now)) }
+                            }
+                        }
+                        Entry::Parked(one) => {
+                            tr {
+                                td.key { a data-row href=(delivery_path(&one.entity, one.sequence)) { (one.entity) " " (one.sequence) } }
+                                td { (badge("parked")) " " span.dim { (one.topic) } }
+                                td.n { @if let Some(since) = one.since { (ago(since, now)) } }
+                                td { (one.error) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What waits longest, whatever for.
+fn oldest(reading: &Reading, now: Timestamp) -> Markup {
+    let mut entries: BTreeMap<(Timestamp, &EntityKey), Entry<'_>> = BTreeMap::new();
+    for lane in &reading.overview.lanes {
+        entries.extend(lane.since().map(|since| ((since, &lane.state.entity), Entry::Order(lane))));
+    }
+    let oldest: Vec<Entry<'_>> = entries.into_values().take(OLDEST).collect();
+    html! {
+        @if !oldest.is_empty() {
+            h2 { "Waiting longest" }
+            (listed(&oldest, now))
+        }
+    }
+}
+
+/// Which of them are listed.
+#[derive(Debug, Deserialize)]
+pub(super) struct Of {
+    state: String,
+    source: Option<String>,
+    error: Option<String>,
+    #[serde(default)]
+    read: String,
+}
+
+impl Of {
+    fn takes(&self, source: Option<&str>, error: Option<&str>) -> bool {
+        // An empty one stands for those of which it is not known.
+        self.source.as_deref().is_none_or(|wanted| source.unwrap_or_default() == wanted)
+            && self.error.as_deref().is_none_or(|wanted| error.map(alike).unwrap_or_default() == wanted)
+    }
+
+    /// The oldest first.
+    fn entries<'a>(&self, reading: &'a Reading) -> Vec<Entry<'a>> {
+        let seen = &reading.overview;
+        let lanes = seen.lanes.iter().filter(|lane| {
+            lane.kind.as_str() == self.state
+                && self.takes(lane.source.as_ref().map(|source| source.as_str()), lane.error())
+        });
+        let aside = seen.aside.iter().filter(|one| {
+            self.state == What::Parked.as_str() && self.takes(Some(one.source.as_str()), Some(&one.error))
+        });
+        let mut entries: Vec<Entry<'a>> = lanes.map(Entry::Order).chain(aside.map(Entry::Parked)).collect();
+        entries.sort_by(|left, right| (left.since(), left.entity()).cmp(&(right.since(), right.entity())));
+        entries
+    }
+}
+
+pub(super) async fn group(State(shared): State<Arc<Shared>>, Query(of): Query<Of>, visitor: Visitor) -> Response {
+    shown(one_group(&shared, &of, &visitor).await, &shared, &visitor)
+}
+
+async fn one_group(shared: &Shared, of: &Of, visitor: &Visitor) -> Shown {
+    let depth = Depths { read: of.read.clone() }.depth();
+    let reading = shared.readings.get(&shared.watched, Wanted::All, depth).await?;
+    let now = shared.watched.surroundings.now();
+    let entries = of.entries(&reading);
+    let query = |name: &str, value: &Option<String>| {
+        value.as_ref().map(|value| format!("&{name}={}", encoded(value))).unwrap_or_default()
+    };
+    let query = format!("?state={}{}{}", encoded(&of.state), query("source", &of.source), query("error", &of.error));
+    let body = html! {
+        h1 { (badge(&of.state)) " " (count(entries.len() as u64, "entry", "entries")) }
+        @if let Some(source) = of.source.as_ref().filter(|source| !source.is_empty()) { p { "Sent by " strong { (source) } } }
+        @if let Some(error) = of.error.as_ref().filter(|error| !error.is_empty()) { p.error { (error) } }
+        @if of.state == What::Parked.as_str() && !entries.is_empty() {
+            p { a.button.main href={ "/redrive" (query) } { "Put " (all(entries.len() as u64)) " back…" } }
+        }
+        @if entries.is_empty() {
+            p { "There is none any more." }
+        } @else {
+            (listed(&entries[..entries.len().min(LISTED)], now))
+        }
+        @if entries.len() > LISTED { p { "and " (grouped((entries.len() - LISTED) as u64)) " more, which are younger." } }
+        (read(&reading, now, &format!("/group{query}&read=all")))
+    };
+    Ok(Page::new(&format!("{} orders", of.state), Place::Now).around(shared, visitor, &body))
+}

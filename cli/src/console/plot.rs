@@ -1,0 +1,192 @@
+//! Small pictures, made here: an order's timeline, and lines over time.
+
+use std::time::Duration;
+
+use maud::{Markup, html};
+use webhook_serializer::{
+    protocol::{delivery::Item, receipt::Settlement},
+    time::Timestamp,
+};
+
+use super::frame::delivery_path;
+use crate::{
+    output::duration,
+    timeline::{Timeline, outcome, waited},
+};
+
+const WIDTH: f64 = 1000.0;
+
+/// What is told of one delivery in its order's picture.
+struct Bar {
+    path: String,
+    title: String,
+    arrived: Option<u64>,
+    started: Option<u64>,
+    ended: u64,
+    class: &'static str,
+}
+
+/// An order's deliveries on one axis of time: the thin line is waiting, the bar
+/// the handler's time.
+pub(super) fn timeline(timeline: &Timeline, now: Timestamp) -> Markup {
+    let mut bars: Vec<Bar> = Vec::new();
+    for (sequence, past) in &timeline.settled {
+        let Some(receipt) = &past.receipt else { continue };
+        let delivery = past.delivery.as_ref();
+        let class = match receipt.settlement {
+            Settlement::Applied => "running",
+            Settlement::Parked => "bad",
+            _ => "none",
+        };
+        let topic = delivery.map_or("", |delivery| delivery.topic());
+        let wait = waited(past).map(|wait| format!(", waited {}", duration(wait))).unwrap_or_default();
+        let took = receipt.took.map(|took| format!(", took {}", duration(took))).unwrap_or_default();
+        let entity = delivery.map(|delivery| delivery.entity());
+        bars.push(Bar {
+            path: entity.map(|entity| delivery_path(entity, *sequence)).unwrap_or_default(),
+            title: format!("#{sequence} {topic}: {}{wait}{took}", outcome(past)),
+            arrived: delivery.map(|delivery| delivery.received_at().as_millis()),
+            started: receipt.started_at().map(Timestamp::as_millis),
+            ended: receipt.settled_at.as_millis(),
+            class,
+        });
+    }
+    for item in &timeline.inspected.waiting {
+        let Item::Delivery(unpacked) = item else { continue };
+        let delivery = unpacked.head();
+        bars.push(Bar {
+            path: delivery_path(delivery.entity(), delivery.sequence()),
+            title: format!("#{} {}: waiting", delivery.sequence(), delivery.topic()),
+            arrived: Some(delivery.received_at().as_millis()),
+            started: None,
+            ended: now.as_millis(),
+            class: "waiting",
+        });
+    }
+    // More than these are too thin to be told apart.
+    let bars = &bars[bars.len().saturating_sub(40)..];
+    let from = bars.iter().map(|bar| bar.arrived.or(bar.started).unwrap_or(bar.ended)).min();
+    let to = bars.iter().map(|bar| bar.ended).max();
+    let (Some(from), Some(to)) = (from, to) else { return html! {} };
+    let length = (to - from).max(1) as f64;
+    let x = |at: u64| (at.saturating_sub(from) as f64 / length * (WIDTH - 8.0)) + 2.0;
+    let height = 12 * bars.len() + 8;
+    html! {
+        figure.timeline {
+            svg viewBox={ "0 0 " (WIDTH) " " (height) } role="img" aria-label={ (bars.len()) " deliveries in " (duration(Duration::from_millis(to - from))) } {
+                @for (row, bar) in bars.iter().enumerate() {
+                    @let y = 12 * row + 4;
+                    @let begun = bar.started.unwrap_or(bar.ended);
+                    a href=[(!bar.path.is_empty()).then_some(&bar.path)] tabindex="-1" {
+                        title { (bar.title) }
+                        @if let Some(arrived) = bar.arrived {
+                            rect.wait x=(fixed(x(arrived))) y=(y + 4) width=(fixed((x(begun) - x(arrived)).max(1.0))) height="2" {}
+                        }
+                        rect class=(bar.class) x=(fixed(x(begun))) y=(y) width=(fixed((x(bar.ended) - x(begun)).max(4.0))) height="10" rx="2" {}
+                    }
+                }
+            }
+            figcaption { span { (Timestamp::from_millis(from)) } span { (duration(Duration::from_millis(to - from))) } }
+        }
+    }
+}
+
+fn fixed(number: f64) -> String {
+    format!("{number:.1}")
+}
+
+/// A line in a plot.
+#[derive(Debug, Clone)]
+pub(super) struct Line {
+    pub(super) name: String,
+    /// One for each step of time; `None`: nothing was seen there.
+    pub(super) values: Vec<Option<f64>>,
+}
+
+/// Several lines over the same time.
+pub(super) fn lines(title: &str, unit: &str, lines: &[Line], length: Duration) -> Markup {
+    const HEIGHT: f64 = 160.0;
+    let top = lines.iter().flat_map(|line| line.values.iter().flatten()).copied().fold(0.0, f64::max);
+    let top = if top > 0.0 { rounded_up(top) } else { 1.0 };
+    let steps = lines.iter().map(|line| line.values.len()).max().unwrap_or(1).max(2) - 1;
+    let x = |step: usize| 4.0 + (400.0 - 8.0) * step as f64 / steps as f64;
+    let y = |value: f64| HEIGHT - 4.0 - (HEIGHT - 12.0) * value / top;
+    let last = |line: &Line| line.values.iter().rev().flatten().next().copied().unwrap_or(0.0);
+    let is_empty = lines.iter().all(|line| line.values.iter().flatten().all(|value| *value == 0.0));
+    html! {
+        figure.plot {
+            figcaption { strong { (title) } span.dim { (short(top)) " " (unit) } }
+            svg viewBox={ "0 0 400 " (HEIGHT) } role="img" aria-label={ (title) ", the last " (duration(length)) } preserveAspectRatio="none" {
+                line.grid x1="0" x2="400" y1=(y(0.0)) y2=(y(0.0)) {}
+                line.grid x1="0" x2="400" y1=(y(top / 2.0)) y2=(y(top / 2.0)) {}
+                line.grid x1="0" x2="400" y1=(y(top)) y2=(y(top)) {}
+                @for (number, line) in lines.iter().enumerate() {
+                    path class={ "line c" (number % 6) } d=(path(line, x, y)) {}
+                }
+            }
+            div.ends { span { "−" (duration(length)) } span { "now" } }
+            @if is_empty {
+                p.dim { "nothing" }
+            } @else {
+                ul.names {
+                    @for (number, line) in lines.iter().enumerate() {
+                        li { i class={ "c" (number % 6) } {} (line.name) " " span.dim { (short(last(line))) } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn path(line: &Line, x: impl Fn(usize) -> f64, y: impl Fn(f64) -> f64) -> String {
+    let (mut path, mut is_down) = (String::new(), false);
+    for (step, value) in line.values.iter().enumerate() {
+        if let Some(value) = value {
+            let verb = if is_down { 'L' } else { 'M' };
+            path.push_str(&format!("{verb}{:.1} {:.1}", x(step), y(*value)));
+        }
+        is_down = value.is_some();
+        // A point of its own is seen as one.
+        if is_down && line.values.get(step + 1).is_none_or(Option::is_none) {
+            path.push_str("h0.1");
+        }
+    }
+    path
+}
+
+/// The next of 1, 2, 5, 10, 20, …
+fn rounded_up(value: f64) -> f64 {
+    let power = 10_f64.powf(value.log10().floor());
+    let of = value / power;
+    power
+        * if of <= 1.0 {
+            1.0
+        } else if of <= 2.0 {
+            2.0
+        } else if of <= 5.0 {
+            5.0
+        } else {
+            10.0
+        }
+}
+
+fn short(value: f64) -> String {
+    if value >= 10.0 || value.fract() == 0.0 { format!("{value:.0}") } else { format!("{value:.2}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_axis_ends_at_a_round_number() {
+        assert_eq!([0.03, 1.0, 1.2, 4.9, 51.0, 230.0].map(rounded_up), [0.05, 1.0, 2.0, 5.0, 100.0, 500.0]);
+    }
+
+    #[test]
+    fn a_line_stops_where_nothing_was_seen() {
+        let line = Line { name: String::new(), values: vec![Some(1.0), Some(2.0), None, Some(3.0)] };
+        let path = path(&line, |step| step as f64, |value| value);
+        assert_eq!(path, "M0.0 1.0L1.0 2.0h0.1M3.0 3.0h0.1");
+    }
+}

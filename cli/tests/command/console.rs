@@ -1,0 +1,61 @@
+//! `serializer console`, and the one that `serializer local` serves.
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
+    process::Stdio,
+};
+
+use serde_json::Value;
+
+use crate::running::{Local, complained, ran, serializer};
+
+/// What is answered at an address, as it came.
+fn answered(url: &str, cookie: &str) -> String {
+    let (address, path) = url.strip_prefix("http://").and_then(|rest| rest.split_once('/')).expect("an address");
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    let request = format!("GET /{path} HTTP/1.1\r\nhost: {address}\r\ncookie: {cookie}\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("it reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("it answers");
+    answer
+}
+
+/// The page behind the address that was printed.
+fn page(url: &str) -> String {
+    let entered = answered(url, "");
+    let set = entered.lines().find_map(|line| line.strip_prefix("set-cookie: ")).expect("a cookie");
+    let (base, _) = url.split_once("?token=").expect("a token in it");
+    answered(base, set.split(';').next().expect("a value"))
+}
+
+#[test]
+fn a_local_run_says_where_its_console_is_and_a_console_of_another_process_shows_the_same() {
+    let mut local = Local::start(&[]);
+    assert!(local.send(&["shopify-orders-create.json"]).status.success());
+    local.until(|told| told["what"] == "settled");
+    let own = page(&local.console);
+    assert!(own.contains("Everything moves") && own.contains(&local.url), "{own}");
+    let arguments = ["console", "--json", local.target.as_str()];
+    let started = serializer(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut child = started.expect("it can be started");
+    let mut line = String::new();
+    let mut lines = BufReader::new(child.stdout.take().expect("it is piped"));
+    lines.read_line(&mut line).expect("it says where it serves");
+    let said: Value = serde_json::from_str(&line).expect("JSON");
+    let other = page(said["console"].as_str().expect("an address"));
+    assert!(other.contains("Everything moves") && other.contains(&local.url), "{other}");
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+}
+
+#[test]
+fn a_console_of_nothing_and_one_on_a_port_that_is_taken_say_what_to_do() {
+    let nothing = ran(&["console"]);
+    assert!(!nothing.status.success());
+    assert!(complained(&nothing).contains("which deployment? Give --local"), "{}", complained(&nothing));
+    let local = Local::start(&[]);
+    let port = local.url.rsplit(':').next().expect("a port").to_owned();
+    let taken = local.ran(&["console", "--port", &port]);
+    assert!(complained(&taken).contains("is taken; choose another for the console"), "{}", complained(&taken));
+}

@@ -1,0 +1,123 @@
+//! Who gets in, and what an answer says of itself.
+
+use std::time::Duration;
+
+use serializer::sender::{Answer, Sender};
+use tests::shop::Shop;
+
+/// The cookie that the token is exchanged for, as a browser would keep it.
+async fn cookie(shop: &Shop) -> String {
+    let address = shop.console.address;
+    let path = shop.console.url.split_once(&address.to_string()).expect("its own address").1;
+    let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    let answer = spoken(shop, &request).await;
+    assert!(answer.starts_with("HTTP/1.1 303") && answer.contains("\r\nlocation: /\r\n"), "{answer}");
+    let set = answer.lines().find_map(|line| line.strip_prefix("set-cookie: ")).expect("a cookie");
+    for needed in ["HttpOnly", "SameSite=Strict", "Path=/"] {
+        assert!(set.contains(needed), "{set}");
+    }
+    set.split(';').next().unwrap_or_default().to_owned()
+}
+
+/// What the console answers to these very bytes.
+async fn spoken(shop: &Shop, request: &str) -> String {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut stream = tokio::net::TcpStream::connect(shop.console.address).await.expect("it listens");
+    stream.write_all(request.as_bytes()).await.expect("it reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.expect("it answers");
+    answer
+}
+
+async fn asked(shop: &Shop, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+    let headers: Vec<_> = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    let sender = Sender::new(format!("http://{}", shop.console.address));
+    sender.request(method, path, &headers, body.as_bytes().to_vec()).await.expect("it answers")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_has_no_token_and_what_comes_from_elsewhere_is_refused() {
+    let shop = Shop::open(Duration::ZERO).await;
+    let cookie = cookie(&shop).await;
+    let own = format!("http://{}", shop.console.address);
+    let known = ("cookie", cookie.as_str());
+    for path in
+        ["/", "/lanes", "/live", "/order?key=shopify/order/1004", "/console.js", "/console.css", "/?token=guess"]
+    {
+        assert_eq!(asked(&shop, "GET", path, &[], "").await.status, 403, "{path}");
+        let foreign = asked(&shop, "GET", path, &[known, ("host", "rebound.example")], "").await;
+        assert_eq!(foreign.status, 421, "{path}");
+    }
+    assert_eq!(asked(&shop, "GET", "/", &[known], "").await.status, 200);
+    shop.send(1004, &serializer::samples::SHOPIFY[..2]).await;
+    shop.until_parked("shopify/order/1004").await;
+    let operator = shop.lane.operator();
+    let entity = "shopify/order/1004".parse().expect("a key");
+    let form = ("content-type", "application/x-www-form-urlencoded");
+    let body = "key=shopify/order/1004&why=because";
+    for origin in [None, Some("http://evil.example"), Some("null"), Some("http://127.0.0.1:1")] {
+        let origin = origin.map(|origin| ("origin", origin));
+        let headers: Vec<_> = [known, form].into_iter().chain(origin).collect();
+        for path in ["/act/redrive", "/redrive", "/delivery"] {
+            assert_eq!(asked(&shop, "POST", path, &headers, body).await.status, 403, "{path} from {origin:?}");
+        }
+    }
+    assert_eq!(operator.parked(&entity).await.expect("it answers").len(), 1, "nothing was put back");
+    let done = asked(&shop, "POST", "/act/redrive", &[known, form, ("origin", &own)], body).await;
+    assert_eq!(done.status, 303, "{}", done.body);
+    assert!(operator.parked(&entity).await.expect("it answers").is_empty(), "its own page may");
+    // Without a reason nothing is done, whatever a form is made to leave out.
+    let unsaid = asked(&shop, "POST", "/act/redrive", &[known, form, ("origin", &own)], "key=shopify/order/1004").await;
+    assert!(unsaid.body.contains("Nothing was done: say why"), "{}", unsaid.body);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_lets_nothing_run_nothing_frame_it_and_nothing_keep_it() {
+    let shop = Shop::open(Duration::ZERO).await;
+    let cookie = cookie(&shop).await;
+    let address = shop.console.address;
+    for path in ["/", "/lanes", "/console.js", "/nowhere"] {
+        let request =
+            format!("GET {path} HTTP/1.1\r\nhost: {address}\r\ncookie: {cookie}\r\nconnection: close\r\n\r\n");
+        let answer = spoken(&shop, &request).await;
+        for header in [
+            "content-security-policy: default-src 'none'; script-src 'self'; style-src 'self';",
+            "frame-ancestors 'none'",
+            "x-content-type-options: nosniff",
+            "cache-control: no-store",
+            "referrer-policy: same-origin",
+        ] {
+            assert!(answer.contains(header), "{path}: {header}");
+        }
+        let (_, body) = answer.split_once("\r\n\r\n").expect("a body");
+        assert!(!body.contains(" style=\"") && !body.contains("<style") && !body.contains(" onclick"), "{path}");
+        assert!(!body.replace("http://www.w3.org/2000/svg", "").contains("//www."), "{path}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_asked_wrongly_is_answered_with_a_sentence() {
+    let shop = Shop::open(Duration::ZERO).await;
+    let cookie = cookie(&shop).await;
+    let known = ("cookie", cookie.as_str());
+    shop.send(1001, &serializer::samples::STRIPE[..1]).await;
+    for (path, said) in [
+        ("/nowhere", "There is no such page."),
+        ("/order?key=no/such/order", "Nothing is known of no/such/order"),
+        ("/order", "is no order's key"),
+        ("/delivery?key=stripe/order/1001&sequence=x", "is no delivery's number"),
+        ("/delivery?key=stripe/order/1001&sequence=9999999999999", "There is no delivery 9999999999999"),
+        ("/work?id=x", "knows no such work any more"),
+        ("/search?q=%3Cscript%3E", "&lt;script&gt;"),
+    ] {
+        let answer = asked(&shop, "GET", path, &[known], "").await;
+        assert!(answer.body.contains(said) && answer.body.contains("<h1"), "{path}: {}", answer.body);
+    }
+    let Shop { lane, console, .. } = shop;
+    lane.local.stop().await.expect("it stops");
+    let sender = Sender::new(format!("http://{}", console.address));
+    let headers = [("cookie".to_owned(), cookie.clone())];
+    let lost = sender.request("GET", "/order?key=stripe/order/1001", &headers, Vec::new()).await.expect("it answers");
+    assert_eq!(lost.status, 502);
+    assert!(lost.body.contains("The tables do not answer"), "{}", lost.body);
+}

@@ -1,0 +1,102 @@
+//! Lanes: of what happens, and of ten thousand orders.
+
+use std::{sync::Arc, time::Duration};
+
+use tests::{
+    lane::Lane,
+    shop::{Shop, console, stock},
+};
+use webhook_serializer::telemetry::Quiet;
+
+use crate::browser;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lanes_appear_as_orders_come_and_show_what_became_of_each() {
+    let Some(browser) = browser().await else { return };
+    let shop = Shop::open(Duration::from_millis(20)).await;
+    browser.open(&shop.console.url).await;
+    browser.click("a[href='/lanes']").await;
+    browser.until_text("Waiting for the first order").await;
+    shop.trade(1000..1010).await;
+    browser.until("document.querySelectorAll('.lane').length === 10").await;
+    browser.until("document.querySelectorAll('.bar.running').length >= 10").await;
+    let state = |key: &str, state: &str| {
+        format!("document.querySelector('[title=\"{key}\"]').parentElement.innerText.includes('{state}')")
+    };
+    browser.until(&state("shopify/order/1004", "parked")).await;
+    browser.until(&state("woocommerce/order/1009", "blocked")).await;
+    browser.until(&state("shopify/order/1003", "idle")).await;
+    // What a lane shows besides its bars: a repeat, a failed attempt, one set aside.
+    let signs = "[...document.querySelectorAll('.lane .sign')].map(one => one.textContent).join('')";
+    for sign in ["P", "B", "!", "="] {
+        browser.until(&format!("{signs}.includes('{sign}')")).await;
+    }
+    // Serial within a lane: no two bars of one order at the same time.
+    let overlaps = "[...document.querySelectorAll('.lane')].filter(lane => { \
+        const bars = [...lane.querySelectorAll('.bar.running')].map(bar => [bar.style.getPropertyValue('--a'), bar.style.getPropertyValue('--b')].map(Number)); \
+        return bars.some(([a], at) => at > 0 && a < bars[at - 1][1]); }).length";
+    assert_eq!(browser.run(overlaps).await, 0);
+    // By source, by topic, by state.
+    for (filter, left) in [("stripe", 3), ("refunds", 4), ("parked", 1), ("no such", 0)] {
+        browser.run("document.getElementById('filter').value = ''").await;
+        browser.type_into("#filter", filter).await;
+        browser.until(&format!("document.querySelectorAll('.lane').length === {left} && document.getElementById('how-many').textContent.startsWith('{left} ')")).await;
+    }
+    assert_eq!(browser.complaints().await, Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lanes_stand_still_when_they_are_told_to_and_go_on_where_it_is_now() {
+    let Some(browser) = browser().await else { return };
+    let shop = Shop::open(Duration::from_millis(5)).await;
+    browser.open(&shop.console.url).await;
+    browser.press("l").await;
+    browser.until("document.getElementById('lanes')").await;
+    shop.trade(1000..1003).await;
+    browser.until("document.querySelectorAll('.lane').length === 3").await;
+    let shift = "document.getElementById('lanes').style.getPropertyValue('--shift')";
+    browser.press(" ").await;
+    browser.until("document.getElementById('follow').textContent === 'Follow'").await;
+    let before = browser.run(shift).await;
+    // It is looked at thirty times, each of which would have moved it.
+    browser.until("(window.looks = (window.looks ?? 0) + 1) > 30").await;
+    assert_eq!(browser.run(shift).await, before, "it stands still");
+    browser.press("+").await;
+    assert_eq!(browser.run("document.getElementById('window').value").await, "30");
+    browser.press(" ").await;
+    let after = browser.run(shift).await;
+    browser.until(&format!("{shift} !== {after}")).await;
+    assert_eq!(browser.complaints().await, Vec::<String>::new());
+}
+
+/// More elements a page with 200 lanes has not, whatever is in them.
+const NODES: u64 = 4_500;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_thousand_orders_leave_a_page_small_and_one_of_them_is_found() {
+    let Some(browser) = browser().await else { return };
+    let lane = Lane::start_observed(tests::stage::SOURCES, Arc::new(Quiet)).await;
+    stock(&lane, 10_000).await;
+    let console = console(&lane, None).await;
+    let at = |path: &str| format!("http://{}{path}", console.address);
+    browser.open(&console.url).await;
+    browser.until_text("10\u{202f}000").await;
+    let begun = lane.surroundings.monotonic();
+    browser.open(&at("/lanes")).await;
+    browser.until("document.querySelectorAll('.lane').length === 200").await;
+    let first_lane = lane.surroundings.monotonic() - begun;
+    browser.until_text("200 lanes, and 9800 more").await;
+    let nodes = browser.run("document.getElementsByTagName('*').length").await.as_u64().expect("a number");
+    assert!(nodes < NODES, "{nodes} elements");
+    let begun = lane.surroundings.monotonic();
+    browser.type_into("#search", "104242\u{e007}").await;
+    browser.until("document.querySelector('h1')?.textContent.includes('shopify/order/104242')").await;
+    let found = lane.surroundings.monotonic() - begun;
+    browser.type_into("#search", "order/1042\u{e007}").await;
+    browser.until_text("100 with").await;
+    let listed = browser.run("document.querySelectorAll('table.rows tbody tr').length").await;
+    assert_eq!(listed, 50);
+    browser.until_text("and 50 more").await;
+    println!("first lane {first_lane:?}, one found {found:?}, {nodes} elements");
+    assert_eq!(browser.complaints().await, Vec::<String>::new());
+}

@@ -1,0 +1,66 @@
+//! How it looks: dark and light, on a phone, to a screen reader.
+
+use std::time::Duration;
+
+use tests::shop::Shop;
+
+use crate::browser;
+
+const PAGES: [&str; 7] = [
+    "/",
+    "/lanes",
+    "/figures",
+    "/search?q=100",
+    "/order?key=shopify/order/1004",
+    "/group?state=parked",
+    "/redrive?source=shopify",
+];
+
+/// How light the page's ground is, from 0 to 255.
+const GROUND: &str = "Number(getComputedStyle(document.body).backgroundColor.match(/\\d+/)[0])";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_is_dark_where_the_system_is_and_stays_as_somebody_chose() {
+    let Some(browser) = browser().await else { return };
+    let shop = Shop::open(Duration::ZERO).await;
+    browser.prefer("dark").await;
+    browser.open(&shop.console.url).await;
+    assert!(browser.run(GROUND).await.as_u64() < Some(60));
+    browser.prefer("light").await;
+    assert!(browser.run(GROUND).await.as_u64() > Some(200));
+    browser.click("#theme").await;
+    assert!(browser.run(GROUND).await.as_u64() < Some(60));
+    browser.open(&format!("http://{}/figures", shop.console.address)).await;
+    assert!(browser.run(GROUND).await.as_u64() < Some(60), "the next page as well");
+    assert_eq!(browser.complaints().await, Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_page_fits_a_phone_has_its_landmarks_and_complains_of_nothing() {
+    let Some(browser) = browser().await else { return };
+    let shop = Shop::open(Duration::from_millis(1)).await;
+    shop.trade(1000..1010).await;
+    shop.until_parked("shopify/order/1004").await;
+    browser.open(&shop.console.url).await;
+    for scheme in ["light", "dark"] {
+        browser.prefer(scheme).await;
+        for path in PAGES {
+            for width in [390, 1440] {
+                browser.resize(width, 844).await;
+                browser.open(&format!("http://{}{path}", shop.console.address)).await;
+                // A screen that was just made narrower may be wide for a frame yet.
+                browser.until(&format!("document.documentElement.scrollWidth <= {width} /* {path} */")).await;
+                for (needed, count) in
+                    [("main", 1), ("header", 1), ("nav[aria-label]", 1), ("h1", 1), ("[aria-live=polite]", 1)]
+                {
+                    let found = browser.run(&format!("document.querySelectorAll('{needed}').length")).await;
+                    assert_eq!(found, count, "{needed} on {path}");
+                }
+                let nameless = "[...document.querySelectorAll('a, button, input:not([type=hidden]), select, summary')].filter(one => \
+                    !(one.textContent.trim() || one.getAttribute('aria-label') || one.labels?.length || one.querySelector('title'))).map(one => one.outerHTML)";
+                assert_eq!(browser.run(nameless).await, serde_json::json!([]), "{path}");
+            }
+        }
+    }
+    assert_eq!(browser.complaints().await, Vec::<String>::new());
+}

@@ -1,0 +1,132 @@
+//! What is put right in the browser.
+
+use std::time::Duration;
+
+use serializer::samples::SHOPIFY;
+use tests::{browser::key, shop::Shop};
+
+use crate::browser;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_delivery_that_failed_is_seen_parked_and_is_put_back_by_a_click() {
+    let Some(browser) = browser().await else { return };
+    let shop = Shop::open(Duration::from_millis(5)).await;
+    browser.open(&shop.console.url).await;
+    browser.until_text("Everything moves").await;
+    shop.send(1004, &SHOPIFY[..3]).await;
+    shop.until_parked("shopify/order/1004").await;
+    browser.open(&format!("http://{}/", shop.console.address)).await;
+    // What was read a second ago is shown for that long.
+    browser.until("document.body.innerText.includes('1 parked') || void location.reload()").await;
+    browser.until_text("the warehouse knows no article …").await;
+    browser.click(".card summary").await;
+    browser.click(".card td a").await;
+    browser.until_text("It was set aside").await;
+    shop.mend();
+    browser.click(".act details:first-child summary").await;
+    browser.type_into(".act details:first-child input[name=why]", "the article is listed now").await;
+    browser.click(".act details:first-child button").await;
+    browser.until("document.querySelector('.flash').textContent.includes('is back in line')").await;
+    let said = browser.run("document.querySelector('.flash').textContent").await.to_string();
+    assert!(said.contains("by ada: the article is listed now"), "{said}");
+    let operator = shop.lane.operator();
+    let entity = "shopify/order/1004".parse().expect("a key");
+    assert!(operator.parked(&entity).await.expect("it answers").is_empty());
+    browser.until("document.body.innerText.includes('put back') || void location.reload()").await;
+    assert_eq!(browser.complaints().await, Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_blocked_order_goes_on_and_a_group_is_put_back_once_somebody_said_why() {
+    let Some(browser) = browser().await else { return };
+    let shop = Shop::open(Duration::from_millis(5)).await;
+    for order in [1004, 1014, 1024] {
+        shop.send(order, &SHOPIFY[..2]).await;
+        shop.until_parked(&format!("shopify/order/{order}")).await;
+    }
+    shop.trade(1009..1010).await;
+    shop.until(|all| all.iter().any(|one| matches!(one.what, serializer::story::What::Blocked(_)))).await;
+    browser.open(&shop.console.url).await;
+    browser.until_text("1 blocked, 3 parked").await;
+    shop.mend();
+    browser.open(&format!("http://{}/redrive?source=shopify", shop.console.address)).await;
+    browser.until_text("Put back 3 deliveries of 3 orders?").await;
+    // Parked after the list was seen, it is none of those.
+    browser.type_into("input[name=why]", "mended").await;
+    browser.click(".ask button").await;
+    browser.until_text("3 of 3 deliveries put back").await;
+    browser.until_text("Done.").await;
+    browser.open(&format!("http://{}/order?key=woocommerce/order/1009", shop.console.address)).await;
+    browser.until_text("Blocked after 2 failed attempts").await;
+    browser.click(".act summary").await;
+    browser.type_into("input[name=why]", "the ledger is open").await;
+    browser.click(".act button").await;
+    browser.until_text("goes on, from").await;
+    let operator = shop.lane.operator();
+    assert!(operator.all_parked().await.expect("it answers").is_empty());
+    assert_eq!(browser.complaints().await, Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_is_redacted_until_it_is_asked_for_and_stands_beside_what_differs() {
+    let Some(browser) = browser().await else { return };
+    let shop = Shop::open(Duration::from_millis(5)).await;
+    shop.send(1000, &SHOPIFY[..2]).await;
+    let settled = |all: &[serializer::story::Happening]| {
+        all.iter().filter(|one| matches!(one.what, serializer::story::What::Settled(_))).count() == 2
+    };
+    shop.until(settled).await;
+    browser.open(&shop.console.url).await;
+    browser.open(&format!("http://{}/order?key=shopify/order/1000", shop.console.address)).await;
+    browser.click("table.rows tbody tr:first-child a").await;
+    browser.until_text("[redacted]").await;
+    let text = "document.querySelector('pre').textContent";
+    let redacted = browser.run(text).await.to_string();
+    assert!(!redacted.contains('@'), "{redacted}");
+    assert!(browser.run("document.querySelectorAll('.changes li').length").await.as_u64() > Some(0));
+    let address = browser.address().await;
+    browser.click(".show button").await;
+    browser.until(&format!("{text}.includes('@')")).await;
+    // The address that shows it all is none: opened, it hides it again.
+    browser.open(&address).await;
+    browser.until_text("[redacted]").await;
+    assert_eq!(browser.complaints().await, Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_alone_find_an_order_open_it_and_put_a_delivery_back() {
+    let Some(browser) = browser().await else { return };
+    let shop = Shop::open(Duration::from_millis(5)).await;
+    shop.send(1004, &SHOPIFY[..3]).await;
+    shop.until_parked("shopify/order/1004").await;
+    shop.mend();
+    browser.open(&shop.console.url).await;
+    browser.until_text("1 parked").await;
+    browser.press("?").await;
+    browser.until("document.getElementById('help').open").await;
+    browser.press(key::ESCAPE).await;
+    browser.until("!document.getElementById('help').open").await;
+    browser.press("j").await;
+    browser.until("document.activeElement.matches('.card > summary')").await;
+    let outline = browser.run("getComputedStyle(document.activeElement).outlineStyle").await;
+    assert_eq!(outline, "solid", "the focus is seen");
+    browser.press("/").await;
+    browser.until("document.activeElement.id === 'search'").await;
+    browser.press("1004").await;
+    browser.press(key::ENTER).await;
+    browser.until("document.querySelector('h1')?.textContent.startsWith('shopify/order/1004')").await;
+    // The first thing that can be done, then the first of what is parked.
+    browser.press("jj").await;
+    browser.until("document.activeElement.matches('td a')").await;
+    browser.press("k").await;
+    browser.until("document.activeElement.matches('.act summary')").await;
+    browser.press(key::ENTER).await;
+    browser.press(key::TAB).await;
+    browser.until("document.activeElement.name === 'why'").await;
+    browser.press("mended").await;
+    browser.press(key::ENTER).await;
+    browser.until("document.querySelector('.flash').textContent.includes('is back in line')").await;
+    let entity = "shopify/order/1004".parse().expect("a key");
+    assert!(shop.lane.operator().parked(&entity).await.expect("it answers").is_empty());
+    assert_eq!(browser.complaints().await, Vec::<String>::new());
+}

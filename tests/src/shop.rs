@@ -1,0 +1,208 @@
+//! A shop whose webhooks come to a local deployment, some of which fail until the
+//! cause is mended; and a console that looks at it.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering::SeqCst},
+};
+use std::time::Duration;
+
+use serializer::{
+    console::{Console, Watched},
+    samples::{SHOPIFY, STRIPE, Sample, WOOCOMMERCE},
+    story::{Happening, Story, What},
+};
+use webhook_serializer::{
+    aws::Parts,
+    handler::{Context, Handler, HandlerError, Outcome},
+    protocol::{
+        delivery::Delivery,
+        entity::{DeliveryId, EntityKey, FencingToken, Identity, Sequence, SourceName},
+        format::{FORMAT, attribute as a},
+        keys::entity_row,
+        receipt::{Receipt, Recent, Settlement},
+        table::{Action, Condition, Write},
+    },
+    time::{Surroundings, Timestamp},
+};
+
+use crate::lane::Lane;
+
+const SOURCES: &str = r#"
+[sources.shopify]
+provider = "shopify"
+secrets = ["shopify-development-secret"]
+handler = "shop"
+retry = { attempts = 3, first = "300ms" }
+
+[sources.stripe]
+provider = "stripe"
+secrets = ["whsec_stripe-development-secret"]
+handler = "shop"
+retry = { attempts = 3, first = "300ms" }
+
+[sources.woocommerce]
+provider = "woocommerce"
+secrets = ["woocommerce-development-secret"]
+handler = "shop"
+retry = { attempts = 2, first = "300ms" }
+on_failure = "block"
+"#;
+
+/// A shop, its deployment and its console.
+pub struct Shop {
+    /// The deployment.
+    pub lane: Lane,
+    /// What happened.
+    pub story: Story,
+    /// What is looked at.
+    pub console: Console,
+    is_mended: Arc<AtomicBool>,
+}
+
+/// What handles its deliveries, at a person's pace.
+#[derive(Debug, Clone)]
+struct Warehouse {
+    is_mended: Arc<AtomicBool>,
+    pace: Duration,
+}
+
+impl Handler for Warehouse {
+    async fn handle(&self, delivery: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
+        let order: u32 = delivery.entity().as_str().rsplit('/').next().and_then(|id| id.parse().ok()).unwrap_or(0);
+        context.surroundings().sleep(self.pace * (1 + (order + delivery.sequence().0 as u32 * 3) % 5)).await;
+        let is_mended = self.is_mended.load(SeqCst);
+        Ok(match (delivery.source().as_str(), delivery.topic()) {
+            _ if is_mended => Outcome::Done,
+            ("shopify", "orders/paid") if order % 10 == 4 => {
+                Outcome::Reject(format!("the warehouse knows no article {order}77"))
+            }
+            ("shopify", "fulfillments/create") if order % 10 == 6 && delivery.attempt() == 1 => {
+                Outcome::retry("the carrier answered 503")
+            }
+            ("woocommerce", "order.updated") if order % 10 == 9 => Outcome::retry("the ledger is closed"),
+            _ => Outcome::Done,
+        })
+    }
+}
+
+impl Shop {
+    /// Opens one, where a delivery takes one to five times so long as `pace`.
+    ///
+    /// # Panics
+    ///
+    /// It does not start.
+    pub async fn open(pace: Duration) -> Self {
+        let story = Story::new(Surroundings::system());
+        let mut lane = Lane::start_with_samples(SOURCES, Arc::new(story.clone())).await;
+        let is_mended = Arc::new(AtomicBool::new(false));
+        let warehouse = Warehouse { is_mended: is_mended.clone(), pace };
+        lane.local.work(|_| warehouse.clone());
+        let console = console(&lane, Some(story.clone())).await;
+        Self { lane, story, console, is_mended }
+    }
+
+    /// Its clock.
+    pub fn surroundings(&self) -> &Surroundings {
+        &self.lane.surroundings
+    }
+
+    /// From now on nothing fails.
+    pub fn mend(&self) {
+        self.is_mended.store(true, SeqCst);
+    }
+
+    /// Posts an order's webhooks, one after the other.
+    ///
+    /// # Panics
+    ///
+    /// One is not accepted.
+    pub async fn send(&self, order: u32, samples: &[Sample]) {
+        for sample in samples {
+            let webhook = sample.of_order(&order.to_string(), &self.lane.sources, self.lane.surroundings.now());
+            assert_eq!(self.lane.post(&webhook).await.status, 200);
+        }
+    }
+
+    /// Posts the webhooks of some orders of all its senders, with a few that fail:
+    /// of order 1004 one is parked, and 1009 is blocked.
+    pub async fn trade(&self, orders: std::ops::Range<u32>) {
+        let all = orders.map(async |order| {
+            match order % 10 {
+                1 | 5 | 8 => self.send(order, &STRIPE).await,
+                2 | 9 => self.send(order, &WOOCOMMERCE).await,
+                3 => self.send(order, &[SHOPIFY[0], SHOPIFY[0], SHOPIFY[1]]).await,
+                _ => self.send(order, &SHOPIFY[..4]).await,
+            };
+        });
+        futures_util::future::join_all(all).await;
+    }
+
+    /// Waits until so much of it has been told.
+    pub async fn until(&self, so: impl Fn(&[Happening]) -> bool) {
+        self.story.until(0, so).await;
+    }
+
+    /// Waits until the deliveries of an order so often were parked.
+    pub async fn until_parked(&self, order: &str) {
+        let is_it = |one: &Happening| one.entity.as_str() == order && one.what == What::Settled(Settlement::Parked);
+        self.until(|happenings| happenings.iter().any(is_it)).await;
+    }
+}
+
+/// A console that looks at a deployment.
+///
+/// # Panics
+///
+/// It does not start.
+pub async fn console(lane: &Lane, story: Option<Story>) -> Console {
+    let Parts { store, .. } = lane.local.engines.connect(&lane.surroundings, None);
+    let watched = Watched {
+        operator: lane.operator(),
+        store,
+        surroundings: lane.surroundings.clone(),
+        option: " --local".to_owned(),
+        name: "the local run at http://127.0.0.1:9000".to_owned(),
+        story,
+        by: "ada".to_owned(),
+    };
+    Console::start(watched, 0).await.expect("it starts")
+}
+
+/// Puts the rows of so many orders into the table, each with twelve deliveries
+/// that were settled and one that waits, as `shopify/order/{number}` from 100000 on.
+///
+/// # Panics
+///
+/// One is not written.
+pub async fn stock(lane: &Lane, orders: u32) {
+    use futures_util::{StreamExt, stream};
+    let Parts { store, .. } = lane.local.engines.connect(&lane.surroundings, None);
+    let now = lane.surroundings.now();
+    let rows = (0..orders).map(|number| {
+        let entity = EntityKey::parse(&format!("shopify/order/{}", 100_000 + number)).expect("a key");
+        let key = entity_row(&entity);
+        let row = key.to_row().with(a::VERSION, FORMAT).with(a::TAIL, 13_u32).with(a::HEAD, 12_u32);
+        let since = now.as_millis() - u64::from(number % 600) * 1000;
+        let recent = (1..=12).fold(Recent::default(), |recent, place| {
+            let delivery_id = DeliveryId::new(format!("{number}-{place}"));
+            let source = SourceName::parse("shopify").expect("a name");
+            let receipt = Receipt {
+                sequence: Sequence(place),
+                identity: Some(Identity { source, delivery_id, redrive: 0 }.hash()),
+                settlement: Settlement::Applied,
+                token: FencingToken(place),
+                attempts: 1 + u32::from(place % 2 == 0),
+                settled_at: Timestamp::from_millis(since - 1000 * (13 - place)),
+                took: Some(Duration::from_millis(500)),
+            };
+            recent.with(receipt, Duration::from_secs(86_400))
+        });
+        let recent = recent.to_stored().expect("there is something");
+        let row = row.with(a::TOKEN, 12_u32).with(a::PENDING_SINCE, since).with(a::RECENT, recent);
+        Write { key, condition: Condition::Always, action: Action::Put(row) }
+    });
+    let table = store.table();
+    let written = stream::iter(rows).map(|write| async move { table.write(&write).await.expect("it is written") });
+    written.buffer_unordered(16).for_each(|_| async {}).await;
+}
