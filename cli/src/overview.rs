@@ -32,9 +32,9 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// Since when something waits.
+    /// Since when something waits; where nothing does, since when it is on hold.
     pub fn since(&self) -> Option<Timestamp> {
-        self.state.pending_since
+        self.state.pending_since.or(self.state.hold.since())
     }
 
     /// Why its next delivery failed last.
@@ -54,6 +54,10 @@ impl Lane {
                 Some("expired") => format!("the place of {} is empty and may have expired", state.next()),
                 Some(_) => format!("workers died{at} before its handler was started"),
             },
+            (Kind::OnHold, _) => {
+                let since = state.hold.since().map(|at| duration(now.since(at))).unwrap_or_default();
+                format!("on hold for {since}")
+            }
             (Kind::Failing, _) => {
                 let again = state.retry_at.filter(|at| *at > now).map(|at| duration(at.since(now)));
                 let again = again.map_or_else(|| "due".to_owned(), |wait| format!("again in {wait}"));
@@ -234,7 +238,7 @@ impl Overview {
         self.pace.order(&state);
         let kind = Kind::of(&state, now);
         // Somebody's lease on an order where nothing waits is nobody's trouble; one left behind is.
-        if kind == Kind::Idle || (state.is_empty() && kind != Kind::Abandoned) {
+        if kind == Kind::Idle || (state.is_empty() && !matches!(kind, Kind::Abandoned | Kind::OnHold)) {
             return;
         }
         self.places.insert((state.entity.to_string(), state.next()), self.lanes.len());

@@ -18,6 +18,8 @@ use crate::output::duration;
 pub enum Kind {
     /// It was stopped, and waits for a person.
     Blocked,
+    /// A person put it on hold.
+    OnHold,
     /// Its next delivery failed, and is tried again.
     Failing,
     /// Its holder died or froze, and nobody has taken it over yet.
@@ -37,6 +39,7 @@ impl Kind {
     pub fn of(state: &EntityState, now: Timestamp) -> Self {
         match &state.held {
             _ if state.blocked.is_some() => Self::Blocked,
+            _ if state.hold.since().is_some() => Self::OnHold,
             Some(held) if held.runs(now) => match held.kind {
                 LeaseKind::Drain => Self::AtWork,
                 LeaseKind::Exclusive => Self::Held,
@@ -52,6 +55,7 @@ impl Kind {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Blocked => "blocked",
+            Self::OnHold => "on hold",
             Self::Failing => "failing",
             Self::Abandoned => "abandoned",
             Self::Held => "held",
@@ -123,13 +127,35 @@ pub fn standing(
             BlockReason::Vanished => "Once the cause is mended, let it go on with",
         };
         sentences.push(format!("The rest of the order waits behind it. {go_on} `{}`.", command("unblock")));
+        if reason != BlockReason::Expired {
+            let skip = command("skip");
+            sentences.push(format!("Or set it aside, and let the rest go on: `{skip} {} --why TEXT`.", state.next()));
+        }
+        sentences.extend(on_hold(state, now, &command));
         return Standing { word: Kind::Blocked.styled(), sentences };
+    }
+    if let Some(told) = on_hold(state, now, &command) {
+        sentences.push(told);
+        match &state.held {
+            Some(held) if held.kind == LeaseKind::Drain && held.runs(now) => {
+                sentences.push(format!("A worker ({by}) ends what it is at, and starts nothing else."));
+            }
+            Some(held) if held.runs(now) => sentences.push(format!("Its lease is {by}'s, which is no worker.")),
+            _ => {}
+        }
+        if let Some(error) = state.last_error.as_ref().filter(|_| !state.is_empty()) {
+            sentences.push(format!("{delivery} failed before: {error}"));
+        }
+        return Standing { word: Kind::OnHold.styled(), sentences };
     }
     let apart = failed_together(state);
     let is_failing = state.attempts > 0 || apart.is_some();
     if is_failing {
         let again = match state.retry_at {
-            Some(at) if at > now => format!("It is tried again in {}.", duration(at.since(now))),
+            Some(at) if at > now => {
+                let wait = duration(at.since(now));
+                format!("It is tried again in {wait}; at once with `{}`.", command("retry"))
+            }
             _ => "It is tried again as soon as a worker takes it up.".to_owned(),
         };
         let tried = times(state.attempts, "attempt");
@@ -176,6 +202,18 @@ pub fn standing(
         (_, None) => Vec::new(),
     });
     Standing { word: kind.styled(), sentences }
+}
+
+/// That a person put it on hold, where that is so.
+fn on_hold(state: &EntityState, now: Timestamp, command: impl Fn(&str) -> String) -> Option<String> {
+    let since = duration(now.since(state.hold.since()?));
+    let waiting = match state.waiting() {
+        0 => "Nothing waits".to_owned(),
+        1 => "1 delivery waits".to_owned(),
+        many => format!("{many} deliveries wait"),
+    };
+    let (history, resume) = (command("history"), command("resume"));
+    Some(format!("On hold for {since}: `{history}` says who, and why. {waiting}, until `{resume}`."))
 }
 
 fn times(count: u32, what: &str) -> String {

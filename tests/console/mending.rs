@@ -17,7 +17,7 @@ async fn a_delivery_that_failed_is_seen_parked_and_is_put_back_by_a_click() {
     shop.until_parked("shopify/order/1004").await;
     browser.open(&format!("http://{}/", shop.console.address)).await;
     // What was read a second ago is shown for that long.
-    browser.until("document.body.innerText.includes('1 parked') || void location.reload()").await;
+    browser.until_reloaded("1 parked").await;
     browser.until_text("the warehouse knows no article …").await;
     browser.click(".card summary").await;
     browser.click(".card td a").await;
@@ -32,7 +32,7 @@ async fn a_delivery_that_failed_is_seen_parked_and_is_put_back_by_a_click() {
     let operator = shop.lane.operator();
     let entity = "shopify/order/1004".parse().expect("a key");
     assert!(operator.parked(&entity).await.expect("it answers").is_empty());
-    browser.until("document.body.innerText.includes('put back') || void location.reload()").await;
+    browser.until_reloaded("put back").await;
     assert_eq!(browser.complaints().await, Vec::<String>::new());
 }
 
@@ -116,10 +116,10 @@ async fn keys_alone_find_an_order_open_it_and_put_a_delivery_back() {
     browser.press(key::ENTER).await;
     browser.until("document.querySelector('h1')?.textContent.startsWith('shopify/order/1004')").await;
     // The first thing that can be done, then the first of what is parked.
-    browser.press("jj").await;
+    browser.press("jjj").await;
     browser.until("document.activeElement.matches('td a')").await;
-    browser.press("k").await;
-    browser.until("document.activeElement.matches('.act summary')").await;
+    browser.press("kk").await;
+    browser.until("document.activeElement.matches('.act details:first-child summary')").await;
     browser.press(key::ENTER).await;
     browser.press(key::TAB).await;
     browser.until("document.activeElement.name === 'why'").await;
@@ -128,5 +128,35 @@ async fn keys_alone_find_an_order_open_it_and_put_a_delivery_back() {
     browser.until("document.querySelector('.flash').textContent.includes('is back in line')").await;
     let entity = "shopify/order/1004".parse().expect("a key");
     assert!(shop.lane.operator().parked(&entity).await.expect("it answers").is_empty());
+    assert_eq!(browser.complaints().await, Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_blocked_order_is_held_skipped_and_resumed_and_each_is_told_with_its_reason() {
+    let Some(browser) = browser().await else { return };
+    let shop = Shop::open(Duration::from_millis(5)).await;
+    shop.trade(1009..1010).await;
+    shop.until(|all| all.iter().any(|one| matches!(one.what, serializer::story::What::Blocked(_)))).await;
+    browser.open(&shop.console.url).await;
+    let page = format!("http://{}/order?key=woocommerce/order/1009", shop.console.address);
+    let act = async |name: &str, why: &str, said: &str| {
+        browser.open(&page).await;
+        browser.click(&format!("details:has(form[action='/act/{name}']) summary")).await;
+        browser.type_into(&format!("form[action='/act/{name}'] input[name=why]"), why).await;
+        browser.click(&format!("form[action='/act/{name}'] button")).await;
+        browser.until(&format!("document.querySelector('.flash')?.textContent.includes('{said}')")).await;
+    };
+    act("hold", "the ledger is counted", "is on hold").await;
+    act("skip", "it was typed by hand", "is parked, and the rest goes on").await;
+    browser.until_text("On hold for").await;
+    shop.mend();
+    act("resume", "counted", "goes on, from").await;
+    for told in ["the ledger is counted", "it was typed by hand", "settled as parked"] {
+        browser.until_text(told).await;
+    }
+    let entity = "woocommerce/order/1009".parse().expect("a key");
+    let operator = shop.lane.operator();
+    assert_eq!(operator.parked(&entity).await.expect("it answers").len(), 1);
+    browser.until_reloaded("All that arrived is settled").await;
     assert_eq!(browser.complaints().await, Vec::<String>::new());
 }

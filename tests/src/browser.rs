@@ -151,6 +151,21 @@ impl Browser {
         self.until(&format!("document.body?.innerText.includes({})", json!(text))).await;
     }
 
+    /// Loads the page anew until a text is somewhere in it.
+    ///
+    /// # Panics
+    ///
+    /// It does not come within a minute.
+    pub async fn until_reloaded(&self, text: &str) {
+        let shown = format!("document.body?.innerText.includes({})", json!(text));
+        let waited = async {
+            while self.run(&shown).await != json!(true) {
+                self.ask("POST", "/refresh", &json!({})).await.expect("it loads");
+            }
+        };
+        tokio::time::timeout(PATIENCE, waited).await.unwrap_or_else(|_| panic!("{text} did not come within a minute"));
+    }
+
     async fn element(&self, selector: &str) -> String {
         self.until(&format!("document.querySelector({}) !== null", json!(selector))).await;
         let found = self.ask("POST", "/element", &json!({ "using": "css selector", "value": selector })).await;

@@ -26,8 +26,8 @@ use super::{
 /// Options of `serializer entities`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Without --waiting, --blocked or --parked it lists all three. What it reads, and what that costs: \
-                  `serializer status --help`; --waiting and --blocked leave out the deliveries, which cost the most."
+    after_help = "Without --waiting, --blocked, --on-hold or --parked it lists all of them. What it reads, and what that costs: \
+                  `serializer status --help`; --waiting, --blocked and --on-hold leave out the deliveries, which cost the most."
 )]
 pub struct Entities {
     /// Those with deliveries that wait, are tried again or are at work
@@ -36,6 +36,9 @@ pub struct Entities {
     /// Those that were stopped, and wait for you
     #[arg(long, group = "state")]
     blocked: bool,
+    /// Those that a person put on hold
+    #[arg(long, visible_alias = "held", group = "state")]
+    on_hold: bool,
     /// Those with deliveries that are parked
     #[arg(long, group = "state")]
     parked: bool,
@@ -131,7 +134,7 @@ impl Entry<'_> {
 
 impl Entities {
     fn wanted(&self) -> Wanted {
-        match (self.waiting || self.blocked, self.parked) {
+        match (self.waiting || self.blocked || self.on_hold, self.parked) {
             (true, _) => Wanted::Orders,
             (_, true) => Wanted::Parked,
             _ => Wanted::All,
@@ -140,8 +143,9 @@ impl Entities {
 
     fn takes(&self, lane: &Lane) -> bool {
         match lane.kind {
-            Kind::Blocked => !self.waiting && !self.parked,
-            _ => !self.blocked && !self.parked,
+            Kind::Blocked => !self.waiting && !self.on_hold && !self.parked,
+            Kind::OnHold => !self.waiting && !self.blocked && !self.parked,
+            _ => !self.blocked && !self.on_hold && !self.parked,
         }
     }
 

@@ -187,7 +187,7 @@ fn as_json(entity: &EntityKey, seen: &Seen) -> serde_json::Value {
                 "by": state.holder_info.as_ref().map(|info| info.as_str()),
             })),
             "attempts": state.attempts, "suspect": state.suspect, "one_by_one": state.one_by_one, "retry_at": state.retry_at, "last_error": state.last_error,
-            "pending_since": state.pending_since, "blocked": state.blocked.map(|reason| reason.as_str()),
+            "pending_since": state.pending_since, "on_hold": state.hold.since(), "blocked": state.blocked.map(|reason| reason.as_str()),
         })
     });
     let waiting = inspected.waiting.iter().map(|item| match item {

@@ -113,8 +113,12 @@ fn summary(seen: &Overview, parked: bool, all_read: bool) -> String {
         some(count(Kind::Failing), "is tried again", "are tried again"),
         some(count(Kind::Blocked), "is blocked", "are blocked"),
     ];
-    let others =
-        [(Kind::AtWork, "at work"), (Kind::Held, "held by others"), (Kind::Abandoned, "left by a dead holder")];
+    let others = [
+        (Kind::OnHold, "on hold"),
+        (Kind::AtWork, "at work"),
+        (Kind::Held, "held by others"),
+        (Kind::Abandoned, "left by a dead holder"),
+    ];
     kinds.extend(others.into_iter().filter(|(kind, _)| count(*kind) > 0).map(|(kind, what)| {
         let is = if count(kind) == 1 { "is" } else { "are" };
         format!("{} {is} {what}", count(kind))
@@ -155,6 +159,10 @@ fn next(group: &Group, deployment: &Deployment) -> [(String, &'static str); 2] {
             (deployment.line("show", &[key, &sequence.to_string()]), "the oldest, with its body"),
             (deployment.line("redrive", &only), "once the cause is mended: lists what it would put back, and asks"),
         ],
+        What::Orders(Kind::OnHold) => [
+            (list("--on-hold"), "all of these"),
+            (deployment.command("history", key), "who put the oldest on hold, and why"),
+        ],
         What::Orders(Kind::Blocked) => {
             [(list("--blocked"), "all of these"), (inspect, "why the oldest was stopped, and what lets it go on")]
         }
@@ -175,6 +183,7 @@ impl Status {
         json!({
             "orders": seen.orders, "waiting": seen.count(Kind::Waiting), "failing": seen.count(Kind::Failing),
             "blocked": seen.count(Kind::Blocked), "at_work": seen.count(Kind::AtWork), "held": seen.count(Kind::Held),
+            "on_hold": seen.count(Kind::OnHold),
             "abandoned": seen.count(Kind::Abandoned), "parked": seen.aside.len(), "groups": groups.collect::<Vec<_>>(),
             "last_minutes": pace::as_json(survey, !self.no_parked), "unreadable": seen.unreadable.len(), "complete": survey.unread.is_empty(), "read_units": survey.units,
         })

@@ -2,11 +2,12 @@
 //! with a line in each `match`.
 
 use webhook_serializer::{
-    engine::operator::{Operator, OperatorError, PutBack},
+    engine::operator::{Operator, OperatorError, PutBack, Skipped, Turned},
     protocol::{
         entity::{EntityKey, Sequence},
         inbox::Unblocked,
-        state::EntityState,
+        receipt::Settlement,
+        state::{BlockReason, EntityState},
     },
 };
 
@@ -15,6 +16,14 @@ use webhook_serializer::{
 pub(super) enum Action {
     /// Lets a blocked order go on.
     Unblock,
+    /// Tries what failed now.
+    Retry,
+    /// Sets aside what is in front.
+    Skip,
+    /// Keeps workers off.
+    Hold,
+    /// Lets them at it again.
+    Resume,
     /// Puts what is parked back: one, or all of an order.
     Redrive,
     /// Removes a parked delivery for good.
@@ -41,12 +50,17 @@ pub(super) struct Situation<'a> {
 pub(super) type Done = Result<String, String>;
 
 impl Action {
-    pub(super) const ALL: [Self; 3] = [Self::Unblock, Self::Redrive, Self::Discard];
+    pub(super) const ALL: [Self; 7] =
+        [Self::Unblock, Self::Retry, Self::Skip, Self::Resume, Self::Redrive, Self::Discard, Self::Hold];
 
     /// In addresses, and what the command is called.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Unblock => "unblock",
+            Self::Retry => "retry",
+            Self::Skip => "skip",
+            Self::Hold => "hold",
+            Self::Resume => "resume",
             Self::Redrive => "redrive",
             Self::Discard => "discard",
         }
@@ -56,6 +70,10 @@ impl Action {
     pub(super) fn label(self) -> &'static str {
         match self {
             Self::Unblock => "Let it go on",
+            Self::Retry => "Retry now",
+            Self::Skip => "Skip",
+            Self::Hold => "Put on hold",
+            Self::Resume => "Resume",
             Self::Redrive => "Put back",
             Self::Discard => "Discard",
         }
@@ -67,6 +85,14 @@ impl Action {
             Self::Unblock => {
                 "The delivery that stopped the order is tried again, then those behind it, in their order."
             }
+            Self::Retry => "It is tried now, instead of when its next attempt is due. Its attempts stay counted.",
+            Self::Skip => {
+                "It is parked, so that it can be put back at the end. What waits behind it goes on in order, blocked no longer."
+            }
+            Self::Hold => {
+                "What is at work ends; nothing else starts. Webhooks are accepted and wait, in order, until it is resumed."
+            }
+            Self::Resume => "What waits is handled, in order.",
             Self::Redrive => "It goes to the end of its order, behind what arrived meanwhile, and is handled again.",
             Self::Discard => "It is removed for good, body and all: it is never handled, and cannot be put back.",
         }
@@ -77,12 +103,36 @@ impl Action {
         self == Self::Discard
     }
 
+    /// Which delivery it is about, on a page about this.
+    pub(super) fn sequence(self, about: About<'_>, situation: Situation<'_>) -> Option<Sequence> {
+        // Another may be in front by the time that it is done.
+        let in_front = || situation.state.filter(|_| self == Self::Skip).map(EntityState::next);
+        about.sequence.or_else(in_front)
+    }
+
     /// Whether there is anything that it could do.
     pub(super) fn is_offered(self, about: About<'_>, situation: Situation<'_>) -> bool {
         match self {
             Self::Unblock => {
                 let blocked = situation.state.filter(|state| state.blocked.is_some());
-                blocked.is_some_and(|state| about.sequence.is_none_or(|sequence| sequence == state.next()))
+                blocked.is_some_and(|state| is_in_front(about, state))
+            }
+            Self::Retry => {
+                let waits = |state: &&EntityState| {
+                    state.retry_at.is_some() && state.last_error.is_some() && !state.is_stopped()
+                };
+                situation.state.filter(waits).is_some_and(|state| is_in_front(about, state))
+            }
+            Self::Skip => {
+                let waits = |state: &&EntityState| !state.is_empty() && state.blocked != Some(BlockReason::Expired);
+                situation.state.filter(waits).is_some_and(|state| is_in_front(about, state))
+            }
+            Self::Hold => {
+                let goes_on = |state: &EntityState| state.hold.since().is_none() && !about.entity.is_kept_forever();
+                about.sequence.is_none() && situation.state.is_some_and(goes_on)
+            }
+            Self::Resume => {
+                about.sequence.is_none() && situation.state.is_some_and(|state| state.hold.since().is_some())
             }
             Self::Redrive => situation.parked > 0,
             Self::Discard => situation.parked > 0 && about.sequence.is_some(),
@@ -106,11 +156,38 @@ impl Action {
                 }
                 Unblocked::NotBlocked(None) => Err(format!("Nothing is known of {entity}; nothing was done.")),
             }),
+            (Self::Retry, _) => Ok(match operator.retry(entity).await? {
+                Turned::Done(state) => Ok(format!("{entity} {} is tried now", state.next())),
+                Turned::Unchanged(_) => Err(format!("{entity} does not wait for another attempt any more.")),
+            }),
+            (Self::Skip, Some(sequence)) => Ok(match operator.skip(entity, sequence).await? {
+                Skipped::As(Settlement::Parked) => Ok(format!("{entity} {sequence} is parked, and the rest goes on")),
+                Skipped::As(settlement) => Ok(format!("{entity} {sequence} is settled as {settlement}")),
+                Skipped::NotInFront(_) => {
+                    Err(format!("{entity} {sequence} is not the next to be handled any more; nothing was skipped."))
+                }
+                Skipped::NotThereYet => Err(format!("Nothing stands at {sequence} yet; nothing was skipped.")),
+            }),
+            (Self::Skip, None) => Ok(Err("Which delivery? Nothing was skipped.".to_owned())),
+            (Self::Hold, _) => Ok(match operator.hold(entity).await? {
+                Turned::Done(state) => Ok(format!("{entity} is on hold: {} waiting", state.waiting())),
+                Turned::Unchanged(_) => Err(format!("{entity} was on hold already.")),
+            }),
+            (Self::Resume, _) => Ok(match operator.resume(entity).await? {
+                Turned::Done(state) => {
+                    Ok(format!("{entity} goes on, from {}: {} waiting", state.next(), state.waiting()))
+                }
+                Turned::Unchanged(_) => Err(format!("{entity} was not on hold.")),
+            }),
             (Self::Redrive, _) => redrive(operator, entity, sequence).await,
             (Self::Discard, Some(sequence)) => discard(operator, entity, sequence).await,
             (Self::Discard, None) => Ok(Err("Which delivery? Nothing was removed.".to_owned())),
         }
     }
+}
+
+fn is_in_front(about: About<'_>, state: &EntityState) -> bool {
+    about.sequence.is_none_or(|sequence| sequence == state.next())
 }
 
 async fn redrive(operator: &Operator, entity: &EntityKey, one: Option<Sequence>) -> Result<Done, OperatorError> {

@@ -12,7 +12,10 @@ use axum::{
 };
 use maud::html;
 use serde::Deserialize;
-use webhook_serializer::protocol::entity::{EntityKey, Sequence, SourceName};
+use webhook_serializer::protocol::{
+    entity::{EntityKey, Sequence, SourceName},
+    maintain::Reason,
+};
 
 use super::{
     super::{
@@ -57,7 +60,8 @@ async fn act(shared: &Shared, name: &str, order: &Order) -> Shown {
     let at = order.sequence.as_deref().map(sequence).transpose()?;
     let why = reason(&order.why)?;
     let about = About { entity: &entity, sequence: at };
-    let done = action.act(&shared.watched.operator, about).await?;
+    let operator = shared.watched.operator.clone().because(Reason::new(&shared.watched.by, why));
+    let done = action.act(&operator, about).await?;
     shared.readings.forget();
     let (sentence, is_good) = match done {
         Ok(said) => {
@@ -181,7 +185,8 @@ async fn begun(shared: &Shared, which: &Which) -> Shown {
     record(&format!("puts back {} of source {:?}, error {:?}, by {by}: {why}", meant.len(), which.source, which.error));
     let list = meant.into_iter().map(|one| (one.entity, one.sequence)).collect();
     let id = shared.watched.surroundings.nonce().as_str().to_owned();
-    let work = shared.works.begin(id, shared.watched.operator.clone(), list, format!("by {by}: {why}"));
+    let operator = shared.watched.operator.clone().because(Reason::new(by, &why));
+    let work = shared.works.begin(id, operator, list, format!("by {by}: {why}"));
     Ok(Redirect::to(&format!("/work?id={}", work.id)).into_response())
 }
 

@@ -56,7 +56,7 @@ async fn now(shared: &Shared, depths: &Depths, visitor: &Visitor) -> Shown {
     let seen = &reading.overview;
     let groups = seen.groups();
     let (trouble, quiet): (Vec<_>, Vec<_>) = groups.iter().partition(|group| is_trouble(group.what));
-    let kinds = [Kind::Blocked, Kind::Failing, Kind::Abandoned, Kind::Held, Kind::Waiting, Kind::AtWork];
+    let kinds = [Kind::Blocked, Kind::OnHold, Kind::Failing, Kind::Abandoned, Kind::Held, Kind::Waiting, Kind::AtWork];
     let mut tiles: Vec<(&str, u64)> = kinds.iter().map(|kind| (kind.as_str(), seen.count(*kind) as u64)).collect();
     tiles.insert(1, ("parked", seen.aside.len() as u64));
     let body = html! {

@@ -13,6 +13,7 @@ use webhook_serializer::{
     protocol::{
         delivery::{Delivery, Item},
         entity::EntityKey,
+        maintain::Act,
         state::{EntityState, LeaseKind},
     },
     time::Timestamp,
@@ -66,6 +67,7 @@ async fn order(shared: &Shared, asked: &Asked, visitor: &Visitor) -> Shown {
         (plot::timeline(&timeline, now))
         (waiting(&inspected.waiting, inspected.state.as_ref(), now))
         (parked(&inspected.parked, now))
+        (acts(&shared.watched.operator.acts(&entity).await?, now))
         (settled(&entity, &timeline, limit, now))
     };
     Ok(Page { searched: "", ..Page::new(entity.as_str(), Place::Elsewhere) }.around(shared, visitor, &body))
@@ -136,7 +138,7 @@ pub(super) fn actions(about: About<'_>, situation: Situation<'_>) -> Markup {
                         form method="post" action={ "/act/" (action.name()) } {
                             p { (action.says()) }
                             input type="hidden" name="key" value=(about.entity);
-                            @if let Some(sequence) = about.sequence { input type="hidden" name="sequence" value=(sequence); }
+                            @if let Some(sequence) = action.sequence(about, situation) { input type="hidden" name="sequence" value=(sequence); }
                             label { "Why" input type="text" name="why" required maxlength="200" autocomplete="off" placeholder="for whoever looks next"; }
                             button.main[!action.is_final()].final[action.is_final()] { (action.label()) }
                         }
@@ -194,6 +196,30 @@ fn parked(parked: &[Parked], now: Timestamp) -> Markup {
                             td.error { (one.error) }
                             td.id { (one.delivery().delivery_id()) }
                             td.n { @if let Some(at) = one.parked_at { (ago(at, now)) } }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What people did.
+fn acts(acts: &[Act], now: Timestamp) -> Markup {
+    html! {
+        @if !acts.is_empty() {
+            h2 { "Done by people" }
+            table.rows {
+                thead { tr { th { "What" } th.n { "#" } th { "Who" } th { "Why" } th { "How it ended" } th.n { "Ago" } } }
+                tbody {
+                    @for act in acts.iter().rev() {
+                        tr {
+                            td { (act.verb.as_str()) }
+                            td.n { @if let Some(sequence) = act.sequence { (sequence) } }
+                            td { (act.reason.by) }
+                            td { (act.reason.why) }
+                            td { (act.ended.as_deref().unwrap_or("not known: it was interrupted")) }
+                            td.n { @if let Some(at) = act.at() { (ago(at, now)) } }
                         }
                     }
                 }
