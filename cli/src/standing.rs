@@ -256,7 +256,7 @@ mod tests {
         };
         assert_eq!(
             said(&blocked(BlockReason::Attempts)),
-            "blocked | Blocked after 8 failed attempts at 3: the warehouse is closed The rest of the order waits behind it. Once that is mended, let it go on with `serializer unblock shop/order/1`."
+            "blocked | Blocked after 8 failed attempts at 3: the warehouse is closed The rest of the order waits behind it. Once that is mended, let it go on with `serializer unblock shop/order/1`. Or set it aside, and let the rest go on: `serializer skip shop/order/1 3 --why TEXT`."
         );
         for reason in [BlockReason::Expired, BlockReason::Vanished] {
             let said = said(&blocked(reason));
@@ -275,7 +275,11 @@ mod tests {
         };
         let due = said(&failing(999_000));
         assert_eq!(due, "failing | 3 failed after 1 attempt: no It is tried again as soon as a worker takes it up.");
-        assert!(said(&failing(1_004_000)).ends_with("It is tried again in 4.0 s."));
+        let later = said(&failing(1_004_000));
+        assert!(
+            later.ends_with("It is tried again in 4.0 s; at once with `serializer retry shop/order/1`."),
+            "{later}"
+        );
     }
 
     #[test]
@@ -289,10 +293,23 @@ mod tests {
         };
         assert_eq!(
             failed(4, 0),
-            "failing | A group up to 4 failed: no Each of it is tried by itself. It is tried again in 4.0 s."
+            "failing | A group up to 4 failed: no Each of it is tried by itself. It is tried again in 4.0 s; at once with `serializer retry shop/order/1`."
         );
-        let latest = "failing | The latest of those that wait failed after 1 attempt: no It is tried again in 4.0 s.";
-        assert_eq!(failed(2, 1), latest);
+        let latest = "failing | The latest of those that wait failed after 1 attempt: no It is tried again in 4.0 s; ";
+        assert!(failed(2, 1).starts_with(latest), "{}", failed(2, 1));
+    }
+
+    #[test]
+    fn an_order_on_hold_says_since_when_and_how_to_learn_why() {
+        let row = Row::new().with(a::VERSION, FORMAT).with(a::ENTITY, "shop/order/1").with(a::TAIL, 4_u32);
+        let row = row.with(a::HEAD, 2_u32).with(a::TOKEN, 9_u32).with(a::HOLD, 940_000_u32);
+        let rest = "On hold for 1 min: `serializer history shop/order/1` says who, and why. 2 deliveries wait, until `serializer resume shop/order/1`.";
+        assert_eq!(said(&EntityState::parse(&row).unwrap()), format!("on hold | {rest}"));
+        let blocked = said(&EntityState::parse(&row.clone().with(a::BLOCKED, "attempts")).unwrap());
+        assert!(blocked.starts_with("blocked | ") && blocked.ends_with(rest), "{blocked}");
+        let drained = row.with(a::HOLDER, "h").with(a::KIND, "drain").with(a::EXPIRES_AT, 1_012_000_u32);
+        let drained = said(&EntityState::parse(&drained).unwrap());
+        assert!(drained.ends_with("ends what it is at, and starts nothing else."), "{drained}");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What does not move, seen and mended: `status`, `entities`, `show`,
-//! `redrive`, `discard`.
+//! `redrive`, `discard`; an
+//! order on hold, skipped, tried at once, and what is told of that.
 
 use std::{
     io::{Read, Write as _},
@@ -390,4 +391,80 @@ fn a_permission_that_is_missing_is_named_with_where_to_look_it_up() {
     assert_eq!(refused.status.code(), Some(1), "{said}");
     assert!(said.contains("is not authorized to perform: dynamodb:Scan"), "{said}");
     assert!(said.contains("docs/deploying.md lists the permissions"), "{said}");
+}
+
+const WHY: [&str; 4] = ["--why", "the warehouse counts", "--by", "ada"];
+
+#[test]
+fn an_order_on_hold_takes_in_what_comes_and_handles_it_once_it_is_resumed() {
+    let mut trouble = Trouble::start();
+    let held = trouble.said(&[&["hold", "shopify/order/450789471"], &WHY[..]].concat());
+    assert!(held.contains("is on hold: nothing waits, and nothing starts until `serializer resume "), "{held}");
+    let text = |text: String| text.replace("450789469", "450789471");
+    trouble.send("shopify-orders-create.json", text, "accepted");
+    let listed = trouble.said(&["entities", "--on-hold"]);
+    assert!(listed.contains("shopify/order/450789471  on hold"), "{listed}");
+    assert_eq!(trouble.json(&["status"])["on_hold"], 1);
+    let inspected = trouble.said(&["inspect", "shopify/order/450789471"]);
+    assert!(inspected.contains("1 delivery waits, until `serializer resume "), "{inspected}");
+    let again = trouble.said(&[&["hold", "shopify/order/450789471"], &WHY[..]].concat());
+    assert!(again.contains("was on hold already"), "{again}");
+
+    let resumed = trouble.said(&["resume", "shopify/order/450789471"]);
+    assert!(resumed.contains("goes on, from ") && resumed.contains(": 1 delivery waits"), "{resumed}");
+    trouble.local.until(|told| told["outcome"] == "applied");
+    let again = trouble.said(&["resume", "shopify/order/450789471"]);
+    assert!(again.contains("was not on hold: nothing waits"), "{again}");
+    let nobody = trouble.ran(&["resume", "shopify/order/1"]);
+    assert!(!nobody.status.success() && printed(&nobody).contains("nothing is known of shopify/order/1"), "{nobody:?}");
+    let refused = trouble.ran(&["hold", "shopify/order/450789471"]);
+    assert!(complained(&refused).contains("--why <TEXT>"), "{refused:?}");
+}
+
+#[test]
+fn a_blocked_order_goes_on_behind_what_is_skipped_and_its_history_says_who_and_why() {
+    let mut trouble = Trouble::start();
+    trouble.block();
+    let inspected = trouble.json(&["inspect", BLOCKED]);
+    let first = inspected["waiting"][0]["sequence"].to_string();
+    let later = (first.parse::<u64>().unwrap() + 1).to_string();
+    let wrong = trouble.ran(&[&["skip", BLOCKED, &later, "--yes"], &WHY[..]].concat());
+    assert!(complained(&wrong).contains("it never arrived; nothing was skipped"), "{wrong:?}");
+    let asked = trouble.ran(&[&["skip", BLOCKED, &first], &WHY[..]].concat());
+    assert!(complained(&asked).contains("add --yes"), "{asked:?}");
+    let skipped = trouble.said(&[&["skip", BLOCKED, &first, "--yes"], &WHY[..]].concat());
+    assert!(skipped.contains("is parked, and the rest goes on; `serializer redrive "), "{skipped}");
+    let twice = trouble.ran(&[&["skip", BLOCKED, &first, "--yes"], &WHY[..]].concat());
+    assert!(complained(&twice).contains("it is settled; nothing was skipped"), "{twice:?}");
+    let parked = trouble.said(&["parked", BLOCKED]);
+    assert!(parked.contains("skipped by ada: the warehouse counts"), "{parked}");
+    trouble.said(&["redrive", BLOCKED]);
+    trouble.local.until(|told| told["what"] == "blocked");
+    trouble.said(&["unblock", BLOCKED, "--why", "it is open", "--by", "bob"]);
+
+    let history = printed(&trouble.ran(&["history", BLOCKED, "--json"]));
+    let told: Vec<String> = history
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .map(|act| format!("{} {}: {}", act["by"], act["what"], act["ended"]).replace('"', ""))
+        .collect();
+    assert_eq!(told.len(), 5, "{told:?}");
+    assert_eq!(&told[1], "ada skip: settled as parked");
+    assert_eq!(&told[2], "ada skip: nothing done: it was not in front");
+    assert!(told[3].contains(" redrive: put back as "), "{told:?}");
+    assert!(told[4].starts_with("bob unblock: goes on at "), "{told:?}");
+    let shown = trouble.said(&["history", BLOCKED]);
+    assert!(shown.lines().count() == 6 && shown.contains("the warehouse counts"), "{shown}");
+}
+
+#[test]
+fn what_waits_an_hour_is_tried_at_once() {
+    let mut trouble = Trouble::start();
+    trouble.fail();
+    let order = trouble.json(&["status"])["groups"][0]["entity"].as_str().unwrap().to_owned();
+    let retried = trouble.said(&["retry", &order]);
+    assert!(retried.contains("is tried now, at ") && retried.contains(": attempt 2"), "{retried}");
+    trouble.local.until(|told| told["what"] == "failed" && told["attempt"] == 2);
+    let idle = trouble.said(&["retry", &order]);
+    assert!(idle.contains("is tried now"), "it waits for another: {idle}");
 }
