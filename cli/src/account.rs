@@ -3,7 +3,7 @@
 use console::{StyledObject, style};
 use serde_json::{Value, json};
 use webhook_serializer::{
-    engine::operator::{Content, Single},
+    operator::{Content, Single},
     protocol::{
         entity::{EntityKey, Sequence},
         receipt::{Receipt, Settlement},

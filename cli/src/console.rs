@@ -16,10 +16,7 @@ use std::{collections::VecDeque, net::SocketAddr, sync::Arc};
 
 use anyhow::{Context, Result};
 use tokio::{net::TcpListener, task::AbortHandle};
-use webhook_serializer::{
-    engine::{operator::Operator, store::Store},
-    time::Surroundings,
-};
+use webhook_serializer::{engine::store::Store, operator::Operator, time::Surroundings};
 
 use crate::story::Story;
 use bulk::Works;

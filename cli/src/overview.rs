@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use webhook_serializer::{
-    engine::operator::Parked,
+    operator::Parked,
     protocol::{
         entity::{EntityKey, Sequence, SourceName},
         format::attribute as a,

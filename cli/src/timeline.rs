@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use webhook_serializer::{
-    engine::operator::{Inspected, Operator, OperatorError, Past},
+    operator::{Inspected, Operator, OperatorError, Past},
     protocol::{
         entity::{EntityKey, Sequence},
         receipt::Settlement,

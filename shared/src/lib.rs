@@ -84,7 +84,8 @@
 //! | `protocol` | rows, writes, operations and what their replies mean. No input or output |
 //! | `providers`, `sources` | who sends webhooks, and how they are verified and routed |
 //! | `telemetry` | what is logged about it: events, log lines, metrics |
-//! | `engine` | the protocol done: appends, drains, sweeps, what operators do |
+//! | `engine` | the protocol done: appends, drains, sweeps |
+//! | `operator` | what people do: look at an entity, stop it, let it go on, put back, erase |
 //! | `handler`, [`handlers`] | what runs for a delivery, and the handlers that come ready |
 //! | `leases`, `jobs` | the same leases for everybody else; functions on a schedule |
 //! | `aws` | everything that names an AWS client, and start-up |
@@ -218,6 +219,11 @@ mod jobs;
 pub mod leases;
 #[cfg(not(feature = "internals"))]
 mod leases;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
+pub mod operator;
+#[cfg(not(feature = "internals"))]
+mod operator;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod protocol;

@@ -20,7 +20,6 @@ use webhook_serializer::{
     protocol::{
         delivery::{Envelope, PutPart},
         entity::{EntityKey, FencingToken, Identity, Sequence},
-        hold,
         inbox::{
             Block, Claim, Commit, Decision, Fail, MarkStart, Park, Put, RetryNow, Settle, SettleAndRelease, Settled,
             SettledAndReleased, Settling, Skip, Spill, Unblock, Void,
@@ -361,11 +360,11 @@ impl<'a> Case<'a> {
             }
             Kind::Hold => {
                 let seen = state.map(|state| state.hold).unwrap_or_default();
-                self.run(&hold::Begin { entity: &entity, seen, now }).await?;
+                self.run(&maintain::BeginHold { entity: &entity, seen, now }).await?;
             }
             Kind::Resume => {
                 let Some(seen) = state else { return Ok(()) };
-                self.run(&hold::End { seen: &seen, purge_at }).await?;
+                self.run(&maintain::EndHold { seen: &seen, purge_at }).await?;
             }
             Kind::RetryNow => {
                 let Some(seen) = state else { return Ok(()) };

@@ -9,9 +9,9 @@ use tests::{
     world::World,
 };
 use webhook_serializer::{
-    engine::operator::{Erased, OperatorError},
     handler::{Handler, Outcome},
     leases::Terms,
+    operator::{Erased, OperatorError},
     protocol::{
         delivery::Envelope,
         entity::EntityKey,

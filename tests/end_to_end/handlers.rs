@@ -26,12 +26,10 @@ use tests::{
 };
 use webhook_serializer::{
     aws::Parts,
-    engine::{
-        drain::{Attended, DrainSettings, Quarantine, Received},
-        operator::Operator,
-    },
+    engine::drain::{Attended, DrainSettings, Quarantine, Received},
     functions::worker::{Attributes, Record, SqsEvent},
     handler::{Context, Handler, HandlerError, Isolation, Outcome},
+    operator::Operator,
     protocol::{
         delivery::Delivery,
         entity::{EntityKey, FencingToken},

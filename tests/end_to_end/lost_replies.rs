@@ -21,8 +21,8 @@ use tests::{
     world::World,
 };
 use webhook_serializer::{
-    engine::operator::Erased,
     handler::{Context, Handler, HandlerError, Outcome},
+    operator::Erased,
     protocol::{
         delivery::Delivery,
         entity::{EntityKey, IdentityHash},

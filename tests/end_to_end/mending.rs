@@ -9,8 +9,8 @@ use tests::{
     world::World,
 };
 use webhook_serializer::{
-    engine::operator::{Content, Estimate, Operator, OperatorError, PutBack, Read},
     handler::{Handler, Outcome},
+    operator::{Content, Estimate, Operator, OperatorError, PutBack, Read},
     protocol::{
         delivery::Incoming,
         entity::{EntityKey, Sequence},

@@ -12,8 +12,8 @@ use tests::{
     world::World,
 };
 use webhook_serializer::{
-    engine::operator::OperatorError,
     handler::{Context, Handler, HandlerError, Outcome},
+    operator::OperatorError,
     protocol::{
         delivery::Delivery,
         entity::EntityKey,

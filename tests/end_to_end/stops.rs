@@ -8,15 +8,15 @@ use tests::{
     world::World,
 };
 use webhook_serializer::{
-    engine::operator::{Operator, OperatorError, Skipped, Turned},
     handler::{Context, Handler, HandlerError, Outcome},
     leases::Terms,
+    operator::{Operator, OperatorError, Skipped, Turned},
     protocol::{
         delivery::Delivery,
         entity::{EntityKey, Sequence},
         format::attribute as a,
-        hold::{Begin, End, Hold},
-        maintain::{Reason, Verb},
+        hold::Hold,
+        maintain::{BeginHold, EndHold, Reason, Verb},
         operation::Operation,
         receipt::Settlement,
         state::BlockReason,
@@ -147,9 +147,9 @@ async fn a_row_on_hold_is_never_deleted_for_idleness() {
 async fn a_late_first_try_changes_neither_a_later_hold_nor_its_end() {
     let world = World::new();
     let now = world.surroundings.now();
-    let late_hold = Begin { entity: &entity(), seen: Hold::default(), now }.write();
+    let late_hold = BeginHold { entity: &entity(), seen: Hold::default(), now }.write();
     let Turned::Done(held) = on_hold(&world).await else { panic!("it was not on hold") };
-    let late_end = End { seen: &held, purge_at: None }.write();
+    let late_end = EndHold { seen: &held, purge_at: None }.write();
     resumed(&world).await;
     assert!(matches!(world.table.write(&late_hold).await, Ok(Written::Refused(_))));
     on_hold(&world).await;

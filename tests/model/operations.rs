@@ -7,7 +7,7 @@ use webhook_serializer::protocol::{
     delivery::{Envelope, Incoming},
     entity::{FencingToken, Sequence},
     format::attribute as a,
-    hold::{Begin, Changed, End, Hold},
+    hold::Hold,
     inbox::{
         Block, Claim, Fail, Failed, MarkStart, Marked, Park, Put, PutOutcome, Settle, SettleAndRelease, Settled,
         SettledAndReleased, Skip, Skipped, Spill, Unblock, Unblocked, Void, Voided,
@@ -16,6 +16,7 @@ use webhook_serializer::protocol::{
         Acquire, AnnounceEnd, AskToYield, Ended, ForceRelease, Forced, GiveWay, HandOver, Release, ReleaseEmpty,
         Released, Renew, Renewed, TakeOver, idle_purge_at,
     },
+    maintain::{BeginHold, EndHold, Turned},
     memory,
     operation::Operation,
     receipt::Recent,
@@ -265,8 +266,8 @@ impl Execution {
             Op::AskToYield => {
                 self.with(&AskToYield { entity, now, until: now + Duration::from_secs(10) }, |()| Reply::Done)
             }
-            Op::Hold(seen) => self.with(&Begin { entity, seen, now }, turned),
-            Op::Resume(seen) => self.with(&End { seen: &seen, purge_at: Some(purge_at) }, turned),
+            Op::Hold(seen) => self.with(&BeginHold { entity, seen, now }, turned),
+            Op::Resume(seen) => self.with(&EndHold { seen: &seen, purge_at: Some(purge_at) }, turned),
             Op::Skip(lease, seen, decided) => {
                 let may_go = seen.hold.since().is_none();
                 let purge_at = may_go.then_some(purge_at);
@@ -418,10 +419,10 @@ impl Execution {
     }
 }
 
-fn turned(changed: Changed) -> Reply {
-    match changed {
-        Changed::Done(_) => Reply::Done,
-        Changed::Otherwise(_) => Reply::Refused,
+fn turned(turned: Turned) -> Reply {
+    match turned {
+        Turned::Done(_) => Reply::Done,
+        Turned::Otherwise(_) => Reply::Refused,
     }
 }
 

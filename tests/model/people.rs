@@ -1,8 +1,8 @@
 //! An exclusive holder, and an operator.
 
 use webhook_serializer::{
-    engine::operator::{Told, is_put_back, told},
     leases::wait::{Follows, follows},
+    operator::{Told, is_put_back, told},
     protocol::{entity::Sequence, format::attribute as a, lease::Acquired, receipt::Settlement, state::LeaseKind},
 };
 

@@ -42,8 +42,9 @@ use tokio::{
 use webhook_serializer::{
     aws::{Account, Parts},
     config::StoreConfig,
-    engine::{append::Inbox, operator::Operator},
+    engine::append::Inbox,
     functions::ingest::Request,
+    operator::Operator,
     protocol::entity::EntityKey,
     sources::Sources,
     telemetry::Quiet,

@@ -13,8 +13,9 @@ use serializer::{
 use tokio::sync::watch;
 use webhook_serializer::{
     aws::Parts,
-    engine::{append::Inbox, drain::DrainSettings, operator::Operator},
+    engine::{append::Inbox, drain::DrainSettings},
     handler::{Context, Handler, HandlerError, Outcome},
+    operator::Operator,
     protocol::delivery::Delivery,
     sources::Sources,
     telemetry::{Log, Observer},

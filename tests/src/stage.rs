@@ -21,13 +21,13 @@ use webhook_serializer::{
     engine::{
         append::Inbox,
         drain::{DrainSettings, Drainer},
-        operator::Operator,
         queue::Queue,
         store::Store,
         wake::Waker,
     },
     functions::worker::Worker,
     handler::Handler,
+    operator::Operator,
     protocol::{
         delivery::Incoming,
         entity::{DeliveryId, EntityKey, Identity, SourceName},

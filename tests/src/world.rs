@@ -17,7 +17,6 @@ use webhook_serializer::{
     engine::{
         append::Inbox,
         drain::{Attended, DrainSettings, Drainer, InFlight, Quarantine, Received},
-        operator::Operator,
         queue::{Depth, Queue, QueueError, Visibility, WakeUp},
         store::Store,
         sweep::Sweeper,
@@ -25,6 +24,7 @@ use webhook_serializer::{
     },
     handler::{Handler, Isolation},
     leases::Leases,
+    operator::Operator,
     protocol::{
         delivery::Incoming,
         entity::{EntityKey, FencingToken},

@@ -10,7 +10,7 @@ use serializer::{
     say,
 };
 use webhook_serializer::{
-    engine::operator::OperatorError,
+    operator::OperatorError,
     protocol::entity::{EntityKey, Sequence},
 };
 

@@ -6,8 +6,8 @@ use anyhow::{Result, bail};
 use clap::Args;
 use serializer::say;
 use webhook_serializer::{
-    engine::operator::{Erased, OperatorError},
     handlers::orders::KEY_ATTRIBUTE,
+    operator::{Erased, OperatorError},
     protocol::{
         entity::EntityKey,
         table::{Action, Condition, Key, Write},

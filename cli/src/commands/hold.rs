@@ -8,7 +8,7 @@ use clap::Args;
 use serde_json::json;
 use serializer::{output::duration, say};
 use webhook_serializer::{
-    engine::operator::{OperatorError, Turned},
+    operator::{OperatorError, Turned},
     protocol::{
         entity::EntityKey,
         state::{EntityState, LeaseKind},

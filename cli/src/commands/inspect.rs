@@ -15,7 +15,7 @@ use serializer::{
     timeline::{Timeline, outcome, waited},
 };
 use webhook_serializer::{
-    engine::operator::Past,
+    operator::Past,
     protocol::{
         delivery::{Delivery, Item},
         entity::{EntityKey, Sequence},

@@ -35,9 +35,10 @@ use tracing_subscriber::{Layer, filter::Targets, layer::SubscriberExt, util::Sub
 use webhook_serializer::{
     aws::Parts,
     config::{Environment, FileDocument},
-    engine::{append::Inbox, drain::DrainSettings, operator::Operator, store::Store},
+    engine::{append::Inbox, drain::DrainSettings, store::Store},
     functions::worker::check_handlers,
     handlers::{Handlers, forward::Forward, orders::Orders},
+    operator::Operator,
     sources::{LiveSources, Sources},
     telemetry::Quiet,
     time::Surroundings,

@@ -14,7 +14,7 @@ use serializer::{
     say,
 };
 use webhook_serializer::{
-    engine::operator::{OperatorError, Parked, PutBack},
+    operator::{OperatorError, Parked, PutBack},
     protocol::entity::{EntityKey, Sequence},
 };
 

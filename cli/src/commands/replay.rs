@@ -12,8 +12,8 @@ use serializer::{
     sender::{Answer, Sender},
 };
 use webhook_serializer::{
-    engine::operator::{Content, Single},
     handlers::forward::headers,
+    operator::{Content, Single},
     protocol::{
         delivery::Delivery,
         entity::{EntityKey, FencingToken, Sequence, SourceName},

@@ -13,7 +13,7 @@ use serializer::{
     say,
 };
 use webhook_serializer::{
-    engine::operator::{Content, Single},
+    operator::{Content, Single},
     protocol::{
         delivery::Delivery,
         entity::{EntityKey, Sequence},

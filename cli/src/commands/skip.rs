@@ -7,8 +7,8 @@ use clap::Args;
 use serde_json::json;
 use serializer::{output, say};
 use webhook_serializer::{
-    engine::operator::{OperatorError, Skipped},
     leases::LeaseError,
+    operator::{OperatorError, Skipped},
     protocol::{
         entity::{EntityKey, Sequence},
         receipt::Settlement,

@@ -10,7 +10,7 @@ use serializer::{
     pace::Pace,
 };
 use webhook_serializer::{
-    engine::operator::{Estimate, Operator, Read},
+    operator::{Estimate, Operator, Read},
     protocol::table::TableName,
 };
 

@@ -10,7 +10,8 @@ use serializer::{sender::Sender, service::Services, stack::Stack};
 use webhook_serializer::{
     aws::{Account, Parts, bundle},
     config::{Environment, StoreConfig},
-    engine::{append::Inbox, operator::Operator},
+    engine::append::Inbox,
+    operator::Operator,
     telemetry::Log,
     time::Surroundings,
     tls::Roots,

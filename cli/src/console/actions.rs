@@ -2,7 +2,7 @@
 //! with a line in each `match`.
 
 use webhook_serializer::{
-    engine::operator::{Operator, OperatorError, PutBack, Skipped, Turned},
+    operator::{Operator, OperatorError, PutBack, Skipped, Turned},
     protocol::{
         entity::{EntityKey, Sequence},
         inbox::Unblocked,

@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use webhook_serializer::{
-    engine::operator::{Operator, PutBack},
+    operator::{Operator, PutBack},
     protocol::entity::{EntityKey, Sequence},
 };
 

@@ -9,7 +9,7 @@ use axum::{
 };
 use maud::{DOCTYPE, Markup, html};
 use webhook_serializer::{
-    engine::operator::Estimate,
+    operator::Estimate,
     protocol::entity::{EntityKey, Sequence},
     time::Timestamp,
 };

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::sync::Mutex;
 use webhook_serializer::{
-    engine::operator::{Estimate, OperatorError, Read},
+    operator::{Estimate, OperatorError, Read},
     protocol::{state::EntityState, table::TableName},
     time::Timestamp,
 };

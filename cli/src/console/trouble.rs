@@ -2,7 +2,7 @@
 
 use axum::{http::StatusCode, response::Response};
 use maud::html;
-use webhook_serializer::engine::{operator::OperatorError, store::StoreError};
+use webhook_serializer::{engine::store::StoreError, operator::OperatorError};
 
 use super::{
     Shared,

@@ -10,9 +10,10 @@ use std::{
 use tokio::task::AbortHandle;
 use webhook_serializer::{
     aws::Parts,
-    engine::{append::Inbox, operator::Operator},
+    engine::append::Inbox,
     handler::{Context, Deliveries, Handler, HandlerError, Outcome},
     handlers::orders::Orders,
+    operator::Operator,
     protocol::delivery::Delivery,
     telemetry::Observer,
     time::Surroundings,

@@ -1,16 +1,18 @@
 //! What keeps the tables in order, as operations on their rows: an entity is
 //! forgotten, the end of a row's retention put off or taken away, the sweep's
-//! position moved on, a job listed, what an operator does written down. Pure; `engine/operator.rs`,
+//! position moved on, a job listed, what an operator does written down. Pure; `operator.rs`,
 //! `engine/sweep.rs` and `jobs/ticker.rs` do it.
 
 mod act;
 mod erase;
+mod hold;
 mod listing;
 mod position;
 mod retention;
 
 pub use act::{Act, Begun, EndedAs, Reason, Verb};
 pub use erase::{Forget, Forgotten, Remove, RemovePart, Removed};
+pub use hold::{BeginHold, EndHold, Turned};
 pub use listing::ListJob;
 pub use position::{MoveOn, Moved, Place, Position, SEGMENTS, TURN};
 pub use retention::{KeepForever, PutOff};

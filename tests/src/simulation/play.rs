@@ -11,7 +11,6 @@ use webhook_serializer::{
     engine::{
         append::Inbox,
         drain::{DrainSettings, Drainer},
-        operator::{Operator, OperatorError, Skipped},
         store::Store,
         sweep::Sweeper,
         wake::Waker,
@@ -19,6 +18,7 @@ use webhook_serializer::{
     functions::worker::{Attributes, Record, SqsEvent, Worker},
     handler::Isolation,
     leases::{LeaseError, Leases, Terms},
+    operator::{Operator, OperatorError, Skipped},
     protocol::{
         delivery::Incoming,
         lease::{ForceRelease, Forced},

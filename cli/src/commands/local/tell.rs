@@ -11,7 +11,8 @@ use serializer::{
 };
 use tokio::sync::mpsc::UnboundedReceiver;
 use webhook_serializer::{
-    engine::{operator::Operator, store::Store},
+    engine::store::Store,
+    operator::Operator,
     protocol::receipt::Settlement,
     telemetry::{Event, Observer},
 };

@@ -8,7 +8,7 @@ use serializer::{
     tail::{Happening, changes},
 };
 use webhook_serializer::{
-    engine::operator::Operator,
+    operator::Operator,
     protocol::{delivery::Delivery, entity::EntityKey, entity::Sequence, state::EntityState, table::TableName},
     time::{Nonce, Surroundings, Timestamp},
 };

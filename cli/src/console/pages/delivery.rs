@@ -11,7 +11,7 @@ use axum::{
 use maud::{Markup, html};
 use serde::Deserialize;
 use webhook_serializer::{
-    engine::operator::{Content, Single},
+    operator::{Content, Single},
     protocol::{
         delivery::Delivery,
         entity::{EntityKey, Sequence},

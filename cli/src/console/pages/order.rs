@@ -9,7 +9,7 @@ use axum::{
 use maud::{Markup, html};
 use serde::Deserialize;
 use webhook_serializer::{
-    engine::operator::Parked,
+    operator::Parked,
     protocol::{
         delivery::{Delivery, Item},
         entity::EntityKey,

@@ -112,7 +112,7 @@ impl Page {
 
     /// Reads what stands from `from` to `to`; where `has_spilled` also which of it
     /// has a receipt.
-    pub(in crate::engine) async fn read(
+    pub(crate) async fn read(
         store: &Store,
         entity: &EntityKey,
         from: Sequence,

@@ -6,10 +6,9 @@ use std::time::Duration;
 use super::{LOOKS, Operator, OperatorError, PATIENCE};
 use crate::protocol::{
     entity::EntityKey,
-    hold::{Begin, Changed, End},
     inbox::{RetryNow, Retrying},
     lease::idle_purge_at,
-    maintain::Verb,
+    maintain::{self, BeginHold, EndHold, Verb},
     state::EntityState,
 };
 
@@ -54,10 +53,10 @@ impl Operator {
                 break;
             }
             let hold = seen.as_ref().map(|state| state.hold).unwrap_or_default();
-            let begin = Begin { entity, seen: hold, now: self.store.surroundings().now() };
+            let begin = BeginHold { entity, seen: hold, now: self.store.surroundings().now() };
             match self.store.run(&begin, PATIENCE).await? {
-                Changed::Done(state) => return Ok(Turned::Done(state)),
-                Changed::Otherwise(state) => seen = state,
+                maintain::Turned::Done(state) => return Ok(Turned::Done(state)),
+                maintain::Turned::Otherwise(state) => seen = state,
             }
         }
         Ok(Turned::Unchanged(seen))
@@ -81,12 +80,12 @@ impl Operator {
             self.wakes_later(entity).await?;
             let now = self.store.surroundings().now();
             let purge_at = idle_purge_at(entity, &state.recent, now, self.retention);
-            match self.store.run(&End { seen: state, purge_at }, PATIENCE).await? {
-                Changed::Done(state) => {
+            match self.store.run(&EndHold { seen: state, purge_at }, PATIENCE).await? {
+                maintain::Turned::Done(state) => {
                     self.waker.wake(entity, Duration::ZERO, PATIENCE).await?;
                     return Ok(Turned::Done(state));
                 }
-                Changed::Otherwise(state) => seen = state,
+                maintain::Turned::Otherwise(state) => seen = state,
             }
         }
         // Whoever resumed it may have died before waking anybody.

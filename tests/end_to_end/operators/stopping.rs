@@ -1,0 +1,82 @@
+//! Two who stop an order at once, or let it go on.
+
+use tests::{handlers::Done, world::World};
+use webhook_serializer::{
+    operator::{Operator, OperatorError, Skipped, Turned},
+    protocol::inbox::Unblocked,
+};
+
+use super::{Meeting, blocked, entity, every_meeting};
+
+/// Skips what the operator sees in front.
+async fn skip(operator: &Operator) -> Result<Skipped, OperatorError> {
+    let state = operator.inspect(&entity()).await?.state.expect("it has a row");
+    operator.skip(&entity(), state.next()).await
+}
+
+async fn succeeds(world: &World) {
+    world.work(&[world.drainer(Done)]).await;
+}
+
+/// What was skipped is parked, and what was not is applied; each once, in order.
+async fn each_stands_once(world: World, at: Meeting) {
+    world.operator().unblock(&entity()).await.expect("memory answers");
+    succeeds(&world).await;
+    let parked = world.operator().parked(&entity()).await.expect("memory answers");
+    let parked = parked.iter().map(|parked| parked.delivery().delivery_id().as_str().to_owned());
+    let mut all: Vec<String> = world.applied();
+    assert!(all.is_sorted(), "{at:?}: {all:?}");
+    all.extend(parked);
+    all.sort();
+    assert_eq!(all, ["1", "2"], "{at:?}");
+    assert!(world.messages.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_skips_set_aside_what_each_saw_and_nothing_else() {
+    let check = async |world, first: Result<Skipped, _>, second: Result<Skipped, _>, at| {
+        assert!(first.is_ok() && second.is_ok(), "{at:?}: {first:?} {second:?}");
+        each_stands_once(world, at).await;
+    };
+    every_meeting(blocked, skip, skip, succeeds, check).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_skip_beside_an_unblock_sets_aside_or_finds_it_applied() {
+    let unblock = async |operator: &Operator| operator.unblock(&entity()).await;
+    let check = async |world, skipped: Result<Skipped, _>, unblocked: Result<Unblocked, _>, at| {
+        assert!(skipped.is_ok() && unblocked.is_ok(), "{at:?}: {skipped:?} {unblocked:?}");
+        each_stands_once(world, at).await;
+    };
+    every_meeting(blocked, skip, unblock, succeeds, check).await;
+    let check = async |world, unblocked: Result<Unblocked, _>, skipped: Result<Skipped, _>, at| {
+        assert!(skipped.is_ok() && unblocked.is_ok(), "{at:?}: {skipped:?} {unblocked:?}");
+        each_stands_once(world, at).await;
+    };
+    every_meeting(blocked, unblock, skip, succeeds, check).await;
+}
+
+/// Whoever of them comes last is obeyed, and what waits is handled once it may be.
+#[tokio::test(start_paused = true)]
+async fn a_hold_beside_a_resume_leaves_it_on_hold_or_going_on() {
+    let waiting = async || {
+        let world = World::new();
+        world.operator().hold(&entity()).await.expect("memory answers");
+        world.append("test/a", "1").await;
+        world
+    };
+    let hold = async |operator: &Operator| operator.hold(&entity()).await;
+    let resume = async |operator: &Operator| operator.resume(&entity()).await;
+    let check = async |world: World, first: Result<Turned, _>, second: Result<Turned, _>, at: Meeting| {
+        assert!(first.is_ok() && second.is_ok(), "{at:?}: {first:?} {second:?}");
+        succeeds(&world).await;
+        let on_hold = world.state("test/a").await.hold.since().is_some();
+        assert!(on_hold || world.applied() == ["1"], "{at:?}: nobody comes");
+        world.operator().resume(&entity()).await.expect("memory answers");
+        succeeds(&world).await;
+        assert_eq!(world.applied(), ["1"], "{at:?}");
+    };
+    every_meeting(waiting, hold, resume, succeeds, check).await;
+    every_meeting(waiting, resume, hold, succeeds, check).await;
+    every_meeting(waiting, resume, resume, succeeds, check).await;
+}
