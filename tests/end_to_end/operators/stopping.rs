@@ -3,10 +3,15 @@
 use tests::{handlers::Done, world::World};
 use webhook_serializer::{
     operator::{Operator, OperatorError, Skipped, Turned},
-    protocol::inbox::Unblocked,
+    protocol::{inbox::Unblocked, maintain::Reason},
 };
 
 use super::{Meeting, blocked, entity, every_meeting};
+
+/// What is done is written down, too.
+fn with_a_reason(operator: &Operator) -> Operator {
+    operator.clone().because(Reason::new("ada", "to see it"))
+}
 
 /// Skips what the operator sees in front.
 async fn skip(operator: &Operator) -> Result<Skipped, OperatorError> {
@@ -65,8 +70,8 @@ async fn a_hold_beside_a_resume_leaves_it_on_hold_or_going_on() {
         world.append("test/a", "1").await;
         world
     };
-    let hold = async |operator: &Operator| operator.hold(&entity()).await;
-    let resume = async |operator: &Operator| operator.resume(&entity()).await;
+    let hold = async |operator: &Operator| with_a_reason(operator).hold(&entity()).await;
+    let resume = async |operator: &Operator| with_a_reason(operator).resume(&entity()).await;
     let check = async |world: World, first: Result<Turned, _>, second: Result<Turned, _>, at: Meeting| {
         assert!(first.is_ok() && second.is_ok(), "{at:?}: {first:?} {second:?}");
         succeeds(&world).await;
