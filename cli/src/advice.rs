@@ -45,8 +45,23 @@ pub fn of(source: &Source) -> Vec<Advice> {
             source.name
         ),
     });
+    let paused = source.is_paused.then(|| Advice {
+        weight: Weight::Note,
+        text: format!(
+            "source `{0}` is paused: its webhooks are accepted and wait, until `serializer source resume {0}`",
+            source.name
+        ),
+    });
     let several = several(source).map(|text| Advice { weight: Weight::Note, text });
-    warning.into_iter().chain(nothing).chain(topics::of(source)).chain(several).chain(note).chain(doubtful).collect()
+    warning
+        .into_iter()
+        .chain(nothing)
+        .chain(topics::of(source))
+        .chain(several)
+        .chain(note)
+        .chain(doubtful)
+        .chain(paused)
+        .collect()
 }
 
 /// What leaving deliveries out for newer ones may lose, or cannot do.

@@ -88,6 +88,8 @@ pub struct Source {
     pub linger: Option<Linger>,
     /// What becomes of a delivery of which a newer one was applied before.
     pub stale: Stale,
+    /// Its deliveries are accepted, and none is handled.
+    pub is_paused: bool,
     forward: Option<Destination>,
 }
 
@@ -133,6 +135,8 @@ struct Entry {
     linger: Option<Duration>,
     #[serde(default)]
     stale: Stale,
+    #[serde(default)]
+    paused: bool,
     generic: Option<Generic>,
     url: Option<String>,
     forward: Option<destination::Entry>,
@@ -375,6 +379,7 @@ impl Source {
             deliver,
             linger,
             stale: entry.stale,
+            is_paused: entry.paused,
             forward,
         })
     }

@@ -2,6 +2,7 @@
 
 mod add;
 mod list;
+mod pause;
 mod remove;
 mod rotate;
 pub mod secret;
@@ -38,6 +39,10 @@ enum Action {
     List(list::List),
     /// Put a new secret beside the old one, and with --finish take the old one out
     Rotate(rotate::Rotate),
+    /// Accept a source's webhooks, and handle none until it is resumed
+    Pause(pause::Pause),
+    /// Handle what a paused source's webhooks brought
+    Resume(pause::Resume),
     /// Take a source out of the document
     Remove(remove::Remove),
     /// Sign a sample with the source's secret, send it, and say what is answered
@@ -50,6 +55,8 @@ impl Sources {
             Action::Add(add) => add.run().await,
             Action::List(list) => list.run().await,
             Action::Rotate(rotate) => rotate.run().await,
+            Action::Pause(pause) => pause.run().await,
+            Action::Resume(resume) => resume.run().await,
             Action::Remove(remove) => remove.run().await,
             Action::Test(test) => test.run().await,
         }

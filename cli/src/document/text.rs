@@ -163,6 +163,29 @@ impl Text {
         })
     }
 
+    /// Says in a field that something is so, or nothing of it.
+    ///
+    /// # Errors
+    ///
+    /// There is no such source.
+    pub fn flag(&mut self, source: &str, field: &str, is_so: bool) -> Result<()> {
+        self.with_entry(source, |entry| match entry {
+            Entry::Toml(entry) if is_so => {
+                entry.insert(field, Item::Value(Value::from(true)));
+                Ok(())
+            }
+            Entry::Toml(entry) => {
+                entry.remove(field);
+                Ok(())
+            }
+            Entry::Json(entry) if is_so => Ok(entry.set(field, &true)?),
+            Entry::Json(entry) => {
+                entry.remove(field);
+                Ok(())
+            }
+        })
+    }
+
     /// Takes one of a field's texts out, by its number from 0.
     ///
     /// # Errors

@@ -156,6 +156,14 @@ pub(super) const SOURCE: Table = Table {
                     superseded, and no handler starts. One of the very same time runs, and one that was put back.",
         },
         Field {
+            name: "paused",
+            form: Form::Flag,
+            absent: Absent::Is("false"),
+            example: "true",
+            about: "Its deliveries are accepted and wait, and no handler starts: see [pause a \
+                    source](operating.md#pause-a-source).",
+        },
+        Field {
             name: "generic",
             form: Form::Table(&GENERIC),
             absent: Absent::Means("required by `provider = \"generic\"`, refused with any other"),

@@ -33,6 +33,7 @@ const REFUSED: &[(&Table, &str, &[&str])] = &[
     (&SOURCE, "deliver", &["3", "\"all\"", "{ up_to = 1 }", "{ up_to = 26 }", "{ up_to = '3' }", "{ most = 3 }"]),
     (&SOURCE, "linger", &["2", "\"soon\""]),
     (&SOURCE, "stale", &["\"ignore\"", "true"]),
+    (&SOURCE, "paused", &["\"yes\"", "1"]),
     (&SOURCE, "generic", &["true", "{ header = \"x-acme-signature\" }"]),
     (&SOURCE, "forward", &["true", "\"https://example.com/\"", "{ url = \"https://example.com/\" }"]),
     (&RETRY, "attempts", &["0", "-1", "\"3\"", "1.5"]),

@@ -67,6 +67,15 @@ fn a_source_is_added_rolled_listed_and_removed_and_no_secret_is_ever_shown() {
     let listed: Vec<Value> =
         run(&["list", "--json"], "").lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     assert_eq!((listed.len(), &listed[1]["source"], &listed[1]["secrets"]), (2, &"shop".into(), &1.into()));
+    let before = read(&path);
+    let paused = run(&["pause", "pay", "--yes"], "");
+    assert!(paused.contains("+ paused = true") && paused.contains("is paused: its webhooks are accepted"), "{paused}");
+    assert!(run(&["pause", "pay", "--yes"], "").contains("paused already"));
+    assert!(run(&["list"], "").contains("`pay` is paused"));
+    let resumed = run(&["resume", "pay", "--yes"], "");
+    assert!(resumed.contains("no worker is woken: for that, give --local or --stack"), "{resumed}");
+    assert_eq!(read(&path), before, "the rest of the document is as it was");
+    assert!(run(&["resume", "pay", "--yes"], "").contains("pay is not paused"));
     run(&["remove", "pay", "--yes"], "");
     run(&["add", "late", "--provider", "stripe", "--handler", "orders", "--no-secret", "--yes"], "");
     let first = run(&["rotate", "late", "--yes"], "whsec_hush");

@@ -1,6 +1,6 @@
 //! What waits of one source.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use super::{Operator, OperatorError, PATIENCE};
 use crate::protocol::{
@@ -11,6 +11,15 @@ use crate::protocol::{
 };
 
 impl Operator {
+    /// Has a worker look at an entity, that much later.
+    ///
+    /// # Errors
+    ///
+    /// [`OperatorError::Queue`]: no wake-up could be sent.
+    pub async fn wake(&self, entity: &EntityKey, delay: Duration) -> Result<(), OperatorError> {
+        Ok(self.waker.wake(entity, delay, PATIENCE).await?)
+    }
+
     /// How many deliveries of `source` wait, by entity. Reads the whole inbox
     /// table, and takes as long. What comes or is settled meanwhile may be counted
     /// or not.

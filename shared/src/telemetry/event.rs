@@ -234,6 +234,8 @@ pub enum PutOffReason {
     /// The delivery's source is held back: its handler is unwell, and the
     /// delivery is not charged for that.
     BreakerOpen,
+    /// The delivery's source is paused.
+    Paused,
 }
 
 /// What a sweep did.

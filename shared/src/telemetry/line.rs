@@ -160,8 +160,10 @@ impl<'a> Line<'a> {
             }
             Event::PutOff { entity, delay, reason } => {
                 // The common ones, of which another line tells already.
-                let is_common =
-                    matches!(reason, PutOffReason::Drained | PutOffReason::Retry | PutOffReason::BreakerOpen);
+                let is_common = matches!(
+                    reason,
+                    PutOffReason::Drained | PutOffReason::Retry | PutOffReason::BreakerOpen | PutOffReason::Paused
+                );
                 Self::new(if is_common { L::DEBUG } else { L::INFO }, "put off")
                     .of_entity(entity)
                     .time("delay_ms", delay)

@@ -34,6 +34,10 @@ pub(super) const SHORT: Duration = Duration::from_secs(1);
 /// left of that.
 pub(super) const HANDED_OVER: Duration = Duration::from_secs(1);
 
+/// How long the deliveries of a source that is paused are left alone, unless
+/// somebody wakes a worker: the longest that a queue delays a message.
+const PAUSED: Duration = Duration::from_secs(900);
+
 /// The most bytes of bodies in a group of several: what a function takes that
 /// they may be handed on to, and small beside a worker's memory.
 const GROUP_BYTES: usize = 6 * 1024 * 1024;
@@ -291,6 +295,7 @@ impl Drain {
             // Ingest may have learned of it before this instance did.
             Some(Found::Unknown) => return Step::HandOver(UNREADABLE, PutOffReason::UnknownSource),
             Some(Found::Gone) => None,
+            Some(Found::Source(source)) if source.is_paused => return Step::HandOver(PAUSED, PutOffReason::Paused),
             Some(Found::Source(source)) => Some(source),
         };
         if state.attempts >= source.map_or(1, |source| source.retry.attempts) && !state.is_stood_for() {

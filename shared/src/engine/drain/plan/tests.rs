@@ -572,3 +572,15 @@ fn a_commit_of_which_a_condition_does_not_hold_is_a_failed_attempt() {
 fn a_drain_whose_wake_up_was_replaced_stops_without_another() {
     assert_eq!((stop(true), stop(false)), (Stop::Release, Stop::HandOver));
 }
+
+#[test]
+fn what_a_paused_source_sent_is_put_off_uncharged_and_a_repeat_of_it_is_settled() {
+    let paused = Found::Source(source("paused = true\n"));
+    let put_off = Step::HandOver(PAUSED, PutOffReason::Paused);
+    assert_eq!(drain(row(7, 9), 2).next(&MOMENT, Some(&paused)), put_off);
+    // As often as it may have failed: nobody gives it up meanwhile.
+    assert_eq!(drain(EntityState { attempts: 9, ..row(7, 9) }, 2).next(&MOMENT, Some(&paused)), put_off);
+    let again = remembering(&[("D8", Settlement::Applied)], 9);
+    let settled = drain(again, 2).next(&MOMENT, Some(&paused));
+    assert_ne!(settled, put_off);
+}
