@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use webhook_serializer::{
-    operator::{Inspected, Operator, OperatorError, Past},
+    operator::{Inspected, Operator, OperatorError, Past, Settled},
     protocol::{
         entity::{EntityKey, Sequence},
         receipt::Settlement,
@@ -15,36 +15,28 @@ use webhook_serializer::{
 pub struct Timeline {
     /// Its row, what waits, what is parked.
     pub inspected: Inspected,
-    /// How many places are remembered that are older than those of `settled`.
-    pub older: usize,
     /// The newest that were settled.
     pub settled: BTreeMap<Sequence, Past>,
+    /// Whether anything is left of older ones.
+    pub has_older: bool,
 }
 
 impl Timeline {
-    /// Reads an order, with at most so many of what was `settled`.
+    /// Reads an order, with at most `most` of what was settled.
     ///
     /// # Errors
     ///
     /// The store could not be reached, or a row cannot be read.
-    pub async fn read(operator: &Operator, order: &EntityKey, settled: usize) -> Result<Self, OperatorError> {
-        let limit = settled;
+    pub async fn read(operator: &Operator, order: &EntityKey, most: usize) -> Result<Self, OperatorError> {
         let inspected = operator.inspect(order).await?;
-        let mut older = inspected.receipts.len().saturating_sub(limit);
-        let head = inspected.state.as_ref().map_or(Sequence(0), |state| state.head);
-        let from = if older > 0 { inspected.receipts[older - 1].sequence.next() } else { Sequence(1) };
-        let mut settled = operator.past(order, &inspected.receipts, from, head).await?;
-        // Between receipts that have left the row stand repeats, which have none.
-        while settled.len() > limit && settled.pop_first().is_some() {
-            older += 1;
-        }
-        Ok(Self { inspected, older, settled })
+        let Settled { places, has_older } = operator.settled(order, inspected.state.as_ref(), most).await?;
+        Ok(Self { inspected, settled: places, has_older })
     }
 
     /// Whether anything is known of it.
     pub fn is_known(&self) -> bool {
-        let Inspected { state, receipts, parked, .. } = &self.inspected;
-        state.is_some() || !receipts.is_empty() || !parked.is_empty()
+        let Inspected { state, parked, .. } = &self.inspected;
+        state.is_some() || !self.settled.is_empty() || !parked.is_empty()
     }
 }
 

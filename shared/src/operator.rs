@@ -16,7 +16,7 @@ use std::{collections::BTreeMap, time::Duration};
 pub use erase::Erased;
 pub use hold::Turned;
 pub use pass::{Estimate, Pass, Read};
-pub use past::Past;
+pub use past::{Past, Settled};
 pub use put_back::PutBack;
 pub use single::{Content, Single};
 pub use skip::Skipped;
@@ -159,8 +159,6 @@ pub struct Inspected {
     pub waiting: Vec<Item>,
     /// What is parked.
     pub parked: Vec<Parked>,
-    /// What was settled, in the order of arrival.
-    pub receipts: Vec<Receipt>,
 }
 
 /// What an entity's row tells of a delivery that is parked.
@@ -200,7 +198,7 @@ impl Operator {
         Self { store, waker, inbox, retention, reason: None }
     }
 
-    /// All there is about an entity. The rows are read one after the other
+    /// How an entity stands: its row, what waits, what is parked. The rows are read one after the other
     /// while workers go on: a diagnosis, not a moment's truth.
     pub async fn inspect(&self, entity: &EntityKey) -> Result<Inspected, OperatorError> {
         let state = self.store.entity(entity, PATIENCE).await?;
@@ -212,23 +210,13 @@ impl Operator {
             }
             _ => Vec::new(),
         };
-        let receipts = self.receipts_with(entity, state.as_ref()).await?;
-        Ok(Inspected { state, waiting, parked: self.parked(entity).await?, receipts })
+        Ok(Inspected { state, waiting, parked: self.parked(entity).await? })
     }
 
-    /// What is remembered of an entity's places, in their order: of each once.
+    /// All that is remembered of an entity's places, in their order: of each once.
     pub async fn receipts(&self, entity: &EntityKey) -> Result<Vec<Receipt>, OperatorError> {
+        // The row first: what leaves it meanwhile has a receipt of its own by then.
         let state = self.store.entity(entity, PATIENCE).await?;
-        self.receipts_with(entity, state.as_ref()).await
-    }
-
-    /// The same of an entity whose row was read, and nothing else since: what
-    /// leaves the row meanwhile has a receipt of its own by then.
-    async fn receipts_with(
-        &self,
-        entity: &EntityKey,
-        state: Option<&EntityState>,
-    ) -> Result<Vec<Receipt>, OperatorError> {
         let mut receipts: BTreeMap<Sequence, Receipt> = BTreeMap::new();
         let mut after = None;
         // Whether any have left the row is not asked: this is to show what is there.
@@ -243,7 +231,7 @@ impl Operator {
                 break;
             }
         }
-        let recent = state.into_iter().flat_map(|state| state.recent.iter());
+        let recent = state.iter().flat_map(|state| state.recent.iter());
         receipts.extend(recent.map(|receipt| (receipt.sequence, receipt.clone())));
         Ok(receipts.into_values().collect())
     }

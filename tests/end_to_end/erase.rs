@@ -195,7 +195,8 @@ async fn what_comes_and_is_parked_while_it_is_erased_stays() {
             let what = format!("row: {has_row}, stopped before call {stop}: {erased:?}");
             assert_eq!(ids.last(), Some(&"late"), "{what}");
             let late = world.incoming("test/unrouted", "late").identity.hash();
-            assert_eq!(inspected.receipts.last().and_then(|receipt| receipt.identity), Some(late));
+            let receipts = world.operator().receipts(&unrouted).await.expect("memory answers");
+            assert_eq!(receipts.last().and_then(|receipt| receipt.identity), Some(late));
             let stopped = table.requests() >= stop;
             if stopped && has_row {
                 assert!(matches!(erased, Ok(Erased::Newer { .. })), "{what}");

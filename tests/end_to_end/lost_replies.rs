@@ -87,7 +87,8 @@ async fn run(
     world.table = world.memory.clone();
     let inspected = world.operator().inspect(&entity()).await.expect("memory answers");
     let state = inspected.state.expect("there is such an entity");
-    let settled = inspected.receipts.iter();
+    let receipts = world.operator().receipts(&entity()).await.expect("memory answers");
+    let settled = receipts.iter();
     let outcomes = Outcomes {
         started: world.started(),
         applied: world.applied(),

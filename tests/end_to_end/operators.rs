@@ -16,18 +16,18 @@ use tests::{
 use webhook_serializer::{
     handler::{Handler, Outcome},
     leases::{Show, Terms},
-    operator::{Erased, Operator, OperatorError},
+    operator::{Erased, Operator, OperatorError, Past},
     protocol::{
         delivery::Envelope,
         entity::{EntityKey, Sequence},
         format::attribute as a,
-        inbox::{Claim, Park, Put, Unblock, Unblocked},
-        keys::{delivery_row, parked_row},
+        inbox::{Claim, Park, Put, Spill, Unblock, Unblocked},
+        keys::{delivery_row, entity_row, parked_row},
         lease::{ForceRelease, Forced},
         operation::Operation,
         receipt::Settlement,
-        state::{BlockReason, HolderInfo},
-        table::{Action, Row, Table, TableName, Write},
+        state::{BlockReason, EntityState, HolderInfo},
+        table::{Action, Change, Row, Table, TableName, Write},
     },
 };
 
@@ -242,11 +242,11 @@ async fn two_erases_leave_what_was_sent_again_in_between() {
         assert!(first.is_ok() && second.is_ok(), "{what}");
         // What came before an erase looked at the row is its to forget.
         if at.first > 1 && at.second > 1 {
-            let inspected = world.operator().inspect(&entity()).await.unwrap();
+            let receipts = world.operator().receipts(&entity()).await.unwrap();
             let last = world.journal.runs().last().map(|run| run.sequence);
-            let head = inspected.state.expect("it has a row").head;
+            let head = world.state("test/a").await.head;
             if last == Some(head) {
-                assert_eq!(inspected.receipts.last().map(|receipt| receipt.sequence), last, "{what}");
+                assert_eq!(receipts.last().map(|receipt| receipt.sequence), last, "{what}");
             }
         }
         assert!(matches!(world.operator().erase(&entity()).await, Ok(Erased::Numbers { .. })), "{what}");
@@ -404,7 +404,8 @@ async fn an_inspection_shows_what_waits_from_the_next_on() {
     let waiting: Vec<_> =
         inspected.waiting.iter().map(webhook_serializer::protocol::delivery::Item::sequence).collect();
     assert_eq!(waiting, [state.next(), state.tail]);
-    assert!(inspected.receipts.is_sorted_by(|a, b| a.sequence < b.sequence));
+    let receipts = world.operator().receipts(&entity()).await.unwrap();
+    assert!(receipts.is_sorted_by(|a, b| a.sequence < b.sequence));
 }
 
 #[tokio::test(start_paused = true)]
@@ -617,19 +618,53 @@ async fn a_settled_place_is_told_of_as_what_it_was() {
     world.append("test/a", "2").await;
     world.work(&[world.drainer(Done)]).await;
     let operator = world.operator();
-    let seen = operator.inspect(&entity()).await.unwrap();
-    let head = seen.state.expect("a row").head;
-    let first = seen.receipts[0].sequence;
-    let mut told = Vec::new();
-    // As the row remembers them; and as their own rows tell, once it does not any more.
-    for receipts in [seen.receipts.clone(), vec![seen.receipts[0].clone(), seen.receipts[3].clone()]] {
-        let past = operator.past(&entity(), &receipts, Sequence(1), head).await.unwrap();
-        let outcomes = past.iter().map(|(at, past)| (at.0 - first.0, past.settlement().unwrap(), past.first));
-        told.push(outcomes.collect::<Vec<_>>());
-    }
+    let outcomes = async |most: usize| {
+        let state = world.store().entity(&entity(), PATIENCE).await.unwrap();
+        let settled = operator.settled(&entity(), state.as_ref(), most).await.unwrap();
+        let first = Sequence(state.unwrap().head.0 - 3);
+        let told = |(at, past): (&Sequence, &Past)| {
+            (at.0 - first.0, past.settlement().unwrap(), past.first.map(|place| place.0 - first.0))
+        };
+        (settled.places.iter().map(told).collect::<Vec<_>>(), settled.has_older)
+    };
     let applied = |at| (at, Settlement::Applied, None);
-    let expected = [applied(0), (1, Settlement::Void, None), (2, Settlement::Repeat, Some(first)), applied(3)];
-    assert_eq!(told, [expected, expected]);
+    let expected = [applied(0), (1, Settlement::Void, None), (2, Settlement::Repeat, Some(0)), applied(3)];
+    assert_eq!(outcomes(10).await, (expected.to_vec(), false), "as the row remembers them");
+    assert_eq!(outcomes(2).await, (expected[2..].to_vec(), true), "the newest");
+    // What had left the row was written elsewhere before.
+    let key = entity_row(&entity());
+    let row = world.memory.get(&key).await.unwrap().unwrap();
+    for receipt in operator.receipts(&entity()).await.unwrap() {
+        if let Some(spill) = Spill::of(&entity(), &receipt, world.surroundings.now()) {
+            world.store().run(&spill, PATIENCE).await.unwrap();
+        }
+    }
+    let mut recent = EntityState::parse(&row).unwrap().recent;
+    recent.drop_beyond(1);
+    let shorter = Change::set(a::RECENT, recent.to_stored().unwrap());
+    world.memory.write(&Write::update(key, vec![shorter, Change::set(a::SPILLED, 1_u32)])).await.unwrap();
+    assert_eq!(outcomes(10).await, (expected.to_vec(), false), "as their own rows tell");
+}
+
+/// However long an order's past is, its newest part is read, and no more.
+#[tokio::test(start_paused = true)]
+async fn the_newest_of_a_long_past_cost_no_more_than_those_of_a_short_one() {
+    let asked = async |deliveries: usize| {
+        let mut world = World::new();
+        for number in 0..deliveries {
+            world.append("test/a", &number.to_string()).await;
+        }
+        world.work(&[world.drainer(Done)]).await;
+        let table = Arc::new(FaultyTable::new(world.memory.clone(), &world.surroundings, |_| Fault::None));
+        world.table = table.clone();
+        let operator = world.operator();
+        let state = operator.inspect(&entity()).await.unwrap().state;
+        let settled = operator.settled(&entity(), state.as_ref(), 30).await.unwrap();
+        let newest = settled.places.values().all(|past| past.settlement() == Some(Settlement::Applied));
+        assert!(settled.places.len() == 30 && newest && settled.has_older, "{settled:?}");
+        (table.requests(), table.reads())
+    };
+    assert_eq!(asked(40).await, asked(400).await);
 }
 
 /// One row that somebody damaged, or that a newer version wrote.

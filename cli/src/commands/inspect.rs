@@ -82,7 +82,7 @@ impl Inspect {
 
     fn print(&self, seen: &Seen, deployment: &Deployment) {
         let now = deployment.surroundings.now();
-        let Seen { timeline: Timeline { inspected, older, settled }, kept } = seen;
+        let Seen { timeline: Timeline { inspected, settled, has_older }, kept } = seen;
         let name = style(self.order.as_str()).bold();
         match &inspected.state {
             None => {
@@ -129,8 +129,8 @@ impl Inspect {
             say!("\n{parked}Put them back at the end with `{redrive}`, or one with its number behind that.");
         }
         print_settled(settled);
-        if *older > 0 {
-            say!("{older} older ones are not shown; --settled N shows more.");
+        if *has_older {
+            say!("Older ones are not shown; --settled N shows more.");
         }
     }
 }

@@ -1,13 +1,14 @@
 //! Places that were settled: what is remembered of them, and what stands there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Operator, OperatorError, PAGE, PATIENCE};
 use crate::protocol::{
     delivery::{Delivery, Item},
-    entity::{EntityKey, Sequence},
-    keys::delivery_range,
+    entity::{EntityKey, IdentityHash, Sequence},
+    keys::{delivery_range, receipt_row},
     receipt::{Receipt, Settlement},
+    state::EntityState,
 };
 
 /// A place that was settled.
@@ -23,6 +24,16 @@ pub struct Past {
 }
 
 impl Past {
+    fn identity(&self) -> Option<IdentityHash> {
+        let told = self.receipt.as_ref().and_then(|receipt| receipt.identity);
+        told.or_else(|| self.delivery.as_ref().map(Delivery::identity_hash))
+    }
+
+    /// Whether the row does not tell how it ended, or of what it is a repeat.
+    fn is_unclear(&self) -> bool {
+        self.receipt.as_ref().is_none_or(|receipt| receipt.settlement == Settlement::Repeat)
+    }
+
     /// How it ended, as far as anything tells.
     pub fn settlement(&self) -> Option<Settlement> {
         match &self.receipt {
@@ -34,46 +45,110 @@ impl Past {
     }
 }
 
+/// What was settled of an entity last.
+#[derive(Debug, Clone, Default)]
+pub struct Settled {
+    /// The newest places, in their order.
+    pub places: BTreeMap<Sequence, Past>,
+    /// Whether anything is left of older ones.
+    pub has_older: bool,
+}
+
 impl Operator {
-    /// The settled places of `from` to `through`, in their order, as far as
-    /// `receipts`, all of the entity's, or a row tells of them. Reads the
-    /// deliveries of all of these places.
+    /// The newest places that were settled, at most `most` of them, of an entity
+    /// whose row is `state`. However many there were before, it reads the
+    /// deliveries of these places, and the receipts of those that the row has
+    /// forgotten.
     ///
     /// # Errors
     ///
-    /// The store could not be reached.
-    pub async fn past(
+    /// The store could not be reached, or a row cannot be read.
+    pub async fn settled(
         &self,
         entity: &EntityKey,
-        receipts: &[Receipt],
+        state: Option<&EntityState>,
+        most: usize,
+    ) -> Result<Settled, OperatorError> {
+        let remembered = match state {
+            Some(state) => state.recent.iter().cloned().collect(),
+            // Its row is gone, and with it where its places ended.
+            None => self.receipts(entity).await?,
+        };
+        let (from, through) = match state {
+            Some(state) => (Sequence((state.head.0 + 1).saturating_sub(most as u64)), state.head),
+            None => {
+                let first = remembered.get(remembered.len().saturating_sub(most));
+                (first.map_or(Sequence(0), |receipt| receipt.sequence), Sequence(u64::MAX))
+            }
+        };
+        let mut places: BTreeMap<Sequence, Past> = BTreeMap::new();
+        for receipt in remembered.iter().filter(|receipt| receipt.sequence >= from) {
+            places.entry(receipt.sequence).or_default().receipt = Some(receipt.clone());
+        }
+        for item in self.standing(entity, from, through).await? {
+            let place = places.entry(item.sequence()).or_default();
+            if let Item::Delivery(unpacked) = item {
+                place.delivery = Some(unpacked.head().clone());
+            }
+        }
+        let forgotten = places.values().filter(|past| past.is_unclear()).filter_map(Past::identity).collect();
+        let elsewhere = self.receipts_of(entity, forgotten).await?;
+        let known = |identity| {
+            let here = remembered.iter().find(|receipt| receipt.spills() == Some(identity));
+            here.or_else(|| elsewhere.get(&identity))
+        };
+        for (sequence, past) in &mut places {
+            let Some(receipt) = past.identity().and_then(known) else { continue };
+            match receipt.sequence == *sequence {
+                true => past.receipt = Some(receipt.clone()),
+                false => past.first = Some(receipt.sequence),
+            }
+        }
+        let before = remembered.first().is_some_and(|receipt| receipt.sequence < from);
+        let has_older = before || from > Sequence(1) && self.stands_before(entity, from).await?;
+        Ok(Settled { places, has_older })
+    }
+
+    /// What stands at the places of `from` to `through`.
+    async fn standing(
+        &self,
+        entity: &EntityKey,
         mut from: Sequence,
         through: Sequence,
-    ) -> Result<BTreeMap<Sequence, Past>, OperatorError> {
-        let settled = |identity| receipts.iter().find(|receipt| receipt.spills() == Some(identity));
-        let first = |receipt: &Receipt| {
-            let first = settled(receipt.identity?)?.sequence;
-            (first != receipt.sequence).then_some(first)
-        };
-        let asked = receipts.iter().filter(|receipt| (from..=through).contains(&receipt.sequence));
-        let told = |receipt: &Receipt| Past { receipt: Some(receipt.clone()), first: first(receipt), delivery: None };
-        let mut past: BTreeMap<_, _> = asked.map(|receipt| (receipt.sequence, told(receipt))).collect();
+    ) -> Result<Vec<Item>, OperatorError> {
+        let mut items = Vec::new();
         while from <= through {
             let page = self.store.query(&delivery_range(entity, from, through, PAGE), PATIENCE).await?;
             for row in &page.rows {
-                let item = Item::parse(entity, row)?;
-                from = item.sequence().next();
-                let place = past.entry(item.sequence()).or_default();
-                if let Item::Delivery(unpacked) = item {
-                    let delivery = unpacked.head().clone();
-                    let first = settled(delivery.identity_hash()).map(|receipt| receipt.sequence);
-                    place.first = place.first.or(first.filter(|first| *first != delivery.sequence()));
-                    place.delivery = Some(delivery);
-                }
+                items.push(Item::parse(entity, row)?);
             }
-            if !page.more || page.rows.is_empty() {
-                break;
+            match items.last() {
+                Some(last) if page.more => from = last.sequence().next(),
+                _ => break,
             }
         }
-        Ok(past)
+        Ok(items)
+    }
+
+    async fn stands_before(&self, entity: &EntityKey, place: Sequence) -> Result<bool, OperatorError> {
+        let before = delivery_range(entity, Sequence(0), place.previous(), 1);
+        Ok(!self.store.query(&before, PATIENCE).await?.rows.is_empty())
+    }
+
+    /// The receipts of these that have rows of their own.
+    async fn receipts_of(
+        &self,
+        entity: &EntityKey,
+        identities: BTreeSet<IdentityHash>,
+    ) -> Result<BTreeMap<IdentityHash, Receipt>, OperatorError> {
+        let keys: Vec<_> = identities.into_iter().map(|identity| receipt_row(entity, identity)).collect();
+        let mut receipts = BTreeMap::new();
+        for keys in keys.chunks(PAGE as usize) {
+            for row in self.store.get_many(keys, PATIENCE).await? {
+                let receipt = Receipt::parse(&row)?;
+                receipts.extend(receipt.identity.map(|identity| (identity, receipt)));
+            }
+        }
+        Ok(receipts)
     }
 }

@@ -256,8 +256,8 @@ fn settled(entity: &EntityKey, timeline: &Timeline, limit: usize, now: Timestamp
                 }
             }
         }
-        @if timeline.older > 0 {
-            p { (count(timeline.older as u64, "older one is", "older ones are")) " not shown. " a href={ (order_path(entity)) "&settled=" (encoded(&(limit + 100).to_string())) } { "Show 100 more" } }
+        @if timeline.has_older {
+            p { "Older ones are not shown. " a href={ (order_path(entity)) "&settled=" (encoded(&(limit + 100).to_string())) } { "Show 100 more" } }
         }
     }
 }
