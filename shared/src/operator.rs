@@ -95,6 +95,10 @@ pub enum OperatorError {
     /// Its lease was not to be had, or was lost on the way.
     #[error(transparent)]
     Lease(#[from] LeaseError),
+    /// No wake-up could be sent. Nothing was changed: what goes on without one may
+    /// be found by nobody.
+    #[error("{0}; nothing was changed, try again")]
+    NobodyToWake(QueueError),
     /// All is written, but no wake-up could be sent: send it again, or leave it
     /// to the sweep.
     #[error("done, but {0}; the sweep will find it within the hour")]
@@ -359,7 +363,7 @@ impl Operator {
     /// entity go on: should this process end between that and the wake-up that
     /// follows it.
     async fn wakes_later(&self, entity: &EntityKey) -> Result<(), OperatorError> {
-        Ok(self.waker.wake(entity, A_WHILE, PATIENCE).await?)
+        self.waker.wake(entity, A_WHILE, PATIENCE).await.map_err(OperatorError::NobodyToWake)
     }
 
     /// Lets drains at an entity again, and wakes one. Where it was blocked for

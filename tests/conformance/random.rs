@@ -382,7 +382,8 @@ impl<'a> Case<'a> {
                     _ => self.nonce(),
                 };
                 let sequence = state.map(|state| state.next()).filter(|_| act.twist.is_multiple_of(2));
-                let done = maintain::Act { entity, nonce, verb: Verb::Skip, sequence, reason, ended: None };
+                let done =
+                    maintain::Act { entity, nonce, verb: Verb::Skip.as_str().into(), sequence, reason, ended: None };
                 if act.kind == Kind::WriteAct {
                     self.run(&maintain::Begun { act: &done, purge_at: now }).await?;
                     self.act = Some(done.nonce);

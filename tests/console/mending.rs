@@ -147,7 +147,7 @@ async fn a_blocked_order_is_held_skipped_and_resumed_and_each_is_told_with_its_r
         browser.until(&format!("document.querySelector('.flash')?.textContent.includes('{said}')")).await;
     };
     act("hold", "the ledger is counted", "is on hold").await;
-    act("skip", "it was typed by hand", "is parked, and the rest goes on").await;
+    act("skip", "it was typed by hand", "is parked, and in nobody").await;
     browser.until_text("On hold for").await;
     shop.mend();
     act("resume", "counted", "goes on, from").await;

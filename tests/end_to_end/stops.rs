@@ -1,13 +1,16 @@
 //! An order that a person stops, and lets go on: on hold, skipped, tried at once;
 //! and what is written down of it.
 
-use std::time::Duration;
+use std::{future::ready, sync::Arc, time::Duration};
 
+use futures_util::future::BoxFuture;
 use tests::{
+    faults::{Call, Fault, FaultyTable},
     handlers::{Done, Slow, answering},
     world::World,
 };
 use webhook_serializer::{
+    engine::queue::{Queue, QueueError, WakeUp},
     handler::{Context, Handler, HandlerError, Outcome},
     leases::Terms,
     operator::{Operator, OperatorError, Skipped, Turned},
@@ -16,11 +19,13 @@ use webhook_serializer::{
         entity::{EntityKey, Sequence},
         format::attribute as a,
         hold::Hold,
+        inbox::RetryNow,
+        keys::{delivery_row, entity_row},
         maintain::{BeginHold, EndHold, Reason, Verb},
         operation::Operation,
         receipt::Settlement,
         state::BlockReason,
-        table::{TableName, Written},
+        table::{Change, Condition, Table, TableName, Write, Written},
     },
 };
 
@@ -268,12 +273,18 @@ async fn tried_now_it_does_not_wait_and_its_attempts_stay_counted() {
 async fn what_operators_do_is_told_with_who_and_why_until_it_is_erased() {
     let world = blocked().await;
     let first = world.state("test/a").await.next();
+    let a_moment = async || world.surroundings.sleep(Duration::from_secs(1)).await;
     on_hold(&world).await;
+    a_moment().await;
     skipped(&world, first).await;
+    a_moment().await;
     skipped(&world, first).await;
+    a_moment().await;
     resumed(&world).await;
     let acts = world.operator().acts(&entity()).await.unwrap();
-    let told = |verb, sequence: Option<Sequence>, ended: &str| (verb, sequence, because(), Some(ended.to_owned()));
+    let told = |verb: Verb, sequence: Option<Sequence>, ended: &str| {
+        (verb.as_str().to_owned(), sequence, because(), Some(ended.to_owned()))
+    };
     let acts: Vec<_> = acts.into_iter().map(|act| (act.verb, act.sequence, act.reason, act.ended)).collect();
     assert_eq!(
         acts,
@@ -287,4 +298,193 @@ async fn what_operators_do_is_told_with_who_and_why_until_it_is_erased() {
     world.work(&[world.drainer(Done)]).await;
     world.operator().erase(&entity()).await.expect("it is idle");
     assert_eq!(world.operator().acts(&entity()).await.unwrap(), []);
+}
+
+/// A queue that takes nothing.
+#[derive(Debug)]
+struct Down;
+
+impl Queue for Down {
+    fn send<'a>(&'a self, _: &'a WakeUp, _: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
+        Box::pin(ready(Err(QueueError::Unavailable("it is down".into()))))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_nobody_can_be_woken_nothing_is_let_go_on() {
+    let mut world = blocked().await;
+    on_hold(&world).await;
+    let first = world.state("test/a").await.next();
+    let queue = std::mem::replace(&mut world.queue, Arc::new(Down));
+    let before = world.state("test/a").await;
+    let nobody = Err(OperatorError::NobodyToWake(QueueError::Unavailable("it is down".into())));
+    assert_eq!(world.operator().resume(&entity()).await, nobody);
+    assert_eq!(world.operator().unblock(&entity()).await.map(drop), nobody.clone().map(|_: Turned| ()));
+    assert_eq!(world.operator().skip(&entity(), first).await.map(drop), nobody.map(|_: Turned| ()));
+    let after = world.state("test/a").await;
+    assert_eq!((after.hold, after.blocked, after.head, after.held), (before.hold, before.blocked, before.head, None));
+    assert!(world.operator().parked(&entity()).await.unwrap().is_empty());
+    world.queue = queue;
+    resumed(&world).await;
+}
+
+/// Its process ends before any one of its calls, and nobody sweeps.
+#[tokio::test(start_paused = true)]
+async fn an_operator_that_dies_at_any_call_leaves_it_as_it_was_or_going_on() {
+    for what in ["resume", "skip", "unblock", "retry"] {
+        for survives in 1.. {
+            let mut world = match what {
+                "resume" => World::new(),
+                "retry" => failing_for_hours().await,
+                _ => blocked().await,
+            };
+            if what == "resume" {
+                on_hold(&world).await;
+                world.append("test/a", "2").await;
+            }
+            let first = world.state("test/a").await.next();
+            let plan = move |call: &Call<'_>| if call.request >= survives { Fault::SilentAfter } else { Fault::None };
+            let table = Arc::new(FaultyTable::new(world.memory.clone(), &world.surroundings, plan));
+            world.table = table.clone();
+            let operator = operator(&world);
+            world.table = world.memory.clone();
+            let work = async {
+                match what {
+                    "resume" => drop(operator.resume(&entity()).await),
+                    "skip" => drop(operator.skip(&entity(), first).await),
+                    "unblock" => drop(operator.unblock(&entity()).await),
+                    _ => drop(operator.retry(&entity()).await),
+                }
+            };
+            // It never hears of what it sent last.
+            let _ = world.surroundings.within(Duration::from_secs(1), work).await;
+            // What is delayed by less than a minute comes; a retry in hours does not.
+            let within = world.surroundings.within(Duration::from_secs(120), world.work(&[world.drainer(Done)])).await;
+            let state = world.state("test/a").await;
+            let goes_on = state.is_empty() || state.is_stopped() || state.retry_at.is_some();
+            assert!(goes_on, "{what}, dead at call {survives}: {state:?}, {within:?}");
+            if table.requests() < survives {
+                break;
+            }
+        }
+    }
+}
+
+async fn failing_for_hours() -> World {
+    let world = World::new();
+    world.append("test/a", "1").await;
+    let fails = answering(|_, _| Outcome::retry_after(DAY / 4, "not now"));
+    let _ = world.surroundings.within(Duration::from_secs(5), world.work(&[world.drainer(fails)])).await;
+    world
+}
+
+/// Ingest was slow, not dead: its put comes between the skip's look and its void.
+#[tokio::test(start_paused = true)]
+async fn a_put_that_lands_while_its_place_is_skipped_is_parked_and_not_given_up() {
+    for before in 1..12_u64 {
+        let mut world = World::new();
+        world.inbox().append(&world.incoming_from("block", "test/a", "1")).await.unwrap();
+        world.messages.clear();
+        let expired = Change::set(a::BLOCKED, BlockReason::Expired.as_str());
+        world.memory.write(&Write::update(entity_row(&entity()), vec![expired])).await.unwrap();
+        let first = world.state("test/a").await.next();
+        let key = delivery_row(&entity(), first);
+        let stored = world.memory.get(&key).await.unwrap().unwrap();
+        world.memory.write(&Write::delete(key.clone())).await.unwrap();
+        let pause = Duration::from_millis(500);
+        let plan = move |call: &Call<'_>| if call.request == before { Fault::Slow(pause) } else { Fault::None };
+        let table = Arc::new(FaultyTable::new(world.memory.clone(), &world.surroundings, plan));
+        world.table = table;
+        let operator = world.operator();
+        world.table = world.memory.clone();
+        let late = async {
+            world.surroundings.sleep(Duration::from_millis(300)).await;
+            let put = Write { condition: Condition::absent(a::ITEM), ..Write::put(key, stored) };
+            matches!(world.memory.write(&put).await, Ok(Written::Landed(_)))
+        };
+        let entity = entity();
+        let (skipped, landed) = tokio::join!(operator.skip(&entity, first), late);
+        let parked = world.operator().parked(&entity).await.unwrap().len();
+        assert_eq!(parked, usize::from(landed), "before call {before}: {skipped:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rate_is_kept_over_a_skip() {
+    let world = World::new();
+    for id in ["1", "2", "3"] {
+        world.inbox().append(&world.incoming_from("rarely", "test/a", id)).await.expect("it is appended");
+    }
+    let began = world.surroundings.monotonic();
+    let drainers = [world.drainer(Done)];
+    let skip = async {
+        world.surroundings.sleep(Duration::from_millis(500)).await;
+        let next = world.state("test/a").await.next();
+        world.operator().skip(&entity(), next).await.expect("memory answers")
+    };
+    let (skipped, ()) = tokio::join!(skip, world.work(&drainers));
+    assert_eq!((skipped, world.applied()), (Skipped::As(Settlement::Parked), ["1", "3"].map(str::to_owned).to_vec()));
+    let last = world.journal.runs().last().expect("it ran").ended;
+    assert!(last.saturating_sub(began) >= Duration::from_secs(3), "{last:?}: three seconds after the first");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_blocked_or_on_hold_is_not_tried_now() {
+    let world = blocked().await;
+    assert!(matches!(world.operator().retry(&entity()).await, Ok(Turned::Unchanged(Some(_)))));
+    let world = failing_for_hours().await;
+    on_hold(&world).await;
+    assert!(matches!(world.operator().retry(&entity()).await, Ok(Turned::Unchanged(Some(_)))));
+    // A try that lands late cuts no other wait short.
+    resumed(&world).await;
+    let late = RetryNow { seen: &world.state("test/a").await }.write();
+    let guard = world.leases("ada").acquire(&entity(), Terms::default()).await.unwrap();
+    assert!(matches!(world.table.write(&late).await, Ok(Written::Refused(_))), "it is held");
+    guard.release().await.unwrap();
+    assert!(matches!(world.table.write(&late).await, Ok(Written::Refused(_))), "somebody had it since");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_row_that_is_resumed_during_a_visit_may_go_afterwards() {
+    let world = World::new();
+    on_hold(&world).await;
+    let guard = world.leases("ada").acquire(&entity(), Terms::default()).await.unwrap();
+    resumed(&world).await;
+    guard.release().await.unwrap();
+    let row = &world.memory.rows(&TableName::Entities)[0];
+    assert!(row.get(a::PURGE_AT).is_some(), "{row:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_stands_behind_a_skipped_one_has_waited_since_it_came() {
+    let world = World::new();
+    world.append("test/a", "1").await;
+    world.surroundings.sleep(Duration::from_secs(60)).await;
+    let came = world.surroundings.now();
+    world.append("test/a", "2").await;
+    world.surroundings.sleep(Duration::from_secs(60)).await;
+    let first = world.state("test/a").await.next();
+    skipped(&world, first).await;
+    assert_eq!(world.state("test/a").await.pending_since, Some(came));
+}
+
+/// What leaves the row with a skip is remembered elsewhere.
+#[tokio::test(start_paused = true)]
+async fn a_skip_forgets_nothing_that_was_settled() {
+    let world = World::new();
+    for number in 0..30 {
+        world.append("test/a", &number.to_string()).await;
+        if number % 2 == 1 {
+            let next = world.state("test/a").await.next();
+            skipped(&world, next).await;
+        }
+        world.work(&[world.drainer(Done)]).await;
+    }
+    for number in 0..30 {
+        world.append("test/a", &number.to_string()).await;
+    }
+    world.work(&[world.drainer(Done)]).await;
+    assert_eq!(world.started().len(), world.applied().len());
+    let once: std::collections::BTreeSet<_> = world.started().into_iter().collect();
+    assert_eq!(once.len(), world.started().len(), "{:?}", world.started());
 }

@@ -1,13 +1,13 @@
 //! Who changes something, and why: written down with what is done.
 
-use clap::{Args, builder::NonEmptyStringValueParser};
+use clap::Args;
 use webhook_serializer::protocol::maintain::Reason;
 
 /// For what cannot be taken back by the opposite command, or keeps others waiting.
 #[derive(Debug, Args)]
 pub struct Because {
     /// Why; written down with your name, for `history`
-    #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
+    #[arg(long, value_name = "TEXT", value_parser = said)]
     why: String,
     #[command(flatten)]
     by: By,
@@ -30,14 +30,28 @@ struct By {
     by: String,
 }
 
+fn said(why: &str) -> Result<String, &'static str> {
+    match why.trim() {
+        "" => Err("say why, for whoever looks next"),
+        why => Ok(why.to_owned()),
+    }
+}
+
+impl By {
+    fn reason(&self, why: &str) -> Reason {
+        let by = self.by.trim();
+        Reason::new(if by.is_empty() { "operator" } else { by }, why)
+    }
+}
+
 impl Because {
     pub fn reason(&self) -> Reason {
-        Reason::new(&self.by.by, &self.why)
+        self.by.reason(&self.why)
     }
 }
 
 impl MaybeBecause {
     pub fn reason(&self) -> Reason {
-        Reason::new(&self.by.by, &self.why)
+        self.by.reason(&self.why)
     }
 }

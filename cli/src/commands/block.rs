@@ -36,6 +36,9 @@ impl Unblock {
             }
             Unblocked::NotBlocked(Some(state)) => {
                 say!("{order} was not blocked; a worker was woken all the same: {} waiting", state.waiting());
+                if state.hold.since().is_some() {
+                    say!("it is on hold until `{}`", deployment.command("resume", order.as_str()));
+                }
                 Ok(ExitCode::SUCCESS)
             }
             Unblocked::NotBlocked(None) => {

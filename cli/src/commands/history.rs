@@ -41,14 +41,14 @@ impl History {
             let (by, why) = (&act.reason.by, &act.reason.why);
             if self.json {
                 print_json(&json!({
-                    "entity": act.entity, "at": act.at(), "what": act.verb.as_str(), "sequence": act.sequence,
+                    "entity": act.entity, "at": act.at(), "what": act.verb, "sequence": act.sequence,
                     "by": by, "why": why, "ended": act.ended,
                 }));
                 continue;
             }
             table.row([
                 act.at().map(|at| duration(now.since(at))).unwrap_or_default(),
-                act.verb.as_str().to_owned(),
+                act.verb.clone(),
                 act.sequence.map(|sequence| sequence.to_string()).unwrap_or_default(),
                 by.clone(),
                 why.clone(),

@@ -8,7 +8,7 @@ use clap::Args;
 use serde_json::json;
 use serializer::{output::duration, say};
 use webhook_serializer::{
-    operator::{OperatorError, Turned},
+    operator::Turned,
     protocol::{
         entity::EntityKey,
         state::{EntityState, LeaseKind},
@@ -30,18 +30,18 @@ use super::{
 )]
 pub struct Hold {
     #[command(flatten)]
-    of: Of,
-    #[command(flatten)]
     because: Because,
+    #[command(flatten)]
+    of: Of,
 }
 
 /// Options of `serializer resume`.
 #[derive(Debug, Args)]
 pub struct Resume {
     #[command(flatten)]
-    of: Of,
-    #[command(flatten)]
     because: MaybeBecause,
+    #[command(flatten)]
+    of: Of,
 }
 
 /// Options of `serializer retry`.
@@ -52,9 +52,9 @@ pub struct Resume {
 )]
 pub struct Retry {
     #[command(flatten)]
-    of: Of,
-    #[command(flatten)]
     because: MaybeBecause,
+    #[command(flatten)]
+    of: Of,
 }
 
 #[derive(Debug, Args)]
@@ -103,6 +103,7 @@ impl Hold {
     pub async fn run(self) -> Result<ExitCode> {
         let deployment = self.of.target.connect().await?;
         let order = &self.of.order;
+        let was_known = deployment.operator().inspect(order).await?.state.is_some();
         let turned = deployment.operator().because(self.because.reason()).hold(order).await?;
         let resume = deployment.command("resume", order.as_str());
         let now = deployment.surroundings.now();
@@ -111,6 +112,9 @@ impl Hold {
             match &turned {
                 Turned::Done(_) => say!("{order} is on hold: {}, and nothing starts until `{resume}`", waiting(state)),
                 Turned::Unchanged(_) => say!("{order} was on hold already, for {since}: {}", waiting(state)),
+            }
+            if !was_known {
+                say!("nothing has arrived for it yet; is that its key?");
             }
             let at_work = state.held.as_ref().filter(|held| held.kind == LeaseKind::Drain && held.runs(now));
             if at_work.is_some() {
@@ -142,17 +146,16 @@ impl Retry {
     pub async fn run(self) -> Result<ExitCode> {
         let deployment = self.of.target.connect().await?;
         let order = &self.of.order;
-        let turned = match deployment.operator().because(self.because.reason()).retry(order).await {
-            Err(OperatorError::Queue(error)) => {
-                anyhow::bail!("{order} does not wait any longer, but {error}; the sweep will find it within the hour")
-            }
-            turned => turned?,
-        };
+        let turned = deployment.operator().because(self.because.reason()).retry(order).await?;
         Ok(self.of.tell(&deployment, &turned, "retry", |state| match &turned {
             Turned::Done(_) => say!("{order} is tried now, at {}: attempt {}", state.next(), state.attempts + 1),
             Turned::Unchanged(_) => {
-                let inspect = deployment.command("inspect", order.as_str());
-                say!("{order} does not wait for another attempt; `{inspect}` says how it stands");
+                let command = |command| deployment.command(command, order.as_str());
+                match (&state.blocked, state.hold.since()) {
+                    (Some(_), _) => say!("{order} is blocked: `{}` lets it go on", command("unblock")),
+                    (None, Some(_)) => say!("{order} is on hold until `{}`", command("resume")),
+                    _ => say!("{order} does not wait for another attempt; `{}` says how it stands", command("inspect")),
+                }
             }
         }))
     }

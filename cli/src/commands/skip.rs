@@ -58,15 +58,23 @@ impl Skip {
             if state.next() != sequence || state.is_empty() {
                 bail!(self.not_in_front(&deployment, state.head, state.tail));
             }
-            let what = match single.content.delivery() {
-                Some(delivery) => format!("{} {}", delivery.topic(), delivery.delivery_id()),
-                None => "nothing stands there".into(),
-            };
-            say!("{order} {sequence}: {what}");
-            if let Some(error) = &state.last_error {
-                say!("failed {} times: {error}", state.attempts);
+            match single.content.delivery() {
+                Some(delivery) => {
+                    say!("{order} {sequence}: {} {}", delivery.topic(), delivery.delivery_id());
+                    if let Some(error) = &state.last_error {
+                        let attempts = if state.attempts == 1 { "attempt" } else { "attempts" };
+                        let whose = if state.is_stood_for() { "the latest, which stands for it, " } else { "" };
+                        say!("{whose}failed after {} {attempts}: {error}", state.attempts);
+                    }
+                    say!("It is parked: `redrive` puts it back at the end.");
+                }
+                None => say!("{order} {sequence}: nothing stands there; its place is given up."),
             }
-            say!("It is parked. {} behind it go on.", state.waiting() - 1);
+            match (state.waiting() - 1, state.hold.since()) {
+                (0, _) => say!("Nothing waits behind it."),
+                (behind, None) => say!("Behind it, what waits goes on in order: {behind}."),
+                (behind, Some(_)) => say!("Behind it wait {behind}, on hold until they are resumed."),
+            }
             if !ask("Skip it?")? {
                 output::complain("nothing was skipped");
                 return Ok(ExitCode::FAILURE);
@@ -103,10 +111,10 @@ impl Skip {
         match settlement {
             Settlement::Parked => {
                 let redrive = deployment.line("redrive", &[order.as_str(), &sequence.to_string()]);
-                say!("{order} {sequence} is parked, and the rest goes on; `{redrive}` puts it back at the end");
+                say!("{order} {sequence} is parked, and in nobody's way; `{redrive}` puts it back at the end");
             }
-            Settlement::Void => say!("{order} {sequence} is given up: nothing stood there. The rest goes on"),
-            other => say!("{order} {sequence} was a {other} of one settled before; the rest goes on"),
+            Settlement::Void => say!("{order} {sequence} is given up: nothing stood there"),
+            other => say!("{order} {sequence} was a {other} of one settled before, and is settled so"),
         }
     }
 

@@ -161,7 +161,7 @@ impl Action {
                 Turned::Unchanged(_) => Err(format!("{entity} does not wait for another attempt any more.")),
             }),
             (Self::Skip, Some(sequence)) => Ok(match operator.skip(entity, sequence).await? {
-                Skipped::As(Settlement::Parked) => Ok(format!("{entity} {sequence} is parked, and the rest goes on")),
+                Skipped::As(Settlement::Parked) => Ok(format!("{entity} {sequence} is parked, and in nobody's way")),
                 Skipped::As(settlement) => Ok(format!("{entity} {sequence} is settled as {settlement}")),
                 Skipped::NotInFront(_) => {
                     Err(format!("{entity} {sequence} is not the next to be handled any more; nothing was skipped."))

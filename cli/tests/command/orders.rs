@@ -94,7 +94,7 @@ fn inspect_shows_no_more_settled_deliveries_than_it_is_asked_for() {
     assert_eq!(seen["settled"].as_array().map(Vec::len), Some(25));
     assert_eq!(seen["settled"][24]["sequence"], seen["state"]["head"]);
     let shown = printed(&local.ran(&["inspect", ORDER, "--settled", "25"]));
-    assert!(shown.contains("older ones are not shown"), "{shown}");
+    assert!(shown.contains("Older ones are not shown"), "{shown}");
 }
 
 #[test]

@@ -433,7 +433,7 @@ fn a_blocked_order_goes_on_behind_what_is_skipped_and_its_history_says_who_and_w
     let asked = trouble.ran(&[&["skip", BLOCKED, &first], &WHY[..]].concat());
     assert!(complained(&asked).contains("add --yes"), "{asked:?}");
     let skipped = trouble.said(&[&["skip", BLOCKED, &first, "--yes"], &WHY[..]].concat());
-    assert!(skipped.contains("is parked, and the rest goes on; `serializer redrive "), "{skipped}");
+    assert!(skipped.contains("is parked, and in nobody's way; `serializer redrive "), "{skipped}");
     let twice = trouble.ran(&[&["skip", BLOCKED, &first, "--yes"], &WHY[..]].concat());
     assert!(complained(&twice).contains("it is settled; nothing was skipped"), "{twice:?}");
     let parked = trouble.said(&["parked", BLOCKED]);

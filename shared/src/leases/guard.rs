@@ -26,8 +26,7 @@ pub struct Guard {
     keeper: Keeper,
     /// What the entity's row remembers: only drains change that.
     recent: Recent,
-    /// Whether nothing waited in the entity's inbox when it was last seen, and it
-    /// was not on hold.
+    /// Whether nothing waited in the entity's inbox when it was last seen.
     is_idle: bool,
     /// Whether what waits there, or comes meanwhile, could be handled at once
     /// by a worker that is woken.
@@ -50,7 +49,7 @@ pub struct NotCommitted {
 
 impl Guard {
     pub(super) fn new(leases: Leases, keeper: Keeper, state: &EntityState, end: Duration, granted: Duration) -> Self {
-        let is_idle = state.is_empty() && state.hold.since().is_none();
+        let is_idle = state.is_empty();
         let now = leases.store.surroundings().now();
         let waits = state.is_stopped() || state.retry_at.is_some_and(|at| at > now);
         let gives_way = leases.waker.is_some() && !waits;

@@ -32,6 +32,7 @@ impl Operator {
         let Some(reason) = &self.reason else { return work.await };
         let surroundings = self.store.surroundings();
         let nonce = surroundings.nonce();
+        let verb = verb.as_str().to_owned();
         let act = Act { entity: entity.clone(), nonce, verb, sequence, reason: reason.clone(), ended: None };
         self.store.run(&Begun { act: &act, purge_at: surroundings.now() + TOLD_FOR }, PATIENCE).await?;
         let done = work.await;

@@ -70,6 +70,9 @@ impl Operator {
     /// The store could not be reached; [`OperatorError::Queue`]: it is resumed, and
     /// no worker could be woken.
     pub async fn resume(&self, entity: &EntityKey) -> Result<Turned, OperatorError> {
+        if self.store.entity(entity, PATIENCE).await?.is_none() {
+            return Ok(Turned::Unchanged(None));
+        }
         self.act(entity, Verb::Resume, None, self.end_hold(entity), Turned::told).await
     }
 
@@ -95,22 +98,24 @@ impl Operator {
 
     /// Has the delivery in front tried now instead of when its next attempt is due,
     /// and wakes a worker. Its attempts stay counted. A wait for a rate is left
-    /// as it is.
+    /// as it is, and so is what is blocked or on hold.
     ///
     /// # Errors
     ///
     /// The store could not be reached; [`OperatorError::Queue`]: it does not wait
     /// any longer, and no worker could be woken.
     pub async fn retry(&self, entity: &EntityKey) -> Result<Turned, OperatorError> {
-        let sequence = self.store.entity(entity, PATIENCE).await?.map(|state| state.next());
-        self.act(entity, Verb::Retry, sequence, self.end_wait(entity), Turned::told).await
+        let Some(state) = self.store.entity(entity, PATIENCE).await? else { return Ok(Turned::Unchanged(None)) };
+        self.act(entity, Verb::Retry, Some(state.next()), self.end_wait(entity), Turned::told).await
     }
 
     async fn end_wait(&self, entity: &EntityKey) -> Result<Turned, OperatorError> {
         let mut seen = self.store.entity(entity, PATIENCE).await?;
         for _ in 0..LOOKS {
-            let waits =
-                |state: &&EntityState| state.held.is_none() && state.retry_at.is_some() && state.last_error.is_some();
+            let waits = |state: &&EntityState| {
+                let failed = state.retry_at.is_some() && state.last_error.is_some();
+                failed && state.held.is_none() && !state.is_stopped()
+            };
             let Some(state) = seen.as_ref().filter(waits) else { break };
             self.wakes_later(entity).await?;
             match self.store.run(&RetryNow { seen: state }, PATIENCE).await? {

@@ -3,7 +3,7 @@
 use super::{Operator, OperatorError, PATIENCE};
 use crate::{
     engine::drain::{
-        page::Page,
+        page::{Page, Waiting},
         plan::{Drain, Ending, Group, InFront, Memory},
     },
     leases::{Guard, Leases, Terms},
@@ -11,11 +11,12 @@ use crate::{
         delivery::parked_copy,
         entity::{EntityKey, Sequence},
         format::shortened,
-        inbox::{Park, Spill, Void},
+        inbox::{Park, Spill, Void, Voided},
         maintain::{KeepForever, Reason, Verb},
         receipt::{Receipt, Recent, Settlement},
         state::{BlockReason, EntityState},
     },
+    time::Timestamp,
 };
 
 /// What became of a delivery that was to be skipped.
@@ -61,20 +62,25 @@ impl Operator {
         let leases =
             Leases::new(self.store.clone(), &self.named("skip")).waking(self.waker.clone()).kept_for(self.retention);
         let mut guard = leases.acquire(entity, Terms::default()).await?;
-        let decided = guard.hold(self.decide(entity, sequence)).await?;
-        let (state, drain, settlement) = match decided {
-            Ok(Decided::Settle(state, drain, settlement)) => (state, drain, settlement),
+        let decided = guard.hold(async {
+            self.wakes_later(entity).await?;
+            self.decide(entity, sequence).await
+        });
+        match decided.await? {
+            Ok(Decided::Settle(settling)) => {
+                let settlement = settling.settlement;
+                self.settle_skipped(guard, settling).await?;
+                Ok(Skipped::As(settlement))
+            }
             Ok(Decided::Nothing(skipped)) => {
                 guard.release().await?;
-                return Ok(skipped);
+                Ok(skipped)
             }
             Err(error) => {
                 guard.release().await?;
-                return Err(error);
+                Err(error)
             }
-        };
-        self.settle_skipped(guard, *state, *drain, settlement).await?;
-        Ok(Skipped::As(settlement))
+        }
     }
 
     /// Who holds a lease for that.
@@ -84,52 +90,60 @@ impl Operator {
 
     /// What there is to settle, and how; parked by then, where it is to be.
     async fn decide(&self, entity: &EntityKey, sequence: Sequence) -> Result<Decided, OperatorError> {
+        let seen_at = self.store.surroundings().now();
         let state = self.store.entity(entity, PATIENCE).await?.ok_or(OperatorError::Unknown)?;
         if state.is_empty() || state.next() != sequence {
             return Ok(Decided::Nothing(Skipped::NotInFront(state)));
         }
         let memory = Memory { capacity: Recent::capacity(entity), retention: self.retention };
         let mut drain = Drain::granted(state.clone(), memory);
-        drain.read(Page::read(&self.store, entity, sequence, state.tail, drain.has_spilled()).await?);
-        let settlement = match drain.in_front() {
-            InFront::Repeat => Settlement::Repeat,
-            InFront::Void => Settlement::Void,
-            InFront::Nothing if state.blocked == Some(BlockReason::Expired) => {
-                let purge_at = self.store.surroundings().now() + self.retention;
-                self.store.run(&Void { entity, sequence, purge_at }, PATIENCE).await?;
-                drain.voided();
-                Settlement::Void
-            }
-            InFront::Nothing => return Ok(Decided::Nothing(Skipped::NotThereYet)),
-            InFront::Delivery(waiting) => {
-                for part in waiting.unpacked.head().part_keys() {
-                    self.store.run(&KeepForever { part }, PATIENCE).await?;
+        loop {
+            drain.read(Page::read(&self.store, entity, sequence, state.tail, drain.has_spilled()).await?);
+            let settlement = match drain.in_front() {
+                InFront::Repeat => Settlement::Repeat,
+                InFront::Void => Settlement::Void,
+                InFront::Nothing if state.blocked == Some(BlockReason::Expired) => {
+                    let purge_at = self.store.surroundings().now() + self.retention;
+                    match self.store.run(&Void { entity, sequence, purge_at }, PATIENCE).await? {
+                        Voided::Void => drain.voided(),
+                        // Its ingest was only slow.
+                        Voided::Filled(_) => continue,
+                    }
+                    Settlement::Void
                 }
-                let error = match &self.reason {
-                    Some(Reason { by, why }) => shortened(&format!("skipped by {by}: {why}"), 1000),
-                    None => "skipped".into(),
-                };
-                let row = parked_copy(&waiting.row, &error, self.store.surroundings().now());
-                self.store.run(&Park { entity, sequence, row: &row }, PATIENCE).await?;
-                Settlement::Parked
-            }
-        };
-        Ok(Decided::Settle(Box::new(state), Box::new(drain), settlement))
+                InFront::Nothing => return Ok(Decided::Nothing(Skipped::NotThereYet)),
+                InFront::Delivery(waiting) => {
+                    self.park(entity, waiting).await?;
+                    Settlement::Parked
+                }
+            };
+            return Ok(Decided::Settle(Settling { state, drain: Box::new(drain), settlement, seen_at }));
+        }
     }
 
-    async fn settle_skipped(
-        &self,
-        guard: Guard,
-        state: EntityState,
-        drain: Drain,
-        settlement: Settlement,
-    ) -> Result<(), OperatorError> {
-        self.wakes_later(&state.entity).await?;
-        let now = self.store.surroundings().now();
+    async fn park(&self, entity: &EntityKey, waiting: &Waiting) -> Result<(), OperatorError> {
+        let head = waiting.unpacked.head();
+        for part in head.part_keys() {
+            self.store.run(&KeepForever { part }, PATIENCE).await?;
+        }
+        let error = match &self.reason {
+            Some(Reason { by, why }) => shortened(&format!("skipped by {by}: {why}"), 1000),
+            None => "skipped".into(),
+        };
+        let row = parked_copy(&waiting.row, &error, self.store.surroundings().now());
+        self.store.run(&Park { entity, sequence: head.sequence(), row: &row }, PATIENCE).await?;
+        Ok(())
+    }
+
+    async fn settle_skipped(&self, guard: Guard, settling: Settling) -> Result<(), OperatorError> {
+        let Settling { state, drain, settlement, seen_at } = settling;
+        let at = self.store.surroundings().now();
         let token = guard.lease().token();
-        let attempts = if settlement == Settlement::Parked { state.attempts } else { 0 };
-        let ending = Ending { settlement, group: Group::ONE, token, attempts, took: None, at: now };
-        let mut decision = drain.decision(ending, now, None);
+        let attempts = if settlement == Settlement::Parked { drain.tried(Group::ONE) } else { 0 };
+        let ending = Ending { settlement, group: Group::ONE, token, attempts, took: None, at };
+        // A rate's wait is no delivery's own.
+        let not_before = state.retry_at.filter(|_| state.last_error.is_none());
+        let mut decision = drain.decision(ending, seen_at, not_before);
         for receipt in drain.to_spill(&decision) {
             if !self.spilled(&state.entity, &receipt).await {
                 decision = decision.dropping_nothing();
@@ -150,6 +164,15 @@ impl Operator {
 }
 
 enum Decided {
-    Settle(Box<EntityState>, Box<Drain>, Settlement),
+    Settle(Settling),
     Nothing(Skipped),
+}
+
+/// What is to be settled, and how.
+struct Settling {
+    state: EntityState,
+    drain: Box<Drain>,
+    settlement: Settlement,
+    /// No later than the row was seen.
+    seen_at: Timestamp,
 }

@@ -214,7 +214,7 @@ fn acts(acts: &[Act], now: Timestamp) -> Markup {
                 tbody {
                     @for act in acts.iter().rev() {
                         tr {
-                            td { (act.verb.as_str()) }
+                            td { (act.verb) }
                             td.n { @if let Some(sequence) = act.sequence { (sequence) } }
                             td { (act.reason.by) }
                             td { (act.reason.why) }

@@ -373,7 +373,7 @@ impl Drain {
 
     /// How often what `group` is about has failed. Attempts at the latest are none
     /// at the one in front, should that be handled by itself after all.
-    fn tried(&self, group: Group) -> u32 {
+    pub fn tried(&self, group: Group) -> u32 {
         if self.state.is_stood_for() && !group.is_several() { 0 } else { self.state.attempts }
     }
 

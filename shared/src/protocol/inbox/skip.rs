@@ -63,7 +63,9 @@ impl Operation for Skip<'_> {
             changes.extend(purge);
         } else {
             // A tail only grows: something waits, and goes first.
-            changes.push(Change::set(a::TURN_UNTIL, (self.now + LONGEST_TURN).as_millis()));
+            if self.seen.hold.since().is_none() {
+                changes.push(Change::set(a::TURN_UNTIL, (self.now + LONGEST_TURN).as_millis()));
+            }
             if let Some(since) = self.decision.pending_since {
                 changes.push(Change::set(a::PENDING_SINCE, since.as_millis()));
             }

@@ -32,9 +32,6 @@ pub enum Verb {
 }
 
 impl Verb {
-    const ALL: [Self; 7] =
-        [Self::Hold, Self::Resume, Self::Skip, Self::Retry, Self::Unblock, Self::Redrive, Self::Discard];
-
     /// As it is stored and shown: the command's name.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -75,8 +72,8 @@ pub struct Act {
     pub entity: EntityKey,
     /// Its own, from which its time is read, too.
     pub nonce: Nonce,
-    /// What.
-    pub verb: Verb,
+    /// What: the command's name, of whichever version.
+    pub verb: String,
     /// With which delivery, where it is about one.
     pub sequence: Option<Sequence>,
     /// Who and why.
@@ -100,11 +97,10 @@ impl Act {
         let Some(nonce) = crate::protocol::keys::act_nonce(row) else { return Ok(None) };
         crate::protocol::format::check_format(row)?;
         let text = |name| row.text(name).ok_or(CorruptRow::Attribute(name));
-        let verb = text(a::VERB)?;
         Ok(Some(Self {
             entity: EntityKey::parse(text(a::ENTITY)?)?,
             nonce,
-            verb: Verb::ALL.into_iter().find(|one| one.as_str() == verb).ok_or(CorruptRow::Attribute(a::VERB))?,
+            verb: text(a::VERB)?.to_owned(),
             sequence: row.number(a::SEQUENCE).map(Sequence),
             reason: Reason { by: text(a::BY)?.to_owned(), why: text(a::WHY)?.to_owned() },
             ended: row.text(a::OUTCOME).map(str::to_owned),
