@@ -34,13 +34,12 @@ pub struct Browser {
     session: String,
 }
 
-impl Browser {
-    /// Starts one; `None`: none is installed here.
-    ///
-    /// # Panics
-    ///
-    /// One is installed and does not start.
-    pub async fn start() -> Option<Self> {
+/// Several that start at once may choose the same port: then one of them ends.
+const TRIES: u32 = 5;
+
+/// A driver, and its port; `None`: none is installed here.
+fn driver() -> Option<(Child, u16)> {
+    for _ in 0..TRIES {
         let started = Command::new("chromedriver").arg("--port=0").stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
         let mut driver = started.ok()?;
         let lines = BufReader::new(driver.stdout.take().expect("it is piped")).lines();
@@ -48,7 +47,23 @@ impl Browser {
             let port = line.split("started successfully on port ").nth(1)?;
             port.trim_end_matches('.').parse::<u16>().ok()
         });
-        let sender = Sender::new(format!("http://127.0.0.1:{}", port.expect("it says its port")));
+        if let Some(port) = port {
+            return Some((driver, port));
+        }
+        let _ = driver.wait();
+    }
+    panic!("a driver is installed, and ends before it says its port, {TRIES} times")
+}
+
+impl Browser {
+    /// Starts one; `None`: none is installed here.
+    ///
+    /// # Panics
+    ///
+    /// One is installed and does not start.
+    pub async fn start() -> Option<Self> {
+        let (driver, port) = driver()?;
+        let sender = Sender::new(format!("http://127.0.0.1:{port}"));
         let mut browser = Self { driver, sender, session: String::new() };
         let arguments = [
             "--headless=new",
