@@ -490,10 +490,11 @@ async fn a_place_that_is_filled_before_it_is_given_up_is_applied() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unblock_whose_wake_up_cannot_be_sent_says_so() {
+async fn an_unblock_whose_wake_up_cannot_be_sent_says_so_and_changes_nothing() {
     let mut world = blocked().await;
     world.queue = Arc::new(FaultyQueue::new(world.queue.clone(), &world.surroundings, |_| Fault::Silent));
-    assert!(matches!(world.operator().unblock(&entity()).await, Err(OperatorError::Queue(_))));
+    assert!(matches!(world.operator().unblock(&entity()).await, Err(OperatorError::NobodyToWake(_))));
+    assert!(world.state("test/a").await.blocked.is_some());
 }
 
 /// The place that expired is given up, not one that was only not run yet.

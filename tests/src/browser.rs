@@ -2,7 +2,8 @@
 //! and `chromium-driver`.
 
 use std::{
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
     process::{Child, Command, Stdio},
     time::Duration,
 };
@@ -30,9 +31,13 @@ pub mod key {
 /// A browser with one page. It ends when this is dropped.
 pub struct Browser {
     driver: Child,
+    port: u16,
     sender: Sender,
     session: String,
 }
+
+/// Between two looks at a page.
+const FRAME: Duration = Duration::from_millis(16);
 
 /// Several that start at once may choose the same port: then one of them ends.
 const TRIES: u32 = 5;
@@ -64,7 +69,7 @@ impl Browser {
     pub async fn start() -> Option<Self> {
         let (driver, port) = driver()?;
         let sender = Sender::new(format!("http://127.0.0.1:{port}"));
-        let mut browser = Self { driver, sender, session: String::new() };
+        let mut browser = Self { driver, port, sender, session: String::new() };
         let arguments = [
             "--headless=new",
             "--no-sandbox",
@@ -127,34 +132,25 @@ impl Browser {
         self.ask("POST", "/execute/sync", &json!({ "script": script, "args": [] })).await.expect("it runs")
     }
 
-    /// What a script in the page returns, once that is something: looked at with
-    /// every frame, on whatever page is shown by then.
+    /// What a script in the page returns, once that is something: asked again and
+    /// again, of whatever page is shown by then. A script that waits in the page
+    /// itself would be lost with it.
     ///
     /// # Panics
     ///
-    /// It fails, or it is nothing within a minute.
+    /// It is nothing within a minute.
     pub async fn until(&self, script: &str) -> Value {
-        let waiting = format!(
-            "const done = arguments[0]; const look = () => {{ const found = (() => {{ try {{ return {script}; }} catch {{ return null; }} }})(); \
-             if (found) done(found); else setTimeout(look, 16); }}; look();"
-        );
+        let look = format!("try {{ return {script}; }} catch {{ return null; }}");
         let waited = async {
             loop {
-                let asked = self.ask("POST", "/execute/async", &json!({ "script": waiting, "args": [] })).await;
-                match asked {
+                match self.ask("POST", "/execute/sync", &json!({ "script": look, "args": [] })).await {
+                    Ok(Value::Null | Value::Bool(false)) | Err(_) => tokio::time::sleep(FRAME).await,
                     Ok(found) => return found,
-                    // The page was left while it was looked at.
-                    Err(error) if error.contains("navigation") || error.contains("unloaded") => {}
-                    Err(error) if error.contains("javascript error") && error.contains("document") => {}
-                    Err(error) => panic!("{script}: {error}"),
                 }
             }
         };
         let found = tokio::time::timeout(PATIENCE, waited).await;
-        match found {
-            Ok(found) => found,
-            Err(_) => panic!("{script} did not come true within a minute"),
-        }
+        found.unwrap_or_else(|_| panic!("{script} did not come true within a minute"))
     }
 
     /// Waits for a text somewhere in the page.
@@ -266,9 +262,21 @@ impl Browser {
     }
 }
 
+impl Browser {
+    fn end_session(&self) -> std::io::Result<()> {
+        let mut driver = TcpStream::connect(("127.0.0.1", self.port))?;
+        driver.set_read_timeout(Some(PATIENCE))?;
+        let (session, port) = (&self.session, self.port);
+        write!(driver, "DELETE /session/{session} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n")?;
+        // It answers once the browser has ended, and keeps the connection.
+        driver.read(&mut [0; 512]).map(drop)
+    }
+}
+
 impl Drop for Browser {
     fn drop(&mut self) {
-        // The browser ends with its driver's session, and that with the driver where it is asked to.
+        // The browser ends with its session; it would outlive its driver.
+        let _ = self.end_session();
         let _ = Command::new("kill").args(["-TERM", &self.driver.id().to_string()]).status();
         let _ = self.driver.wait();
     }
