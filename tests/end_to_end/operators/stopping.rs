@@ -2,8 +2,8 @@
 
 use tests::{handlers::Done, world::World};
 use webhook_serializer::{
-    operator::{Operator, OperatorError, Skipped, Turned},
-    protocol::{inbox::Unblocked, maintain::Reason},
+    operator::{Erased, Inspected, Operator, OperatorError, Skipped, Turned},
+    protocol::{format::attribute as a, inbox::Unblocked, maintain::Reason, table::TableName},
 };
 
 use super::{Meeting, blocked, entity, every_meeting};
@@ -84,4 +84,55 @@ async fn a_hold_beside_a_resume_leaves_it_on_hold_or_going_on() {
     every_meeting(waiting, hold, resume, succeeds, check).await;
     every_meeting(waiting, resume, hold, succeeds, check).await;
     every_meeting(waiting, resume, resume, succeeds, check).await;
+}
+
+/// What is on hold stays, with its hold; what was erased before is gone.
+#[tokio::test(start_paused = true)]
+async fn an_erase_beside_a_hold_leaves_no_row_to_be_deleted_that_is_on_hold() {
+    let applied = async || {
+        let world = World::new();
+        world.append("test/a", "1").await;
+        succeeds(&world).await;
+        world
+    };
+    let hold = async |operator: &Operator| with_a_reason(operator).hold(&entity()).await;
+    let erase = async |operator: &Operator| operator.erase(&entity()).await;
+    let check = async |world: World, at: Meeting| {
+        let row = world.memory.rows(&TableName::Entities).remove(0);
+        assert!(row.number(a::HOLD).is_some(), "{at:?}");
+        assert!(row.get(a::PURGE_AT).is_none(), "{at:?}: the hold would be deleted");
+    };
+    let first = async |world, held: Result<Turned, _>, erased: Result<Erased, OperatorError>, at: Meeting| {
+        assert!(held.is_ok() && matches!(erased, Ok(_) | Err(OperatorError::InUse)), "{at:?}: {held:?} {erased:?}");
+        check(world, at).await;
+    };
+    every_meeting(applied, hold, erase, succeeds, first).await;
+    let second = async |world, erased: Result<Erased, OperatorError>, held: Result<Turned, _>, at: Meeting| {
+        assert!(held.is_ok() && matches!(erased, Ok(_) | Err(OperatorError::InUse)), "{at:?}: {held:?} {erased:?}");
+        check(world, at).await;
+    };
+    every_meeting(applied, erase, hold, succeeds, second).await;
+}
+
+/// A delivery that comes with the end of the hold has its row.
+#[tokio::test(start_paused = true)]
+async fn a_row_is_not_left_to_be_deleted_by_a_resume_beside_which_a_delivery_came() {
+    let on_hold = async || {
+        let world = World::new();
+        world.operator().hold(&entity()).await.expect("memory answers");
+        world
+    };
+    let resume = async |operator: &Operator| with_a_reason(operator).resume(&entity()).await;
+    let look = async |operator: &Operator| operator.inspect(&entity()).await;
+    let claim = async |world: &World| {
+        world.append("test/a", "1").await;
+    };
+    let check = async |world: World, resumed: Result<Turned, OperatorError>, _: Result<Inspected, _>, at: Meeting| {
+        assert!(resumed.is_ok(), "{at:?}: {resumed:?}");
+        let row = world.memory.rows(&TableName::Entities).remove(0);
+        assert!(row.get(a::PURGE_AT).is_none(), "{at:?}: something waits there");
+        succeeds(&world).await;
+        assert_eq!(world.applied(), ["1"], "{at:?}");
+    };
+    every_meeting(on_hold, resume, look, claim, check).await;
 }
