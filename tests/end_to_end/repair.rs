@@ -186,12 +186,26 @@ async fn what_retention_deleted_all_the_same_blocks_as_expired() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_parked_is_kept_until_a_person_decides() {
+    set_aside_it_is_kept(async |world| world.work(&[world.drainer(picky())]).await).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_skipped_is_kept_until_a_person_decides() {
+    let skip = async |world: &World| {
+        let next = world.state("test/a").await.next();
+        world.operator().skip(&entity(), next).await.expect("memory answers");
+    };
+    set_aside_it_is_kept(skip).await;
+}
+
+/// With a body in parts, for longer than anything else is kept.
+async fn set_aside_it_is_kept(set_aside: impl AsyncFn(&World)) {
     let world = World::new();
     let body = large(&world);
     let mut incoming = world.incoming("test/a", "bad");
     incoming.body = body.clone();
     world.inbox().append(&incoming).await.unwrap();
-    world.work(&[world.drainer(picky())]).await;
+    set_aside(&world).await;
     for _ in 0..100 {
         a_day_passes(&world, true).await;
     }
