@@ -274,7 +274,7 @@ pub fn small() -> Vec<Configuration> {
         ),
         of(
             "skipped on hold, while others arrive",
-            24680,
+            24968,
             Protocol { budget: Budget { holds: 1, skips: 1, ..b }, ..two() },
         ),
         of(
