@@ -165,7 +165,7 @@ const NOTICED: &[(Rule, u64)] = &[
     (Rule::ReleaseWithoutTail, 21),
     (Rule::StepOverGaps, 3),
     (Rule::VoidUnconditionally, 151),
-    (Rule::DeleteAtExpiredEmptyLease, 4097),
+    (Rule::DeleteAtExpiredEmptyLease, 4661),
     (Rule::DropWhileDrained, 1),
     (Rule::ForgetOwedAfterVoid, 29),
     (Rule::RetryClaimWithoutDoubt, 53),
