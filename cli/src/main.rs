@@ -10,7 +10,7 @@ use clap::{Parser, Subcommand};
 
 use commands::{
     audit, bench, block, check, cost, discard, doctor, entities, erase, history, hold, inspect, jobs, lease, local,
-    parked, redrive, replay, send, show, sign, skip, source, status, tail, verify,
+    parked, redrive, replay, rewind, send, show, sign, skip, source, status, tail, verify,
 };
 
 /// Runs webhook inboxes, one per order, and looks after them
@@ -72,6 +72,8 @@ enum Command {
     Retry(hold::Retry),
     /// Set aside the delivery that is in the way, and let the rest of its order go on
     Skip(skip::Skip),
+    /// Run what was applied once more, in order and before what waits
+    Rewind(rewind::Rewind),
     /// Show what people did to an order: who, when and why
     History(history::History),
     /// Look at leases, run a program under one, end one by force
@@ -133,6 +135,7 @@ async fn run() -> ExitCode {
         Command::Resume(resume) => resume.run().await,
         Command::Retry(retry) => retry.run().await,
         Command::Skip(skip) => skip.run().await,
+        Command::Rewind(rewind) => rewind.run().await,
         Command::History(history) => history.run().await,
         Command::Lease(lease) => lease.run().await,
         Command::Erase(erase) => erase.run().await,

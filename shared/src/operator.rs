@@ -7,6 +7,7 @@ mod hold;
 mod pass;
 mod past;
 mod put_back;
+mod rewind;
 mod single;
 mod skip;
 mod waiting;
@@ -18,6 +19,7 @@ pub use hold::Turned;
 pub use pass::{Estimate, Pass, Read};
 pub use past::{Past, Settled};
 pub use put_back::PutBack;
+pub use rewind::{Rewinding, Rewound, as_before};
 pub use single::{Content, Single};
 pub use skip::Skipped;
 
@@ -161,6 +163,9 @@ pub struct Inspected {
     pub state: Option<EntityState>,
     /// The next deliveries waiting, at most 100.
     pub waiting: Vec<Item>,
+    /// Those among them that a person has run again, and how each was settled
+    /// before: what was not applied stays as it was.
+    pub again: BTreeMap<Sequence, Settlement>,
     /// What is parked.
     pub parked: Vec<Parked>,
 }
@@ -214,7 +219,11 @@ impl Operator {
             }
             _ => Vec::new(),
         };
-        Ok(Inspected { state, waiting, parked: self.parked(entity).await? })
+        let again = match &state {
+            Some(state) if state.spilled => self.again(entity, &waiting).await?,
+            _ => BTreeMap::new(),
+        };
+        Ok(Inspected { state, waiting, again, parked: self.parked(entity).await? })
     }
 
     /// All that is remembered of an entity's places, in their order: of each once.

@@ -22,10 +22,10 @@ use tests::{
 };
 use webhook_serializer::{
     handler::{Context, Handler, HandlerError, Outcome},
-    operator::Erased,
+    operator::{Erased, Rewound},
     protocol::{
         delivery::Delivery,
-        entity::{EntityKey, IdentityHash},
+        entity::{EntityKey, IdentityHash, Sequence},
         inbox::{Claim, Unblock},
         lease::AskToYield,
         maintain::Reason,
@@ -300,6 +300,33 @@ async fn of_an_entity_that_a_person_stops_and_lets_go_on() {
     })
     .await;
     assert_eq!((outcomes.started, outcomes.parked), (["1", "1", "2"].map(str::to_owned).to_vec(), 1));
+    assert_eq!((outcomes.blocked, outcomes.waiting, outcomes.held), (None, 0, false));
+}
+
+/// Run again from the first on; and once more, until a person has had enough.
+#[tokio::test(start_paused = true)]
+async fn of_an_entity_that_a_person_has_run_again() {
+    let reason = Reason::new("ada", "to see it");
+    let outcomes = every_fault_is_absorbed(move |world| {
+        let reason = reason.clone();
+        Box::pin(async move {
+            let operator = world.operator().because(reason.clone());
+            let world = appended_then(&["1", "2", "3"], Done)(world).await;
+            let first = Sequence(world.state("test/a").await.head.0 - 2);
+            let rewound = operator.rewind(&entity(), first.next()).await.expect("it is set back");
+            assert!(matches!(rewound, Rewound::Done(_)), "{rewound:?}");
+            world.work(&[world.drainer(Done)]).await;
+            operator.hold(&entity()).await.expect("it is on hold");
+            operator.rewind(&entity(), first).await.expect("it is set back");
+            let ended = operator.end_rewind(&entity()).await.expect("it is ended");
+            assert!(matches!(ended, Rewound::Done(_)), "{ended:?}");
+            operator.resume(&entity()).await.expect("it is resumed");
+            world.work(&[world.drainer(Done)]).await;
+            world
+        })
+    })
+    .await;
+    assert_eq!(outcomes.started, ["1", "2", "3", "2", "3"]);
     assert_eq!((outcomes.blocked, outcomes.waiting, outcomes.held), (None, 0, false));
 }
 

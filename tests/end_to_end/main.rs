@@ -30,6 +30,7 @@ mod published_keys;
 mod rates;
 mod recovery;
 mod repair;
+mod rewinds;
 mod slices;
 mod stops;
 mod sweep;

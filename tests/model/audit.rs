@@ -21,6 +21,7 @@ pub const CHARGED: &str = "a failure is charged to its own delivery, and to a st
 pub const PENDING: &str = "what waits has waited since it came";
 pub const HOLD: &str = "nothing starts on hold, and it is on hold as its operator was told";
 pub const SKIPPED: &str = "skipped is what a person saw";
+pub const REWOUND: &str = "run again is what was applied, as often as a person asked for";
 pub const DECIDED_ONCE: &str = "a sequence is decided once";
 
 /// The properties of every state.
@@ -47,6 +48,9 @@ pub fn properties() -> Vec<Property<Protocol>> {
         Property::always(SKIPPED, |model: &Protocol, state: &State| {
             model.first(SKIPPED, !state.is_broken(Broken::Skip))
         }),
+        Property::always(REWOUND, |model: &Protocol, state: &State| {
+            model.first(REWOUND, !state.is_broken(Broken::Rewind))
+        }),
         Property::always(DECIDED_ONCE, |model: &Protocol, state: &State| {
             model.first(DECIDED_ONCE, !state.is_broken(Broken::DecidedTwice))
         }),
@@ -72,6 +76,12 @@ impl Protocol {
             Operator::SkipLook(..) | Operator::SkipPark(..) | Operator::SkipSettle(..) | Operator::SkipRelease(_) => {
                 true
             }
+            Operator::RewindLook(..)
+            | Operator::RewindSpill(..)
+            | Operator::RewindWrite(..)
+            | Operator::RewindRelease(_)
+            | Operator::EndLook(_)
+            | Operator::EndSettle(..) => true,
             Operator::Redrive(_, append) => owes(append),
             _ => false,
         };
@@ -157,6 +167,9 @@ impl Next<'_> {
             if let Op::Unblock = op {
                 self.state.starts = 0;
             }
+            if let Op::Rewind(_, seen, from) = op {
+                self.is_rewound(from, seen.head.0);
+            }
             if let Op::Settle(_, decided, _) | Op::SettleAndRelease(_, decided, _) | Op::Skip(_, _, decided) = op {
                 self.state.starts = 0;
                 decided.each().into_iter().for_each(|told| self.decided(told, decided));
@@ -188,13 +201,17 @@ impl Next<'_> {
 
     /// A sequence was settled: was that right?
     fn decided(&mut self, told: Told, with: Decided) {
+        self.is_decided_again(told);
+        let before = self.state.before(told.sequence.0);
+        let as_before = before.is_some_and(|before| before.settlement == told.settlement);
         let applied = |other: &Told| {
             other.settlement == Settlement::Applied
                 && other.id().map(|id| id.delivery) == told.id().map(|id| id.delivery)
         };
         match told.settlement {
             Settlement::Applied => {
-                if self.state.settled.iter().any(applied) {
+                let runs = told.id().map_or(0, |id| self.state.runs_of(id.delivery));
+                if self.state.settled.iter().filter(|other| applied(other)).count() > runs {
                     self.state.breaks(Broken::Once);
                 }
                 if self.model.commit && !told.id().is_some_and(|id| self.state.committed.contains(&id)) {
@@ -203,7 +220,8 @@ impl Next<'_> {
             }
             Settlement::Parked => {
                 self.model.reach(Reached::Park);
-                if self.state.item(Item::Parked(told.sequence.0)).is_none() {
+                // What was parked before may be put back since.
+                if self.state.item(Item::Parked(told.sequence.0)).is_none() && !as_before {
                     self.state.breaks(Broken::Loss);
                 }
             }
@@ -219,7 +237,7 @@ impl Next<'_> {
             Settlement::Superseded => {
                 self.model.reach(Reached::Superseded);
                 // By a newer one, which is applied with it.
-                if with.each().last().is_none_or(|last| last.settlement != Settlement::Applied) {
+                if !as_before && with.each().last().is_none_or(|last| last.settlement != Settlement::Applied) {
                     self.state.breaks(Broken::Loss);
                 }
             }
@@ -257,7 +275,7 @@ impl Next<'_> {
                 })
             });
             let done = |other: &Told| other.id() == Some(id) && other.settlement != Settlement::Repeat;
-            let again = newest && self.state.settled.iter().any(done);
+            let again = newest && self.state.is_over(sequence, done);
             for (broken, is_so) in [(Broken::Order, early), (Broken::Once, again)] {
                 if is_so {
                     self.state.breaks(broken);
@@ -279,7 +297,8 @@ impl Next<'_> {
             self.model.reach(Reached::LateEffectRefused);
             return false;
         }
-        if sequence < last {
+        // Under a newer token it is one that a person has run again: its order is looked at when it starts.
+        if sequence < last && (token <= newest || !self.state.rewound.contains(&sequence)) {
             self.state.breaks(Broken::LateEffect);
         }
         self.state.receiver = (token.max(newest), sequence);

@@ -278,6 +278,49 @@ pub fn small() -> Vec<Configuration> {
             Protocol { budget: Budget { holds: 1, skips: 1, ..b }, ..two() },
         ),
         of(
+            "run again, the operator dying",
+            57630,
+            Protocol { budget: Budget { rewinds: 1, lost_replies: 1, ingest_crashes: 1, take_overs: 1, ..b }, ..two() },
+        ),
+        of(
+            "run again twice, a dying worker, and writes that come late",
+            4081,
+            Protocol { budget: Budget { rewinds: 2, worker_crashes: 1, late_writes: 1, take_overs: 1, ..b }, ..one() },
+        ),
+        of(
+            "run again where one was parked, and put back",
+            665,
+            Protocol { attempts: 1, budget: Budget { rewinds: 2, failures: 1, redrives: 1, ..b }, ..one() },
+        ),
+        of(
+            "run again beside a repeat, by a row that remembers one place",
+            84442,
+            Protocol { arrivals: &[0, 1, 0], capacity: 1, budget: Budget { rewinds: 1, ..b }, ..one() },
+        ),
+        of(
+            "run again, and ended early",
+            61968,
+            Protocol {
+                budget: Budget { rewinds: 1, rewind_ends: 1, ingest_crashes: 1, lost_replies: 1, ..b },
+                ..two()
+            },
+        ),
+        of(
+            "groups that are run again, and a visitor",
+            56173,
+            Protocol { deliver: Deliver::UpTo(2), budget: Budget { rewinds: 1, visits: 1, ..b }, ..two() },
+        ),
+        of(
+            "the latest that is run again, and fails",
+            4557,
+            Protocol { deliver: Deliver::Latest, budget: Budget { rewinds: 1, failures: 1, ..b }, ..two() },
+        ),
+        of(
+            "commits that are run again on hold, a row purged",
+            708,
+            Protocol { commit: true, budget: Budget { rewinds: 1, holds: 1, purges: 1, ..b }, ..one() },
+        ),
+        of(
             "a rate",
             16147,
             Protocol {

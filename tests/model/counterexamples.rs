@@ -4,7 +4,7 @@
 use webhook_serializer::sources::deliver::Deliver;
 
 use crate::{
-    audit::{CHARGED, DECIDED_ONCE, EXCLUSION, HOLD, NO_LATE_EFFECT, NO_LOSS, ONCE, ORDER, PENDING, SKIPPED},
+    audit::{CHARGED, DECIDED_ONCE, EXCLUSION, HOLD, NO_LATE_EFFECT, NO_LOSS, ONCE, ORDER, PENDING, REWOUND, SKIPPED},
     protocol::Protocol,
     state::Budget,
     without::Rule,
@@ -48,6 +48,8 @@ pub const NOTHING: Budget = Budget {
     slices: 0,
     holds: 0,
     skips: 0,
+    rewinds: 0,
+    rewind_ends: 0,
     late_writes: 0,
 };
 
@@ -419,6 +421,44 @@ pub fn controls() -> Vec<Control> {
             10,
             "the one that a person saw is applied by then, and the next is set aside",
             Protocol { budget: Budget { skips: 1, ..NOTHING }, ..two() },
+        ),
+        control(
+            "a rewind asks only for the head it saw",
+            &[Rule::RewindWithoutLease],
+            REWOUND,
+            19,
+            "a first try that lands late has all of it run once more, and nobody asked for that",
+            Protocol { budget: Budget { rewinds: 1, late_writes: 1, ..NOTHING }, ..one() },
+        ),
+        control(
+            "a rewind leaves what the row remembers without rows of its own",
+            &[Rule::RewindWithoutReceipts],
+            REWOUND,
+            18,
+            "what was set aside is run",
+            Protocol { budget: Budget { rewinds: 1, rejections: 1, ..NOTHING }, ..one() },
+        ),
+        control(
+            "a receipt makes a repeat of what stands at its own place",
+            &[Rule::RepeatsItself],
+            REWOUND,
+            17,
+            "what a person wants run again is left out as a repeat of itself",
+            Protocol { budget: Budget { rewinds: 1, ..NOTHING }, ..one() },
+        ),
+        control(
+            "the receipt of an earlier run stands",
+            &[Rule::OlderRunStands],
+            NO_LOSS,
+            26,
+            "what was set aside when it was run again counts as applied, and is not put back",
+            Protocol {
+                arrivals: &[0, 1],
+                capacity: 1,
+                attempts: 1,
+                budget: Budget { rewinds: 1, failures: 1, redrives: 1, ..NOTHING },
+                ..Protocol::default()
+            },
         ),
         control(
             "`pending_since` outlives a drain",

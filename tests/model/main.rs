@@ -18,7 +18,7 @@
 //! landed; clocks that call a lease, a retry or a request to yield running or
 //! over as they like; handlers that fail, are given up and come back late, are
 //! frozen; groups of deliveries, and the latest of several; a receiver that remembers the newest token; commits; parking,
-//! blocking, redrive, unblock, forced release; rows purged and made anew.
+//! blocking, redrive, unblock, forced release, holds, skips, rewinds; rows purged and made anew.
 //!
 //! # What is not
 //!
@@ -93,6 +93,7 @@ mod operations;
 mod people;
 mod protocol;
 mod reached;
+mod rewinds;
 mod state;
 mod stops;
 mod store;

@@ -9,8 +9,8 @@ use webhook_serializer::protocol::{
     format::attribute as a,
     hold::Hold,
     inbox::{
-        Block, Claim, Fail, Failed, MarkStart, Marked, Park, Put, PutOutcome, Settle, SettleAndRelease, Settled,
-        SettledAndReleased, Skip, Skipped, Spill, Unblock, Unblocked, Void, Voided,
+        Block, Claim, Fail, Failed, MarkStart, Marked, Park, Put, PutOutcome, Rewind, Rewound, Settle,
+        SettleAndRelease, Settled, SettledAndReleased, Skip, Skipped, Spill, Unblock, Unblocked, Void, Voided,
     },
     lease::{
         Acquire, AnnounceEnd, AskToYield, Ended, ForceRelease, Forced, GiveWay, HandOver, Release, ReleaseEmpty,
@@ -70,6 +70,7 @@ pub enum Op {
     Hold(Hold),
     Resume(View),
     Skip(Held, View, Decided),
+    Rewind(Held, View, u64),
 }
 
 /// What the author of an operation learns.
@@ -278,6 +279,13 @@ impl Execution {
                     Skipped::Lost => Reply::Lost,
                 })
             }
+            Op::Rewind(lease, seen, from) => {
+                let rewind = Rewind { lease: &lease, seen: &seen, from: Sequence(from), since: arrival(from) };
+                self.with(&rewind, |rewound| match rewound {
+                    Rewound::Rewound(state) => held((*lease).clone(), state),
+                    Rewound::Lost => Reply::Lost,
+                })
+            }
             Op::ForceRelease(seen) => {
                 self.with(&ForceRelease { seen: &seen, record: HolderInfo::new("operator") }, |forced| match forced {
                     Forced::Released(_) => Reply::Done,
@@ -411,6 +419,15 @@ impl Execution {
             Op::Hold(_) if self.changes.has(Rule::HoldsUnnumbered) => write.condition = not_on_hold(),
             Op::Resume(_) if self.changes.has(Rule::HoldsUnnumbered) => {
                 write.condition = Condition::compare(a::HOLD, Comparison::Greater, 0_u32);
+            }
+            Op::Rewind(_, seen, _) if self.changes.has(Rule::RewindWithoutLease) => {
+                write.condition = Condition::equal(a::HEAD, seen.head.0);
+            }
+            Op::Spill(told) if self.changes.has(Rule::OlderRunStands) => {
+                write.condition = Condition::Any(vec![
+                    Condition::absent(a::ITEM),
+                    Condition::compare(a::SEQUENCE, Comparison::Less, told.sequence.0),
+                ]);
             }
             Op::Void(_) if self.changes.has(Rule::VoidUnconditionally) => write.condition = Condition::Always,
             Op::Fail { .. } if self.changes.has(Rule::FailWithoutHead) => drop_condition(write, a::HEAD),

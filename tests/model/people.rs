@@ -69,6 +69,7 @@ impl Protocol {
                     actions.push(Action::ForceRelease);
                 }
                 self.stop_actions(state, actions);
+                self.rewind_actions(state, actions);
                 return;
             }
             Operator::Redrive(_, append) => {
@@ -86,8 +87,14 @@ impl Protocol {
             Operator::Check(..) | Operator::Forget(..) | Operator::Wake => {
                 actions.push(Action::Operate(Clock::Early, Heard));
             }
-            Operator::SkipLook(..) => actions.push(Action::Operate(Clock::Early, Heard)),
-            Operator::Hold(_) | Operator::Resume(_) | Operator::SkipSettle(..) => {
+            Operator::SkipLook(..) | Operator::RewindLook(..) | Operator::EndLook(_) => {
+                actions.push(Action::Operate(Clock::Early, Heard))
+            }
+            Operator::Hold(_)
+            | Operator::Resume(_)
+            | Operator::SkipSettle(..)
+            | Operator::RewindWrite(..)
+            | Operator::EndSettle(..) => {
                 actions.extend(replies.iter().map(|reply| Action::Operate(Clock::Early, *reply)));
                 if state.left.late_writes > 0 {
                     actions.push(Action::OperateLate);
@@ -98,7 +105,11 @@ impl Protocol {
             | Operator::Force(_)
             | Operator::SkipAcquire(..)
             | Operator::SkipPark(..)
-            | Operator::SkipRelease(_) => {
+            | Operator::SkipRelease(_)
+            | Operator::RewindAcquire(..)
+            | Operator::RewindSpill(..)
+            | Operator::RewindRelease(_)
+            | Operator::EndAcquire(_) => {
                 actions.extend(replies.iter().map(|reply| Action::Operate(Clock::Early, *reply)));
             }
         }
@@ -190,6 +201,9 @@ impl Next<'_> {
                     };
                     if !is_put_back(settled) {
                         self.model.reach(Reached::ParkedAndApplied);
+                        if self.state.before(sequence).is_some_and(|last| last.settlement == Settlement::Parked) {
+                            self.state.breaks(Broken::Loss);
+                        }
                         self.state.store(Item::Parked(sequence), None);
                         self.state.operator = Operator::Away;
                         return;
@@ -258,7 +272,14 @@ impl Next<'_> {
                     let _ = executed;
                 }
             }
-            operator => self.stops(operator, heard),
+            operator @ (Operator::Hold(_)
+            | Operator::Resume(_)
+            | Operator::SkipAcquire(..)
+            | Operator::SkipLook(..)
+            | Operator::SkipPark(..)
+            | Operator::SkipSettle(..)
+            | Operator::SkipRelease(_)) => self.stops(operator, heard),
+            operator => self.rewinds(operator, heard),
         }
     }
 
@@ -293,5 +314,6 @@ impl Next<'_> {
         let ids = self.state.settled.drain(..).filter_map(|told| told.id());
         self.state.forgotten.extend(ids);
         self.state.committed.clear();
+        self.state.rewound.clear();
     }
 }

@@ -127,6 +127,8 @@ pub enum Action {
     PutOnHold,
     Resume,
     Skip(u64),
+    Rewind(u64),
+    EndRewind,
     Operate(Clock, Hearing),
     OperateWakeUp,
     /// Its write is under way, and it sends another.
@@ -189,6 +191,9 @@ impl Model for Protocol {
             broken: 0,
             told_on_hold: Some(false),
             held_at: 0,
+            rewound: Vec::new(),
+            rewinds: 0,
+            rewinds_wanted: 0,
             late_writes: Vec::new(),
         }]
     }
@@ -324,6 +329,8 @@ impl Next<'_> {
                 self.state.operator = Operator::Force(self.state.view().expect("held"));
             }
             Action::PutOnHold | Action::Resume | Action::Skip(_) => self.wants(action),
+            Action::Rewind(from) => self.state.operator = self.wants_rewind(from),
+            Action::EndRewind => self.state.operator = self.wants_end(),
             Action::OperateLate => self.sends_late(),
             Action::LateWrite(number) => {
                 let op = self.state.late_writes.remove(number);
@@ -342,7 +349,13 @@ impl Next<'_> {
                     self.state.told_on_hold = None;
                 }
                 // The wake-up that it sent before its write, to come a while later.
-                if let Operator::Resume(_) | Operator::SkipSettle(..) | Operator::Unblock = self.state.operator {
+                if let Operator::Resume(_)
+                | Operator::SkipSettle(..)
+                | Operator::RewindWrite(..)
+                | Operator::RewindRelease(_)
+                | Operator::EndSettle(..)
+                | Operator::Unblock = self.state.operator
+                {
                     self.state.queue.push((None, false));
                 }
                 self.state.operator = Operator::Away;

@@ -44,10 +44,12 @@ pub enum Reached {
     Resumed,
     Skipped,
     HoldMetCommit,
+    Rewound,
+    RewindEnded,
 }
 
 impl Reached {
-    pub const ALL: [Reached; 39] = {
+    pub const ALL: [Reached; 41] = {
         use Reached::*;
         [
             Void,
@@ -89,6 +91,8 @@ impl Reached {
             Resumed,
             Skipped,
             HoldMetCommit,
+            Rewound,
+            RewindEnded,
         ]
     };
 }

@@ -59,6 +59,10 @@ pub struct Budget {
     pub holds: u8,
     /// Deliveries skipped.
     pub skips: u8,
+    /// Entities set back.
+    pub rewinds: u8,
+    /// Ends of that before its own.
+    pub rewind_ends: u8,
     /// Writes of an operator's that land at any time later, or never.
     pub late_writes: u8,
 }
@@ -272,6 +276,16 @@ pub enum Operator {
     SkipPark(Held, Knows),
     SkipSettle(Held, View, Decided),
     SkipRelease(Held),
+    /// Asks for the lease, to set the entity back to this place.
+    RewindAcquire(u64, Drawn),
+    RewindLook(u64, Held),
+    RewindSpill(Held, View, u64),
+    RewindWrite(Held, View, u64),
+    RewindRelease(Held),
+    /// Asks for the lease, to leave as it was what is yet to be run again.
+    EndAcquire(Drawn),
+    EndLook(Held),
+    EndSettle(Held, View, Decided),
 }
 
 impl Operator {
@@ -306,6 +320,8 @@ pub enum Broken {
     Hold,
     /// Another delivery skipped than the one that was seen.
     Skip,
+    /// Settled again as something else, or more often than a person asked for.
+    Rewind,
 }
 
 /// Everything.
@@ -342,6 +358,11 @@ pub struct State {
     pub told_on_hold: Option<bool>,
     /// The newest token when it was put on hold.
     pub held_at: u64,
+    /// Places that were set back to, once for each time.
+    pub rewound: Vec<u64>,
+    /// How often an entity was set back, and how often somebody wanted it to be.
+    pub rewinds: u8,
+    pub rewinds_wanted: u8,
     /// An operator's writes that are under way still, whom nobody waits for.
     pub late_writes: Vec<Op>,
 }

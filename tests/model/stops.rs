@@ -58,7 +58,10 @@ impl Next<'_> {
         self.state.late_writes.push(match &self.state.operator {
             Operator::Hold(seen) => Op::Hold(*seen),
             Operator::Resume(seen) => Op::Resume(*seen),
-            Operator::SkipSettle(lease, seen, decided) => Op::Skip(*lease, *seen, *decided),
+            Operator::SkipSettle(lease, seen, decided) | Operator::EndSettle(lease, seen, decided) => {
+                Op::Skip(*lease, *seen, *decided)
+            }
+            Operator::RewindWrite(lease, seen, from) => Op::Rewind(*lease, *seen, *from),
             other => unreachable!("{other:?} writes nothing late"),
         });
     }

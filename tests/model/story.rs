@@ -101,6 +101,8 @@ fn step(state: &State, action: Action) -> String {
         Action::ForceRelease => "the operator sees the lease".into(),
         Action::PutOnHold => "the operator wants it on hold".into(),
         Action::Resume => "the operator wants it to go on".into(),
+        Action::Rewind(from) => format!("the operator wants what was applied from {} on run again", short(from)),
+        Action::EndRewind => "the operator wants no more of it run again".into(),
         Action::Skip(sequence) => format!("the operator sees {} in front, and wants it skipped", short(sequence)),
         Action::OperateLate => format!("the operator {}: no answer", operate(&state.operator)),
         Action::LateWrite(_) => "the write that had no answer lands".into(),
@@ -173,6 +175,12 @@ fn operate(operator: &Operator) -> &'static str {
         Operator::SkipLook(..) => "looks what is in front",
         Operator::SkipPark(..) => "parks it",
         Operator::SkipSettle(..) => "settles it and releases",
-        Operator::SkipRelease(_) => "releases",
+        Operator::SkipRelease(_) | Operator::RewindRelease(_) => "releases",
+        Operator::RewindAcquire(..) | Operator::EndAcquire(_) => "asks for the lease",
+        Operator::RewindLook(..) => "looks what is settled",
+        Operator::RewindSpill(..) => "writes down what the row remembers",
+        Operator::RewindWrite(..) => "sets the entity back",
+        Operator::EndLook(_) => "looks what is to be run again",
+        Operator::EndSettle(..) => "settles it as it was, and releases",
     }
 }

@@ -103,9 +103,10 @@ impl Next<'_> {
         if self.has(Rule::GroupOverAHole) {
             rows = (from..).zip(rows).map(|(at, row)| moved(row, at)).collect();
         }
+        let repeats_itself = self.has(Rule::RepeatsItself);
         let asks = worker.draining().knows.has_spilled() && !self.has(Rule::ReceiptsUnread);
         let receipts = self.state.inbox.iter().filter_map(|(item, row)| match item {
-            Item::Receipt(id) if asks => Some((*id, *row)),
+            Item::Receipt(id) if asks => Some((*id, if repeats_itself { elsewhere(*row) } else { *row })),
             _ => None,
         });
         let receipts = receipts.collect();
@@ -282,8 +283,9 @@ impl Next<'_> {
         let transaction = Transaction { lease, decided, hands_over, knows, landed, sort: self.sort(), group, is_blind };
         let (lands, committing) = transaction.judged(self.state.epoch, self.state.row);
         if lands && !landed {
-            for (_, id) in knows.handled(group) {
-                if self.state.committed.contains(&id) {
+            for (sequence, id) in knows.handled(group) {
+                let runs = self.state.rewound.iter().filter(|at| **at == sequence).count();
+                if self.state.committed.iter().filter(|other| **other == id).count() > runs {
                     self.state.breaks(Broken::Once);
                 }
                 self.state.committed.push(id);
@@ -319,6 +321,11 @@ impl Next<'_> {
             Committing::Follows(todo) => self.takes(worker, todo, true),
         }
     }
+}
+
+/// A receipt as if it spoke of another place.
+fn elsewhere(row: Stored) -> Stored {
+    Stored::of((*row).clone().with(a::SEQUENCE, 0_u32))
 }
 
 /// A row as if it stood at this place.

@@ -112,6 +112,8 @@ impl Browser {
     /// It does not load.
     pub async fn open(&self, url: &str) {
         self.ask("POST", "/url", &json!({ "url": url })).await.expect("it loads");
+        // Before it has painted a page, the browser drops what is typed.
+        self.until("performance.getEntriesByType('paint').length > 0").await;
     }
 
     /// The address of the page.

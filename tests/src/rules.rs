@@ -138,4 +138,12 @@ pub enum Rule {
     ResumeWithoutWakeUp,
     /// A skip takes whatever is in front once it has the lease.
     SkipsWhatIsInFront,
+    /// A rewind leaves the row without its receipts having rows of their own.
+    RewindWithoutReceipts,
+    /// A rewind asks only for the head it saw.
+    RewindWithoutLease,
+    /// A receipt makes a repeat of what stands at its own place.
+    RepeatsItself,
+    /// A receipt of an earlier run of the same place stands.
+    OlderRunStands,
 }

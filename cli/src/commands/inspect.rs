@@ -113,7 +113,11 @@ impl Inspect {
         if let Some(kept) = kept {
             say!("\n{kept}");
         }
-        print_waiting(&inspected.waiting, now);
+        print_waiting(&inspected.waiting, &inspected.again, now);
+        if !inspected.again.is_empty() {
+            let end = deployment.line("rewind", &[self.order.as_str(), "--end", "--why", "TEXT"]);
+            say!("Those that were settled before are run again where they were applied; `{end}` ends that early.");
+        }
         let mut parked = Table::new(&["parked", "topic", "delivery", ">since", "error"]);
         for one in &inspected.parked {
             parked.row([
@@ -135,8 +139,10 @@ impl Inspect {
     }
 }
 
-fn print_waiting(waiting: &[Item], now: Timestamp) {
-    let mut table = Table::new(&["waiting", "source", "topic", "delivery", ">since"]);
+fn print_waiting(waiting: &[Item], again: &BTreeMap<Sequence, Settlement>, now: Timestamp) {
+    let columns = ["waiting", "source", "topic", "delivery", ">since", "before"];
+    let shown = columns.len() - usize::from(again.is_empty());
+    let mut table = Table::new(&columns[..shown]);
     for item in waiting {
         match item {
             Item::Void(sequence) => table.row([sequence.to_string(), String::new(), "void: never filled".into()]),
@@ -148,6 +154,7 @@ fn print_waiting(waiting: &[Item], now: Timestamp) {
                     delivery.topic().to_owned(),
                     delivery.delivery_id().to_string(),
                     duration(now.since(delivery.received_at())),
+                    again.get(&delivery.sequence()).map(Settlement::to_string).unwrap_or_default(),
                 ]);
             }
         }
@@ -192,7 +199,13 @@ fn as_json(entity: &EntityKey, seen: &Seen) -> serde_json::Value {
     });
     let waiting = inspected.waiting.iter().map(|item| match item {
         Item::Void(sequence) => json!({ "sequence": sequence, "void": true }),
-        Item::Delivery(unpacked) => delivery_json(unpacked.head()),
+        Item::Delivery(unpacked) => {
+            let mut value = delivery_json(unpacked.head());
+            if let Some(before) = inspected.again.get(&unpacked.head().sequence()) {
+                value["before"] = json!(before.as_str());
+            }
+            value
+        }
     });
     let parked = inspected.parked.iter().map(|one| {
         let mut value = delivery_json(one.delivery());

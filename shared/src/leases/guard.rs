@@ -6,7 +6,8 @@ use super::{LeaseError, Leases, PATIENCE, RESERVE};
 use crate::{
     engine::{keeper::Keeper, store::StoreError},
     protocol::{
-        inbox::{Decision, Skip, Skipped},
+        entity::Sequence,
+        inbox::{Decision, Rewind, Rewound, Skip, Skipped},
         lease::{Ended, GiveWay, Lease, Release, ReleaseEmpty, Released, idle_purge_at},
         operation::Operation,
         receipt::Recent,
@@ -49,12 +50,18 @@ pub struct NotCommitted {
 
 impl Guard {
     pub(super) fn new(leases: Leases, keeper: Keeper, state: &EntityState, end: Duration, granted: Duration) -> Self {
-        let is_idle = state.is_empty();
-        let now = leases.store.surroundings().now();
+        let (recent, is_idle, gives_way) = (state.recent.clone(), state.is_empty(), false);
+        let mut guard = Self { leases, keeper, recent, is_idle, gives_way, end, granted, is_open: true };
+        guard.saw(state);
+        guard
+    }
+
+    fn saw(&mut self, state: &EntityState) {
+        let now = self.leases.store.surroundings().now();
         let waits = state.is_stopped() || state.retry_at.is_some_and(|at| at > now);
-        let gives_way = leases.waker.is_some() && !waits;
-        let recent = state.recent.clone();
-        Self { leases, keeper, recent, is_idle, gives_way, end, granted, is_open: true }
+        self.is_idle = state.is_empty();
+        self.gives_way = self.leases.waker.is_some() && !waits;
+        self.recent = state.recent.clone();
     }
 
     /// What was granted: its fencing token, its id, and the condition for
@@ -191,6 +198,27 @@ impl Guard {
         }
         self.ended(seen.tail > decision.last()).await;
         Ok(())
+    }
+
+    /// Sets the entity back to just in front of `from`, and ends the lease. `seen`:
+    /// the row, read under this lease.
+    pub(crate) async fn rewind(
+        mut self,
+        seen: &EntityState,
+        from: Sequence,
+        since: Timestamp,
+    ) -> Result<EntityState, LeaseError> {
+        let lease = self.lease().clone();
+        let rewind = Rewind { lease: &lease, seen, from, since };
+        match self.leases.store.run(&rewind, self.patience()).await {
+            Ok(Rewound::Rewound(state)) => {
+                self.saw(&state);
+                self.end_lease().await?;
+                Ok(state)
+            }
+            Ok(Rewound::Lost) => Err(self.lost()),
+            Err(error) => Err(self.in_doubt(LeaseError::after(error))),
+        }
     }
 
     /// The write that ends the lease where deliveries wait.

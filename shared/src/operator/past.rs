@@ -19,6 +19,8 @@ pub struct Past {
     /// What stands there, without its body where that stands in parts; `None`: it
     /// was never filled, or has expired.
     pub delivery: Option<Delivery>,
+    /// Whether a delivery or a marker stands there.
+    pub stands: bool,
     /// Where this delivery was settled, if not here: it is a repeat of that.
     pub first: Option<Sequence>,
 }
@@ -87,6 +89,7 @@ impl Operator {
         }
         for item in self.standing(entity, from, through).await? {
             let place = places.entry(item.sequence()).or_default();
+            place.stands = true;
             if let Item::Delivery(unpacked) = item {
                 place.delivery = Some(unpacked.head().clone());
             }
@@ -107,6 +110,25 @@ impl Operator {
         let before = remembered.first().is_some_and(|receipt| receipt.sequence < from);
         let has_older = before || from > Sequence(1) && self.stands_before(entity, from).await?;
         Ok(Settled { places, has_older })
+    }
+
+    /// How these were settled before, of those that are to be run again.
+    pub(super) async fn again(
+        &self,
+        entity: &EntityKey,
+        waiting: &[Item],
+    ) -> Result<BTreeMap<Sequence, Settlement>, OperatorError> {
+        let identity = |item: &Item| match item {
+            Item::Delivery(unpacked) => Some((unpacked.head().sequence(), unpacked.head().identity_hash())),
+            Item::Void(_) => None,
+        };
+        let here: BTreeMap<Sequence, IdentityHash> = waiting.iter().filter_map(identity).collect();
+        let receipts = self.receipts_of(entity, here.values().copied().collect()).await?;
+        let before = |(place, identity): (&Sequence, &IdentityHash)| {
+            let receipt = receipts.get(identity).filter(|receipt| receipt.sequence == *place)?;
+            Some((*place, receipt.settlement))
+        };
+        Ok(here.iter().filter_map(before).collect())
     }
 
     /// What stands at the places of `from` to `through`.

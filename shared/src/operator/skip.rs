@@ -59,9 +59,7 @@ impl Operator {
     }
 
     async fn skip_under_lease(&self, entity: &EntityKey, sequence: Sequence) -> Result<Skipped, OperatorError> {
-        let leases =
-            Leases::new(self.store.clone(), &self.named("skip")).waking(self.waker.clone()).kept_for(self.retention);
-        let mut guard = leases.acquire(entity, Terms::default()).await?;
+        let mut guard = self.taken(entity, "skip").await?;
         let decided = guard.hold(async {
             self.wakes_later(entity).await?;
             self.decide(entity, sequence).await
@@ -83,9 +81,11 @@ impl Operator {
         }
     }
 
-    /// Who holds a lease for that.
-    fn named(&self, what: &str) -> String {
-        self.reason.as_ref().map_or_else(|| what.to_owned(), |reason| format!("{what}, {}", reason.by))
+    /// The entity's lease, for this.
+    pub(super) async fn taken(&self, entity: &EntityKey, what: &str) -> Result<Guard, OperatorError> {
+        let holder = self.reason.as_ref().map_or_else(|| what.to_owned(), |reason| format!("{what}, {}", reason.by));
+        let leases = Leases::new(self.store.clone(), &holder).waking(self.waker.clone()).kept_for(self.retention);
+        Ok(leases.acquire(entity, Terms::default()).await?)
     }
 
     /// What there is to settle, and how; parked by then, where it is to be.
@@ -145,7 +145,7 @@ impl Operator {
         let not_before = state.retry_at.filter(|_| state.last_error.is_none());
         let mut decision = drain.decision(ending, seen_at, not_before);
         for receipt in drain.to_spill(&decision) {
-            if !self.spilled(&state.entity, &receipt).await {
+            if self.spill(&state.entity, &receipt).await.is_err() {
                 decision = decision.dropping_nothing();
                 break;
             }
@@ -153,13 +153,13 @@ impl Operator {
         Ok(guard.skip(state, &decision).await?)
     }
 
-    /// Whether the receipt has a row of its own now.
-    async fn spilled(&self, entity: &EntityKey, receipt: &Receipt) -> bool {
+    /// Sees that the receipt has a row of its own.
+    pub(super) async fn spill(&self, entity: &EntityKey, receipt: &Receipt) -> Result<(), OperatorError> {
         let purge_at = self.store.surroundings().now().max(receipt.settled_at) + self.retention;
-        match Spill::of(entity, receipt, purge_at) {
-            Some(spill) => self.store.run(&spill, PATIENCE).await.is_ok(),
-            None => true,
+        if let Some(spill) = Spill::of(entity, receipt, purge_at) {
+            self.store.run(&spill, PATIENCE).await?;
         }
+        Ok(())
     }
 }
 

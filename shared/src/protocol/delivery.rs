@@ -12,7 +12,7 @@ pub use codec::{Envelope, Item, LARGEST_BODY, PutPart, Unpacked};
 
 use crate::{
     protocol::{
-        entity::{DeliveryId, EntityKey, Identity, IdentityHash, Sequence, SourceName},
+        entity::{DeliveryId, EntityKey, FencingToken, Identity, IdentityHash, Sequence, SourceName},
         keys::part_row,
         state::EventTimes,
         table::Key,
@@ -54,7 +54,8 @@ pub enum Age {
     SameTime,
     /// A newer one was applied already.
     Older,
-    /// The sender gives no time.
+    /// The sender gives no time; or a person has it run again, after what came
+    /// behind it.
     Unknown,
 }
 
@@ -74,6 +75,7 @@ pub struct Delivery {
     pub(crate) attempt: u32,
     pub(crate) age: Age,
     pub(crate) superseded: u32,
+    pub(crate) run_before: Option<FencingToken>,
     /// Of the row it was read from, for the parts of a large body.
     parts: Option<Parts>,
     identity_hash: OnceLock<IdentityHash>,
@@ -127,6 +129,7 @@ impl Delivery {
             attempt: 1,
             age: Age::Unknown,
             superseded: 0,
+            run_before: None,
             parts: None,
             identity_hash: OnceLock::new(),
         }
@@ -206,7 +209,7 @@ impl Delivery {
 
     /// How its event stands to what was applied of its topic family.
     pub(crate) fn age_beside(&self, applied: &EventTimes) -> Age {
-        let Some(time) = self.event_time else { return Age::Unknown };
+        let Some(time) = self.event_time.filter(|_| self.run_before.is_none()) else { return Age::Unknown };
         match applied.of(&self.family).map(|newest| time.cmp(&newest)) {
             None | Some(Ordering::Greater) => Age::Newer,
             Some(Ordering::Equal) => Age::SameTime,
@@ -224,6 +227,14 @@ impl Delivery {
     /// no handler gets them.
     pub fn superseded(&self) -> u32 {
         self.superseded
+    }
+
+    /// The token under which it was applied before, where a person has it run once
+    /// more: the same for every attempt of this run, another for every other run.
+    /// Whoever knows a delivery by its id, and is to let it have its effect again,
+    /// knows the run by both.
+    pub fn run_before(&self) -> Option<FencingToken> {
+        self.run_before
     }
 
     /// The body, as the sender sent it.

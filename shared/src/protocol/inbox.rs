@@ -11,6 +11,7 @@ mod commit;
 mod fail;
 mod park;
 mod receipt;
+mod rewind;
 mod settle;
 mod skip;
 
@@ -19,5 +20,6 @@ pub use commit::{Commit, Committed, Settling};
 pub use fail::{Block, Fail, Failed, MarkStart, Marked, RetryNow, Retrying, Unblock, Unblocked};
 pub use park::Park;
 pub use receipt::Spill;
+pub use rewind::{Rewind, Rewound};
 pub use settle::{Decision, Settle, SettleAndRelease, Settled, SettledAndReleased};
 pub use skip::{Skip, Skipped};

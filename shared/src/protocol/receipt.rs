@@ -195,6 +195,14 @@ impl Recent {
         self.receipts.drain(..beyond).collect()
     }
 
+    /// As they were when this place was the last.
+    #[must_use]
+    pub fn up_to(&self, place: Sequence) -> Self {
+        let mut recent = self.clone();
+        recent.receipts.retain(|receipt| receipt.sequence <= place);
+        recent
+    }
+
     /// Behind these, which stood in front.
     #[must_use]
     pub fn behind(mut self, older: Vec<Receipt>) -> Self {

@@ -1,7 +1,7 @@
 //! Reading ahead: the next deliveries of an inbox and, where some have left its
 //! entity's row, the receipts that would make them repeats.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::PATIENCE;
 use crate::{
@@ -52,7 +52,7 @@ pub struct Waiting {
 #[derive(Debug, Clone, Default)]
 pub struct Page {
     pub(super) places: VecDeque<Place>,
-    pub(super) receipts: BTreeSet<IdentityHash>,
+    pub(super) receipts: BTreeMap<IdentityHash, Receipt>,
     /// When the first delivery behind the hole arrived at which the page ends.
     pub(super) behind: Option<Timestamp>,
 }
@@ -105,7 +105,8 @@ impl Page {
     /// One of them cannot be read.
     pub fn with_receipts(mut self, rows: &[Row]) -> Result<Self, CorruptRow> {
         for row in rows {
-            self.receipts.extend(Receipt::parse(row)?.identity);
+            let receipt = Receipt::parse(row)?;
+            self.receipts.extend(receipt.identity.map(|identity| (identity, receipt)));
         }
         Ok(self)
     }
@@ -129,8 +130,18 @@ impl Page {
         Ok(page.with_receipts(&receipts)?)
     }
 
+    /// What stands there, place by place.
+    pub(crate) fn places(&self) -> impl ExactSizeIterator<Item = &Place> {
+        self.places.iter()
+    }
+
+    /// The receipt of this delivery, where one was read.
+    pub(crate) fn receipt(&self, identity: IdentityHash) -> Option<&Receipt> {
+        self.receipts.get(&identity)
+    }
+
     /// Puts the page behind this one at its end.
-    pub(super) fn extend(&mut self, next: Page) {
+    pub(crate) fn extend(&mut self, next: Page) {
         self.places.extend(next.places);
         self.receipts.extend(next.receipts);
         self.behind = next.behind;

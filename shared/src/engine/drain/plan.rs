@@ -233,7 +233,7 @@ impl Drain {
         match self.page.places.front() {
             None => InFront::Nothing,
             Some(Place::Void(_)) => InFront::Void,
-            Some(Place::Delivery(one)) if self.is_repeat(one.unpacked.head().identity_hash()) => InFront::Repeat,
+            Some(Place::Delivery(one)) if self.is_repeat(one.unpacked.head()) => InFront::Repeat,
             Some(Place::Delivery(one)) => InFront::Delivery(one),
         }
     }
@@ -279,16 +279,31 @@ impl Drain {
         }
     }
 
-    /// Whether this delivery was settled before: the row remembers it, or has
-    /// forgotten it since the grant, or it has a receipt.
-    fn is_repeat(&self, identity: IdentityHash) -> bool {
-        self.state.recent.holds(identity) || self.dropped.contains(&identity) || self.page.receipts.contains(&identity)
+    /// Whether this delivery was settled at another place: the row remembers it, or
+    /// has forgotten it since the grant, or it has a receipt.
+    fn is_repeat(&self, head: &Delivery) -> bool {
+        let identity = head.identity_hash();
+        let elsewhere = |receipt: &Receipt| receipt.sequence != head.sequence();
+        self.state.recent.holds(identity)
+            || self.dropped.contains(&identity)
+            || self.page.receipts.get(&identity).is_some_and(elsewhere)
+    }
+
+    /// What became of this delivery at this very place, before a person had the
+    /// entity run again from there or further back.
+    pub fn before(&self, head: &Delivery) -> Option<&Receipt> {
+        self.page.receipts.get(&head.identity_hash()).filter(|receipt| receipt.sequence == head.sequence())
     }
 
     fn deliver(&self, head: &Delivery, moment: &Moment, source: Option<&Found>) -> Step {
         let state = &self.state;
-        if self.is_repeat(head.identity_hash()) {
+        if self.is_repeat(head) {
             return Step::Settle(Settlement::Repeat);
+        }
+        let before = self.before(head);
+        // What was not applied is not run again.
+        if let Some(before) = before.filter(|before| before.settlement != Settlement::Applied) {
+            return Step::Settle(before.settlement);
         }
         let source = match source {
             None => return Step::FindSource,
@@ -309,7 +324,7 @@ impl Drain {
         let Some(source) = source else {
             return Step::SetAside(state.attempts, "its source is not configured any more".into());
         };
-        if is_stale(head, &state.newest_event_time, source) {
+        if before.is_none() && is_stale(head, &state.newest_event_time, source) {
             return Step::Settle(Settlement::Superseded);
         }
         if moment.left < source.handler_timeout + MARGIN {
@@ -334,7 +349,8 @@ impl Drain {
     fn group(&self, front: &Delivery, source: &Source) -> Group {
         let is_latest = source.deliver == Deliver::Latest;
         // An attempt at a group is no attempt at each of it, unless one stands for all.
-        let is_alone = self.state.is_one_by_one() || self.state.attempts > 0 && !is_latest;
+        let is_alone =
+            self.state.is_one_by_one() || self.before(front).is_some() || self.state.attempts > 0 && !is_latest;
         let most = if is_alone { 1 } else { source.deliver.most().min(self.memory.capacity) };
         let mut identities = BTreeSet::new();
         let mut times = self.state.newest_event_time.clone();
@@ -346,7 +362,8 @@ impl Drain {
             bytes = bytes.saturating_add(waiting.unpacked.body_bytes());
             let is_due = head.source() == front.source()
                 && (!is_latest || head.family() == front.family() && !happened_before(head, newest))
-                && !self.is_repeat(head.identity_hash())
+                && !self.is_repeat(head)
+                && self.before(head).is_none()
                 && !is_stale(head, &times, source)
                 && identities.insert(head.identity_hash());
             newest = newest.max(head.event_time());

@@ -2,7 +2,7 @@
 //!
 //! | header | |
 //! |---|---|
-//! | `webhook-id` | the same for every attempt and redrive of a delivery, another for any other delivery of any source |
+//! | `webhook-id` | the same for every attempt and redrive of a delivery, another for any other delivery of any source, and for each time that a person has it run again |
 //! | `webhook-timestamp` | when this attempt was signed, in seconds |
 //! | `webhook-signature` | one `v1,…` for each of the destination's secrets |
 //! | `content-type` | the sender's, if it gave one |
@@ -15,6 +15,7 @@
 //! | `serializer-fencing-token` | greater than that of any start before it for this entity |
 //! | `serializer-attempt` | which attempt, from 1 |
 //! | `serializer-redrive` | how often an operator put it back |
+//! | `serializer-run-before` | the token under which it was applied before; absent unless a person has it run again |
 //! | `serializer-age` | its event time to what was applied before: `newer`, `same-time`, `older`, `unknown` |
 //! | `serializer-received-at` | when it was accepted, RFC 3339 |
 //! | `serializer-event-time` | when it happened by the sender's clock, RFC 3339; absent if it does not say |
@@ -73,9 +74,14 @@ pub fn request(
 /// What a receiver knows a delivery by. Senders' ids are unique for each source
 /// only, and may hold what a header or a receiver's column cannot. A redrive
 /// is no other delivery: one that was applied although its answers were lost is
-/// to be recognised.
+/// to be recognised. One that a person has run again is to have its effect
+/// again.
 fn webhook_id(delivery: &Delivery) -> String {
-    Identity { redrive: 0, ..delivery.identity().clone() }.name()
+    let name = Identity { redrive: 0, ..delivery.identity().clone() }.name();
+    match delivery.run_before() {
+        Some(token) => format!("{name}_{token}"),
+        None => name,
+    }
 }
 
 fn signed(destination: &Destination, delivery: &Delivery, now: Timestamp) -> [(HeaderName, String); 3] {
@@ -101,6 +107,7 @@ fn signed(destination: &Destination, delivery: &Delivery, now: Timestamp) -> [(H
 
 fn told(delivery: &Delivery, token: FencingToken) -> impl Iterator<Item = (HeaderName, String)> {
     let event_time = delivery.event_time().map(|time| ("serializer-event-time", time.to_string()));
+    let run_before = delivery.run_before().map(|token| ("serializer-run-before", token.to_string()));
     let provider = delivery.provider().map(|provider| ("serializer-provider", provider.to_owned()));
     [
         ("serializer-delivery-id", delivery.delivery_id().to_string()),
@@ -116,6 +123,7 @@ fn told(delivery: &Delivery, token: FencingToken) -> impl Iterator<Item = (Heade
     ]
     .into_iter()
     .chain(provider)
+    .chain(run_before)
     .chain(event_time)
     .map(|(name, value)| (HeaderName::from_static(name), value))
 }

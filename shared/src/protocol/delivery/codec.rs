@@ -225,6 +225,7 @@ impl Unpacked {
             attempt: 1,
             age: Age::Unknown,
             superseded: 0,
+            run_before: None,
             parts: count.map(|count| Parts { nonce, count }),
             identity_hash: OnceLock::new(),
         };

@@ -47,17 +47,17 @@ impl Operation for Spill<'_> {
         }
         Write {
             key: receipt_row(self.entity, receipt.spills().expect("checked when this was made")),
-            // What is left of a memory that ended says nothing of this one.
+            // What is left of a memory that ended, or of an earlier run, says nothing of this one.
             condition: Condition::Any(vec![
                 Condition::absent(a::ITEM),
-                Condition::compare(a::SEQUENCE, Comparison::Less, receipt.sequence.0),
+                Condition::compare(a::TOKEN, Comparison::Less, receipt.token.0),
             ]),
             action: Action::Put(row),
         }
     }
 
-    /// It is there: by this try, or by one before, of whoever had the row. One of
-    /// a later place tells more.
+    /// It is there: by this try, or by one before, of whoever had the row. One
+    /// under a later token tells more.
     fn judge(&self, _reply: Written) -> Result<(), CorruptRow> {
         Ok(())
     }

@@ -29,6 +29,10 @@ pub enum Verb {
     Redrive,
     /// Remove a parked delivery for good.
     Discard,
+    /// Run what was applied once more.
+    Rewind,
+    /// Leave as it was what is yet to be run once more.
+    EndRewind,
 }
 
 impl Verb {
@@ -42,6 +46,8 @@ impl Verb {
             Self::Unblock => "unblock",
             Self::Redrive => "redrive",
             Self::Discard => "discard",
+            Self::Rewind => "rewind",
+            Self::EndRewind => "rewind --end",
         }
     }
 }

@@ -37,8 +37,8 @@ pub enum Forgotten {
     Numbers,
     /// There is no row any more.
     Gone,
-    /// A delivery came, somebody took the lease, or it was put on hold; nothing
-    /// was changed.
+    /// A delivery came, somebody took the lease, it was put on hold, or is to be run
+    /// again; nothing was changed.
     Changed,
 }
 
@@ -63,6 +63,7 @@ impl Operation for Forget<'_> {
             key: entity_row(&self.seen.entity),
             condition: Condition::All(vec![
                 Condition::equal(a::TAIL, self.seen.tail.0),
+                Condition::equal(a::HEAD, self.seen.head.0),
                 Condition::absent(a::HOLDER),
                 not_on_hold(),
                 readable(),
@@ -71,7 +72,7 @@ impl Operation for Forget<'_> {
         }
     }
 
-    /// The tail says that nothing came, so that nothing was settled either. A
+    /// The tail says that nothing came, the head that nobody has it run again. A
     /// landed first try leaves what the condition asks for as it was, so that
     /// a second one lands too, and changes nothing.
     fn judge(&self, reply: Written) -> Result<Forgotten, CorruptRow> {

@@ -69,6 +69,11 @@ impl Driver<'_> {
     pub(super) fn told_settled(&self, decision: &Decision, ran: Option<&Ran>) {
         let ran = ran.map_or(&[][..], |ran| &ran.deliveries);
         for receipt in decision.receipts() {
+            let before = self.drain.read_at(receipt.sequence).and_then(|delivery| self.drain.before(delivery));
+            if before.is_some_and(|before| before.settlement == receipt.settlement && ran.is_empty()) {
+                // It was told of then: it is parked, or left out, as it was.
+                continue;
+            }
             let ran = ran.iter().find(|delivery| delivery.sequence() == receipt.sequence);
             self.drainer.observer.observe(&Event::Settled {
                 entity: &self.drain.state().entity,

@@ -1,0 +1,120 @@
+//! Two at once, one of whom has what was applied run again.
+
+use tests::{handlers::Done, world::World};
+use webhook_serializer::{
+    operator::{Erased, Operator, OperatorError, Rewound, Skipped},
+    protocol::entity::Sequence,
+};
+
+use super::{Meeting, entity, every_meeting};
+
+/// "1" and "2" are applied, "3" waits.
+async fn applied() -> World {
+    let world = World::new();
+    for id in ["1", "2"] {
+        world.append("test/a", id).await;
+    }
+    succeeds(&world).await;
+    world.append("test/a", "3").await;
+    world
+}
+
+async fn succeeds(world: &World) {
+    world.work(&[world.drainer(Done)]).await;
+}
+
+/// From the first place that there is.
+async fn rewind(operator: &Operator) -> Result<Rewound, OperatorError> {
+    let state = operator.inspect(&entity()).await?.state.expect("it has a row");
+    let settled = operator.settled(&entity(), Some(&state), 10).await?.places;
+    let from = settled.into_keys().next().unwrap_or(Sequence(state.head.0));
+    operator.rewind(&entity(), from).await
+}
+
+/// Whatever was asked for, each run is of "1", then "2", and "3" comes last of
+/// those that wait.
+fn in_order(world: &World, at: Meeting) -> usize {
+    let applied = world.applied();
+    let runs: Vec<&str> = applied.iter().map(String::as_str).collect();
+    let mut rest = &runs[..];
+    let mut times = 0;
+    while let Some(left) = rest.strip_prefix(&["1", "2"]) {
+        rest = left.strip_prefix(&["3"]).unwrap_or(left);
+        times += 1;
+    }
+    assert!(rest.is_empty() && runs.contains(&"3"), "{at:?}: {runs:?}");
+    times
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_rewinds_run_it_again_once_or_twice_and_always_in_order() {
+    let check = async |world: World, first: Result<Rewound, _>, second: Result<Rewound, _>, at| {
+        assert!(first.is_ok() && second.is_ok(), "{at:?}: {first:?} {second:?}");
+        succeeds(&world).await;
+        let done = [&first, &second].iter().filter(|rewound| matches!(rewound, Ok(Rewound::Done(_)))).count();
+        let times = in_order(&world, at);
+        assert!(done >= 1 && (2..=1 + done).contains(&times), "{at:?}: {first:?} {second:?}: {times}");
+        assert!(world.messages.is_empty());
+    };
+    every_meeting(applied, rewind, rewind, succeeds, check).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_beside_a_rewind_leaves_it_run_again_or_as_it_was() {
+    let end = async |operator: &Operator| operator.end_rewind(&entity()).await;
+    let check = async |world: World, first: Result<Rewound, _>, ended: Result<Rewound, _>, at| {
+        assert!(first.is_ok() && ended.is_ok(), "{at:?}: {first:?} {ended:?}");
+        succeeds(&world).await;
+        // Ended between the two, only "1" was run again.
+        let applied = world.applied();
+        let mut once = applied.clone();
+        once.dedup();
+        assert!(applied.starts_with(&["1".into(), "2".into()]) && applied.contains(&"3".into()), "{at:?}: {applied:?}");
+        assert_eq!(once, applied, "{at:?}");
+        assert!(world.state("test/a").await.is_empty() && world.messages.is_empty(), "{at:?}");
+    };
+    every_meeting(applied, rewind, end, succeeds, check).await;
+}
+
+/// What a skip saw in front is in front no longer, or is set aside.
+#[tokio::test(start_paused = true)]
+async fn a_skip_beside_a_rewind_sets_aside_what_it_saw_or_nothing() {
+    let skip = async |operator: &Operator| {
+        let state = operator.inspect(&entity()).await?.state.expect("it has a row");
+        operator.skip(&entity(), state.next()).await
+    };
+    let check = async |world: World, rewound: Result<Rewound, _>, skipped: Result<Skipped, OperatorError>, at| {
+        assert!(rewound.is_ok() && skipped.is_ok(), "{at:?}: {rewound:?} {skipped:?}");
+        succeeds(&world).await;
+        let parked = world.operator().parked(&entity()).await.expect("memory answers");
+        let parked: Vec<_> = parked.iter().map(|one| one.delivery().delivery_id().to_string()).collect();
+        assert_eq!(parked.len(), usize::from(matches!(skipped, Ok(Skipped::As(_)))), "{at:?}: {skipped:?}");
+        let all = [world.applied(), parked].concat();
+        assert!(["1", "2", "3"].iter().all(|id| all.contains(&(*id).to_owned())), "{at:?}: {all:?}");
+        assert!(world.state("test/a").await.is_empty() && world.messages.is_empty(), "{at:?}");
+    };
+    every_meeting(applied, rewind, skip, async |_| {}, check).await;
+}
+
+/// What is to be run again is no idle entity.
+#[tokio::test(start_paused = true)]
+async fn an_erase_beside_a_rewind_forgets_nothing_that_is_to_be_run_again() {
+    let idle = async || {
+        let world = applied().await;
+        succeeds(&world).await;
+        world
+    };
+    let erase = async |operator: &Operator| operator.erase(&entity()).await;
+    let check = async |world: World, rewound: Result<Rewound, _>, erased: Result<Erased, OperatorError>, at| {
+        // Where the erase came first, nothing was left to be run.
+        let fine = matches!(erased, Ok(_) | Err(OperatorError::InUse));
+        assert!(rewound.is_ok() && fine, "{at:?}: {rewound:?} {erased:?}");
+        succeeds(&world).await;
+        let state = world.state("test/a").await;
+        assert!(state.is_empty() && state.held.is_none() && world.messages.is_empty(), "{at:?}: {state:?}");
+        world.append("test/a", "4").await;
+        succeeds(&world).await;
+        assert_eq!(world.applied().last().map(String::as_str), Some("4"), "{at:?}");
+    };
+    every_meeting(idle, rewind, erase, async |_| {}, check).await;
+}

@@ -1,0 +1,385 @@
+//! What was applied, run once more because a person wants it: in its order, in
+//! front of what waits, and nothing that was not applied.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use tests::{
+    faults::{Call, Fault, FaultyTable},
+    handlers::{Counting, Done, answering},
+    world::World,
+};
+use webhook_serializer::{
+    handler::{Handler, Outcome},
+    operator::{Operator, OperatorError, PutBack, Rewinding, Rewound},
+    protocol::{
+        delivery::Age,
+        entity::{EntityKey, FencingToken, Sequence},
+        keys::{delivery_row, entity_row},
+        maintain::Reason,
+        receipt::Settlement,
+        state::BlockReason,
+        table::{Table, Write},
+    },
+};
+
+fn entity() -> EntityKey {
+    EntityKey::parse("test/a").expect("a key")
+}
+
+fn operator(world: &World) -> Operator {
+    world.operator().because(Reason::new("ada", "the table was emptied"))
+}
+
+/// Sets the entity back to the place so many behind the first that it ever had.
+async fn rewound(world: &World, behind: u64) -> Rewound {
+    let first = first(world).await;
+    operator(world).rewind(&entity(), Sequence(first.0 + behind)).await.expect("memory answers")
+}
+
+async fn ended(world: &World) -> Rewound {
+    operator(world).end_rewind(&entity()).await.expect("memory answers")
+}
+
+/// The first place of an entity.
+async fn first(world: &World) -> Sequence {
+    let settled = world.operator().settled(&entity(), Some(&world.state("test/a").await), 1000).await;
+    let waiting = world.operator().inspect(&entity()).await.expect("memory answers").waiting;
+    let settled = settled.expect("memory answers").places.into_keys().next();
+    settled.or_else(|| waiting.first().map(webhook_serializer::protocol::delivery::Item::sequence)).expect("a place")
+}
+
+/// So many were applied.
+async fn applied(count: u32) -> World {
+    let world = World::new();
+    for id in 1..=count {
+        world.append("test/a", &id.to_string()).await;
+    }
+    world.work(&[world.drainer(Done)]).await;
+    world
+}
+
+fn ids(from: u32, through: u32) -> Vec<String> {
+    (from..=through).map(|id| id.to_string()).collect()
+}
+
+/// Keeps what it is told of a run.
+type Told = Arc<Mutex<Vec<(String, u32, Option<FencingToken>, Age)>>>;
+
+fn telling(told: &Told, fails: &'static str) -> impl Handler + Clone + use<> {
+    let told = told.clone();
+    answering(move |delivery, _| {
+        let id = delivery.delivery_id().to_string();
+        told.lock().unwrap().push((id.clone(), delivery.attempt(), delivery.run_before(), delivery.age()));
+        if id == fails { Outcome::retry("not now") } else { Outcome::Done }
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_applied_is_run_again_in_its_order_and_in_front_of_what_waits() {
+    let world = applied(4).await;
+    operator(&world).hold(&entity()).await.unwrap();
+    for id in ["5", "6"] {
+        world.append("test/a", id).await;
+    }
+    let done = rewound(&world, 1).await;
+    let Rewound::Done(Rewinding { from, through, applied }) = done else { panic!("{done:?}") };
+    assert_eq!((through.0 - from.0, applied), (2, 3));
+    let inspected = world.operator().inspect(&entity()).await.unwrap();
+    assert_eq!((inspected.waiting.len(), inspected.again.len()), (5, 3));
+    world.work(&[world.drainer(Done)]).await;
+    assert_eq!(world.started(), ids(1, 4), "it is on hold");
+    operator(&world).resume(&entity()).await.unwrap();
+    world.work(&[world.drainer(Done)]).await;
+    assert_eq!(world.started(), [ids(1, 4), ids(2, 6)].concat());
+    let state = world.state("test/a").await;
+    assert!(state.is_empty() && state.held.is_none() && state.pending_since.is_none(), "{state:?}");
+    assert!(world.messages.is_empty());
+}
+
+/// However its attempts end, a run has one name, and another one than any other.
+#[tokio::test(start_paused = true)]
+async fn a_handler_is_told_which_run_it_is_and_no_age() {
+    let world = World::new();
+    let incoming = |id: &str, hour: u64| {
+        let mut incoming = world.incoming("test/a", id);
+        incoming.event_time = Some(webhook_serializer::time::Timestamp::from_secs(3600 * hour));
+        incoming
+    };
+    for (id, hour) in [("1", 2), ("2", 1)] {
+        world.inbox().append(&incoming(id, hour)).await.unwrap();
+    }
+    let told = Told::default();
+    world.work(&[world.drainer(telling(&told, "none"))]).await;
+    let ages = |told: &Told| told.lock().unwrap().drain(..).map(|(id, _, _, age)| (id, age)).collect::<Vec<_>>();
+    assert_eq!(ages(&told), [("1".into(), Age::Newer), ("2".into(), Age::Older)]);
+    rewound(&world, 0).await;
+    world.work(&[world.drainer(telling(&told, "2"))]).await;
+    let runs: Vec<_> = told.lock().unwrap().drain(..).collect();
+    let names: Vec<_> = runs.iter().map(|(id, attempt, before, _)| (id.as_str(), *attempt, before.is_some())).collect();
+    assert_eq!(names, [("1", 1, true), ("2", 1, true), ("2", 2, true), ("2", 3, true)]);
+    assert!(runs[1..].iter().all(|(.., before, _)| *before == runs[1].2), "{runs:?}");
+    assert!(runs.iter().all(|(.., age)| *age == Age::Unknown), "{runs:?}");
+    // It was parked; "1" was applied once more, under another token.
+    rewound(&world, 0).await;
+    world.work(&[world.drainer(telling(&told, "none"))]).await;
+    let again: Vec<_> = told.lock().unwrap().drain(..).collect();
+    assert_eq!(again.iter().map(|(id, ..)| id.as_str()).collect::<Vec<_>>(), ["1"]);
+    assert!(again[0].2 > runs[0].2, "{again:?} {runs:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_parked_void_or_a_repeat_stays_as_it_was() {
+    let world = World::new();
+    for id in ["1", "bad", "1", "3"] {
+        world.append("test/a", id).await;
+    }
+    let picky = || {
+        answering(|delivery, _| match (delivery.delivery_id().as_str(), delivery.redrive()) {
+            ("bad", 0) => Outcome::Reject("not now".into()),
+            _ => Outcome::Done,
+        })
+    };
+    world.work(&[world.drainer(picky())]).await;
+    assert_eq!(world.started(), ["1", "bad", "3"]);
+    rewound(&world, 0).await;
+    world.work(&[world.drainer(picky())]).await;
+    assert_eq!(world.started()[3..], ["1", "3"]);
+    let past = world.operator().settled(&entity(), Some(&world.state("test/a").await), 10).await.unwrap();
+    let settled: Vec<_> = past.places.values().map(|past| past.settlement().unwrap()).collect();
+    use Settlement::{Applied, Parked, Repeat};
+    assert_eq!(settled, [Applied, Parked, Repeat, Applied]);
+    // It can be put back as ever.
+    let parked = world.operator().parked(&entity()).await.unwrap();
+    world.operator().redrive(&parked[0], None).await.unwrap();
+    world.work(&[world.drainer(picky())]).await;
+    assert_eq!(world.started()[5..], ["bad"]);
+}
+
+/// Its row remembers nineteen.
+#[tokio::test(start_paused = true)]
+async fn sixty_are_run_again_each_once_and_what_comes_again_is_a_repeat() {
+    let world = applied(60).await;
+    rewound(&world, 0).await;
+    world.append("test/a", "61").await;
+    world.append("test/a", "7").await;
+    world.work(&[world.drainer(Done)]).await;
+    assert_eq!(world.started(), [ids(1, 60), ids(1, 61)].concat());
+    for id in ids(1, 61) {
+        world.append("test/a", &id).await;
+    }
+    world.work(&[world.drainer(Done)]).await;
+    assert_eq!(world.started().len(), 121);
+    rewound(&world, 30).await;
+    world.work(&[world.drainer(Done)]).await;
+    assert_eq!(world.started()[121..], ids(31, 61));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_fails_when_it_is_run_again_is_set_aside_and_put_back() {
+    let world = applied(3).await;
+    rewound(&world, 0).await;
+    let told = Told::default();
+    world.work(&[world.drainer(telling(&told, "2"))]).await;
+    assert_eq!(world.applied(), [ids(1, 3), vec!["1".into(), "3".into()]].concat());
+    // Long after the row has forgotten it.
+    for id in 4..40 {
+        world.append("test/a", &id.to_string()).await;
+    }
+    world.work(&[world.drainer(Done)]).await;
+    let parked = world.operator().parked(&entity()).await.unwrap();
+    let list: Vec<_> = parked.iter().map(|parked| (entity(), parked.sequence)).collect();
+    let mut became = Vec::new();
+    let tell = |_: &EntityKey, _, put_back: &PutBack| {
+        became.push(put_back.clone());
+        true
+    };
+    world.operator().put_back(&list, tell).await.unwrap();
+    assert!(matches!(became[..], [PutBack::At(_)]), "{became:?}");
+    world.work(&[world.drainer(Done)]).await;
+    assert_eq!(world.applied().last().unwrap(), "2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_blocks_an_order_has_all_its_attempts_again_when_its_turn_comes() {
+    let world = World::new();
+    for id in ["1", "2", "3"] {
+        world.inbox().append(&world.incoming_from("block", "test/a", id)).await.unwrap();
+    }
+    let told = Told::default();
+    world.work(&[world.drainer(telling(&told, "3"))]).await;
+    assert_eq!(world.state("test/a").await.blocked, Some(BlockReason::Attempts));
+    rewound(&world, 1).await;
+    world.work(&[world.drainer(telling(&told, "3"))]).await;
+    assert_eq!(world.started(), ["1", "2", "3", "3", "2", "3", "3"]);
+    assert_eq!(world.state("test/a").await.blocked, Some(BlockReason::Attempts));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_run_again_is_run_by_itself_and_is_never_too_old() {
+    let world = World::new().with_sources(
+        "[sources.test]\nprovider = \"standard-webhooks\"\nsecrets = [\"whsec_c2VjcmV0\"]\nhandler = \"test\"\n\
+         deliver = { up_to = 5 }\nstale = \"skip\"\n",
+    );
+    for (id, hour) in [("1", 1), ("2", 2), ("3", 3)] {
+        let mut incoming = world.incoming("test/a", id);
+        incoming.event_time = Some(webhook_serializer::time::Timestamp::from_secs(3600 * hour));
+        world.inbox().append(&incoming).await.unwrap();
+    }
+    let counting = Counting::default();
+    world.work(&[world.drainer(counting.clone())]).await;
+    rewound(&world, 0).await;
+    world.append("test/a", "4").await;
+    world.append("test/a", "5").await;
+    world.work(&[world.drainer(counting.clone())]).await;
+    let starts = counting.starts();
+    let sizes: Vec<usize> = starts.iter().map(Vec::len).collect();
+    assert_eq!(sizes, [3, 1, 1, 1, 2], "{starts:?}");
+    let counted: Vec<u64> = world.committed().into_iter().map(|(_, times)| times).collect();
+    assert_eq!(counted, [2, 2, 2, 1, 1], "what is committed stands once for each run");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_in_parts_is_there_again() {
+    let world = World::new();
+    let mut incoming = world.incoming("test/a", "1");
+    let noise = (0..800_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8);
+    incoming.body = noise.collect::<Bytes>();
+    world.inbox().append(&incoming).await.unwrap();
+    let bodies = Arc::new(Mutex::new(Vec::new()));
+    let handler = {
+        let bodies = bodies.clone();
+        answering(move |delivery, _| {
+            bodies.lock().unwrap().push(delivery.body().clone());
+            Outcome::Done
+        })
+    };
+    world.work(&[world.drainer(handler.clone())]).await;
+    rewound(&world, 0).await;
+    world.work(&[world.drainer(handler)]).await;
+    assert!(*bodies.lock().unwrap() == [incoming.body.clone(), incoming.body], "twice as it came");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_run_again_changes_nothing() {
+    let world = applied(3).await;
+    let first = first(&world).await;
+    let before = world.state("test/a").await;
+    let back = async |at: u64| operator(&world).rewind(&entity(), Sequence(at)).await.unwrap();
+    assert!(matches!(back(first.0 + 3).await, Rewound::NotSettled(_)));
+    assert!(matches!(back(0).await, Rewound::NotSettled(_)));
+    assert_eq!(back(first.0 - 1).await, Rewound::Expired(Some(first)));
+    // Retention took the second.
+    world.memory.write(&Write::delete(delivery_row(&entity(), first.next()))).await.unwrap();
+    assert_eq!(back(first.0).await, Rewound::Expired(Some(Sequence(first.0 + 2))));
+    world.memory.write(&Write::delete(delivery_row(&entity(), Sequence(first.0 + 2)))).await.unwrap();
+    assert_eq!(back(first.0 + 2).await, Rewound::Expired(None));
+    assert_eq!(ended(&world).await, Rewound::Nothing);
+    let nobody = EntityKey::parse("test/nobody").unwrap();
+    assert_eq!(operator(&world).rewind(&nobody, first).await, Err(OperatorError::Unknown));
+    let after = world.state("test/a").await;
+    assert_eq!((after.head, after.tail, after.recent), (before.head, before.tail, before.recent));
+
+    let world = World::new();
+    world.append("test/a", "1").await;
+    world.work(&[world.drainer(answering(|_, _| Outcome::Reject("never".into())))]).await;
+    assert_eq!(rewound(&world, 0).await, Rewound::Nothing);
+    world.work(&[world.drainer(Done)]).await;
+    assert_eq!(world.started(), ["1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_run_again_any_more_stays_as_it_was_and_what_waits_goes_on() {
+    for count in [3, 40] {
+        let world = applied(count).await;
+        rewound(&world, 0).await;
+        world.append("test/a", "1").await;
+        world.append("test/a", "new").await;
+        // The first is run again; the second fails, and waits for hours.
+        let fails = answering(|delivery, _| match delivery.delivery_id().as_str() {
+            "1" => Outcome::Done,
+            _ => Outcome::retry_after(Duration::from_secs(6 * 3600), "not now"),
+        });
+        let drainers = [world.drainer(fails)];
+        let _ = world.surroundings.within(Duration::from_secs(5), world.work(&drainers)).await;
+        let done = ended(&world).await;
+        let Rewound::Done(Rewinding { applied, .. }) = done else { panic!("{done:?}") };
+        assert_eq!(applied, count as usize - 1);
+        assert_eq!(ended(&world).await, Rewound::Nothing);
+        world.work(&[world.drainer(Done)]).await;
+        let once_more = vec!["1".to_owned(), "new".to_owned()];
+        assert_eq!(world.applied(), [ids(1, count), once_more].concat());
+        for id in ids(1, count) {
+            world.append("test/a", &id).await;
+        }
+        world.work(&[world.drainer(Done)]).await;
+        assert_eq!(world.applied().len(), count as usize + 2, "all of it is remembered");
+        let state = world.state("test/a").await;
+        assert!(state.is_empty() && state.pending_since.is_none(), "{state:?}");
+    }
+}
+
+/// Its process ends before any one of its calls, and nobody sweeps.
+#[tokio::test(start_paused = true)]
+async fn an_operator_that_dies_at_any_call_leaves_it_as_it_was_or_running_again() {
+    for ends in [false, true] {
+        for survives in 1.. {
+            let mut world = applied(3).await;
+            if ends {
+                operator(&world).hold(&entity()).await.unwrap();
+                rewound(&world, 0).await;
+                operator(&world).resume(&entity()).await.unwrap();
+            }
+            let from = first(&world).await;
+            let plan = move |call: &Call<'_>| if call.request >= survives { Fault::SilentAfter } else { Fault::None };
+            let table = Arc::new(FaultyTable::new(world.memory.clone(), &world.surroundings, plan));
+            world.table = table.clone();
+            let operator = operator(&world);
+            world.table = world.memory.clone();
+            let work = async {
+                match ends {
+                    true => drop(operator.end_rewind(&entity()).await),
+                    false => drop(operator.rewind(&entity(), from).await),
+                }
+            };
+            // It never hears of what it sent last.
+            let _ = world.surroundings.within(Duration::from_secs(1), work).await;
+            let drainers = [world.drainer(Done)];
+            let drained = world.work(&drainers);
+            let within = world.surroundings.within(Duration::from_secs(120), drained).await;
+            let state = world.state("test/a").await;
+            assert!(state.is_empty(), "ends: {ends}, dead at call {survives}: {state:?}, {within:?}");
+            let again = world.applied().split_off(3);
+            assert!(again.is_empty() || again == ids(1, 3), "ends: {ends}, dead at call {survives}: {again:?}");
+            world.append("test/a", "2").await;
+            world.append("test/a", "4").await;
+            world.work(&[world.drainer(Done)]).await;
+            assert_eq!(world.applied().split_off(3 + again.len()), ["4"], "ends: {ends}, call {survives}");
+            if table.requests() < survives {
+                break;
+            }
+        }
+    }
+}
+
+/// It waits since the first of them came: what retention may have deleted is
+/// never taken for a place that was not filled.
+#[tokio::test(start_paused = true)]
+async fn what_expires_before_it_is_run_again_blocks_its_order_for_a_person_to_see() {
+    let world = applied(3).await;
+    let from = first(&world).await;
+    world.surroundings.sleep(Duration::from_secs(20 * 86_400)).await;
+    operator(&world).hold(&entity()).await.unwrap();
+    rewound(&world, 0).await;
+    world.memory.write(&Write::delete(delivery_row(&entity(), from.next()))).await.unwrap();
+    operator(&world).resume(&entity()).await.unwrap();
+    world.work(&[world.drainer(Done)]).await;
+    assert_eq!(world.state("test/a").await.blocked, Some(BlockReason::Expired));
+    operator(&world).unblock(&entity()).await.unwrap();
+    world.work(&[world.drainer(Done)]).await;
+    assert_eq!(world.applied(), [ids(1, 3), vec!["1".into(), "3".into()]].concat());
+    assert!(world.memory.get(&entity_row(&entity())).await.unwrap().is_some());
+}
