@@ -109,6 +109,8 @@ const INTERESTING: &[&str] = &[
     "the sweep wakes somebody",
     "two operators at once",
     "unblocked",
+    "what is run again is ended early",
+    "what was applied is run again",
 ];
 
 /// Fifty orders begin while inbox queries fail for nine minutes: whoever has the
@@ -180,4 +182,5 @@ const NOTICED: &[(Rule, u64)] = &[
     (Rule::SettleRemembersNothing, 1),
     (Rule::DropWithoutReceipt, 6),
     (Rule::ReceiptsUnread, 4),
+    (Rule::RepeatsItself, 0),
 ];

@@ -100,7 +100,7 @@ impl Operator {
         loop {
             drain.read(Page::read(&self.store, entity, sequence, state.tail, drain.has_spilled()).await?);
             let settlement = match drain.in_front() {
-                InFront::Repeat => Settlement::Repeat,
+                InFront::Settled(settlement) => settlement,
                 InFront::Void => Settlement::Void,
                 InFront::Nothing if state.blocked == Some(BlockReason::Expired) => {
                     let purge_at = self.store.surroundings().now() + self.retention;

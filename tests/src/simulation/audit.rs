@@ -14,7 +14,7 @@ use webhook_serializer::protocol::{
 
 use super::{
     handler::{EFFECTS, Nature},
-    history::{Decided, History, Name},
+    history::{Decided, History, Name, Rewound, Start},
     jobs,
     play::event_time,
     world::{World, entity_number, is_job, label, told},
@@ -108,11 +108,15 @@ pub fn everything(world: &World) -> Vec<String> {
         mistakes.append(&mut history.mistakes);
         order(history, &mut mistakes);
         starts(history, &mut mistakes);
+        runs_again(history, &mut mistakes);
         effects(history, &mut mistakes);
         for call in history.calls.values() {
             let name = call.name;
-            let applied =
-                history.decided.values().filter(|d| d.name == Some(name) && d.settlement == "applied").count();
+            let is_applied = |decided: &Decided| decided.name == Some(name) && decided.settlement == "applied";
+            let applied = history.decided.values().filter(|decided| is_applied(decided)).count();
+            // A person had these run again.
+            let before = history.decided_before.iter().filter(|(_, decided)| is_applied(decided)).count();
+            let kept = history.decided_ever().filter(|(_, decided)| decided.is_kept && is_applied(decided)).count();
             let was_parked = history.decided.values().any(|d| d.name == Some(name) && d.settlement == "parked");
             // A repeat that comes when nobody can know the first any more is a new delivery.
             let once = each_was_forgotten(history, call.entity, name);
@@ -136,22 +140,24 @@ pub fn everything(world: &World) -> Vec<String> {
                 .any(|((entity, sequence), _)| history.has_erased(*entity, *sequence, Duration::MAX));
             let set_aside = parked.contains(&name) || (was_parked && (put_back || erased));
             let superseded =
-                history.decided.iter().filter(|(_, d)| d.name == Some(name) && d.settlement == "superseded");
-            let by_newer = superseded.clone().any(|((entity, sequence), decided)| {
-                let newer = history.decided.get(&(*entity, decided.by)).filter(|_| decided.by > *sequence);
+                history.decided_ever().filter(|(_, d)| d.name == Some(name) && d.settlement == "superseded");
+            let superseded: Vec<_> = superseded.collect();
+            let by_newer = superseded.iter().any(|((entity, sequence), decided)| {
+                let of_newer = |at: &(usize, u64)| *at == (*entity, decided.by) && decided.by > *sequence;
+                let mut newer = history.decided_ever().filter(|(at, _)| of_newer(at));
                 let before = |((of, at), other): (&(usize, u64), &Decided)| {
                     *of == *entity
                         && at < sequence
                         && other.settlement == "applied"
                         && other.name.is_some_and(|other| event_time(other) > event_time(name))
                 };
-                newer.is_some_and(|newer| newer.settlement == "applied")
-                    || world.profile.skips && name.redrive == 0 && history.decided.iter().any(before)
+                newer.any(|(_, newer)| newer.settlement == "applied")
+                    || world.profile.skips && name.redrive == 0 && history.decided_ever().any(before)
             });
-            if superseded.count() > 0 && !by_newer {
+            if !superseded.is_empty() && !by_newer {
                 mistakes.push(format!("{name} was superseded, and by none that was applied"));
             }
-            if !call.acked.is_empty() && applied == 0 && !set_aside && !stopped && !by_newer {
+            if !call.acked.is_empty() && applied + before == 0 && !set_aside && !stopped && !by_newer {
                 mistakes.push(format!("lost: {name} was answered 2xx, and is neither applied nor parked nor stopped"));
             }
             let done = history.starts.iter().any(|start| start.name == name && start.done);
@@ -160,7 +166,8 @@ pub fn everything(world: &World) -> Vec<String> {
             }
             let commits = Nature::of(world.plan.seed, name.number).commits;
             let count = counts.get(&name).copied().unwrap_or(0);
-            if commits && count != (if once { applied as u64 } else { u64::from(applied > 0) }) {
+            let expected = if once { applied } else { usize::from(applied > 0) } + before - kept;
+            if commits && count != expected as u64 {
                 mistakes
                     .push(format!("{name} was applied {applied} times, and its effects were committed {count} times"));
             }
@@ -192,10 +199,11 @@ fn order(history: &History, mistakes: &mut Vec<String>) {
         let Some(start) = history.starts.iter().find(|start| start.name == late.name) else { continue };
         for early in history.calls.values().filter(|early| early.entity == late.entity && early.name != late.name) {
             let Some((_, sequence)) = early.acked.iter().find(|(at, _)| *at < late.called) else { continue };
-            let decided = history.decided.get(&(early.entity, *sequence));
+            let place = (early.entity, *sequence);
+            let decided = history.decided_ever().filter(|(at, _)| **at == place).map(|(_, decided)| decided.at).min();
             // In the same start: handled by it before, or stood for.
             let is_with_it = early.entity == start.entity && (start.first..start.sequence).contains(sequence);
-            if !is_with_it && decided.is_none_or(|decided| decided.at > start.at) {
+            if !is_with_it && decided.is_none_or(|at| at > start.at) {
                 mistakes.push(format!(
                     "order: {} was answered before {} arrived, and was not decided when the handler of {} started",
                     early.name, late.name, late.name
@@ -229,9 +237,40 @@ fn starts(history: &History, mistakes: &mut Vec<String>) {
                 && start.time - decided.time < REMEMBERED
                 && !history.has_erased(place.0, place.1, start.time)
         };
-        let decided = history.decided.iter().any(decides);
+        // Nobody has it run again in between.
+        let is_set_back = |entity: usize, sequence: u64, at: usize| {
+            let covers = |rewound: &&Rewound| {
+                rewound.entity == entity && (rewound.from..=rewound.through).contains(&sequence) && rewound.at > at
+            };
+            history.rewound.iter().filter(covers).any(|rewound| rewound.at < start.at)
+        };
+        let decided = history
+            .decided_ever()
+            .any(|(place, decided)| decides((place, decided)) && !is_set_back(place.0, place.1, decided.at));
         if decided && start.token == start.newest {
             mistakes.push(format!("{} was run again under the newest token after it was decided", start.name));
+        }
+    }
+}
+
+/// What is run again starts in its order, and before anything behind it.
+fn runs_again(history: &History, mistakes: &mut Vec<String>) {
+    for rewound in &history.rewound {
+        let of_it =
+            |start: &&Start| start.entity == rewound.entity && start.at > rewound.at && start.token == start.newest;
+        for start in history.starts.iter().filter(of_it) {
+            for place in rewound.from..=rewound.through.min(start.first.saturating_sub(1)) {
+                let is_decided = history.decided_ever().any(|(at, decided)| {
+                    *at == (rewound.entity, place) && (rewound.at..start.at).contains(&decided.at)
+                });
+                if !is_decided {
+                    mistakes.push(format!(
+                        "{} started, and {} in front of it was yet to be run again",
+                        start.name,
+                        told(place)
+                    ));
+                }
+            }
         }
     }
 }
@@ -241,6 +280,11 @@ fn effects(history: &History, mistakes: &mut Vec<String>) {
     let mut newest: BTreeMap<usize, (u64, Option<u64>)> = BTreeMap::new();
     for landed in &history.landed {
         let (token, sequence) = newest.entry(landed.entity).or_default();
+        // What is run again comes after what stands behind it.
+        let since = *token..landed.token;
+        if history.rewound.iter().any(|rewound| rewound.entity == landed.entity && since.contains(&rewound.token)) {
+            *sequence = None;
+        }
         if landed.token < *token {
             mistakes.push(format!(
                 "{}: a late effect of token {} landed after one of {}",

@@ -202,6 +202,8 @@ pub struct Decided {
     pub name: Option<Name>,
     /// The last place that was decided with it.
     pub by: u64,
+    /// It was to be run again, and stayed as it was.
+    pub is_kept: bool,
 }
 
 /// One effect that the receiver accepted: under which start's token, for which
@@ -214,6 +216,21 @@ pub struct Landed {
     pub token: u64,
     /// The place it is for.
     pub sequence: Option<u64>,
+}
+
+/// An operator had what was applied of an entity run again.
+#[derive(Debug, Clone, Copy)]
+pub struct Rewound {
+    /// Which entity.
+    pub entity: usize,
+    /// The first place.
+    pub from: u64,
+    /// The last one.
+    pub through: u64,
+    /// The newest token then: runs since have greater ones.
+    pub token: u64,
+    /// When, as a position in the history.
+    pub at: usize,
 }
 
 /// An operator had all forgotten that is known of an entity's first places.
@@ -236,6 +253,12 @@ pub struct History {
     pub starts: Vec<Start>,
     /// By entity and sequence.
     pub decided: BTreeMap<(usize, u64), Decided>,
+    /// How places were decided that were run again since, in their order.
+    pub decided_before: Vec<((usize, u64), Decided)>,
+    /// What was run again, in its order.
+    pub rewound: Vec<Rewound>,
+    /// By entity, how often an operator wanted that, and how often it was done.
+    pub rewinds: BTreeMap<usize, (u32, u32)>,
     /// In their order.
     pub landed: Vec<Landed>,
     /// What was wrong the moment it happened.
@@ -278,6 +301,29 @@ impl History {
     pub fn leaves_to_sweep(&self, entity: usize) -> bool {
         let lied = self.died && self.lied.contains(&entity) && self.unwoken.contains(&entity);
         self.excused.contains(&entity) || lied
+    }
+
+    /// Sets an entity back from this head: what was decided from there on is to be
+    /// decided again. `Some`: nobody wanted that.
+    pub fn sets_back(&mut self, rewound: Rewound) -> Option<String> {
+        let Rewound { entity, from, through, .. } = rewound;
+        let places = (entity, from)..=(entity, through);
+        let again: Vec<_> = self.decided.extract_if(places, |_, _| true).collect();
+        self.decided_before.extend(again);
+        self.rewound.push(rewound);
+        let (wanted, done) = self.rewinds.entry(entity).or_default();
+        *done += 1;
+        (*done > *wanted).then(|| "head went back, and nobody wanted that".to_owned())
+    }
+
+    /// How a place was decided before it was run again.
+    pub fn decided_last(&self, place: (usize, u64)) -> Option<&Decided> {
+        self.decided_before.iter().rev().find(|(at, _)| *at == place).map(|(_, decided)| decided)
+    }
+
+    /// How a delivery was decided, wherever and whenever.
+    pub fn decided_ever(&self) -> impl Iterator<Item = (&(usize, u64), &Decided)> {
+        self.decided.iter().chain(self.decided_before.iter().map(|(place, decided)| (place, decided)))
     }
 
     /// Whether what was decided at a place was erased, at `by` the latest.

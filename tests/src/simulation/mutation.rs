@@ -24,7 +24,7 @@ use super::{
 };
 
 /// Those that can be left out here, in the order of the list.
-pub const REACHED: [Rule; 21] = [
+pub const REACHED: [Rule; 22] = [
     Rule::ReceiversIgnoreTokens,
     Rule::OneTokenForADrain,
     Rule::ReleaseWithoutTail,
@@ -46,6 +46,7 @@ pub const REACHED: [Rule; 21] = [
     Rule::SettleRemembersNothing,
     Rule::DropWithoutReceipt,
     Rule::ReceiptsUnread,
+    Rule::RepeatsItself,
 ];
 
 #[derive(Debug, Default)]
@@ -165,6 +166,10 @@ impl Meddler {
     pub fn batch(&self, rows: &mut Vec<Row>) {
         if self.is(Rule::ReceiptsUnread) {
             rows.retain(|row| row.text(a::ITEM).is_none_or(|item| !item.starts_with("r#")));
+        }
+        if self.is(Rule::RepeatsItself) {
+            let receipts = rows.iter_mut().filter(|row| row.text(a::ITEM).is_some_and(|item| item.starts_with("r#")));
+            receipts.for_each(|row| row.set(a::SEQUENCE, 0_u32));
         }
     }
 

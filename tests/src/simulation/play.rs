@@ -18,9 +18,10 @@ use webhook_serializer::{
     functions::worker::{Attributes, Record, SqsEvent, Worker},
     handler::Isolation,
     leases::{LeaseError, Leases, Terms},
-    operator::{Operator, OperatorError, Skipped},
+    operator::{Operator, OperatorError, Rewound, Skipped},
     protocol::{
         delivery::Incoming,
+        entity::Sequence,
         lease::{ForceRelease, Forced},
         maintain::Reason,
         receipt::Settlement,
@@ -34,7 +35,7 @@ use webhook_serializer::{
 use crate::rules::Rule;
 
 use super::{
-    chance::{Dice, actor},
+    chance::{Dice, Roll, actor},
     handler::{Nature, Simulated, seconds},
     history::{Call, Name, What},
     mutation::Meddler,
@@ -508,8 +509,33 @@ async fn stop_and_go(world: &Arc<World>, parts: &Parts, entity: usize, decision:
             world.reach("a delivery is skipped");
         }
     }
+    // A rule left out is looked for without: the seeds that show it are known.
+    if world.profile.rewinds > 0 && world.plan.mutation.is_none_or(|rule| rule == Rule::RepeatsItself) {
+        runs_again(world, parts, &operator, entity, Dice::new(world.plan.seed, actor::OPERATOR).at(decision + 50_000))
+            .await;
+    }
     if holds {
         lets_go_on(world, entity, operator.resume(&wanted)).await;
+    }
+}
+
+/// Has some of what was applied run again, and sometimes thinks better of it.
+async fn runs_again(world: &Arc<World>, parts: &Parts, operator: &Operator, entity: usize, mut roll: Roll) {
+    if !roll.happens(world.profile.rewinds) || !world.may(roll.twist) {
+        return;
+    }
+    let (wanted, back, ends) = (key(entity), roll.between(0, 6), roll.happens(300));
+    let Ok(Some(state)) = parts.store.entity(&wanted, PATIENCE).await else { return };
+    let from = Sequence(state.head.0.saturating_sub(back).max(1));
+    world.with_history(|history| history.rewinds.entry(entity).or_default().0 += 1);
+    if let Some(Rewound::Done(_)) = lets_go_on(world, entity, operator.rewind(&wanted, from)).await {
+        world.reach("what was applied is run again");
+    }
+    if ends {
+        pause(roll.millis(0, 2000)).await;
+        if let Some(Rewound::Done(_)) = lets_go_on(world, entity, operator.end_rewind(&wanted)).await {
+            world.reach("what is run again is ended early");
+        }
     }
 }
 

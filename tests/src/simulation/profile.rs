@@ -95,6 +95,8 @@ pub struct Profile {
     pub deliver: Deliver,
     /// Whether they leave out what is older than what was applied.
     pub skips: bool,
+    /// Visits of the operator in which what was applied is run again.
+    pub rewinds: u64,
 }
 
 impl Profile {
@@ -129,6 +131,7 @@ impl Profile {
             hours: 0,
             deliver: Deliver::Each,
             skips: false,
+            rewinds: 0,
         }
     }
 
@@ -150,7 +153,7 @@ impl Profile {
     /// With what the counterexample to `mutation` needs, and little else:
     /// several misfortunes that must meet.
     pub fn focused(self, mutation: Rule) -> Self {
-        Self { outages: Vec::new(), erases: 0, hours: 0, deliver: Deliver::Each, skips: false, ..self }
+        Self { outages: Vec::new(), erases: 0, hours: 0, deliver: Deliver::Each, skips: false, rewinds: 0, ..self }
             .focused_on(mutation)
     }
 
@@ -304,6 +307,7 @@ impl Profile {
             outages,
             deliver: deliver(seed),
             skips: Dice::new(seed, actor::PROFILE).at(4).happens(250),
+            rewinds: if Dice::new(seed, actor::PROFILE).at(5).happens(500) { 600 } else { 0 },
         };
         Self { hours: if drawn.erases > 0 { drawn.hours } else { 0 }, ..drawn }
     }

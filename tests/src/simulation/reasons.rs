@@ -61,6 +61,8 @@ pub struct Reasons {
 /// One change of an entity's row.
 #[derive(Debug)]
 pub struct Change<'a> {
+    /// How the place that is settled was settled before it was to be run again.
+    pub again: Option<String>,
     /// Whose.
     pub entity: usize,
     /// By which node.
@@ -140,9 +142,13 @@ impl Reasons {
             // Those of a group: each is on its own from now on.
             self.forgive(entity, change.was(a::TOKEN));
         }
-        if change.before.is_some() && change.is(a::HEAD) != change.was(a::HEAD) {
+        if change.before.is_some() && change.is(a::HEAD) < change.was(a::HEAD) {
+            self.first.insert(entity, change.is(a::HEAD) + 1);
+            self.settled.insert(entity, change.is(a::HEAD));
+            self.forgive(entity, change.was(a::TOKEN));
+        } else if change.before.is_some() && change.is(a::HEAD) != change.was(a::HEAD) {
             if let Some((name, settlement)) = change.settled {
-                if settlement == "parked" {
+                if settlement == "parked" && change.again.as_deref() != Some("parked") {
                     mistakes.extend(self.parks(change, name));
                 }
                 self.settled.insert(entity, change.is(a::HEAD));

@@ -117,10 +117,10 @@ impl Group {
 /// What stands at a place.
 #[derive(Debug)]
 pub enum InFront<'a> {
-    /// A delivery that was not settled before.
+    /// A delivery that is to be run.
     Delivery(&'a Waiting),
-    /// One that was.
-    Repeat,
+    /// One that was: it is settled so again, and nobody runs it.
+    Settled(Settlement),
     /// A marker: claimed, and never filled.
     Void,
     /// Nothing, as far as was read.
@@ -233,8 +233,10 @@ impl Drain {
         match self.page.places.front() {
             None => InFront::Nothing,
             Some(Place::Void(_)) => InFront::Void,
-            Some(Place::Delivery(one)) if self.is_repeat(one.unpacked.head()) => InFront::Repeat,
-            Some(Place::Delivery(one)) => InFront::Delivery(one),
+            Some(Place::Delivery(one)) => match self.settled_before(one.unpacked.head()) {
+                Some(settlement) => InFront::Settled(settlement),
+                None => InFront::Delivery(one),
+            },
         }
     }
 
@@ -289,6 +291,16 @@ impl Drain {
             || self.page.receipts.get(&identity).is_some_and(elsewhere)
     }
 
+    /// How it is settled without being run: as a repeat; or as it was before, where
+    /// that was not applied.
+    fn settled_before(&self, head: &Delivery) -> Option<Settlement> {
+        if self.is_repeat(head) {
+            return Some(Settlement::Repeat);
+        }
+        let before = self.before(head)?.settlement;
+        (before != Settlement::Applied).then_some(before)
+    }
+
     /// What became of this delivery at this very place, before a person had the
     /// entity run again from there or further back.
     pub fn before(&self, head: &Delivery) -> Option<&Receipt> {
@@ -297,14 +309,10 @@ impl Drain {
 
     fn deliver(&self, head: &Delivery, moment: &Moment, source: Option<&Found>) -> Step {
         let state = &self.state;
-        if self.is_repeat(head) {
-            return Step::Settle(Settlement::Repeat);
+        if let Some(settlement) = self.settled_before(head) {
+            return Step::Settle(settlement);
         }
         let before = self.before(head);
-        // What was not applied is not run again.
-        if let Some(before) = before.filter(|before| before.settlement != Settlement::Applied) {
-            return Step::Settle(before.settlement);
-        }
         let source = match source {
             None => return Step::FindSource,
             // Ingest may have learned of it before this instance did.

@@ -15,9 +15,10 @@ use webhook_serializer::protocol::{
 use super::{
     super::{
         chance::Dice,
-        history::{Call, Decided, Entry, Erased, Ledger, What},
+        history::{Call, Decided, Entry, Erased, Ledger, Rewound, What},
         jobs,
         outage::Service,
+        play::RETENTION,
         reasons::Change,
     },
     World, is_job, key, label, number_of, told,
@@ -139,7 +140,10 @@ impl World {
         let recent = EntityState::parse(row).map(|state| state.recent).unwrap_or_default();
         let newly: Vec<_> = recent.iter().filter(|receipt| receipt.sequence.0 > old.head).cloned().collect();
         let was = before.as_ref();
+        let is_exclusive = |row: &Row| row.text(a::KIND) == Some(LeaseKind::Exclusive.as_str());
+        let by_hand = was.is_some_and(is_exclusive);
         let how = match () {
+            () if was.is_some() && head < old.head && is_exclusive(row) => "set back",
             () if was.is_some() && old.head != head => "settled",
             () if holder.is_some() && holder != old.holder && old.holder.is_some() => "taken over",
             () if holder.is_some() && holder != old.holder => "acquired",
@@ -159,7 +163,7 @@ impl World {
             if token < old.token {
                 mistakes.push(format!("the token went back{which}: {} to {}", told(old.token), told(token)));
             }
-            if tail < old.tail || head < old.head {
+            if tail < old.tail || head < old.head && how != "set back" {
                 mistakes.push(format!("head or tail went back{which}"));
             }
             if ["acquired", "taken over", "settled"].contains(&how) && token <= old.token {
@@ -167,7 +171,8 @@ impl World {
             }
             let most = self.profile.deliver.most() as u64;
             let places = head.saturating_sub(old.head);
-            if old.present && (places > most || places != newly.len() as u64) {
+            // Who ends a run early settles all of it at once.
+            if old.present && (places > most || places != newly.len() as u64) && !by_hand {
                 mistakes.push(format!("head went from {} to {}", told(old.head), told(head)));
             }
         }
@@ -201,8 +206,14 @@ impl World {
         }
         let mut inner = self.inner();
         let at_time = self.start.elapsed();
+        if how == "set back" {
+            let rewound = Rewound { entity, from: head + 1, through: old.head, token, at };
+            mistakes.extend(inner.history.sets_back(rewound));
+        }
         let name = last.and_then(|receipt| inner.history.names.get(&receipt.identity?).copied());
+        let again = inner.history.decided_last((entity, head)).map(|before| before.settlement.clone());
         let change = Change {
+            again: again.filter(|_| how == "settled"),
             entity,
             node,
             before: before.as_ref(),
@@ -221,10 +232,27 @@ impl World {
         inner.before.insert(entity, (at_time, before));
         let settled = how == "settled";
         if settled {
+            // Who ends a run early may settle more than the row remembers.
+            let first = newly.first().map_or(head + 1, |receipt| receipt.sequence.0);
+            for place in (old.head + 1..first).filter(|_| by_hand) {
+                match inner.history.decided_last((entity, place)).cloned() {
+                    Some(before) => {
+                        let kept = Decided { at, time: at_time, is_kept: true, ..before };
+                        inner.history.decided.insert((entity, place), kept);
+                    }
+                    None => mistakes.push(format!("{} was left out by hand", told(place))),
+                }
+            }
             for receipt in &newly {
                 let name = receipt.identity.and_then(|identity| inner.history.names.get(&identity).copied());
                 let settlement = receipt.settlement.as_str().into();
-                let decided = Decided { at, time: at_time, settlement, name, by: head };
+                let mut decided = Decided { at, time: at_time, settlement, name, by: head, is_kept: by_hand };
+                if let Some(before) = inner.history.decided_last((entity, receipt.sequence.0)).cloned() {
+                    let erased = inner.history.has_erased(entity, receipt.sequence.0, at_time);
+                    mistakes.extend(runs_again(&before, &decided, erased));
+                    decided.is_kept &= before.settlement == decided.settlement;
+                    decided.by = if before.settlement == decided.settlement { before.by } else { decided.by };
+                }
                 if inner.history.decided.insert((entity, receipt.sequence.0), decided).is_some() {
                     mistakes.push(format!("sequence {} was decided twice", told(receipt.sequence.0)));
                 }
@@ -234,7 +262,7 @@ impl World {
         let (granted, by) = granted;
         inner.ledgers.insert(entity, Ledger { present: true, head, tail, token, holder, granted, node: by });
         let reached = match how {
-            "taken over" | "force released" | "blocked" | "unblocked" => Some(how),
+            "taken over" | "force released" | "blocked" | "unblocked" | "set back" => Some(how),
             "settled" if settlement == "repeat" => Some("a repeat is settled"),
             "settled" if settlement == "parked" => Some("a delivery is parked"),
             "settled" if newly.len() > 1 && newly[0].settlement == Settlement::Superseded => {
@@ -316,6 +344,17 @@ impl World {
             }
         }
     }
+}
+
+/// What was applied is run again; what was not stays as it was, as long as that is
+/// remembered and its row is there.
+fn runs_again(before: &Decided, now: &Decided, erased: bool) -> Option<String> {
+    let as_it_was = before.settlement == now.settlement && before.name == now.name;
+    let fails_now = before.settlement == "applied" && now.settlement == "parked";
+    let is_old = now.time.saturating_sub(before.time) > RETENTION / 3;
+    let name = before.name.map_or_else(|| "a void".to_owned(), |name| name.to_string());
+    (!as_it_was && !fails_now && !is_old && !erased)
+        .then(|| format!("{name} was {}, and is {} when it is run again", before.settlement, now.settlement))
 }
 
 fn text_of(value: &webhook_serializer::protocol::table::Value) -> String {
