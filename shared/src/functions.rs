@@ -26,11 +26,12 @@ fn start(function: impl Future<Output = Result<(), Error>>) -> Result<(), Error>
     telemetry::ended(runtime.block_on(function))
 }
 
-/// The log, at the level and with the metrics' namespace that the environment
-/// names.
+/// The log, at the level, and with the metrics and their namespace, that the
+/// environment names.
 fn log(surroundings: &Surroundings) -> Arc<JsonLog> {
     let level = telemetry::log_level(Environment.value("AWS_LAMBDA_LOG_LEVEL").as_deref());
-    Arc::new(JsonLog::new(level, Environment.value("METRICS_NAMESPACE"), surroundings.clone()))
+    let log = JsonLog::new(level, Environment.value("METRICS_NAMESPACE"), surroundings.clone());
+    Arc::new(log.detailed(telemetry::is_detailed(&Environment)))
 }
 
 /// Answers one invocation, whose lines in the log name it.

@@ -13,14 +13,17 @@ mod line;
 mod log;
 mod metric;
 mod plain;
+mod refusals;
 #[cfg(test)]
 mod tests;
 
 use tracing::level_filters::LevelFilter;
 
-pub use event::{Event, PutOffReason, Swept};
+use crate::config::Variables;
+
+pub use event::{Event, PutOffReason, Refusal, Swept};
 pub use log::JsonLog;
-pub use metric::{Metric, NAMESPACE};
+pub use metric::{Metric, NAMESPACE, Scope};
 pub use plain::Log;
 
 /// Somebody who watches.
@@ -61,6 +64,12 @@ pub fn ended<T, E: std::fmt::Display>(ended: Result<T, E>) -> Result<T, E> {
 /// among it.
 pub fn log_level(text: Option<&str>) -> LevelFilter {
     text.and_then(|text| text.parse().ok()).unwrap_or(LevelFilter::INFO).min(LevelFilter::DEBUG)
+}
+
+/// Whether every metric is counted, by source and outcome besides:
+/// `DETAILED_METRICS` is `on`.
+pub fn is_detailed(variables: &impl Variables) -> bool {
+    variables.value("DETAILED_METRICS").as_deref() == Some("on")
 }
 
 /// Writes the log to standard output as one JSON object a line, from the level

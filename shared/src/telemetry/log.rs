@@ -18,12 +18,16 @@ use tracing::{Level, level_filters::LevelFilter};
 use super::{
     Observer,
     event::Event,
-    json::Json,
-    line::{Field, Line, Measures, millis},
+    json::{Counting, Json},
+    line::{Field, Line, MEASURED, Measures, millis},
     metric::{Metric, NAMESPACE},
+    refusals::Refusals,
 };
 use crate::{
-    protocol::{delivery::Delivery, entity::EntityKey},
+    protocol::{
+        delivery::Delivery,
+        entity::{EntityKey, SourceName},
+    },
     time::Surroundings,
 };
 
@@ -31,7 +35,7 @@ use crate::{
 pub struct JsonLog {
     surroundings: Surroundings,
     level: LevelFilter,
-    namespace: String,
+    counting: Counting,
     state: Mutex<State>,
 }
 
@@ -39,6 +43,7 @@ struct State {
     sink: Box<dyn Write + Send>,
     request: String,
     under_way: BTreeMap<EntityKey, UnderWay>,
+    refusals: Refusals,
 }
 
 /// What is known of an entity that this invocation works on.
@@ -67,15 +72,28 @@ impl JsonLog {
         Self {
             surroundings,
             level,
-            namespace: NAMESPACE.to_owned(),
-            state: Mutex::new(State { sink, request: String::new(), under_way: BTreeMap::new() }),
+            counting: Counting { namespace: NAMESPACE.to_owned(), detailed: false },
+            state: Mutex::new(State {
+                sink,
+                request: String::new(),
+                under_way: BTreeMap::new(),
+                refusals: Refusals::default(),
+            }),
         }
     }
 
     /// The same, with metrics in `namespace`, which is a JSON string's inside.
     #[must_use]
     pub fn measuring(mut self, namespace: impl Into<String>) -> Self {
-        self.namespace = namespace.into();
+        self.counting.namespace = namespace.into();
+        self
+    }
+
+    /// The same; `detailed`: every metric is counted, by source and outcome
+    /// besides, and not only what the alarms look at.
+    #[must_use]
+    pub fn detailed(mut self, detailed: bool) -> Self {
+        self.counting.detailed = detailed;
         self
     }
 
@@ -83,6 +101,14 @@ impl JsonLog {
     /// it measured and no line took is written.
     pub fn begin(&self, request: &str) {
         self.end();
+        let overdue = {
+            let mut state = self.state();
+            state.request.clear();
+            state.refusals.overdue(self.surroundings.monotonic())
+        };
+        for ((source, refusal), count) in &overdue {
+            self.write(&Line::of_refusals(source.as_ref().map(SourceName::as_str), *refusal, *count));
+        }
         self.state().request = request.to_owned();
     }
 
@@ -107,8 +133,10 @@ impl JsonLog {
 
     /// Writes a line; below the level, only its metrics.
     fn write(&self, line: &Line<'_>) {
-        let is_said = line.level <= self.level;
-        if !is_said && line.metrics.is_empty() {
+        let is_counted = line.metrics.iter().any(|(metric, _)| self.counting.counts(*metric));
+        // A line that only measures has nothing else to say.
+        let is_said = line.level <= self.level && (is_counted || line.message != MEASURED);
+        if !is_said && !is_counted {
             return;
         }
         let at = self.surroundings.now();
@@ -126,7 +154,7 @@ impl JsonLog {
                 json.text("request", &state.request);
             }
         }
-        json.metrics(&self.namespace, at, &line.metrics, line.dimensions);
+        json.metrics(&self.counting, at, &line.metrics, line.dimensions);
         // Nobody is there to be told that the log cannot be written.
         let _ = state.sink.write_all(json.end().as_bytes());
     }
@@ -173,6 +201,22 @@ impl Observer for JsonLog {
             self.started(delivery);
         }
         let mut line = Line::of(event);
+        match *event {
+            Event::Accepted { incoming, .. } | Event::Ignored { incoming } => {
+                self.state().refusals.accepted(&incoming.identity.source);
+            }
+            Event::Refused { source, refusal, limit, .. } => {
+                let counted = self.state().refusals.refused(source, refusal, limit, self.surroundings.monotonic());
+                if counted.due == 0 {
+                    return;
+                }
+                line = line.counting(Metric::Refused, counted.due);
+                if counted.is_near_limit {
+                    line = line.counted(Metric::RefusedInARow, 1);
+                }
+            }
+            _ => {}
+        }
         match line.measures {
             Measures::Own => {}
             Measures::WithThoseOf(entity) => line.metrics = self.measured(entity, line.metrics),
