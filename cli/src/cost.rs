@@ -74,7 +74,7 @@ pub const ASSUMPTIONS: Assumptions = Assumptions {
     idle_receives_a_minute: 15.0,
     log_bytes: 800.0,
     metrics: 13.0,
-    alarms: 16.0,
+    alarms: 20.0,
 };
 
 /// Prices in dollars.

@@ -6,6 +6,7 @@
 
 mod http;
 pub mod keys;
+mod origin;
 
 use std::{sync::Arc, time::Duration};
 
@@ -27,6 +28,7 @@ use crate::{
 
 pub use http::{Http, Request, RequestContext, Response};
 use keys::PublishedKeys;
+pub use origin::Origin;
 
 /// The function, ready for requests.
 #[derive(Debug, Clone)]
@@ -34,6 +36,7 @@ pub struct Ingest {
     sources: LiveSources,
     inbox: Inbox,
     keys: PublishedKeys,
+    origin: Origin,
     surroundings: Surroundings,
 }
 
@@ -88,7 +91,12 @@ impl Ingest {
     /// An ingest of `sources` into `inbox`.
     pub fn new(sources: impl Into<LiveSources>, inbox: Inbox, surroundings: Surroundings) -> Self {
         let keys = PublishedKeys::new(surroundings.clone());
-        Self { sources: sources.into(), inbox, keys, surroundings }
+        Self { sources: sources.into(), inbox, keys, origin: Origin::default(), surroundings }
+    }
+
+    /// As it is, for requests that come through `origin` alone.
+    pub fn behind(self, origin: Origin) -> Self {
+        Self { origin, ..self }
     }
 
     /// As it is, with the keys of senders that publish theirs from `keys`.
@@ -104,6 +112,10 @@ impl Ingest {
 
     async fn take(&self, request: &Request, asked: Duration) -> Response {
         let known = self.sources.current();
+        if !self.origin.sent(request) {
+            let refused = Refused::saying(Refusal::PastOrigin, 403, "webhooks come in by another URL");
+            return self.refuse(&known, request, refused);
+        }
         let (incoming, demanded) = match self.judge(&known, request).await {
             Judged::Delivery(incoming, demanded) => (incoming, demanded),
             Judged::Ignored(incoming, demanded) => return self.ignore(&incoming, demanded),
@@ -240,7 +252,7 @@ pub fn run() -> Result<(), Error> {
         let log = super::log(&start.surroundings);
         let sources = start.warm_and_open(SourcesOrigin::read(&Environment)?, log.clone()).await?;
         let inbox = start.connect(log.clone()).inbox();
-        let ingest = Ingest::new(sources, inbox, start.surroundings);
+        let ingest = Ingest::new(sources, inbox, start.surroundings).behind(Origin::read(&Environment)?);
         lambda_runtime::run(lambda_runtime::service_fn(|event: lambda_runtime::LambdaEvent<Request>| {
             let (ingest, log) = (&ingest, &log);
             async move {

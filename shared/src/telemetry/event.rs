@@ -237,6 +237,8 @@ pub enum Refusal {
     Damaged,
     /// Its body is too large.
     TooLarge,
+    /// It did not come through what stands in front of the door.
+    PastOrigin,
 }
 
 impl Refusal {
@@ -251,6 +253,7 @@ impl Refusal {
             Self::NotPosted => "not posted",
             Self::Damaged => "damaged",
             Self::TooLarge => "too large",
+            Self::PastOrigin => "past the origin",
         }
     }
 
