@@ -34,6 +34,18 @@ pub struct Cost {
     /// Configured sources
     #[arg(long, value_name = "N", default_value = "2", value_parser = positive)]
     sources: f64,
+    /// Every metric by source and outcome, as the parameter DetailedMetrics says
+    #[arg(long)]
+    detailed_metrics: bool,
+    /// The handler keeps a row of each order, as `orders` does, and commits it with each delivery
+    #[arg(long)]
+    orders: bool,
+    /// The sources stand in Secrets Manager instead of Parameter Store
+    #[arg(long)]
+    secrets_manager: bool,
+    /// The sources are encrypted with a KMS key of your own
+    #[arg(long)]
+    own_key: bool,
     /// One JSON object a design
     #[arg(long)]
     json: bool,
@@ -56,6 +68,10 @@ impl Cost {
             handler_ms: self.handler_ms,
             http_api: self.http_api,
             sources: self.sources,
+            detailed_metrics: self.detailed_metrics,
+            keeps_orders: self.orders,
+            secrets_manager: self.secrets_manager,
+            own_key: self.own_key,
         };
         let bills = load.bills();
         if self.json {
@@ -65,38 +81,46 @@ impl Cost {
             return Ok(ExitCode::SUCCESS);
         }
         let [ours, ..] = &bills;
-        let mut items = Table::new(&["a month", ">count", "", ">dollars"]);
+        let mut items = Table::new(&["a month", ">count", "", ">dollars", ">free"]);
         for item in &ours.items {
-            items.row([item.item.into(), count(item.count), item.unit.into(), dollars(item.dollars)]);
+            let free = if item.free > 0.0 { dollars(item.free) } else { String::new() };
+            items.row([item.item.into(), count(item.count), item.unit.into(), dollars(item.dollars), free]);
         }
+        let due = [dollars(ours.dollars), dollars(ours.free)];
+        items.row(["in all".into(), String::new(), String::new(), due[0].clone(), due[1].clone()]);
         output::print(items);
+        say!(
+            "\n{} dollars a month, {} where nothing else in the account uses the free tier; {} of them for observation.\n",
+            due[0],
+            dollars(ours.dollars - ours.free),
+            dollars(ours.observation)
+        );
         let month = self.per_day * ASSUMPTIONS.days;
-        let named = ["metrics", "alarms", "queue, idle receives"];
         let mut designs = Table::new(&[
-            "dollars a month",
+            "dollars a month, without observation",
             ">in all",
-            ">metrics",
-            ">alarms",
             ">idle queue",
             ">scheduler",
             ">deliveries",
             ">a million more",
         ]);
         for bill in &bills {
-            let fixed = named.map(|name| bill.dollars_for(name));
-            let scheduler = bill.fixed - fixed.iter().sum::<f64>();
-            let deliveries = bill.dollars - bill.fixed;
-            let all = [bill.dollars].into_iter().chain(fixed).chain([scheduler, deliveries, deliveries / month * 1e6]);
+            let idle = bill.dollars_for("queue, idle receives");
+            let deliveries = bill.bare() - bill.fixed;
+            let all = [bill.bare(), idle, bill.fixed - idle, deliveries, deliveries / month * 1e6];
             // What is left over of sums of fractions is no cost.
             let shown = all.map(|amount| dollars(if amount.abs() < 0.005 { 0.0 } else { amount }));
             designs.row(std::iter::once(bill.design.to_owned()).chain(shown));
         }
-        say!("\n{}", designs.to_string().trim_end());
+        say!("{}", designs.to_string().trim_end());
         say!(
-            "Alarms, idle queue and scheduler are due whether anything arrives or not, metrics for each hour that has any: here all.\n"
+            "Idle queue and scheduler are due whether anything arrives or not. Logs, metrics and alarms are left out here: \
+             any design needs some. EventBridge's ordered subscribers are not compared: no price of theirs is known here.\n"
         );
         say!(
-            "us-east-1, arm64, on demand, no free tier. Assumed: bodies shrink to {:.0} %, functions have {:.0} MB, rows are kept {} days, no handler's own tables.",
+            "us-east-1, arm64, on demand. Free: what AWS gives every account each month, without end. Assumed: bodies \
+             shrink to {:.0} %, functions have {:.0} MB, rows are kept {} days; metrics of trouble in every hour, and a \
+             topic for alarms.",
             ASSUMPTIONS.compression * 100.0,
             ASSUMPTIONS.memory_gb * 1024.0,
             ASSUMPTIONS.retention_days
