@@ -100,7 +100,7 @@ impl Cost {
             "dollars a month, without observation",
             ">in all",
             ">idle queue",
-            ">scheduler",
+            ">scheduler, secrets",
             ">deliveries",
             ">a million more",
         ]);
