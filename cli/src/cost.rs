@@ -97,6 +97,70 @@ pub const ASSUMPTIONS: Assumptions = Assumptions {
     order_units: 1.0,
 };
 
+/// Requests a second that the HTTP API lets in, where nobody said otherwise.
+pub const HTTP_API_RATE: u64 = 200;
+
+/// Requests a second that Lambda lets through a Function URL, for each function
+/// that may run at once
+/// (<https://docs.aws.amazon.com/lambda/latest/dg/urls-configuration.html>).
+const URL_RATE: u64 = 10;
+
+/// How long ingest takes to refuse a small request that proves nothing, in ms.
+const REFUSAL_MS: f64 = 3.0;
+
+/// Requests that prove nothing, as many as a door lets through.
+#[derive(Debug, Clone, Serialize)]
+pub struct Flood {
+    /// Which door, and what limits it.
+    pub door: &'static str,
+    /// How many a second come through.
+    pub per_second: u64,
+    /// Dollars for a million of those that come through.
+    pub million: f64,
+    /// Dollars for a million of those that do not.
+    pub turned_away: f64,
+}
+
+impl Flood {
+    /// What a day of it costs, in dollars, where `per_second` are sent.
+    pub fn day(&self, per_second: u64) -> f64 {
+        let through = per_second.min(self.per_second);
+        let millions = |per_second: u64| per_second as f64 * 86_400.0 / 1e6;
+        millions(through) * self.million + millions(per_second - through) * self.turned_away
+    }
+}
+
+/// A flood at each door. Its lines in the logs are some a minute; nothing of it
+/// is stored.
+pub fn floods() -> [Flood; 4] {
+    let ingest = 1e6 * (price::INVOCATION + REFUSAL_MS / 1000.0 * ASSUMPTIONS.memory_gb * price::GB_SECOND);
+    let api = 1e6 * price::HTTP_API_REQUEST;
+    [
+        Flood {
+            door: "Function URL, 1,000 functions at once",
+            per_second: URL_RATE * 1000,
+            million: ingest,
+            turned_away: 0.0,
+        },
+        Flood {
+            door: "Function URL, IngestConcurrency 20",
+            per_second: URL_RATE * 20,
+            million: ingest,
+            turned_away: 0.0,
+        },
+        // AWS does not say that those answered 429 cost nothing.
+        Flood { door: "HTTP API", per_second: HTTP_API_RATE, million: api + ingest, turned_away: api },
+        // A rule of 100 requests in five minutes for each address; they come from a thousand. CloudFront bills
+        // none that WAF blocks.
+        Flood {
+            door: "CloudFront with WAF, a Function URL behind",
+            per_second: 1000 * 100 / 300,
+            million: 1e6 * (price::CLOUDFRONT_REQUEST + price::WAF_REQUEST) + ingest,
+            turned_away: 1e6 * price::WAF_REQUEST,
+        },
+    ]
+}
+
 /// Prices in dollars.
 mod price {
     pub(super) const WRITE_UNIT: f64 = 0.625e-6;
@@ -108,6 +172,8 @@ mod price {
     pub(super) const INVOCATION: f64 = 0.20e-6;
     pub(super) const GB_SECOND: f64 = 0.0000133334;
     pub(super) const HTTP_API_REQUEST: f64 = 1.00e-6;
+    pub(super) const CLOUDFRONT_REQUEST: f64 = 1.00e-6;
+    pub(super) const WAF_REQUEST: f64 = 0.60e-6;
     pub(super) const LOG_GB: f64 = 0.50;
     pub(super) const METRIC_MONTH: f64 = 0.30;
     pub(super) const ALARM_MONTH: f64 = 0.10;
@@ -481,6 +547,17 @@ mod tests {
         let of = |scope| Metric::ALL.iter().filter(|metric| metric.scope() == scope).count() as f64;
         assert_eq!((of(Scope::Overall), of(Scope::BySource)), (ASSUMPTIONS.metrics, 1.0));
         assert_eq!(of(Scope::Overall) + of(Scope::Detailed), ASSUMPTIONS.detailed_metrics.0);
+    }
+
+    #[test]
+    fn a_flood_costs_what_its_door_lets_through_and_what_it_turns_away() {
+        let [url, reserved, api, _] = floods();
+        assert_eq!((url.per_second, reserved.per_second), (10_000, 200));
+        assert_eq!(reserved.day(200), reserved.day(1_000_000), "Lambda bills no request that it refuses");
+        assert!((url.day(200) - reserved.day(200)).abs() < 1e-9);
+        // 17.28 million requests, at a dollar and 21 cents.
+        assert!((api.day(200) - 17.28 * 1.21).abs() < 0.01, "{}", api.day(200));
+        assert!(api.day(400) > api.day(200));
     }
 
     #[test]
