@@ -146,7 +146,9 @@ fn alternatives(template: &Template, here: &Value) -> Vec<Value> {
             let (resource, attribute) = name.split_once('.').expect("a resource and its attribute");
             others(resources, resource).map(|other| json!({ "Fn::GetAtt": format!("{other}.{attribute}") })).collect()
         }
-        Some(("Fn::Sub", Value::Array(both))) => vec![json!({ "Fn::Sub": [format!("{}-other", text(&both[0])), both[1]] })],
+        Some(("Fn::Sub", Value::Array(both))) => {
+            vec![json!({ "Fn::Sub": [format!("{}-other", text(&both[0])), both[1]] })]
+        }
         Some(("Fn::Sub", Value::String(pattern))) => vec![json!({ "Fn::Sub": format!("{pattern}-other") })],
         Some(("Fn::If", parts)) => vec![parts[1].clone(), parts[2].clone()],
         Some(("Fn::FindInMap", parts)) => {

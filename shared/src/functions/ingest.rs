@@ -177,9 +177,7 @@ impl Ingest {
         };
         let refused = match newest {
             Newest::Known => refused,
-            Newest::Unknown => {
-                Refused::for_now(Refusal::SourcesUnread, "it cannot be verified now; send it again")
-            }
+            Newest::Unknown => Refused::for_now(Refusal::SourcesUnread, "it cannot be verified now; send it again"),
         };
         Err(self.refuse(&current, request, refused))
     }

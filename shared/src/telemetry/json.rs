@@ -103,8 +103,7 @@ impl Json {
                 if declared == 0 {
                     let comma = if directives == 0 { "" } else { "," };
                     let namespace = &counting.namespace;
-                    let _ =
-                        write!(self.0, r#"{comma}{{"Namespace":"{namespace}","Dimensions":{sets},"Metrics":["#);
+                    let _ = write!(self.0, r#"{comma}{{"Namespace":"{namespace}","Dimensions":{sets},"Metrics":["#);
                 }
                 let comma = if declared == 0 { "" } else { "," };
                 let _ = write!(self.0, r#"{comma}{{"Name":"{}"}}"#, metric.name());
@@ -193,8 +192,7 @@ mod tests {
     #[test]
     fn what_is_accepted_is_counted_by_its_source_whatever_else_its_line_counts() {
         let parsed = declared(false, &[(Metric::FailedWakeUps, 1), (Metric::Accepted, 1)]);
-        let directives =
-            [directive(&json!([["source"]]), &["Accepted"]), directive(&json!([[]]), &["FailedWakeUps"])];
+        let directives = [directive(&json!([["source"]]), &["Accepted"]), directive(&json!([[]]), &["FailedWakeUps"])];
         assert_eq!(parsed["_aws"]["CloudWatchMetrics"], json!(directives));
     }
 }

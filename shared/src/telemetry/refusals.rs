@@ -69,9 +69,10 @@ impl Refusals {
 
     /// The kinds that were only counted for too long, with how many there were.
     pub(super) fn overdue(&mut self, now: Duration) -> Vec<(Kind, u64)> {
-        let overdue = self.kinds.iter_mut().filter(|(_, untold)| {
-            untold.count > 0 && untold.told.is_none_or(|told| now >= told + SPACING)
-        });
+        let overdue = self
+            .kinds
+            .iter_mut()
+            .filter(|(_, untold)| untold.count > 0 && untold.told.is_none_or(|told| now >= told + SPACING));
         overdue.map(|(kind, untold)| (kind.clone(), untold.take(now))).collect()
     }
 }

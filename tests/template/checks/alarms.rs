@@ -57,7 +57,8 @@ fn unavailable(case: &Case) -> Value {
     let url = ["AWS/Lambda", "Url5xxCount"];
     let url = case.has_function_url().then(|| measured("url", url, ["FunctionName", "Ingest"], "Sum"));
     let doors: Vec<Value> = api.into_iter().chain(url).collect();
-    let filled: Vec<_> = doors.iter().map(|door| format!("FILL({}, 0)", door["Id"].as_str().expect("a name"))).collect();
+    let filled: Vec<_> =
+        doors.iter().map(|door| format!("FILL({}, 0)", door["Id"].as_str().expect("a name"))).collect();
     let sum = json!({ "Id": "failed", "Expression": filled.join(" + ") });
     Value::Array([sum].into_iter().chain(doors).collect())
 }
@@ -220,7 +221,7 @@ fn told(case: &Case, objections: &mut Objections) {
     found.as_object_mut().and_then(|found| found.remove("Metadata"));
     objections.unless(found == wanted.clone().unwrap_or_default(), || format!("AlarmTopic is {found}"));
     let address = json!({ "TopicArn": topic(case), "Protocol": "email", "Endpoint": case.parameter("AlarmEmail") });
-    let wanted = case.is_given("AlarmEmail").then_some(address).unwrap_or_default();
+    let wanted = if case.is_given("AlarmEmail") { address } else { Value::Null };
     let found = deployed.at("AlarmAddress Properties");
     objections.unless(*found == wanted, || format!("AlarmAddress is {found}"));
     let kind = if wanted.is_null() { Value::Null } else { json!("AWS::SNS::Subscription") };

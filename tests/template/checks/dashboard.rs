@@ -27,9 +27,11 @@ pub fn check(case: &Case, objections: &mut Objections) {
         "the dashboard looks at another stack's metrics".into()
     });
     // The front doors' own count of what was refused, of those that there are.
-    for (metric, is_there) in
-        [("\"4xx\"", case.has_http_api()), ("\"Url4xxCount\"", case.has_function_url()), ("source,outcome", case.parameter("DetailedMetrics") == "on")]
-    {
+    for (metric, is_there) in [
+        ("\"4xx\"", case.has_http_api()),
+        ("\"Url4xxCount\"", case.has_function_url()),
+        ("source,outcome", case.parameter("DetailedMetrics") == "on"),
+    ] {
         objections.unless(text.contains(metric) == is_there, || format!("the dashboard shows {metric}: {}", !is_there));
     }
     for metric in ["\"ApproximateAgeOfOldestMessage\"", "source held back", "put off"] {

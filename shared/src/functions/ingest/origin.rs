@@ -69,7 +69,9 @@ mod tests {
     #[test]
     fn a_request_that_went_around_the_front_is_known_and_either_secret_of_a_change_is_taken() {
         let origin = origin(&format!("{NEW},{OLD}")).unwrap();
-        for (said, is_let_in) in [(Some(NEW), true), (Some(OLD), true), (Some("x"), false), (Some(""), false), (None, false)] {
+        for (said, is_let_in) in
+            [(Some(NEW), true), (Some(OLD), true), (Some("x"), false), (Some(""), false), (None, false)]
+        {
             assert_eq!(origin.sent(&request(said)), is_let_in, "{said:?}");
         }
         assert!(!format!("{origin:?}").contains(NEW));
