@@ -17,7 +17,7 @@ use tests::{
     handlers::answering,
     lane::Lane,
     lines::Lines,
-    webhooks::{signed, update},
+    webhooks::{signed, signed_as, update},
     world::World,
 };
 use tokio::sync::watch;
@@ -54,6 +54,11 @@ secrets = ["whsec_bm90IHRvIGJlIGxvZ2dlZA=="]
 handler = "test"
 retry = { attempts = 1 }
 on_failure = "block"
+
+[sources.woo]
+provider = "woocommerce"
+secrets = ["bm90IHRvIGJlIGxvZ2dlZA=="]
+handler = "test"
 
 [sources.early]
 provider = "standard-webhooks"
@@ -345,6 +350,28 @@ async fn a_refusal_is_counted_and_told_by_what_its_source_is_configured_as_and_a
     assert!((1..=7).contains(&unknown.len()), "{unknown:?}");
     assert!(unknown.iter().all(|line| line["source"] == "(none)" && zero(line).is_none()), "{unknown:?}");
     assert_eq!(unknown[0]["reason"], "there is no such source: made-up");
+}
+
+/// WooCommerce disables a webhook after more than five.
+#[tokio::test(flavor = "multi_thread")]
+async fn half_of_a_provider_s_limit_of_failures_in_a_row_is_told_at_once_and_what_is_accepted_ends_the_row() {
+    let lines = Lines::default();
+    let lane = Lane::start_observed(SOURCES, Arc::new(Decided::logging(&lines, "INFO"))).await;
+    let now = lane.surroundings.now();
+    let topic = [("x-wc-webhook-topic", "order.updated"), ("x-wc-webhook-source", "https://shop.example/")];
+    let good = signed_as(&lane.sources, "woo", &topic, r#"{"id":727}"#, now);
+    let mut forged = good.clone();
+    forged.body.push(b' ');
+    let told = || lines.json().iter().filter(|line| line["RefusedInARow"] == 1).count();
+    for _ in 0..2 {
+        assert_eq!(lane.sender.post(&forged).await.unwrap().status, 401);
+    }
+    assert_eq!(lane.post(&good).await.status, 200);
+    for (refused, expected) in [0, 0, 1, 1].into_iter().enumerate() {
+        assert_eq!(lane.sender.post(&forged).await.unwrap().status, 401);
+        assert_eq!(told(), expected, "after {} since one was accepted", refused + 1);
+    }
+    lane.local.stop().await.expect("nothing had failed");
 }
 
 #[tokio::test(start_paused = true)]
