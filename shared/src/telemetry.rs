@@ -13,15 +13,18 @@ mod line;
 mod log;
 mod metric;
 mod plain;
+#[cfg(feature = "ingest")]
 mod refusals;
-#[cfg(test)]
+#[cfg(all(test, feature = "ingest"))]
 mod tests;
 
 use tracing::level_filters::LevelFilter;
 
 use crate::config::Variables;
 
-pub use event::{Event, PutOffReason, Refusal, Swept};
+#[cfg(feature = "ingest")]
+pub use event::Refusal;
+pub use event::{Event, PutOffReason, Swept};
 pub use log::JsonLog;
 pub use metric::{Metric, NAMESPACE, Scope};
 pub use plain::Log;

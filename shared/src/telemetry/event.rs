@@ -33,7 +33,9 @@ pub enum Event<'a> {
         incoming: &'a Incoming,
     },
     /// A request is answered with an error, for its own sake or for want of what
-    /// verifies it: nothing of it is kept.
+    /// verifies it: nothing of it is kept. Told by ingest alone: the other
+    /// functions' programs are without.
+    #[cfg(feature = "ingest")]
     Refused {
         /// The configured source that it is for; `None`: it names none.
         source: Option<&'a SourceName>,
@@ -217,6 +219,7 @@ pub enum Event<'a> {
 }
 
 /// Why a request was refused.
+#[cfg(feature = "ingest")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -241,6 +244,7 @@ pub enum Refusal {
     PastOrigin,
 }
 
+#[cfg(feature = "ingest")]
 impl Refusal {
     /// In a few words: the line's message, and the metrics' outcome.
     pub fn as_str(self) -> &'static str {

@@ -4,13 +4,15 @@ use std::{borrow::Cow, time::Duration};
 
 use tracing::Level;
 
+#[cfg(feature = "ingest")]
+use super::event::Refusal;
 use super::{
-    event::{Event, PutOffReason, Refusal},
+    event::{Event, PutOffReason},
     metric::{Dimensions, Metric},
 };
 use crate::protocol::{
     delivery::Delivery,
-    entity::{EntityKey, FencingToken, SourceName},
+    entity::{EntityKey, FencingToken},
     receipt::Settlement,
     tick::Ending,
 };
@@ -31,6 +33,7 @@ pub(super) const MEASURED: &str = "measured";
 
 /// Stands for the source of what names none that is configured. No source can
 /// have this name.
+#[cfg(feature = "ingest")]
 const NO_SOURCE: &str = "(none)";
 
 /// What a line says of one thing.
@@ -92,6 +95,7 @@ impl<'a> Line<'a> {
     }
 
     /// As it is, with `count` of a metric that it has.
+    #[cfg(feature = "ingest")]
     pub(super) fn counting(mut self, metric: Metric, count: u64) -> Self {
         self.metrics.iter_mut().filter(|(known, _)| *known == metric).for_each(|(_, held)| *held = count);
         self
@@ -113,6 +117,7 @@ impl<'a> Line<'a> {
     }
 
     /// What so many refusals of one kind say.
+    #[cfg(feature = "ingest")]
     pub(super) fn of_refusals(source: Option<&'a str>, refusal: Refusal, count: u64) -> Self {
         // Anybody can make names up, or look with a browser.
         let is_failure = source.is_some() && refusal.is_failure();
@@ -146,8 +151,9 @@ impl<'a> Line<'a> {
                 .counted(Metric::Accepted, 1)
                 .counted(Metric::Ignored, 1)
                 .by(incoming.identity.source.as_str(), "ignored"),
+            #[cfg(feature = "ingest")]
             Event::Refused { source, refusal, reason, .. } => {
-                Self::of_refusals(source.map(SourceName::as_str), refusal, 1).text("reason", reason)
+                Self::of_refusals(source.map(|source| source.as_str()), refusal, 1).text("reason", reason)
             }
             Event::Started { delivery, token } => Self::new(L::DEBUG, "started")
                 .of_entity(delivery.entity())

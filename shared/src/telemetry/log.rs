@@ -15,19 +15,17 @@ use std::{
 
 use tracing::{Level, level_filters::LevelFilter};
 
+#[cfg(feature = "ingest")]
+use super::refusals::Refusals;
 use super::{
     Observer,
     event::Event,
     json::{Counting, Json},
     line::{Field, Line, MEASURED, Measures, millis},
     metric::{Metric, NAMESPACE},
-    refusals::Refusals,
 };
 use crate::{
-    protocol::{
-        delivery::Delivery,
-        entity::{EntityKey, SourceName},
-    },
+    protocol::{delivery::Delivery, entity::EntityKey},
     time::Surroundings,
 };
 
@@ -43,6 +41,7 @@ struct State {
     sink: Box<dyn Write + Send>,
     request: String,
     under_way: BTreeMap<EntityKey, UnderWay>,
+    #[cfg(feature = "ingest")]
     refusals: Refusals,
 }
 
@@ -77,6 +76,7 @@ impl JsonLog {
                 sink,
                 request: String::new(),
                 under_way: BTreeMap::new(),
+                #[cfg(feature = "ingest")]
                 refusals: Refusals::default(),
             }),
         }
@@ -101,15 +101,22 @@ impl JsonLog {
     /// it measured and no line took is written.
     pub fn begin(&self, request: &str) {
         self.end();
+        #[cfg(feature = "ingest")]
+        self.tell_overdue();
+        self.state().request = request.to_owned();
+    }
+
+    /// Of refusals that were only counted for too long. They are of many requests.
+    #[cfg(feature = "ingest")]
+    fn tell_overdue(&self) {
         let overdue = {
             let mut state = self.state();
             state.request.clear();
             state.refusals.overdue(self.surroundings.monotonic())
         };
         for ((source, refusal), count) in &overdue {
-            self.write(&Line::of_refusals(source.as_ref().map(SourceName::as_str), *refusal, *count));
+            self.write(&Line::of_refusals(source.as_ref().map(|source| source.as_str()), *refusal, *count));
         }
-        self.state().request = request.to_owned();
     }
 
     /// The invocation ends.
@@ -183,6 +190,24 @@ impl JsonLog {
         metrics
     }
 
+    /// Of a flood of refusals `None` but of some, which tell of the others too.
+    #[cfg(feature = "ingest")]
+    fn sampled<'a>(&self, event: &Event<'_>, line: Line<'a>) -> Option<Line<'a>> {
+        match *event {
+            Event::Accepted { incoming, .. } | Event::Ignored { incoming } => {
+                self.state().refusals.accepted(&incoming.identity.source);
+                Some(line)
+            }
+            Event::Refused { source, refusal, limit, .. } => {
+                let counted = self.state().refusals.refused(source, refusal, limit, self.surroundings.monotonic());
+                let line = line.counting(Metric::Refused, counted.due);
+                let line = if counted.is_near_limit { line.counted(Metric::RefusedInARow, 1) } else { line };
+                (counted.due > 0).then_some(line)
+            }
+            _ => Some(line),
+        }
+    }
+
     fn started(&self, delivery: &Delivery) {
         let entity = delivery.entity();
         let settled = self.state().under_way.get_mut(entity).and_then(|under_way| under_way.settled.take());
@@ -201,21 +226,10 @@ impl Observer for JsonLog {
             self.started(delivery);
         }
         let mut line = Line::of(event);
-        match *event {
-            Event::Accepted { incoming, .. } | Event::Ignored { incoming } => {
-                self.state().refusals.accepted(&incoming.identity.source);
-            }
-            Event::Refused { source, refusal, limit, .. } => {
-                let counted = self.state().refusals.refused(source, refusal, limit, self.surroundings.monotonic());
-                if counted.due == 0 {
-                    return;
-                }
-                line = line.counting(Metric::Refused, counted.due);
-                if counted.is_near_limit {
-                    line = line.counted(Metric::RefusedInARow, 1);
-                }
-            }
-            _ => {}
+        #[cfg(feature = "ingest")]
+        match self.sampled(event, line) {
+            Some(sampled) => line = sampled,
+            None => return,
         }
         match line.measures {
             Measures::Own => {}
