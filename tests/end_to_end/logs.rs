@@ -349,7 +349,7 @@ async fn a_refusal_is_counted_and_told_by_what_its_source_is_configured_as_and_a
     let unknown = of("no such source");
     assert!((1..=7).contains(&unknown.len()), "{unknown:?}");
     assert!(unknown.iter().all(|line| line["source"] == "(none)" && zero(line).is_none()), "{unknown:?}");
-    assert_eq!(unknown[0]["reason"], "there is no such source: made-up");
+    assert_eq!(unknown[0]["reason"], "its URL names `made-up`");
 }
 
 /// WooCommerce disables a webhook after more than five.

@@ -75,10 +75,10 @@ impl Refused {
 
     /// There is no such source; the log names it if it could be one.
     fn unknown(name: Option<&str>) -> Self {
-        let told = "there is no such source";
         let name = name.filter(|name| SourceName::parse(name).is_ok());
-        let reason = name.map_or(told.to_owned(), |name| format!("{told}: {name}"));
-        Self { refusal: Refusal::UnknownSource, reason, response: Response::refused(404, told) }
+        let reason = name.map_or("its URL names none".to_owned(), |name| format!("its URL names `{name}`"));
+        let response = Response::refused(404, "there is no such source");
+        Self { refusal: Refusal::UnknownSource, reason, response }
     }
 
     /// Its sender is told to try again.
