@@ -13,7 +13,7 @@ use std::sync::Arc;
 use lambda_runtime::Error;
 
 use crate::{
-    config::{Environment, Variables},
+    config::{self, Environment, Variables},
     telemetry::{self, JsonLog},
     time::Surroundings,
 };
@@ -31,7 +31,7 @@ fn start(function: impl Future<Output = Result<(), Error>>) -> Result<(), Error>
 fn log(surroundings: &Surroundings) -> Arc<JsonLog> {
     let level = telemetry::log_level(Environment.value("AWS_LAMBDA_LOG_LEVEL").as_deref());
     let log = JsonLog::new(level, Environment.value("METRICS_NAMESPACE"), surroundings.clone());
-    Arc::new(log.detailed(telemetry::is_detailed(&Environment)))
+    Arc::new(log.detailed(config::detailed_metrics(&Environment)))
 }
 
 /// Answers one invocation, whose lines in the log name it.

@@ -20,8 +20,6 @@ mod tests;
 
 use tracing::level_filters::LevelFilter;
 
-use crate::config::Variables;
-
 #[cfg(feature = "ingest")]
 pub use event::Refusal;
 pub use event::{Event, PutOffReason, Swept};
@@ -67,12 +65,6 @@ pub fn ended<T, E: std::fmt::Display>(ended: Result<T, E>) -> Result<T, E> {
 /// among it.
 pub fn log_level(text: Option<&str>) -> LevelFilter {
     text.and_then(|text| text.parse().ok()).unwrap_or(LevelFilter::INFO).min(LevelFilter::DEBUG)
-}
-
-/// Whether every metric is counted, by source and outcome besides:
-/// `DETAILED_METRICS` is `on`.
-pub fn is_detailed(variables: &impl Variables) -> bool {
-    variables.value("DETAILED_METRICS").as_deref() == Some("on")
 }
 
 /// Writes the log to standard output as one JSON object a line, from the level

@@ -5,9 +5,10 @@ use std::{path::Path, time::Duration};
 use serde_json::{Value, json};
 use serializer::local::{BATCH, FUNCTION_TIMEOUT};
 use webhook_serializer::{
-    config::{SourcesOrigin, StoreConfig, WorkerConfig, scheduler_time},
+    config::{SourcesOrigin, StoreConfig, WorkerConfig, detailed_metrics, scheduler_time},
+    engine::queue::LONGEST_DELAY,
     sources::Sources,
-    telemetry::{NAMESPACE, is_detailed},
+    telemetry::NAMESPACE,
 };
 
 use super::{Case, Objections};
@@ -80,7 +81,7 @@ fn common(case: &Case, function: &str, program: &str, objections: &mut Objection
     let path = format!("{function} Properties Environment Variables METRICS_NAMESPACE");
     objections.unless_at(deployed, &path, namespace);
     // Read by the code, as the parameter says.
-    let is_detailed = is_detailed(&variables);
+    let is_detailed = detailed_metrics(&variables);
     let asked_for = case.parameter("DetailedMetrics") == "on";
     objections.unless(is_detailed == asked_for, || format!("{function} measures in detail: {is_detailed}"));
     let path = format!("{function} Properties Environment Variables DETAILED_METRICS");
@@ -233,9 +234,9 @@ pub fn check_worker_timeout(template: &Template, choice: &str, objections: &mut 
     });
     let lease = Duration::from_secs(15).min(config.function_timeout / 3);
     objections.unless(config.lease == lease, || format!("WorkerTimeout {choice}: a lease of {:?}", config.lease));
-    // Older than three times that it was hidden, and than what put-offs take: nobody receives it.
+    // Older than the longest put-off, and three times that it was hidden: nobody receives it.
     let told_of = template.deployed(&[("WorkerTimeout", choice), ("AlarmEmail", "people@example.com")]);
-    let stuck = told((3 * config.visibility_timeout).max(Duration::from_secs(300)));
+    let stuck = told(LONGEST_DELAY + 3 * config.visibility_timeout);
     objections.unless_at(&told_of, "QueueStuckAlarm Properties Threshold", stuck);
 }
 
