@@ -1,10 +1,13 @@
 //! The monthly bill, item by item, from the same formulas as the tests assert.
 //!
-//! Prices: AWS, us-east-1, arm64, on demand, without free tiers. What is
-//! assumed besides stands in [`Assumptions`].
+//! Prices: AWS, us-east-1, arm64, on demand. What AWS gives every account each
+//! month, for ever, is taken off beside them; what it gives for a first year is
+//! not. What is assumed besides stands in [`Assumptions`].
+
+use std::collections::BTreeMap;
 
 use serde::Serialize;
-use webhook_serializer::protocol::budget;
+use webhook_serializer::{protocol::budget, sources::REFRESH};
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy)]
@@ -21,8 +24,17 @@ pub struct Load {
     pub handler_ms: f64,
     /// Whether an HTTP API stands in front instead of a Function URL.
     pub http_api: bool,
-    /// Configured sources, for metrics.
+    /// Configured sources, for metrics and for the alarm that looks at each.
     pub sources: f64,
+    /// Whether every metric is counted by source and outcome: `DetailedMetrics`.
+    pub detailed_metrics: bool,
+    /// Whether the handler keeps a row of its own for each order, as `orders`
+    /// does: it reads it, and commits the next one with its delivery.
+    pub keeps_orders: bool,
+    /// Whether the sources stand in Secrets Manager instead of Parameter Store.
+    pub secrets_manager: bool,
+    /// Whether they are encrypted with a KMS key of one's own.
+    pub own_key: bool,
 }
 
 /// What a bill assumes that nobody was asked for.
@@ -53,10 +65,16 @@ pub struct Assumptions {
     pub idle_receives_a_minute: f64,
     /// Log bytes a delivery.
     pub log_bytes: f64,
-    /// Metrics of each source.
+    /// Metrics over everything that are always counted: at most, since those of
+    /// trouble are billed only in an hour that has some.
     pub metrics: f64,
-    /// Metrics that alarms look at, each of which is billed.
+    /// With detail: over everything, and of each source by outcome.
+    pub detailed_metrics: (f64, f64),
+    /// Metrics that alarms look at, each of which is billed. The one that looks at
+    /// each source is billed by those besides.
     pub alarms: f64,
+    /// Write units of the row that a handler commits, where it keeps one.
+    pub order_units: f64,
 }
 
 /// The assumptions of every bill here.
@@ -73,9 +91,75 @@ pub const ASSUMPTIONS: Assumptions = Assumptions {
     wake_ups: 1.5,
     idle_receives_a_minute: 15.0,
     log_bytes: 800.0,
-    metrics: 13.0,
-    alarms: 16.0,
+    metrics: 9.0,
+    detailed_metrics: (24.0, 13.0),
+    alarms: 20.0,
+    order_units: 1.0,
 };
+
+/// Requests a second that the HTTP API lets in, where nobody said otherwise.
+pub const HTTP_API_RATE: u64 = 200;
+
+/// Requests a second that Lambda lets through a Function URL, for each function
+/// that may run at once
+/// (<https://docs.aws.amazon.com/lambda/latest/dg/urls-configuration.html>).
+const URL_RATE: u64 = 10;
+
+/// How long ingest takes to refuse a small request that proves nothing, in ms.
+const REFUSAL_MS: f64 = 3.0;
+
+/// Requests that prove nothing, as many as a door lets through.
+#[derive(Debug, Clone, Serialize)]
+pub struct Flood {
+    /// Which door, and what limits it.
+    pub door: &'static str,
+    /// How many a second come through.
+    pub per_second: u64,
+    /// Dollars for a million of those that come through.
+    pub million: f64,
+    /// Dollars for a million of those that do not.
+    pub turned_away: f64,
+}
+
+impl Flood {
+    /// What a day of it costs, in dollars, where `per_second` are sent.
+    pub fn day(&self, per_second: u64) -> f64 {
+        let through = per_second.min(self.per_second);
+        let millions = |per_second: u64| per_second as f64 * 86_400.0 / 1e6;
+        millions(through) * self.million + millions(per_second - through) * self.turned_away
+    }
+}
+
+/// A flood at each door. Its lines in the logs are some a minute; nothing of it
+/// is stored.
+pub fn floods() -> [Flood; 4] {
+    let ingest = 1e6 * (price::INVOCATION + REFUSAL_MS / 1000.0 * ASSUMPTIONS.memory_gb * price::GB_SECOND);
+    let api = 1e6 * price::HTTP_API_REQUEST;
+    [
+        Flood {
+            door: "Function URL, 1,000 functions at once",
+            per_second: URL_RATE * 1000,
+            million: ingest,
+            turned_away: 0.0,
+        },
+        Flood {
+            door: "Function URL, IngestConcurrency 20",
+            per_second: URL_RATE * 20,
+            million: ingest,
+            turned_away: 0.0,
+        },
+        // AWS does not say that those answered 429 cost nothing.
+        Flood { door: "HTTP API", per_second: HTTP_API_RATE, million: api + ingest, turned_away: api },
+        // A rule of 100 requests in five minutes for each address; they come from a thousand. CloudFront bills
+        // none that WAF blocks.
+        Flood {
+            door: "CloudFront with WAF, a Function URL behind",
+            per_second: 1000 * 100 / 300,
+            million: 1e6 * (price::CLOUDFRONT_REQUEST + price::WAF_REQUEST) + ingest,
+            turned_away: 1e6 * price::WAF_REQUEST,
+        },
+    ]
+}
 
 /// Prices in dollars.
 mod price {
@@ -88,9 +172,31 @@ mod price {
     pub(super) const INVOCATION: f64 = 0.20e-6;
     pub(super) const GB_SECOND: f64 = 0.0000133334;
     pub(super) const HTTP_API_REQUEST: f64 = 1.00e-6;
+    pub(super) const CLOUDFRONT_REQUEST: f64 = 1.00e-6;
+    pub(super) const WAF_REQUEST: f64 = 0.60e-6;
     pub(super) const LOG_GB: f64 = 0.50;
     pub(super) const METRIC_MONTH: f64 = 0.30;
     pub(super) const ALARM_MONTH: f64 = 0.10;
+    pub(super) const DASHBOARD_MONTH: f64 = 3.00;
+    pub(super) const SECRET_MONTH: f64 = 0.40;
+    pub(super) const SECRET_READ: f64 = 0.05 / 10_000.0;
+    pub(super) const KEY_MONTH: f64 = 1.00;
+    pub(super) const KEY_REQUEST: f64 = 0.03 / 10_000.0;
+}
+
+/// What is free each month in every account, by what it is counted in; an
+/// account's other uses take from the same.
+fn free(unit: &str) -> f64 {
+    match unit {
+        "invocations" | "queue requests" => 1e6,
+        "GB-s" => 400_000.0,
+        "log GB" => 5.0,
+        "metrics" | "alarms" => 10.0,
+        "dashboards" => 3.0,
+        "table GB" => 25.0,
+        "key requests" => 20_000.0,
+        _ => 0.0,
+    }
 }
 
 /// One line of a bill.
@@ -104,6 +210,11 @@ pub struct Item {
     pub unit: &'static str,
     /// Dollars a month.
     pub dollars: f64,
+    /// What of them is free, where nothing else in the account uses it.
+    pub free: f64,
+    /// Whether it is for looking at the rest: logs, metrics, alarms. Every design
+    /// needs some, and what it has is its owner's choice.
+    pub is_observation: bool,
 }
 
 /// A bill.
@@ -115,14 +226,32 @@ pub struct Bill {
     pub items: Vec<Item>,
     /// Their sum, in dollars a month.
     pub dollars: f64,
-    /// What of it is due before the first delivery comes.
+    /// What of it the free tier takes off.
+    pub free: f64,
+    /// What of it is for observation.
+    pub observation: f64,
+    /// What of it, but for observation, is due before the first delivery comes.
     pub fixed: f64,
 }
 
 impl Bill {
-    fn of(design: &'static str, items: Vec<Item>) -> Self {
-        let dollars = items.iter().map(|item| item.dollars).sum();
-        Self { design, items, dollars, fixed: 0.0 }
+    fn of(design: &'static str, mut items: Vec<Item>) -> Self {
+        let mut used: BTreeMap<&str, f64> = BTreeMap::new();
+        for item in items.iter_mut().filter(|item| item.count > 0.0) {
+            let used = used.entry(item.unit).or_default();
+            let taken = (free(item.unit) - *used).clamp(0.0, item.count);
+            *used += taken;
+            item.free = item.dollars * taken / item.count;
+        }
+        let sum = |dollars: fn(&Item) -> f64| items.iter().map(dollars).sum();
+        let observation = |item: &Item| if item.is_observation { item.dollars } else { 0.0 };
+        let (dollars, free, observation) = (sum(|item| item.dollars), sum(|item| item.free), sum(observation));
+        Self { design, items, dollars, free, observation, fixed: 0.0 }
+    }
+
+    /// In all but observation: what compares with another design.
+    pub fn bare(&self) -> f64 {
+        self.dollars - self.observation
     }
 
     /// What an item of that name costs, in dollars a month.
@@ -132,7 +261,11 @@ impl Bill {
 }
 
 fn item(item: &'static str, count: f64, unit: &'static str, price: f64) -> Item {
-    Item { item, count, unit, dollars: count * price }
+    Item { item, count, unit, dollars: count * price, free: 0.0, is_observation: false }
+}
+
+fn observing(name: &'static str, count: f64, unit: &'static str, price: f64) -> Item {
+    Item { is_observation: true, ..item(name, count, unit, price) }
 }
 
 fn function(name: &'static str, invocations: f64, ms_each: f64) -> [Item; 2] {
@@ -160,8 +293,8 @@ impl Load {
 
     fn front_door(&self) -> Item {
         match self.http_api {
-            true => item("front door: HTTP API", self.deliveries(), "requests", price::HTTP_API_REQUEST),
-            false => item("front door: Function URL", self.deliveries(), "requests", 0.0),
+            true => item("front door: HTTP API", self.deliveries(), "API requests", price::HTTP_API_REQUEST),
+            false => item("front door: Function URL", self.deliveries(), "URL requests", 0.0),
         }
     }
 
@@ -169,13 +302,40 @@ impl Load {
         ASSUMPTIONS.idle_receives_a_minute * 60.0 * 24.0 * ASSUMPTIONS.days
     }
 
-    fn observation(&self, logs_and_metrics: f64) -> Vec<Item> {
-        let gb = self.deliveries() * ASSUMPTIONS.log_bytes / 1e9 * logs_and_metrics;
-        vec![
-            item("logs", gb, "GB", price::LOG_GB),
-            item("metrics", self.sources * ASSUMPTIONS.metrics * logs_and_metrics, "metrics", price::METRIC_MONTH),
-            item("alarms", ASSUMPTIONS.alarms, "alarms", price::ALARM_MONTH),
+    /// Logs, metrics and alarms of this project, the topic given.
+    fn observation(&self) -> [Item; 4] {
+        let gb = self.deliveries() * ASSUMPTIONS.log_bytes / 1e9;
+        let (overall, of_each) = ASSUMPTIONS.detailed_metrics;
+        let metrics = match self.detailed_metrics {
+            true => overall + self.sources * (of_each + 1.0),
+            false => ASSUMPTIONS.metrics + self.sources,
+        };
+        [
+            observing("logs", gb, "log GB", price::LOG_GB),
+            observing("metrics", metrics, "metrics", price::METRIC_MONTH),
+            observing("alarms", ASSUMPTIONS.alarms + self.sources, "alarms", price::ALARM_MONTH),
+            observing("dashboard", 1.0, "dashboards", price::DASHBOARD_MONTH),
         ]
+    }
+
+    /// Reading the sources document: each function that has something to do reads
+    /// it once a minute.
+    fn secrets(&self, wake_ups: f64) -> Vec<Item> {
+        let readings = 60.0 * 60.0 * 24.0 * ASSUMPTIONS.days / REFRESH.as_secs_f64();
+        let reads = readings.min(self.deliveries()) + readings.min(wake_ups);
+        let mut items = Vec::new();
+        if self.secrets_manager {
+            items.push(item("Secrets Manager", 1.0, "secrets", price::SECRET_MONTH));
+            items.push(item("  its reads", reads, "reads", price::SECRET_READ));
+        }
+        if self.own_key {
+            items.push(item("KMS key", 1.0, "keys", price::KEY_MONTH));
+        }
+        // Of a secret AWS's own key decrypts for nothing; of a parameter it does not.
+        if self.own_key || !self.secrets_manager {
+            items.push(item("KMS, sources read", reads, "key requests", price::KEY_REQUEST));
+        }
+        items
     }
 
     /// This project.
@@ -183,11 +343,18 @@ impl Load {
         let k = self.burst.round().max(1.0) as u64;
         let page_kb = self.row_kb() * self.burst;
         let page_units = (page_kb / 4.0).ceil().max(1.0) as u64;
+        let starts_of_a_burst = k.div_ceil(self.up_to.clamp(1, k));
+        // With a row of the handler's own, each settle is a transaction.
+        let drain = match self.keeps_orders {
+            true => budget::commit_drain_writes(starts_of_a_burst, ASSUMPTIONS.order_units as u64),
+            false => budget::group_drain_writes(k, self.up_to),
+        };
         let writes = self.deliveries() * budget::append_writes(self.b()) as f64
-            + self.bursts() * budget::group_drain_writes(k, self.up_to) as f64
+            + self.bursts() * drain as f64
             // A wake-up of a burst that comes too late finds it drained.
             + self.bursts() * (ASSUMPTIONS.wake_ups - 1.0);
-        let reads = self.bursts() * budget::drain_reads(k, page_units, false) as f64;
+        let own_reads = if self.keeps_orders { starts_of_a_burst } else { 0 };
+        let reads = self.bursts() * (budget::drain_reads(k, page_units, false) + own_reads) as f64;
         let entities = self.per_day * ASSUMPTIONS.retention_days / self.burst;
         let sweep_reads = entities * ASSUMPTIONS.entity_kb / 4.0 / 2.0 * 24.0 * ASSUMPTIONS.days;
         let rows = self.per_day * ASSUMPTIONS.retention_days;
@@ -208,12 +375,13 @@ impl Load {
         items.push(item("sweep's ticks", minutes * tick_writes, "write units", price::WRITE_UNIT));
         items.push(item("  its rows", minutes * tick_reads, "read units", price::READ_UNIT));
         items.push(item("sweep", sweep_reads, "read units", price::READ_UNIT));
-        items.push(item("storage", gb, "GB", price::TABLE_GB_MONTH));
-        items.push(item("backups", gb, "GB", price::BACKUP_GB_MONTH));
+        items.push(item("storage", gb, "table GB", price::TABLE_GB_MONTH));
+        items.push(item("backups", gb, "backup GB", price::BACKUP_GB_MONTH));
         // Sent, received, deleted; those of a batch that has something to do are kept hidden by one more.
-        items.push(item("queue", 3.0 * wake_ups + self.bursts(), "requests", price::SQS_REQUEST));
-        items.push(item("queue, idle receives", self.idle_receives(), "requests", price::SQS_REQUEST));
-        items.extend(self.observation(1.0));
+        items.push(item("queue", 3.0 * wake_ups + self.bursts(), "queue requests", price::SQS_REQUEST));
+        items.push(item("queue, idle receives", self.idle_receives(), "queue requests", price::SQS_REQUEST));
+        items.extend(self.secrets(wake_ups));
+        items.extend(self.observation());
         Bill::of("this project", items)
     }
 
@@ -241,10 +409,15 @@ impl Load {
         items.extend(function("ingest", self.deliveries(), 10.0));
         let worker_ms = 5.0 + batch * (self.handler_ms + more_ms);
         items.extend(function("worker", self.deliveries() / batch, worker_ms));
-        items.push(item("queue", requests, "requests", price::SQS_FIFO_REQUEST));
-        items.push(item("queue, idle receives", self.idle_receives(), "requests", price::SQS_FIFO_REQUEST));
+        items.push(item("queue", requests, "queue requests", price::SQS_FIFO_REQUEST));
+        items.push(item("queue, idle receives", self.idle_receives(), "queue requests", price::SQS_FIFO_REQUEST));
+        if self.keeps_orders {
+            let units = ASSUMPTIONS.order_units;
+            items.push(item("orders' writes", self.deliveries() * units, "write units", price::WRITE_UNIT));
+            items.push(item("orders' reads", self.deliveries(), "read units", price::READ_UNIT));
+        }
         items.extend(more);
-        items.extend(self.observation(0.5));
+        items.extend(self.secrets(self.deliveries() / batch));
         Bill::of(design, items)
     }
 
@@ -252,7 +425,10 @@ impl Load {
     pub fn bills(&self) -> [Bill; 3] {
         let designs = [Self::serializer, Self::fifo, Self::fifo_idempotent];
         let idle = Self { per_day: 0.0, ..*self };
-        designs.map(|design| Bill { fixed: design(&idle).dollars, ..design(self) })
+        designs.map(|design| {
+            let fixed = design(&idle).bare();
+            Bill { fixed, ..design(self) }
+        })
     }
 }
 
@@ -261,7 +437,19 @@ mod tests {
     use super::*;
 
     fn load() -> Load {
-        Load { per_day: 10_000.0, burst: 3.0, up_to: 1, body_kb: 4.0, handler_ms: 50.0, http_api: false, sources: 2.0 }
+        Load {
+            per_day: 10_000.0,
+            burst: 3.0,
+            up_to: 1,
+            body_kb: 4.0,
+            handler_ms: 50.0,
+            http_api: false,
+            sources: 2.0,
+            detailed_metrics: false,
+            keeps_orders: false,
+            secrets_manager: false,
+            own_key: false,
+        }
     }
 
     #[test]
@@ -299,9 +487,77 @@ mod tests {
         for (bill, twice) in load().bills().iter().zip(twice.bills()) {
             assert!(bill.fixed > 0.0 && bill.fixed < bill.dollars, "{}", bill.design);
             assert_eq!(bill.fixed, twice.fixed, "{}", bill.design);
-            let (one, two) = (bill.dollars - bill.fixed, twice.dollars - twice.fixed);
+            // Of reading the sources there is no more than once a minute.
+            let grows = |bill: &Bill| bill.bare() - bill.fixed - bill.dollars_for("KMS, sources read");
+            let (one, two) = (grows(bill), grows(&twice));
             assert!((two / one - 2.0).abs() < 0.02, "{}: {one}, then {two}", bill.design);
         }
+    }
+
+    #[test]
+    fn a_commit_counts_the_settle_and_the_row_twice() {
+        let kept = load_writes(&Load { keeps_orders: true, ..load() }) - load_writes(&load());
+        // Four units for each of 300,000 deliveries instead of one.
+        assert_eq!(kept, 300_000.0 * 3.0);
+        let in_groups = Load { keeps_orders: true, up_to: 3, ..load() };
+        assert_eq!(load_writes(&in_groups) - load_writes(&Load { up_to: 3, ..load() }), 100_000.0 * 3.0);
+    }
+
+    #[test]
+    fn designs_are_compared_without_what_looks_at_them() {
+        let [ours, others @ ..] = load().bills();
+        assert!(ours.observation > 0.0 && ours.bare() < ours.dollars);
+        assert!(others.iter().all(|bill| bill.observation == 0.0 && bill.bare() == bill.dollars));
+        let detailed = Load { detailed_metrics: true, ..load() };
+        assert_eq!(detailed.serializer().bare(), ours.bare());
+    }
+
+    #[test]
+    fn what_every_account_has_for_nothing_is_taken_off_once() {
+        let bill = load().serializer();
+        let free = |name: &str| bill.items.iter().find(|item| item.item == name).map(|item| item.free).unwrap();
+        assert_eq!((free("ingest"), free("worker")), (bill.dollars_for("ingest"), bill.dollars_for("worker")));
+        assert_eq!(free("table writes"), 0.0, "on demand there is none");
+        // Ten of eleven metrics; of twenty-two alarms ten.
+        assert!((bill.dollars_for("metrics") - free("metrics") - price::METRIC_MONTH).abs() < 1e-9);
+        assert!((free("alarms") - 10.0 * price::ALARM_MONTH).abs() < 1e-9);
+        // A million a month and no more: the queue's share is what its idle receives leave.
+        let many = Load { per_day: 1e6, burst: 1.0, ..load() }.serializer();
+        let taken = many.items.iter().filter(|item| item.unit == "queue requests").map(|item| item.free).sum::<f64>();
+        assert!((taken - 1e6 * price::SQS_REQUEST).abs() < 1e-9, "{taken}");
+        assert!(many.items.iter().all(|item| item.free <= item.dollars + 1e-12));
+    }
+
+    #[test]
+    fn a_secret_and_a_key_of_one_s_own_are_on_the_bill() {
+        let secret = Load { secrets_manager: true, ..load() }.serializer();
+        assert_eq!(secret.dollars_for("Secrets Manager"), price::SECRET_MONTH);
+        assert_eq!(secret.dollars_for("KMS, sources read"), 0.0, "AWS's own key decrypts a secret for nothing");
+        // Ingest and worker, a minute each.
+        let reads = |bill: &Bill, name: &str| bill.items.iter().find(|item| item.item == name).map(|item| item.count);
+        assert_eq!(reads(&secret, "  its reads"), Some(2.0 * 43_200.0));
+        let key = Load { own_key: true, ..load() }.serializer();
+        assert_eq!(key.dollars_for("KMS key"), price::KEY_MONTH);
+        assert_eq!(reads(&key, "KMS, sources read"), Some(2.0 * 43_200.0));
+    }
+
+    #[test]
+    fn metrics_without_detail_are_those_that_the_functions_count() {
+        use webhook_serializer::telemetry::{Metric, Scope};
+        let of = |scope| Metric::ALL.iter().filter(|metric| metric.scope() == scope).count() as f64;
+        assert_eq!((of(Scope::Overall), of(Scope::BySource)), (ASSUMPTIONS.metrics, 1.0));
+        assert_eq!(of(Scope::Overall) + of(Scope::Detailed), ASSUMPTIONS.detailed_metrics.0);
+    }
+
+    #[test]
+    fn a_flood_costs_what_its_door_lets_through_and_what_it_turns_away() {
+        let [url, reserved, api, _] = floods();
+        assert_eq!((url.per_second, reserved.per_second), (10_000, 200));
+        assert_eq!(reserved.day(200), reserved.day(1_000_000), "Lambda bills no request that it refuses");
+        assert!((url.day(200) - reserved.day(200)).abs() < 1e-9);
+        // 17.28 million requests, at a dollar and 21 cents.
+        assert!((api.day(200) - 17.28 * 1.21).abs() < 0.01, "{}", api.day(200));
+        assert!(api.day(400) > api.day(200));
     }
 
     #[test]

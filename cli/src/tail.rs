@@ -78,7 +78,8 @@ impl Happening {
                 format!("for {}: {}", took("delay_ms").unwrap_or_default(), text("reason").unwrap_or_default()),
             ),
             "accepted" if text("wake_up").is_some() => (message, "its wake-up could not be sent".to_owned()),
-            _ => (message, String::new()),
+            // Why a webhook was refused, among others.
+            _ => (message, text("reason").unwrap_or_default()),
         };
         Some(Self {
             at: Some(at),
@@ -285,6 +286,9 @@ mod tests {
         assert_eq!(one.place(), Some((EntityKey::parse("shop/order/1").unwrap(), Sequence(9))));
         let line = r#"{"level":"WARN","message":"attempt failed","entity":"a/1","sequence":7,"attempt":2,"retry_in_ms":400,"source":"a"}"#;
         assert_eq!(told(line).unwrap().words, "attempt 2, again in 400 ms");
+        let line = r#"{"level":"WARN","message":"not verified","reason":"no configured secret fits","source":"shop","outcome":"not verified","Refused":3,"Accepted":0,"_aws":{}}"#;
+        let one = told(line).unwrap();
+        assert_eq!((one.what.as_str(), one.words.as_str()), ("not verified", "no configured secret fits"));
         for other in [
             r#"{"level":"INFO","message":"measured","source":"a","_aws":{}}"#,
             r#"{"message":"settled","entity":"a/1"}"#,

@@ -91,6 +91,12 @@ pub(crate) fn retention(variables: &impl Variables) -> Result<Duration, InvalidC
     Ok(Duration::from_secs(86_400 * number(variables, "RETENTION_DAYS", 30, 1..=3650)?))
 }
 
+/// Whether every metric is counted, by source and outcome besides:
+/// `DETAILED_METRICS` is `on`.
+pub fn detailed_metrics(variables: &impl Variables) -> bool {
+    variables.value("DETAILED_METRICS").as_deref() == Some("on")
+}
+
 /// What every function needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreConfig {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use lambda_runtime::Error;
 
 use crate::{
-    config::{Environment, Variables},
+    config::{self, Environment, Variables},
     telemetry::{self, JsonLog},
     time::Surroundings,
 };
@@ -26,11 +26,12 @@ fn start(function: impl Future<Output = Result<(), Error>>) -> Result<(), Error>
     telemetry::ended(runtime.block_on(function))
 }
 
-/// The log, at the level and with the metrics' namespace that the environment
-/// names.
+/// The log, at the level, and with the metrics and their namespace, that the
+/// environment names.
 fn log(surroundings: &Surroundings) -> Arc<JsonLog> {
     let level = telemetry::log_level(Environment.value("AWS_LAMBDA_LOG_LEVEL").as_deref());
-    Arc::new(JsonLog::new(level, Environment.value("METRICS_NAMESPACE"), surroundings.clone()))
+    let log = JsonLog::new(level, Environment.value("METRICS_NAMESPACE"), surroundings.clone());
+    Arc::new(log.detailed(config::detailed_metrics(&Environment)))
 }
 
 /// Answers one invocation, whose lines in the log name it.

@@ -13,14 +13,18 @@ mod line;
 mod log;
 mod metric;
 mod plain;
-#[cfg(test)]
+#[cfg(feature = "ingest")]
+mod refusals;
+#[cfg(all(test, feature = "ingest"))]
 mod tests;
 
 use tracing::level_filters::LevelFilter;
 
+#[cfg(feature = "ingest")]
+pub use event::Refusal;
 pub use event::{Event, PutOffReason, Swept};
 pub use log::JsonLog;
-pub use metric::{Metric, NAMESPACE};
+pub use metric::{Metric, NAMESPACE, Scope};
 pub use plain::Log;
 
 /// Somebody who watches.

@@ -17,7 +17,7 @@ use tests::{
     handlers::answering,
     lane::Lane,
     lines::Lines,
-    webhooks::{signed, update},
+    webhooks::{signed, signed_as, update},
     world::World,
 };
 use tokio::sync::watch;
@@ -55,6 +55,11 @@ handler = "test"
 retry = { attempts = 1 }
 on_failure = "block"
 
+[sources.woo]
+provider = "woocommerce"
+secrets = ["bm90IHRvIGJlIGxvZ2dlZA=="]
+handler = "test"
+
 [sources.early]
 provider = "standard-webhooks"
 handler = "test"
@@ -71,7 +76,10 @@ struct Decided(watch::Sender<usize>, Arc<JsonLog>);
 
 impl Decided {
     fn logging(lines: &Lines, level: &str) -> Self {
-        let log = JsonLog::to(lines.clone(), log_level(Some(level)), Surroundings::system());
+        Self::by(JsonLog::to(lines.clone(), log_level(Some(level)), Surroundings::system()))
+    }
+
+    fn by(log: JsonLog) -> Self {
         // As the template names it.
         let log = log.measuring(format!("{NAMESPACE}/webhook-serializer"));
         // As long as Lambda's are.
@@ -180,14 +188,16 @@ const DIMENSIONS: [&str; 2] = ["source", "outcome"];
 fn metrics_of(line: &Value) -> BTreeMap<String, u64> {
     let Some(declared) = line.get("_aws") else { return BTreeMap::new() };
     assert!(declared["Timestamp"].as_u64() > Some(1_700_000_000_000), "{line}");
-    let [directive] = declared["CloudWatchMetrics"].as_array().unwrap().as_slice() else { panic!("{line}") };
-    let namespace = directive["Namespace"].as_str().unwrap();
-    assert!(namespace.starts_with(NAMESPACE), "{line}");
-    for dimension in directive["Dimensions"].as_array().unwrap().iter().flat_map(|set| set.as_array().unwrap()) {
-        let dimension = dimension.as_str().unwrap();
-        assert!(DIMENSIONS.contains(&dimension) && line[dimension].is_string(), "{line}");
+    let directives = declared["CloudWatchMetrics"].as_array().unwrap();
+    for directive in directives {
+        let namespace = directive["Namespace"].as_str().unwrap();
+        assert!(namespace.starts_with(NAMESPACE), "{line}");
+        for dimension in directive["Dimensions"].as_array().unwrap().iter().flat_map(|set| set.as_array().unwrap()) {
+            let dimension = dimension.as_str().unwrap();
+            assert!(DIMENSIONS.contains(&dimension) && line[dimension].is_string(), "{line}");
+        }
     }
-    let metrics = directive["Metrics"].as_array().unwrap().iter();
+    let metrics = directives.iter().flat_map(|directive| directive["Metrics"].as_array().unwrap());
     metrics
         .map(|metric| {
             let name = metric["Name"].as_str().unwrap();
@@ -248,16 +258,18 @@ async fn a_delivery_that_goes_well_costs_two_lines_and_800_bytes_metrics_include
             assert!(line["request"].is_string() && line["level"] == "INFO");
         }
         assert_eq!((&accepted["message"], &settled["message"]), (&"accepted".into(), &"settled".into()));
-        let metrics = metrics_of(settled);
-        assert_eq!(metrics["Delivered"], 1);
-        assert!(metrics.contains_key("LagMs") && metrics.contains_key("HandlerMs"), "{settled}");
+        // The one that is counted by source; the rest is said, for people and for queries.
+        assert_eq!(metrics_of(accepted), BTreeMap::from([("Accepted".to_owned(), 1)]));
+        assert_eq!((metrics_of(settled), &settled["Delivered"]), (BTreeMap::new(), &1.into()));
+        assert!(settled["LagMs"].is_u64() && settled["HandlerMs"].is_u64(), "{settled}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_outcome_is_measured_whatever_the_level() {
     let lines = Lines::default();
-    let decided = Decided::logging(&lines, "ERROR");
+    let log = JsonLog::to(lines.clone(), log_level(Some("ERROR")), Surroundings::system());
+    let decided = Decided::by(log.detailed(true));
     let mut lane = Lane::start_observed(SOURCES, Arc::new(decided.clone())).await;
     lane.local.work(|_| {
         answering(|delivery, _| match delivery.delivery_id().as_str() {
@@ -291,6 +303,8 @@ async fn every_outcome_is_measured_whatever_the_level() {
         }
     }
     let expected = [
+        ("Accepted", "block", "accepted", 1),
+        ("Accepted", "test", "accepted", 4),
         ("Blocked", "block", "blocked", 1),
         ("Delivered", "test", "applied", 1),
         ("Parked", "test", "parked", 2),
@@ -303,10 +317,67 @@ async fn every_outcome_is_measured_whatever_the_level() {
     assert_eq!(sums, BTreeMap::from(expected));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_is_counted_and_told_by_what_its_source_is_configured_as_and_a_flood_by_a_few_lines() {
+    let lines = Lines::default();
+    let lane = Lane::start_observed(SOURCES, Arc::new(Decided::logging(&lines, "INFO"))).await;
+    let now = lane.surroundings.now();
+    let mut forged = signed(&lane.sources, "test", "1", body("1"), now);
+    forged.body.push(b' ');
+    let post = async |source: &str, status: u16| {
+        let webhook = serializer::samples::Webhook { source: source.into(), ..forged.clone() };
+        assert_eq!(lane.sender.post(&webhook).await.unwrap().status, status, "{source}");
+    };
+    post("early", 503).await;
+    for _ in 0..100 {
+        post("test", 401).await;
+        post("made-up", 404).await;
+        post("made-up-too", 404).await;
+    }
+    lane.local.stop().await.expect("nothing had failed");
+
+    let told = lines.json();
+    let of = |message: &str| told.iter().filter(|line| line["message"] == message).cloned().collect::<Vec<_>>();
+    let [early] = &of("no secret")[..] else { panic!("{told:?}") };
+    assert_eq!((&early["level"], &early["source"]), (&"WARN".into(), &"early".into()));
+    let zero = |line: &Value| metrics_of(line).get("Accepted").copied();
+    assert_eq!((zero(early), metrics_of(early)["Refused"]), (Some(0), 1));
+    // Counted a minute at most, where this machine is slow: a line every ten seconds.
+    let refused = of("not verified");
+    assert!((1..=7).contains(&refused.len()) && refused.iter().all(|line| zero(line) == Some(0)), "{refused:?}");
+    assert!(refused[0]["reason"].as_str().is_some_and(|reason| reason.contains("no configured secret")));
+    let unknown = of("no such source");
+    assert!((1..=7).contains(&unknown.len()), "{unknown:?}");
+    assert!(unknown.iter().all(|line| line["source"] == "(none)" && zero(line).is_none()), "{unknown:?}");
+    assert_eq!(unknown[0]["reason"], "its URL names `made-up`");
+}
+
+/// WooCommerce disables a webhook after more than five.
+#[tokio::test(flavor = "multi_thread")]
+async fn half_of_a_provider_s_limit_of_failures_in_a_row_is_told_at_once_and_what_is_accepted_ends_the_row() {
+    let lines = Lines::default();
+    let lane = Lane::start_observed(SOURCES, Arc::new(Decided::logging(&lines, "INFO"))).await;
+    let now = lane.surroundings.now();
+    let topic = [("x-wc-webhook-topic", "order.updated"), ("x-wc-webhook-source", "https://shop.example/")];
+    let good = signed_as(&lane.sources, "woo", &topic, r#"{"id":727}"#, now);
+    let mut forged = good.clone();
+    forged.body.push(b' ');
+    let told = || lines.json().iter().filter(|line| line["RefusedInARow"] == 1).count();
+    for _ in 0..2 {
+        assert_eq!(lane.sender.post(&forged).await.unwrap().status, 401);
+    }
+    assert_eq!(lane.post(&good).await.status, 200);
+    for (refused, expected) in [0, 0, 1, 1].into_iter().enumerate() {
+        assert_eq!(lane.sender.post(&forged).await.unwrap().status, 401);
+        assert_eq!(told(), expected, "after {} since one was accepted", refused + 1);
+    }
+    lane.local.stop().await.expect("nothing had failed");
+}
+
 #[tokio::test(start_paused = true)]
 async fn leases_of_requests_and_scripts_are_measured_too() {
     let (world, lines) = (World::new(), Lines::default());
-    let log = Arc::new(JsonLog::to(lines.clone(), log_level(None), world.surroundings.clone()));
+    let log = Arc::new(JsonLog::to(lines.clone(), log_level(None), world.surroundings.clone()).detailed(true));
     let key = EntityKey::parse("test/a").expect("a key");
     let leases = world.leases("a test").observed_by(log);
     let visit = async || {

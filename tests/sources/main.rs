@@ -21,7 +21,7 @@ use tests::{
 use webhook_serializer::{
     config::FileDocument,
     engine::drain::{Attended, Drainer, Quarantine, Received},
-    functions::ingest::{Ingest, Request},
+    functions::ingest::{Ingest, Origin, Request},
     handler::{Context, Handler, HandlerError, Isolation, Outcome},
     protocol::{
         delivery::Delivery,
@@ -206,6 +206,24 @@ async fn a_source_without_a_secret_has_its_deliveries_sent_again_until_it_has_on
         assert_eq!(world.state("shop/order/1").await.waiting(), 1, "nothing was kept before");
         assert_eq!(ingest.answer(&post(&world, NEW, "3")).await.status_code, 401, "refused for good");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_signed_webhook_that_went_around_what_stands_in_front_is_refused_and_not_kept() {
+    const SECRET: &str = "0123456789abcdef0123456789abcdef";
+    let (world, script) = (World::new(), Script::of(&[("shop", OLD)]));
+    let (ingest, _) = ingest(&world, &script).await;
+    let origin = Origin::read(&[("ORIGIN_SECRET", SECRET)].as_slice()).expect("it is long enough");
+    let ingest = ingest.behind(origin);
+    let around = ingest.answer(&post(&world, OLD, "1")).await;
+    assert_eq!((around.status_code, around.body.contains(SECRET)), (403, false));
+    assert_eq!(script.reads(), 1, "no document would make it another");
+    let mut through = post(&world, OLD, "2");
+    through.headers.insert("x-origin-secret".into(), SECRET.into());
+    assert_eq!(ingest.answer(&through).await.status_code, 200);
+    assert_eq!(world.state("shop/order/1").await.waiting(), 1, "of the two that came");
+    through.headers.remove("webhook-signature");
+    assert_eq!(ingest.answer(&through).await.status_code, 401, "its own signature is asked for all the same");
 }
 
 #[tokio::test(start_paused = true)]

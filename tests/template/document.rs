@@ -139,6 +139,8 @@ impl Evaluation<'_> {
         match function(given) {
             Some(("Fn::Equals", sides)) => self.evaluated(&sides[0]) == self.evaluated(&sides[1]),
             Some(("Fn::Not", one)) => !self.truth(&one[0]),
+            Some(("Fn::And", all)) => sides(all).all(|one| self.truth(one)),
+            Some(("Fn::Or", any)) => sides(any).any(|one| self.truth(one)),
             Some(("Condition", name)) => self.holds(&text(name)),
             _ => {
                 self.broken.push(format!("{given} is no condition"));
@@ -216,6 +218,10 @@ impl Evaluation<'_> {
             },
         }
     }
+}
+
+fn sides(all: &Value) -> impl Iterator<Item = &Value> {
+    all.as_array().into_iter().flatten()
 }
 
 /// A function of CloudFormation's, with what it is given.

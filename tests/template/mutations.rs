@@ -14,6 +14,9 @@ pub const RESTS_ON_NOTHING: &[(&str, &str)] = &[
     ("Resources * Properties Policies * PolicyDocument Statement * Sid", "a name, for people"),
     ("Resources * Properties Policies * PolicyDocument Statement * Fn::If * Sid", "a name, for people"),
     ("Resources ThrottlesAlarm Properties Metrics * Label", "a caption, for people"),
+    ("Resources NotFedAlarm Properties Metrics * Label", "a caption, for people"),
+    ("Resources RefusedAlarm Properties Metrics * Label", "a caption, for people"),
+    ("Resources UnavailableAlarm Properties Metrics * Label", "a caption, for people"),
     ("Resources * DeletionPolicy, but of AWS::DynamoDB::Table", "wake-ups come again, and logs are only read"),
     ("Resources * UpdateReplacePolicy, but of AWS::DynamoDB::Table", "the same"),
 ];
@@ -113,7 +116,7 @@ fn below(template: &Template, path: Vec<String>, found: &mut Vec<Mutation>) {
 const WORDS: &[&[&str]] = &[
     &["Retain", "Delete", "Snapshot"],
     &["GreaterThanOrEqualToThreshold", "GreaterThanThreshold", "LessThanThreshold", "LessThanOrEqualToThreshold"],
-    &["Sum", "Maximum", "Average", "SampleCount"],
+    &["Sum", "Maximum", "Minimum", "Average", "SampleCount"],
     &["breaching", "notBreaching", "missing", "ignore"],
     &["Allow", "Deny"],
     &["PAY_PER_REQUEST", "PROVISIONED"],
@@ -143,6 +146,9 @@ fn alternatives(template: &Template, here: &Value) -> Vec<Value> {
             let (resource, attribute) = name.split_once('.').expect("a resource and its attribute");
             others(resources, resource).map(|other| json!({ "Fn::GetAtt": format!("{other}.{attribute}") })).collect()
         }
+        Some(("Fn::Sub", Value::Array(both))) => {
+            vec![json!({ "Fn::Sub": [format!("{}-other", text(&both[0])), both[1]] })]
+        }
         Some(("Fn::Sub", Value::String(pattern))) => vec![json!({ "Fn::Sub": format!("{pattern}-other") })],
         Some(("Fn::If", parts)) => vec![parts[1].clone(), parts[2].clone()],
         Some(("Fn::FindInMap", parts)) => {
@@ -153,6 +159,7 @@ fn alternatives(template: &Template, here: &Value) -> Vec<Value> {
             vec![json!({ "Fn::Equals": [sides[0], "other"] }), json!({ "Fn::Equals": ["x", "x"] })]
         }
         Some(("Fn::Not", one)) => vec![one[0].clone()],
+        Some(("Fn::And" | "Fn::Or", sides)) => sides.as_array().expect("a list").clone(),
         Some(_) => Vec::new(),
         None => match here {
             Value::Bool(truth) => vec![json!(!truth)],

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Args;
 use serializer::{
-    cost::{ASSUMPTIONS, Load},
+    cost::{ASSUMPTIONS, Load, floods},
     output::{self, Table},
     say,
 };
@@ -14,8 +14,8 @@ use serializer::{
 #[derive(Debug, Args)]
 pub struct Cost {
     /// Deliveries a day
-    #[arg(long, value_name = "N", value_parser = positive)]
-    per_day: f64,
+    #[arg(long, value_name = "N", value_parser = positive, required_unless_present = "flood")]
+    per_day: Option<f64>,
     /// Deliveries of one order that wait together when a worker takes it up
     #[arg(long, value_name = "K", default_value = "2", value_parser = positive)]
     burst: f64,
@@ -34,6 +34,21 @@ pub struct Cost {
     /// Configured sources
     #[arg(long, value_name = "N", default_value = "2", value_parser = positive)]
     sources: f64,
+    /// Every metric by source and outcome, as the parameter DetailedMetrics says
+    #[arg(long)]
+    detailed_metrics: bool,
+    /// The handler keeps a row of each order, as `orders` does, and commits it with each delivery
+    #[arg(long)]
+    orders: bool,
+    /// The sources stand in Secrets Manager instead of Parameter Store
+    #[arg(long)]
+    secrets_manager: bool,
+    /// The sources are encrypted with a KMS key of your own
+    #[arg(long)]
+    own_key: bool,
+    /// What a flood of requests that prove nothing costs at each door, instead
+    #[arg(long, conflicts_with_all = ["per_day", "orders", "secrets_manager", "own_key", "detailed_metrics"])]
+    flood: bool,
     /// One JSON object a design
     #[arg(long)]
     json: bool,
@@ -48,14 +63,20 @@ fn positive(text: &str) -> Result<f64, String> {
 
 impl Cost {
     pub fn run(&self) -> Result<ExitCode> {
+        // One of the two is given.
+        let Some(per_day) = self.per_day.filter(|_| !self.flood) else { return self.print_floods() };
         let load = Load {
-            per_day: self.per_day,
+            per_day,
             burst: self.burst.max(1.0),
             up_to: self.up_to,
             body_kb: self.body_kb,
             handler_ms: self.handler_ms,
             http_api: self.http_api,
             sources: self.sources,
+            detailed_metrics: self.detailed_metrics,
+            keeps_orders: self.orders,
+            secrets_manager: self.secrets_manager,
+            own_key: self.own_key,
         };
         let bills = load.bills();
         if self.json {
@@ -65,41 +86,76 @@ impl Cost {
             return Ok(ExitCode::SUCCESS);
         }
         let [ours, ..] = &bills;
-        let mut items = Table::new(&["a month", ">count", "", ">dollars"]);
+        let mut items = Table::new(&["a month", ">count", "", ">dollars", ">free"]);
         for item in &ours.items {
-            items.row([item.item.into(), count(item.count), item.unit.into(), dollars(item.dollars)]);
+            let free = if item.free > 0.0 { dollars(item.free) } else { String::new() };
+            items.row([item.item.into(), count(item.count), item.unit.into(), dollars(item.dollars), free]);
         }
+        let due = [dollars(ours.dollars), dollars(ours.free)];
+        items.row(["in all".into(), String::new(), String::new(), due[0].clone(), due[1].clone()]);
         output::print(items);
-        let month = self.per_day * ASSUMPTIONS.days;
-        let named = ["metrics", "alarms", "queue, idle receives"];
+        say!(
+            "\n{} dollars a month, {} where nothing else in the account uses the free tier; {} of them for observation.\n",
+            due[0],
+            dollars(ours.dollars - ours.free),
+            dollars(ours.observation)
+        );
+        let month = per_day * ASSUMPTIONS.days;
         let mut designs = Table::new(&[
-            "dollars a month",
+            "dollars a month, without observation",
             ">in all",
-            ">metrics",
-            ">alarms",
             ">idle queue",
-            ">scheduler",
+            ">scheduler, secrets",
             ">deliveries",
             ">a million more",
         ]);
         for bill in &bills {
-            let fixed = named.map(|name| bill.dollars_for(name));
-            let scheduler = bill.fixed - fixed.iter().sum::<f64>();
-            let deliveries = bill.dollars - bill.fixed;
-            let all = [bill.dollars].into_iter().chain(fixed).chain([scheduler, deliveries, deliveries / month * 1e6]);
+            let idle = bill.dollars_for("queue, idle receives");
+            let deliveries = bill.bare() - bill.fixed;
+            let all = [bill.bare(), idle, bill.fixed - idle, deliveries, deliveries / month * 1e6];
             // What is left over of sums of fractions is no cost.
             let shown = all.map(|amount| dollars(if amount.abs() < 0.005 { 0.0 } else { amount }));
             designs.row(std::iter::once(bill.design.to_owned()).chain(shown));
         }
-        say!("\n{}", designs.to_string().trim_end());
+        say!("{}", designs.to_string().trim_end());
         say!(
-            "Alarms, idle queue and scheduler are due whether anything arrives or not, metrics for each hour that has any: here all.\n"
+            "Idle queue and scheduler are due whether anything arrives or not. Logs, metrics and alarms are left out here: \
+             any design needs some. EventBridge's ordered subscribers are not compared: no price of theirs is known here.\n"
         );
         say!(
-            "us-east-1, arm64, on demand, no free tier. Assumed: bodies shrink to {:.0} %, functions have {:.0} MB, rows are kept {} days, no handler's own tables.",
+            "us-east-1, arm64, on demand. Free: what AWS gives every account each month, without end. Assumed: bodies \
+             shrink to {:.0} %, functions have {:.0} MB, rows are kept {} days; metrics of trouble in every hour, and a \
+             topic for alarms.",
             ASSUMPTIONS.compression * 100.0,
             ASSUMPTIONS.memory_gb * 1024.0,
             ASSUMPTIONS.retention_days
+        );
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Cost {
+    fn print_floods(&self) -> Result<ExitCode> {
+        const SENT: [u64; 3] = [200, 1_000, 10_000];
+        if self.json {
+            for flood in floods() {
+                say!("{}", serde_json::to_string(&flood)?);
+            }
+            return Ok(ExitCode::SUCCESS);
+        }
+        let mut table = Table::new(&["dollars a day, where a second", ">200", ">1,000", ">10,000 are sent", ">let in"]);
+        for flood in floods() {
+            let days = SENT.map(|sent| dollars(flood.day(sent)));
+            let let_in = format!("{} /s", flood.per_second);
+            table.row([flood.door.to_owned()].into_iter().chain(days).chain([let_in]));
+        }
+        output::print(table);
+        say!(
+            "\nus-east-1, no free tier. Small requests that no secret fits: ingest runs 3 ms for each that is let in, \
+             nothing is stored, and the logs have some lines a minute. An HTTP API counts a request above 512 KB several \
+             times; what it answers 429 is counted here, since AWS does not say that it is free. WAF has a rule of 100 \
+             requests in five minutes for each address, and they come from a thousand; its own 6 dollars a month are \
+             left out."
         );
         Ok(ExitCode::SUCCESS)
     }

@@ -48,7 +48,7 @@ use super::{
     print_json,
     target::{LOCAL, command_line, local_option, quoted},
 };
-use tell::{TellSources, Teller};
+use tell::{TellRefusals, TellSources, Teller};
 
 /// Options of `serializer local`.
 #[derive(Debug, Args)]
@@ -150,7 +150,8 @@ impl Local {
         if self.no_functions {
             return self.serve_elsewhere(options).await;
         }
-        let mut deployment = match Deployment::start(options, Arc::new(story.clone())).await {
+        let observer = (story.clone(), TellRefusals { json: self.json });
+        let mut deployment = match Deployment::start(options, Arc::new(observer)).await {
             Ok(deployment) => deployment.side_by_side(SLOTS),
             Err(error) => {
                 // First what its scheduler printed itself.

@@ -37,7 +37,7 @@ fn quota(aws: &Aws, all: u64) {
 
 fn mapping(aws: &Aws, state: &str) {
     let told = json!({ "EventSourceMappings": [{ "UUID": "u-1", "State": state }] });
-    aws.answer("/2015-03-31/event-source-mappings/?FunctionName=shop-Worker-1", 200, told.to_string());
+    aws.answer("/2015-03-31/event-source-mappings/?FunctionName=shop-Worker-1%3Alive", 200, told.to_string());
 }
 
 /// A stack in which all is well, as far as AWS tells.

@@ -44,8 +44,8 @@ fn a_provider_s_samples_are_sent_without_naming_a_file() {
 }
 
 #[test]
-fn a_sender_that_is_not_verified_is_told_of_no_order() {
-    let local = Local::start(&[]);
+fn a_sender_that_is_not_verified_is_told_of_no_order_and_whoever_runs_it_of_the_refusal() {
+    let mut local = Local::start(&[]);
     let folder = folder();
     let forged = serializer::samples::SOURCES.replace("shopify-development-secret", "guessed");
     let forged = file(&folder, "sources.toml", &forged);
@@ -56,6 +56,8 @@ fn a_sender_that_is_not_verified_is_told_of_no_order() {
     assert_eq!(sent.status.code(), Some(1));
     let next = format!("It was signed with the secrets in {}; name", forged.display());
     assert!(complained(&sent).starts_with(&next), "{sent:?}");
+    let refused = local.until(|told| told["what"] == "refused");
+    assert_eq!((&refused["source"], &refused["why"]), (&"shopify".into(), &"not verified".into()), "{refused}");
 }
 
 #[test]

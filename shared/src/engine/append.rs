@@ -159,10 +159,10 @@ impl Inbox {
         }
     }
 
-    /// Tells that `incoming` is not to be appended: its source takes no delivery
-    /// of its topic.
-    pub(crate) fn ignore(&self, incoming: &Incoming) {
-        self.observer.observe(&Event::Ignored { incoming });
+    /// Tells of what is not to be appended, such as a delivery of a topic that its
+    /// source does not take.
+    pub(crate) fn tell(&self, event: &Event<'_>) {
+        self.observer.observe(event);
     }
 
     /// When the newest thing happened of those that were handled, of one family

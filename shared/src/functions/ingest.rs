@@ -6,6 +6,7 @@
 
 mod http;
 pub mod keys;
+mod origin;
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,14 +16,19 @@ use crate::{
     aws::boot::Start,
     config::{Environment, SourcesOrigin},
     engine::append::Inbox,
-    protocol::delivery::{Incoming, LARGEST_BODY},
+    protocol::{
+        delivery::{Incoming, LARGEST_BODY},
+        entity::SourceName,
+    },
     providers::{self, Unverified, Verified},
     sources::{LiveSources, Newest, Sources},
+    telemetry::{Event, Refusal},
     time::Surroundings,
 };
 
 pub use http::{Http, Request, RequestContext, Response};
 use keys::PublishedKeys;
+pub use origin::Origin;
 
 /// The function, ready for requests.
 #[derive(Debug, Clone)]
@@ -30,6 +36,7 @@ pub struct Ingest {
     sources: LiveSources,
     inbox: Inbox,
     keys: PublishedKeys,
+    origin: Origin,
     surroundings: Surroundings,
 }
 
@@ -43,18 +50,53 @@ enum Judged {
     Delivery(Box<Incoming>, Option<&'static str>),
     /// Tell that it is ignored; then answer as for [`Judged::Delivery`].
     Ignored(Box<Incoming>, Option<&'static str>),
-    /// Answer this, whatever else is configured.
+    /// Answer this: it is no delivery, and nothing is wrong with it.
     Answer(Response),
-    /// Answer this, unless a newer document says otherwise: its source may have
+    /// Refuse it, whatever else is configured.
+    Refused(Refused),
+    /// Refuse it, unless a newer document says otherwise: its source may have
     /// been added, its secret rolled, its provider corrected.
-    Unless(Response),
+    Unless(Refused),
+}
+
+/// Why a request is refused, and what it is answered.
+struct Refused {
+    refusal: Refusal,
+    /// For the log, in a sentence.
+    reason: String,
+    response: Response,
+}
+
+impl Refused {
+    /// Its sender is told what the log is told.
+    fn saying(refusal: Refusal, status_code: u16, reason: &str) -> Self {
+        Self { refusal, reason: reason.to_owned(), response: Response::refused(status_code, reason) }
+    }
+
+    /// There is no such source; the log names it if it could be one.
+    fn unknown(name: Option<&str>) -> Self {
+        let name = name.filter(|name| SourceName::parse(name).is_ok());
+        let reason = name.map_or("its URL names none".to_owned(), |name| format!("its URL names `{name}`"));
+        let response = Response::refused(404, "there is no such source");
+        Self { refusal: Refusal::UnknownSource, reason, response }
+    }
+
+    /// Its sender is told to try again.
+    fn for_now(refusal: Refusal, reason: &str) -> Self {
+        Self { refusal, reason: reason.to_owned(), response: Response::unavailable(reason) }
+    }
 }
 
 impl Ingest {
     /// An ingest of `sources` into `inbox`.
     pub fn new(sources: impl Into<LiveSources>, inbox: Inbox, surroundings: Surroundings) -> Self {
         let keys = PublishedKeys::new(surroundings.clone());
-        Self { sources: sources.into(), inbox, keys, surroundings }
+        Self { sources: sources.into(), inbox, keys, origin: Origin::default(), surroundings }
+    }
+
+    /// As it is, for requests that come through `origin` alone.
+    pub fn behind(self, origin: Origin) -> Self {
+        Self { origin, ..self }
     }
 
     /// As it is, with the keys of senders that publish theirs from `keys`.
@@ -70,11 +112,16 @@ impl Ingest {
 
     async fn take(&self, request: &Request, asked: Duration) -> Response {
         let known = self.sources.current();
+        if !self.origin.sent(request) {
+            let refused = Refused::saying(Refusal::PastOrigin, 403, "webhooks come in by another URL");
+            return self.refuse(&known, request, refused);
+        }
         let (incoming, demanded) = match self.judge(&known, request).await {
             Judged::Delivery(incoming, demanded) => (incoming, demanded),
             Judged::Ignored(incoming, demanded) => return self.ignore(&incoming, demanded),
             Judged::Answer(response) => return response,
-            Judged::Unless(response) => match self.judge_by_newest(&known, request, response).await {
+            Judged::Refused(refused) => return self.refuse(&known, request, refused),
+            Judged::Unless(refused) => match self.judge_by_newest(&known, request, refused).await {
                 Ok(taken) => taken,
                 Err(response) => return response,
             },
@@ -92,65 +139,76 @@ impl Ingest {
     }
 
     fn ignore(&self, incoming: &Incoming, demanded: Option<&'static str>) -> Response {
-        self.inbox.ignore(incoming);
+        self.inbox.tell(&Event::Ignored { incoming });
         Response::ignored(&incoming.topic).saying(demanded)
     }
 
-    /// For a request that `known` would answer with `refusal`: nothing is
+    fn refuse(&self, sources: &Sources, request: &Request, refused: Refused) -> Response {
+        let source = request.source().and_then(|name| sources.get(name));
+        self.inbox.tell(&Event::Refused {
+            source: source.map(|source| &source.name),
+            refusal: refused.refusal,
+            reason: &refused.reason,
+            limit: source.and_then(|source| source.failures_in_a_row()),
+        });
+        refused.response
+    }
+
+    /// For a request that `known` would answer with `refused`: nothing is
     /// refused that the newest document, which is asked for first, would take.
     async fn judge_by_newest(
         &self,
         known: &Arc<Sources>,
         request: &Request,
-        refusal: Response,
+        refused: Refused,
     ) -> Result<(Box<Incoming>, Option<&'static str>), Response> {
         let newest = self.sources.newest().await;
         let current = self.sources.current();
-        let refusal = if Arc::ptr_eq(known, &current) {
-            refusal
+        let refused = if Arc::ptr_eq(known, &current) {
+            refused
         } else {
             match self.judge(&current, request).await {
                 Judged::Delivery(incoming, demanded) => return Ok((incoming, demanded)),
                 Judged::Ignored(incoming, demanded) => return Err(self.ignore(&incoming, demanded)),
                 Judged::Answer(response) => return Err(response),
-                Judged::Unless(response) => response,
+                Judged::Refused(refused) => return Err(self.refuse(&current, request, refused)),
+                Judged::Unless(refused) => refused,
             }
         };
-        // Of a source that is configured: anybody can make names up.
-        match refusal.status_code {
-            401 => tracing::warn!(source = request.source(), reason = refusal.reason(), ?newest, "not verified"),
-            503 => tracing::warn!(source = request.source(), ?newest, "no secret"),
-            _ => {}
-        }
-        Err(match newest {
-            Newest::Known => refusal,
-            Newest::Unknown => Response::unavailable("it cannot be verified now; send it again"),
-        })
+        let refused = match newest {
+            Newest::Known => refused,
+            Newest::Unknown => Refused::for_now(Refusal::SourcesUnread, "it cannot be verified now; send it again"),
+        };
+        Err(self.refuse(&current, request, refused))
     }
 
     async fn judge(&self, sources: &Sources, request: &Request) -> Judged {
         let is_post = request.request_context.http.method == "POST";
         let Some(name) = request.source() else {
-            return Judged::Answer(Response::refused(404, "there is no such source"));
+            return Judged::Refused(Refused::unknown(None));
         };
         let Some(source) = sources.get(name) else {
-            let response = Response::refused(404, "there is no such source");
-            return if is_post { Judged::Unless(response) } else { Judged::Answer(response) };
+            let refused = Refused::unknown(Some(name));
+            return if is_post { Judged::Unless(refused) } else { Judged::Refused(refused) };
         };
         if !is_post {
             let challenge = source.challenge().and_then(|parameter| Some((parameter, request.parameter(parameter)?)));
-            return Judged::Answer(match challenge {
+            return match challenge {
                 Some((parameter, value)) if request.request_context.http.method == "GET" => {
-                    Response::challenged(parameter, &value)
+                    Judged::Answer(Response::challenged(parameter, &value))
                 }
-                _ => Response::wrong_method(),
-            });
+                _ => {
+                    let refused = Refused::saying(Refusal::NotPosted, 405, "webhooks are posted");
+                    Judged::Refused(Refused { response: Response::wrong_method(), ..refused })
+                }
+            };
         }
         let Some(body) = request.bytes() else {
-            return Judged::Answer(Response::refused(400, "the body is not the base64 it is said to be"));
+            let reason = "the body is not the base64 it is said to be";
+            return Judged::Refused(Refused::saying(Refusal::Damaged, 400, reason));
         };
         if body.len() > LARGEST_BODY {
-            return Judged::Answer(Response::refused(413, "the body is larger than 6 MB"));
+            return Judged::Refused(Refused::saying(Refusal::TooLarge, 413, "the body is larger than 6 MB"));
         }
         let headers = request.headers();
         let webhook = providers::Request { headers: &headers, body: &body };
@@ -166,17 +224,17 @@ impl Ingest {
             Ok(Verified::Ping) => Judged::Answer(Response::fine()),
             // The secret that it is signed with may be on its way here.
             Err(Unverified::Mismatch) if !source.has_secret() => {
-                Judged::Unless(Response::unavailable("this source has no secret yet; send it again"))
+                let reason = "this source has no secret yet; send it again";
+                Judged::Unless(Refused::for_now(Refusal::NoSecret, reason))
             }
             Err(reason @ Unverified::Stale(_)) => {
-                tracing::warn!(source = %source.name, %reason, "not verified");
-                Judged::Answer(Response::refused(401, &reason.to_string()))
+                Judged::Refused(Refused::saying(Refusal::NotVerified, 401, &reason.to_string()))
             }
             Err(reason @ (Unverified::Unfetched(_) | Unverified::Unusable(..))) => {
-                tracing::warn!(source = %source.name, %reason, "it cannot be verified now");
-                Judged::Answer(Response::unavailable("the key that it is signed with is not at hand; send it again"))
+                let told = "the key that it is signed with is not at hand; send it again";
+                Judged::Refused(Refused { reason: reason.to_string(), ..Refused::for_now(Refusal::NoKey, told) })
             }
-            Err(reason) => Judged::Unless(Response::refused(401, &reason.to_string())),
+            Err(reason) => Judged::Unless(Refused::saying(Refusal::NotVerified, 401, &reason.to_string())),
         }
     }
 }
@@ -192,7 +250,7 @@ pub fn run() -> Result<(), Error> {
         let log = super::log(&start.surroundings);
         let sources = start.warm_and_open(SourcesOrigin::read(&Environment)?, log.clone()).await?;
         let inbox = start.connect(log.clone()).inbox();
-        let ingest = Ingest::new(sources, inbox, start.surroundings);
+        let ingest = Ingest::new(sources, inbox, start.surroundings).behind(Origin::read(&Environment)?);
         lambda_runtime::run(lambda_runtime::service_fn(|event: lambda_runtime::LambdaEvent<Request>| {
             let (ingest, log) = (&ingest, &log);
             async move {

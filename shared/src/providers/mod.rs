@@ -315,6 +315,12 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
         None
     }
 
+    /// So many failures in a row make the provider switch an endpoint off; `None`:
+    /// no such number is known.
+    fn failures_in_a_row(&self) -> Option<u32> {
+        None
+    }
+
     /// The parameter of a GET's query whose value is to be answered, before
     /// anything is posted.
     fn challenge(&self) -> Option<&'static str> {

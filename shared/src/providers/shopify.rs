@@ -155,6 +155,10 @@ fn bare(id: &str) -> &str {
 }
 
 impl Provider for Shopify {
+    fn failures_in_a_row(&self) -> Option<u32> {
+        Some(8)
+    }
+
     fn objection(&self, secret: &Secret) -> Option<&'static str> {
         if secret.expose().starts_with(b"shpat_") {
             return Some("it is an access token; webhooks are signed with the app's client secret, or the admin's");

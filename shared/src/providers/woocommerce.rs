@@ -126,6 +126,10 @@ fn is_ping(body: &[u8]) -> bool {
 }
 
 impl Provider for WooCommerce {
+    fn failures_in_a_row(&self) -> Option<u32> {
+        Some(5)
+    }
+
     fn objection(&self, secret: &Secret) -> Option<&'static str> {
         key(secret).is_none().then_some(signature::EMPTY)
     }

@@ -39,6 +39,12 @@ impl Source {
         self.provider().challenge()
     }
 
+    /// So many failures in a row make its provider switch the endpoint off; `None`:
+    /// no such number is known.
+    pub fn failures_in_a_row(&self) -> Option<u32> {
+        self.provider().failures_in_a_row()
+    }
+
     fn provider(&self) -> &dyn Provider {
         self.provider.as_dyn().expect("a build that has this has every provider's rules")
     }

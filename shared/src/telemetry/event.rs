@@ -32,6 +32,21 @@ pub enum Event<'a> {
         /// What.
         incoming: &'a Incoming,
     },
+    /// A request is answered with an error, for its own sake or for want of what
+    /// verifies it: nothing of it is kept. Told by ingest alone: the other
+    /// functions' programs are without.
+    #[cfg(feature = "ingest")]
+    Refused {
+        /// The configured source that it is for; `None`: it names none.
+        source: Option<&'a SourceName>,
+        /// Why.
+        refusal: Refusal,
+        /// The same in a sentence, without anything of the body or its signature.
+        reason: &'a str,
+        /// So many failures in a row make the source's provider switch it off;
+        /// `None`: none is known.
+        limit: Option<u32>,
+    },
     /// A handler is started. Of a group each is told, under the same token.
     Started {
         /// With what.
@@ -201,6 +216,55 @@ pub enum Event<'a> {
         /// Whether it was another reason, or none, the last time.
         is_news: bool,
     },
+}
+
+/// Why a request was refused.
+#[cfg(feature = "ingest")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// No configured secret or key fits its signature, or it is too old.
+    NotVerified,
+    /// Its source has no secret yet.
+    NoSecret,
+    /// The key that its sender publishes is not at hand.
+    NoKey,
+    /// Whether it can be verified is not known: the newest sources document
+    /// cannot be read.
+    SourcesUnread,
+    /// There is no such source.
+    UnknownSource,
+    /// It is no `POST`.
+    NotPosted,
+    /// Its body is not the base64 that it is said to be.
+    Damaged,
+    /// Its body is too large.
+    TooLarge,
+    /// It did not come through what stands in front of the door.
+    PastOrigin,
+}
+
+#[cfg(feature = "ingest")]
+impl Refusal {
+    /// In a few words: the line's message, and the metrics' outcome.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NotVerified => "not verified",
+            Self::NoSecret => "no secret",
+            Self::NoKey => "it cannot be verified now",
+            Self::SourcesUnread => "sources not read",
+            Self::UnknownSource => "no such source",
+            Self::NotPosted => "not posted",
+            Self::Damaged => "damaged",
+            Self::TooLarge => "too large",
+            Self::PastOrigin => "past the origin",
+        }
+    }
+
+    /// Whether a sender takes it for a failed delivery: a `GET` is none.
+    pub(super) fn is_failure(self) -> bool {
+        self != Self::NotPosted
+    }
 }
 
 /// Why a wake-up was put off.

@@ -3,15 +3,29 @@
 //! Metrics are in CloudWatch's embedded metric format
 //! (<https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html>),
 //! which lets a line be both: what is not declared a metric or a dimension is
-//! for people. Each is counted twice, once for alarms over everything and once
-//! by source and outcome.
+//! for people. Where detail is asked for, each is counted twice, once over
+//! everything and once by source and outcome; otherwise only what alarms look at
+//! is counted, once ([`Scope`]).
 
 use std::fmt::Write;
 
 use tracing::Level;
 
-use super::metric::{Dimensions, Metric};
+use super::metric::{Dimensions, Metric, Scope};
 use crate::time::Timestamp;
+
+/// What of the metrics CloudWatch is to count, and where.
+#[derive(Debug)]
+pub(super) struct Counting {
+    pub(super) namespace: String,
+    pub(super) detailed: bool,
+}
+
+impl Counting {
+    pub(super) fn counts(&self, metric: Metric) -> bool {
+        self.detailed || metric.scope() != Scope::Detailed
+    }
+}
 
 /// A line in the making.
 #[derive(Debug)]
@@ -52,10 +66,11 @@ impl Json {
         let _ = write!(self.0, "{value}");
     }
 
-    /// The metrics, and what declares them. Nothing where there is none.
+    /// The metrics, and what declares those that CloudWatch is to count: all of
+    /// them where `detailed`. Nothing where there is none.
     pub(super) fn metrics(
         &mut self,
-        namespace: &str,
+        counting: &Counting,
         at: Timestamp,
         metrics: &[(Metric, u64)],
         dimensions: Option<Dimensions<'_>>,
@@ -72,18 +87,34 @@ impl Json {
         for (metric, value) in metrics {
             self.number(metric.name(), *value);
         }
-        self.name("_aws");
-        let sets = if dimensions.is_some() { r#"[[],["source","outcome"]]"# } else { "[[]]" };
-        let _ = write!(
-            self.0,
-            r#"{{"Timestamp":{},"CloudWatchMetrics":[{{"Namespace":"{namespace}","Dimensions":{sets},"Metrics":["#,
-            at.as_millis()
-        );
-        for (number, (metric, _)) in metrics.iter().enumerate() {
-            let comma = if number == 0 { "" } else { "," };
-            let _ = write!(self.0, r#"{comma}{{"Name":"{}"}}"#, metric.name());
+        if !metrics.iter().any(|(metric, _)| counting.counts(*metric)) {
+            return;
         }
-        self.0.push_str("]}]}");
+        self.name("_aws");
+        let _ = write!(self.0, r#"{{"Timestamp":{},"CloudWatchMetrics":["#, at.as_millis());
+        let overall = if dimensions.is_some() && counting.detailed { r#"[[],["source","outcome"]]"# } else { "[[]]" };
+        let mut directives = 0;
+        for (by_source, sets) in [(true, r#"[["source"]]"#), (false, overall)] {
+            let mut declared = 0;
+            for (metric, _) in metrics {
+                if !counting.counts(*metric) || (metric.scope() == Scope::BySource) != by_source {
+                    continue;
+                }
+                if declared == 0 {
+                    let comma = if directives == 0 { "" } else { "," };
+                    let namespace = &counting.namespace;
+                    let _ = write!(self.0, r#"{comma}{{"Namespace":"{namespace}","Dimensions":{sets},"Metrics":["#);
+                }
+                let comma = if declared == 0 { "" } else { "," };
+                let _ = write!(self.0, r#"{comma}{{"Name":"{}"}}"#, metric.name());
+                declared += 1;
+            }
+            if declared > 0 {
+                self.0.push_str("]}");
+                directives += 1;
+            }
+        }
+        self.0.push_str("]}");
     }
 
     /// The whole line, its end included.
@@ -129,20 +160,39 @@ mod tests {
         assert_eq!(Json::new(Level::INFO, "said", at).end(), "{\"level\":\"INFO\",\"message\":\"said\"}\n");
     }
 
-    #[test]
-    fn metrics_are_declared_with_and_without_dimensions() {
-        let at = Timestamp::from_millis(7);
+    fn declared(detailed: bool, metrics: &[(Metric, u64)]) -> Value {
+        let (at, counting) = (Timestamp::from_millis(7), Counting { namespace: "Shop".into(), detailed });
         let mut line = Json::new(Level::INFO, "settled", at);
-        let dimensions = Dimensions { source: "shop", outcome: "applied" };
-        line.metrics("Shop", at, &[(Metric::Delivered, 1), (Metric::LagMs, 5)], Some(dimensions));
-        let parsed: Value = serde_json::from_str(&line.end()).unwrap();
-        let declared = json!({ "Timestamp": 7, "CloudWatchMetrics": [{
-            "Namespace": "Shop",
-            "Dimensions": [[], ["source", "outcome"]],
-            "Metrics": [{ "Name": "Delivered" }, { "Name": "LagMs" }],
-        }]});
-        assert_eq!(parsed["_aws"], declared);
+        line.metrics(&counting, at, metrics, Some(Dimensions { source: "shop", outcome: "applied" }));
+        serde_json::from_str(&line.end()).unwrap()
+    }
+
+    fn directive(dimensions: &Value, metrics: &[&str]) -> Value {
+        let metrics: Vec<_> = metrics.iter().map(|name| json!({ "Name": name })).collect();
+        json!({ "Namespace": "Shop", "Dimensions": dimensions, "Metrics": metrics })
+    }
+
+    #[test]
+    fn metrics_are_declared_with_and_without_dimensions_where_detail_is_asked_for() {
+        let parsed = declared(true, &[(Metric::Delivered, 1), (Metric::LagMs, 5)]);
+        let both = directive(&json!([[], ["source", "outcome"]]), &["Delivered", "LagMs"]);
+        assert_eq!(parsed["_aws"], json!({ "Timestamp": 7, "CloudWatchMetrics": [both] }));
+    }
+
+    #[test]
+    fn without_detail_only_what_an_alarm_looks_at_is_declared_and_the_rest_is_said() {
+        let parsed = declared(false, &[(Metric::Delivered, 1), (Metric::LagMs, 5)]);
+        assert_eq!(parsed.get("_aws"), None);
         assert_eq!((&parsed["Delivered"], &parsed["LagMs"]), (&json!(1), &json!(5)));
         assert_eq!((&parsed["source"], &parsed["outcome"]), (&json!("shop"), &json!("applied")));
+        let parsed = declared(false, &[(Metric::Delivered, 1), (Metric::Inversions, 1)]);
+        assert_eq!(parsed["_aws"]["CloudWatchMetrics"], json!([directive(&json!([[]]), &["Inversions"])]));
+    }
+
+    #[test]
+    fn what_is_accepted_is_counted_by_its_source_whatever_else_its_line_counts() {
+        let parsed = declared(false, &[(Metric::FailedWakeUps, 1), (Metric::Accepted, 1)]);
+        let directives = [directive(&json!([["source"]]), &["Accepted"]), directive(&json!([[]]), &["FailedWakeUps"])];
+        assert_eq!(parsed["_aws"]["CloudWatchMetrics"], json!(directives));
     }
 }

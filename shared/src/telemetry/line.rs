@@ -4,6 +4,8 @@ use std::{borrow::Cow, time::Duration};
 
 use tracing::Level;
 
+#[cfg(feature = "ingest")]
+use super::event::Refusal;
 use super::{
     event::{Event, PutOffReason},
     metric::{Dimensions, Metric},
@@ -25,6 +27,14 @@ pub(super) struct Line<'a> {
     pub(super) dimensions: Option<Dimensions<'a>>,
     pub(super) measures: Measures<'a>,
 }
+
+/// What a line says that only has measurements.
+pub(super) const MEASURED: &str = "measured";
+
+/// Stands for the source of what names none that is configured. No source can
+/// have this name.
+#[cfg(feature = "ingest")]
+const NO_SOURCE: &str = "(none)";
 
 /// What a line says of one thing.
 #[derive(Debug)]
@@ -79,8 +89,15 @@ impl<'a> Line<'a> {
         self.number("sequence", delivery.sequence().0).text("delivery", delivery.delivery_id().as_str())
     }
 
-    fn counted(mut self, metric: Metric, count: u64) -> Self {
+    pub(super) fn counted(mut self, metric: Metric, count: u64) -> Self {
         self.metrics.push((metric, count));
+        self
+    }
+
+    /// As it is, with `count` of a metric that it has.
+    #[cfg(feature = "ingest")]
+    pub(super) fn counting(mut self, metric: Metric, count: u64) -> Self {
+        self.metrics.iter_mut().filter(|(known, _)| *known == metric).for_each(|(_, held)| *held = count);
         self
     }
 
@@ -96,7 +113,18 @@ impl<'a> Line<'a> {
 
     /// What was measured in an invocation and no event's line has.
     pub(super) fn measured_besides(metrics: Vec<(Metric, u64)>) -> Self {
-        Self { metrics, ..Self::new(Level::INFO, "measured") }
+        Self { metrics, ..Self::new(Level::INFO, MEASURED) }
+    }
+
+    /// What so many refusals of one kind say.
+    #[cfg(feature = "ingest")]
+    pub(super) fn of_refusals(source: Option<&'a str>, refusal: Refusal, count: u64) -> Self {
+        // Anybody can make names up, or look with a browser.
+        let is_failure = source.is_some() && refusal.is_failure();
+        let level = if is_failure { Level::WARN } else { Level::INFO };
+        let line = Self::new(level, refusal.as_str()).counted(Metric::Refused, count);
+        let line = if is_failure { line.counted(Metric::Accepted, 0) } else { line };
+        line.by(source.unwrap_or(NO_SOURCE), refusal.as_str())
     }
 
     /// What `event` says.
@@ -110,6 +138,7 @@ impl<'a> Line<'a> {
                     .number("sequence", sequence.0)
                     .text("delivery", identity.delivery_id.as_str())
                     .text("topic", &incoming.topic)
+                    .counted(Metric::Accepted, 1)
                     .by(identity.source.as_str(), "accepted");
                 if !is_wake_up_lost {
                     return line;
@@ -119,8 +148,13 @@ impl<'a> Line<'a> {
             Event::Ignored { incoming } => Self::new(L::INFO, "ignored")
                 .text("delivery", incoming.identity.delivery_id.as_str())
                 .text("topic", &incoming.topic)
+                .counted(Metric::Accepted, 1)
                 .counted(Metric::Ignored, 1)
                 .by(incoming.identity.source.as_str(), "ignored"),
+            #[cfg(feature = "ingest")]
+            Event::Refused { source, refusal, reason, .. } => {
+                Self::of_refusals(source.map(|source| source.as_str()), refusal, 1).text("reason", reason)
+            }
             Event::Started { delivery, token } => Self::new(L::DEBUG, "started")
                 .of_entity(delivery.entity())
                 .number("sequence", delivery.sequence().0)

@@ -15,11 +15,13 @@ use std::{
 
 use tracing::{Level, level_filters::LevelFilter};
 
+#[cfg(feature = "ingest")]
+use super::refusals::Refusals;
 use super::{
     Observer,
     event::Event,
-    json::Json,
-    line::{Field, Line, Measures, millis},
+    json::{Counting, Json},
+    line::{Field, Line, MEASURED, Measures, millis},
     metric::{Metric, NAMESPACE},
 };
 use crate::{
@@ -31,7 +33,7 @@ use crate::{
 pub struct JsonLog {
     surroundings: Surroundings,
     level: LevelFilter,
-    namespace: String,
+    counting: Counting,
     state: Mutex<State>,
 }
 
@@ -39,6 +41,8 @@ struct State {
     sink: Box<dyn Write + Send>,
     request: String,
     under_way: BTreeMap<EntityKey, UnderWay>,
+    #[cfg(feature = "ingest")]
+    refusals: Refusals,
 }
 
 /// What is known of an entity that this invocation works on.
@@ -67,15 +71,29 @@ impl JsonLog {
         Self {
             surroundings,
             level,
-            namespace: NAMESPACE.to_owned(),
-            state: Mutex::new(State { sink, request: String::new(), under_way: BTreeMap::new() }),
+            counting: Counting { namespace: NAMESPACE.to_owned(), detailed: false },
+            state: Mutex::new(State {
+                sink,
+                request: String::new(),
+                under_way: BTreeMap::new(),
+                #[cfg(feature = "ingest")]
+                refusals: Refusals::default(),
+            }),
         }
     }
 
     /// The same, with metrics in `namespace`, which is a JSON string's inside.
     #[must_use]
     pub fn measuring(mut self, namespace: impl Into<String>) -> Self {
-        self.namespace = namespace.into();
+        self.counting.namespace = namespace.into();
+        self
+    }
+
+    /// The same; `detailed`: every metric is counted, by source and outcome
+    /// besides, and not only what the alarms look at.
+    #[must_use]
+    pub fn detailed(mut self, detailed: bool) -> Self {
+        self.counting.detailed = detailed;
         self
     }
 
@@ -83,7 +101,22 @@ impl JsonLog {
     /// it measured and no line took is written.
     pub fn begin(&self, request: &str) {
         self.end();
+        #[cfg(feature = "ingest")]
+        self.tell_overdue();
         self.state().request = request.to_owned();
+    }
+
+    /// Of refusals that were only counted for too long. They are of many requests.
+    #[cfg(feature = "ingest")]
+    fn tell_overdue(&self) {
+        let overdue = {
+            let mut state = self.state();
+            state.request.clear();
+            state.refusals.overdue(self.surroundings.monotonic())
+        };
+        for ((source, refusal), count) in &overdue {
+            self.write(&Line::of_refusals(source.as_ref().map(|source| source.as_str()), *refusal, *count));
+        }
     }
 
     /// The invocation ends.
@@ -107,8 +140,10 @@ impl JsonLog {
 
     /// Writes a line; below the level, only its metrics.
     fn write(&self, line: &Line<'_>) {
-        let is_said = line.level <= self.level;
-        if !is_said && line.metrics.is_empty() {
+        let is_counted = line.metrics.iter().any(|(metric, _)| self.counting.counts(*metric));
+        // A line that only measures has nothing else to say.
+        let is_said = line.level <= self.level && (is_counted || line.message != MEASURED);
+        if !is_said && !is_counted {
             return;
         }
         let at = self.surroundings.now();
@@ -126,7 +161,7 @@ impl JsonLog {
                 json.text("request", &state.request);
             }
         }
-        json.metrics(&self.namespace, at, &line.metrics, line.dimensions);
+        json.metrics(&self.counting, at, &line.metrics, line.dimensions);
         // Nobody is there to be told that the log cannot be written.
         let _ = state.sink.write_all(json.end().as_bytes());
     }
@@ -155,6 +190,24 @@ impl JsonLog {
         metrics
     }
 
+    /// Of a flood of refusals `None` but of some, which tell of the others too.
+    #[cfg(feature = "ingest")]
+    fn sampled<'a>(&self, event: &Event<'_>, line: Line<'a>) -> Option<Line<'a>> {
+        match *event {
+            Event::Accepted { incoming, .. } | Event::Ignored { incoming } => {
+                self.state().refusals.accepted(&incoming.identity.source);
+                Some(line)
+            }
+            Event::Refused { source, refusal, limit, .. } => {
+                let counted = self.state().refusals.refused(source, refusal, limit, self.surroundings.monotonic());
+                let line = line.counting(Metric::Refused, counted.due);
+                let line = if counted.is_near_limit { line.counted(Metric::RefusedInARow, 1) } else { line };
+                (counted.due > 0).then_some(line)
+            }
+            _ => Some(line),
+        }
+    }
+
     fn started(&self, delivery: &Delivery) {
         let entity = delivery.entity();
         let settled = self.state().under_way.get_mut(entity).and_then(|under_way| under_way.settled.take());
@@ -173,6 +226,11 @@ impl Observer for JsonLog {
             self.started(delivery);
         }
         let mut line = Line::of(event);
+        #[cfg(feature = "ingest")]
+        match self.sampled(event, line) {
+            Some(sampled) => line = sampled,
+            None => return,
+        }
         match line.measures {
             Measures::Own => {}
             Measures::WithThoseOf(entity) => line.metrics = self.measured(entity, line.metrics),

@@ -41,6 +41,24 @@ impl Clock for Still {
     }
 }
 
+/// A clock that goes on when it is told to, in seconds.
+#[derive(Clone, Default)]
+struct Ticking(Arc<std::sync::atomic::AtomicU64>);
+
+impl Clock for Ticking {
+    fn now(&self) -> Timestamp {
+        NOW
+    }
+
+    fn monotonic(&self) -> Duration {
+        Duration::from_secs(self.0.load(std::sync::atomic::Ordering::Relaxed))
+    }
+
+    fn sleep(&self, _: Duration) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
+}
+
 #[derive(Clone, Default)]
 struct Sink(Arc<Mutex<Vec<u8>>>);
 
@@ -98,6 +116,21 @@ fn tell(observer: &dyn Observer) {
     for event in [
         Event::Accepted { incoming, sequence, is_wake_up_lost: false },
         Event::Accepted { incoming, sequence, is_wake_up_lost: true },
+        Event::Ignored { incoming },
+        Event::Refused {
+            source: Some(source),
+            refusal: Refusal::NotVerified,
+            reason: "no secret fits",
+            limit: Some(2),
+        },
+        Event::Refused {
+            source: Some(source),
+            refusal: Refusal::NotPosted,
+            reason: "webhooks are posted",
+            limit: None,
+        },
+        Event::Refused { source: None, refusal: Refusal::UnknownSource, reason: "there is none: shp", limit: None },
+        Event::Refused { source: None, refusal: Refusal::UnknownSource, reason: "there is none: spam", limit: None },
         Event::Started { delivery, token },
         Event::Inversion { delivery },
         settled(Settlement::Applied, Some(delivery), Some(second)),
@@ -136,14 +169,20 @@ fn tell(observer: &dyn Observer) {
     }
 }
 
-/// What the functions' log has of them, and what a program's own.
-fn told() -> String {
-    let (functions, program) = (Sink::default(), Sink::default());
+/// What the functions' log has of them.
+fn told_by_functions(detailed: bool) -> String {
+    let functions = Sink::default();
     let surroundings = Surroundings::new(Still, SeededRandom::new(1));
-    let log = JsonLog::to(functions.clone(), log_level(Some("DEBUG")), surroundings);
+    let log = JsonLog::to(functions.clone(), log_level(Some("DEBUG")), surroundings).detailed(detailed);
     log.begin("r");
     tell(&log);
     log.end();
+    functions.text()
+}
+
+/// What the functions' log has of them, in detail, and what a program's own.
+fn told() -> String {
+    let (functions, program) = (told_by_functions(true), Sink::default());
     let writer = program.clone();
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(Level::DEBUG)
@@ -153,7 +192,7 @@ fn told() -> String {
         .with_writer(move || writer.clone())
         .finish();
     tracing::subscriber::with_default(subscriber, || tell(&Log));
-    format!("{}\n{}", functions.text(), program.text())
+    format!("{functions}\n{}", program.text())
 }
 
 /// Filters, dashboards and people read them.
@@ -164,6 +203,48 @@ fn each_event_says_what_it_has_always_said() {
         assert_eq!(told, expected, "line {}", number + 1);
     }
     assert_eq!(told.lines().count(), expected.lines().count());
+}
+
+/// The first ten of an account cost nothing. One source; each further one has a
+/// metric more.
+#[test]
+fn ten_metrics_are_counted_where_no_detail_is_asked_for() {
+    let mut counted = std::collections::BTreeSet::new();
+    for line in told_by_functions(false).lines() {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        for directive in line["_aws"]["CloudWatchMetrics"].as_array().into_iter().flatten() {
+            for metric in directive["Metrics"].as_array().unwrap() {
+                counted.insert((metric["Name"].to_string(), directive["Dimensions"].to_string()));
+            }
+        }
+    }
+    let scopes = Metric::ALL.iter().map(|metric| metric.scope());
+    assert_eq!(scopes.filter(|scope| *scope != Scope::Detailed).count(), 10);
+    assert_eq!(counted.len(), 10, "{counted:#?}");
+    let by_source: Vec<_> = counted.iter().filter(|(_, dimensions)| dimensions != "[[]]").collect();
+    assert_eq!(by_source, [&("\"Accepted\"".to_owned(), "[[\"source\"]]".to_owned())]);
+}
+
+#[test]
+fn a_flood_of_refusals_is_counted_by_the_next_invocation_that_comes_behind_its_ten_seconds() {
+    let (sink, clock) = (Sink::default(), Ticking::default());
+    let log = JsonLog::to(sink.clone(), log_level(None), Surroundings::new(clock.clone(), SeededRandom::new(1)));
+    let source = &incoming().identity.source;
+    for _ in 0..1000 {
+        log.begin("flood");
+        let reason = "no secret fits";
+        log.observe(&Event::Refused { source: Some(source), refusal: Refusal::NotVerified, reason, limit: None });
+        log.end();
+    }
+    assert_eq!(sink.text().lines().count(), 1, "{}", sink.text());
+    clock.0.fetch_add(11, std::sync::atomic::Ordering::Relaxed);
+    log.begin("later");
+    let told = sink.text();
+    let lines: Vec<serde_json::Value> = told.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let counts: Vec<_> = lines.iter().map(|line| (&line["Refused"], &line["Accepted"], &line["source"])).collect();
+    let shop = &serde_json::json!("shop");
+    assert_eq!(counts, [(&1.into(), &0.into(), shop), (&999.into(), &0.into(), shop)]);
+    assert_eq!(lines[1].get("request"), None, "they are of many requests");
 }
 
 /// CloudWatch takes one value of a name in a line, and JSON one of a key.

@@ -14,6 +14,8 @@ struct Watch {
     /// Namespace, name and statistic. Of our own metrics, those that are over everything.
     metric: (String, &'static str, &'static str),
     dimension: Option<(&'static str, &'static str)>,
+    /// What it computes of several metrics, instead of looking at one.
+    computes: Option<Value>,
     /// Seconds that one value is of.
     period: u32,
     /// Values, the newest last: it rings. Behind them nothing was measured.
@@ -30,11 +32,35 @@ fn at_least(metric: Metric, alarm: &'static str, least: f64) -> Watch {
         alarm,
         metric: (format!("{NAMESPACE}/${{AWS::StackName}}"), metric.name(), "Sum"),
         dimension: None,
+        computes: None,
         period: 300,
         rings_at: vec![Some(least)],
         silent_at: vec![Some(least - 1.0)],
         rings_at_nothing: false,
     }
+}
+
+/// A metric that is computed with.
+fn measured(id: &str, metric: [&str; 2], dimension: [&str; 2], statistic: &str) -> Value {
+    let metric = json!({
+        "Namespace": metric[0],
+        "MetricName": metric[1],
+        "Dimensions": [{ "Name": dimension[0], "Value": dimension[1] }],
+    });
+    let stat = json!({ "Metric": metric, "Period": "300", "Stat": statistic });
+    json!({ "Id": id, "ReturnData": "false", "MetricStat": stat })
+}
+
+/// What the doors answered, of those that there are.
+fn unavailable(case: &Case) -> Value {
+    let api = case.has_http_api().then(|| measured("api", ["AWS/ApiGateway", "5xx"], ["ApiId", "IngestApi"], "Sum"));
+    let url = ["AWS/Lambda", "Url5xxCount"];
+    let url = case.has_function_url().then(|| measured("url", url, ["FunctionName", "Ingest"], "Sum"));
+    let doors: Vec<Value> = api.into_iter().chain(url).collect();
+    let filled: Vec<_> =
+        doors.iter().map(|door| format!("FILL({}, 0)", door["Id"].as_str().expect("a name"))).collect();
+    let sum = json!({ "Id": "failed", "Expression": filled.join(" + ") });
+    Value::Array([sum].into_iter().chain(doors).collect())
 }
 
 /// A function's own.
@@ -48,18 +74,6 @@ fn of_function(alarm: &'static str, metric: &'static str, function: &'static str
 
 fn watches(case: &Case) -> Vec<Watch> {
     let number = |parameter: &str| case.parameter(parameter).parse::<f64>().expect("a number");
-    let unavailable = match case.is_http_api() {
-        true => Watch {
-            metric: ("AWS/ApiGateway".into(), "5xx", "Sum"),
-            dimension: Some(("ApiId", "IngestApi")),
-            ..at_least(Metric::Parked, "UnavailableAlarm", 3.0)
-        },
-        false => Watch {
-            rings_at: vec![Some(3.0)],
-            silent_at: vec![Some(2.0)],
-            ..of_function("UnavailableAlarm", "Url5xxCount", "Ingest")
-        },
-    };
     let oldest = number("OldestWaitingAlarmSeconds");
     // The sweep comes by once an hour: rung once, it rings until it was there again.
     let then_an_hour = |value: f64| [Some(value)].into_iter().chain(vec![Some(0.0); 59]).collect::<Vec<_>>();
@@ -80,7 +94,48 @@ fn watches(case: &Case) -> Vec<Watch> {
             ..at_least(Metric::SourcesNotRead, "SourcesNotReadAlarm", 1.0)
         },
         Watch { period: 3600, ..at_least(Metric::Inversions, "InversionsAlarm", number("InversionsAlarmCount")) },
-        unavailable,
+        Watch {
+            computes: Some(unavailable(case)),
+            rings_at: vec![Some(3.0)],
+            silent_at: vec![Some(2.0)],
+            ..at_least(Metric::Parked, "UnavailableAlarm", 3.0)
+        },
+        Watch {
+            // The greatest of a quarter of an hour: one that was accepted is enough.
+            computes: Some(json!([{
+                "Id": "accepted",
+                "Expression": format!(
+                    "SELECT MAX({}) FROM SCHEMA(\"{NAMESPACE}/${{AWS::StackName}}\", source) \
+                     GROUP BY source ORDER BY MAX() ASC",
+                    Metric::Accepted.name(),
+                ),
+                "Period": "900",
+            }])),
+            rings_at: vec![Some(0.0)],
+            silent_at: vec![Some(1.0)],
+            ..at_least(Metric::Accepted, "RefusedAlarm", 0.0)
+        },
+        Watch { period: 60, ..at_least(Metric::RefusedInARow, "RefusedInARowAlarm", 1.0) },
+        Watch {
+            metric: ("AWS/SQS".into(), "ApproximateAgeOfOldestMessage", "Maximum"),
+            dimension: Some(("QueueName", "WakeUps.QueueName")),
+            ..at_least(Metric::Parked, "QueueStuckAlarm", number_at(case, "QueueStuckAlarm Properties Threshold"))
+        },
+        Watch {
+            computes: Some(json!([
+                { "Id": "waits", "Expression": "IF(FILL(runs, 0) < 1, FILL(waiting, 0), 0)" },
+                measured(
+                    "waiting",
+                    ["AWS/SQS", "ApproximateNumberOfMessagesVisible"],
+                    ["QueueName", "WakeUps.QueueName"],
+                    "Minimum",
+                ),
+                measured("runs", ["AWS/Lambda", "Invocations"], ["FunctionName", "Worker"], "Sum"),
+            ])),
+            rings_at: vec![Some(1.0); 2],
+            silent_at: vec![Some(1.0), Some(0.0)],
+            ..at_least(Metric::Parked, "NotFedAlarm", 1.0)
+        },
         of_function("IngestErrorsAlarm", "Errors", "Ingest"),
         of_function("WorkerErrorsAlarm", "Errors", "Worker"),
         of_function("SchedulerErrorsAlarm", "Errors", "Scheduler"),
@@ -96,16 +151,35 @@ fn watches(case: &Case) -> Vec<Watch> {
             dimension: Some(("QueueName", "DeadLetters.QueueName")),
             ..at_least(Metric::Parked, "DeadLettersAlarm", 1.0)
         },
-        // Looks at several: below.
-        at_least(Metric::Parked, THROTTLES, 1.0),
+        Watch {
+            computes: Some(json!([
+                { "Id": "throttles", "Expression": "FILL(ingest, 0) + FILL(worker, 0) + FILL(scheduler, 0)" },
+                throttles("ingest", "Ingest"),
+                throttles("worker", "Worker"),
+                throttles("scheduler", "Scheduler"),
+            ])),
+            ..at_least(Metric::Parked, "ThrottlesAlarm", 1.0)
+        },
     ]
 }
 
-const THROTTLES: &str = "ThrottlesAlarm";
+fn throttles(id: &str, function: &str) -> Value {
+    measured(id, ["AWS/Lambda", "Throttles"], ["FunctionName", function], "Sum")
+}
+
+/// What is held against the worker's times elsewhere.
+fn number_at(case: &Case, path: &str) -> f64 {
+    case.deployed.text(path).and_then(|text| text.parse().ok()).unwrap_or(f64::NAN)
+}
+
+/// Those that roll a release back, which are there for that too.
+const ROLL_BACK: [&str; 5] =
+    ["BlockedAlarm", "IngestErrorsAlarm", "ParkedAlarm", "UnavailableAlarm", "WorkerErrorsAlarm"];
 
 pub fn check(case: &Case, objections: &mut Objections) {
     let alarms = case.deployed.of_type("AWS::CloudWatch::Alarm");
-    let watches = watches(case);
+    let mut watches = watches(case);
+    watches.retain(|watch| case.tells() || case.is_gradual() && ROLL_BACK.contains(&watch.alarm));
     let wanted: BTreeSet<_> = watches.iter().map(|watch| watch.alarm).collect();
     objections
         .unless(alarms.keys().copied().eq(wanted.iter().copied()), || format!("the alarms are {:?}", alarms.keys()));
@@ -119,37 +193,50 @@ pub fn check(case: &Case, objections: &mut Objections) {
             let found = rings_at(alarm, values);
             objections.unless(found == Some(rings), || format!("{name} behind {values:?}: {found:?}, not {rings}"));
         }
-        let topic = Some(case.parameter("AlarmTopicArn")).filter(|topic| !topic.is_empty()).map(|topic| json!([topic]));
+        let topic = case.tells().then(|| json!([topic(case)]));
         for actions in ["AlarmActions", "OKActions"] {
             objections.unless_at(&case.deployed, &format!("{name} Properties {actions}"), topic.clone());
         }
     }
-    bill(&alarms.values().copied().collect::<Vec<_>>(), objections);
-    pages(case, objections);
+    told(case, objections);
+    if case.tells() {
+        bill(case, &alarms.values().copied().collect::<Vec<_>>(), objections);
+        pages(case, objections);
+    }
+}
+
+/// Who is told: the topic that is given, or one that is made for the address.
+fn topic(case: &Case) -> String {
+    match case.is_given("AlarmTopicArn") {
+        true => case.parameter("AlarmTopicArn"),
+        false => "AlarmTopic".into(),
+    }
+}
+
+fn told(case: &Case, objections: &mut Objections) {
+    let deployed = &case.deployed;
+    let is_made = case.is_given("AlarmEmail") && !case.is_given("AlarmTopicArn");
+    let wanted = is_made.then(|| json!({ "Type": "AWS::SNS::Topic", "Condition": "MakesAlarmTopic" }));
+    let mut found = deployed.at("AlarmTopic").clone();
+    found.as_object_mut().and_then(|found| found.remove("Metadata"));
+    objections.unless(found == wanted.clone().unwrap_or_default(), || format!("AlarmTopic is {found}"));
+    let address = json!({ "TopicArn": topic(case), "Protocol": "email", "Endpoint": case.parameter("AlarmEmail") });
+    let wanted = if case.is_given("AlarmEmail") { address } else { Value::Null };
+    let found = deployed.at("AlarmAddress Properties");
+    objections.unless(*found == wanted, || format!("AlarmAddress is {found}"));
+    let kind = if wanted.is_null() { Value::Null } else { json!("AWS::SNS::Subscription") };
+    objections.unless_at(deployed, "AlarmAddress Type", kind);
 }
 
 fn looks_at(watch: &Watch, alarm: &Value, objections: &mut Objections) {
     let name = watch.alarm;
-    if name == THROTTLES {
-        let of = |id: &str, function: &str| {
-            let metric = json!({
-                "Namespace": "AWS/Lambda",
-                "MetricName": "Throttles",
-                "Dimensions": [{ "Name": "FunctionName", "Value": function }],
-            });
-            let stat = json!({ "Metric": metric, "Period": "300", "Stat": "Sum" });
-            json!({ "Id": id, "ReturnData": "false", "MetricStat": stat })
-        };
-        let wanted = json!([
-            { "Id": "throttles", "Expression": "FILL(ingest, 0) + FILL(worker, 0) + FILL(scheduler, 0)" },
-            of("ingest", "Ingest"), of("worker", "Worker"), of("scheduler", "Scheduler"),
-        ]);
+    if let Some(wanted) = &watch.computes {
         let mut found = alarm["Metrics"].clone();
-        if let Some(sum) = found.get_mut(0).and_then(Value::as_object_mut) {
+        if let Some(first) = found.get_mut(0).and_then(Value::as_object_mut) {
             // For people.
-            sum.remove("Label");
+            first.remove("Label");
         }
-        objections.unless(found == wanted, || format!("{name} looks at {}", alarm["Metrics"]));
+        objections.unless(found == *wanted, || format!("{name} looks at {}", alarm["Metrics"]));
         return;
     }
     let text = |property: &str| alarm[property].as_str().unwrap_or_default();
@@ -192,13 +279,15 @@ fn rings_at(alarm: &Value, values: &[Option<f64>]) -> Option<bool> {
     Some(breaching >= needed)
 }
 
-/// The bill knows them all: each is billed by the metrics that it looks at.
-fn bill(alarms: &[&Value], objections: &mut Objections) {
+/// The bill knows them all: each is billed by the metrics that it looks at. The
+/// one that is about each source is billed by those.
+fn bill(case: &Case, alarms: &[&Value], objections: &mut Objections) {
     let metrics = alarms.iter().map(|alarm| match alarm["Metrics"].as_array() {
         Some(metrics) => metrics.iter().filter(|metric| !metric["MetricStat"].is_null()).count(),
         None => 1,
     });
-    let billed = metrics.sum::<usize>() as f64;
+    let doors = usize::from(case.has_http_api()) + usize::from(case.has_function_url());
+    let billed = (metrics.sum::<usize>() + 1 - doors) as f64;
     objections.unless(billed == ASSUMPTIONS.alarms, || format!("{billed} metrics are looked at by alarms"));
 }
 

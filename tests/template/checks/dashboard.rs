@@ -1,12 +1,17 @@
-//! The dashboard looks at what is measured, in this stack.
+//! The dashboard looks at what is measured, in this stack, and at nothing that is
+//! measured only where it is asked for.
 
 use serde_json::Value;
-use webhook_serializer::telemetry::{Metric, NAMESPACE};
+use webhook_serializer::telemetry::{Metric, NAMESPACE, Scope};
 
 use super::{Case, Objections};
 
-/// How many lines of it show what the functions measure themselves.
-const LINES: usize = 14;
+/// How many lines of it show what the functions measure themselves: always, and
+/// in detail.
+const LINES: (usize, usize) = (9, 14);
+
+/// What the functions' lines say.
+const TOLD: &str = include_str!("../../../shared/src/telemetry/told.txt");
 
 pub fn check(case: &Case, objections: &mut Objections) {
     objections.unless_at(&case.deployed, "Dashboard Type", "AWS::CloudWatch::Dashboard");
@@ -21,19 +26,36 @@ pub fn check(case: &Case, objections: &mut Objections) {
     objections.unless(text.matches(NAMESPACE).count() == text.matches(&namespace).count(), || {
         "the dashboard looks at another stack's metrics".into()
     });
-    let mut lines = 0;
+    // The front doors' own count of what was refused, of those that there are.
+    for (metric, is_there) in [
+        ("\"4xx\"", case.has_http_api()),
+        ("\"Url4xxCount\"", case.has_function_url()),
+        ("source,outcome", case.parameter("DetailedMetrics") == "on"),
+    ] {
+        objections.unless(text.contains(metric) == is_there, || format!("the dashboard shows {metric}: {}", !is_there));
+    }
+    for metric in ["\"ApproximateAgeOfOldestMessage\"", "source held back", "put off"] {
+        objections.unless(text.contains(metric), || format!("the dashboard does not show {metric}"));
+    }
+    let (mut lines, mut detailed) = (0, 0);
     for widget in body["widgets"].as_array().into_iter().flatten() {
+        if let Some(query) = widget["properties"]["query"].as_str() {
+            asks(query, objections);
+        }
         // A dot is what stands in the row above.
         let mut above = (String::new(), String::new());
         for row in widget["properties"]["metrics"].as_array().into_iter().flatten() {
+            let mut dimensions = None;
             above = match row[0]["expression"].as_str() {
+                Some(search) if search.contains("{AWS/") => continue,
                 Some(search) => {
-                    let ours = search.split_once(&format!("\"{namespace}\",source,outcome}} MetricName=\""));
-                    let Some((_, rest)) = ours else {
-                        objections.unless(search.contains("{AWS/"), || format!("the dashboard searches {search}"));
+                    let ours = search.split_once(&format!("\"{namespace}\",")).map(|(_, rest)| rest);
+                    let Some((by, metric)) = ours.and_then(|rest| rest.split_once("} MetricName=\"")) else {
+                        objections.unless(false, || format!("the dashboard searches {search}"));
                         continue;
                     };
-                    (namespace.clone(), rest.split('"').next().unwrap_or_default().to_owned())
+                    dimensions = Some(by.to_owned());
+                    (namespace.clone(), metric.split('"').next().unwrap_or_default().to_owned())
                 }
                 None => {
                     let text = |place: usize, above: &str| match row[place].as_str() {
@@ -43,12 +65,39 @@ pub fn check(case: &Case, objections: &mut Objections) {
                     (text(0, &above.0), text(1, &above.1))
                 }
             };
-            if above.0 == namespace {
-                let is_known = Metric::ALL.iter().any(|metric| metric.name() == above.1);
-                objections.unless(is_known, || format!("nobody measures the dashboard's {}", above.1));
-                lines += 1;
+            if above.0 != namespace {
+                continue;
             }
+            let metric = Metric::ALL.iter().find(|metric| metric.name() == above.1);
+            let is_detailed = dimensions.as_deref() == Some("source,outcome")
+                || metric.is_some_and(|metric| metric.scope() == Scope::Detailed);
+            let fits = metric.is_some_and(|metric| match dimensions.as_deref() {
+                Some("source,outcome") => metric.scope() != Scope::BySource,
+                Some("source") => metric.scope() == Scope::BySource,
+                Some(_) => false,
+                None => metric.scope() != Scope::BySource,
+            });
+            objections.unless(fits, || format!("nobody measures the dashboard's {above:?} by {dimensions:?}"));
+            *(if is_detailed { &mut detailed } else { &mut lines }) += 1;
         }
     }
-    objections.unless(lines == LINES, || format!("{lines} lines of the dashboard show what is measured"));
+    let wanted = (LINES.0, if case.parameter("DetailedMetrics") == "on" { LINES.1 } else { 0 });
+    objections.unless((lines, detailed) == wanted, || {
+        format!("{lines} lines of the dashboard show what is measured, and {detailed} in detail")
+    });
+}
+
+/// A query of the logs asks for what is said there.
+fn asks(query: &str, objections: &mut Objections) {
+    let is_of_ours = |group: &str| ["IngestLogs", "WorkerLogs"].contains(&group);
+    let mut texts = query.split('\'').skip(1).step_by(2);
+    let group = texts.next().unwrap_or_default();
+    objections.unless(is_of_ours(group), || format!("the dashboard queries {group}"));
+    for text in texts {
+        let is_said = TOLD.contains(&format!("\"{text}\""));
+        objections.unless(is_said, || format!("no line says what the dashboard asks for: {text}"));
+    }
+    for field in ["LagMs", "HandlerMs", "Refused"].iter().filter(|field| query.contains(**field)) {
+        objections.unless(TOLD.contains(&format!("\"{field}\":")), || format!("no line has {field}"));
+    }
 }

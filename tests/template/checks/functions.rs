@@ -5,7 +5,8 @@ use std::{path::Path, time::Duration};
 use serde_json::{Value, json};
 use serializer::local::{BATCH, FUNCTION_TIMEOUT};
 use webhook_serializer::{
-    config::{SourcesOrigin, StoreConfig, WorkerConfig, scheduler_time},
+    config::{SourcesOrigin, StoreConfig, WorkerConfig, detailed_metrics, scheduler_time},
+    engine::queue::LONGEST_DELAY,
     sources::Sources,
     telemetry::NAMESPACE,
 };
@@ -79,6 +80,49 @@ fn common(case: &Case, function: &str, program: &str, objections: &mut Objection
     let namespace = format!("{NAMESPACE}/${{AWS::StackName}}");
     let path = format!("{function} Properties Environment Variables METRICS_NAMESPACE");
     objections.unless_at(deployed, &path, namespace);
+    // Read by the code, as the parameter says.
+    let is_detailed = detailed_metrics(&variables);
+    let asked_for = case.parameter("DetailedMetrics") == "on";
+    objections.unless(is_detailed == asked_for, || format!("{function} measures in detail: {is_detailed}"));
+    let path = format!("{function} Properties Environment Variables DETAILED_METRICS");
+    objections.unless_at(deployed, &path, case.parameter("DetailedMetrics"));
+}
+
+/// What a version of a function holds is published when it changes, and moves
+/// behind the alias as the parameter says, watched by these alarms.
+fn released(case: &Case, function: &str, alarms: &[&str], described: &[&str], objections: &mut Objections) {
+    let deployed = &case.deployed;
+    let mut at = |path: &str, value: Value| objections.unless_at(deployed, &format!("{function} {path}"), value);
+    at("Properties AutoPublishAlias", json!("live"));
+    at("Properties AutoPublishAliasAllProperties", json!("true"));
+    at("Properties DeploymentPreference Enabled", json!(case.is_gradual().to_string()));
+    at("Properties DeploymentPreference Type", case.parameter("DeploymentPreference").into());
+    let alarms = if case.tells() || case.is_gradual() { json!(alarms) } else { json!([]) };
+    at("Properties DeploymentPreference Alarms", alarms);
+    let sources = if case.is_given("SourcesSecretArn") { "SourcesSecretArn" } else { "SourcesParameter" };
+    let words = described.iter().map(|name| case.parameter(if *name == "Sources" { sources } else { name }));
+    at("Properties VersionDescription", json!(words.collect::<Vec<_>>().join(" ")));
+}
+
+/// Every parameter that a version of the function holds is named in what it is
+/// published by: another value would reach the alias no other way.
+pub fn check_published(template: &Template, objections: &mut Objections) {
+    // These are of the function, of its event source, or of its release.
+    let besides = ["ReservedConcurrentExecutions", "Events", "DeploymentPreference", "VersionDescription"];
+    for function in ["Ingest", "Worker"] {
+        let mut properties = template.0["Resources"][function]["Properties"].clone();
+        let named = properties["VersionDescription"].to_string();
+        besides.iter().for_each(|name| drop(properties.as_object_mut().and_then(|all| all.remove(*name))));
+        let held = [&properties, &template.0["Globals"]].map(Value::to_string);
+        let used = |name: &str, text: &str| {
+            text.contains(&format!(r#"{{"Ref":"{name}"}}"#)) || text.contains(&format!("${{{name}}}"))
+        };
+        for parameter in template.defaults().keys() {
+            if held.iter().any(|text| used(parameter, text)) && !used(parameter, &named) {
+                objections.unless(false, || format!("another {parameter} publishes no version of {function}"));
+            }
+        }
+    }
 }
 
 fn ingest(case: &Case, objections: &mut Objections) {
@@ -88,6 +132,12 @@ fn ingest(case: &Case, objections: &mut Objections) {
     objections.unless_at(deployed, "Ingest Properties MemorySize", case.parameter("IngestMemory"));
     let reserved = Some(case.parameter("IngestConcurrency")).filter(|reserved| reserved != "0");
     objections.unless_at(deployed, "Ingest Properties ReservedConcurrentExecutions", reserved);
+    let origin = Some(case.parameter("OriginSecret")).filter(|origin| !origin.is_empty());
+    let origin = origin.map(|origin| format!("{{{{resolve:ssm:{origin}}}}}"));
+    objections.unless_at(deployed, "Ingest Properties Environment Variables ORIGIN_SECRET", origin);
+    let described =
+        ["IngestMemory", "LogLevel", "Tracing", "DetailedMetrics", "RetentionDays", "Sources", "OriginSecret"];
+    released(case, "Ingest", &["IngestErrorsAlarm", "UnavailableAlarm"], &described, objections);
     reads_its_sources(case, "Ingest", objections);
 }
 
@@ -110,6 +160,9 @@ fn worker(case: &Case, objections: &mut Objections) {
         }}}),
     );
     reads_its_sources(case, "Worker", objections);
+    let described =
+        ["WorkerTimeout", "WorkerMemory", "LogLevel", "Tracing", "DetailedMetrics", "RetentionDays", "Sources"];
+    released(case, "Worker", &["WorkerErrorsAlarm", "ParkedAlarm", "BlockedAlarm"], &described, objections);
     if case.given.is_empty() {
         // A run on one's own machine is what is deployed by default.
         objections.unless_at(deployed, "Worker Properties Timeout", FUNCTION_TIMEOUT.as_secs().to_string());
@@ -181,6 +234,20 @@ pub fn check_worker_timeout(template: &Template, choice: &str, objections: &mut 
     });
     let lease = Duration::from_secs(15).min(config.function_timeout / 3);
     objections.unless(config.lease == lease, || format!("WorkerTimeout {choice}: a lease of {:?}", config.lease));
+    // Older than the longest put-off, and three times that it was hidden: nobody receives it.
+    let told_of = template.deployed(&[("WorkerTimeout", choice), ("AlarmEmail", "people@example.com")]);
+    let stuck = told(LONGEST_DELAY + 3 * config.visibility_timeout);
+    objections.unless_at(&told_of, "QueueStuckAlarm Properties Threshold", stuck);
+}
+
+/// Every choice but the first moves the alias step by step.
+pub fn check_deployment_preference(template: &Template, choice: &str, objections: &mut Objections) {
+    let deployed = template.deployed(&[("DeploymentPreference", choice)]);
+    for function in ["Ingest", "Worker"] {
+        let path = format!("{function} Properties DeploymentPreference Enabled");
+        objections.unless_at(&deployed, &path, (choice != "AllAtOnce").to_string());
+    }
+    objections.0.extend(deployed.broken);
 }
 
 fn variables(deployed: &Deployed, function: &str) -> Vec<(String, String)> {

@@ -41,12 +41,15 @@ pub type Given = &'static [(&'static str, &'static str)];
 
 /// The defaults; and all of them otherwise, so that a value which stands where a
 /// parameter should be is told from it.
-const WAYS: [Given; 3] = [
+const WAYS: [Given; 6] = [
     &[],
     &[
         ("SourcesSecretArn", "arn:aws:secretsmanager:eu-central-1:123456789012:secret:sources-Ab12Cd"),
         ("SourcesKeyArn", "arn:aws:kms:eu-central-1:123456789012:key/mine"),
         ("FrontDoor", "http-api"),
+        ("DomainName", "webhooks.example.com"),
+        ("CertificateArn", "arn:aws:acm:eu-central-1:123456789012:certificate/mine"),
+        ("OriginSecret", "/webhook-serializer/origin:3"),
         ("HttpApiRate", "31"),
         ("HttpApiBurst", "32"),
         ("IngestConcurrency", "33"),
@@ -60,12 +63,28 @@ const WAYS: [Given; 3] = [
         ("Stage", "staging"),
         ("Jobs", "report"),
         ("AlarmTopicArn", "arn:aws:sns:eu-central-1:123456789012:alarms"),
+        ("AlarmEmail", "people@example.com"),
+        ("DetailedMetrics", "on"),
+        ("DeploymentPreference", "Canary10Percent5Minutes"),
         ("OldestWaitingAlarmSeconds", "360"),
         ("InversionsAlarmCount", "37"),
         ("LogLevel", "DEBUG"),
         ("Tracing", "on"),
     ],
-    &[("SourcesParameter", "/mine"), ("SourcesKeyArn", "arn:aws:kms:eu-central-1:123456789012:key/mine")],
+    &[
+        ("SourcesParameter", "/mine"),
+        ("SourcesKeyArn", "arn:aws:kms:eu-central-1:123456789012:key/mine"),
+        ("FrontDoor", "both"),
+        ("AlarmEmail", "people@example.com"),
+    ],
+    // A domain of no door, half a domain; and nobody to tell of what is rolled back.
+    &[
+        ("DomainName", "webhooks.example.com"),
+        ("CertificateArn", "arn:aws:acm:eu-central-1:123456789012:certificate/mine"),
+        ("DeploymentPreference", "Linear10PercentEvery1Minute"),
+    ],
+    &[("DomainName", "webhooks.example.com"), ("FrontDoor", "http-api")],
+    &[("AlarmTopicArn", "arn:aws:sns:eu-central-1:123456789012:alarms"), ("FrontDoor", "http-api")],
 ];
 
 /// One deploy, and what it was made with.
@@ -81,8 +100,26 @@ impl Case {
         self.deployed.parameters[name].clone()
     }
 
-    fn is_http_api(&self) -> bool {
-        self.parameter("FrontDoor") == "http-api"
+    fn has_http_api(&self) -> bool {
+        self.parameter("FrontDoor") != "function-url"
+    }
+
+    fn has_function_url(&self) -> bool {
+        self.parameter("FrontDoor") != "http-api"
+    }
+
+    fn is_given(&self, parameter: &str) -> bool {
+        !self.parameter(parameter).is_empty()
+    }
+
+    /// Whether somebody is told of alarms.
+    fn tells(&self) -> bool {
+        self.is_given("AlarmTopicArn") || self.is_given("AlarmEmail")
+    }
+
+    /// Whether a new version takes over step by step.
+    fn is_gradual(&self) -> bool {
+        self.parameter("DeploymentPreference") != "AllAtOnce"
     }
 }
 
@@ -110,8 +147,13 @@ pub fn objections<'a>(template: &'a Template, asked: &'a AskedByFunctions) -> im
             .into_iter()
             .chain(checks.into_iter().flat_map(move |check| found(&mut |objections| check(&case, asked, objections))))
     });
+    let deployed = deployed.chain(found(&mut |objections| functions::check_published(template, objections)));
     let choices = template.choices("WorkerTimeout").into_iter();
-    deployed.chain(choices.flat_map(move |choice| {
+    let timeouts = choices.flat_map(move |choice| {
         found(&mut |objections| functions::check_worker_timeout(template, &choice, objections))
-    }))
+    });
+    let preferences = template.choices("DeploymentPreference").into_iter().flat_map(move |choice| {
+        found(&mut |objections| functions::check_deployment_preference(template, &choice, objections))
+    });
+    deployed.chain(timeouts).chain(preferences)
 }

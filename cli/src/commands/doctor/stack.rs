@@ -22,6 +22,9 @@ const OFF: Duration = Duration::from_secs(30);
 /// asked it for more.
 const READS: u64 = 40;
 
+/// More workers than this are for those who have seen that they need them.
+const MOST_WORKERS: u64 = 100;
+
 /// How long a drift detection is waited for, and how long between two looks.
 const DETECTION: Duration = Duration::from_secs(300);
 const BETWEEN: Duration = Duration::from_secs(5);
@@ -190,6 +193,14 @@ pub async fn concurrency(services: &Services, stack: &Stack) -> (Finding, Option
     (enough(all, unreserved, workers, ingest), Some(all))
 }
 
+/// As many workers as suit an account: half of what is left to share, so that
+/// ingest and the account's other functions have the other half, and no more than
+/// a queue needs. Where ingest has its own, all but a tenth.
+fn suitable(unreserved: u64, ingest: u64) -> u64 {
+    let share = if ingest == 0 { unreserved / 2 } else { unreserved - unreserved / 10 };
+    share.clamp(2, MOST_WORKERS)
+}
+
 fn enough(all: u64, unreserved: u64, workers: u64, ingest: u64) -> Finding {
     const CHECK: &str = "concurrency";
     let asked = match ingest {
@@ -197,24 +208,27 @@ fn enough(all: u64, unreserved: u64, workers: u64, ingest: u64) -> Finding {
         _ => format!("WorkerConcurrency {workers}, IngestConcurrency {ingest}"),
     };
     let says = format!("the account runs {all} functions at once, {unreserved} of them unreserved; {asked}");
+    let suitable = suitable(unreserved, ingest);
     // Ingest and the scheduler run on what the workers leave, unless ingest has its own.
     let left = if ingest == 0 { unreserved.saturating_sub(workers) } else { unreserved };
     if workers > unreserved || (ingest == 0 && left < 2) {
-        let most = (unreserved / 2).max(2);
         return Finding::wrong(
             CHECK,
             format!("{says}: busy workers leave none to ingest, and senders get 429"),
-            format!("deploy with WorkerConcurrency={most}, or have AWS raise the quota “Concurrent executions”"),
+            format!("deploy with WorkerConcurrency={suitable}, or have AWS raise the quota “Concurrent executions”"),
         );
     }
     if ingest == 0 && left < workers / 4 {
         return Finding::warning(
             CHECK,
             format!("{says}: busy workers leave {left} to ingest and to the account's other functions"),
-            "lower WorkerConcurrency, set IngestConcurrency, or have AWS raise the quota “Concurrent executions”",
+            format!(
+                "deploy with WorkerConcurrency={suitable}, set IngestConcurrency, or have AWS raise the quota “Concurrent \
+                 executions”"
+            ),
         );
     }
-    Finding::ok(CHECK, says)
+    Finding::ok(CHECK, format!("{says}. WorkerConcurrency={suitable} suits this account"))
 }
 
 /// Whether the functions run, and whether the workers are fed.
@@ -278,12 +292,19 @@ fn running(check: &str, function: &str, state: &Value, reserved: Option<u64>) ->
 
 async fn fed(services: &Services, worker: &str) -> Finding {
     const CHECK: &str = "wake-ups";
-    let path = format!("/2015-03-31/event-source-mappings/?FunctionName={worker}");
-    let told = match services.get(Service::LAMBDA, "ListEventSourceMappings", &path).await {
-        Ok(told) => told,
-        Err(refusal) => return Finding::refused(CHECK, &refusal),
-    };
-    let mapping = &told["EventSourceMappings"][0];
+    let mut mapping = Value::Null;
+    // Of the alias; or of the function itself, in a stack of an older template.
+    for fed in [format!("{worker}%3Alive"), worker.to_owned()] {
+        let path = format!("/2015-03-31/event-source-mappings/?FunctionName={fed}");
+        match services.get(Service::LAMBDA, "ListEventSourceMappings", &path).await {
+            Ok(told) => mapping = told["EventSourceMappings"][0].clone(),
+            Err(Refusal::Other { code, .. }) if code == "ResourceNotFoundException" => {}
+            Err(refusal) => return Finding::refused(CHECK, &refusal),
+        }
+        if !mapping.is_null() {
+            break;
+        }
+    }
     match mapping["State"].as_str() {
         Some("Enabled") => Finding::ok(CHECK, "the queue feeds the workers"),
         Some(state) => {
@@ -347,11 +368,11 @@ fn throughput(is_high: bool, limit: Option<u64>) -> Finding {
 /// Whether anybody is told of an alarm.
 pub async fn alarms(services: &Services, stack: &Stack) -> Finding {
     const CHECK: &str = "alarm topic";
-    let arn = stack.parameters.get("AlarmTopicArn").map(String::as_str).unwrap_or_default();
-    if arn.is_empty() {
-        let advice = "create an SNS topic with your address, and deploy with its ARN as AlarmTopicArn";
-        return Finding::warning(CHECK, "none: alarms stand in CloudWatch, and nobody is told", advice);
-    }
+    let given = stack.parameters.get("AlarmTopicArn").filter(|arn| !arn.is_empty());
+    let Some(arn) = given.or(stack.outputs.get("AlarmTopic")) else {
+        let advice = "deploy with AlarmEmail, an address of yours, or with a topic's ARN as AlarmTopicArn";
+        return Finding::warning(CHECK, "none: there are no alarms, and nobody is told of anything", advice);
+    };
     let told = services.query(Service::SNS, "2010-03-31", "GetTopicAttributes", &[("TopicArn", arn)]).await;
     let attributes = match told {
         Ok(told) => told.what.pairs(&["GetTopicAttributesResult", "Attributes"], ["key", "value"]),
@@ -422,6 +443,20 @@ mod tests {
         assert_eq!(verdict(60, 60, 50, 0), Verdict::Warning);
         assert_eq!(verdict(1000, 900, 900, 100), Verdict::Ok, "ingest has its own");
         assert!(enough(10, 10, 50, 0).advice.unwrap().contains("WorkerConcurrency=5,"));
+        assert!(enough(60, 60, 50, 0).advice.unwrap().contains("WorkerConcurrency=30,"));
+        assert!(enough(1000, 1000, 50, 0).says.contains("WorkerConcurrency=100 suits"));
+        assert!(enough(100, 20, 10, 80).says.contains("WorkerConcurrency=18 suits"));
+    }
+
+    #[test]
+    fn what_is_said_to_suit_an_account_is_well_in_it() {
+        for unreserved in 4..2000 {
+            for ingest in [0, 50] {
+                let workers = suitable(unreserved, ingest);
+                let finding = enough(unreserved + ingest, unreserved, workers, ingest);
+                assert_eq!(finding.verdict, Verdict::Ok, "{unreserved} {ingest} {workers}: {}", finding.says);
+            }
+        }
     }
 
     #[test]

@@ -45,6 +45,25 @@ impl Observer for TellSources {
     }
 }
 
+/// Tells of webhooks that are refused: nothing of them is in any row.
+#[derive(Debug)]
+pub(super) struct TellRefusals {
+    pub(super) json: bool,
+}
+
+impl Observer for TellRefusals {
+    fn observe(&self, event: &Event<'_>) {
+        let Event::Refused { source, refusal, reason, .. } = event else { return };
+        let source = source.map(ToString::to_string);
+        if self.json {
+            print_json(&json!({ "what": "refused", "source": source, "why": refusal.as_str(), "reason": reason }));
+            return;
+        }
+        let source = source.map(|source| format!(" of {source}")).unwrap_or_default();
+        say!("{:13}a webhook{source} was refused ({}): {reason}", "", refusal.as_str());
+    }
+}
+
 /// How long the rows are asked what the matter was.
 const PATIENCE: Duration = Duration::from_secs(1);
 

@@ -139,12 +139,6 @@ impl Response {
         Self::json(status_code, serde_json::json!({ "error": reason }))
     }
 
-    /// What a refusal says, without the form it has for the sender.
-    pub(super) fn reason(&self) -> Option<String> {
-        let body: serde_json::Value = serde_json::from_str(&self.body).ok()?;
-        Some(body.get("error")?.as_str()?.to_owned())
-    }
-
     /// Only `POST` is spoken here.
     pub fn wrong_method() -> Self {
         let mut response = Self::refused(405, "webhooks are posted");

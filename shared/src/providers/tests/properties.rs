@@ -52,6 +52,22 @@ fn every_table_says_where_it_is_from_and_reads_a_topic_and_an_id() {
 }
 
 #[test]
+fn a_limit_of_failures_in_a_row_is_the_one_that_the_page_tells() {
+    let mut known = 0;
+    for name in NAMES {
+        let (Some(rule), Some(provider)) = (rule_of(name), by_name(name)) else { continue };
+        let told = rule.facts.switches_off.contains("failures in a row");
+        let limit = provider.failures_in_a_row();
+        assert_eq!(told, limit.is_some(), "{name}");
+        if let Some(limit) = limit {
+            assert!(rule.facts.switches_off.contains(&format!("{limit} failures in a row")), "{name}: {limit}");
+            known += 1;
+        }
+    }
+    assert_eq!(known, 2);
+}
+
+#[test]
 fn an_empty_secret_signs_and_verifies_nothing() {
     for row in ROWS {
         let (provider, own) = (row.provider(), Secret::new(row.secrets[0]));

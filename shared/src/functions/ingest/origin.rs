@@ -1,0 +1,90 @@
+//! What stands in front of the door, such as CloudFront with a firewall: it
+//! proves itself by a header, so that nobody goes around it.
+
+use std::fmt;
+
+use subtle::ConstantTimeEq;
+
+use super::Request;
+use crate::config::{InvalidConfig, Variables};
+
+/// The header that it adds to every request.
+const HEADER: &str = "x-origin-secret";
+
+/// A shorter one could be guessed.
+const SHORTEST: usize = 32;
+
+/// What the header must say; by default nothing stands in front.
+#[derive(Clone, Default)]
+pub struct Origin(Vec<String>);
+
+impl Origin {
+    /// `ORIGIN_SECRET`: one value, or while it is changed two with a comma
+    /// between them. Where it is not set, every request is looked at.
+    ///
+    /// # Errors
+    ///
+    /// One of them is shorter than 32 bytes.
+    pub fn read(variables: &impl Variables) -> Result<Self, InvalidConfig> {
+        let secrets = variables.value("ORIGIN_SECRET").unwrap_or_default();
+        let secrets: Vec<_> = secrets.split(',').filter(|secret| !secret.is_empty()).map(str::to_owned).collect();
+        if secrets.iter().any(|secret| secret.len() < SHORTEST) {
+            return Err(InvalidConfig::new("ORIGIN_SECRET", format!("has fewer than {SHORTEST} characters")));
+        }
+        Ok(Self(secrets))
+    }
+
+    /// Whether the request came through it. In a time that does not tell how much
+    /// of a value was right.
+    pub(super) fn sent(&self, request: &Request) -> bool {
+        let said = request.headers.get(HEADER).map(String::as_bytes).unwrap_or_default();
+        let fits = |secret: &String| bool::from(secret.as_bytes().ct_eq(said));
+        self.0.is_empty() || self.0.iter().any(fits)
+    }
+}
+
+/// Not the values.
+impl fmt::Debug for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Origin({})", self.0.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NEW: &str = "0123456789-0123456789-0123456789-new";
+    const OLD: &str = "0123456789-0123456789-0123456789-old";
+
+    fn origin(secrets: &str) -> Result<Origin, InvalidConfig> {
+        Origin::read(&[("ORIGIN_SECRET", secrets)].as_slice())
+    }
+
+    fn request(secret: Option<&str>) -> Request {
+        let headers = secret.map(|secret| (HEADER.to_owned(), secret.to_owned()));
+        Request { headers: headers.into_iter().collect(), ..Request::default() }
+    }
+
+    #[test]
+    fn a_request_that_went_around_the_front_is_known_and_either_secret_of_a_change_is_taken() {
+        let origin = origin(&format!("{NEW},{OLD}")).unwrap();
+        for (said, is_let_in) in
+            [(Some(NEW), true), (Some(OLD), true), (Some("x"), false), (Some(""), false), (None, false)]
+        {
+            assert_eq!(origin.sent(&request(said)), is_let_in, "{said:?}");
+        }
+        assert!(!format!("{origin:?}").contains(NEW));
+    }
+
+    #[test]
+    fn where_nothing_stands_in_front_every_request_is_looked_at() {
+        assert!(origin("").unwrap().sent(&request(None)));
+    }
+
+    #[test]
+    fn a_secret_that_could_be_guessed_is_refused() {
+        let refused = origin(&format!("{NEW},short")).unwrap_err().to_string();
+        assert_eq!(refused, "ORIGIN_SECRET: has fewer than 32 characters");
+    }
+}
