@@ -146,6 +146,9 @@ impl Ingest {
                 _ => Response::wrong_method(),
             });
         }
+        if let Some(coding) = request.compression() {
+            return Judged::Answer(Response::compressed(coding));
+        }
         let Some(body) = request.bytes() else {
             return Judged::Answer(Response::refused(400, "the body is not the base64 it is said to be"));
         };
