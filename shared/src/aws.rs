@@ -138,15 +138,33 @@ impl Account {
         self.variant.endpoint(service, self.region.as_ref())
     }
 
+    /// Where `service` is, if not where its client finds it. The clients know
+    /// variants too; to have them asked makes a function 7 KB larger.
+    fn variant_of(&self, service: &str) -> Option<String> {
+        (self.variant != Variant::default()).then(|| self.endpoint_of(service))
+    }
+
+    /// Of a program that may be behind a proxy, which the functions of a stack
+    /// are not: they carry neither the code for it nor the time.
+    pub(crate) fn outside(mut self) -> Self {
+        if self.roots.is_none() && !self.has_other_roots() {
+            self.roots = Some(Roots::amazon_or_machine());
+        }
+        self
+    }
+
+    /// Whether AWS's certificates are not Amazon's there: other partitions have
+    /// other roots.
+    fn has_other_roots(&self) -> bool {
+        let region = self.region.as_ref();
+        region.starts_with("cn-") || region.contains("-iso") || region.starts_with("eusc-")
+    }
+
     /// One pool of connections for all clients.
     pub fn http_client(&self) -> SharedHttpClient {
-        let region = self.region.as_ref();
         let roots = match &self.roots {
             Some(roots) => roots.clone(),
-            // Other partitions have other roots.
-            None if region.starts_with("cn-") || region.contains("-iso") || region.starts_with("eusc-") => {
-                Roots::machine()
-            }
+            None if self.has_other_roots() => Roots::machine(),
             None => Roots::amazon(),
         };
         SharedHttpClient::new(Connections::new(roots))
@@ -161,11 +179,7 @@ impl Account {
             .http_client(http.clone())
             .retry_config(RetryConfig::disabled())
             .timeout_config(timeouts());
-        // Beside an endpoint that is given the client refuses a variant.
-        match &self.dynamodb_endpoint {
-            Some(url) => config.set_endpoint_url(Some(url.clone())),
-            None => config.set_use_fips(Some(self.variant.fips)).set_use_dual_stack(Some(self.variant.dual_stack)),
-        };
+        config.set_endpoint_url(self.dynamodb_endpoint.clone().or_else(|| self.variant_of("dynamodb")));
         aws_sdk_dynamodb::Client::from_conf(config.build())
     }
 
@@ -178,10 +192,7 @@ impl Account {
             .http_client(http.clone())
             .retry_config(RetryConfig::disabled())
             .timeout_config(timeouts());
-        match &self.sqs_endpoint {
-            Some(url) => config.set_endpoint_url(Some(url.clone())),
-            None => config.set_use_fips(Some(self.variant.fips)).set_use_dual_stack(Some(self.variant.dual_stack)),
-        };
+        config.set_endpoint_url(self.sqs_endpoint.clone().or_else(|| self.variant_of("sqs")));
         aws_sdk_sqs::Client::from_conf(config.build())
     }
 }
@@ -307,15 +318,21 @@ mod tests {
         assert_eq!(signed_by, ["KEY0", "KEY1"]);
     }
 
-    #[tokio::test]
-    async fn an_endpoint_that_is_given_is_used_whatever_variant_is_asked_for() {
-        let endpoint = Endpoint::start(|_| Reply::status(200)).await;
-        let variant = Variant { fips: true, dual_stack: true };
-        let account = Account { variant, ..Account::local(endpoint.url(), endpoint.url()) };
-        let _ = account.dynamodb(&account.http_client()).list_tables().send().await;
-        assert_eq!(endpoint.accepted(), 1);
-        let _ = account.sqs(&account.http_client()).list_queues().send().await;
-        assert_eq!(endpoint.accepted(), 2);
+    #[test]
+    fn a_variant_is_asked_for_where_no_endpoint_is_given() {
+        let given = |more: &[(&str, &str)]| {
+            let account = account(&[BASE.as_slice(), more].concat()).unwrap();
+            let http = account.http_client();
+            (format!("{:?}", account.dynamodb(&http).config()), format!("{:?}", account.sqs(&http).config()))
+        };
+        let (fips, dual) = (("AWS_USE_FIPS_ENDPOINT", "true"), ("AWS_USE_DUALSTACK_ENDPOINT", "true"));
+        let (tables, queues) = given(&[fips, dual]);
+        assert!(tables.contains("https://dynamodb-fips.eu-central-1.api.aws"), "{tables}");
+        assert!(queues.contains("https://sqs-fips.eu-central-1.api.aws"), "{queues}");
+        let (tables, queues) = given(&[fips, ("AWS_ENDPOINT_URL", "http://127.0.0.1:1")]);
+        for config in [tables, queues, given(&[]).0, given(&[]).1] {
+            assert!(!config.contains("fips.eu") && !config.contains("amazonaws.com"), "{config}");
+        }
     }
 
     fn account(set: &[(&str, &str)]) -> Result<Account, InvalidConfig> {

@@ -155,7 +155,7 @@ async fn account(variables: &impl Variables) -> Result<Account, InvalidConfig> {
     if variables.value("AWS_ACCESS_KEY_ID").is_none() {
         return super::found::account(variables).await;
     }
-    Account::from(variables)
+    Account::from(variables).map(Account::outside)
 }
 
 #[cfg(test)]
