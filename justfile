@@ -32,6 +32,14 @@ loop:
 deployable:
     .ci/deployable
 
+# Advisories, licences, sources and duplicates of what is depended on
+supply-chain:
+    .ci/supply-chain
+
+# The functions as zips for arm64, the same bytes everywhere, with their parts and checksums
+release *what:
+    .ci/release {{what}}
+
 # A stack of its own in AWS: deployed, tried, removed
 on-aws:
     .ci/on-aws

@@ -66,7 +66,7 @@ pub enum Refusal {
         message: String,
     },
     /// The credentials are not taken.
-    #[error("the credentials are not taken ({0}): sign in anew, as with `aws sso login`")]
+    #[error("the credentials are not taken ({0}): sign in anew, as with `aws login` or `aws sso login`")]
     Credentials(String),
     /// Too many questions of this account, by whomever.
     #[error("{0} is asked too often at the moment; run it again")]

@@ -10,6 +10,9 @@ pub mod call;
 mod connections;
 mod document;
 pub mod dynamo;
+pub mod endpoints;
+#[cfg(feature = "credentials")]
+mod found;
 pub mod meter;
 pub mod signed;
 pub mod sqs;
@@ -37,6 +40,7 @@ use crate::{
     tls::Roots,
 };
 use connections::Connections;
+use endpoints::Variant;
 
 /// By default a call may last for ever; one that never returns would outlive
 /// every promise we make. One try, as `store.rs` repeats calls.
@@ -60,6 +64,8 @@ pub struct Account {
     pub ssm_endpoint: Option<String>,
     /// Another Secrets Manager than the region's.
     pub secrets_endpoint: Option<String>,
+    /// Which names services have where no other endpoint is given.
+    pub variant: Variant,
     /// The certificate authorities to believe; those of AWS in the region if
     /// not said.
     pub roots: Option<Roots>,
@@ -74,7 +80,17 @@ impl Account {
     /// Of someone known otherwise, whose connections believe `roots`; endpoints
     /// as the environment says.
     pub fn of(region: Region, credentials: SharedCredentialsProvider, roots: Roots) -> Self {
-        let endpoint = |own: &str| Environment.value(own).or_else(|| Environment.value("AWS_ENDPOINT_URL"));
+        Self::reached_as_said(&Environment, region, credentials, Some(roots))
+    }
+
+    /// Endpoints as `variables` say.
+    fn reached_as_said(
+        variables: &impl Variables,
+        region: Region,
+        credentials: SharedCredentialsProvider,
+        roots: Option<Roots>,
+    ) -> Self {
+        let endpoint = |own: &str| variables.value(own).or_else(|| variables.value("AWS_ENDPOINT_URL"));
         Self {
             region,
             credentials,
@@ -82,7 +98,8 @@ impl Account {
             sqs_endpoint: endpoint("AWS_ENDPOINT_URL_SQS"),
             ssm_endpoint: endpoint("AWS_ENDPOINT_URL_SSM"),
             secrets_endpoint: endpoint("AWS_ENDPOINT_URL_SECRETS_MANAGER"),
-            roots: Some(roots),
+            variant: Variant::read(variables),
+            roots,
         }
     }
 
@@ -96,17 +113,9 @@ impl Account {
             None,
             "environment",
         );
-        let endpoint = |own: &str| variable(own).or_else(|| variable("AWS_ENDPOINT_URL"));
         let roots = bundle(variables)?;
-        Ok(Self {
-            region: Region::new(region.map_or_else(|| needed(variables, "AWS_REGION"), Ok)?),
-            credentials: SharedCredentialsProvider::new(credentials),
-            dynamodb_endpoint: endpoint("AWS_ENDPOINT_URL_DYNAMODB"),
-            sqs_endpoint: endpoint("AWS_ENDPOINT_URL_SQS"),
-            ssm_endpoint: endpoint("AWS_ENDPOINT_URL_SSM"),
-            secrets_endpoint: endpoint("AWS_ENDPOINT_URL_SECRETS_MANAGER"),
-            roots,
-        })
+        let region = Region::new(region.map_or_else(|| needed(variables, "AWS_REGION"), Ok)?);
+        Ok(Self::reached_as_said(variables, region, SharedCredentialsProvider::new(credentials), roots))
     }
 
     /// An embedded DynamoDB and queue on this machine, which ask for no
@@ -119,25 +128,43 @@ impl Account {
             sqs_endpoint: Some(sqs.into()),
             ssm_endpoint: None,
             secrets_endpoint: None,
+            variant: Variant::default(),
             roots: None,
         }
     }
 
     /// Where `service` is in the account's region.
     fn endpoint_of(&self, service: &str) -> String {
+        self.variant.endpoint(service, self.region.as_ref())
+    }
+
+    /// Where `service` is, if not where its client finds it. The clients know
+    /// variants too; to have them asked makes a function 7 KB larger.
+    fn variant_of(&self, service: &str) -> Option<String> {
+        (self.variant != Variant::default()).then(|| self.endpoint_of(service))
+    }
+
+    /// Of a program that may be behind a proxy, which the functions of a stack
+    /// are not: they carry neither the code for it nor the time.
+    pub(crate) fn outside(mut self) -> Self {
+        if self.roots.is_none() && !self.has_other_roots() {
+            self.roots = Some(Roots::amazon_or_machine());
+        }
+        self
+    }
+
+    /// Whether AWS's certificates are not Amazon's there: other partitions have
+    /// other roots.
+    fn has_other_roots(&self) -> bool {
         let region = self.region.as_ref();
-        format!("https://{service}.{region}.{}", dns_suffix(region))
+        region.starts_with("cn-") || region.contains("-iso") || region.starts_with("eusc-")
     }
 
     /// One pool of connections for all clients.
     pub fn http_client(&self) -> SharedHttpClient {
-        let region = self.region.as_ref();
         let roots = match &self.roots {
             Some(roots) => roots.clone(),
-            // Other partitions have other roots.
-            None if region.starts_with("cn-") || region.contains("-iso") || region.starts_with("eusc-") => {
-                Roots::machine()
-            }
+            None if self.has_other_roots() => Roots::machine(),
             None => Roots::amazon(),
         };
         SharedHttpClient::new(Connections::new(roots))
@@ -152,7 +179,7 @@ impl Account {
             .http_client(http.clone())
             .retry_config(RetryConfig::disabled())
             .timeout_config(timeouts());
-        config.set_endpoint_url(self.dynamodb_endpoint.clone());
+        config.set_endpoint_url(self.dynamodb_endpoint.clone().or_else(|| self.variant_of("dynamodb")));
         aws_sdk_dynamodb::Client::from_conf(config.build())
     }
 
@@ -165,7 +192,7 @@ impl Account {
             .http_client(http.clone())
             .retry_config(RetryConfig::disabled())
             .timeout_config(timeouts());
-        config.set_endpoint_url(self.sqs_endpoint.clone());
+        config.set_endpoint_url(self.sqs_endpoint.clone().or_else(|| self.variant_of("sqs")));
         aws_sdk_sqs::Client::from_conf(config.build())
     }
 }
@@ -240,21 +267,6 @@ pub(crate) fn no_connection(error: Option<&ConnectorError>) -> String {
     cause.map_or_else(|| "no connection".to_owned(), |cause| format!("no connection: {cause}"))
 }
 
-/// What AWS's names end with in the partition of `region`, as the clients' own
-/// tables have it.
-fn dns_suffix(region: &str) -> &'static str {
-    const SUFFIXES: [(&str, &str); 6] = [
-        ("cn-", "amazonaws.com.cn"),
-        ("eusc-", "amazonaws.eu"),
-        ("us-iso-", "c2s.ic.gov"),
-        ("us-isob-", "sc2s.sgov.gov"),
-        ("us-isof-", "csp.hci.ic.gov"),
-        ("eu-isoe-", "cloud.adc-e.uk"),
-    ];
-    let known = SUFFIXES.iter().find(|(prefix, _)| region.starts_with(prefix));
-    known.map_or("amazonaws.com", |(_, suffix)| suffix)
-}
-
 fn timeouts() -> TimeoutConfig {
     at_most(ATTEMPT_TIMEOUT)
 }
@@ -265,7 +277,63 @@ fn at_most(limit: Duration) -> TimeoutConfig {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        sync::atomic::{AtomicUsize, Ordering},
+        time::UNIX_EPOCH,
+    };
+
+    use aws_credential_types::provider::{ProvideCredentials, future};
+
     use super::*;
+    use crate::tls::endpoint::{Endpoint, Reply};
+
+    /// Each has run out as soon as it is given.
+    #[derive(Debug, Default)]
+    struct Short(AtomicUsize);
+
+    impl ProvideCredentials for Short {
+        fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
+        where
+            Self: 'a,
+        {
+            let id = format!("KEY{}", self.0.fetch_add(1, Ordering::SeqCst));
+            future::ProvideCredentials::ready(Ok(Credentials::new(id, "secret", None, Some(UNIX_EPOCH), "test")))
+        }
+    }
+
+    #[tokio::test]
+    async fn credentials_that_have_run_out_are_asked_for_anew() {
+        let mut endpoint = Endpoint::start(|_| Reply::status(200)).await;
+        let account = Account {
+            credentials: SharedCredentialsProvider::new(Short::default()),
+            ..Account::local(endpoint.url(), endpoint.url())
+        };
+        let dynamodb = account.dynamodb(&account.http_client());
+        let mut signed_by = Vec::new();
+        for _ in 0..2 {
+            let _ = dynamodb.list_tables().send().await;
+            let header = endpoint.posted().await.header("authorization").to_owned();
+            signed_by.push(header.split(['=', '/']).nth(1).unwrap().to_owned());
+        }
+        assert_eq!(signed_by, ["KEY0", "KEY1"]);
+    }
+
+    #[test]
+    fn a_variant_is_asked_for_where_no_endpoint_is_given() {
+        let given = |more: &[(&str, &str)]| {
+            let account = account(&[BASE.as_slice(), more].concat()).unwrap();
+            let http = account.http_client();
+            (format!("{:?}", account.dynamodb(&http).config()), format!("{:?}", account.sqs(&http).config()))
+        };
+        let (fips, dual) = (("AWS_USE_FIPS_ENDPOINT", "true"), ("AWS_USE_DUALSTACK_ENDPOINT", "true"));
+        let (tables, queues) = given(&[fips, dual]);
+        assert!(tables.contains("https://dynamodb-fips.eu-central-1.api.aws"), "{tables}");
+        assert!(queues.contains("https://sqs-fips.eu-central-1.api.aws"), "{queues}");
+        let (tables, queues) = given(&[fips, ("AWS_ENDPOINT_URL", "http://127.0.0.1:1")]);
+        for config in [tables, queues, given(&[]).0, given(&[]).1] {
+            assert!(!config.contains("fips.eu") && !config.contains("amazonaws.com"), "{config}");
+        }
+    }
 
     fn account(set: &[(&str, &str)]) -> Result<Account, InvalidConfig> {
         Account::from(&set)
@@ -288,18 +356,6 @@ mod tests {
         let bundle = ("AWS_CA_BUNDLE", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
         let refused = account(&[BASE.as_slice(), &[bundle]].concat()).unwrap_err().to_string();
         assert!(refused.starts_with("AWS_CA_BUNDLE: ") && refused.ends_with("Cargo.toml holds no certificate"));
-    }
-
-    #[test]
-    fn each_partition_has_its_own_names() {
-        let named = |region: &'static str| {
-            let account = Account { region: Region::from_static(region), ..Account::local("", "") };
-            account.endpoint_of("sqs")
-        };
-        assert_eq!(named("us-gov-west-1"), "https://sqs.us-gov-west-1.amazonaws.com");
-        assert_eq!(named("cn-north-1"), "https://sqs.cn-north-1.amazonaws.com.cn");
-        assert_eq!(named("eusc-de-east-1"), "https://sqs.eusc-de-east-1.amazonaws.eu");
-        assert_eq!(named("us-isob-east-1"), "https://sqs.us-isob-east-1.sc2s.sgov.gov");
     }
 
     #[test]

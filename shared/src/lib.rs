@@ -63,6 +63,7 @@
 //! | `scheduler` | a function around jobs that run once a tick | `aws`, `jobs` |
 //! | `ingest` | the function that webhooks are posted to | `aws`, `verify` |
 //! | `aws` | `Leases::from_env`, `Deployment`: clients of DynamoDB and SQS | |
+//! | `credentials` | both outside Lambda: credentials of a profile, a container or an instance, renewed | `aws` |
 //! | `forward` | the handler that posts deliveries to an HTTP endpoint | |
 //! | `orders` | the handler of `examples/orders`, by that name: what the project's own worker and command run | |
 //! | `verify` (default) | how each sender signs, and what its webhooks are about: without it a function reads its sources, and verifies nothing | |
@@ -70,7 +71,7 @@
 //! | `internals` | the rooms below, for the project's own command and tests; without any promise | |
 //!
 //! A script that only takes leases is best served by `default-features = false,
-//! features = ["aws"]`.
+//! features = ["aws"]`, or `["credentials"]` where its environment holds no keys.
 //!
 //! # The rooms
 //!

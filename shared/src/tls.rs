@@ -2,6 +2,8 @@
 
 #[cfg(test)]
 pub(crate) mod endpoint;
+#[cfg(feature = "aws")]
+mod fallback;
 
 use std::sync::Arc;
 
@@ -25,9 +27,18 @@ const AMAZON: [&[u8]; 5] = [
 
 /// The certificate authorities to believe.
 #[derive(Debug, Clone)]
-pub struct Roots(RootCertStore);
+pub struct Roots {
+    store: RootCertStore,
+    /// A pointer, so that a program carries the ways that it takes and no others.
+    trusting: fn(RootCertStore) -> ClientConfig,
+}
 
 impl Roots {
+    /// Those in `store` and no others.
+    fn of(store: RootCertStore) -> Self {
+        Self { store, trusting }
+    }
+
     /// Amazon's own.
     #[cfg(feature = "aws")]
     pub fn amazon() -> Self {
@@ -35,23 +46,30 @@ impl Roots {
         for certificate in AMAZON {
             roots.add(CertificateDer::from_slice(certificate)).expect("a test adds each of them");
         }
-        Self(roots)
+        Self::of(roots)
+    }
+
+    /// Amazon's own, and where they do not know an issuer, this machine's; with a
+    /// warning.
+    #[cfg(feature = "aws")]
+    pub fn amazon_or_machine() -> Self {
+        Self { trusting: |first| fallback::trusting(first, || Self::machine().store), ..Self::amazon() }
     }
 
     /// This machine's, and Amazon's. Reading a hundred and more takes longer than
     /// all the rest of a start.
     #[cfg(feature = "aws")]
     pub fn machine() -> Self {
-        let Self(mut roots) = Self::amazon();
+        let mut roots = Self::amazon();
         // What cannot be read or used is missed by the first connection that needs it.
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        Self(roots)
+        roots.store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        roots
     }
 
     /// Mozilla's, which browsers believe, as compiled in.
     #[cfg(any(feature = "forward", feature = "ingest"))]
     pub fn mozilla() -> Self {
-        Self(RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() })
+        Self::of(RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() })
     }
 
     /// Those in `pem`.
@@ -61,7 +79,7 @@ impl Roots {
     /// There is none, or one that cannot be used; says so of what held it.
     #[cfg(feature = "aws")]
     pub fn in_pem(pem: &[u8]) -> Result<Self, String> {
-        let mut roots = Self(RootCertStore::empty());
+        let mut roots = Self::of(RootCertStore::empty());
         roots.add(pem)?;
         Ok(roots)
     }
@@ -75,7 +93,7 @@ impl Roots {
         let mut found = 0;
         for certificate in CertificateDer::pem_slice_iter(pem) {
             let certificate = certificate.map_err(|error| format!("is no PEM: {error}"))?;
-            self.0.add(certificate).map_err(|error| format!("holds a certificate that cannot be used: {error}"))?;
+            self.store.add(certificate).map_err(|error| format!("holds a certificate that cannot be used: {error}"))?;
             found += 1;
         }
         if found == 0 { Err("holds no certificate".into()) } else { Ok(()) }
@@ -84,17 +102,21 @@ impl Roots {
     /// For certificates that are not a connection's.
     #[cfg(feature = "ingest")]
     pub(crate) fn store(&self) -> &RootCertStore {
-        &self.0
+        &self.store
     }
 
     /// TLS that believes them.
     pub fn trusted(self) -> ClientConfig {
-        ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .expect("ring has what the default versions need")
-            .with_root_certificates(self.0)
-            .with_no_client_auth()
+        (self.trusting)(self.store)
     }
+}
+
+fn trusting(roots: RootCertStore) -> ClientConfig {
+    ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("ring has what the default versions need")
+        .with_root_certificates(roots)
+        .with_no_client_auth()
 }
 
 #[cfg(all(test, feature = "aws"))]
@@ -117,7 +139,7 @@ mod tests {
             Sha256::digest(certificate).iter().map(|byte| format!("{byte:02x}")).collect::<String>()
         };
         assert_eq!(AMAZON.map(fingerprint), published);
-        assert_eq!(Roots::amazon().0.len(), AMAZON.len());
+        assert_eq!(Roots::amazon().store.len(), AMAZON.len());
     }
 
     #[test]

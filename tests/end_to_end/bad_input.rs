@@ -40,7 +40,7 @@ async fn each_bad_request_has_its_answer_and_leaves_nothing() {
     let others_signature = other.headers.iter().find(|(name, _)| name == "webhook-signature").expect("it is signed");
     let path = "/webhooks/test";
     let twice = [others_signature].into_iter().chain(&good.headers).cloned().collect();
-    let cases: [(&str, &str, &str, Headers, u16); 15] = [
+    let cases: [(&str, &str, &str, Headers, u16); 17] = [
         ("unknown source", "POST", "/webhooks/nobody", good.headers.clone(), 404),
         ("no source", "POST", "/webhooks/", good.headers.clone(), 404),
         ("another path", "POST", "/", good.headers.clone(), 404),
@@ -55,6 +55,8 @@ async fn each_bad_request_has_its_answer_and_leaves_nothing() {
         ("stale", "POST", path, stale.headers.clone(), 401),
         ("from the future", "POST", path, early.headers.clone(), 401),
         ("two headers with a signature", "POST", path, twice, 401),
+        ("compressed, and the signature right", "POST", path, with("content-encoding", Some("gzip")), 415),
+        ("compressed, for nobody", "POST", "/webhooks/nobody", with("content-encoding", Some("gzip")), 404),
         ("another's signature", "POST", path, with("webhook-signature", Some(&others_signature.1)), 401),
     ];
     for (what, method, path, headers, status) in cases {

@@ -109,3 +109,40 @@ fn a_name_that_stands_for_no_test_is_objected_to() {
         assert!(objection(wrong).is_some(), "{wrong}");
     }
 }
+
+/// What only GNU's tools or a newer bash than macOS comes with understand.
+const ONLY_ELSEWHERE: [&str; 16] = [
+    "sed -i",
+    "sed -r",
+    "stat -c",
+    "grep -P",
+    "readlink -f",
+    "date -d",
+    "sort -V",
+    "xargs",
+    "cp -t",
+    "--parents",
+    "mapfile",
+    "readarray",
+    "declare -A",
+    "nproc",
+    "realpath",
+    "apt-get",
+];
+
+#[test]
+fn no_script_asks_for_what_only_one_system_has() {
+    let scripts = fs::read_dir(root().join(".ci")).expect("it can be listed").map(|entry| entry.unwrap().path());
+    let mut looked_at = 0;
+    for script in scripts.filter(|path| path.is_file() && !path.ends_with("debian")) {
+        looked_at += 1;
+        // What is said to a person may name them.
+        let is_done = |line: &&str| !line.trim_start().starts_with('#') && !line.contains("echo \"");
+        for line in read(&script).lines().filter(is_done) {
+            for word in ONLY_ELSEWHERE {
+                assert!(!line.contains(word), "{}: `{word}` in: {line}", script.display());
+            }
+        }
+    }
+    assert!(looked_at >= 20, "the scripts were read: {looked_at}");
+}

@@ -8,7 +8,7 @@ use aws_credential_types::provider::ProvideCredentials;
 use clap::Args;
 use serializer::{sender::Sender, service::Services, stack::Stack};
 use webhook_serializer::{
-    aws::{Account, Parts, bundle},
+    aws::{Account, Parts, bundle, endpoints::Variant},
     config::{Environment, StoreConfig},
     engine::append::Inbox,
     operator::Operator,
@@ -212,11 +212,16 @@ pub async fn account_of(who: &Who) -> Result<Account> {
     let loaded = loader.load().await;
     let region = loaded.region().context("no AWS region: give --region, set AWS_REGION, or one in your profile")?;
     let credentials =
-        loaded.credentials_provider().context("no AWS credentials: `aws configure` or `aws sso login`")?;
+        loaded.credentials_provider().context("no AWS credentials: `aws login`, `aws sso login` or `aws configure`")?;
     // Now: with the first request it would look like a store that is out.
     let found = credentials.provide_credentials().await;
-    found.context("no AWS credentials: `aws configure` or `aws sso login`")?;
-    Ok(Account::of(region.clone(), credentials, roots))
+    found.context("no AWS credentials: `aws login`, `aws sso login` or `aws configure`")?;
+    // A profile may say so too.
+    let variant = Variant {
+        fips: loaded.use_fips().unwrap_or_default(),
+        dual_stack: loaded.use_dual_stack().unwrap_or_default(),
+    };
+    Ok(Account { variant, ..Account::of(region.clone(), credentials, roots) })
 }
 
 /// What the `serializer local` at `url` says of itself, as a function's

@@ -59,7 +59,7 @@ impl Trouble {
                     return (StatusCode::FORBIDDEN, "A permission is missing", said, next);
                 }
                 if said.contains("ExpiredToken") || said.contains("UnrecognizedClient") {
-                    let next = "Sign in again (`aws sso login`), start the console anew, and open the address that it prints. Nothing was changed.";
+                    let next = "Sign in again (`aws login` or `aws sso login`), start the console anew, and open the address that it prints. Nothing was changed.";
                     return (StatusCode::FORBIDDEN, "The credentials have expired", said, next);
                 }
                 let next = "Is the local run still there, or the network, or the region? The console keeps nothing of its own: once the tables answer, every page does.";

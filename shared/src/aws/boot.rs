@@ -31,8 +31,11 @@ pub(crate) struct Start {
 
 impl Start {
     pub(crate) fn read(variables: &impl Variables) -> Result<Self, InvalidConfig> {
+        Self::by(variables, Account::from(variables)?)
+    }
+
+    fn by(variables: &impl Variables, account: Account) -> Result<Self, InvalidConfig> {
         let config = StoreConfig::read(variables)?;
-        let account = Account::from(variables)?;
         let http = account.http_client();
         Ok(Self { config, surroundings: Surroundings::system(), account, http })
     }
@@ -76,14 +79,16 @@ pub struct Deployment {
 impl Deployment {
     /// Reads `ENTITIES_TABLE`, `INBOX_TABLE`, `QUEUE_URL`, `RETENTION_DAYS` (30
     /// by default), and from the variables that every AWS SDK knows the region,
-    /// the credentials and other endpoints; then opens the connections. What
+    /// the credentials and other endpoints; with the feature `credentials`, where
+    /// no variable holds keys, from a profile, container or instance. Then opens
+    /// the connections. What
     /// cannot be reached is told by whoever needs it first.
     ///
     /// # Errors
     ///
     /// Names the first variable that is not set or wrong.
     pub async fn from_env() -> Result<Self, InvalidConfig> {
-        let start = Start::read(&Environment)?;
+        let start = Start::by(&Environment, account(&Environment).await?)?;
         start.warm().await;
         Ok(start.connect(Arc::new(Log)))
     }
@@ -104,8 +109,9 @@ impl Deployment {
 
 impl Leases {
     /// Leases in the table that `ENTITIES_TABLE` names; region, credentials and
-    /// other endpoints from the variables that every AWS SDK knows. Opens the
-    /// connections. Nothing else is needed; where they are set, `QUEUE_URL` has
+    /// other endpoints from the variables that every AWS SDK knows; with the
+    /// feature `credentials`, where no variable holds keys, from a profile,
+    /// container or instance. Opens the connections. Nothing else is needed; where they are set, `QUEUE_URL` has
     /// a worker woken after a release where deliveries wait, and
     /// `RETENTION_DAYS` keeps idle entities' rows as their deployment does.
     ///
@@ -124,7 +130,7 @@ impl Leases {
         // Of leases nothing is in an inbox: its name is not needed.
         let names = TableNames { entities: needed(variables, "ENTITIES_TABLE")?, inbox: String::new() };
         let retention = retention(variables)?;
-        let account = Account::from(variables)?;
+        let account = account(variables).await?;
         let surroundings = Surroundings::system();
         let http = account.http_client();
         let store = Store::new(Arc::new(DynamoTable::new(account.dynamodb(&http), names)), surroundings.clone());
@@ -140,6 +146,16 @@ impl Leases {
         account.warm(&http, &surroundings).await;
         Ok(leases.waking(Waker::new(Arc::new(SqsQueue::new(account.sqs(&http), url)), surroundings)))
     }
+}
+
+/// Who a program is that may be no function. A function's environment always
+/// says; whatever is found otherwise would only slow its start.
+async fn account(variables: &impl Variables) -> Result<Account, InvalidConfig> {
+    #[cfg(feature = "credentials")]
+    if variables.value("AWS_ACCESS_KEY_ID").is_none() {
+        return super::found::account(variables).await;
+    }
+    Account::from(variables).map(Account::outside)
 }
 
 #[cfg(test)]
@@ -166,7 +182,9 @@ mod tests {
     #[tokio::test]
     async fn leases_need_a_table_a_region_and_credentials_and_name_what_is_not_set() {
         leases(&BASE).await.unwrap();
-        for needed in [0, 1, 2, 4] {
+        // Without the second, others are looked for where that feature is on.
+        let needed = if cfg!(feature = "credentials") { &[0, 2, 4][..] } else { &[0, 1, 2, 4] };
+        for &needed in needed {
             let mut set = BASE.to_vec();
             let (name, _) = set.remove(needed);
             assert_eq!(leases(&set).await.unwrap_err(), format!("{name}: is not set"));

@@ -203,6 +203,10 @@ impl Ingest {
                 }
             };
         }
+        if let Some(coding) = request.compression() {
+            let refused = Refused::saying(Refusal::Compressed, 415, &format!("its body is compressed ({coding})"));
+            return Judged::Refused(Refused { response: Response::compressed(coding), ..refused });
+        }
         let Some(body) = request.bytes() else {
             let reason = "the body is not the base64 it is said to be";
             return Judged::Refused(Refused::saying(Refusal::Damaged, 400, reason));

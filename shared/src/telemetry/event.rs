@@ -240,6 +240,8 @@ pub enum Refusal {
     Damaged,
     /// Its body is too large.
     TooLarge,
+    /// Its body is compressed.
+    Compressed,
     /// It did not come through what stands in front of the door.
     PastOrigin,
 }
@@ -257,6 +259,7 @@ impl Refusal {
             Self::NotPosted => "not posted",
             Self::Damaged => "damaged",
             Self::TooLarge => "too large",
+            Self::Compressed => "compressed",
             Self::PastOrigin => "past the origin",
         }
     }

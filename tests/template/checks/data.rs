@@ -18,6 +18,10 @@ pub fn check(case: &Case, objections: &mut Objections) {
     wanted.sort_unstable();
     objections.unless(found == wanted, || format!("the tables are {found:?}"));
 
+    let encrypted = match case.parameter("TableKeyArn") {
+        none if none.is_empty() => json!({ "SSEEnabled": "true" }),
+        key => json!({ "SSEEnabled": "true", "SSEType": "KMS", "KMSMasterKeyId": key }),
+    };
     for (table, keys, is_purged) in tables {
         let mut at = |path: &str, value| objections.unless_at(deployed, &format!("{table} {path}"), value);
         let kinds = ["HASH", "RANGE"];
@@ -35,7 +39,7 @@ pub fn check(case: &Case, objections: &mut Objections) {
         at("UpdateReplacePolicy", json!("Retain"));
         at("Properties DeletionProtectionEnabled", json!("true"));
         at("Properties PointInTimeRecoverySpecification", json!({ "PointInTimeRecoveryEnabled": "true" }));
-        at("Properties SSESpecification", json!({ "SSEEnabled": "true" }));
+        at("Properties SSESpecification", encrypted.clone());
         // A limit of one's own would be met by a flood of one source, and felt by all.
         at("Properties BillingMode", json!("PAY_PER_REQUEST"));
     }

@@ -79,6 +79,13 @@ fn wanted(case: &Case, function: &str, asked: &Grants, reads_sources: bool) -> B
             grant("kms:Decrypt", &key, &condition.to_string());
         }
     }
+    let key = case.parameter("TableKeyArn");
+    if !key.is_empty() {
+        let condition = json!({ "StringEquals": { "kms:ViaService": "dynamodb.${AWS::Region}.${AWS::URLSuffix}" } });
+        for action in ["Decrypt", "DescribeKey", "Encrypt", "GenerateDataKey*", "ReEncrypt*"] {
+            grant(&format!("kms:{action}"), &key, &condition.to_string());
+        }
+    }
     if case.parameter("Tracing") == "on" {
         for action in ["xray:PutTraceSegments", "xray:PutTelemetryRecords"] {
             grant(action, "*", "");

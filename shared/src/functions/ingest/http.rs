@@ -62,6 +62,13 @@ impl Request {
         }
     }
 
+    /// How the body is compressed, if it is.
+    pub fn compression(&self) -> Option<&str> {
+        let codings = self.headers.get("content-encoding")?.split(',').map(str::trim);
+        // Some senders name a character set there; that changes no byte.
+        codings.into_iter().find(|coding| COMPRESSIONS.iter().any(|known| known.eq_ignore_ascii_case(coding)))
+    }
+
     /// The first value of a parameter of the query, decoded; what is no text
     /// then is replaced.
     pub fn parameter(&self, name: &str) -> Option<String> {
@@ -139,6 +146,15 @@ impl Response {
         Self::json(status_code, serde_json::json!({ "error": reason }))
     }
 
+    /// The body is compressed, and no provider's is: whether it was signed before
+    /// or after that, nobody has said, and a few bytes can stand for gigabytes.
+    pub fn compressed(coding: &str) -> Self {
+        let reason = format!("the body is compressed ({coding}): send it as it is, without content-encoding");
+        let mut response = Self::refused(415, &reason);
+        response.headers.insert("accept-encoding".into(), "identity".into());
+        response
+    }
+
     /// Only `POST` is spoken here.
     pub fn wrong_method() -> Self {
         let mut response = Self::refused(405, "webhooks are posted");
@@ -154,6 +170,9 @@ impl Response {
     }
 }
 
+/// What senders may compress with (RFC 9110, section 8.4.1, and its registry).
+const COMPRESSIONS: [&str; 7] = ["gzip", "x-gzip", "deflate", "br", "zstd", "compress", "x-compress"];
+
 /// Long enough for a store to come back, short against any sender's patience.
 const RETRY_AFTER_SECONDS: u32 = 5;
 
@@ -166,6 +185,20 @@ mod tests {
         for event in ["{}", r#"{"rawQueryString":null}"#, r#"{"rawQueryString":""}"#] {
             assert_eq!(serde_json::from_str::<Request>(event).unwrap().raw_query_string, "", "{event}");
         }
+    }
+
+    #[test]
+    fn a_compression_is_found_among_other_codings() {
+        let found = |value: &str| {
+            let headers = BTreeMap::from([("content-encoding".to_owned(), value.to_owned())]);
+            Request { headers, ..Request::default() }.compression().map(str::to_owned)
+        };
+        assert_eq!(found("gzip").as_deref(), Some("gzip"));
+        assert_eq!(found("identity, GZIP").as_deref(), Some("GZIP"));
+        for plain in ["", "identity", "utf-8", "gzipped", "aws-chunked"] {
+            assert_eq!(found(plain), None, "{plain}");
+        }
+        assert_eq!(Request::default().compression(), None);
     }
 
     #[test]
