@@ -7,6 +7,7 @@ mod hold;
 mod pass;
 mod past;
 mod put_back;
+mod restore;
 mod single;
 mod skip;
 mod waiting;
@@ -18,6 +19,7 @@ pub use hold::Turned;
 pub use pass::{Estimate, Pass, Read};
 pub use past::{Past, Settled};
 pub use put_back::PutBack;
+pub use restore::{RESTORED, Restored, Told as ToldOfRestored, ToldOfJob};
 pub use single::{Content, Single};
 pub use skip::Skipped;
 
