@@ -7,11 +7,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use futures_util::{
-    StreamExt,
-    future::try_join_all,
-    stream,
-};
+use futures_util::{StreamExt, future::try_join_all, stream};
 
 use super::{LOOKS, Operator, OperatorError, PAGE, PATIENCE, acts::TOLD_FOR};
 use crate::{
@@ -136,8 +132,7 @@ impl Operator {
                 next => return Ok(next),
             }
             let surroundings = self.store.surroundings();
-            let restoring =
-                Restoring { nonce: surroundings.nonce(), as_of, begun: surroundings.now(), ended: None };
+            let restoring = Restoring { nonce: surroundings.nonce(), as_of, begun: surroundings.now(), ended: None };
             let begin = BeginRestore { seen: seen.as_ref(), restoring: &restoring };
             match self.store.run(&begin, PATIENCE).await? {
                 BegunRestore::Begun => return Ok(NextRestore::GoOn(restoring)),
@@ -382,8 +377,7 @@ impl Operator {
     ) -> Result<Option<Lease>, OperatorError> {
         let now = self.store.surroundings().now();
         let attempts = if settlement == Settlement::Parked { drain.tried(Group::ONE) } else { 0 };
-        let ending =
-            Ending { settlement, group: Group::ONE, token: lease.token(), attempts, took: None, at: now };
+        let ending = Ending { settlement, group: Group::ONE, token: lease.token(), attempts, took: None, at: now };
         let decision = drain.decision(ending, now, None);
         for receipt in drain.to_spill(&decision) {
             self.spill(&drain.state().entity, &receipt).await?;
