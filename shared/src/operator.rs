@@ -19,7 +19,7 @@ pub use hold::Turned;
 pub use pass::{Estimate, Pass, Read};
 pub use past::{Past, Settled};
 pub use put_back::PutBack;
-pub use restore::{RESTORED, Restored, Told as ToldOfRestored, ToldOfJob};
+pub use restore::{Newest, RESTORED, Restored, Told as ToldOfRestored, ToldOfJob};
 pub use single::{Content, Single};
 pub use skip::Skipped;
 

@@ -78,10 +78,20 @@ pub struct Told {
     pub is_on_hold: bool,
     /// Somebody had its lease.
     pub was_held: bool,
-    /// The newest that its sources had sent, as far as one look shows.
-    pub newest: BTreeMap<SourceName, Timestamp>,
+    /// The newest that each of its sources had sent, of those at the end of its
+    /// inbox.
+    pub newest: BTreeMap<SourceName, Newest>,
     /// It is a job.
     pub job: Option<ToldOfJob>,
+}
+
+/// The newest delivery of a source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Newest {
+    /// By whose rules it came.
+    pub provider: Option<String>,
+    /// When it was accepted.
+    pub received_at: Timestamp,
 }
 
 /// What a restore found of a job.
@@ -102,7 +112,7 @@ impl Told {
 
     fn in_words(&self) -> String {
         let on_hold = if self.is_on_hold { "; on hold, because it was blocked" } else { "" };
-        format!("{} set aside, {} repeats, {} lost{on_hold}", self.set_aside, self.repeats, self.lost)
+        format!("{} set aside, {} known as repeats, {} lost{on_hold}", self.set_aside, self.repeats, self.lost)
     }
 }
 
@@ -271,9 +281,9 @@ impl Operator {
                 let item = Item::parse(&seen.entity, row)?;
                 last = item.sequence();
                 if let Item::Delivery(unpacked) = item {
-                    let (source, at) = (unpacked.head().source().clone(), unpacked.head().received_at());
-                    let newest = told.newest.entry(source).or_insert(at);
-                    *newest = at.max(*newest);
+                    let (head, received_at) = (unpacked.head(), unpacked.head().received_at());
+                    let provider = head.provider().map(str::to_owned);
+                    told.newest.insert(head.source().clone(), Newest { provider, received_at });
                 }
             }
             if !page.more || page.rows.is_empty() {

@@ -21,6 +21,10 @@ pub fn check(case: &Case, objections: &mut Objections) {
     objections.unless(text.matches(NAMESPACE).count() == text.matches(&namespace).count(), || {
         "the dashboard looks at another stack's metrics".into()
     });
+    for table in ["EntitiesTable", "InboxTable"] {
+        let searched = format!("TableName=\\\"{}\\\"", case.table(table));
+        objections.unless(text.contains(&searched), || format!("the dashboard does not look at the {table}"));
+    }
     let mut lines = 0;
     for widget in body["widgets"].as_array().into_iter().flatten() {
         // A dot is what stands in the row above.

@@ -57,6 +57,9 @@ const WAYS: [Given; 3] = [
         ("WorkerMemory", "1024"),
         ("RetentionDays", "35"),
         ("LogRetentionDays", "365"),
+        ("EntitiesTableName", "restored-entities"),
+        ("InboxTableName", "restored-inbox"),
+        ("OrdersTableName", "restored-orders"),
         ("Stage", "staging"),
         ("Jobs", "report"),
         ("AlarmTopicArn", "arn:aws:sns:eu-central-1:123456789012:alarms"),
@@ -79,6 +82,20 @@ impl Case {
     /// A parameter's value.
     pub fn parameter(&self, name: &str) -> String {
         self.deployed.parameters[name].clone()
+    }
+
+    /// What a table is called: as it was given, or the stack's own.
+    fn table(&self, own: &str) -> String {
+        Some(self.parameter(&format!("{own}Name"))).filter(|name| !name.is_empty()).unwrap_or_else(|| own.to_owned())
+    }
+
+    /// What a role is to be granted something on.
+    fn arn(&self, resource: &str) -> String {
+        if !resource.ends_with("Table") || self.table(resource) == resource {
+            return format!("{resource}.Arn");
+        }
+        let name = self.table(resource);
+        format!("arn:${{AWS::Partition}}:dynamodb:${{AWS::Region}}:${{AWS::AccountId}}:table/{name}")
     }
 
     fn is_http_api(&self) -> bool {
