@@ -95,10 +95,14 @@ pub enum Kind {
     PutOff,
     MoveOn,
     ListJob,
+    BeginRestore,
+    EndRestore,
+    Seize,
+    Raise,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 35] = [
+    pub const ALL: [Kind; 39] = [
         Kind::Claim,
         Kind::Put,
         Kind::Void,
@@ -134,6 +138,10 @@ impl Kind {
         Kind::PutOff,
         Kind::MoveOn,
         Kind::ListJob,
+        Kind::BeginRestore,
+        Kind::EndRestore,
+        Kind::Seize,
+        Kind::Raise,
     ];
 
     /// Whether it asks for nothing, and is never refused.
