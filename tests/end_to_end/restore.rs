@@ -491,6 +491,35 @@ async fn what_was_decided_before_is_told_as_it_was() {
     assert_eq!(ended, [("restore", Some("2 set aside, 2 known as repeats, 0 lost"))]);
 }
 
+/// The copy of the inbox is of so much later that it holds the receipt of what
+/// waits in that of the entities.
+#[tokio::test(start_paused = true)]
+async fn what_the_later_copy_knows_to_be_parked_stays_and_can_be_put_back() {
+    let mut world = World::new();
+    // Its row remembers one delivery.
+    let key = format!("test/{}", "x".repeat(507));
+    world.append(&key, "bad").await;
+    let (as_of, backup) = (world.surroundings.now(), Arc::new(MemoryTable::new()));
+    copied(&world.memory, TableName::Entities, &backup).await;
+    let handler = answering(|delivery, _| match delivery.delivery_id().as_str() {
+        "bad" => Outcome::Reject("bad".into()),
+        _ => Outcome::Done,
+    });
+    for id in ["1", "2"] {
+        world.append(&key, id).await;
+        world.work(&[world.drainer(handler.clone())]).await;
+    }
+    copied(&world.memory, TableName::Inbox, &backup).await;
+    (world.table, world.memory) = (backup.clone(), backup);
+    let (is_whole, told) = restore(&world.operator(), as_of).await.expect("it answers");
+    let Restored::Raised(told) = &told[&key] else { panic!("{told:?}") };
+    // Of the last one neither copy knows more than that it waits.
+    assert_eq!((is_whole, told.set_aside, told.repeats, told.lost), (true, 2, 0, 0));
+    let parked = world.operator().parked(&entity(&key)).await.expect("it answers");
+    assert_eq!(parked[0].error, "bad");
+    world.operator().redrive(&parked[0], None).await.expect("it is put back");
+}
+
 /// Has a worker attend to `test/a`.
 async fn attended(stage: &Stage, receiver: &Receiver) {
     let drainer = stage.drainer(receiver.handler());

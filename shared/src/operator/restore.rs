@@ -368,7 +368,8 @@ impl Operator {
     }
 
     /// How a repeat in front is settled: as what it is, unless it is remembered at
-    /// this very place. Then the table that says so was copied a moment later.
+    /// this very place. Then the table that says so was copied a moment later, and
+    /// what it says was parked is no repeat that could be forgotten.
     async fn remembered(&self, drain: &Drain) -> Result<Settlement, OperatorError> {
         let Some(waiting) = drain.front() else { return Ok(Settlement::Repeat) };
         let head = waiting.unpacked.head();

@@ -104,13 +104,14 @@ impl Report {
     }
 
     pub fn print(&self, restoring: &Restoring, is_whole: bool, deployment: &Deployment) {
-        let already = if self.already > 0 { format!(", {} before", self.already) } else { String::new() };
-        say!("{} restored to {}{already}.", counted(self.orders, "order", "orders"), restoring.as_of);
+        say!("{} restored to {}.", counted(self.orders, "order", "orders"), restoring.as_of);
+        if self.already > 0 {
+            say!("{} were restored before; what became of those is not told again.", self.already);
+        }
         if !self.lost.is_empty() {
             say!(
-                "{} claimed just before the backup and {} nothing in it: {}.",
-                if self.lost.values().sum::<u64>() == 1 { "1 place was" } else { "Places were" },
-                if self.lost.values().sum::<u64>() == 1 { "holds" } else { "hold" },
+                "{} claimed at that moment with nothing there: {}. What came there later is to be reconciled.",
+                counted(self.lost.values().sum(), "place was", "places were"),
                 listed(self.lost.keys()),
             );
         }
@@ -126,15 +127,18 @@ impl Report {
             say!();
             say!("It is not whole yet. Leave the functions off, and run the same command again.");
         }
-        say!();
-        say!("Next, before functions use these tables (docs/runbooks/restore.md):");
         let steps = [
             self.to_decide(restoring, deployment),
             self.to_run(restoring, deployment),
             self.to_let_go_on(deployment),
             self.to_reconcile(restoring),
         ];
-        for (number, step) in (1..).zip(steps.into_iter().flatten()) {
+        let steps: Vec<String> = steps.into_iter().flatten().collect();
+        if !steps.is_empty() {
+            say!();
+            say!("Next, the first of it before functions use these tables (docs/runbooks/restore.md):");
+        }
+        for (number, step) in (1..).zip(steps) {
             say!();
             say!("{number}. {step}");
         }

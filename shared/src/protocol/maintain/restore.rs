@@ -400,3 +400,6 @@ impl Operation for Raise<'_> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;
