@@ -96,7 +96,7 @@ async fn of_a_thousand_that_start_at_once_as_many_are_served_as_the_service_answ
     let burst = burst(1_000, PARAMETERS).await;
     for seconds in [2, 4, 8, 16, 24] {
         let most = PARAMETERS as usize * (seconds as usize + 1);
-        assert!(burst.by(seconds) * 10 >= most.min(1_000) * 9, "{} by {seconds} s", burst.by(seconds));
+        assert!(burst.by(seconds) * 10 >= most.min(1_000) * 8, "{} by {seconds} s", burst.by(seconds));
     }
     assert_eq!(burst.by(30), 1_000, "nobody starves");
     // A read each, and one for each second or so that it waits.

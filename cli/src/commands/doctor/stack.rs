@@ -349,8 +349,12 @@ fn throughput(is_high: bool, limit: Option<u64>) -> Finding {
          minute, make {reads}"
     );
     let trouble = match limit {
-        _ if reads * 2 > READS => "Beyond that a function that starts fails, and one that runs goes on with what it has",
-        MANY.. => "Should so many start at once, some find no answer while they initialise, and senders are answered 5xx",
+        _ if reads * 2 > READS => {
+            "Beyond that a function that starts fails, and one that runs goes on with what it has"
+        }
+        MANY.. => {
+            "Should so many start at once, some find no answer while they initialise, and senders are answered 5xx"
+        }
         _ => return Finding::ok(CHECK, says),
     };
     Finding::warning(
