@@ -110,7 +110,7 @@ impl Restore {
             ),
             NextRestore::Begin | NextRestore::GoOn(_) => {}
         }
-        let found = self.look(&operator, &next, as_of).await?;
+        let found = self.look(&operator, &next, as_of, now).await?;
         if !found.in_use.is_empty() && !self.even_if_used {
             bail!("{}", in_use(&found.in_use, as_of, &deployment));
         }
@@ -132,7 +132,7 @@ impl Restore {
         self.restore(&operator, &restoring, &found, &interrupt, &deployment).await
     }
 
-    async fn look(&self, operator: &Operator, next: &NextRestore, as_of: Timestamp) -> Result<Found> {
+    async fn look(&self, operator: &Operator, next: &NextRestore, as_of: Timestamp, now: Timestamp) -> Result<Found> {
         let mut found = Found::default();
         let mut pass = operator.pass(TableName::Entities);
         while let Some(rows) = pass.page().await? {
@@ -142,8 +142,8 @@ impl Restore {
                     continue;
                 };
                 let is_used = match next {
-                    NextRestore::GoOn(restoring) if restoring.is_done(&state) => continue,
-                    NextRestore::GoOn(restoring) => restoring.is_in_use(&state),
+                    NextRestore::GoOn(restoring) if restoring.is_done(&state, now) => continue,
+                    NextRestore::GoOn(restoring) => restoring.is_in_use(&state, now),
                     _ => is_claimed_after(&state, as_of),
                 };
                 match state.entity.is_kept_forever() {

@@ -217,10 +217,11 @@ impl Operator {
         for _ in 0..LOOKS {
             let Some(row) = self.store.get(&entity_row(entity), PATIENCE).await? else { return Ok(Restored::Gone) };
             let state = EntityState::parse(&row)?;
-            if restoring.is_done(&state) {
+            let now = self.store.surroundings().now();
+            if restoring.is_done(&state, now) {
                 return Ok(Restored::Already);
             }
-            if restoring.is_in_use(&state) && !even_if_used {
+            if restoring.is_in_use(&state, now) && !even_if_used {
                 return Ok(Restored::InUse);
             }
             let job = entity.is_kept_forever().then(|| JobState::parse(&row)).transpose()?;

@@ -98,16 +98,19 @@ impl Restoring {
         state.last_claim.as_ref() == Some(&self.nonce)
     }
 
-    /// Whether there is nothing to do about this row: it was raised, or made since,
-    /// and so begins at a time of its own.
-    pub fn is_done(&self, state: &EntityState) -> bool {
-        self.has_raised(state) || is_claimed_after(state, self.as_of) && state.head.0 >= self.begun.as_millis()
+    /// Whether there is nothing to do about this row: it was raised, or made since the
+    /// restore began, and so begins at a time of its own. What is dated ahead of
+    /// `now` was not made since, but by a clock that is ahead.
+    pub fn is_done(&self, state: &EntityState, now: Timestamp) -> bool {
+        let claimed = claimed_at(state).filter(|claimed| *claimed <= now);
+        let is_since = claimed.is_some_and(|claimed| claimed > self.begun) && state.head.0 >= self.begun.as_millis();
+        self.has_raised(state) || is_since
     }
 
     /// Whether something was claimed on this row after the backup, and before it was
     /// raised: somebody uses these tables, or they are no restored ones.
-    pub fn is_in_use(&self, state: &EntityState) -> bool {
-        !self.is_done(state) && is_claimed_after(state, self.as_of)
+    pub fn is_in_use(&self, state: &EntityState, now: Timestamp) -> bool {
+        !self.is_done(state, now) && is_claimed_after(state, self.as_of)
     }
 
     /// What a row's numbers become: more than any that can have been given out.
@@ -124,8 +127,11 @@ impl Restoring {
 
 /// Whether the newest claim of a row was made after a moment, by whatever clock.
 pub fn is_claimed_after(state: &EntityState, moment: Timestamp) -> bool {
-    let claimed = state.last_claim.as_ref().and_then(Nonce::drawn_at);
-    claimed.is_some_and(|claimed| claimed > moment + CLOCKS_APART)
+    claimed_at(state).is_some_and(|claimed| claimed > moment + CLOCKS_APART)
+}
+
+fn claimed_at(state: &EntityState) -> Option<Timestamp> {
+    state.last_claim.as_ref().and_then(Nonce::drawn_at)
 }
 
 /// Writes down that a restore is begun.

@@ -100,7 +100,7 @@ fn what_landed_and_was_not_answered_is_recognised_by_the_second_try() {
     let raise = raise(&restoring, &seen);
     let (row, again) = twice(&raise.write(), Some(&row));
     assert_eq!(raise.judge(again), Ok(Raised::Raised(state(&row))));
-    assert!(restoring.is_done(&state(&row)));
+    assert!(restoring.is_done(&state(&row), T));
 }
 
 /// A claim, a settle, a grant, a hold, a tick, an erase.
@@ -141,15 +141,15 @@ fn a_row_that_changed_since_it_was_seen_is_not_raised() {
 #[test]
 fn a_row_that_was_claimed_on_since_is_in_use_unless_it_was_raised_or_made_since() {
     let restoring = restoring();
+    let (later, now) = (restoring.begun + HOUR, restoring.begun + 2 * HOUR);
     let claimed_at = |row: Row, at| state(&row.with(a::LAST_CLAIM, Nonce::from_parts(at, 7).as_str()));
-    let later = restoring.begun + HOUR;
-    let before = state(&claimed(T));
-    assert!(!restoring.is_done(&before) && !restoring.is_in_use(&before));
-    let used = claimed_at(claimed(T), later);
-    assert!(!restoring.is_done(&used) && restoring.is_in_use(&used));
-    let made_since = state(&claimed(later));
-    assert!(restoring.is_done(&made_since) && !restoring.is_in_use(&made_since));
+    let judged = |state: &EntityState| (restoring.is_done(state, now), restoring.is_in_use(state, now));
+    assert_eq!(judged(&state(&claimed(T))), (false, false));
+    assert_eq!(judged(&claimed_at(claimed(T), later)), (false, true), "claimed on, and not raised");
+    assert_eq!(judged(&state(&claimed(T + HOUR))), (false, true), "made between the backup and the restore");
+    assert_eq!(judged(&state(&claimed(later))), (true, false), "made since");
+    assert_eq!(judged(&state(&claimed(now + HOUR))), (false, true), "made by a clock that is ahead");
     let raised = evaluate(&raise(&restoring, &state(&empty(T))).write(), Some(&empty(T))).unwrap().unwrap();
-    let raised = claimed_at(raised, later);
-    assert!(restoring.is_done(&raised) && !restoring.is_in_use(&raised));
+    assert_eq!(judged(&state(&raised)), (true, false));
+    assert_eq!(judged(&claimed_at(raised, later)), (true, false), "raised, and claimed on since");
 }
