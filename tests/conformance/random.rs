@@ -260,16 +260,8 @@ impl<'a> Case<'a> {
             Kind::Seize => {
                 let Some(seen) = state else { return Ok(()) };
                 let (restoring, holder) = (self.restoring(now), self.nonce());
-                let (last, info) = (Sequence(seen.tail.0 + u64::from(act.twist % 3)), HolderInfo::new("restore"));
-                let seize = maintain::Seize {
-                    restoring: &restoring,
-                    seen: &seen,
-                    last,
-                    holder: &holder,
-                    info: &info,
-                    now,
-                    length,
-                };
+                let last = Sequence(seen.tail.0 + u64::from(act.twist % 3));
+                let seize = maintain::Seize { restoring: &restoring, seen: &seen, last, holder: &holder, now, length };
                 if let Some(Seized::Seized(lease, state)) = self.run(&seize).await? {
                     self.acquired(Some(Acquired::Granted(lease, state)))?;
                 }

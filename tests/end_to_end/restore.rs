@@ -322,6 +322,12 @@ async fn a_receiver_that_remembers_refuses_nothing_and_nothing_is_lost() {
         assert_eq!(told(key), ToldOfRestored { newest: told(key).newest, ..ToldOfRestored::default() }, "{key}");
     }
     assert!(!restored.contains_key("test/new"), "it was made since");
+    let now = disaster.world.surroundings.now();
+    for key in ["test/idle", "test/waits", "test/parked"] {
+        let token = disaster.world.state(key).await.token.0;
+        // Rows live for longer than a day.
+        assert!(token < (now + 2 * HOUR).as_millis(), "{key} would be purged while its numbers are ahead");
+    }
     let newest = told("test/idle").newest.into_values().next().expect("it had deliveries");
     assert_eq!(newest.received_at, disaster.as_of + Duration::from_millis(500));
     disaster.goes_on().await;

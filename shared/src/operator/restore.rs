@@ -30,7 +30,7 @@ use crate::{
             Reason, Restoring, Seize, Seized,
         },
         receipt::{Receipt, Recent, Settlement},
-        state::{EntityState, HolderInfo},
+        state::EntityState,
         table::TableName,
         tick::JobState,
     },
@@ -304,9 +304,8 @@ impl Operator {
         told: &mut Told,
     ) -> Result<Option<EntityState>, OperatorError> {
         let surroundings = self.store.surroundings();
-        let (holder, info) = (surroundings.nonce(), HolderInfo::new("restore"));
-        let (now, length) = (surroundings.now(), LEASE);
-        let seize = Seize { restoring, seen, last, holder: &holder, info: &info, now, length };
+        let (holder, now) = (surroundings.nonce(), surroundings.now());
+        let seize = Seize { restoring, seen, last, holder: &holder, now, length: LEASE };
         let Seized::Seized(mut lease, state) = self.store.run(&seize, PATIENCE).await? else { return Ok(None) };
         let memory = Memory { capacity: Recent::capacity(&seen.entity), retention: self.retention };
         let mut drain = Drain::granted(state, memory);

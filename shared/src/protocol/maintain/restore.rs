@@ -93,6 +93,11 @@ impl Restoring {
         }
     }
 
+    /// Who holds what is seized; which restore did is told by that.
+    fn holder_info(&self) -> HolderInfo {
+        HolderInfo::new(&format!("restore {}", self.nonce))
+    }
+
     /// Whether it has raised this row, and nothing was claimed since.
     fn has_raised(&self, state: &EntityState) -> bool {
         state.last_claim.as_ref() == Some(&self.nonce)
@@ -117,8 +122,13 @@ impl Restoring {
     ///
     /// Each of them grows by one at most with each write of the row, and DynamoDB
     /// takes a thousand of those a second: so much as a time in milliseconds
-    /// grows. A row that was made since began at its time.
+    /// grows. A row that was made since began at its time. One that was seized has
+    /// a token above them all; were that raised as far again, the row could be
+    /// purged while its numbers are still ahead of the time.
     fn numbers(&self, state: &EntityState) -> u64 {
+        if state.held.is_some() && state.holder_info == Some(self.holder_info()) {
+            return state.token.next().0;
+        }
         let then = state.tail.0.max(state.token.0);
         let since = self.begun.since(self.as_of);
         (Timestamp::from_millis(then) + since).max(self.begun).as_millis() + MARGIN.as_millis() as u64
@@ -221,8 +231,6 @@ pub struct Seize<'a> {
     pub last: Sequence,
     /// Drawn afresh for this call.
     pub holder: &'a Nonce,
-    /// For people.
-    pub info: &'a HolderInfo,
     /// The time.
     pub now: Timestamp,
     /// For how long.
@@ -256,7 +264,7 @@ impl Operation for Seize<'_> {
                 Change::set(a::HOLDER, self.holder.as_str()),
                 Change::set(a::KIND, LeaseKind::Exclusive.as_str()),
                 Change::set(a::EXPIRES_AT, (self.now + self.length.min(LONGEST_LEASE)).as_millis()),
-                Change::set(a::HOLDER_INFO, self.info.as_str()),
+                Change::set(a::HOLDER_INFO, self.restoring.holder_info().as_str()),
                 Change::set(a::TOKEN, self.restoring.numbers(self.seen)),
                 Change::set(a::TAIL, self.seen.tail.max(self.last).0),
                 Change::set_if_absent(a::PENDING_SINCE, self.now.as_millis()),

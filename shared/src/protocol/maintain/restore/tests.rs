@@ -74,6 +74,22 @@ fn numbers_go_above_a_thousand_writes_a_second_since_the_backup() {
 }
 
 #[test]
+fn what_was_seized_is_raised_no_further_however_often() {
+    let restoring = restoring();
+    let (now, length, holder) = (restoring.begun, HOUR, nonce(3));
+    let mut row = empty(T);
+    for _ in 0..3 {
+        let seen = state(&row);
+        let seize = Seize { restoring: &restoring, seen: &seen, last: seen.tail, holder: &holder, now, length };
+        row = evaluate(&seize.write(), Some(&row)).unwrap().unwrap();
+    }
+    let raised = evaluate(&raise(&restoring, &state(&row)).write(), Some(&row)).unwrap().unwrap();
+    let ahead = raised.number(a::TOKEN).unwrap() - restoring.begun.as_millis();
+    // The shortest retention is a day: a row is not purged while it is ahead.
+    assert!((3_600_000..3_600_010).contains(&ahead), "{ahead}");
+}
+
+#[test]
 fn what_landed_and_was_not_answered_is_recognised_by_the_second_try() {
     let restoring = restoring();
     let begin = BeginRestore { seen: None, restoring: &restoring };
@@ -86,10 +102,10 @@ fn what_landed_and_was_not_answered_is_recognised_by_the_second_try() {
     assert_eq!(Restoring::parse(&ended.unwrap()).unwrap().ended, Some(T + 4 * HOUR));
 
     let row = claimed(T);
-    let (seen, info) = (state(&row), HolderInfo::new("restore"));
+    let seen = state(&row);
     let (last, holder) = (seen.tail.next(), nonce(3));
     let (now, length) = (restoring.begun, HOUR);
-    let seize = Seize { restoring: &restoring, seen: &seen, last, holder: &holder, info: &info, now, length };
+    let seize = Seize { restoring: &restoring, seen: &seen, last, holder: &holder, now, length };
     let (row, again) = twice(&seize.write(), Some(&row));
     let Ok(Seized::Seized(lease, seized)) = seize.judge(again) else { panic!("it is recognised") };
     assert!(lease.is_mine(&seized) && seized.tail == last && seized.token > seen.token);
