@@ -22,6 +22,7 @@ pub mod local;
 pub mod parked;
 pub mod redrive;
 pub mod replay;
+pub mod restore;
 pub mod rewind;
 pub mod send;
 pub mod show;

@@ -10,7 +10,7 @@ use clap::{Parser, Subcommand};
 
 use commands::{
     audit, bench, block, check, cost, discard, doctor, entities, erase, history, hold, inspect, jobs, lease, local,
-    parked, redrive, replay, rewind, send, show, sign, skip, source, status, tail, verify,
+    parked, redrive, replay, restore, rewind, send, show, sign, skip, source, status, tail, verify,
 };
 
 /// Runs webhook inboxes, one per order, and looks after them
@@ -80,6 +80,8 @@ enum Command {
     Lease(lease::Lease),
     /// Delete all that is stored of an order
     Erase(erase::Erase),
+    /// Make tables that were restored from a backup ready to be taken into use
+    Restore(restore::Restore),
     /// List the jobs, or run one now
     Jobs(jobs::Jobs),
     /// Check a deployment: what is wrong with it, and what to do, a line for each check
@@ -139,6 +141,7 @@ async fn run() -> ExitCode {
         Command::History(history) => history.run().await,
         Command::Lease(lease) => lease.run().await,
         Command::Erase(erase) => erase.run().await,
+        Command::Restore(restore) => restore.run().await,
         Command::Jobs(jobs) => jobs.run().await,
         Command::Doctor(doctor) => doctor.run().await,
         Command::Audit(audit) => audit.run().await,

@@ -7,7 +7,7 @@ use futures_util::future::{BoxFuture, ready};
 
 use crate::{
     engine::drain::{DrainSettings, MARGIN, MARKING},
-    sources::{Document, Sources},
+    sources::{Document, PATIENCE, Sources},
     time::Timestamp,
 };
 
@@ -176,6 +176,11 @@ impl Document for FileDocument {
     fn read(&self) -> BoxFuture<'_, Result<String, String>> {
         let read = std::fs::read_to_string(&self.0);
         Box::pin(ready(read.map_err(|error| format!("{} cannot be read: {error}", self.0.display()))))
+    }
+
+    /// No longer than an editor takes to put a new one in its place.
+    fn patience(&self) -> Duration {
+        3 * PATIENCE
     }
 }
 

@@ -47,6 +47,23 @@ impl Timestamp {
     }
 }
 
+/// The text is no time.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no time: say it in UTC, such as 2026-11-22T12:00:00Z")]
+pub struct InvalidTimestamp(String);
+
+impl std::str::FromStr for Timestamp {
+    type Err = InvalidTimestamp;
+
+    /// From RFC 3339, in UTC; the `T` may be a space.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let invalid = || InvalidTimestamp(text.to_owned());
+        let time = humantime::parse_rfc3339_weak(text.trim()).map_err(|_| invalid())?;
+        let since = time.duration_since(UNIX_EPOCH).map_err(|_| invalid())?;
+        Ok(Self(u64::try_from(since.as_millis()).map_err(|_| invalid())?))
+    }
+}
+
 impl std::ops::Add<Duration> for Timestamp {
     type Output = Timestamp;
     fn add(self, duration: Duration) -> Timestamp {
@@ -288,6 +305,16 @@ mod tests {
     fn a_nonce_tells_when_it_was_drawn() {
         let at = Timestamp::from_millis(1_700_000_000_123);
         assert_eq!(Nonce::from_parts(at, 5).drawn_at(), Some(at));
+    }
+
+    #[test]
+    fn a_time_that_is_shown_is_read_again() {
+        for text in ["2026-11-22T12:00:00.000Z", "2026-11-22T12:00:00Z", " 2026-11-22 12:00:00 "] {
+            assert_eq!(text.parse(), Ok(Timestamp::from_millis(1_795_348_800_000)), "{text}");
+        }
+        for text in ["", "yesterday", "2026-11-22T12:00:00+01:00", "1969-12-31T23:59:59Z"] {
+            assert_eq!(text.parse::<Timestamp>(), Err(InvalidTimestamp(text.to_owned())));
+        }
     }
 
     #[test]

@@ -84,6 +84,7 @@ pub enum Kind {
     Resume,
     RetryNow,
     Skip,
+    Rewind,
     WriteAct,
     EndAct,
     Commit,
@@ -95,10 +96,14 @@ pub enum Kind {
     PutOff,
     MoveOn,
     ListJob,
+    BeginRestore,
+    EndRestore,
+    Seize,
+    Raise,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 35] = [
+    pub const ALL: [Kind; 40] = [
         Kind::Claim,
         Kind::Put,
         Kind::Void,
@@ -123,6 +128,7 @@ impl Kind {
         Kind::Resume,
         Kind::RetryNow,
         Kind::Skip,
+        Kind::Rewind,
         Kind::WriteAct,
         Kind::EndAct,
         Kind::Commit,
@@ -134,6 +140,10 @@ impl Kind {
         Kind::PutOff,
         Kind::MoveOn,
         Kind::ListJob,
+        Kind::BeginRestore,
+        Kind::EndRestore,
+        Kind::Seize,
+        Kind::Raise,
     ];
 
     /// Whether it asks for nothing, and is never refused.

@@ -21,17 +21,17 @@ use webhook_serializer::{
         delivery::{Envelope, PutPart},
         entity::{EntityKey, FencingToken, Identity, Sequence},
         inbox::{
-            Block, Claim, Commit, Decision, Fail, MarkStart, Park, Put, RetryNow, Settle, SettleAndRelease, Settled,
-            SettledAndReleased, Settling, Skip, Spill, Unblock, Void,
+            Block, Claim, Commit, Decision, Fail, MarkStart, Park, Put, RetryNow, Rewind, Settle, SettleAndRelease,
+            Settled, SettledAndReleased, Settling, Skip, Spill, Unblock, Void,
         },
-        keys::{entity_row, inbox_range, key_of, part_row, sweep_position_row},
+        keys::{entity_row, inbox_range, key_of, part_row, restore_row, sweep_position_row},
         lease::{
             Acquire, Acquired, AnnounceEnd, AskToYield, ForceRelease, HandOver, LONGEST_YIELD, Lease, Release,
             ReleaseEmpty, Renew, Renewed, TakeOver,
         },
         maintain::{
-            self, Forget, KeepForever, ListJob, MoveOn, Moved, Place, Position, PutOff, Reason, Remove, RemovePart,
-            Verb,
+            self, BegunRestore, Forget, KeepForever, ListJob, MoveOn, Moved, Place, Position, PutOff, Raised, Reason,
+            Remove, RemovePart, Restoring, Seized, Verb,
         },
         operation::Operation,
         receipt::{Receipt, Settlement},
@@ -71,6 +71,7 @@ struct Case<'a> {
     /// Rows of inboxes as they once were.
     rows: Vec<Row>,
     positions: Vec<Position>,
+    restores: Vec<Restoring>,
     /// What an operator did last.
     act: Option<Nonce>,
     transactions: u32,
@@ -102,6 +103,7 @@ impl<'a> Case<'a> {
             claimed: Vec::new(),
             rows: Vec::new(),
             positions: Vec::new(),
+            restores: Vec::new(),
             act: None,
             transactions: 0,
             last_transaction: None,
@@ -254,6 +256,26 @@ impl<'a> Case<'a> {
                 let job = format!("{}-{}", self.names.case, act.twist % 2);
                 self.run(&ListJob { job: &job }).await?;
             }
+            Kind::BeginRestore | Kind::EndRestore => self.restore(act, now).await?,
+            Kind::Seize => {
+                let Some(seen) = state else { return Ok(()) };
+                let (restoring, holder) = (self.restoring(now), self.nonce());
+                let last = Sequence(seen.tail.0 + u64::from(act.twist % 3));
+                let seize = maintain::Seize { restoring: &restoring, seen: &seen, last, holder: &holder, now, length };
+                if let Some(Seized::Seized(lease, state)) = self.run(&seize).await? {
+                    self.acquired(Some(Acquired::Granted(lease, state)))?;
+                }
+            }
+            Kind::Raise => {
+                let Some(seen) = state else { return Ok(()) };
+                let (restoring, retention) = (self.restoring(now), Duration::from_secs(60));
+                let raise = maintain::Raise { restoring: &restoring, seen: &seen, job: None, now, retention };
+                if let Some(Raised::Raised(state)) = self.run(&raise).await? {
+                    // Whatever was granted before is below.
+                    self.granted.insert(state.entity.clone(), state.token);
+                    self.states.push(state);
+                }
+            }
             Kind::Claim => {
                 let nonce = self.nonce();
                 let claimed = self.run(&Claim { entity: &entity, nonce: &nonce, now }).await?;
@@ -375,6 +397,11 @@ impl<'a> Case<'a> {
                 let Some(decision) = self.decision(act, state, now) else { return Ok(()) };
                 self.run(&Skip { lease: &lease, decision: &decision, seen: &seen, now, purge_at }).await?;
             }
+            Kind::Rewind => {
+                let (Some(lease), Some(seen)) = (lease, state.clone()) else { return Ok(()) };
+                let from = Sequence((seen.head.0 + 1).saturating_sub(u64::from(act.twist % 4)).max(1));
+                self.run(&Rewind { lease: &lease, seen: &seen, from, since: now }).await?;
+            }
             Kind::WriteAct | Kind::EndAct => {
                 let reason = Reason::new("ada", &"ü".repeat(300));
                 let nonce = match (act.kind, &self.act) {
@@ -421,6 +448,30 @@ impl<'a> Case<'a> {
         let to = Position { place, nonce: self.nonce() };
         if self.run(&MoveOn { seen: seen.as_ref(), to: &to }).await? == Some(Moved::Moved) {
             self.positions.push(to);
+        }
+        Ok(())
+    }
+
+    /// A restore of a moment half a minute ago.
+    fn restoring(&mut self, now: Timestamp) -> Restoring {
+        let as_of = Timestamp::from_millis(now.as_millis() - 30_000);
+        Restoring { nonce: self.nonce(), as_of, begun: now, ended: None }
+    }
+
+    /// Begins a restore behind one that was met, or behind none, or ends one.
+    async fn restore(&mut self, act: &Act, now: Timestamp) -> Result<(), String> {
+        if self.restores.is_empty() {
+            // There is one for all cases.
+            self.pair.write(&Write::delete(restore_row())).await?.map_err(|error| error.to_string())?;
+        }
+        let seen = pick(&self.restores, act.pick).filter(|_| !act.twist.is_multiple_of(5));
+        if let (Kind::EndRestore, Some(restoring)) = (act.kind, &seen) {
+            return self.run(&maintain::EndRestore { restoring, now }).await.map(drop);
+        }
+        let restoring = self.restoring(now);
+        let begin = maintain::BeginRestore { seen: seen.as_ref(), restoring: &restoring };
+        if self.run(&begin).await? == Some(BegunRestore::Begun) {
+            self.restores.push(restoring);
         }
         Ok(())
     }

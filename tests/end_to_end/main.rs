@@ -30,6 +30,7 @@ mod published_keys;
 mod rates;
 mod recovery;
 mod repair;
+mod restore;
 mod rewinds;
 mod slices;
 mod stops;

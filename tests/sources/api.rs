@@ -15,7 +15,7 @@ use tokio::{net::TcpListener, task::AbortHandle};
 use webhook_serializer::{
     aws::Account,
     config::SourcesOrigin,
-    sources::{LiveSources, Newest, SPACING},
+    sources::{Document, LiveSources, Newest, SPACING},
     telemetry::Quiet,
     time::{Clock, SeededRandom, Surroundings, SystemClock, Timestamp},
 };
@@ -86,9 +86,13 @@ impl StandIn {
         }
     }
 
-    async fn open(&self, origin: SourcesOrigin, surroundings: &Surroundings) -> Result<LiveSources, String> {
+    fn document(&self, origin: SourcesOrigin, surroundings: &Surroundings) -> Box<dyn Document> {
         let account = self.account();
-        let document = account.document(&account.http_client(), origin, surroundings);
+        account.document(&account.http_client(), origin, surroundings)
+    }
+
+    async fn open(&self, origin: SourcesOrigin, surroundings: &Surroundings) -> Result<LiveSources, String> {
+        let document = self.document(origin, surroundings);
         LiveSources::open(document, surroundings.clone(), Arc::new(Quiet)).await
     }
 
@@ -164,12 +168,11 @@ async fn why_a_document_cannot_be_had_is_said_without_what_the_service_says_besi
         ((StatusCode::OK, SECRET.to_owned()), "ssm answers without a text that could be the document"),
     ] {
         let stand_in = StandIn::start(Reply::Says(reply.0, reply.1)).await;
-        assert_eq!(stand_in.open(parameter(), &Surroundings::system()).await.unwrap_err(), reason);
-        assert_eq!(stand_in.asked().len(), 3);
+        assert_eq!(stand_in.document(parameter(), &Surroundings::system()).read().await.unwrap_err(), reason);
     }
     let gone = StandIn::start(Reply::Hangs).await;
-    let account = StandIn { url: "http://127.0.0.1:1".into(), ..gone };
-    assert_eq!(account.open(parameter(), &Surroundings::system()).await.unwrap_err(), "ssm does not answer");
+    let gone = StandIn { url: "http://127.0.0.1:1".into(), ..gone };
+    assert_eq!(gone.document(parameter(), &Surroundings::system()).read().await.unwrap_err(), "ssm does not answer");
 }
 
 #[tokio::test]

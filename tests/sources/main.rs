@@ -3,6 +3,7 @@
 //! count is exact.
 
 mod api;
+mod burst;
 mod rotation;
 mod samples;
 mod script;
@@ -250,25 +251,38 @@ async fn a_provider_that_was_corrected_is_known_to_the_next_webhook() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn forged_webhooks_cause_one_reading_in_five_seconds_at_most() {
+async fn forged_webhooks_cause_fewer_and_fewer_readings_while_these_find_nothing_new() {
     let (world, script) = (World::new(), Script::of(&[("shop", OLD)]));
     let (ingest, _) = ingest(&world, &script).await;
     pass(SPACING).await;
     let mut unknown = post(&world, OLD, "1");
     unknown.raw_path = "/webhooks/nobody".into();
     let start = world.surroundings.monotonic();
-    for number in 0..600 {
+    let (mut known, mut read_at) = (script.reads(), Vec::new());
+    for number in 0..6_000 {
         assert_eq!(ingest.answer(&post(&world, NEW, &number.to_string())).await.status_code, 401);
         assert_eq!(ingest.answer(&unknown).await.status_code, 404);
+        if script.reads() > known {
+            known = script.reads();
+            read_at.push((world.surroundings.monotonic() - start).as_secs());
+        }
         pass(Duration::from_millis(100)).await;
     }
-    assert_eq!(world.surroundings.monotonic() - start, Duration::from_secs(60));
-    assert_eq!(script.reads(), 1 + 12);
+    assert_eq!(read_at[..8], [0, 5, 15, 35, 75, 135, 195, 255], "then as often as without them");
+    assert_eq!(known, 1 + 5 + 8, "in ten minutes");
     let mut probe = unknown;
     probe.request_context.http.method = "GET".into();
     pass(SPACING).await;
     assert_eq!(ingest.answer(&probe).await.status_code, 404);
-    assert_eq!(script.reads(), 1 + 12, "a look from outside that posts nothing asks nothing");
+    assert_eq!(script.reads(), known, "a look from outside that posts nothing asks nothing");
+
+    // What is new ends that: the next one is read for at once.
+    script.says(&[("shop", NEW)]);
+    pass(REFRESH).await;
+    assert_eq!(ingest.answer(&post(&world, NEW, "rolled")).await.status_code, 200);
+    script.says(&[("shop", OLD)]);
+    pass(SPACING).await;
+    assert_eq!(ingest.answer(&post(&world, OLD, "rolled back")).await.status_code, 200);
 }
 
 #[tokio::test(start_paused = true)]
@@ -348,19 +362,24 @@ async fn a_wrong_document_changes_nothing_and_shows_no_value() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_start_tries_three_times_and_then_says_why_not() {
+async fn a_start_tries_for_as_long_as_it_may_initialise_and_then_says_why_not() {
     let (world, script) = (World::new(), Script::of(&[]));
-    for (number, reason) in [(3, "ssm does not answer"), (4, "source")] {
-        match reason {
-            "source" => script.says(&[]),
-            reason => script.fails(reason),
-        }
-        let document = Box::new(script.clone());
+    let opened = async || {
+        let (document, begun) = (Box::new(script.clone()), world.surroundings.monotonic());
         let opened = LiveSources::open(document, world.surroundings.clone(), Arc::new(script.clone())).await;
-        let refused = opened.map(|_| ()).unwrap_err();
-        assert!(refused.contains(reason), "{refused}");
-        assert_eq!(script.reads(), number);
-    }
+        (opened.map(|_| ()).unwrap_err(), world.surroundings.monotonic() - begun)
+    };
+    script.fails("ssm does not answer");
+    let (refused, waited) = opened().await;
+    assert_eq!(refused, "ssm does not answer");
+    // Lambda gives it ten.
+    assert!((Duration::from_secs(6)..Duration::from_secs(8)).contains(&waited), "{waited:?}");
+    assert!((6..15).contains(&script.reads()), "{}", script.reads());
+    // What is wrong is not better at the second look.
+    script.says(&[]);
+    let reads = script.reads();
+    let (refused, waited) = opened().await;
+    assert!(refused.contains("source") && waited.is_zero() && script.reads() == reads + 1, "{refused} {waited:?}");
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 //! with a line in each `match`.
 
 use webhook_serializer::{
-    operator::{Operator, OperatorError, PutBack, Skipped, Turned},
+    operator::{Operator, OperatorError, PutBack, Rewinding, Rewound, Skipped, Turned},
     protocol::{
         entity::{EntityKey, Sequence},
         inbox::Unblocked,
@@ -28,6 +28,10 @@ pub(super) enum Action {
     Redrive,
     /// Removes a parked delivery for good.
     Discard,
+    /// Runs what was applied once more, from this delivery on.
+    Rewind,
+    /// Leaves what is yet to be run once more as it was.
+    EndRewind,
 }
 
 /// What an action is about.
@@ -44,14 +48,25 @@ pub(super) struct Situation<'a> {
     pub(super) state: Option<&'a EntityState>,
     /// How many deliveries are parked there.
     pub(super) parked: usize,
+    /// Whether any that wait are run once more.
+    pub(super) again: bool,
 }
 
 /// What was done, as a sentence; `Err`: why nothing was.
 pub(super) type Done = Result<String, String>;
 
 impl Action {
-    pub(super) const ALL: [Self; 7] =
-        [Self::Unblock, Self::Retry, Self::Skip, Self::Resume, Self::Redrive, Self::Discard, Self::Hold];
+    pub(super) const ALL: [Self; 9] = [
+        Self::Unblock,
+        Self::Retry,
+        Self::Skip,
+        Self::Resume,
+        Self::EndRewind,
+        Self::Redrive,
+        Self::Discard,
+        Self::Rewind,
+        Self::Hold,
+    ];
 
     /// In addresses, and what the command is called.
     pub(super) fn name(self) -> &'static str {
@@ -63,6 +78,8 @@ impl Action {
             Self::Resume => "resume",
             Self::Redrive => "redrive",
             Self::Discard => "discard",
+            Self::Rewind => "rewind",
+            Self::EndRewind => "end-rewind",
         }
     }
 
@@ -76,6 +93,8 @@ impl Action {
             Self::Resume => "Resume",
             Self::Redrive => "Put back",
             Self::Discard => "Discard",
+            Self::Rewind => "Run again from here",
+            Self::EndRewind => "Run no more of it again",
         }
     }
 
@@ -94,6 +113,10 @@ impl Action {
             }
             Self::Resume => "What waits is handled, in order.",
             Self::Redrive => "It goes to the end of its order, behind what arrived meanwhile, and is handled again.",
+            Self::Rewind => {
+                "What was applied from here on is handled once more, in order and before anything that waits. Its effects come again."
+            }
+            Self::EndRewind => "What has not been run again yet stays as it was; what waits goes on.",
             Self::Discard => "It is removed for good, body and all: it is never handled, and cannot be put back.",
         }
     }
@@ -136,6 +159,11 @@ impl Action {
             }
             Self::Redrive => situation.parked > 0,
             Self::Discard => situation.parked > 0 && about.sequence.is_some(),
+            Self::Rewind => {
+                let settled = |sequence: Sequence| situation.state.is_some_and(|state| sequence <= state.head);
+                situation.parked == 0 && about.sequence.is_some_and(settled)
+            }
+            Self::EndRewind => situation.again && about.sequence.is_none(),
         }
     }
 
@@ -181,6 +209,24 @@ impl Action {
             }),
             (Self::Redrive, _) => redrive(operator, entity, sequence).await,
             (Self::Discard, Some(sequence)) => discard(operator, entity, sequence).await,
+            (Self::Rewind, Some(from)) => Ok(match operator.rewind(entity, from).await? {
+                Rewound::Done(Rewinding { from, through, applied }) => {
+                    Ok(format!("{applied} deliveries of {entity} are run again, from {from} to {through}"))
+                }
+                Rewound::NotSettled(_) => Err(format!("{entity} {from} is not settled; nothing was changed.")),
+                Rewound::Expired(Some(first)) => Err(format!(
+                    "What stood there is not kept any more; the first from which all is there is {first}. Nothing was changed."
+                )),
+                Rewound::Expired(None) => Err("Nothing of it is kept any more; nothing was changed.".to_owned()),
+                Rewound::Nothing => Err("Nothing was applied from there on; nothing was changed.".to_owned()),
+            }),
+            (Self::Rewind, None) => Ok(Err("From which delivery on? Nothing was changed.".to_owned())),
+            (Self::EndRewind, _) => Ok(match operator.end_rewind(entity).await? {
+                Rewound::Done(Rewinding { from, through, .. }) => {
+                    Ok(format!("{entity} {from} to {through} stay as they were; what waits goes on"))
+                }
+                _ => Err(format!("Nothing of {entity} is to be run again any more.")),
+            }),
             (Self::Discard, None) => Ok(Err("Which delivery? Nothing was removed.".to_owned())),
         }
     }

@@ -54,7 +54,7 @@ fn well() -> Stack {
         aws.answer(&format!("/2015-03-31/functions/{function}/configuration"), 200, state.to_string());
         aws.answer(&format!("/2019-09-30/functions/{function}/concurrency"), 200, "{}");
     }
-    aws.answer("AmazonSSM.GetServiceSetting", 200, r#"{"ServiceSetting":{"SettingValue":"false"}}"#);
+    aws.answer("AmazonSSM.GetServiceSetting", 200, r#"{"ServiceSetting":{"SettingValue":"true"}}"#);
     aws.answer("AmazonSQS.GetQueueAttributes", 200, r#"{"Attributes":{"VisibilityTimeout":"90"}}"#);
     let document = r#"{"Parameter":{"Name":"/shop","Type":"SecureString","Version":3,"Value":"[sources.shopify]\nprovider='shopify'\nsecrets=['s']\nhandler='orders'\n[sources.quiet]\nprovider='stripe'\nsecrets=['s']\nhandler='orders'"}}"#;
     aws.answer("AmazonSSM.GetParameter", 200, document);

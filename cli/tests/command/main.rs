@@ -9,6 +9,7 @@ mod local;
 mod orders;
 mod pipes;
 mod replay;
+mod restore;
 mod running;
 mod source;
 mod tail;

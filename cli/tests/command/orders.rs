@@ -123,6 +123,42 @@ fn inspect_shows_repeats_and_what_the_handler_keeps_and_erase_leaves_none_of_it(
 }
 
 #[test]
+fn what_was_applied_is_run_again_and_its_order_says_so() {
+    let mut local = Local::start(&[]);
+    local.send(&["shopify-orders-create.json", "shopify-orders-paid.json"]);
+    for _ in 0..2 {
+        local.until(|told| told["outcome"] == "applied");
+    }
+    let json = |arguments: &[&str]| -> Value {
+        let told = ran(&[arguments, &["--local", &local.url, "--json"]].concat());
+        serde_json::from_str(&printed(&told)).unwrap_or_else(|_| panic!("{told:?}"))
+    };
+    let before = json(&["inspect", ORDER]);
+    let first = before["settled"][0]["sequence"].to_string();
+    let (beyond, why) =
+        ((first.parse::<u64>().unwrap() + 2).to_string(), ["--why", "the table was emptied", "--by", "ada"]);
+    let run = |arguments: &[&str]| ran(&[&["rewind", ORDER], arguments, &why, &["--local", &local.url]].concat());
+    assert!(complained(&run(&[&beyond, "--yes"])).contains("is not settled"), "{:?}", run(&[&beyond, "--yes"]));
+    assert!(complained(&run(&["--end"])).contains("nothing of shopify/order/450789469 is to be run again"));
+    let asked = run(&[&first]);
+    assert!(complained(&asked).contains("add --yes"), "{asked:?}");
+    let rewound = run(&[&first, "--yes"]);
+    assert!(printed(&rewound).starts_with("2 deliveries of shopify/order/450789469 are run again"), "{rewound:?}");
+    for _ in 0..2 {
+        local.until(|told| told["outcome"] == "applied");
+    }
+    let told = ran(&["inspect", ORDER, "--local", &local.url, "--json"]);
+    let after: Value = serde_json::from_str(&printed(&told)).unwrap();
+    let token = |inspected: &Value| inspected["settled"][0]["token"].as_u64().unwrap();
+    assert!(token(&after) > token(&before), "{before} {after}");
+    let history = printed(&ran(&["history", ORDER, "--local", &local.url]));
+    assert!(
+        history.contains("rewind") && history.contains("the table was emptied") && history.contains("2 of "),
+        "{history}"
+    );
+}
+
+#[test]
 fn audit_counts_orders_and_neither_jobs_nor_other_keys() {
     let mut local = Local::start(&[]);
     assert!(local.send(&["shopify-orders-create.json"]).status.success());

@@ -11,7 +11,7 @@ use crate::protocol::{
 };
 
 /// For how long it is told. An erase of the entity removes it sooner.
-const TOLD_FOR: Duration = Duration::from_secs(400 * 86_400);
+pub(super) const TOLD_FOR: Duration = Duration::from_secs(400 * 86_400);
 
 impl Operator {
     /// The same operator, who has a reason: what they do is written down with it.

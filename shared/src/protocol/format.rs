@@ -49,6 +49,9 @@ pub mod attribute {
     pub const AFTER: &str = "after";
     pub const DUE: &str = "due";
     pub const NONCE: &str = "nonce";
+    pub const AS_OF: &str = "as_of";
+    pub const BEGUN: &str = "begun";
+    pub const ENDED: &str = "ended";
     pub const VOID: &str = "void";
     pub const SOURCE: &str = "source";
     pub const PROVIDER: &str = "provider";

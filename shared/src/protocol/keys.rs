@@ -185,6 +185,16 @@ pub fn sweep_position_range() -> Range {
     }
 }
 
+/// The partition of the restore that these tables went through. The separator can
+/// be in no entity key.
+const RESTORE: &str = "cron\u{1f}restore";
+
+/// Where it is written down that the tables were restored from a backup, and how
+/// far that is.
+pub fn restore_row() -> Key {
+    inbox_row(RESTORE.to_owned(), "restore".to_owned())
+}
+
 /// The sequence that an inbox row's key names, where it is one of a delivery or
 /// of a parked delivery.
 pub fn sequence_of(row: &Row) -> Option<Sequence> {

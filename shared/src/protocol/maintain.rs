@@ -1,6 +1,6 @@
 //! What keeps the tables in order, as operations on their rows: an entity is
 //! forgotten, the end of a row's retention put off or taken away, the sweep's
-//! position moved on, a job listed, what an operator does written down. Pure; `operator.rs`,
+//! position moved on, a job listed, what an operator does written down, a restored row raised. Pure; `operator.rs`,
 //! `engine/sweep.rs` and `jobs/ticker.rs` do it.
 
 mod act;
@@ -8,6 +8,7 @@ mod erase;
 mod hold;
 mod listing;
 mod position;
+mod restore;
 mod retention;
 
 pub use act::{Act, Begun, EndedAs, Reason, Verb};
@@ -15,6 +16,9 @@ pub use erase::{Forget, Forgotten, Remove, RemovePart, Removed};
 pub use hold::{BeginHold, EndHold, Turned};
 pub use listing::ListJob;
 pub use position::{MoveOn, Moved, Place, Position, SEGMENTS, TURN};
+pub use restore::{
+    BeginRestore, BegunRestore, EndRestore, NextRestore, Raise, Raised, Restoring, Seize, Seized, is_claimed_after,
+};
 pub use retention::{KeepForever, PutOff};
 
 #[cfg(test)]

@@ -8,7 +8,8 @@
 //! is told. What only a newer document could decide (a signature that no known
 //! secret makes, a source that is not known) asks for a reading first; those
 //! who can make us ask, such as anybody on the internet, cause one every
-//! [`SPACING`] at most.
+//! [`SPACING`] at most, and fewer and fewer while these find nothing new: down
+//! to one every [`REFRESH`], which there would be without them.
 
 use std::{
     fmt,
@@ -33,8 +34,8 @@ pub const REFRESH: Duration = Duration::from_secs(60);
 /// of every idle instance.
 pub const STALE: Duration = Duration::from_secs(300);
 
-/// The least time between two readings that outsiders can cause, and after a
-/// reading that failed.
+/// The least time between two readings that outsiders can cause, at first, and
+/// after a reading that failed.
 pub const SPACING: Duration = Duration::from_secs(5);
 
 /// How long a request waits for a reading. The time for its answer is short of
@@ -48,14 +49,24 @@ const ATTEMPT: Duration = Duration::from_millis(1500);
 /// A reading that failed after longer than this was frozen meanwhile.
 const FROZEN: Duration = Duration::from_secs(3);
 
-/// How often a starting function tries; it has nothing to go on with.
-const FIRST_TRIES: u32 = 3;
+/// How long a starting function tries: it has nothing to go on with. Lambda lets
+/// it initialise for ten seconds, and the last try takes some of them.
+const INITIALISING: Duration = Duration::from_secs(8);
+
+/// The longest that it waits in between.
+const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
 /// Where the document stands.
 pub trait Document: Send + Sync + 'static {
     /// Reads it, once. The error says why not, without a value of the
     /// document's.
     fn read(&self) -> BoxFuture<'_, Result<String, String>>;
+
+    /// For how long it is read again and again by whoever has nothing yet to go on
+    /// with.
+    fn patience(&self) -> Duration {
+        INITIALISING
+    }
 }
 
 /// The sources in use. Clones are the same.
@@ -79,6 +90,8 @@ struct State {
     tried: Duration,
     /// Why the last one was of no use.
     trouble: Option<String>,
+    /// How many in a row were begun for strangers and found nothing new.
+    in_vain: u32,
 }
 
 struct Origin {
@@ -122,8 +135,8 @@ impl LiveSources {
     ///
     /// # Errors
     ///
-    /// It could not be read in several tries, or is wrong; without a value of
-    /// its.
+    /// It could not be read for as long as a function may initialise, or is wrong;
+    /// without a value of its.
     pub async fn open(
         document: Box<dyn Document>,
         surroundings: Surroundings,
@@ -131,22 +144,26 @@ impl LiveSources {
     ) -> Result<Self, String> {
         let state = Mutex::new(State::of(Arc::default()));
         let origin = Origin { document, surroundings, observer, demand: OnceLock::new(), reading: Default::default() };
-        let mut refused = String::new();
-        for number in 1..=FIRST_TRIES {
+        let give_up = origin.surroundings.monotonic() + origin.document.patience();
+        let mut wait = PATIENCE;
+        loop {
             let begun = Begun::now(&origin.surroundings);
-            match origin.read().await {
+            let refused = match origin.read().await {
                 Ok(text) => {
                     let sources = Sources::parse(&text).map_err(|error| error.to_string())?;
                     lock(&state).take(sources, text, begun);
                     return Ok(Self(Arc::new(Inner { state, origin: Some(origin) })));
                 }
-                Err(reason) => refused = reason,
+                Err(refused) => refused,
+            };
+            // Of many that start at once, each at a time of its own.
+            let pause = origin.surroundings.jittered(wait);
+            if origin.surroundings.monotonic() + pause >= give_up {
+                return Err(refused);
             }
-            if number < FIRST_TRIES {
-                origin.surroundings.sleep(PATIENCE).await;
-            }
+            origin.surroundings.sleep(pause).await;
+            wait = (wait * 2).min(LONGEST_WAIT);
         }
-        Err(refused)
     }
 
     /// From now on a document is taken only if `demand` agrees to it.
@@ -185,7 +202,7 @@ impl LiveSources {
         if since_tried < if is_troubled { SPACING } else { REFRESH } {
             return work.await;
         }
-        let mut reading = std::pin::pin!(self.begin());
+        let mut reading = std::pin::pin!(self.begin(Cause::Age));
         let mut is_read = false;
         if age >= STALE {
             is_read = origin.surroundings.within(patience(), &mut reading).await.is_some();
@@ -198,13 +215,17 @@ impl LiveSources {
     }
 
     /// Makes sure of the newest document, for whom only that could help: waits
-    /// for a reading, unless there was one in the last [`SPACING`].
+    /// for a reading, unless there was one in the last [`SPACING`]; in a longer
+    /// time, where several such readings have found nothing new.
     pub async fn newest(&self) -> Newest {
         let Some(origin) = &self.0.origin else { return Newest::Known };
-        let since_tried = origin.surroundings.monotonic().saturating_sub(self.0.lock().tried);
+        let (since_tried, spacing) = {
+            let state = self.0.lock();
+            (origin.surroundings.monotonic().saturating_sub(state.tried), state.spacing())
+        };
         let reading = async {
-            if since_tried >= SPACING {
-                self.begin().await;
+            if since_tried >= spacing {
+                self.begin(Cause::Stranger).await;
             } else {
                 // One that was begun just now may still be under way.
                 drop(origin.reading.lock().await);
@@ -214,7 +235,8 @@ impl LiveSources {
         if origin.surroundings.within(PATIENCE, reading).await.is_none() {
             return Newest::Unknown;
         }
-        if self.0.lock().read + SPACING >= asked { Newest::Known } else { Newest::Unknown }
+        let state = self.0.lock();
+        if state.read + state.spacing() >= asked { Newest::Known } else { Newest::Unknown }
     }
 
     /// The source of a delivery that was accepted at `since`, by somebody who
@@ -234,7 +256,7 @@ impl LiveSources {
                 let is_troubled = self.0.lock().trouble.is_some();
                 let since_tried = origin.surroundings.monotonic().saturating_sub(self.0.lock().tried);
                 if !is_troubled || since_tried >= SPACING {
-                    let _ = origin.surroundings.within(ATTEMPT, self.begin()).await;
+                    let _ = origin.surroundings.within(ATTEMPT, self.begin(Cause::Age)).await;
                 }
                 known()
             }
@@ -243,10 +265,10 @@ impl LiveSources {
     }
 
     /// Begins a reading in the background. What is returned ends with it.
-    fn begin(&self) -> impl Future<Output = ()> + use<> {
+    fn begin(&self, cause: Cause) -> impl Future<Output = ()> + use<> {
         let this = self.clone();
         let asked = this.0.origin.as_ref().map(|origin| origin.surroundings.monotonic()).unwrap_or_default();
-        let reading = tokio::spawn(async move { this.read_again(asked).await });
+        let reading = tokio::spawn(async move { this.read_again(asked, cause).await });
         async {
             // An error: the runtime is ending, and with it whoever waits.
             let _ = reading.await;
@@ -254,7 +276,7 @@ impl LiveSources {
     }
 
     /// Reads the document, unless somebody began to after `asked`.
-    async fn read_again(&self, asked: Duration) {
+    async fn read_again(&self, asked: Duration, cause: Cause) {
         let Some(origin) = &self.0.origin else { return };
         let _turn = origin.reading.lock().await;
         let begun = Begun::now(&origin.surroundings);
@@ -275,6 +297,7 @@ impl LiveSources {
             Ok(Judged::Same) => {
                 (state.read, state.read_at) = (begun.monotonic, begun.at);
                 state.trouble = None;
+                state.in_vain += u32::from(cause == Cause::Stranger);
             }
             Ok(Judged::New(sources, text)) => {
                 state.take(sources, text, begun);
@@ -285,6 +308,7 @@ impl LiveSources {
             Err(reason) => {
                 let is_news = state.trouble.as_ref() != Some(&reason);
                 state.trouble = Some(reason.clone());
+                state.in_vain = 0;
                 drop(state);
                 origin.observer.observe(&Event::SourcesKept { reason: &reason, is_news });
             }
@@ -299,6 +323,15 @@ impl LiveSources {
         origin.demand.get().map_or(Ok(()), |demand| demand(&sources))?;
         Ok(Judged::New(sources, text))
     }
+}
+
+/// Why a reading is begun.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    /// It is time, or a delivery that was accepted may know more.
+    Age,
+    /// Somebody asks who has proved nothing.
+    Stranger,
 }
 
 enum Judged {
@@ -328,14 +361,28 @@ impl Origin {
 impl State {
     fn of(sources: Arc<Sources>) -> Self {
         let (read, tried) = (Duration::ZERO, Duration::ZERO);
-        Self { sources, text: String::new(), read, read_at: Timestamp::from_millis(0), tried, trouble: None }
+        Self {
+            sources,
+            text: String::new(),
+            read,
+            read_at: Timestamp::from_millis(0),
+            tried,
+            trouble: None,
+            in_vain: 0,
+        }
     }
 
     fn take(&mut self, sources: Sources, text: String, begun: Begun) {
         self.sources = Arc::new(sources);
         self.text = text;
         (self.read, self.read_at, self.tried) = (begun.monotonic, begun.at, begun.monotonic);
-        self.trouble = None;
+        (self.trouble, self.in_vain) = (None, 0);
+    }
+
+    /// The least time until strangers cause the next reading: the first two may be
+    /// about what is being configured right now.
+    fn spacing(&self) -> Duration {
+        SPACING.saturating_mul(1 << self.in_vain.saturating_sub(1).min(6)).min(REFRESH)
     }
 }
 

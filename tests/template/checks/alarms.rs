@@ -306,5 +306,7 @@ fn pages(case: &Case, objections: &mut Objections) {
     let pages = std::fs::read_dir(root.join("docs/runbooks")).expect("there are pages");
     let pages: BTreeSet<String> =
         pages.map(|page| format!("docs/runbooks/{}", page.unwrap().file_name().to_str().unwrap())).collect();
+    // What no alarm tells of.
+    let told: BTreeSet<String> = told.into_iter().chain(["docs/runbooks/restore.md".to_owned()]).collect();
     objections.unless(told == pages, || format!("the alarms' pages are {told:?}"));
 }

@@ -39,6 +39,10 @@ pub fn check(case: &Case, objections: &mut Objections) {
     for metric in ["\"ApproximateAgeOfOldestMessage\"", "source held back", "put off"] {
         objections.unless(text.contains(metric), || format!("the dashboard does not show {metric}"));
     }
+    for table in ["EntitiesTable", "InboxTable"] {
+        let searched = format!("TableName=\\\"{}\\\"", case.table(table));
+        objections.unless(text.contains(&searched), || format!("the dashboard does not look at the {table}"));
+    }
     let (mut lines, mut detailed) = (0, 0);
     for widget in body["widgets"].as_array().into_iter().flatten() {
         if let Some(query) = widget["properties"]["query"].as_str() {

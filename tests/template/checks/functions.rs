@@ -69,8 +69,8 @@ fn common(case: &Case, function: &str, program: &str, objections: &mut Objection
         Ok(store) => {
             let days = Duration::from_secs(86_400 * case.parameter("RetentionDays").parse::<u64>().expect("a number"));
             let wanted = StoreConfig {
-                entities_table: "EntitiesTable".into(),
-                inbox_table: "InboxTable".into(),
+                entities_table: case.table("EntitiesTable"),
+                inbox_table: case.table("InboxTable"),
                 queue_url: "WakeUps".into(),
                 retention: days,
             };
@@ -148,7 +148,7 @@ fn worker(case: &Case, objections: &mut Objections) {
     at("Properties MemorySize", case.parameter("WorkerMemory").into());
     // Put-offs are sent to the queue that the worker is fed from.
     at("Properties RecursiveLoop", json!("Allow"));
-    at("Properties Environment Variables ORDERS_TABLE", json!("OrdersTable"));
+    at("Properties Environment Variables ORDERS_TABLE", case.table("OrdersTable").into());
     at(
         "Properties Events",
         json!({ "WakeUps": { "Type": "SQS", "Properties": {

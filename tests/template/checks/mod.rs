@@ -61,6 +61,9 @@ const WAYS: [Given; 6] = [
         ("RetentionDays", "35"),
         ("LogRetentionDays", "365"),
         ("TableKeyArn", "arn:aws:kms:eu-central-1:123456789012:key/of-the-tables"),
+        ("EntitiesTableName", "restored-entities"),
+        ("InboxTableName", "restored-inbox"),
+        ("OrdersTableName", "restored-orders"),
         ("Stage", "staging"),
         ("Jobs", "report"),
         ("AlarmTopicArn", "arn:aws:sns:eu-central-1:123456789012:alarms"),
@@ -121,6 +124,20 @@ impl Case {
     /// Whether a new version takes over step by step.
     fn is_gradual(&self) -> bool {
         self.parameter("DeploymentPreference") != "AllAtOnce"
+    }
+
+    /// What a table is called: as it was given, or the stack's own.
+    fn table(&self, own: &str) -> String {
+        Some(self.parameter(&format!("{own}Name"))).filter(|name| !name.is_empty()).unwrap_or_else(|| own.to_owned())
+    }
+
+    /// What a role is to be granted something on.
+    fn arn(&self, resource: &str) -> String {
+        if !resource.ends_with("Table") || self.table(resource) == resource {
+            return format!("{resource}.Arn");
+        }
+        let name = self.table(resource);
+        format!("arn:${{AWS::Partition}}:dynamodb:${{AWS::Region}}:${{AWS::AccountId}}:table/{name}")
     }
 }
 

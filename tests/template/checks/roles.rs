@@ -57,7 +57,7 @@ fn wanted(case: &Case, function: &str, asked: &Grants, reads_sources: bool) -> B
         wanted.insert((action.to_owned(), resource.to_owned(), condition.to_owned()));
     };
     for (action, resource) in asked {
-        grant(action, &format!("{resource}.Arn"), "");
+        grant(action, &case.arn(resource), "");
     }
     for action in ["logs:CreateLogStream", "logs:PutLogEvents"] {
         grant(action, &format!("{function}Logs.Arn"), "");

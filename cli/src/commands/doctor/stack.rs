@@ -24,6 +24,9 @@ const READS: u64 = 40;
 
 /// More workers than this are for those who have seen that they need them.
 const MOST_WORKERS: u64 = 100;
+/// So many functions that start at once are more than it answers while they
+/// initialise.
+const MANY: u64 = 500;
 
 /// How long a drift detection is waited for, and how long between two looks.
 const DETECTION: Duration = Duration::from_secs(300);
@@ -333,9 +336,19 @@ pub async fn parameter_store(services: &Services, stack: &Stack, limit: Option<u
     }
     let question = json!({ "SettingId": "/ssm/parameter-store/high-throughput-enabled" });
     match services.json(Service::SSM, "AmazonSSM.GetServiceSetting", &question).await {
-        Ok(told) => throughput(told["ServiceSetting"]["SettingValue"].as_str() == Some("true"), limit),
+        Ok(told) => throughput(
+            told["ServiceSetting"]["SettingValue"].as_str() == Some("true"),
+            limit.map(|limit| at_once(stack, limit)),
+        ),
         Err(refusal) => Finding::refused(CHECK, &refusal),
     }
+}
+
+/// How many functions that read the sources run at once at most, of `limit` that
+/// the account runs.
+fn at_once(stack: &Stack, limit: u64) -> u64 {
+    let ingest = stack.number("IngestConcurrency").filter(|reserved| *reserved > 0).unwrap_or(limit);
+    limit.min(ingest + stack.number("WorkerConcurrency").unwrap_or(0))
 }
 
 fn throughput(is_high: bool, limit: Option<u64>) -> Finding {
@@ -355,12 +368,18 @@ fn throughput(is_high: bool, limit: Option<u64>) -> Finding {
         "{READS} reads a second for the whole account; {limit} functions at once, each reading the sources once a \
          minute, make {reads}"
     );
-    if reads * 2 <= READS {
-        return Finding::ok(CHECK, says);
-    }
+    let trouble = match limit {
+        _ if reads * 2 > READS => {
+            "Beyond that a function that starts fails, and one that runs goes on with what it has"
+        }
+        MANY.. => {
+            "Should so many start at once, some find no answer while they initialise, and senders are answered 5xx"
+        }
+        _ => return Finding::ok(CHECK, says),
+    };
     Finding::warning(
         CHECK,
-        format!("{says}. Beyond that a function that starts fails, and one that runs goes on with what it has"),
+        format!("{says}. {trouble}"),
         "turn higher throughput on (it costs), set IngestConcurrency, or keep the sources in Secrets Manager",
     )
 }
@@ -461,7 +480,15 @@ mod tests {
 
     #[test]
     fn more_reads_than_half_of_what_parameter_store_answers_are_warned_of() {
-        assert_eq!(throughput(false, Some(1000)).verdict, Verdict::Ok);
+        assert_eq!(throughput(false, Some(499)).verdict, Verdict::Ok);
+        assert_eq!(throughput(false, Some(500)).verdict, Verdict::Warning, "they may start at once");
+        let stack = |ingest: &str| Stack {
+            parameters: [("IngestConcurrency", ingest), ("WorkerConcurrency", "50")]
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .into(),
+            ..Stack::default()
+        };
+        assert_eq!(["0", "100"].map(|ingest| at_once(&stack(ingest), 1000)), [1000, 150]);
         assert_eq!(throughput(false, Some(3000)).verdict, Verdict::Warning);
         assert_eq!(throughput(true, Some(9000)).verdict, Verdict::Ok);
         assert_eq!(throughput(false, None).verdict, Verdict::NotMade);

@@ -74,7 +74,8 @@ async fn delivery(shared: &Shared, asked: &Asked, raw: bool, visitor: &Visitor) 
     let account = Account::of(&entity, sequence, &single, now, line);
     let word = console::strip_ansi_codes(&account.word.to_string()).into_owned();
     let tail = single.state.as_ref().map_or(sequence, |state| state.tail);
-    let situation = Situation { state: single.state.as_ref(), parked: usize::from(single.parked.is_some()) };
+    let situation =
+        Situation { state: single.state.as_ref(), parked: usize::from(single.parked.is_some()), again: false };
     let body = html! {
         p.back {
             a href=(order_path(&entity)) { (entity) }

@@ -9,11 +9,12 @@ use axum::{
 use maud::{Markup, html};
 use serde::Deserialize;
 use webhook_serializer::{
-    operator::Parked,
+    operator::{Inspected, Parked},
     protocol::{
         delivery::{Delivery, Item},
         entity::EntityKey,
         maintain::Act,
+        receipt::Settlement,
         state::{EntityState, LeaseKind},
     },
     time::Timestamp,
@@ -60,12 +61,16 @@ async fn order(shared: &Shared, asked: &Asked, visitor: &Visitor) -> Shown {
     }
     let now = shared.watched.surroundings.now();
     let inspected = &timeline.inspected;
-    let situation = Situation { state: inspected.state.as_ref(), parked: inspected.parked.len() };
+    let situation = Situation {
+        state: inspected.state.as_ref(),
+        parked: inspected.parked.len(),
+        again: !inspected.again.is_empty(),
+    };
     let body = html! {
         (head(shared, &entity, &timeline, now))
         (actions(About { entity: &entity, sequence: None }, situation))
         (plot::timeline(&timeline, now))
-        (waiting(&inspected.waiting, inspected.state.as_ref(), now))
+        (waiting(inspected, now))
         (parked(&inspected.parked, now))
         (acts(&shared.watched.operator.acts(&entity).await?, now))
         (settled(&entity, &timeline, limit, now))
@@ -149,8 +154,9 @@ pub(super) fn actions(about: About<'_>, situation: Situation<'_>) -> Markup {
     }
 }
 
-fn waiting(waiting: &[Item], state: Option<&EntityState>, now: Timestamp) -> Markup {
-    let more = state.map_or(0, |state| state.waiting()).saturating_sub(waiting.len() as u64);
+fn waiting(inspected: &Inspected, now: Timestamp) -> Markup {
+    let Inspected { state, waiting, again, .. } = inspected;
+    let more = state.as_ref().map_or(0, EntityState::waiting).saturating_sub(waiting.len() as u64);
     html! {
         @if !waiting.is_empty() {
             h2 { "Waiting" }
@@ -160,7 +166,7 @@ fn waiting(waiting: &[Item], state: Option<&EntityState>, now: Timestamp) -> Mar
                     @for item in waiting {
                         @match item {
                             Item::Void(sequence) => { tr { td.n { (sequence) } td colspan="4" { "void: never filled" } } }
-                            Item::Delivery(unpacked) => { (waiting_row(unpacked.head(), now)) }
+                            Item::Delivery(unpacked) => { (waiting_row(unpacked.head(), again.get(&unpacked.head().sequence()), now)) }
                         }
                     }
                 }
@@ -170,11 +176,14 @@ fn waiting(waiting: &[Item], state: Option<&EntityState>, now: Timestamp) -> Mar
     }
 }
 
-fn waiting_row(delivery: &Delivery, now: Timestamp) -> Markup {
+fn waiting_row(delivery: &Delivery, before: Option<&Settlement>, now: Timestamp) -> Markup {
     html! {
         tr {
             td.n { (delivery.sequence()) }
-            td.key { a data-row href=(delivery_path(delivery.entity(), delivery.sequence())) { (delivery.topic()) } }
+            td.key {
+                a data-row href=(delivery_path(delivery.entity(), delivery.sequence())) { (delivery.topic()) }
+                @if let Some(before) = before { " (" (before) " before)" }
+            }
             td { (delivery.source()) }
             td.id { (delivery.delivery_id()) }
             td.n { (ago(delivery.received_at(), now)) }

@@ -145,6 +145,24 @@ async fn a_webhook_id_stays_with_its_delivery_and_is_nobody_else_s() {
 }
 
 #[tokio::test]
+async fn a_run_that_a_person_wants_has_an_id_of_its_own() {
+    let mut endpoint = Endpoint::start(|_| Reply::status(200)).await;
+    let forward = anywhere(&endpoint.url());
+    let mut again = delivery("7", "shop/order/7");
+    assert_eq!(post_within(&forward, &again, TIME).await, Outcome::Done);
+    let own = endpoint.posted().await.header("webhook-id").to_owned();
+    let mut ids = vec![own.clone()];
+    for token in [41, 77] {
+        again.run_before = Some(FencingToken(token));
+        assert_eq!(post_within(&forward, &again, TIME).await, Outcome::Done);
+        let posted = endpoint.posted().await;
+        assert_eq!(posted.header("serializer-run-before"), token.to_string());
+        ids.push(posted.header("webhook-id").to_owned());
+    }
+    assert_eq!(ids, [own.clone(), format!("{own}_41"), format!("{own}_77")]);
+}
+
+#[tokio::test]
 async fn a_410_sets_the_delivery_aside() {
     let endpoint = Endpoint::start(|_| Reply::status(410)).await;
     assert_eq!(post(&anywhere(&endpoint.url())).await, Outcome::Reject("the endpoint answered 410 Gone".into()));

@@ -189,6 +189,8 @@ pub(super) mod tests {
             .with(a::HOLDER_INFO, "x".repeat(HolderInfo::MAX_BYTES))
             .with(a::DEFINITION, "x".repeat(LONGEST_DEFINITION))
             .with(a::LAST_RESULT, result.to_stored())
+            // Of a restore.
+            .with(a::LAST_CLAIM, nonce.as_str())
             .with(a::STARTS, 999_u32);
         [a::TAIL, a::HEAD, a::TOKEN, a::EXPIRES_AT, a::YIELD_UNTIL, a::LAST_TICK, a::TICK, a::RUN_REQUESTED]
             .into_iter()

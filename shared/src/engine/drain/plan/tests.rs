@@ -266,16 +266,22 @@ fn what_the_row_remembers_as_anything_but_a_repeat_is_one() {
 
 #[test]
 fn what_has_a_receipt_of_its_own_is_a_repeat() {
-    let with = |id| {
+    let with = |id, at, settlement| {
         let mut drain = Drain::granted(EntityState { spilled: true, ..row(7, 8) }, MEMORY);
         assert!(drain.has_spilled());
         let mut page = page(1);
-        page.receipts.extend(receipt_of(id, 4, Settlement::Applied).identity);
+        let receipt = receipt_of(id, at, settlement);
+        page.receipts.extend(receipt.identity.map(|identity| (identity, receipt)));
         drain.read(page);
         next(&drain, MOMENT)
     };
-    assert_eq!(with("D8"), Step::Settle(Settlement::Repeat));
-    assert_eq!(with("D4"), STARTED);
+    assert_eq!(with("D8", 4, Settlement::Applied), Step::Settle(Settlement::Repeat));
+    assert_eq!(with("D4", 4, Settlement::Applied), STARTED);
+    // Of its own place: a person has it run again, if it was applied.
+    assert_eq!(with("D8", 8, Settlement::Applied), STARTED);
+    for settlement in [Settlement::Parked, Settlement::Superseded] {
+        assert_eq!(with("D8", 8, settlement), Step::Settle(settlement));
+    }
 }
 
 /// D8, D9, D10 settled behind three others of which none is remembered any more.

@@ -1,0 +1,62 @@
+//! What AWS tells of the tables: of which moment they are.
+
+use anyhow::{Result, bail, ensure};
+use serializer::output;
+use webhook_serializer::time::Timestamp;
+
+use crate::commands::target::Deployment;
+
+/// A moment that is typed has whole seconds.
+const ALIKE: u64 = 1_000;
+
+/// The moment of the backup, as it was given or as the tables know it.
+///
+/// # Errors
+///
+/// Nobody says it, they differ, or a table is still being made.
+pub async fn moment(deployment: &Deployment, given: Option<Timestamp>) -> Result<Timestamp> {
+    if deployment.is_local() {
+        let Some(given) = given else { bail!("which moment are these tables of? Say it with --as-of TIME") };
+        return Ok(given);
+    }
+    let http = deployment.account.http_client();
+    let dynamodb = deployment.account.dynamodb(&http);
+    let mut known = Vec::new();
+    for name in [&deployment.config.entities_table, &deployment.config.inbox_table] {
+        let summary = match dynamodb.describe_table().table_name(name).send().await {
+            Ok(described) => described.table.and_then(|table| table.restore_summary),
+            // Whoever may not ask says it.
+            Err(_) if given.is_some() => None,
+            Err(error) => bail!(
+                "the table {name} cannot be described ({}): is that its name? Or say its moment with --as-of TIME",
+                aws_sdk_dynamodb::error::DisplayErrorContext(error)
+            ),
+        };
+        let is_under_way = summary.as_ref().is_some_and(|summary| summary.restore_in_progress);
+        ensure!(!is_under_way, "the table {name} is still being restored; wait until it is active");
+        let restored_to = summary.and_then(|summary| summary.restore_date_time.to_millis().ok());
+        known.push(restored_to.and_then(|millis| u64::try_from(millis).ok()).map(Timestamp::from_millis));
+    }
+    let [orders, deliveries] = &known[..] else { bail!("there are two tables") };
+    if let (Some(orders), Some(deliveries)) = (orders, deliveries)
+        && deliveries < orders
+    {
+        output::complain(format_args!(
+            "the deliveries are of {deliveries}, the orders of {orders}: what was accepted or set aside in between is \
+             missed. Restore the deliveries to a few seconds later instead"
+        ));
+    }
+    match (given, orders) {
+        (Some(given), Some(known)) if given.as_millis().abs_diff(known.as_millis()) > ALIKE => bail!(
+            "{} was restored to {known}, not to {given}: leave --as-of out, or name the other table",
+            deployment.config.entities_table
+        ),
+        (Some(given), _) => Ok(given),
+        (None, Some(known)) => Ok(*known),
+        (None, None) => bail!(
+            "{} was not restored from a backup, as far as AWS tells. Is that its name? If it was copied in another \
+             way, say of which moment it is with --as-of TIME",
+            deployment.config.entities_table
+        ),
+    }
+}

@@ -1,0 +1,238 @@
+//! What became of a restore, and what a person has to do next.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use serde_json::json;
+use serializer::{
+    output::{Table, duration},
+    say,
+};
+use webhook_serializer::{
+    functions::scheduler::SWEEP,
+    operator::{Newest, OperatorError, RESTORED, Restored, ToldOfJob, ToldOfRestored},
+    protocol::{entity::SourceName, maintain::Restoring},
+    providers::rule_of,
+    time::Timestamp,
+};
+
+use super::{NAMED, set_aside};
+use crate::commands::target::Deployment;
+
+/// How much earlier than the backup it is asked what a sender has sent: what was
+/// on its way then.
+const ON_ITS_WAY: Duration = Duration::from_secs(60);
+
+/// What a restore did, of this run.
+#[derive(Debug, Default)]
+pub struct Report {
+    orders: u64,
+    already: u64,
+    set_aside: u64,
+    set_aside_of: u64,
+    repeats: u64,
+    lost: BTreeMap<String, u64>,
+    on_hold: Vec<String>,
+    jobs: BTreeMap<String, ToldOfJob>,
+    newest: BTreeMap<SourceName, Newest>,
+    stay: BTreeMap<String, String>,
+}
+
+impl Report {
+    /// One more.
+    pub fn add(&mut self, key: &str, restored: &Result<Restored, OperatorError>) {
+        match restored {
+            Ok(Restored::Raised(told)) => self.raise(key, told),
+            Ok(Restored::Already) => self.already += 1,
+            Ok(Restored::Gone) => {}
+            Ok(Restored::InUse) => self.stays(key, "it was written to since the backup, before it was restored"),
+            Err(OperatorError::InUse) => self.stays(key, "somebody changes it"),
+            Err(error) => self.stays(key, &error.to_string()),
+        }
+    }
+
+    fn stays(&mut self, key: &str, why: &str) {
+        self.stay.insert(key.to_owned(), why.to_owned());
+    }
+
+    fn raise(&mut self, key: &str, told: &ToldOfRestored) {
+        match &told.job {
+            Some(job) => drop(self.jobs.insert(key.trim_start_matches("cron/").to_owned(), job.clone())),
+            None => self.orders += 1,
+        }
+        self.set_aside += told.set_aside;
+        self.set_aside_of += u64::from(told.set_aside > 0);
+        self.repeats += told.repeats;
+        if told.lost > 0 {
+            self.lost.insert(key.to_owned(), told.lost);
+        }
+        if told.is_on_hold {
+            self.on_hold.push(key.to_owned());
+        }
+        for (source, newest) in &told.newest {
+            let known = self.newest.entry(source.clone()).or_insert_with(|| newest.clone());
+            if known.received_at < newest.received_at {
+                *known = newest.clone();
+            }
+        }
+    }
+
+    /// How many orders and jobs were restored.
+    pub fn raised(&self) -> u64 {
+        self.orders + self.jobs.len() as u64
+    }
+
+    pub fn json(&self, restoring: &Restoring, is_whole: bool) -> serde_json::Value {
+        let sources = self.newest.iter().map(|(source, newest)| {
+            let (from, horizon) = (from(restoring), horizon(newest));
+            json!({
+                "source": source, "provider": newest.provider, "newest": newest.received_at.to_string(),
+                "reconcile_from": from.to_string(), "retried_for_s": horizon.map(|horizon| horizon.as_secs()),
+            })
+        });
+        let jobs = self.jobs.iter().map(|(name, job)| {
+            json!({
+                "job": name, "last_tick": job.last_tick.map(|tick| tick.to_string()),
+                "at_work": job.at_work.map(|tick| tick.to_string()), "run_requested": job.was_requested,
+            })
+        });
+        json!({
+            "as_of": restoring.as_of.to_string(), "begun": restoring.begun.to_string(), "whole": is_whole,
+            "orders": self.orders, "already": self.already, "set_aside": self.set_aside, "repeats": self.repeats,
+            "lost": self.lost, "on_hold": self.on_hold, "not_restored": self.stay,
+            "sources": sources.collect::<Vec<_>>(), "jobs": jobs.collect::<Vec<_>>(),
+        })
+    }
+
+    pub fn print(&self, restoring: &Restoring, is_whole: bool, deployment: &Deployment) {
+        say!("{} restored to {}.", counted(self.orders, "order", "orders"), restoring.as_of);
+        if self.already > 0 {
+            say!("{} were restored before; what became of those is not told again.", self.already);
+        }
+        if !self.lost.is_empty() {
+            say!(
+                "{} claimed at that moment with nothing there: {}. What came there later is to be reconciled.",
+                counted(self.lost.values().sum(), "place was", "places were"),
+                listed(self.lost.keys()),
+            );
+        }
+        if !self.stay.is_empty() {
+            say!();
+            say!("NOT restored:");
+            self.stay.iter().take(NAMED).for_each(|(key, why)| say!("  {key}: {why}"));
+            if self.stay.len() > NAMED {
+                say!("  and {} more", self.stay.len() - NAMED);
+            }
+        }
+        if !is_whole {
+            say!();
+            say!("It is not whole yet. Leave the functions off, and run the same command again.");
+        }
+        let steps = [
+            self.to_decide(restoring, deployment),
+            self.to_run(restoring, deployment),
+            self.to_let_go_on(deployment),
+            self.to_reconcile(restoring),
+        ];
+        let steps: Vec<String> = steps.into_iter().flatten().collect();
+        if !steps.is_empty() {
+            say!();
+            say!("Next, the first of it before functions use these tables (docs/runbooks/restore.md):");
+        }
+        for (number, step) in (1..).zip(steps) {
+            say!();
+            say!("{number}. {step}");
+        }
+    }
+
+    fn to_decide(&self, restoring: &Restoring, deployment: &Deployment) -> Option<String> {
+        (self.set_aside > 0).then(|| {
+            format!(
+                "{} of {} waited at {}, and may have been applied since. They are parked. What you put back now goes \
+                 in front of all that is newer:\n     {}\n     {}",
+                counted(self.set_aside, "delivery", "deliveries"),
+                counted(self.set_aside_of, "order", "orders"),
+                restoring.as_of,
+                set_aside(deployment),
+                deployment.line("redrive", &["--error", RESTORED]),
+            )
+        })
+    }
+
+    fn to_run(&self, restoring: &Restoring, deployment: &Deployment) -> Option<String> {
+        // The sweep is run each minute, and misses nothing.
+        let jobs: Vec<_> = self.jobs.iter().filter(|(name, _)| *name != SWEEP).collect();
+        let mut table = Table::new(&["   job", "last recorded", "then"]);
+        for (name, job) in &jobs {
+            let at_work = job.at_work.map(|tick| format!("that of {tick} was at work"));
+            let asked = job.was_requested.then(|| "a run was asked for".to_owned());
+            table.row([
+                format!("   {name}"),
+                job.last_tick.map(|tick| tick.to_string()).unwrap_or_default(),
+                at_work.into_iter().chain(asked).collect::<Vec<_>>().join("; "),
+            ]);
+        }
+        (!jobs.is_empty()).then(|| {
+            format!(
+                "No job runs by itself for a time up to {}: whether it ran, the backup does not know. `serializer jobs \
+                 run NAME{}` runs one.\n{}",
+                restoring.begun,
+                deployment.option,
+                table.to_string().trim_end(),
+            )
+        })
+    }
+
+    fn to_let_go_on(&self, deployment: &Deployment) -> Option<String> {
+        (!self.on_hold.is_empty()).then(|| {
+            format!(
+                "Blocked, and on hold now: {}. `{}` lets one go on.",
+                listed(self.on_hold.iter()),
+                deployment.line("resume", &["ORDER"])
+            )
+        })
+    }
+
+    fn to_reconcile(&self, restoring: &Restoring) -> Option<String> {
+        let mut table = Table::new(&["   source", "newest in the backup", ">repeats for"]);
+        for (source, newest) in &self.newest {
+            let repeats = match horizon(newest) {
+                None => "not known".to_owned(),
+                Some(Duration::ZERO) => "never".to_owned(),
+                Some(horizon) => duration(horizon),
+            };
+            table.row([format!("   {source}"), newest.received_at.to_string(), repeats]);
+        }
+        (!table.is_empty()).then(|| {
+            format!(
+                "Reconcile with each sender what it sent from {} until the functions run again, and what it was \
+                 repeating then: that was first sent earlier, by as much as it repeats. What comes again and was \
+                 applied by {} is recognised; what was applied later is applied once more.\n{}",
+                from(restoring),
+                restoring.as_of,
+                table.to_string().trim_end(),
+            )
+        })
+    }
+}
+
+fn from(restoring: &Restoring) -> Timestamp {
+    let millis = restoring.as_of.as_millis().saturating_sub(ON_ITS_WAY.as_millis() as u64);
+    Timestamp::from_millis(millis)
+}
+
+/// How long its provider goes on sending what was not taken, if that is known.
+fn horizon(newest: &Newest) -> Option<Duration> {
+    let facts = rule_of(newest.provider.as_deref()?)?.facts;
+    if facts.retries == Some(0) { Some(Duration::ZERO) } else { facts.horizon }
+}
+
+fn listed<'a>(keys: impl ExactSizeIterator<Item = &'a String>) -> String {
+    let more = keys.len().saturating_sub(NAMED);
+    let named = keys.take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+    if more > 0 { format!("{named} and {more} more") } else { named }
+}
+
+/// So many of these.
+pub fn counted(count: u64, one: &str, many: &str) -> String {
+    if count == 1 { format!("1 {one}") } else { format!("{count} {many}") }
+}

@@ -1,0 +1,575 @@
+//! Tables that were restored from a backup are taken into use: receivers remember
+//! what was decided since, and refuse nothing; what cannot be known is set aside;
+//! and nothing that the backup holds is lost.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
+
+use tests::{
+    faults::{Call, Fault, FaultyTable},
+    handlers::answering,
+    stage::Stage,
+    world::World,
+};
+use webhook_serializer::{
+    engine::drain::{Quarantine, Received},
+    handler::{Handler, Isolation, Outcome},
+    jobs::{Context, Job, JobError, Jobs, Ticker, switch::Switch},
+    leases::Terms,
+    operator::{Operator, OperatorError, PutBack, Restored, ToldOfRestored},
+    protocol::{
+        entity::{EntityKey, FencingToken, Sequence},
+        format::attribute as a,
+        inbox::Claim,
+        keys::{entity_row, is_parked, key_of},
+        lease::Acquire,
+        maintain::NextRestore,
+        memory::MemoryTable,
+        receipt::{Recent, Settlement},
+        state::{HolderInfo, LeaseKind},
+        table::{Row, Table, TableName, Write},
+        tick::{Ending, JobState},
+    },
+    time::Timestamp,
+};
+
+const PATIENCE: Duration = Duration::from_secs(1);
+const HOUR: Duration = Duration::from_secs(3_600);
+
+fn entity(key: &str) -> EntityKey {
+    EntityKey::parse(key).expect("a key")
+}
+
+/// Another system, which the handler has its effects on. It remembers the newest
+/// token of each order, and which delivery came under which sequence; and it was
+/// in no backup.
+#[derive(Debug, Clone, Default)]
+struct Receiver(Arc<Mutex<Remembered>>);
+
+#[derive(Debug, Clone, Default)]
+struct Remembered {
+    tokens: BTreeMap<EntityKey, FencingToken>,
+    places: BTreeMap<(EntityKey, Sequence), String>,
+    refused: Vec<String>,
+    applied: Vec<String>,
+}
+
+impl Receiver {
+    fn handler(&self) -> impl Handler + Clone {
+        let receiver = self.clone();
+        answering(move |delivery, context| {
+            let mut it = receiver.remembered();
+            let it = &mut *it;
+            let (key, id) = (delivery.entity().clone(), delivery.delivery_id().to_string());
+            if id.starts_with("bad") {
+                return Outcome::retry("bad");
+            }
+            let newest = it.tokens.entry(key.clone()).or_insert(FencingToken(0));
+            let is_stale = context.token() <= *newest;
+            *newest = context.token().max(*newest);
+            let known = it.places.entry((key.clone(), delivery.sequence())).or_insert_with(|| id.clone());
+            if is_stale || *known != id {
+                it.refused.push(format!("{key} {id} at {} under {}", delivery.sequence(), context.token()));
+            }
+            it.applied.push(format!("{key} {id}"));
+            Outcome::Done
+        })
+    }
+
+    fn remembered(&self) -> MutexGuard<'_, Remembered> {
+        self.0.lock().expect("nobody panics while holding this")
+    }
+
+    fn refused(&self) -> Vec<String> {
+        self.remembered().refused.clone()
+    }
+
+    /// What was applied of an order since the last look, or ever.
+    fn applied(&self, key: &str) -> Vec<String> {
+        let it = self.remembered();
+        it.applied.iter().filter_map(|one| one.strip_prefix(&format!("{key} "))).map(str::to_owned).collect()
+    }
+
+    fn forget_what_was_applied(&self) {
+        self.remembered().applied.clear();
+    }
+}
+
+async fn copied(from: &MemoryTable, table: TableName, to: &MemoryTable) {
+    for row in from.rows(&table) {
+        let key = key_of(&table, &row).expect("one of ours");
+        to.write(&Write::put(key, row)).await.expect("it is written");
+    }
+}
+
+/// What happened before and after the moment of the backup; the tables are those
+/// of the backup by now, and the queue is as it was left.
+struct Disaster {
+    world: World,
+    receiver: Receiver,
+    as_of: Timestamp,
+}
+
+const LONG_AGO: usize = 25;
+
+async fn nightly(world: &World, at: Timestamp) -> usize {
+    let job = Job::new("nightly", "every minute", async |_: Context| Ok::<_, JobError>(()));
+    let (time, info) = (Duration::from_secs(300), HolderInfo::new("test"));
+    let ticker = Ticker::new(world.store(), &Jobs::new().add(job), time, &Switch::On, info).expect("a ticker");
+    let ticker = ticker.isolated(Isolation::Inline);
+    ticker.tick(at, world.surroundings.monotonic() + Duration::from_secs(50)).await.expect("it ticks");
+    let row = world.memory.get(&entity_row(&entity("cron/nightly"))).await.expect("memory answers").expect("a job");
+    let job = JobState::parse(&row).expect("it can be read");
+    usize::from(
+        job.last_result.is_some_and(|result| result.ending == Ending::Done && result.at == world.surroundings.now()),
+    )
+}
+
+impl Disaster {
+    async fn strikes() -> Self {
+        let mut world = World::new();
+        let receiver = Receiver::default();
+        for number in 0..LONG_AGO {
+            world.append("test/idle", &format!("i{number}")).await;
+        }
+        for key in ["test/waits", "test/held", "test/gap", "test/on-hold"] {
+            world.append(key, "first").await;
+        }
+        world.append("test/parked", "bad1").await;
+        world.inbox().append(&world.incoming_from("block", "block/stopped", "bad2")).await.expect("it is appended");
+        let leased = world.leases("a script").acquire(&entity("test/leased"), Terms::at_once()).await.expect("free");
+        leased.release().await.expect("it is released");
+        world.work(&[world.drainer(receiver.handler())]).await;
+        let minute = Timestamp::from_millis(world.surroundings.now().as_millis() / 60_000 * 60_000);
+        nightly(&world, minute).await;
+
+        // What waits at the moment of the backup.
+        for id in ["w1", "w2", "first", "w1"] {
+            world.append("test/waits", id).await;
+        }
+        world.append("test/held", "h1").await;
+        let now = world.surroundings.now();
+        let (holder, info) = (world.surroundings.nonce(), HolderInfo::new("a worker that dies"));
+        let length = Duration::from_secs(15);
+        let request = Acquire { entity: entity("test/held"), kind: LeaseKind::Drain, holder, info, now, length };
+        world.store().run(&request, PATIENCE).await.expect("it answers");
+        let nonce = world.surroundings.nonce();
+        let claim = Claim { entity: &entity("test/gap"), nonce: &nonce, now };
+        world.store().run(&claim, PATIENCE).await.expect("it is claimed");
+        world.append("test/gap", "g1").await;
+        world.operator().hold(&entity("test/on-hold")).await.expect("it is on hold");
+        world.append("test/on-hold", "o1").await;
+        world.inbox().append(&world.incoming_from("block", "block/stopped", "behind")).await.expect("it is appended");
+
+        // Each table is copied by itself, the inbox a moment later.
+        let backup = Arc::new(MemoryTable::new());
+        let as_of = world.surroundings.now();
+        copied(&world.memory, TableName::Entities, &backup).await;
+        world.surroundings.sleep(Duration::from_millis(500)).await;
+        world.append("test/idle", "late").await;
+        copied(&world.memory, TableName::Inbox, &backup).await;
+
+        // Three hours that nobody will know of but the receiver.
+        world.work(&[world.drainer(receiver.handler())]).await;
+        world.operator().resume(&entity("test/on-hold")).await.expect("it goes on");
+        for round in 0..10 {
+            world.surroundings.sleep(HOUR / 4).await;
+            for key in ["test/idle", "test/waits", "test/held", "test/gap", "test/on-hold", "test/leased", "test/new"] {
+                world.append(key, &format!("gone{round}")).await;
+            }
+            world.work(&[world.drainer(receiver.handler())]).await;
+        }
+        // Wake-ups outlive the tables.
+        world.append("test/idle", "gone").await;
+        world.surroundings.sleep(HOUR).await;
+        assert_eq!(receiver.refused(), [""; 0]);
+        receiver.forget_what_was_applied();
+        (world.table, world.memory) = (backup.clone(), backup);
+        Self { world, receiver, as_of }
+    }
+
+    /// The same once more, with everything as it was; wake-ups aside.
+    async fn again(&self) -> Self {
+        let mut world = World::by(self.world.surroundings.clone());
+        let tables = Arc::new(MemoryTable::new());
+        for table in [TableName::Entities, TableName::Inbox] {
+            copied(&self.world.memory, table, &tables).await;
+        }
+        (world.table, world.memory) = (tables.clone(), tables);
+        let receiver = Receiver(Arc::new(Mutex::new(self.receiver.remembered().clone())));
+        Self { world, receiver, as_of: self.as_of }
+    }
+
+    async fn restore(&self) -> BTreeMap<String, Restored> {
+        restore(&self.world.operator(), self.as_of).await.expect("the store answers").1
+    }
+
+    /// A look at all that a restore leaves, but for its times and nonces.
+    fn left(&self) -> BTreeSet<String> {
+        let of_entity = |row: &Row| {
+            let names: Vec<_> = row.iter().map(|(name, _)| name.to_string()).collect();
+            format!("{} {}", row.text(a::ENTITY).expect("a key"), names.join(" "))
+        };
+        let of_inbox = |row: &Row| {
+            let item = row.text(a::ITEM).expect("a key");
+            let item = if item.starts_with("o#") { "o#" } else { item };
+            let told = [a::OUTCOME, a::ERROR, a::SEQUENCE].map(|name| match row.get(name) {
+                // An act without an end may be done.
+                _ if item == "o#" => String::new(),
+                value => format!("{value:?}"),
+            });
+            format!("{} {item} {}", row.text(a::ENTITY).expect("a key"), told.join(" "))
+        };
+        let restoring = |row: &&Row| row.get(a::AS_OF).is_none();
+        let entities = self.world.memory.rows(&TableName::Entities);
+        let inbox = self.world.memory.rows(&TableName::Inbox);
+        entities.iter().map(of_entity).chain(inbox.iter().filter(restoring).map(of_inbox)).collect()
+    }
+
+    fn parked(&self) -> Vec<String> {
+        let rows = self.world.memory.rows(&TableName::Inbox);
+        let told = |row: &Row| {
+            format!("{} {}", row.text(a::ENTITY).expect("a key"), row.text(a::DELIVERY_ID).expect("a delivery"))
+        };
+        rows.iter().filter(|row| is_parked(row)).map(told).collect()
+    }
+
+    /// Takes the tables into use: puts back what was set aside, lets senders send
+    /// again, works.
+    async fn goes_on(&self) {
+        let world = &self.world;
+        let aside: Vec<_> = world.operator().parked(&entity("test/waits")).await.expect("it answers");
+        let list: Vec<_> = aside.iter().map(|one| (entity("test/waits"), one.sequence)).collect();
+        let back = |_: &EntityKey, _, became: &PutBack| {
+            assert!(matches!(became, PutBack::At(_)), "{became:?}");
+            true
+        };
+        world.operator().put_back(&list, back).await.expect("it answers");
+        for number in 0..LONG_AGO {
+            world.append("test/idle", &format!("i{number}")).await;
+        }
+        for key in ["test/idle", "test/waits", "test/held", "test/gap", "test/on-hold", "test/leased", "test/new"] {
+            world.append(key, "gone3").await;
+            world.append(key, "gone7").await;
+            world.append(key, "fresh").await;
+        }
+        world.append("test/waits", "first").await;
+        world.append("test/waits", "w1").await;
+        world.append("test/held", "h1").await;
+        world.append("test/parked", "after").await;
+        world.inbox().append(&world.incoming_from("block", "block/stopped", "after")).await.expect("it is appended");
+        world.work(&[world.drainer(self.receiver.handler())]).await;
+    }
+
+    /// What must hold once the tables were in use for a while.
+    async fn went_on_well(&self) {
+        assert_eq!(self.receiver.refused(), [""; 0], "by a receiver that remembers");
+        assert_eq!(self.receiver.applied("test/idle"), ["gone3", "gone7", "fresh"], "what was applied is remembered");
+        assert_eq!(
+            self.receiver.applied("test/waits"),
+            ["w1", "w2", "gone3", "gone7", "fresh"],
+            "in front of all newer"
+        );
+        for key in ["test/held", "test/gap", "test/leased", "test/new"] {
+            assert_eq!(self.receiver.applied(key), ["gone3", "gone7", "fresh"], "{key}");
+        }
+        assert_eq!(self.receiver.applied("test/parked"), ["after"]);
+        for key in ["test/on-hold", "block/stopped"] {
+            assert_eq!(self.receiver.applied(key), [""; 0], "{key} waits for a person, as it did");
+        }
+        let still = ["block/stopped bad2", "block/stopped behind", "test/gap g1", "test/held h1", "test/idle late"];
+        assert_eq!(self.parked(), [&still[..], &["test/on-hold o1", "test/parked bad1"]].concat());
+        assert_eq!(self.world.state("test/on-hold").await.waiting(), 3);
+    }
+}
+
+async fn restore(operator: &Operator, as_of: Timestamp) -> Result<(bool, BTreeMap<String, Restored>), OperatorError> {
+    let mut told = BTreeMap::new();
+    let restoring = match operator.begin_restore(as_of).await? {
+        NextRestore::GoOn(restoring) => restoring,
+        NextRestore::Done(_) => return Ok((true, told)),
+        other => panic!("{other:?}"),
+    };
+    let is_whole = operator.restore_all(&restoring, false, |key, restored| {
+        told.insert(key.to_owned(), restored.clone().expect("it can be read"));
+        true
+    });
+    Ok((is_whole.await?, told))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_receiver_that_remembers_refuses_nothing_and_nothing_is_lost() {
+    let disaster = Disaster::strikes().await;
+    let restored = disaster.restore().await;
+    let told = |key: &str| match &restored[key] {
+        Restored::Raised(told) => told.clone(),
+        other => panic!("{key}: {other:?}"),
+    };
+    let counts = |key: &str| (told(key).set_aside, told(key).repeats, told(key).lost);
+    // Of the one that repeats what was applied before, and of the one that repeats what is set aside.
+    assert_eq!(counts("test/waits"), (2, 2, 0));
+    assert_eq!(counts("test/held"), (1, 0, 0));
+    assert!(told("test/held").was_held);
+    assert_eq!(counts("test/gap"), (1, 0, 1));
+    assert_eq!(counts("test/on-hold"), (1, 0, 0));
+    assert_eq!(counts("block/stopped"), (2, 0, 0));
+    assert!(told("block/stopped").is_on_hold);
+    assert_eq!(counts("test/idle"), (1, 0, 0), "what stands behind the tail of a copy that is a moment older");
+    for key in ["test/parked", "test/leased"] {
+        assert_eq!(told(key), ToldOfRestored { newest: told(key).newest, ..ToldOfRestored::default() }, "{key}");
+    }
+    assert!(!restored.contains_key("test/new"), "it was made since");
+    let now = disaster.world.surroundings.now();
+    for key in ["test/idle", "test/waits", "test/parked"] {
+        let token = disaster.world.state(key).await.token.0;
+        // Rows live for longer than a day.
+        assert!(token < (now + 2 * HOUR).as_millis(), "{key} would be purged while its numbers are ahead");
+    }
+    let newest = told("test/idle").newest.into_values().next().expect("it had deliveries");
+    assert_eq!(newest.received_at, disaster.as_of + Duration::from_millis(500));
+    disaster.goes_on().await;
+    disaster.went_on_well().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_restore_the_receiver_refuses() {
+    let disaster = Disaster::strikes().await;
+    disaster.world.append("test/idle", "fresh").await;
+    disaster.world.work(&[disaster.world.drainer(disaster.receiver.handler())]).await;
+    assert!(!disaster.receiver.refused().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn killed_after_any_of_its_calls_it_goes_on_and_leaves_the_same() {
+    let before = Disaster::strikes().await;
+    let whole = before.again().await;
+    whole.restore().await;
+    let left = whole.left();
+    for calls in 0.. {
+        let mut disaster = before.again().await;
+        let table = disaster.world.table.clone();
+        // The last one that it makes lands.
+        let plan = move |call: &Call<'_>| match call.request.cmp(&calls) {
+            std::cmp::Ordering::Less => Fault::None,
+            std::cmp::Ordering::Equal => Fault::SilentAfter,
+            std::cmp::Ordering::Greater => Fault::Silent,
+        };
+        disaster.world.table = Arc::new(FaultyTable::new(table.clone(), &disaster.world.surroundings, plan));
+        let operator = disaster.world.operator();
+        let killed = disaster.world.surroundings.within(Duration::from_millis(500), restore(&operator, disaster.as_of));
+        let killed = killed.await.is_none();
+        disaster.world.table = table;
+        let again = restore(&disaster.world.operator(), disaster.as_of).await.expect("it answers");
+        assert!(again.0, "after {calls} calls");
+        let (found, calls_made) = (disaster.left(), format!("after {calls} calls"));
+        assert_eq!(found.symmetric_difference(&left).collect::<Vec<_>>(), [""; 0], "{calls_made}");
+        disaster.goes_on().await;
+        disaster.went_on_well().await;
+        if !killed {
+            assert!(calls > 100, "{calls} calls");
+            break;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reply_that_is_lost_changes_nothing() {
+    let mut disaster = Disaster::strikes().await;
+    let table = disaster.world.table.clone();
+    // Of each write the first reply.
+    let seen = Mutex::new(Vec::new());
+    let plan = move |call: &Call<'_>| {
+        let mut seen = seen.lock().expect("nobody panics while holding this");
+        let writes = call.writes.to_vec();
+        if writes.is_empty() || seen.contains(&writes) {
+            return Fault::None;
+        }
+        seen.push(writes);
+        Fault::ReplyLost
+    };
+    disaster.world.table = Arc::new(FaultyTable::new(table.clone(), &disaster.world.surroundings, plan));
+    let restored = disaster.restore().await;
+    assert!(restored.values().all(|one| matches!(one, Restored::Raised(_))), "{restored:?}");
+    disaster.world.table = table;
+    let whole = Disaster::strikes().await;
+    whole.restore().await;
+    assert_eq!(disaster.left(), whole.left());
+    disaster.goes_on().await;
+    disaster.went_on_well().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_one_changes_nothing_before_the_tables_are_in_use_and_afterwards() {
+    let disaster = Disaster::strikes().await;
+    disaster.restore().await;
+    let rows = |table| disaster.world.memory.rows(&table);
+    let before = (rows(TableName::Entities), rows(TableName::Inbox));
+    assert_eq!(disaster.restore().await, BTreeMap::new());
+    assert_eq!((rows(TableName::Entities), rows(TableName::Inbox)), before);
+    disaster.goes_on().await;
+    disaster.world.append("test/idle", "waits").await;
+    let before = (rows(TableName::Entities), rows(TableName::Inbox));
+    assert_eq!(disaster.restore().await, BTreeMap::new());
+    assert_eq!((rows(TableName::Entities), rows(TableName::Inbox)), before);
+    // Of another moment these tables are not.
+    let other = disaster.world.operator().begin_restore(disaster.as_of + HOUR).await.expect("it answers");
+    assert!(matches!(other, NextRestore::Another(_)), "{other:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_was_killed_and_followed_by_use_leaves_what_was_used_since() {
+    let disaster = Disaster::strikes().await;
+    let operator = disaster.world.operator();
+    let NextRestore::GoOn(restoring) = operator.begin_restore(disaster.as_of).await.expect("it answers") else {
+        panic!("nobody began one before")
+    };
+    let raised = operator.restore(&restoring, &entity("test/idle"), false).await.expect("it answers");
+    assert!(matches!(raised, Restored::Raised(_)));
+    disaster.world.surroundings.sleep(HOUR).await;
+    for key in ["test/idle", "test/new", "test/waits"] {
+        disaster.world.append(key, "used").await;
+    }
+    let (is_whole, told) = restore(&operator, disaster.as_of).await.expect("it answers");
+    assert!(!is_whole);
+    assert_eq!(told["test/idle"], Restored::Already, "it was raised before it was used");
+    assert_eq!(told["test/new"], Restored::Already, "it was made since");
+    assert_eq!(told["test/waits"], Restored::InUse);
+    // It is a person's to say.
+    let forced = operator.restore(&restoring, &entity("test/waits"), true).await.expect("it answers");
+    assert!(matches!(forced, Restored::Raised(told) if told.set_aside == 3));
+    assert!(restore(&operator, disaster.as_of).await.expect("it answers").0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn numbers_of_a_clock_that_was_ahead_are_raised_as_far() {
+    let world = World::new();
+    let ahead = world.surroundings.now() + 24 * HOUR;
+    let nonce = world.surroundings.nonce();
+    world
+        .store()
+        .run(&Claim { entity: &entity("test/a"), nonce: &nonce, now: ahead }, PATIENCE)
+        .await
+        .expect("claimed");
+    let (before, as_of) = (world.state("test/a").await, world.surroundings.now());
+    world.surroundings.sleep(3 * HOUR).await;
+    restore(&world.operator(), as_of).await.expect("it answers");
+    let after = world.state("test/a").await;
+    let most = before.tail.0 + (3 * HOUR).as_millis() as u64;
+    assert!(after.tail.0 > most && after.head == after.tail && after.token.0 > most, "{after:?}");
+    let row = world.memory.get(&entity_row(&entity("test/a"))).await.expect("memory answers").expect("a row");
+    let purge_at = row.number(a::PURGE_AT).expect("it is purged some day");
+    assert!(purge_at * 1000 > after.token.0, "not before a row that is made anew begins above it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_is_not_run_for_what_may_have_been_run_since_the_backup() {
+    let disaster = Disaster::strikes().await;
+    let restored = disaster.restore().await;
+    let Restored::Raised(ToldOfRestored { job: Some(job), .. }) = &restored["cron/nightly"] else {
+        panic!("{:?}", restored["cron/nightly"])
+    };
+    assert!(job.last_tick.is_some_and(|tick| tick <= disaster.as_of));
+    let world = &disaster.world;
+    let this = Timestamp::from_millis(world.surroundings.now().as_millis() / 60_000 * 60_000);
+    assert_eq!(nightly(world, this).await, 0, "it was due before the restore");
+    world.surroundings.sleep(Duration::from_secs(60)).await;
+    assert_eq!(nightly(world, this + Duration::from_secs(60)).await, 1, "as ever from then on");
+}
+
+/// What has left the row is there, with its own place; and what was parked before
+/// the backup can be put back.
+#[tokio::test(start_paused = true)]
+async fn what_was_decided_before_is_told_as_it_was() {
+    let disaster = Disaster::strikes().await;
+    let before = disaster.world.operator().receipts(&entity("test/idle")).await.expect("it answers");
+    assert!(before.len() > Recent::capacity(&entity("test/idle")));
+    disaster.restore().await;
+    let after = disaster.world.operator().receipts(&entity("test/idle")).await.expect("it answers");
+    assert_eq!(after[..before.len()], before);
+    assert_eq!(after.last().map(|receipt| receipt.settlement), Some(Settlement::Parked));
+    let parked = disaster.world.operator().parked(&entity("test/parked")).await.expect("it answers");
+    disaster.world.operator().redrive(&parked[0], None).await.expect("it is put back");
+    let acts = disaster.world.operator().acts(&entity("test/waits")).await.expect("it answers");
+    let ended: Vec<_> = acts.iter().map(|act| (act.verb.as_str(), act.ended.as_deref())).collect();
+    assert_eq!(ended, [("restore", Some("2 set aside, 2 known as repeats, 0 lost"))]);
+}
+
+/// The copy of the inbox is of so much later that it holds the receipt of what
+/// waits in that of the entities.
+#[tokio::test(start_paused = true)]
+async fn what_the_later_copy_knows_to_be_parked_stays_and_can_be_put_back() {
+    let mut world = World::new();
+    // Its row remembers one delivery.
+    let key = format!("test/{}", "x".repeat(507));
+    world.append(&key, "bad").await;
+    let (as_of, backup) = (world.surroundings.now(), Arc::new(MemoryTable::new()));
+    copied(&world.memory, TableName::Entities, &backup).await;
+    let handler = answering(|delivery, _| match delivery.delivery_id().as_str() {
+        "bad" => Outcome::Reject("bad".into()),
+        _ => Outcome::Done,
+    });
+    for id in ["1", "2"] {
+        world.append(&key, id).await;
+        world.work(&[world.drainer(handler.clone())]).await;
+    }
+    copied(&world.memory, TableName::Inbox, &backup).await;
+    (world.table, world.memory) = (backup.clone(), backup);
+    let (is_whole, told) = restore(&world.operator(), as_of).await.expect("it answers");
+    let Restored::Raised(told) = &told[&key] else { panic!("{told:?}") };
+    // Of the last one neither copy knows more than that it waits.
+    assert_eq!((is_whole, told.set_aside, told.repeats, told.lost), (true, 2, 0, 0));
+    let parked = world.operator().parked(&entity(&key)).await.expect("it answers");
+    assert_eq!(parked[0].error, "bad");
+    world.operator().redrive(&parked[0], None).await.expect("it is put back");
+}
+
+/// Has a worker attend to `test/a`.
+async fn attended(stage: &Stage, receiver: &Receiver) {
+    let drainer = stage.drainer(receiver.handler());
+    let deadline = stage.surroundings().monotonic() + Duration::from_secs(60);
+    let received = Received { entity: entity("test/a"), times: 1 };
+    drainer.attend(&received, deadline, &Quarantine::of(1)).await;
+}
+
+async fn appended(stage: &Stage, ids: impl IntoIterator<Item = String>) {
+    for id in ids {
+        stage.inbox().append(&stage.incoming("test/a", &id)).await.expect("it is appended");
+    }
+}
+
+/// The same on the embedded DynamoDB, whose tables are copied row by row.
+#[tokio::test]
+async fn copies_of_the_embedded_tables_are_taken_into_use() {
+    let (stage, receiver) = (Stage::start().await, Receiver::default());
+    let long_ago = || (0..LONG_AGO).map(|number| format!("a{number}"));
+    appended(&stage, long_ago()).await;
+    attended(&stage, &receiver).await;
+    assert_eq!(receiver.applied("test/a").len(), LONG_AGO);
+    appended(&stage, ["waits".to_owned()]).await;
+    let (as_of, restored) = (stage.surroundings().now(), Stage::start().await);
+    for table in [TableName::Entities, TableName::Inbox] {
+        let operator = stage.operator();
+        let mut pass = operator.pass(table.clone());
+        while let Some(rows) = pass.page().await.expect("it answers") {
+            for row in rows {
+                let key = key_of(&table, &row).expect("one of ours");
+                restored.table().write(&Write::put(key, row)).await.expect("it is written");
+            }
+        }
+    }
+    appended(&stage, (0..5).map(|number| format!("gone{number}"))).await;
+    attended(&stage, &receiver).await;
+    receiver.forget_what_was_applied();
+
+    let (is_whole, told) = restore(&restored.operator(), as_of).await.expect("it answers");
+    assert!(is_whole);
+    assert!(matches!(&told["test/a"], Restored::Raised(told) if told.set_aside == 1), "{told:?}");
+    appended(&restored, long_ago().chain(["waits".to_owned(), "fresh".to_owned()])).await;
+    attended(&restored, &receiver).await;
+    assert_eq!(receiver.refused(), [""; 0]);
+    assert_eq!(receiver.applied("test/a"), ["fresh"]);
+    assert_eq!(restore(&restored.operator(), as_of).await.expect("it answers"), (true, BTreeMap::new()));
+}

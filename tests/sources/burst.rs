@@ -1,0 +1,118 @@
+//! Many instances that start at once, and a service that answers the account only
+//! so many reads a second.
+
+use std::{
+    future::ready,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use futures_util::future::{BoxFuture, join_all};
+use tests::world::World;
+use webhook_serializer::{
+    sources::{Document, LiveSources},
+    time::Surroundings,
+};
+
+use crate::script::{Script, document};
+
+/// What Parameter Store answers an account.
+const PARAMETERS: f64 = 40.0;
+
+/// What Secrets Manager does.
+const SECRETS: f64 = 10_000.0;
+
+/// What is left of a second's reads; those that come beyond are refused.
+#[derive(Clone)]
+struct Throttling {
+    surroundings: Surroundings,
+    rate: f64,
+    bucket: Arc<Mutex<Bucket>>,
+}
+
+struct Bucket {
+    left: f64,
+    at: Duration,
+    reads: usize,
+}
+
+impl Document for Throttling {
+    fn read(&self) -> BoxFuture<'_, Result<String, String>> {
+        let (now, mut bucket) = (self.surroundings.monotonic(), self.bucket.lock().expect("no one panics with it"));
+        let since = now.saturating_sub(bucket.at).as_secs_f64();
+        bucket.left = (bucket.left + since * self.rate).min(self.rate);
+        bucket.at = now;
+        bucket.reads += 1;
+        let is_answered = bucket.left >= 1.0;
+        if is_answered {
+            bucket.left -= 1.0;
+        }
+        let answer = if is_answered { Ok(document(&[("shop", "c2VjcmV0")])) } else { Err("too many reads".to_owned()) };
+        Box::pin(ready(answer))
+    }
+}
+
+/// What became of instances that started at the same moment.
+struct Burst {
+    /// After how long each had its sources, the quickest first.
+    started: Vec<Duration>,
+    /// How often one gave up, so that Lambda started it again.
+    given_up: usize,
+    reads: usize,
+}
+
+async fn burst(instances: usize, rate: f64) -> Burst {
+    let world = World::new();
+    let begun = world.surroundings.monotonic();
+    let bucket = Arc::new(Mutex::new(Bucket { left: rate, at: begun, reads: 0 }));
+    let document = Throttling { surroundings: world.surroundings.clone(), rate, bucket: bucket.clone() };
+    let started = join_all((0..instances).map(async |_| {
+        let mut given_up = 0;
+        loop {
+            let document = Box::new(document.clone());
+            match LiveSources::open(document, world.surroundings.clone(), Arc::new(Script::default())).await {
+                Ok(_) => return (world.surroundings.monotonic() - begun, given_up),
+                Err(_) => given_up += 1,
+            }
+        }
+    }));
+    let started = started.await;
+    let given_up = started.iter().map(|(_, given_up)| given_up).sum();
+    let mut started: Vec<_> = started.into_iter().map(|(after, _)| after).collect();
+    started.sort_unstable();
+    let reads = bucket.lock().expect("no one panics with it").reads;
+    Burst { started, given_up, reads }
+}
+
+impl Burst {
+    /// How many had their sources by then.
+    fn by(&self, seconds: u64) -> usize {
+        self.started.iter().filter(|after| **after <= Duration::from_secs(seconds)).count()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_thousand_that_start_at_once_as_many_are_served_as_the_service_answers() {
+    let burst = burst(1_000, PARAMETERS).await;
+    for seconds in [2, 4, 8, 16, 24] {
+        let most = PARAMETERS as usize * (seconds as usize + 1);
+        assert!(burst.by(seconds) * 10 >= most.min(1_000) * 8, "{} by {seconds} s", burst.by(seconds));
+    }
+    assert_eq!(burst.by(30), 1_000, "nobody starves");
+    // A read each, and one for each second or so that it waits.
+    assert!(burst.reads < 1_000 * 20, "{} reads", burst.reads);
+    assert!(burst.given_up < 1_000 * 3, "{} gave up", burst.given_up);
+}
+
+#[tokio::test(start_paused = true)]
+async fn three_hundred_that_start_at_once_all_have_their_turn_while_they_initialise() {
+    let burst = burst(300, PARAMETERS).await;
+    assert_eq!(burst.given_up, 0);
+    assert!(burst.started.last() <= Some(&Duration::from_secs(9)), "{:?}", burst.started.last());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_thousand_that_read_a_secret_start_at_once() {
+    let burst = burst(1_000, SECRETS).await;
+    assert_eq!((burst.by(0), burst.reads), (1_000, 1_000));
+}
