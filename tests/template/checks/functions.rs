@@ -135,8 +135,17 @@ fn ingest(case: &Case, objections: &mut Objections) {
     let origin = Some(case.parameter("OriginSecret")).filter(|origin| !origin.is_empty());
     let origin = origin.map(|origin| format!("{{{{resolve:ssm:{origin}}}}}"));
     objections.unless_at(deployed, "Ingest Properties Environment Variables ORIGIN_SECRET", origin);
-    let described =
-        ["IngestMemory", "LogLevel", "Tracing", "DetailedMetrics", "RetentionDays", "Sources", "OriginSecret"];
+    let described = [
+        "IngestMemory",
+        "LogLevel",
+        "Tracing",
+        "DetailedMetrics",
+        "RetentionDays",
+        "Sources",
+        "OriginSecret",
+        "EntitiesTableName",
+        "InboxTableName",
+    ];
     released(case, "Ingest", &["IngestErrorsAlarm", "UnavailableAlarm"], &described, objections);
     reads_its_sources(case, "Ingest", objections);
 }
@@ -160,8 +169,18 @@ fn worker(case: &Case, objections: &mut Objections) {
         }}}),
     );
     reads_its_sources(case, "Worker", objections);
-    let described =
-        ["WorkerTimeout", "WorkerMemory", "LogLevel", "Tracing", "DetailedMetrics", "RetentionDays", "Sources"];
+    let described = [
+        "WorkerTimeout",
+        "WorkerMemory",
+        "LogLevel",
+        "Tracing",
+        "DetailedMetrics",
+        "RetentionDays",
+        "Sources",
+        "EntitiesTableName",
+        "InboxTableName",
+        "OrdersTableName",
+    ];
     released(case, "Worker", &["WorkerErrorsAlarm", "ParkedAlarm", "BlockedAlarm"], &described, objections);
     if case.given.is_empty() {
         // A run on one's own machine is what is deployed by default.

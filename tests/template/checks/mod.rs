@@ -79,6 +79,8 @@ const WAYS: [Given; 6] = [
         ("SourcesParameter", "/mine"),
         ("SourcesKeyArn", "arn:aws:kms:eu-central-1:123456789012:key/mine"),
         ("FrontDoor", "both"),
+        // Of the stack's own tables.
+        ("TableKeyArn", "arn:aws:kms:eu-central-1:123456789012:key/of-the-tables"),
         ("AlarmEmail", "people@example.com"),
     ],
     // A domain of no door, half a domain; and nobody to tell of what is rolled back.
