@@ -74,16 +74,26 @@ struct Flash {
 /// So many sentences wait to be said at most.
 const FLASHES: usize = 32;
 
+/// Where the pages about alarms look for it.
+const USUAL_PORT: u16 = 9001;
+
 impl Console {
     /// Serves `watched` on 127.0.0.1; port 0 takes any that is free.
     ///
     /// # Errors
     ///
-    /// The port is taken.
-    pub async fn start(watched: Watched, port: u16) -> Result<Self> {
-        let listener = TcpListener::bind(("127.0.0.1", port))
-            .await
-            .with_context(|| format!("port {port} is taken; choose another for the console"))?;
+    /// The port is taken; without one, none is free.
+    pub async fn start(watched: Watched, port: Option<u16>) -> Result<Self> {
+        let bind = |port| TcpListener::bind(("127.0.0.1", port));
+        let listener = match port {
+            Some(port) => {
+                bind(port).await.with_context(|| format!("port {port} is taken; choose another for the console"))?
+            }
+            None => match bind(USUAL_PORT).await {
+                Ok(listener) => listener,
+                Err(_) => bind(0).await.context("no port is free for the console")?,
+            },
+        };
         let address = listener.local_addr()?;
         let access = Access::new(address.port()).context("no random token could be drawn")?;
         let url = access.url();

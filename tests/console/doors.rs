@@ -123,3 +123,28 @@ async fn what_is_asked_wrongly_is_answered_with_a_sentence() {
     assert_eq!(lost.status, 502);
     assert!(lost.body.contains("The tables do not answer"), "{}", lost.body);
 }
+
+/// A page about an alarm leads to the view that answers it.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_link_of_a_runbook_opens_a_page() {
+    let shop = Shop::open(Duration::ZERO).await;
+    let cookie = cookie(&shop).await;
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/runbooks");
+    let mut pages = 0;
+    for page in std::fs::read_dir(folder).expect("runbooks").map(|page| page.expect("a page").path()) {
+        let text = std::fs::read_to_string(&page).expect("text");
+        let links: Vec<&str> =
+            text.split("(http://127.0.0.1:9001").skip(1).filter_map(|rest| rest.split(')').next()).collect();
+        // A restore is done where no console runs.
+        assert!(!links.is_empty() || page.ends_with("restore.md"), "{}", page.display());
+        for link in links {
+            let answer = asked(&shop, "GET", link, &[("cookie", cookie.as_str())], "").await;
+            assert_eq!(answer.status, 200, "{}: {link}", page.display());
+            let kept_out = asked(&shop, "GET", link, &[], "").await;
+            let goes_on = format!("href=\"{}\"", link.replace('&', "&amp;"));
+            assert!(kept_out.status == 403 && kept_out.body.contains(&goes_on), "{link}: {}", kept_out.body);
+            pages += 1;
+        }
+    }
+    assert!(pages > 10, "{pages} links");
+}

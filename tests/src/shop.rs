@@ -166,7 +166,7 @@ pub async fn console(lane: &Lane, story: Option<Story>) -> Console {
         story,
         by: "ada".to_owned(),
     };
-    Console::start(watched, 0).await.expect("it starts")
+    Console::start(watched, Some(0)).await.expect("it starts")
 }
 
 /// Puts the rows of so many orders into the table, each with twelve deliveries

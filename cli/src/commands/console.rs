@@ -24,9 +24,9 @@ use super::{
                   `serializer local` serves it too, with lanes as they happen."
 )]
 pub struct Console {
-    /// The port on 127.0.0.1; any that is free by default
-    #[arg(long, default_value_t = 0, value_name = "PORT")]
-    port: u16,
+    /// The port on 127.0.0.1; by default 9001, or one that is free
+    #[arg(long, value_name = "PORT")]
+    port: Option<u16>,
     /// Who you are
     #[arg(long, env = "USER", default_value = "operator", value_name = "NAME")]
     by: String,

@@ -74,9 +74,9 @@ pub struct Local {
     /// The webhook endpoint's port on 127.0.0.1
     #[arg(long, default_value_t = 9000)]
     port: u16,
-    /// The console's port on 127.0.0.1; any that is free by default
-    #[arg(long, conflicts_with = "demo", default_value_t = 0, value_name = "PORT")]
-    console_port: u16,
+    /// The console's port on 127.0.0.1; by default 9001, or one that is free
+    #[arg(long, conflicts_with = "demo", value_name = "PORT")]
+    console_port: Option<u16>,
     /// The sources document (TOML or JSON); the samples' own by default
     #[arg(long, value_name = "FILE")]
     sources: Option<PathBuf>,

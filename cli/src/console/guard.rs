@@ -108,6 +108,9 @@ fn is_same(left: &str, right: &str) -> bool {
 /// In front of every page, asset and action.
 pub(super) async fn guard(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
     let access = &shared.access;
+    // Behind a link from another site, such as a page about an alarm, a browser keeps the cookie to itself: a
+    // click here brings it.
+    let asked = request.uri().path_and_query().map_or("/", |asked| asked.as_str()).trim_start_matches('/').to_owned();
     let mut response = match access.judge(request.method(), request.uri(), request.headers()) {
         Verdict::Answered => next.run(request).await,
         Verdict::Enters(path) => {
@@ -120,7 +123,7 @@ pub(super) async fn guard(State(shared): State<Arc<Shared>>, request: Request, n
                 (maud::DOCTYPE)
                 html lang="en" {
                     head { meta charset="utf-8"; title { "Not let in" } }
-                    body { main { h1 { "Not let in" } p { (reason) } @if reason == NO_COOKIE { p { a href="/" { "Open the console" } } } } }
+                    body { main { h1 { "Not let in" } p { (reason) } @if reason == NO_COOKIE { p { a href={ "/" (asked) } { "Open this page" } } } } }
                 }
             };
             (status, [(header::CONTENT_TYPE, "text/html; charset=utf-8")], page.into_string()).into_response()
