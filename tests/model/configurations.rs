@@ -299,7 +299,7 @@ pub fn small() -> Vec<Configuration> {
         ),
         of(
             "run again, and ended early",
-            61968,
+            85218,
             Protocol {
                 budget: Budget { rewinds: 1, rewind_ends: 1, ingest_crashes: 1, lost_replies: 1, ..b },
                 ..two()

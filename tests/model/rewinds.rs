@@ -18,7 +18,7 @@ use crate::{
     protocol::{Action, Next, Protocol},
     reached::Reached,
     state::{Broken, Operator, State},
-    store::{Clock, Decided, Held, Item, Told, View, arrival, decided, entity, told},
+    store::{Clock, Decided, Drawn, Held, Item, Told, View, arrival, decided, entity, told},
     without::Rule,
 };
 
@@ -105,7 +105,7 @@ impl Next<'_> {
 
     pub fn rewinds(&mut self, operator: Operator, heard: bool) {
         self.state.operator = match operator {
-            Operator::RewindAcquire(from, drawn) => match self.asks(drawn) {
+            Operator::RewindAcquire(from, drawn) => match self.asks(drawn, Clock::Early) {
                 _ if !heard => return,
                 Some(lease) => Operator::RewindLook(from, lease),
                 None => Operator::Away,
@@ -136,7 +136,8 @@ impl Next<'_> {
                 self.on_entity(Op::GiveWay(lease));
                 if heard { Operator::Wake } else { return }
             }
-            Operator::EndAcquire(drawn) => match self.asks(drawn) {
+            // The turn that the rewind left to deliveries is over.
+            Operator::EndAcquire(drawn) => match self.asks(drawn, Clock::Late) {
                 _ if !heard => return,
                 Some(lease) => Operator::EndLook(lease),
                 None => Operator::Away,
@@ -184,10 +185,10 @@ impl Next<'_> {
     }
 
     /// Asks for the lease, once: the lease, where it was heard that it was granted.
-    fn asks(&mut self, drawn: crate::store::Drawn) -> Option<Held> {
-        let executed = self.on_entity(Op::Acquire(LeaseKind::Exclusive, drawn, Clock::Early));
+    fn asks(&mut self, drawn: Drawn, clock: Clock) -> Option<Held> {
+        let executed = self.on_entity(Op::Acquire(LeaseKind::Exclusive, drawn, clock));
         let Reply::Answered(answer) = executed.reply else { unreachable!() };
-        match begun(answer, self.state.epoch, Clock::Early, self.model.capacity) {
+        match begun(answer, self.state.epoch, clock, self.model.capacity) {
             Begun::Granted(lease, _) => Some(lease),
             _ => None,
         }
