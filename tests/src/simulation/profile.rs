@@ -230,6 +230,7 @@ impl Profile {
                 sweep: false,
                 ..self
             },
+            Rule::RepeatsItself => Self { operator: 6, rewinds: 1000, ..self },
             Rule::VoidUnconditionally => Self {
                 entities: 1,
                 deliveries: 32,
