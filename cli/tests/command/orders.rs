@@ -129,33 +129,35 @@ fn what_was_applied_is_run_again_and_its_order_says_so() {
     for _ in 0..2 {
         local.until(|told| told["outcome"] == "applied");
     }
-    let json = |arguments: &[&str]| -> Value {
-        let told = ran(&[arguments, &["--local", &local.url, "--json"]].concat());
+    let seen = |local: &Local| -> Value {
+        let told = local.ran(&["inspect", ORDER, "--json"]);
         serde_json::from_str(&printed(&told)).unwrap_or_else(|_| panic!("{told:?}"))
     };
-    let before = json(&["inspect", ORDER]);
+    let run = |local: &Local, arguments: &[&str]| {
+        let why = ["--why", "the table was emptied", "--by", "ada"];
+        local.ran(&[&["rewind", ORDER], arguments, &why].concat())
+    };
+    let before = seen(&local);
     let first = before["settled"][0]["sequence"].to_string();
-    let (beyond, why) =
-        ((first.parse::<u64>().unwrap() + 2).to_string(), ["--why", "the table was emptied", "--by", "ada"]);
-    let run = |arguments: &[&str]| ran(&[&["rewind", ORDER], arguments, &why, &["--local", &local.url]].concat());
-    assert!(complained(&run(&[&beyond, "--yes"])).contains("is not settled"), "{:?}", run(&[&beyond, "--yes"]));
-    assert!(complained(&run(&["--end"])).contains("nothing of shopify/order/450789469 is to be run again"));
-    let asked = run(&[&first]);
+    let beyond = (first.parse::<u64>().unwrap() + 2).to_string();
+    let wrong = run(&local, &[&beyond, "--yes"]);
+    assert!(complained(&wrong).contains("is not settled: the last that is, is "), "{wrong:?}");
+    let ended = run(&local, &["--end"]);
+    assert!(complained(&ended).contains("nothing of shopify/order/450789469 is to be run again"), "{ended:?}");
+    let asked = run(&local, &[&first]);
     assert!(complained(&asked).contains("add --yes"), "{asked:?}");
-    let rewound = run(&[&first, "--yes"]);
+    let rewound = run(&local, &[&first, "--yes"]);
     assert!(printed(&rewound).starts_with("2 deliveries of shopify/order/450789469 are run again"), "{rewound:?}");
     for _ in 0..2 {
         local.until(|told| told["outcome"] == "applied");
     }
-    let told = ran(&["inspect", ORDER, "--local", &local.url, "--json"]);
-    let after: Value = serde_json::from_str(&printed(&told)).unwrap();
+    let after = seen(&local);
     let token = |inspected: &Value| inspected["settled"][0]["token"].as_u64().unwrap();
     assert!(token(&after) > token(&before), "{before} {after}");
-    let history = printed(&ran(&["history", ORDER, "--local", &local.url]));
-    assert!(
-        history.contains("rewind") && history.contains("the table was emptied") && history.contains("2 of "),
-        "{history}"
-    );
+    let history = printed(&local.ran(&["history", ORDER]));
+    for wanted in ["rewind", "the table was emptied", "2 of "] {
+        assert!(history.contains(wanted), "{history}");
+    }
 }
 
 #[test]
