@@ -94,7 +94,7 @@ pub enum OperatorError {
     #[error("nothing is known of it; is that its key?")]
     Unknown,
     /// A job is no order.
-    #[error("that is a job, which `jobs` switches off; only an order can be put on hold")]
+    #[error("that is a job, which `jobs` runs and switches off; that is done to orders only")]
     IsAJob,
     /// Its lease was not to be had, or was lost on the way.
     #[error(transparent)]
@@ -229,6 +229,7 @@ impl Operator {
     }
 
     /// All that is remembered of an entity's places, in their order: of each once.
+    /// What is to be run again is not settled.
     pub async fn receipts(&self, entity: &EntityKey) -> Result<Vec<Receipt>, OperatorError> {
         // The row first: what leaves it meanwhile has a receipt of its own by then.
         let state = self.store.entity(entity, PATIENCE).await?;
@@ -248,7 +249,8 @@ impl Operator {
         }
         let recent = state.iter().flat_map(|state| state.recent.iter());
         receipts.extend(recent.map(|receipt| (receipt.sequence, receipt.clone())));
-        Ok(receipts.into_values().collect())
+        let is_settled = |sequence: Sequence| state.as_ref().is_none_or(|state| sequence <= state.head);
+        Ok(receipts.into_values().filter(|receipt| is_settled(receipt.sequence)).collect())
     }
 
     /// What is parked of an entity, in the order of arrival.

@@ -18,11 +18,13 @@ use webhook_serializer::{
     protocol::{
         delivery::Age,
         entity::{EntityKey, FencingToken, Sequence},
-        keys::{delivery_row, entity_row},
+        format::attribute as a,
+        history::History,
+        keys::{delivery_row, entity_row, key_of},
         maintain::Reason,
         receipt::Settlement,
         state::BlockReason,
-        table::{Table, Write},
+        table::{Table, TableName, Write},
     },
 };
 
@@ -246,9 +248,11 @@ async fn what_is_run_again_is_run_by_itself_and_is_never_too_old() {
 async fn a_body_in_parts_is_there_again() {
     let world = World::new();
     let mut incoming = world.incoming("test/a", "1");
-    let noise = (0..800_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8);
-    incoming.body = noise.collect::<Bytes>();
+    let mut noise = vec![0; 800_000];
+    fastrand::Rng::with_seed(7).fill(&mut noise);
+    incoming.body = Bytes::from(noise);
     world.inbox().append(&incoming).await.unwrap();
+    assert!(world.memory.rows(&TableName::Inbox).len() > 1, "it stands in parts");
     let bodies = Arc::new(Mutex::new(Vec::new()));
     let handler = {
         let bodies = bodies.clone();
@@ -282,6 +286,9 @@ async fn what_cannot_be_run_again_changes_nothing() {
     assert_eq!(operator(&world).rewind(&nobody, first).await, Err(OperatorError::Unknown));
     let after = world.state("test/a").await;
     assert_eq!((after.head, after.tail, after.recent), (before.head, before.tail, before.recent));
+
+    let job = EntityKey::parse("cron/report").unwrap();
+    assert_eq!(operator(&world).rewind(&job, first).await, Err(OperatorError::IsAJob));
 
     let world = World::new();
     world.append("test/a", "1").await;
@@ -382,4 +389,75 @@ async fn what_expires_before_it_is_run_again_blocks_its_order_for_a_person_to_se
     world.work(&[world.drainer(Done)]).await;
     assert_eq!(world.applied(), [ids(1, 3), vec!["1".into(), "3".into()]].concat());
     assert!(world.memory.get(&entity_row(&entity())).await.unwrap().is_some());
+}
+
+/// Its receipt has expired: it would look like one that has just come.
+#[tokio::test(start_paused = true)]
+async fn what_nobody_remembers_is_not_run_again() {
+    let world = applied(40).await;
+    let first = first(&world).await;
+    let receipt = world.memory.rows(&TableName::Inbox).into_iter().find(|row| row.number(a::SEQUENCE) == Some(first.0));
+    let key = key_of(&TableName::Inbox, &receipt.expect("it has left the row")).unwrap();
+    world.memory.write(&Write::delete(key)).await.unwrap();
+    assert_eq!(rewound(&world, 0).await, Rewound::Expired(Some(first.next())));
+}
+
+/// Neither on the way nor after it was ended.
+#[tokio::test(start_paused = true)]
+async fn an_audit_finds_no_mistake_in_what_is_run_again() {
+    for count in [3, 40] {
+        let world = applied(count).await;
+        let mistakes = async || History::of(world.operator().receipts(&entity()).await.unwrap()).mistakes;
+        rewound(&world, 0).await;
+        let fails = answering(|delivery, _| match delivery.delivery_id().as_str() {
+            "1" => Outcome::Done,
+            _ => Outcome::retry_after(Duration::from_secs(6 * 3600), "not now"),
+        });
+        let drainers = [world.drainer(fails)];
+        let _ = world.surroundings.within(Duration::from_secs(5), world.work(&drainers)).await;
+        assert_eq!(mistakes().await, []);
+        ended(&world).await;
+        assert_eq!(mistakes().await, []);
+    }
+}
+
+/// Not even where that was ended before it came far.
+#[tokio::test(start_paused = true)]
+async fn a_run_has_another_name_than_one_that_was_ended() {
+    for count in [3, 40] {
+        let world = applied(count).await;
+        let told = Told::default();
+        rewound(&world, 0).await;
+        let first_run = told.clone();
+        let fails = answering(move |delivery, _| {
+            let id = delivery.delivery_id().to_string();
+            first_run.lock().unwrap().push((id, delivery.attempt(), delivery.run_before(), delivery.age()));
+            Outcome::retry_after(Duration::from_secs(6 * 3600), "not now")
+        });
+        let drainers = [world.drainer(fails)];
+        let _ = world.surroundings.within(Duration::from_secs(5), world.work(&drainers)).await;
+        ended(&world).await;
+        rewound(&world, 0).await;
+        world.work(&[world.drainer(telling(&told, "none"))]).await;
+        let runs: Vec<_> = told.lock().unwrap().iter().filter(|run| run.0 == "1").map(|run| run.2).collect();
+        assert!(runs.len() == 2 && runs[0] < runs[1], "of {count}: {runs:?}");
+    }
+}
+
+/// What waits for long keeps its receipts, which say that it was applied, or not.
+#[tokio::test(start_paused = true)]
+async fn what_is_to_be_run_again_is_remembered_for_as_long_as_it_waits() {
+    let world = applied(40).await;
+    world.surroundings.sleep(Duration::from_secs(16 * 86_400)).await;
+    operator(&world).hold(&entity()).await.unwrap();
+    rewound(&world, 0).await;
+    world.sweeper().sweep_all().await.unwrap();
+    let now = world.surroundings.now();
+    let rows = world.memory.rows(&TableName::Inbox);
+    let soonest = rows.iter().filter_map(|row| {
+        let item = row.text(a::ITEM)?;
+        (item.starts_with("r#") || item.starts_with("d#")).then(|| row.number(a::PURGE_AT))?
+    });
+    let soonest = soonest.min().expect("they expire");
+    assert!(soonest > (now + Duration::from_secs(29 * 86_400)).as_millis() / 1000, "{soonest} at {now:?}");
 }

@@ -92,7 +92,8 @@ impl Rewind {
                 state.head
             ),
             Ok(Rewound::Expired(Some(first))) => bail!(
-                "what stood there is not kept any more; nothing was changed. The first from which all is there is {first}"
+                "what stood there is not kept any more, or nobody remembers how it ended; nothing was changed. The first from \
+                 which all is there is {first}"
             ),
             Ok(Rewound::Expired(None)) => bail!("nothing of {order} is kept any more; nothing was changed"),
             Ok(Rewound::Nothing) if self.end => bail!("nothing of {order} is to be run again; nothing was changed"),
@@ -124,7 +125,8 @@ impl Rewind {
             say!("{order} {from} to {through} stay as they were settled before; what waits goes on");
         } else {
             let end = deployment.line("rewind", &[order.as_str(), "--end"]);
-            say!("{applied} deliveries of {order} are run again, from {from} to {through}, then what waits");
+            let (deliveries, are) = if applied == 1 { ("delivery", "is") } else { ("deliveries", "are") };
+            say!("{applied} {deliveries} of {order} {are} run again, from {from} to {through}, then what waits");
             say!("`{end} --why TEXT` ends that early");
         }
     }

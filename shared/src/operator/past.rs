@@ -31,6 +31,12 @@ impl Past {
         told.or_else(|| self.delivery.as_ref().map(Delivery::identity_hash))
     }
 
+    /// Whether it is there still, and how it ended is remembered.
+    pub(super) fn is_known(&self) -> bool {
+        let own = self.receipt.as_ref().is_some_and(|receipt| receipt.settlement != Settlement::Repeat);
+        self.stands && (own || self.first.is_some() || self.delivery.is_none())
+    }
+
     /// Whether the row does not tell how it ended, or of what it is a repeat.
     fn is_unclear(&self) -> bool {
         self.receipt.as_ref().is_none_or(|receipt| receipt.settlement == Settlement::Repeat)

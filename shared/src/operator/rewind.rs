@@ -39,8 +39,9 @@ pub enum Rewound {
     Done(Rewinding),
     /// Nothing was changed: that place is not settled. The row as it is.
     NotSettled(EntityState),
-    /// Nothing was changed: what stood at a place from there on is there no longer.
-    /// The first place from which all is there; `None`: there is none.
+    /// Nothing was changed: what stood at a place from there on is there no longer,
+    /// or nobody remembers how it ended. The first place from which all is there;
+    /// `None`: there is none.
     Expired(Option<Sequence>),
     /// Nothing was changed: nothing was applied from there on; or nothing is to be
     /// run again.
@@ -80,8 +81,12 @@ impl Operator {
     /// # Errors
     ///
     /// [`OperatorError::Lease`]: somebody has the entity, and keeps it, or it was
-    /// lost on the way. [`OperatorError::Unknown`]: no such entity.
+    /// lost on the way. [`OperatorError::Unknown`]: no such entity;
+    /// [`OperatorError::IsAJob`].
     pub async fn rewind(&self, entity: &EntityKey, from: Sequence) -> Result<Rewound, OperatorError> {
+        if entity.is_kept_forever() {
+            return Err(OperatorError::IsAJob);
+        }
         if self.store.entity(entity, PATIENCE).await?.is_none() {
             return Err(OperatorError::Unknown);
         }
@@ -132,8 +137,9 @@ impl Operator {
         }
         let most = (state.head.0 - from.0).saturating_add(1);
         let settled = self.settled(entity, Some(state), usize::try_from(most).unwrap_or(usize::MAX)).await?;
-        // Backwards: what is there without a hole, up to the head.
-        let stands = |place: &Sequence| settled.places.get(place).is_some_and(|past| past.stands);
+        // Backwards: what is there and remembered without a hole, up to the head. What nobody remembers would be
+        // run as if it had just come.
+        let stands = |place: &Sequence| settled.places.get(place).is_some_and(Past::is_known);
         let mut first = None;
         let mut place = state.head;
         while place >= from && stands(&place) {
@@ -186,6 +192,10 @@ impl Operator {
         match prepared.await? {
             Ok(Some((state, decision, rewinding))) => {
                 guard.skip(state, &decision).await?;
+                // Those that have rows of their own are of this token now, too: so another run has another name.
+                for receipt in decision.dropped.iter().filter(|receipt| receipt.sequence >= decision.first) {
+                    self.spill(entity, receipt).await?;
+                }
                 Ok(Rewound::Done(rewinding))
             }
             Ok(None) => self.nothing_done(guard, Ok(Rewound::Nothing)).await,

@@ -4,7 +4,7 @@
 use crate::protocol::{
     delivery::Item,
     format::attribute as a,
-    keys::{delivery_range, key_of, sequence_of},
+    keys::{delivery_range, key_of, receipt_row, sequence_of},
     maintain::PutOff,
     state::EntityState,
     table::{Key, Row, TableName},
@@ -42,11 +42,15 @@ impl Sweep<'_> {
     }
 }
 
-/// The row of a delivery, and those of its body.
+/// The row of a delivery, and those of its body; and its receipt, where it has one:
+/// what is to be run again must not look as if it had just come.
 fn rows_of(state: &EntityState, row: &Row) -> Vec<Key> {
     let mut keys: Vec<_> = key_of(&TableName::Inbox, row).into_iter().collect();
     if let Ok(Item::Delivery(unpacked)) = Item::parse(&state.entity, row) {
         keys.extend(unpacked.head().part_keys());
+        if state.spilled {
+            keys.push(receipt_row(&state.entity, unpacked.head().identity_hash()));
+        }
     }
     keys
 }
