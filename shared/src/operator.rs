@@ -334,7 +334,7 @@ impl Operator {
         if let Some(to) = to {
             incoming.entity = to.clone();
         }
-        let appended = self.inbox.append(&incoming).await?;
+        let appended = self.inbox.append_again(&incoming, parked.delivery.run_before()).await?;
         self.forget(parked, &keys).await?;
         match appended.wake_up_failed.clone() {
             Some(error) => Err(error.into()),

@@ -187,6 +187,8 @@ async fn what_fails_when_it_is_run_again_is_set_aside_and_put_back() {
     let told = Told::default();
     world.work(&[world.drainer(telling(&told, "2"))]).await;
     assert_eq!(world.applied(), [ids(1, 3), vec!["1".into(), "3".into()]].concat());
+    let failed_as = told.lock().unwrap().iter().find(|run| run.0 == "2").expect("it was started").2;
+    assert!(failed_as.is_some());
     // Long after the row has forgotten it.
     for id in 4..40 {
         world.append("test/a", &id.to_string()).await;
@@ -201,8 +203,17 @@ async fn what_fails_when_it_is_run_again_is_set_aside_and_put_back() {
     };
     world.operator().put_back(&list, tell).await.unwrap();
     assert!(matches!(became[..], [PutBack::At(_)]), "{became:?}");
-    world.work(&[world.drainer(Done)]).await;
+    let told = Told::default();
+    world.work(&[world.drainer(telling(&told, "none"))]).await;
     assert_eq!(world.applied().last().unwrap(), "2");
+    let names: Vec<_> = told.lock().unwrap().drain(..).map(|(_, _, before, age)| (before, age)).collect();
+    assert_eq!(names, [(failed_as, Age::Unknown)], "it goes out under the name of the run that failed");
+    // What was applied there has a name of its own, when it is run once more.
+    let last = world.state("test/a").await.head;
+    operator(&world).rewind(&entity(), last).await.unwrap();
+    world.work(&[world.drainer(telling(&told, "none"))]).await;
+    let again = told.lock().unwrap()[0].2;
+    assert!(again > failed_as, "{again:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -442,6 +453,56 @@ async fn a_run_has_another_name_than_one_that_was_ended() {
         let runs: Vec<_> = told.lock().unwrap().iter().filter(|run| run.0 == "1").map(|run| run.2).collect();
         assert!(runs.len() == 2 && runs[0] < runs[1], "of {count}: {runs:?}");
     }
+}
+
+/// It may have had its effect before what is in front of it now is run again.
+#[tokio::test(start_paused = true)]
+async fn a_run_has_another_name_than_one_that_waited_when_it_was_set_back_further() {
+    for count in [3, 40] {
+        let world = applied(count).await;
+        let told = Told::default();
+        let until = Arc::new(Mutex::new("3"));
+        let (runs, fails) = (told.clone(), until.clone());
+        let handler = answering(move |delivery, _| {
+            let id = delivery.delivery_id().to_string();
+            runs.lock().unwrap().push((id.clone(), delivery.attempt(), delivery.run_before(), delivery.age()));
+            match id == *fails.lock().unwrap() {
+                true => Outcome::retry_after(Duration::from_secs(6 * 3600), "its answer was lost"),
+                false => Outcome::Done,
+            }
+        });
+        let drainers = [world.drainer(handler)];
+        rewound(&world, 2).await;
+        let _ = world.surroundings.within(Duration::from_secs(5), world.work(&drainers)).await;
+        rewound(&world, 1).await;
+        *until.lock().unwrap() = "none";
+        world.work(&drainers).await;
+        let runs = told.lock().unwrap().clone();
+        let ids: Vec<&str> = runs.iter().map(|run| run.0.as_str()).take(3).collect();
+        assert_eq!(ids, ["3", "2", "3"], "of {count}");
+        assert!(runs[0].2 < runs[2].2, "of {count}: {runs:?}");
+        let mistakes = History::of(world.operator().receipts(&entity()).await.unwrap()).mistakes;
+        assert_eq!(mistakes, []);
+    }
+}
+
+/// A person's skip parks as a failure does.
+#[tokio::test(start_paused = true)]
+async fn what_is_skipped_when_it_is_run_again_keeps_the_name_of_that_run() {
+    let world = applied(2).await;
+    operator(&world).hold(&entity()).await.unwrap();
+    rewound(&world, 0).await;
+    let first = first(&world).await;
+    operator(&world).skip(&entity(), first).await.unwrap();
+    let parked = world.operator().parked_at(&entity(), first).await.unwrap().expect("it is parked");
+    assert!(parked.delivery().run_before().is_some());
+    world.operator().redrive(&parked, None).await.unwrap();
+    operator(&world).resume(&entity()).await.unwrap();
+    let told = Told::default();
+    world.work(&[world.drainer(telling(&told, "none"))]).await;
+    let names: Vec<_> = told.lock().unwrap().drain(..).map(|(id, _, before, _)| (id, before)).collect();
+    assert_eq!(names.len(), 2);
+    assert_eq!(names[1], ("1".into(), parked.delivery().run_before()));
 }
 
 /// What waits for long keeps its receipts, which say that it was applied, or not.

@@ -288,6 +288,11 @@ pub fn small() -> Vec<Configuration> {
             Protocol { budget: Budget { rewinds: 2, worker_crashes: 1, late_writes: 1, take_overs: 1, ..b }, ..one() },
         ),
         of(
+            "set back further while it is run again",
+            15758,
+            Protocol { budget: Budget { rewinds: 2, failures: 1, ..b }, ..two() },
+        ),
+        of(
             "run again where one was parked, and put back",
             665,
             Protocol { attempts: 1, budget: Budget { rewinds: 2, failures: 1, redrives: 1, ..b }, ..one() },

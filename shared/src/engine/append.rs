@@ -15,7 +15,7 @@ use crate::{
     },
     protocol::{
         delivery::{Envelope, Incoming},
-        entity::{EntityKey, Sequence},
+        entity::{EntityKey, FencingToken, Sequence},
         inbox::{Claim, Put, PutOutcome, owes_wake_up},
         state::EntityState,
     },
@@ -127,11 +127,31 @@ impl Inbox {
         linger: Option<Linger>,
         time: Duration,
     ) -> Result<Appended, AppendError> {
+        self.append_run(incoming, None, linger, time).await
+    }
+
+    /// Appends what was parked once more. `run_before`: it was applied before, under
+    /// this token, and parked when a person had it run again.
+    pub(crate) async fn append_again(
+        &self,
+        incoming: &Incoming,
+        run_before: Option<FencingToken>,
+    ) -> Result<Appended, AppendError> {
+        self.append_run(incoming, run_before, None, DEADLINE + SHORTEST_WAKE_UP).await
+    }
+
+    async fn append_run(
+        &self,
+        incoming: &Incoming,
+        run_before: Option<FencingToken>,
+        linger: Option<Linger>,
+        time: Duration,
+    ) -> Result<Appended, AppendError> {
         let surroundings = self.store.surroundings();
         let give_up = surroundings.monotonic() + time.saturating_sub(SHORTEST_WAKE_UP).min(DEADLINE);
         let patience = || give_up.saturating_sub(surroundings.monotonic());
         let nonce = surroundings.nonce();
-        let envelope = Envelope::pack(incoming, &nonce, surroundings.now() + self.retention);
+        let envelope = Envelope::pack(incoming, &nonce, surroundings.now() + self.retention).run_before(run_before);
         for some in envelope.parts().chunks(PARTS_AT_ONCE) {
             try_join_all(some.iter().map(|part| self.store.run(part, patience()))).await?;
         }

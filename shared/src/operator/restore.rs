@@ -364,7 +364,7 @@ impl Operator {
         }
         let failed = state.last_error.as_ref().map(|error| format!("; it had failed: {error}")).unwrap_or_default();
         let error = format!("{RESTORED}: it waited at {}, and may have been applied since{failed}", restoring.as_of);
-        let row = parked_copy(&waiting.row, &shortened(&error, 1000), self.store.surroundings().now());
+        let row = parked_copy(&waiting.row, None, &shortened(&error, 1000), self.store.surroundings().now());
         let park = Park { entity: head.entity(), sequence: head.sequence(), row: &row };
         Ok(self.store.run(&park, PATIENCE).await?)
     }

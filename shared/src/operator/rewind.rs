@@ -96,6 +96,7 @@ impl Operator {
 
     async fn rewind_under_lease(&self, entity: &EntityKey, from: Sequence) -> Result<Rewound, OperatorError> {
         let mut guard = self.taken(entity, "rewind").await?;
+        let token = guard.lease().token();
         let prepared = guard.hold(async {
             let state = self.store.entity(entity, PATIENCE).await?.ok_or(OperatorError::Unknown)?;
             let (rewinding, since) = match self.back_to(entity, &state, from).await? {
@@ -106,6 +107,7 @@ impl Operator {
             for receipt in state.recent.iter().filter(|receipt| receipt.sequence >= from) {
                 self.spill(entity, receipt).await?;
             }
+            self.names_anew(entity, &state, token).await?;
             self.wakes_later(entity).await?;
             Ok(Ok((state, rewinding, since)))
         });
@@ -116,6 +118,27 @@ impl Operator {
             }
             Ok(Err(rewound)) => self.nothing_done(guard, Ok(rewound)).await,
             Err(error) => self.nothing_done(guard, Err(error)).await,
+        }
+    }
+
+    /// What stands in front and is being run again may have had its effect already:
+    /// behind what is run in front of it now, it is to have it once more, and gets
+    /// another name. Should nothing follow, it has another name all the same.
+    async fn names_anew(
+        &self,
+        entity: &EntityKey,
+        state: &EntityState,
+        token: FencingToken,
+    ) -> Result<(), OperatorError> {
+        if state.is_empty() || !state.spilled {
+            return Ok(());
+        }
+        let page = Page::read(&self.store, entity, state.next(), state.next(), true).await?;
+        let front = page.places().next().and_then(Place::delivery);
+        let before = front.and_then(|delivery| page.receipt(delivery.identity_hash()));
+        match before.filter(|receipt| receipt.sequence == state.next()) {
+            Some(before) => self.spill(entity, &Receipt { token, ..before.clone() }).await,
+            None => Ok(()),
         }
     }
 

@@ -9,7 +9,7 @@ use crate::{
     leases::{Guard, Leases, Terms},
     protocol::{
         delivery::parked_copy,
-        entity::{EntityKey, Sequence},
+        entity::{EntityKey, FencingToken, Sequence},
         format::shortened,
         inbox::{Park, Spill, Void, Voided},
         maintain::{KeepForever, Reason, Verb},
@@ -113,7 +113,7 @@ impl Operator {
                 }
                 InFront::Nothing => return Ok(Decided::Nothing(Skipped::NotThereYet)),
                 InFront::Delivery(waiting) => {
-                    self.park(entity, waiting).await?;
+                    self.park(entity, drain.run_before(waiting.unpacked.head()), waiting).await?;
                     Settlement::Parked
                 }
             };
@@ -121,7 +121,12 @@ impl Operator {
         }
     }
 
-    async fn park(&self, entity: &EntityKey, waiting: &Waiting) -> Result<(), OperatorError> {
+    async fn park(
+        &self,
+        entity: &EntityKey,
+        run_before: Option<FencingToken>,
+        waiting: &Waiting,
+    ) -> Result<(), OperatorError> {
         let head = waiting.unpacked.head();
         for part in head.part_keys() {
             self.store.run(&KeepForever { part }, PATIENCE).await?;
@@ -130,7 +135,7 @@ impl Operator {
             Some(Reason { by, why }) => shortened(&format!("skipped by {by}: {why}"), 1000),
             None => "skipped".into(),
         };
-        let row = parked_copy(&waiting.row, &error, self.store.surroundings().now());
+        let row = parked_copy(&waiting.row, run_before, &error, self.store.surroundings().now());
         self.store.run(&Park { entity, sequence: head.sequence(), row: &row }, PATIENCE).await?;
         Ok(())
     }

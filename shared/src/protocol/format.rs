@@ -57,6 +57,7 @@ pub mod attribute {
     pub const PROVIDER: &str = "provider";
     pub const DELIVERY_ID: &str = "delivery_id";
     pub const REDRIVE: &str = "redrive";
+    pub const RUN_BEFORE: &str = "run_before";
     pub const TOPIC: &str = "topic";
     pub const FAMILY: &str = "family";
     pub const EVENT_TIME: &str = "event_time";

@@ -307,6 +307,12 @@ impl Drain {
         self.page.receipts.get(&head.identity_hash()).filter(|receipt| receipt.sequence == head.sequence())
     }
 
+    /// The token under which it was applied before a person had it run again: here,
+    /// or where it was parked then.
+    pub fn run_before(&self, head: &Delivery) -> Option<FencingToken> {
+        self.before(head).map(|before| before.token).or_else(|| head.run_before())
+    }
+
     fn deliver(&self, head: &Delivery, moment: &Moment, source: Option<&Found>) -> Step {
         let state = &self.state;
         if let Some(settlement) = self.settled_before(head) {

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use super::{Age, Delivery, Incoming, Parts};
 use crate::{
     protocol::{
-        entity::{DeliveryId, EntityKey, Identity, Sequence, SourceName},
+        entity::{DeliveryId, EntityKey, FencingToken, Identity, Sequence, SourceName},
         format::{CorruptRow, FORMAT, attribute as a, check_format, shortened},
         keys::{part_row, sequence_of},
         operation::Operation,
@@ -112,6 +112,15 @@ impl Envelope {
             row.set(a::PARTS, parts.len() as u64);
         }
         Self { entity: incoming.entity.clone(), nonce: nonce.clone(), row, parts }
+    }
+
+    /// It was applied before under this token, elsewhere.
+    #[must_use]
+    pub(crate) fn run_before(mut self, token: Option<FencingToken>) -> Self {
+        if let Some(token) = token {
+            self.row.set(a::RUN_BEFORE, token.0);
+        }
+        self
     }
 
     /// Whose delivery it is.
@@ -225,7 +234,7 @@ impl Unpacked {
             attempt: 1,
             age: Age::Unknown,
             superseded: 0,
-            run_before: None,
+            run_before: row.number(a::RUN_BEFORE).map(FencingToken),
             parts: count.map(|count| Parts { nonce, count }),
             identity_hash: OnceLock::new(),
         };
@@ -274,11 +283,15 @@ impl Unpacked {
 }
 
 /// A copy of a delivery row for the parked row: the same payload, with the
-/// error and without an end of retention.
-pub(crate) fn parked_copy(delivery_row: &Row, error: &str, now: Timestamp) -> Row {
+/// error and without an end of retention. `run_before`: the token under which it
+/// was applied where it stands, before a person had it run again.
+pub(crate) fn parked_copy(delivery_row: &Row, run_before: Option<FencingToken>, error: &str, now: Timestamp) -> Row {
     let mut row = delivery_row.clone();
     for name in [a::ENTITY, a::ITEM, a::PURGE_AT] {
         row.remove(name);
+    }
+    if let Some(token) = run_before {
+        row.set(a::RUN_BEFORE, token.0);
     }
     row.with(a::ERROR, error).with(a::PARKED_AT, now.as_millis())
 }

@@ -73,7 +73,7 @@ impl Driver<'_> {
         for part in delivery.part_keys() {
             self.keeper.hold(store.run(&KeepForever { part }, PATIENCE)).await??;
         }
-        let copy = parked_copy(&waiting.row, &shortened(error, 1000), self.now());
+        let copy = parked_copy(&waiting.row, self.drain.run_before(&delivery), &shortened(error, 1000), self.now());
         let park = Park { entity: &self.drain.state().entity, sequence: delivery.sequence(), row: &copy };
         self.keeper.hold(store.run(&park, PATIENCE)).await??;
         delivery.attempt = attempts.max(1);

@@ -45,7 +45,7 @@ impl<'a> Driver<'a> {
         let mut applied = self.drain.state().newest_event_time.clone();
         for delivery in &mut deliveries {
             delivery.attempt = self.drain.attempt(group);
-            delivery.run_before = self.drain.before(delivery).map(|before| before.token);
+            delivery.run_before = self.drain.run_before(delivery);
             delivery.age = delivery.age_beside(&applied);
             delivery.superseded = if group.is_latest { group.places as u32 - 1 } else { 0 };
             if delivery.age == Age::Older {
