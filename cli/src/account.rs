@@ -92,6 +92,16 @@ impl Account {
                 }
             }
         };
+        if waits.is_some()
+            && let Some(before) = own
+        {
+            sentences.push(match before.settlement {
+                Settlement::Applied => {
+                    format!("It was applied before, under token {}, and is run again.", before.token)
+                }
+                settlement => format!("It was {settlement} before, and stays so."),
+            });
+        }
         if let (Some(state), Some(_)) = (waits, parked) {
             sentences
                 .push(format!("It is also set aside, by a worker that has yet to say so under token {}.", state.token));
@@ -115,7 +125,7 @@ impl Account {
                 facts.push(("body bytes", Fact::Number(delivery.body().len() as u64)));
             }
         }
-        if let Some(receipt) = own {
+        if let Some(receipt) = own.filter(|_| waits.is_none()) {
             facts.extend(receipt.started_at().map(|at| ("started", Fact::At(at))));
             facts.push(("settled", Fact::At(receipt.settled_at)));
             facts.extend(receipt.took.map(|took| ("took", Fact::Text(duration(took)))));

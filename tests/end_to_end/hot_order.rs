@@ -33,6 +33,11 @@ fn like_all_others(incoming: Incoming) -> Incoming {
 
 /// Appends `count` deliveries to one entity and drains them, in memory.
 async fn in_memory(count: u32) -> Counted {
+    let (_, table) = drained(count).await;
+    table.counted()
+}
+
+async fn drained(count: u32) -> (World, Arc<MeteredTable>) {
     let mut world = World::new();
     let table = Arc::new(MeteredTable::new(world.memory.clone()));
     world.table = table.clone();
@@ -46,7 +51,24 @@ async fn in_memory(count: u32) -> Counted {
     assert_eq!(attended, Attended::Delete);
     assert!(world.applied().into_iter().eq((0..count).map(id)), "all of them, in order");
     assert_eq!(world.messages.sent(), u64::from(count));
-    table.counted()
+    (world, table)
+}
+
+/// What `serializer inspect` reads: pages, and not all that there was.
+#[tokio::test(start_paused = true)]
+async fn looking_at_an_order_costs_the_same_after_five_thousand_as_after_five_hundred() {
+    let mut costs = Vec::new();
+    for count in [500, 5000] {
+        let (world, table) = drained(count).await;
+        let (hot, before) = (EntityKey::parse("test/hot").unwrap(), table.counted());
+        let inspected = world.operator().inspect(&hot).await.expect("memory answers");
+        let settled = world.operator().settled(&hot, inspected.state.as_ref(), 20).await.expect("memory answers");
+        assert_eq!((settled.places.len(), settled.has_older), (20, true));
+        let after = table.counted();
+        costs.push((after.requests - before.requests, after.read_units - before.read_units));
+    }
+    assert_eq!(costs[0], costs[1]);
+    assert!(costs[0].0 <= 6, "{costs:?}");
 }
 
 #[tokio::test(start_paused = true)]

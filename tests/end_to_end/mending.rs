@@ -16,9 +16,9 @@ use webhook_serializer::{
         entity::{EntityKey, Sequence},
         format::attribute as a,
         inbox::{Claim, Park},
-        keys::delivery_row,
+        keys::{delivery_row, parked_row},
         receipt::Settlement,
-        table::{Table, TableError, TableName},
+        table::{Action, Change, Condition, Table, TableError, TableName, Write},
     },
 };
 
@@ -96,6 +96,26 @@ async fn many_are_put_back_in_order_however_often_it_is_stopped() {
         works(&world).await;
         in_order(&world.applied());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_cannot_be_read_stays_and_keeps_no_other_from_being_put_back() {
+    let world = parked().await;
+    let list = list(&world.operator()).await;
+    let (broken, intact) = (&list[1], list.len() - 1);
+    let change = Action::Update(vec![Change::remove(a::NONCE)]);
+    let broken_row = parked_row(&broken.0, broken.1);
+    let cut = Write { key: broken_row, condition: Condition::exists(a::ERROR), action: change };
+    world.memory.write(&cut).await.expect("memory answers");
+    let mut became = Vec::new();
+    let tell = |entity: &EntityKey, sequence, put_back: &PutBack| {
+        became.push(((entity.clone(), sequence), put_back.clone()));
+        true
+    };
+    world.operator().put_back(&list, tell).await.expect("the others are put back");
+    let stays: Vec<_> = became.iter().filter(|(_, became)| became.stays()).collect();
+    assert!(matches!(&stays[..], [(one, PutBack::Unreadable(_))] if one == broken), "{became:?}");
+    assert_eq!(became.iter().filter(|(_, became)| matches!(became, PutBack::At(_))).count(), intact);
 }
 
 #[tokio::test(start_paused = true)]

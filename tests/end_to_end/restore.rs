@@ -10,7 +10,7 @@ use std::{
 
 use tests::{
     faults::{Call, Fault, FaultyTable},
-    handlers::answering,
+    handlers::{Done, answering},
     stage::Stage,
     world::World,
 };
@@ -494,7 +494,25 @@ async fn what_was_decided_before_is_told_as_it_was() {
     disaster.world.operator().redrive(&parked[0], None).await.expect("it is put back");
     let acts = disaster.world.operator().acts(&entity("test/waits")).await.expect("it answers");
     let ended: Vec<_> = acts.iter().map(|act| (act.verb.as_str(), act.ended.as_deref())).collect();
-    assert_eq!(ended, [("restore", Some("2 set aside, 2 known as repeats, 0 lost"))]);
+    assert_eq!(ended, [("restore", Some("2 set aside, 2 known as repeats, 0 lost, 0 applied before"))]);
+}
+
+/// It counts as applied, and whoever restores is told.
+#[tokio::test(start_paused = true)]
+async fn what_was_to_be_run_again_is_told_of_and_stays_applied() {
+    let world = World::new();
+    for id in ["1", "2"] {
+        world.append("test/a", id).await;
+    }
+    world.work(&[world.drainer(Done)]).await;
+    let first = Sequence(world.state("test/a").await.head.0 - 1);
+    world.operator().hold(&entity("test/a")).await.expect("it answers");
+    world.operator().rewind(&entity("test/a"), first).await.expect("it answers");
+    world.append("test/a", "3").await;
+    let (is_whole, told) = restore(&world.operator(), world.surroundings.now()).await.expect("it answers");
+    let Restored::Raised(told) = &told["test/a"] else { panic!("{told:?}") };
+    assert_eq!((is_whole, told.applied_before, told.set_aside), (true, 2, 1));
+    assert_eq!(world.applied(), ["1", "2"]);
 }
 
 /// The copy of the inbox is of so much later that it holds the receipt of what

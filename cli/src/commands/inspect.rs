@@ -18,7 +18,7 @@ use webhook_serializer::{
     operator::Past,
     protocol::{
         delivery::{Delivery, Item},
-        entity::{EntityKey, Sequence},
+        entity::{EntityKey, Sequence, SourceName},
         receipt::Settlement,
     },
     time::Timestamp,
@@ -26,6 +26,7 @@ use webhook_serializer::{
 
 use super::{
     print_json,
+    source::whereabouts,
     target::{Deployment, Target},
 };
 use kept::Kept;
@@ -46,11 +47,22 @@ pub struct Inspect {
     target: Target,
 }
 
+/// The source of what is next, where that is paused; also where the document cannot
+/// be read, `None`: it is a help.
+async fn paused(timeline: &Timeline, deployment: &Deployment) -> Option<SourceName> {
+    let Item::Delivery(next) = timeline.inspected.waiting.first()? else { return None };
+    let source = next.head().source();
+    let sources = whereabouts::configured(deployment, None).await.ok()?;
+    sources.get(source.as_str()).is_some_and(|source| source.is_paused).then(|| source.clone())
+}
+
 /// All that is shown.
 struct Seen {
     timeline: Timeline,
     /// What its handler keeps of it.
     kept: Option<Kept>,
+    /// The source of what is next, where that is paused.
+    paused: Option<SourceName>,
 }
 
 impl Inspect {
@@ -77,12 +89,13 @@ impl Inspect {
                 })
             }
         };
-        Ok(Seen { timeline, kept })
+        let paused = paused(&timeline, deployment).await;
+        Ok(Seen { timeline, kept, paused })
     }
 
     fn print(&self, seen: &Seen, deployment: &Deployment) {
         let now = deployment.surroundings.now();
-        let Seen { timeline: Timeline { inspected, settled, has_older }, kept } = seen;
+        let Seen { timeline: Timeline { inspected, settled, has_older }, kept, paused } = seen;
         let name = style(self.order.as_str()).bold();
         match &inspected.state {
             None => {
@@ -97,6 +110,10 @@ impl Inspect {
                 let standing = standing(state, inspected.waiting.first(), now, command);
                 say!("{name}  {}", standing.word);
                 standing.sentences.iter().for_each(|sentence| say!("{sentence}"));
+                if let Some(source) = paused {
+                    let resume = deployment.line("source resume", &[source.as_str()]);
+                    say!("Its source {source} is paused: nothing of it is handled until `{resume}`.");
+                }
                 say!(
                     "{}",
                     style(format_args!(
@@ -185,7 +202,7 @@ fn print_settled(settled: &BTreeMap<Sequence, Past>) {
 }
 
 fn as_json(entity: &EntityKey, seen: &Seen) -> serde_json::Value {
-    let Seen { timeline: Timeline { inspected, settled, .. }, kept } = seen;
+    let Seen { timeline: Timeline { inspected, settled, .. }, kept, paused } = seen;
     let state = inspected.state.as_ref().map(|state| {
         json!({
             "tail": state.tail, "head": state.head, "waiting": state.waiting(), "token": state.token,
@@ -234,7 +251,7 @@ fn as_json(entity: &EntityKey, seen: &Seen) -> serde_json::Value {
     };
     json!({
         "entity": entity, "state": state, "order": order, "row": row, "waiting": waiting.collect::<Vec<_>>(),
-        "parked": parked.collect::<Vec<_>>(), "settled": settled.collect::<Vec<_>>(),
+        "parked": parked.collect::<Vec<_>>(), "settled": settled.collect::<Vec<_>>(), "paused_source": paused,
     })
 }
 

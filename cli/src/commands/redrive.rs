@@ -252,7 +252,7 @@ impl Tally {
         let count = match became {
             PutBack::At(_) | PutBack::Unannounced => &mut self.back,
             PutBack::NotParked | PutBack::DecidedOtherwise(_) => &mut self.gone,
-            PutBack::Undecided | PutBack::Behind => &mut self.stay,
+            PutBack::Undecided | PutBack::Behind | PutBack::Unreadable(_) => &mut self.stay,
         };
         *count += 1;
     }
@@ -268,6 +268,7 @@ fn told(entity: &EntityKey, became: &PutBack) -> String {
         PutBack::DecidedOtherwise(settlement) => format!(": {}", OperatorError::DecidedOtherwise(*settlement)),
         PutBack::Undecided => format!(": {}", OperatorError::Undecided),
         PutBack::Behind => ": one in front of it is still being decided; nothing was put back".to_owned(),
+        PutBack::Unreadable(error) => format!(" stays parked: it cannot be read: {error}"),
     }
 }
 
@@ -279,6 +280,7 @@ fn became_json(became: &PutBack) -> serde_json::Value {
         PutBack::DecidedOtherwise(settlement) => json!(settlement.as_str()),
         PutBack::Undecided => json!("undecided"),
         PutBack::Behind => json!("behind one that is undecided"),
+        PutBack::Unreadable(error) => json!({ "unreadable": error.to_string() }),
     }
 }
 

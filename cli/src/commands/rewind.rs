@@ -65,6 +65,12 @@ impl Rewind {
         };
         let rewinding = self.understood(done, &deployment)?;
         self.tell(rewinding, &deployment);
+        if !self.json
+            && let Ok(inspected) = operator.inspect(&self.order).await
+            && inspected.state.is_some_and(|state| state.hold.since().is_some())
+        {
+            say!("It is on hold: `{}` lets it go on.", deployment.command("resume", self.order.as_str()));
+        }
         Ok(ExitCode::SUCCESS)
     }
 
@@ -104,10 +110,9 @@ impl Rewind {
                 let list = deployment.line("entities", &[]);
                 bail!("nothing is known of {order}; is that its key? `{list}` lists those that do not move")
             }
-            Err(OperatorError::Lease(LeaseError::Contended { by, until })) => bail!(
-                "{order} is held by {by} until {until}; nothing was changed. `{} --why TEXT` takes the lease away",
-                deployment.command("lease release", order.as_str())
-            ),
+            Err(OperatorError::Lease(LeaseError::Contended { by, until })) => {
+                bail!(deployment.contended(order, &by, until))
+            }
             Err(OperatorError::Lease(LeaseError::Lost)) => {
                 bail!("the lease was lost on the way: it may be done or not. `{inspect}` shows which")
             }

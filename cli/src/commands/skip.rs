@@ -83,10 +83,9 @@ impl Skip {
         let skipped = match operator.skip(order, sequence).await {
             Ok(skipped) => skipped,
             Err(OperatorError::Unknown) => bail!(unknown(order, &deployment)),
-            Err(OperatorError::Lease(LeaseError::Contended { by, until })) => bail!(
-                "{order} is held by {by} until {until}; nothing was skipped. `{} --why TEXT` takes the lease away",
-                deployment.command("lease release", order.as_str())
-            ),
+            Err(OperatorError::Lease(LeaseError::Contended { by, until })) => {
+                bail!(deployment.contended(order, &by, until))
+            }
             Err(error) => return Err(error.into()),
         };
         match skipped {

@@ -12,8 +12,9 @@ use webhook_serializer::{
     config::{Environment, StoreConfig},
     engine::append::Inbox,
     operator::Operator,
+    protocol::entity::EntityKey,
     telemetry::Log,
-    time::Surroundings,
+    time::{Surroundings, Timestamp},
     tls::Roots,
 };
 
@@ -253,6 +254,15 @@ impl Deployment {
     }
 
     /// An operator of it.
+    /// Why nothing could be done to an order whose lease somebody kept.
+    pub fn contended(&self, order: &EntityKey, by: &str, until: Timestamp) -> anyhow::Error {
+        let (hold, release) = (self.command("hold", order.as_str()), self.command("lease release", order.as_str()));
+        anyhow::anyhow!(
+            "{order} is held by {by} until {until}; nothing was changed. Try again; where it is always at work, `{hold} \
+             --why TEXT` first lets it start nothing else. `{release} --why TEXT` takes the lease away"
+        )
+    }
+
     pub fn operator(&self) -> Operator {
         let Parts { store, waker, .. } = self.parts.clone();
         let inbox = Inbox::new(store.clone(), waker.clone(), self.retention, Arc::new(Log));

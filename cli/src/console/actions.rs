@@ -273,6 +273,7 @@ pub(super) fn told(sequence: Sequence, became: &PutBack) -> String {
         }
         PutBack::Undecided => format!("{sequence}: {}; try again in a minute", OperatorError::Undecided),
         PutBack::Behind => format!("{sequence}: one in front of it is still being decided; it was not put back"),
+        PutBack::Unreadable(error) => format!("{sequence} stays parked: it cannot be read: {error}"),
     }
 }
 

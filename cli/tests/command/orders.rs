@@ -123,6 +123,20 @@ fn inspect_shows_repeats_and_what_the_handler_keeps_and_erase_leaves_none_of_it(
 }
 
 #[test]
+fn an_order_says_that_its_source_is_paused() {
+    let folder = folder();
+    let sources = serializer::samples::SOURCES.replacen("[sources.shopify]", "[sources.shopify]\npaused = true", 1);
+    let sources = file(&folder, "sources.toml", &sources);
+    let mut local = Local::start(&["--sources", sources.to_str().unwrap()]);
+    local.send(&["shopify-orders-create.json"]);
+    local.until(|told| told["what"] == "accepted");
+    let shown = printed(&local.ran(&["inspect", ORDER]));
+    assert!(shown.contains("Its source shopify is paused") && shown.contains("source resume"), "{shown}");
+    let seen: Value = serde_json::from_str(&printed(&local.ran(&["inspect", ORDER, "--json"]))).unwrap();
+    assert_eq!(seen["paused_source"], "shopify");
+}
+
+#[test]
 fn what_was_applied_is_run_again_and_its_order_says_so() {
     let mut local = Local::start(&[]);
     local.send(&["shopify-orders-create.json", "shopify-orders-paid.json"]);
@@ -154,6 +168,11 @@ fn what_was_applied_is_run_again_and_its_order_says_so() {
     let after = seen(&local);
     let token = |inspected: &Value| inspected["settled"][0]["token"].as_u64().unwrap();
     assert!(token(&after) > token(&before), "{before} {after}");
+    local.ran(&["hold", ORDER, "--why", "look first"]);
+    let rewound = run(&local, &[&first, "--yes"]);
+    assert!(printed(&rewound).contains("It is on hold: `serializer resume"), "{rewound:?}");
+    let waits = printed(&local.ran(&["show", ORDER, &first]));
+    assert!(waits.contains("It was applied before, under token ") && waits.contains(" and is run again."), "{waits}");
     let history = printed(&local.ran(&["history", ORDER]));
     for wanted in ["rewind", "the table was emptied", "2 of "] {
         assert!(history.contains(wanted), "{history}");

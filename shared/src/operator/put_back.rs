@@ -3,9 +3,13 @@
 use std::collections::BTreeSet;
 
 use super::{Operator, OperatorError};
-use crate::protocol::{
-    entity::{EntityKey, Sequence},
-    receipt::Settlement,
+use crate::{
+    engine::store::StoreError,
+    protocol::{
+        entity::{EntityKey, Sequence},
+        format::CorruptRow,
+        receipt::Settlement,
+    },
 };
 
 /// What became of one that was to be put back.
@@ -25,12 +29,14 @@ pub enum PutBack {
     Undecided,
     /// It stays parked, because one in front of it is undecided.
     Behind,
+    /// It stays parked: its row or its body cannot be read, and why.
+    Unreadable(CorruptRow),
 }
 
 impl PutBack {
     /// Whether it is still parked.
     pub fn stays(&self) -> bool {
-        matches!(self, PutBack::Undecided | PutBack::Behind)
+        matches!(self, PutBack::Undecided | PutBack::Behind | PutBack::Unreadable(_))
     }
 }
 
@@ -39,7 +45,8 @@ impl Operator {
     /// the order of `list`: those of one entity must be in theirs. Tells what
     /// became of each; where it is told to stop, the rest stays parked. Begun
     /// again after that, or after this process was killed, with what is parked
-    /// by then, it goes on: what it put back is not put back again.
+    /// by then, it goes on: what it put back is not put back again. One that cannot
+    /// be read keeps no other from being put back.
     ///
     /// # Errors
     ///
@@ -64,13 +71,19 @@ impl Operator {
     }
 
     async fn put_back_one(&self, entity: &EntityKey, sequence: Sequence) -> Result<PutBack, OperatorError> {
-        let Some(parked) = self.parked_at(entity, sequence).await? else { return Ok(PutBack::NotParked) };
+        let parked = match self.parked_at(entity, sequence).await {
+            Ok(Some(parked)) => parked,
+            Ok(None) => return Ok(PutBack::NotParked),
+            Err(OperatorError::Store(StoreError::Corrupt(error))) => return Ok(PutBack::Unreadable(error)),
+            Err(error) => return Err(error),
+        };
         Ok(match self.redrive(&parked, None).await {
             Ok(appended) => PutBack::At(appended.sequence),
             Err(OperatorError::Queue(_)) => PutBack::Unannounced,
             Err(OperatorError::NotParked) => PutBack::NotParked,
             Err(OperatorError::DecidedOtherwise(settlement)) => PutBack::DecidedOtherwise(settlement),
             Err(OperatorError::Undecided) => PutBack::Undecided,
+            Err(OperatorError::Store(StoreError::Corrupt(error))) => PutBack::Unreadable(error),
             Err(error) => return Err(error),
         })
     }

@@ -74,6 +74,9 @@ pub struct Told {
     /// How many places were claimed and hold nothing: if they were filled, it was
     /// after the backup.
     pub lost: u64,
+    /// How many waited that had been applied, and stay so: a person wanted them run
+    /// again, or that table was copied a moment later.
+    pub applied_before: u64,
     /// It was blocked, and is on hold now.
     pub is_on_hold: bool,
     /// Somebody had its lease.
@@ -107,12 +110,15 @@ pub struct ToldOfJob {
 
 impl Told {
     fn is_worth_telling(&self) -> bool {
-        self.set_aside + self.repeats + self.lost > 0 || self.is_on_hold
+        self.set_aside + self.repeats + self.lost + self.applied_before > 0 || self.is_on_hold
     }
 
     fn in_words(&self) -> String {
         let on_hold = if self.is_on_hold { "; on hold, because it was blocked" } else { "" };
-        format!("{} set aside, {} known as repeats, {} lost{on_hold}", self.set_aside, self.repeats, self.lost)
+        let Self { set_aside, repeats, lost, applied_before, .. } = self;
+        format!(
+            "{set_aside} set aside, {repeats} known as repeats, {lost} lost, {applied_before} applied before{on_hold}"
+        )
     }
 }
 
@@ -329,6 +335,7 @@ impl Operator {
             match settlement {
                 Settlement::Parked => told.set_aside += 1,
                 Settlement::Repeat => told.repeats += 1,
+                Settlement::Applied => told.applied_before += 1,
                 _ => {}
             }
         }

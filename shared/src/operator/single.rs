@@ -22,7 +22,8 @@ pub struct Single {
     pub state: Option<EntityState>,
     /// What stands there.
     pub content: Content,
-    /// What is remembered of how it was settled.
+    /// What is remembered of how it was settled; where it is to be run again, of how
+    /// it was before.
     pub receipt: Option<Receipt>,
     /// Its parked copy, while it is parked.
     pub parked: Option<Parked>,
@@ -68,7 +69,10 @@ impl Operator {
         // The copy outlives the row that it was made of.
         let content = self.content(entity, row.as_ref().or(parked_row.as_ref())).await?;
         let receipt = match told(state.as_ref(), sequence) {
-            Told::Undecided => None,
+            Told::Undecided => match content.delivery().filter(|_| state.as_ref().is_some_and(|state| state.spilled)) {
+                None => None,
+                Some(delivery) => self.receipt_of(delivery).await?.filter(|receipt| receipt.sequence == sequence),
+            },
             Told::Settled(_) => state.as_ref().and_then(|state| state.recent.at(sequence)).cloned(),
             Told::InItsReceipt | Told::Forgotten => match content.delivery() {
                 None => None,

@@ -214,7 +214,8 @@ impl JsonLog {
         if let Some(settled) = settled {
             self.measure(entity, Metric::HandoverMs, millis(self.surroundings.monotonic().saturating_sub(settled)));
         }
-        if delivery.attempt() == 1 {
+        // One that a person has run again has not waited since it arrived.
+        if delivery.attempt() == 1 && delivery.run_before().is_none() {
             self.measure(entity, Metric::LagMs, millis(self.surroundings.now().since(delivery.received_at())));
         }
     }

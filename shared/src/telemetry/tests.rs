@@ -263,4 +263,12 @@ fn each_of_a_group_has_a_line_with_its_own_lag() {
     }
     let told = sink.text();
     assert_eq!(told.lines().map(|line| line.matches("\"LagMs\":42").count()).collect::<Vec<_>>(), [1, 1, 1], "{told}");
+
+    // Since it arrived it has been applied once.
+    let mut again = of(12);
+    again.run_before = Some(token);
+    started(&again);
+    let (sequence, settlement) = (again.sequence(), Settlement::Applied);
+    log.observe(&Event::Settled { entity, sequence, settlement, delivery: Some(&again), took: None });
+    assert!(!sink.text().lines().last().expect("a line").contains("LagMs"), "{}", sink.text());
 }

@@ -31,6 +31,7 @@ pub struct Report {
     set_aside_of: u64,
     repeats: u64,
     lost: BTreeMap<String, u64>,
+    applied_before: BTreeMap<String, u64>,
     on_hold: Vec<String>,
     jobs: BTreeMap<String, ToldOfJob>,
     newest: BTreeMap<SourceName, Newest>,
@@ -65,6 +66,9 @@ impl Report {
         if told.lost > 0 {
             self.lost.insert(key.to_owned(), told.lost);
         }
+        if told.applied_before > 0 {
+            self.applied_before.insert(key.to_owned(), told.applied_before);
+        }
         if told.is_on_hold {
             self.on_hold.push(key.to_owned());
         }
@@ -98,7 +102,7 @@ impl Report {
         json!({
             "as_of": restoring.as_of.to_string(), "begun": restoring.begun.to_string(), "whole": is_whole,
             "orders": self.orders, "already": self.already, "set_aside": self.set_aside, "repeats": self.repeats,
-            "lost": self.lost, "on_hold": self.on_hold, "not_restored": self.stay,
+            "lost": self.lost, "applied_before": self.applied_before, "on_hold": self.on_hold, "not_restored": self.stay,
             "sources": sources.collect::<Vec<_>>(), "jobs": jobs.collect::<Vec<_>>(),
         })
     }
@@ -113,6 +117,14 @@ impl Report {
                 "{} claimed at that moment with nothing there: {}. What came there later is to be reconciled.",
                 counted(self.lost.values().sum(), "place was", "places were"),
                 listed(self.lost.keys()),
+            );
+        }
+        if !self.applied_before.is_empty() {
+            say!(
+                "{} to be run again by a `rewind`, or known as applied by the other table only: {}. They count as \
+                 applied; rewind again what is to be run again.",
+                counted(self.applied_before.values().sum(), "delivery was", "deliveries were"),
+                listed(self.applied_before.keys()),
             );
         }
         if !self.stay.is_empty() {
