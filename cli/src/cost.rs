@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use webhook_serializer::{protocol::budget, sources::REFRESH};
+use webhook_serializer::{config::SWEEP_ROWS, protocol::budget, sources::REFRESH};
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy)]
@@ -356,13 +356,14 @@ impl Load {
         let own_reads = if self.keeps_orders { starts_of_a_burst } else { 0 };
         let reads = self.bursts() * (budget::drain_reads(k, page_units, false) + own_reads) as f64;
         let entities = self.per_day * ASSUMPTIONS.retention_days / self.burst;
-        let sweep_reads = entities * ASSUMPTIONS.entity_kb / 4.0 / 2.0 * 24.0 * ASSUMPTIONS.days;
+        let minutes = 60.0 * 24.0 * ASSUMPTIONS.days;
+        let swept = (entities * 24.0 * ASSUMPTIONS.days).min(SWEEP_ROWS as f64 * minutes);
+        let sweep_reads = swept * ASSUMPTIONS.entity_kb / 4.0 / 2.0;
         let rows = self.per_day * ASSUMPTIONS.retention_days;
         let gb = (rows * (self.row_kb() + ASSUMPTIONS.receipt_kb) + entities * ASSUMPTIONS.entity_kb) / 1e6;
         let wake_ups = self.bursts() * ASSUMPTIONS.wake_ups;
         let starts = self.burst / self.up_to.clamp(1, k) as f64;
         let worker_ms = ASSUMPTIONS.worker_ms.0 + starts * (ASSUMPTIONS.worker_ms.1 + self.handler_ms);
-        let minutes = 60.0 * 24.0 * ASSUMPTIONS.days;
         let mut items = vec![self.front_door()];
         items.extend(function("ingest", self.deliveries(), ASSUMPTIONS.ingest_ms));
         items.extend(function("worker", wake_ups, worker_ms / ASSUMPTIONS.wake_ups));

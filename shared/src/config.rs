@@ -206,6 +206,16 @@ pub fn scheduler_time(variables: &impl Variables) -> Result<Duration, InvalidCon
     seconds(variables, "FUNCTION_TIMEOUT_SECONDS", 60, 10..=900)
 }
 
+/// How many rows of orders a minute's tick sweeps at most, unless `SWEEP_ROWS` says
+/// otherwise.
+pub const SWEEP_ROWS: u64 = 100_000;
+
+/// `SWEEP_ROWS` of a scheduler, [`SWEEP_ROWS`] by default: how many rows of orders a
+/// minute's tick sweeps at most.
+pub fn sweep_rows(variables: &impl Variables) -> Result<u64, InvalidConfig> {
+    number(variables, "SWEEP_ROWS", SWEEP_ROWS, 1_000..=100_000_000)
+}
+
 /// The time in which a drain can give up a place that was claimed and never
 /// filled: it waits from the start for every drain, so that in less time none
 /// would come to its end. Two seconds for the last look and for voiding.

@@ -64,6 +64,8 @@ pub struct Operator {
     inbox: Inbox,
     retention: Duration,
     reason: Option<Reason>,
+    /// In how many parts a table is read as a whole.
+    parts: u32,
 }
 
 /// Why an operation was not done, or not to its end.
@@ -206,7 +208,7 @@ pub fn is_put_back(settlement: Option<Settlement>) -> bool {
 impl Operator {
     /// An operator on `store`.
     pub fn new(store: Store, waker: Waker, inbox: Inbox, retention: Duration) -> Self {
-        Self { store, waker, inbox, retention, reason: None }
+        Self { store, waker, inbox, retention, reason: None, parts: pass::PARTS }
     }
 
     /// How an entity stands: its row, what waits, what is parked. The rows are read one after the other

@@ -61,7 +61,8 @@ async fn a_delivery_sent_twice_runs_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wake_up_sent_twice_starts_nothing_twice() {
     let mut stage = Stage::start().await;
-    let twice = || stage.waker_on(FaultyQueue::copying(stage.queue(), stage.surroundings(), 2));
+    let twice =
+        || stage.waker_on(FaultyQueue::copying(stage.queue(), stage.surroundings(), ORDERS as u64 * ROUNDS as u64));
     let inbox = stage.inbox_on(stage.parts().store, twice());
     let drainers: Vec<_> =
         (0..WORKERS).map(|_| stage.drainer_on(stage.parts().store, twice(), Slow(TASK), Arc::new(Log))).collect();

@@ -73,8 +73,12 @@ struct Deployed {
 
 impl Deployed {
     fn by(world: &World) -> Self {
+        Self::with(world, world.sweeper())
+    }
+
+    fn with(world: &World, sweeper: Sweeper) -> Self {
         let told = Arc::new(Sweeps::default());
-        let jobs = Jobs::new().add(sweep(world.sweeper(), told.clone()));
+        let jobs = Jobs::new().add(sweep(sweeper, told.clone()));
         let ticker = Ticker::new(world.store(), &jobs, FUNCTION, &Switch::On, HolderInfo::new("a scheduler"));
         let ticker = ticker.expect("the job is right").isolated(Isolation::Inline);
         Self { ticker, told, surroundings: world.surroundings.clone() }
@@ -293,6 +297,24 @@ async fn a_minute_that_is_too_short_is_gone_on_with_behind_the_last_entity_that_
     assert_eq!(entities, 200);
     assert!(most <= 2, "the ten segments that had their turn an hour ago have it again");
     assert!(position(&world).await.place.turn >= 60);
+}
+
+/// What bounds the bill of a large table: it is read more slowly, and all of it.
+#[tokio::test(start_paused = true)]
+async fn a_tick_looks_at_no_more_rows_than_it_may_and_those_that_follow_reach_the_rest() {
+    let (world, woken) = forgotten(200, Duration::ZERO, |_| Ok(())).await;
+    let deployed = Deployed::with(&world, world.sweeper().at_most(2));
+    let mut reached = None;
+    for number in 10..200 {
+        let swept = deployed.minute(number).await;
+        assert!(swept.seen <= 2, "{} in minute {number}", swept.seen);
+        if reached.is_none() && woken.count().0 == 200 {
+            reached = Some(number);
+        }
+    }
+    // Two a minute, of 200 and the job's own row; sixty segments end between rows.
+    let reached = reached.expect("all are reached");
+    assert!((110..=150).contains(&reached), "in minute {reached}");
 }
 
 /// The budget of docs/protocol.md, and that the store itself takes all of it: a

@@ -169,7 +169,7 @@ pub struct FaultyQueue {
     inner: Arc<dyn Queue>,
     surroundings: Surroundings,
     plan: Box<dyn Fn(u64) -> Fault + Send + Sync>,
-    copies: u32,
+    copied: u64,
     sends: AtomicU64,
 }
 
@@ -180,12 +180,13 @@ impl FaultyQueue {
         surroundings: &Surroundings,
         plan: impl Fn(u64) -> Fault + Send + Sync + 'static,
     ) -> Self {
-        Self { inner, surroundings: surroundings.clone(), plan: Box::new(plan), copies: 1, sends: AtomicU64::new(0) }
+        Self { inner, surroundings: surroundings.clone(), plan: Box::new(plan), copied: 0, sends: AtomicU64::new(0) }
     }
 
-    /// `inner`, which gets so many copies of each wake-up.
-    pub fn copying(inner: Arc<dyn Queue>, surroundings: &Surroundings, copies: u32) -> Self {
-        Self { copies, ..Self::new(inner, surroundings, |_| Fault::None) }
+    /// `inner`, which gets each of the first so many wake-ups twice. Were each put-off
+    /// of a copy copied, too, a machine that is slow would never come to their end.
+    pub fn copying(inner: Arc<dyn Queue>, surroundings: &Surroundings, first: u64) -> Self {
+        Self { copied: first, ..Self::new(inner, surroundings, |_| Fault::None) }
     }
 
     /// How many sends were asked for.
@@ -195,12 +196,13 @@ impl FaultyQueue {
 
     async fn send_once(&self, wake_up: &WakeUp, delay: Duration) -> Result<(), QueueError> {
         let lost = || QueueError::Unavailable("the reply was lost".into());
-        match (self.plan)(self.sends.fetch_add(1, Relaxed) + 1) {
+        let number = self.sends.fetch_add(1, Relaxed) + 1;
+        match (self.plan)(number) {
             Fault::None => {
-                for _ in 0..self.copies {
+                if number <= self.copied {
                     self.inner.send(wake_up, delay).await?;
                 }
-                Ok(())
+                self.inner.send(wake_up, delay).await
             }
             Fault::Before(error) => Err(QueueError::Unavailable(error.to_string())),
             Fault::ReplyLost => self.inner.send(wake_up, delay).await.and_then(|()| Err(lost())),

@@ -342,7 +342,7 @@ fn looking(deployment: &Deployment) -> (Store, Operator) {
     let Parts { store, waker, .. } = deployment.engines.connect(&Surroundings::system(), None);
     let retention = deployment.engines.config().retention;
     let inbox = Inbox::new(store.clone(), waker.clone(), retention, Arc::new(Quiet));
-    (store.clone(), Operator::new(store, waker, inbox, retention))
+    (store.clone(), Operator::new(store, waker, inbox, retention).in_one_part())
 }
 
 fn teller(deployment: &Deployment, story: Story, json: bool) -> Teller {

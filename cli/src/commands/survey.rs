@@ -100,7 +100,7 @@ impl<'a> Surveyor<'a> {
         let operator = self.operator.clone();
         let mut pass = operator.pass(table);
         let (before, unasked) = (self.survey.units, self.unasked);
-        let bar = bar(Read::PARTS.into(), name);
+        let bar = bar(pass.read().of.into(), name);
         let mut agreed = self.cost.yes;
         loop {
             let units = pass.read().units();

@@ -266,7 +266,8 @@ impl Deployment {
     pub fn operator(&self) -> Operator {
         let Parts { store, waker, .. } = self.parts.clone();
         let inbox = Inbox::new(store.clone(), waker.clone(), self.retention, Arc::new(Log));
-        Operator::new(store, waker, inbox, self.retention)
+        let operator = Operator::new(store, waker, inbox, self.retention);
+        if self.is_local { operator.in_one_part() } else { operator }
     }
 }
 

@@ -403,12 +403,15 @@ impl DynamoTable {
     }
 
     async fn scan_once(&self, table: &TableName, segment: &Segment) -> Result<Scanned, TableError> {
+        let whole = |number| i32::try_from(number).unwrap_or(i32::MAX);
+        // The embedded one goes over all rows for each page of a part, be it the only one.
+        let part = (segment.of > 1).then(|| (whole(segment.number), whole(segment.of)));
         let sent = self
             .client
             .scan()
             .table_name(self.name(table))
-            .segment(i32::try_from(segment.number).unwrap_or(i32::MAX))
-            .total_segments(i32::try_from(segment.of).unwrap_or(i32::MAX))
+            .set_segment(part.map(|(number, _)| number))
+            .set_total_segments(part.map(|(_, of)| of))
             .limit(i32::try_from(segment.limit).unwrap_or(i32::MAX))
             .set_exclusive_start_key(segment.after.as_ref().map(|key| attributes(&key.to_row())))
             .set_return_consumed_capacity(self.capacity())

@@ -50,6 +50,7 @@ pub struct Sweeper {
     waker: Waker,
     depth: Arc<dyn Depth>,
     retention: Duration,
+    most: u64,
 }
 
 impl std::fmt::Debug for Sweeper {
@@ -72,7 +73,7 @@ pub enum SweepError {
 /// Why a row or a page was not gone through to its end.
 #[derive(Debug)]
 enum Stop {
-    /// The time is over.
+    /// The time is over, or as many rows were looked at as may be.
     Time,
     Error(SweepError),
 }
@@ -123,11 +124,19 @@ impl Sweeper {
     /// A sweeper of the entities in `store`, which holds back while the queue, by
     /// its `depth`, lags.
     pub fn new(store: Store, waker: Waker, depth: Arc<dyn Depth>, retention: Duration) -> Self {
-        Self { store, waker, depth, retention }
+        Self { store, waker, depth, retention, most: u64::MAX }
+    }
+
+    /// The same, which looks at about so many rows each time that it goes on, so
+    /// that a large table costs no more to sweep than that, and takes longer.
+    #[must_use]
+    pub fn at_most(self, rows: u64) -> Self {
+        Self { most: rows, ..self }
     }
 
     /// Sweeps on from where the last sweep stopped: the segments whose turn has
-    /// come by `tick`, until `until` by the process's own clock. Says what it
+    /// come by `tick`, until `until` by the process's own clock, or as many rows as
+    /// may be. Says what it
     /// did, also where it ended early.
     pub async fn go_on(&self, tick: Timestamp, until: Duration) -> (Swept, Result<(), SweepError>) {
         let mut sweep = Sweep { sweeper: self, until, waiting: 0, begun: false, swept: Swept::default() };
@@ -273,7 +282,7 @@ impl Sweep<'_> {
     }
 
     fn is_over(&self) -> bool {
-        self.sweeper.store.surroundings().monotonic() >= self.until
+        self.swept.seen >= self.sweeper.most || self.sweeper.store.surroundings().monotonic() >= self.until
     }
 
     async fn look(&mut self, row: &Row) -> Result<(), Stop> {

@@ -11,7 +11,7 @@ use crate::{
         Parts,
         boot::{Deployment, Start},
     },
-    config::{Environment, InvalidConfig, Variables, deadline, instance_name, scheduler_time},
+    config::{Environment, InvalidConfig, Variables, deadline, instance_name, scheduler_time, sweep_rows},
     engine::{store::Store, sweep::Sweeper},
     jobs::{Context, InvalidJobs, Job, Jobs, Missed, Report, TickError, Ticker, switch::Switch},
     protocol::state::HolderInfo,
@@ -77,6 +77,8 @@ pub struct Scheduler {
 pub struct Settings {
     /// How long one invocation lasts at most.
     pub function_time: Duration,
+    /// How many rows a tick sweeps at most.
+    pub sweep_rows: u64,
     /// Which jobs are on.
     pub switch: Switch,
     /// Who it is, for people.
@@ -84,7 +86,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Reads `FUNCTION_TIMEOUT_SECONDS`, `JOBS` and `STAGE`.
+    /// Reads `FUNCTION_TIMEOUT_SECONDS`, `SWEEP_ROWS`, `JOBS` and `STAGE`.
     ///
     /// # Errors
     ///
@@ -92,6 +94,7 @@ impl Settings {
     pub fn read(variables: &impl Variables) -> Result<Self, InvalidConfig> {
         Ok(Self {
             function_time: scheduler_time(variables)?,
+            sweep_rows: sweep_rows(variables)?,
             switch: Switch::read(variables)?,
             info: HolderInfo::new(&instance_name(variables)),
         })
@@ -112,8 +115,8 @@ impl Scheduler {
         observer: Arc<dyn Observer>,
     ) -> Result<Self, InvalidJobs> {
         let surroundings = store.surroundings().clone();
-        let Settings { function_time, switch, info } = settings;
-        let jobs = jobs.add(sweep(sweeper, observer.clone()));
+        let Settings { function_time, sweep_rows, switch, info } = settings;
+        let jobs = jobs.add(sweep(sweeper.at_most(sweep_rows), observer.clone()));
         let ticker = Ticker::new(store, &jobs, function_time, &switch, info)?.observed_by(observer);
         Ok(Self { ticker, surroundings })
     }

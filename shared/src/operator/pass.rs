@@ -6,7 +6,7 @@ use crate::protocol::table::{Row, Scanned, Segment, TableName};
 
 /// A table is read in so many parts of about the same size: what the first ones
 /// cost tells about what all of them will.
-const PARTS: u32 = 16;
+pub(super) const PARTS: u32 = 16;
 
 const PAGE: u32 = 500;
 
@@ -20,12 +20,14 @@ pub struct Pass<'a> {
 }
 
 /// What was read so far.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Read {
     /// How many rows.
     pub rows: u64,
     /// How many of the table's parts are done with.
     pub parts: u32,
+    /// In how many it is read.
+    pub of: u32,
     half_units: u64,
 }
 
@@ -38,10 +40,13 @@ pub enum Estimate {
     Over(u64),
 }
 
-impl Read {
-    /// In so many parts a table is read.
-    pub const PARTS: u32 = PARTS;
+impl Default for Read {
+    fn default() -> Self {
+        Self { rows: 0, parts: 0, of: PARTS, half_units: 0 }
+    }
+}
 
+impl Read {
     /// The most read units that one page costs: it holds 1 MB.
     pub const PAGE_UNITS: u64 = 128;
 
@@ -53,8 +58,8 @@ impl Read {
     /// What the whole table costs, by what was read of it.
     pub fn estimate(&self) -> Estimate {
         match self.parts {
-            0 => Estimate::Over(self.units() * u64::from(PARTS)),
-            parts => Estimate::About(self.units() * u64::from(PARTS) / u64::from(parts)),
+            0 => Estimate::Over(self.units() * u64::from(self.of)),
+            parts => Estimate::About(self.units() * u64::from(self.of) / u64::from(parts)),
         }
     }
 
@@ -75,7 +80,7 @@ impl Pass<'_> {
     ///
     /// The store could not be reached. Asked again, it goes on.
     pub async fn page(&mut self) -> Result<Option<Vec<Row>>, OperatorError> {
-        if self.segment.number == PARTS {
+        if self.segment.number == self.segment.of {
             return Ok(None);
         }
         let Scanned { rows, after } = self.operator.store.scan(&self.table, &self.segment, PATIENCE).await?;
@@ -95,10 +100,17 @@ impl Pass<'_> {
 }
 
 impl Operator {
+    /// The same, which reads a table as one: an embedded one goes over all its rows
+    /// for each page of a part. What a whole pass costs is not known before its end.
+    #[must_use]
+    pub fn in_one_part(self) -> Self {
+        Self { parts: 1, ..self }
+    }
+
     /// Begins to look at all rows of `table`, one of ours.
     pub fn pass(&self, table: TableName) -> Pass<'_> {
-        let segment = Segment { number: 0, of: PARTS, after: None, limit: PAGE };
-        Pass { operator: self, table, segment, read: Read::default() }
+        let segment = Segment { number: 0, of: self.parts, after: None, limit: PAGE };
+        Pass { operator: self, table, segment, read: Read { of: self.parts, ..Read::default() } }
     }
 }
 
@@ -117,5 +129,6 @@ mod tests {
         assert_eq!((read.rows, read.units(), read.estimate()), (40, 20, Estimate::About(80)));
         read.add(&[]);
         assert_eq!(read.units(), 21, "an empty page is not free");
+        assert_eq!(Read { of: 1, parts: 0, ..read }.estimate(), Estimate::Over(21), "of one part only the cost so far");
     }
 }

@@ -200,6 +200,7 @@ fn scheduler(case: &Case, objections: &mut Objections) {
     at("Properties Timeout", json!("300"));
     at("Properties MemorySize", json!("256"));
     at("Properties Environment Variables STAGE", case.parameter("Stage").into());
+    at("Properties Environment Variables SWEEP_ROWS", case.parameter("SweepRowsPerMinute").into());
     at("Properties Environment Variables JOBS", case.parameter("Jobs").into());
     // The sweep finds what was left, a segment each minute.
     at(

@@ -60,6 +60,7 @@ const WAYS: [Given; 6] = [
         ("WorkerMemory", "1024"),
         ("RetentionDays", "35"),
         ("LogRetentionDays", "365"),
+        ("SweepRowsPerMinute", "36000"),
         ("TableKeyArn", "arn:aws:kms:eu-central-1:123456789012:key/of-the-tables"),
         ("EntitiesTableName", "restored-entities"),
         ("InboxTableName", "restored-inbox"),
