@@ -68,6 +68,7 @@
 //! | `orders` | the handler of `examples/orders`, by that name: what the project's own worker and command run | |
 //! | `verify` (default) | how each sender signs, and what its webhooks are about: without it a function reads its sources, and verifies nothing | |
 //! | `jobs` | cron expressions, and the time zones of the world | |
+//! | `testing` | a kit to test handlers with; for `dev-dependencies` | |
 //! | `internals` | the rooms below, for the project's own command and tests; without any promise | |
 //!
 //! A script that only takes leases is best served by `default-features = false,
@@ -183,6 +184,9 @@ pub mod scheduler {
         jobs::{Context, Job, JobError, Jobs, Missed, OnCrash, Outcome},
     };
 }
+
+#[cfg(feature = "testing")]
+pub mod testing;
 
 // The rooms. Written out one by one, so that formatters and editors find them.
 #[cfg(all(feature = "aws", feature = "internals"))]

@@ -13,6 +13,7 @@ mod handlers;
 mod hot_order;
 mod isolation;
 mod jobs;
+mod kit;
 mod layout;
 mod leases;
 mod lost_replies;

@@ -10,7 +10,7 @@ use tests::{
 };
 use webhook_serializer::{
     handler::{Handler, Outcome},
-    operator::{Content, Estimate, Operator, OperatorError, PutBack, Read},
+    operator::{Content, Estimate, Operator, OperatorError, PutBack},
     protocol::{
         delivery::Incoming,
         entity::{EntityKey, Sequence},
@@ -277,7 +277,7 @@ async fn a_pass_reads_every_row_once_and_tells_about_its_cost_on_the_way() {
     let (mut keys, mut halfway) = (Vec::new(), None);
     while let Some(rows) = pass.page().await.unwrap() {
         keys.extend(rows.iter().filter_map(|row| row.text(a::ENTITY).map(str::to_owned)));
-        if pass.read().parts == Read::PARTS / 2 {
+        if pass.read().parts == pass.read().of / 2 {
             halfway = halfway.or(Some(pass.read().estimate()));
         }
     }

@@ -290,6 +290,19 @@ impl MemoryTable {
         state.tables.get(table).map(|rows| rows.values().cloned().collect()).unwrap_or_default()
     }
 
+    /// All rows of the tables that are not ours, each with its table's name.
+    #[cfg(feature = "testing")]
+    pub(crate) fn named(&self) -> Vec<(String, Row)> {
+        let state = self.0.lock().expect("no one panics while holding this");
+        let named = state.tables.iter().filter_map(|(table, rows)| match table {
+            TableName::Named(name) => Some(rows.values().map(|row| (name.to_string(), row.clone()))),
+            _ => None,
+        });
+        let mut rows: Vec<_> = named.flatten().collect();
+        rows.sort_by(|left, right| left.0.cmp(&right.0));
+        rows
+    }
+
     /// Deletes the rows of which `gone` says so: what DynamoDB TTL does in its
     /// own time.
     pub fn purge(&self, table: &TableName, gone: impl Fn(&Row) -> bool) -> usize {

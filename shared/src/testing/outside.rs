@@ -1,0 +1,106 @@
+//! Whatever a handler changes besides what it commits.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    future::Future,
+    sync::{Arc, Mutex, MutexGuard},
+};
+
+use serde_json::Value;
+use tokio::sync::watch;
+
+use crate::protocol::entity::FencingToken;
+
+tokio::task_local! {
+    /// What a frozen worker's handler waits for before it changes anything.
+    static FROZEN: watch::Receiver<bool>;
+}
+
+/// Documents by key, each a JSON value: a system that a handler writes to.
+#[derive(Debug, Clone, Default)]
+pub struct Outside(Arc<Mutex<Kept>>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    values: BTreeMap<String, Value>,
+    newest: BTreeMap<String, FencingToken>,
+    known: BTreeSet<(String, String)>,
+}
+
+/// An effect came too late: under a token that is not the newest any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("refused: a newer token than {0} was seen")]
+pub struct Refused(pub FencingToken);
+
+impl Outside {
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.0.lock().expect("no one panics while holding this")
+    }
+
+    /// What stands there.
+    pub async fn get(&self, key: &str) -> Option<Value> {
+        self.kept().values.get(key).cloned()
+    }
+
+    /// Writes it, whoever asks.
+    pub async fn set(&self, key: &str, value: impl Into<Value>) {
+        thawed().await;
+        self.kept().values.insert(key.to_owned(), value.into());
+    }
+
+    /// Writes it, unless this key has seen a newer token.
+    ///
+    /// # Errors
+    ///
+    /// It has; nothing was written.
+    pub async fn set_fenced(&self, key: &str, token: FencingToken, value: impl Into<Value>) -> Result<(), Refused> {
+        thawed().await;
+        let mut kept = self.kept();
+        if kept.newest.get(key).is_some_and(|newest| *newest > token) {
+            return Err(Refused(token));
+        }
+        kept.newest.insert(key.to_owned(), token);
+        kept.values.insert(key.to_owned(), value.into());
+        Ok(())
+    }
+
+    /// Adds to the number there, whoever asks and however often.
+    pub async fn add(&self, key: &str, by: i64) {
+        thawed().await;
+        self.kept().add(key, by);
+    }
+
+    /// Adds to the number there, once for each `id`. Whether it did.
+    pub async fn add_once(&self, key: &str, id: &str, by: i64) -> bool {
+        thawed().await;
+        let mut kept = self.kept();
+        let is_new = kept.known.insert((key.to_owned(), id.to_owned()));
+        if is_new {
+            kept.add(key, by);
+        }
+        is_new
+    }
+
+    pub(super) fn told(&self) -> BTreeMap<String, String> {
+        self.kept().values.iter().map(|(key, value)| (key.clone(), value.to_string())).collect()
+    }
+}
+
+impl Kept {
+    fn add(&mut self, key: &str, by: i64) {
+        let before = self.values.get(key).and_then(Value::as_i64).unwrap_or(0);
+        self.values.insert(key.to_owned(), (before + by).into());
+    }
+}
+
+/// Runs `work`, which changes nothing outside before `until` says true.
+pub(super) fn frozen<F: Future>(until: watch::Receiver<bool>, work: F) -> impl Future<Output = F::Output> {
+    FROZEN.scope(until, work)
+}
+
+async fn thawed() {
+    if let Ok(mut until) = FROZEN.try_with(Clone::clone) {
+        // An error: whoever froze it is gone.
+        let _ = until.wait_for(|thawed| *thawed).await;
+    }
+}

@@ -1,0 +1,144 @@
+//! The kit that handlers are tested with finds what is planted, passes what is
+//! right, and says the same of the same seed.
+
+use std::time::Duration;
+
+use webhook_serializer::{
+    Age, Change, Context, Delivery, Handler, HandlerError, Key, Outcome, Write,
+    testing::{Event, Finding, Lane, Outside, Verdict},
+};
+
+#[path = "../../shared/examples/order_totals.rs"]
+#[allow(dead_code, reason = "its main is not run here")]
+mod order_totals;
+
+const ORDER: &str = "shopify/order/1";
+
+/// What a handler does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Does {
+    // What is wrong.
+    AddsAgain,
+    AddsInAGroup,
+    SetsUnfenced,
+    TakesTheLatestArrival,
+    Panics,
+    Blocks,
+    Fails,
+    // What is right.
+    Commits,
+    AddsOnce,
+    SetsFenced,
+    AsksTheAge,
+    Waits,
+}
+
+struct Planted(Outside, Does);
+
+impl Handler for Planted {
+    async fn handle(&self, delivery: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
+        let Self(outside, does) = self;
+        let (order, id, token) = (delivery.entity().as_str(), delivery.delivery_id().as_str(), context.token());
+        match does {
+            Does::AddsAgain | Does::AddsInAGroup => outside.add("stock", -1).await,
+            Does::SetsUnfenced => outside.set(order, delivery.topic()).await,
+            Does::TakesTheLatestArrival => outside.set_fenced(order, token, delivery.topic()).await?,
+            Does::Panics if id == "1" => panic!("planted"),
+            Does::Blocks if id == "1" => std::thread::sleep(Duration::from_millis(400)),
+            Does::Fails if id == "1" => return Ok(Outcome::retry("planted")),
+            Does::Panics | Does::Blocks | Does::Fails => {}
+            Does::Commits => {
+                let row = Key::named("counted", "order", order);
+                return Ok(Outcome::commit([Write::update(row, [Change::add("deliveries", 1)])]));
+            }
+            Does::AddsOnce => drop(outside.add_once("stock", id, -1).await),
+            Does::SetsFenced => outside.set_fenced(&format!("{order}/{id}"), token, true).await?,
+            Does::AsksTheAge if delivery.age() == Age::Older => {}
+            Does::AsksTheAge => outside.set_fenced(order, token, delivery.topic()).await?,
+            Does::Waits => context.surroundings().sleep(Duration::from_secs(5)).await,
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+fn lane() -> Lane {
+    let events = ["orders/create", "orders/paid", "orders/updated"].map(|topic| Event::new(topic, "{}"));
+    Lane::of(ORDER).deliver(events)
+}
+
+fn judged(lane: Lane, does: Does) -> Verdict {
+    lane.run(|outside| Planted(outside.clone(), does))
+}
+
+fn disturbed() -> Lane {
+    lane().twice(0).crash_after(1).stale_token(1).out_of_order()
+}
+
+#[test]
+fn each_planted_mistake_is_found_and_told_in_words() {
+    let found = |does: Does| judged(disturbed(), does).findings;
+    assert!(
+        matches!(&found(Does::AddsAgain)[..], [Finding::AppliedTwice { at, differs }, Finding::NotFenced { .. }]
+            if at == "delivery 1 (orders/paid)" && differs == "stock is -4, and should be -3"),
+        "{:?}",
+        found(Does::AddsAgain)
+    );
+    let unfenced = found(Does::SetsUnfenced);
+    assert!(matches!(&unfenced[..], [Finding::NotFenced { .. }, Finding::DependsOnOrder { .. }]), "{unfenced:?}");
+    let latest = found(Does::TakesTheLatestArrival);
+    assert!(matches!(&latest[..], [Finding::DependsOnOrder { arrived, .. }] if arrived.len() == 3), "{latest:?}");
+    assert_eq!(found(Does::Panics), [Finding::Panics { at: "delivery 1 (orders/paid)".into() }]);
+    assert_eq!(found(Does::Blocks), [Finding::Blocks { at: "delivery 1 (orders/paid)".into() }]);
+    let fails = Finding::NotApplied { at: "delivery 1 (orders/paid)".into(), error: "planted".into() };
+    assert_eq!(found(Does::Fails), [fails]);
+    let told = judged(disturbed(), Does::SetsUnfenced).to_string();
+    assert!(told.starts_with("with seed 0:\n- a worker that froze in delivery 1 (orders/paid) and"), "{told}");
+}
+
+#[test]
+fn handlers_that_are_right_pass() {
+    for does in [Does::Commits, Does::AddsOnce, Does::SetsFenced, Does::AsksTheAge, Does::Waits] {
+        for seed in 0..5 {
+            let verdict = judged(disturbed().seed(seed), does);
+            assert!(verdict.is_right(), "{does:?}: {verdict}");
+        }
+    }
+}
+
+/// Each mishap by itself is what finds it: without it nothing is found.
+#[test]
+fn a_mistake_needs_its_mishap() {
+    for (does, mishap) in [
+        (Does::AddsAgain, lane().crash_after(2)),
+        (Does::SetsUnfenced, lane().stale_token(0)),
+        (Does::TakesTheLatestArrival, lane().out_of_order()),
+    ] {
+        assert!(judged(lane().twice(0), does).is_right(), "{does:?}");
+        assert_eq!(judged(mishap, does).findings.len(), 1, "{does:?}");
+    }
+}
+
+#[test]
+fn the_same_seed_says_the_same() {
+    for seed in 0..10 {
+        let once = || judged(disturbed().seed(seed), Does::TakesTheLatestArrival);
+        assert_eq!(once(), once());
+    }
+}
+
+/// It has no `handle_all` of its own: a group fails, and each is tried by itself.
+#[test]
+fn groups_are_handed_over_as_a_source_says() {
+    let verdict = judged(lane().up_to(3).crash_after(1), Does::AddsInAGroup);
+    assert!(matches!(&verdict.findings[..], [Finding::AppliedTwice { .. }]), "{verdict}");
+}
+
+#[test]
+fn the_example_with_a_table_of_its_own_is_right() {
+    let event = |topic: &str, total: &str| Event::new(topic, format!(r#"{{"total_price":"{total}"}}"#));
+    let events = [event("orders/create", "48.20"), event("orders/paid", "48.20"), event("orders/updated", "40.00")];
+    for seed in 0..5 {
+        let lane = Lane::of(ORDER).deliver(events.clone()).twice(0).crash_after(1).stale_token(2).out_of_order();
+        lane.seed(seed).run(|_| order_totals::Totals("totals".into())).assert_right();
+    }
+}
