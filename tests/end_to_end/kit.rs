@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use webhook_serializer::{
-    Age, Change, Context, Delivery, Handler, HandlerError, Key, Outcome, Write,
+    Age, Change, Context, Delivery, Handler, HandlerError, Key, Outcome, Row, Write,
     testing::{Event, Finding, Lane, Outside, Verdict},
 };
 
@@ -27,6 +27,7 @@ enum Does {
     Fails,
     // What is right.
     Commits,
+    CommitsWhatItRead,
     AddsOnce,
     SetsFenced,
     AsksTheAge,
@@ -50,6 +51,11 @@ impl Handler for Planted {
             Does::Commits => {
                 let row = Key::named("counted", "order", order);
                 return Ok(Outcome::commit([Write::update(row, [Change::add("deliveries", 1)])]));
+            }
+            Does::CommitsWhatItRead => {
+                let row = Key::named("counted", "order", order);
+                let before = outside.row(&row).await.and_then(|row| row.number("deliveries")).unwrap_or(0);
+                return Ok(Outcome::commit([Write::put(row, Row::new().with("deliveries", before + 1))]));
             }
             Does::AddsOnce => drop(outside.add_once("stock", id, -1).await),
             Does::SetsFenced => outside.set_fenced(&format!("{order}/{id}"), token, true).await?,
@@ -97,7 +103,9 @@ fn each_planted_mistake_is_found_and_told_in_words() {
 
 #[test]
 fn handlers_that_are_right_pass() {
-    for does in [Does::Commits, Does::AddsOnce, Does::SetsFenced, Does::AsksTheAge, Does::Waits] {
+    for does in
+        [Does::Commits, Does::CommitsWhatItRead, Does::AddsOnce, Does::SetsFenced, Does::AsksTheAge, Does::Waits]
+    {
         for seed in 0..5 {
             let verdict = judged(disturbed().seed(seed), does);
             assert!(verdict.is_right(), "{does:?}: {verdict}");

@@ -9,16 +9,24 @@ use std::{
 use serde_json::Value;
 use tokio::sync::watch;
 
-use crate::protocol::entity::FencingToken;
+use crate::protocol::{
+    entity::FencingToken,
+    memory::MemoryTable,
+    table::{Key, Row, Table},
+};
 
 tokio::task_local! {
     /// What a frozen worker's handler waits for before it changes anything.
     static FROZEN: watch::Receiver<bool>;
 }
 
-/// Documents by key, each a JSON value: a system that a handler writes to.
+/// Documents by key, each a JSON value: a system that a handler writes to. It shows
+/// the rows that were committed, too.
 #[derive(Debug, Clone, Default)]
-pub struct Outside(Arc<Mutex<Kept>>);
+pub struct Outside {
+    kept: Arc<Mutex<Kept>>,
+    pub(super) memory: Arc<MemoryTable>,
+}
 
 #[derive(Debug, Default)]
 struct Kept {
@@ -34,7 +42,12 @@ pub struct Refused(pub FencingToken);
 
 impl Outside {
     fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.0.lock().expect("no one panics while holding this")
+        self.kept.lock().expect("no one panics while holding this")
+    }
+
+    /// The row at this key of a table of the handler's own, as it was committed last.
+    pub async fn row(&self, key: &Key) -> Option<Row> {
+        self.memory.get(key).await.ok().flatten()
     }
 
     /// What stands there.

@@ -180,7 +180,7 @@ impl<'a, H: Handler> Play<'a, H> {
             arrive,
             mishap,
             outside,
-            memory: Arc::new(MemoryTable::new()),
+            memory: outside.memory.clone(),
             surroundings: Surroundings::new(Virtual(VirtualInstant::now()), SeededRandom::new(lane.seed)),
             seen: Arc::default(),
             handler: Arc::new(handler),
