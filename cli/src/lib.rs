@@ -1,9 +1,12 @@
-//! Everything behind the `serializer` command that is not the command itself:
-//! the embedded parts of a local run, sample webhooks, a journal of what a
-//! handler really did, and its audit; the console; the reference of the sources document.
-//! Tests and benchmarks use it too.
+//! The `serializer` command, and everything behind it: the embedded parts of a
+//! local run, sample webhooks, a journal of what a handler really did, and its
+//! audit; the console; the reference of the sources document. Tests and
+//! benchmarks use it too. A project of one's own starts at [`command::Project`].
 
 #![deny(clippy::print_stdout, reason = "`say!` ends quietly where nobody reads")]
+
+// The subcommands use the rest as tests and benchmarks do.
+extern crate self as serializer;
 
 pub mod account;
 pub mod advice;
@@ -11,6 +14,8 @@ pub mod audit;
 pub mod bench;
 pub mod body;
 pub mod claim;
+pub mod command;
+mod commands;
 pub mod console;
 pub mod cost;
 pub mod demo;

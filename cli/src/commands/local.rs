@@ -1,5 +1,6 @@
 //! `serializer local`: a whole deployment on this machine.
 
+mod play;
 mod tell;
 
 use std::{
@@ -10,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
 use serde_json::json;
 use serializer::{
@@ -48,12 +49,13 @@ use super::{
     print_json,
     target::{LOCAL, command_line, local_option, quoted},
 };
+use crate::command::Own;
 use tell::{TellRefusals, TellSources, Teller};
 
 /// Options of `serializer local`.
 #[derive(Debug, Args)]
 pub struct Local {
-    /// Play the demonstration, judge it, and end
+    /// Play the demonstration, judge it, and end; in a project of one's own, its samples with its functions
     #[arg(long)]
     demo: bool,
     /// Only these acts of the demonstration
@@ -100,21 +102,34 @@ pub struct Local {
     scheduler: Option<PathBuf>,
     /// Which of the scheduler's jobs are on: `on`, `off`, their names (`a,b`), or those to leave out (`-a,-b`);
     /// none, unless asked for
-    #[arg(long, value_name = "JOBS", requires = "scheduler", allow_hyphen_values = true)]
+    #[arg(long, value_name = "JOBS", allow_hyphen_values = true)]
     jobs: Option<String>,
 }
 
 impl Local {
-    pub async fn run(self) -> Result<ExitCode> {
+    /// With a project's own functions, where it is the command of one.
+    pub async fn run(mut self, own: Option<Own>) -> Result<ExitCode> {
+        if let Some(own) = own
+            && !self.no_functions
+        {
+            self.worker.get_or_insert(own.program.clone());
+            self.scheduler.get_or_insert(own.program);
+            // An act, and its picture, are those of the demonstration that comes ready.
+            if self.demo && self.act.is_empty() && self.svg.is_none() {
+                return self.serve(Some(own.events)).await;
+            }
+        }
+        ensure!(self.jobs.is_none() || self.scheduler.is_some(), "--jobs needs --scheduler, which has them");
         if self.demo {
             let Self { plain, svg, act, data, .. } = self;
             let clean = demo::play(demo::DemoOptions { plain, svg, acts: act, data }).await?;
             return Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
-        self.serve().await
+        self.serve(None).await
     }
 
-    async fn serve(self) -> Result<ExitCode> {
+    /// Serves until Ctrl-C; or plays the samples in a folder, and ends.
+    async fn serve(self, samples_in: Option<&Path>) -> Result<ExitCode> {
         // The embedded DynamoDB warns of every condition that does not hold.
         let levels = Targets::new().with_default(Level::WARN).with_target("dynoxide", Level::ERROR);
         tracing_subscriber::registry()
@@ -139,7 +154,7 @@ impl Local {
         };
         let options = Options {
             data: self.data.clone(),
-            port: self.port,
+            port: if samples_in.is_some() { 0 } else { self.port },
             workers: self.workers,
             sources: sources.clone(),
             sources_file: file.clone(),
@@ -207,23 +222,38 @@ impl Local {
                 None
             }
         };
-        let console = Console::start(watched(&deployment, story.clone()), self.console_port).await?;
+        let console = match samples_in {
+            Some(_) => None,
+            None => Some(Console::start(watched(&deployment, story.clone()), self.console_port).await?),
+        };
         if self.json {
             print_json(&json!({
-                "what": "serving", "webhooks": format!("http://{}", deployment.webhooks), "console": console.url,
+                "what": "serving", "webhooks": format!("http://{}", deployment.webhooks), "console": console.as_ref().map(|console| &console.url),
                 "dynamodb": deployment.engines.dynamodb_url(), "queue": deployment.engines.queue_endpoint(),
                 "data": self.data,
             }));
-        } else {
-            self.greet(&deployment, &console);
+        } else if let Some(console) = &console {
+            self.greet(&deployment, console);
         }
         self.write_environment(&environment)?;
         let (over, until_over) = oneshot::channel();
-        let telling = tokio::spawn(teller(&deployment, story, self.json).tell(until_over));
-        let code = stop_when_asked(deployment, processes).await?;
+        let telling = tokio::spawn(teller(&deployment, story.clone(), self.json).tell(until_over));
+        let (code, verdict) = match samples_in {
+            None => (stop_when_asked(deployment, processes).await?, None),
+            Some(folder) => {
+                let url = format!("http://{}", deployment.webhooks);
+                let verdict = play::play(folder, &url, &sources.current(), &story).await;
+                deployment.stop().await?;
+                let verdict = verdict?;
+                (if verdict.is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }, Some(verdict.says))
+            }
+        };
         // Nobody is told any more where the telling has ended.
         let _ = over.send(());
         telling.await?;
+        if let Some(verdict) = verdict {
+            say!("verdict: {verdict}");
+        }
         Ok(code)
     }
 
@@ -417,7 +447,7 @@ mod tests {
     fn the_lines_that_it_prints_are_command_lines() {
         for url in ["http://127.0.0.1:9000", "http://127.0.0.1:9001"] {
             for line in [super::inspect_line(url), super::send_line(url, "my.toml".as_ref())] {
-                crate::Arguments::try_parse_from(line.split(' ')).unwrap();
+                crate::command::Arguments::try_parse_from(line.split(' ')).unwrap();
             }
         }
     }

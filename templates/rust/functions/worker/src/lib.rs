@@ -1,0 +1,84 @@
+//! What the worker function does: the handler that runs for each delivery, one
+//! after the other for each order.
+
+use webhook_serializer::{Age, Context, Delivery, Handler, HandlerError, Key, Outcome, Row, Write, worker};
+
+/// Keeps each order's newest total in a table.
+#[derive(Debug)]
+pub struct Totals {
+    /// The table, by the attribute `order`.
+    pub table: String,
+}
+
+impl Handler for Totals {
+    async fn handle(&self, delivery: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
+        println!("{} {} under token {}", delivery.entity(), delivery.topic(), context.token());
+        // Providers do not keep the order in which things happened.
+        if delivery.age() == Age::Older {
+            return Ok(Outcome::Done);
+        }
+        let order: serde_json::Value = delivery.json()?;
+        // Shopify's name for it, and WooCommerce's.
+        let Some(total) = order["total_price"].as_str().or(order["total"].as_str()) else {
+            return Ok(Outcome::Reject("the order has no total".into()));
+        };
+        // Lands in the transaction that settles the delivery: exactly once.
+        let key = Key::named(self.table.as_str(), "order", delivery.entity().as_str());
+        Ok(Outcome::commit([Write::put(key, Row::new().with("total", total).with("topic", delivery.topic()))]))
+    }
+}
+
+/// Runs as the worker function does, in Lambda and under `serializer local`.
+///
+/// # Errors
+///
+/// A setting is missing or wrong.
+pub fn run() -> Result<(), worker::Error> {
+    let table = std::env::var("ORDERS_TABLE").map_err(|_| "ORDERS_TABLE is not set")?;
+    worker::run(Totals { table })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use webhook_serializer::{
+        Action, DeliveryId, EntityKey, FencingToken, Identity, Incoming, Sequence, SourceName, Surroundings, Timestamp,
+    };
+
+    use super::*;
+
+    async fn handled(body: &str) -> Outcome {
+        let source = SourceName::parse("shop").expect("a name");
+        let incoming = Incoming {
+            entity: EntityKey::parse("shop/order/1").expect("a key"),
+            identity: Identity { source, delivery_id: DeliveryId::new("a delivery"), redrive: 0 },
+            provider: Some("shopify".into()),
+            topic: "orders/paid".into(),
+            family: "orders".into(),
+            event_time: None,
+            received_at: Timestamp::from_secs(1_767_225_600),
+            content_type: Some("application/json".into()),
+            body: body.to_owned().into(),
+        };
+        let context = Context::detached(FencingToken(1), Duration::from_secs(5), Surroundings::system());
+        let totals = Totals { table: "totals".into() };
+        totals.handle(&Delivery::detached(incoming, Sequence(1)), &context).await.expect("it is handled")
+    }
+
+    #[tokio::test]
+    async fn the_total_of_an_order_is_kept() {
+        for body in [r#"{"total_price":"48.20"}"#, r#"{"total":"48.20"}"#] {
+            let Outcome::Commit(writes) = handled(body).await else { panic!("nothing is written") };
+            let [write] = writes.as_slice() else { panic!("not one write: {writes:?}") };
+            let Action::Put(row) = &write.action else { panic!("{write:?}") };
+            assert_eq!(*row, Row::new().with("total", "48.20").with("topic", "orders/paid"));
+        }
+    }
+
+    #[tokio::test]
+    async fn an_order_without_a_total_is_set_aside() {
+        let outcome = handled(r#"{"id":1}"#).await;
+        assert!(matches!(outcome, Outcome::Reject(_)), "{outcome:?}");
+    }
+}
