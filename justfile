@@ -40,6 +40,14 @@ supply-chain:
 release *what:
     .ci/release {{what}}
 
+# What is deployed without Rust: zips for both processors, templates, checksums, the command
+dist:
+    .ci/dist
+
+# dist as SAM, the CDK and Terraform take it
+without-rust:
+    .ci/without-rust
+
 # A stack of its own in AWS: deployed, tried, removed
 on-aws:
     .ci/on-aws

@@ -27,11 +27,11 @@ use crate::output::complain;
 )]
 pub(crate) struct Arguments {
     #[command(subcommand)]
-    command: Command,
+    pub(crate) command: Command,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+pub(crate) enum Command {
     /// Run everything on this machine: DynamoDB, queue, webhook endpoint, workers
     Local(local::Local),
     /// Check a sources document, as the functions do when they read it

@@ -113,6 +113,15 @@ fn an_example_that_a_page_shows_is_the_file_that_it_names() {
 }
 
 #[test]
+fn a_file_that_a_page_shows_whole_is_that_file() {
+    for (page, language, file) in
+        [("docs/cdk.md", "js", "templates/cdk/app.mjs"), ("docs/terraform.md", "hcl", "templates/terraform/main.tf")]
+    {
+        assert_eq!(blocks(page, language), [read(file)], "{page}");
+    }
+}
+
+#[test]
 fn the_readme_has_at_most_1300_words() {
     let words = read("README.md").split_whitespace().count();
     assert!(words <= 1300, "{words}");

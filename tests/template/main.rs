@@ -7,6 +7,7 @@ mod checks;
 mod document;
 mod grants;
 mod mutations;
+mod project;
 
 use checks::objections;
 use document::Template;

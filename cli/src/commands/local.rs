@@ -451,4 +451,12 @@ mod tests {
             }
         }
     }
+
+    #[tokio::test]
+    async fn jobs_are_asked_for_only_of_a_scheduler_that_has_some() {
+        let asked = crate::command::Arguments::try_parse_from(["serializer", "local", "--demo", "--jobs", "on"]);
+        let crate::command::Command::Local(local) = asked.expect("it is well formed").command else { panic!("local") };
+        let error = local.run(None).await.expect_err("there is none");
+        assert!(error.to_string().contains("--jobs needs --scheduler"), "{error}");
+    }
 }

@@ -1,0 +1,58 @@
+//! The template of a project of one's own is this repository, but for what
+//! makes it somebody else's.
+
+use std::{fs, path::Path};
+
+fn read(path: &str) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a workspace");
+    fs::read_to_string(root.join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The profiles of a `Cargo.toml` that a function or a test is built with,
+/// without what is said about them.
+fn profiles(manifest: &str) -> Vec<String> {
+    let (mut found, mut is_profile) = (Vec::new(), false);
+    for line in manifest.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        if line.starts_with('[') {
+            // Only for this repository's measurements.
+            is_profile = line.starts_with("[profile.") && line != "[profile.fast]";
+        }
+        if is_profile {
+            found.push(line.to_owned());
+        }
+    }
+    found
+}
+
+/// What `name` is set to, at its first place.
+fn set<'a>(name: &str, text: &'a str) -> &'a str {
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(" = "));
+    line.unwrap_or_else(|| panic!("{name} is not set"))
+}
+
+#[test]
+fn a_project_is_deployed_and_built_as_this_one_is() {
+    for same in ["template.yaml", "rustfmt.toml"] {
+        assert!(read(same) == read(&format!("templates/rust/{same}")), "{same}");
+    }
+    let named = read("samconfig.toml").replace("\"webhook-serializer\"", "\"{{ project_name }}\"");
+    assert_eq!(named, read("templates/rust/samconfig.toml"), "but for the stack's name");
+
+    let (ours, theirs) = (read("Cargo.toml"), read("templates/rust/Cargo.toml"));
+    assert!(profiles(&ours).len() > 10, "they were read");
+    assert_eq!(profiles(&ours), profiles(&theirs));
+    for name in ["edition", "rust-version"] {
+        assert_eq!(set(name, &ours), set(name, &theirs), "{name}");
+    }
+    let library = format!("'version = {}'", set("version", &ours));
+    assert_eq!(set("default", &read("templates/rust/CargoLambda.toml")), library, "the library's version");
+
+    let events = Path::new(env!("CARGO_MANIFEST_DIR")).join("../templates/rust/events");
+    let events = fs::read_dir(events).expect("it has samples").map(|event| event.expect("one").file_name());
+    let events: Vec<String> = events.map(|name| name.into_string().expect("a name")).collect();
+    assert!(events.len() >= 4, "{events:?}");
+    for event in events {
+        let (ours, theirs) = (format!("events/{event}"), format!("templates/rust/events/{event}"));
+        assert!(read(&ours) == read(&theirs), "{event}");
+    }
+}
