@@ -48,6 +48,11 @@ pub struct Receipt {
     pub times: u32,
 }
 
+/// Whether a message's body is a delivery, and no wake-up.
+pub fn is_deferred(body: &str) -> bool {
+    matches!(queue::Message::parse(body), Ok(queue::Message::Deferred(_)))
+}
+
 /// All messages.
 #[derive(Debug)]
 pub struct SimulatedQueue {
@@ -81,7 +86,8 @@ impl SimulatedQueue {
 
     /// Whether there is a wake-up of `entity`, visible or not.
     pub fn holds(&self, entity: &EntityKey) -> bool {
-        self.with(|_, messages| messages.values().any(|message| message.entity == *entity))
+        let is_one = |message: &Message| message.entity == *entity && !is_deferred(&message.body);
+        self.with(|_, messages| messages.values().any(is_one))
     }
 
     /// When the next message can be received.
@@ -217,7 +223,7 @@ impl Queue for NodeQueue {
             let node = &self.node;
             let world = &node.world;
             self.meddler.held_back().await;
-            if self.meddler.swallows(message.entity()) {
+            if self.meddler.lets_go(message, node.number) || self.meddler.swallows(message.entity()) {
                 return Ok(());
             }
             let delay = Duration::from_secs(delay.as_millis().div_ceil(1000) as u64);
