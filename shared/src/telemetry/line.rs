@@ -160,7 +160,6 @@ impl<'a> Line<'a> {
                     .text("delivery", incoming.identity.delivery_id.as_str())
                     .text("topic", &incoming.topic)
                     .time("after_ms", after)
-                    .counted(Metric::TakenUp, 1)
                     .by(incoming.identity.source.as_str(), "taken up");
                 if !is_wake_up_lost {
                     return line;

@@ -49,8 +49,6 @@ metrics! {
     /// Deliveries that the store did not take, put on the queue and answered 202.
     /// Counted while it is out, and on no bill otherwise.
     Deferred: Overall,
-    /// Those that were appended later.
-    TakenUp: Detailed,
     /// Requests refused.
     Refused: Overall,
     /// Times that a source's refusals in a row came halfway to the number at which
