@@ -9,8 +9,8 @@ use futures_util::future::try_join_all;
 
 use crate::{
     engine::{
-        deferred::Deferred,
-        queue::{LARGEST_MESSAGE, Message, QueueError, WakeUp},
+        deferred::{Deferred, LARGEST_MESSAGE},
+        queue::{Message, QueueError, WakeUp},
         store::{Store, StoreError},
         wake::Waker,
     },
@@ -198,7 +198,7 @@ impl Inbox {
         let left = give_up.saturating_sub(surroundings.monotonic());
         match self.waker.post(&Message::Deferred(Box::new(deferred)), Duration::ZERO, left).await {
             Ok(()) => {
-                self.observer.observe(&Event::Deferred { incoming, error: &error });
+                self.observer.observe(&Event::Deferred { incoming, reason: &error.to_string() });
                 Ok(Accepted::Deferred)
             }
             Err(_) => Err(error),

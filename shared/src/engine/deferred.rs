@@ -16,7 +16,6 @@ use std::time::Duration;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Serialize};
 
-use super::queue::LARGEST_MESSAGE;
 use crate::{
     protocol::{
         delivery::{Incoming, LARGEST_BODY, Stored, restored},
@@ -25,6 +24,9 @@ use crate::{
     },
     time::Timestamp,
 };
+
+/// The longest body of a message (SQS, since August 2025), in bytes.
+pub const LARGEST_MESSAGE: usize = 1_048_576;
 
 /// Longer texts are cut in rows, and so are they here.
 const TEXT_BYTES: usize = 128;

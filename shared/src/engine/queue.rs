@@ -92,9 +92,6 @@ impl From<WakeUp> for Message {
     }
 }
 
-/// The longest body of a message (SQS, since August 2025), in bytes.
-pub const LARGEST_MESSAGE: usize = 1_048_576;
-
 /// The longest that a queue holds a message back (SQS `DelaySeconds`).
 pub const LONGEST_DELAY: Duration = Duration::from_secs(900);
 

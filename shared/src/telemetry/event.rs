@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use crate::{
-    engine::append::AppendError,
     protocol::{
         delivery::{Delivery, Incoming},
         entity::{EntityKey, FencingToken, Sequence, SourceName},
@@ -32,7 +31,7 @@ pub enum Event<'a> {
         /// What.
         incoming: &'a Incoming,
         /// Why the store did not take it.
-        error: &'a AppendError,
+        reason: &'a str,
     },
     /// A delivery that waited in the queue is durable in its inbox.
     TakenUp {

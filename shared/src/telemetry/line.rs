@@ -145,11 +145,11 @@ impl<'a> Line<'a> {
                 }
                 line.text("wake_up", "failed").counted(Metric::FailedWakeUps, 1)
             }
-            Event::Deferred { incoming, error } => Self::new(L::WARN, "deferred")
+            Event::Deferred { incoming, reason } => Self::new(L::WARN, "deferred")
                 .of_entity(&incoming.entity)
                 .text("delivery", incoming.identity.delivery_id.as_str())
                 .text("topic", &incoming.topic)
-                .text("reason", error.to_string())
+                .text("reason", reason)
                 .counted(Metric::Accepted, 1)
                 .counted(Metric::Deferred, 1)
                 .by(incoming.identity.source.as_str(), "deferred"),

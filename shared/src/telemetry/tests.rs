@@ -11,7 +11,6 @@ use tracing::Level;
 
 use super::*;
 use crate::{
-    engine::append::AppendError,
     protocol::{
         delivery::{Delivery, Envelope, Incoming, Item},
         entity::{DeliveryId, EntityKey, FencingToken, Identity, Sequence, SourceName},
@@ -117,7 +116,7 @@ fn tell(observer: &dyn Observer) {
     for event in [
         Event::Accepted { incoming, sequence, is_wake_up_lost: false },
         Event::Accepted { incoming, sequence, is_wake_up_lost: true },
-        Event::Deferred { incoming, error: &AppendError::Overtaken },
+        Event::Deferred { incoming, reason: "3 claimed places were given up before they could be filled" },
         Event::TakenUp { incoming, sequence, after: second, is_wake_up_lost: false },
         Event::TakenUp { incoming, sequence, after: second, is_wake_up_lost: true },
         Event::Ignored { incoming },

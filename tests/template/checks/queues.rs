@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use serializer::local::{MAX_RECEIVES, VISIBILITY_TIMEOUT};
-use webhook_serializer::engine::queue::LARGEST_MESSAGE;
+use webhook_serializer::engine::deferred::LARGEST_MESSAGE;
 
 use super::{Case, Objections};
 
