@@ -16,10 +16,7 @@ use tests::{
     world::{Message, World},
 };
 use webhook_serializer::{
-    engine::{
-        drain::Attended,
-        queue,
-    },
+    engine::{drain::Attended, queue},
     functions::{
         ingest::{Ingest, Request, Response},
         worker::{Record, SqsEvent},
@@ -156,8 +153,7 @@ async fn what_had_landed_all_the_same_is_a_repeat_when_it_is_taken_up() {
     for fault in [Fault::ReplyLost, Fault::SilentAfter] {
         let what = format!("{fault:?}");
         let hit = fault.clone();
-        let world =
-            out_until(HOUR, move |call| if is_put(call.writes) { hit.clone() } else { Fault::None });
+        let world = out_until(HOUR, move |call| if is_put(call.writes) { hit.clone() } else { Fault::None });
         let response = answered(&world, &webhook(&world, "queued", "1", update("7"))).await;
         // A put that comes again finds itself, once it is answered: only one that never is, is in doubt.
         assert_eq!(response.status_code, 202, "{what}");
@@ -372,8 +368,8 @@ async fn what_must_be_a_delivery_and_cannot_be_read_is_kept_and_keeps_no_other()
 /// it try: it is among the dead letters, whole, and is applied once it is put back.
 #[tokio::test]
 async fn what_nobody_takes_up_is_among_the_dead_letters_and_can_be_put_back() {
-    let mut stage = Stage::start_for(&SOURCES.replace("handler = \"test\"", "handler = \"test\"\non_outage = \"queue\""))
-        .await;
+    let mut stage =
+        Stage::start_for(&SOURCES.replace("handler = \"test\"", "handler = \"test\"\non_outage = \"queue\"")).await;
     let incoming = stage.incoming("test/a", "1");
     let deferred = queue::Message::Deferred(Box::new(
         webhook_serializer::engine::deferred::Deferred::of(&incoming).expect("it fits"),

@@ -153,8 +153,7 @@ impl Deferred {
         }
         let stored = STANDARD.decode(&self.body).map_err(|_| "its body is not base64")?;
         let body = restored(stored.into(), &self.encoding, self.length).map_err(|_| "its body is damaged")?;
-        let identity =
-            Identity { source: self.source.clone(), delivery_id: self.id.clone(), redrive: self.redrive };
+        let identity = Identity { source: self.source.clone(), delivery_id: self.id.clone(), redrive: self.redrive };
         Ok(Incoming {
             entity: self.entity.clone(),
             identity,

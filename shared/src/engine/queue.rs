@@ -64,7 +64,9 @@ impl Message {
     /// It is no message of ours, or not one that this version can read.
     pub fn parse(text: &str) -> Result<Self, Unreadable> {
         if text.starts_with(Deferred::MARK) {
-            return Deferred::parse(text).map(|deferred| Self::Deferred(Box::new(deferred))).map_err(Unreadable::Delivery);
+            return Deferred::parse(text)
+                .map(|deferred| Self::Deferred(Box::new(deferred)))
+                .map_err(Unreadable::Delivery);
         }
         serde_json::from_str(text).map(Self::WakeUp).map_err(|_| Unreadable::Nothing)
     }

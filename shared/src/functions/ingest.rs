@@ -132,7 +132,9 @@ impl Ingest {
         let on_outage = source.map_or(OnOutage::Refuse, |source| source.on_outage());
         match self.inbox.accept(&incoming, linger, on_outage, left).await {
             Ok(Accepted::Deferred) => Response::deferred(&incoming.entity).saying(demanded),
-            Ok(Accepted::Appended(appended)) => Response::accepted(&incoming.entity, appended.sequence).saying(demanded),
+            Ok(Accepted::Appended(appended)) => {
+                Response::accepted(&incoming.entity, appended.sequence).saying(demanded)
+            }
             Err(error) => {
                 tracing::error!(source = %incoming.identity.source, %error, "not stored");
                 Response::unavailable("not stored; send it again")

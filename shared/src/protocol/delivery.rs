@@ -7,8 +7,8 @@ use std::{cmp::Ordering, sync::OnceLock};
 
 use bytes::Bytes;
 
-pub(crate) use codec::{Stored, parked_copy, restored};
 pub use codec::{Envelope, Item, LARGEST_BODY, PutPart, Unpacked};
+pub(crate) use codec::{Stored, parked_copy, restored};
 
 use crate::{
     protocol::{
