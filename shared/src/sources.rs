@@ -57,6 +57,17 @@ pub enum InvalidSources {
     },
 }
 
+/// What is done with a verified delivery that the store does not take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnOutage {
+    /// It is put on the queue and answered 202; a worker appends it when the store
+    /// is back, behind what came meanwhile.
+    Queue,
+    /// It is answered 503: its sender tries again.
+    Refuse,
+}
+
 /// One configured sender.
 #[derive(Debug)]
 pub struct Source {
@@ -88,6 +99,8 @@ pub struct Source {
     pub linger: Option<Linger>,
     /// What becomes of a delivery of which a newer one was applied before.
     pub stale: Stale,
+    #[cfg(any(test, feature = "verify"))]
+    on_outage: Option<OnOutage>,
     /// Its deliveries are accepted, and none is handled.
     pub is_paused: bool,
     forward: Option<Destination>,
@@ -129,6 +142,8 @@ struct Entry {
     retry: Retry,
     #[serde(default)]
     on_failure: OnFailure,
+    /// As it is with `topics`, but for its words, which every build knows.
+    on_outage: Option<OnOutage>,
     rate: Option<Rate>,
     deliver: Option<deliver::Entry>,
     #[serde(default, deserialize_with = "duration")]
@@ -375,6 +390,8 @@ impl Source {
             handler_timeout,
             retry,
             on_failure: entry.on_failure,
+            #[cfg(any(test, feature = "verify"))]
+            on_outage: entry.on_outage,
             rate: entry.rate,
             deliver,
             linger,

@@ -15,8 +15,13 @@ const SEED: u64 = 7;
 static TURN: Mutex<()> = Mutex::const_new(());
 
 async fn report(kind: WorkerKind) -> Report {
+    report_of(kind, None).await
+}
+
+async fn report_of(kind: WorkerKind, outage: Option<Duration>) -> Report {
     let _turn = TURN.lock().await;
-    let plan = Plan { seed: SEED, time: Duration::from_secs(25), orders: 8, workers: 4, kind, tells: false };
+    let time = Duration::from_secs(25);
+    let plan = Plan { seed: SEED, time, orders: 8, workers: 4, kind, outage, tells: false };
     let report = run(Path::new(env!("CARGO_BIN_EXE_chaos")), &plan).await.expect("it can be run");
     println!("{report}");
     report
@@ -29,6 +34,14 @@ async fn killed_and_frozen_processes_lose_repeat_and_reorder_nothing() {
     // It is shown only if it could have gone wrong: the same effects, sent to one who ignores tokens, have.
     let mistakes = report.mistakes(Receiver::IgnoresTokens);
     assert!(mistakes.iter().any(|mistake| mistake.contains("late effect")), "{mistakes:?}\n{report}");
+}
+
+/// For ten seconds the store cannot be reached, and the queue can.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_answered_202_while_the_store_cannot_be_reached_is_committed_once() {
+    let report = report_of(WorkerKind::Own, Some(Duration::from_secs(10))).await;
+    assert_eq!(report.mistakes(Receiver::RemembersTokens), Vec::<String>::new(), "{report}");
+    assert!(report.deferred() > 8, "{report}");
 }
 
 /// Frozen beyond their lease, they go on where they were.

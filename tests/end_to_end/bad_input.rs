@@ -12,7 +12,7 @@ use tests::{
 };
 use webhook_serializer::{
     aws::Parts,
-    engine::queue::{Queue, QueueError, Visibility, WakeUp},
+    engine::queue::{Message, Queue, QueueError, Visibility},
     functions::worker::{Attributes, Record, SqsEvent, Worker},
     protocol::entity::EntityKey,
 };
@@ -121,7 +121,7 @@ async fn a_wake_up_that_cannot_be_read_is_deleted_and_harms_no_other() {
 struct Nowhere;
 
 impl Queue for Nowhere {
-    fn send<'a>(&'a self, _: &'a WakeUp, _: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
+    fn send<'a>(&'a self, _: &'a Message, _: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
         Box::pin(async { Err(QueueError::Unavailable("there is none".into())) })
     }
 }

@@ -38,7 +38,7 @@ fn endless() -> impl webhook_serializer::handler::Handler + Clone {
 /// comes again.
 async fn vanishes(world: &World, drainer: &Drainer) {
     let message = world.messages.receive().await.expect("a wake-up");
-    let received = Received { entity: message.wake_up.entity.clone(), times: message.times };
+    let received = Received { entity: message.says.entity().clone(), times: message.times };
     let deadline = world.surroundings.monotonic() + world.function_time;
     let quarantine = Quarantine::of(1);
     let attended =
@@ -132,14 +132,14 @@ async fn a_row_of_a_newer_format_is_changed_by_nobody() {
     let refused = world.inbox().append(&world.incoming("test/a", "2")).await;
     assert!(refused.unwrap_err().to_string().contains("a row of format 3 was met"));
     let message = world.messages.receive().await.expect("a wake-up");
-    let received = Received { entity: message.wake_up.entity.clone(), times: message.times };
+    let received = Received { entity: message.says.entity().clone(), times: message.times };
     let deadline = world.surroundings.monotonic() + world.function_time;
     let attended = world.drainer(Done).attend(&received, deadline, &Quarantine::of(1)).await;
     assert_eq!(attended, Attended::Delete, "a fresh one is under way");
     assert_eq!(world.messages.len(), 1, "that one, for later");
-    assert!(world.operator().unblock(&message.wake_up.entity).await.is_err());
+    assert!(world.operator().unblock(message.says.entity()).await.is_err());
     let work = async |_| Ok::<_, Infallible>(());
-    assert!(world.leases("a script").run(&message.wake_up.entity, Terms::default(), work).await.is_err());
+    assert!(world.leases("a script").run(message.says.entity(), Terms::default(), work).await.is_err());
     assert_eq!(world.memory.rows(&TableName::Entities), before);
     assert_eq!(world.memory.rows(&TableName::Entities)[0].get(a::VERSION), Some(&Value::from(3_u32)));
 }

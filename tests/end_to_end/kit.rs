@@ -8,9 +8,7 @@ use webhook_serializer::{
     testing::{Event, Finding, Lane, Outside, Verdict},
 };
 
-#[path = "../../shared/examples/order_totals.rs"]
-#[allow(dead_code, reason = "its main is not run here")]
-mod order_totals;
+use crate::examples::order_totals::Totals;
 
 const ORDER: &str = "shopify/order/1";
 
@@ -147,6 +145,6 @@ fn the_example_with_a_table_of_its_own_is_right() {
     let events = [event("orders/create", "48.20"), event("orders/paid", "48.20"), event("orders/updated", "40.00")];
     for seed in 0..5 {
         let lane = Lane::of(ORDER).deliver(events.clone()).twice(0).crash_after(1).stale_token(2).out_of_order();
-        lane.seed(seed).run(|_| order_totals::Totals("totals".into())).assert_right();
+        lane.seed(seed).run(|_| Totals("totals".into())).assert_right();
     }
 }

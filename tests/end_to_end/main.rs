@@ -4,6 +4,7 @@ mod bad_input;
 mod bodies;
 mod budgets;
 mod charging;
+mod deferred;
 mod dependencies;
 mod erase;
 mod examples;

@@ -389,7 +389,7 @@ async fn every_character_that_a_key_may_hold_comes_through_the_queue_unchanged()
     assert!(sent.len() > 100, "{} keys", sent.len());
     let queue = stage.queue();
     for entity in &sent {
-        queue.send(&WakeUp::of(entity), Duration::ZERO).await.expect("the queue takes it");
+        queue.send(&WakeUp::of(entity).into(), Duration::ZERO).await.expect("the queue takes it");
     }
     let account = stage.engines.account();
     let client = account.sqs(&account.http_client());

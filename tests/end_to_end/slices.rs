@@ -25,7 +25,7 @@ async fn backlog(count: usize) -> World {
 /// Attends to the next wake-up.
 async fn attend(world: &World, handler: impl webhook_serializer::handler::Handler) -> EntityKey {
     let message = world.messages.receive().await.expect("a wake-up");
-    let entity = message.wake_up.entity.clone();
+    let entity = message.says.entity().clone();
     let received = Received { entity: entity.clone(), times: message.times };
     let deadline = world.surroundings.monotonic() + world.function_time;
     let attended = world.drainer(handler).attend(&received, deadline, &Quarantine::of(1)).await;

@@ -10,7 +10,7 @@ use tests::{
     world::World,
 };
 use webhook_serializer::{
-    engine::queue::{Queue, QueueError, WakeUp},
+    engine::queue::{Message, Queue, QueueError},
     handler::{Context, Handler, HandlerError, Outcome},
     leases::Terms,
     operator::{Operator, OperatorError, Skipped, Turned},
@@ -305,7 +305,7 @@ async fn what_operators_do_is_told_with_who_and_why_until_it_is_erased() {
 struct Down;
 
 impl Queue for Down {
-    fn send<'a>(&'a self, _: &'a WakeUp, _: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
+    fn send<'a>(&'a self, _: &'a Message, _: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
         Box::pin(ready(Err(QueueError::Unavailable("it is down".into()))))
     }
 }

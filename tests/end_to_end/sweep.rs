@@ -22,7 +22,7 @@ use tests::{
 use webhook_serializer::{
     aws::meter::Reading,
     engine::{
-        queue::{Depth, Queue, QueueError, WakeUp},
+        queue::{Depth, Message, Queue, QueueError},
         sweep::Sweeper,
     },
     functions::scheduler::sweep,
@@ -141,10 +141,10 @@ struct Picky {
 }
 
 impl Queue for Picky {
-    fn send<'a>(&'a self, wake_up: &'a WakeUp, _: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
+    fn send<'a>(&'a self, message: &'a Message, _: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
         Box::pin(async {
             self.surroundings.sleep(self.takes).await;
-            let entity = wake_up.entity.as_str();
+            let entity = message.entity().as_str();
             (self.says)(entity)?;
             *self.woken.0.lock().expect("no one panics while holding this").entry(entity.to_owned()).or_default() += 1;
             Ok(())

@@ -17,6 +17,10 @@ struct Options {
     /// What decides the faults; the machine decides the rest.
     #[arg(long)]
     seed: Option<u64>,
+    /// For how many seconds the store cannot be reached, and the queue can: what comes
+    /// meanwhile is answered 202.
+    #[arg(long)]
+    outage: Option<u64>,
     /// How many orders.
     #[arg(long, default_value_t = 12)]
     orders: usize,
@@ -42,6 +46,7 @@ fn main() -> anyhow::Result<ExitCode> {
         orders: options.orders,
         workers: options.workers,
         kind: if options.careless { WorkerKind::Careless } else { WorkerKind::Own },
+        outage: options.outage.map(Duration::from_secs),
         tells: true,
     };
     println!("seed {}", plan.seed);

@@ -13,7 +13,7 @@ use std::{
 
 use tests::{
     rules::Rule,
-    simulation::{Plan, Report, profile::Profile, run, shrink::shrink},
+    simulation::{Plan, Report, outage::How, profile::Profile, run, shrink::shrink},
 };
 
 fn plan(seed: u64, mutation: Option<Rule>) -> Plan {
@@ -71,6 +71,8 @@ fn two_thousand_seeds_find_nothing() {
 const INTERESTING: &[&str] = &[
     "a copy's receive count lies",
     "a deleted wake-up comes again",
+    "a deferred delivery is taken up",
+    "a delivery is deferred",
     "a delivery is parked",
     "a drain yields",
     "a function is killed at its deadline",
@@ -120,6 +122,23 @@ fn nothing_is_set_aside_for_nine_minutes_of_failing_queries() {
     let report = run(Plan { profile: Some(Profile::queries_fail()), ..Plan::default() });
     assert!(report.mistakes.is_empty(), "{}", report.story());
     assert!(report.reached.contains_key("something was out for long"), "{:?}", report.reached);
+}
+
+/// What comes while neither table takes or gives anything is answered 202, and is in
+/// its inbox in the end: once, whatever befalls queue and workers besides.
+#[test]
+fn nothing_answered_202_is_lost_in_an_hour_without_the_store() {
+    let through = |(seed, how)| {
+        let report = run(Plan { seed, profile: Some(Profile::store_is_out(how)), ..Plan::default() });
+        assert!(report.mistakes.is_empty(), "seed {seed}, {how:?}:\n{}", report.story());
+        let times = |what| report.reached.get(what).copied().unwrap_or(0);
+        let (deferred, taken_up) = (times("a delivery is deferred"), times("a deferred delivery is taken up"));
+        assert!(deferred >= 30 && taken_up >= deferred, "seed {seed}, {how:?}: {deferred}, {taken_up}");
+    };
+    let hows = [How::Throttled, How::FailsBefore, How::Silent, How::LosesReply];
+    thread::scope(|scope| {
+        (0..).zip(hows).for_each(|each| drop(scope.spawn(move || through(each))));
+    });
 }
 
 /// Whatever this machine does meanwhile.
@@ -183,4 +202,5 @@ const NOTICED: &[(Rule, u64)] = &[
     (Rule::DropWithoutReceipt, 6),
     (Rule::ReceiptsUnread, 4),
     (Rule::RepeatsItself, 0),
+    (Rule::DeferredOnce, 1),
 ];

@@ -6,11 +6,12 @@
 //! wrote down themselves.
 
 mod careless;
+mod gate;
 mod report;
 pub mod roles;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     net::TcpListener,
     num::NonZeroUsize,
     path::{Path, PathBuf},
@@ -52,6 +53,7 @@ use webhook_serializer::{
 };
 
 use crate::webhooks::{request, signed, update};
+use gate::Gate;
 use report::{Committed, read_lines};
 pub use report::{Receiver, Report};
 use roles::{Line, ROLE, effect_row};
@@ -64,6 +66,7 @@ secrets = ["whsec_c2VjcmV0"]
 handler = "test"
 handler_timeout = "2s"
 retry = { attempts = 1000000, first = "10ms", longest = "100ms" }
+on_outage = "ON_OUTAGE"
 "#;
 
 /// The lease that frozen workers outlive.
@@ -73,6 +76,12 @@ const VISIBILITY_TIMEOUT: Duration = Duration::from_secs(9);
 
 /// How long nothing may happen in the end before it counts as stuck.
 const STUCK: Duration = Duration::from_secs(30);
+
+/// The same where deliveries were deferred, which are tried each five minutes at last.
+const STUCK_DEFERRED: Duration = Duration::from_secs(330);
+
+/// When the store cannot be reached any more, in a run with an outage.
+const OUT_AFTER: Duration = Duration::from_secs(3);
 
 /// How often a run is prolonged in which nothing came late.
 const PROLONGED: u32 = 6;
@@ -90,6 +99,9 @@ pub struct Plan {
     pub workers: usize,
     /// What kind they are.
     pub kind: WorkerKind,
+    /// For how long the store cannot be reached, and the queue can; `None`: what the
+    /// store does not take is refused, as it is when neither can.
+    pub outage: Option<Duration>,
     /// Whether to show how it goes.
     pub tells: bool,
 }
@@ -198,7 +210,7 @@ impl EnginesProcess {
         Ok(())
     }
 
-    fn function(&self, role: &str, sources: &Path, journal: &Path) -> FunctionSettings {
+    fn function(&self, role: &str, store: &str, sources: &Path, journal: &Path) -> FunctionSettings {
         let config = self.config();
         let text = |path: &Path| path.display().to_string();
         let environment = [
@@ -208,7 +220,7 @@ impl EnginesProcess {
             ("AWS_ACCESS_KEY_ID", "local".to_owned()),
             ("AWS_SECRET_ACCESS_KEY", "local".to_owned()),
             ("AWS_REGION", "us-east-1".to_owned()),
-            ("AWS_ENDPOINT_URL_DYNAMODB", self.url(0)),
+            ("AWS_ENDPOINT_URL_DYNAMODB", store.to_owned()),
             ("AWS_ENDPOINT_URL_SQS", self.url(1)),
             ("ENTITIES_TABLE", config.entities_table),
             ("INBOX_TABLE", config.inbox_table),
@@ -237,6 +249,8 @@ struct Stage {
     workers: ProcessIds,
     ingests: ProcessIds,
     sent: Mutex<Vec<Sent>>,
+    /// The ids of those that were answered 202.
+    deferred: Mutex<BTreeSet<String>>,
 }
 
 impl Stage {
@@ -278,8 +292,11 @@ async fn send(
         let first = stage.now();
         let entity = loop {
             let webhook = signed(&sources, "test", &id, update(&name), stage.surroundings.now());
-            let accepted = post(&ingests, &request(&webhook)).await;
-            if accepted {
+            let status = post(&ingests, &request(&webhook)).await;
+            if status == Some(202) {
+                stage.deferred.lock().expect("no one panics while holding this").insert(id.clone());
+            }
+            if status.is_some_and(|status| (200..300).contains(&status)) {
                 break webhook.incoming.entity;
             }
             stage.pause(20, 200, &mut chance).await;
@@ -296,12 +313,11 @@ async fn send(
     }
 }
 
-/// Whether it was answered 2xx.
-async fn post(ingests: &FunctionPool, request: &Request) -> bool {
-    let Ok(payload) = serde_json::to_vec(request) else { return false };
-    let Ok(answer) = ingests.invoke(payload).await else { return false };
-    let answer: Json = serde_json::from_slice(&answer).unwrap_or_default();
-    answer["statusCode"].as_u64().is_some_and(|status| (200..300).contains(&status))
+/// What it was answered, if it was.
+async fn post(ingests: &FunctionPool, request: &Request) -> Option<u64> {
+    let payload = serde_json::to_vec(request).ok()?;
+    let answer = ingests.invoke(payload).await.ok()?;
+    serde_json::from_slice::<Json>(&answer).unwrap_or_default()["statusCode"].as_u64()
 }
 
 /// Freezes a process for a while. It goes on even if the run ends meanwhile.
@@ -402,7 +418,8 @@ async fn drain(
         if (committed.len(), busy.len()) != (progress.0, progress.1) {
             progress = (committed.len(), busy.len(), now);
         }
-        if now > progress.2 + STUCK {
+        let is_deferring = !stage.deferred.lock().expect("no panic").is_empty();
+        if now > progress.2 + if is_deferring { STUCK_DEFERRED } else { STUCK } {
             for order in &busy {
                 eprintln!("stuck: {:?}", parts.store.entity(order, patience).await?);
             }
@@ -430,14 +447,17 @@ async fn drain(
 pub async fn run(program: &Path, plan: &Plan) -> Result<Report> {
     let directory = tempfile::tempdir()?;
     let (sources_file, journal) = (directory.path().join("sources.toml"), directory.path().join("journal"));
-    std::fs::write(&sources_file, SOURCES)?;
+    let on_outage = if plan.outage.is_some() { "queue" } else { "refuse" };
+    let document = SOURCES.replace("ON_OUTAGE", on_outage);
+    std::fs::write(&sources_file, &document)?;
     std::fs::write(&journal, "")?;
-    let sources = Arc::new(Sources::parse(SOURCES)?);
+    let sources = Arc::new(Sources::parse(&document)?);
     let mut engines = EnginesProcess::new(program, directory.path().join("data"))?;
     engines.restart().await?;
+    let gate = Gate::before(engines.ports[0]).await?;
     let pool = |role: &str, most: usize| {
         let most = NonZeroUsize::new(most).context("at least one")?;
-        anyhow::Ok(Arc::new(FunctionPool::new(engines.function(role, &sources_file, &journal), most)))
+        anyhow::Ok(Arc::new(FunctionPool::new(engines.function(role, gate.url(), &sources_file, &journal), most)))
     };
     let (workers, ingests) = (pool(plan.kind.role(), plan.workers)?, pool("ingest", 4)?);
     let surroundings = Surroundings::system();
@@ -447,6 +467,7 @@ pub async fn run(program: &Path, plan: &Plan) -> Result<Report> {
         workers: workers.process_ids(),
         ingests: ingests.process_ids(),
         sent: Mutex::default(),
+        deferred: Mutex::default(),
     });
     let mut chance = fastrand::Rng::with_seed(plan.seed);
     let stop_working = watch::Sender::new(false);
@@ -463,7 +484,18 @@ pub async fn run(program: &Path, plan: &Plan) -> Result<Report> {
         sending.spawn(send(stage, ingests, sources, order, chance.u64(..), stop_sending.subscribe()));
     }
 
-    let mut end = surroundings.monotonic() + plan.time;
+    let shuts = surroundings.clone();
+    let lasts = plan.outage;
+    let outage = tokio::spawn(async move {
+        if let Some(lasts) = lasts {
+            shuts.sleep(OUT_AFTER).await;
+            gate.shut(true);
+            shuts.sleep(lasts).await;
+            gate.shut(false);
+        }
+        gate
+    });
+    let mut end = surroundings.monotonic() + plan.time.max(plan.outage.unwrap_or_default() + 2 * OUT_AFTER);
     for prolonged in 0..=PROLONGED {
         while surroundings.monotonic() < end {
             let next = end.min(surroundings.monotonic() + Duration::from_secs(10));
@@ -479,6 +511,8 @@ pub async fn run(program: &Path, plan: &Plan) -> Result<Report> {
         }
         end = surroundings.monotonic() + plan.time / 3;
     }
+    // Open by now, and it stays so until everybody is done.
+    let gate = outage.await?;
     stop_sending.send_replace(true);
     while let Some(ended) = sending.join_next().await {
         ended?;
@@ -502,7 +536,9 @@ pub async fn run(program: &Path, plan: &Plan) -> Result<Report> {
         ended??;
     }
     drop((workers, ingests, parts));
+    drop(gate);
     let sent = std::mem::take(&mut *stage.sent.lock().expect("no panic"));
+    let deferred = std::mem::take(&mut *stage.deferred.lock().expect("no panic"));
     let faults = format!("{:?}", stage.faults);
-    Ok(Report { seed: plan.seed, sent, lines: read_lines(&journal)?, committed, receipts, faults })
+    Ok(Report { seed: plan.seed, sent, deferred, lines: read_lines(&journal)?, committed, receipts, faults })
 }

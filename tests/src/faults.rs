@@ -10,7 +10,7 @@ use std::{
 
 use futures_util::future::BoxFuture;
 use webhook_serializer::{
-    engine::queue::{Queue, QueueError, WakeUp},
+    engine::queue::{Message, Queue, QueueError},
     protocol::table::{Table, TableError, Transacted, Write, Written},
     time::Surroundings,
 };
@@ -194,35 +194,35 @@ impl FaultyQueue {
         self.sends.load(Relaxed)
     }
 
-    async fn send_once(&self, wake_up: &WakeUp, delay: Duration) -> Result<(), QueueError> {
+    async fn send_once(&self, message: &Message, delay: Duration) -> Result<(), QueueError> {
         let lost = || QueueError::Unavailable("the reply was lost".into());
         let number = self.sends.fetch_add(1, Relaxed) + 1;
         match (self.plan)(number) {
             Fault::None => {
                 if number <= self.copied {
-                    self.inner.send(wake_up, delay).await?;
+                    self.inner.send(message, delay).await?;
                 }
-                self.inner.send(wake_up, delay).await
+                self.inner.send(message, delay).await
             }
             Fault::Before(error) => Err(QueueError::Unavailable(error.to_string())),
-            Fault::ReplyLost => self.inner.send(wake_up, delay).await.and_then(|()| Err(lost())),
+            Fault::ReplyLost => self.inner.send(message, delay).await.and_then(|()| Err(lost())),
             Fault::Silent => std::future::pending().await,
             Fault::SilentAfter => {
-                self.inner.send(wake_up, delay).await?;
+                self.inner.send(message, delay).await?;
                 std::future::pending().await
             }
             Fault::Slow(time) => {
                 self.surroundings.sleep(time).await;
-                self.inner.send(wake_up, delay).await
+                self.inner.send(message, delay).await
             }
             Fault::Forgotten => Ok(()),
-            Fault::Late(after) => self.inner.send(wake_up, delay + after).await.and_then(|()| Err(lost())),
+            Fault::Late(after) => self.inner.send(message, delay + after).await.and_then(|()| Err(lost())),
         }
     }
 }
 
 impl Queue for FaultyQueue {
-    fn send<'a>(&'a self, wake_up: &'a WakeUp, delay: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
-        Box::pin(self.send_once(wake_up, delay))
+    fn send<'a>(&'a self, message: &'a Message, delay: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
+        Box::pin(self.send_once(message, delay))
     }
 }

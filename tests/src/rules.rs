@@ -146,4 +146,6 @@ pub enum Rule {
     RepeatsItself,
     /// A receipt of an earlier run of the same place stands.
     OlderRunStands,
+    /// What the store does not take yet is let go, and not deferred again.
+    DeferredOnce,
 }

@@ -98,7 +98,7 @@ impl World {
         let record = |(number, message): (usize, &Message)| Record {
             message_id: number.to_string(),
             receipt_handle: message.receipt(),
-            body: serde_json::to_string(&message.wake_up).expect("a wake-up is an object"),
+            body: message.says.text(),
             attributes: Attributes { approximate_receive_count: message.times.to_string() },
         };
         let event = SqsEvent { records: batch.iter().enumerate().map(record).collect() };

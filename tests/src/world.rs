@@ -17,11 +17,12 @@ use webhook_serializer::{
     engine::{
         append::Inbox,
         drain::{Attended, DrainSettings, Drainer, InFlight, Quarantine, Received},
-        queue::{Depth, Queue, QueueError, Visibility, WakeUp},
+        queue::{self, Depth, Queue, QueueError, Visibility, WakeUp},
         store::Store,
         sweep::Sweeper,
         wake::Waker,
     },
+    functions::worker::{Attributes, Record, SqsEvent, Worker},
     handler::{Handler, Isolation},
     leases::Leases,
     operator::Operator,
@@ -190,15 +191,30 @@ impl World {
     pub async fn work(&self, drainers: &[Drainer]) {
         join_all(drainers.iter().map(async |drainer| {
             while let Some(message) = self.messages.receive().await {
-                let received = Received { entity: message.wake_up.entity.clone(), times: message.times };
-                let deadline = self.surroundings.monotonic() + self.function_time;
-                let token = message.wake_up.token.map(FencingToken);
-                let (alone, in_flight) = (Quarantine::of(1), InFlight::new(&self.surroundings, false));
-                let attended = drainer.attend_under(&received, token, deadline, &alone, &in_flight).await;
+                let attended = match &message.says {
+                    queue::Message::WakeUp(wake_up) => self.drain_by(drainer, wake_up, message.times).await,
+                    queue::Message::Deferred(_) => self.attend_as_a_function(drainer, &message).await,
+                };
                 self.messages.attended(message, attended);
             }
         }))
         .await;
+    }
+
+    async fn drain_by(&self, drainer: &Drainer, wake_up: &WakeUp, times: u32) -> Attended {
+        let received = Received { entity: wake_up.entity.clone(), times };
+        let deadline = self.surroundings.monotonic() + self.function_time;
+        let token = wake_up.token.map(FencingToken);
+        let (alone, in_flight) = (Quarantine::of(1), InFlight::new(&self.surroundings, false));
+        drainer.attend_under(&received, token, deadline, &alone, &in_flight).await
+    }
+
+    /// Has a worker function attend to a message by itself.
+    pub async fn attend_as_a_function(&self, drainer: &Drainer, message: &Message) -> Attended {
+        let worker = Worker::new(drainer.clone(), self.visibility.clone(), self.surroundings.clone());
+        let event = SqsEvent { records: vec![message.record()] };
+        let failed = worker.attend(event, self.surroundings.now() + self.function_time).await;
+        if failed.batch_item_failures.is_empty() { Attended::Delete } else { Attended::Keep }
     }
 
     /// How often each delivery was committed by [`Counting`](crate::handlers::Counting),
@@ -263,11 +279,11 @@ impl Default for World {
     }
 }
 
-/// One wake-up in the queue.
+/// One message in the queue.
 #[derive(Debug, Clone)]
 pub struct Message {
     /// What it says.
-    pub wake_up: WakeUp,
+    pub says: queue::Message,
     /// How often it was received, once it is.
     pub times: u32,
     due: Duration,
@@ -278,6 +294,16 @@ impl Message {
     /// Its receipt handle.
     pub fn receipt(&self) -> String {
         self.number.to_string()
+    }
+
+    /// As a worker function gets it.
+    pub fn record(&self) -> Record {
+        Record {
+            message_id: self.receipt(),
+            receipt_handle: self.receipt(),
+            body: self.says.text(),
+            attributes: Attributes { approximate_receive_count: self.times.to_string() },
+        }
     }
 }
 
@@ -362,8 +388,20 @@ impl MemoryQueue {
     }
 
     /// Takes any wake-up out that is not in flight, due or not.
+    ///
+    /// # Panics
+    ///
+    /// It is a delivery.
     pub fn take(&self) -> Option<WakeUp> {
-        self.state().waiting.pop().map(|message| message.wake_up)
+        self.take_any().map(|says| match says {
+            queue::Message::WakeUp(wake_up) => wake_up,
+            queue::Message::Deferred(deferred) => panic!("a delivery of {}", deferred.entity()),
+        })
+    }
+
+    /// Takes any message out that is not in flight, due or not.
+    pub fn take_any(&self) -> Option<queue::Message> {
+        self.state().waiting.pop().map(|message| message.says)
     }
 
     /// Throws all wake-ups away.
@@ -426,12 +464,12 @@ impl MemoryQueue {
 }
 
 impl Queue for MemoryQueue {
-    fn send<'a>(&'a self, wake_up: &'a WakeUp, delay: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
+    fn send<'a>(&'a self, message: &'a queue::Message, delay: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
         let number = self.sent.fetch_add(1, Relaxed);
         assert!(number < MOST_WAKE_UPS, "the run goes round in circles");
         let delay = Duration::from_secs(delay.as_millis().div_ceil(1000).try_into().expect("a short delay"));
         let due = self.surroundings.monotonic() + delay;
-        let message = Message { wake_up: wake_up.clone(), times: 0, due, number };
+        let message = Message { says: message.clone(), times: 0, due, number };
         self.state().waiting.push(message);
         self.changed.send_replace(());
         Box::pin(ready(Ok(())))
@@ -468,9 +506,22 @@ pub struct Told {
     lost: AtomicU64,
     dropped: AtomicU64,
     polls: AtomicU64,
+    deferred: AtomicU64,
+    taken_up: AtomicU64,
+    unreadable: AtomicU64,
 }
 
 impl Told {
+    /// How many deliveries were deferred, and how many taken up later.
+    pub fn deferred(&self) -> (u64, u64) {
+        (self.deferred.load(Relaxed), self.taken_up.load(Relaxed))
+    }
+
+    /// How often a message was met that must be a delivery and cannot be read.
+    pub fn unreadable(&self) -> u64 {
+        self.unreadable.load(Relaxed)
+    }
+
     /// How often a delivery was put off because its source is held back.
     pub fn held_back(&self) -> u64 {
         self.held_back.load(Relaxed)
@@ -512,6 +563,9 @@ impl Observer for Told {
             Event::Lost { .. } => self.lost.fetch_add(1, Relaxed),
             Event::LeaseDropped { .. } => self.dropped.fetch_add(1, Relaxed),
             Event::LeaseGranted { polls, .. } => self.polls.fetch_add(u64::from(*polls), Relaxed),
+            Event::Deferred { .. } => self.deferred.fetch_add(1, Relaxed),
+            Event::TakenUp { .. } => self.taken_up.fetch_add(1, Relaxed),
+            Event::UnreadableDelivery { .. } => self.unreadable.fetch_add(1, Relaxed),
             _ => 0,
         };
     }

@@ -12,7 +12,7 @@ use tests::{
     world::MemoryQueue,
 };
 use webhook_serializer::{
-    engine::queue::{Depth, Queue, QueueError, Visibility, WakeUp},
+    engine::queue::{Depth, Message, Queue, QueueError, Visibility},
     protocol::table::{Action, Table, TableError, TableName, Write},
 };
 
@@ -94,9 +94,9 @@ pub struct AskedQueue {
 }
 
 impl Queue for AskedQueue {
-    fn send<'a>(&'a self, wake_up: &'a WakeUp, delay: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
+    fn send<'a>(&'a self, message: &'a Message, delay: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
         self.asked.note("sqs:SendMessage", "WakeUps");
-        self.inner.send(wake_up, delay)
+        self.inner.send(message, delay)
     }
 }
 

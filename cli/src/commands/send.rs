@@ -148,6 +148,9 @@ pub(super) fn line(status: u16, said: &Accepted, body: &str) -> String {
         Accepted { ignored: Some(topic), .. } => {
             format!("{status} ignored: the source does not take `{topic}`, see its `topics`")
         }
+        Accepted { entity: Some(order), .. } if status == 202 => {
+            format!("{status} {order} deferred: it waits in the queue until the tables can be reached")
+        }
         Accepted { error: Some(error), .. } => format!("{status} {error}"),
         _ if status == 200 && body == "{}" => format!("{status} a ping: nothing to keep"),
         _ => format!("{status} {body}"),
@@ -162,6 +165,10 @@ mod tests {
     fn an_answer_without_an_order_is_said_to_have_none() {
         let said = |status, body: &str| line(status, &serde_json::from_str(body).unwrap_or_default(), body);
         assert_eq!(said(200, r#"{"accepted":3,"entity":"a/b"}"#), "200 a/b accepted as 3");
+        assert_eq!(
+            said(202, r#"{"deferred":true,"entity":"a/b"}"#),
+            "202 a/b deferred: it waits in the queue until the tables can be reached"
+        );
         assert_eq!(said(200, r#"{"accepted":3}"#), "200 accepted as 3; the server does not say of which order");
         let ignored = "200 ignored: the source does not take `customers/update`, see its `topics`";
         assert_eq!(said(200, r#"{"ignored":"customers/update"}"#), ignored);

@@ -12,7 +12,7 @@ use aws_sdk_sqs::types::{DeleteMessageBatchRequestEntry, Message, MessageSystemA
 use tokio::{sync::watch, task::JoinSet};
 use webhook_serializer::{
     aws::Account,
-    engine::queue::WakeUp,
+    engine::queue,
     functions::worker::{Attributes, BatchResponse, Record, SqsEvent, Worker},
     time::{Surroundings, Timestamp},
 };
@@ -54,8 +54,8 @@ impl AtWork {
     }
 
     fn note(&self, event: &SqsEvent) -> Noted<'_> {
-        let wake_ups = event.records.iter().map(|record| serde_json::from_str::<WakeUp>(&record.body));
-        let orders: Vec<String> = wake_ups.flatten().map(|wake_up| wake_up.entity.to_string()).collect();
+        let messages = event.records.iter().map(|record| queue::Message::parse(&record.body));
+        let orders: Vec<String> = messages.flatten().map(|message| message.entity().to_string()).collect();
         orders.iter().for_each(|order| *self.lock().entry(order.clone()).or_default() += 1);
         Noted(self, orders)
     }

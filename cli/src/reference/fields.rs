@@ -122,6 +122,15 @@ pub(super) const SOURCE: Table = Table {
                     next one. `block`: stop the order until somebody looks.",
         },
         Field {
+            name: "on_outage",
+            form: Form::Word(&["queue", "refuse"]),
+            absent: Absent::Means("`\"queue\"` where the provider does not send again, otherwise `\"refuse\"`"),
+            example: "\"queue\"",
+            about: "What is done with a verified delivery that the tables do not take. `queue`: it waits in the queue, is \
+                    answered 202, and [comes later](sources.md#while-the-tables-cannot-be-reached) than others of its \
+                    order may. `refuse`: it is answered 503, and its sender tries again.",
+        },
+        Field {
             name: "rate",
             form: Form::Text(RATE),
             absent: Absent::Means("as often as it can"),

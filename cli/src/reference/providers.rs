@@ -163,7 +163,9 @@ fn payload(payload: Payload) -> &'static str {
 
 fn retries(facts: &Facts) -> String {
     match (facts.retries, facts.horizon) {
-        (Some(0), _) => "none are made".to_owned(),
+        (Some(0), _) => {
+            "none are made: [deferred](sources.md#while-the-tables-cannot-be-reached) in an outage".to_owned()
+        }
         (Some(times), Some(within)) => format!("{times}, within {}", length(within)),
         (Some(times), None) => format!("{times}"),
         (None, Some(within)) => format!("within {}", length(within)),

@@ -29,6 +29,7 @@ const REFUSED: &[(&Table, &str, &[&str])] = &[
     (&TOPICS, "ignore", &["7", "\"\"", "\" orders/*\""]),
     (&SOURCE, "retry", &["3", "{ often = true }"]),
     (&SOURCE, "on_failure", &["\"ignore\""]),
+    (&SOURCE, "on_outage", &["\"ignore\"", "true"]),
     (&SOURCE, "rate", &["5", "\"5\"", "\"0/s\"", "\"1001/s\"", "\"5/day\""]),
     (&SOURCE, "deliver", &["3", "\"all\"", "{ up_to = 1 }", "{ up_to = 26 }", "{ up_to = '3' }", "{ most = 3 }"]),
     (&SOURCE, "linger", &["2", "\"soon\""]),

@@ -1,4 +1,4 @@
-//! Wake-ups through SQS. The only file that names its client.
+//! Messages through SQS. The only file that names its client.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,7 +10,7 @@ use aws_sdk_sqs::{
 use futures_util::future::BoxFuture;
 
 use crate::aws::{meter::Meter, no_connection};
-use crate::engine::queue::{Depth, LONGEST_DELAY, Queue, QueueError, Visibility, WakeUp};
+use crate::engine::queue::{Depth, LONGEST_DELAY, Message, Queue, QueueError, Visibility};
 
 /// A queue in SQS.
 #[derive(Debug, Clone)]
@@ -33,8 +33,7 @@ impl SqsQueue {
         self
     }
 
-    async fn send_once(&self, wake_up: &WakeUp, delay: Duration) -> Result<(), QueueError> {
-        let body = serde_json::to_string(wake_up).expect("a wake-up is a plain object");
+    async fn send_once(&self, message: &Message, delay: Duration) -> Result<(), QueueError> {
         let seconds = delay.min(LONGEST_DELAY).as_millis().div_ceil(1000);
         if let Some(meter) = &self.meter {
             meter.sent();
@@ -42,7 +41,7 @@ impl SqsQueue {
         self.client
             .send_message()
             .queue_url(&self.url)
-            .message_body(body)
+            .message_body(message.text())
             .delay_seconds(i32::try_from(seconds).unwrap_or(i32::MAX))
             .send()
             .await
@@ -109,8 +108,8 @@ fn describe<E: ProvideErrorMetadata>(error: &SdkError<E>) -> QueueError {
 // A function carries only what it uses of these.
 
 impl Queue for SqsQueue {
-    fn send<'a>(&'a self, wake_up: &'a WakeUp, delay: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
-        Box::pin(self.send_once(wake_up, delay))
+    fn send<'a>(&'a self, message: &'a Message, delay: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
+        Box::pin(self.send_once(message, delay))
     }
 }
 

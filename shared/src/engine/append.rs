@@ -9,7 +9,8 @@ use futures_util::future::try_join_all;
 
 use crate::{
     engine::{
-        queue::{QueueError, WakeUp},
+        deferred::{Deferred, LARGEST_MESSAGE},
+        queue::{Message, QueueError, WakeUp},
         store::{Store, StoreError},
         wake::Waker,
     },
@@ -19,8 +20,8 @@ use crate::{
         inbox::{Claim, Put, PutOutcome, owes_wake_up},
         state::EntityState,
     },
-    sources::deliver::Linger,
-    telemetry::{Event, Observer},
+    sources::{OnOutage, deliver::Linger},
+    telemetry::{Event, Observer, PutOffReason},
     time::Timestamp,
 };
 
@@ -31,6 +32,13 @@ pub const DEADLINE: Duration = Duration::from_millis(2200);
 /// How long a wake-up is tried for at least, should the claim have used up the
 /// time: the sender's answer must not be long in coming.
 const SHORTEST_WAKE_UP: Duration = Duration::from_millis(250);
+
+/// The longest that an append may take in all, its wake-up included.
+pub(crate) const ANSWERED: Duration = DEADLINE.saturating_add(SHORTEST_WAKE_UP);
+
+/// Time kept free for the queue, where what the store does not take is deferred:
+/// for one try that is not answered, and another.
+const DEFERRING: Duration = Duration::from_millis(1000);
 
 /// How many parts of a large body are written side by side.
 const PARTS_AT_ONCE: usize = 6;
@@ -57,6 +65,16 @@ pub struct Appended {
     pub wake_up_failed: Option<QueueError>,
 }
 
+/// What became of a delivery that is safe.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Accepted {
+    /// It is durable in its inbox.
+    Appended(Appended),
+    /// The store did not take it, and it may be there all the same. It waits in the
+    /// queue: a worker appends it when the store is back.
+    Deferred,
+}
+
 /// Why a delivery was not appended. It may be there all the same; appended
 /// again it is recognised as the same.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -67,6 +85,18 @@ pub enum AppendError {
     /// This instance was so slow that its places were given up, several times.
     #[error("{PLACES} claimed places were given up before they could be filled")]
     Overtaken,
+}
+
+/// How a delivery comes to be appended.
+#[derive(Debug, Clone, Copy)]
+enum Coming {
+    /// Just now.
+    Now,
+    /// Once more, after it was parked; it may have been applied before under this
+    /// token.
+    Again(Option<FencingToken>),
+    /// From the queue, where it waited for the store.
+    Deferred,
 }
 
 /// What an append has found out so far, and what follows from it.
@@ -116,7 +146,7 @@ impl Inbox {
     /// Appends `incoming` to its entity's inbox. Afterwards it is durable, and
     /// somebody is sure to look at it.
     pub async fn append(&self, incoming: &Incoming) -> Result<Appended, AppendError> {
-        self.append_within(incoming, None, DEADLINE + SHORTEST_WAKE_UP).await
+        self.append_within(incoming, None, ANSWERED).await
     }
 
     /// As [`Inbox::append`], for who must answer within `time`. `linger`: its source
@@ -127,7 +157,7 @@ impl Inbox {
         linger: Option<Linger>,
         time: Duration,
     ) -> Result<Appended, AppendError> {
-        self.append_run(incoming, None, linger, time).await
+        self.append_as(incoming, Coming::Now, linger, time).await
     }
 
     /// Appends what was parked once more. `run_before`: it was applied before, under
@@ -137,13 +167,66 @@ impl Inbox {
         incoming: &Incoming,
         run_before: Option<FencingToken>,
     ) -> Result<Appended, AppendError> {
-        self.append_run(incoming, run_before, None, DEADLINE + SHORTEST_WAKE_UP).await
+        self.append_as(incoming, Coming::Again(run_before), None, ANSWERED).await
     }
 
-    async fn append_run(
+    /// As [`Inbox::append_within`]; what the store does not take is deferred, where
+    /// `on_outage` says so and the queue takes it.
+    ///
+    /// # Errors
+    ///
+    /// It is in neither, as far as is known: why the store did not take it.
+    pub async fn accept(
         &self,
         incoming: &Incoming,
-        run_before: Option<FencingToken>,
+        linger: Option<Linger>,
+        on_outage: OnOutage,
+        time: Duration,
+    ) -> Result<Accepted, AppendError> {
+        // What is half as long as a message fits whatever it holds.
+        let fits = || incoming.body.len() <= LARGEST_MESSAGE / 2 || Deferred::of(incoming).is_some();
+        if on_outage == OnOutage::Refuse || !fits() {
+            return self.append_within(incoming, linger, time).await.map(Accepted::Appended);
+        }
+        let surroundings = self.store.surroundings();
+        let give_up = surroundings.monotonic() + time;
+        let error = match self.append_within(incoming, linger, time.saturating_sub(DEFERRING)).await {
+            Ok(appended) => return Ok(Accepted::Appended(appended)),
+            Err(error) => error,
+        };
+        let Some(deferred) = Deferred::of(incoming) else { return Err(error) };
+        let left = give_up.saturating_sub(surroundings.monotonic());
+        match self.waker.post(&Message::Deferred(Box::new(deferred)), Duration::ZERO, left).await {
+            Ok(()) => {
+                self.observer.observe(&Event::Deferred { incoming, reason: &error.to_string() });
+                Ok(Accepted::Deferred)
+            }
+            Err(_) => Err(error),
+        }
+    }
+
+    /// Appends what was deferred, within `time`: as the repeat that it may be.
+    pub(crate) async fn take_up(&self, incoming: &Incoming, time: Duration) -> Result<Appended, AppendError> {
+        self.append_as(incoming, Coming::Deferred, None, time).await
+    }
+
+    /// Defers once more what the store does not take yet.
+    pub(crate) async fn defer_again(&self, deferred: &Deferred, patience: Duration) -> Result<(), QueueError> {
+        let delay = self.store.surroundings().jittered(deferred.pause());
+        let again = Message::Deferred(Box::new(deferred.again()));
+        let sent = self.waker.post(&again, delay, patience).await;
+        let entity = deferred.entity();
+        self.observer.observe(&match sent {
+            Ok(()) => Event::PutOff { entity, delay, reason: PutOffReason::StoreOut },
+            Err(_) => Event::WakeUpFailed { entity },
+        });
+        sent
+    }
+
+    async fn append_as(
+        &self,
+        incoming: &Incoming,
+        coming: Coming,
         linger: Option<Linger>,
         time: Duration,
     ) -> Result<Appended, AppendError> {
@@ -151,7 +234,12 @@ impl Inbox {
         let give_up = surroundings.monotonic() + time.saturating_sub(SHORTEST_WAKE_UP).min(DEADLINE);
         let patience = || give_up.saturating_sub(surroundings.monotonic());
         let nonce = surroundings.nonce();
-        let envelope = Envelope::pack(incoming, &nonce, surroundings.now() + self.retention).run_before(run_before);
+        let envelope = Envelope::pack(incoming, &nonce, surroundings.now() + self.retention);
+        let envelope = match coming {
+            Coming::Now => envelope,
+            Coming::Again(run_before) => envelope.run_before(run_before),
+            Coming::Deferred => envelope.deferred_until(surroundings.now()),
+        };
         for some in envelope.parts().chunks(PARTS_AT_ONCE) {
             try_join_all(some.iter().map(|part| self.store.run(part, patience()))).await?;
         }
@@ -170,7 +258,14 @@ impl Inbox {
                 PutOutcome::Stored => {
                     let appended = Appended { sequence: place.sequence, wake_up_failed: woken.err() };
                     let is_wake_up_lost = appended.wake_up_failed.is_some();
-                    self.observer.observe(&Event::Accepted { incoming, sequence: place.sequence, is_wake_up_lost });
+                    let sequence = place.sequence;
+                    self.observer.observe(&match coming {
+                        Coming::Now | Coming::Again(_) => Event::Accepted { incoming, sequence, is_wake_up_lost },
+                        Coming::Deferred => {
+                            let after = surroundings.now().since(incoming.received_at);
+                            Event::TakenUp { incoming, sequence, after, is_wake_up_lost }
+                        }
+                    });
                     return Ok(appended);
                 }
                 PutOutcome::Voided if appending.overtaken() => {}

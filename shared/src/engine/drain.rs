@@ -29,6 +29,7 @@ pub use suspects::Quarantine;
 
 use crate::{
     engine::{
+        append::Inbox,
         breaker::Breakers,
         queue::WakeUp,
         store::{Store, StoreError},
@@ -42,6 +43,7 @@ use crate::{
     },
     sources::LiveSources,
     telemetry::{Event, Observer, PutOffReason},
+    time::Surroundings,
 };
 
 /// How long drains hold, wait and keep.
@@ -241,6 +243,17 @@ impl Drainer {
     /// How long its leases run without being renewed.
     pub fn lease(&self) -> Duration {
         self.settings.lease
+    }
+
+    /// Inboxes in the same store, for what comes with the wake-ups.
+    pub(crate) fn inbox(&self) -> Inbox {
+        let (store, waker) = (self.store.clone(), self.waker.clone());
+        Inbox::new(store, waker, self.settings.retention, self.observer.clone())
+    }
+
+    /// The clock and chance it lives by.
+    pub(crate) fn surroundings(&self) -> &Surroundings {
+        self.store.surroundings()
     }
 
     /// The configured senders.

@@ -1,12 +1,16 @@
 //! Wake-ups: queue messages that say "look at this entity". No payload, no
-//! order, and a second one does no harm.
+//! order, and a second one does no harm. Beside them, while the store is out,
+//! deferred deliveries.
 
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
-use crate::protocol::entity::{EntityKey, FencingToken};
+use crate::{
+    engine::deferred::Deferred,
+    protocol::entity::{EntityKey, FencingToken},
+};
 
 /// One wake-up, as it stands in a message's body.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,25 +36,83 @@ impl WakeUp {
     }
 }
 
+/// What stands in a message's body.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Message {
+    /// Look at an entity.
+    WakeUp(WakeUp),
+    /// A delivery that the store did not take.
+    Deferred(Box<Deferred>),
+}
+
+/// Why a message's body cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unreadable {
+    /// It is neither a wake-up nor a delivery, and stands for nothing.
+    #[error("neither a wake-up nor a delivery")]
+    Nothing,
+    /// It is a delivery, which somebody has to look at.
+    #[error("a delivery that cannot be read: {0}")]
+    Delivery(String),
+}
+
+impl Message {
+    /// Reads a message's body.
+    ///
+    /// # Errors
+    ///
+    /// It is no message of ours, or not one that this version can read.
+    pub fn parse(text: &str) -> Result<Self, Unreadable> {
+        if text.starts_with(Deferred::MARK) {
+            return Deferred::parse(text)
+                .map(|deferred| Self::Deferred(Box::new(deferred)))
+                .map_err(Unreadable::Delivery);
+        }
+        serde_json::from_str(text).map(Self::WakeUp).map_err(|_| Unreadable::Nothing)
+    }
+
+    /// As it stands in a message's body.
+    pub fn text(&self) -> String {
+        match self {
+            Self::WakeUp(wake_up) => serde_json::to_string(wake_up).expect("a wake-up is a plain object"),
+            Self::Deferred(deferred) => deferred.text(),
+        }
+    }
+
+    /// Whose it is.
+    pub fn entity(&self) -> &EntityKey {
+        match self {
+            Self::WakeUp(wake_up) => &wake_up.entity,
+            Self::Deferred(deferred) => deferred.entity(),
+        }
+    }
+}
+
+impl From<WakeUp> for Message {
+    fn from(wake_up: WakeUp) -> Self {
+        Self::WakeUp(wake_up)
+    }
+}
+
 /// The longest that a queue holds a message back (SQS `DelaySeconds`).
 pub const LONGEST_DELAY: Duration = Duration::from_secs(900);
 
-/// Why a wake-up was not sent, or may not have been.
+/// Why a message was not sent, or may not have been.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QueueError {
     /// The queue did not take it, or its answer was lost. It may be sent again.
-    #[error("the queue did not take the wake-up: {0}")]
+    #[error("the queue did not take the message: {0}")]
     Unavailable(String),
     /// The queue will never take it: its body holds what a message cannot.
-    #[error("the queue refuses the wake-up: {0}")]
+    #[error("the queue refuses the message: {0}")]
     Refused(String),
 }
 
-/// Where wake-ups are sent. They come back through the function's event source.
+/// Where messages are sent. They come back through the function's event source.
 pub trait Queue: Send + Sync + 'static {
-    /// Sends a wake-up, to arrive after `delay` (whole seconds, rounded up; at
+    /// Sends a message, to arrive after `delay` (whole seconds, rounded up; at
     /// most [`LONGEST_DELAY`]). Tries once.
-    fn send<'a>(&'a self, wake_up: &'a WakeUp, delay: Duration) -> BoxFuture<'a, Result<(), QueueError>>;
+    fn send<'a>(&'a self, message: &'a Message, delay: Duration) -> BoxFuture<'a, Result<(), QueueError>>;
 }
 
 /// Who else sees a received message: for a worker.

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use crate::{
     engine::{
-        queue::{LONGEST_DELAY, Queue, QueueError, WakeUp},
+        queue::{LONGEST_DELAY, Message, Queue, QueueError, WakeUp},
         store::ATTEMPT,
     },
     protocol::entity::EntityKey,
@@ -33,12 +33,17 @@ impl Waker {
 
     /// As [`Waker::wake`], for one that says more.
     pub async fn send(&self, wake_up: &WakeUp, delay: Duration, patience: Duration) -> Result<(), QueueError> {
+        self.post(&wake_up.clone().into(), delay, patience).await
+    }
+
+    /// As [`Waker::wake`], for any message: a second one of a delivery is a repeat.
+    pub async fn post(&self, message: &Message, delay: Duration, patience: Duration) -> Result<(), QueueError> {
         let delay = delay.min(LONGEST_DELAY);
         let give_up = self.surroundings.monotonic() + patience;
         let mut wait = Duration::from_millis(20);
         loop {
             let left = give_up.saturating_sub(self.surroundings.monotonic());
-            let attempt = self.surroundings.within(ATTEMPT.min(left), self.queue.send(wake_up, delay));
+            let attempt = self.surroundings.within(ATTEMPT.min(left), self.queue.send(message, delay));
             let error = match attempt.await {
                 Some(Ok(())) => return Ok(()),
                 Some(Err(refused @ QueueError::Refused(_))) => return Err(refused),
@@ -96,7 +101,7 @@ mod tests {
     }
 
     impl Queue for Scripted {
-        fn send<'a>(&'a self, _: &'a WakeUp, delay: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
+        fn send<'a>(&'a self, _: &'a Message, delay: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
             let mut sent = self.sent.lock().unwrap();
             let answer = self.answers[sent.len().min(self.answers.len() - 1)];
             sent.push(delay);

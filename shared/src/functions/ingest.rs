@@ -1,7 +1,7 @@
 //! The ingest function: verify a webhook, find its entity, put it in the inbox,
 //! wake a worker, answer.
 //!
-//! What is answered 2xx is durable. What cannot be believed is answered 4xx and
+//! What is answered 200 is durable in its inbox; 202, in the queue. What cannot be believed is answered 4xx and
 //! nothing of it is kept; what is believed is never refused for what it says.
 
 mod http;
@@ -15,13 +15,13 @@ use lambda_runtime::Error;
 use crate::{
     aws::boot::Start,
     config::{Environment, SourcesOrigin},
-    engine::append::Inbox,
+    engine::append::{Accepted, Inbox},
     protocol::{
         delivery::{Incoming, LARGEST_BODY},
         entity::SourceName,
     },
     providers::{self, Unverified, Verified},
-    sources::{LiveSources, Newest, Sources},
+    sources::{LiveSources, Newest, OnOutage, Sources},
     telemetry::{Event, Refusal},
     time::Surroundings,
 };
@@ -128,9 +128,13 @@ impl Ingest {
         };
         let left = ANSWER.saturating_sub(self.surroundings.monotonic().saturating_sub(asked));
         let source = self.sources.current().get(incoming.identity.source.as_str()).cloned();
-        let linger = source.and_then(|source| source.linger);
-        match self.inbox.append_within(&incoming, linger, left).await {
-            Ok(appended) => Response::accepted(&incoming.entity, appended.sequence).saying(demanded),
+        let linger = source.as_ref().and_then(|source| source.linger);
+        let on_outage = source.map_or(OnOutage::Refuse, |source| source.on_outage());
+        match self.inbox.accept(&incoming, linger, on_outage, left).await {
+            Ok(Accepted::Deferred) => Response::deferred(&incoming.entity).saying(demanded),
+            Ok(Accepted::Appended(appended)) => {
+                Response::accepted(&incoming.entity, appended.sequence).saying(demanded)
+            }
             Err(error) => {
                 tracing::error!(source = %incoming.identity.source, %error, "not stored");
                 Response::unavailable("not stored; send it again")

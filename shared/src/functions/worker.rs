@@ -1,11 +1,13 @@
 //! The worker function: a batch of wake-ups in, inboxes drained, the wake-ups
-//! to keep out.
+//! to keep out. Deliveries that were deferred while the store was out come in the
+//! same batches, and are appended.
 //!
 //! The entities of a batch are drained side by side; several wake-ups of one
 //! entity are one job. A user's own worker is this function around a handler
 //! of their own.
 
 pub mod batch;
+mod deferred;
 mod hiding;
 mod sqs;
 
@@ -90,6 +92,9 @@ impl Worker {
         for id in batch.unreadable() {
             self.drainer.observer().observe(&Event::NoWakeUp { message_id: id });
         }
+        for (id, reason) in batch.undeliverable() {
+            self.drainer.observer().observe(&Event::UnreadableDelivery { message_id: id, reason });
+        }
         let jobs = batch.jobs();
         let quarantine = Quarantine::of(jobs.len());
         // One that does not come back is kept, and does not keep the others from being told.
@@ -105,8 +110,15 @@ impl Worker {
             }
             (job.entity.clone(), attended)
         });
-        let attended = match select(pin!(join_all(attended)), pin!(hiding.keep(&in_flight))).await {
-            Either::Left((attended, _)) => attended,
+        let taken_up = async {
+            let kept = deferred::take_up(&self.drainer, &batch, limit).await;
+            let receipts: Vec<String> = kept.iter().filter_map(|id| receipts.get(id).cloned()).collect();
+            self.surroundings.within(LAST_WORD / 2, hiding.give_back(&receipts)).await;
+            kept
+        };
+        let all_of_it = async { tokio::join!(join_all(attended), taken_up) };
+        let (attended, kept) = match select(pin!(all_of_it), pin!(hiding.keep(&in_flight))).await {
+            Either::Left((done, _)) => done,
             Either::Right((never, _)) => match never {},
         };
         let attended: BTreeMap<EntityKey, _> = attended.into_iter().collect();
@@ -114,8 +126,8 @@ impl Worker {
         if lost > 0 {
             self.drainer.observer().observe(&Event::ThreadsLost { lost, is_end: false });
         }
-        let failures = batch.failures(&attended);
-        BatchResponse { batch_item_failures: failures.into_iter().map(|id| Failure { item_identifier: id }).collect() }
+        let failures = batch.failures(&attended).into_iter().chain(kept);
+        BatchResponse { batch_item_failures: failures.map(|id| Failure { item_identifier: id }).collect() }
     }
 }
 

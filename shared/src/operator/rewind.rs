@@ -177,7 +177,7 @@ impl Operator {
         if applied == 0 {
             return Ok(Err(Rewound::Nothing));
         }
-        let arrived = settled.places.values().filter_map(|past| past.delivery.as_ref().map(Delivery::received_at));
+        let arrived = settled.places.values().filter_map(|past| past.delivery.as_ref().map(Delivery::appended_at));
         let since = arrived.min().unwrap_or_else(|| self.store.surroundings().now());
         Ok(Ok((Rewinding { from, through: state.head, applied }, since)))
     }
@@ -273,7 +273,7 @@ pub fn as_before(
         recent = recent.with(Receipt { token, ..receipt }, memory.retention);
         if was_here {
             // Behind it may stand repeats that have just come.
-            decided = Some((recent.clone(), delivery.map(Delivery::received_at)));
+            decided = Some((recent.clone(), delivery.map(Delivery::appended_at)));
         }
     }
     let (mut recent, arrived) = decided?;
@@ -285,7 +285,7 @@ pub fn as_before(
         recent,
         newest_event_time: state.newest_event_time.clone(),
         pending_since: match behind {
-            Some(behind) => Some(behind.received_at()),
+            Some(behind) => Some(behind.appended_at()),
             None if state.tail == through => Some(seen_at),
             None => arrived,
         },

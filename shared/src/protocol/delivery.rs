@@ -7,8 +7,8 @@ use std::{cmp::Ordering, sync::OnceLock};
 
 use bytes::Bytes;
 
-pub(crate) use codec::parked_copy;
 pub use codec::{Envelope, Item, LARGEST_BODY, PutPart, Unpacked};
+pub(crate) use codec::{Stored, parked_copy, restored};
 
 use crate::{
     protocol::{
@@ -70,6 +70,7 @@ pub struct Delivery {
     family: String,
     event_time: Option<Timestamp>,
     received_at: Timestamp,
+    appended_at: Option<Timestamp>,
     content_type: Option<String>,
     body: Bytes,
     pub(crate) attempt: u32,
@@ -124,6 +125,7 @@ impl Delivery {
             family,
             event_time,
             received_at,
+            appended_at: None,
             content_type,
             body,
             attempt: 1,
@@ -194,6 +196,19 @@ impl Delivery {
     /// When it was accepted, by ours.
     pub fn received_at(&self) -> Timestamp {
         self.received_at
+    }
+
+    /// When it was put into its inbox, where that was not when it was accepted: the
+    /// store was out then, and the delivery waited in the queue. What was accepted
+    /// later may have been handled before it. `None`: it has its place in the order
+    /// of arrival.
+    pub fn deferred_until(&self) -> Option<Timestamp> {
+        self.appended_at
+    }
+
+    /// When it came into its inbox.
+    pub(crate) fn appended_at(&self) -> Timestamp {
+        self.appended_at.unwrap_or(self.received_at)
     }
 
     /// The body's content type, if the sender gave one.

@@ -62,6 +62,7 @@ pub mod attribute {
     pub const FAMILY: &str = "family";
     pub const EVENT_TIME: &str = "event_time";
     pub const RECEIVED_AT: &str = "received_at";
+    pub const APPENDED_AT: &str = "appended_at";
     pub const CONTENT_TYPE: &str = "content_type";
     pub const BODY: &str = "body";
     pub const BODY_BYTES: &str = "body_bytes";

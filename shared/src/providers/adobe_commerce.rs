@@ -136,6 +136,10 @@ impl Provider for AdobeCommerce {
         signature.map(|signature| (SIGNATURE.to_owned(), Encoding::Base64.encode(&signature))).into_iter().collect()
     }
 
+    fn tries_again(&self) -> bool {
+        false
+    }
+
     fn answer(&self) -> Option<&'static str> {
         Some(r#"{"op":"success"}"#)
     }

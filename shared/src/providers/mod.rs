@@ -321,6 +321,12 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
         None
     }
 
+    /// Whether the provider sends again what was not answered 2xx. Of one that does
+    /// not say, it is believed.
+    fn tries_again(&self) -> bool {
+        true
+    }
+
     /// The parameter of a GET's query whose value is to be answered, before
     /// anything is posted.
     fn challenge(&self) -> Option<&'static str> {

@@ -130,6 +130,10 @@ impl Provider for WooCommerce {
         Some(5)
     }
 
+    fn tries_again(&self) -> bool {
+        false
+    }
+
     fn objection(&self, secret: &Secret) -> Option<&'static str> {
         key(secret).is_none().then_some(signature::EMPTY)
     }

@@ -7,7 +7,7 @@ use crate::{
         entity::{EntityKey, Identity},
     },
     providers::{self, Described, Keys, NoKeys, Provider, Request, Unverified, Verified},
-    sources::{Source, template::Template},
+    sources::{OnOutage, Source, template::Template},
     time::Timestamp,
 };
 
@@ -43,6 +43,13 @@ impl Source {
     /// no such number is known.
     pub fn failures_in_a_row(&self) -> Option<u32> {
         self.provider().failures_in_a_row()
+    }
+
+    /// What is done with a delivery that the store does not take. Where the
+    /// document does not say, what would be lost otherwise is put on the queue.
+    pub fn on_outage(&self) -> OnOutage {
+        let default = if self.provider().tries_again() { OnOutage::Refuse } else { OnOutage::Queue };
+        self.on_outage.unwrap_or(default)
     }
 
     fn provider(&self) -> &dyn Provider {

@@ -26,6 +26,32 @@ pub enum Event<'a> {
         /// Whether a wake-up was owed and could not be sent.
         is_wake_up_lost: bool,
     },
+    /// A delivery that the store did not take waits in the queue.
+    Deferred {
+        /// What.
+        incoming: &'a Incoming,
+        /// Why the store did not take it.
+        reason: &'a str,
+    },
+    /// A delivery that waited in the queue is durable in its inbox.
+    TakenUp {
+        /// What.
+        incoming: &'a Incoming,
+        /// Where.
+        sequence: Sequence,
+        /// How long after its arrival.
+        after: Duration,
+        /// Whether a wake-up was owed and could not be sent.
+        is_wake_up_lost: bool,
+    },
+    /// A message that must be a delivery cannot be read: it is kept, and goes to
+    /// the dead letters in the end.
+    UnreadableDelivery {
+        /// The queue's id for it.
+        message_id: &'a str,
+        /// Why, without anything of what it holds.
+        reason: &'a str,
+    },
     /// A delivery was verified and is of a topic that its source does not take:
     /// nothing of it is kept.
     Ignored {

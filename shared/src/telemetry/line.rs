@@ -145,6 +145,32 @@ impl<'a> Line<'a> {
                 }
                 line.text("wake_up", "failed").counted(Metric::FailedWakeUps, 1)
             }
+            Event::Deferred { incoming, reason } => Self::new(L::WARN, "deferred")
+                .of_entity(&incoming.entity)
+                .text("delivery", incoming.identity.delivery_id.as_str())
+                .text("topic", &incoming.topic)
+                .text("reason", reason)
+                .counted(Metric::Accepted, 1)
+                .counted(Metric::Deferred, 1)
+                .by(incoming.identity.source.as_str(), "deferred"),
+            Event::TakenUp { incoming, sequence, after, is_wake_up_lost } => {
+                let line = Self::new(if is_wake_up_lost { L::WARN } else { L::INFO }, "taken up")
+                    .of_entity(&incoming.entity)
+                    .number("sequence", sequence.0)
+                    .text("delivery", incoming.identity.delivery_id.as_str())
+                    .text("topic", &incoming.topic)
+                    .time("after_ms", after)
+                    .by(incoming.identity.source.as_str(), "taken up");
+                if !is_wake_up_lost {
+                    return line;
+                }
+                line.text("wake_up", "failed").counted(Metric::FailedWakeUps, 1)
+            }
+            Event::UnreadableDelivery { message_id, reason } => {
+                Self::new(L::ERROR, "a deferred delivery cannot be read; kept")
+                    .text("message_id", message_id)
+                    .text("reason", reason)
+            }
             Event::Ignored { incoming } => Self::new(L::INFO, "ignored")
                 .text("delivery", incoming.identity.delivery_id.as_str())
                 .text("topic", &incoming.topic)

@@ -194,7 +194,7 @@ impl JsonLog {
     #[cfg(feature = "ingest")]
     fn sampled<'a>(&self, event: &Event<'_>, line: Line<'a>) -> Option<Line<'a>> {
         match *event {
-            Event::Accepted { incoming, .. } | Event::Ignored { incoming } => {
+            Event::Accepted { incoming, .. } | Event::Deferred { incoming, .. } | Event::Ignored { incoming } => {
                 self.state().refusals.accepted(&incoming.identity.source);
                 Some(line)
             }

@@ -46,6 +46,9 @@ metrics! {
     /// counts as zero of them: where the greatest of a time is zero, the source is
     /// refused and accepts nothing.
     Accepted: BySource,
+    /// Deliveries that the store did not take, put on the queue and answered 202.
+    /// Counted while it is out, and on no bill otherwise.
+    Deferred: Overall,
     /// Requests refused.
     Refused: Overall,
     /// Times that a source's refusals in a row came halfway to the number at which

@@ -19,7 +19,7 @@ pub struct Log;
 macro_rules! tell {
     ($line:ident at $level:expr) => {
         tell!($line at $level, texts: entity delivery topic wake_up reason queue job tick message_id,
-            numbers: sequence token attempt retry_in_ms delay_ms wait_ms held_ms took_ms segments seen woken kept
+            numbers: sequence token attempt retry_in_ms after_ms delay_ms wait_ms held_ms took_ms segments seen woken kept
                 unreadable unserved lost sources)
     };
     ($line:ident at $level:expr, texts: $($text:ident)*, numbers: $($number:ident)*) => {

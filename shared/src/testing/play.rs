@@ -25,7 +25,7 @@ use crate::{
     engine::{
         append::Inbox,
         drain::{DrainSettings, Drainer, Quarantine, Received},
-        queue::{Queue, QueueError, WakeUp},
+        queue::{Message, Queue, QueueError},
         store::Store,
         wake::Waker,
     },
@@ -487,7 +487,7 @@ impl Table for Mortal {
 struct Nowhere;
 
 impl Queue for Nowhere {
-    fn send<'a>(&'a self, _: &'a WakeUp, _: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
+    fn send<'a>(&'a self, _: &'a Message, _: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
         ready(Ok(())).boxed()
     }
 }

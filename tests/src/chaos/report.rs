@@ -46,6 +46,8 @@ pub(super) struct Committed {
 pub struct Report {
     pub(super) seed: u64,
     pub(super) sent: Vec<Sent>,
+    /// Of those, the ids that were answered 202: each has its place once it is taken up.
+    pub(super) deferred: BTreeSet<String>,
     pub(super) lines: Vec<Line>,
     pub(super) committed: BTreeMap<String, Committed>,
     pub(super) receipts: BTreeMap<EntityKey, Vec<Receipt>>,
@@ -113,7 +115,9 @@ impl Report {
         self.check_once(&mut mistakes);
         self.check_order(&mut mistakes);
         self.check_effects(receiver, &mut mistakes);
-        let verdict = Verdict::of(&self.sent, &self.committed_runs(), &BTreeSet::new());
+        let mut sent = self.sent.clone();
+        sent.iter_mut().filter(|sent| self.is_deferred(sent)).for_each(|sent| sent.answered = None);
+        let verdict = Verdict::of(&sent, &self.committed_runs(), &BTreeSet::new());
         if !verdict.is_clean() {
             mistakes.push(format!("the journal: {verdict}"));
         }
@@ -123,6 +127,15 @@ impl Report {
             }
         }
         mistakes
+    }
+
+    fn is_deferred(&self, sent: &Sent) -> bool {
+        self.deferred.contains(&sent.delivery_id)
+    }
+
+    /// How many deliveries were answered 202.
+    pub fn deferred(&self) -> usize {
+        self.deferred.len()
     }
 
     fn check_once(&self, mistakes: &mut Vec<String>) {
@@ -148,10 +161,13 @@ impl Report {
         for sent in &self.sent {
             let id = sent.delivery_id.as_str();
             let (Some(committed), Some(first)) = (self.committed.get(id), first_token.get(id)) else { continue };
-            if let Some((before, token)) = last.insert(&sent.entity, (id, committed.token))
-                && *first <= token
+            if let Some((before, token)) = last.get(&sent.entity)
+                && first <= token
             {
                 mistakes.push(format!("{id} was started before {before} was settled"));
+            }
+            if !self.is_deferred(sent) {
+                last.insert(&sent.entity, (id, committed.token));
             }
         }
     }
@@ -210,10 +226,11 @@ impl fmt::Display for Report {
             - taken(&self.lines, Receiver::RemembersTokens).count();
         write!(
             f,
-            "seed {}: {} deliveries answered, {} committed, {starts} starts in {} processes, {refused} effects refused \
+            "seed {}: {} deliveries answered, {} of them 202, {} committed, {starts} starts in {} processes, {refused} effects refused \
              by their token, {} of them after a later delivery's; {}",
             self.seed,
             self.sent.len(),
+            self.deferred.len(),
             self.committed.len(),
             processes.len(),
             late_effects(&self.lines),

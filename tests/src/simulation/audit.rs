@@ -157,7 +157,8 @@ pub fn everything(world: &World) -> Vec<String> {
             if !superseded.is_empty() && !by_newer {
                 mistakes.push(format!("{name} was superseded, and by none that was applied"));
             }
-            if !call.acked.is_empty() && applied + before == 0 && !set_aside && !stopped && !by_newer {
+            let promised = call.deferred || !call.acked.is_empty();
+            if promised && applied + before == 0 && !set_aside && !stopped && !by_newer {
                 mistakes.push(format!("lost: {name} was answered 2xx, and is neither applied nor parked nor stopped"));
             }
             let done = history.starts.iter().any(|start| start.name == name && start.done);

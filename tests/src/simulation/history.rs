@@ -38,6 +38,7 @@ pub enum What {
     Called { name: Name, entity: usize, node: u32 },
     Acked { name: Name, sequence: i64, woken: bool },
     NotAcked { name: Name },
+    Deferred { name: Name },
     RowChanged { entity: usize, node: u32, how: &'static str, head: i64, tail: i64, token: i64 },
     Charged { entity: usize, node: u32, attempts: u64, token: i64, made: bool },
     Filled { entity: usize, sequence: i64, node: u32, void: bool },
@@ -73,6 +74,7 @@ impl fmt::Display for What {
             What::Acked { name, sequence, woken } => {
                 write!(f, "{name}: answered 2xx, sequence {sequence}{}", if *woken { "" } else { ", no wake-up" })
             }
+            What::Deferred { name } => write!(f, "{name}: answered 202"),
             What::NotAcked { name } => write!(f, "{name}: answered 503"),
             What::RowChanged { entity: e, node, how, head, tail, token } => {
                 write!(f, "node {node}: {}: {how}: head {head} tail {tail} token {token}", entity(e))
@@ -164,6 +166,8 @@ pub struct Call {
     pub woken: bool,
     /// Whether a call of it ended without an answer.
     pub broken: bool,
+    /// Whether it was answered 202: it has its place once it is taken up.
+    pub deferred: bool,
 }
 
 /// One handler start.

@@ -7,11 +7,16 @@ use std::{
     time::Duration,
 };
 
-use webhook_serializer::protocol::{
-    entity::EntityKey,
-    format::{FORMAT, attribute as a},
-    keys::delivery_row,
-    table::{Action, Change, Comparison, Condition, Key, Operand, Page, Range, Row, TableName, Value, Write, Written},
+use webhook_serializer::{
+    engine::queue,
+    protocol::{
+        entity::EntityKey,
+        format::{FORMAT, attribute as a},
+        keys::delivery_row,
+        table::{
+            Action, Change, Comparison, Condition, Key, Operand, Page, Range, Row, TableName, Value, Write, Written,
+        },
+    },
 };
 
 use tokio::sync::Notify;
@@ -19,12 +24,12 @@ use tokio::sync::Notify;
 use crate::rules::{Rule, forget_settled};
 
 use super::{
-    node::Node,
+    node::{Node, is_worker},
     world::{entity_number, key},
 };
 
 /// Those that can be left out here, in the order of the list.
-pub const REACHED: [Rule; 22] = [
+pub const REACHED: [Rule; 23] = [
     Rule::ReceiversIgnoreTokens,
     Rule::OneTokenForADrain,
     Rule::ReleaseWithoutTail,
@@ -47,6 +52,7 @@ pub const REACHED: [Rule; 22] = [
     Rule::DropWithoutReceipt,
     Rule::ReceiptsUnread,
     Rule::RepeatsItself,
+    Rule::DeferredOnce,
 ];
 
 #[derive(Debug, Default)]
@@ -149,6 +155,11 @@ impl Meddler {
             }
             _ => {}
         }
+    }
+
+    /// Whether a worker only says that it has deferred a delivery again.
+    pub fn lets_go(&self, message: &queue::Message, node: u32) -> bool {
+        self.is(Rule::DeferredOnce) && is_worker(node) && matches!(message, queue::Message::Deferred(_))
     }
 
     /// Whether doubt about a claim is kept from the code: it is tried again for

@@ -60,6 +60,11 @@ impl Clock for NodeClock {
 /// Nodes below are workers.
 const FIRST_INGEST: u32 = 50;
 
+/// Whether the node of that number is a worker.
+pub fn is_worker(number: u32) -> bool {
+    number < FIRST_INGEST
+}
+
 /// One process: born with a clock and a chance of its own.
 #[derive(Debug, Clone)]
 pub struct Node {

@@ -9,7 +9,7 @@ use std::{
 
 use webhook_serializer::{
     engine::{
-        append::Inbox,
+        append::{Accepted, Inbox},
         drain::{DrainSettings, Drainer},
         store::Store,
         sweep::Sweeper,
@@ -27,7 +27,7 @@ use webhook_serializer::{
         receipt::Settlement,
         state::HolderInfo,
     },
-    sources::{Sources, deliver::Deliver},
+    sources::{OnOutage, Sources, deliver::Deliver},
     telemetry::{Event, Observer, PutOffReason},
     time::Timestamp,
 };
@@ -41,7 +41,7 @@ use super::{
     mutation::Meddler,
     node::{Node, Place, pause},
     outage::Outage,
-    queue::{NodeQueue, Receipt},
+    queue::{NodeQueue, Receipt, is_deferred},
     table::NodeTable,
     world::{World, entity_number, identity, key, told},
 };
@@ -106,6 +106,12 @@ struct Watch(Node);
 
 impl Observer for Watch {
     fn observe(&self, event: &Event<'_>) {
+        if let Event::TakenUp { incoming, sequence, is_wake_up_lost, .. } = event {
+            self.0.world.reach("a deferred delivery is taken up");
+            let number = incoming.identity.delivery_id.as_str().parse().expect("a number");
+            let name = Name { number, redrive: incoming.identity.redrive };
+            answered(&self.0.world, name, sequence.0, !is_wake_up_lost);
+        }
         let text = match event {
             Event::Lost { .. } => "finds its lease lost",
             Event::PutOff { reason: PutOffReason::Yielding, .. } => "a drain yields",
@@ -257,7 +263,8 @@ struct AtHand(Arc<World>, Vec<usize>);
 
 impl AtHand {
     fn of(world: &Arc<World>, received: &[Receipt]) -> Self {
-        let entities: Vec<usize> = received.iter().map(|receipt| entity_number(&receipt.entity)).collect();
+        let wake_ups = received.iter().filter(|receipt| !is_deferred(&receipt.body));
+        let entities: Vec<usize> = wake_ups.map(|receipt| entity_number(&receipt.entity)).collect();
         world.with_history(|history| {
             for entity in &entities {
                 *history.attended.entry(*entity).or_default() += 1;
@@ -303,7 +310,7 @@ pub async fn send(world: Arc<World>, name: Name, entity: usize, at: Duration) {
 fn called(world: &World, name: Name, entity: usize, node: u32) {
     let at = world.tell(What::Called { name, entity, node });
     world.with_history(|history| {
-        let call = Call { name, entity, called: at, acked: Vec::new(), woken: true, broken: false };
+        let call = Call { name, entity, called: at, acked: Vec::new(), woken: true, broken: false, deferred: false };
         history.calls.entry(name).or_insert(call).broken = true;
     });
 }
@@ -356,8 +363,17 @@ async fn append(world: &Arc<World>, name: Name, entity: usize, number: u32) -> b
     let fate = place.fate_of_append();
     let source = sources(world.profile.deliver, world.profile.skips).get(nature.source()).cloned();
     let linger = source.and_then(|source| source.linger);
-    match node.live(&fate, parts.inbox.append_within(&incoming, linger, ANSWERED_WITHIN)).await {
-        Some(Ok(appended)) => {
+    let on_outage = if world.profile.defers { OnOutage::Queue } else { OnOutage::Refuse };
+    match node.live(&fate, parts.inbox.accept(&incoming, linger, on_outage, ANSWERED_WITHIN)).await {
+        Some(Ok(Accepted::Deferred)) => {
+            world.tell(What::Deferred { name });
+            world.reach("a delivery is deferred");
+            world.with_history(|history| {
+                history.calls.entry(name).and_modify(|call| call.deferred = true);
+            });
+            true
+        }
+        Some(Ok(Accepted::Appended(appended))) => {
             answered(world, name, appended.sequence.0, appended.wake_up_failed.is_none());
             true
         }

@@ -97,6 +97,8 @@ pub struct Profile {
     pub skips: bool,
     /// Visits of the operator in which what was applied is run again.
     pub rewinds: u64,
+    /// Whether what the store does not take is deferred.
+    pub defers: bool,
 }
 
 impl Profile {
@@ -132,6 +134,7 @@ impl Profile {
             deliver: Deliver::Each,
             skips: false,
             rewinds: 0,
+            defers: false,
         }
     }
 
@@ -150,11 +153,47 @@ impl Profile {
         Self { entities: 50, deliveries: 100, workers: 4, outages: vec![outage], ..Self::calm() }
     }
 
+    /// A store that takes and gives nothing for an hour, while deliveries come that
+    /// nobody sends again; queue and workers have misfortunes of their own.
+    pub fn store_is_out(how: How) -> Self {
+        let of = |(service, number)| Outage {
+            service,
+            how,
+            permille: 1000,
+            from: Duration::from_secs(5),
+            lasts: Duration::from_secs(3600),
+            number,
+        };
+        let services = [Service::EntityWrites, Service::InboxWrites, Service::Queries, Service::BatchReads];
+        Self {
+            entities: 3,
+            deliveries: 60,
+            workers: 3,
+            lasts: Duration::from_secs(3700),
+            outages: services.into_iter().zip(1..).map(of).collect(),
+            queue: 30,
+            copies: 100,
+            crash: 100,
+            freeze: 50,
+            defers: true,
+            ..Self::calm()
+        }
+    }
+
     /// With what the counterexample to `mutation` needs, and little else:
     /// several misfortunes that must meet.
     pub fn focused(self, mutation: Rule) -> Self {
-        Self { outages: Vec::new(), erases: 0, hours: 0, deliver: Deliver::Each, skips: false, rewinds: 0, ..self }
-            .focused_on(mutation)
+        let focused = Self {
+            outages: Vec::new(),
+            erases: 0,
+            hours: 0,
+            deliver: Deliver::Each,
+            skips: false,
+            rewinds: 0,
+            defers: false,
+            ..self
+        };
+        focused.focused_on(mutation)
     }
 
     fn focused_on(self, mutation: Rule) -> Self {
@@ -230,6 +269,12 @@ impl Profile {
                 sweep: false,
                 ..self
             },
+            Rule::DeferredOnce => {
+                let short = |outage| Outage { lasts: Duration::from_secs(60), ..outage };
+                let out = Self::store_is_out(How::Throttled);
+                let outages = out.outages.iter().copied().map(short).collect();
+                Self { outages, lasts: Duration::from_secs(80), ..out }
+            }
             Rule::RepeatsItself => Self { operator: 6, rewinds: 1000, ..self },
             Rule::VoidUnconditionally => Self {
                 entities: 1,
@@ -309,6 +354,7 @@ impl Profile {
             deliver: deliver(seed),
             skips: Dice::new(seed, actor::PROFILE).at(4).happens(250),
             rewinds: if Dice::new(seed, actor::PROFILE).at(5).happens(500) { 600 } else { 0 },
+            defers: Dice::new(seed, actor::PROFILE).at(6).happens(300),
         };
         Self { hours: if drawn.erases > 0 { drawn.hours } else { 0 }, ..drawn }
     }

@@ -10,7 +10,7 @@ use std::{
 use futures_util::future::BoxFuture;
 use tokio::sync::{Notify, futures::Notified};
 use webhook_serializer::{
-    engine::queue::{Depth, Queue, QueueError, Visibility, WakeUp},
+    engine::queue::{self, Depth, Queue, QueueError, Visibility},
     protocol::entity::EntityKey,
 };
 
@@ -48,6 +48,11 @@ pub struct Receipt {
     pub times: u32,
 }
 
+/// Whether a message's body is a delivery, and no wake-up.
+pub fn is_deferred(body: &str) -> bool {
+    matches!(queue::Message::parse(body), Ok(queue::Message::Deferred(_)))
+}
+
 /// All messages.
 #[derive(Debug)]
 pub struct SimulatedQueue {
@@ -81,7 +86,8 @@ impl SimulatedQueue {
 
     /// Whether there is a wake-up of `entity`, visible or not.
     pub fn holds(&self, entity: &EntityKey) -> bool {
-        self.with(|_, messages| messages.values().any(|message| message.entity == *entity))
+        let is_one = |message: &Message| message.entity == *entity && !is_deferred(&message.body);
+        self.with(|_, messages| messages.values().any(is_one))
     }
 
     /// When the next message can be received.
@@ -95,9 +101,9 @@ impl SimulatedQueue {
     }
 
     /// One more message.
-    pub fn put(&self, world: &World, node: u32, wake_up: &WakeUp, delay: Duration) {
-        let entity = &wake_up.entity;
-        let body = serde_json::to_string(wake_up).expect("it is a JSON object");
+    pub fn put(&self, world: &World, node: u32, message: &queue::Message, delay: Duration) {
+        let entity = message.entity();
+        let body = message.text();
         let visible_at = world.elapsed() + delay;
         let id = self.with(|next, messages| {
             *next += 1;
@@ -212,18 +218,18 @@ impl NodeQueue {
 }
 
 impl Queue for NodeQueue {
-    fn send<'a>(&'a self, wake_up: &'a WakeUp, delay: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
+    fn send<'a>(&'a self, message: &'a queue::Message, delay: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
         Box::pin(async move {
             let node = &self.node;
             let world = &node.world;
             self.meddler.held_back().await;
-            if self.meddler.swallows(&wake_up.entity) {
+            if self.meddler.lets_go(message, node.number) || self.meddler.swallows(message.entity()) {
                 return Ok(());
             }
             let delay = Duration::from_secs(delay.as_millis().div_ceil(1000) as u64);
             let mut roll = node.dice.roll();
             let latency = roll.millis(1, 12);
-            let put = |world: &World| world.queue.put(world, node.number, wake_up, delay);
+            let put = |world: &World| world.queue.put(world, node.number, message, delay);
             if let Some(how) = world.out(&[Service::Sends], node.number) {
                 pause(latency).await;
                 if how == How::LosesReply {

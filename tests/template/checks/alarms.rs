@@ -100,6 +100,7 @@ fn watches(case: &Case) -> Vec<Watch> {
             silent_at: vec![Some(2.0)],
             ..at_least(Metric::Parked, "UnavailableAlarm", 3.0)
         },
+        at_least(Metric::Deferred, "DeferredAlarm", 1.0),
         Watch {
             // The greatest of a quarter of an hour: one that was accepted is enough.
             computes: Some(json!([{
@@ -173,8 +174,8 @@ fn number_at(case: &Case, path: &str) -> f64 {
 }
 
 /// Those that roll a release back, which are there for that too.
-const ROLL_BACK: [&str; 5] =
-    ["BlockedAlarm", "IngestErrorsAlarm", "ParkedAlarm", "UnavailableAlarm", "WorkerErrorsAlarm"];
+const ROLL_BACK: [&str; 6] =
+    ["BlockedAlarm", "DeferredAlarm", "IngestErrorsAlarm", "ParkedAlarm", "UnavailableAlarm", "WorkerErrorsAlarm"];
 
 pub fn check(case: &Case, objections: &mut Objections) {
     let alarms = case.deployed.of_type("AWS::CloudWatch::Alarm");

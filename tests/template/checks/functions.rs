@@ -146,7 +146,7 @@ fn ingest(case: &Case, objections: &mut Objections) {
         "EntitiesTableName",
         "InboxTableName",
     ];
-    released(case, "Ingest", &["IngestErrorsAlarm", "UnavailableAlarm"], &described, objections);
+    released(case, "Ingest", &["IngestErrorsAlarm", "UnavailableAlarm", "DeferredAlarm"], &described, objections);
     reads_its_sources(case, "Ingest", objections);
 }
 

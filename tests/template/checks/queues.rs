@@ -2,6 +2,7 @@
 
 use serde_json::json;
 use serializer::local::{MAX_RECEIVES, VISIBILITY_TIMEOUT};
+use webhook_serializer::engine::deferred::LARGEST_MESSAGE;
 
 use super::{Case, Objections};
 
@@ -15,6 +16,8 @@ pub fn check(case: &Case, objections: &mut Objections) {
     for queue in ["DeadLetters", "WakeUps"] {
         // A wake-up outlives any outage that somebody comes to see.
         objections.unless_at(deployed, &format!("{queue} Properties MessageRetentionPeriod"), LONGEST);
+        let largest = LARGEST_MESSAGE.to_string();
+        objections.unless_at(deployed, &format!("{queue} Properties MaximumMessageSize"), largest);
         objections.unless_at(deployed, &format!("{queue} Properties SqsManagedSseEnabled"), "true");
     }
     let redrive = json!({ "deadLetterTargetArn": "DeadLetters.Arn", "maxReceiveCount": MAX_RECEIVES.to_string() });

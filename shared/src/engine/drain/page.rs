@@ -76,7 +76,7 @@ impl Page {
             };
             if item.sequence() != expected {
                 if let Item::Delivery(unpacked) = &item {
-                    page.behind = Some(unpacked.head().received_at());
+                    page.behind = Some(unpacked.head().appended_at());
                 }
                 break;
             }

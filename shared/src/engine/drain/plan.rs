@@ -506,10 +506,10 @@ impl Drain {
             recent,
             newest_event_time: times,
             pending_since: newest.map(|newest| match self.page.places.get(ending.group.places) {
-                Some(Place::Delivery(next)) => next.unpacked.head().received_at(),
+                Some(Place::Delivery(next)) => next.unpacked.head().appended_at(),
                 // What comes was claimed since.
                 _ if self.state.tail == last => seen_at,
-                _ => newest.received_at(),
+                _ => newest.appended_at(),
             }),
             not_before,
             ends_one_by_one: self.state.one_by_one.is_some_and(|until| until <= last),

@@ -117,11 +117,18 @@ impl Response {
         Self::json(200, serde_json::json!({ "accepted": sequence.0, "entity": entity }))
     }
 
-    /// The same, with the JSON that its sender demands in place of the body.
+    /// The delivery is durable in the queue: it comes into this entity's inbox when
+    /// the store is back.
+    pub fn deferred(entity: &EntityKey) -> Self {
+        Self::json(202, serde_json::json!({ "deferred": true, "entity": entity }))
+    }
+
+    /// The same, with the JSON that its sender demands in place of the body. Who
+    /// demands one knows 200 and no other success.
     #[must_use]
     pub(super) fn saying(self, body: Option<&str>) -> Self {
         match body {
-            Some(body) => Self { body: body.to_owned(), ..self },
+            Some(body) => Self { status_code: 200, body: body.to_owned(), ..self },
             None => self,
         }
     }

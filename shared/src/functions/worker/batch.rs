@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 
 use crate::{
     engine::{
+        deferred::Deferred,
         drain::{Attended, Received},
-        queue::WakeUp,
+        queue::{self, Unreadable, WakeUp},
     },
     protocol::entity::{EntityKey, FencingToken},
 };
@@ -27,25 +28,30 @@ pub struct Message {
 pub struct Batch {
     jobs: BTreeMap<EntityKey, Vec<(String, u32)>>,
     tokens: BTreeMap<EntityKey, Option<FencingToken>>,
+    deferred: Vec<(String, Deferred)>,
+    undeliverable: Vec<(String, String)>,
     unreadable: Vec<String>,
 }
 
 impl Batch {
-    /// Sorts messages. One that is no wake-up is counted and let go: received
-    /// again, it would be none either.
+    /// Sorts messages. One that is nothing of ours is counted and let go: received
+    /// again, it would be none either. A delivery that cannot be read is kept.
     pub fn sort(messages: impl IntoIterator<Item = Message>) -> Self {
         let mut batch = Self::default();
         for message in messages {
-            match serde_json::from_str::<WakeUp>(&message.body) {
-                Ok(WakeUp { entity, token }) => {
+            match queue::Message::parse(&message.body) {
+                Ok(queue::Message::WakeUp(WakeUp { entity, token })) => {
                     let token = token.map(FencingToken);
                     let all = batch.tokens.entry(entity.clone()).or_insert(token);
                     *all = all.filter(|all| Some(*all) == token);
                     batch.jobs.entry(entity).or_default().push((message.id, message.times));
                 }
-                Err(_) => batch.unreadable.push(message.id),
+                Ok(queue::Message::Deferred(deferred)) => batch.deferred.push((message.id, *deferred)),
+                Err(Unreadable::Delivery(reason)) => batch.undeliverable.push((message.id, reason)),
+                Err(Unreadable::Nothing) => batch.unreadable.push(message.id),
             }
         }
+        batch.deferred.sort_by_key(|(_, deferred)| deferred.received_at());
         batch
     }
 
@@ -68,12 +74,23 @@ impl Batch {
         self.jobs.get(entity).into_iter().flatten().map(|(id, _)| id)
     }
 
-    /// The ids of messages that were no wake-ups.
+    /// The deliveries that are to be appended, in the order in which they arrived,
+    /// with their messages' ids.
+    pub fn deferred(&self) -> &[(String, Deferred)] {
+        &self.deferred
+    }
+
+    /// The ids of messages that must be deliveries and cannot be read, and why.
+    pub fn undeliverable(&self) -> &[(String, String)] {
+        &self.undeliverable
+    }
+
+    /// The ids of messages that were nothing of ours.
     pub fn unreadable(&self) -> &[String] {
         &self.unreadable
     }
 
-    /// The ids of the messages to report as failed, given what became of each
+    /// The ids of the wake-ups to report as failed, given what became of each
     /// job. A job that nothing is known of is kept.
     pub fn failures(&self, attended: &BTreeMap<EntityKey, Attended>) -> Vec<String> {
         self.jobs

@@ -18,6 +18,7 @@
 //! | `serializer-run-before` | the token under which it was applied before; absent unless a person has it run again |
 //! | `serializer-age` | its event time to what was applied before: `newer`, `same-time`, `older`, `unknown` |
 //! | `serializer-received-at` | when it was accepted, RFC 3339 |
+//! | `serializer-deferred-until` | when it came into its inbox, where the tables could not be reached when it was accepted: others of its order may have been handled before it; absent otherwise |
 //! | `serializer-event-time` | when it happened by the sender's clock, RFC 3339; absent if it does not say |
 //!
 //! In the values of `serializer-…` headers every byte that is not a visible
@@ -108,6 +109,7 @@ fn signed(destination: &Destination, delivery: &Delivery, now: Timestamp) -> [(H
 fn told(delivery: &Delivery, token: FencingToken) -> impl Iterator<Item = (HeaderName, String)> {
     let event_time = delivery.event_time().map(|time| ("serializer-event-time", time.to_string()));
     let run_before = delivery.run_before().map(|token| ("serializer-run-before", token.to_string()));
+    let deferred = delivery.deferred_until().map(|until| ("serializer-deferred-until", until.to_string()));
     let provider = delivery.provider().map(|provider| ("serializer-provider", provider.to_owned()));
     [
         ("serializer-delivery-id", delivery.delivery_id().to_string()),
@@ -124,6 +126,7 @@ fn told(delivery: &Delivery, token: FencingToken) -> impl Iterator<Item = (Heade
     .into_iter()
     .chain(provider)
     .chain(run_before)
+    .chain(deferred)
     .chain(event_time)
     .map(|(name, value)| (HeaderName::from_static(name), value))
 }

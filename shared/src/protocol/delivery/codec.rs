@@ -40,13 +40,14 @@ const TOPIC_BYTES: usize = 128;
 
 /// A body as it is stored.
 #[derive(Debug, Clone)]
-struct Stored {
-    bytes: Bytes,
-    encoding: &'static str,
+pub(crate) struct Stored {
+    pub(crate) bytes: Bytes,
+    pub(crate) encoding: &'static str,
 }
 
 impl Stored {
-    fn of(body: &Bytes) -> Self {
+    /// `body`, compressed where that helps.
+    pub(crate) fn of(body: &Bytes) -> Self {
         if body.len() >= WORTH_COMPRESSING
             && let Ok(small) = zstd::bulk::compress(body, COMPRESSION_LEVEL)
             && small.len() < body.len()
@@ -55,6 +56,20 @@ impl Stored {
         }
         Self { bytes: body.clone(), encoding: "plain" }
     }
+}
+
+/// The body that is stored as these `bytes`, and was `length` bytes long.
+///
+/// # Errors
+///
+/// They are not what was stored.
+pub(crate) fn restored(bytes: Bytes, encoding: &str, length: usize) -> Result<Bytes, CorruptRow> {
+    let body = match encoding {
+        "zstd" if length > LARGEST_BODY => return Err(CorruptRow::Body),
+        "zstd" => zstd::bulk::decompress(&bytes, length).map_err(|_| CorruptRow::Body)?.into(),
+        _ => bytes,
+    };
+    if body.len() == length { Ok(body) } else { Err(CorruptRow::Body) }
 }
 
 /// The rows of one delivery, ready to be written: any parts first, then, with a
@@ -120,6 +135,14 @@ impl Envelope {
         if let Some(token) = token {
             self.row.set(a::RUN_BEFORE, token.0);
         }
+        self
+    }
+
+    /// As it is, of a delivery that arrived before and is appended at `now`, since
+    /// the store was out meanwhile.
+    #[must_use]
+    pub(crate) fn deferred_until(mut self, now: Timestamp) -> Self {
+        self.row.set(a::APPENDED_AT, now.as_millis());
         self
     }
 
@@ -229,6 +252,7 @@ impl Unpacked {
             received_at: Timestamp::from_millis(
                 row.number(a::RECEIVED_AT).ok_or(CorruptRow::Attribute(a::RECEIVED_AT))?,
             ),
+            appended_at: row.number(a::APPENDED_AT).map(Timestamp::from_millis),
             content_type: row.text(a::CONTENT_TYPE).map(str::to_owned),
             body: row.bytes(a::BODY).cloned().unwrap_or_default(),
             attempt: 1,
@@ -268,16 +292,8 @@ impl Unpacked {
             }
             self.delivery.body = parts.iter().flat_map(|(_, body)| body.iter().copied()).collect();
         }
-        if self.encoding == "zstd" {
-            if self.body_bytes > LARGEST_BODY {
-                return Err(CorruptRow::Body);
-            }
-            let body = zstd::bulk::decompress(&self.delivery.body, self.body_bytes).map_err(|_| CorruptRow::Body)?;
-            self.delivery.body = body.into();
-        }
-        if self.delivery.body.len() != self.body_bytes {
-            return Err(CorruptRow::Body);
-        }
+        let stored = std::mem::take(&mut self.delivery.body);
+        self.delivery.body = restored(stored, &self.encoding, self.body_bytes)?;
         Ok(self.delivery)
     }
 }

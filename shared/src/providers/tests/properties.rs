@@ -68,6 +68,17 @@ fn a_limit_of_failures_in_a_row_is_the_one_that_the_page_tells() {
 }
 
 #[test]
+fn a_provider_that_does_not_try_again_is_the_one_of_which_the_page_tells_it() {
+    let mut never = Vec::new();
+    for name in NAMES {
+        let (Some(rule), Some(provider)) = (rule_of(name), by_name(name)) else { continue };
+        assert_eq!(provider.tries_again(), rule.facts.retries != Some(0), "{name}");
+        never.extend((!provider.tries_again()).then_some(name));
+    }
+    assert_eq!(never, ["adobe-commerce", "woocommerce"]);
+}
+
+#[test]
 fn an_empty_secret_signs_and_verifies_nothing() {
     for row in ROWS {
         let (provider, own) = (row.provider(), Secret::new(row.secrets[0]));

@@ -1,0 +1,418 @@
+//! What the store does not take while it is out, and its sender would not send
+//! again: it is answered 202, waits in the queue, and is appended when the store is
+//! back, as the repeat that it may be.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use serializer::local::QUEUE;
+use tests::{
+    faults::{Call, Fault, FaultyQueue, FaultyTable},
+    handlers::{Done, answering},
+    stage::{SOURCES, Stage},
+    webhooks::{request, signed, signed_as, update},
+    world::{Message, World},
+};
+use webhook_serializer::{
+    engine::{drain::Attended, queue},
+    functions::{
+        ingest::{Ingest, Request, Response},
+        worker::{Record, SqsEvent},
+    },
+    handler::{Handler, Outcome},
+    protocol::{
+        delivery::{Age, Delivery, Envelope},
+        entity::EntityKey,
+        inbox::{Claim, Put, PutOutcome},
+        receipt::Settlement,
+        table::{Action, TableError, Write},
+    },
+    sources::Sources,
+};
+
+const SAYS: &str = r#"
+[sources.queued]
+provider = "standard-webhooks"
+secrets = ["whsec_c2VjcmV0"]
+handler = "test"
+on_outage = "queue"
+
+[sources.refused]
+provider = "standard-webhooks"
+secrets = ["whsec_c2VjcmV0"]
+handler = "test"
+on_outage = "refuse"
+
+[sources.again]
+provider = "standard-webhooks"
+secrets = ["whsec_c2VjcmV0"]
+handler = "test"
+
+[sources.woo]
+provider = "woocommerce"
+secrets = ["secret"]
+handler = "test"
+
+[sources.woo_refused]
+provider = "woocommerce"
+secrets = ["secret"]
+handler = "test"
+on_outage = "refuse"
+"#;
+
+const ANSWER: Duration = Duration::from_millis(2500);
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn outages() -> [Fault; 6] {
+    let before = |error| Fault::Before(error);
+    [
+        before(TableError::Throttled),
+        before(TableError::Conflict),
+        before(TableError::Unknown("no connection".into())),
+        before(TableError::Invalid("AccessDeniedException".into())),
+        Fault::Silent,
+        Fault::SilentAfter,
+    ]
+}
+
+fn is_put(write: &[Write]) -> bool {
+    matches!(write, [Write { action: Action::Put(_), .. }])
+}
+
+/// A world in which what the plan says goes wrong until `until`.
+fn out_until(until: Duration, plan: impl Fn(&Call<'_>) -> Fault + Send + Sync + 'static) -> World {
+    let mut world = World::new().with_sources(SAYS);
+    let clock = world.surroundings.clone();
+    let end = clock.monotonic() + until;
+    let plan = move |call: &Call<'_>| if clock.monotonic() < end { plan(call) } else { Fault::None };
+    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.surroundings, plan));
+    world
+}
+
+fn webhook(world: &World, source: &str, id: &str, body: String) -> Request {
+    request(&signed(&world.sources(), source, id, body, world.surroundings.now()))
+}
+
+/// What ingest answers, in time.
+async fn answered(world: &World, webhook: &Request) -> Response {
+    let ingest = Ingest::new(world.sources(), world.inbox(), world.surroundings.clone());
+    let before = world.surroundings.monotonic();
+    let response = ingest.answer(webhook).await;
+    let took = world.surroundings.monotonic() - before;
+    assert!(took <= ANSWER, "{took:?}");
+    response
+}
+
+async fn status(world: &World, source: &str, id: &str) -> u16 {
+    answered(world, &webhook(world, source, id, update("7"))).await.status_code
+}
+
+/// Notes what each delivery is told of itself.
+type Heard = Arc<Mutex<Vec<(String, bool, Age)>>>;
+
+fn listening() -> (Heard, impl Handler + Clone) {
+    let heard = Heard::default();
+    let note = heard.clone();
+    let handler = answering(move |delivery: &Delivery, _| {
+        let of_it = (delivery.delivery_id().to_string(), delivery.deferred_until().is_some(), delivery.age());
+        note.lock().unwrap().push(of_it);
+        Outcome::Done
+    });
+    (heard, handler)
+}
+
+fn settled(recent: &webhook_serializer::protocol::state::EntityState) -> Vec<Settlement> {
+    recent.recent.iter().map(|receipt| receipt.settlement).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn through_an_hour_without_the_store_what_was_answered_202_is_applied_once_and_told_that_it_is_late() {
+    for fault in outages() {
+        let what = format!("{fault:?}");
+        let world = out_until(HOUR, move |_| fault.clone());
+        let response = answered(&world, &webhook(&world, "queued", "1", update("7"))).await;
+        assert_eq!((response.status_code, &*response.body), (202, r#"{"deferred":true,"entity":"queued/order/7"}"#));
+        assert_eq!(world.told.deferred(), (1, 0), "{what}");
+        let (heard, handler) = listening();
+        world.work(&[world.drainer(handler)]).await;
+        let back = world.surroundings.monotonic();
+        assert_eq!(*heard.lock().unwrap(), [("1".to_owned(), true, Age::Unknown)], "{what}");
+        assert_eq!(world.told.deferred(), (1, 1), "{what}");
+        assert!(back < HOUR + Duration::from_secs(330), "{what}: after {back:?}");
+        // No wake-up stays, and no copy of the delivery: 15, 30, 60, 120, 240 s and then each five minutes.
+        assert!(world.messages.is_empty() && world.messages.sent() < 30, "{what}: {} sends", world.messages.sent());
+        let state = world.state("queued/order/7").await;
+        assert_eq!((state.waiting(), state.held), (0, None), "{what}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_had_landed_all_the_same_is_a_repeat_when_it_is_taken_up() {
+    for fault in [Fault::ReplyLost, Fault::SilentAfter] {
+        let what = format!("{fault:?}");
+        let hit = fault.clone();
+        let world = out_until(HOUR, move |call| if is_put(call.writes) { hit.clone() } else { Fault::None });
+        let response = answered(&world, &webhook(&world, "queued", "1", update("7"))).await;
+        // A put that comes again finds itself, once it is answered: only one that never is, is in doubt.
+        assert_eq!(response.status_code, 202, "{what}");
+        tokio::time::advance(HOUR).await;
+        world.work(&[world.drainer(Done)]).await;
+        assert_eq!(world.applied(), ["1"], "{what}");
+        let ends = settled(&world.state("queued/order/7").await);
+        assert_eq!(ends, [Settlement::Applied, Settlement::Repeat], "{what}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_source_does_as_it_says_and_where_it_says_nothing_as_its_provider_sends() {
+    for (source, expected) in [("queued", 202), ("refused", 503), ("again", 503)] {
+        let world = out_until(HOUR, |_| Fault::Silent);
+        assert_eq!(status(&world, source, "1").await, expected, "{source}");
+        assert_eq!(world.messages.len(), usize::from(expected == 202), "{source}");
+    }
+    let order = r#"{"id":7,"date_modified_gmt":"2026-01-05T14:01:40"}"#;
+    let topic = [("x-wc-webhook-topic", "order.updated"), ("x-wc-webhook-source", "https://shop.example/")];
+    for (source, expected) in [("woo", 202), ("woo_refused", 503)] {
+        let world = out_until(HOUR, |_| Fault::Silent);
+        let sent = signed_as(&world.sources(), source, &topic, order, world.surroundings.now());
+        assert_eq!(answered(&world, &request(&sent)).await.status_code, expected, "{source}");
+        tokio::time::advance(HOUR).await;
+        world.work(&[world.drainer(Done)]).await;
+        assert_eq!(world.applied().len(), usize::from(expected == 202), "{source}");
+    }
+    let wrong = SAYS.replace("\"queue\"", "\"hush\"");
+    let refused = Sources::parse(&wrong).unwrap_err().to_string();
+    assert!(refused.contains("expected `queue` or `refuse`") && !refused.contains("hush"), "{refused}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_does_not_fit_a_message_is_answered_503_and_has_all_of_the_time_for_the_store() {
+    let mut random = fastrand::Rng::with_seed(1);
+    let noise: String = (0..1_500_000).map(|_| random.alphanumeric()).collect();
+    let body = |noise: &str| format!(r#"{{"type":"order.updated","data":{{"order_id":"7","note":"{noise}"}}}}"#);
+    for (length, expected) in [(1_500_000, 503), (600_000, 202)] {
+        let world = out_until(HOUR, |_| Fault::Silent);
+        let webhook = webhook(&world, "queued", "1", body(&noise[..length]));
+        let before = world.surroundings.monotonic();
+        assert_eq!(answered(&world, &webhook).await.status_code, expected, "{length}");
+        let took = world.surroundings.monotonic() - before;
+        assert_eq!(took > Duration::from_millis(1500), expected == 503, "{length}: {took:?}");
+        assert_eq!(world.messages.len(), usize::from(expected == 202));
+    }
+    // A body of many parts that the store takes.
+    let world = World::new().with_sources(SAYS);
+    assert_eq!(answered(&world, &webhook(&world, "queued", "1", body(&noise))).await.status_code, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_out_for_a_moment_is_waited_for_and_nothing_is_deferred() {
+    for fault in [Fault::Before(TableError::Throttled), Fault::Silent, Fault::SilentAfter] {
+        let what = format!("{fault:?}");
+        let world = out_until(HOUR, move |call| if call.request == 1 { fault.clone() } else { Fault::None });
+        assert_eq!(status(&world, "queued", "1").await, 200, "{what}");
+        assert_eq!(world.told.deferred(), (0, 0), "{what}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_neither_takes_it_the_answer_is_503() {
+    for fault in outages() {
+        let what = format!("{fault:?}");
+        let mut world = out_until(HOUR, |_| Fault::Silent);
+        world.queue = Arc::new(FaultyQueue::new(world.queue.clone(), &world.surroundings, move |_| fault.clone()));
+        let response = answered(&world, &webhook(&world, "queued", "1", update("7"))).await;
+        assert_eq!((response.status_code, response.headers.contains_key("retry-after")), (503, true), "{what}");
+        assert_eq!(world.told.deferred(), (0, 0), "{what}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_dies_behind_the_append_leaves_a_repeat() {
+    let world = out_until(Duration::from_secs(60), |_| Fault::Silent);
+    assert_eq!(status(&world, "queued", "1").await, 202);
+    tokio::time::advance(Duration::from_secs(60)).await;
+    let drainer = world.drainer(Done);
+    let message = world.messages.receive_due().expect("it waits");
+    assert_eq!(world.attend_as_a_function(&drainer, &message).await, Attended::Delete);
+    assert_eq!(world.state("queued/order/7").await.waiting(), 1, "it is durable");
+    // Lambda never hears of it.
+    world.messages.attended(message, Attended::Keep);
+    world.work(&[drainer]).await;
+    assert_eq!(world.applied(), ["1"]);
+    let ends = settled(&world.state("queued/order/7").await);
+    assert_eq!(ends, [Settlement::Applied, Settlement::Repeat]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_the_store_is_out_its_message_is_let_go_only_behind_another() {
+    let mut world = out_until(HOUR, |_| Fault::Silent);
+    assert_eq!(status(&world, "queued", "1").await, 202);
+    let messages = world.messages.clone();
+    let message = messages.receive_due().expect("it waits");
+    // The queue is out, too: it is kept.
+    let whole = std::mem::replace(
+        &mut world.queue,
+        Arc::new(FaultyQueue::new(messages.clone(), &world.surroundings, |_| Fault::Silent)),
+    );
+    assert_eq!(world.attend_as_a_function(&world.drainer(Done), &message).await, Attended::Keep);
+    assert!(messages.is_empty());
+    world.queue = whole;
+    assert_eq!(world.attend_as_a_function(&world.drainer(Done), &message).await, Attended::Delete);
+    assert_eq!(messages.len(), 1, "one for later stands for it");
+    assert_eq!(world.told.deferred(), (1, 0));
+    let pause = messages.delays()[0];
+    assert!((7..=15).contains(&pause.as_secs()), "{pause:?}");
+}
+
+fn of_one_event(messages: &[Message]) -> SqsEvent {
+    SqsEvent { records: messages.iter().map(Message::record).collect() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_comes_in_one_batch_is_appended_in_the_order_in_which_it_arrived_and_asks_a_store_that_is_out_once() {
+    let world = out_until(HOUR, |_| Fault::Silent);
+    for number in 0..5 {
+        assert_eq!(status(&world, "queued", &format!("{number}")).await, 202);
+    }
+    let worker = world.worker(Done);
+    let mut received: Vec<_> = std::iter::from_fn(|| world.messages.receive_due()).collect();
+    received.reverse();
+    assert_eq!(received.len(), 5);
+    let before = world.surroundings.monotonic();
+    let deadline = world.surroundings.now() + world.function_time;
+    assert!(worker.attend(of_one_event(&received), deadline).await.batch_item_failures.is_empty());
+    let took = world.surroundings.monotonic() - before;
+    assert!(took < ANSWER, "one append's time, not five: {took:?}");
+    assert_eq!(world.messages.len(), 5);
+
+    tokio::time::advance(HOUR).await;
+    let deadline = world.surroundings.now() + world.function_time;
+    assert!(worker.attend(of_one_event(&received), deadline).await.batch_item_failures.is_empty());
+    received.into_iter().for_each(|message| world.messages.attended(message, Attended::Delete));
+    world.work(&[world.drainer(Done)]).await;
+    assert_eq!(world.applied(), ["0", "1", "2", "3", "4"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn behind_what_came_meanwhile_it_is_handled_later_and_known_to_be_older() {
+    const ACME: &str = "[sources.acme]\nprovider = 'generic'\nsecrets = ['s']\nhandler = 'h'\non_outage = 'queue'\n\
+         generic = { header = 'x-sign', hash = 'sha256', encoding = 'hex', delivery_id = 'x-id', topic = '/type', \
+         entity = '/order', event_time = '/at' }\n";
+    let world = out_until(Duration::from_secs(30), |_| Fault::Silent).with_sources(ACME);
+    let send = async |id: &str, at: u64| {
+        let body = format!(r#"{{"type":"order.updated","order":"7","at":{at}}}"#);
+        let sent = signed_as(&world.sources(), "acme", &[("x-id", id)], body, world.surroundings.now());
+        answered(&world, &request(&sent)).await.status_code
+    };
+    assert_eq!(send("first", 1_800_000_000).await, 202);
+    let waits = world.messages.receive_due().expect("it waits");
+    tokio::time::advance(Duration::from_secs(30)).await;
+    assert_eq!(send("second", 1_800_000_001).await, 200);
+    let (heard, handler) = listening();
+    let drainer = world.drainer(handler);
+    let wake_up = world.messages.receive_due().expect("a wake-up");
+    assert_eq!(world.attend_as_a_function(&drainer, &wake_up).await, Attended::Delete);
+    world.messages.attended(wake_up, Attended::Delete);
+    world.messages.attended(waits, Attended::Keep);
+    world.work(&[drainer]).await;
+    let heard = heard.lock().unwrap().clone();
+    assert_eq!(heard, [("second".to_owned(), false, Age::Newer), ("first".to_owned(), true, Age::Older)]);
+}
+
+/// A place in front that was claimed just now is not given up for it: when it came
+/// into the inbox counts, not when it arrived.
+#[tokio::test(start_paused = true)]
+async fn it_hurries_no_gap_in_front_of_it() {
+    let world = out_until(HOUR, |_| Fault::Silent);
+    assert_eq!(status(&world, "queued", "late").await, 202);
+    tokio::time::advance(HOUR).await;
+    let (store, nonce) = (world.store(), world.surroundings.nonce());
+    let incoming = world.incoming_from("queued", "queued/order/7", "in front");
+    let claim = Claim { entity: &incoming.entity, nonce: &nonce, now: world.surroundings.now() };
+    let place = store.run(&claim, HOUR).await.unwrap().sequence;
+    let late = async {
+        world.surroundings.sleep(Duration::from_secs(2)).await;
+        let envelope = Envelope::pack(&incoming, &nonce, world.surroundings.now() + HOUR);
+        assert_eq!(store.run(&Put { envelope: &envelope, sequence: place }, HOUR).await.unwrap(), PutOutcome::Stored);
+    };
+    let drainers = [world.drainer(Done)];
+    tokio::join!(world.work(&drainers), late);
+    assert_eq!(world.applied(), ["in front", "late"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_must_be_a_delivery_and_cannot_be_read_is_kept_and_keeps_no_other() {
+    let world = out_until(Duration::from_secs(30), |_| Fault::Silent);
+    assert_eq!(status(&world, "queued", "1").await, 202);
+    tokio::time::advance(Duration::from_secs(30)).await;
+    let good = world.messages.receive_due().expect("it waits").record();
+    let record = |id: &str, body: String| Record { message_id: id.into(), body, ..good.clone() };
+    let newer = good.body.replacen(":1", ":2", 1);
+    let cut = good.body[..good.body.len() / 2].to_owned();
+    let damaged = good.body.replacen("\"length\":", "\"length\":1", 1);
+    let jobs = good.body.replacen("queued/order/7", "cron/nightly", 1);
+    let broken = [record("newer", newer), record("cut", cut), record("damaged", damaged), record("job", jobs)];
+    let records = broken.into_iter().chain([good.clone(), record("nothing", "not json".into())]).collect();
+    let deadline = world.surroundings.now() + world.function_time;
+    let kept = world.worker(Done).attend(SqsEvent { records }, deadline).await;
+    let mut kept: Vec<_> = kept.batch_item_failures.into_iter().map(|failure| failure.item_identifier).collect();
+    kept.sort();
+    assert_eq!(kept, ["cut", "damaged", "job", "newer"]);
+    assert_eq!((world.told.deferred(), world.told.unreadable()), ((1, 1), 4));
+    assert_eq!(world.state("queued/order/7").await.waiting(), 1);
+}
+
+/// A worker that cannot run at all, or cannot read it, for as long as the queue lets
+/// it try: it is among the dead letters, whole, and is applied once it is put back.
+#[tokio::test]
+async fn what_nobody_takes_up_is_among_the_dead_letters_and_can_be_put_back() {
+    let mut stage =
+        Stage::start_for(&SOURCES.replace("handler = \"test\"", "handler = \"test\"\non_outage = \"queue\"")).await;
+    let incoming = stage.incoming("test/a", "1");
+    let deferred = queue::Message::Deferred(Box::new(
+        webhook_serializer::engine::deferred::Deferred::of(&incoming).expect("it fits"),
+    ));
+    stage.queue().send(&deferred, Duration::ZERO).await.expect("the queue takes it");
+    let account = stage.engines.account();
+    let client = account.sqs(&account.http_client());
+    let url = stage.engines.config().queue_url;
+    let dead = url.replace(QUEUE, "dead-letters");
+    // Nobody does anything with what is received.
+    let letter = loop {
+        let wake_ups = client.receive_message().queue_url(&url).visibility_timeout(0);
+        wake_ups.send().await.expect("it answers");
+        let letters = client.receive_message().queue_url(&dead).send().await.expect("it answers");
+        if let Some(letter) = letters.messages.unwrap_or_default().pop() {
+            break letter;
+        }
+    };
+    let body = letter.body.expect("a body");
+    assert_eq!(queue::Message::parse(&body), Ok(deferred));
+    client.send_message().queue_url(&url).message_body(body).send().await.expect("it is put back");
+    stage.work(1, &Done);
+    stage.until_no_wake_ups().await;
+    stage.rest().await;
+    let runs = stage.journal.runs();
+    assert_eq!(runs.iter().map(|run| run.delivery_id.as_str()).collect::<Vec<_>>(), ["1"]);
+    assert_eq!(runs[0].entity, EntityKey::parse("test/a").unwrap());
+}
+
+/// Through the AWS clients, and at its longest.
+#[tokio::test]
+async fn the_longest_that_is_deferred_fits_a_message_of_the_real_client() {
+    let mut stage = Stage::start().await;
+    let mut noise = vec![0; 784_000];
+    fastrand::Rng::with_seed(1).fill(&mut noise);
+    let incoming = webhook_serializer::Incoming { body: noise.into(), ..stage.incoming("test/a", "1\u{ffff}\u{1}") };
+    let deferred = webhook_serializer::engine::deferred::Deferred::of(&incoming).expect("it fits");
+    let message = queue::Message::Deferred(Box::new(deferred));
+    assert!(message.text().len() > 1_040_000);
+    stage.queue().send(&message, Duration::ZERO).await.expect("the queue takes it");
+    let (heard, handler) = listening();
+    stage.work(1, &handler);
+    stage.until_no_wake_ups().await;
+    stage.rest().await;
+    assert_eq!(*heard.lock().unwrap(), [("1\u{ffff}\u{1}".to_owned(), true, Age::Unknown)]);
+}
