@@ -151,7 +151,7 @@ async fn receives_in_order_once_and_refuses_what_is_stale(mut receiver: Receiver
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_python_receiver_receives_in_order_once_and_refuses_what_is_stale() {
-    match python().await {
+    match python("receiver.py").await {
         Ok(command) => receives_in_order_once_and_refuses_what_is_stale(Receiver::start(command, SECRETS).await).await,
         Err(reason) => not_run(&reason),
     }
@@ -159,7 +159,7 @@ async fn the_python_receiver_receives_in_order_once_and_refuses_what_is_stale() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_typescript_receiver_receives_in_order_once_and_refuses_what_is_stale() {
-    match node().await {
+    match node("receiver.ts").await {
         Ok(command) => receives_in_order_once_and_refuses_what_is_stale(Receiver::start(command, SECRETS).await).await,
         Err(reason) => not_run(&reason),
     }
