@@ -1,6 +1,7 @@
 //! The receivers of `shared/examples/receivers`, run by their interpreters,
 //! behind the real `forward` handler and the real drain.
 
+mod invoke;
 mod postgres;
 mod receiver;
 

@@ -10,7 +10,7 @@ use super::{
 
 mod validator;
 
-use validator::{Validator, value};
+use validator::Validator;
 
 /// Values of each field that are refused, as TOML.
 #[rustfmt::skip]
@@ -122,6 +122,11 @@ impl Table {
     fn example_of(&self, field: &str) -> &'static str {
         self.fields.iter().find(|other| other.name == field).expect("a field").example
     }
+}
+
+/// The document, TOML or JSON, as a value.
+fn value(document: &str) -> Value {
+    toml::from_str(document).unwrap_or_else(|error| panic!("{error}: {document}"))
 }
 
 fn read(document: &str) -> Result<String, String> {

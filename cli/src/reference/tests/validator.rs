@@ -4,11 +4,6 @@
 use regex_lite::Regex;
 use serde_json::{Map, Value};
 
-/// The document, TOML or JSON, as a value.
-pub fn value(document: &str) -> Value {
-    toml::from_str(document).unwrap_or_else(|error| panic!("{error}: {document}"))
-}
-
 pub struct Validator(Value);
 
 impl Validator {
