@@ -33,7 +33,7 @@ mod validator;
 
 use validator::Validator;
 
-/// Of the groups, each source gets up to three.
+/// Of the second, a start gets up to three.
 const SOURCES: &str = r#"
     [sources.shop]
     provider = "standard-webhooks"
@@ -178,6 +178,37 @@ async fn the_python_function_handles_in_order_once_and_refuses_what_is_stale() {
 async fn the_typescript_function_handles_in_order_once_and_refuses_what_is_stale() {
     match node("invoke_handler.ts").await {
         Ok(command) => handles_in_order_once_and_refuses_what_is_stale(Receiver::start(command, "").await).await,
+        Err(reason) => not_run(&reason),
+    }
+}
+
+/// Four that wait, of which one start gets three at most.
+async fn handles_groups(mut function: Receiver) {
+    let mut stage = Stage::start_for(SOURCES).await;
+    let (surroundings, inbox) = (stage.surroundings().clone(), stage.inbox());
+    for id in ["1", "2", "3", "4"] {
+        inbox.append(&incoming("bursts", "bursts/order/1", id, "orders/edited", &surroundings)).await.unwrap();
+    }
+    let settled = Settled::default();
+    let (parts, handler) = (stage.parts(), handler(function.url(), stage.sources()));
+    stage.feed(stage.drainer_on(parts.store, parts.waker, handler, Arc::new(settled.clone())));
+    settled.until(4).await;
+    stage.rest().await;
+    let mut told = Vec::new();
+    for _ in 0..4 {
+        let line = function.line().await;
+        assert_eq!(line["outcome"], "applied");
+        told.push((line["delivery_id"].as_str().unwrap().to_owned(), line["fencing_token"].as_u64().unwrap()));
+    }
+    let first = told[0].1;
+    let starts: Vec<_> = told.iter().map(|(id, token)| (id.as_str(), token - first)).collect();
+    assert_eq!(starts, [("1", 0), ("2", 0), ("3", 0), ("4", 1)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_function_gets_what_waits_in_a_row_in_one_call() {
+    match python("invoke_handler.py").await {
+        Ok(command) => handles_groups(Receiver::start(command, "").await).await,
         Err(reason) => not_run(&reason),
     }
 }

@@ -16,6 +16,7 @@
 //! | `serializer-attempt` | which attempt, from 1 |
 //! | `serializer-redrive` | how often an operator put it back |
 //! | `serializer-run-before` | the token under which it was applied before; absent unless a person has it run again |
+//! | `serializer-superseded` | for how many older ones it stands, with `deliver = "latest"`; absent where for none |
 //! | `serializer-age` | its event time to what was applied before: `newer`, `same-time`, `older`, `unknown` |
 //! | `serializer-received-at` | when it was accepted, RFC 3339 |
 //! | `serializer-event-time` | when it happened by the sender's clock, RFC 3339; absent if it does not say |
@@ -143,6 +144,8 @@ fn signed(destination: &Destination, id: String, body: &[u8], now: Timestamp) ->
 fn told(delivery: &Delivery, token: FencingToken) -> impl Iterator<Item = (&'static str, String)> {
     let event_time = delivery.event_time().map(|time| ("serializer-event-time", time.to_string()));
     let run_before = delivery.run_before().map(|token| ("serializer-run-before", token.to_string()));
+    let superseded = Some(delivery.superseded()).filter(|others| *others > 0);
+    let superseded = superseded.map(|others| ("serializer-superseded", others.to_string()));
     let provider = delivery.provider().map(|provider| ("serializer-provider", provider.to_owned()));
     [
         ("serializer-delivery-id", delivery.delivery_id().to_string()),
@@ -159,6 +162,7 @@ fn told(delivery: &Delivery, token: FencingToken) -> impl Iterator<Item = (&'sta
     .into_iter()
     .chain(provider)
     .chain(run_before)
+    .chain(superseded)
     .chain(event_time)
 }
 

@@ -223,6 +223,17 @@ async fn a_group_s_answer_goes_for_all_of_it() {
 }
 
 #[tokio::test]
+async fn the_latest_comes_by_itself_and_says_for_how_many_it_stands() {
+    let mut endpoint = Endpoint::start(|_| Reply::status(200)).await;
+    let mut latest = delivery("7", "shop/order/7");
+    latest.superseded = 4;
+    assert_eq!(post_within(&anywhere(&endpoint.url()), &latest, TIME).await, Outcome::Done);
+    let posted = endpoint.posted().await;
+    assert_eq!(posted.header("serializer-superseded"), "4");
+    assert_eq!(posted.body, **latest.body());
+}
+
+#[tokio::test]
 async fn a_410_sets_the_delivery_aside() {
     let endpoint = Endpoint::start(|_| Reply::status(410)).await;
     assert_eq!(post(&anywhere(&endpoint.url())).await, Outcome::Reject("the endpoint answered 410 Gone".into()));
