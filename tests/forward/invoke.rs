@@ -183,14 +183,18 @@ async fn the_typescript_function_handles_in_order_once_and_refuses_what_is_stale
 }
 
 /// Four that wait, of which one start gets three at most.
-async fn handles_groups(mut function: Receiver) {
-    let mut stage = Stage::start_for(SOURCES).await;
+pub async fn handles_groups<H: Handler + Clone>(
+    mut function: Receiver,
+    sources: &str,
+    handler: impl FnOnce(&str, LiveSources) -> H,
+) {
+    let mut stage = Stage::start_for(sources).await;
     let (surroundings, inbox) = (stage.surroundings().clone(), stage.inbox());
     for id in ["1", "2", "3", "4"] {
         inbox.append(&incoming("bursts", "bursts/order/1", id, "orders/edited", &surroundings)).await.unwrap();
     }
     let settled = Settled::default();
-    let (parts, handler) = (stage.parts(), handler(function.url(), stage.sources()));
+    let (parts, handler) = (stage.parts(), handler(function.url(), stage.sources().into()));
     stage.feed(stage.drainer_on(parts.store, parts.waker, handler, Arc::new(settled.clone())));
     settled.until(4).await;
     stage.rest().await;
@@ -208,7 +212,7 @@ async fn handles_groups(mut function: Receiver) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_function_gets_what_waits_in_a_row_in_one_call() {
     match python("invoke_handler.py").await {
-        Ok(command) => handles_groups(Receiver::start(command, "").await).await,
+        Ok(command) => handles_groups(Receiver::start(command, "").await, SOURCES, handler).await,
         Err(reason) => not_run(&reason),
     }
 }

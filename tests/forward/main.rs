@@ -166,6 +166,29 @@ async fn the_typescript_receiver_receives_in_order_once_and_refuses_what_is_stal
     }
 }
 
+/// With what waits in a row in one request.
+async fn receives_lists(receiver: Receiver) {
+    let sources =
+        sources(receiver.url()).replace("[sources.shop]", "[sources.bursts]\n            deliver = { up_to = 3 }");
+    invoke::handles_groups(receiver, &sources, |_, sources| Forward::new(sources)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_python_receiver_receives_what_waits_in_a_row_in_one_request() {
+    match python("receiver.py").await {
+        Ok(command) => receives_lists(Receiver::start(command, SECRETS).await).await,
+        Err(reason) => not_run(&reason),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_typescript_receiver_receives_what_waits_in_a_row_in_one_request() {
+    match node("receiver.ts").await {
+        Ok(command) => receives_lists(Receiver::start(command, SECRETS).await).await,
+        Err(reason) => not_run(&reason),
+    }
+}
+
 /// A server, and the command that starts a receiver on it.
 async fn on_postgres() -> Result<(Postgres, impl AsyncFn() -> Receiver), String> {
     let postgres = Postgres::start().await?;

@@ -193,3 +193,17 @@ fn signing_key() -> String {
     let bytes: Vec<u8> = (0..4).flat_map(|_| SystemRandom.next().to_be_bytes()).collect();
     format!("whsec_{}", STANDARD.encode(bytes))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_function_is_named_as_lambda_writes_it() {
+        const ARN: &str = "arn:aws:lambda:eu-central-1:123456789012:function:orders";
+        for name in ["orders", ARN] {
+            assert_eq!(invoke(name), json!({ "function": name }));
+            assert_eq!(invoke(&format!("{name}:live")), json!({ "function": name, "qualifier": "live" }));
+        }
+    }
+}
