@@ -157,7 +157,7 @@ async fn handles_in_order_once_and_refuses_what_is_stale(mut function: Receiver)
         (vec![delivery("6", "app/uninstalled", 6)], 14, "reject"),
         (vec![delivery("7", "orders/paid", 7)], 1, "retry"),
     ] {
-        let body = event::json(&deliveries, FencingToken(token));
+        let body = event::json(&deliveries.iter().collect::<Vec<_>>(), FencingToken(token));
         let path = "/2015-03-31/functions/orders/invocations";
         let asked = Asked { method: "POST", path, headers: &[], body: &body };
         let said = lambda(function.url()).send(asked, Duration::from_secs(10)).await.unwrap();
@@ -232,7 +232,7 @@ fn what_a_function_is_given_is_what_the_schema_says() {
     let bare =
         Incoming { content_type: None, ..incoming("shop", "shop/order/№ 7", "2", "", &Surroundings::system()) };
     let deliveries = [Delivery::detached(full, Sequence(1)), Delivery::detached(bare, Sequence(2))];
-    let event: Value = serde_json::from_str(&event::json(&deliveries, FencingToken(9))).unwrap();
+    let event: Value = serde_json::from_str(&event::json(&[&deliveries[0], &deliveries[1]], FencingToken(9))).unwrap();
     assert_eq!(validator.objections(&event), Vec::<String>::new(), "{event}");
     // Nothing is sent that is not described, and nothing described that is not sent.
     let names = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();

@@ -206,10 +206,9 @@ impl Replay {
         let surroundings = &deployment.surroundings;
         let now = surroundings.now();
         let (request, body) = match is_list {
-            true => (
-                headers::together(destination, std::iter::once(delivery), token, now),
-                event::json([delivery], token).into_bytes(),
-            ),
+            true => {
+                (headers::together(destination, &[delivery], token, now), event::json(&[delivery], token).into_bytes())
+            }
             false => (headers::request(destination, delivery, token, now), delivery.body().to_vec()),
         };
         let is_signed = !destination.secrets().is_empty();

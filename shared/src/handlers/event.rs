@@ -45,8 +45,7 @@ struct One<'a> {
 
 /// The document for `deliveries`, at least one, the oldest first.
 #[doc(hidden)]
-pub fn json<'a>(deliveries: impl IntoIterator<Item = &'a Delivery>, token: FencingToken) -> String {
-    let deliveries: Vec<&Delivery> = deliveries.into_iter().collect();
+pub fn json(deliveries: &[&Delivery], token: FencingToken) -> String {
     let first = deliveries.first().expect("a start is about one at least");
     let event = Event {
         version: VERSION,

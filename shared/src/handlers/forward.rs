@@ -94,14 +94,10 @@ impl Forward {
 }
 
 impl Forward {
-    /// Posts what a start is about, and waits for the answer as long as the start
-    /// has time.
-    async fn post<'a>(
-        &self,
-        deliveries: impl ExactSizeIterator<Item = &'a Delivery> + Clone,
-        first: &Delivery,
-        context: &Context,
-    ) -> Outcome {
+    /// Posts what a start is about, at least one, and waits for the answer as long
+    /// as the start has time.
+    async fn post(&self, deliveries: &[&Delivery], context: &Context) -> Outcome {
+        let first = deliveries[0];
         let sources = self.sources.current();
         let source = sources.get(first.source().as_str());
         let Some((source, destination)) = source.and_then(|source| Some((source, source.forward()?))) else {
@@ -137,12 +133,11 @@ impl Forward {
 
 impl Handler for Forward {
     async fn handle(&self, delivery: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
-        Ok(self.post(std::iter::once(delivery), delivery, context).await)
+        Ok(self.post(&[delivery], context).await)
     }
 
     async fn handle_all(&self, deliveries: Deliveries, context: &Context) -> Result<Outcome, HandlerError> {
-        let all: Vec<&Delivery> = deliveries.iter().collect();
-        Ok(self.post(all.iter().copied(), deliveries.first(), context).await)
+        Ok(self.post(&deliveries.iter().collect::<Vec<_>>(), context).await)
     }
 
     fn answers_to(&self, name: &str) -> bool {

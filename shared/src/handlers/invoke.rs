@@ -49,14 +49,10 @@ impl Invoke {
         Self { sources: sources.into(), lambda: Arc::new(lambda) }
     }
 
-    async fn call<'a>(
-        &self,
-        deliveries: impl ExactSizeIterator<Item = &'a Delivery>,
-        source: &str,
-        context: &Context,
-    ) -> Outcome {
+    /// Calls with what a start is about, at least one.
+    async fn call(&self, deliveries: &[&Delivery], context: &Context) -> Outcome {
         let sources = self.sources.current();
-        let Some(function) = sources.get(source).and_then(|source| source.invoke()) else {
+        let Some(function) = sources.get(deliveries[0].source().as_str()).and_then(|source| source.invoke()) else {
             return Outcome::retry("its source names no function to call");
         };
         let event = event::json(deliveries, context.token());
@@ -101,11 +97,11 @@ impl Invoke {
 
 impl Handler for Invoke {
     async fn handle(&self, delivery: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
-        Ok(self.call(std::iter::once(delivery), delivery.source().as_str(), context).await)
+        Ok(self.call(&[delivery], context).await)
     }
 
     async fn handle_all(&self, deliveries: Deliveries, context: &Context) -> Result<Outcome, HandlerError> {
-        Ok(self.call(deliveries.iter(), deliveries.first().source().as_str(), context).await)
+        Ok(self.call(&deliveries.iter().collect::<Vec<_>>(), context).await)
     }
 
     fn answers_to(&self, name: &str) -> bool {

@@ -77,13 +77,13 @@ pub fn request(
 /// A post of `deliveries`, at least one, to `destination`, signed at `now`: one
 /// list, the oldest first.
 #[doc(hidden)]
-pub fn together<'a>(
+pub fn together(
     destination: &Destination,
-    deliveries: impl ExactSizeIterator<Item = &'a Delivery> + Clone,
+    deliveries: &[&Delivery],
     token: FencingToken,
     now: Timestamp,
 ) -> Request<Full<Bytes>> {
-    let first = deliveries.clone().next().expect("a start is about one at least");
+    let first = deliveries.first().expect("a start is about one at least");
     let own = event::id(first);
     let id = if deliveries.len() > 1 { format!("group_{own}_{}", deliveries.len()) } else { own };
     let number = ("serializer-deliveries", deliveries.len().to_string());
