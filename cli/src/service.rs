@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     fn answer(status: u16, error_type: Option<&str>, body: &str) -> Answer {
-        Answer { status, body: body.into(), date: None, error_type: error_type.map(str::to_owned) }
+        Answer { status, body: body.into(), error_type: error_type.map(str::to_owned), ..Answer::default() }
     }
 
     #[test]

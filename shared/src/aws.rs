@@ -64,6 +64,8 @@ pub struct Account {
     pub ssm_endpoint: Option<String>,
     /// Another Secrets Manager than the region's.
     pub secrets_endpoint: Option<String>,
+    /// Another Lambda than the region's.
+    pub lambda_endpoint: Option<String>,
     /// Which names services have where no other endpoint is given.
     pub variant: Variant,
     /// The certificate authorities to believe; those of AWS in the region if
@@ -98,6 +100,7 @@ impl Account {
             sqs_endpoint: endpoint("AWS_ENDPOINT_URL_SQS"),
             ssm_endpoint: endpoint("AWS_ENDPOINT_URL_SSM"),
             secrets_endpoint: endpoint("AWS_ENDPOINT_URL_SECRETS_MANAGER"),
+            lambda_endpoint: endpoint("AWS_ENDPOINT_URL_LAMBDA"),
             variant: Variant::read(variables),
             roots,
         }
@@ -128,6 +131,7 @@ impl Account {
             sqs_endpoint: Some(sqs.into()),
             ssm_endpoint: None,
             secrets_endpoint: None,
+            lambda_endpoint: None,
             variant: Variant::default(),
             roots: None,
         }

@@ -50,6 +50,15 @@ pub enum Outcome {
         /// What is out of reach, for people.
         error: String,
     },
+    /// Not now: what the handler needs has no room at the moment, and nothing was
+    /// begun. Tried again, as [`Outcome::Unavailable`], but no attempt is charged:
+    /// a delivery that is always answered so waits for as long.
+    NotNow {
+        /// How long to wait; `None`: about five seconds.
+        after: Option<Duration>,
+        /// What there is no room in, for people.
+        error: String,
+    },
     /// It will never succeed: set it aside at once, whatever attempts are left.
     Reject(String),
 }
@@ -87,6 +96,12 @@ impl Outcome {
     /// out of reach.
     pub fn unavailable(error: impl Into<String>) -> Self {
         Self::Unavailable { after: None, error: error.into() }
+    }
+
+    /// Try again in about five seconds, without charging an attempt; what the
+    /// handler needs has no room.
+    pub fn not_now(error: impl Into<String>) -> Self {
+        Self::NotNow { after: None, error: error.into() }
     }
 }
 

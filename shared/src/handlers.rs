@@ -1,10 +1,16 @@
 //! Handlers that come ready, and several behind one.
 
+#[cfg(any(feature = "forward", feature = "invoke"))]
+pub mod event;
 #[cfg(feature = "forward")]
 pub mod forward;
+#[cfg(feature = "invoke")]
+pub mod invoke;
 #[cfg(any(test, feature = "orders"))]
 #[path = "../examples/orders/mod.rs"]
 pub mod orders;
+#[cfg(any(feature = "forward", feature = "invoke"))]
+mod words;
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -59,12 +59,13 @@
 //!
 //! | feature | | brings |
 //! |---|---|---|
-//! | `worker` (default) | a function around a handler of your own | `aws`, `forward` |
+//! | `worker` (default) | a function around a handler of your own | `aws`, `forward`, `invoke` |
 //! | `scheduler` | a function around jobs that run once a tick | `aws`, `jobs` |
 //! | `ingest` | the function that webhooks are posted to | `aws`, `verify` |
 //! | `aws` | `Leases::from_env`, `Deployment`: clients of DynamoDB and SQS | |
 //! | `credentials` | both outside Lambda: credentials of a profile, a container or an instance, renewed | `aws` |
 //! | `forward` | the handler that posts deliveries to an HTTP endpoint | |
+//! | `invoke` | the handler that calls a Lambda function with them | `aws` |
 //! | `orders` | the handler of `examples/orders`, by that name: what the project's own worker and command run | |
 //! | `verify` (default) | how each sender signs, and what its webhooks are about: without it a function reads its sources, and verifies nothing | |
 //! | `jobs` | cron expressions, and the time zones of the world | |

@@ -7,6 +7,7 @@
 pub mod deliver;
 pub mod destination;
 mod duration;
+pub mod invocation;
 mod live;
 mod provider;
 #[cfg(any(test, feature = "verify"))]
@@ -30,6 +31,7 @@ use crate::{
         deliver::{Deliver, Linger, Stale},
         destination::Destination,
         duration::duration,
+        invocation::Function,
         template::{InvalidTemplate, Template},
     },
 };
@@ -104,6 +106,7 @@ pub struct Source {
     /// Its deliveries are accepted, and none is handled.
     pub is_paused: bool,
     forward: Option<Destination>,
+    invoke: Option<Function>,
 }
 
 #[derive(Deserialize)]
@@ -155,6 +158,7 @@ struct Entry {
     generic: Option<Generic>,
     url: Option<String>,
     forward: Option<destination::Entry>,
+    invoke: Option<invocation::Entry>,
 }
 
 #[derive(Deserialize, Default)]
@@ -227,8 +231,12 @@ impl Templates {
 /// How long a handler may take where its source does not say.
 pub const DEFAULT_HANDLER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The one handler whose sources have settings of their own for it.
+/// A handler whose sources have settings of their own for it: it posts to an
+/// endpoint.
 pub const FORWARD: &str = "forward";
+
+/// Another: it calls a Lambda function.
+pub const INVOKE: &str = "invoke";
 
 impl Sources {
     /// Reads a document: JSON if it starts with a brace, TOML otherwise.
@@ -363,17 +371,18 @@ impl Source {
             return Err("`handler_timeout` is more than nothing".into());
         }
         let (deliver, linger) = deliver::check(entry.deliver, entry.linger, retry)?;
-        if entry.handler == FORWARD && matches!(deliver, Deliver::UpTo(_)) {
-            return Err(
-                "handler = \"forward\" hands on one delivery at a time: deliver = \"each\" or \"latest\"".into()
-            );
-        }
         let forward = match (entry.handler == FORWARD, entry.forward) {
             (true, Some(entry)) => Some(Destination::check(entry)?),
             (true, None) => {
                 return Err("handler = \"forward\" needs a table `forward` with `url` and `secret`".into());
             }
             (false, Some(_)) => return Err("a table `forward` goes with handler = \"forward\" only".into()),
+            (false, None) => None,
+        };
+        let invoke = match (entry.handler == INVOKE, entry.invoke) {
+            (true, Some(entry)) => Some(Function::check(entry)?),
+            (true, None) => return Err("handler = \"invoke\" needs a table `invoke` with `function`".into()),
+            (false, Some(_)) => return Err("a table `invoke` goes with handler = \"invoke\" only".into()),
             (false, None) => None,
         };
         Ok(Self {
@@ -398,6 +407,7 @@ impl Source {
             stale: entry.stale,
             is_paused: entry.paused,
             forward,
+            invoke,
         })
     }
 
@@ -405,6 +415,12 @@ impl Source {
     /// is another.
     pub fn forward(&self) -> Option<&Destination> {
         self.forward.as_ref()
+    }
+
+    /// Which function the handler `invoke` calls with its deliveries; `None` if
+    /// its handler is another.
+    pub fn invoke(&self) -> Option<&Function> {
+        self.invoke.as_ref()
     }
 
     /// Which of its deliveries are taken, by their topics; `None`: it says

@@ -1,12 +1,19 @@
 //! What is charged to a delivery, and what is not: starts that failed, or that
 //! were written down and whose holder vanished.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use futures_util::future::BoxFuture;
 use tests::{
     faults::{Call, Fault, FaultyTable},
-    handlers::{Done, Scripted},
+    handlers::{Done, Scripted, answering},
     world::World,
 };
 use webhook_serializer::{
@@ -71,6 +78,34 @@ async fn while_no_page_can_be_read_nothing_is_charged() {
     assert_eq!(world.applied().len(), 50);
     assert_eq!(world.started().len(), 50, "each was started once");
     assert_eq!(world.told.taken_over(), 0, "no worker was held for dead");
+}
+
+/// As where the function that a handler calls is throttled: more often than its
+/// source allows attempts.
+#[tokio::test(start_paused = true)]
+async fn what_finds_no_room_waits_its_turn_uncharged_until_there_is() {
+    const REFUSED: usize = 10;
+    let world = World::new();
+    for id in ["1", "2"] {
+        world.append("test/a", id).await;
+    }
+    let (refused, attempts) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(Vec::new())));
+    let seen = attempts.clone();
+    let drainer = world.drainer(answering(move |delivery, _| {
+        seen.lock().unwrap().push((delivery.delivery_id().to_string(), delivery.attempt()));
+        match refused.fetch_add(1, Ordering::SeqCst) {
+            0..REFUSED => Outcome::not_now("the function is throttled"),
+            _ => Outcome::Done,
+        }
+    }));
+    let began = world.surroundings.monotonic();
+    world.work(&[drainer]).await;
+    assert_eq!(world.applied(), ["1", "2"]);
+    let first = std::iter::repeat_n(("1".to_owned(), 1), REFUSED + 1);
+    assert_eq!(*attempts.lock().unwrap(), first.chain([("2".to_owned(), 1)]).collect::<Vec<_>>());
+    assert_eq!(is_parked(&world, "test/a").await, [""; 0]);
+    let took = world.surroundings.monotonic() - began;
+    assert!(took >= Duration::from_millis(2500) * REFUSED as u32, "it waits each time: {took:?}");
 }
 
 /// The first crash may have come before the start. From the second one on each

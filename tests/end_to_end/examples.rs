@@ -12,7 +12,7 @@ use order_totals::Totals;
 
 #[path = "../../shared/examples/order_totals.rs"]
 #[expect(dead_code, reason = "its main")]
-pub mod order_totals;
+pub(crate) mod order_totals;
 
 /// Appends a delivery about the one order.
 async fn append(world: &World, id: &str, happened: u64, body: &str) {

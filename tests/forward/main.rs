@@ -1,6 +1,7 @@
 //! The receivers of `shared/examples/receivers`, run by their interpreters,
 //! behind the real `forward` handler and the real drain.
 
+mod invoke;
 mod postgres;
 mod receiver;
 
@@ -151,7 +152,7 @@ async fn receives_in_order_once_and_refuses_what_is_stale(mut receiver: Receiver
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_python_receiver_receives_in_order_once_and_refuses_what_is_stale() {
-    match python().await {
+    match python("receiver.py").await {
         Ok(command) => receives_in_order_once_and_refuses_what_is_stale(Receiver::start(command, SECRETS).await).await,
         Err(reason) => not_run(&reason),
     }
@@ -159,8 +160,31 @@ async fn the_python_receiver_receives_in_order_once_and_refuses_what_is_stale() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_typescript_receiver_receives_in_order_once_and_refuses_what_is_stale() {
-    match node().await {
+    match node("receiver.ts").await {
         Ok(command) => receives_in_order_once_and_refuses_what_is_stale(Receiver::start(command, SECRETS).await).await,
+        Err(reason) => not_run(&reason),
+    }
+}
+
+/// With what waits in a row in one request.
+async fn receives_lists(receiver: Receiver) {
+    let sources =
+        sources(receiver.url()).replace("[sources.shop]", "[sources.bursts]\n            deliver = { up_to = 3 }");
+    invoke::handles_groups(receiver, &sources, |_, sources| Forward::new(sources)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_python_receiver_receives_what_waits_in_a_row_in_one_request() {
+    match python("receiver.py").await {
+        Ok(command) => receives_lists(Receiver::start(command, SECRETS).await).await,
+        Err(reason) => not_run(&reason),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_typescript_receiver_receives_what_waits_in_a_row_in_one_request() {
+    match node("receiver.ts").await {
+        Ok(command) => receives_lists(Receiver::start(command, SECRETS).await).await,
         Err(reason) => not_run(&reason),
     }
 }

@@ -50,10 +50,10 @@ async fn version(program: &str) -> Option<String> {
     Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// The receiver in Python, or why it cannot be run. `PYTHON` names another
+/// The example in Python, or why it cannot be run. `PYTHON` names another
 /// interpreter than `python3`.
-pub async fn python() -> Result<Command, String> {
-    let path = example("receiver.py");
+pub async fn python(name: &str) -> Result<Command, String> {
+    let path = example(name);
     let program = std::env::var("PYTHON").unwrap_or_else(|_| "python3".into());
     version(&program).await.ok_or_else(|| format!("{program} is not at hand"))?;
     let mut command = Command::new(program);
@@ -75,10 +75,10 @@ pub async fn node_with_postgres(database: &str) -> Result<Command, String> {
     Ok(command)
 }
 
-/// The receiver in TypeScript, or why it cannot be run. `NODE` names another
+/// The example in TypeScript, or why it cannot be run. `NODE` names another
 /// interpreter than `node`.
-pub async fn node() -> Result<Command, String> {
-    let path = example("receiver.ts");
+pub async fn node(name: &str) -> Result<Command, String> {
+    let path = example(name);
     let program = std::env::var("NODE").unwrap_or_else(|_| "node".into());
     let version = version(&program).await.ok_or_else(|| format!("{program} is not at hand"))?;
     let mut numbers = version.trim_start_matches('v').split('.').map(|number| number.parse::<u32>().unwrap_or(0));

@@ -7,6 +7,7 @@ pub mod clock;
 pub mod faults;
 pub mod forwarding;
 pub mod handlers;
+pub mod invoke_types;
 pub mod lane;
 pub mod lines;
 pub mod metered;

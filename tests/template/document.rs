@@ -195,6 +195,10 @@ impl Evaluation<'_> {
                 let chosen = if self.holds(&text(&parts[0])) { 1 } else { 2 };
                 self.evaluated(&parts[chosen])
             }
+            Some(("Fn::Split", parts)) => {
+                let whole = self.evaluated(&parts[1]).as_ref().map(text).unwrap_or_default();
+                Some(whole.split(&text(&parts[0])).map(Value::from).collect())
+            }
             Some(("Fn::FindInMap", parts)) => {
                 let [map, key, column] = [0, 1, 2].map(|part| self.evaluated(&parts[part]).as_ref().map(text));
                 let [map, key, column] = [map, key, column].map(Option::unwrap_or_default);

@@ -34,15 +34,16 @@ use tokio::{
 use tracing::Level;
 use tracing_subscriber::{Layer, filter::Targets, layer::SubscriberExt, util::SubscriberInitExt};
 use webhook_serializer::{
-    aws::Parts,
+    aws::{Account, Parts},
     config::{Environment, FileDocument},
     engine::{append::Inbox, drain::DrainSettings, store::Store},
     functions::worker::check_handlers,
-    handlers::{Handlers, forward::Forward, orders::Orders},
+    handlers::{Handlers, forward::Forward, invoke::Invoke, orders::Orders},
     operator::Operator,
     sources::{LiveSources, Sources},
     telemetry::Quiet,
     time::Surroundings,
+    tls::Roots,
 };
 
 use super::{
@@ -94,6 +95,16 @@ pub struct Local {
     /// Where functions that run elsewhere are invoked, for wake-ups and the schedule
     #[arg(long, requires = "no_functions", default_value = "http://127.0.0.1:9200", value_name = "URL")]
     invoke: String,
+    /// Where the handler `invoke` calls functions: `sam local start-lambda`, `cargo lambda watch`, or whatever else
+    /// answers as Lambda does; a qualifier is left out over http://
+    #[arg(
+        long,
+        conflicts_with = "demo",
+        env = "AWS_ENDPOINT_URL_LAMBDA",
+        default_value = "http://127.0.0.1:3001",
+        value_name = "URL"
+    )]
+    lambda: String,
     /// Write the environment that functions and `Leases::from_env` need here, a NAME=value a line
     #[arg(long, conflicts_with = "demo", value_name = "FILE")]
     env_file: Option<PathBuf>,
@@ -178,7 +189,7 @@ impl Local {
         // A worker of the user's reads the document from a file.
         let directory = tempfile::tempdir()?;
         let file = in_a_file(file, &directory)?;
-        let environment = deployment.environment(&file.to_string_lossy());
+        let environment = self.environment(&deployment, &file);
         let processes = match &self.worker {
             Some(program) => {
                 let shown = program.display();
@@ -205,10 +216,12 @@ impl Local {
             }
             None => {
                 let forward = Forward::configured(&sources, &Environment)?;
+                let invoke = self.invoke_handler(&deployment, &sources);
                 let make = |parts: &Parts| {
                     Handlers::new()
                         .with("orders", Orders::new(parts.store.table().clone(), ORDERS_TABLE))
                         .with("forward", forward.clone())
+                        .with("invoke", invoke.clone())
                 };
                 let parts = deployment.engines.connect(&Surroundings::system(), None);
                 let handlers = make(&parts);
@@ -265,6 +278,24 @@ impl Local {
         opened.map_err(|reason| anyhow!("{} is refused: {reason}", file.display()))
     }
 
+    /// What a function binary needs in its environment.
+    fn environment(&self, deployment: &Deployment, sources_file: &Path) -> Vec<(String, String)> {
+        let mut environment = deployment.environment(&sources_file.to_string_lossy());
+        environment.push(("AWS_ENDPOINT_URL_LAMBDA".to_owned(), self.lambda.clone()));
+        environment
+    }
+
+    /// Calls functions where they run here: nobody's credentials are sent there.
+    fn invoke_handler(&self, deployment: &Deployment, sources: &LiveSources) -> Invoke {
+        let engines = &deployment.engines;
+        let account = Account {
+            lambda_endpoint: Some(self.lambda.clone()),
+            roots: Some(Roots::mozilla()),
+            ..Account::local(engines.dynamodb_url(), engines.queue_endpoint())
+        };
+        Invoke::new(sources, &account, &account.http_client(), &Surroundings::system())
+    }
+
     fn write_environment(&self, environment: &[(String, String)]) -> Result<()> {
         let Some(file) = &self.env_file else { return Ok(()) };
         std::fs::write(file, lines("", environment)).with_context(|| format!("{}", file.display()))
@@ -276,7 +307,7 @@ impl Local {
         let sources_file = in_a_file(options.sources_file.clone(), &directory)?;
         let deployment =
             Deployment::start_without_functions(options, Arc::new(Quiet), Invoker::new(&self.invoke)).await?;
-        let environment = deployment.environment(&sources_file.to_string_lossy());
+        let environment = self.environment(&deployment, &sources_file);
         // The file last: whoever waits for it finds everything ready.
         self.greet_elsewhere(&deployment, &lines("export ", &environment));
         self.write_environment(&environment)?;

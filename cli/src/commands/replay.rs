@@ -12,14 +12,14 @@ use serializer::{
     sender::{Answer, Sender},
 };
 use webhook_serializer::{
-    handlers::forward::headers,
+    handlers::{event, forward::headers},
     operator::{Content, Single},
     protocol::{
         delivery::Delivery,
         entity::{EntityKey, FencingToken, Sequence, SourceName},
     },
     providers::Secret,
-    sources::{Sources, destination::Destination},
+    sources::{Sources, deliver::Deliver, destination::Destination},
 };
 
 use super::{
@@ -106,18 +106,19 @@ enum Signing {
 }
 
 impl Signing {
-    fn of(&self, source: &SourceName) -> Result<Vec<Secret>> {
+    /// The secrets for a source's deliveries; and whether it forwards lists.
+    fn of(&self, source: &SourceName) -> Result<(Vec<Secret>, bool)> {
         match self {
-            Self::With(secrets) => Ok(secrets.clone()),
+            Self::With(secrets) => Ok((secrets.clone(), false)),
             Self::AsForwarded(sources) => {
-                let forward = sources.get(source.as_str()).and_then(|source| source.forward());
-                let forward = forward.with_context(|| {
+                let found = sources.get(source.as_str()).and_then(|source| Some((source.forward()?, source.deliver)));
+                let (forward, deliver) = found.with_context(|| {
                     format!(
                         "source `{source}` forwards nowhere, so there is no secret to sign with: give one with \
                          --secret, or send it with --unsigned"
                     )
                 })?;
-                Ok(forward.secrets().to_vec())
+                Ok((forward.secrets().to_vec(), matches!(deliver, Deliver::UpTo(_))))
             }
         }
     }
@@ -157,9 +158,9 @@ impl Replay {
                 without += 1;
                 continue;
             };
-            let secrets = signing.of(delivery.source())?;
+            let (secrets, is_list) = signing.of(delivery.source())?;
             let destination = Destination::elsewhere(&self.to, secrets).map_err(|reason| anyhow!("{reason}"))?;
-            let sent = self.send(&destination, delivery, token(&single), &deployment).await?;
+            let sent = self.send(&destination, delivery, is_list, token(&single), &deployment).await?;
             self.tell(delivery, &sent);
             match sent.is_taken() {
                 true => taken += 1,
@@ -198,11 +199,18 @@ impl Replay {
         &self,
         destination: &Destination,
         delivery: &Delivery,
+        is_list: bool,
         token: FencingToken,
         deployment: &Deployment,
     ) -> Result<Sent> {
         let surroundings = &deployment.surroundings;
-        let request = headers::request(destination, delivery, token, surroundings.now());
+        let now = surroundings.now();
+        let (request, body) = match is_list {
+            true => {
+                (headers::together(destination, &[delivery], token, now), event::json(&[delivery], token).into_bytes())
+            }
+            false => (headers::request(destination, delivery, token, now), delivery.body().to_vec()),
+        };
         let is_signed = !destination.secrets().is_empty();
         let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
         let of_signature = ["webhook-signature", "webhook-timestamp"];
@@ -219,7 +227,7 @@ impl Replay {
         let began = surroundings.monotonic();
         let limit = Duration::from_secs(self.timeout);
         let sender = Sender::new(base);
-        let answer = surroundings.within(limit, sender.request("POST", path, &sent, delivery.body().to_vec())).await;
+        let answer = surroundings.within(limit, sender.request("POST", path, &sent, body)).await;
         let took = surroundings.monotonic().saturating_sub(began);
         Ok(match answer {
             Some(Ok(answer)) => Sent { answer: Some(answer), took, error: None },

@@ -19,6 +19,11 @@ const TEMPLATE: Pattern = Pattern {
 };
 const TOPIC: Pattern = Pattern { name: "topic", regex: r"^\S(.*\S)?$" };
 const URL: Pattern = Pattern { name: "URL", regex: "^[Hh][Tt][Tt][Pp][Ss]?://." };
+const FUNCTION: Pattern = Pattern {
+    name: "function",
+    regex: "^(arn:aws[A-Za-z0-9_-]*:lambda:[A-Za-z0-9_-]{1,32}:[0-9]{12}:function:)?[A-Za-z0-9_-]{1,64}$",
+};
+const QUALIFIER: Pattern = Pattern { name: "qualifier", regex: r"^(\$LATEST|[A-Za-z0-9_-]{1,128})$" };
 const SIGNING_KEY: Pattern = Pattern { name: "text", regex: "^whsec_." };
 
 pub(super) const SOURCE: Table = Table {
@@ -96,7 +101,7 @@ pub(super) const SOURCE: Table = Table {
             form: Form::Text(ANY),
             absent: Absent::Required,
             example: "\"orders\"",
-            about: "Which handler its deliveries go to: `orders`, `forward`, or the name of one in a worker of yours.",
+            about: "Which handler its deliveries go to: `orders`, `forward`, `invoke`, or the name of one in a worker of yours.",
         },
         Field {
             name: "handler_timeout",
@@ -185,6 +190,13 @@ pub(super) const SOURCE: Table = Table {
             absent: Absent::Means("required by `handler = \"forward\"`, refused with any other"),
             example: "{ url = \"https://example.com/webhooks\", secret = \"whsec_c2VjcmV0\" }",
             about: "Where the handler `forward` posts the deliveries: see [forward](forward.md).",
+        },
+        Field {
+            name: "invoke",
+            form: Form::Table(&INVOKE),
+            absent: Absent::Means("required by `handler = \"invoke\"`, refused with any other"),
+            example: "{ function = \"orders\", qualifier = \"live\" }",
+            about: "Which Lambda function the handler `invoke` calls with the deliveries: see [invoke](invoke.md).",
         },
     ],
 };
@@ -380,5 +392,27 @@ pub(super) const FORWARD: Table = Table {
     ],
 };
 
+pub(super) const INVOKE: Table = Table {
+    path: "[sources.NAME.invoke]",
+    about: "Which Lambda function the handler `invoke` calls with the deliveries. With `handler = \"invoke\"`, and only \
+            with it. The worker may call those that the template's `InvokeFunctionArns` names.",
+    fields: &[
+        Field {
+            name: "function",
+            form: Form::Text(FUNCTION),
+            absent: Absent::Required,
+            example: "\"orders\"",
+            about: "Its name, or its ARN without a qualifier. It is in the worker's region.",
+        },
+        Field {
+            name: "qualifier",
+            form: Form::Text(QUALIFIER),
+            absent: Absent::Means("what was deployed last"),
+            example: "\"live\"",
+            about: "Which of its versions: an alias, or a version's number.",
+        },
+    ],
+};
+
 /// All tables, in the order in which they are shown.
-pub(super) const TABLES: [&Table; 5] = [&SOURCE, &TOPICS, &RETRY, &GENERIC, &FORWARD];
+pub(super) const TABLES: [&Table; 6] = [&SOURCE, &TOPICS, &RETRY, &GENERIC, &FORWARD, &INVOKE];

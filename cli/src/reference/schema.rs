@@ -15,6 +15,7 @@ pub fn schema() -> String {
         goes_with("provider", "generic", "generic"),
         goes_with("provider", "square", "url"),
         goes_with("handler", "forward", "forward"),
+        goes_with("handler", "invoke", "invoke"),
     ]);
     let schema = json!({
         "$schema": "http://json-schema.org/draft-07/schema#",

@@ -4,13 +4,13 @@ use serde_json::Value;
 use webhook_serializer::sources::Sources;
 
 use super::{
-    fields::{FORWARD, GENERIC, RETRY, SOURCE, TABLES, TOPICS},
+    fields::{FORWARD, GENERIC, INVOKE, RETRY, SOURCE, TABLES, TOPICS},
     *,
 };
 
 mod validator;
 
-use validator::{Validator, value};
+use validator::Validator;
 
 /// Values of each field that are refused, as TOML.
 #[rustfmt::skip]
@@ -37,6 +37,9 @@ const REFUSED: &[(&Table, &str, &[&str])] = &[
     (&SOURCE, "paused", &["\"yes\"", "1"]),
     (&SOURCE, "generic", &["true", "{ header = \"x-acme-signature\" }"]),
     (&SOURCE, "forward", &["true", "\"https://example.com/\"", "{ url = \"https://example.com/\" }"]),
+    (&SOURCE, "invoke", &["true", "\"orders\"", "{ qualifier = \"live\" }"]),
+    (&INVOKE, "function", &["\"two words\"", "\"orders:live\"", "7"]),
+    (&INVOKE, "qualifier", &["\"\"", "\"$OLDEST\"", "7"]),
     (&RETRY, "attempts", &["0", "-1", "\"3\"", "1.5"]),
     (&RETRY, "first", &["1"]),
     (&RETRY, "longest", &["300"]),
@@ -85,11 +88,13 @@ fn document(table: &Table, field: &str, value: Option<&str>) -> String {
             let tables = match (field, value) {
                 ("generic", Some(_)) => body.replace("provider = \"shopify\"", "provider = \"generic\""),
                 ("forward", Some(_)) => body.replace("handler = \"orders\"", "handler = \"forward\""),
+                ("invoke", Some(_)) => body.replace("handler = \"orders\"", "handler = \"invoke\""),
                 ("webhook_id", Some(_)) => body.replace("\"shopify\"", "\"paypal\""),
                 ("client_id", Some(_)) => body.replace("\"shopify\"", "\"adobe-io-events\""),
                 ("url", Some(_)) => body.replace("provider = \"shopify\"", "provider = \"square\""),
                 ("provider", Some("\"square\"")) => body + &line("url", SOURCE.example_of("url")),
                 ("provider", Some("\"generic\"")) => body + &line("generic", SOURCE.example_of("generic")),
+                ("handler", Some("\"invoke\"")) => body + &line("invoke", SOURCE.example_of("invoke")),
                 ("handler", Some("\"forward\"")) => body + &line("forward", FORWARDED),
                 _ => body,
             };
@@ -107,6 +112,9 @@ fn document(table: &Table, field: &str, value: Option<&str>) -> String {
         "[sources.NAME.forward]" => {
             format!("[sources.shop]\nprovider = 'shopify'\nhandler = 'forward'\n[sources.shop.forward]\n{body}")
         }
+        "[sources.NAME.invoke]" => {
+            format!("[sources.shop]\nprovider = 'shopify'\nhandler = 'invoke'\n[sources.shop.invoke]\n{body}")
+        }
         other => panic!("{other}"),
     }
 }
@@ -115,6 +123,11 @@ impl Table {
     fn example_of(&self, field: &str) -> &'static str {
         self.fields.iter().find(|other| other.name == field).expect("a field").example
     }
+}
+
+/// The document, TOML or JSON, as a value.
+fn value(document: &str) -> Value {
+    toml::from_str(document).unwrap_or_else(|error| panic!("{error}: {document}"))
 }
 
 fn read(document: &str) -> Result<String, String> {

@@ -4,6 +4,8 @@
 mod aws;
 mod console;
 mod doctor;
+mod endpoint;
+mod invoke;
 mod leases;
 mod local;
 mod orders;

@@ -1,67 +1,23 @@
 //! `serializer replay`: a past delivery, posted once more to somebody else.
 
-use std::{
-    io::{BufRead, BufReader, Read, Write},
-    net::TcpListener,
-    sync::mpsc::{Receiver, channel},
-};
+use std::sync::mpsc::Receiver;
 
 use serde_json::Value;
 
-use crate::running::{Local, complained, event, file, folder, printed, ran};
+use crate::{
+    endpoint::{self, Post},
+    running::{Local, complained, event, file, folder, printed, ran},
+};
 
 const ORDER: &str = "warehouse/order/450789469";
 const SECRET: &str = "whsec_d2FyZWhvdXNlLWRldmVsb3BtZW50LXNlY3JldA==";
 
-/// What was posted to an endpoint.
-struct Post {
-    path: String,
-    headers: Vec<String>,
-    body: Vec<u8>,
-}
-
-impl Post {
-    fn header(&self, name: &str) -> Option<&str> {
-        let found = self.headers.iter().filter_map(|line| line.split_once(": "));
-        found.filter(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value).next()
-    }
-}
-
-/// An endpoint, and what it was sent: it answers `/500…` with that, and
-/// everything else with 200.
+/// It answers `/500…` with that, and everything else with 200.
 fn endpoint() -> (String, Receiver<Post>) {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let url = format!("http://{}", listener.local_addr().expect("it has an address"));
-    let (posts, posted) = channel();
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let (Ok(stream), posts) = (stream, posts.clone()) else { return };
-            std::thread::spawn(move || {
-                let mut stream = BufReader::new(stream);
-                loop {
-                    let mut lines = Vec::new();
-                    loop {
-                        let mut line = String::new();
-                        match stream.read_line(&mut line) {
-                            Ok(0) | Err(_) => return,
-                            Ok(_) if line == "\r\n" => break,
-                            Ok(_) => lines.push(line.trim_end().to_owned()),
-                        }
-                    }
-                    let path = lines.remove(0).split(' ').nth(1).unwrap_or_default().to_owned();
-                    let mut post = Post { path, headers: lines, body: Vec::new() };
-                    let length = post.header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
-                    post.body.resize(length, 0);
-                    stream.read_exact(&mut post.body).expect("the whole body");
-                    let status = if post.path.starts_with("/500") { "500 No" } else { "200 OK" };
-                    let _ = posts.send(post);
-                    let answered = write!(stream.get_mut(), "HTTP/1.1 {status}\r\ncontent-length: 5\r\n\r\nheard");
-                    answered.expect("it listens");
-                }
-            });
-        }
-    });
-    (url, posted)
+    endpoint::endpoint(|_, post| {
+        let status = if post.path.starts_with("/500") { "500 No" } else { "200 OK" };
+        (status.to_owned(), "heard".to_owned())
+    })
 }
 
 fn sources(url: &str) -> String {

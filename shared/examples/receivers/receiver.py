@@ -32,7 +32,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote
 
 TOLERANCE = 300  # seconds
-LARGEST_BODY = 6 * 1024 * 1024  # no delivery is larger
+LARGEST_BODY = 6 * 1024 * 1024  # no delivery is larger, and no list by much
+LIST = "application/vnd.webhook-serializer.deliveries+json"
 
 
 class Refused(Exception):
@@ -88,22 +89,25 @@ class Deliveries:
             """
         )
 
-    def receive(self, delivery):
-        """Applies `delivery` unless it was; raises `Refused` if its token is stale."""
-        entity, token = delivery["entity_key"], delivery["fencing_token"]
+    def receive(self, deliveries):
+        """Applies each that was not, all or none; raises `Refused` if their token is stale. All are of one entity."""
+        entity, token = deliveries[0]["entity_key"], deliveries[0]["fencing_token"]
         with self.lock, self.transaction("BEGIN IMMEDIATE", "COMMIT", "COMMIT"):
             newest = self.one("SELECT token FROM newest WHERE entity = ?", entity)
             if newest and token < newest[0]:
                 raise Refused(409, f"token {token} is older than {newest[0]}")
             self.one("INSERT OR REPLACE INTO newest VALUES (?, ?)", entity, token)
-            if self.one("SELECT 1 FROM applied WHERE id = ?", delivery["id"]):
-                return "repeated"
             # If the effect fails, the token stays seen.
             with self.transaction("SAVEPOINT effect", "RELEASE effect", "ROLLBACK TO effect"):
-                apply(self.database, delivery)
-                # Rows older than the serializer's RETENTION_DAYS can be deleted.
-                self.one("INSERT INTO applied VALUES (?, ?)", delivery["id"], time.time())
-            return "applied"
+                return [self.receive_one(delivery) for delivery in deliveries]
+
+    def receive_one(self, delivery):
+        if self.one("SELECT 1 FROM applied WHERE id = ?", delivery["id"]):
+            return "repeated"
+        apply(self.database, delivery)
+        # Rows older than the serializer's RETENTION_DAYS can be deleted.
+        self.one("INSERT INTO applied VALUES (?, ?)", delivery["id"], time.time())
+        return "applied"
 
     def one(self, statement, *values):
         return self.database.execute(statement, values).fetchone()
@@ -133,6 +137,31 @@ def apply(database, delivery):
 
 
 # ---- HTTP -----------------------------------------------------------------
+
+SHOWN = ("id", "delivery_id", "source", "topic", "entity_key", "sequence", "fencing_token", "attempt", "age")
+
+
+def sent(headers, body):
+    """The deliveries of a request: one, told by its headers, or those of a list."""
+    if headers.get_content_type() == LIST:
+        event = json.loads(body)
+        common = {name: event[name] for name in ("source", "entity_key", "fencing_token")}
+        decode = lambda one: base64.b64decode(one["body"]) if one["body_is_base64"] else one["body"].encode()
+        return [{**one, **common, "body": decode(one)} for one in event["deliveries"]]
+    told = lambda name: unquote(headers[f"serializer-{name}"])
+    one = {
+        "id": headers["webhook-id"],
+        "delivery_id": told("delivery-id"),
+        "source": told("source"),
+        "topic": told("topic"),
+        "entity_key": told("entity-key"),
+        "sequence": int(told("sequence")),
+        "fencing_token": int(told("fencing-token")),
+        "attempt": int(told("attempt")),
+        "age": told("age"),
+        "body": body,
+    }
+    return [one]
 
 
 class Endpoint(BaseHTTPRequestHandler):
@@ -166,25 +195,14 @@ class Endpoint(BaseHTTPRequestHandler):
             raise Refused(413, "a body has a length, and not too great a one")
         body = self.rfile.read(int(length))
         verify(self.secrets, self.headers, body, time.time())
-        told = lambda name: unquote(self.headers[f"serializer-{name}"])
-        delivery = {
-            "id": self.headers["webhook-id"],
-            "delivery_id": told("delivery-id"),
-            "source": told("source"),
-            "topic": told("topic"),
-            "entity_key": told("entity-key"),
-            "sequence": int(told("sequence")),
-            "fencing_token": int(told("fencing-token")),
-            "attempt": int(told("attempt")),
-            "age": told("age"),
-            "body": body,
-        }
-        outcome = self.deliveries.receive(delivery)
-        shown = {name: value for name, value in delivery.items() if name != "body"}
-        # In one piece: `print` writes the line's end by itself, and there are other threads.
-        sys.stdout.write(json.dumps({"outcome": outcome, **shown}) + "\n")
+        deliveries = sent(self.headers, body)
+        outcomes = self.deliveries.receive(deliveries)
+        for outcome, delivery in zip(outcomes, deliveries):
+            shown = {name: delivery[name] for name in SHOWN}
+            # In one piece: `print` writes the line's end by itself, and there are other threads.
+            sys.stdout.write(json.dumps({"outcome": outcome, **shown}) + "\n")
         sys.stdout.flush()
-        return 200, outcome
+        return 200, ", ".join(outcomes)
 
     def log_message(self, *_):
         pass  # no line for each request

@@ -25,7 +25,8 @@ import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from "node:
 import type { AddressInfo } from "node:net";
 
 const TOLERANCE = 300; // seconds
-const LARGEST_BODY = 6 * 1024 * 1024; // no delivery is larger
+const LARGEST_BODY = 6 * 1024 * 1024; // no delivery is larger, and no list by much
+const LIST = "application/vnd.webhook-serializer.deliveries+json";
 
 interface Delivery {
   id: string;
@@ -90,18 +91,21 @@ class Deliveries {
   newest = new Map<string, bigint>();
   applied = new Set<string>();
 
-  /** Applies `delivery` unless it was; throws `Refused` if its token is stale. */
-  receive(delivery: Delivery): "applied" | "repeated" {
-    const newest = this.newest.get(delivery.entityKey);
-    if (newest !== undefined && delivery.fencingToken < newest) {
-      throw new Refused(409, `token ${delivery.fencingToken} is older than ${newest}`);
+  /** Applies each that was not; throws `Refused` if their token is stale. All are of one entity. */
+  receive(deliveries: Delivery[]): string[] {
+    const { entityKey, fencingToken } = deliveries[0];
+    const newest = this.newest.get(entityKey);
+    if (newest !== undefined && fencingToken < newest) {
+      throw new Refused(409, `token ${fencingToken} is older than ${newest}`);
     }
-    this.newest.set(delivery.entityKey, delivery.fencingToken);
-    if (this.applied.has(delivery.id)) return "repeated";
-    apply(delivery);
+    this.newest.set(entityKey, fencingToken);
+    const due = deliveries.filter((delivery) => !this.applied.has(delivery.id));
+    const outcomes = deliveries.map((delivery) => (due.includes(delivery) ? "applied" : "repeated"));
+    // If one fails, no id stays.
+    due.forEach(apply);
     // Ids older than the serializer's RETENTION_DAYS can be forgotten.
-    this.applied.add(delivery.id);
-    return "applied";
+    due.forEach((delivery) => this.applied.add(delivery.id));
+    return outcomes;
   }
 }
 
@@ -129,40 +133,62 @@ async function read(request: IncomingMessage): Promise<Buffer> {
   return Buffer.concat(chunks);
 }
 
-async function receive(secrets: string[], deliveries: Deliveries, request: IncomingMessage): Promise<string> {
-  if (request.method !== "POST") throw new Refused(405, "deliveries are posted");
-  const body = await read(request);
-  verify(secrets, request.headers, body, Date.now() / 1000);
-  const told = (name: string) => decodeURIComponent(header(request.headers, `serializer-${name}`));
-  const delivery: Delivery = {
-    id: header(request.headers, "webhook-id"),
+/** The deliveries of a request: one, told by its headers, or those of a list. */
+function sent(headers: IncomingHttpHeaders, body: Buffer): Delivery[] {
+  if (headers["content-type"] === LIST) {
+    const event = JSON.parse(body.toString("utf8"));
+    return event.deliveries.map((one: any) => ({
+      id: one.id,
+      deliveryId: one.delivery_id,
+      source: event.source,
+      topic: one.topic,
+      entityKey: event.entity_key,
+      sequence: BigInt(one.sequence),
+      fencingToken: BigInt(event.fencing_token),
+      attempt: one.attempt,
+      age: one.age,
+      body: Buffer.from(one.body, one.body_is_base64 ? "base64" : "utf8"),
+    }));
+  }
+  const told = (name: string) => decodeURIComponent(header(headers, `serializer-${name}`));
+  const one = {
+    id: header(headers, "webhook-id"),
     deliveryId: told("delivery-id"),
     source: told("source"),
     topic: told("topic"),
     entityKey: told("entity-key"),
     sequence: BigInt(told("sequence")),
-    // A token can exceed 2^53.
     fencingToken: BigInt(told("fencing-token")),
     attempt: Number(told("attempt")),
     age: told("age"),
     body,
   };
-  const outcome = deliveries.receive(delivery);
-  console.log(
-    JSON.stringify({
-      outcome,
-      id: delivery.id,
-      delivery_id: delivery.deliveryId,
-      source: delivery.source,
-      topic: delivery.topic,
-      entity_key: delivery.entityKey,
-      sequence: Number(delivery.sequence),
-      fencing_token: Number(delivery.fencingToken),
-      attempt: delivery.attempt,
-      age: delivery.age,
-    }),
-  );
-  return outcome;
+  return [one];
+}
+
+async function receive(secrets: string[], deliveries: Deliveries, request: IncomingMessage): Promise<string> {
+  if (request.method !== "POST") throw new Refused(405, "deliveries are posted");
+  const body = await read(request);
+  verify(secrets, request.headers, body, Date.now() / 1000);
+  const all = sent(request.headers, body);
+  const outcomes = deliveries.receive(all);
+  all.forEach((delivery, place) => {
+    console.log(
+      JSON.stringify({
+        outcome: outcomes[place],
+        id: delivery.id,
+        delivery_id: delivery.deliveryId,
+        source: delivery.source,
+        topic: delivery.topic,
+        entity_key: delivery.entityKey,
+        sequence: Number(delivery.sequence),
+        fencing_token: Number(delivery.fencingToken),
+        attempt: delivery.attempt,
+        age: delivery.age,
+      }),
+    );
+  });
+  return outcomes.join(", ");
 }
 
 // Several, with a space between them, while a secret is rolled.

@@ -58,6 +58,12 @@ impl Start {
         sources.map_err(|reason| InvalidConfig::new(variable, reason))
     }
 
+    /// Whose requests are made, and over which connections.
+    #[cfg(feature = "worker")]
+    pub(crate) fn own(&self) -> (Account, SharedHttpClient) {
+        (self.account.clone(), self.http.clone())
+    }
+
     pub(crate) fn connect(&self, observer: Arc<dyn Observer>) -> Deployment {
         let parts = Parts::connect_over(&self.http, &self.account, &self.config, &self.surroundings, None);
         Deployment { parts, retention: self.config.retention, observer }

@@ -12,7 +12,7 @@ use aws_smithy_runtime::client::orchestrator::operation::Operation;
 use aws_smithy_runtime_api::client::orchestrator::OrchestratorError;
 
 /// An answer, whatever its status.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Answer {
     /// The status.
     pub status: u16,
@@ -24,6 +24,12 @@ pub struct Answer {
     /// What REST services call a refusal.
     #[cfg(feature = "internals")]
     pub error_type: Option<String>,
+    /// How a function failed, where Lambda could call it.
+    #[cfg(feature = "invoke")]
+    pub function_error: Option<String>,
+    /// How long to wait, in seconds.
+    #[cfg(feature = "invoke")]
+    pub retry_after: Option<String>,
 }
 
 /// Not the body: it may hold secrets.
@@ -52,7 +58,7 @@ pub(super) async fn send(
         .serializer(Ok)
         .deserializer(|response: &HttpResponse| {
             let body = response.body().bytes().unwrap_or_default().to_vec();
-            #[cfg(feature = "internals")]
+            #[cfg(any(feature = "internals", feature = "invoke"))]
             let header = |name: &str| response.headers().get(name).map(str::to_owned);
             Ok::<_, OrchestratorError<Infallible>>(Answer {
                 status: response.status().as_u16(),
@@ -61,6 +67,10 @@ pub(super) async fn send(
                 date: header("date"),
                 #[cfg(feature = "internals")]
                 error_type: header("x-amzn-errortype"),
+                #[cfg(feature = "invoke")]
+                function_error: header("x-amz-function-error"),
+                #[cfg(feature = "invoke")]
+                retry_after: header("retry-after"),
             })
         })
         .build();

@@ -59,7 +59,7 @@ impl Account {
 
 impl Signed {
     /// Where it is asked.
-    #[cfg(feature = "internals")]
+    #[cfg(any(feature = "internals", feature = "invoke"))]
     pub fn endpoint(&self) -> &str {
         &self.endpoint
     }

@@ -19,14 +19,17 @@ use std::{
 };
 
 use crate::{
-    aws::boot::{Deployment, Start},
+    aws::{
+        Account, Http,
+        boot::{Deployment, Start},
+    },
     config::{Environment, InvalidConfig, SourcesOrigin, WorkerConfig, deadline, instance_name},
     engine::{
         drain::{Attended, DrainSettings, Drainer, InFlight, Quarantine},
         queue::Visibility,
     },
     handler::Handler,
-    handlers::{Handlers, forward::Forward},
+    handlers::{Handlers, forward::Forward, invoke::Invoke},
     protocol::{entity::EntityKey, state::HolderInfo},
     sources::{LiveSources, Sources, deliver::Deliver},
     telemetry::Event,
@@ -179,6 +182,9 @@ pub fn run(handler: impl Handler) -> Result<(), Error> {
 pub struct Setup {
     deployment: Deployment,
     sources: LiveSources,
+    account: Account,
+    http: Http,
+    surroundings: Surroundings,
 }
 
 impl Setup {
@@ -187,7 +193,7 @@ impl Setup {
         &self.deployment
     }
 
-    /// The handlers that come ready: `forward`; and with the feature `orders` the
+    /// The handlers that come ready: `forward` and `invoke`; and with the feature `orders` the
     /// example of that name, where `ORDERS_TABLE` names its table.
     /// [`Handlers::with`] puts others beside them.
     ///
@@ -196,7 +202,10 @@ impl Setup {
     /// `FORWARD_CA_BUNDLE` is wrong; or `ORDERS_TABLE` is not set, and a
     /// source's handler is `orders`.
     pub fn handlers(&self) -> Result<Handlers, InvalidConfig> {
-        let handlers = Handlers::new().with("forward", Forward::configured(&self.sources, &Environment)?);
+        let Self { sources, account, http, surroundings, .. } = self;
+        let handlers = Handlers::new()
+            .with("forward", Forward::configured(sources, &Environment)?)
+            .with("invoke", Invoke::new(sources, account, http, surroundings));
         #[cfg(feature = "orders")]
         let handlers = self.with_orders(handlers)?;
         Ok(handlers)
@@ -228,9 +237,11 @@ pub fn run_with<H: Handler>(make: impl FnOnce(&Setup) -> Result<H, Error>) -> Re
         let log = super::log(&start.surroundings);
         let sources = start.warm_and_open(SourcesOrigin::read(&Environment)?, log.clone()).await?;
         let config = WorkerConfig::read(&Environment, &sources.current())?;
-        let setup = Setup { deployment: start.connect(log.clone()), sources };
+        let (account, http) = start.own();
+        let surroundings = start.surroundings.clone();
+        let setup = Setup { deployment: start.connect(log.clone()), sources, account, http, surroundings };
         let handler = Arc::new(make(&setup)?);
-        let Setup { deployment: Deployment { parts, .. }, sources } = setup;
+        let Setup { deployment: Deployment { parts, .. }, sources, .. } = setup;
         let handlers = handler.clone();
         // What is read later must fit this worker as well.
         sources.demand(move |sources| {

@@ -1,5 +1,5 @@
-//! Posts each delivery, in order, to an HTTP endpoint: the handler for code in
-//! any language.
+//! Posts each delivery, or each group, in order, to an HTTP endpoint: the handler
+//! for code in any language.
 //!
 //! The body goes out as it came in, signed by Standard Webhooks; what a
 //! handler is told besides stands in `serializer-…` headers ([`headers`]).
@@ -32,9 +32,9 @@ use hyper::body::Incoming;
 
 use crate::{
     config::{InvalidConfig, Variables},
-    handler::{Context, Handler, HandlerError, Outcome},
+    handler::{Context, Deliveries, Handler, HandlerError, Outcome},
     protocol::delivery::Delivery,
-    sources::{FORWARD, LiveSources, destination::Reach},
+    sources::{FORWARD, LiveSources, deliver::Deliver, destination::Reach},
     time::Surroundings,
     tls::Roots,
 };
@@ -93,13 +93,15 @@ impl Forward {
     }
 }
 
-impl Handler for Forward {
-    /// Posts it, and waits for the answer as long as the start has time.
-    async fn handle(&self, delivery: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
+impl Forward {
+    /// Posts what a start is about, at least one, and waits for the answer as long
+    /// as the start has time.
+    async fn post(&self, deliveries: &[&Delivery], context: &Context) -> Outcome {
+        let first = deliveries[0];
         let sources = self.sources.current();
-        let source = sources.get(delivery.source().as_str());
-        let Some(destination) = source.and_then(|source| source.forward()) else {
-            return Ok(Outcome::retry("its source names no destination to forward to"));
+        let source = sources.get(first.source().as_str());
+        let Some((source, destination)) = source.and_then(|source| Some((source, source.forward()?))) else {
+            return Outcome::retry("its source names no destination to forward to");
         };
         let client = match destination.reach() {
             Reach::Public => &self.public,
@@ -108,11 +110,16 @@ impl Handler for Forward {
         let surroundings = context.surroundings();
         let time = context.time_left();
         let limit = time.saturating_sub(HEADROOM.min(time / 10));
-        let request = headers::request(destination, delivery, context.token(), surroundings.now());
+        // Also one by itself comes as a list then: an endpoint reads one form.
+        let request = if deliveries.len() > 1 || matches!(source.deliver, Deliver::UpTo(_)) {
+            headers::together(destination, deliveries, context.token(), surroundings.now())
+        } else {
+            headers::request(destination, first, context.token(), surroundings.now())
+        };
         let response = match surroundings.within(limit, client.send(request)).await {
             Some(Ok(response)) => response,
-            Some(Err(error)) => return Ok(Outcome::unavailable(format!("{}: {error}", destination.host()))),
-            None => return Ok(Outcome::unavailable(format!("no answer within {:.1} s", limit.as_secs_f64()))),
+            Some(Err(error)) => return Outcome::unavailable(format!("{}: {error}", destination.host())),
+            None => return Outcome::unavailable(format!("no answer within {:.1} s", limit.as_secs_f64())),
         };
         let (head, body) = response.into_parts();
         let body = read_out(body, surroundings).await;
@@ -120,10 +127,24 @@ impl Handler for Forward {
         let is_text = head.headers.get(CONTENT_ENCODING).is_none_or(|encoding| encoding == "identity");
         let is_shown = is_text && !head.status.is_success();
         let said = if is_shown { said::first_words(&body, destination) } else { String::new() };
-        Ok(answer::judge(head.status, &head.headers, &said, surroundings.now(), surroundings.fraction()))
+        answer::judge(head.status, &head.headers, &said, surroundings.now(), surroundings.fraction())
+    }
+}
+
+impl Handler for Forward {
+    async fn handle(&self, delivery: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
+        Ok(self.post(&[delivery], context).await)
+    }
+
+    async fn handle_all(&self, deliveries: Deliveries, context: &Context) -> Result<Outcome, HandlerError> {
+        Ok(self.post(&deliveries.iter().collect::<Vec<_>>(), context).await)
     }
 
     fn answers_to(&self, name: &str) -> bool {
+        name == FORWARD
+    }
+
+    fn handles_all(&self, name: &str) -> bool {
         name == FORWARD
     }
 }

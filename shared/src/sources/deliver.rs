@@ -151,10 +151,5 @@ mod tests {
         ] {
             assert!(refused(options).contains(reason), "{options}: {}", refused(options));
         }
-        let forward = "[sources.shop]\nprovider = 'shopify'\nhandler = 'forward'\ndeliver = { up_to = 3 }\n\
-                       forward = { url = 'https://example.com/', secret = 'whsec_c2VjcmV0' }\n";
-        let refused = Sources::parse(forward).unwrap_err().to_string();
-        assert!(refused.contains("hands on one delivery at a time"), "{refused}");
-        Sources::parse(&forward.replace("{ up_to = 3 }", "'latest'")).unwrap();
     }
 }

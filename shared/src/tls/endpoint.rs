@@ -150,7 +150,7 @@ impl Endpoint {
     }
 
     /// How many requests came.
-    #[cfg(feature = "ingest")]
+    #[cfg(any(feature = "ingest", feature = "invoke"))]
     pub(crate) fn posts(&self) -> usize {
         self.served.posts.load(Ordering::SeqCst)
     }

@@ -58,6 +58,10 @@ const WAYS: [Given; 6] = [
         ("WorkerConcurrency", "34"),
         ("WorkerBatchSize", "3"),
         ("WorkerMemory", "1024"),
+        (
+            "InvokeFunctionArns",
+            "arn:aws:lambda:eu-central-1:123456789012:function:orders:live,arn:aws:lambda:eu-central-1:123456789012:function:mails",
+        ),
         ("RetentionDays", "35"),
         ("LogRetentionDays", "365"),
         ("SweepRowsPerMinute", "36000"),

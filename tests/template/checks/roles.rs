@@ -79,6 +79,11 @@ fn wanted(case: &Case, function: &str, asked: &Grants, reads_sources: bool) -> B
             grant("kms:Decrypt", &key, &condition.to_string());
         }
     }
+    let functions = case.parameter("InvokeFunctionArns");
+    // Each by its whole name: with a qualifier, of that version alone.
+    for arn in functions.split(',').filter(|arn| !arn.is_empty() && function == "Worker") {
+        grant("lambda:InvokeFunction", arn, "");
+    }
     let key = case.parameter("TableKeyArn");
     if !key.is_empty() {
         let condition = json!({ "StringEquals": { "kms:ViaService": "dynamodb.${AWS::Region}.${AWS::URLSuffix}" } });

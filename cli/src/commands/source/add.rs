@@ -28,7 +28,8 @@ pub(super) struct Add {
     /// By whose rules it signs
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(NAMES))]
     provider: String,
-    /// Which handler its deliveries go to: `orders`, `forward=URL`, or the name of one in a worker of yours
+    /// Which handler its deliveries go to: `orders`, `forward=URL`, `invoke=FUNCTION`, or the name of one in a worker of
+    /// yours
     #[arg(long, value_name = "HANDLER")]
     handler: String,
     /// With forward: the URL may be on this machine or in a private network
@@ -138,7 +139,14 @@ impl Add {
             ("forward", None) => {
                 bail!("forward needs a URL: --handler forward=https://example.com/webhooks")
             }
-            (other, Some(_)) => bail!("only `forward` has a URL behind it; --handler {other} names a handler"),
+            // As Lambda writes it: a name or an ARN, and a qualifier behind a colon.
+            ("invoke", Some(function)) => fields.push(("invoke".into(), invoke(function))),
+            ("invoke", None) => {
+                bail!("invoke needs a function: --handler invoke=orders, or with an alias invoke=orders:live")
+            }
+            (other, Some(_)) => {
+                bail!("only `forward` has a URL behind it, and `invoke` a function; --handler {other} names a handler")
+            }
             (_, None) => {}
         }
         fields.extend(options);
@@ -171,8 +179,31 @@ fn set(fields: &mut Map<String, Value>, path: &str, value: Value) -> Option<()> 
     }
 }
 
+/// The table of a function. An ARN has six colons of its own.
+fn invoke(function: &str) -> Value {
+    let own = if function.starts_with("arn:") { 6 } else { 0 };
+    match function.match_indices(':').nth(own) {
+        Some((at, _)) => json!({ "function": function[..at], "qualifier": function[at + 1..] }),
+        None => json!({ "function": function }),
+    }
+}
+
 /// What `forward` signs with: 32 bytes that nobody can guess.
 fn signing_key() -> String {
     let bytes: Vec<u8> = (0..4).flat_map(|_| SystemRandom.next().to_be_bytes()).collect();
     format!("whsec_{}", STANDARD.encode(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_function_is_named_as_lambda_writes_it() {
+        const ARN: &str = "arn:aws:lambda:eu-central-1:123456789012:function:orders";
+        for name in ["orders", ARN] {
+            assert_eq!(invoke(name), json!({ "function": name }));
+            assert_eq!(invoke(&format!("{name}:live")), json!({ "function": name, "qualifier": "live" }));
+        }
+    }
 }

@@ -41,11 +41,12 @@ impl List {
             };
             let (take, ignore) = (patterns(true), patterns(false));
             let host = source.forward().map(|destination| destination.host().to_owned());
+            let function = source.invoke().map(ToString::to_string);
             let known_by = source.known_by();
             if self.json {
                 print_json(&json!({
                     "source": source.name.as_str(), "provider": source.provider_name, "entity": templates,
-                    "handler": source.handler, "forwards_to": host, "take": take, "ignore": ignore,
+                    "handler": source.handler, "forwards_to": host, "invokes": function, "take": take, "ignore": ignore,
                     "secrets": source.secrets(), "known_by": known_by, "awaits": source.awaited(),
                     "warnings": texts(&advice, Weight::Warning), "notes": texts(&advice, Weight::Note),
                 }));
@@ -57,7 +58,11 @@ impl List {
                 source.name.to_string(),
                 source.provider_name.clone(),
                 if templates.is_empty() { "{source}/{entity}".to_owned() } else { templates.join(", else ") },
-                host.map_or_else(|| source.handler.clone(), |host| format!("{} to {host}", source.handler)),
+                match (host, function) {
+                    (Some(host), _) => format!("{} to {host}", source.handler),
+                    (_, Some(function)) => format!("{} {function}", source.handler),
+                    _ => source.handler.clone(),
+                },
                 if said.is_empty() { "all".to_owned() } else { said.join(", ") },
                 match known_by {
                     Some("secrets") => source.secrets().to_string(),

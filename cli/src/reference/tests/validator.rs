@@ -1,13 +1,8 @@
-//! The part of JSON Schema that the schema of the sources uses. A keyword that
+//! The part of JSON Schema that the schemas in `docs/` use. A keyword that
 //! it does not know is an error, so that none is passed over.
 
 use regex_lite::Regex;
 use serde_json::{Map, Value};
-
-/// The document, TOML or JSON, as a value.
-pub fn value(document: &str) -> Value {
-    toml::from_str(document).unwrap_or_else(|error| panic!("{error}: {document}"))
-}
 
 pub struct Validator(Value);
 
@@ -37,6 +32,8 @@ fn is_of(kind: &str, value: &Value) -> bool {
         "string" => value.is_string(),
         "boolean" => value.is_boolean(),
         "integer" => value.is_i64() || value.is_u64(),
+        "number" => value.is_number(),
+        "null" => value.is_null(),
         other => panic!("no type {other}"),
     }
 }
@@ -53,19 +50,27 @@ fn check(schema: &Value, value: &Value, at: &str, objections: &mut Vec<String>) 
         let list = || wanted.as_array().expect("a list");
         let number = || wanted.as_u64().expect("a number");
         let is_met = match keyword.as_str() {
-            "$schema" | "title" | "description" | "default" | "then" | "else" => true,
-            "type" => is_of(wanted.as_str().expect("a type"), value),
+            "$schema" | "title" | "description" | "default" | "then" | "else" | "definitions" => true,
+            "type" => match wanted {
+                Value::Array(kinds) => kinds.iter().any(|kind| is_of(kind.as_str().expect("a type"), value)),
+                kind => is_of(kind.as_str().expect("a type"), value),
+            },
             "const" => value == wanted,
             "enum" => list().contains(value),
             "pattern" => {
                 let pattern = Regex::new(wanted.as_str().expect("a text")).expect("a pattern");
                 value.as_str().is_none_or(|text| pattern.is_match(text))
             }
-            "minimum" => value.as_i64().is_none_or(|value| value >= number() as i64),
+            "minimum" => value.as_f64().is_none_or(|value| value >= number() as f64),
             "maximum" => value.as_i64().is_none_or(|value| value <= number() as i64),
             "minItems" => value.as_array().is_none_or(|items| items.len() as u64 >= number()),
             "minProperties" => !value.is_object() || fields.len() as u64 >= number(),
-            "items" => value.as_array().is_none_or(|items| items.iter().all(|item| is_valid(wanted, item))),
+            "items" => {
+                for (number, item) in value.as_array().into_iter().flatten().enumerate() {
+                    check(wanted, item, &format!("{at}.{number}"), objections);
+                }
+                true
+            }
             "anyOf" => list().iter().any(|schema| is_valid(schema, value)),
             "allOf" => {
                 list().iter().for_each(|schema| check(schema, value, at, objections));

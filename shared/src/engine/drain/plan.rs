@@ -10,7 +10,7 @@ use super::{
 use crate::{
     handler::Outcome,
     protocol::{
-        attempt::{Next, OnFailure},
+        attempt::{LONGEST_ASKED, Next, OnFailure},
         delivery::{Age, Delivery},
         entity::{EntityKey, FencingToken, IdentityHash, Sequence},
         format::one_line,
@@ -34,13 +34,19 @@ pub(super) const SHORT: Duration = Duration::from_secs(1);
 /// left of that.
 pub(super) const HANDED_OVER: Duration = Duration::from_secs(1);
 
+/// How long a delivery is put off whose handler finds no room, in the middle: they
+/// do not all come back at once. Where several orders meet that in a row, their
+/// source is held back for longer.
+const NO_ROOM: Duration = Duration::from_secs(5);
+
 /// How long the deliveries of a source that is paused are left alone, unless
 /// somebody wakes a worker: the longest that a queue delays a message.
 const PAUSED: Duration = Duration::from_secs(900);
 
-/// The most bytes of bodies in a group of several: what a function takes that
-/// they may be handed on to, and small beside a worker's memory.
-const GROUP_BYTES: usize = 6 * 1024 * 1024;
+/// The most bytes of bodies in a group of several: a function that they are handed
+/// on to takes 6 MB, and in JSON a text grows by its quotes, base64 by a third.
+/// Small beside a worker's memory.
+const GROUP_BYTES: usize = 4 * 1024 * 1024;
 
 /// A start is written down within this time, or goes ahead without.
 pub(crate) const MARKING: Duration = Duration::from_secs(2);
@@ -425,6 +431,12 @@ impl Drain {
             Outcome::Reject(error) => Step::SetAside(self.tried(group) + 1, one_line(&error)),
             Outcome::Retry { after, error } | Outcome::Unavailable { after, error } => {
                 self.failed(after, error, group, source, fraction)
+            }
+            Outcome::NotNow { after, error } => {
+                let wait = after.unwrap_or_else(|| NO_ROOM.mul_f64(0.5 + fraction)).min(LONGEST_ASKED);
+                // What did not begin is no attempt, and says nothing of a group.
+                let attempts = self.state.attempts;
+                Step::Retry { attempts, one_by_one: None, wait: no_sooner(wait, source), error: one_line(&error) }
             }
         }
     }

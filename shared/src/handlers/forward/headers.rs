@@ -16,6 +16,7 @@
 //! | `serializer-attempt` | which attempt, from 1 |
 //! | `serializer-redrive` | how often an operator put it back |
 //! | `serializer-run-before` | the token under which it was applied before; absent unless a person has it run again |
+//! | `serializer-superseded` | for how many older ones it stands, with `deliver = "latest"`; absent where for none |
 //! | `serializer-age` | its event time to what was applied before: `newer`, `same-time`, `older`, `unknown` |
 //! | `serializer-received-at` | when it was accepted, RFC 3339 |
 //! | `serializer-deferred-until` | when it came into its inbox, where the tables could not be reached when it was accepted: others of its order may have been handled before it; absent otherwise |
@@ -24,27 +25,37 @@
 //! In the values of `serializer-…` headers every byte that is not a visible
 //! ASCII character is percent-encoded, and so is `%`: `unquote` and
 //! `decodeURIComponent` give the text back.
+//!
+//! Where a source delivers groups, each of its requests has a list: [`together`].
+//!
+//! | header | |
+//! |---|---|
+//! | `webhook-id` | of one delivery, its own; of several, `group_`, that of the first and how many they are. A group that failed is sent again in other parts: what was applied is known by the ids in the list |
+//! | `content-type` | [`TOGETHER`] |
+//! | `serializer-deliveries` | how many they are |
+//! | `serializer-source`, `-entity-key`, `-fencing-token` | as above; also in the body, which is signed |
 
 use std::fmt::Write;
 
 use bytes::Bytes;
 use http::{
-    HeaderName, HeaderValue, Method, Request,
+    HeaderMap, HeaderName, HeaderValue, Method, Request,
     header::{CONTENT_TYPE, USER_AGENT},
 };
 use http_body_util::Full;
 
 use crate::{
-    protocol::{
-        delivery::{Age, Delivery},
-        entity::{FencingToken, Identity},
-    },
+    handlers::event,
+    protocol::{delivery::Delivery, entity::FencingToken},
     sources::destination::{self, Destination},
     time::Timestamp,
 };
 
 /// Who posts.
 const AGENT: HeaderValue = HeaderValue::from_static(concat!("webhook-serializer/", env!("CARGO_PKG_VERSION")));
+
+/// What a list of deliveries is, by its schema `docs/invoke.schema.json`.
+pub const TOGETHER: &str = "application/vnd.webhook-serializer.deliveries+json";
 
 /// A post of `delivery` to `destination`, signed at `now`.
 #[doc(hidden)]
@@ -54,44 +65,69 @@ pub fn request(
     token: FencingToken,
     now: Timestamp,
 ) -> Request<Full<Bytes>> {
-    let mut request = Request::new(Full::new(delivery.body().clone()));
-    *request.method_mut() = Method::POST;
-    *request.uri_mut() = destination.url().clone();
+    let mut request = post(destination, event::id(delivery), delivery.body().clone(), now);
     let headers = request.headers_mut();
-    headers.insert(USER_AGENT, AGENT);
     // One that cannot be a header now did not come in one.
     if let Some(Ok(content_type)) = delivery.content_type().map(|text| HeaderValue::from_bytes(text.as_bytes())) {
         headers.insert(CONTENT_TYPE, content_type);
     }
-    for (name, value) in signed(destination, delivery, now) {
+    tell(headers, told(delivery, token));
+    request
+}
+
+/// A post of `deliveries`, at least one, to `destination`, signed at `now`: one
+/// list, the oldest first.
+#[doc(hidden)]
+pub fn together(
+    destination: &Destination,
+    deliveries: &[&Delivery],
+    token: FencingToken,
+    now: Timestamp,
+) -> Request<Full<Bytes>> {
+    let first = deliveries.first().expect("a start is about one at least");
+    let own = event::id(first);
+    let id = if deliveries.len() > 1 { format!("group_{own}_{}", deliveries.len()) } else { own };
+    let number = ("serializer-deliveries", deliveries.len().to_string());
+    let mut request = post(destination, id, event::json(deliveries, token).into(), now);
+    let headers = request.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(TOGETHER));
+    let common = [
+        number,
+        ("serializer-source", first.source().to_string()),
+        ("serializer-entity-key", first.entity().to_string()),
+        ("serializer-fencing-token", token.to_string()),
+    ];
+    tell(headers, common.into_iter());
+    request
+}
+
+/// A post of `body`, signed, without what is told of it.
+fn post(destination: &Destination, id: String, body: Bytes, now: Timestamp) -> Request<Full<Bytes>> {
+    let signed = signed(destination, id, &body, now);
+    let mut request = Request::new(Full::new(body));
+    *request.method_mut() = Method::POST;
+    *request.uri_mut() = destination.url().clone();
+    let headers = request.headers_mut();
+    headers.insert(USER_AGENT, AGENT);
+    for (name, value) in signed {
         headers.insert(name, value.try_into().expect("ids, times and signatures are ASCII"));
-    }
-    for (name, value) in told(delivery, token) {
-        headers.insert(name, encoded(&value).try_into().expect("what is encoded is ASCII"));
     }
     request
 }
 
-/// What a receiver knows a delivery by. Senders' ids are unique for each source
-/// only, and may hold what a header or a receiver's column cannot. A redrive
-/// is no other delivery: one that was applied although its answers were lost is
-/// to be recognised. One that a person has run again is to have its effect
-/// again.
-fn webhook_id(delivery: &Delivery) -> String {
-    let name = Identity { redrive: 0, ..delivery.identity().clone() }.name();
-    match delivery.run_before() {
-        Some(token) => format!("{name}_{token}"),
-        None => name,
+fn tell(headers: &mut HeaderMap, told: impl Iterator<Item = (&'static str, String)>) {
+    for (name, value) in told {
+        let value = encoded(&value).try_into().expect("what is encoded is ASCII");
+        headers.insert(HeaderName::from_static(name), value);
     }
 }
 
-fn signed(destination: &Destination, delivery: &Delivery, now: Timestamp) -> [(HeaderName, String); 3] {
-    let id = webhook_id(delivery);
+fn signed(destination: &Destination, id: String, body: &[u8], now: Timestamp) -> [(HeaderName, String); 3] {
     let own = [("webhook-id", id.as_str())].into_iter().collect();
     let mut time = String::new();
     let mut signatures = Vec::new();
     for secret in destination.secrets() {
-        for (name, value) in destination::rules().sign(&own, delivery.body(), secret, now) {
+        for (name, value) in destination::rules().sign(&own, body, secret, now) {
             match name.as_str() {
                 "webhook-timestamp" => time = value,
                 "webhook-signature" => signatures.push(value),
@@ -106,10 +142,12 @@ fn signed(destination: &Destination, delivery: &Delivery, now: Timestamp) -> [(H
     ]
 }
 
-fn told(delivery: &Delivery, token: FencingToken) -> impl Iterator<Item = (HeaderName, String)> {
+fn told(delivery: &Delivery, token: FencingToken) -> impl Iterator<Item = (&'static str, String)> {
     let event_time = delivery.event_time().map(|time| ("serializer-event-time", time.to_string()));
     let run_before = delivery.run_before().map(|token| ("serializer-run-before", token.to_string()));
     let deferred = delivery.deferred_until().map(|until| ("serializer-deferred-until", until.to_string()));
+    let superseded = Some(delivery.superseded()).filter(|others| *others > 0);
+    let superseded = superseded.map(|others| ("serializer-superseded", others.to_string()));
     let provider = delivery.provider().map(|provider| ("serializer-provider", provider.to_owned()));
     [
         ("serializer-delivery-id", delivery.delivery_id().to_string()),
@@ -120,24 +158,15 @@ fn told(delivery: &Delivery, token: FencingToken) -> impl Iterator<Item = (Heade
         ("serializer-fencing-token", token.to_string()),
         ("serializer-attempt", delivery.attempt().to_string()),
         ("serializer-redrive", delivery.redrive().to_string()),
-        ("serializer-age", age(delivery.age()).to_owned()),
+        ("serializer-age", event::age(delivery.age()).to_owned()),
         ("serializer-received-at", delivery.received_at().to_string()),
     ]
     .into_iter()
     .chain(provider)
     .chain(run_before)
     .chain(deferred)
+    .chain(superseded)
     .chain(event_time)
-    .map(|(name, value)| (HeaderName::from_static(name), value))
-}
-
-fn age(age: Age) -> &'static str {
-    match age {
-        Age::Newer => "newer",
-        Age::SameTime => "same-time",
-        Age::Older => "older",
-        Age::Unknown => "unknown",
-    }
 }
 
 /// `text`, percent-encoded where it is not plain ASCII.

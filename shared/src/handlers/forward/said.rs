@@ -1,9 +1,6 @@
 //! What an endpoint says beside its status, for people. Pure.
 
-use crate::sources::destination::Destination;
-
-/// The most of it that is kept, in bytes: a sentence, not a page.
-pub(super) const MOST: usize = 200;
+use crate::{handlers::words, sources::destination::Destination};
 
 /// The first words of an answer's body, on one line of visible characters.
 /// Whatever `destination` keeps to itself is `…`, should the endpoint repeat it.
@@ -29,13 +26,7 @@ pub(super) fn first_words(body: &[u8], destination: &Destination) -> String {
     for begins in [PREFIX, "v1,"] {
         text = without(&text, begins);
     }
-    let visible = |c: char| if c.is_control() || c == '\u{FFFD}' { ' ' } else { c };
-    let text: String = text.chars().filter(|c| !is_invisible(*c)).map(visible).collect();
-    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    if words.len() <= MOST {
-        return words;
-    }
-    format!("{}…", &words[..words.floor_char_boundary(MOST - '…'.len_utf8())])
+    words::first_words(&text)
 }
 
 const PREFIX: &str = "whsec_";
@@ -43,11 +34,6 @@ const PREFIX: &str = "whsec_";
 /// A part of a path this long, in bytes, is no word of a language, and may be
 /// what lets a caller in.
 const TOKEN: usize = 16;
-
-/// Of no width, or there to turn the direction of what follows.
-fn is_invisible(c: char) -> bool {
-    matches!(c, '\u{AD}' | '\u{200B}'..='\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{2060}'..='\u{206F}' | '\u{FEFF}')
-}
 
 /// `text` with `…` for each run of base64 that follows `begins`.
 fn without(text: &str, begins: &str) -> String {
@@ -60,7 +46,7 @@ fn without(text: &str, begins: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sources::Sources;
+    use crate::{handlers::words::MOST, sources::Sources};
 
     fn shown_by(url: &str, body: &[u8]) -> String {
         let document = format!(

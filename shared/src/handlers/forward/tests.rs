@@ -162,6 +162,77 @@ async fn a_run_that_a_person_wants_has_an_id_of_its_own() {
     assert_eq!(ids, [own.clone(), format!("{own}_41"), format!("{own}_77")]);
 }
 
+/// A forward of groups to `url`.
+fn groups(url: &str) -> Forward {
+    let document = format!(
+        "[sources.shop]\nprovider = 'shopify'\nsecrets = ['s']\nhandler = 'forward'\ndeliver = {{ up_to = 3 }}\n\
+         forward = {{ url = '{url}', secret = 'whsec_c2VjcmV0', allow_private = true }}\n"
+    );
+    Forward::new(Arc::new(Sources::parse(&document).unwrap()))
+}
+
+#[tokio::test]
+async fn a_group_is_one_signed_request_with_a_list() {
+    let mut endpoint = Endpoint::start(|_| Reply::status(200)).await;
+    let forward = groups(&endpoint.url());
+    assert!(forward.handles_all("forward") && !forward.handles_all("orders"));
+    let group = ["1", "2"].map(|id| delivery(id, "shop/order/№ 7"));
+    let own = crate::handlers::event::id(&group[0]);
+    let context = Context::detached(FencingToken(9), TIME, Surroundings::system());
+    assert_eq!(forward.handle_all(Deliveries::detached(group), &context).await.unwrap(), Outcome::Done);
+    let posted = endpoint.posted().await;
+    for (name, value) in [
+        ("content-type", "application/vnd.webhook-serializer.deliveries+json"),
+        ("serializer-deliveries", "2"),
+        ("serializer-source", "shop"),
+        ("serializer-entity-key", "shop/order/%E2%84%96%207"),
+        ("serializer-fencing-token", "9"),
+    ] {
+        assert_eq!(posted.header(name), value, "{name}");
+    }
+    let (id, time) = (posted.header("webhook-id"), posted.header("webhook-timestamp"));
+    assert_eq!(id, format!("group_{own}_2"));
+    assert_eq!(posted.header("webhook-signature"), signature(b"secret", id, time, &posted.body));
+    let event: serde_json::Value = serde_json::from_slice(&posted.body).unwrap();
+    assert_eq!((&event["entity_key"], &event["fencing_token"]), (&"shop/order/№ 7".into(), &9.into()));
+    let ids: Vec<_> = event["deliveries"].as_array().unwrap().iter().map(|one| &one["delivery_id"]).collect();
+    assert_eq!(ids, ["1", "2"]);
+
+    // One by itself is a list too, under its own id.
+    assert_eq!(post(&forward).await, Outcome::Done);
+    let posted = endpoint.posted().await;
+    assert_eq!(posted.header("serializer-deliveries"), "1");
+    let event: serde_json::Value = serde_json::from_slice(&posted.body).unwrap();
+    assert_eq!(event["deliveries"].as_array().unwrap().len(), 1);
+    assert_eq!(posted.header("webhook-id"), event["deliveries"][0]["id"]);
+}
+
+#[tokio::test]
+async fn a_group_s_answer_goes_for_all_of_it() {
+    for (status, expected) in [
+        (410, Outcome::Reject("the endpoint answered 410 Gone".into())),
+        (400, Outcome::retry("the endpoint answered 400 Bad Request")),
+        (503, Outcome::unavailable("the endpoint answered 503 Service Unavailable")),
+    ] {
+        let endpoint = Endpoint::start(move |_| Reply::status(status)).await;
+        let group = Deliveries::detached(["1", "2"].map(|id| delivery(id, "shop/order/7")));
+        let context = Context::detached(FencingToken(9), TIME, Surroundings::system());
+        assert_eq!(groups(&endpoint.url()).handle_all(group, &context).await.unwrap(), expected);
+        assert_eq!(endpoint.accepted(), 1);
+    }
+}
+
+#[tokio::test]
+async fn the_latest_comes_by_itself_and_says_for_how_many_it_stands() {
+    let mut endpoint = Endpoint::start(|_| Reply::status(200)).await;
+    let mut latest = delivery("7", "shop/order/7");
+    latest.superseded = 4;
+    assert_eq!(post_within(&anywhere(&endpoint.url()), &latest, TIME).await, Outcome::Done);
+    let posted = endpoint.posted().await;
+    assert_eq!(posted.header("serializer-superseded"), "4");
+    assert_eq!(posted.body, **latest.body());
+}
+
 #[tokio::test]
 async fn a_410_sets_the_delivery_aside() {
     let endpoint = Endpoint::start(|_| Reply::status(410)).await;

@@ -23,7 +23,7 @@ impl Driver<'_> {
         let ending = match outcome {
             Outcome::Done | Outcome::Commit(_) => Ending::Success,
             Outcome::Retry { .. } | Outcome::Reject(_) => Ending::Answered,
-            Outcome::Unavailable { .. } => Ending::Unwell,
+            Outcome::Unavailable { .. } | Outcome::NotNow { .. } => Ending::Unwell,
         };
         let fraction = self.drainer.store.surroundings().fraction();
         let source = &source.name;

@@ -417,6 +417,22 @@ fn an_answer_says_what_follows() {
 }
 
 #[test]
+fn what_found_no_room_is_put_off_and_is_no_attempt() {
+    let source = source("retry = { attempts = 2, first = \"4s\", longest = \"9s\" }\n");
+    let put_off = |attempts, outcome, fraction| {
+        drain(EntityState { attempts, ..row(7, 8) }, 1).answered(outcome, Group::ONE, &source, fraction)
+    };
+    let step = |attempts, wait| Step::Retry { attempts, one_by_one: None, wait, error: "full".into() };
+    assert_eq!(put_off(0, Outcome::not_now("full"), 0.5), step(0, 5 * SECOND));
+    // However often: another failed one would be the last.
+    assert_eq!(put_off(1, Outcome::not_now("full"), 0.0), step(1, 5 * SECOND / 2));
+    assert_eq!(put_off(1, Outcome::not_now("full"), 1.0), step(1, 15 * SECOND / 2));
+    let asked = |after| Outcome::NotNow { after: Some(after), error: "full".into() };
+    assert_eq!(put_off(1, asked(77 * SECOND), 0.5), step(1, 77 * SECOND));
+    assert_eq!(put_off(1, asked(86_400 * SECOND * 9), 0.5), step(1, 86_400 * SECOND));
+}
+
+#[test]
 fn an_error_is_one_line_whatever_a_handler_says() {
     let drain = drain(row(7, 8), 1);
     let said = || "no\n\tsuch \u{1b}[31morder".to_owned();

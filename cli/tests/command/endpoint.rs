@@ -1,0 +1,66 @@
+//! An HTTP endpoint of a user's, on this machine.
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpListener,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+        mpsc::{Receiver, channel},
+    },
+};
+
+/// What was posted to an endpoint.
+pub struct Post {
+    pub path: String,
+    pub headers: Vec<String>,
+    pub body: Vec<u8>,
+}
+
+impl Post {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let found = self.headers.iter().filter_map(|line| line.split_once(": "));
+        found.filter(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value).next()
+    }
+}
+
+/// An endpoint, and what it was sent. Of post number n, from 0, `answer` says
+/// the status, with whatever headers, and the body.
+pub fn endpoint(answer: impl Fn(usize, &Post) -> (String, String) + Send + Sync + 'static) -> (String, Receiver<Post>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}", listener.local_addr().expect("it has an address"));
+    let (posts, posted) = channel();
+    let (answer, number) = (Arc::new(answer), Arc::new(AtomicUsize::new(0)));
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (Ok(stream), posts) = (stream, posts.clone()) else { return };
+            let (answer, number) = (answer.clone(), number.clone());
+            std::thread::spawn(move || {
+                let mut stream = BufReader::new(stream);
+                loop {
+                    let mut lines = Vec::new();
+                    loop {
+                        let mut line = String::new();
+                        match stream.read_line(&mut line) {
+                            Ok(0) | Err(_) => return,
+                            Ok(_) if line == "\r\n" => break,
+                            Ok(_) => lines.push(line.trim_end().to_owned()),
+                        }
+                    }
+                    let path = lines.remove(0).split(' ').nth(1).unwrap_or_default().to_owned();
+                    let mut post = Post { path, headers: lines, body: Vec::new() };
+                    let length = post.header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
+                    post.body.resize(length, 0);
+                    stream.read_exact(&mut post.body).expect("the whole body");
+                    let (status, body) = answer(number.fetch_add(1, Ordering::SeqCst), &post);
+                    let _ = posts.send(post);
+                    let length = body.len();
+                    let answered =
+                        write!(stream.get_mut(), "HTTP/1.1 {status}\r\ncontent-length: {length}\r\n\r\n{body}");
+                    answered.expect("it listens");
+                }
+            });
+        }
+    });
+    (url, posted)
+}

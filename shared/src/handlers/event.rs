@@ -1,0 +1,109 @@
+//! Deliveries as one JSON document, for code in any language: what `invoke`
+//! hands on, and `forward` where its source delivers groups. Its schema is
+//! `docs/invoke.schema.json`.
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde::Serialize;
+
+use crate::protocol::{
+    delivery::{Age, Delivery},
+    entity::{FencingToken, Identity},
+};
+
+/// Grows when a field changes its meaning or goes; one that is added leaves it.
+const VERSION: u32 = 1;
+
+/// What one start of a handler is about. One delivery and several have the same
+/// form; all are of one source and one entity.
+#[derive(Serialize)]
+struct Event<'a> {
+    version: u32,
+    source: &'a str,
+    entity_key: &'a str,
+    fencing_token: u64,
+    deliveries: Vec<One<'a>>,
+}
+
+#[derive(Serialize)]
+struct One<'a> {
+    id: String,
+    delivery_id: &'a str,
+    topic: &'a str,
+    provider: Option<&'a str>,
+    sequence: u64,
+    attempt: u32,
+    redrive: u32,
+    run_before: Option<u64>,
+    superseded: u32,
+    age: &'static str,
+    received_at: String,
+    deferred_until: Option<String>,
+    event_time: Option<String>,
+    content_type: Option<&'a str>,
+    body: String,
+    body_is_base64: bool,
+}
+
+/// The document for `deliveries`, at least one, the oldest first.
+#[doc(hidden)]
+pub fn json(deliveries: &[&Delivery], token: FencingToken) -> String {
+    let first = deliveries.first().expect("a start is about one at least");
+    let event = Event {
+        version: VERSION,
+        source: first.source().as_str(),
+        entity_key: first.entity().as_str(),
+        fencing_token: token.0,
+        deliveries: deliveries.iter().map(|delivery| One::of(delivery)).collect(),
+    };
+    serde_json::to_string(&event).expect("texts and numbers are JSON")
+}
+
+impl<'a> One<'a> {
+    fn of(delivery: &'a Delivery) -> Self {
+        let (body, body_is_base64) = match str::from_utf8(delivery.body()) {
+            Ok(text) => (text.to_owned(), false),
+            Err(_) => (STANDARD.encode(delivery.body()), true),
+        };
+        Self {
+            id: id(delivery),
+            delivery_id: delivery.delivery_id().as_str(),
+            topic: delivery.topic(),
+            provider: delivery.provider(),
+            sequence: delivery.sequence().0,
+            attempt: delivery.attempt(),
+            redrive: delivery.redrive(),
+            run_before: delivery.run_before().map(|token| token.0),
+            superseded: delivery.superseded(),
+            age: age(delivery.age()),
+            received_at: delivery.received_at().to_string(),
+            deferred_until: delivery.deferred_until().map(|time| time.to_string()),
+            event_time: delivery.event_time().map(|time| time.to_string()),
+            content_type: delivery.content_type(),
+            body,
+            body_is_base64,
+        }
+    }
+}
+
+/// What a receiver knows a delivery by. Senders' ids are unique for each source
+/// only, and may hold what a header or a receiver's column cannot. A redrive
+/// is no other delivery: one that was applied although its answers were lost is
+/// to be recognised. One that a person has run again is to have its effect
+/// again.
+pub(super) fn id(delivery: &Delivery) -> String {
+    let name = Identity { redrive: 0, ..delivery.identity().clone() }.name();
+    match delivery.run_before() {
+        Some(token) => format!("{name}_{token}"),
+        None => name,
+    }
+}
+
+/// Its word for each age.
+pub(super) fn age(age: Age) -> &'static str {
+    match age {
+        Age::Newer => "newer",
+        Age::SameTime => "same-time",
+        Age::Older => "older",
+        Age::Unknown => "unknown",
+    }
+}

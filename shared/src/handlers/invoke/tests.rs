@@ -1,0 +1,231 @@
+//! Calls to an endpoint that answers as a test says.
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{
+    protocol::{
+        delivery::{Age, Incoming},
+        entity::{DeliveryId, EntityKey, FencingToken, Identity, Sequence, SourceName},
+    },
+    sources::Sources,
+    time::Timestamp,
+    tls::{
+        Roots,
+        endpoint::{Endpoint, Reply},
+    },
+};
+
+const TIME: Duration = Duration::from_secs(20);
+
+const DONE: &[u8] = br#"{"outcome": "done"}"#;
+
+fn sources(invoke: &str) -> Arc<Sources> {
+    let document =
+        format!("[sources.shop]\nprovider = 'shopify'\nsecrets = ['s']\nhandler = 'invoke'\ninvoke = {{ {invoke} }}\n");
+    Arc::new(Sources::parse(&document).unwrap())
+}
+
+/// Calls `invoke` at `url`, believing `roots`.
+fn at(url: &str, invoke: &str, roots: Option<Roots>) -> Invoke {
+    let account = Account { lambda_endpoint: Some(url.to_owned()), roots, ..Account::local(url, url) };
+    Invoke::new(sources(invoke), &account, &account.http_client(), &Surroundings::system())
+}
+
+fn orders(endpoint: &Endpoint) -> Invoke {
+    at(&endpoint.url(), "function = 'orders'", None)
+}
+
+fn delivery(id: &str, body: impl Into<Bytes>) -> Delivery {
+    let incoming = Incoming {
+        entity: EntityKey::parse("shop/order/№ 7").unwrap(),
+        identity: Identity { source: SourceName::parse("shop").unwrap(), delivery_id: DeliveryId::new(id), redrive: 2 },
+        provider: Some("shopify".into()),
+        topic: "orders/paid".into(),
+        family: "orders".into(),
+        event_time: Some(Timestamp::from_secs(1_795_248_000)),
+        received_at: Timestamp::from_millis(1_795_248_001_234),
+        content_type: Some("application/json; charset=utf-8".into()),
+        body: body.into(),
+    };
+    let mut delivery = Delivery::detached(incoming, Sequence(41));
+    delivery.attempt = 3;
+    delivery.age = Age::SameTime;
+    delivery
+}
+
+fn within(time: Duration) -> Context {
+    Context::detached(FencingToken(1_795_248_000_009), time, Surroundings::system())
+}
+
+async fn call(invoke: &Invoke) -> Outcome {
+    invoke.handle(&delivery("7", "{}"), &within(TIME)).await.unwrap()
+}
+
+async fn event(endpoint: &mut Endpoint) -> Value {
+    serde_json::from_slice(&endpoint.posted().await.body).unwrap()
+}
+
+#[tokio::test]
+async fn a_function_is_called_with_all_that_a_handler_is_told() {
+    let mut endpoint = Endpoint::start(|_| Reply::of(DONE)).await;
+    let delivery = delivery("größe 1%", "{ \"id\":\t7 }\n");
+    assert_eq!(orders(&endpoint).handle(&delivery, &within(TIME)).await.unwrap(), Outcome::Done);
+    let posted = endpoint.posted().await;
+    assert_eq!(posted.line, "POST /2015-03-31/functions/orders/invocations HTTP/1.1");
+    assert_eq!(posted.header("content-type"), "application/json");
+    assert_eq!(posted.header("x-amz-invocation-type"), "RequestResponse");
+    let signed = posted.header("authorization");
+    assert!(signed.starts_with("AWS4-HMAC-SHA256 Credential=local/"), "{signed}");
+    assert!(signed.contains("/us-east-1/lambda/aws4_request, SignedHeaders=content-type;"), "{signed}");
+    let told = json!({
+        "version": 1,
+        "source": "shop",
+        "entity_key": "shop/order/№ 7",
+        "fencing_token": 1_795_248_000_009_u64,
+        "deliveries": [{
+            "id": event::id(&delivery),
+            "delivery_id": "größe 1%",
+            "topic": "orders/paid",
+            "provider": "shopify",
+            "sequence": 41,
+            "attempt": 3,
+            "redrive": 2,
+            "run_before": null,
+            "superseded": 0,
+            "age": "same-time",
+            "received_at": "2026-11-21T08:00:01.234Z",
+            "deferred_until": null,
+            "event_time": "2026-11-21T08:00:00.000Z",
+            "content_type": "application/json; charset=utf-8",
+            "body": "{ \"id\":\t7 }\n",
+            "body_is_base64": false,
+        }],
+    });
+    assert_eq!(serde_json::from_slice::<Value>(&posted.body).unwrap(), told);
+}
+
+#[tokio::test]
+async fn a_group_is_one_call_and_one_answer() {
+    let mut endpoint = Endpoint::start(|_| Reply::of(br#"{"outcome": "retry", "after": 7}"#)).await;
+    let group = Deliveries::detached(["1", "2", "3"].map(|id| delivery(id, "{}")));
+    let answered = orders(&endpoint).handle_all(group, &within(TIME)).await.unwrap();
+    assert!(matches!(answered, Outcome::Retry { after: Some(after), .. } if after.as_secs() == 7), "{answered:?}");
+    let event = event(&mut endpoint).await;
+    let ids: Vec<_> = event["deliveries"].as_array().unwrap().iter().map(|one| &one["delivery_id"]).collect();
+    assert_eq!(ids, ["1", "2", "3"]);
+}
+
+#[tokio::test]
+async fn a_body_that_is_no_text_is_in_base64_and_says_so() {
+    let mut endpoint = Endpoint::start(|_| Reply::of(DONE)).await;
+    let delivery = delivery("7", &b"\xff\x00"[..]);
+    assert_eq!(orders(&endpoint).handle(&delivery, &within(TIME)).await.unwrap(), Outcome::Done);
+    let event = event(&mut endpoint).await;
+    assert_eq!(
+        (&event["deliveries"][0]["body"], &event["deliveries"][0]["body_is_base64"]),
+        (&"/wA=".into(), &true.into())
+    );
+}
+
+#[tokio::test]
+async fn an_id_stays_with_its_delivery_until_a_person_has_it_run_again() {
+    let mut endpoint = Endpoint::start(|_| Reply::of(DONE)).await;
+    let invoke = orders(&endpoint);
+    let mut told = Vec::new();
+    for (attempt, run_before) in [(1, None), (2, None), (1, Some(FencingToken(41)))] {
+        let mut delivery = delivery("7", "{}");
+        (delivery.attempt, delivery.run_before) = (attempt, run_before);
+        assert_eq!(invoke.handle(&delivery, &within(TIME)).await.unwrap(), Outcome::Done);
+        let event = event(&mut endpoint).await;
+        let one = &event["deliveries"][0];
+        told.push((one["id"].as_str().unwrap().to_owned(), one["run_before"].clone()));
+    }
+    let own = told[0].0.clone();
+    assert_eq!(told, [(own.clone(), Value::Null), (own.clone(), Value::Null), (format!("{own}_41"), 41.into())]);
+}
+
+#[tokio::test]
+async fn an_arn_and_a_qualifier_name_the_function_and_an_emulator_is_told_no_qualifier() {
+    const INVOKE: &str = "function = 'arn:aws:lambda:us-east-1:123456789012:function:orders', qualifier = '$LATEST'";
+    const PATH: &str =
+        "POST /2015-03-31/functions/arn%3Aaws%3Alambda%3Aus-east-1%3A123456789012%3Afunction%3Aorders/invocations";
+    let certificate = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let roots = Roots::in_pem(certificate.cert.pem().as_bytes()).unwrap();
+    let mut lambda = Endpoint::start_tls(&certificate, |_| Reply::of(DONE)).await;
+    assert_eq!(call(&at(&lambda.url(), INVOKE, Some(roots))).await, Outcome::Done);
+    assert_eq!(lambda.posted().await.line, format!("{PATH}?Qualifier=%24LATEST HTTP/1.1"));
+    let mut emulator = Endpoint::start(|_| Reply::of(DONE)).await;
+    assert_eq!(call(&at(&emulator.url(), INVOKE, None)).await, Outcome::Done);
+    assert_eq!(emulator.posted().await.line, format!("{PATH} HTTP/1.1"));
+}
+
+#[tokio::test]
+async fn whatever_is_answered_there_is_one_call_for_a_start() {
+    for (status, expected) in [
+        (500, "Lambda answered 500"),
+        (503, "Lambda answered 503"),
+        (403, "the worker may not call the function (403)"),
+    ] {
+        let endpoint = Endpoint::start(move |_| Reply::status(status)).await;
+        assert_eq!(call(&orders(&endpoint)).await, Outcome::unavailable(expected));
+        assert_eq!(endpoint.posts(), 1, "{expected}");
+    }
+    let endpoint = Endpoint::start(|_| Reply::status(429).with("Retry-After", "3")).await;
+    let after = Some(Duration::from_secs(3));
+    assert_eq!(call(&orders(&endpoint)).await, Outcome::NotNow { after, error: "the function is throttled".into() });
+    assert_eq!(endpoint.posts(), 1);
+}
+
+#[tokio::test]
+async fn what_a_function_throws_is_told_by_a_header() {
+    let thrown: &'static [u8] =
+        br#"{"errorType": "TypeError", "errorMessage": "order is undefined", "trace": ["at hush"]}"#;
+    let endpoint = Endpoint::start(move |_| Reply::of(thrown).with("X-Amz-Function-Error", "Unhandled")).await;
+    let expected = Outcome::retry("the function failed: TypeError: order is undefined");
+    assert_eq!(call(&orders(&endpoint)).await, expected);
+}
+
+#[tokio::test]
+async fn a_function_has_no_more_time_than_the_handler() {
+    let endpoint = Endpoint::start(|_| Reply::Never).await;
+    let late = orders(&endpoint).handle(&delivery("7", "{}"), &within(Duration::from_millis(300))).await.unwrap();
+    assert_eq!(late, Outcome::unavailable("no answer within 0.3 s"));
+    assert_eq!(endpoint.posts(), 1);
+}
+
+#[tokio::test]
+async fn nobody_at_the_other_end_and_half_an_answer_are_tried_again() {
+    let endpoint =
+        Endpoint::start(|_| Reply::Raw(b"HTTP/1.1 200 \r\nContent-Length: 20\r\n\r\n{\"outcome\"".to_vec())).await;
+    let (invoke, url) = (orders(&endpoint), endpoint.url());
+    let expected = Outcome::unavailable(format!("lambda does not answer at {url}"));
+    assert_eq!(call(&invoke).await, expected);
+    endpoint.stop().await;
+    assert_eq!(call(&invoke).await, expected);
+}
+
+#[tokio::test]
+async fn an_event_that_is_too_large_is_not_sent_and_told() {
+    let endpoint = Endpoint::start(|_| Reply::of(DONE)).await;
+    let invoke = orders(&endpoint);
+    // Each quote takes two bytes.
+    let large = delivery("7", "\"".repeat(LIMIT / 2));
+    let Outcome::Reject(error) = invoke.handle(&large, &within(TIME)).await.unwrap() else { panic!() };
+    assert!(error.starts_with("its event has 62") && error.ends_with("; Lambda takes less than 6291456"), "{error}");
+    let large = Deliveries::detached(["1", "2"].map(|id| delivery(id, "x".repeat(LIMIT / 2))));
+    assert!(matches!(invoke.handle_all(large, &within(TIME)).await.unwrap(), Outcome::Reject(_)));
+    assert_eq!(endpoint.posts(), 0);
+    let fits = delivery("7", "x".repeat(LIMIT - 1000));
+    assert_eq!(invoke.handle(&fits, &within(TIME)).await.unwrap(), Outcome::Done);
+}
+
+#[tokio::test]
+async fn a_source_without_a_function_is_told_so() {
+    let account = Account::local("http://127.0.0.1:1", "http://127.0.0.1:1");
+    let invoke = Invoke::new(Arc::<Sources>::default(), &account, &account.http_client(), &Surroundings::system());
+    assert_eq!(call(&invoke).await, Outcome::retry("its source names no function to call"));
+    assert!(invoke.answers_to("invoke") && invoke.handles_all("invoke"));
+    assert!(!invoke.answers_to("orders") && !invoke.handles_all("orders"));
+}

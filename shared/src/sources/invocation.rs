@@ -1,0 +1,149 @@
+//! Which Lambda function the `invoke` handler calls with a source's deliveries.
+//!
+//! Checked when the document of sources is read.
+
+use std::fmt;
+
+use serde::Deserialize;
+
+/// The table `invoke` of a source, as it is written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Entry {
+    function: String,
+    qualifier: Option<String>,
+}
+
+/// A checked function: its name or ARN, and which of its versions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Function {
+    name: String,
+    qualifier: Option<String>,
+}
+
+impl Function {
+    pub(crate) fn check(entry: Entry) -> Result<Self, String> {
+        let Entry { function: name, qualifier } = entry;
+        if is_qualified(&name) {
+            return Err("`invoke.function` ends with a version or alias: that goes into `invoke.qualifier`".into());
+        }
+        if !is_name(&name) && !is_arn(&name) {
+            return Err("`invoke.function` is a Lambda function's name, or its whole ARN".into());
+        }
+        if !qualifier.as_deref().is_none_or(is_qualifier) {
+            return Err("`invoke.qualifier` is an alias, such as `live`, or a version's number".into());
+        }
+        Ok(Self { name, qualifier })
+    }
+
+    /// Its name, or its ARN without a qualifier.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The alias or version; `None`: the one that was deployed last.
+    pub fn qualifier(&self) -> Option<&str> {
+        self.qualifier.as_deref()
+    }
+}
+
+impl fmt::Display for Function {
+    /// As Lambda writes it, with a colon before the qualifier.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)?;
+        self.qualifier.as_ref().map_or(Ok(()), |qualifier| write!(f, ":{qualifier}"))
+    }
+}
+
+fn is_word(text: &str, longest: usize) -> bool {
+    (1..=longest).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+}
+
+fn is_name(text: &str) -> bool {
+    is_word(text, 64)
+}
+
+fn is_qualifier(text: &str) -> bool {
+    is_word(text, 128) || text == "$LATEST"
+}
+
+/// Whether it is `arn:PARTITION:lambda:REGION:ACCOUNT:function:NAME`.
+fn is_arn(text: &str) -> bool {
+    let parts: Vec<&str> = text.split(':').collect();
+    let ["arn", partition, "lambda", region, account, "function", name] = parts[..] else { return false };
+    partition.starts_with("aws")
+        && is_word(partition, 32)
+        && is_word(region, 32)
+        && account.len() == 12
+        && account.bytes().all(|b| b.is_ascii_digit())
+        && is_name(name)
+}
+
+/// Whether a name or an ARN has a qualifier behind it.
+fn is_qualified(text: &str) -> bool {
+    text.rsplit_once(':').is_some_and(|(name, qualifier)| (is_name(name) || is_arn(name)) && is_qualifier(qualifier))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Function;
+    use crate::sources::Sources;
+
+    fn refused(rest: &str) -> String {
+        let document = format!("[sources.shop]\nprovider = 'shopify'\nsecrets = ['s']\n{rest}");
+        Sources::parse(&document).unwrap_err().to_string()
+    }
+
+    fn checked(invoke: &str) -> Result<Function, String> {
+        let document = format!("[sources.shop]\nprovider = 'shopify'\nhandler = 'invoke'\ninvoke = {{ {invoke} }}\n");
+        let sources = Sources::parse(&document).map_err(|error| error.to_string())?;
+        Ok(sources.get("shop").unwrap().invoke().unwrap().clone())
+    }
+
+    const ARN: &str = "arn:aws:lambda:eu-central-1:123456789012:function:orders";
+
+    #[test]
+    fn a_function_has_a_name_or_an_arn_and_maybe_a_qualifier() {
+        for (invoke, expected) in [
+            ("function = 'orders'".to_owned(), "orders".to_owned()),
+            ("function = 'shop_Orders-2', qualifier = 'live'".to_owned(), "shop_Orders-2:live".to_owned()),
+            ("function = 'orders', qualifier = '17'".to_owned(), "orders:17".to_owned()),
+            ("function = 'orders', qualifier = '$LATEST'".to_owned(), "orders:$LATEST".to_owned()),
+            (format!("function = '{ARN}', qualifier = 'live'"), format!("{ARN}:live")),
+            (format!("function = '{}'", ARN.replace("aws", "aws-us-gov")), ARN.replace("aws", "aws-us-gov")),
+        ] {
+            assert_eq!(checked(&invoke).unwrap().to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn what_is_no_function_is_refused_in_words() {
+        let names = ["", "two words", "orders/7", "https://example.com/", &ARN.replace("function", "layer"), &ARN[4..]];
+        for name in names.map(str::to_owned).into_iter().chain(["a".repeat(65), ARN.replace("1234", "12")]) {
+            let refused = checked(&format!("function = '{name}'")).unwrap_err();
+            let reason = "source `shop`: `invoke.function` is a Lambda function's name, or its whole ARN";
+            assert_eq!(refused, reason, "{name}");
+        }
+        for name in ["orders:live".to_owned(), format!("{ARN}:$LATEST")] {
+            let refused = checked(&format!("function = '{name}'")).unwrap_err();
+            assert!(refused.ends_with("that goes into `invoke.qualifier`"), "{refused}");
+        }
+        for qualifier in ["", "a b", "$OLDEST"] {
+            let refused = checked(&format!("function = 'orders', qualifier = '{qualifier}'")).unwrap_err();
+            assert!(refused.contains("`invoke.qualifier` is an alias"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_function_goes_with_the_handler_invoke_and_with_no_other() {
+        let without = refused("handler = 'invoke'");
+        assert_eq!(without, "source `shop`: handler = \"invoke\" needs a table `invoke` with `function`");
+        let with = refused("handler = 'orders'\ninvoke = { function = 'orders' }");
+        assert_eq!(with, "source `shop`: a table `invoke` goes with handler = \"invoke\" only");
+        let both = refused(
+            "handler = 'invoke'\ninvoke = { function = 'orders' }\n\
+             forward = { url = 'https://example.com/', secret = 'whsec_c2VjcmV0' }",
+        );
+        assert_eq!(both, "source `shop`: a table `forward` goes with handler = \"forward\" only");
+    }
+}

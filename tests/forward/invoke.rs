@@ -1,0 +1,267 @@
+//! The sample functions of `shared/examples/receivers`, run by their
+//! interpreters, behind the real `invoke` handler and the real drain; and that
+//! they, the handler and `docs/invoke.schema.json` agree.
+
+use std::{collections::BTreeMap, fs, sync::Arc, time::Duration};
+
+use serde_json::{Value, json};
+use serializer::journal::Ending;
+use tests::{invoke_types, not_run::not_run, settled::Settled, stage::Stage};
+use webhook_serializer::{
+    aws::{
+        Account,
+        signed::{Asked, Signed},
+    },
+    handler::{Context, Deliveries, Handler, Outcome},
+    handlers::{event, invoke::Invoke},
+    protocol::{
+        delivery::{Delivery, Incoming},
+        entity::{FencingToken, Sequence},
+    },
+    sources::{LiveSources, Sources},
+    time::{Surroundings, Timestamp},
+};
+
+use super::{
+    incoming,
+    receiver::{Receiver, node, python},
+    starts_of,
+};
+
+#[path = "../../cli/src/reference/tests/validator.rs"]
+mod validator;
+
+use validator::Validator;
+
+/// Of the second, a start gets up to three.
+const SOURCES: &str = r#"
+    [sources.shop]
+    provider = "standard-webhooks"
+    secrets = ["whsec_c2VjcmV0"]
+    handler = "invoke"
+    retry = { attempts = 2, first = "10ms" }
+    invoke = { function = "orders", qualifier = "live" }
+
+    [sources.bursts]
+    provider = "standard-webhooks"
+    secrets = ["whsec_c2VjcmV0"]
+    handler = "invoke"
+    deliver = { up_to = 3 }
+    retry = { attempts = 2, first = "10ms" }
+    invoke = { function = "orders" }
+"#;
+
+/// Whoever answers at `url` is Lambda.
+fn account(url: &str) -> Account {
+    Account { lambda_endpoint: Some(url.trim_end_matches('/').to_owned()), ..Account::local(url, url) }
+}
+
+fn handler(url: &str, sources: impl Into<LiveSources>) -> Invoke {
+    let account = account(url);
+    Invoke::new(sources, &account, &account.http_client(), &Surroundings::system())
+}
+
+fn lambda(url: &str) -> Signed {
+    let account = account(url);
+    account.signed(&account.http_client(), "lambda", account.lambda_endpoint.clone(), &Surroundings::system())
+}
+
+fn schema() -> Value {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/invoke.schema.json");
+    serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
+}
+
+fn delivery(id: &str, topic: &str, place: u64) -> Delivery {
+    Delivery::detached(incoming("shop", "shop/order/9", id, topic, &Surroundings::system()), Sequence(place))
+}
+
+fn context(token: u64) -> Context {
+    Context::detached(FencingToken(token), Duration::from_secs(10), Surroundings::system())
+}
+
+/// What any function must do, to deliveries of several orders.
+async fn handles_in_order_once_and_refuses_what_is_stale(mut function: Receiver) {
+    let mut stage = Stage::start_for(SOURCES).await;
+    let settled = Settled::default();
+    for _ in 0..4 {
+        let (parts, handler) = (stage.parts(), handler(function.url(), stage.sources()));
+        stage.feed(stage.drainer_on(parts.store, parts.waker, handler, Arc::new(settled.clone())));
+    }
+    let surroundings = stage.surroundings().clone();
+    let inbox = stage.inbox();
+    let broken =
+        Incoming { body: "no JSON".into(), ..incoming("shop", "shop/order/3", "c1", "orders/create", &surroundings) };
+    let binary =
+        Incoming { body: b"{}\n"[..].into(), ..incoming("shop", "shop/order/2", "b2", "orders/paid", &surroundings) };
+    let sent = [
+        incoming("shop", "shop/order/größe 1%", "a1", "orders/create", &surroundings),
+        incoming("shop", "shop/order/2", "b1", "orders/create", &surroundings),
+        incoming("shop", "shop/order/größe 1%", "a2", "app/uninstalled", &surroundings),
+        broken,
+        incoming("shop", "shop/order/größe 1%", "a3", "orders/paid", &surroundings),
+        binary,
+    ];
+    for incoming in &sent {
+        inbox.append(incoming).await.unwrap();
+    }
+    settled.until(sent.len()).await;
+    stage.rest().await;
+
+    // In order, each once, under growing tokens.
+    let mut applied: BTreeMap<String, Vec<(String, u64)>> = BTreeMap::new();
+    for _ in 0..4 {
+        let line = function.line().await;
+        assert_eq!((&line["outcome"], &line["source"]), (&"applied".into(), &"shop".into()));
+        let text = |name: &str| line[name].as_str().unwrap().to_owned();
+        let order = applied.entry(text("entity_key")).or_default();
+        order.push((text("delivery_id"), line["fencing_token"].as_u64().unwrap()));
+    }
+    let ids = |entity: &str| applied[entity].iter().map(|(id, _)| id.as_str()).collect::<Vec<_>>();
+    assert_eq!(ids("shop/order/größe 1%"), ["a1", "a3"]);
+    assert_eq!(ids("shop/order/2"), ["b1", "b2"]);
+    assert!(applied.values().all(|order| order.is_sorted_by(|one, next| one.1 < next.1)), "{applied:?}");
+
+    // What it rejects is set aside at once; what it throws on is tried again first.
+    assert_eq!(starts_of(&stage.journal, "a2").collect::<Vec<_>>(), [Ending::Rejected]);
+    assert_eq!(starts_of(&stage.journal, "c1").collect::<Vec<_>>(), [Ending::Retry; 2]);
+    let parked = stage.operator().all_parked().await.unwrap();
+    let parked: BTreeMap<_, _> =
+        parked.iter().map(|parked| (parked.delivery().delivery_id().as_str(), parked.error.as_str())).collect();
+    assert_eq!(parked["a2"], "nobody here wants to know");
+    assert!(parked["c1"].starts_with("the function failed: "), "{parked:?}");
+    assert_eq!(parked.len(), 2);
+
+    let call = async |deliveries: Vec<Delivery>, token| {
+        let handler = handler(function.url(), Arc::new(Sources::parse(SOURCES).unwrap()));
+        handler.handle_all(Deliveries::detached(deliveries), &context(token)).await.unwrap()
+    };
+    // A group is applied as a whole, or not at all; then what was applied is known.
+    let group = || vec![delivery("1", "orders/create", 1), delivery("2", "orders/paid", 2)];
+    let with_one_that_is_rejected = [group(), vec![delivery("3", "app/uninstalled", 3)]].concat();
+    assert_eq!(call(with_one_that_is_rejected, 10).await, Outcome::Reject("nobody here wants to know".into()));
+    assert_eq!(call(group(), 11).await, Outcome::Done);
+    // Its answer was lost, and more came meanwhile.
+    assert_eq!(call([group(), vec![delivery("4", "orders/edited", 4)]].concat(), 12).await, Outcome::Done);
+    assert_eq!(call(group(), 11).await, Outcome::retry("token 11 is older than 12"));
+    let mut told = Vec::new();
+    for _ in 0..5 {
+        let line = function.line().await;
+        told.push(format!("{} {}", line["outcome"].as_str().unwrap(), line["delivery_id"].as_str().unwrap()));
+    }
+    assert_eq!(told, ["applied 1", "applied 2", "repeated 1", "repeated 2", "applied 4"]);
+
+    // Each of its answers is one by the schema.
+    let answer = Validator::new(&schema()["definitions"]["answer"].to_string());
+    for (deliveries, token, outcome) in [
+        (vec![delivery("5", "orders/paid", 5)], 13, "done"),
+        (vec![delivery("6", "app/uninstalled", 6)], 14, "reject"),
+        (vec![delivery("7", "orders/paid", 7)], 1, "retry"),
+    ] {
+        let body = event::json(&deliveries.iter().collect::<Vec<_>>(), FencingToken(token));
+        let path = "/2015-03-31/functions/orders/invocations";
+        let asked = Asked { method: "POST", path, headers: &[], body: &body };
+        let said = lambda(function.url()).send(asked, Duration::from_secs(10)).await.unwrap();
+        let said: Value = serde_json::from_slice(&said.body).unwrap();
+        assert_eq!((said["outcome"].as_str(), answer.objections(&said)), (Some(outcome), vec![]), "{said}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_python_function_handles_in_order_once_and_refuses_what_is_stale() {
+    match python("invoke_handler.py").await {
+        Ok(command) => handles_in_order_once_and_refuses_what_is_stale(Receiver::start(command, "").await).await,
+        Err(reason) => not_run(&reason),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_typescript_function_handles_in_order_once_and_refuses_what_is_stale() {
+    match node("invoke_handler.ts").await {
+        Ok(command) => handles_in_order_once_and_refuses_what_is_stale(Receiver::start(command, "").await).await,
+        Err(reason) => not_run(&reason),
+    }
+}
+
+/// Four that wait, of which one start gets three at most.
+pub async fn handles_groups<H: Handler + Clone>(
+    mut function: Receiver,
+    sources: &str,
+    handler: impl FnOnce(&str, LiveSources) -> H,
+) {
+    let mut stage = Stage::start_for(sources).await;
+    let (surroundings, inbox) = (stage.surroundings().clone(), stage.inbox());
+    for id in ["1", "2", "3", "4"] {
+        inbox.append(&incoming("bursts", "bursts/order/1", id, "orders/edited", &surroundings)).await.unwrap();
+    }
+    let settled = Settled::default();
+    let (parts, handler) = (stage.parts(), handler(function.url(), stage.sources().into()));
+    stage.feed(stage.drainer_on(parts.store, parts.waker, handler, Arc::new(settled.clone())));
+    settled.until(4).await;
+    stage.rest().await;
+    let mut told = Vec::new();
+    for _ in 0..4 {
+        let line = function.line().await;
+        assert_eq!(line["outcome"], "applied");
+        told.push((line["delivery_id"].as_str().unwrap().to_owned(), line["fencing_token"].as_u64().unwrap()));
+    }
+    let first = told[0].1;
+    let starts: Vec<_> = told.iter().map(|(id, token)| (id.as_str(), token - first)).collect();
+    assert_eq!(starts, [("1", 0), ("2", 0), ("3", 0), ("4", 1)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_function_gets_what_waits_in_a_row_in_one_call() {
+    match python("invoke_handler.py").await {
+        Ok(command) => handles_groups(Receiver::start(command, "").await, SOURCES, handler).await,
+        Err(reason) => not_run(&reason),
+    }
+}
+
+/// Every field with and without a value.
+#[test]
+fn what_a_function_is_given_is_what_the_schema_says() {
+    let schema = schema();
+    let validator = Validator::new(&schema.to_string());
+    let full = incoming("shop", "shop/order/№ 7", "größe", "orders/paid", &Surroundings::system());
+    let full = Incoming {
+        provider: Some("shopify".into()),
+        event_time: Some(Timestamp::from_secs(1_795_248_000)),
+        body: b"\xff"[..].into(),
+        ..full
+    };
+    let bare =
+        Incoming { content_type: None, ..incoming("shop", "shop/order/№ 7", "2", "", &Surroundings::system()) };
+    let deliveries = [Delivery::detached(full, Sequence(1)), Delivery::detached(bare, Sequence(2))];
+    let event: Value = serde_json::from_str(&event::json(&[&deliveries[0], &deliveries[1]], FencingToken(9))).unwrap();
+    assert_eq!(validator.objections(&event), Vec::<String>::new(), "{event}");
+    // Nothing is sent that is not described, and nothing described that is not sent.
+    let names = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    let described = |schema: &Value| {
+        let mut required: Vec<_> =
+            schema["required"].as_array().unwrap().iter().map(|name| name.as_str().unwrap().to_owned()).collect();
+        required.sort_unstable();
+        assert_eq!(names(&schema["properties"]), required, "what is always there is required");
+        required
+    };
+    assert_eq!(names(&event), described(&schema));
+    assert_eq!(names(&event["deliveries"][1]), described(&schema["properties"]["deliveries"]["items"]));
+    // The schema is no schema of everything.
+    for (path, wrong) in [("/version", json!(2)), ("/deliveries", json!([])), ("/deliveries/0/body", json!(null))] {
+        let mut event = event.clone();
+        *event.pointer_mut(path).unwrap() = wrong;
+        assert_ne!(validator.objections(&event), Vec::<String>::new(), "{path}");
+    }
+}
+
+#[test]
+fn the_types_beside_the_samples_are_made_from_the_schema() {
+    let schema = schema();
+    for (name, made) in [("py", invoke_types::python(&schema)), ("ts", invoke_types::typescript(&schema))] {
+        let path = format!("{}/../shared/examples/receivers/invoke_types.{name}", env!("CARGO_MANIFEST_DIR"));
+        let found = fs::read_to_string(path).unwrap();
+        assert!(
+            found == made,
+            "invoke_types.{name} is not made from this schema: cargo run -p tests --bin invoke-types"
+        );
+    }
+}
