@@ -24,6 +24,8 @@ export interface Delivery {
   age: "newer" | "same-time" | "older" | "unknown";
   /** When it was accepted, RFC 3339. */
   received_at: string;
+  /** When it came into its inbox, RFC 3339, where the tables could not be reached when it was accepted: others of its order may have been handled before it. */
+  deferred_until: string | null;
   /** When it happened by the sender's clock, RFC 3339. */
   event_time: string | null;
   /** What the sender calls the body's form, such as application/json. */
