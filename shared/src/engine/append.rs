@@ -15,7 +15,7 @@ use crate::{
         wake::Waker,
     },
     protocol::{
-        delivery::{Envelope, Incoming},
+        delivery::{Envelope, Incoming, Stored},
         entity::{EntityKey, FencingToken, Sequence},
         inbox::{Claim, Put, PutOutcome, owes_wake_up},
         state::EntityState,
@@ -157,7 +157,7 @@ impl Inbox {
         linger: Option<Linger>,
         time: Duration,
     ) -> Result<Appended, AppendError> {
-        self.append_as(incoming, Coming::Now, linger, time).await
+        self.append_as(incoming, Stored::of(&incoming.body), Coming::Now, linger, time).await
     }
 
     /// Appends what was parked once more. `run_before`: it was applied before, under
@@ -167,7 +167,7 @@ impl Inbox {
         incoming: &Incoming,
         run_before: Option<FencingToken>,
     ) -> Result<Appended, AppendError> {
-        self.append_as(incoming, Coming::Again(run_before), None, ANSWERED).await
+        self.append_as(incoming, Stored::of(&incoming.body), Coming::Again(run_before), None, ANSWERED).await
     }
 
     /// As [`Inbox::append_within`]; what the store does not take is deferred, where
@@ -205,9 +205,15 @@ impl Inbox {
         }
     }
 
-    /// Appends what was deferred, within `time`: as the repeat that it may be.
-    pub(crate) async fn take_up(&self, incoming: &Incoming, time: Duration) -> Result<Appended, AppendError> {
-        self.append_as(incoming, Coming::Deferred, None, time).await
+    /// Appends what was deferred, within `time`: as the repeat that it may be. Its body
+    /// is stored as it was deferred, so that a worker needs nothing to compress with.
+    pub(crate) async fn take_up(
+        &self,
+        incoming: &Incoming,
+        stored: Stored,
+        time: Duration,
+    ) -> Result<Appended, AppendError> {
+        self.append_as(incoming, stored, Coming::Deferred, None, time).await
     }
 
     /// Defers once more what the store does not take yet.
@@ -226,6 +232,7 @@ impl Inbox {
     async fn append_as(
         &self,
         incoming: &Incoming,
+        stored: Stored,
         coming: Coming,
         linger: Option<Linger>,
         time: Duration,
@@ -234,7 +241,7 @@ impl Inbox {
         let give_up = surroundings.monotonic() + time.saturating_sub(SHORTEST_WAKE_UP).min(DEADLINE);
         let patience = || give_up.saturating_sub(surroundings.monotonic());
         let nonce = surroundings.nonce();
-        let envelope = Envelope::pack(incoming, &nonce, surroundings.now() + self.retention);
+        let envelope = Envelope::of(incoming, stored, &nonce, surroundings.now() + self.retention);
         let envelope = match coming {
             Coming::Now => envelope,
             Coming::Again(run_before) => envelope.run_before(run_before),

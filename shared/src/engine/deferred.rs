@@ -14,6 +14,7 @@
 use std::time::Duration;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -139,22 +140,23 @@ impl Deferred {
         Timestamp::from_millis(self.received_at)
     }
 
-    /// The delivery.
+    /// The delivery, and its body as it is to be stored.
     ///
     /// # Errors
     ///
     /// Why it cannot be read, without anything of what it holds.
-    pub fn incoming(&self) -> Result<Incoming, &'static str> {
+    pub(crate) fn incoming(&self) -> Result<(Incoming, Stored), &'static str> {
         if self.entity.is_kept_forever() {
             return Err("its entity is a job's");
         }
-        if self.length > LARGEST_BODY || !["zstd", "plain"].contains(&&*self.encoding) {
+        let encoding = ["zstd", "plain"].into_iter().find(|known| *known == self.encoding);
+        let Some(encoding) = encoding.filter(|_| self.length <= LARGEST_BODY) else {
             return Err("its body is too long, or encoded otherwise");
-        }
-        let stored = STANDARD.decode(&self.body).map_err(|_| "its body is not base64")?;
-        let body = restored(stored.into(), &self.encoding, self.length).map_err(|_| "its body is damaged")?;
+        };
+        let bytes: Bytes = STANDARD.decode(&self.body).map_err(|_| "its body is not base64")?.into();
+        let body = restored(bytes.clone(), encoding, self.length).map_err(|_| "its body is damaged")?;
         let identity = Identity { source: self.source.clone(), delivery_id: self.id.clone(), redrive: self.redrive };
-        Ok(Incoming {
+        let incoming = Incoming {
             entity: self.entity.clone(),
             identity,
             provider: self.provider.clone(),
@@ -164,7 +166,8 @@ impl Deferred {
             received_at: self.received_at(),
             content_type: self.content_type.clone(),
             body,
-        })
+        };
+        Ok((incoming, Stored { bytes, encoding }))
     }
 
     /// The same after one more try in vain.
@@ -222,7 +225,7 @@ mod tests {
                 let text = message.text();
                 assert!(text.chars().all(|c| c >= ' ' && !['\u{fffe}', '\u{ffff}'].contains(&c)));
                 let Ok(Message::Deferred(read)) = read(&text) else { panic!("{}", &text[..200]) };
-                assert!(read.incoming().unwrap() == incoming);
+                assert!(read.incoming().unwrap().0 == incoming);
                 deferred = read.again();
             }
         }

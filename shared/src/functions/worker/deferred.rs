@@ -40,15 +40,15 @@ pub(super) async fn take_up(drainer: &Drainer, batch: &Batch, limit: Duration) -
 
 /// Whether its message may be deleted.
 async fn take_up_one(drainer: &Drainer, inbox: &Inbox, id: &str, deferred: &Deferred, is_out: &mut bool) -> bool {
-    let incoming = match deferred.incoming() {
-        Ok(incoming) => incoming,
+    let (incoming, stored) = match deferred.incoming() {
+        Ok(read) => read,
         Err(reason) => {
             drainer.observer().observe(&Event::UnreadableDelivery { message_id: id, reason });
             return false;
         }
     };
     if !*is_out {
-        match inbox.take_up(&incoming, ANSWERED).await {
+        match inbox.take_up(&incoming, stored, ANSWERED).await {
             Ok(_) => return true,
             Err(error) => {
                 tracing::error!(entity = %incoming.entity, %error, "not taken up");

@@ -86,7 +86,11 @@ impl Envelope {
     /// Packs `incoming` for the claim called `nonce`. `purge_at` is when
     /// retention ends.
     pub fn pack(incoming: &Incoming, nonce: &Nonce, purge_at: Timestamp) -> Self {
-        let stored = Stored::of(&incoming.body);
+        Self::of(incoming, Stored::of(&incoming.body), nonce, purge_at)
+    }
+
+    /// The same, with the body as it is to be stored.
+    pub(crate) fn of(incoming: &Incoming, stored: Stored, nonce: &Nonce, purge_at: Timestamp) -> Self {
         let purge_at = purge_at.as_secs_rounded_up();
         let mut row = Row::new()
             .with(a::VERSION, FORMAT)
