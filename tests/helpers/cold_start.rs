@@ -45,10 +45,10 @@ const TLS_CALL: u64 = 6_000_000;
 /// room above what is aimed at.
 const INIT_RATIO_ALLOWED: f64 = 5.4;
 
-/// More fails, of each function. What is aimed at are 5.5 MB for arm64, as which
+/// More fails, of each function. What is aimed at are 5.7 MB for arm64, as which
 /// they are deployed; for x86-64 the same code is a tenth larger.
 const LARGEST_ALLOWED: [u64; 3] =
-    if cfg!(target_arch = "aarch64") { [5_500_000; 3] } else { [5_750_000, 6_250_000, 5_650_000] };
+    if cfg!(target_arch = "aarch64") { [5_700_000; 3] } else { [6_000_000, 6_500_000, 5_800_000] };
 
 /// What the first request is.
 const SAMPLE: &str = include_str!("../../events/shopify-orders-create.json");
