@@ -2,7 +2,7 @@
 //! handler for functions in any language.
 //!
 //! The function is called synchronously with a JSON document
-//! ([`event`](super::event)), and its answer decides ([`answer`]). There is one
+//! (`event.rs`), and its answer decides (`answer.rs`). There is one
 //! call for a start, and no repeat of it: the source's policy repeats.
 //! A call may repeat one whose answer was lost, or one that still runs after its
 //! time was up, so a function applies an `id` once, and refuses a token below
