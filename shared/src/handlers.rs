@@ -9,6 +9,8 @@ pub mod invoke;
 #[cfg(any(test, feature = "orders"))]
 #[path = "../examples/orders/mod.rs"]
 pub mod orders;
+#[cfg(all(test, any(feature = "forward", feature = "invoke")))]
+mod sample;
 #[cfg(any(feature = "forward", feature = "invoke"))]
 mod words;
 

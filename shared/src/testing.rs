@@ -33,6 +33,10 @@
 //!     .assert_right();
 //! ```
 
+#[doc(hidden)]
+pub mod clock;
+mod guest;
+mod mortal;
 mod outside;
 mod play;
 mod verdict;

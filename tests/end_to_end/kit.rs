@@ -43,7 +43,7 @@ impl Handler for Planted {
             Does::SetsUnfenced => outside.set(order, delivery.topic()).await,
             Does::TakesTheLatestArrival => outside.set_fenced(order, token, delivery.topic()).await?,
             Does::Panics if id == "1" => panic!("planted"),
-            Does::Blocks if id == "1" => std::thread::sleep(Duration::from_millis(400)),
+            Does::Blocks if id == "1" => std::thread::sleep(Duration::from_millis(1500)),
             Does::Fails if id == "1" => return Ok(Outcome::retry("planted")),
             Does::Panics | Does::Blocks | Does::Fails => {}
             Does::Commits => {

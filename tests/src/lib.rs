@@ -3,7 +3,6 @@
 
 pub mod browser;
 pub mod chaos;
-pub mod clock;
 pub mod faults;
 pub mod forwarding;
 pub mod handlers;
@@ -23,3 +22,5 @@ pub mod stage;
 pub mod unguarded;
 pub mod webhooks;
 pub mod world;
+
+pub use webhook_serializer::testing::clock;

@@ -47,8 +47,8 @@ pub struct Inspect {
     target: Target,
 }
 
-/// The source of what is next, where that is paused; also where the document cannot
-/// be read, `None`: it is a help.
+/// The source of what is next, where that is paused. A help only: where the document
+/// cannot be read, nothing is said of it.
 async fn paused(timeline: &Timeline, deployment: &Deployment) -> Option<SourceName> {
     let Item::Delivery(next) = timeline.inspected.waiting.first()? else { return None };
     let source = next.head().source();

@@ -27,6 +27,9 @@ const FOR_THE_SECOND: u64 = 2 * Read::PAGE_UNITS;
 /// body in its row that is as much as an answer holds in time.
 const AT_ONCE: usize = 25;
 
+/// A read that may be out of date costs half a unit for 4 KB.
+const BYTES_OF_A_UNIT: u64 = 8192;
+
 /// How far a command may read.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct Cost {
@@ -109,7 +112,8 @@ impl<'a> Surveyor<'a> {
                 self.unasked = unasked + units;
             }
             if !agreed && !self.declined && self.unasked + Read::PAGE_UNITS > free {
-                agreed = bar.suspend(|| self.interrupt.ask(&said(name, pass.read()), READ_ON))?;
+                let said = said(name, pass.read(), self.whole_table(is_orders).await);
+                agreed = bar.suspend(|| self.interrupt.ask(&said, READ_ON))?;
                 self.declined = !agreed;
             }
             if self.interrupt.came() || self.declined {
@@ -129,6 +133,19 @@ impl<'a> Surveyor<'a> {
         }
         bar.finish_and_clear();
         Ok(())
+    }
+
+    /// The read units that all of a table takes, where it tells its size as it is: a
+    /// local run does. AWS tells it six hours late.
+    async fn whole_table(&self, is_orders: bool) -> Option<u64> {
+        if !self.deployment.is_local() {
+            return None;
+        }
+        let dynamodb = self.deployment.account.dynamodb(&self.deployment.account.http_client());
+        let config = &self.deployment.config;
+        let name = if is_orders { &config.entities_table } else { &config.inbox_table };
+        let described = dynamodb.describe_table().table_name(name).send().await.ok()?.table?;
+        Some(u64::try_from(described.table_size_bytes?).ok()? / BYTES_OF_A_UNIT)
     }
 
     /// Reads who sent the next delivery of those lanes of which that is not
@@ -193,8 +210,9 @@ impl<'a> Surveyor<'a> {
     }
 }
 
-fn said(name: &str, read: Read) -> String {
-    let all = match read.estimate() {
+fn said(name: &str, read: Read, whole: Option<u64>) -> String {
+    let estimate = whole.map_or_else(|| read.estimate(), |units| Estimate::About(units.max(read.units())));
+    let all = match estimate {
         Estimate::About(units) => format!("about {units} read units in all"),
         Estimate::Over(units) => format!("more than {units} read units in all"),
     };

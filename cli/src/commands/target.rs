@@ -253,7 +253,6 @@ impl Deployment {
         format!("serializer {command}{}{arguments}", self.option)
     }
 
-    /// An operator of it.
     /// Why nothing could be done to an order whose lease somebody kept.
     pub fn contended(&self, order: &EntityKey, by: &str, until: Timestamp) -> anyhow::Error {
         let (hold, release) = (self.command("hold", order.as_str()), self.command("lease release", order.as_str()));
@@ -263,6 +262,7 @@ impl Deployment {
         )
     }
 
+    /// An operator of it.
     pub fn operator(&self) -> Operator {
         let Parts { store, waker, .. } = self.parts.clone();
         let inbox = Inbox::new(store.clone(), waker.clone(), self.retention, Arc::new(Log));

@@ -3,13 +3,16 @@
 
 use std::{
     collections::BTreeMap,
-    io::{BufRead, BufReader, Read, Write},
+    io::{BufReader, Write},
     net::TcpListener,
     process::Output,
     sync::{Arc, Mutex},
 };
 
-use crate::running::{Local, complained, folder, printed, serializer};
+use crate::{
+    endpoint::Post,
+    running::{Local, complained, folder, printed, serializer},
+};
 
 /// Status and body.
 pub type Answer = (u16, String);
@@ -112,29 +115,13 @@ fn serve(
     answers: &Mutex<BTreeMap<String, Vec<Answer>>>,
     asked: &Mutex<Vec<(String, String)>>,
 ) {
-    loop {
-        let mut lines = Vec::new();
-        loop {
-            let mut line = String::new();
-            match stream.read_line(&mut line) {
-                Ok(0) | Err(_) => return,
-                Ok(_) if line == "\r\n" => break,
-                Ok(_) => lines.push(line.trim_end().to_owned()),
-            }
-        }
-        let header = |name: &str| {
-            let found = lines.iter().filter_map(|line| line.split_once(": "));
-            found.filter(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value.to_owned()).next()
-        };
-        assert!(header("authorization").is_some_and(|signed| signed.starts_with("AWS4-HMAC-SHA256 ")), "{lines:?}");
-        let mut body = vec![0; header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0)];
-        if stream.read_exact(&mut body).is_err() {
-            return;
-        }
-        let body = String::from_utf8_lossy(&body).into_owned();
+    while let Some(post) = Post::read(&mut stream) {
+        let signed = post.header("authorization").is_some_and(|signed| signed.starts_with("AWS4-HMAC-SHA256 "));
+        assert!(signed, "{:?}", post.headers);
+        let body = String::from_utf8_lossy(&post.body).into_owned();
         let action = body.split('&').find_map(|field| field.strip_prefix("Action=")).map(str::to_owned);
-        let path = lines[0].split(' ').nth(1).map(str::to_owned);
-        let what = header("x-amz-target").or(action).or(path).unwrap_or_default();
+        let target = post.header("x-amz-target").map(str::to_owned);
+        let what = target.or(action).unwrap_or_else(|| post.path.clone());
         asked.lock().unwrap().push((what.clone(), body));
         let (status, answer) = match answers.lock().unwrap().get_mut(&what) {
             Some(queued) if queued.len() > 1 => queued.remove(0),

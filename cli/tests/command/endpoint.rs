@@ -2,7 +2,7 @@
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
-    net::TcpListener,
+    net::{TcpListener, TcpStream},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -10,7 +10,7 @@ use std::{
     },
 };
 
-/// What was posted to an endpoint.
+/// One request.
 pub struct Post {
     pub path: String,
     pub headers: Vec<String>,
@@ -18,6 +18,25 @@ pub struct Post {
 }
 
 impl Post {
+    /// The next on this connection; `None`: there is none.
+    pub fn read(stream: &mut BufReader<TcpStream>) -> Option<Self> {
+        let mut lines = Vec::new();
+        loop {
+            let mut line = String::new();
+            match stream.read_line(&mut line) {
+                Ok(0) | Err(_) => return None,
+                Ok(_) if line == "\r\n" => break,
+                Ok(_) => lines.push(line.trim_end().to_owned()),
+            }
+        }
+        let path = lines.remove(0).split(' ').nth(1).unwrap_or_default().to_owned();
+        let mut post = Self { path, headers: lines, body: Vec::new() };
+        let length = post.header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
+        post.body.resize(length, 0);
+        stream.read_exact(&mut post.body).ok()?;
+        Some(post)
+    }
+
     pub fn header(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().filter_map(|line| line.split_once(": "));
         found.filter(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value).next()
@@ -37,21 +56,7 @@ pub fn endpoint(answer: impl Fn(usize, &Post) -> (String, String) + Send + Sync 
             let (answer, number) = (answer.clone(), number.clone());
             std::thread::spawn(move || {
                 let mut stream = BufReader::new(stream);
-                loop {
-                    let mut lines = Vec::new();
-                    loop {
-                        let mut line = String::new();
-                        match stream.read_line(&mut line) {
-                            Ok(0) | Err(_) => return,
-                            Ok(_) if line == "\r\n" => break,
-                            Ok(_) => lines.push(line.trim_end().to_owned()),
-                        }
-                    }
-                    let path = lines.remove(0).split(' ').nth(1).unwrap_or_default().to_owned();
-                    let mut post = Post { path, headers: lines, body: Vec::new() };
-                    let length = post.header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
-                    post.body.resize(length, 0);
-                    stream.read_exact(&mut post.body).expect("the whole body");
+                while let Some(post) = Post::read(&mut stream) {
                     let (status, body) = answer(number.fetch_add(1, Ordering::SeqCst), &post);
                     let _ = posts.send(post);
                     let length = body.len();

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     protocol::{
-        delivery::{Incoming, LARGEST_BODY, Stored, restored},
+        delivery::{Incoming, LARGEST_BODY, Stored, TOPIC_BYTES, restored},
         entity::{DeliveryId, EntityKey, Identity, SourceName},
         format::shortened,
     },
@@ -28,9 +28,6 @@ use crate::{
 
 /// The longest body of a message (SQS, since August 2025), in bytes.
 pub const LARGEST_MESSAGE: usize = 1_048_576;
-
-/// Longer texts are cut in rows, and so are they here.
-const TEXT_BYTES: usize = 128;
 
 /// A deferred delivery, as it stands in a message's body.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -89,11 +86,11 @@ impl Deferred {
             id: incoming.identity.delivery_id.clone(),
             redrive: incoming.identity.redrive,
             provider: incoming.provider.clone(),
-            topic: shortened(&incoming.topic, TEXT_BYTES),
-            family: shortened(&incoming.family, TEXT_BYTES),
+            topic: shortened(&incoming.topic, TOPIC_BYTES),
+            family: shortened(&incoming.family, TOPIC_BYTES),
             event_time: incoming.event_time.map(Timestamp::as_millis),
             received_at: incoming.received_at.as_millis(),
-            content_type: incoming.content_type.as_deref().map(|said| shortened(said, TEXT_BYTES)),
+            content_type: incoming.content_type.as_deref().map(|said| shortened(said, TOPIC_BYTES)),
             encoding: stored.encoding.to_owned(),
             length: incoming.body.len(),
             body: STANDARD.encode(&stored.bytes),

@@ -136,8 +136,7 @@ impl Sweeper {
 
     /// Sweeps on from where the last sweep stopped: the segments whose turn has
     /// come by `tick`, until `until` by the process's own clock, or as many rows as
-    /// may be. Says what it
-    /// did, also where it ended early.
+    /// may be. Says what it did, also where it ended early.
     pub async fn go_on(&self, tick: Timestamp, until: Duration) -> (Swept, Result<(), SweepError>) {
         let mut sweep = Sweep { sweeper: self, until, waiting: 0, begun: false, swept: Swept::default() };
         let ended = sweep.take_turns(tick).await;

@@ -1,8 +1,9 @@
 //! The ingest function: verify a webhook, find its entity, put it in the inbox,
 //! wake a worker, answer.
 //!
-//! What is answered 200 is durable in its inbox; 202, in the queue. What cannot be believed is answered 4xx and
-//! nothing of it is kept; what is believed is never refused for what it says.
+//! What is answered 200 is durable in its inbox; 202, in the queue. What cannot be
+//! believed is answered 4xx and nothing of it is kept; what is believed is never
+//! refused for what it says.
 
 mod http;
 pub mod keys;

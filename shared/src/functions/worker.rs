@@ -193,8 +193,8 @@ impl Setup {
         &self.deployment
     }
 
-    /// The handlers that come ready: `forward` and `invoke`; and with the feature `orders` the
-    /// example of that name, where `ORDERS_TABLE` names its table.
+    /// The handlers that come ready: `forward` and `invoke`; and with the feature
+    /// `orders` the example of that name, where `ORDERS_TABLE` names its table.
     /// [`Handlers::with`] puts others beside them.
     ///
     /// # Errors

@@ -8,7 +8,7 @@ use std::{cmp::Ordering, sync::OnceLock};
 use bytes::Bytes;
 
 pub use codec::{Envelope, Item, LARGEST_BODY, PutPart, Unpacked};
-pub(crate) use codec::{Stored, parked_copy, restored};
+pub(crate) use codec::{Stored, TOPIC_BYTES, parked_copy, restored};
 
 use crate::{
     protocol::{

@@ -290,17 +290,19 @@ impl MemoryTable {
         state.tables.get(table).map(|rows| rows.values().cloned().collect()).unwrap_or_default()
     }
 
-    /// All rows of the tables that are not ours, each with its table's name.
+    /// All rows of the tables that are not ours, by the table's name and their keys'
+    /// values.
     #[cfg(feature = "testing")]
-    pub(crate) fn named(&self) -> Vec<(String, Row)> {
+    pub(crate) fn named(&self) -> BTreeMap<String, Row> {
         let state = self.0.lock().expect("no one panics while holding this");
         let named = state.tables.iter().filter_map(|(table, rows)| match table {
-            TableName::Named(name) => Some(rows.values().map(|row| (name.to_string(), row.clone()))),
+            TableName::Named(name) => Some(rows.iter().map(move |((partition, sort), row)| {
+                let sort = if sort.is_empty() { String::new() } else { format!(" {sort}") };
+                (format!("{partition}{sort} of table {name}"), row.clone())
+            })),
             _ => None,
         });
-        let mut rows: Vec<_> = named.flatten().collect();
-        rows.sort_by(|left, right| left.0.cmp(&right.0));
-        rows
+        named.flatten().collect()
     }
 
     /// Deletes the rows of which `gone` says so: what DynamoDB TTL does in its

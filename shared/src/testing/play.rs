@@ -3,24 +3,22 @@
 
 use std::{
     collections::BTreeMap,
-    future::Future,
-    panic::AssertUnwindSafe,
-    pin::{Pin, pin},
-    sync::{
-        Arc, Mutex, MutexGuard,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
-    task::{self, Poll},
-    time::{Duration, Instant},
+    sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use futures_util::{
     FutureExt,
     future::{BoxFuture, ready},
 };
-use tokio::{sync::watch, task::JoinHandle, time::Instant as VirtualInstant};
+use tokio::{sync::watch, task::JoinHandle};
 
-use super::{Event, Finding, Lane, Outside, outside::frozen};
+use super::{
+    Event, Finding, Lane, Outside,
+    clock::{self, START},
+    guest::{Dies, Guest, Seen, Watching, locked},
+    mortal::Mortal,
+};
 use crate::{
     engine::{
         append::Inbox,
@@ -29,25 +27,23 @@ use crate::{
         store::Store,
         wake::Waker,
     },
-    handler::{Context, Deliveries, Handler, HandlerError, Isolation, Outcome},
+    handler::{Handler, Isolation},
     protocol::{
-        delivery::{Delivery, Incoming},
+        delivery::Incoming,
         entity::{DeliveryId, Identity, SourceName},
         memory::MemoryTable,
-        receipt::Settlement,
         state::HolderInfo,
-        table::{Key, Page, Range, Row, Scanned, Segment, Table, TableError, TableName, Transacted, Write, Written},
+        table::Table,
     },
     sources::Sources,
-    telemetry::{self, Observer},
-    time::{Clock, SeededRandom, Surroundings, Timestamp},
+    time::{Surroundings, Timestamp},
 };
 
-/// When every run begins.
-const BEGINS: Timestamp = Timestamp::from_secs(1_767_225_600);
+const RETENTION: Duration = Duration::from_secs(30 * 86_400);
 
-/// How long a handler may keep its thread at a stretch, by the machine's clock.
-const AT_A_STRETCH: Duration = Duration::from_millis(200);
+/// When the first event happened, where nothing else is said: the day before it
+/// arrives.
+const HAPPENED: Timestamp = Timestamp::from_millis(START.as_millis() - 86_400_000);
 
 /// More looks than any retry policy of the kit takes.
 const LOOKS: u32 = 500;
@@ -77,16 +73,6 @@ pub(super) struct Played {
     effects: BTreeMap<String, String>,
     seen: Seen,
     arrived: Vec<usize>,
-}
-
-/// What was seen on the way.
-#[derive(Debug, Default, Clone)]
-struct Seen {
-    panics: Option<String>,
-    blocks: Option<String>,
-    /// What was set aside, and the last error of it.
-    parked: Option<String>,
-    error: String,
 }
 
 impl Played {
@@ -181,7 +167,7 @@ impl<'a, H: Handler> Play<'a, H> {
             mishap,
             outside,
             memory: outside.memory.clone(),
-            surroundings: Surroundings::new(Virtual(VirtualInstant::now()), SeededRandom::new(lane.seed)),
+            surroundings: clock::surroundings(lane.seed),
             seen: Arc::default(),
             handler: Arc::new(handler),
             sources: Arc::new(Sources::parse(&sources).expect("the kit's own sources are right")),
@@ -206,10 +192,9 @@ impl<'a, H: Handler> Play<'a, H> {
             let _ = late.await;
         }
         let mut effects: BTreeMap<String, String> = self.outside.told();
-        for (table, row) in self.memory.named() {
+        for (key, row) in self.memory.named() {
             let text = row.into_iter().map(|(name, value)| format!("{name} {value:?}")).collect::<Vec<_>>().join(", ");
-            let key = effects.len();
-            effects.insert(format!("row {key} of table {table}"), text);
+            effects.insert(format!("row {key}"), text);
         }
         let seen = locked(&self.seen).clone();
         Played { effects, seen, arrived: self.arrive.to_vec() }
@@ -223,7 +208,7 @@ impl<'a, H: Handler> Play<'a, H> {
             Mishap::StaleToken(place) => (place, true),
             Mishap::Twice(_) | Mishap::OutOfOrder => return None,
         };
-        let table = Arc::new(Mortal { inner: self.memory.clone(), died: AtomicBool::new(false) });
+        let table = Arc::new(Mortal::new(self.memory.clone()));
         let (thaws, thawed) = watch::channel(false);
         let late = Arc::new(Mutex::new(None));
         let dies = Dies {
@@ -232,12 +217,12 @@ impl<'a, H: Handler> Play<'a, H> {
             frozen: freezes.then(|| (thawed, late.clone())),
             surroundings: self.surroundings.clone(),
         };
-        let guest = Arc::new(Guest { dies: Some(dies), ..Guest::of(&self.handler, &self.seen) });
+        let guest = Arc::new(Guest::of(&self.handler, &self.seen).who(dies));
         let drainer = self.drainer(table.clone(), &guest);
         for _ in 0..LOOKS {
             let _ = self.surroundings.within(Duration::from_secs(60), self.attend(&drainer)).await;
             // Or it had nothing of the kind to do.
-            if table.died.load(Relaxed) || self.nothing_waits().await {
+            if table.is_dead() || self.nothing_waits().await {
                 break;
             }
             self.surroundings.sleep(Duration::from_secs(20)).await;
@@ -295,191 +280,11 @@ impl<'a, H: Handler> Play<'a, H> {
             provider: None,
             topic: topic.clone(),
             family: topic.split('/').next().unwrap_or_default().to_owned(),
-            event_time: Some(at.unwrap_or(BEGINS + Duration::from_secs(60 * place as u64))),
+            event_time: Some(at.unwrap_or(HAPPENED + Duration::from_secs(60 * place as u64))),
             received_at: self.surroundings.now(),
             content_type: Some("application/json".into()),
             body: body.clone(),
         }
-    }
-}
-
-const RETENTION: Duration = Duration::from_secs(30 * 86_400);
-
-/// The handler, watched; in a worker that dies, or not.
-struct Guest<H> {
-    handler: Arc<H>,
-    seen: Arc<Mutex<Seen>>,
-    dies: Option<Dies>,
-}
-
-struct Dies {
-    /// At which delivery.
-    at: String,
-    table: Arc<Mortal>,
-    /// In the middle, and goes on later: when, and where that is put.
-    frozen: Option<(watch::Receiver<bool>, Late)>,
-    surroundings: Surroundings,
-}
-
-type Late = Arc<Mutex<Option<JoinHandle<()>>>>;
-
-impl<H: Handler> Guest<H> {
-    fn of(handler: &Arc<H>, seen: &Arc<Mutex<Seen>>) -> Self {
-        Self { handler: handler.clone(), seen: seen.clone(), dies: None }
-    }
-
-    async fn watched(
-        &self,
-        id: &str,
-        work: impl Future<Output = Result<Outcome, HandlerError>>,
-    ) -> Result<Outcome, HandlerError> {
-        let mut longest = Duration::ZERO;
-        let ended = Stretch { work: pin!(AssertUnwindSafe(work).catch_unwind()), longest: &mut longest }.await;
-        let mut seen = locked(&self.seen);
-        match ended {
-            // To tell of a panic takes its time.
-            Err(_) => {
-                seen.panics.get_or_insert_with(|| id.to_owned());
-                Ok(Outcome::retry("the handler panicked"))
-            }
-            Ok(answer) => {
-                if longest > AT_A_STRETCH {
-                    seen.blocks.get_or_insert_with(|| id.to_owned());
-                }
-                answer
-            }
-        }
-    }
-
-    /// Runs `work`, in a worker that may die of it.
-    async fn in_its_worker(
-        &self,
-        deliveries: &Deliveries,
-        context: &Context,
-        work: impl Future<Output = Result<Outcome, HandlerError>>,
-    ) -> Result<Outcome, HandlerError> {
-        let last = deliveries.last().delivery_id().to_string();
-        let is_there = |dies: &&Dies| deliveries.iter().any(|one| one.delivery_id().as_str() == dies.at);
-        // A group that the handler does not take is tried one by one.
-        let takes = deliveries.len() == 1 || Handler::handles_all(&*self.handler, context.handler());
-        let Some(dies) = self.dies.as_ref().filter(is_there).filter(|_| takes) else {
-            return self.watched(&last, work).await;
-        };
-        if let Some((thawed, late)) = &dies.frozen {
-            let (handler, deliveries) = (self.handler.clone(), deliveries.clone());
-            // Its process stands still, and so does its clock: nobody cancels it.
-            let context = Context::detached(context.token(), context.time_left(), dies.surroundings.clone());
-            let work = async move {
-                let work = async {
-                    match &deliveries.0[..] {
-                        [delivery] => handler.handle(delivery, &context).await,
-                        _ => handler.handle_all(deliveries.clone(), &context).await,
-                    }
-                };
-                let _ = AssertUnwindSafe(work).catch_unwind().await;
-            };
-            *locked(late) = Some(tokio::spawn(frozen(thawed.clone(), work)));
-        } else {
-            let answer = self.watched(&last, work).await;
-            if !matches!(answer, Ok(Outcome::Done | Outcome::Commit(_))) {
-                return answer;
-            }
-        }
-        dies.table.died.store(true, Relaxed);
-        std::future::pending().await
-    }
-}
-
-impl<H: Handler> Handler for Guest<H> {
-    async fn handle(&self, delivery: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
-        let deliveries = Deliveries::detached([delivery.clone()]);
-        self.in_its_worker(&deliveries, context, Handler::handle(&*self.handler, delivery, context)).await
-    }
-
-    async fn handle_all(&self, deliveries: Deliveries, context: &Context) -> Result<Outcome, HandlerError> {
-        let work = Handler::handle_all(&*self.handler, deliveries.clone(), context);
-        self.in_its_worker(&deliveries, context, work).await
-    }
-
-    fn handles_all(&self, name: &str) -> bool {
-        Handler::handles_all(&*self.handler, name)
-    }
-}
-
-/// How long the longest poll took.
-struct Stretch<'a, F> {
-    work: Pin<&'a mut F>,
-    longest: &'a mut Duration,
-}
-
-impl<F: Future> Future for Stretch<'_, F> {
-    type Output = F::Output;
-
-    #[expect(clippy::disallowed_methods, reason = "a handler that blocks takes the machine's own time")]
-    fn poll(mut self: Pin<&mut Self>, context: &mut task::Context<'_>) -> Poll<F::Output> {
-        let began = Instant::now();
-        let polled = self.work.as_mut().poll(context);
-        *self.longest = (*self.longest).max(began.elapsed());
-        polled
-    }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().expect("no one panics while holding this")
-}
-
-/// Sees what became of the deliveries.
-#[derive(Debug)]
-struct Watching(Arc<Mutex<Seen>>);
-
-impl Observer for Watching {
-    fn observe(&self, event: &telemetry::Event<'_>) {
-        let mut seen = locked(&self.0);
-        match event {
-            telemetry::Event::Failed { error, .. } => seen.error = (*error).to_owned(),
-            telemetry::Event::Settled { settlement: Settlement::Parked, delivery: Some(delivery), .. } => {
-                seen.parked.get_or_insert_with(|| delivery.delivery_id().to_string());
-            }
-            _ => {}
-        }
-    }
-}
-
-/// A table that answers until its worker has died.
-struct Mortal {
-    inner: Arc<MemoryTable>,
-    died: AtomicBool,
-}
-
-impl Mortal {
-    fn answer<'a, T: Send + 'a>(&self, answer: impl FnOnce() -> BoxFuture<'a, T>) -> BoxFuture<'a, T> {
-        if self.died.load(Relaxed) { std::future::pending().boxed() } else { answer() }
-    }
-}
-
-impl Table for Mortal {
-    fn write<'a>(&'a self, write: &'a Write) -> BoxFuture<'a, Result<Written, TableError>> {
-        self.answer(|| self.inner.write(write))
-    }
-
-    fn transact<'a>(&'a self, writes: &'a [Write], token: &'a str) -> BoxFuture<'a, Result<Transacted, TableError>> {
-        self.answer(|| self.inner.transact(writes, token))
-    }
-
-    fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Row>, TableError>> {
-        self.answer(|| self.inner.get(key))
-    }
-
-    fn get_many<'a>(&'a self, keys: &'a [Key]) -> BoxFuture<'a, Result<Vec<Row>, TableError>> {
-        self.answer(|| self.inner.get_many(keys))
-    }
-
-    fn query<'a>(&'a self, range: &'a Range) -> BoxFuture<'a, Result<Page, TableError>> {
-        self.answer(|| self.inner.query(range))
-    }
-
-    fn scan<'a>(&'a self, table: &'a TableName, segment: &'a Segment) -> BoxFuture<'a, Result<Scanned, TableError>> {
-        self.answer(|| self.inner.scan(table, segment))
     }
 }
 
@@ -489,22 +294,5 @@ struct Nowhere;
 impl Queue for Nowhere {
     fn send<'a>(&'a self, _: &'a Message, _: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
         ready(Ok(())).boxed()
-    }
-}
-
-/// The runtime's paused clock.
-struct Virtual(VirtualInstant);
-
-impl Clock for Virtual {
-    fn now(&self) -> Timestamp {
-        BEGINS + Duration::from_secs(86_400) + self.0.elapsed()
-    }
-
-    fn monotonic(&self) -> Duration {
-        self.0.elapsed()
-    }
-
-    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
-        tokio::time::sleep_until(VirtualInstant::now() + duration).boxed()
     }
 }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use bytes::Bytes;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
@@ -11,15 +10,10 @@ use super::*;
 use crate::{
     engine::{run::run, threads::Threads},
     handler::{Canceller, Deliveries, Isolation},
-    protocol::{
-        delivery::{Age, Delivery, Envelope, Incoming as Accepted, Item},
-        entity::{DeliveryId, EntityKey, FencingToken, Identity, Sequence, SourceName},
-        keys::delivery_row,
-        memory,
-        table::Write,
-    },
+    handlers::sample,
+    protocol::{delivery::Delivery, entity::FencingToken},
     sources::Sources,
-    time::{Nonce, Timestamp},
+    time::Timestamp,
     tls::endpoint::{Endpoint, Reply},
 };
 
@@ -38,26 +32,7 @@ fn anywhere(url: &str) -> Forward {
 }
 
 fn delivery(id: &str, entity: &str) -> Delivery {
-    let accepted = Accepted {
-        entity: EntityKey::parse(entity).unwrap(),
-        identity: Identity { source: SourceName::parse("shop").unwrap(), delivery_id: DeliveryId::new(id), redrive: 2 },
-        provider: Some("shopify".into()),
-        topic: "orders/paid".into(),
-        family: "orders".into(),
-        event_time: Some(Timestamp::from_secs(1_795_248_000)),
-        received_at: Timestamp::from_millis(1_795_248_001_234),
-        content_type: Some("application/json; charset=utf-8".into()),
-        body: Bytes::from_static(b"{ \"id\":\t7 }\n"),
-    };
-    let nonce = Nonce::from_parts(accepted.received_at, 1);
-    let envelope = Envelope::pack(&accepted, &nonce, Timestamp::from_millis(u64::MAX / 2));
-    let row = Write::put(delivery_row(&accepted.entity, Sequence(41)), envelope.row().clone());
-    let row = memory::evaluate(&row, None).unwrap().unwrap();
-    let Item::Delivery(unpacked) = Item::parse(&accepted.entity, &row).unwrap() else { panic!("a delivery was put") };
-    let mut delivery = unpacked.complete(&[]).unwrap();
-    delivery.attempt = 3;
-    delivery.age = Age::SameTime;
-    delivery
+    sample::delivery(id, entity, "{ \"id\":\t7 }\n")
 }
 
 async fn post_within(forward: &Forward, delivery: &Delivery, time: Duration) -> Outcome {

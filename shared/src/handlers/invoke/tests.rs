@@ -5,12 +5,9 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    protocol::{
-        delivery::{Age, Incoming},
-        entity::{DeliveryId, EntityKey, FencingToken, Identity, Sequence, SourceName},
-    },
+    handlers::sample,
+    protocol::entity::FencingToken,
     sources::Sources,
-    time::Timestamp,
     tls::{
         Roots,
         endpoint::{Endpoint, Reply},
@@ -38,21 +35,7 @@ fn orders(endpoint: &Endpoint) -> Invoke {
 }
 
 fn delivery(id: &str, body: impl Into<Bytes>) -> Delivery {
-    let incoming = Incoming {
-        entity: EntityKey::parse("shop/order/№ 7").unwrap(),
-        identity: Identity { source: SourceName::parse("shop").unwrap(), delivery_id: DeliveryId::new(id), redrive: 2 },
-        provider: Some("shopify".into()),
-        topic: "orders/paid".into(),
-        family: "orders".into(),
-        event_time: Some(Timestamp::from_secs(1_795_248_000)),
-        received_at: Timestamp::from_millis(1_795_248_001_234),
-        content_type: Some("application/json; charset=utf-8".into()),
-        body: body.into(),
-    };
-    let mut delivery = Delivery::detached(incoming, Sequence(41));
-    delivery.attempt = 3;
-    delivery.age = Age::SameTime;
-    delivery
+    sample::delivery(id, "shop/order/№ 7", body)
 }
 
 fn within(time: Duration) -> Context {

@@ -35,8 +35,8 @@ const WORTH_COMPRESSING: usize = 256;
 /// function more time than the write units they save.
 const COMPRESSION_LEVEL: i32 = 3;
 
-/// Longer topics are cut, so that receipts stay small.
-const TOPIC_BYTES: usize = 128;
+/// Longer topics, and other texts of a sender's, are cut, so that receipts stay small.
+pub(crate) const TOPIC_BYTES: usize = 128;
 
 /// A body as it is stored.
 #[derive(Debug, Clone)]

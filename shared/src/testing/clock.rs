@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use tokio::time::Instant;
-use webhook_serializer::time::{Clock, SeededRandom, Surroundings, Timestamp};
+
+use crate::time::{Clock, SeededRandom, Surroundings, Timestamp};
 
 /// When every paused run starts.
 pub const START: Timestamp = Timestamp::from_secs(1_767_225_600);

@@ -1,0 +1,30 @@
+//! A delivery that a test hands to a handler.
+
+use bytes::Bytes;
+
+use crate::{
+    protocol::{
+        delivery::{Age, Delivery, Incoming},
+        entity::{DeliveryId, EntityKey, Identity, Sequence, SourceName},
+    },
+    time::Timestamp,
+};
+
+/// Put back twice, started for the third time.
+pub(super) fn delivery(id: &str, entity: &str, body: impl Into<Bytes>) -> Delivery {
+    let incoming = Incoming {
+        entity: EntityKey::parse(entity).unwrap(),
+        identity: Identity { source: SourceName::parse("shop").unwrap(), delivery_id: DeliveryId::new(id), redrive: 2 },
+        provider: Some("shopify".into()),
+        topic: "orders/paid".into(),
+        family: "orders".into(),
+        event_time: Some(Timestamp::from_secs(1_795_248_000)),
+        received_at: Timestamp::from_millis(1_795_248_001_234),
+        content_type: Some("application/json; charset=utf-8".into()),
+        body: body.into(),
+    };
+    let mut delivery = Delivery::detached(incoming, Sequence(41));
+    delivery.attempt = 3;
+    delivery.age = Age::SameTime;
+    delivery
+}
