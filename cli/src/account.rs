@@ -66,15 +66,15 @@ impl Account {
             (None, Some(parked)) => {
                 let error = &parked.error;
                 let ago = parked.parked_at.map(|at| format!(" {} ago", duration(now.since(at)))).unwrap_or_default();
+                let kept = parked.kept_until.map(|until| format!("It is kept until {until}."));
                 let (redrive, discard) = (one("redrive"), one("discard"));
-                (
-                    style("parked".to_owned()).red(),
-                    vec![
-                        format!("It was set aside{ago}: {error}"),
-                        format!("Once that is mended, put it back at the end of its order with `{redrive}`."),
-                        format!("If it is of no use, remove it for good with `{discard} --why TEXT`."),
-                    ],
-                )
+                let mut sentences = vec![
+                    format!("It was set aside{ago}: {error}"),
+                    format!("Once that is mended, put it back at the end of its order with `{redrive}`."),
+                    format!("If it is of no use, remove it for good with `{discard} --why TEXT`."),
+                ];
+                sentences.extend(kept);
+                (style("parked".to_owned()).red(), sentences)
             }
             (None, None) => {
                 let settlement = own.map(|receipt| receipt.settlement);
@@ -85,7 +85,10 @@ impl Account {
                     ),
                     (Some(Settlement::Parked), _) => (
                         style("parked before".to_owned()).dim(),
-                        vec!["It was set aside, and put back or discarded since.".to_owned()],
+                        vec![
+                            "It was set aside, and put back or discarded since, or kept for as long as it is to be."
+                                .to_owned(),
+                        ],
                     ),
                     (Some(settlement), _) => (style(settlement.to_string()).green(), Vec::new()),
                     (None, None) => (style("settled".to_owned()).dim(), vec!["Nothing tells any more how.".to_owned()]),

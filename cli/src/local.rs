@@ -256,7 +256,7 @@ fn named(file: PathBuf) -> (String, String) {
 
 /// What a function binary needs in its environment, but for its sources.
 fn environment(engines: &Engines, drain: &DrainSettings) -> Vec<(String, String)> {
-    let StoreConfig { entities_table, inbox_table, queue_url, retention } = engines.config();
+    let StoreConfig { entities_table, inbox_table, queue_url, retention, .. } = engines.config();
     [
         ("AWS_ACCESS_KEY_ID", "local".to_owned()),
         ("AWS_SECRET_ACCESS_KEY", "local".to_owned()),

@@ -91,6 +91,11 @@ pub(crate) fn retention(variables: &impl Variables) -> Result<Duration, InvalidC
     Ok(Duration::from_secs(86_400 * number(variables, "RETENTION_DAYS", 30, 1..=3650)?))
 }
 
+/// So many days, where 0 means for ever.
+pub fn parked_retention(days: u64) -> Option<Duration> {
+    (days > 0).then(|| Duration::from_secs(86_400 * days))
+}
+
 /// Whether every metric is counted, by source and outcome besides:
 /// `DETAILED_METRICS` is `on`.
 pub fn detailed_metrics(variables: &impl Variables) -> bool {
@@ -109,6 +114,9 @@ pub struct StoreConfig {
     /// `RETENTION_DAYS`, 30 by default: how long deliveries are kept after
     /// they were accepted, and receipts after they were settled.
     pub retention: Duration,
+    /// `PARKED_RETENTION_DAYS`: how long what is parked is kept. 0, the default, is
+    /// `None`: until a person decides.
+    pub parked_retention: Option<Duration>,
 }
 
 impl StoreConfig {
@@ -119,6 +127,7 @@ impl StoreConfig {
             inbox_table: needed(variables, "INBOX_TABLE")?,
             queue_url: needed(variables, "QUEUE_URL")?,
             retention: retention(variables)?,
+            parked_retention: parked_retention(number(variables, "PARKED_RETENTION_DAYS", 0, 0..=3650)?),
         })
     }
 }

@@ -63,6 +63,7 @@ pub struct Operator {
     waker: Waker,
     inbox: Inbox,
     retention: Duration,
+    parked_retention: Option<Duration>,
     reason: Option<Reason>,
     /// In how many parts a table is read as a whole.
     parts: u32,
@@ -124,6 +125,8 @@ pub struct Parked {
     pub sequence: Sequence,
     /// When it was set aside.
     pub parked_at: Option<Timestamp>,
+    /// When it may be forgotten; `None`: not before a person decides.
+    pub kept_until: Option<Timestamp>,
     /// Why.
     pub error: String,
     row: Row,
@@ -148,6 +151,7 @@ impl Parked {
         Ok(Some(Self {
             sequence: unpacked.head().sequence(),
             parked_at: row.number(a::PARKED_AT).map(Timestamp::from_millis),
+            kept_until: row.number(a::PURGE_AT).map(Timestamp::from_secs),
             error: row.text(a::ERROR).unwrap_or_default().to_owned(),
             row: row.clone(),
             delivery: unpacked.head().clone(),
@@ -208,7 +212,14 @@ pub fn is_put_back(settlement: Option<Settlement>) -> bool {
 impl Operator {
     /// An operator on `store`.
     pub fn new(store: Store, waker: Waker, inbox: Inbox, retention: Duration) -> Self {
-        Self { store, waker, inbox, retention, reason: None, parts: pass::PARTS }
+        Self { store, waker, inbox, retention, parked_retention: None, reason: None, parts: pass::PARTS }
+    }
+
+    /// What it sets aside is kept for so long; `None`, as otherwise: until a person
+    /// decides.
+    #[must_use]
+    pub fn parked_for(self, parked_retention: Option<Duration>) -> Self {
+        Self { parked_retention, ..self }
     }
 
     /// How an entity stands: its row, what waits, what is parked. The rows are read one after the other

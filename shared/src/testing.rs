@@ -55,6 +55,7 @@ pub struct Event {
     topic: String,
     body: Bytes,
     at: Option<Timestamp>,
+    provider: Option<String>,
 }
 
 impl Event {
@@ -62,13 +63,20 @@ impl Event {
     /// another, in the order in which they are given, unless [`Event::at`] says
     /// otherwise; topics up to the first `/` are a family, whose times are compared.
     pub fn new(topic: impl Into<String>, body: impl Into<Bytes>) -> Self {
-        Self { topic: topic.into(), body: body.into(), at: None }
+        Self { topic: topic.into(), body: body.into(), at: None, provider: None }
     }
 
     /// It happened then, by its sender's clock.
     #[must_use]
     pub fn at(self, time: Timestamp) -> Self {
         Self { at: Some(time), ..self }
+    }
+
+    /// This provider sends it, as [`Delivery::provider`](crate::Delivery::provider)
+    /// says; otherwise nobody is named.
+    #[must_use]
+    pub fn provider(self, name: impl Into<String>) -> Self {
+        Self { provider: Some(name.into()), ..self }
     }
 }
 

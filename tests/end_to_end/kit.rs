@@ -3,8 +3,10 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
 use webhook_serializer::{
     Age, Change, Context, Delivery, Handler, HandlerError, Key, Outcome, Row, Write,
+    handlers::orders::Orders,
     testing::{Event, Finding, Lane, Outside, Verdict},
 };
 
@@ -137,6 +139,24 @@ fn the_same_seed_says_the_same() {
 fn groups_are_handed_over_as_a_source_says() {
     let verdict = judged(lane().up_to(3).crash_after(1), Does::AddsInAGroup);
     assert!(matches!(&verdict.findings[..], [Finding::AppliedTwice { .. }]), "{verdict}");
+}
+
+/// What a sample of `events/` is when it is sent: its topic, and its body.
+fn sample(name: &str) -> Event {
+    let path = format!("{}/../events/{name}.json", env!("CARGO_MANIFEST_DIR"));
+    let event: Value = serde_json::from_str(&std::fs::read_to_string(path).expect("a sample")).expect("is JSON");
+    let [topic, body] = ["/headers/x-shopify-topic", "/body"].map(|at| event.pointer(at).and_then(Value::as_str));
+    Event::new(topic.expect("it has one"), body.expect("it has one").to_owned()).provider("shopify")
+}
+
+/// Not out of order: the row tells of its last deliveries as they arrived.
+#[test]
+fn the_handler_that_comes_ready_is_right() {
+    let events = ["shopify-orders-create", "shopify-orders-paid", "shopify-orders-updated"].map(sample);
+    for up_to in [1, 3] {
+        let lane = Lane::of(ORDER).deliver(events.clone()).twice(0).crash_after(1).stale_token(2).up_to(up_to);
+        lane.run(|outside| Orders::new(outside.table(), "orders")).assert_right();
+    }
 }
 
 #[test]

@@ -28,6 +28,7 @@ mod order;
 mod outages;
 mod outside_input;
 mod pages;
+mod parked_for;
 mod published_keys;
 mod rates;
 mod recovery;

@@ -177,6 +177,7 @@ impl EnginesProcess {
             inbox_table: "inbox".into(),
             queue_url: queue_url(([127, 0, 0, 1], self.ports[1]).into(), QUEUE),
             retention: Duration::from_secs(30 * 86_400),
+            parked_retention: None,
         }
     }
 

@@ -145,7 +145,8 @@ impl World {
 
     /// An operator.
     pub fn operator(&self) -> Operator {
-        Operator::new(self.store(), self.waker(), self.inbox(), self.settings.retention)
+        let operator = Operator::new(self.store(), self.waker(), self.inbox(), self.settings.retention);
+        operator.parked_for(self.settings.parked_retention)
     }
 
     /// Leases for somebody who is no worker.

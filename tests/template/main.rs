@@ -34,6 +34,7 @@ fn the_outputs_and_parameters_are_those_that_the_command_asks_a_stack_for() {
         ("ORDERS_TABLE", "${OrdersTable}"),
         ("QUEUE_URL", "${WakeUps}"),
         ("RETENTION_DAYS", "${RetentionDays}"),
+        ("PARKED_RETENTION_DAYS", "${ParkedRetentionDays}"),
         ("WEBHOOK_URL", "${Url}"),
     ] {
         assert_eq!(said.get(variable).map(String::as_str), Some(value), "{variable}");

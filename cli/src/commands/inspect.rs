@@ -228,6 +228,7 @@ fn as_json(entity: &EntityKey, seen: &Seen) -> serde_json::Value {
         let mut value = delivery_json(one.delivery());
         value["error"] = json!(one.error);
         value["parked_at"] = json!(one.parked_at);
+        value["kept_until"] = json!(one.kept_until);
         value
     });
     let settled = settled.iter().map(|(sequence, past)| {

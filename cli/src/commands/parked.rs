@@ -40,6 +40,7 @@ impl List {
                 let mut value = delivery_json(one.delivery());
                 value["error"] = one.error.clone().into();
                 value["parked_at"] = serde_json::json!(one.parked_at);
+                value["kept_until"] = serde_json::json!(one.kept_until);
                 print_json(&value);
                 continue;
             }

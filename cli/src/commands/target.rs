@@ -9,7 +9,7 @@ use clap::Args;
 use serializer::{sender::Sender, service::Services, stack::Stack};
 use webhook_serializer::{
     aws::{Account, Parts, bundle, endpoints::Variant},
-    config::{Environment, StoreConfig},
+    config::{Environment, StoreConfig, parked_retention},
     engine::append::Inbox,
     operator::Operator,
     protocol::entity::EntityKey,
@@ -50,6 +50,9 @@ pub struct Target {
     /// How long deliveries and receipts are kept, in days
     #[arg(long, env = "RETENTION_DAYS", default_value_t = 30, value_name = "DAYS")]
     retention_days: u64,
+    /// How long what is parked is kept, in days; 0: until somebody decides
+    #[arg(long, env = "PARKED_RETENTION_DAYS", default_value_t = 0, value_name = "DAYS")]
+    parked_retention_days: u64,
 }
 
 /// Whose credentials, and in which region.
@@ -151,6 +154,7 @@ impl Target {
             inbox_table: needed(&self.inbox_table, "--inbox-table")?,
             queue_url: needed(&self.queue_url, "--queue-url")?,
             retention: Duration::from_secs(self.retention_days * 86_400),
+            parked_retention: parked_retention(self.parked_retention_days),
         })
     }
 
@@ -159,13 +163,16 @@ impl Target {
         let whose = self.stack.as_ref().map(|name| format!("the stack `{name}`"));
         let whose = self.local.clone().or(whose).unwrap_or_default();
         let named = |name: &str| said.get(name).cloned().with_context(|| format!("{whose} does not name its {name}"));
-        let days = named("RETENTION_DAYS")?;
-        let days: u64 = days.parse().with_context(|| format!("RETENTION_DAYS of {whose}: {days} is no number"))?;
+        let days =
+            |name: &str, days: &str| days.parse().with_context(|| format!("{name} of {whose}: {days} is no number"));
+        // A stack of an earlier template says nothing of what is parked: it keeps it.
+        let parked = said.get("PARKED_RETENTION_DAYS").map_or("0", String::as_str);
         Ok(StoreConfig {
             entities_table: named("ENTITIES_TABLE")?,
             inbox_table: named("INBOX_TABLE")?,
             queue_url: named("QUEUE_URL")?,
-            retention: Duration::from_secs(days * 86_400),
+            retention: Duration::from_secs(86_400 * days("RETENTION_DAYS", &named("RETENTION_DAYS")?)?),
+            parked_retention: parked_retention(days("PARKED_RETENTION_DAYS", parked)?),
         })
     }
 
@@ -266,7 +273,7 @@ impl Deployment {
     pub fn operator(&self) -> Operator {
         let Parts { store, waker, .. } = self.parts.clone();
         let inbox = Inbox::new(store.clone(), waker.clone(), self.retention, Arc::new(Log));
-        let operator = Operator::new(store, waker, inbox, self.retention);
+        let operator = Operator::new(store, waker, inbox, self.retention).parked_for(self.config.parked_retention);
         if self.is_local { operator.in_one_part() } else { operator }
     }
 }

@@ -160,6 +160,7 @@ impl Engines {
             inbox_table: INBOX_TABLE.to_owned(),
             queue_url: queue::queue_url(self.queue, QUEUE),
             retention: Duration::from_secs(30 * 86_400),
+            parked_retention: None,
         }
     }
 

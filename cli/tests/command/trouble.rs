@@ -214,6 +214,7 @@ fn more_than_a_thousand_read_units_are_not_spent_before_their_number_is_said() {
         inbox_table: named("INBOX_TABLE"),
         queue_url: named("QUEUE_URL"),
         retention: std::time::Duration::from_secs(86_400),
+        parked_retention: None,
     };
     let account = Account::local(named("AWS_ENDPOINT_URL_DYNAMODB"), named("AWS_ENDPOINT_URL_SQS"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -57,6 +57,8 @@ pub struct DrainSettings {
     pub wait: Duration,
     /// How long inbox rows are kept.
     pub retention: Duration,
+    /// How long what is parked is kept; `None`: until a person decides.
+    pub parked_retention: Option<Duration>,
     /// How long a claimed place may stay empty before it is given up: longer
     /// than an append's whole deadline.
     pub gap: Duration,
@@ -71,6 +73,7 @@ impl Default for DrainSettings {
             lease: Duration::from_secs(15),
             wait: Duration::from_secs(5),
             retention: Duration::from_secs(30 * 86_400),
+            parked_retention: None,
             gap: crate::engine::append::DEADLINE + Duration::from_millis(800),
             slice: Duration::from_secs(5),
         }
@@ -297,7 +300,7 @@ impl Drainer {
 const UNREADABLE: Duration = Duration::from_secs(60);
 
 /// How long a worker tries to reach store or queue before it stops.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 impl std::fmt::Debug for Drainer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

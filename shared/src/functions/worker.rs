@@ -252,6 +252,7 @@ pub fn run_with<H: Handler>(make: impl FnOnce(&Setup) -> Result<H, Error>) -> Re
             lease: config.lease,
             wait: config.wait,
             retention: start.config.retention,
+            parked_retention: start.config.parked_retention,
             ..DrainSettings::default()
         };
         let info = HolderInfo::new(&instance_name(&Environment));

@@ -12,6 +12,7 @@ use futures_util::{StreamExt, future::try_join_all, stream};
 use super::{LOOKS, Operator, OperatorError, PAGE, PATIENCE, acts::TOLD_FOR};
 use crate::{
     engine::{
+        aside::Aside,
         drain::{
             page::{Page, Waiting},
             plan::{Drain, Ending, Group, InFront, Memory},
@@ -19,15 +20,15 @@ use crate::{
         store::StoreError,
     },
     protocol::{
-        delivery::{Item, parked_copy},
+        delivery::Item,
         entity::{EntityKey, Sequence, SourceName},
-        format::{CorruptRow, attribute as a, shortened},
-        inbox::{Park, Settle, Settled, Void, Voided},
+        format::{CorruptRow, attribute as a},
+        inbox::{Settle, Settled, Void, Voided},
         keys::{delivery_range, entity_row, restore_row},
         lease::Lease,
         maintain::{
-            Act, BeginRestore, Begun, BegunRestore, EndRestore, EndedAs, KeepForever, NextRestore, Raise, Raised,
-            Reason, Restoring, Seize, Seized,
+            Act, BeginRestore, Begun, BegunRestore, EndRestore, EndedAs, NextRestore, Raise, Raised, Reason, Restoring,
+            Seize, Seized,
         },
         receipt::{Recent, Settlement},
         state::EntityState,
@@ -365,15 +366,10 @@ impl Operator {
         state: &EntityState,
         waiting: &Waiting,
     ) -> Result<(), OperatorError> {
-        let head = waiting.unpacked.head();
-        for part in head.part_keys() {
-            self.store.run(&KeepForever { part }, PATIENCE).await?;
-        }
         let failed = state.last_error.as_ref().map(|error| format!("; it had failed: {error}")).unwrap_or_default();
         let error = format!("{RESTORED}: it waited at {}, and may have been applied since{failed}", restoring.as_of);
-        let row = parked_copy(&waiting.row, None, &shortened(&error, 1000), self.store.surroundings().now());
-        let park = Park { entity: head.entity(), sequence: head.sequence(), row: &row };
-        Ok(self.store.run(&park, PATIENCE).await?)
+        let aside = Aside { error: &error, run_before: None, kept_for: self.parked_retention };
+        Ok(aside.set(&self.store, waiting).await?)
     }
 
     /// Settles the place in front. `None`: somebody has taken the lease.

@@ -2,17 +2,18 @@
 
 use super::{Operator, OperatorError, PATIENCE};
 use crate::{
-    engine::drain::{
-        page::{Page, Waiting},
-        plan::{Drain, Ending, Group, InFront, Memory},
+    engine::{
+        aside::Aside,
+        drain::{
+            page::{Page, Waiting},
+            plan::{Drain, Ending, Group, InFront, Memory},
+        },
     },
     leases::{Guard, Leases, Terms},
     protocol::{
-        delivery::parked_copy,
         entity::{EntityKey, FencingToken, Sequence},
-        format::shortened,
-        inbox::{Park, Spill, Void, Voided},
-        maintain::{KeepForever, Reason, Verb},
+        inbox::{Spill, Void, Voided},
+        maintain::{Reason, Verb},
         receipt::{Receipt, Recent, Settlement},
         state::{BlockReason, EntityState},
     },
@@ -113,7 +114,7 @@ impl Operator {
                 }
                 InFront::Nothing => return Ok(Decided::Nothing(Skipped::NotThereYet)),
                 InFront::Delivery(waiting) => {
-                    self.park(entity, drain.run_before(waiting.unpacked.head()), waiting).await?;
+                    self.park(drain.run_before(waiting.unpacked.head()), waiting).await?;
                     Settlement::Parked
                 }
             };
@@ -121,23 +122,13 @@ impl Operator {
         }
     }
 
-    async fn park(
-        &self,
-        entity: &EntityKey,
-        run_before: Option<FencingToken>,
-        waiting: &Waiting,
-    ) -> Result<(), OperatorError> {
-        let head = waiting.unpacked.head();
-        for part in head.part_keys() {
-            self.store.run(&KeepForever { part }, PATIENCE).await?;
-        }
+    async fn park(&self, run_before: Option<FencingToken>, waiting: &Waiting) -> Result<(), OperatorError> {
         let error = match &self.reason {
-            Some(Reason { by, why }) => shortened(&format!("skipped by {by}: {why}"), 1000),
+            Some(Reason { by, why }) => format!("skipped by {by}: {why}"),
             None => "skipped".into(),
         };
-        let row = parked_copy(&waiting.row, run_before, &error, self.store.surroundings().now());
-        self.store.run(&Park { entity, sequence: head.sequence(), row: &row }, PATIENCE).await?;
-        Ok(())
+        let aside = Aside { error: &error, run_before, kept_for: self.parked_retention };
+        Ok(aside.set(&self.store, waiting).await?)
     }
 
     async fn settle_skipped(&self, guard: Guard, settling: Settling) -> Result<(), OperatorError> {

@@ -50,6 +50,12 @@ impl Outside {
         self.memory.get(key).await.ok().flatten()
     }
 
+    /// The tables that are committed to.
+    #[doc(hidden)]
+    pub fn table(&self) -> Arc<dyn Table> {
+        self.memory.clone()
+    }
+
     /// What stands there.
     pub async fn get(&self, key: &str) -> Option<Value> {
         self.kept().values.get(key).cloned()

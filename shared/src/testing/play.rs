@@ -272,12 +272,12 @@ impl<'a, H: Handler> Play<'a, H> {
     }
 
     fn incoming(&self, place: usize) -> Incoming {
-        let Event { topic, body, at } = &self.lane.events[place];
+        let Event { topic, body, at, provider } = &self.lane.events[place];
         let source = SourceName::parse("kit").expect("a name");
         Incoming {
             entity: self.lane.entity.clone(),
             identity: Identity { source, delivery_id: DeliveryId::new(place.to_string()), redrive: 0 },
-            provider: None,
+            provider: provider.clone(),
             topic: topic.clone(),
             family: topic.split('/').next().unwrap_or_default().to_owned(),
             event_time: Some(at.unwrap_or(HAPPENED + Duration::from_secs(60 * place as u64))),

@@ -5,7 +5,7 @@ use std::{path::Path, time::Duration};
 use serde_json::{Value, json};
 use serializer::local::{BATCH, FUNCTION_TIMEOUT};
 use webhook_serializer::{
-    config::{SourcesOrigin, StoreConfig, WorkerConfig, detailed_metrics, scheduler_time},
+    config::{SourcesOrigin, StoreConfig, WorkerConfig, detailed_metrics, parked_retention, scheduler_time},
     engine::queue::LONGEST_DELAY,
     sources::Sources,
     telemetry::NAMESPACE,
@@ -67,12 +67,15 @@ fn common(case: &Case, function: &str, program: &str, objections: &mut Objection
     match StoreConfig::read(&variables) {
         Err(error) => objections.unless(false, || format!("{function}: {error}")),
         Ok(store) => {
-            let days = Duration::from_secs(86_400 * case.parameter("RetentionDays").parse::<u64>().expect("a number"));
+            let days = |name| case.parameter(name).parse::<u64>().expect("a number");
+            // Who else parks is a person with the command, which asks the stack.
+            let parked = parked_retention(days("ParkedRetentionDays"));
             let wanted = StoreConfig {
                 entities_table: case.table("EntitiesTable"),
                 inbox_table: case.table("InboxTable"),
                 queue_url: "WakeUps".into(),
-                retention: days,
+                retention: Duration::from_secs(86_400 * days("RetentionDays")),
+                parked_retention: parked.filter(|_| function == "Worker"),
             };
             objections.unless(store == wanted, || format!("{function} works on {store:?}"));
         }
@@ -176,6 +179,7 @@ fn worker(case: &Case, objections: &mut Objections) {
         "Tracing",
         "DetailedMetrics",
         "RetentionDays",
+        "ParkedRetentionDays",
         "Sources",
         "EntitiesTableName",
         "InboxTableName",

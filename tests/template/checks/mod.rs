@@ -63,6 +63,7 @@ const WAYS: [Given; 6] = [
             "arn:aws:lambda:eu-central-1:123456789012:function:orders:live,arn:aws:lambda:eu-central-1:123456789012:function:mails",
         ),
         ("RetentionDays", "35"),
+        ("ParkedRetentionDays", "90"),
         ("LogRetentionDays", "365"),
         ("SweepRowsPerMinute", "36000"),
         ("TableKeyArn", "arn:aws:kms:eu-central-1:123456789012:key/of-the-tables"),

@@ -303,15 +303,24 @@ impl Unpacked {
 }
 
 /// A copy of a delivery row for the parked row: the same payload, with the
-/// error and without an end of retention. `run_before`: the token under which it
-/// was applied where it stands, before a person had it run again.
-pub(crate) fn parked_copy(delivery_row: &Row, run_before: Option<FencingToken>, error: &str, now: Timestamp) -> Row {
+/// error. `run_before`: the token under which it was applied where it stands, before
+/// a person had it run again. `until`: how long it is kept; `None`, for ever.
+pub(crate) fn parked_copy(
+    delivery_row: &Row,
+    run_before: Option<FencingToken>,
+    error: &str,
+    now: Timestamp,
+    until: Option<Timestamp>,
+) -> Row {
     let mut row = delivery_row.clone();
     for name in [a::ENTITY, a::ITEM, a::PURGE_AT] {
         row.remove(name);
     }
     if let Some(token) = run_before {
         row.set(a::RUN_BEFORE, token.0);
+    }
+    if let Some(until) = until {
+        row.set(a::PURGE_AT, until.as_secs_rounded_up());
     }
     row.with(a::ERROR, error).with(a::PARKED_AT, now.as_millis())
 }

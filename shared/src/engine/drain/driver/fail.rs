@@ -5,18 +5,16 @@ use std::{sync::Arc, time::Duration};
 use super::{Driver, Turn};
 use crate::{
     engine::{
+        aside::Aside,
         drain::{
-            PATIENCE, Stopped,
+            Stopped,
             plan::{Group, Ran},
         },
         queue::WakeUp,
     },
     protocol::{
-        delivery::parked_copy,
         entity::Sequence,
-        format::shortened,
-        inbox::{Fail, Failed, Park},
-        maintain::KeepForever,
+        inbox::{Fail, Failed},
         receipt::Settlement,
         state::BlockReason,
     },
@@ -70,12 +68,9 @@ impl Driver<'_> {
         let store = &self.drainer.store;
         let waiting = self.drain.front().expect("a delivery is set aside");
         let mut delivery = waiting.unpacked.head().clone();
-        for part in delivery.part_keys() {
-            self.keeper.hold(store.run(&KeepForever { part }, PATIENCE)).await??;
-        }
-        let copy = parked_copy(&waiting.row, self.drain.run_before(&delivery), &shortened(error, 1000), self.now());
-        let park = Park { entity: &self.drain.state().entity, sequence: delivery.sequence(), row: &copy };
-        self.keeper.hold(store.run(&park, PATIENCE)).await??;
+        let run_before = self.drain.run_before(&delivery);
+        let aside = Aside { error, run_before, kept_for: self.drainer.settings.parked_retention };
+        self.keeper.hold(aside.set(store, waiting)).await??;
         delivery.attempt = attempts.max(1);
         let parked = Ran { deliveries: vec![Arc::new(delivery)], group: Group::ONE, took: None };
         self.settle(Settlement::Parked, Some(parked)).await

@@ -44,6 +44,7 @@ mod tests {
 
     use webhook_serializer::{
         Action, DeliveryId, EntityKey, FencingToken, Identity, Incoming, Sequence, SourceName, Surroundings, Timestamp,
+        testing::{Event, Lane},
     };
 
     use super::*;
@@ -80,5 +81,13 @@ mod tests {
     async fn an_order_without_a_total_is_set_aside() {
         let outcome = handled(r#"{"id":1}"#).await;
         assert!(matches!(outcome, Outcome::Reject(_)), "{outcome:?}");
+    }
+
+    #[test]
+    fn repeats_crashes_and_the_order_of_arrival_change_nothing() {
+        let events = [("orders/create", "48.20"), ("orders/paid", "48.20"), ("orders/updated", "40.00")];
+        let events = events.map(|(topic, total)| Event::new(topic, format!(r#"{{"total_price":"{total}"}}"#)));
+        let lane = Lane::of("shop/order/1").deliver(events).twice(0).crash_after(1).stale_token(2).out_of_order();
+        lane.run(|_| Totals { table: "totals".into() }).assert_right();
     }
 }

@@ -1,0 +1,145 @@
+//! What is parked is kept until a person decides, or for as long as a deployment
+//! says.
+
+use std::time::Duration;
+
+use tests::{
+    handlers::{Done, answering},
+    world::World,
+};
+use webhook_serializer::{
+    handler::Outcome,
+    operator::{PutBack, Skipped},
+    protocol::{
+        delivery::Incoming,
+        entity::EntityKey,
+        format::attribute as a,
+        keys::is_parked,
+        maintain::NextRestore,
+        receipt::Settlement,
+        table::{Row, TableName},
+    },
+    time::Timestamp,
+};
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// Longer than any delivery is kept.
+const KEPT: Duration = Duration::from_secs(60 * 86_400);
+
+fn key(entity: &str) -> EntityKey {
+    EntityKey::parse(entity).expect("a key")
+}
+
+/// A delivery whose body stands in parts.
+fn long(world: &World, entity: &str) -> Incoming {
+    let noise = || world.surroundings.fraction().to_bits().to_le_bytes();
+    let body = std::iter::repeat_with(noise).flatten().take(800_000).collect();
+    Incoming { body, ..world.incoming(entity, entity) }
+}
+
+/// Set aside by a worker, by a person, and by a restore: one of each, at the time
+/// that is told.
+async fn set_aside(kept: Option<Duration>) -> (World, [(EntityKey, Timestamp); 3]) {
+    let mut world = World::new();
+    world.settings.parked_retention = kept;
+    let orders = ["test/worker", "test/person", "test/restore"];
+    let mut at = Vec::new();
+    for order in orders {
+        world.inbox().append(&long(&world, order)).await.expect("it is appended");
+        world.messages.clear();
+    }
+    let rejects = world.drainer(answering(|_, _| Outcome::Reject("never".into())));
+    world.waker().wake(&key("test/worker"), Duration::ZERO, DAY).await.expect("it is woken");
+    world.work(&[rejects]).await;
+    at.push(world.surroundings.now());
+    world.surroundings.sleep(DAY).await;
+    let operator = world.operator();
+    let place = world.state("test/person").await.next();
+    let skipped = operator.skip(&key("test/person"), place).await.expect("it answers");
+    assert_eq!(skipped, Skipped::As(Settlement::Parked));
+    at.push(world.surroundings.now());
+    world.surroundings.sleep(DAY).await;
+    let NextRestore::GoOn(restoring) = operator.begin_restore(world.surroundings.now()).await.expect("it answers")
+    else {
+        panic!("nobody restored before");
+    };
+    operator.restore(&restoring, &key("test/restore"), false).await.expect("it is restored");
+    at.push(world.surroundings.now());
+    let mut told = orders.into_iter().map(key).zip(at);
+    let told = std::array::from_fn(|_| told.next().expect("three"));
+    (world, told)
+}
+
+fn rows(world: &World, of: &EntityKey, parked: bool) -> Vec<Row> {
+    let rows = world.memory.rows(&TableName::Inbox).into_iter();
+    let is_asked = |row: &Row| match parked {
+        true => is_parked(row) && row.text(a::ENTITY) == Some(of.as_str()),
+        // The parts of a body: they alone have one and no nonce.
+        false => row.get(a::BODY).is_some() && row.get(a::NONCE).is_none(),
+    };
+    rows.filter(is_asked).collect()
+}
+
+fn end(row: &Row) -> Option<Timestamp> {
+    row.number(a::PURGE_AT).map(Timestamp::from_secs)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_parked_is_kept_until_somebody_decides_unless_its_end_is_said() {
+    let (world, aside) = set_aside(None).await;
+    for (order, _) in aside {
+        let [parked] = &rows(&world, &order, true)[..] else { panic!("one of {order}") };
+        assert_eq!(end(parked), None, "{order}");
+        let [told] = &world.operator().parked(&order).await.expect("it answers")[..] else { panic!("one of {order}") };
+        assert_eq!(told.kept_until, None);
+    }
+    let parts = rows(&world, &key("test/worker"), false);
+    assert!(parts.len() >= 3 && parts.iter().all(|part| end(part).is_none()), "{}", parts.len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_an_end_it_can_be_put_back_until_then_and_its_parts_outlive_it() {
+    let (world, aside) = set_aside(Some(KEPT)).await;
+    let mut ends = Vec::new();
+    for (order, at) in &aside {
+        let [parked] = &rows(&world, order, true)[..] else { panic!("one of {order}") };
+        let until = end(parked).expect("it has an end");
+        assert!((KEPT - DAY / 24..=KEPT + DAY / 24).contains(&until.since(*at)), "{order} until {until}");
+        let [told] = &world.operator().parked(order).await.expect("it answers")[..] else { panic!("one of {order}") };
+        assert_eq!(told.kept_until, Some(until));
+        ends.push(until);
+    }
+    let parts = rows(&world, &aside[0].0, false);
+    let first = parts.iter().filter_map(end).min().expect("they have an end");
+    assert!(parts.iter().all(|part| end(part).is_some()) && first >= ends[0] + 2 * DAY, "TTL is late by days");
+
+    // As TTL does it, with the deliveries' own rows long gone.
+    world.surroundings.sleep(KEPT - 3 * DAY).await;
+    let purge =
+        || world.memory.purge(&TableName::Inbox, |row| end(row).is_some_and(|end| end < world.surroundings.now()));
+    purge();
+    let list: Vec<_> = world.operator().all_parked().await.expect("it answers");
+    let list: Vec<_> = list.iter().map(|one| (one.delivery().entity().clone(), one.sequence)).collect();
+    let mut became = Vec::new();
+    let is_third = |order: &EntityKey| *order == aside[2].0;
+    let first_two: Vec<_> = list.iter().filter(|(order, _)| !is_third(order)).cloned().collect();
+    let operator = world.operator();
+    operator
+        .put_back(&first_two, |_, _, what| {
+            became.push(matches!(what, PutBack::At(_)));
+            true
+        })
+        .await
+        .expect("it answers");
+    assert_eq!((list.len(), became), (3, vec![true, true]));
+    world.work(&[world.drainer(Done)]).await;
+    assert_eq!(world.applied().len(), 2, "whole, with all their parts");
+
+    world.surroundings.sleep(20 * DAY).await;
+    purge();
+    assert_eq!(world.operator().all_parked().await.expect("it answers").len(), 0, "the third was not decided in time");
+    world.append("test/restore", "later").await;
+    world.work(&[world.drainer(Done)]).await;
+    assert_eq!(world.applied().last().map(String::as_str), Some("later"), "its order goes on");
+}
