@@ -9,7 +9,6 @@
 //! | [`sweep`] | wake-ups that were forgotten |
 
 pub mod append;
-pub(crate) mod aside;
 pub mod breaker;
 pub mod deferred;
 pub mod drain;

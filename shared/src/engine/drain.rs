@@ -10,6 +10,7 @@
 //! decisions.
 
 mod acquire;
+pub(crate) mod aside;
 pub mod begin;
 mod driver;
 mod in_flight;
@@ -300,7 +301,7 @@ impl Drainer {
 const UNREADABLE: Duration = Duration::from_secs(60);
 
 /// How long a worker tries to reach store or queue before it stops.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(5);
 
 impl std::fmt::Debug for Drainer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

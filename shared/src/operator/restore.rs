@@ -12,8 +12,8 @@ use futures_util::{StreamExt, future::try_join_all, stream};
 use super::{LOOKS, Operator, OperatorError, PAGE, PATIENCE, acts::TOLD_FOR};
 use crate::{
     engine::{
-        aside::Aside,
         drain::{
+            aside::Aside,
             page::{Page, Waiting},
             plan::{Drain, Ending, Group, InFront, Memory},
         },

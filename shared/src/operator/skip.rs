@@ -2,12 +2,10 @@
 
 use super::{Operator, OperatorError, PATIENCE};
 use crate::{
-    engine::{
+    engine::drain::{
         aside::Aside,
-        drain::{
-            page::{Page, Waiting},
-            plan::{Drain, Ending, Group, InFront, Memory},
-        },
+        page::{Page, Waiting},
+        plan::{Drain, Ending, Group, InFront, Memory},
     },
     leases::{Guard, Leases, Terms},
     protocol::{

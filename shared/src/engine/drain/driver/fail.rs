@@ -5,9 +5,9 @@ use std::{sync::Arc, time::Duration};
 use super::{Driver, Turn};
 use crate::{
     engine::{
-        aside::Aside,
         drain::{
             Stopped,
+            aside::Aside,
             plan::{Group, Ran},
         },
         queue::WakeUp,

@@ -3,16 +3,16 @@
 
 use std::time::Duration;
 
-use super::{
-    drain::{PATIENCE, page::Waiting},
-    store::{Store, StoreError},
-};
-use crate::protocol::{
-    delivery::parked_copy,
-    entity::FencingToken,
-    format::shortened,
-    inbox::Park,
-    maintain::{KeepForever, PutOff},
+use super::{PATIENCE, page::Waiting};
+use crate::{
+    engine::store::{Store, StoreError},
+    protocol::{
+        delivery::parked_copy,
+        entity::FencingToken,
+        format::shortened,
+        inbox::Park,
+        maintain::{KeepForever, PutOff},
+    },
 };
 
 /// A body's parts outlive the row that names them: TTL deletes each in its own
