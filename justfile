@@ -16,6 +16,10 @@ ci:
 first-hour:
     .ci/first-hour
 
+# The pages as a book in target/book/html, its links checked
+book:
+    .ci/book
+
 # Each mistake of the ledger put back, and noticed
 ledger:
     .ci/ledger

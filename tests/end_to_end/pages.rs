@@ -126,3 +126,25 @@ fn the_readme_has_at_most_1300_words() {
     let words = read("README.md").split_whitespace().count();
     assert!(words <= 1300, "{words}");
 }
+
+#[test]
+fn what_the_page_on_the_proof_counts_is_as_many() {
+    let proof = read("docs/proof.md");
+    let table = read("tests/model/counterexamples.md");
+    let rows: Vec<&str> = table.lines().skip(2).filter(|line| line.starts_with('|')).collect();
+    let steps = rows.iter().map(|row| row.split('|').nth(3).unwrap().trim().parse::<u32>().unwrap());
+    let counted = format!("{} changes", rows.len());
+    assert!(proof.contains(&counted), "{counted}");
+    let counted = format!("of {} to {} steps", steps.clone().min().unwrap(), steps.max().unwrap());
+    assert!(proof.contains(&counted), "{counted}");
+    // These are told where they were measured.
+    let told = read("tests/README.md");
+    for (here, there) in [
+        ("sixteen configurations, 14.6 million states", "sixteen configurations, 14.6 million states"),
+        ("1,729 times", "1,729 changes"),
+        ("92 s in the median", "92 s in the median"),
+        ("about 2,300 mutants", "about 2,300 mutants"),
+    ] {
+        assert!(proof.contains(here) && told.contains(there), "{here}");
+    }
+}
