@@ -1,4 +1,16 @@
 //! Handlers that come ready, and several behind one.
+//!
+//! A source chooses one by name (`handler = "printer"` in the sources document):
+//!
+#![cfg_attr(feature = "worker", doc = "```no_run")]
+#![cfg_attr(not(feature = "worker"), doc = "```ignore")]
+//! use webhook_serializer::{Handler, worker};
+//!
+//! fn start(printer: impl Handler) -> Result<(), worker::Error> {
+//!     // Those that come ready, by their names, and one more.
+//!     worker::run_with(|setup| Ok(setup.handlers()?.with("printer", printer)))
+//! }
+//! ```
 
 #[cfg(any(feature = "forward", feature = "invoke"))]
 pub mod event;

@@ -55,9 +55,21 @@
 //! # }
 //! ```
 //!
+//! # What is for what
+//!
+//! | you want to | look at |
+//! |---|---|
+//! | handle deliveries | [`Handler`], what it is given ([`Delivery`], [`Context`]), what it answers ([`Outcome`]) |
+//! | write exactly once | [`Outcome::commit`], [`Write`], [`Condition`] |
+//! | several at once, several handlers | [`Handler::handle_all`], [`handlers::Handlers`] |
+//! | take an order's lease from anywhere else | [`Leases`], [`Guard`] |
+//! | put deliveries into an inbox yourself | [`Inbox`], [`Incoming`] |
+//! | run something on a schedule | `scheduler`, with that feature |
+//! | test a handler | `testing`, with that feature |
+//!
 //! # Features
 //!
-//! | feature | | brings |
+//! | feature | what it is | brings |
 //! |---|---|---|
 //! | `worker` (default) | a function around a handler of your own | `aws`, `forward`, `invoke` |
 //! | `scheduler` | a function around jobs that run once a tick | `aws`, `jobs` |
