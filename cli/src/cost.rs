@@ -35,7 +35,41 @@ pub struct Load {
     pub secrets_manager: bool,
     /// Whether they are encrypted with a KMS key of one's own.
     pub own_key: bool,
+    /// The Lambda Managed Instances that run the workers, where some do.
+    pub instances: Option<Instances>,
 }
+
+/// Instances that run day and night.
+#[derive(Debug, Clone, Copy)]
+pub struct Instances {
+    /// How many.
+    pub count: f64,
+    /// What EC2 asks for an hour of one on demand, in dollars.
+    pub hour: f64,
+}
+
+impl Instances {
+    /// Hours of a month, of all of them.
+    fn hours(&self) -> f64 {
+        self.count * 24.0 * ASSUMPTIONS.days
+    }
+
+    /// What they cost in a month, in dollars, Lambda's fee included.
+    pub fn dollars(&self) -> f64 {
+        self.hours() * self.hour * (1.0 + price::MANAGEMENT_FEE)
+    }
+
+    /// How many worker runs, under way at every moment, cost as much where Lambda
+    /// counts their time instead.
+    pub fn runs_for_the_same(&self) -> f64 {
+        let seconds = 60.0 * 60.0 * 24.0 * ASSUMPTIONS.days;
+        self.dollars() / (seconds * ASSUMPTIONS.memory_gb * price::GB_SECOND)
+    }
+}
+
+/// An hour of an `m7g.large` on demand, in dollars
+/// (<https://aws.amazon.com/ec2/pricing/on-demand/>).
+pub const INSTANCE_HOUR: f64 = 0.0816;
 
 /// What a bill assumes that nobody was asked for.
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -171,6 +205,9 @@ mod price {
     pub(super) const SQS_FIFO_REQUEST: f64 = 0.50e-6;
     pub(super) const INVOCATION: f64 = 0.20e-6;
     pub(super) const GB_SECOND: f64 = 0.0000133334;
+    /// Of Managed Instances, on top of EC2's price on demand; a request costs what any costs
+    /// (<https://aws.amazon.com/lambda/pricing/>).
+    pub(super) const MANAGEMENT_FEE: f64 = 0.15;
     pub(super) const HTTP_API_REQUEST: f64 = 1.00e-6;
     pub(super) const CLOUDFRONT_REQUEST: f64 = 1.00e-6;
     pub(super) const WAF_REQUEST: f64 = 0.60e-6;
@@ -338,6 +375,36 @@ impl Load {
         items
     }
 
+    /// Wake-ups of a month: each starts a worker's run, or is one of several in it.
+    fn wake_ups(&self) -> f64 {
+        self.bursts() * ASSUMPTIONS.wake_ups
+    }
+
+    /// How long the workers are busy with a burst, in ms.
+    fn worker_ms(&self) -> f64 {
+        let k = self.burst.round().max(1.0) as u64;
+        let starts = self.burst / self.up_to.clamp(1, k) as f64;
+        ASSUMPTIONS.worker_ms.0 + starts * (ASSUMPTIONS.worker_ms.1 + self.handler_ms)
+    }
+
+    /// How many worker runs are under way at once, on average.
+    pub fn runs_at_once(&self) -> f64 {
+        self.bursts() * self.worker_ms() / 1000.0 / (60.0 * 60.0 * 24.0 * ASSUMPTIONS.days)
+    }
+
+    fn worker(&self) -> Vec<Item> {
+        let [runs, time] = function("worker", self.wake_ups(), self.worker_ms() / ASSUMPTIONS.wake_ups);
+        let Some(instances) = self.instances else { return vec![runs, time] };
+        // Whether the free requests count for these is not said.
+        let runs = Item { unit: "managed invocations", ..runs };
+        let fee = instances.hour * price::MANAGEMENT_FEE;
+        vec![
+            runs,
+            item("  its instances", instances.hours(), "instance hours", instances.hour),
+            item("  their management", instances.hours(), "instance hours", fee),
+        ]
+    }
+
     /// This project.
     pub fn serializer(&self) -> Bill {
         let k = self.burst.round().max(1.0) as u64;
@@ -361,12 +428,10 @@ impl Load {
         let sweep_reads = swept * ASSUMPTIONS.entity_kb / 4.0 / 2.0;
         let rows = self.per_day * ASSUMPTIONS.retention_days;
         let gb = (rows * (self.row_kb() + ASSUMPTIONS.receipt_kb) + entities * ASSUMPTIONS.entity_kb) / 1e6;
-        let wake_ups = self.bursts() * ASSUMPTIONS.wake_ups;
-        let starts = self.burst / self.up_to.clamp(1, k) as f64;
-        let worker_ms = ASSUMPTIONS.worker_ms.0 + starts * (ASSUMPTIONS.worker_ms.1 + self.handler_ms);
+        let wake_ups = self.wake_ups();
         let mut items = vec![self.front_door()];
         items.extend(function("ingest", self.deliveries(), ASSUMPTIONS.ingest_ms));
-        items.extend(function("worker", wake_ups, worker_ms / ASSUMPTIONS.wake_ups));
+        items.extend(self.worker());
         // A look at the jobs' rows, the sweep as one of them, its start and its record.
         items.extend(function("scheduler", minutes, 55.0));
         items.push(item("table writes", writes, "write units", price::WRITE_UNIT));
@@ -450,7 +515,29 @@ mod tests {
             keeps_orders: false,
             secrets_manager: false,
             own_key: false,
+            instances: None,
         }
+    }
+
+    #[test]
+    fn instances_are_paid_by_the_hour_with_a_fee_in_place_of_the_workers_time() {
+        let instances = Instances { count: 3.0, hour: 0.10 };
+        let (usual, managed) = (load().serializer(), Load { instances: Some(instances), ..load() }.serializer());
+        // 3 * 720 hours at ten cents, and 15 %.
+        assert!((managed.dollars_for("  its instances") - 216.0).abs() < 1e-9);
+        assert!((managed.dollars_for("  their management") - 32.4).abs() < 1e-9);
+        assert_eq!(managed.dollars_for("worker"), usual.dollars_for("worker"), "requests cost the same");
+        let time = usual.items.iter().skip_while(|item| item.item != "worker").nth(1).unwrap().dollars;
+        assert!((managed.dollars - usual.dollars - (248.4 - time)).abs() < 1e-9, "nothing else changes");
+        // They stand there whether anything arrives or not.
+        let [first, ..] = Load { instances: Some(instances), ..load() }.bills();
+        assert!(first.fixed > 248.4);
+        // As many runs as that, day and night, cost the same by time.
+        let busy = instances.runs_for_the_same();
+        let per_day = load().per_day * busy / load().runs_at_once();
+        let time = Load { per_day, ..load() }.serializer();
+        let time = time.items.iter().skip_while(|item| item.item != "worker").nth(1).unwrap().dollars;
+        assert!((time - 248.4).abs() < 1e-6, "{time}");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Args;
 use serializer::{
-    cost::{ASSUMPTIONS, Load, floods},
+    cost::{ASSUMPTIONS, INSTANCE_HOUR, Instances, Load, floods},
     output::{self, Table},
     say,
 };
@@ -46,8 +46,14 @@ pub struct Cost {
     /// The sources are encrypted with a KMS key of your own
     #[arg(long)]
     own_key: bool,
+    /// The workers run on so many Lambda Managed Instances, three if no number is given: docs/managed-instances.md
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "3", value_parser = positive)]
+    instances: Option<f64>,
+    /// What EC2 asks for an hour of one of them, in dollars; unless given, that of an m7g.large
+    #[arg(long, value_name = "DOLLARS", requires = "instances", value_parser = positive)]
+    instance_hour: Option<f64>,
     /// What a flood of requests that prove nothing costs at each door, instead
-    #[arg(long, conflicts_with_all = ["per_day", "orders", "secrets_manager", "own_key", "detailed_metrics"])]
+    #[arg(long, conflicts_with_all = ["per_day", "orders", "secrets_manager", "own_key", "detailed_metrics", "instances"])]
     flood: bool,
     /// One JSON object a design
     #[arg(long)]
@@ -77,6 +83,9 @@ impl Cost {
             keeps_orders: self.orders,
             secrets_manager: self.secrets_manager,
             own_key: self.own_key,
+            instances: self
+                .instances
+                .map(|count| Instances { count, hour: self.instance_hour.unwrap_or(INSTANCE_HOUR) }),
         };
         let bills = load.bills();
         if self.json {
@@ -100,12 +109,21 @@ impl Cost {
             dollars(ours.dollars - ours.free),
             dollars(ours.observation)
         );
+        if let Some(instances) = load.instances {
+            say!(
+                "On average {:.2} worker runs are under way at once. The instances cost as much as the time of {:.1} that \
+                 are under way at every moment.\n",
+                load.runs_at_once(),
+                instances.runs_for_the_same()
+            );
+        }
         let month = per_day * ASSUMPTIONS.days;
+        let fixed = if load.instances.is_some() { ">scheduler, secrets, instances" } else { ">scheduler, secrets" };
         let mut designs = Table::new(&[
             "dollars a month, without observation",
             ">in all",
             ">idle queue",
-            ">scheduler, secrets",
+            fixed,
             ">deliveries",
             ">a million more",
         ]);
