@@ -1,6 +1,6 @@
 // Draws what pages have as Mermaid, as GitHub does. Only such a page loads what draws.
 (() => {
-  const blocks = document.querySelectorAll("code.language-mermaid");
+  const blocks = document.querySelectorAll("code.mermaid");
   if (blocks.length === 0) return;
   const script = document.createElement("script");
   script.src = `${path_to_root}mermaid.js`;
