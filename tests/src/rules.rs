@@ -148,4 +148,18 @@ pub enum Rule {
     OlderRunStands,
     /// What the store does not take yet is let go, and not deferred again.
     DeferredOnce,
+    /// A restore leaves tokens where they were in the copy.
+    RestoreKeepsTokens,
+    /// A restore leaves sequences where they were in the copy.
+    RestoreKeepsSequences,
+    /// A restore leaves leases to whoever had them.
+    RestoreKeepsLeases,
+    /// A restore drops what the rows remember.
+    RestoreForgets,
+    /// A restore settles what waits as parked, and parks nothing.
+    RestoreParksNothing,
+    /// A restore does not look behind the tail for what the later copy holds.
+    RestoreStopsAtTheTail,
+    /// A restore leaves ticks due that may have been run since.
+    RestoreRunsTicksAgain,
 }

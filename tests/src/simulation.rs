@@ -15,6 +15,7 @@
 //! | [`node`] | clocks that are off, crashes, freezes |
 //! | [`table`], [`queue`] | the store and the queue as a node reaches them |
 //! | [`handler`], [`play`], [`jobs`] | who acts |
+//! | [`loss`] | tables that are lost and come back from a copy |
 //! | [`mutation`] | the protocol with a rule left out |
 //! | [`audit`], [`shrink`] | is it right; if not, the short story |
 
@@ -23,6 +24,7 @@ pub mod chance;
 pub mod handler;
 pub mod history;
 pub mod jobs;
+pub mod loss;
 pub mod mutation;
 pub mod node;
 pub mod outage;
@@ -158,7 +160,7 @@ async fn trouble(world: &Arc<World>, round: u32) {
     world.set_active(true);
     world.tell(What::Phase { text: "trouble" });
     let profile = &world.profile;
-    let begin = world.elapsed();
+    let begin = world.played();
     // So that several of a group wait at once.
     let lasts = if profile.deliver.is_grouped() { profile.lasts / 4 } else { profile.lasts };
     let of_deliveries = begin + lasts + seconds(10);
@@ -166,6 +168,9 @@ async fn trouble(world: &Arc<World>, round: u32) {
     let out = outages.iter().map(|outage| begin + outage.until() + seconds(10)).max().unwrap_or_default();
     let until = of_deliveries.max(out);
     let mut actors = JoinSet::new();
+    if let Some(loss) = profile.loss.filter(|_| round == 0) {
+        actors.spawn(loss::strikes(world.clone(), loss, begin, lasts));
+    }
     for outage in outages {
         actors.spawn(play::outage(world.clone(), *outage, begin));
     }
@@ -206,14 +211,14 @@ async fn trouble(world: &Arc<World>, round: u32) {
         visits(actor::SWEEP, 3, &mut |_, _, at| {
             let world = world.clone();
             actors.spawn(async move {
-                pause(at.saturating_sub(world.elapsed())).await;
+                world.pause_until(at).await;
                 play::sweep(&world, 98).await;
             });
         });
     }
     actors.spawn(jobs::schedule(world.clone(), round, of_deliveries));
     let purges = Dice::new(seed, actor::PURGE);
-    while world.elapsed() < until {
+    while world.played() < until {
         pause(seconds(5)).await;
         if round > 0 {
             world.purge(&purges, 200);

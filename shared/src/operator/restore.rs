@@ -175,9 +175,10 @@ impl Operator {
         let mut is_whole = true;
         let mut pass = self.pass(TableName::Entities);
         while let Some(rows) = pass.page().await? {
-            let keys = rows.iter().filter_map(|row| row.text(a::ENTITY));
-            let restored = keys.map(async |key| {
-                let restored = match EntityKey::parse(key) {
+            // Owned, so that whoever restores can be a task of its own.
+            let keys: Vec<String> = rows.iter().filter_map(|row| row.text(a::ENTITY).map(str::to_owned)).collect();
+            let restored = keys.into_iter().map(|key| async move {
+                let restored = match EntityKey::parse(&key) {
                     Ok(entity) => self.restore(restoring, &entity, even_if_used).await,
                     Err(error) => Err(CorruptRow::from(error).into()),
                 };
@@ -191,7 +192,7 @@ impl Operator {
                     return Err(error.clone());
                 }
                 is_whole &= matches!(restored, Ok(Restored::Raised(_) | Restored::Already | Restored::Gone));
-                if !goes_on(key, &restored) {
+                if !goes_on(&key, &restored) {
                     return Ok(false);
                 }
             }

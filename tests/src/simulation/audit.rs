@@ -114,6 +114,8 @@ pub fn everything(world: &World) -> Vec<String> {
             let name = call.name;
             let is_applied = |decided: &Decided| decided.name == Some(name) && decided.settlement == "applied";
             let applied = history.decided.values().filter(|decided| is_applied(decided)).count();
+            // By what the tables knew that are lost.
+            let lost = history.lost.iter().filter(|(_, decided)| is_applied(decided) && !decided.is_kept).count();
             // A person had these run again.
             let before = history.decided_before.iter().filter(|(_, decided)| is_applied(decided)).count();
             let kept = history.decided_ever().filter(|(_, decided)| decided.is_kept && is_applied(decided)).count();
@@ -138,13 +140,21 @@ pub fn everything(world: &World) -> Vec<String> {
                 .iter()
                 .filter(|(_, decided)| decided.name == Some(name))
                 .any(|((entity, sequence), _)| history.has_erased(*entity, *sequence, Duration::MAX));
+            // What is answered has its place, whatever became of it before.
+            for (_, sequence) in &call.acked {
+                let place = (call.entity, *sequence);
+                let waits = || states.get(&call.entity).is_some_and(|s| s.is_stopped() && s.head.0 < *sequence);
+                if !history.decided_ever().any(|(at, _)| *at == place) && !waits() {
+                    mistakes.push(format!("lost: {name} was answered 2xx at {}, and nothing came of it", told(*sequence)));
+                }
+            }
             let set_aside = parked.contains(&name) || (was_parked && (put_back || erased));
             let superseded =
                 history.decided_ever().filter(|(_, d)| d.name == Some(name) && d.settlement == "superseded");
             let superseded: Vec<_> = superseded.collect();
             let by_newer = superseded.iter().any(|((entity, sequence), decided)| {
                 let of_newer = |at: &(usize, u64)| *at == (*entity, decided.by) && decided.by > *sequence;
-                let mut newer = history.decided_ever().filter(|(at, _)| of_newer(at));
+                let mut newer = history.decided_at_all().filter(|(at, _)| of_newer(at));
                 let before = |((of, at), other): (&(usize, u64), &Decided)| {
                     *of == *entity
                         && at < sequence
@@ -152,13 +162,13 @@ pub fn everything(world: &World) -> Vec<String> {
                         && other.name.is_some_and(|other| event_time(other) > event_time(name))
                 };
                 newer.any(|(_, newer)| newer.settlement == "applied")
-                    || world.profile.skips && name.redrive == 0 && history.decided_ever().any(before)
+                    || world.profile.skips && name.redrive == 0 && history.decided_at_all().any(before)
             });
             if !superseded.is_empty() && !by_newer {
                 mistakes.push(format!("{name} was superseded, and by none that was applied"));
             }
             let promised = call.deferred || !call.acked.is_empty();
-            if promised && applied + before == 0 && !set_aside && !stopped && !by_newer {
+            if promised && applied + before + lost == 0 && !set_aside && !stopped && !by_newer {
                 mistakes.push(format!("lost: {name} was answered 2xx, and is neither applied nor parked nor stopped"));
             }
             let done = history.starts.iter().any(|start| start.name == name && start.done);
@@ -168,7 +178,7 @@ pub fn everything(world: &World) -> Vec<String> {
             let commits = Nature::of(world.plan.seed, name.number).commits;
             let count = counts.get(&name).copied().unwrap_or(0);
             let expected = if once { applied } else { usize::from(applied > 0) } + before - kept;
-            if commits && count != expected as u64 {
+            if commits && count != (expected + lost) as u64 {
                 mistakes
                     .push(format!("{name} was applied {applied} times, and its effects were committed {count} times"));
             }
@@ -199,9 +209,12 @@ fn order(history: &History, mistakes: &mut Vec<String>) {
     for late in history.calls.values() {
         let Some(start) = history.starts.iter().find(|start| start.name == late.name) else { continue };
         for early in history.calls.values().filter(|early| early.entity == late.entity && early.name != late.name) {
-            let Some((_, sequence)) = early.acked.iter().find(|(at, _)| *at < late.called) else { continue };
+            // What was lost with the tables is in front of nothing that came since.
+            let is_after = history.lost_at.is_some_and(|lost| lost < start.at);
+            let lost = early.lost.iter().filter(|_| !is_after);
+            let Some((_, sequence)) = early.acked.iter().chain(lost).find(|(at, _)| *at < late.called) else { continue };
             let place = (early.entity, *sequence);
-            let decided = history.decided_ever().filter(|(at, _)| **at == place).map(|(_, decided)| decided.at).min();
+            let decided = history.decided_at_all().filter(|(at, _)| **at == place).map(|(_, decided)| decided.at).min();
             // In the same start: handled by it before, or stood for.
             let is_with_it = early.entity == start.entity && (start.first..start.sequence).contains(sequence);
             if !is_with_it && decided.is_none_or(|at| at > start.at) {
@@ -248,7 +261,7 @@ fn starts(history: &History, mistakes: &mut Vec<String>) {
         let decided = history
             .decided_ever()
             .any(|(place, decided)| decides((place, decided)) && !is_set_back(place.0, place.1, decided.at));
-        if decided && start.token == start.newest {
+        if decided && start.token == start.newest && !start.is_lost {
             mistakes.push(format!("{} was run again under the newest token after it was decided", start.name));
         }
     }
@@ -257,11 +270,17 @@ fn starts(history: &History, mistakes: &mut Vec<String>) {
 /// What is run again starts in its order, and before anything behind it.
 fn runs_again(history: &History, mistakes: &mut Vec<String>) {
     for rewound in &history.rewound {
-        let of_it =
-            |start: &&Start| start.entity == rewound.entity && start.at > rewound.at && start.token == start.newest;
+        // In tables that were lost since, it ended with them: a restore settles what waits.
+        let end = history.lost_at.filter(|lost| *lost > rewound.at).unwrap_or(usize::MAX);
+        let of_it = |start: &&Start| {
+            start.entity == rewound.entity
+                && (rewound.at..end).contains(&start.at)
+                && start.token == start.newest
+                && !start.is_lost
+        };
         for start in history.starts.iter().filter(of_it) {
             for place in rewound.from..=rewound.through.min(start.first.saturating_sub(1)) {
-                let is_decided = history.decided_ever().any(|(at, decided)| {
+                let is_decided = history.decided_at_all().any(|(at, decided)| {
                     *at == (rewound.entity, place) && (rewound.at..start.at).contains(&decided.at)
                 });
                 if !is_decided {

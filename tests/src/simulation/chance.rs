@@ -40,6 +40,7 @@ pub mod actor {
     pub const JOBS: u32 = 8;
     pub const ERASER: u32 = 9;
     pub const HIDING: u32 = 10;
+    pub const LOSS: u32 = 11;
     /// And the number of the outage.
     pub const OUTAGES: u32 = 900;
     /// And the number of the delivery.

@@ -133,7 +133,7 @@ impl Simulated {
         let nature = Nature::of(world.plan.seed, name.number);
         let token = context.token().0;
         let sequence = delivery.sequence().0;
-        let start = world.started(name, entity, self.node.number, (first, sequence), token);
+        let start = world.started(&self.node, name, entity, (first, sequence), token);
         // A start of a group is charged to none of it; of the latest, to what is in front.
         match delivery.superseded() {
             0 if !is_group => {
@@ -199,13 +199,13 @@ impl Simulated {
         let sequence = Some(first);
         let mut roll = runs[worst].roll.clone();
         if mood == Mood::Late {
-            let (world, late) = (world.clone(), roll.millis(0, 15_000));
+            let (node, late) = (self.node.clone(), roll.millis(0, 15_000));
             let busy = world.begin();
             // What is under way to the receiver does not come back when the handler is given up.
             tokio::spawn(async move {
                 pause(took + late).await;
-                world.reach("an effect lands late");
-                world.effect(entity, claimed, token, sequence, remembers);
+                node.world.reach("an effect lands late");
+                node.world.effect(&node, entity, claimed, token, sequence, remembers);
                 drop(busy);
             });
         }
@@ -265,7 +265,7 @@ impl Simulated {
                 let commits: Vec<Write> =
                     runs.iter().filter(|run| run.nature.commits).map(|run| self.count(run.name)).collect();
                 if commits.len() < runs.len() {
-                    world.effect(entity, claimed, token, sequence, remembers);
+                    world.effect(&self.node, entity, claimed, token, sequence, remembers);
                 }
                 if commits.is_empty() {
                     answered("is done");

@@ -162,6 +162,8 @@ pub struct Call {
     /// When it was first answered, where it was; its place, and whether
     /// somebody was woken.
     pub acked: Vec<(usize, u64)>,
+    /// Those of its answers whose places were lost with the tables.
+    pub lost: Vec<(usize, u64)>,
     /// Whether every answer came with a wake-up where one was owed.
     pub woken: bool,
     /// Whether a call of it ended without an answer.
@@ -191,6 +193,8 @@ pub struct Start {
     pub time: Duration,
     /// Whether it answered that it is done.
     pub done: bool,
+    /// Whether the tables that its lease is in were lost by then.
+    pub is_lost: bool,
 }
 
 /// How a sequence was decided.
@@ -259,6 +263,12 @@ pub struct History {
     pub decided: BTreeMap<(usize, u64), Decided>,
     /// How places were decided that were run again since, in their order.
     pub decided_before: Vec<((usize, u64), Decided)>,
+    /// What was decided in tables that were lost, and is in no copy of them.
+    pub lost: Vec<((usize, u64), Decided)>,
+    /// When they were lost, as a position in the history.
+    pub lost_at: Option<usize>,
+    /// Which delivery a handler was told to be at a place.
+    pub at_places: BTreeMap<(usize, u64), Name>,
     /// What was run again, in its order.
     pub rewound: Vec<Rewound>,
     /// By entity, how often an operator wanted that, and how often it was done.
@@ -328,6 +338,11 @@ impl History {
     /// How a delivery was decided, wherever and whenever.
     pub fn decided_ever(&self) -> impl Iterator<Item = (&(usize, u64), &Decided)> {
         self.decided.iter().chain(self.decided_before.iter().map(|(place, decided)| (place, decided)))
+    }
+
+    /// The same, and what tables knew that are lost.
+    pub fn decided_at_all(&self) -> impl Iterator<Item = (&(usize, u64), &Decided)> {
+        self.decided_ever().chain(self.lost.iter().map(|(place, decided)| (place, decided)))
     }
 
     /// Whether what was decided at a place was erased, at `by` the latest.

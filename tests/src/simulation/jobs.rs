@@ -68,10 +68,10 @@ pub struct TickRecord {
 
 /// Whether the run has jobs: some have, but none where all is about a rule of
 /// deliveries.
-fn has_jobs(world: &World) -> bool {
+pub fn has_jobs(world: &World) -> bool {
     match world.plan.mutation.or(world.plan.focus) {
         None => Dice::new(world.plan.seed, actor::JOBS).at(u32::MAX).happens(400),
-        Some(mutation) => mutation == Rule::StartWithoutTick,
+        Some(mutation) => matches!(mutation, Rule::StartWithoutTick | Rule::RestoreRunsTicksAgain),
     }
 }
 
@@ -174,7 +174,8 @@ pub async fn schedule(world: Arc<World>, round: u32, until: Duration) {
     let first = u64::from(round) * 1000;
     let dice = Dice::new(world.plan.seed, actor::JOBS);
     let mut minute = first;
-    while world.elapsed() < until {
+    while world.played() < until {
+        world.runs().await;
         for instance in 0..INSTANCES {
             let mut roll = dice.at(round * 10_000 + (minute - first) as u32 * 10 + instance);
             for copy in 0..roll.between(1, 2) as u32 {
@@ -183,6 +184,7 @@ pub async fn schedule(world: Arc<World>, round: u32, until: Duration) {
                 let world = world.clone();
                 invocations.spawn(async move {
                     pause(late).await;
+                    world.runs().await;
                     // A process of its own each: two must not draw the same nonce.
                     let number = (FIRST + instance) * 100_000 + (minute % 1000) as u32 * 10 + copy;
                     invoke(&world, number, minute).await;

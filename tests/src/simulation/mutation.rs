@@ -29,7 +29,7 @@ use super::{
 };
 
 /// Those that can be left out here, in the order of the list.
-pub const REACHED: [Rule; 23] = [
+pub const REACHED: [Rule; 30] = [
     Rule::ReceiversIgnoreTokens,
     Rule::OneTokenForADrain,
     Rule::ReleaseWithoutTail,
@@ -53,7 +53,28 @@ pub const REACHED: [Rule; 23] = [
     Rule::ReceiptsUnread,
     Rule::RepeatsItself,
     Rule::DeferredOnce,
+    Rule::RestoreKeepsTokens,
+    Rule::RestoreKeepsSequences,
+    Rule::RestoreKeepsLeases,
+    Rule::RestoreForgets,
+    Rule::RestoreParksNothing,
+    Rule::RestoreStopsAtTheTail,
+    Rule::RestoreRunsTicksAgain,
 ];
+
+/// Whether a rule is one of a restore: left out only there.
+pub fn is_of_a_restore(rule: Rule) -> bool {
+    matches!(
+        rule,
+        Rule::RestoreKeepsTokens
+            | Rule::RestoreKeepsSequences
+            | Rule::RestoreKeepsLeases
+            | Rule::RestoreForgets
+            | Rule::RestoreParksNothing
+            | Rule::RestoreStopsAtTheTail
+            | Rule::RestoreRunsTicksAgain
+    )
+}
 
 #[derive(Debug, Default)]
 struct Notes {
@@ -141,6 +162,23 @@ impl Meddler {
                     changes.push(Change::Add { attribute: a::ATTEMPTS.into(), base: 0, by: 1 });
                 }
             }
+            Rule::RestoreKeepsTokens if raises(write) || seizes(write) => {
+                let token = row().and_then(|row| row.number(a::TOKEN)).unwrap_or(0);
+                set(write, a::TOKEN, token + 1);
+            }
+            Rule::RestoreKeepsSequences if raises(write) => {
+                let head = row().and_then(|row| row.number(a::HEAD)).unwrap_or(0);
+                set(write, a::HEAD, head);
+                set(write, a::TAIL, head);
+            }
+            Rule::RestoreKeepsLeases if raises(write) => leave(write, &[a::HOLDER, a::KIND, a::EXPIRES_AT]),
+            Rule::RestoreStopsAtTheTail if seizes(write) => {
+                let tail = row().and_then(|row| row.number(a::TAIL)).unwrap_or(0);
+                set(write, a::TAIL, tail);
+            }
+            Rule::RestoreRunsTicksAgain if raises(write) => {
+                leave(write, &[a::LAST_TICK, a::LAST_RESULT, a::TICK, a::STARTS, a::RUN_REQUESTED]);
+            }
             Rule::HolderFromRequest => {
                 let (Some(entity), Action::Update(changes)) = (entity, &mut write.action) else { return };
                 for change in changes {
@@ -170,7 +208,10 @@ impl Meddler {
 
     /// What is said to have become of a write that is not made at all.
     pub fn invents(&self, write: &Write) -> Option<Written> {
-        (self.is(Rule::DropWithoutReceipt) && is_receipt(&write.key)).then_some(Written::Landed(None))
+        let forgets = self.is(Rule::DropWithoutReceipt) || self.is(Rule::RestoreForgets);
+        let is_left_out =
+            forgets && is_receipt(&write.key) || self.is(Rule::RestoreParksNothing) && is_parked_item(&write.key);
+        is_left_out.then_some(Written::Landed(None))
     }
 
     /// Changes rows that were asked for by their keys before they are seen.
@@ -350,6 +391,38 @@ pub fn is_put(write: &Write) -> bool {
 
 fn is_receipt(key: &Key) -> bool {
     matches!(&key.sort, Some((_, Value::S(item))) if item.starts_with("r#"))
+}
+
+fn is_parked_item(key: &Key) -> bool {
+    matches!(&key.sort, Some((_, Value::S(item))) if item.starts_with("p#"))
+}
+
+/// Whether a restore raises a row by it.
+fn raises(write: &Write) -> bool {
+    is_claim(write) && sets(write, a::HEAD)
+}
+
+/// Whether a restore takes a row by it: nobody else says where its tail is.
+fn seizes(write: &Write) -> bool {
+    sets(write, a::HOLDER) && sets(write, a::TAIL)
+}
+
+/// Has an update set an attribute to something else.
+fn set(write: &mut Write, attribute: &'static str, to: u64) {
+    let Action::Update(changes) = &mut write.action else { return };
+    for change in changes {
+        if matches!(change, Change::Set(name, _) if name == attribute) {
+            *change = Change::set(attribute, to);
+        }
+    }
+}
+
+/// Has an update leave these attributes as they are.
+fn leave(write: &mut Write, attributes: &[&str]) {
+    let Action::Update(changes) = &mut write.action else { return };
+    changes.retain(|change| {
+        !matches!(change, Change::Set(name, _) | Change::Remove(name) if attributes.iter().any(|one| name == one))
+    });
 }
 
 fn entity_of(key_: &Key) -> Option<EntityKey> {

@@ -76,6 +76,8 @@ pub struct Node {
     pub dice: Dice,
     /// Its clock and chance.
     pub surroundings: Surroundings,
+    /// Which tables it knows: those that are lost do not answer any more.
+    pub tables: u32,
     killed: Arc<AtomicBool>,
 }
 
@@ -123,6 +125,7 @@ impl Place {
             number: self.number,
             dice: self.calls.clone(),
             surroundings: Surroundings::new(clock, SeededRandom::new(random)),
+            tables: self.world.tables(),
             killed: Arc::default(),
         }
     }

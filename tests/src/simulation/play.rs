@@ -43,6 +43,8 @@ use super::{
     outage::Outage,
     queue::{NodeQueue, Receipt, is_deferred},
     table::NodeTable,
+    loss::RESTORER,
+    mutation::is_of_a_restore,
     world::{World, entity_number, identity, key, told},
 };
 
@@ -110,7 +112,7 @@ impl Observer for Watch {
             self.0.world.reach("a deferred delivery is taken up");
             let number = incoming.identity.delivery_id.as_str().parse().expect("a number");
             let name = Name { number, redrive: incoming.identity.redrive };
-            answered(&self.0.world, name, sequence.0, !is_wake_up_lost);
+            answered(&self.0.world, self.0.tables, name, sequence.0, !is_wake_up_lost);
         }
         let text = match event {
             Event::Lost { .. } => "finds its lease lost",
@@ -126,26 +128,30 @@ impl Observer for Watch {
 }
 
 /// The project's parts on one node.
-struct Parts {
+pub struct Parts {
     store: Store,
     waker: Waker,
     queue: Arc<NodeQueue>,
     inbox: Inbox,
     meddler: Arc<Meddler>,
     node: u32,
+    tables: u32,
 }
 
 impl Parts {
-    fn on(node: &Node) -> Self {
-        let meddler = Meddler::new(node.world.plan.mutation);
+    /// Those of `node`.
+    pub fn on(node: &Node) -> Self {
+        let mutation = node.world.plan.mutation.filter(|rule| node.number == RESTORER || !is_of_a_restore(*rule));
+        let meddler = Meddler::new(mutation);
         let store = Store::new(NodeTable::new(node, &meddler), node.surroundings.clone());
         let queue = NodeQueue::new(node, &meddler);
         let waker = Waker::new(queue.clone(), node.surroundings.clone());
         let inbox = Inbox::new(store.clone(), waker.clone(), RETENTION, Arc::new(Watch(node.clone())));
-        Self { store, waker, queue, inbox, meddler, node: node.number }
+        Self { store, waker, queue, inbox, meddler, node: node.number, tables: node.tables }
     }
 
-    fn operator(&self) -> Operator {
+    /// A person at work there.
+    pub fn operator(&self) -> Operator {
         Operator::new(self.store.clone(), self.waker.clone(), self.inbox.clone(), RETENTION)
     }
 
@@ -174,8 +180,12 @@ pub async fn work(world: Arc<World>, number: u32, until: Duration) {
         let parts = Parts::on(&node);
         let worker = parts.worker(&node);
         loop {
-            if world.elapsed() >= until {
+            if world.played() >= until {
                 return;
+            }
+            if world.is_stopped() || node.tables != world.tables() {
+                world.runs().await;
+                continue 'booting;
             }
             let mut roll = Dice::new(world.plan.seed, actor::QUEUE).roll_for(number, world.elapsed());
             let function = world.profile.function;
@@ -189,7 +199,7 @@ pub async fn work(world: Arc<World>, number: u32, until: Duration) {
                     Some(_) => Duration::from_millis(1),
                     None => seconds(3600),
                 };
-                let wait = wait.min(until.saturating_sub(world.elapsed()));
+                let wait = wait.min(until.saturating_sub(world.played()));
                 tokio::select! {
                     biased;
                     () = changed => {}
@@ -289,7 +299,7 @@ impl Drop for AtHand {
 pub async fn send(world: Arc<World>, name: Name, entity: usize, at: Duration) {
     let dice = Dice::new(world.plan.seed, actor::DELIVERIES);
     let mut roll = dice.at(name.number);
-    pause(at.saturating_sub(world.elapsed())).await;
+    world.pause_until(at).await;
     let busy = world.begin();
     let tries = roll.between(1, 5);
     let repeats = roll.happens(150);
@@ -310,16 +320,23 @@ pub async fn send(world: Arc<World>, name: Name, entity: usize, at: Duration) {
 fn called(world: &World, name: Name, entity: usize, node: u32) {
     let at = world.tell(What::Called { name, entity, node });
     world.with_history(|history| {
-        let call = Call { name, entity, called: at, acked: Vec::new(), woken: true, broken: false, deferred: false };
+        let (acked, lost) = (Vec::new(), Vec::new());
+        let call = Call { name, entity, called: at, acked, lost, woken: true, broken: false, deferred: false };
         history.calls.entry(name).or_insert(call).broken = true;
     });
 }
 
-fn answered(world: &World, name: Name, sequence: u64, woken: bool) {
+fn answered(world: &World, tables: u32, name: Name, sequence: u64, woken: bool) {
     let at = world.tell(What::Acked { name, sequence: told(sequence), woken });
+    let entity = world.with_history(|history| history.calls.get(&name).map(|call| call.entity));
+    let is_lost = entity.is_some_and(|entity| world.is_lost(tables, entity, sequence));
     world.with_history(|history| {
         if let Some(call) = history.calls.get_mut(&name) {
-            call.acked.push((at, sequence));
+            if is_lost {
+                (call.deferred, _) = (false, call.lost.push((at, sequence)));
+            } else {
+                call.acked.push((at, sequence));
+            }
             call.woken &= woken;
         }
         if !woken && let Some(call) = history.calls.get(&name) {
@@ -341,7 +358,11 @@ pub fn event_time(name: Name) -> u64 {
 const ANSWERED_WITHIN: Duration = Duration::from_millis(2450);
 
 /// One call of ingest; whether it was answered 2xx.
-async fn append(world: &Arc<World>, name: Name, entity: usize, number: u32) -> bool {
+pub async fn append(world: &Arc<World>, name: Name, entity: usize, number: u32) -> bool {
+    if world.is_stopped() {
+        // By Lambda, which runs nothing.
+        return false;
+    }
     let place = Place::new(world, number * 1000 + name.number);
     let nature = Nature::of(world.plan.seed, name.number);
     let node = place.boot();
@@ -374,7 +395,7 @@ async fn append(world: &Arc<World>, name: Name, entity: usize, number: u32) -> b
             true
         }
         Some(Ok(Accepted::Appended(appended))) => {
-            answered(world, name, appended.sequence.0, appended.wake_up_failed.is_none());
+            answered(world, node.tables, name, appended.sequence.0, appended.wake_up_failed.is_none());
             true
         }
         ended => {
@@ -389,7 +410,7 @@ async fn append(world: &Arc<World>, name: Name, entity: usize, number: u32) -> b
 
 /// Somebody who wants an entity for themselves for a while.
 pub async fn exclusive(world: Arc<World>, number: u32, entity: usize, at: Duration) {
-    pause(at.saturating_sub(world.elapsed())).await;
+    world.pause_until(at).await;
     let place = Place::new(&world, 60 + number);
     let mut roll = Dice::new(world.plan.seed, actor::EXCLUSIVE).at(1000 + number);
     let holds = roll.millis(0, 3000);
@@ -415,9 +436,9 @@ async fn hold(node: &Node, parts: &Parts, entity: usize, holds: Duration, forget
     let token = guard.lease().token().0;
     world.reach("an exclusive lease is granted");
     let checked = world.plan.mutation != Some(Rule::ReceiversIgnoreTokens);
-    world.effect(entity, token, token, None, checked);
+    world.effect(node, entity, token, token, None, checked);
     guard.hold(node.surroundings.sleep(holds)).await?;
-    world.effect(entity, token, token, None, checked);
+    world.effect(node, entity, token, token, None, checked);
     if holds.as_millis().is_multiple_of(2) {
         return guard.release().await;
     }
@@ -430,7 +451,7 @@ async fn hold(node: &Node, parts: &Parts, entity: usize, holds: Duration, forget
 /// One visit of the operator: takes a lease away, unblocks, puts back what is
 /// parked, erases; now and then while another does the same.
 pub async fn operate(world: Arc<World>, number: u32, entity: usize, at: Duration) {
-    pause(at.saturating_sub(world.elapsed())).await;
+    world.pause_until(at).await;
     let busy = world.begin();
     let dice = Dice::new(world.plan.seed, actor::OPERATOR);
     let mut company = dice.at(5000 + number);
@@ -447,7 +468,7 @@ pub async fn operate(world: Arc<World>, number: u32, entity: usize, at: Duration
 
 /// A visit of an operator who only erases.
 pub async fn forget(world: Arc<World>, number: u32, entity: usize, at: Duration) {
-    pause(at.saturating_sub(world.elapsed())).await;
+    world.pause_until(at).await;
     if !world.profile.may_erase() {
         return;
     }
@@ -481,7 +502,7 @@ async fn visit(world: &Arc<World>, place: u32, entity: usize, decision: u32, may
         erase(world, &parts, &operator, entity).await;
     }
     stop_and_go(world, &parts, entity, 9000 + decision).await;
-    settle_by_hand(world, &operator, entity, place).await;
+    settle_by_hand(world, &parts, entity, place).await;
     if erases && roll.happens(500) {
         erase(world, &parts, &operator, entity).await;
     }
@@ -557,7 +578,7 @@ async fn runs_again(world: &Arc<World>, parts: &Parts, operator: &Operator, enti
 
 /// Does what lets an entity go on: until it is done, the wake-up is yet to be
 /// sent; and where that is not sure, what waits is the sweep's.
-async fn lets_go_on<T>(
+pub async fn lets_go_on<T>(
     world: &Arc<World>,
     entity: usize,
     work: impl Future<Output = Result<T, OperatorError>>,
@@ -573,8 +594,8 @@ async fn lets_go_on<T>(
 }
 
 /// Unblocks an entity and puts back what is parked there.
-pub async fn settle_by_hand(world: &Arc<World>, operator: &Operator, entity: usize, node: u32) {
-    let wanted = key(entity);
+pub async fn settle_by_hand(world: &Arc<World>, parts: &Parts, entity: usize, node: u32) {
+    let (wanted, operator) = (key(entity), &parts.operator());
     lets_go_on(world, entity, operator.unblock(&wanted)).await;
     for parked in operator.parked(&wanted).await.unwrap_or_default() {
         let number = parked.delivery().delivery_id().as_str().parse().expect("a number");
@@ -584,7 +605,7 @@ pub async fn settle_by_hand(world: &Arc<World>, operator: &Operator, entity: usi
         match operator.redrive(&parked, None).await {
             Ok(appended) => {
                 world.reach("a parked delivery is put back");
-                answered(world, name, appended.sequence.0, true);
+                answered(world, parts.tables, name, appended.sequence.0, true);
             }
             Err(OperatorError::Queue(_)) => {
                 world.with_history(|history| history.excused.insert(entity));
@@ -598,7 +619,7 @@ pub async fn settle_by_hand(world: &Arc<World>, operator: &Operator, entity: usi
 
 /// Something is out for a while.
 pub async fn outage(world: Arc<World>, outage: Outage, begin: Duration) {
-    pause((begin + outage.from).saturating_sub(world.elapsed())).await;
+    world.pause_until(begin + outage.from).await;
     world.set_out(&outage, true);
     pause(outage.lasts).await;
     world.set_out(&outage, false);

@@ -8,6 +8,8 @@ use crate::rules::Rule;
 
 use super::{
     chance::{Dice, actor},
+    loss::Loss,
+    mutation::is_of_a_restore,
     outage::{self, How, Outage, Service},
 };
 
@@ -99,7 +101,12 @@ pub struct Profile {
     pub rewinds: u64,
     /// Whether what the store does not take is deferred.
     pub defers: bool,
+    /// The tables are lost in the first round, and come back from a copy.
+    pub loss: Option<Loss>,
 }
+
+/// Of a thousand runs whose clocks are kept right, so many lose their tables.
+const LOSSES: u64 = 150;
 
 impl Profile {
     /// Without any misfortune.
@@ -135,6 +142,7 @@ impl Profile {
             skips: false,
             rewinds: 0,
             defers: false,
+            loss: None,
         }
     }
 
@@ -182,7 +190,7 @@ impl Profile {
 
     /// With what the counterexample to `mutation` needs, and little else:
     /// several misfortunes that must meet.
-    pub fn focused(self, mutation: Rule) -> Self {
+    pub fn focused(self, mutation: Rule, seed: u64) -> Self {
         let focused = Self {
             outages: Vec::new(),
             erases: 0,
@@ -191,8 +199,13 @@ impl Profile {
             skips: false,
             rewinds: 0,
             defers: false,
+            loss: None,
             ..self
         };
+        if is_of_a_restore(mutation) {
+            let loss = Loss::drawn(seed, 1000, Skew::None);
+            return Self { deliveries: 32, skew: Skew::None, rounds: 1, loss, ..focused };
+        }
         focused.focused_on(mutation)
     }
 
@@ -323,7 +336,7 @@ impl Profile {
         let outages = outage::drawn(seed);
         let mut roll = Dice::new(seed, actor::PROFILE).roll();
         let mut of = |these: &[u64]| roll.one_of(these);
-        let drawn = Self {
+        let mut drawn = Self {
             entities: of(&[1, 1, 2, 3]),
             deliveries: of(&[6, 12, 20, 32]),
             workers: of(&[2, 3, 4]),
@@ -355,7 +368,11 @@ impl Profile {
             skips: Dice::new(seed, actor::PROFILE).at(4).happens(250),
             rewinds: if Dice::new(seed, actor::PROFILE).at(5).happens(500) { 600 } else { 0 },
             defers: Dice::new(seed, actor::PROFILE).at(6).happens(300),
+            loss: None,
         };
+        if drawn.outages.is_empty() {
+            drawn.loss = Loss::drawn(seed, LOSSES, drawn.skew);
+        }
         Self { hours: if drawn.erases > 0 { drawn.hours } else { 0 }, ..drawn }
     }
 

@@ -77,6 +77,8 @@ pub struct Change<'a> {
     pub granted: u64,
     /// Whether whoever sent it had given it up.
     pub is_late: bool,
+    /// Whether a restore did it: what waits is parked.
+    pub is_restoring: bool,
     /// Whether clocks may be so far apart that a lease that runs looks left.
     pub clocks_lie: bool,
     /// Whether entities' rows cannot be written for long: who lets go cannot say
@@ -231,7 +233,7 @@ impl Reasons {
     }
 
     fn parks(&self, change: &Change<'_>, name: Name) -> Option<String> {
-        if self.rejected.contains(&(change.entity, change.was(a::TOKEN))) {
+        if change.is_restoring || self.rejected.contains(&(change.entity, change.was(a::TOKEN))) {
             return None;
         }
         if change.before.is_some_and(|row| row.text(a::KIND) == Some(LeaseKind::Exclusive.as_str())) {

@@ -129,7 +129,11 @@ impl NodeTable {
         writes: bool,
         act: impl FnOnce() -> Result<T, TableError> + Send + 'static,
     ) -> Result<T, TableError> {
-        let world = &self.node.world;
+        let (world, tables) = (&self.node.world, self.node.tables);
+        let act = {
+            let world = world.clone();
+            move || if tables == world.tables() { act() } else { Err(TableError::Invalid("no such table".into())) }
+        };
         let mut roll = self.node.dice.roll();
         let latency = roll.millis(1, 12);
         let mut fault = Fault::None;

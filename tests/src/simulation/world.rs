@@ -1,6 +1,7 @@
 //! The world of one run: true time, the rows, who did what when, and which
 //! misfortunes are allowed.
 
+mod loss;
 mod rows;
 
 use std::{
@@ -13,6 +14,7 @@ use std::{
     time::Duration,
 };
 
+use tokio::sync::Notify;
 use webhook_serializer::protocol::{
     entity::{DeliveryId, EntityKey, Identity, SourceName},
     format::attribute as a,
@@ -27,8 +29,10 @@ use super::{
     history::{Entry, History, Landed, Ledger, Name, Start, What},
     outage::{How, Outage, Service},
     profile::Profile,
+    node::Node,
     queue::SimulatedQueue,
 };
+use loss::{Copied, Lost, Stop};
 
 /// The true time at which every run begins.
 pub const EPOCH: u64 = 1_800_000_000_000;
@@ -49,6 +53,11 @@ struct Inner {
     outages: Vec<Outage>,
     /// Nodes that erase at the moment.
     erasing: BTreeSet<u32>,
+    /// The newest copy of the tables.
+    copied: Option<Copied>,
+    /// The tables were lost.
+    lost: Option<Lost>,
+    stop: Stop,
 }
 
 /// One run's world.
@@ -64,6 +73,8 @@ pub struct World {
     pub rows: MemoryTable,
     /// The wake-ups.
     pub queue: SimulatedQueue,
+    /// Wakes those who wait for the functions to run again.
+    goes_on: Notify,
     active: AtomicBool,
     /// Pieces of work under way.
     pub busy: AtomicU32,
@@ -128,7 +139,7 @@ impl World {
     pub fn new(plan: Plan) -> Arc<Self> {
         let profile = match (&plan.profile, plan.focus) {
             (Some(profile), _) => profile.clone(),
-            (None, Some(mutation)) => Profile::of(plan.seed).focused(mutation),
+            (None, Some(mutation)) => Profile::of(plan.seed).focused(mutation, plan.seed),
             (None, None) => Profile::of(plan.seed),
         };
         Arc::new(Self {
@@ -136,6 +147,7 @@ impl World {
             start: tokio::time::Instant::now(),
             rows: MemoryTable::new(),
             queue: SimulatedQueue::default(),
+            goes_on: Notify::new(),
             active: AtomicBool::new(false),
             busy: AtomicU32::new(0),
             inner: Mutex::default(),
@@ -248,16 +260,29 @@ impl World {
 
     /// A handler is started.
     /// `first` is the first place that the start is about.
-    pub fn started(&self, name: Name, entity: usize, node: u32, (first, sequence): (u64, u64), token: u64) -> usize {
-        let newest = self.ledger(entity).token;
+    pub fn started(
+        &self,
+        by: &Node,
+        name: Name,
+        entity: usize,
+        (first, sequence): (u64, u64),
+        token: u64,
+    ) -> usize {
+        let (node, is_lost) = (by.number, by.tables != self.tables());
+        let newest = if is_lost { self.given_out(entity).1 } else { self.ledger(entity).token };
         let on_hold = self.read(&entity_row(&key(entity))).is_some_and(|row| row.number(a::HOLD).is_some());
         let held_at = self.inner().held_at.get(&entity).copied().unwrap_or_default();
-        if on_hold && token == newest && token > held_at {
+        if on_hold && token == newest && token > held_at && !is_lost {
             let mistake = format!("{name} is started on hold, under token {}", told(token));
             self.with_history(|history| history.mistakes.push(mistake));
         }
         let at = self.tell(What::Started { name, entity, node, token: told(token), newest: told(newest) });
         let mut inner = self.inner();
+        let there = *inner.history.at_places.entry((entity, sequence)).or_insert(name);
+        if there != name {
+            let place = format!("{}/{}", label(entity), told(sequence));
+            inner.history.mistakes.push(format!("{name} is said to be at {place}, where {there} was before"));
+        }
         inner.history.starts.push(Start {
             name,
             entity,
@@ -268,13 +293,23 @@ impl World {
             at,
             time: self.elapsed(),
             done: false,
+            is_lost,
         });
         inner.history.starts.len() - 1
     }
 
     /// An effect arrives at the receiver that remembers tokens: `claimed` is
     /// the token it carries, `token` that of the start it comes from.
-    pub fn effect(&self, entity: usize, claimed: u64, token: u64, sequence: Option<u64>, remembers: bool) -> bool {
+    pub fn effect(
+        &self,
+        by: &Node,
+        entity: usize,
+        claimed: u64,
+        token: u64,
+        sequence: Option<u64>,
+        remembers: bool,
+    ) -> bool {
+        let is_newest = by.tables == self.tables() && token == self.ledger(entity).token;
         let mut inner = self.inner();
         let seen = inner.seen.entry(entity).or_default();
         let accepted = claimed >= *seen || !remembers;
@@ -283,6 +318,9 @@ impl World {
             inner.history.landed.push(Landed { entity, token, sequence });
         }
         drop(inner);
+        if !accepted && is_newest {
+            self.mistake(format!("{}: the effect of the newest token is refused: {}", label(entity), told(token)));
+        }
         if !accepted {
             self.reach("a late effect is refused");
         }

@@ -17,6 +17,7 @@ use super::{
         chance::Dice,
         history::{Call, Decided, Entry, Erased, Ledger, Rewound, What},
         jobs,
+        loss::RESTORER,
         outage::Service,
         play::RETENTION,
         reasons::Change,
@@ -142,7 +143,9 @@ impl World {
         let was = before.as_ref();
         let is_exclusive = |row: &Row| row.text(a::KIND) == Some(LeaseKind::Exclusive.as_str());
         let by_hand = was.is_some_and(is_exclusive);
+        let is_restored = self.is_raised(was, row);
         let how = match () {
+            () if is_restored => "raised",
             () if was.is_some() && head < old.head && is_exclusive(row) => "set back",
             () if was.is_some() && old.head != head => "settled",
             () if holder.is_some() && holder != old.holder && old.holder.is_some() => "taken over",
@@ -172,10 +175,11 @@ impl World {
             let most = self.profile.deliver.most() as u64;
             let places = head.saturating_sub(old.head);
             // Who ends a run early settles all of it at once.
-            if old.present && (places > most || places != newly.len() as u64) && !by_hand {
+            if old.present && (places > most || places != newly.len() as u64) && !by_hand && !is_restored {
                 mistakes.push(format!("head went from {} to {}", told(old.head), told(head)));
             }
         }
+        mistakes.extend(self.given_out_again(node, entity, &old, (tail, token), is_restored));
         let on_hold = |row: &Row| row.number(a::HOLD).is_some();
         let was_on_hold = was.is_some_and(on_hold);
         if on_hold(row) != was_on_hold {
@@ -221,6 +225,7 @@ impl World {
             settled: name.map(|name| (name, settlement)),
             granted: old.granted,
             is_late: inner.history.is_late,
+            is_restoring: node == RESTORER,
             clocks_lie: self.profile.skew.takes_the_living_for_dead(),
             is_mute: inner.outages.iter().any(|outage| outage.service == Service::EntityWrites),
             time: at_time,
@@ -252,6 +257,12 @@ impl World {
                     mistakes.extend(runs_again(&before, &decided, erased));
                     decided.is_kept &= before.settlement == decided.settlement;
                     decided.by = if before.settlement == decided.settlement { before.by } else { decided.by };
+                } else if node == RESTORER {
+                    let same = |(place, before): &&((usize, u64), Decided)| {
+                        *place == (entity, receipt.sequence.0) && before.settlement == decided.settlement
+                    };
+                    let before = inner.history.lost.iter().rev().find(same);
+                    decided.by = before.map_or(decided.by, |(_, before)| before.by);
                 }
                 if inner.history.decided.insert((entity, receipt.sequence.0), decided).is_some() {
                     mistakes.push(format!("sequence {} was decided twice", told(receipt.sequence.0)));
@@ -262,7 +273,7 @@ impl World {
         let (granted, by) = granted;
         inner.ledgers.insert(entity, Ledger { present: true, head, tail, token, holder, granted, node: by });
         let reached = match how {
-            "taken over" | "force released" | "blocked" | "unblocked" | "set back" => Some(how),
+            "taken over" | "force released" | "blocked" | "unblocked" | "set back" | "raised" => Some(how),
             "settled" if settlement == "repeat" => Some("a repeat is settled"),
             "settled" if settlement == "parked" => Some("a delivery is parked"),
             "settled" if newly.len() > 1 && newly[0].settlement == Settlement::Superseded => {
