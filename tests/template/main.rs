@@ -5,6 +5,7 @@
 mod asked;
 mod checks;
 mod document;
+mod door;
 mod grants;
 mod mutations;
 mod project;

@@ -1,6 +1,7 @@
 //! `serializer doctor`: what is wrong with a deployment, a line for each check.
 
 mod finding;
+mod invoked;
 mod rows;
 mod stack;
 mod store;
@@ -137,6 +138,9 @@ impl Doctor {
         }
         let sources = whereabouts::configured(deployment, None).await;
         report.tell([rows::sources(&sources)]);
+        if let (false, Ok(sources)) = (deployment.is_local(), &sources) {
+            report.tell(invoked::functions(&Services::of(&deployment.account), stack, sources).await);
+        }
         report.tell([rows::jobs(deployment).await]);
         if self.no_rows {
             report.tell([Finding::not_made("rows", "--no-rows leaves out row versions, sources' ages, orders")]);

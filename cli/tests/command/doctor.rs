@@ -200,6 +200,44 @@ fn a_check_that_may_not_be_made_names_the_permission_and_finds_nothing() {
     }
 }
 
+/// The worker's role names functions as `InvokeFunctionArns` does, and IAM takes
+/// another qualifier for another function.
+#[test]
+fn a_function_that_a_source_calls_is_there_and_the_worker_may_call_it() {
+    let stack = well();
+    let aws = &stack.aws;
+    let sources = "[sources.shopify]\nprovider='shopify'\nsecrets=['s']\nhandler='invoke'\n\
+                   invoke={function='orders',qualifier='live'}";
+    let document = json!({ "Parameter": { "Name": "/shop", "Type": "SecureString", "Version": 3, "Value": sources } });
+    aws.answer("AmazonSSM.GetParameter", 200, document.to_string());
+    let configuration = "/2015-03-31/functions/orders/configuration?Qualifier=live";
+    aws.answer(configuration, 200, r#"{"State":"Active"}"#);
+    let orders = "arn:aws:lambda:eu-central-1:123456789012:function:orders";
+    let asked = |allowed: &str| {
+        stack.describe(&[("InvokeFunctionArns", allowed)]);
+        let told = findings(&stack.ran(&["doctor", "--no-rows", "--json"]));
+        let finding = of(&told, "invoke orders:live");
+        ["result", "says", "advice"].map(|name| finding[name].as_str().unwrap_or_default().to_owned())
+    };
+    for (allowed, advice) in [
+        ("", format!("deploy with InvokeFunctionArns={orders}:live")),
+        (orders, format!("deploy with InvokeFunctionArns={orders},{orders}:live")),
+    ] {
+        let [result, says, advised] = asked(allowed);
+        assert_eq!((result.as_str(), advised), ("wrong", advice), "{allowed}");
+        assert!(says.starts_with("the worker may not call it, and what shopify sends"), "{says}");
+    }
+    assert!(aws.asked(configuration).is_empty());
+    let both = format!("{orders}:test,{orders}:live");
+    assert_eq!(asked(&both), ["ok", "the worker may call it, for shopify", ""]);
+    aws.answer(configuration, 404, r#"{"__type":"ResourceNotFoundException"}"#);
+    let [result, says, advice] = asked(&both);
+    assert!(result == "wrong" && says.contains("is not there") && advice.contains("`invoke`"), "{says}");
+    aws.deny(configuration);
+    let [result, says, _] = asked(&both);
+    assert!(result == "not made" && says.contains("lambda:GetFunctionConfiguration"), "{says}");
+}
+
 #[test]
 fn permissions_on_the_tables_are_tried_one_by_one_and_the_missing_ones_named() {
     let stack = well();

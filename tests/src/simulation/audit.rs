@@ -145,7 +145,8 @@ pub fn everything(world: &World) -> Vec<String> {
                 let place = (call.entity, *sequence);
                 let waits = || states.get(&call.entity).is_some_and(|s| s.is_stopped() && s.head.0 < *sequence);
                 if !history.decided_ever().any(|(at, _)| *at == place) && !waits() {
-                    mistakes.push(format!("lost: {name} was answered 2xx at {}, and nothing came of it", told(*sequence)));
+                    mistakes
+                        .push(format!("lost: {name} was answered 2xx at {}, and nothing came of it", told(*sequence)));
                 }
             }
             let set_aside = parked.contains(&name) || (was_parked && (put_back || erased));
@@ -212,7 +213,9 @@ fn order(history: &History, mistakes: &mut Vec<String>) {
             // What was lost with the tables is in front of nothing that came since.
             let is_after = history.lost_at.is_some_and(|lost| lost < start.at);
             let lost = early.lost.iter().filter(|_| !is_after);
-            let Some((_, sequence)) = early.acked.iter().chain(lost).find(|(at, _)| *at < late.called) else { continue };
+            let Some((_, sequence)) = early.acked.iter().chain(lost).find(|(at, _)| *at < late.called) else {
+                continue;
+            };
             let place = (early.entity, *sequence);
             let decided = history.decided_at_all().filter(|(at, _)| **at == place).map(|(_, decided)| decided.at).min();
             // In the same start: handled by it before, or stood for.

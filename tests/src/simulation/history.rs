@@ -301,6 +301,9 @@ pub struct History {
     pub names: BTreeMap<IdentityHash, Name>,
     /// Starts of jobs' functions, in their order.
     pub tick_starts: Vec<jobs::TickStart>,
+    /// Ticks of jobs that began since the copy of tables that were lost: it has no row
+    /// of theirs, and so nothing that says they were run.
+    pub ticks_forgotten: BTreeSet<(String, u64)>,
     /// Ticks as they were recorded, in their order.
     pub ticks_recorded: Vec<jobs::TickRecord>,
     /// How often something interesting was reached.

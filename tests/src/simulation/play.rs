@@ -38,13 +38,13 @@ use super::{
     chance::{Dice, Roll, actor},
     handler::{Nature, Simulated, seconds},
     history::{Call, Name, What},
+    loss::RESTORER,
     mutation::Meddler,
+    mutation::is_of_a_restore,
     node::{Node, Place, pause},
     outage::Outage,
     queue::{NodeQueue, Receipt, is_deferred},
     table::NodeTable,
-    loss::RESTORER,
-    mutation::is_of_a_restore,
     world::{World, entity_number, identity, key, told},
 };
 

@@ -27,9 +27,9 @@ use super::{
     Plan,
     chance::Twist,
     history::{Entry, History, Landed, Ledger, Name, Start, What},
+    node::Node,
     outage::{How, Outage, Service},
     profile::Profile,
-    node::Node,
     queue::SimulatedQueue,
 };
 use loss::{Copied, Lost, Stop};
@@ -260,14 +260,7 @@ impl World {
 
     /// A handler is started.
     /// `first` is the first place that the start is about.
-    pub fn started(
-        &self,
-        by: &Node,
-        name: Name,
-        entity: usize,
-        (first, sequence): (u64, u64),
-        token: u64,
-    ) -> usize {
+    pub fn started(&self, by: &Node, name: Name, entity: usize, (first, sequence): (u64, u64), token: u64) -> usize {
         let (node, is_lost) = (by.number, by.tables != self.tables());
         let newest = if is_lost { self.given_out(entity).1 } else { self.ledger(entity).token };
         let on_hold = self.read(&entity_row(&key(entity))).is_some_and(|row| row.number(a::HOLD).is_some());

@@ -23,7 +23,7 @@ use super::{
         loss::RESTORER,
         node::pause,
     },
-    EPOCH, World, entity_number, is_job, number_of, told,
+    EPOCH, World, entity_number, is_job, label, number_of, told,
 };
 
 /// A copy of the tables, each of its own moment, and what was decided by then.
@@ -187,11 +187,12 @@ impl World {
         for row in self.rows.rows(&TableName::Entities) {
             let state = EntityState::parse(&row).expect("our own rows can be read");
             let key = &state.entity;
+            let who = if is_job(key.as_str()) { key.to_string() } else { label(entity_number(key)) };
             if state.held.is_some() || state.blocked.is_some() || !state.is_empty() || state.turn_until.is_some() {
-                mistakes.push(format!("{key} is restored, and not free, empty and unblocked"));
+                mistakes.push(format!("{who} is restored, and not free, empty and unblocked"));
             }
             if state.is_stopped() && !is_job(key.as_str()) && !lost.stopped.contains(&entity_number(key)) {
-                mistakes.push(format!("{key} is on hold since the restore, and was not stopped before"));
+                mistakes.push(format!("{who} is on hold since the restore, and was not stopped before"));
             }
         }
         // What nobody was sure to find waits no longer.
@@ -264,6 +265,9 @@ impl History {
         let before = std::mem::replace(&mut self.decided_before, before);
         self.lost.extend(decided.into_iter().chain(before).filter(since));
         self.lost_at = Some(at);
+        let jobs: BTreeSet<&str> = copied.entities.iter().filter_map(|row| row.text(a::ENTITY)).collect();
+        let unknown = self.tick_starts.iter().filter(|start| !jobs.contains(&*format!("cron/{}", start.job)));
+        self.ticks_forgotten = unknown.map(|start| (start.job.clone(), start.tick)).collect();
         for call in self.calls.values_mut() {
             let entity = call.entity;
             let (kept, gone): (Vec<_>, _) =
