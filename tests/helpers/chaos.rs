@@ -5,7 +5,7 @@
 use std::{process::ExitCode, time::Duration};
 
 use clap::Parser;
-use tests::chaos::{Plan, Receiver, WorkerKind, roles, run};
+use tests::chaos::{Loss, Plan, Receiver, WorkerKind, roles, run};
 
 /// Kills and freezes workers, ingests and store until the time is over, then
 /// audits what was done.
@@ -21,6 +21,12 @@ struct Options {
     /// meanwhile is answered 202.
     #[arg(long)]
     outage: Option<u64>,
+    /// Loses the tables, and restores a copy of them.
+    #[arg(long)]
+    loses_tables: bool,
+    /// Loses the tables, and uses a copy of them as it is: a negative control.
+    #[arg(long)]
+    unrestored: bool,
     /// How many orders.
     #[arg(long, default_value_t = 12)]
     orders: usize,
@@ -47,6 +53,10 @@ fn main() -> anyhow::Result<ExitCode> {
         workers: options.workers,
         kind: if options.careless { WorkerKind::Careless } else { WorkerKind::Own },
         outage: options.outage.map(Duration::from_secs),
+        loss: match options.unrestored {
+            true => Some(Loss::UsedAsCopied),
+            false => options.loses_tables.then_some(Loss::Restored),
+        },
         tells: true,
     };
     println!("seed {}", plan.seed);

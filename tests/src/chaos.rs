@@ -7,6 +7,7 @@
 
 mod careless;
 mod gate;
+mod loss;
 mod report;
 pub mod roles;
 
@@ -54,6 +55,8 @@ use webhook_serializer::{
 
 use crate::webhooks::{request, signed, update};
 use gate::Gate;
+pub use loss::Loss;
+use loss::{COPIED_AFTER, LOST_AFTER};
 use report::{Committed, read_lines};
 pub use report::{Receiver, Report};
 use roles::{Line, ROLE, effect_row};
@@ -102,6 +105,8 @@ pub struct Plan {
     /// For how long the store cannot be reached, and the queue can; `None`: what the
     /// store does not take is refused, as it is when neither can.
     pub outage: Option<Duration>,
+    /// Whether the tables are lost meanwhile, and what becomes of their copy.
+    pub loss: Option<Loss>,
     /// Whether to show how it goes.
     pub tells: bool,
 }
@@ -189,11 +194,16 @@ impl EnginesProcess {
         Parts::connect(&self.account(), &self.config(), surroundings, None)
     }
 
+    async fn kill(&mut self) -> Result<()> {
+        match self.child.take() {
+            Some(mut child) => Ok(child.kill().await?),
+            None => Ok(()),
+        }
+    }
+
     /// Starts it, or kills it and starts it again; serves when this returns.
     async fn restart(&mut self) -> Result<()> {
-        if let Some(mut child) = self.child.take() {
-            child.kill().await?;
-        }
+        self.kill().await?;
         let mut child = Command::new(&self.program)
             .env(ROLE, "engines")
             .env("DATA", &self.data)
@@ -252,6 +262,8 @@ struct Stage {
     sent: Mutex<Vec<Sent>>,
     /// The ids of those that were answered 202.
     deferred: Mutex<BTreeSet<String>>,
+    /// The ids of those that were sent again, or put back, after the tables were lost.
+    again: Mutex<BTreeSet<String>>,
 }
 
 impl Stage {
@@ -381,6 +393,11 @@ async fn break_things(
     Ok(())
 }
 
+fn operator_of(parts: &Parts, retention: Duration) -> Operator {
+    let inbox = Inbox::new(parts.store.clone(), parts.waker.clone(), retention, Arc::new(Quiet));
+    Operator::new(parts.store.clone(), parts.waker.clone(), inbox, retention)
+}
+
 /// Waits until everything that was answered is committed and every entity is
 /// free and empty; what was committed.
 async fn drain(
@@ -455,7 +472,7 @@ pub async fn run(program: &Path, plan: &Plan) -> Result<Report> {
     let sources = Arc::new(Sources::parse(&document)?);
     let mut engines = EnginesProcess::new(program, directory.path().join("data"))?;
     engines.restart().await?;
-    let gate = Gate::before(engines.ports[0]).await?;
+    let gate = Arc::new(Gate::before(engines.ports[0]).await?);
     let pool = |role: &str, most: usize| {
         let most = NonZeroUsize::new(most).context("at least one")?;
         anyhow::Ok(Arc::new(FunctionPool::new(engines.function(role, gate.url(), &sources_file, &journal), most)))
@@ -469,6 +486,7 @@ pub async fn run(program: &Path, plan: &Plan) -> Result<Report> {
         ingests: ingests.process_ids(),
         sent: Mutex::default(),
         deferred: Mutex::default(),
+        again: Mutex::default(),
     });
     let mut chance = fastrand::Rng::with_seed(plan.seed);
     let stop_working = watch::Sender::new(false);
@@ -486,17 +504,24 @@ pub async fn run(program: &Path, plan: &Plan) -> Result<Report> {
     }
 
     let shuts = surroundings.clone();
-    let lasts = plan.outage;
+    let (lasts, shut) = (plan.outage, gate.clone());
     let outage = tokio::spawn(async move {
         if let Some(lasts) = lasts {
             shuts.sleep(OUT_AFTER).await;
-            gate.shut(true);
+            shut.shut(true);
             shuts.sleep(lasts).await;
-            gate.shut(false);
+            shut.shut(false);
         }
-        gate
     });
     let mut end = surroundings.monotonic() + plan.time.max(plan.outage.unwrap_or_default() + 2 * OUT_AFTER);
+    if let Some(loss) = plan.loss {
+        let begun = surroundings.monotonic();
+        break_things(&stage, &mut engines, &mut chance, begun + COPIED_AFTER).await?;
+        let copied = loss::copied(&stage, &mut engines).await?;
+        break_things(&stage, &mut engines, &mut chance, begun + LOST_AFTER).await?;
+        let again = loss::lost(&stage, &mut engines, &gate, &copied, loss).await?;
+        sending.spawn(loss::sent_again(stage.clone(), ingests.clone(), sources.clone(), again));
+    }
     for prolonged in 0..=PROLONGED {
         while surroundings.monotonic() < end {
             let next = end.min(surroundings.monotonic() + Duration::from_secs(10));
@@ -513,7 +538,7 @@ pub async fn run(program: &Path, plan: &Plan) -> Result<Report> {
         end = surroundings.monotonic() + plan.time / 3;
     }
     // Open by now, and it stays so until everybody is done.
-    let gate = outage.await?;
+    outage.await?;
     stop_sending.send_replace(true);
     while let Some(ended) = sending.join_next().await {
         ended?;
@@ -521,8 +546,7 @@ pub async fn run(program: &Path, plan: &Plan) -> Result<Report> {
 
     let parts = engines.parts(&surroundings);
     let retention = engines.config().retention;
-    let inbox = Inbox::new(parts.store.clone(), parts.waker.clone(), retention, Arc::new(Quiet));
-    let operator = Operator::new(parts.store.clone(), parts.waker.clone(), inbox, retention);
+    let operator = operator_of(&parts, retention);
     let mut orders: Vec<EntityKey> =
         stage.sent.lock().expect("no panic").iter().map(|sent| sent.entity.clone()).collect();
     orders.sort_unstable();
@@ -540,6 +564,7 @@ pub async fn run(program: &Path, plan: &Plan) -> Result<Report> {
     drop(gate);
     let sent = std::mem::take(&mut *stage.sent.lock().expect("no panic"));
     let deferred = std::mem::take(&mut *stage.deferred.lock().expect("no panic"));
+    let again = std::mem::take(&mut *stage.again.lock().expect("no panic"));
     let faults = format!("{:?}", stage.faults);
-    Ok(Report { seed: plan.seed, sent, deferred, lines: read_lines(&journal)?, committed, receipts, faults })
+    Ok(Report { seed: plan.seed, sent, deferred, again, lines: read_lines(&journal)?, committed, receipts, faults })
 }

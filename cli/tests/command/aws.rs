@@ -140,6 +140,7 @@ pub struct Stack {
     pub local: Local,
     pub aws: Aws,
     pub dynamodb: String,
+    line: String,
     _folder: tempfile::TempDir,
 }
 
@@ -161,8 +162,16 @@ impl Stack {
         }
         let line =
             format!("export AWS_REGION=eu-central-1{stack} SOURCES_PARAMETER=/shop WEBHOOK_URL=https://x/webhooks/");
+        let dynamodb = named("AWS_ENDPOINT_URL_DYNAMODB");
+        let stack = Self { local, aws, dynamodb, line, _folder: folder };
+        stack.deployed(&[]);
+        stack
+    }
+
+    /// From now on, it says that it was deployed with these parameters, too.
+    pub fn deployed(&self, with: &[(&str, &str)]) {
         let outputs = [
-            ("CommandLine", line.as_str()),
+            ("CommandLine", self.line.as_str()),
             ("WorkerFunction", "shop-Worker-1"),
             ("SchedulerFunction", "shop-Scheduler-1"),
         ];
@@ -173,8 +182,7 @@ impl Stack {
             ("AlarmTopicArn", "arn:aws:sns:eu-central-1:123456789012:alarms"),
             ("SourcesParameter", "/shop"),
         ];
-        aws.stack(&outputs, &parameters);
-        Self { local, aws, dynamodb: named("AWS_ENDPOINT_URL_DYNAMODB"), _folder: folder }
+        self.aws.stack(&outputs, &[&parameters, with].concat());
     }
 
     /// Runs a command that names the stack.

@@ -214,7 +214,7 @@ fn a_function_that_a_source_calls_is_there_and_the_worker_may_call_it() {
     aws.answer(configuration, 200, r#"{"State":"Active"}"#);
     let orders = "arn:aws:lambda:eu-central-1:123456789012:function:orders";
     let asked = |allowed: &str| {
-        stack.describe(&[("InvokeFunctionArns", allowed)]);
+        stack.deployed(&[("InvokeFunctionArns", allowed)]);
         let told = findings(&stack.ran(&["doctor", "--no-rows", "--json"]));
         let finding = of(&told, "invoke orders:live");
         ["result", "says", "advice"].map(|name| finding[name].as_str().unwrap_or_default().to_owned())

@@ -48,6 +48,9 @@ pub struct Report {
     pub(super) sent: Vec<Sent>,
     /// Of those, the ids that were answered 202: each has its place once it is taken up.
     pub(super) deferred: BTreeSet<String>,
+    /// The ids of those that were sent again or put back after the tables were lost: each is
+    /// in its place since then.
+    pub(super) again: BTreeSet<String>,
     pub(super) lines: Vec<Line>,
     pub(super) committed: BTreeMap<String, Committed>,
     pub(super) receipts: BTreeMap<EntityKey, Vec<Receipt>>,
@@ -116,7 +119,8 @@ impl Report {
         self.check_order(&mut mistakes);
         self.check_effects(receiver, &mut mistakes);
         let mut sent = self.sent.clone();
-        sent.iter_mut().filter(|sent| self.is_deferred(sent)).for_each(|sent| sent.answered = None);
+        let is_elsewhere = |sent: &&mut Sent| self.is_deferred(sent) || self.is_again(sent);
+        sent.iter_mut().filter(is_elsewhere).for_each(|sent| sent.answered = None);
         let verdict = Verdict::of(&sent, &self.committed_runs(), &BTreeSet::new());
         if !verdict.is_clean() {
             mistakes.push(format!("the journal: {verdict}"));
@@ -131,6 +135,15 @@ impl Report {
 
     fn is_deferred(&self, sent: &Sent) -> bool {
         self.deferred.contains(&sent.delivery_id)
+    }
+
+    fn is_again(&self, sent: &Sent) -> bool {
+        self.again.contains(&sent.delivery_id)
+    }
+
+    /// How many deliveries were sent again or put back after the tables were lost.
+    pub fn again(&self) -> usize {
+        self.again.len()
     }
 
     /// How many deliveries were answered 202.
@@ -158,7 +171,7 @@ impl Report {
         }
         let mut last: BTreeMap<&EntityKey, (&str, u64)> = BTreeMap::new();
         // One sender per order, which sends the next when the last was answered.
-        for sent in &self.sent {
+        for sent in self.sent.iter().filter(|sent| !self.is_again(sent)) {
             let id = sent.delivery_id.as_str();
             let (Some(committed), Some(first)) = (self.committed.get(id), first_token.get(id)) else { continue };
             if let Some((before, token)) = last.get(&sent.entity)

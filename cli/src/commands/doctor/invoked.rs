@@ -42,7 +42,8 @@ async fn one(services: &Services, stack: &Stack, check: &str, function: &Functio
     };
     // As IAM compares them: of another qualifier, or of none, is another.
     if !allowed.split(',').any(|one| one == arn) {
-        let all = [allowed.as_str(), &arn].iter().filter(|arns| !arns.is_empty()).copied().collect::<Vec<_>>().join(",");
+        let all =
+            [allowed.as_str(), &arn].iter().filter(|arns| !arns.is_empty()).copied().collect::<Vec<_>>().join(",");
         return Finding::wrong(
             check,
             format!("the worker may not call it, and what {sources} sends is not handled"),
