@@ -532,7 +532,8 @@ pub async fn run(program: &Path, plan: &Plan) -> Result<Report> {
                 eprintln!("{} s left, {sent} deliveries answered, {:?}", left.as_secs(), stage.faults);
             }
         }
-        if plan.kind.was_tried(&read_lines(&journal)?) || prolonged == PROLONGED {
+        let was_tried = plan.loss.is_some() || plan.kind.was_tried(&read_lines(&journal)?);
+        if was_tried || prolonged == PROLONGED {
             break;
         }
         end = surroundings.monotonic() + plan.time / 3;
