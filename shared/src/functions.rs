@@ -16,6 +16,7 @@ use crate::{
     config::{self, Environment, Variables},
     telemetry::{self, JsonLog},
     time::Surroundings,
+    traces,
 };
 
 /// Runs a function from its start to its end; how it ended is logged.
@@ -34,10 +35,30 @@ fn log(surroundings: &Surroundings) -> Arc<JsonLog> {
     Arc::new(log.detailed(config::detailed_metrics(&Environment)))
 }
 
+/// Traces are sent to where the environment says, if it does.
+fn trace(surroundings: &Surroundings) {
+    traces::begin(&|name| Environment.value(name), surroundings);
+}
+
 /// Answers one invocation, whose lines in the log name it.
 async fn logged<T>(log: &JsonLog, context: &lambda_runtime::Context, answer: impl Future<Output = T>) -> T {
     log.begin(&context.request_id);
+    traces::invoked(context.deadline);
     let answer = answer.await;
     log.end();
     answer
+}
+
+/// Runs a function, and sends its traces after each answer, before another event is
+/// asked for.
+#[cfg(feature = "otel")]
+async fn traced<S>(runtime: lambda_runtime::Runtime<S>) -> Result<(), Error>
+where
+    S: lambda_runtime::tower::Service<lambda_runtime::LambdaInvocation, Response = (), Error = Error>,
+{
+    let flushed = lambda_runtime::tower::util::ThenLayer::new(|posted: Result<(), Error>| async {
+        traces::flush().await;
+        posted
+    });
+    runtime.layer(flushed).run().await
 }

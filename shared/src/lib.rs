@@ -81,6 +81,7 @@
 //! | `orders` | the handler of `examples/orders`, by that name: what the project's own worker and command run | |
 //! | `verify` (default) | how each sender signs, and what its webhooks are about: without it a function reads its sources, and verifies nothing | |
 //! | `jobs` | cron expressions, and the time zones of the world | |
+//! | `otel` | one trace for each delivery, sent to an OpenTelemetry collector |  |
 //! | `testing` | a kit to test handlers with; for `dev-dependencies` | |
 //! | `internals` | the rooms below, for the project's own command and tests; without any promise | |
 //!
@@ -99,6 +100,7 @@
 //! | `protocol` | rows, writes, operations and what their replies mean. No input or output |
 //! | `providers`, `sources` | who sends webhooks, and how they are verified and routed |
 //! | `telemetry` | what is logged about it: events, log lines, metrics |
+//! | `traces` | spans, and the place in a trace that goes with a delivery; empty without `otel` |
 //! | `engine` | the protocol done: appends, drains, sweeps |
 //! | `operator` | what people do: look at an entity, stop it, let it go on, put back, erase |
 //! | `handler`, [`handlers`] | what runs for a delivery, and the handlers that come ready |
@@ -267,8 +269,9 @@ mod telemetry;
 pub mod time;
 #[cfg(not(feature = "internals"))]
 mod time;
-#[cfg(all(any(feature = "aws", feature = "forward"), feature = "internals"))]
+#[cfg(all(any(feature = "aws", feature = "forward", feature = "otel"), feature = "internals"))]
 #[doc(hidden)]
 pub mod tls;
-#[cfg(all(any(feature = "aws", feature = "forward"), not(feature = "internals")))]
+#[cfg(all(any(feature = "aws", feature = "forward", feature = "otel"), not(feature = "internals")))]
 mod tls;
+mod traces;

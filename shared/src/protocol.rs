@@ -29,3 +29,4 @@ pub mod receipt;
 pub mod state;
 pub mod table;
 pub mod tick;
+pub mod trace;

@@ -67,7 +67,7 @@ impl Roots {
     }
 
     /// Mozilla's, which browsers believe, as compiled in.
-    #[cfg(any(feature = "forward", feature = "ingest"))]
+    #[cfg(any(feature = "forward", feature = "ingest", feature = "otel"))]
     pub fn mozilla() -> Self {
         Self::of(RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() })
     }

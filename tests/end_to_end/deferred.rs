@@ -28,6 +28,7 @@ use webhook_serializer::{
         inbox::{Claim, Put, PutOutcome},
         receipt::Settlement,
         table::{Action, TableError, Write},
+        trace::Trace,
     },
     sources::Sources,
 };
@@ -372,7 +373,7 @@ async fn what_nobody_takes_up_is_among_the_dead_letters_and_can_be_put_back() {
         Stage::start_for(&SOURCES.replace("handler = \"test\"", "handler = \"test\"\non_outage = \"queue\"")).await;
     let incoming = stage.incoming("test/a", "1");
     let deferred = queue::Message::Deferred(Box::new(
-        webhook_serializer::engine::deferred::Deferred::of(&incoming).expect("it fits"),
+        webhook_serializer::engine::deferred::Deferred::of(&incoming, Trace::default()).expect("it fits"),
     ));
     stage.queue().send(&deferred, Duration::ZERO).await.expect("the queue takes it");
     let account = stage.engines.account();
@@ -406,7 +407,7 @@ async fn the_longest_that_is_deferred_fits_a_message_of_the_real_client() {
     let mut noise = vec![0; 784_000];
     fastrand::Rng::with_seed(1).fill(&mut noise);
     let incoming = webhook_serializer::Incoming { body: noise.into(), ..stage.incoming("test/a", "1\u{ffff}\u{1}") };
-    let deferred = webhook_serializer::engine::deferred::Deferred::of(&incoming).expect("it fits");
+    let deferred = webhook_serializer::engine::deferred::Deferred::of(&incoming, Trace::default()).expect("it fits");
     let message = queue::Message::Deferred(Box::new(deferred));
     assert!(message.text().len() > 1_040_000);
     stage.queue().send(&message, Duration::ZERO).await.expect("the queue takes it");

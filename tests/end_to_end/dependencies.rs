@@ -58,6 +58,19 @@ fn a_function_depends_on_what_it_does_only() {
     assert!(dependents(&["-p", "worker"], "httpdate").contains("worker "));
 }
 
+/// Off by default, and by whatever else is built: `docs/traces.md`.
+#[test]
+fn no_function_has_what_traces_need_unless_it_is_built_for_them() {
+    for package in ["opentelemetry", "opentelemetry_sdk", "opentelemetry-otlp", "prost"] {
+        assert_eq!(dependents(&["--workspace"], package), "", "{package}");
+        for function in ["ingest", "worker"] {
+            assert_eq!(dependents(&["-p", function], package), "", "{function}, {package}");
+            let asked = dependents(&["-p", function, "--features", "otel"], package);
+            assert!(asked.contains(&format!("{function} v")), "{function}, {package}: {asked}");
+        }
+    }
+}
+
 #[test]
 fn nor_when_the_whole_workspace_is_built_at_once() {
     for package in LOCAL {

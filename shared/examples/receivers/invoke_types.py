@@ -38,6 +38,8 @@ class Delivery(TypedDict):
     body: str
     # Whether the body is no UTF-8, and therefore in base64.
     body_is_base64: bool
+    # Where its trace goes on, as W3C Trace Context has it. Only where the worker sends traces.
+    traceparent: NotRequired[str]
 
 
 class Deliveries(TypedDict):

@@ -34,6 +34,8 @@ export interface Delivery {
   body: string;
   /** Whether the body is no UTF-8, and therefore in base64. */
   body_is_base64: boolean;
+  /** Where its trace goes on, as W3C Trace Context has it. Only where the worker sends traces. */
+  traceparent?: string;
 }
 
 /** What one start of a handler is about, version 1: one delivery, or several of one order in a row. Fields may be added; a version that takes one away or changes its meaning has another number. */

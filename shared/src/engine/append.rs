@@ -23,6 +23,7 @@ use crate::{
     sources::{OnOutage, deliver::Linger},
     telemetry::{Event, Observer, PutOffReason},
     time::Timestamp,
+    traces,
 };
 
 /// The longest that an append may take from its claim to its put. A worker that
@@ -184,7 +185,7 @@ impl Inbox {
         time: Duration,
     ) -> Result<Accepted, AppendError> {
         // What is half as long as a message fits whatever it holds.
-        let fits = || incoming.body.len() <= LARGEST_MESSAGE / 2 || Deferred::of(incoming).is_some();
+        let fits = || incoming.body.len() <= LARGEST_MESSAGE / 2 || Deferred::of(incoming, traces::current()).is_some();
         if on_outage == OnOutage::Refuse || !fits() {
             return self.append_within(incoming, linger, time).await.map(Accepted::Appended);
         }
@@ -194,7 +195,7 @@ impl Inbox {
             Ok(appended) => return Ok(Accepted::Appended(appended)),
             Err(error) => error,
         };
-        let Some(deferred) = Deferred::of(incoming) else { return Err(error) };
+        let Some(deferred) = Deferred::of(incoming, traces::current()) else { return Err(error) };
         let left = give_up.saturating_sub(surroundings.monotonic());
         match self.waker.post(&Message::Deferred(Box::new(deferred)), Duration::ZERO, left).await {
             Ok(()) => {
@@ -242,6 +243,7 @@ impl Inbox {
         let patience = || give_up.saturating_sub(surroundings.monotonic());
         let nonce = surroundings.nonce();
         let envelope = Envelope::of(incoming, stored, &nonce, surroundings.now() + self.retention);
+        let envelope = envelope.traced(traces::current());
         let envelope = match coming {
             Coming::Now => envelope,
             Coming::Again(run_before) => envelope.run_before(run_before),

@@ -22,6 +22,7 @@ use crate::{
         delivery::{Incoming, LARGEST_BODY, Stored, TOPIC_BYTES, restored},
         entity::{DeliveryId, EntityKey, Identity, SourceName},
         format::shortened,
+        trace::Trace,
     },
     time::Timestamp,
 };
@@ -55,6 +56,14 @@ pub struct Deferred {
     /// How often a worker tried in vain.
     #[serde(default, skip_serializing_if = "is_zero")]
     tries: u32,
+    #[cfg_attr(feature = "otel", serde(default, skip_serializing_if = "is_none"))]
+    #[cfg_attr(not(feature = "otel"), serde(skip))]
+    trace: Trace,
+}
+
+#[cfg(feature = "otel")]
+fn is_none(trace: &Trace) -> bool {
+    *trace == Trace::default()
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
@@ -76,8 +85,8 @@ impl Deferred {
     /// How a message begins that is one, whatever its form.
     pub(crate) const MARK: &str = "{\"delivery\":";
 
-    /// `incoming`, where it fits a message.
-    pub fn of(incoming: &Incoming) -> Option<Self> {
+    /// `incoming`, where it fits a message; its trace goes on there.
+    pub fn of(incoming: &Incoming, trace: Trace) -> Option<Self> {
         let stored = Stored::of(&incoming.body);
         let deferred = Self {
             delivery: FORM,
@@ -95,6 +104,7 @@ impl Deferred {
             length: incoming.body.len(),
             body: STANDARD.encode(&stored.bytes),
             tries: 0,
+            trace,
         };
         // As long as it can become.
         let last = Self { tries: u32::MAX, ..deferred.clone() };
@@ -130,6 +140,11 @@ impl Deferred {
     /// Whose it is.
     pub fn entity(&self) -> &EntityKey {
         &self.entity
+    }
+
+    /// Where its trace goes on.
+    pub(crate) fn trace(&self) -> Trace {
+        self.trace
     }
 
     /// When it arrived, by ours.
@@ -215,7 +230,7 @@ mod tests {
     fn what_is_deferred_is_read_as_it_was_in_characters_that_a_message_can_hold() {
         for body in [vec![], b"{\"id\":7}".to_vec(), vec![b' '; LARGEST_BODY], noise(500_000)] {
             let incoming = incoming(body);
-            let mut deferred = Deferred::of(&incoming).unwrap();
+            let mut deferred = Deferred::of(&incoming, Trace::default()).unwrap();
             for _ in 0..3 {
                 let message = Message::Deferred(Box::new(deferred.clone()));
                 assert_eq!(message.entity(), &incoming.entity);
@@ -231,8 +246,8 @@ mod tests {
     #[test]
     fn what_does_not_fit_a_message_is_none() {
         // Noise does not shrink, and base64 adds a third.
-        assert!(Deferred::of(&incoming(noise(LARGEST_MESSAGE * 3 / 4 - 1024))).is_some());
-        assert!(Deferred::of(&incoming(noise(LARGEST_MESSAGE * 3 / 4))).is_none());
+        assert!(Deferred::of(&incoming(noise(LARGEST_MESSAGE * 3 / 4 - 1024)), Trace::default()).is_some());
+        assert!(Deferred::of(&incoming(noise(LARGEST_MESSAGE * 3 / 4)), Trace::default()).is_none());
     }
 
     #[test]
@@ -249,12 +264,12 @@ mod tests {
             content_type: Some("\u{1}".repeat(10_000)),
             ..incoming(noise(LARGEST_MESSAGE / 2))
         };
-        assert!(Deferred::of(&longest).is_some());
+        assert!(Deferred::of(&longest, Trace::default()).is_some());
     }
 
     #[test]
     fn each_pause_is_twice_the_last_up_to_five_minutes() {
-        let mut deferred = Deferred::of(&incoming(vec![])).unwrap();
+        let mut deferred = Deferred::of(&incoming(vec![]), Trace::default()).unwrap();
         let mut pauses = Vec::new();
         for _ in 0..7 {
             pauses.push(deferred.pause().as_secs());
@@ -266,7 +281,7 @@ mod tests {
 
     #[test]
     fn a_delivery_that_cannot_be_read_is_known_for_one_and_its_words_are_not_repeated() {
-        let text = Deferred::of(&incoming(b"hush".to_vec())).unwrap().text();
+        let text = Deferred::of(&incoming(b"hush".to_vec()), Trace::default()).unwrap().text();
         let objection = |text: &str| match read(text) {
             Err(Unreadable::Delivery(reason)) => reason,
             Ok(Message::Deferred(deferred)) => deferred.incoming().unwrap_err().to_owned(),

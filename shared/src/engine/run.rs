@@ -7,6 +7,7 @@ use futures_util::FutureExt;
 use crate::{
     engine::threads::{Threads, Worked},
     handler::{AnyHandler, Context, Deliveries, Isolation, Outcome},
+    traces,
 };
 
 /// Runs a handler until it answers, fails, panics, or its time is up. `None`:
@@ -36,7 +37,7 @@ pub(crate) async fn run(
             },
         }
     };
-    match threads.begin(isolation, attempt)?.within(time, &surroundings).await {
+    match threads.begin(isolation, traces::kept(attempt))?.within(time, &surroundings).await {
         Worked::Answered(outcome) => Some(outcome),
         Worked::Died => Some(Outcome::retry("the handler's thread ended")),
         // As for what its handler says is out of reach: it may hang for all of its source.

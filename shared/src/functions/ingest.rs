@@ -25,6 +25,7 @@ use crate::{
     sources::{LiveSources, Newest, OnOutage, Sources},
     telemetry::{Event, Refusal},
     time::Surroundings,
+    traces::Door,
 };
 
 pub use http::{Http, Request, RequestContext, Response};
@@ -112,6 +113,7 @@ impl Ingest {
     }
 
     async fn take(&self, request: &Request, asked: Duration) -> Response {
+        let door = Door::opens(&request.headers, &self.surroundings);
         let known = self.sources.current();
         if !self.origin.sent(request) {
             let refused = Refused::saying(Refusal::PastOrigin, 403, "webhooks come in by another URL");
@@ -131,16 +133,19 @@ impl Ingest {
         let source = self.sources.current().get(incoming.identity.source.as_str()).cloned();
         let linger = source.as_ref().and_then(|source| source.linger);
         let on_outage = source.map_or(OnOutage::Refuse, |source| source.on_outage());
-        match self.inbox.accept(&incoming, linger, on_outage, left).await {
-            Ok(Accepted::Deferred) => Response::deferred(&incoming.entity).saying(demanded),
+        let entered = door.verified(&incoming);
+        let (outcome, response) = match entered.within(self.inbox.accept(&incoming, linger, on_outage, left)).await {
+            Ok(Accepted::Deferred) => ("deferred", Response::deferred(&incoming.entity).saying(demanded)),
             Ok(Accepted::Appended(appended)) => {
-                Response::accepted(&incoming.entity, appended.sequence).saying(demanded)
+                ("accepted", Response::accepted(&incoming.entity, appended.sequence).saying(demanded))
             }
             Err(error) => {
                 tracing::error!(source = %incoming.identity.source, %error, "not stored");
-                Response::unavailable("not stored; send it again")
+                ("not stored", Response::unavailable("not stored; send it again"))
             }
-        }
+        };
+        entered.ends(outcome, response.status_code);
+        response
     }
 
     fn ignore(&self, incoming: &Incoming, demanded: Option<&'static str>) -> Response {
@@ -257,16 +262,20 @@ pub fn run() -> Result<(), Error> {
     super::start(async {
         let start = Start::read(&Environment)?;
         let log = super::log(&start.surroundings);
+        super::trace(&start.surroundings);
         let sources = start.warm_and_open(SourcesOrigin::read(&Environment)?, log.clone()).await?;
         let inbox = start.connect(log.clone()).inbox();
         let ingest = Ingest::new(sources, inbox, start.surroundings).behind(Origin::read(&Environment)?);
-        lambda_runtime::run(lambda_runtime::service_fn(|event: lambda_runtime::LambdaEvent<Request>| {
+        let answered = lambda_runtime::service_fn(|event: lambda_runtime::LambdaEvent<Request>| {
             let (ingest, log) = (&ingest, &log);
             async move {
                 let response = super::logged(log, &event.context, ingest.answer(&event.payload)).await;
                 Ok::<_, Error>(response)
             }
-        }))
-        .await
+        });
+        #[cfg(not(feature = "otel"))]
+        return lambda_runtime::run(answered).await;
+        #[cfg(feature = "otel")]
+        super::traced(lambda_runtime::Runtime::new(answered)).await
     })
 }

@@ -34,6 +34,7 @@ use crate::{
     sources::{LiveSources, Sources, deliver::Deliver},
     telemetry::Event,
     time::{Surroundings, Timestamp},
+    traces,
 };
 use batch::Batch;
 use futures_util::future::{Either, join_all, select};
@@ -235,6 +236,7 @@ pub fn run_with<H: Handler>(make: impl FnOnce(&Setup) -> Result<H, Error>) -> Re
     super::start(async {
         let start = Start::read(&Environment)?;
         let log = super::log(&start.surroundings);
+        super::trace(&start.surroundings);
         let sources = start.warm_and_open(SourcesOrigin::read(&Environment)?, log.clone()).await?;
         let config = WorkerConfig::read(&Environment, &sources.current())?;
         let (account, http) = start.own();
@@ -271,6 +273,7 @@ pub fn run_with<H: Handler>(make: impl FnOnce(&Setup) -> Result<H, Error>) -> Re
         // would be gone until its visibility timeout.
         let runtime = answered.layer(ThenLayer::new(|posted: Result<(), Error>| async {
             posted?;
+            traces::flush().await;
             if worker.is_spent().await { Err(Spent.into()) } else { Ok(()) }
         }));
         match runtime.run().await {

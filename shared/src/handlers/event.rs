@@ -42,6 +42,8 @@ struct One<'a> {
     content_type: Option<&'a str>,
     body: String,
     body_is_base64: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    traceparent: Option<String>,
 }
 
 /// The document for `deliveries`, at least one, the oldest first.
@@ -81,6 +83,7 @@ impl<'a> One<'a> {
             content_type: delivery.content_type(),
             body,
             body_is_base64,
+            traceparent: delivery.traceparent(),
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::{
         keys::part_row,
         state::EventTimes,
         table::Key,
+        trace::Trace,
     },
     time::{Nonce, Timestamp},
 };
@@ -77,6 +78,8 @@ pub struct Delivery {
     pub(crate) age: Age,
     pub(crate) superseded: u32,
     pub(crate) run_before: Option<FencingToken>,
+    /// As stored; in a handler's hands that of its run.
+    pub(crate) trace: Trace,
     /// Of the row it was read from, for the parts of a large body.
     parts: Option<Parts>,
     identity_hash: OnceLock<IdentityHash>,
@@ -132,6 +135,7 @@ impl Delivery {
             age: Age::Unknown,
             superseded: 0,
             run_before: None,
+            trace: Trace::default(),
             parts: None,
             identity_hash: OnceLock::new(),
         }
@@ -250,6 +254,13 @@ impl Delivery {
     /// knows the run by both.
     pub fn run_before(&self) -> Option<FencingToken> {
         self.run_before
+    }
+
+    /// What the header `traceparent` of W3C Trace Context says to whatever this run
+    /// causes elsewhere. `None` without the feature `otel`, or where traces are sent
+    /// nowhere.
+    pub fn traceparent(&self) -> Option<String> {
+        self.trace.text()
     }
 
     /// The body, as the sender sent it.

@@ -68,6 +68,7 @@ pub mod attribute {
     pub const BODY_BYTES: &str = "body_bytes";
     pub const ENCODING: &str = "encoding";
     pub const PARTS: &str = "parts";
+    pub const TRACE: &str = "trace";
     pub const SEQUENCE: &str = "sequence";
     pub const OUTCOME: &str = "outcome";
     pub const TOOK: &str = "took";

@@ -31,6 +31,7 @@ use crate::{
     sources::Found,
     telemetry::{Event, PutOffReason},
     time::{Nonce, Timestamp},
+    traces::Lane,
 };
 
 /// The first wait at a gap; doubles up to [`LONGEST_LOOK`].
@@ -68,6 +69,8 @@ pub(super) struct Driver<'a> {
     /// Once a handler was started for the place in front: when the next may
     /// start, by its source's rate, however this one ends.
     not_before: Option<Timestamp>,
+    /// What is told of it to a collector of traces.
+    lane: Lane,
 }
 
 /// What the end of the function's time says of the store.
@@ -89,6 +92,7 @@ impl<'a> Driver<'a> {
         let memory = Memory { capacity, retention: drainer.settings.retention };
         Self {
             drainer,
+            lane: Lane::granted(&state.entity, keeper.lease().token()),
             keeper,
             claimed: (state.tail, seen),
             drain: Drain::granted(state, memory),
@@ -128,10 +132,16 @@ impl<'a> Driver<'a> {
                 None => {
                     ran = None;
                     self.not_before = None;
+                    self.lane.ends();
                     self.drain.next(&self.moment(), self.source.as_ref())
                 }
             };
-            match self.take(step, &mut ran).await? {
+            if let Some(outcome) = step.outcome() {
+                self.lane.decides(outcome);
+            }
+            let taken = self.take(step, &mut ran).await;
+            self.lane.decided(taken.is_ok());
+            match taken? {
                 Turn::Break(()) => return Ok(()),
                 Turn::Continue(follows) => due = follows,
             }

@@ -202,6 +202,20 @@ pub enum Step {
     GiveUp(u32, String),
 }
 
+impl Step {
+    /// What becomes of what ran, where that is what is done next.
+    pub fn outcome(&self) -> Option<&'static str> {
+        match self {
+            Self::Settle(settlement) => Some(settlement.as_str()),
+            Self::Apply | Self::Commit(_) => Some(Settlement::Applied.as_str()),
+            Self::SetAside(..) => Some(Settlement::Parked.as_str()),
+            Self::Retry { .. } => Some("retry"),
+            Self::GiveUp(..) => Some("blocked"),
+            _ => None,
+        }
+    }
+}
+
 /// Deliveries that were decided, with what their run added.
 #[derive(Debug, Clone)]
 pub struct Ran {

@@ -11,6 +11,7 @@ use crate::{
         store::StoreError,
     },
     telemetry::Event,
+    traces,
 };
 
 /// How long the queue is tried for, where the store is still out.
@@ -48,7 +49,8 @@ async fn take_up_one(drainer: &Drainer, inbox: &Inbox, id: &str, deferred: &Defe
         }
     };
     if !*is_out {
-        match inbox.take_up(&incoming, stored, ANSWERED).await {
+        let appended = inbox.take_up(&incoming, stored, ANSWERED);
+        match traces::taken_up(&incoming, deferred.trace(), appended).await {
             Ok(_) => return true,
             Err(error) => {
                 tracing::error!(entity = %incoming.entity, %error, "not taken up");

@@ -21,6 +21,7 @@
 //! | `serializer-received-at` | when it was accepted, RFC 3339 |
 //! | `serializer-deferred-until` | when it came into its inbox, where the tables could not be reached when it was accepted: others of its order may have been handled before it; absent otherwise |
 //! | `serializer-event-time` | when it happened by the sender's clock, RFC 3339; absent if it does not say |
+//! | `traceparent` | where its trace goes on; absent without the feature `otel` |
 //!
 //! In the values of `serializer-…` headers every byte that is not a visible
 //! ASCII character is percent-encoded, and so is `%`: `unquote` and
@@ -49,6 +50,7 @@ use crate::{
     protocol::{delivery::Delivery, entity::FencingToken},
     sources::destination::{self, Destination},
     time::Timestamp,
+    traces,
 };
 
 /// Who posts.
@@ -109,6 +111,9 @@ fn post(destination: &Destination, id: String, body: Bytes, now: Timestamp) -> R
     *request.uri_mut() = destination.url().clone();
     let headers = request.headers_mut();
     headers.insert(USER_AGENT, AGENT);
+    if let Some(traceparent) = traces::current().text() {
+        headers.insert("traceparent", traceparent.try_into().expect("hexadecimal digits are ASCII"));
+    }
     for (name, value) in signed {
         headers.insert(name, value.try_into().expect("ids, times and signatures are ASCII"));
     }

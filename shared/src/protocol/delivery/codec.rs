@@ -17,6 +17,7 @@ use crate::{
         keys::{part_row, sequence_of},
         operation::Operation,
         table::{Key, Row, Write, Written},
+        trace::Trace,
     },
     time::{Nonce, Timestamp},
 };
@@ -142,6 +143,13 @@ impl Envelope {
         self
     }
 
+    /// Its trace goes on there.
+    #[must_use]
+    pub(crate) fn traced(mut self, trace: Trace) -> Self {
+        trace.put(&mut self.row);
+        self
+    }
+
     /// As it is, of a delivery that arrived before and is appended at `now`, since
     /// the store was out meanwhile.
     #[must_use]
@@ -263,6 +271,7 @@ impl Unpacked {
             age: Age::Unknown,
             superseded: 0,
             run_before: row.number(a::RUN_BEFORE).map(FencingToken),
+            trace: Trace::of_row(row),
             parts: count.map(|count| Parts { nonce, count }),
             identity_hash: OnceLock::new(),
         };

@@ -66,7 +66,7 @@ impl Driver<'_> {
     }
 
     /// Tells of the settled places in front.
-    pub(super) fn told_settled(&self, decision: &Decision, ran: Option<&Ran>) {
+    pub(super) fn told_settled(&mut self, decision: &Decision, ran: Option<&Ran>) {
         let ran = ran.map_or(&[][..], |ran| &ran.deliveries);
         for receipt in decision.receipts() {
             let before = self.drain.read_at(receipt.sequence).and_then(|delivery| self.drain.before(delivery));
@@ -75,11 +75,15 @@ impl Driver<'_> {
                 continue;
             }
             let ran = ran.iter().find(|delivery| delivery.sequence() == receipt.sequence);
+            let delivery = ran.map(|delivery| &**delivery).or_else(|| self.drain.read_at(receipt.sequence));
+            if let Some(delivery) = delivery {
+                self.lane.settled(delivery, receipt.settlement);
+            }
             self.drainer.observer.observe(&Event::Settled {
                 entity: &self.drain.state().entity,
                 sequence: receipt.sequence,
                 settlement: receipt.settlement,
-                delivery: ran.map(|delivery| &**delivery).or_else(|| self.drain.read_at(receipt.sequence)),
+                delivery,
                 took: receipt.took.filter(|_| receipt.sequence == decision.last()),
             });
         }

@@ -1,0 +1,152 @@
+//! A drain's own trace, and those of the deliveries that it handles.
+
+use opentelemetry::{
+    Context, KeyValue,
+    context::FutureExt,
+    trace::{Link, SpanBuilder, SpanKind, TraceContextExt},
+};
+
+use super::span::{about, became, begun, here, number, there};
+use crate::{
+    handler::Outcome,
+    protocol::{
+        delivery::Delivery,
+        entity::{EntityKey, FencingToken, Sequence},
+        receipt::Settlement,
+    },
+};
+
+/// The spans of a drain. What is open when it is dropped ends then.
+#[derive(Debug)]
+pub struct Lane {
+    drain: Context,
+    open: Vec<Open>,
+    /// What is current while the handler runs.
+    run: Context,
+}
+
+/// A delivery in the handler's hands, or on its way out of them.
+#[derive(Debug)]
+struct Open {
+    sequence: Sequence,
+    process: Context,
+    run: Context,
+    settle: Option<Context>,
+}
+
+impl Lane {
+    /// A drain of `entity` begins, under this token.
+    pub fn granted(entity: &EntityKey, token: FencingToken) -> Self {
+        let attributes =
+            [KeyValue::new("serializer.entity_key", entity.to_string()), number("serializer.fencing_token", token.0)];
+        let drain = begun(SpanBuilder::from_name("drain").with_attributes(attributes), &Context::new());
+        Self { drain, open: Vec::new(), run: Context::new() }
+    }
+
+    /// `handler` is started with these, at least one. Each gets the place of its own run.
+    pub fn starts(&mut self, handler: &str, token: FencingToken, deliveries: &mut [Delivery]) {
+        self.ends();
+        let run = || SpanBuilder::from_name(format!("run {handler}"));
+        for delivery in deliveries.iter_mut() {
+            let process = self.process(delivery);
+            process.span().set_attribute(number("serializer.attempt", delivery.attempt().into()));
+            process.span().set_attribute(number("serializer.fencing_token", token.0));
+            let run = begun(run(), &process);
+            delivery.trace = here(&run);
+            self.open.push(Open { sequence: delivery.sequence(), process, run, settle: None });
+        }
+        self.run = match &self.open[..] {
+            [one] => one.run.clone(),
+            // One start of several is none of theirs alone.
+            several => {
+                let links = several.iter().map(|one| Link::with_context(one.run.span().span_context().clone()));
+                let together = begun(run().with_links(links.collect()), &self.drain);
+                together.span().set_attribute(number("serializer.deliveries", several.len() as u64));
+                together
+            }
+        };
+    }
+
+    /// Something of the handler's run.
+    pub fn within<F: Future>(&self, run: F) -> impl Future<Output = F::Output> + use<F> {
+        run.with_context(self.run.clone())
+    }
+
+    /// The handler answered; `None`: it was not begun.
+    pub fn ran(&mut self, outcome: Option<&Outcome>) {
+        let (outcome, is_error) = match outcome {
+            Some(Outcome::Done) => ("done", false),
+            Some(Outcome::Commit(_)) => ("commit", false),
+            Some(Outcome::Retry { .. }) => ("retry", true),
+            Some(Outcome::Unavailable { .. }) => ("unavailable", true),
+            Some(Outcome::NotNow { .. }) => ("not now", false),
+            Some(Outcome::Reject(_)) => ("reject", true),
+            None => ("no thread", true),
+        };
+        for run in self.open.iter().map(|one| &one.run).chain([&self.run]) {
+            became(run, outcome, is_error);
+            run.span().end();
+        }
+        self.run = Context::new();
+    }
+
+    /// What ran is being settled, or its failure counted.
+    pub fn decides(&mut self, outcome: &'static str) {
+        for one in &mut self.open {
+            became(&one.process, outcome, matches!(outcome, "retry" | "parked" | "blocked"));
+            one.settle = Some(begun(SpanBuilder::from_name("settle"), &one.process));
+            one.settle.iter().for_each(|settle| became(settle, outcome, false));
+        }
+    }
+
+    /// That was answered, and stands; or not, as far as is known.
+    pub fn decided(&mut self, stands: bool) {
+        for settle in self.open.iter_mut().filter_map(|one| one.settle.take()) {
+            if !stands {
+                became(&settle, "in doubt", true);
+            }
+            settle.span().end();
+        }
+    }
+
+    /// A place is settled that `delivery` stands at: one that ran, or that needed no run.
+    pub fn settled(&mut self, delivery: &Delivery, settlement: Settlement) {
+        let ran = self.open.iter().any(|one| one.sequence == delivery.sequence());
+        if !ran {
+            let process = self.process(delivery);
+            became(&process, settlement.as_str(), settlement == Settlement::Parked);
+            process.span().end();
+        }
+    }
+
+    /// Nothing follows any more from what ran.
+    pub fn ends(&mut self) {
+        for Open { process, run, settle, .. } in self.open.drain(..) {
+            for context in settle.iter().chain([&run, &process]) {
+                context.span().end();
+            }
+        }
+        self.run.span().end();
+    }
+
+    /// What this drain does with `delivery`, as a part of its trace.
+    fn process(&self, delivery: &Delivery) -> Context {
+        let source = delivery.source();
+        let mut attributes = about(source, delivery.topic(), delivery.entity(), delivery.delivery_id());
+        attributes.push(number("serializer.sequence", delivery.sequence().0));
+        let span = SpanBuilder::from_name(format!("process {source}"))
+            .with_kind(SpanKind::Consumer)
+            .with_attributes(attributes)
+            .with_links(vec![Link::with_context(self.drain.span().span_context().clone())]);
+        let process = begun(span, &there(delivery.trace));
+        self.drain.span().add_link(process.span().span_context().clone(), Vec::new());
+        process
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        self.ends();
+        self.drain.span().end();
+    }
+}

@@ -1,0 +1,81 @@
+//! Without the feature `otel`: nothing, at no cost.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    handler::Outcome,
+    protocol::{
+        delivery::{Delivery, Incoming},
+        entity::{EntityKey, FencingToken},
+        receipt::Settlement,
+        trace::Trace,
+    },
+    time::Surroundings,
+};
+
+pub fn begin(_: &dyn Fn(&str) -> Option<String>, _: &Surroundings) {}
+
+pub fn invoked(_: u64) {}
+
+pub async fn flush() {}
+
+pub fn current() -> Trace {
+    Trace::default()
+}
+
+pub fn kept<F: Future>(future: F) -> F {
+    future
+}
+
+pub fn taken_up<F: Future>(_: &Incoming, _: Trace, append: F) -> F {
+    append
+}
+
+#[derive(Debug)]
+pub struct Door;
+
+impl Door {
+    pub fn opens(_: &BTreeMap<String, String>, _: &Surroundings) -> Self {
+        Self
+    }
+
+    pub fn verified(self, _: &Incoming) -> Entered {
+        Entered
+    }
+}
+
+#[derive(Debug)]
+pub struct Entered;
+
+impl Entered {
+    pub fn within<F: Future>(&self, append: F) -> impl Future<Output = F::Output> + use<F> {
+        append
+    }
+
+    pub fn ends(self, _: &'static str, _: u16) {}
+}
+
+#[derive(Debug)]
+pub struct Lane;
+
+impl Lane {
+    pub fn granted(_: &EntityKey, _: FencingToken) -> Self {
+        Self
+    }
+
+    pub fn starts(&mut self, _: &str, _: FencingToken, _: &mut [Delivery]) {}
+
+    pub fn within<F: Future>(&self, run: F) -> F {
+        run
+    }
+
+    pub fn ran(&mut self, _: Option<&Outcome>) {}
+
+    pub fn decides(&mut self, _: &'static str) {}
+
+    pub fn decided(&mut self, _: bool) {}
+
+    pub fn settled(&mut self, _: &Delivery, _: Settlement) {}
+
+    pub fn ends(&mut self) {}
+}

@@ -1,0 +1,12 @@
+//! The ingest or the worker function, as `FUNCTION` says, with the feature `otel`; the
+//! worker has the handlers that come ready.
+
+use webhook_serializer::{ingest, worker};
+
+fn main() -> Result<(), worker::Error> {
+    match std::env::var("FUNCTION").as_deref() {
+        Ok("ingest") => ingest::run(),
+        Ok("worker") => worker::run_with(|setup| Ok(setup.handlers()?)),
+        other => Err(format!("FUNCTION: {other:?} is neither `ingest` nor `worker`").into()),
+    }
+}

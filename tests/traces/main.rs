@@ -1,0 +1,438 @@
+//! Traces: the real functions in processes of their own, with the feature `otel`, on the
+//! embedded engines; and a collector. `cargo test -p tests --features otel --test traces`.
+
+mod collector;
+#[path = "../../cli/src/reference/tests/validator.rs"]
+mod validator;
+
+use std::{num::NonZeroUsize, path::PathBuf, sync::Arc, time::Duration};
+
+use collector::{Collector, Seen, one};
+use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
+use serializer::local::{
+    Function, QUEUE,
+    function_pool::FunctionPool,
+    function_process::{FunctionProcess, FunctionSettings, Logs},
+};
+use tempfile::TempDir;
+use tests::{
+    lane::Lane,
+    webhooks::{request, signed, update},
+};
+use tokio::{net::TcpListener, sync::mpsc};
+use validator::Validator;
+use webhook_serializer::{
+    functions::ingest::Response,
+    protocol::entity::{EntityKey, Sequence},
+};
+
+const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+const PARENT: &str = "00f067aa0ba902b7";
+
+/// So long that nobody waits until it is over.
+const FUNCTION_TIMEOUT: Duration = Duration::from_secs(1200);
+
+/// Of the second and the fourth, a start gets up to three.
+fn sources(url: &str) -> String {
+    let source = |name: &str, handler: &str, more: &str| {
+        format!(
+            r#"
+            [sources.{name}]
+            provider = "standard-webhooks"
+            secrets = ["whsec_c2VjcmV0"]
+            handler = "{handler}"
+            on_outage = "queue"
+            retry = {{ attempts = 3, first = "10ms", longest = "10ms" }}
+            {more}
+            "#
+        )
+    };
+    let forward = format!(r#"forward = {{ url = "{url}/hook", secret = "whsec_d2hvZXZlcg==", allow_private = true }}"#);
+    let invoke = r#"invoke = { function = "orders" }"#;
+    source("shop", "forward", &forward)
+        + &source("bursts", "forward", &format!("{forward}\ndeliver = {{ up_to = 3 }}"))
+        + &source("called", "invoke", invoke)
+        + &source("together", "invoke", &format!("{invoke}\ndeliver = {{ up_to = 3 }}"))
+}
+
+/// Engines, and the two functions as processes.
+struct Deployed {
+    lane: Lane,
+    ingest: FunctionProcess,
+    environment: Vec<(String, String)>,
+    log: mpsc::UnboundedReceiver<String>,
+    lines: mpsc::UnboundedSender<String>,
+    _directory: TempDir,
+}
+
+impl Deployed {
+    /// Spans go to `traces`, and what is handled to `receiver`.
+    async fn start(receiver: &str, traces: &[(&str, &str)]) -> Self {
+        let sources = sources(receiver);
+        let lane = Lane::start(&sources).await;
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("sources.toml");
+        std::fs::write(&file, sources).unwrap();
+        let mut environment = lane.local.environment(file.to_str().unwrap());
+        environment.push(("AWS_ENDPOINT_URL_LAMBDA".into(), receiver.to_owned()));
+        environment.extend(traces.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+        let (lines, log) = mpsc::unbounded_channel();
+        let ingest = FunctionProcess::new(settings("ingest", &environment, &lines));
+        Self { lane, ingest, environment, log, lines, _directory: directory }
+    }
+
+    /// Posts an order's update, with this `traceparent`.
+    async fn post(&mut self, source: &str, order: &str, id: &str, traceparent: Option<&str>) -> u16 {
+        self.post_body(source, &update(order), id, traceparent).await
+    }
+
+    async fn post_body(&mut self, source: &str, body: &str, id: &str, traceparent: Option<&str>) -> u16 {
+        let webhook = signed(&self.lane.sources, source, id, body, self.lane.surroundings.now());
+        let mut request = request(&webhook);
+        request.headers.extend(traceparent.map(|text| ("traceparent".to_owned(), text.to_owned())));
+        let answer = self.ingest.invoke(serde_json::to_vec(&request).unwrap()).await.expect("it answers");
+        serde_json::from_slice::<Response>(&answer).unwrap().status_code
+    }
+
+    /// Has a worker handle what waits.
+    async fn work(&mut self) {
+        let pool = FunctionPool::new(settings("worker", &self.environment, &self.lines), NonZeroUsize::MIN);
+        self.lane.local.feed(Function::Processes(Arc::new(pool)));
+        self.lane.local.engines.queues().until(QUEUE, |counts| counts.total() == 0).await.expect("there is that queue");
+    }
+
+    /// How many deliveries of an order wait, are held, and are parked.
+    async fn left(&self, order: &str) -> (u64, bool, usize) {
+        let inspected = self.lane.operator().inspect(&EntityKey::parse(order).unwrap()).await.expect("it is answered");
+        let state = inspected.state.expect("there is such an order");
+        (state.waiting(), state.held.is_some(), inspected.parked.len())
+    }
+
+    /// What the functions logged until now, from warnings on.
+    fn warnings(&mut self) -> Vec<String> {
+        let mut lines = Vec::new();
+        while let Ok(line) = self.log.try_recv() {
+            lines.push(line);
+        }
+        lines.retain(|line| line.contains("WARN") || line.contains("ERROR"));
+        lines
+    }
+}
+
+fn settings(
+    function: &str,
+    environment: &[(String, String)],
+    lines: &mpsc::UnboundedSender<String>,
+) -> FunctionSettings {
+    let mut environment = environment.to_vec();
+    environment.push(("FUNCTION".into(), function.into()));
+    FunctionSettings {
+        name: format!("the-{function}"),
+        program: PathBuf::from(env!("CARGO_BIN_EXE_traced_function")),
+        timeout: FUNCTION_TIMEOUT,
+        memory_mb: 128,
+        environment,
+        logs: Logs::Lines(lines.clone()),
+    }
+}
+
+fn traceparent(flags: &str) -> String {
+    format!("00-{TRACE}-{PARENT}-{flags}")
+}
+
+fn named(spans: &[Seen], trace: &str) -> Vec<String> {
+    let mut names: Vec<_> =
+        spans.iter().filter(|span| span.trace == trace).map(|span| format!("{} {}", span.service, span.name)).collect();
+    names.sort();
+    names
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_trace_goes_from_the_door_to_the_settle_and_on_to_the_receiver() {
+    let collector = Collector::start().await;
+    let mut deployed = Deployed::start(&collector.url, &[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url)]).await;
+    assert_eq!(deployed.post("shop", "7", "a delivery", Some(&traceparent("01"))).await, 200);
+    deployed.work().await;
+    let spans = collector.drained(1).await;
+
+    let expected = [
+        "the-ingest POST /webhooks/shop",
+        "the-ingest append",
+        "the-ingest verify",
+        "the-worker process shop",
+        "the-worker run forward",
+        "the-worker settle",
+    ];
+    assert_eq!(named(&spans, TRACE), expected);
+    assert_eq!(spans.len(), expected.len() + 1, "and the drain: {spans:#?}");
+    let door = one(&spans, "POST /webhooks/shop", TRACE);
+    assert_eq!((door.parent.as_str(), door.kind), (PARENT, SpanKind::Server));
+    assert_eq!(door.attributes["http.response.status_code"], "200");
+    let process = one(&spans, "process shop", TRACE);
+    assert_eq!((&process.parent, process.kind), (&door.span, SpanKind::Consumer));
+    for (name, parent) in [("verify", door), ("append", door), ("run forward", process), ("settle", process)] {
+        let span = one(&spans, name, TRACE);
+        assert_eq!(span.parent, parent.span, "{name}");
+        assert!(parent.from <= span.from && span.from <= span.to && span.to <= parent.to, "{name} in {parent:?}");
+    }
+    let run = one(&spans, "run forward", TRACE);
+    assert!(run.to <= one(&spans, "settle", TRACE).from);
+
+    // The lane's trace is another, and each knows of the other.
+    let drain = one(&spans, "drain", "");
+    assert_eq!((drain.parent.as_str(), drain.trace != TRACE), ("", true));
+    assert_eq!((&process.links, &drain.links), (&vec![drain.place()], &vec![process.place()]));
+
+    for span in [door, process] {
+        let told = ["source", "topic", "entity_key", "delivery_id"].map(|name| span.attribute(name));
+        assert_eq!(told, ["shop", "order.updated", "shop/order/7", "a delivery"]);
+    }
+    let told = ["attempt", "outcome"].map(|name| process.attribute(name));
+    assert_eq!((told, run.attribute("outcome")), (["1", "applied"], "done"));
+    assert_eq!((door.attribute("outcome"), process.attribute("sequence").is_empty()), ("accepted", false));
+    assert_eq!(process.attribute("fencing_token"), drain.attribute("fencing_token"));
+
+    let received = collector.received(1).await;
+    assert_eq!(received[0].traceparent, Some(run.traceparent()));
+    // The delivery's id is seen to be found where it is.
+    assert!(collector.holds("a delivery"));
+    for hidden in ["c2VjcmV0", "v1,", "order_id", "whoever"] {
+        assert!(!collector.holds(hidden), "{hidden}");
+    }
+    assert_eq!(deployed.warnings(), [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_function_is_told_of_each_delivery_its_own_run_and_a_group_has_one_in_the_lanes_trace() {
+    let collector = Collector::start().await;
+    let mut deployed = Deployed::start(&collector.url, &[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url)]).await;
+    assert_eq!(deployed.post("called", "1", "alone", Some(&traceparent("01"))).await, 200);
+    for (source, id) in [("together", "a"), ("together", "b"), ("bursts", "c"), ("bursts", "d")] {
+        assert_eq!(deployed.post(source, "1", id, None).await, 200);
+    }
+    deployed.work().await;
+    let spans = collector.drained(3).await;
+    let received = collector.received(3).await;
+    let by_source = |name: &str| received.iter().find(|one| one.body["source"] == name).expect("it was handed on");
+
+    let schema = Validator::new(include_str!("../../docs/invoke.schema.json"));
+    for source in ["called", "together", "bursts"] {
+        assert_eq!(schema.objections(&by_source(source).body), [""; 0]);
+    }
+    let alone = &by_source("called").body["deliveries"];
+    assert_eq!(alone[0]["traceparent"], one(&spans, "run invoke", TRACE).traceparent());
+    for (source, run) in [("together", "run invoke"), ("bursts", "run forward")] {
+        let drain = spans.iter().find(|span| span.name == "drain" && span.attribute("entity_key").starts_with(source));
+        let drain = drain.expect("it was drained");
+        let start = one(&spans, run, &drain.trace);
+        assert_eq!((&start.parent, start.attribute("deliveries")), (&drain.span, "2"));
+        let mut runs = Vec::new();
+        for delivery in by_source(source).body["deliveries"].as_array().unwrap() {
+            let of_it = |span: &&Seen| span.attribute("delivery_id") == delivery["delivery_id"].as_str().unwrap();
+            let process = spans.iter().filter(of_it).find(|span| span.kind == SpanKind::Consumer).unwrap();
+            let run = one(&spans, run, &process.trace);
+            assert_eq!((&run.parent, &delivery["traceparent"]), (&process.span, &run.traceparent().into()));
+            assert_eq!(process.links, [drain.place()]);
+            runs.push(run.place());
+        }
+        assert_eq!(start.links, runs, "what it was about");
+        let header = by_source(source).traceparent.clone();
+        assert_eq!(header, (source == "bursts").then(|| start.traceparent()), "Lambda is not asked with one");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_traceparent_that_cannot_be_read_begins_a_trace_as_none_does() {
+    let collector = Collector::start().await;
+    let mut deployed = Deployed::start(&collector.url, &[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url)]).await;
+    let two = format!("{0},{0}", traceparent("01"));
+    let sent = [None, Some("garbage"), Some(&two[..]), Some("00-0-0-01"), Some("ff-00-00-00"), Some("")];
+    for (number, text) in sent.into_iter().enumerate() {
+        let number = number.to_string();
+        assert_eq!(deployed.post("shop", &number, &number, text).await, 200, "{text:?}");
+    }
+    deployed.work().await;
+    let spans = collector.drained(sent.len()).await;
+    let doors: Vec<_> = spans.iter().filter(|span| span.kind == SpanKind::Server).collect();
+    let mut traces: Vec<_> = doors.iter().map(|door| &door.trace).collect();
+    traces.sort();
+    traces.dedup();
+    assert_eq!(traces.len(), sent.len());
+    for door in doors {
+        assert_eq!((door.parent.as_str(), door.trace != TRACE), ("", true));
+        assert_eq!(named(&spans, &door.trace).len(), 6);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_its_sender_does_not_sample_is_passed_on_and_not_sent_to_the_collector() {
+    let collector = Collector::start().await;
+    let mut deployed = Deployed::start(&collector.url, &[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url)]).await;
+    assert_eq!(deployed.post("shop", "1", "1", Some(&traceparent("00"))).await, 200);
+    deployed.work().await;
+    let received = collector.received(1).await;
+    let told = received[0].traceparent.as_deref().unwrap();
+    assert!(told.starts_with(&format!("00-{TRACE}-")) && told.ends_with("-00") && !told.contains(PARENT), "{told}");
+    let spans = collector.drained(1).await;
+    assert_eq!(named(&spans, TRACE), [""; 0]);
+}
+
+/// A wrong signature costs whoever sends it nothing: their spans must not cost us.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_believed_makes_no_span() {
+    let collector = Collector::start().await;
+    let mut deployed = Deployed::start(&collector.url, &[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url)]).await;
+    let webhook = signed(&deployed.lane.sources, "shop", "1", update("1"), deployed.lane.surroundings.now());
+    let mut forged = request(&webhook);
+    forged.body = Some(update("2"));
+    forged.headers.insert("traceparent".into(), traceparent("01"));
+    let answer = deployed.ingest.invoke(serde_json::to_vec(&forged).unwrap()).await.expect("it answers");
+    assert_eq!(serde_json::from_slice::<Response>(&answer).unwrap().status_code, 401);
+    assert_eq!(deployed.post("shop", "1", "2", None).await, 200);
+    let spans = collector.until(|spans| !spans.is_empty()).await;
+    assert_eq!(named(&spans, TRACE), [""; 0]);
+    one(&spans, "POST /webhooks/shop", "");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_attempt_and_each_repeat_is_told_and_an_errors_text_is_not() {
+    let collector = Collector::start().await;
+    let mut deployed = Deployed::start(&collector.url, &[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url)]).await;
+    let body = r#"{"type":"order.updated","data":{"order_id":"1","note":"fails once"}}"#;
+    assert_eq!(deployed.post_body("shop", body, "1", Some(&traceparent("01"))).await, 200);
+    assert_eq!(deployed.post_body("shop", body, "1", None).await, 200, "a repeat");
+    deployed.work().await;
+    let spans = collector.drained(2).await;
+    let mut attempts: Vec<_> = spans.iter().filter(|span| span.name == "process shop" && span.trace == TRACE).collect();
+    attempts.sort_by_key(|span| span.from);
+    let told: Vec<_> =
+        attempts.iter().map(|span| (span.attribute("attempt"), span.attribute("outcome"), span.is_error)).collect();
+    assert_eq!(told, [("1", "retry", true), ("2", "applied", false)]);
+    let repeat = spans.iter().find(|span| span.name == "process shop" && span.trace != TRACE).expect("it is told");
+    assert_eq!((repeat.attribute("outcome"), repeat.attribute("attempt")), ("repeat", ""));
+    assert_eq!(named(&spans, &repeat.trace).iter().filter(|name| name.contains("run")).count(), 0);
+    assert!(!collector.holds("not the first time"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_run_again_goes_on_with_its_trace_and_what_is_put_back_begins_one() {
+    let collector = Collector::start().await;
+    let mut deployed = Deployed::start(&collector.url, &[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url)]).await;
+    let gone = r#"{"type":"order.updated","data":{"order_id":"1","note":"is gone once"}}"#;
+    assert_eq!(deployed.post_body("shop", gone, "parked", Some(&traceparent("01"))).await, 200);
+    deployed.work().await;
+    let other = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    assert_eq!(deployed.post("shop", "1", "applied", Some(other)).await, 200);
+    let spans = collector.drained(2).await;
+    let parked = one(&spans, "process shop", TRACE);
+    assert_eq!((parked.attribute("outcome"), parked.is_error), ("parked", true));
+    let applied = one(&spans, "process shop", &other[3..35]);
+
+    let order = EntityKey::parse("shop/order/1").unwrap();
+    let operator = deployed.lane.operator();
+    let parked = operator.parked(&order).await.unwrap();
+    operator.redrive(&parked[0], None).await.unwrap();
+    let spans = collector.drained(3).await;
+    let [put_back]: [&Seen; 1] = of_delivery(&spans, "parked")
+        .filter(|span| span.trace != TRACE)
+        .collect::<Vec<_>>()
+        .try_into()
+        .expect("it is one");
+    assert_eq!((put_back.parent.as_str(), put_back.attribute("outcome")), ("", "applied"));
+
+    operator.rewind(&order, Sequence(applied.attribute("sequence").parse().unwrap())).await.unwrap();
+    let spans = collector.until(|spans| of_delivery(spans, "applied").count() == 2).await;
+    assert!(of_delivery(&spans, "applied").all(|span| span.trace == applied.trace && span.parent == applied.parent));
+}
+
+/// What workers did with a delivery.
+fn of_delivery<'a>(spans: &'a [Seen], id: &'a str) -> impl Iterator<Item = &'a Seen> {
+    spans.iter().filter(move |span| span.name == "process shop" && span.attribute("delivery_id") == id)
+}
+
+/// The store is out when it comes in; not when it is taken up.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waited_in_the_queue_goes_on_with_its_trace() {
+    let collector = Collector::start().await;
+    let mut deployed = Deployed::start(&collector.url, &[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url)]).await;
+    let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let closed = format!("http://{}", nobody.local_addr().unwrap());
+    drop(nobody);
+    let mut cut_off = deployed.environment.clone();
+    cut_off.push(("AWS_ENDPOINT_URL_DYNAMODB".into(), closed));
+    deployed.ingest = FunctionProcess::new(settings("ingest", &cut_off, &deployed.lines));
+    assert_eq!(deployed.post("shop", "1", "1", Some(&traceparent("01"))).await, 202);
+    deployed.work().await;
+    let spans = collector.drained(1).await;
+    let door = one(&spans, "POST /webhooks/shop", TRACE);
+    assert_eq!(door.attribute("outcome"), "deferred");
+    let taken_up = one(&spans, "take up", TRACE);
+    assert_eq!((&taken_up.parent, taken_up.attribute("outcome")), (&door.span, "taken up"));
+    let process = one(&spans, "process shop", TRACE);
+    assert_eq!((&process.parent, process.attribute("outcome")), (&taken_up.span, "applied"));
+}
+
+/// One that is not there, one that takes connections and says nothing, one that
+/// refuses, and one that cannot be one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collector_that_takes_nothing_changes_no_answer_and_no_outcome() {
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let silent_url = format!("http://{}", silent.local_addr().unwrap());
+    for (traces, warned) in [
+        ("http://127.0.0.1:1", "traces not sent"),
+        (&silent_url[..], "no answer in time"),
+        ("refuses", "404"),
+        ("no URL", "nothing is traced"),
+    ] {
+        let receiver = Collector::start().await;
+        let traces = if traces == "refuses" { format!("{}/elsewhere", receiver.url) } else { traces.to_owned() };
+        let variables = [("OTEL_EXPORTER_OTLP_ENDPOINT", traces.as_str()), ("OTEL_EXPORTER_OTLP_TIMEOUT", "200")];
+        let mut deployed = Deployed::start(&receiver.url, &variables).await;
+        for id in ["1", "2", "3"] {
+            assert_eq!(deployed.post("shop", "1", id, None).await, 200, "{traces}");
+        }
+        deployed.work().await;
+        assert_eq!(receiver.received(3).await.len(), 3, "{traces}");
+        assert_eq!(deployed.left("shop/order/1").await, (0, false, 0), "{traces}");
+        // The worker's last word may still be under way; ingest has told at its second event.
+        let warnings = deployed.warnings();
+        let told = warnings.iter().filter(|line| line.contains(warned)).count();
+        assert!((1..=2).contains(&told), "{traces}: each function tells once: {warnings:#?}");
+    }
+}
+
+/// As long as the collector likes, where it may.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sender_is_answered_before_the_collector_is() {
+    let collector = Collector::start().await;
+    collector.shut.send_replace(true);
+    let variables = [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url.as_str()),
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", &FUNCTION_TIMEOUT.as_millis().to_string()),
+    ];
+    let mut deployed = Deployed::start(&collector.url, &variables).await;
+    let parent = traceparent("01");
+    let answered = deployed.post("shop", "1", "1", Some(&parent));
+    let answered = tokio::time::timeout(FUNCTION_TIMEOUT / 10, answered).await;
+    assert_eq!(answered, Ok(200));
+    collector.shut.send_replace(false);
+    let spans = collector.until(|spans| !spans.is_empty()).await;
+    assert_eq!(named(&spans, TRACE).len(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_an_endpoint_nothing_is_traced_stored_or_passed_on() {
+    let collector = Collector::start().await;
+    for off in [&[][..], &[("OTEL_SDK_DISABLED", "true")], &[("OTEL_TRACES_EXPORTER", "none")]] {
+        let mut variables = off.to_vec();
+        if !off.is_empty() {
+            variables.push(("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url));
+        }
+        let mut deployed = Deployed::start(&collector.url, &variables).await;
+        assert_eq!(deployed.post("shop", "1", "1", Some(&traceparent("01"))).await, 200);
+        deployed.work().await;
+    }
+    let received = collector.received(3).await;
+    assert!(received.iter().all(|one| one.traceparent.is_none()), "{received:?}");
+    assert!(!collector.holds("shop"));
+}
