@@ -42,6 +42,8 @@ struct One<'a> {
     content_type: Option<&'a str>,
     body: String,
     body_is_base64: bool,
+    // Absent, and not null, where no traces are sent.
+    #[cfg(feature = "otel")]
     #[serde(skip_serializing_if = "Option::is_none")]
     traceparent: Option<String>,
 }
@@ -83,6 +85,7 @@ impl<'a> One<'a> {
             content_type: delivery.content_type(),
             body,
             body_is_base64,
+            #[cfg(feature = "otel")]
             traceparent: delivery.traceparent(),
         }
     }
