@@ -2,9 +2,9 @@
 
 use std::{sync::atomic::AtomicBool, time::Duration};
 
-use tests::world::World;
+use tests::{handlers::answering, world::World};
 use webhook_serializer::{
-    handler::Isolation,
+    handler::{self, Isolation},
     handlers::orders::Orders,
     jobs::{Context, Job, JobError, Jobs, Outcome, Ticker, switch::Switch},
     protocol::{
@@ -12,6 +12,7 @@ use webhook_serializer::{
         inbox::Claim,
         lease::Acquire,
         state::{HolderInfo, LeaseKind},
+        table::{Change, Key, Write},
     },
     time::Timestamp,
 };
@@ -72,6 +73,15 @@ pub async fn asked() -> AskedByFunctions {
     world.feed(&[orders], 1, &AtomicBool::new(true)).await;
     let settled = world.state("test/order/1").await;
     assert!(settled.is_empty() && settled.held.is_none(), "{settled:?}");
+    // A handler of one's own, which adds to its row without reading it, as `order_totals` does.
+    world.append("test/order/3", "4").await;
+    let adds = answering(|delivery, _| {
+        let row = Key::named("orders", "order", delivery.entity().as_str());
+        handler::Outcome::commit([Write::update(row, [Change::add("deliveries", 1)])])
+    });
+    let adds = world.worker(adds);
+    world.feed(&[adds], 1, &AtomicBool::new(true)).await;
+    assert_eq!(world.applied().last().map(String::as_str), Some("4"));
     let mut asked = worker.so_far();
     // What the event source does in its name.
     for action in ["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"] {
