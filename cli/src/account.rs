@@ -85,10 +85,7 @@ impl Account {
                     ),
                     (Some(Settlement::Parked), _) => (
                         style("parked before".to_owned()).dim(),
-                        vec![
-                            "It was set aside, and put back or discarded since, or kept for as long as it is to be."
-                                .to_owned(),
-                        ],
+                        vec!["It was set aside, and put back or discarded since, or its time has run out.".to_owned()],
                     ),
                     (Some(settlement), _) => (style(settlement.to_string()).green(), Vec::new()),
                     (None, None) => (style("settled".to_owned()).dim(), vec!["Nothing tells any more how.".to_owned()]),

@@ -34,7 +34,7 @@ mod span;
 #[cfg(feature = "otel")]
 pub use export::{begin, flush, invoked};
 #[cfg(feature = "otel")]
-pub use lane::Lane;
+pub use lane::{Lane, Written};
 #[cfg(not(feature = "otel"))]
 pub use off::*;
 #[cfg(feature = "otel")]

@@ -25,6 +25,7 @@ enum Does {
     Panics,
     Blocks,
     Fails,
+    TriesUnderAnOldToken,
     // What is right.
     Commits,
     CommitsWhatItRead,
@@ -48,6 +49,11 @@ impl Handler for Planted {
             Does::Blocks if id == "1" => std::thread::sleep(Duration::from_millis(1500)),
             Does::Fails if id == "1" => return Ok(Outcome::retry("planted")),
             Does::Panics | Does::Blocks | Does::Fails => {}
+            Does::TriesUnderAnOldToken => {
+                while outside.set_fenced(order, token, delivery.topic()).await.is_err() {
+                    context.surroundings().sleep(Duration::from_secs(1)).await;
+                }
+            }
             Does::Commits => {
                 let row = Key::named("counted", "order", order);
                 return Ok(Outcome::commit([Write::update(row, [Change::add("deliveries", 1)])]));
@@ -97,6 +103,8 @@ fn each_planted_mistake_is_found_and_told_in_words() {
     assert_eq!(found(Does::Blocks), [Finding::Blocks { at: "delivery 1 (orders/paid)".into() }]);
     let fails = Finding::NotApplied { at: "delivery 1 (orders/paid)".into(), error: "planted".into() };
     assert_eq!(found(Does::Fails), [fails]);
+    let late = judged(lane().stale_token(1), Does::TriesUnderAnOldToken).to_string();
+    assert!(late.contains("never done with delivery 1 (orders/paid): under an old token"), "{late}");
     let told = judged(disturbed(), Does::SetsUnfenced).to_string();
     assert!(told.starts_with("with seed 0:\n- a worker that froze in delivery 1 (orders/paid) and"), "{told}");
 }

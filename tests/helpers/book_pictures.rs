@@ -54,7 +54,7 @@ async fn main() -> Result<()> {
     for page in &pages {
         browser.open(&format!("file://{}", page.display())).await;
         let wide = browser.run("document.documentElement.scrollWidth").await;
-        ensure!(wide.as_u64() <= Some(PHONE.0.into()), "{} is {wide} wide", page.display());
+        ensure!(wide.as_u64().is_some_and(|wide| wide <= PHONE.0.into()), "{} is {wide} wide", page.display());
     }
     browser.resize(WIDE.0, WIDE.1).await;
     browser.prefer("light").await;

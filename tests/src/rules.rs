@@ -162,4 +162,6 @@ pub enum Rule {
     RestoreStopsAtTheTail,
     /// A restore leaves ticks due that may have been run since.
     RestoreRunsTicksAgain,
+    /// A restore puts nothing on hold that was blocked.
+    RestoreLetsGoOn,
 }

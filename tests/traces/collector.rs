@@ -53,7 +53,12 @@ impl Seen {
             span: hex(&span.span_id),
             parent: hex(&span.parent_span_id),
             links: span.links.iter().map(|link| (hex(&link.trace_id), hex(&link.span_id))).collect(),
-            attributes: span.attributes.iter().filter_map(text).collect(),
+            attributes: {
+                let all: Vec<_> = span.attributes.iter().filter_map(text).collect();
+                let by_name: BTreeMap<_, _> = all.iter().cloned().collect();
+                assert_eq!(by_name.len(), all.len(), "each is said once: {all:?}");
+                by_name
+            },
             is_error: status.is_some_and(|status| status.code == 2),
             from: span.start_time_unix_nano,
             to: span.end_time_unix_nano,

@@ -397,7 +397,7 @@ async fn a_collector_that_takes_nothing_changes_no_answer_and_no_outcome() {
         // The worker's last word may still be under way; ingest has told at its second event.
         let warnings = deployed.warnings();
         let told = warnings.iter().filter(|line| line.contains(warned)).count();
-        assert!((1..=2).contains(&told), "{traces}: each function tells once: {warnings:#?}");
+        assert!((1..=4).contains(&told), "{traces}: each function tells twice at most: {warnings:#?}");
     }
 }
 

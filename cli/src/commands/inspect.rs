@@ -147,7 +147,9 @@ impl Inspect {
         }
         if !parked.is_empty() {
             let redrive = deployment.command("redrive", self.order.as_str());
-            say!("\n{parked}Put them back at the end with `{redrive}`, or one with its number behind that.");
+            let until = inspected.parked.iter().filter_map(|one| one.kept_until).min();
+            let until = until.map(|until| format!("The first of them is kept until {until}.\n")).unwrap_or_default();
+            say!("\n{parked}{until}Put them back at the end with `{redrive}`, or one with its number behind that.");
         }
         print_settled(settled);
         if *has_older {

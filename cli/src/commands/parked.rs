@@ -58,6 +58,9 @@ impl List {
                 true => say!("nothing is parked"),
                 false => {
                     output::print(table);
+                    if let Some(until) = parked.iter().filter_map(|one| one.kept_until).min() {
+                        say!("The first of them is kept until {until}.");
+                    }
                     say!("Put one back with `serializer redrive{} ORDER SEQUENCE`.", deployment.option);
                 }
             }

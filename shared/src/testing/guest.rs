@@ -33,6 +33,8 @@ pub(super) struct Seen {
     /// What was set aside, and the last error of it.
     pub(super) parked: Option<String>,
     pub(super) error: String,
+    /// A handler that had been replaced came to no end.
+    pub(super) goes_on_late: bool,
 }
 
 /// Sees what became of the deliveries.

@@ -45,6 +45,9 @@ const RETENTION: Duration = Duration::from_secs(30 * 86_400);
 /// arrives.
 const HAPPENED: Timestamp = Timestamp::from_millis(START.as_millis() - 86_400_000);
 
+/// How long a handler may go on under an old token.
+const LATEST: Duration = Duration::from_secs(600);
+
 /// More looks than any retry policy of the kit takes.
 const LOOKS: u32 = 500;
 
@@ -95,8 +98,11 @@ impl Played {
         if !alone.is_empty() {
             return alone;
         }
-        let Some(differs) = self.differs(first) else { return Vec::new() };
         let at = mishap.place().map(|place| name(lane, &place.to_string())).unwrap_or_default();
+        if self.seen.goes_on_late {
+            return vec![Finding::NotApplied { at, error: "under an old token it goes on for ever".into() }];
+        }
+        let Some(differs) = self.differs(first) else { return Vec::new() };
         vec![match mishap {
             Mishap::Twice(_) | Mishap::CrashAfter(_) => Finding::AppliedTwice { at, differs },
             Mishap::StaleToken(_) => Finding::NotFenced { at, differs },
@@ -189,7 +195,11 @@ impl<'a, H: Handler> Play<'a, H> {
         if let Some((thaws, late)) = late {
             thaws.send_replace(true);
             // What it would commit is refused: its lease is over.
-            let _ = late.await;
+            let aborts = late.abort_handle();
+            if self.surroundings.within(LATEST, late).await.is_none() {
+                aborts.abort();
+                locked(&self.seen).goes_on_late = true;
+            }
         }
         let mut effects: BTreeMap<String, String> = self.outside.told();
         for (key, row) in self.memory.named() {

@@ -47,8 +47,14 @@ use crate::{
 /// How long a collector may take where nobody says.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How long one is left alone that did not take what it was sent. What ends meanwhile is
-/// dropped.
+/// However long somebody says: the function takes no other event meanwhile.
+const MOST_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Less time than this is not begun to be sent in.
+const LEAST: Duration = Duration::from_millis(100);
+
+/// How long one is left alone that said nothing in all its time, or refused twice in a
+/// row: once may have been a connection that had ended. What ends meanwhile is dropped.
 const PAUSE: Duration = Duration::from_secs(30);
 
 /// No more spans than this are kept, should an invocation make so many.
@@ -108,17 +114,19 @@ impl Tracing {
     /// As the standard's variables say; `None`: they name no collector.
     fn configured(variables: Variables<'_>, surroundings: &Surroundings) -> Result<Option<Self>, String> {
         let is = |name: &str, value: &str| variables(name).is_some_and(|is| is.eq_ignore_ascii_case(value));
-        let base = || variables("OTEL_EXPORTER_OTLP_ENDPOINT");
-        let endpoint = variables("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-            .or_else(|| base().map(|base| format!("{}/v1/traces", base.trim_end_matches('/'))));
-        let Some(endpoint) = endpoint else { return Ok(None) };
+        let Some((name, endpoint)) = first(variables, ENDPOINT) else { return Ok(None) };
+        let endpoint =
+            if name == ENDPOINT[0] { endpoint } else { endpoint.trim_end_matches('/').to_owned() + "/v1/traces" };
         if is("OTEL_SDK_DISABLED", "true") || is("OTEL_TRACES_EXPORTER", "none") {
             return Ok(None);
         }
         let host = match endpoint.parse::<Uri>() {
             Ok(uri) if matches!(uri.scheme_str(), Some("http" | "https")) => uri.host().unwrap_or_default().to_owned(),
-            _ => return Err("OTEL_EXPORTER_OTLP_ENDPOINT: is no http:// or https:// URL".into()),
+            _ => return Err(format!("{name}: not an http:// or https:// URL")),
         };
+        // The crates would trace everything, or send without what is wrong, and say nothing.
+        sampler(variables)?;
+        headers(variables)?;
         let patience = patience(variables)?;
         let exporter = SpanExporter::builder()
             .with_http()
@@ -147,20 +155,61 @@ impl Tracing {
     }
 }
 
+/// What is said of traces goes before what is said of everything.
+type Names = [&'static str; 2];
+
+const ENDPOINT: Names = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
+const TIMEOUT: Names = ["OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT"];
+const CERTIFICATE: Names = ["OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", "OTEL_EXPORTER_OTLP_CERTIFICATE"];
+const HEADERS: Names = ["OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS"];
+
+/// The first that is set, by its name.
+fn first(variables: Variables<'_>, names: Names) -> Option<(&'static str, String)> {
+    names.into_iter().find_map(|name| Some((name, variables(name)?)))
+}
+
 fn patience(variables: Variables<'_>) -> Result<Duration, String> {
-    for name in ["OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT"] {
-        if let Some(value) = variables(name) {
-            let millis = value.parse().map_err(|_| format!("{name}: {value:?} is no number of milliseconds"))?;
-            return Ok(Duration::from_millis(millis));
-        }
+    let Some((name, value)) = first(variables, TIMEOUT) else { return Ok(PATIENCE) };
+    match value.parse() {
+        // The standard's word for no limit.
+        Ok(0) => Ok(MOST_PATIENCE),
+        Ok(millis) => Ok(Duration::from_millis(millis).min(MOST_PATIENCE)),
+        Err(_) => Err(format!("{name}: {value:?} is not a number of milliseconds")),
     }
-    Ok(PATIENCE)
+}
+
+/// Whether the SDK knows the sampler, and what it is to go by.
+fn sampler(variables: Variables<'_>) -> Result<(), String> {
+    let (name, argument) = ("OTEL_TRACES_SAMPLER", "OTEL_TRACES_SAMPLER_ARG");
+    let said = variables(name);
+    match said.as_deref().map(|sampler| sampler.strip_prefix("parentbased_").unwrap_or(sampler)) {
+        None | Some("always_on" | "always_off") => Ok(()),
+        Some("traceidratio") => {
+            let ratio = variables(argument).map_or(Ok(1.0), |ratio| ratio.parse::<f64>());
+            let is_one = ratio.is_ok_and(|ratio| (0.0..=1.0).contains(&ratio));
+            if is_one { Ok(()) } else { Err(format!("{argument}: not a number from 0 to 1")) }
+        }
+        Some(_) => Err(format!("{name}: {:?} is not a sampler that is built in", said.unwrap_or_default())),
+    }
+}
+
+/// Whether each header has a name. They may be secret: no word of them is said.
+fn headers(variables: Variables<'_>) -> Result<(), String> {
+    let Some((name, headers)) = first(variables, HEADERS) else { return Ok(()) };
+    let is_one = |header: &str| header.split_once('=').is_some_and(|(name, _)| !name.trim().is_empty());
+    let mut headers = headers.split(',').filter(|header| !header.trim().is_empty());
+    if headers.all(is_one) {
+        Ok(())
+    } else {
+        Err(format!("{name}: not a list of name=value, with commas between them"))
+    }
 }
 
 /// What all spans have in common: what `OTEL_RESOURCE_ATTRIBUTES` says, and a name, which
 /// is the function's where nobody gave another.
 fn resource(variables: Variables<'_>) -> Resource {
-    let named = variables("OTEL_RESOURCE_ATTRIBUTES").is_some_and(|all| all.contains("service.name="));
+    let is_name = |one: &str| one.trim_start().starts_with("service.name=");
+    let named = variables("OTEL_RESOURCE_ATTRIBUTES").is_some_and(|all| all.split(',').any(is_name));
     let function = variables("AWS_LAMBDA_FUNCTION_NAME").filter(|_| !named);
     match variables("OTEL_SERVICE_NAME").or(function) {
         Some(name) => Resource::builder().with_service_name(name).build(),
@@ -228,14 +277,25 @@ struct Outbox<E> {
     surroundings: Surroundings,
     /// Until when the invocation may last, in milliseconds since the epoch.
     deadline: AtomicU64,
+    mood: Mutex<Mood>,
+}
+
+/// What the collector has done last.
+#[derive(Debug, Default)]
+struct Mood {
+    has_refused: bool,
     /// Until when it is left alone, by our monotonic clock.
-    paused: Mutex<Duration>,
+    paused: Duration,
 }
 
 impl<E: Exporter> Outbox<E> {
     fn new(exporter: E, host: String, patience: Duration, surroundings: Surroundings) -> Self {
-        let (ended, deadline, paused) = (Ended::default(), AtomicU64::new(u64::MAX), Mutex::default());
-        Self { ended, exporter, host, patience, surroundings, deadline, paused }
+        let (ended, deadline, mood) = (Ended::default(), AtomicU64::new(u64::MAX), Mutex::default());
+        Self { ended, exporter, host, patience, surroundings, deadline, mood }
+    }
+
+    fn mood(&self) -> MutexGuard<'_, Mood> {
+        self.mood.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A moment that is past tells nothing: `cargo lambda watch` names one of 1970.
@@ -247,23 +307,33 @@ impl<E: Exporter> Outbox<E> {
     async fn send(&self) {
         let deadline = Timestamp::from_millis(self.deadline.load(Relaxed));
         let left = deadline.since(self.surroundings.now()).saturating_sub(MARGIN);
-        if left.is_zero() {
+        if left < LEAST {
             // They go with those of the next invocation.
             return;
         }
         let spans = std::mem::take(&mut *self.ended.lock());
         let now = self.surroundings.monotonic();
-        if spans.is_empty() || now < *self.paused.lock().unwrap_or_else(PoisonError::into_inner) {
+        if spans.is_empty() || now < self.mood().paused {
             return;
         }
         let count = spans.len();
         let sent = self.surroundings.within(self.patience.min(left), self.exporter.export(spans)).await;
+        let is_paused = match &sent {
+            Some(answer) => {
+                let had_refused = std::mem::replace(&mut self.mood().has_refused, answer.is_err());
+                had_refused && answer.is_err()
+            }
+            // It had all its time, not what was left of the invocation's.
+            None => self.patience <= left,
+        };
+        if is_paused {
+            self.mood().paused = self.surroundings.monotonic() + PAUSE;
+        }
         let reason = match sent {
             Some(Ok(())) => return,
             Some(Err(error)) => error.to_string(),
             None => "no answer in time".to_owned(),
         };
-        *self.paused.lock().unwrap_or_else(PoisonError::into_inner) = self.surroundings.monotonic() + PAUSE;
         tracing::warn!(host = self.host, reason, spans = count, "traces not sent; dropped");
     }
 }
@@ -275,12 +345,9 @@ struct Client(legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>);
 impl Client {
     fn new(variables: Variables<'_>, patience: Duration) -> Result<Self, String> {
         let mut roots = Roots::mozilla();
-        for name in ["OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", "OTEL_EXPORTER_OTLP_CERTIFICATE"] {
-            if let Some(path) = variables(name) {
-                let pem = std::fs::read(&path).map_err(|error| format!("{name}: {path} cannot be read: {error}"))?;
-                roots.add(&pem).map_err(|reason| format!("{name}: {path} {reason}"))?;
-                break;
-            }
+        if let Some((name, path)) = first(variables, CERTIFICATE) {
+            let pem = std::fs::read(&path).map_err(|error| format!("{name}: {path} cannot be read: {error}"))?;
+            roots.add(&pem).map_err(|reason| format!("{name}: {path} {reason}"))?;
         }
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
@@ -328,11 +395,11 @@ mod tests {
     struct Taker {
         asked: AtomicUsize,
         spans: AtomicUsize,
-        mood: Mutex<Mood>,
+        does: Mutex<Does>,
     }
 
     #[derive(Debug, Default, Clone, Copy)]
-    enum Mood {
+    enum Does {
         #[default]
         Takes,
         Refuses,
@@ -342,14 +409,14 @@ mod tests {
     impl Exporter for &'static Taker {
         async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
             self.asked.fetch_add(1, Relaxed);
-            let mood = *self.mood.lock().unwrap();
-            match mood {
-                Mood::Takes => {
+            let does = *self.does.lock().unwrap();
+            match does {
+                Does::Takes => {
                     self.spans.fetch_add(batch.len(), Relaxed);
                     Ok(())
                 }
-                Mood::Refuses => Err(OTelSdkError::InternalFailure("no".into())),
-                Mood::Hangs => std::future::pending().await,
+                Does::Refuses => Err(OTelSdkError::InternalFailure("no".into())),
+                Does::Hangs => std::future::pending().await,
             }
         }
     }
@@ -378,13 +445,13 @@ mod tests {
             (self.taker.asked.load(Relaxed), self.taker.spans.load(Relaxed))
         }
 
-        fn is(&self, mood: Mood) {
-            *self.taker.mood.lock().unwrap() = mood;
+        fn now(&self, does: Does) {
+            *self.taker.does.lock().unwrap() = does;
         }
 
         /// The pause is over.
         fn later(&self) {
-            *self.outbox.paused.lock().unwrap() = Duration::ZERO;
+            self.outbox.mood().paused = Duration::ZERO;
         }
     }
 
@@ -402,26 +469,33 @@ mod tests {
     #[tokio::test]
     async fn a_collector_that_took_nothing_is_left_alone_for_a_while() {
         let case = Case::new(Sampler::AlwaysOn);
-        case.is(Mood::Refuses);
+        case.now(Does::Refuses);
+        assert_eq!(case.sends(AMPLE).await, (1, 0));
         for _ in 0..3 {
-            assert_eq!(case.sends(AMPLE).await, (1, 0));
+            assert_eq!(case.sends(AMPLE).await, (2, 0), "once it may have been a connection");
         }
-        assert!(*case.outbox.paused.lock().unwrap() > case.surroundings.monotonic() + PAUSE / 2);
+        assert!(case.outbox.mood().paused > case.surroundings.monotonic() + PAUSE / 2);
         case.later();
-        case.is(Mood::Takes);
-        assert_eq!(case.sends(AMPLE).await, (2, 1), "what ended meanwhile is dropped");
+        case.now(Does::Takes);
+        assert_eq!(case.sends(AMPLE).await, (3, 1), "what ended meanwhile is dropped");
+        case.now(Does::Refuses);
+        assert_eq!(case.sends(AMPLE).await, (4, 1));
+        case.now(Does::Takes);
+        assert_eq!(case.sends(AMPLE).await, (5, 2), "it had taken some since");
     }
 
     #[tokio::test]
     async fn one_that_says_nothing_is_waited_for_no_longer_than_the_invocation_lasts() {
         let case = Case::new(Sampler::AlwaysOn);
-        case.is(Mood::Hangs);
+        case.now(Does::Hangs);
         // Without the limit this would not come back.
-        assert_eq!(case.sends(MARGIN + Duration::from_millis(5)).await, (1, 0));
-        case.later();
-        case.is(Mood::Takes);
-        assert_eq!(case.sends(MARGIN).await, (1, 0), "no time is left");
-        assert_eq!(case.sends(AMPLE).await, (2, 2), "with those of the invocation before");
+        assert_eq!(case.sends(MARGIN + LEAST * 2).await, (1, 0));
+        case.now(Does::Takes);
+        assert_eq!(case.sends(MARGIN + LEAST / 2).await, (1, 0), "no time is left");
+        assert_eq!(case.sends(AMPLE).await, (2, 2), "not paused, with those of the invocation before");
+        case.now(Does::Hangs);
+        assert_eq!(case.sends(AMPLE).await, (3, 2));
+        assert_eq!(case.sends(AMPLE).await, (3, 2), "it had all its time");
     }
 
     #[tokio::test]
@@ -464,15 +538,25 @@ mod tests {
         let on = |set: &[(&str, &str)]| configured(set).unwrap().unwrap();
         assert_eq!(on(&[base]), "localhost 1s");
         assert_eq!(on(&[base, traces, ("OTEL_EXPORTER_OTLP_TIMEOUT", "250")]), "collector.example 250ms");
+        assert_eq!(on(&[base, ("OTEL_EXPORTER_OTLP_TIMEOUT", "10000")]), "localhost 2s");
+        assert_eq!(on(&[base, ("OTEL_EXPORTER_OTLP_TIMEOUT", "0")]), "localhost 2s");
+        let ratio = ("OTEL_TRACES_SAMPLER", "parentbased_traceidratio");
+        assert_eq!(on(&[base, ratio, ("OTEL_TRACES_SAMPLER_ARG", "0.05")]), "localhost 1s");
+        assert_eq!(on(&[base, ("OTEL_EXPORTER_OTLP_HEADERS", "api-key=hush=, x=1,")]), "localhost 1s");
         for (wrong, named) in [
             (("OTEL_EXPORTER_OTLP_ENDPOINT", "localhost:4318"), "OTEL_EXPORTER_OTLP_ENDPOINT: "),
+            (("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "localhost"), "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: "),
+            (("OTEL_TRACES_SAMPLER", "some"), "OTEL_TRACES_SAMPLER: \"some\""),
+            (("OTEL_EXPORTER_OTLP_HEADERS", "hush"), "OTEL_EXPORTER_OTLP_HEADERS: not a list"),
             (("OTEL_EXPORTER_OTLP_TIMEOUT", "1s"), "OTEL_EXPORTER_OTLP_TIMEOUT: "),
             (("OTEL_EXPORTER_OTLP_CERTIFICATE", "/nowhere"), "OTEL_EXPORTER_OTLP_CERTIFICATE: /nowhere cannot"),
         ] {
             let reason = configured(&[wrong, traces][..if wrong.0.ends_with("ENDPOINT") { 1 } else { 2 }]);
             let reason = reason.unwrap_err();
-            assert!(reason.starts_with(named), "{reason}");
+            assert!(reason.starts_with(named) && !reason.contains("hush"), "{reason}");
         }
+        let percent = configured(&[base, ratio, ("OTEL_TRACES_SAMPLER_ARG", "5%")]).unwrap_err();
+        assert!(percent.starts_with("OTEL_TRACES_SAMPLER_ARG: "), "{percent}");
     }
 
     #[test]
@@ -494,5 +578,6 @@ mod tests {
         let function = ("AWS_LAMBDA_FUNCTION_NAME", "shop-Worker");
         assert_eq!(name(&[function]), "shop-Worker");
         assert_eq!(name(&[function, ("OTEL_SERVICE_NAME", "webhooks")]), "webhooks");
+        assert_eq!(name(&[function, ("OTEL_RESOURCE_ATTRIBUTES", "peer.service.name=other")]), "shop-Worker");
     }
 }

@@ -23,6 +23,21 @@ pub struct Lane {
     open: Vec<Open>,
     /// What is current while the handler runs.
     run: Context,
+    /// The handler failed.
+    has_failed: bool,
+}
+
+/// How the write of a decision ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Written {
+    /// It stands.
+    Stands,
+    /// It does not: the store has refused it, or it was not written at all.
+    Refused,
+    /// Whoever has the lease now decides.
+    Lost,
+    /// Nobody knows.
+    InDoubt,
 }
 
 /// A delivery in the handler's hands, or on its way out of them.
@@ -31,7 +46,16 @@ struct Open {
     sequence: Sequence,
     process: Context,
     run: Context,
-    settle: Option<Context>,
+    settle: Option<Settle>,
+}
+
+/// A decision that is being written. It is told of once it stands.
+#[derive(Debug)]
+struct Settle {
+    span: Context,
+    outcome: &'static str,
+    is_error: bool,
+    stands: bool,
 }
 
 impl Lane {
@@ -40,7 +64,7 @@ impl Lane {
         let attributes =
             [KeyValue::new("serializer.entity_key", entity.to_string()), number("serializer.fencing_token", token.0)];
         let drain = begun(SpanBuilder::from_name("drain").with_attributes(attributes), &Context::new());
-        Self { drain, open: Vec::new(), run: Context::new() }
+        Self { drain, open: Vec::new(), run: Context::new(), has_failed: false }
     }
 
     /// `handler` is started with these, at least one. Each gets the place of its own run.
@@ -83,36 +107,51 @@ impl Lane {
             Some(Outcome::Reject(_)) => ("reject", true),
             None => ("no thread", true),
         };
-        for run in self.open.iter().map(|one| &one.run).chain([&self.run]) {
+        // Of one alone, its own run is what is current.
+        let together = (self.open.len() > 1).then_some(&self.run);
+        for run in self.open.iter().map(|one| &one.run).chain(together) {
             became(run, outcome, is_error);
             run.span().end();
         }
         self.run = Context::new();
+        self.has_failed = is_error;
     }
 
     /// What ran is being settled, or its failure counted.
     pub fn decides(&mut self, outcome: &'static str) {
+        let is_error = match outcome {
+            "parked" | "blocked" => true,
+            // What is put off without being charged has not failed.
+            "retry" => self.has_failed,
+            _ => false,
+        };
         for one in &mut self.open {
-            became(&one.process, outcome, matches!(outcome, "retry" | "parked" | "blocked"));
-            one.settle = Some(begun(SpanBuilder::from_name("settle"), &one.process));
-            one.settle.iter().for_each(|settle| became(settle, outcome, false));
+            let span = begun(SpanBuilder::from_name("settle"), &one.process);
+            one.settle = Some(Settle { span, outcome, is_error, stands: false });
         }
     }
 
-    /// That was answered, and stands; or not, as far as is known.
-    pub fn decided(&mut self, stands: bool) {
-        for settle in self.open.iter_mut().filter_map(|one| one.settle.take()) {
-            if !stands {
-                became(&settle, "in doubt", true);
+    /// That was written, or not.
+    pub fn decided(&mut self, written: Written) {
+        for one in &mut self.open {
+            let Some(Settle { span, outcome, is_error, stands }) = one.settle.take() else { continue };
+            match written {
+                Written::Stands => one.became(&span, outcome, is_error),
+                _ if stands => one.became(&span, outcome, is_error),
+                Written::Refused => became(&span, "refused", true),
+                Written::Lost => became(&span, "lost", true),
+                Written::InDoubt => became(&span, "in doubt", true),
             }
-            settle.span().end();
+            span.span().end();
         }
     }
 
     /// A place is settled that `delivery` stands at: one that ran, or that needed no run.
     pub fn settled(&mut self, delivery: &Delivery, settlement: Settlement) {
-        let ran = self.open.iter().any(|one| one.sequence == delivery.sequence());
-        if !ran {
+        let ran = self.open.iter_mut().find(|one| one.sequence == delivery.sequence());
+        if let Some(settle) = ran.map(|one| &mut one.settle) {
+            settle.iter_mut().for_each(|settle| settle.stands = true);
+        } else {
             let process = self.process(delivery);
             became(&process, settlement.as_str(), settlement == Settlement::Parked);
             process.span().end();
@@ -121,10 +160,11 @@ impl Lane {
 
     /// Nothing follows any more from what ran.
     pub fn ends(&mut self) {
-        for Open { process, run, settle, .. } in self.open.drain(..) {
-            for context in settle.iter().chain([&run, &process]) {
-                context.span().end();
-            }
+        // Where a decision is still being written, time ran out.
+        self.decided(Written::InDoubt);
+        for Open { process, run, .. } in self.open.drain(..) {
+            run.span().end();
+            process.span().end();
         }
         self.run.span().end();
     }
@@ -141,6 +181,14 @@ impl Lane {
         let process = begun(span, &there(delivery.trace));
         self.drain.span().add_link(process.span().span_context().clone(), Vec::new());
         process
+    }
+}
+
+impl Open {
+    /// Its run has come to this.
+    fn became(&self, settle: &Context, outcome: &'static str, is_error: bool) {
+        became(settle, outcome, false);
+        became(&self.process, outcome, is_error);
     }
 }
 

@@ -56,6 +56,14 @@ impl Entered {
 }
 
 #[derive(Debug)]
+pub enum Written {
+    Stands,
+    Refused,
+    Lost,
+    InDoubt,
+}
+
+#[derive(Debug)]
 pub struct Lane;
 
 impl Lane {
@@ -73,7 +81,7 @@ impl Lane {
 
     pub fn decides(&mut self, _: &'static str) {}
 
-    pub fn decided(&mut self, _: bool) {}
+    pub fn decided(&mut self, _: Written) {}
 
     pub fn settled(&mut self, _: &Delivery, _: Settlement) {}
 

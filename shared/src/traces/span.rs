@@ -13,16 +13,13 @@ use opentelemetry::{
 use super::export::tracer;
 use crate::{
     protocol::{
-        delivery::Incoming,
+        delivery::{Incoming, TOPIC_BYTES},
         entity::{DeliveryId, EntityKey, SourceName},
         format::shortened,
         trace::{Place, Trace},
     },
     time::{Surroundings, Timestamp},
 };
-
-/// Longer topics are cut, as they are in rows.
-const TOPIC_BYTES: usize = 128;
 
 /// What to store with a delivery that is appended now, or to send along with a request.
 pub fn current() -> Trace {

@@ -29,7 +29,7 @@ use super::{
 };
 
 /// Those that can be left out here, in the order of the list.
-pub const REACHED: [Rule; 30] = [
+pub const REACHED: [Rule; 31] = [
     Rule::ReceiversIgnoreTokens,
     Rule::OneTokenForADrain,
     Rule::ReleaseWithoutTail,
@@ -60,6 +60,7 @@ pub const REACHED: [Rule; 30] = [
     Rule::RestoreParksNothing,
     Rule::RestoreStopsAtTheTail,
     Rule::RestoreRunsTicksAgain,
+    Rule::RestoreLetsGoOn,
 ];
 
 /// Whether a rule is one of a restore: left out only there.
@@ -73,6 +74,7 @@ pub fn is_of_a_restore(rule: Rule) -> bool {
             | Rule::RestoreParksNothing
             | Rule::RestoreStopsAtTheTail
             | Rule::RestoreRunsTicksAgain
+            | Rule::RestoreLetsGoOn
     )
 }
 
@@ -179,6 +181,7 @@ impl Meddler {
             Rule::RestoreRunsTicksAgain if raises(write) => {
                 leave(write, &[a::LAST_TICK, a::LAST_RESULT, a::TICK, a::STARTS, a::RUN_REQUESTED]);
             }
+            Rule::RestoreLetsGoOn if raises(write) => leave(write, &[a::HOLD]),
             Rule::HolderFromRequest => {
                 let (Some(entity), Action::Update(changes)) = (entity, &mut write.action) else { return };
                 for change in changes {

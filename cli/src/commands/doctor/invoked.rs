@@ -22,18 +22,39 @@ pub async fn functions(services: &Services, stack: Option<&Stack>, sources: &Sou
             named.entry(function.to_string()).or_insert((function, Vec::new())).1.push(source.name.as_str());
         }
     }
+    // Whoever follows one finding's advice follows that of all.
+    let all = stack.map(|stack| all(stack, named.values().map(|(function, _)| *function))).unwrap_or_default();
     let mut findings = Vec::new();
     for (shown, (function, sources)) in named {
         let check = format!("invoke {shown}");
         findings.push(match stack {
-            Some(stack) => one(services, stack, &check, function, &sources.join(", ")).await,
+            Some(stack) => one(services, stack, &check, function, &sources.join(", "), &all).await,
             None => Finding::not_made(&check, "--stack NAME says which functions the worker may call"),
         });
     }
     findings
 }
 
-async fn one(services: &Services, stack: &Stack, check: &str, function: &Function, sources: &str) -> Finding {
+/// What the parameter is to be: what it is, and each that is called.
+fn all<'a>(stack: &Stack, called: impl Iterator<Item = &'a Function>) -> String {
+    let allowed = stack.parameters.get(PARAMETER).map_or("", String::as_str);
+    let mut all: Vec<String> = allowed.split(',').filter(|one| !one.is_empty()).map(str::to_owned).collect();
+    for arn in called.filter_map(|function| arn(function, stack)) {
+        if !all.contains(&arn) {
+            all.push(arn);
+        }
+    }
+    all.join(",")
+}
+
+async fn one(
+    services: &Services,
+    stack: &Stack,
+    check: &str,
+    function: &Function,
+    sources: &str,
+    all: &str,
+) -> Finding {
     let Some(allowed) = stack.parameters.get(PARAMETER) else {
         return Finding::not_made(check, format!("the stack has no parameter {PARAMETER}"));
     };
@@ -42,12 +63,10 @@ async fn one(services: &Services, stack: &Stack, check: &str, function: &Functio
     };
     // As IAM compares them: of another qualifier, or of none, is another.
     if !allowed.split(',').any(|one| one == arn) {
-        let all =
-            [allowed.as_str(), &arn].iter().filter(|arns| !arns.is_empty()).copied().collect::<Vec<_>>().join(",");
         return Finding::wrong(
             check,
             format!("the worker may not call it, and what {sources} sends is not handled"),
-            format!("deploy with {PARAMETER}={all}"),
+            format!("deploy with {PARAMETER}='{all}'"),
         );
     }
     let name = function.name().replace(':', "%3A");

@@ -11,6 +11,7 @@ use crate::{
         entity::FencingToken,
         format::shortened,
         inbox::Park,
+        keys::parked_row,
         maintain::{KeepForever, PutOff},
     },
 };
@@ -33,7 +34,7 @@ pub(crate) struct Aside<'a> {
 
 impl Aside<'_> {
     /// Sets the delivery aside. It is still to be settled as parked. Done twice, the
-    /// first time stands.
+    /// first time stands, and is kept for as long as the second.
     ///
     /// # Errors
     ///
@@ -48,6 +49,12 @@ impl Aside<'_> {
             }
         }
         let row = parked_copy(&waiting.row, self.run_before, &shortened(self.error, 1000), now, until);
-        store.run(&Park { entity: head.entity(), sequence: head.sequence(), row: &row }, PATIENCE).await
+        let (entity, sequence) = (head.entity(), head.sequence());
+        store.run(&Park { entity, sequence, row: &row }, PATIENCE).await?;
+        if let Some(until) = until {
+            // Whoever set it aside before may have died weeks ago, and not have settled it.
+            store.run(&PutOff { row: parked_row(entity, sequence), until }, PATIENCE).await?;
+        }
+        Ok(())
     }
 }

@@ -31,7 +31,7 @@ use crate::{
     sources::Found,
     telemetry::{Event, PutOffReason},
     time::{Nonce, Timestamp},
-    traces::Lane,
+    traces::{Lane, Written},
 };
 
 /// The first wait at a gap; doubles up to [`LONGEST_LOOK`].
@@ -140,7 +140,13 @@ impl<'a> Driver<'a> {
                 self.lane.decides(outcome);
             }
             let taken = self.take(step, &mut ran).await;
-            self.lane.decided(taken.is_ok());
+            self.lane.decided(match &taken {
+                // Only what was refused has a step of its own to follow; without a wake-up nothing is written.
+                Ok(Turn::Continue(Some(_))) | Err(Stopped::WakeUp) => Written::Refused,
+                Ok(_) => Written::Stands,
+                Err(Stopped::Lost) => Written::Lost,
+                Err(Stopped::Store(_)) => Written::InDoubt,
+            });
             match taken? {
                 Turn::Break(()) => return Ok(()),
                 Turn::Continue(follows) => due = follows,

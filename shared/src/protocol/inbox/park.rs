@@ -8,7 +8,7 @@ use crate::protocol::{
     table::{Action, Condition, Row, Write, Written},
 };
 
-/// Sets a delivery aside where it is kept until a person decides.
+/// Sets a delivery aside for a person to decide about.
 #[derive(Debug, Clone)]
 pub struct Park<'a> {
     /// Of which entity.

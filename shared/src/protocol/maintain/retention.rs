@@ -1,5 +1,5 @@
-//! The end of a row's retention: put off while it waits, taken away once it is
-//! parked.
+//! The end of a row's retention: put off while it waits; taken away once it is
+//! parked, or put off again where a deployment says how long that is kept.
 
 use crate::{
     protocol::{

@@ -191,8 +191,15 @@ impl World {
             if state.held.is_some() || state.blocked.is_some() || !state.is_empty() || state.turn_until.is_some() {
                 mistakes.push(format!("{who} is restored, and not free, empty and unblocked"));
             }
-            if state.is_stopped() && !is_job(key.as_str()) && !lost.stopped.contains(&entity_number(key)) {
-                mistakes.push(format!("{who} is on hold since the restore, and was not stopped before"));
+            if is_job(key.as_str()) {
+                continue;
+            }
+            match (lost.stopped.contains(&entity_number(key)), state.is_stopped()) {
+                (false, true) => {
+                    mistakes.push(format!("{who} is on hold since the restore, and was not stopped before"));
+                }
+                (true, false) => mistakes.push(format!("{who} was stopped before the restore, and goes on")),
+                _ => {}
             }
         }
         // What nobody was sure to find waits no longer.
