@@ -86,7 +86,8 @@ mod tests {
     #[test]
     fn repeats_crashes_and_the_order_of_arrival_change_nothing() {
         let events = [("orders/create", "48.20"), ("orders/paid", "48.20"), ("orders/updated", "40.00")];
-        let events = events.map(|(topic, total)| Event::new(topic, serde_json::json!({ "total_price": total }).to_string()));
+        let events =
+            events.map(|(topic, total)| Event::new(topic, serde_json::json!({ "total_price": total }).to_string()));
         let lane = Lane::of("shop/order/1").deliver(events).twice(0).crash_after(1).stale_token(2).out_of_order();
         lane.run(|_| Totals { table: "totals".into() }).assert_right();
     }
