@@ -220,5 +220,5 @@ const NOTICED: &[(Rule, u64)] = &[
     (Rule::RestoreParksNothing, 4),
     (Rule::RestoreStopsAtTheTail, 8),
     (Rule::RestoreRunsTicksAgain, 0),
-    (Rule::RestoreLetsGoOn, 0),
+    (Rule::RestoreLetsGoOn, 10),
 ];
