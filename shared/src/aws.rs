@@ -23,8 +23,8 @@ mod warm;
 use std::{sync::Arc, time::Duration};
 
 use aws_sdk_dynamodb::config::{
-    BehaviorVersion, Credentials, Region, SharedCredentialsProvider, SharedHttpClient, StalledStreamProtectionConfig,
-    retry::RetryConfig, timeout::TimeoutConfig,
+    BehaviorVersion, Credentials, Region, SharedCredentialsProvider, SharedHttpClient, retry::RetryConfig,
+    timeout::TimeoutConfig,
 };
 use aws_smithy_runtime_api::client::result::ConnectorError;
 
@@ -43,8 +43,7 @@ use connections::Connections;
 use endpoints::Variant;
 
 /// By default a call may last for ever; one that never returns would outlive
-/// every promise we make. One try, as `store.rs` repeats calls. It bounds a stalled
-/// reply as well, so the clients do not watch for that: a tenth of their work.
+/// every promise we make. One try, as `store.rs` repeats calls.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_millis(1500);
 
 /// Connections that clients share.
@@ -183,7 +182,6 @@ impl Account {
             .credentials_provider(self.credentials.clone())
             .http_client(http.clone())
             .retry_config(RetryConfig::disabled())
-            .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
             .timeout_config(timeouts());
         config.set_endpoint_url(self.dynamodb_endpoint.clone().or_else(|| self.variant_of("dynamodb")));
         aws_sdk_dynamodb::Client::from_conf(config.build())
@@ -197,7 +195,6 @@ impl Account {
             .credentials_provider(self.credentials.clone())
             .http_client(http.clone())
             .retry_config(RetryConfig::disabled())
-            .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
             .timeout_config(timeouts());
         config.set_endpoint_url(self.sqs_endpoint.clone().or_else(|| self.variant_of("sqs")));
         aws_sdk_sqs::Client::from_conf(config.build())
