@@ -34,8 +34,21 @@ mod span;
 #[cfg(feature = "otel")]
 pub use export::{begin, flush, invoked};
 #[cfg(feature = "otel")]
-pub use lane::{Lane, Written};
+pub use lane::Lane;
 #[cfg(not(feature = "otel"))]
 pub use off::*;
 #[cfg(feature = "otel")]
 pub use span::{Door, current, kept, taken_up};
+
+/// How the write of a decision ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Written {
+    /// It stands.
+    Stands,
+    /// It does not: the store has refused it, or it was not written at all.
+    Refused,
+    /// Whoever has the lease now decides.
+    Lost,
+    /// Nobody knows.
+    InDoubt,
+}

@@ -6,7 +6,10 @@ use opentelemetry::{
     trace::{Link, SpanBuilder, SpanKind, TraceContextExt},
 };
 
-use super::span::{about, became, begun, here, number, there};
+use super::{
+    Written,
+    span::{about, became, begun, here, number, there},
+};
 use crate::{
     handler::Outcome,
     protocol::{
@@ -25,19 +28,6 @@ pub struct Lane {
     run: Context,
     /// The handler failed.
     has_failed: bool,
-}
-
-/// How the write of a decision ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Written {
-    /// It stands.
-    Stands,
-    /// It does not: the store has refused it, or it was not written at all.
-    Refused,
-    /// Whoever has the lease now decides.
-    Lost,
-    /// Nobody knows.
-    InDoubt,
 }
 
 /// A delivery in the handler's hands, or on its way out of them.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::Written;
 use crate::{
     handler::Outcome,
     protocol::{
@@ -53,14 +54,6 @@ impl Entered {
     }
 
     pub fn ends(self, _: &'static str, _: u16) {}
-}
-
-#[derive(Debug)]
-pub enum Written {
-    Stands,
-    Refused,
-    Lost,
-    InDoubt,
 }
 
 #[derive(Debug)]

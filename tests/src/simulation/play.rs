@@ -39,8 +39,7 @@ use super::{
     handler::{Nature, Simulated, seconds},
     history::{Call, Name, What},
     loss::RESTORER,
-    mutation::Meddler,
-    mutation::is_of_a_restore,
+    mutation::{Meddler, is_of_a_restore},
     node::{Node, Place, pause},
     outage::Outage,
     queue::{NodeQueue, Receipt, is_deferred},
@@ -117,6 +116,9 @@ impl Observer for Watch {
         let text = match event {
             Event::Lost { .. } => "finds its lease lost",
             Event::PutOff { reason: PutOffReason::Yielding, .. } => "a drain yields",
+            Event::PutOff { reason: PutOffReason::BreakerOpen, .. } => "a breaker puts its wake-up off",
+            Event::BreakerOpened { .. } => "a breaker opens",
+            Event::BreakerClosed { .. } => "a breaker closes",
             Event::PutOff { .. } => "puts its wake-up off",
             Event::WakeUpFailed { .. } => "could not send a wake-up",
             Event::LeaseDropped { .. } => "leaves its lease to run out",
@@ -333,7 +335,8 @@ fn answered(world: &World, tables: u32, name: Name, sequence: u64, woken: bool) 
     world.with_history(|history| {
         if let Some(call) = history.calls.get_mut(&name) {
             if is_lost {
-                (call.deferred, _) = (false, call.lost.push((at, sequence)));
+                call.deferred = false;
+                call.lost.push((at, sequence));
             } else {
                 call.acked.push((at, sequence));
             }
