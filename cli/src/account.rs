@@ -3,7 +3,7 @@
 use console::{StyledObject, style};
 use serde_json::{Value, json};
 use webhook_serializer::{
-    operator::{Content, Single},
+    operator::{Content, Parked, Single},
     protocol::{
         entity::{EntityKey, Sequence},
         receipt::{Receipt, Settlement},
@@ -34,6 +34,13 @@ pub enum Fact {
     Number(u64),
     /// A time.
     At(Timestamp),
+}
+
+/// A sentence that says until when a person may decide about the first of what is
+/// parked, where it has an end.
+pub fn first_end(parked: &[Parked]) -> Option<String> {
+    let until = parked.iter().filter_map(|one| one.kept_until).min()?;
+    Some(format!("The first of them is kept until {until}."))
 }
 
 impl Account {

@@ -69,6 +69,9 @@ fn two_thousand_seeds_find_nothing() {
 
 /// What they must have been through to mean anything.
 const INTERESTING: &[&str] = &[
+    "a breaker closes",
+    "a breaker opens",
+    "a breaker puts its wake-up off",
     "a copy's receive count lies",
     "a deleted wake-up comes again",
     "a deferred delivery is taken up",
@@ -183,7 +186,8 @@ fn where_a_rule_is_noticed_missing_it_holds_otherwise() {
 }
 
 /// Every counterexample but one, each with a seed that is known to show it; and
-/// three mistakes that the code once had; and what a restore must not leave out.
+/// three mistakes that the code once had; what a restore must not leave out; and what
+/// a breaker must do.
 ///
 /// Not here: `fail` without `head` = sequence - 1. It does not do anything that
 /// could be noticed, since every settle moves the token, which `fail` names too:
@@ -221,4 +225,6 @@ const NOTICED: &[(Rule, u64)] = &[
     (Rule::RestoreStopsAtTheTail, 8),
     (Rule::RestoreRunsTicksAgain, 0),
     (Rule::RestoreLetsGoOn, 10),
+    (Rule::HeldBackIsCharged, 1),
+    (Rule::BreakerForgets, 10),
 ];

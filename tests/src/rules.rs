@@ -164,4 +164,8 @@ pub enum Rule {
     RestoreRunsTicksAgain,
     /// A restore puts nothing on hold that was blocked.
     RestoreLetsGoOn,
+    /// What a breaker holds back is charged an attempt.
+    HeldBackIsCharged,
+    /// A breaker lasts for one batch.
+    BreakerForgets,
 }

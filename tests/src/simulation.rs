@@ -16,6 +16,7 @@
 //! | [`table`], [`queue`] | the store and the queue as a node reaches them |
 //! | [`handler`], [`play`], [`jobs`] | who acts |
 //! | [`loss`] | tables that are lost and come back from a copy |
+//! | [`unwell`] | what handlers need is out of reach; what breakers let start |
 //! | [`mutation`] | the protocol with a rule left out |
 //! | [`audit`], [`shrink`] | is it right; if not, the short story |
 
@@ -34,6 +35,7 @@ pub mod queue;
 pub mod reasons;
 pub mod shrink;
 pub mod table;
+pub mod unwell;
 pub mod world;
 
 use std::{
@@ -51,6 +53,7 @@ use history::{Entry, Name, What};
 use node::pause;
 use outage::Outage;
 use profile::Profile;
+use unwell::Unwell;
 use world::World;
 
 /// What to run.
@@ -166,13 +169,18 @@ async fn trouble(world: &Arc<World>, round: u32) {
     let of_deliveries = begin + lasts + seconds(10);
     let outages: Vec<&Outage> = profile.outages.iter().filter(|outage| world.may(outage.twist())).collect();
     let out = outages.iter().map(|outage| begin + outage.until() + seconds(10)).max().unwrap_or_default();
-    let until = of_deliveries.max(out);
+    let unwell = profile.unwell.filter(|_| world.may(Unwell::twist()));
+    let well = unwell.map(|unwell| begin + unwell.until() + seconds(10)).unwrap_or_default();
+    let until = of_deliveries.max(out).max(well);
     let mut actors = JoinSet::new();
     if let Some(loss) = profile.loss.filter(|_| round == 0) {
         actors.spawn(loss::strikes(world.clone(), loss, begin, lasts));
     }
     for outage in outages {
         actors.spawn(play::outage(world.clone(), *outage, begin));
+    }
+    if let Some(unwell) = unwell {
+        actors.spawn(unwell.strikes(world.clone(), begin));
     }
     for number in 1..=profile.workers as u32 {
         actors.spawn(play::work(world.clone(), number, until));

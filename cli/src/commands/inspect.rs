@@ -9,6 +9,7 @@ use clap::Args;
 use console::style;
 use serde_json::json;
 use serializer::{
+    account,
     output::{Table, duration},
     say,
     standing::standing,
@@ -147,9 +148,8 @@ impl Inspect {
         }
         if !parked.is_empty() {
             let redrive = deployment.command("redrive", self.order.as_str());
-            let until = inspected.parked.iter().filter_map(|one| one.kept_until).min();
-            let until = until.map(|until| format!("The first of them is kept until {until}.\n")).unwrap_or_default();
-            say!("\n{parked}{until}Put them back at the end with `{redrive}`, or one with its number behind that.");
+            let end = account::first_end(&inspected.parked).map(|end| format!("{end}\n")).unwrap_or_default();
+            say!("\n{parked}{end}Put them back at the end with `{redrive}`, or one with its number behind that.");
         }
         print_settled(settled);
         if *has_older {

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Args;
 use serializer::{
+    account,
     output::{self, Table, duration},
     say,
 };
@@ -58,8 +59,8 @@ impl List {
                 true => say!("nothing is parked"),
                 false => {
                     output::print(table);
-                    if let Some(until) = parked.iter().filter_map(|one| one.kept_until).min() {
-                        say!("The first of them is kept until {until}.");
+                    if let Some(end) = account::first_end(&parked) {
+                        say!("{end}");
                     }
                     say!("Put one back with `serializer redrive{} ORDER SEQUENCE`.", deployment.option);
                 }

@@ -84,14 +84,7 @@ impl Invoke {
     /// The path of a call. An emulator has one version of a function; that of
     /// SAM refuses a qualifier.
     fn path(&self, function: &Function) -> String {
-        let name = function.name().replace(':', "%3A");
-        let path = format!("/2015-03-31/functions/{name}/invocations");
-        match function.qualifier() {
-            Some(qualifier) if !self.is_emulator() => {
-                format!("{path}?Qualifier={}", qualifier.replace('$', "%24"))
-            }
-            _ => path,
-        }
+        function.path("invocations", !self.is_emulator())
     }
 }
 

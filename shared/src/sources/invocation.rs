@@ -41,6 +41,16 @@ impl Function {
         &self.name
     }
 
+    /// The path of one of Lambda's calls about it, such as `invocations`. Without a
+    /// qualifier it is about the version that was deployed last.
+    pub fn path(&self, call: &str, is_qualified: bool) -> String {
+        let path = format!("/2015-03-31/functions/{}/{call}", self.name.replace(':', "%3A"));
+        match self.qualifier().filter(|_| is_qualified) {
+            Some(qualifier) => format!("{path}?Qualifier={}", qualifier.replace('$', "%24")),
+            None => path,
+        }
+    }
+
     /// The alias or version; `None`: the one that was deployed last.
     pub fn qualifier(&self) -> Option<&str> {
         self.qualifier.as_deref()

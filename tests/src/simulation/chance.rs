@@ -41,6 +41,7 @@ pub mod actor {
     pub const ERASER: u32 = 9;
     pub const HIDING: u32 = 10;
     pub const LOSS: u32 = 11;
+    pub const UNWELL: u32 = 12;
     /// And the number of the outage.
     pub const OUTAGES: u32 = 900;
     /// And the number of the delivery.

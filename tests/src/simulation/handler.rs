@@ -22,6 +22,7 @@ use super::{
     history::{Name, What},
     mutation::Meddler,
     node::{Node, pause},
+    unwell::How,
     world::{EPOCH, entity_number, key, told},
 };
 
@@ -91,6 +92,10 @@ enum Mood {
     AsksForTime,
     Rejects,
     Hangs,
+    /// What it needs is out of reach.
+    Unavailable,
+    /// The same, and nothing is begun.
+    NotNow,
     /// Dies with its process.
     Kills,
     /// Its effect is under way when it is given up.
@@ -150,7 +155,13 @@ impl Simulated {
         let took = roll.one_of(&[0, 5, 50, 300, 1200]);
         let took = roll.millis(0, took);
         let mut mood = Mood::Well;
-        if world.is_active() && roll.happens(world.profile.handler) {
+        if let Some(how) = world.unwell(nature.source()) {
+            mood = match how {
+                How::Unavailable => Mood::Unavailable,
+                How::NotNow => Mood::NotNow,
+                How::Hang => Mood::Hangs,
+            };
+        } else if world.is_active() && roll.happens(world.profile.handler) {
             mood = roll.one_of(&[
                 Mood::Fails,
                 Mood::Fails,
@@ -187,6 +198,15 @@ impl Simulated {
         let token = context.token().0;
         let worst = runs.iter().position(|run| run.mood != Mood::Well).unwrap_or(0);
         let (mood, took) = (runs[worst].mood, runs.iter().map(|run| run.took).max().unwrap_or_default());
+        let source = runs[0].nature.source();
+        let now = self.node.surroundings.monotonic();
+        let _trial = match self.node.breakers.started(source, entity, token, now) {
+            Ok(trial) => Some(trial),
+            Err(mistake) => {
+                world.mistake(format!("node {}: {} {mistake}", self.node.number, runs[0].name));
+                None
+            }
+        };
         let answered = |how| {
             for run in &runs {
                 world.tell(What::Answered { name: run.name, how });
@@ -221,6 +241,17 @@ impl Simulated {
                 answered("asks for time");
                 failed();
                 Ok(Outcome::retry_after(roll.millis(0, 4000), "simulated"))
+            }
+            Mood::Unavailable => {
+                answered("says that what it needs is out of reach");
+                failed();
+                Ok(Outcome::unavailable("simulated"))
+            }
+            Mood::NotNow => {
+                answered("begins nothing");
+                failed();
+                world.with_history(|history| history.reasons.is_not_now(entity, token));
+                Ok(Outcome::not_now("simulated"))
             }
             Mood::Rejects => {
                 answered("rejects");

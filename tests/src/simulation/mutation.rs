@@ -29,7 +29,7 @@ use super::{
 };
 
 /// Those that can be left out here, in the order of the list.
-pub const REACHED: [Rule; 31] = [
+pub const REACHED: [Rule; 33] = [
     Rule::ReceiversIgnoreTokens,
     Rule::OneTokenForADrain,
     Rule::ReleaseWithoutTail,
@@ -61,6 +61,8 @@ pub const REACHED: [Rule; 31] = [
     Rule::RestoreStopsAtTheTail,
     Rule::RestoreRunsTicksAgain,
     Rule::RestoreLetsGoOn,
+    Rule::HeldBackIsCharged,
+    Rule::BreakerForgets,
 ];
 
 /// Whether a rule is one of a restore: left out only there.
@@ -84,6 +86,8 @@ struct Notes {
     swallow: BTreeSet<EntityKey>,
     /// Entities whose message is to be kept instead.
     keep: BTreeSet<EntityKey>,
+    /// Entities that a breaker holds back, and whose lease is about to be ended.
+    held_back: BTreeSet<EntityKey>,
     /// The holder last asked for, by entity.
     holders: BTreeMap<EntityKey, String>,
     /// Whether this append met a void, and whether its last claim owes.
@@ -182,6 +186,14 @@ impl Meddler {
                 leave(write, &[a::LAST_TICK, a::LAST_RESULT, a::TICK, a::STARTS, a::RUN_REQUESTED]);
             }
             Rule::RestoreLetsGoOn if raises(write) => leave(write, &[a::HOLD]),
+            Rule::HeldBackIsCharged if ends_lease => {
+                let is_held_back = entity.is_some_and(|entity| self.notes(|notes| notes.held_back.remove(&entity)));
+                if let Action::Update(changes) = &mut write.action
+                    && is_held_back
+                {
+                    changes.push(Change::Add { attribute: a::ATTEMPTS.into(), base: 0, by: 1 });
+                }
+            }
             Rule::HolderFromRequest => {
                 let (Some(entity), Action::Update(changes)) = (entity, &mut write.action) else { return };
                 for change in changes {
@@ -344,6 +356,18 @@ impl Meddler {
         }
     }
 
+    /// A breaker holds `entity` back; its drain is about to end its lease.
+    pub fn is_held_back(&self, entity: &EntityKey) {
+        if self.is(Rule::HeldBackIsCharged) {
+            self.notes(|notes| notes.held_back.insert(key(entity_number(entity))));
+        }
+    }
+
+    /// Whether each batch has breakers of its own.
+    pub fn forgets_breakers(&self) -> bool {
+        self.is(Rule::BreakerForgets)
+    }
+
     /// Completes when a wake-up may be sent: one that a void can make forgotten
     /// comes behind its put.
     pub async fn held_back(&self) {
@@ -390,6 +414,12 @@ pub fn is_put(write: &Write) -> bool {
     let item = write.key.sort.as_ref().map(|(_, item)| item);
     matches!(item, Some(Value::S(item)) if item.starts_with("d#"))
         && matches!(&write.action, Action::Put(row) if row.get(a::VOID).is_none())
+}
+
+/// The order and token of the start that a write is about, where it writes one down.
+pub fn written_start(write: &Write) -> Option<(usize, u64)> {
+    let Value::N(token) = set_to(write, a::STARTED)? else { return None };
+    Some((entity_number(&entity_of(&write.key)?), u64::try_from(token).ok()?))
 }
 
 fn is_receipt(key: &Key) -> bool {

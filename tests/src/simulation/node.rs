@@ -18,6 +18,7 @@ use super::{
     chance::{Dice, Roll, actor},
     history::What,
     profile::Skew,
+    unwell::Breakers,
     world::{EPOCH, World},
 };
 
@@ -78,6 +79,8 @@ pub struct Node {
     pub surroundings: Surroundings,
     /// Which tables it knows: those that are lost do not answer any more.
     pub tables: u32,
+    /// What its breakers may let start.
+    pub breakers: Breakers,
     killed: Arc<AtomicBool>,
 }
 
@@ -126,6 +129,7 @@ impl Place {
             dice: self.calls.clone(),
             surroundings: Surroundings::new(clock, SeededRandom::new(random)),
             tables: self.world.tables(),
+            breakers: Breakers::default(),
             killed: Arc::default(),
         }
     }

@@ -103,15 +103,31 @@ fn settings() -> DrainSettings {
 
 /// Puts into the trace what only the code knows.
 #[derive(Debug)]
-struct Watch(Node);
+struct Watch {
+    node: Node,
+    meddler: Arc<Meddler>,
+}
+
+impl Watch {
+    fn on(node: &Node, meddler: &Arc<Meddler>) -> Arc<Self> {
+        Arc::new(Self { node: node.clone(), meddler: meddler.clone() })
+    }
+}
 
 impl Observer for Watch {
     fn observe(&self, event: &Event<'_>) {
         if let Event::TakenUp { incoming, sequence, is_wake_up_lost, .. } = event {
-            self.0.world.reach("a deferred delivery is taken up");
+            self.node.world.reach("a deferred delivery is taken up");
             let number = incoming.identity.delivery_id.as_str().parse().expect("a number");
             let name = Name { number, redrive: incoming.identity.redrive };
-            answered(&self.0.world, self.0.tables, name, sequence.0, !is_wake_up_lost);
+            answered(&self.node.world, self.node.tables, name, sequence.0, !is_wake_up_lost);
+        }
+        let (breakers, now) = (&self.node.breakers, self.node.surroundings.monotonic());
+        match event {
+            Event::BreakerOpened { source, wait } => breakers.opened(source.as_str(), now, *wait),
+            Event::BreakerClosed { source } => breakers.closed(source.as_str()),
+            Event::PutOff { entity, reason: PutOffReason::BreakerOpen, .. } => self.meddler.is_held_back(entity),
+            _ => {}
         }
         let text = match event {
             Event::Lost { .. } => "finds its lease lost",
@@ -124,8 +140,8 @@ impl Observer for Watch {
             Event::LeaseDropped { .. } => "leaves its lease to run out",
             _ => return,
         };
-        self.0.world.reach(text);
-        self.0.world.tell(What::Note { node: self.0.number, text });
+        self.node.world.reach(text);
+        self.node.world.tell(What::Note { node: self.node.number, text });
     }
 }
 
@@ -148,7 +164,7 @@ impl Parts {
         let store = Store::new(NodeTable::new(node, &meddler), node.surroundings.clone());
         let queue = NodeQueue::new(node, &meddler);
         let waker = Waker::new(queue.clone(), node.surroundings.clone());
-        let inbox = Inbox::new(store.clone(), waker.clone(), RETENTION, Arc::new(Watch(node.clone())));
+        let inbox = Inbox::new(store.clone(), waker.clone(), RETENTION, Watch::on(node, &meddler));
         Self { store, waker, queue, inbox, meddler, node: node.number, tables: node.tables }
     }
 
@@ -167,7 +183,7 @@ impl Parts {
             handler,
             settings(),
             info,
-            Arc::new(Watch(node.clone())),
+            Watch::on(node, &self.meddler),
         );
         Worker::new(drainer.isolated(Isolation::Inline), self.queue.clone(), node.surroundings.clone())
     }
@@ -180,7 +196,7 @@ pub async fn work(world: Arc<World>, number: u32, until: Duration) {
     'booting: loop {
         let node = place.boot();
         let parts = Parts::on(&node);
-        let worker = parts.worker(&node);
+        let mut worker = parts.worker(&node);
         loop {
             if world.played() >= until {
                 return;
@@ -210,6 +226,9 @@ pub async fn work(world: Arc<World>, number: u32, until: Duration) {
                 // Pollers do not look at the same moment.
                 pause(roll.millis(0, 20)).await;
                 continue;
+            }
+            if parts.meddler.forgets_breakers() {
+                worker = parts.worker(&node);
             }
             let busy = world.begin();
             let at_hand = AtHand::of(&world, &received);
@@ -432,7 +451,7 @@ pub async fn exclusive(world: Arc<World>, number: u32, entity: usize, at: Durati
 async fn hold(node: &Node, parts: &Parts, entity: usize, holds: Duration, forgets: bool) -> Result<(), LeaseError> {
     let world = &node.world;
     let leases = Leases::new(parts.store.clone(), "exclusive").kept_for(RETENTION);
-    let leases = leases.observed_by(Arc::new(Watch(node.clone())));
+    let leases = leases.observed_by(Watch::on(node, &parts.meddler));
     let leases = if forgets { leases } else { leases.waking(parts.waker.clone()) };
     let terms = Terms::default().lease(LEASE).wait(seconds(20));
     let mut guard = leases.acquire(&key(entity), terms).await?;

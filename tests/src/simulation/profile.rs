@@ -11,6 +11,7 @@ use super::{
     loss::Loss,
     mutation::is_of_a_restore,
     outage::{self, How, Outage, Service},
+    unwell::{self, Unwell},
 };
 
 /// How far nodes' clocks are off.
@@ -103,7 +104,12 @@ pub struct Profile {
     pub defers: bool,
     /// The tables are lost in the first round, and come back from a copy.
     pub loss: Option<Loss>,
+    /// What handlers need is out of reach for a while.
+    pub unwell: Option<Unwell>,
 }
+
+/// So many more orders than else: it takes three that fail in a row for a breaker to open.
+const BREAKS: u64 = 2;
 
 /// Of a thousand runs whose clocks are kept right, so many lose their tables.
 const LOSSES: u64 = 150;
@@ -143,6 +149,7 @@ impl Profile {
             rewinds: 0,
             defers: false,
             loss: None,
+            unwell: None,
         }
     }
 
@@ -188,9 +195,9 @@ impl Profile {
         }
     }
 
-    /// With what the counterexample to `mutation` needs, and little else:
-    /// several misfortunes that must meet.
-    pub fn focused(self, mutation: Rule, seed: u64) -> Self {
+    /// That of a run with what the counterexample to `mutation` needs, and little
+    /// else: several misfortunes that must meet.
+    pub fn focused(seed: u64, mutation: Rule) -> Self {
         let focused = Self {
             outages: Vec::new(),
             erases: 0,
@@ -200,7 +207,8 @@ impl Profile {
             rewinds: 0,
             defers: false,
             loss: None,
-            ..self
+            unwell: None,
+            ..Self::drawn(seed)
         };
         if is_of_a_restore(mutation) {
             let loss = Loss::drawn(seed, 1000, Skew::None);
@@ -305,6 +313,22 @@ impl Profile {
                 let outages = Self::queries_fail().outages;
                 Self { deliveries: 12, crash: 200, rounds: 1, outages, ..self }
             }
+            // Several orders of one source in one process, which lives for a while.
+            Rule::HeldBackIsCharged | Rule::BreakerForgets => Self {
+                entities: 5,
+                deliveries: 32,
+                workers: 2,
+                lasts: Duration::from_secs(40),
+                crash: 0,
+                freeze: 0,
+                unwell: Some(Unwell {
+                    source: None,
+                    how: unwell::How::Unavailable,
+                    from: Duration::from_secs(5),
+                    lasts: Duration::from_secs(60),
+                }),
+                ..self
+            },
             // An erase that takes a while, of an entity that comes to life again meanwhile.
             Rule::EraseTakesAll => Self {
                 outages: vec![Outage {
@@ -333,6 +357,14 @@ impl Profile {
 
     /// That of a run.
     pub fn of(seed: u64) -> Self {
+        let drawn = Self::drawn(seed);
+        let Some(unwell) = drawn.unwell else { return drawn };
+        // Some come when all is well again.
+        let lasts = drawn.lasts.max(unwell.until() + Duration::from_secs(20));
+        Self { entities: drawn.entities + BREAKS, lasts, ..drawn }
+    }
+
+    fn drawn(seed: u64) -> Self {
         let outages = outage::drawn(seed);
         let mut roll = Dice::new(seed, actor::PROFILE).roll();
         let mut of = |these: &[u64]| roll.one_of(these);
@@ -369,6 +401,7 @@ impl Profile {
             rewinds: if Dice::new(seed, actor::PROFILE).at(5).happens(500) { 600 } else { 0 },
             defers: Dice::new(seed, actor::PROFILE).at(6).happens(300),
             loss: None,
+            unwell: Unwell::drawn(seed),
         };
         if drawn.outages.is_empty() {
             drawn.loss = Loss::drawn(seed, LOSSES, drawn.skew);

@@ -40,6 +40,8 @@ pub struct Reasons {
     /// Places that operators want skipped.
     skipped: BTreeSet<(usize, u64)>,
     done: BTreeSet<(usize, u64)>,
+    /// Starts whose handlers began nothing, by token.
+    not_now: BTreeSet<(usize, u64)>,
     /// Starts up to this token are forgiven: settled since, or unblocked.
     forgiven: BTreeMap<usize, u64>,
     /// Tokens whose starts were charged.
@@ -119,6 +121,11 @@ impl Reasons {
     /// A handler has done what it is for.
     pub fn is_done(&mut self, entity: usize, token: u64) {
         self.done.insert((entity, token));
+    }
+
+    /// A handler has begun nothing: there is no room.
+    pub fn is_not_now(&mut self, entity: usize, token: u64) {
+        self.not_now.insert((entity, token));
     }
 
     /// A node dies, or freezes, with these grants.
@@ -216,6 +223,8 @@ impl Reasons {
         if !made {
             let head = told(change.place().1);
             mistakes.push(format!("{head} was charged attempt {is}, and was not started under token {}", told(token)));
+        } else if change.after.text(a::HOLDER).is_none() && self.not_now.contains(&(entity, token)) {
+            mistakes.push(format!("{} was charged for a start that began nothing", told(change.place().1)));
         } else if is != was + 1 || !self.charged.insert((entity, token)) {
             mistakes.push(format!("{} was charged more than once for one start", told(change.place().1)));
         }
@@ -223,13 +232,17 @@ impl Reasons {
     }
 
     /// Starts of what waits at the head, since it was last forgiven. One that
-    /// is under way, or done, under the newest token has not failed.
+    /// is under way, or done, under the newest token has not failed; nor has one that
+    /// began nothing, unless its holder died before it could say so.
     fn failed(&self, change: &Change<'_>, or_runs: bool) -> impl Iterator<Item = u64> {
         let (entity, newest) = (change.entity, change.was(a::TOKEN));
         let forgiven = self.forgiven.get(&entity).copied().unwrap_or(0);
         let starts = self.starts.get(&change.place()).into_iter().flatten().copied();
         let is_done = !or_runs && self.done.contains(&(entity, newest));
-        starts.filter(move |start| *start > forgiven && !(is_done && *start == newest))
+        let has_failed = move |start: u64| {
+            or_runs || !self.not_now.contains(&(entity, start)) || self.charged.contains(&(entity, start))
+        };
+        starts.filter(move |start| *start > forgiven && !(is_done && *start == newest) && has_failed(*start))
     }
 
     fn parks(&self, change: &Change<'_>, name: Name) -> Option<String> {

@@ -16,7 +16,7 @@ use webhook_serializer::protocol::table::{
 
 use super::{
     history::What,
-    mutation::{Meddler, is_claim, is_put},
+    mutation::{Meddler, is_claim, is_put, written_start},
     node::{Node, pause},
     outage::{How, Service},
 };
@@ -251,6 +251,9 @@ impl Table for NodeTable {
         Box::pin(async move {
             if let Some(invented) = self.meddler.invents(write) {
                 return Ok(invented);
+            }
+            if let Some((entity, token)) = written_start(write) {
+                self.node.breakers.writes(entity, token, self.node.surroundings.monotonic());
             }
             let mut sent = write.clone();
             let (world, node) = (self.node.world.clone(), self.node.number);

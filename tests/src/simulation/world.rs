@@ -31,6 +31,7 @@ use super::{
     outage::{How, Outage, Service},
     profile::Profile,
     queue::SimulatedQueue,
+    unwell::{self, Unwell},
 };
 use loss::{Copied, Lost, Stop};
 
@@ -53,6 +54,8 @@ struct Inner {
     outages: Vec<Outage>,
     /// Nodes that erase at the moment.
     erasing: BTreeSet<u32>,
+    /// What handlers need is out of reach now.
+    unwell: Option<Unwell>,
     /// The newest copy of the tables.
     copied: Option<Copied>,
     /// The tables were lost.
@@ -139,7 +142,7 @@ impl World {
     pub fn new(plan: Plan) -> Arc<Self> {
         let profile = match (&plan.profile, plan.focus) {
             (Some(profile), _) => profile.clone(),
-            (None, Some(mutation)) => Profile::of(plan.seed).focused(mutation, plan.seed),
+            (None, Some(mutation)) => Profile::focused(plan.seed, mutation),
             (None, None) => Profile::of(plan.seed),
         };
         Arc::new(Self {
@@ -205,6 +208,18 @@ impl World {
         let now = self.elapsed();
         let out = |outage: &&Outage| services.contains(&outage.service) && outage.hits(self.plan.seed, node, now);
         self.inner().outages.iter().find(out).map(|outage| outage.how)
+    }
+
+    /// What handlers need goes out of reach, or comes back.
+    pub fn set_unwell(&self, unwell: Option<Unwell>) {
+        self.inner().unwell = unwell;
+    }
+
+    /// How handlers of `source` take it that what they need is out of reach, where
+    /// it is.
+    pub fn unwell(&self, source: &str) -> Option<unwell::How> {
+        let unwell = self.inner().unwell?;
+        unwell.source.is_none_or(|of| of == source).then_some(unwell.how)
     }
 
     /// A node dies, or freezes, with what it holds.

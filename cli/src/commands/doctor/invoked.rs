@@ -69,9 +69,7 @@ async fn one(
             format!("deploy with {PARAMETER}='{all}'"),
         );
     }
-    let name = function.name().replace(':', "%3A");
-    let qualifier = function.qualifier().map(|one| format!("?Qualifier={}", one.replace('$', "%24")));
-    let path = format!("/2015-03-31/functions/{name}/configuration{}", qualifier.unwrap_or_default());
+    let path = function.path("configuration", true);
     match services.get(Service::LAMBDA, "GetFunctionConfiguration", &path).await {
         Ok(_) => Finding::ok(check, format!("the worker may call it, for {sources}")),
         Err(Refusal::Other { code, .. }) if code == "ResourceNotFoundException" => Finding::wrong(
