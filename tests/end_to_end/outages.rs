@@ -14,7 +14,10 @@ use tests::{
     webhooks::{request, signed, update},
     world::World,
 };
-use tokio::net::TcpListener;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+};
 use webhook_serializer::{
     aws::{Account, Parts},
     config::StoreConfig,
@@ -133,18 +136,25 @@ async fn with_a_slow_store_and_a_silent_queue_ingest_still_answers_in_time() {
     }
 }
 
-/// A port on which connections are accepted and nothing is ever said.
-async fn silent_port() -> String {
+/// A port on which connections are accepted, and no more said than this.
+async fn port_that_says(said: &'static [u8]) -> String {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
     let address = listener.local_addr().expect("its address");
     tokio::spawn(async move {
         let mut held = Vec::new();
-        while let Ok((connection, _)) = listener.accept().await {
+        while let Ok((mut connection, _)) = listener.accept().await {
+            // Not before it is asked: else the client takes it for nonsense.
+            if !said.is_empty() && connection.read(&mut [0; 16]).await.is_ok() {
+                let _ = connection.write_all(said).await;
+            }
             held.push(connection);
         }
     });
     format!("http://{address}")
 }
+
+/// A reply that stops in its middle.
+const STALLED: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: application/x-amz-json-1.0\r\ncontent-length: 100\r\n\r\n{\"";
 
 /// A port on which nobody listens.
 async fn closed_port() -> String {
@@ -171,7 +181,7 @@ async fn through_the_real_clients_a_dead_store_is_answered_503_and_a_dead_queue_
     let stage = Stage::start().await;
     let (account, config) = (stage.engines.account(), stage.engines.config());
     assert_eq!(status_of(account.clone(), config.clone()).await, 200);
-    for dead in [silent_port().await, closed_port().await] {
+    for dead in [port_that_says(b"").await, port_that_says(STALLED).await, closed_port().await] {
         let no_store = Account { dynamodb_endpoint: Some(dead.clone()), ..account.clone() };
         assert_eq!(status_of(no_store, config.clone()).await, 503);
         let no_queue = Account { sqs_endpoint: Some(dead), ..account.clone() };
