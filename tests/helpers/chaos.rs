@@ -5,7 +5,7 @@
 use std::{process::ExitCode, time::Duration};
 
 use clap::Parser;
-use tests::chaos::{Loss, Plan, Receiver, WorkerKind, roles, run};
+use tests::chaos::{FAILING, Loss, Plan, Receiver, TEST, UNWELL, WorkerKind, roles, run};
 
 /// Kills and freezes workers, ingests and store until the time is over, then
 /// audits what was done.
@@ -27,6 +27,10 @@ struct Options {
     /// Loses the tables, and uses a copy of them as it is: a negative control.
     #[arg(long)]
     unrestored: bool,
+    /// For how many seconds what the handlers of one source need is out of reach, while
+    /// those of another fail: the negative control, whose mistakes are told apart.
+    #[arg(long)]
+    unwell: Option<u64>,
     /// How many orders.
     #[arg(long, default_value_t = 12)]
     orders: usize,
@@ -57,6 +61,7 @@ fn main() -> anyhow::Result<ExitCode> {
             true => Some(Loss::UsedAsCopied),
             false => options.loses_tables.then_some(Loss::Restored),
         },
+        unwell: options.unwell.map(Duration::from_secs),
         tells: true,
     };
     println!("seed {}", plan.seed);
@@ -64,7 +69,10 @@ fn main() -> anyhow::Result<ExitCode> {
     let report = runtime.block_on(run(&std::env::current_exe()?, &plan))?;
     let receiver = if options.ignore_tokens { Receiver::IgnoresTokens } else { Receiver::RemembersTokens };
     println!("{report}");
-    let mistakes = report.mistakes(receiver);
+    let mistakes = report.of(&[TEST, UNWELL]).mistakes(receiver);
     mistakes.iter().for_each(|mistake| println!("wrong: {mistake}"));
-    Ok(if mistakes.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let noticed = report.of(&[FAILING]).mistakes(receiver);
+    noticed.iter().for_each(|mistake| println!("wrong of the control: {mistake}"));
+    let is_right = mistakes.is_empty() && noticed.is_empty() == options.unwell.is_none();
+    Ok(if is_right { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -10,11 +10,13 @@ mod gate;
 mod loss;
 mod report;
 pub mod roles;
+mod unwell;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::TcpListener,
     num::NonZeroUsize,
+    ops::Range,
     path::{Path, PathBuf},
     process::Stdio,
     sync::{
@@ -55,11 +57,13 @@ use webhook_serializer::{
 
 use crate::webhooks::{request, signed, update};
 use gate::Gate;
-pub use loss::Loss;
 use loss::{COPIED_AFTER, LOST_AFTER};
+pub use loss::{Loss, PutBack};
 use report::{Committed, read_lines};
 pub use report::{Receiver, Report};
 use roles::{Line, ROLE, effect_row};
+pub use unwell::{Breakers, FAILING, UNWELL};
+use unwell::{Log, Window};
 
 /// One sender whose deliveries are tried for ever: nothing is to be parked.
 const SOURCES: &str = r#"
@@ -71,6 +75,9 @@ handler_timeout = "2s"
 retry = { attempts = 1000000, first = "10ms", longest = "100ms" }
 on_outage = "ON_OUTAGE"
 "#;
+
+/// That source.
+pub const TEST: &str = "test";
 
 /// The lease that frozen workers outlive.
 const LEASE: Duration = Duration::from_secs(1);
@@ -107,6 +114,9 @@ pub struct Plan {
     pub outage: Option<Duration>,
     /// Whether the tables are lost meanwhile, and what becomes of their copy.
     pub loss: Option<Loss>,
+    /// For how long what the handlers of [`UNWELL`] need is out of reach, while those of
+    /// [`FAILING`] fail; `None`: the run is without these two.
+    pub unwell: Option<Duration>,
     /// Whether to show how it goes.
     pub tells: bool,
 }
@@ -286,25 +296,49 @@ fn one_of(ids: &ProcessIds, chance: &mut fastrand::Rng) -> Option<u32> {
     chance.choice(ids)
 }
 
+/// An order, and who sends its webhooks.
+struct Order {
+    source: &'static str,
+    name: String,
+    /// How long its sender pauses between two, in milliseconds.
+    pause: Range<u64>,
+}
+
+/// Those of the one source, and in a run with [`Plan::unwell`] those of the two besides,
+/// whose webhooks are fewer.
+fn orders_of(plan: &Plan) -> Vec<Order> {
+    let order = |source: &'static str, number: usize, pause: Range<u64>| Order {
+        source,
+        name: format!("{}{number}", &source[..1]),
+        pause,
+    };
+    let often = if plan.unwell.is_some() { 300..1000 } else { 10..150 };
+    let mut orders: Vec<Order> = (0..plan.orders).map(|number| order(TEST, number, often.clone())).collect();
+    for (source, count) in unwell::ORDERS.into_iter().filter(|_| plan.unwell.is_some()) {
+        orders.extend((0..count).map(|number| order(source, number, 300..1000)));
+    }
+    orders
+}
+
 /// Sends an order's webhooks one after the other, each until it is answered
 /// 2xx, and now and then an old one again.
 async fn send(
     stage: Arc<Stage>,
     ingests: Arc<FunctionPool>,
     sources: Arc<Sources>,
-    order: usize,
+    order: Order,
     seed: u64,
     stop: watch::Receiver<bool>,
 ) {
     let mut chance = fastrand::Rng::with_seed(seed);
-    let name = format!("o{order}");
+    let Order { source, name, pause } = order;
     let mut number = 0_u64;
     while !*stop.borrow() {
         number += 1;
         let id = format!("{name}-{number}");
         let first = stage.now();
         let entity = loop {
-            let webhook = signed(&sources, "test", &id, update(&name), stage.surroundings.now());
+            let webhook = signed(&sources, source, &id, update(&name), stage.surroundings.now());
             let status = post(&ingests, &request(&webhook)).await;
             if status == Some(202) {
                 stage.deferred.lock().expect("no one panics while holding this").insert(id.clone());
@@ -318,11 +352,11 @@ async fn send(
         stage.sent.lock().expect("no one panics while holding this").push(sent);
         if chance.u8(..10) == 0 {
             let old = format!("{name}-{}", chance.u64(1..=number));
-            let webhook = signed(&sources, "test", &old, update(&name), stage.surroundings.now());
+            let webhook = signed(&sources, source, &old, update(&name), stage.surroundings.now());
             post(&ingests, &request(&webhook)).await;
             stage.faults.repeats.fetch_add(1, Relaxed);
         }
-        stage.pause(10, 150, &mut chance).await;
+        stage.pause(pause.start, pause.end, &mut chance).await;
     }
 }
 
@@ -349,6 +383,7 @@ async fn break_things(
     engines: &mut EnginesProcess,
     chance: &mut fastrand::Rng,
     end: Duration,
+    window: &Window,
 ) -> Result<()> {
     let mut frozen = JoinSet::new();
     let mut since_restart = stage.surroundings.monotonic();
@@ -357,6 +392,8 @@ async fn break_things(
         let faults = &stage.faults;
         let dice = chance.u8(..100);
         let count = match dice {
+            // Killed, it would forget its breakers, and its wake-ups would stay hidden for long.
+            ..30 if window.has_begun(stage.surroundings.now()) => continue,
             ..30 => {
                 let Some(process) = one_of(&stage.workers, chance) else { continue };
                 signal("-KILL", process).await;
@@ -398,20 +435,21 @@ fn operator_of(parts: &Parts, retention: Duration) -> Operator {
     Operator::new(parts.store.clone(), parts.waker.clone(), inbox, retention)
 }
 
-/// Waits until everything that was answered is committed and every entity is
-/// free and empty; what was committed.
+/// Waits until everything that was answered is committed or set aside, and every
+/// entity is free and empty; what was committed, and what set aside.
 async fn drain(
     stage: &Stage,
     operator: &Operator,
     parts: &Parts,
     orders: &[EntityKey],
-) -> Result<BTreeMap<String, Committed>> {
+) -> Result<(BTreeMap<String, Committed>, BTreeSet<String>)> {
     let ids: Vec<String> = stage.sent.lock().expect("no panic").iter().map(|sent| sent.delivery_id.clone()).collect();
     let patience = Duration::from_secs(5);
     let mut committed = BTreeMap::new();
     let mut busy = orders.to_vec();
+    let mut set_aside = BTreeSet::new();
     let mut progress = (0, orders.len(), stage.surroundings.monotonic());
-    while committed.len() < ids.len() || !busy.is_empty() {
+    while committed.len() + set_aside.len() < ids.len() || !busy.is_empty() {
         let mut still = Vec::new();
         for order in &busy {
             let state = parts.store.entity(order, patience).await?;
@@ -431,6 +469,11 @@ async fn drain(
                 let id = row.text("order").unwrap_or_default().to_owned();
                 committed.insert(id, Committed { times: 0, token: number("token") });
             }
+        }
+        // Nothing is put back by now, so that this grows only.
+        for order in orders.iter().filter(|_| busy.is_empty()) {
+            let parked = operator.parked(order).await?;
+            set_aside.extend(parked.iter().map(|parked| parked.delivery().delivery_id().to_string()));
         }
         let now = stage.surroundings.monotonic();
         if (committed.len(), busy.len()) != (progress.0, progress.1) {
@@ -454,7 +497,7 @@ async fn drain(
             committed.insert(id, Committed { times: number("times"), token: number("token") });
         }
     }
-    Ok(committed)
+    Ok((committed, set_aside))
 }
 
 /// Runs `program`, which is the ring's own, in all of its roles.
@@ -466,19 +509,23 @@ pub async fn run(program: &Path, plan: &Plan) -> Result<Report> {
     let directory = tempfile::tempdir()?;
     let (sources_file, journal) = (directory.path().join("sources.toml"), directory.path().join("journal"));
     let on_outage = if plan.outage.is_some() { "queue" } else { "refuse" };
-    let document = SOURCES.replace("ON_OUTAGE", on_outage);
+    let document = SOURCES.replace("ON_OUTAGE", on_outage) + unwell::SOURCES;
     std::fs::write(&sources_file, &document)?;
     std::fs::write(&journal, "")?;
     let sources = Arc::new(Sources::parse(&document)?);
     let mut engines = EnginesProcess::new(program, directory.path().join("data"))?;
     engines.restart().await?;
     let gate = Arc::new(Gate::before(engines.ports[0]).await?);
-    let pool = |role: &str, most: usize| {
-        let most = NonZeroUsize::new(most).context("at least one")?;
-        anyhow::Ok(Arc::new(FunctionPool::new(engines.function(role, gate.url(), &sources_file, &journal), most)))
-    };
-    let (workers, ingests) = (pool(plan.kind.role(), plan.workers)?, pool("ingest", 4)?);
     let surroundings = Surroundings::system();
+    let function = |role| engines.function(role, gate.url(), &sources_file, &journal);
+    let mut worker = function(plan.kind.role());
+    let unwell = Window::of(plan.unwell.unwrap_or_default(), surroundings.now());
+    let log = plan.unwell.map(|_| Log::of(&mut worker, &unwell));
+    let pool = |function, most| {
+        let most = NonZeroUsize::new(most).context("at least one")?;
+        anyhow::Ok(Arc::new(FunctionPool::new(function, most)))
+    };
+    let (workers, ingests) = (pool(worker, plan.workers)?, pool(function("ingest"), 4)?);
     let stage = Arc::new(Stage {
         surroundings: surroundings.clone(),
         faults: Faults::default(),
@@ -498,7 +545,7 @@ pub async fn run(program: &Path, plan: &Plan) -> Result<Report> {
     }
     let stop_sending = watch::Sender::new(false);
     let mut sending = JoinSet::new();
-    for order in 0..plan.orders {
+    for order in orders_of(plan) {
         let (stage, ingests, sources) = (stage.clone(), ingests.clone(), sources.clone());
         sending.spawn(send(stage, ingests, sources, order, chance.u64(..), stop_sending.subscribe()));
     }
@@ -513,26 +560,29 @@ pub async fn run(program: &Path, plan: &Plan) -> Result<Report> {
             shut.shut(false);
         }
     });
-    let mut end = surroundings.monotonic() + plan.time.max(plan.outage.unwrap_or_default() + 2 * OUT_AFTER);
+    let longest = plan.outage.max(plan.unwell).unwrap_or_default();
+    let mut end = surroundings.monotonic() + plan.time.max(longest + 2 * OUT_AFTER);
+    let mut put_back = None;
     if let Some(loss) = plan.loss {
         let begun = surroundings.monotonic();
-        break_things(&stage, &mut engines, &mut chance, begun + COPIED_AFTER).await?;
-        let copied = loss::copied(&stage, &mut engines).await?;
-        break_things(&stage, &mut engines, &mut chance, begun + LOST_AFTER).await?;
-        let again = loss::lost(&stage, &mut engines, &gate, &copied, loss).await?;
+        break_things(&stage, &mut engines, &mut chance, begun + COPIED_AFTER, &unwell).await?;
+        let copied = loss::copied(&stage, &mut engines, orders_of(plan).len()).await?;
+        break_things(&stage, &mut engines, &mut chance, begun + LOST_AFTER, &unwell).await?;
+        let again;
+        (again, put_back) = loss::lost(&stage, &mut engines, &gate, &copied, loss).await?;
         sending.spawn(loss::sent_again(stage.clone(), ingests.clone(), sources.clone(), again));
     }
     for prolonged in 0..=PROLONGED {
         while surroundings.monotonic() < end {
             let next = end.min(surroundings.monotonic() + Duration::from_secs(10));
-            break_things(&stage, &mut engines, &mut chance, next).await?;
+            break_things(&stage, &mut engines, &mut chance, next, &unwell).await?;
             if plan.tells {
                 let sent = stage.sent.lock().expect("no panic").len();
                 let left = end.saturating_sub(surroundings.monotonic());
                 eprintln!("{} s left, {sent} deliveries answered, {:?}", left.as_secs(), stage.faults);
             }
         }
-        let was_tried = plan.loss.is_some() || plan.kind.was_tried(&read_lines(&journal)?);
+        let was_tried = plan.loss.is_some() || plan.unwell.is_some() || plan.kind.was_tried(&read_lines(&journal)?);
         if was_tried || prolonged == PROLONGED {
             break;
         }
@@ -552,7 +602,7 @@ pub async fn run(program: &Path, plan: &Plan) -> Result<Report> {
         stage.sent.lock().expect("no panic").iter().map(|sent| sent.entity.clone()).collect();
     orders.sort_unstable();
     orders.dedup();
-    let committed = drain(&stage, &operator, &parts, &orders).await?;
+    let (committed, set_aside) = drain(&stage, &operator, &parts, &orders).await?;
     let mut receipts = BTreeMap::new();
     for order in &orders {
         receipts.insert(order.clone(), operator.receipts(order).await?);
@@ -563,9 +613,26 @@ pub async fn run(program: &Path, plan: &Plan) -> Result<Report> {
     }
     drop((workers, ingests, parts));
     drop(gate);
+    let breakers = match log {
+        Some(log) => log.end().await?,
+        None => Breakers::default(),
+    };
     let sent = std::mem::take(&mut *stage.sent.lock().expect("no panic"));
     let deferred = std::mem::take(&mut *stage.deferred.lock().expect("no panic"));
     let again = std::mem::take(&mut *stage.again.lock().expect("no panic"));
     let faults = format!("{:?}", stage.faults);
-    Ok(Report { seed: plan.seed, sent, deferred, again, lines: read_lines(&journal)?, committed, receipts, faults })
+    Ok(Report {
+        seed: plan.seed,
+        sent,
+        deferred,
+        again,
+        lines: read_lines(&journal)?,
+        committed,
+        set_aside,
+        receipts,
+        put_back,
+        unwell,
+        breakers,
+        faults,
+    })
 }

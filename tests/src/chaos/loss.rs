@@ -2,16 +2,22 @@
 //! functions, senders and the journal live on.
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
 
 use anyhow::{Context, Result, ensure};
-use serializer::local::function_pool::FunctionPool;
-use webhook_serializer::{protocol::maintain::NextRestore, sources::Sources, time::Timestamp};
+use serializer::{audit::Sent, local::function_pool::FunctionPool};
+use webhook_serializer::{
+    operator::Restored,
+    protocol::{entity::EntityKey, maintain::NextRestore},
+    sources::Sources,
+    time::Timestamp,
+};
 
-use super::{EnginesProcess, Stage, gate::Gate, operator_of, post, signal};
+use super::{EnginesProcess, Stage, gate::Gate, operator_of, post, report::source_of, signal};
 use crate::webhooks::{request, signed, update};
 
 /// When the tables are copied, and when they are lost, since the run began.
@@ -21,6 +27,9 @@ pub(super) const LOST_AFTER: Duration = Duration::from_secs(8);
 /// Longer than an append takes, or one that is frozen on the way.
 const GIVEN_UP: Duration = Duration::from_millis(3_500);
 
+/// Longer than it takes until each sender was answered twice.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 /// What becomes of tables that are lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loss {
@@ -28,6 +37,17 @@ pub enum Loss {
     Restored,
     /// Their copy is used as it is: the negative control.
     UsedAsCopied,
+}
+
+/// What a restore came to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PutBack {
+    /// How many orders go on above all that was given out before.
+    pub raised: usize,
+    /// How many deliveries waited in the copy, and were set aside.
+    pub set_aside: u64,
+    /// How many of these were put back.
+    pub deliveries: u64,
 }
 
 /// A copy of the tables.
@@ -56,8 +76,37 @@ fn copy_files(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Copies the tables as they are.
-pub(super) async fn copied(stage: &Stage, engines: &mut EnginesProcess) -> Result<Copied> {
+/// Freezes the workers until something waits for each of so many orders; which these are.
+async fn held_up(stage: &Stage, orders: usize) -> Result<BTreeSet<u32>> {
+    let mut frozen = BTreeSet::new();
+    let (begun, mut since) = (stage.now(), stage.now());
+    loop {
+        let live: Vec<u32> = stage.workers.borrow().iter().copied().collect();
+        for process in live {
+            if frozen.insert(process) {
+                signal("-STOP", process).await;
+                since = stage.now();
+            }
+        }
+        let mut answered: BTreeMap<EntityKey, usize> = BTreeMap::new();
+        for sent in stage.sent.lock().expect("no one panics while holding this").iter() {
+            if sent.answered.is_some_and(|at| at >= since) {
+                *answered.entry(sent.entity.clone()).or_default() += 1;
+            }
+        }
+        // The first may have been appended before, the second was sent when that was answered.
+        if answered.values().filter(|answers| **answers > 1).count() == orders {
+            return Ok(frozen);
+        }
+        ensure!(stage.now() < begun + PATIENCE, "senders are not answered");
+        stage.surroundings.sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Copies the tables as they are while something waits for each of so many orders: a
+/// restore has to set it aside.
+pub(super) async fn copied(stage: &Stage, engines: &mut EnginesProcess, orders: usize) -> Result<Copied> {
+    let frozen = held_up(stage, orders).await?;
     let begun = stage.now();
     engines.kill().await?;
     let folder = engines.data.with_extension("copy");
@@ -65,6 +114,9 @@ pub(super) async fn copied(stage: &Stage, engines: &mut EnginesProcess) -> Resul
     copy_files(&engines.data, &folder)?;
     let as_of = stage.surroundings.now();
     engines.restart().await?;
+    for process in frozen {
+        signal("-CONT", process).await;
+    }
     Ok(Copied { folder, as_of, begun })
 }
 
@@ -77,7 +129,7 @@ pub(super) async fn lost(
     gate: &Gate,
     copied: &Copied,
     loss: Loss,
-) -> Result<Vec<String>> {
+) -> Result<(Vec<Sent>, Option<PutBack>)> {
     gate.shut(true);
     let frozen: Vec<u32> = stage.workers.borrow().iter().copied().collect();
     for process in &frozen {
@@ -90,31 +142,37 @@ pub(super) async fn lost(
     }
     copy_files(&copied.folder, &engines.data)?;
     engines.restart().await?;
-    let since: Vec<String> = {
+    let since: Vec<Sent> = {
         let sent = stage.sent.lock().expect("no one panics while holding this");
-        let since = sent.iter().filter(|sent| sent.answered.is_some_and(|at| at >= copied.begun));
-        since.map(|sent| sent.delivery_id.clone()).collect()
+        sent.iter().filter(|sent| sent.answered.is_some_and(|at| at >= copied.begun)).cloned().collect()
     };
-    stage.again.lock().expect("no one panics while holding this").extend(since.iter().cloned());
-    if loss == Loss::Restored {
-        restored(stage, engines, copied.as_of).await?;
-    }
+    let ids = since.iter().map(|sent| sent.delivery_id.clone());
+    stage.again.lock().expect("no one panics while holding this").extend(ids);
+    let put_back = match loss {
+        Loss::Restored => Some(restored(stage, engines, copied.as_of).await?),
+        Loss::UsedAsCopied => None,
+    };
     gate.shut(false);
     for process in frozen {
         signal("-CONT", process).await;
     }
-    Ok(since)
+    Ok((since, put_back))
 }
 
-async fn restored(stage: &Stage, engines: &EnginesProcess, as_of: Timestamp) -> Result<()> {
+async fn restored(stage: &Stage, engines: &EnginesProcess, as_of: Timestamp) -> Result<PutBack> {
     let parts = engines.parts(&stage.surroundings);
     let operator = operator_of(&parts, engines.config().retention);
     let NextRestore::GoOn(restoring) = operator.begin_restore(as_of).await? else {
         anyhow::bail!("it was begun before")
     };
     let mut orders = Vec::new();
-    let whole = operator.restore_all(&restoring, false, |key, _| {
+    let mut put_back = PutBack::default();
+    let whole = operator.restore_all(&restoring, false, |key, restored| {
         orders.push(key.to_owned());
+        if let Ok(Restored::Raised(told)) = restored {
+            put_back.raised += 1;
+            put_back.set_aside += told.set_aside;
+        }
         true
     });
     ensure!(whole.await?, "the restore comes to no end");
@@ -123,17 +181,19 @@ async fn restored(stage: &Stage, engines: &EnginesProcess, as_of: Timestamp) -> 
             let id = parked.delivery().delivery_id().to_string();
             stage.again.lock().expect("no one panics while holding this").insert(id);
             operator.redrive(&parked, None).await?;
+            put_back.deliveries += 1;
         }
     }
-    Ok(())
+    Ok(put_back)
 }
 
 /// Their senders send these again, each until it is answered.
-pub(super) async fn sent_again(stage: Arc<Stage>, ingests: Arc<FunctionPool>, sources: Arc<Sources>, ids: Vec<String>) {
-    for id in ids {
+pub(super) async fn sent_again(stage: Arc<Stage>, ingests: Arc<FunctionPool>, sources: Arc<Sources>, all: Vec<Sent>) {
+    for Sent { entity, delivery_id: id, .. } in all {
+        let source = source_of(entity.as_str());
         let name = id.split('-').next().unwrap_or_default();
         loop {
-            let webhook = signed(&sources, "test", &id, update(name), stage.surroundings.now());
+            let webhook = signed(&sources, source, &id, update(name), stage.surroundings.now());
             if post(&ingests, &request(&webhook)).await.is_some_and(|status| (200..300).contains(&status)) {
                 break;
             }

@@ -23,7 +23,11 @@ use webhook_serializer::{
     time::Timestamp,
 };
 
-use super::roles::{Line, What};
+use super::{
+    loss::PutBack,
+    roles::{Line, What},
+    unwell::{Breakers, Window},
+};
 
 /// A system that handlers send effects to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +46,7 @@ pub(super) struct Committed {
 }
 
 /// Everything there is to know about a run.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Report {
     pub(super) seed: u64,
     pub(super) sent: Vec<Sent>,
@@ -53,13 +57,23 @@ pub struct Report {
     pub(super) again: BTreeSet<String>,
     pub(super) lines: Vec<Line>,
     pub(super) committed: BTreeMap<String, Committed>,
+    /// The ids of those that were set aside, and are so in the end.
+    pub(super) set_aside: BTreeSet<String>,
     pub(super) receipts: BTreeMap<EntityKey, Vec<Receipt>>,
+    pub(super) put_back: Option<PutBack>,
+    pub(super) unwell: Window,
+    pub(super) breakers: Breakers,
     pub(super) faults: String,
 }
 
 /// The journal's lines, in the order in which they were written.
 pub(super) fn read_lines(journal: &Path) -> Result<Vec<Line>> {
     std::fs::read_to_string(journal)?.lines().map(|line| Ok(serde_json::from_str(line)?)).collect()
+}
+
+/// The source that an order's webhooks come from.
+pub(super) fn source_of(entity: &str) -> &str {
+    entity.split('/').next().unwrap_or_default()
 }
 
 /// What `receiver` takes, in the order in which it comes.
@@ -117,6 +131,7 @@ impl Report {
         mistakes.extend(late);
         self.check_once(&mut mistakes);
         self.check_order(&mut mistakes);
+        self.check_charges(&mut mistakes);
         self.check_effects(receiver, &mut mistakes);
         let mut sent = self.sent.clone();
         let is_elsewhere = |sent: &&mut Sent| self.is_deferred(sent) || self.is_again(sent);
@@ -141,6 +156,41 @@ impl Report {
         self.again.contains(&sent.delivery_id)
     }
 
+    /// The part of it that is about orders of these sources.
+    pub fn of(&self, sources: &[&str]) -> Self {
+        let mut part = self.clone();
+        let is_of = |entity: &str| sources.contains(&source_of(entity));
+        part.sent.retain(|sent| is_of(sent.entity.as_str()));
+        part.lines.retain(|line| is_of(&line.entity));
+        part.receipts.retain(|entity, _| is_of(entity.as_str()));
+        let ids: BTreeSet<&str> = part.sent.iter().map(|sent| sent.delivery_id.as_str()).collect();
+        part.committed.retain(|id, _| ids.contains(id.as_str()));
+        for some in [&mut part.deferred, &mut part.again, &mut part.set_aside] {
+            some.retain(|id| ids.contains(id.as_str()));
+        }
+        part
+    }
+
+    /// How often breakers opened and closed of those whose handlers were unwell.
+    pub fn breakers(&self) -> Breakers {
+        self.breakers
+    }
+
+    /// How many handlers ended well while others were unwell.
+    pub fn ended_meanwhile(&self) -> usize {
+        self.lines.iter().filter(|line| line.what == What::End && self.unwell.contains(line.at)).count()
+    }
+
+    /// How many deliveries were set aside, and stayed so.
+    pub fn set_aside(&self) -> usize {
+        self.set_aside.len()
+    }
+
+    /// What the restore of lost tables came to, if there was one.
+    pub fn put_back(&self) -> Option<PutBack> {
+        self.put_back
+    }
+
     /// How many deliveries were sent again or put back after the tables were lost.
     pub fn again(&self) -> usize {
         self.again.len()
@@ -154,6 +204,9 @@ impl Report {
     fn check_once(&self, mistakes: &mut Vec<String>) {
         for sent in &self.sent {
             match self.committed.get(&sent.delivery_id).map_or(0, |committed| committed.times) {
+                _ if self.set_aside.contains(&sent.delivery_id) => {
+                    mistakes.push(format!("{} was set aside", sent.delivery_id));
+                }
                 1 => {}
                 0 => mistakes.push(format!("{} was answered and is lost", sent.delivery_id)),
                 times => mistakes.push(format!("{} was committed {times} times", sent.delivery_id)),
@@ -181,6 +234,21 @@ impl Report {
             }
             if !self.is_deferred(sent) {
                 last.insert(&sent.entity, (id, committed.token));
+            }
+        }
+    }
+
+    /// What is charged is a start, and each wrote a line; but for one that was written
+    /// to the row and whose process ended or froze before the handler began.
+    fn check_charges(&self, mistakes: &mut Vec<String>) {
+        const UNSEEN: u32 = 1;
+        let mut started: BTreeMap<&str, u32> = BTreeMap::new();
+        for line in self.lines.iter().filter(|line| line.what == What::Start) {
+            let started = started.entry(&line.id).or_default();
+            *started += 1;
+            if line.attempt > *started + UNSEEN {
+                let attempt = line.attempt;
+                mistakes.push(format!("{} was started as attempt {attempt}, and was start {started}", line.id));
             }
         }
     }
@@ -234,19 +302,24 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let starts = self.lines.iter().filter(|line| line.what == What::Start).count();
+        let attempts = self.lines.iter().map(|line| line.attempt).max();
         let processes: BTreeSet<u32> = self.lines.iter().map(|line| line.process).collect();
         let refused = self.lines.iter().filter(|line| line.what == What::Effect).count()
             - taken(&self.lines, Receiver::RemembersTokens).count();
         write!(
             f,
             "seed {}: {} deliveries answered, {} of them 202, {} committed, {starts} starts in {} processes, {refused} effects refused \
-             by their token, {} of them after a later delivery's; {}",
+             by their token, {} of them after a later delivery's; {} set aside, at most {} attempts of one; {:?}; {:?}; {}",
             self.seed,
             self.sent.len(),
             self.deferred.len(),
             self.committed.len(),
             processes.len(),
             late_effects(&self.lines),
+            self.set_aside.len(),
+            attempts.unwrap_or_default(),
+            self.breakers,
+            self.put_back,
             self.faults,
         )
     }

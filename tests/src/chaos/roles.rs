@@ -21,6 +21,8 @@ use webhook_serializer::{
     },
 };
 
+use super::unwell::Window;
+
 /// Names the role that a process has.
 pub const ROLE: &str = "CHAOS_ROLE";
 
@@ -95,12 +97,13 @@ fn append_to(path: &Path) -> std::io::Result<File> {
 /// Writes down what it does as it does it, outside of our store.
 struct Journaling {
     journal: File,
+    unwell: Option<Window>,
 }
 
 impl Journaling {
     fn start() -> Result<Self> {
         let journal = std::env::var_os("JOURNAL").context("JOURNAL is not set")?;
-        Ok(Self { journal: append_to(Path::new(&journal))? })
+        Ok(Self { journal: append_to(Path::new(&journal))?, unwell: Window::of_environment()? })
     }
 
     fn note(&self, what: What, delivery: &Delivery, context: &Context) -> Result<(), HandlerError> {
@@ -144,6 +147,9 @@ impl Handler for Journaling {
         std::thread::sleep(Duration::from_millis(5).mul_f64(1.0 + 16.0 * chance));
         if chance > 0.99 {
             freeze()?;
+        }
+        if let Some(ending) = self.unwell.as_ref().and_then(|window| window.ending(context)) {
+            return Ok(ending);
         }
         self.note(What::Effect, delivery, context)?;
         if chance < 0.03 {

@@ -1,0 +1,142 @@
+//! What the handlers of one source need is out of reach for a while: its breakers
+//! open, and close again. Beside it the control: a source whose handlers fail at
+//! the same time, and do not say why. The others' go on.
+
+use std::{
+    ops::Range,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result};
+use serde_json::Value as Json;
+use serializer::local::function_process::{FunctionSettings, Logs};
+use tokio::{sync::mpsc, task::JoinHandle};
+use webhook_serializer::{
+    handler::{Context, Outcome},
+    time::Timestamp,
+};
+
+/// The source whose handlers say that what they need is out of reach.
+pub const UNWELL: &str = "unwell";
+
+/// The source whose handlers fail meanwhile: the negative control. It is tried as
+/// often, and after the same waits.
+pub const FAILING: &str = "failing";
+
+/// Both sources. Tried again at once, as without a delay to whole seconds that the queue
+/// makes of any wait, their attempts last for a few seconds.
+pub(super) const SOURCES: &str = r#"
+[sources.unwell]
+provider = "standard-webhooks"
+secrets = ["whsec_c2VjcmV0"]
+handler = "unwell"
+handler_timeout = "2s"
+retry = { attempts = 10, first = "0ms", longest = "0ms" }
+
+[sources.failing]
+provider = "standard-webhooks"
+secrets = ["whsec_c2VjcmV0"]
+handler = "failing"
+handler_timeout = "2s"
+retry = { attempts = 10, first = "0ms", longest = "0ms" }
+"#;
+
+/// How many orders of each. Each process has a breaker of its own, and each of these
+/// costs three starts at least: with so many orders, none is charged for all of them.
+pub(super) const ORDERS: [(&str, usize); 2] = [(UNWELL, 10), (FAILING, 6)];
+
+/// When it begins, since the run began.
+pub(super) const AFTER: Duration = Duration::from_secs(3);
+
+/// Tells a worker from when to when.
+const VARIABLE: &str = "UNWELL";
+
+/// From when to when, by everybody's clock, in milliseconds.
+#[derive(Debug, Clone)]
+pub(super) struct Window(Range<u64>);
+
+impl Window {
+    /// As long as this, soon.
+    pub(super) fn of(lasts: Duration, now: Timestamp) -> Self {
+        let from = now + AFTER;
+        Self(from.as_millis()..(from + lasts).as_millis())
+    }
+
+    /// What this worker was told, if anything.
+    pub(super) fn of_environment() -> Result<Option<Self>> {
+        let Ok(told) = std::env::var(VARIABLE) else { return Ok(None) };
+        let (from, until) = told.split_once(' ').with_context(|| format!("{VARIABLE}: {told:?}"))?;
+        Ok(Some(Self(from.parse()?..until.parse()?)))
+    }
+
+    /// Whether there is one, which began before.
+    pub(super) fn has_begun(&self, now: Timestamp) -> bool {
+        !self.0.is_empty() && self.0.start <= now.as_millis()
+    }
+
+    /// Whether it is that time, in milliseconds.
+    pub(super) fn contains(&self, at: u64) -> bool {
+        self.0.contains(&at)
+    }
+
+    /// How a handler ends now that cannot do its work.
+    pub(super) fn ending(&self, context: &Context) -> Option<Outcome> {
+        let is_open = self.contains(context.surroundings().now().as_millis());
+        match context.handler() {
+            UNWELL if is_open => Some(Outcome::unavailable("out of reach")),
+            FAILING if is_open => Some(Outcome::retry("it fails")),
+            _ => None,
+        }
+    }
+}
+
+/// How often the breakers of a source opened and closed, in all workers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Breakers {
+    /// Opened, or opened again by a probe that failed.
+    pub opened: u64,
+    /// Closed.
+    pub closed: u64,
+}
+
+/// What the workers log.
+pub(super) struct Log {
+    breakers: Arc<Mutex<Breakers>>,
+    reads: JoinHandle<()>,
+}
+
+impl Log {
+    /// That of `worker`, which is told of `window`.
+    pub(super) fn of(worker: &mut FunctionSettings, window: &Window) -> Self {
+        let given =
+            [(VARIABLE, format!("{} {}", window.0.start, window.0.end)), ("AWS_LAMBDA_LOG_LEVEL", "INFO".into())];
+        worker.environment.retain(|(name, _)| given.iter().all(|(other, _)| other != name));
+        worker.environment.extend(given.map(|(name, value)| (name.to_owned(), value)));
+        let (sender, mut lines) = mpsc::unbounded_channel::<String>();
+        let breakers = Arc::new(Mutex::new(Breakers::default()));
+        let counted = breakers.clone();
+        let reads = tokio::spawn(async move {
+            while let Some(line) = lines.recv().await {
+                let line: Json = serde_json::from_str(&line).unwrap_or_default();
+                if line["source"] != UNWELL {
+                    continue;
+                }
+                let mut counted = counted.lock().expect("no one panics while holding this");
+                match line["message"].as_str() {
+                    Some("source held back: its handler is unwell") => counted.opened += 1,
+                    Some("source goes on") => counted.closed += 1,
+                    _ => {}
+                }
+            }
+        });
+        worker.logs = Logs::Lines(sender);
+        Self { breakers, reads }
+    }
+
+    /// What it told, once no worker is left.
+    pub(super) async fn end(self) -> Result<Breakers> {
+        self.reads.await?;
+        Ok(*self.breakers.lock().expect("no one panics while holding this"))
+    }
+}
