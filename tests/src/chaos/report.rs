@@ -181,11 +181,6 @@ impl Report {
         self.lines.iter().filter(|line| line.what == What::End && self.unwell.contains(line.at)).count()
     }
 
-    /// How many deliveries were set aside, and stayed so.
-    pub fn set_aside(&self) -> usize {
-        self.set_aside.len()
-    }
-
     /// What the restore of lost tables came to, if there was one.
     pub fn put_back(&self) -> Option<PutBack> {
         self.put_back
@@ -241,16 +236,25 @@ impl Report {
     /// What is charged is a start, and each wrote a line; but for one that was written
     /// to the row and whose process ended or froze before the handler began.
     fn check_charges(&self, mistakes: &mut Vec<String>) {
-        const UNSEEN: u32 = 1;
-        let mut started: BTreeMap<&str, u32> = BTreeMap::new();
+        let charged = self.charged().into_iter().filter(|(_, unseen)| *unseen > 1);
+        mistakes.extend(charged.map(|(id, unseen)| format!("{id} was charged {unseen} attempts without a start")));
+    }
+
+    /// How many more attempts each delivery was charged than it was started.
+    fn charged(&self) -> BTreeMap<&str, u32> {
+        let (mut started, mut unseen) = (BTreeMap::new(), BTreeMap::new());
         for line in self.lines.iter().filter(|line| line.what == What::Start) {
-            let started = started.entry(&line.id).or_default();
+            let started = started.entry(line.id.as_str()).or_insert(0_u32);
             *started += 1;
-            if line.attempt > *started + UNSEEN {
-                let attempt = line.attempt;
-                mistakes.push(format!("{} was started as attempt {attempt}, and was start {started}", line.id));
-            }
+            let most = unseen.entry(line.id.as_str()).or_insert(0_u32);
+            *most = line.attempt.saturating_sub(*started).max(*most);
         }
+        unseen
+    }
+
+    /// How many attempts were charged, all in all, that nobody saw started.
+    pub fn charged_unseen(&self) -> u32 {
+        self.charged().values().sum()
     }
 
     /// What is committed has had its effect at the receiver too, under the
