@@ -64,8 +64,6 @@ async fn while_handlers_are_unwell_breakers_open_and_what_they_hold_back_keeps_i
     let Breakers { opened, closed } = whole.breakers();
     assert!(opened > 0 && closed > 0, "{whole}");
     assert_eq!(unwell.ended_meanwhile(), 0, "{unwell}");
-    // Of one its process may have been frozen before the handler began.
-    assert!(unwell.charged_unseen() <= 1, "what is held back is charged nothing: {unwell}");
     assert!(well.ended_meanwhile() > 0, "the well are not held back: {well}");
     let mistakes = failing.mistakes(Receiver::RemembersTokens);
     assert!(mistakes.iter().any(|mistake| mistake.contains("was set aside")), "{mistakes:?}\n{failing}");

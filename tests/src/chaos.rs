@@ -613,9 +613,9 @@ pub async fn run(program: &Path, plan: &Plan) -> Result<Report> {
     }
     drop((workers, ingests, parts));
     drop(gate);
-    let breakers = match log {
-        Some(log) => log.end().await?,
-        None => Breakers::default(),
+    let told = match log {
+        Some(log) => Some(log.end().await?),
+        None => None,
     };
     let sent = std::mem::take(&mut *stage.sent.lock().expect("no panic"));
     let deferred = std::mem::take(&mut *stage.deferred.lock().expect("no panic"));
@@ -632,7 +632,7 @@ pub async fn run(program: &Path, plan: &Plan) -> Result<Report> {
         receipts,
         put_back,
         unwell,
-        breakers,
+        told,
         faults,
     })
 }

@@ -26,7 +26,7 @@ use webhook_serializer::{
 use super::{
     loss::PutBack,
     roles::{Line, What},
-    unwell::{Breakers, Window},
+    unwell::{Breakers, Told, Window},
 };
 
 /// A system that handlers send effects to.
@@ -62,7 +62,8 @@ pub struct Report {
     pub(super) receipts: BTreeMap<EntityKey, Vec<Receipt>>,
     pub(super) put_back: Option<PutBack>,
     pub(super) unwell: Window,
-    pub(super) breakers: Breakers,
+    /// What workers logged, in a run in which some are unwell.
+    pub(super) told: Option<Told>,
     pub(super) faults: String,
 }
 
@@ -131,7 +132,9 @@ impl Report {
         mistakes.extend(late);
         self.check_once(&mut mistakes);
         self.check_order(&mut mistakes);
-        self.check_charges(&mut mistakes);
+        if let Some(told) = &self.told {
+            self.check_charges(told, &mut mistakes);
+        }
         self.check_effects(receiver, &mut mistakes);
         let mut sent = self.sent.clone();
         let is_elsewhere = |sent: &&mut Sent| self.is_deferred(sent) || self.is_again(sent);
@@ -173,7 +176,7 @@ impl Report {
 
     /// How often breakers opened and closed of those whose handlers were unwell.
     pub fn breakers(&self) -> Breakers {
-        self.breakers
+        self.told.as_ref().map(|told| told.breakers).unwrap_or_default()
     }
 
     /// How many handlers ended well while others were unwell.
@@ -233,28 +236,19 @@ impl Report {
         }
     }
 
-    /// What is charged is a start, and each wrote a line; but for one that was written
-    /// to the row and whose process ended or froze before the handler began.
-    fn check_charges(&self, mistakes: &mut Vec<String>) {
-        let charged = self.charged().into_iter().filter(|(_, unseen)| *unseen > 1);
-        mistakes.extend(charged.map(|(id, unseen)| format!("{id} was charged {unseen} attempts without a start")));
-    }
-
-    /// How many more attempts each delivery was charged than it was started.
-    fn charged(&self) -> BTreeMap<&str, u32> {
-        let (mut started, mut unseen) = (BTreeMap::new(), BTreeMap::new());
+    /// What is charged is a start, and each wrote a line. Where a holder vanished, one
+    /// more may be charged, or is told to the handler: its own, which nobody saw.
+    fn check_charges(&self, told: &Told, mistakes: &mut Vec<String>) {
+        let mut started: BTreeMap<&str, u32> = BTreeMap::new();
         for line in self.lines.iter().filter(|line| line.what == What::Start) {
-            let started = started.entry(line.id.as_str()).or_insert(0_u32);
+            let started = started.entry(&line.id).or_default();
             *started += 1;
-            let most = unseen.entry(line.id.as_str()).or_insert(0_u32);
-            *most = line.attempt.saturating_sub(*started).max(*most);
+            let vanished = told.taken_over.get(&line.entity).copied().unwrap_or_default();
+            if line.attempt > *started + vanished {
+                let (id, attempt) = (&line.id, line.attempt);
+                mistakes.push(format!("{id} was charged without a start: attempt {attempt} is start {started}"));
+            }
         }
-        unseen
-    }
-
-    /// How many attempts were charged, all in all, that nobody saw started.
-    pub fn charged_unseen(&self) -> u32 {
-        self.charged().values().sum()
     }
 
     /// What is committed has had its effect at the receiver too, under the
@@ -322,7 +316,7 @@ impl fmt::Display for Report {
             late_effects(&self.lines),
             self.set_aside.len(),
             attempts.unwrap_or_default(),
-            self.breakers,
+            self.breakers(),
             self.put_back,
             self.faults,
         )

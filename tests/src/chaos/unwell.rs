@@ -2,11 +2,7 @@
 //! open, and close again. Beside it the control: a source whose handlers fail at
 //! the same time, and do not say why. The others' go on.
 
-use std::{
-    ops::Range,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{collections::BTreeMap, ops::Range, time::Duration};
 
 use anyhow::{Context as _, Result};
 use serde_json::Value as Json;
@@ -100,11 +96,17 @@ pub struct Breakers {
     pub closed: u64,
 }
 
-/// What the workers log.
-pub(super) struct Log {
-    breakers: Arc<Mutex<Breakers>>,
-    reads: JoinHandle<()>,
+/// What workers told of a run.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Told {
+    /// Of [`UNWELL`].
+    pub(super) breakers: Breakers,
+    /// How often each order's lease was taken over from a holder that vanished.
+    pub(super) taken_over: BTreeMap<String, u32>,
 }
+
+/// What the workers log.
+pub(super) struct Log(JoinHandle<Told>);
 
 impl Log {
     /// That of `worker`, which is told of `window`.
@@ -114,29 +116,29 @@ impl Log {
         worker.environment.retain(|(name, _)| given.iter().all(|(other, _)| other != name));
         worker.environment.extend(given.map(|(name, value)| (name.to_owned(), value)));
         let (sender, mut lines) = mpsc::unbounded_channel::<String>();
-        let breakers = Arc::new(Mutex::new(Breakers::default()));
-        let counted = breakers.clone();
-        let reads = tokio::spawn(async move {
+        worker.logs = Logs::Lines(sender);
+        Self(tokio::spawn(async move {
+            let mut told = Told::default();
             while let Some(line) = lines.recv().await {
                 let line: Json = serde_json::from_str(&line).unwrap_or_default();
-                if line["source"] != UNWELL {
-                    continue;
-                }
-                let mut counted = counted.lock().expect("no one panics while holding this");
                 match line["message"].as_str() {
-                    Some("source held back: its handler is unwell") => counted.opened += 1,
-                    Some("source goes on") => counted.closed += 1,
+                    Some("source held back: its handler is unwell") if line["source"] == UNWELL => {
+                        told.breakers.opened += 1;
+                    }
+                    Some("source goes on") if line["source"] == UNWELL => told.breakers.closed += 1,
+                    Some("taken over from a holder that vanished") => {
+                        let order = line["entity"].as_str().unwrap_or_default();
+                        *told.taken_over.entry(order.to_owned()).or_default() += 1;
+                    }
                     _ => {}
                 }
             }
-        });
-        worker.logs = Logs::Lines(sender);
-        Self { breakers, reads }
+            told
+        }))
     }
 
     /// What it told, once no worker is left.
-    pub(super) async fn end(self) -> Result<Breakers> {
-        self.reads.await?;
-        Ok(*self.breakers.lock().expect("no one panics while holding this"))
+    pub(super) async fn end(self) -> Result<Told> {
+        Ok(self.0.await?)
     }
 }
