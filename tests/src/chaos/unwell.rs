@@ -20,8 +20,8 @@ pub const UNWELL: &str = "unwell";
 /// often, and after the same waits.
 pub const FAILING: &str = "failing";
 
-/// Both sources. Tried again at once, as without a delay to whole seconds that the queue
-/// makes of any wait, their attempts last for a few seconds.
+/// Both sources. They are tried again at once, since the queue makes whole seconds of any
+/// wait: so their attempts last for a few seconds only.
 pub(super) const SOURCES: &str = r#"
 [sources.unwell]
 provider = "standard-webhooks"
