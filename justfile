@@ -13,8 +13,8 @@ ci:
     .ci/run
 
 # Every command of README and docs typed in a fresh clone; writes docs/first-hour.md
-first-hour:
-    .ci/first-hour
+first-hour *how:
+    .ci/first-hour {{how}}
 
 # The pages as a book in target/book/html, its links checked
 book:
