@@ -237,8 +237,11 @@ mod tests {
         let webhook = SHOPIFY[0].of_order("1", &sources, Surroundings::system().now());
         let now = || Surroundings::system().monotonic();
         let accepted = (200, r#"{"accepted":7,"entity":"shopify/order/1"}"#);
-        let busy =
-            [(503, r#"{"error":"not stored; send it again"}"#), (202, r#"{"deferred":true,"entity":"shopify/order/1"}"#), accepted];
+        let busy = [
+            (503, r#"{"error":"not stored; send it again"}"#),
+            (202, r#"{"deferred":true,"entity":"shopify/order/1"}"#),
+            accepted,
+        ];
         let (sender, asked) = endpoint(Box::leak(Box::new(busy))).await;
         let taken = send(&sender, "one.json", &webhook, now() + PATIENCE).await.expect("it is taken");
         assert_eq!(taken, Sent { place: place("shopify/order/1", 7), is_resent: true });

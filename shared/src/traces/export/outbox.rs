@@ -1,0 +1,270 @@
+//! What has ended and is to be sent, and when it is.
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use opentelemetry::Context;
+use opentelemetry_sdk::{
+    error::OTelSdkResult,
+    trace::{Span, SpanData, SpanExporter as Exporter, SpanProcessor},
+};
+
+use crate::time::{Surroundings, Timestamp};
+
+/// Less time than this is not begun to be sent in.
+const LEAST: Duration = Duration::from_millis(100);
+
+/// How long one is left alone that said nothing in all its time, or refused twice in a
+/// row: once may have been a connection that had ended. What ends meanwhile is dropped.
+const PAUSE: Duration = Duration::from_secs(30);
+
+/// No more spans than this are kept, should an invocation make so many.
+const MOST: usize = 4096;
+
+/// What is left of an invocation's time when the last of it is sent.
+const MARGIN: Duration = Duration::from_millis(100);
+
+/// Spans that have ended.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Ended(Arc<Mutex<Vec<SpanData>>>);
+
+impl Ended {
+    fn lock(&self) -> MutexGuard<'_, Vec<SpanData>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl SpanProcessor for Ended {
+    fn on_start(&self, _: &mut Span, _: &Context) {}
+
+    fn on_end(&self, span: SpanData) {
+        let mut ended = self.lock();
+        if span.span_context.is_sampled() && ended.len() < MOST {
+            ended.push(span);
+        }
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        Ok(())
+    }
+
+    fn shutdown_with_timeout(&self, _: Duration) -> OTelSdkResult {
+        Ok(())
+    }
+}
+
+/// What has ended, and who takes it.
+pub(super) struct Outbox<E> {
+    pub(super) ended: Ended,
+    exporter: E,
+    host: String,
+    patience: Duration,
+    surroundings: Surroundings,
+    /// Until when the invocation may last, in milliseconds since the epoch.
+    deadline: AtomicU64,
+    mood: Mutex<Mood>,
+}
+
+/// What the collector has done last.
+#[derive(Debug, Default)]
+struct Mood {
+    has_refused: bool,
+    /// Until when it is left alone, by our monotonic clock.
+    paused: Duration,
+}
+
+impl<E: Exporter> Outbox<E> {
+    pub(super) fn new(exporter: E, host: String, patience: Duration, surroundings: Surroundings) -> Self {
+        let (ended, deadline, mood) = (Ended::default(), AtomicU64::new(u64::MAX), Mutex::default());
+        Self { ended, exporter, host, patience, surroundings, deadline, mood }
+    }
+
+    fn mood(&self) -> MutexGuard<'_, Mood> {
+        self.mood.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A moment that is past tells nothing: `cargo lambda watch` names one of 1970.
+    pub(super) fn invoked(&self, deadline: Timestamp) {
+        let told = if deadline > self.surroundings.now() { deadline.as_millis() } else { u64::MAX };
+        self.deadline.store(told, Relaxed);
+    }
+
+    pub(super) async fn send(&self) {
+        let deadline = Timestamp::from_millis(self.deadline.load(Relaxed));
+        let left = deadline.since(self.surroundings.now()).saturating_sub(MARGIN);
+        if left < LEAST {
+            // They go with those of the next invocation.
+            return;
+        }
+        let spans = std::mem::take(&mut *self.ended.lock());
+        let now = self.surroundings.monotonic();
+        if spans.is_empty() || now < self.mood().paused {
+            return;
+        }
+        let count = spans.len();
+        let sent = self.surroundings.within(self.patience.min(left), self.exporter.export(spans)).await;
+        let is_paused = match &sent {
+            Some(answer) => {
+                let had_refused = std::mem::replace(&mut self.mood().has_refused, answer.is_err());
+                had_refused && answer.is_err()
+            }
+            // It had all its time, not what was left of the invocation's.
+            None => self.patience <= left,
+        };
+        if is_paused {
+            self.mood().paused = self.surroundings.monotonic() + PAUSE;
+        }
+        let reason = match sent {
+            Some(Ok(())) => return,
+            Some(Err(error)) => error.to_string(),
+            None => "no answer in time".to_owned(),
+        };
+        tracing::warn!(host = self.host, reason, spans = count, "traces not sent; dropped");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use opentelemetry::trace::{SpanBuilder, Tracer, TracerProvider};
+    use opentelemetry_sdk::{
+        error::OTelSdkError,
+        trace::{Sampler, SdkTracer, SdkTracerProvider},
+    };
+
+    use super::{super::settings::PATIENCE, *};
+
+    /// Takes what it is sent, refuses it, or says nothing, and counts.
+    #[derive(Debug, Default)]
+    struct Taker {
+        asked: AtomicUsize,
+        spans: AtomicUsize,
+        does: Mutex<Does>,
+    }
+
+    #[derive(Debug, Default, Clone, Copy)]
+    enum Does {
+        #[default]
+        Takes,
+        Refuses,
+        Hangs,
+    }
+
+    impl Exporter for &'static Taker {
+        async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+            self.asked.fetch_add(1, Relaxed);
+            let does = *self.does.lock().unwrap();
+            match does {
+                Does::Takes => {
+                    self.spans.fetch_add(batch.len(), Relaxed);
+                    Ok(())
+                }
+                Does::Refuses => Err(OTelSdkError::InternalFailure("no".into())),
+                Does::Hangs => std::future::pending().await,
+            }
+        }
+    }
+
+    struct Case {
+        outbox: Outbox<&'static Taker>,
+        taker: &'static Taker,
+        tracer: SdkTracer,
+        surroundings: Surroundings,
+    }
+
+    impl Case {
+        fn new(sampler: Sampler) -> Self {
+            let taker: &'static Taker = Box::leak(Box::default());
+            let surroundings = Surroundings::system();
+            let outbox = Outbox::new(taker, "collector".into(), PATIENCE, surroundings.clone());
+            let provider = SdkTracerProvider::builder().with_span_processor(outbox.ended.clone()).with_sampler(sampler);
+            Self { outbox, taker, tracer: provider.build().tracer("test"), surroundings }
+        }
+
+        /// A span ends, and what has ended is sent, with so long left of the invocation.
+        async fn sends(&self, left: Duration) -> (usize, usize) {
+            drop(self.tracer.build(SpanBuilder::from_name("one")));
+            self.outbox.invoked(self.surroundings.now() + left);
+            self.outbox.send().await;
+            (self.taker.asked.load(Relaxed), self.taker.spans.load(Relaxed))
+        }
+
+        fn now(&self, does: Does) {
+            *self.taker.does.lock().unwrap() = does;
+        }
+
+        /// The pause is over.
+        fn later(&self) {
+            self.outbox.mood().paused = Duration::ZERO;
+        }
+    }
+
+    const AMPLE: Duration = Duration::from_secs(60);
+
+    #[tokio::test]
+    async fn what_has_ended_is_sent_once() {
+        let case = Case::new(Sampler::AlwaysOn);
+        assert_eq!(case.sends(AMPLE).await, (1, 1));
+        assert_eq!(case.sends(AMPLE).await, (2, 2));
+        case.outbox.send().await;
+        assert_eq!(case.taker.asked.load(Relaxed), 2, "nobody is asked for nothing");
+    }
+
+    #[tokio::test]
+    async fn a_collector_that_took_nothing_is_left_alone_for_a_while() {
+        let case = Case::new(Sampler::AlwaysOn);
+        case.now(Does::Refuses);
+        assert_eq!(case.sends(AMPLE).await, (1, 0));
+        for _ in 0..3 {
+            assert_eq!(case.sends(AMPLE).await, (2, 0), "once it may have been a connection");
+        }
+        assert!(case.outbox.mood().paused > case.surroundings.monotonic() + PAUSE / 2);
+        case.later();
+        case.now(Does::Takes);
+        assert_eq!(case.sends(AMPLE).await, (3, 1), "what ended meanwhile is dropped");
+        case.now(Does::Refuses);
+        assert_eq!(case.sends(AMPLE).await, (4, 1));
+        case.now(Does::Takes);
+        assert_eq!(case.sends(AMPLE).await, (5, 2), "it had taken some since");
+    }
+
+    #[tokio::test]
+    async fn one_that_says_nothing_is_waited_for_no_longer_than_the_invocation_lasts() {
+        let case = Case::new(Sampler::AlwaysOn);
+        case.now(Does::Hangs);
+        // Without the limit this would not come back.
+        assert_eq!(case.sends(MARGIN + LEAST * 2).await, (1, 0));
+        case.now(Does::Takes);
+        assert_eq!(case.sends(MARGIN + LEAST / 2).await, (1, 0), "no time is left");
+        assert_eq!(case.sends(AMPLE).await, (2, 2), "not paused, with those of the invocation before");
+        case.now(Does::Hangs);
+        assert_eq!(case.sends(AMPLE).await, (3, 2));
+        assert_eq!(case.sends(AMPLE).await, (3, 2), "it had all its time");
+    }
+
+    #[tokio::test]
+    async fn a_deadline_that_is_past_is_none() {
+        let case = Case::new(Sampler::AlwaysOn);
+        drop(case.tracer.build(SpanBuilder::from_name("one")));
+        case.outbox.invoked(Timestamp::from_millis(600_000));
+        case.outbox.send().await;
+        assert_eq!(case.taker.spans.load(Relaxed), 1);
+    }
+
+    #[tokio::test]
+    async fn what_is_not_sampled_is_not_kept_and_no_more_than_so_much_is() {
+        let case = Case::new(Sampler::AlwaysOff);
+        assert_eq!(case.sends(AMPLE).await, (0, 0));
+        let case = Case::new(Sampler::AlwaysOn);
+        for _ in 0..MOST + 10 {
+            drop(case.tracer.build(SpanBuilder::from_name("one")));
+        }
+        assert_eq!(case.sends(AMPLE).await, (1, MOST));
+    }
+}

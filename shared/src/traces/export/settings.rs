@@ -1,0 +1,183 @@
+//! What the standard's variables say of traces, and which of them is wrong. The sampler, and
+//! limits, are read by the SDK too.
+
+use std::time::Duration;
+
+use http::Uri;
+use opentelemetry_sdk::Resource;
+
+use crate::tls::Roots;
+
+/// How long a collector may take where nobody says.
+pub(super) const PATIENCE: Duration = Duration::from_secs(1);
+
+/// However long somebody says: the function takes no other event meanwhile.
+const MOST_PATIENCE: Duration = Duration::from_secs(2);
+
+/// The value of an environment variable that is set and not empty.
+pub type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// Where spans go, and how.
+pub(super) struct Settings {
+    /// Where they are posted to.
+    pub(super) endpoint: String,
+    /// Its host, for the log.
+    pub(super) host: String,
+    /// How long it may take.
+    pub(super) patience: Duration,
+    /// What all of them have in common.
+    pub(super) resource: Resource,
+    /// Whom to believe that it is it.
+    pub(super) roots: Roots,
+}
+
+impl Settings {
+    /// As `variables` say; `None`: they name no collector.
+    pub(super) fn read(variables: Variables<'_>) -> Result<Option<Self>, String> {
+        let is = |name: &str, value: &str| variables(name).is_some_and(|is| is.eq_ignore_ascii_case(value));
+        let Some((name, endpoint)) = first(variables, ENDPOINT) else { return Ok(None) };
+        let endpoint =
+            if name == ENDPOINT[0] { endpoint } else { endpoint.trim_end_matches('/').to_owned() + "/v1/traces" };
+        if is("OTEL_SDK_DISABLED", "true") || is("OTEL_TRACES_EXPORTER", "none") {
+            return Ok(None);
+        }
+        let host = match endpoint.parse::<Uri>() {
+            Ok(uri) if matches!(uri.scheme_str(), Some("http" | "https")) => uri.host().unwrap_or_default().to_owned(),
+            _ => return Err(format!("{name}: not an http:// or https:// URL")),
+        };
+        // The crates would trace everything, or send without what is wrong, and say nothing.
+        sampler(variables)?;
+        headers(variables)?;
+        let (patience, roots, resource) = (patience(variables)?, roots(variables)?, resource(variables));
+        Ok(Some(Self { endpoint, host, patience, resource, roots }))
+    }
+}
+
+/// What is said of traces goes before what is said of everything.
+type Names = [&'static str; 2];
+
+const ENDPOINT: Names = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
+const TIMEOUT: Names = ["OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT"];
+const CERTIFICATE: Names = ["OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", "OTEL_EXPORTER_OTLP_CERTIFICATE"];
+const HEADERS: Names = ["OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS"];
+
+/// The first that is set, by its name.
+fn first(variables: Variables<'_>, names: Names) -> Option<(&'static str, String)> {
+    names.into_iter().find_map(|name| Some((name, variables(name)?)))
+}
+
+fn patience(variables: Variables<'_>) -> Result<Duration, String> {
+    let Some((name, value)) = first(variables, TIMEOUT) else { return Ok(PATIENCE) };
+    match value.parse() {
+        // The standard's word for no limit.
+        Ok(0) => Ok(MOST_PATIENCE),
+        Ok(millis) => Ok(Duration::from_millis(millis).min(MOST_PATIENCE)),
+        Err(_) => Err(format!("{name}: {value:?} is not a number of milliseconds")),
+    }
+}
+
+/// Whether the SDK knows the sampler, and what it is to go by.
+fn sampler(variables: Variables<'_>) -> Result<(), String> {
+    let (name, argument) = ("OTEL_TRACES_SAMPLER", "OTEL_TRACES_SAMPLER_ARG");
+    let said = variables(name);
+    match said.as_deref().map(|sampler| sampler.strip_prefix("parentbased_").unwrap_or(sampler)) {
+        None | Some("always_on" | "always_off") => Ok(()),
+        Some("traceidratio") => {
+            let ratio = variables(argument).map_or(Ok(1.0), |ratio| ratio.parse::<f64>());
+            let is_one = ratio.is_ok_and(|ratio| (0.0..=1.0).contains(&ratio));
+            if is_one { Ok(()) } else { Err(format!("{argument}: not a number from 0 to 1")) }
+        }
+        Some(_) => Err(format!("{name}: {:?} is not a sampler that is built in", said.unwrap_or_default())),
+    }
+}
+
+/// Whether each header has a name. They may be secret: no word of them is said.
+fn headers(variables: Variables<'_>) -> Result<(), String> {
+    let Some((name, headers)) = first(variables, HEADERS) else { return Ok(()) };
+    let is_one = |header: &str| header.split_once('=').is_some_and(|(name, _)| !name.trim().is_empty());
+    let mut headers = headers.split(',').filter(|header| !header.trim().is_empty());
+    if headers.all(is_one) {
+        Ok(())
+    } else {
+        Err(format!("{name}: not a list of name=value, with commas between them"))
+    }
+}
+
+/// Mozilla's, and those in a file of one's own.
+fn roots(variables: Variables<'_>) -> Result<Roots, String> {
+    let mut roots = Roots::mozilla();
+    if let Some((name, path)) = first(variables, CERTIFICATE) {
+        let pem = std::fs::read(&path).map_err(|error| format!("{name}: {path} cannot be read: {error}"))?;
+        roots.add(&pem).map_err(|reason| format!("{name}: {path} {reason}"))?;
+    }
+    Ok(roots)
+}
+
+/// What all spans have in common: what `OTEL_RESOURCE_ATTRIBUTES` says, and a name, which
+/// is the function's where nobody gave another.
+fn resource(variables: Variables<'_>) -> Resource {
+    let is_name = |one: &str| one.trim_start().starts_with("service.name=");
+    let named = variables("OTEL_RESOURCE_ATTRIBUTES").is_some_and(|all| all.split(',').any(is_name));
+    let function = variables("AWS_LAMBDA_FUNCTION_NAME").filter(|_| !named);
+    match variables("OTEL_SERVICE_NAME").or(function) {
+        Some(name) => Resource::builder().with_service_name(name).build(),
+        None => Resource::builder().build(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As an environment has it in which these are set.
+    fn variable(set: &[(&str, &str)], name: &str) -> Option<String> {
+        set.iter().find(|(held, _)| *held == name).map(|(_, value)| (*value).to_owned())
+    }
+
+    fn configured(set: &[(&str, &str)]) -> Result<Option<String>, String> {
+        let settings = Settings::read(&|name| variable(set, name))?;
+        Ok(settings.map(|settings| format!("{} {:?}", settings.host, settings.patience)))
+    }
+
+    #[test]
+    fn the_standards_variables_decide_and_the_wrong_one_is_named() {
+        let base = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4318/");
+        let traces = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "https://collector.example/otlp");
+        for off in [&[][..], &[base, ("OTEL_SDK_DISABLED", "True")], &[traces, ("OTEL_TRACES_EXPORTER", "none")]] {
+            assert_eq!(configured(off), Ok(None));
+        }
+        let on = |set: &[(&str, &str)]| configured(set).unwrap().unwrap();
+        assert_eq!(on(&[base]), "localhost 1s");
+        assert_eq!(on(&[base, traces, ("OTEL_EXPORTER_OTLP_TIMEOUT", "250")]), "collector.example 250ms");
+        assert_eq!(on(&[base, ("OTEL_EXPORTER_OTLP_TIMEOUT", "10000")]), "localhost 2s");
+        assert_eq!(on(&[base, ("OTEL_EXPORTER_OTLP_TIMEOUT", "0")]), "localhost 2s");
+        let ratio = ("OTEL_TRACES_SAMPLER", "parentbased_traceidratio");
+        assert_eq!(on(&[base, ratio, ("OTEL_TRACES_SAMPLER_ARG", "0.05")]), "localhost 1s");
+        assert_eq!(on(&[base, ("OTEL_EXPORTER_OTLP_HEADERS", "api-key=hush=, x=1,")]), "localhost 1s");
+        for (wrong, named) in [
+            (("OTEL_EXPORTER_OTLP_ENDPOINT", "localhost:4318"), "OTEL_EXPORTER_OTLP_ENDPOINT: "),
+            (("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "localhost"), "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: "),
+            (("OTEL_TRACES_SAMPLER", "some"), "OTEL_TRACES_SAMPLER: \"some\""),
+            (("OTEL_EXPORTER_OTLP_HEADERS", "hush"), "OTEL_EXPORTER_OTLP_HEADERS: not a list"),
+            (("OTEL_EXPORTER_OTLP_TIMEOUT", "1s"), "OTEL_EXPORTER_OTLP_TIMEOUT: "),
+            (("OTEL_EXPORTER_OTLP_CERTIFICATE", "/nowhere"), "OTEL_EXPORTER_OTLP_CERTIFICATE: /nowhere cannot"),
+        ] {
+            let reason = configured(&[wrong, traces][..if wrong.0.ends_with("ENDPOINT") { 1 } else { 2 }]);
+            let reason = reason.unwrap_err();
+            assert!(reason.starts_with(named) && !reason.contains("hush"), "{reason}");
+        }
+        let percent = configured(&[base, ratio, ("OTEL_TRACES_SAMPLER_ARG", "5%")]).unwrap_err();
+        assert!(percent.starts_with("OTEL_TRACES_SAMPLER_ARG: "), "{percent}");
+    }
+
+    #[test]
+    fn spans_are_the_functions_where_nobody_gave_another_name() {
+        let name = |set: &[(&str, &str)]| {
+            resource(&|name| variable(set, name)).get(&"service.name".into()).unwrap().to_string()
+        };
+        let function = ("AWS_LAMBDA_FUNCTION_NAME", "shop-Worker");
+        assert_eq!(name(&[function]), "shop-Worker");
+        assert_eq!(name(&[function, ("OTEL_SERVICE_NAME", "webhooks")]), "webhooks");
+        assert_eq!(name(&[function, ("OTEL_RESOURCE_ATTRIBUTES", "peer.service.name=other")]), "shop-Worker");
+    }
+}
