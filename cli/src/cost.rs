@@ -54,6 +54,12 @@ impl Instances {
         self.count * 24.0 * ASSUMPTIONS.days
     }
 
+    /// How many worker runs they have room for: one for each of their two processors,
+    /// which is what the smallest memory takes.
+    pub fn runs(&self) -> f64 {
+        (self.count * 2.0).floor().max(1.0)
+    }
+
     /// What they cost in a month, in dollars, Lambda's fee included.
     pub fn dollars(&self) -> f64 {
         self.hours() * self.hour * (1.0 + price::MANAGEMENT_FEE)
@@ -66,6 +72,10 @@ impl Instances {
         self.dollars() / (seconds * ASSUMPTIONS.memory_gb * price::GB_SECOND)
     }
 }
+
+/// How many worker functions there are at most, and how many orders a run of one drains
+/// side by side: `WorkerConcurrency` and `WorkerBatchSize`, where nobody said otherwise.
+pub const WORKERS: (f64, f64) = (50.0, 10.0);
 
 /// An hour of an `m7g.large` on demand, in dollars
 /// (<https://aws.amazon.com/ec2/pricing/on-demand/>).
@@ -392,6 +402,13 @@ impl Load {
         self.bursts() * self.worker_ms() / 1000.0 / (60.0 * 60.0 * 24.0 * ASSUMPTIONS.days)
     }
 
+    /// How long so many `orders`, each with its burst, wait at most that come at once where
+    /// so many `runs` can be under way, in seconds: one run after the other, each as long
+    /// as one order takes, since handlers that wait do so side by side.
+    pub fn rush(&self, orders: f64, runs: f64) -> f64 {
+        (orders / (runs * WORKERS.1)).ceil() * self.worker_ms() / 1000.0
+    }
+
     fn worker(&self) -> Vec<Item> {
         let [runs, time] = function("worker", self.wake_ups(), self.worker_ms() / ASSUMPTIONS.wake_ups);
         let Some(instances) = self.instances else { return vec![runs, time] };
@@ -538,6 +555,20 @@ mod tests {
         let time = Load { per_day, ..load() }.serializer();
         let time = time.items.iter().skip_while(|item| item.item != "worker").nth(1).unwrap().dollars;
         assert!((time - 248.4).abs() < 1e-6, "{time}");
+    }
+
+    #[test]
+    fn a_rush_is_drained_in_as_many_turns_as_runs_have_room() {
+        let template = include_str!("../../template.yaml");
+        for (name, value) in [("WorkerConcurrency", WORKERS.0), ("WorkerBatchSize", WORKERS.1)] {
+            assert!(template.contains(&format!("\n  {name}:\n    Type: Number\n    Default: {value}\n")), "{name}");
+        }
+        let instances = Instances { count: 3.0, hour: 0.10 };
+        // Seventeen turns of sixty orders, two of five hundred; 10 ms and three times 56 each.
+        assert!((load().rush(1000.0, instances.runs()) - 17.0 * 0.178).abs() < 1e-9);
+        assert!((load().rush(1000.0, WORKERS.0) - 2.0 * 0.178).abs() < 1e-9);
+        assert_eq!(load().rush(1.0, WORKERS.0), load().rush(10.0, 1.0), "one turn, however few");
+        assert_eq!(Instances { count: 0.4, hour: 0.10 }.runs(), 1.0);
     }
 
     #[test]

@@ -5,10 +5,13 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Args;
 use serializer::{
-    cost::{ASSUMPTIONS, INSTANCE_HOUR, Instances, Load, floods},
+    cost::{ASSUMPTIONS, INSTANCE_HOUR, Instances, Load, WORKERS, floods},
     output::{self, Table},
     say,
 };
+
+/// Orders that come at once, where it is told how long they wait.
+const RUSH: f64 = 1000.0;
 
 /// Options of `serializer cost`.
 #[derive(Debug, Args)]
@@ -115,6 +118,17 @@ impl Cost {
                  are under way at every moment.\n",
                 load.runs_at_once(),
                 instances.runs_for_the_same()
+            );
+            let rush = |runs| load.rush(RUSH, runs);
+            say!(
+                "None of their runs waits for a cold start. With two processors each they have room for {:.0} runs at once; \
+                 more room comes in minutes, where functions come in seconds. {RUSH} orders that come at once are drained \
+                 in {:.2} s, and in {:.2} s by {:.0} functions (WorkerConcurrency) that have started, where handlers wait \
+                 rather than compute.\n",
+                instances.runs(),
+                rush(instances.runs()),
+                rush(WORKERS.0),
+                WORKERS.0
             );
         }
         let month = per_day * ASSUMPTIONS.days;
