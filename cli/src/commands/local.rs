@@ -246,7 +246,7 @@ impl Local {
                 "data": self.data,
             }));
         } else if let Some(console) = &console {
-            self.greet(&deployment, console);
+            self.greet(&deployment, console, &sources.current());
         }
         self.write_environment(&environment)?;
         let (over, until_over) = oneshot::channel();
@@ -337,7 +337,7 @@ impl Local {
         }
     }
 
-    fn greet(&self, deployment: &Deployment, console: &Console) {
+    fn greet(&self, deployment: &Deployment, console: &Console, sources: &Sources) {
         let url = format!("http://{}", deployment.webhooks);
         say!("webhooks   {url}/webhooks/{{source}}");
         say!("console    {}", console.url);
@@ -351,7 +351,9 @@ impl Local {
                 say!("\nTry it, in another terminal:\n\n{}\n", samples::curl(&url));
                 say!("then: {}\n", inspect_line(&url));
             }
-            Some(file) => say!("\nTry it, in another terminal:\n\n{}\n", send_line(&url, file)),
+            Some(file) => {
+                say!("\nTry it, in another terminal:\n\n{}\n", send_line(&url, file, &at_hand("events", sources)))
+            }
         }
         say!("Ctrl-C stops.\n");
     }
@@ -375,9 +377,17 @@ fn inspect_line(url: &str) -> String {
 }
 
 /// A command line that signs samples with the secrets in `file`.
-fn send_line(url: &str, file: &Path) -> String {
+fn send_line(url: &str, file: &Path, samples: &str) -> String {
     let to = if url == LOCAL { String::new() } else { format!(" --to {url}") };
-    format!("serializer send --sources {}{to} events/…", quoted(&file.to_string_lossy()))
+    format!("serializer send --sources {}{to} {samples}", quoted(&file.to_string_lossy()))
+}
+
+/// Samples to send: files of a folder, as a clone and a project have it; elsewhere those that the command brings along.
+fn at_hand(folder: &str, sources: &Sources) -> String {
+    match sources.iter().next() {
+        Some(source) if !Path::new(folder).is_dir() => format!("--provider {}", source.provider_name),
+        _ => format!("{folder}/…"),
+    }
 }
 
 /// Variables as a shell reads them, each behind `start`.
@@ -476,8 +486,11 @@ mod tests {
 
     #[test]
     fn the_lines_that_it_prints_are_command_lines() {
-        for url in ["http://127.0.0.1:9000", "http://127.0.0.1:9001"] {
-            for line in [super::inspect_line(url), super::send_line(url, "my.toml".as_ref())] {
+        let sources = super::Sources::parse(super::samples::SOURCES).expect("the samples' own");
+        let brought = super::at_hand("no-folder", &sources);
+        assert!(brought.starts_with("--provider "), "{brought}");
+        for (url, samples) in [("http://127.0.0.1:9000", "events/…"), ("http://127.0.0.1:9001", &*brought)] {
+            for line in [super::inspect_line(url), super::send_line(url, "my.toml".as_ref(), samples)] {
                 crate::command::Arguments::try_parse_from(line.split(' ')).unwrap();
             }
         }
