@@ -10,9 +10,6 @@ use serializer::{
     say,
 };
 
-/// Orders that come at once, where it is told how long they wait.
-const RUSH: f64 = 1000.0;
-
 /// Options of `serializer cost`.
 #[derive(Debug, Args)]
 pub struct Cost {
@@ -119,10 +116,10 @@ impl Cost {
                 load.runs_at_once(),
                 instances.runs_for_the_same()
             );
-            let rush = |runs| load.rush(RUSH, runs);
+            let rush = |runs| load.rush(1000.0, runs);
             say!(
                 "None of their runs waits for a cold start. With two processors each they have room for {:.0} runs at once; \
-                 more room comes in minutes, where functions come in seconds. {RUSH} orders that come at once are drained \
+                 more room comes in minutes, where functions come in seconds. A thousand orders that come at once are drained \
                  in {:.2} s, and in {:.2} s by {:.0} functions (WorkerConcurrency) that have started, where handlers wait \
                  rather than compute.\n",
                 instances.runs(),
