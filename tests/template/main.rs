@@ -82,4 +82,5 @@ async fn no_property_can_be_lost_or_changed_without_an_objection() {
     passed.extend(idle.iter().map(|pattern| format!("nothing is there that it says carries nothing: {pattern}")));
     assert!(passed.is_empty(), "{}", passed.join("\n"));
     println!("{objected} changes, each objected to");
+    assert!(objected > 2500, "docs/proof.md says so: {objected}");
 }
