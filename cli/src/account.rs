@@ -36,13 +36,6 @@ pub enum Fact {
     At(Timestamp),
 }
 
-/// A sentence that says until when a person may decide about the first of what is
-/// parked, where it has an end.
-pub fn first_end(parked: &[Parked]) -> Option<String> {
-    let until = parked.iter().filter_map(|one| one.kept_until).min()?;
-    Some(format!("The first of them is kept until {until}."))
-}
-
 impl Account {
     /// Of what stands at a place of an order, at `now`. `line` makes a command
     /// line of a command and its arguments.
@@ -177,6 +170,13 @@ impl Account {
         value["state"] = json!(console::strip_ansi_codes(&self.word.to_string()));
         value["says"] = json!(self.sentences);
     }
+}
+
+/// A sentence that says until when a person may decide about the first of what is
+/// parked, where it has an end.
+pub fn first_end(parked: &[Parked]) -> Option<String> {
+    let until = parked.iter().filter_map(|one| one.kept_until).min()?;
+    Some(format!("The first of them is kept until {until}."))
 }
 
 fn outcome(own: Option<&Receipt>, first: Option<Sequence>, waits: bool, parked: bool) -> Value {

@@ -4,10 +4,14 @@
 //! month, for ever, is taken off beside them; what it gives for a first year is
 //! not. What is assumed besides stands in [`Assumptions`].
 
+mod instances;
+
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 use webhook_serializer::{config::SWEEP_ROWS, protocol::budget, sources::REFRESH};
+
+pub use instances::{INSTANCE_HOUR, Instances, MOST_WORKERS, Room};
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy)]
@@ -38,48 +42,6 @@ pub struct Load {
     /// The Lambda Managed Instances that run the workers, where some do.
     pub instances: Option<Instances>,
 }
-
-/// Instances that run day and night.
-#[derive(Debug, Clone, Copy)]
-pub struct Instances {
-    /// How many.
-    pub count: f64,
-    /// What EC2 asks for an hour of one on demand, in dollars.
-    pub hour: f64,
-}
-
-impl Instances {
-    /// Hours of a month, of all of them.
-    fn hours(&self) -> f64 {
-        self.count * 24.0 * ASSUMPTIONS.days
-    }
-
-    /// How many worker runs they have room for: one for each of their two processors,
-    /// which is what the smallest memory takes.
-    pub fn runs(&self) -> f64 {
-        (self.count * 2.0).floor().max(1.0)
-    }
-
-    /// What they cost in a month, in dollars, Lambda's fee included.
-    pub fn dollars(&self) -> f64 {
-        self.hours() * self.hour * (1.0 + price::MANAGEMENT_FEE)
-    }
-
-    /// How many worker runs, under way at every moment, cost as much where Lambda
-    /// counts their time instead.
-    pub fn runs_for_the_same(&self) -> f64 {
-        let seconds = 60.0 * 60.0 * 24.0 * ASSUMPTIONS.days;
-        self.dollars() / (seconds * ASSUMPTIONS.memory_gb * price::GB_SECOND)
-    }
-}
-
-/// How many worker functions there are at most, and how many orders a run of one drains
-/// side by side: `WorkerConcurrency` and `WorkerBatchSize`, where nobody said otherwise.
-pub const WORKERS: (f64, f64) = (50.0, 10.0);
-
-/// An hour of an `m7g.large` on demand, in dollars
-/// (<https://aws.amazon.com/ec2/pricing/on-demand/>).
-pub const INSTANCE_HOUR: f64 = 0.0816;
 
 /// What a bill assumes that nobody was asked for.
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -402,13 +364,6 @@ impl Load {
         self.bursts() * self.worker_ms() / 1000.0 / (60.0 * 60.0 * 24.0 * ASSUMPTIONS.days)
     }
 
-    /// How long so many `orders`, each with its burst, wait at most that come at once where
-    /// so many `runs` can be under way, in seconds: one run after the other, each as long
-    /// as one order takes, since handlers that wait do so side by side.
-    pub fn rush(&self, orders: f64, runs: f64) -> f64 {
-        (orders / (runs * WORKERS.1)).ceil() * self.worker_ms() / 1000.0
-    }
-
     fn worker(&self) -> Vec<Item> {
         let [runs, time] = function("worker", self.wake_ups(), self.worker_ms() / ASSUMPTIONS.wake_ups);
         let Some(instances) = self.instances else { return vec![runs, time] };
@@ -519,7 +474,7 @@ impl Load {
 mod tests {
     use super::*;
 
-    fn load() -> Load {
+    pub(super) fn load() -> Load {
         Load {
             per_day: 10_000.0,
             burst: 3.0,
@@ -534,41 +489,6 @@ mod tests {
             own_key: false,
             instances: None,
         }
-    }
-
-    #[test]
-    fn instances_are_paid_by_the_hour_with_a_fee_in_place_of_the_workers_time() {
-        let instances = Instances { count: 3.0, hour: 0.10 };
-        let (usual, managed) = (load().serializer(), Load { instances: Some(instances), ..load() }.serializer());
-        // 3 * 720 hours at ten cents, and 15 %.
-        assert!((managed.dollars_for("  its instances") - 216.0).abs() < 1e-9);
-        assert!((managed.dollars_for("  their management") - 32.4).abs() < 1e-9);
-        assert_eq!(managed.dollars_for("worker"), usual.dollars_for("worker"), "requests cost the same");
-        let time = usual.items.iter().skip_while(|item| item.item != "worker").nth(1).unwrap().dollars;
-        assert!((managed.dollars - usual.dollars - (248.4 - time)).abs() < 1e-9, "nothing else changes");
-        // They stand there whether anything arrives or not.
-        let [first, ..] = Load { instances: Some(instances), ..load() }.bills();
-        assert!(first.fixed > 248.4);
-        // As many runs as that, day and night, cost the same by time.
-        let busy = instances.runs_for_the_same();
-        let per_day = load().per_day * busy / load().runs_at_once();
-        let time = Load { per_day, ..load() }.serializer();
-        let time = time.items.iter().skip_while(|item| item.item != "worker").nth(1).unwrap().dollars;
-        assert!((time - 248.4).abs() < 1e-6, "{time}");
-    }
-
-    #[test]
-    fn a_rush_is_drained_in_as_many_turns_as_runs_have_room() {
-        let template = include_str!("../../template.yaml");
-        for (name, value) in [("WorkerConcurrency", WORKERS.0), ("WorkerBatchSize", WORKERS.1)] {
-            assert!(template.contains(&format!("\n  {name}:\n    Type: Number\n    Default: {value}\n")), "{name}");
-        }
-        let instances = Instances { count: 3.0, hour: 0.10 };
-        // Seventeen turns of sixty orders, two of five hundred; 10 ms and three times 56 each.
-        assert!((load().rush(1000.0, instances.runs()) - 17.0 * 0.178).abs() < 1e-9);
-        assert!((load().rush(1000.0, WORKERS.0) - 2.0 * 0.178).abs() < 1e-9);
-        assert_eq!(load().rush(1.0, WORKERS.0), load().rush(10.0, 1.0), "one turn, however few");
-        assert_eq!(Instances { count: 0.4, hour: 0.10 }.runs(), 1.0);
     }
 
     #[test]

@@ -81,6 +81,7 @@ const INTERESTING: &[&str] = &[
     "a function is killed at its deadline",
     "a group fails",
     "a group is settled",
+    "a handler begins nothing",
     "a handler kills its process",
     "a job kills its process",
     "a delivery is skipped",
@@ -100,6 +101,7 @@ const INTERESTING: &[&str] = &[
     "a restore takes a lease away",
     "a scheduler does not live to its end",
     "a tick fails",
+    "a start tries whether its source is well",
     "a tick is done",
     "an effect lands late",
     "an entity is erased",
@@ -227,4 +229,5 @@ const NOTICED: &[(Rule, u64)] = &[
     (Rule::RestoreLetsGoOn, 10),
     (Rule::HeldBackIsCharged, 1),
     (Rule::BreakerForgets, 10),
+    (Rule::NotNowIsCharged, 2),
 ];

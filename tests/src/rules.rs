@@ -168,4 +168,6 @@ pub enum Rule {
     HeldBackIsCharged,
     /// A breaker lasts for one batch.
     BreakerForgets,
+    /// A start that began nothing is charged.
+    NotNowIsCharged,
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Args;
 use serializer::{
-    cost::{ASSUMPTIONS, INSTANCE_HOUR, Instances, Load, WORKERS, floods},
+    cost::{ASSUMPTIONS, INSTANCE_HOUR, Instances, Load, MOST_WORKERS, Room, floods},
     output::{self, Table},
     say,
 };
@@ -116,17 +116,26 @@ impl Cost {
                 load.runs_at_once(),
                 instances.runs_for_the_same()
             );
-            let rush = |runs| load.rush(1000.0, runs);
+            let runs = instances.runs();
             say!(
-                "None of their runs waits for a cold start. With two processors each they have room for {:.0} runs at once; \
-                 more room comes in minutes, where functions come in seconds. A thousand orders that come at once are drained \
-                 in {:.2} s, and in {:.2} s by {:.0} functions (WorkerConcurrency) that have started, where handlers wait \
-                 rather than compute.\n",
-                instances.runs(),
-                rush(instances.runs()),
-                rush(WORKERS.0),
-                WORKERS.0
+                "None of their runs waits for a cold start. With two processors each they have room for {runs:.0} runs at \
+                 once{}; more room comes in minutes, where functions come in seconds.",
+                match instances.room(&load) {
+                    Room::Enough => "",
+                    Room::Shared => ", which is enough only as far as orders share runs",
+                    Room::TooLittle => ", which is too little for this load, even with ten orders in each run",
+                }
             );
+            if instances.room(&load) != Room::TooLittle {
+                say!(
+                    "A thousand orders that come at once after a quiet time, each with a burst of {:.0}, are drained in {:.1} s at best; \
+                     by up to {MOST_WORKERS:.0} functions in {:.1} s, and the cold starts of most of them.",
+                    load.burst,
+                    load.rush(1000.0, runs),
+                    load.rush(1000.0, MOST_WORKERS)
+                );
+            }
+            say!();
         }
         let month = per_day * ASSUMPTIONS.days;
         let fixed = if load.instances.is_some() { ">scheduler, secrets, instances" } else { ">scheduler, secrets" };

@@ -84,7 +84,10 @@ impl Invoke {
     /// The path of a call. An emulator has one version of a function; that of
     /// SAM refuses a qualifier.
     fn path(&self, function: &Function) -> String {
-        function.path("invocations", !self.is_emulator())
+        match self.is_emulator() {
+            true => function.unqualified().path("invocations"),
+            false => function.path("invocations"),
+        }
     }
 }
 

@@ -41,11 +41,15 @@ impl Function {
         &self.name
     }
 
-    /// The path of one of Lambda's calls about it, such as `invocations`. Without a
-    /// qualifier it is about the version that was deployed last.
-    pub fn path(&self, call: &str, is_qualified: bool) -> String {
+    /// The same, whichever version was deployed last.
+    pub fn unqualified(&self) -> Self {
+        Self { name: self.name.clone(), qualifier: None }
+    }
+
+    /// The path of one of Lambda's calls about it, such as `invocations`.
+    pub fn path(&self, call: &str) -> String {
         let path = format!("/2015-03-31/functions/{}/{call}", self.name.replace(':', "%3A"));
-        match self.qualifier().filter(|_| is_qualified) {
+        match self.qualifier() {
             Some(qualifier) => format!("{path}?Qualifier={}", qualifier.replace('$', "%24")),
             None => path,
         }

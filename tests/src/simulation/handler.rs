@@ -22,7 +22,7 @@ use super::{
     history::{Name, What},
     mutation::Meddler,
     node::{Node, pause},
-    unwell::How,
+    unwell::{Reaction, Start},
     world::{EPOCH, entity_number, key, told},
 };
 
@@ -155,11 +155,11 @@ impl Simulated {
         let took = roll.one_of(&[0, 5, 50, 300, 1200]);
         let took = roll.millis(0, took);
         let mut mood = Mood::Well;
-        if let Some(how) = world.unwell(nature.source()) {
-            mood = match how {
-                How::Unavailable => Mood::Unavailable,
-                How::NotNow => Mood::NotNow,
-                How::Hang => Mood::Hangs,
+        if let Some(reaction) = world.unwell(nature.source()) {
+            mood = match reaction {
+                Reaction::Unavailable => Mood::Unavailable,
+                Reaction::NotNow => Mood::NotNow,
+                Reaction::Hang => Mood::Hangs,
             };
         } else if world.is_active() && roll.happens(world.profile.handler) {
             mood = roll.one_of(&[
@@ -200,13 +200,16 @@ impl Simulated {
         let (mood, took) = (runs[worst].mood, runs.iter().map(|run| run.took).max().unwrap_or_default());
         let source = runs[0].nature.source();
         let now = self.node.surroundings.monotonic();
-        let _trial = match self.node.breakers.started(source, entity, token, now) {
-            Ok(trial) => Some(trial),
+        let start = match self.node.held_back.started(source, entity, token, now) {
+            Ok(start) => Some(start),
             Err(mistake) => {
                 world.mistake(format!("node {}: {} {mistake}", self.node.number, runs[0].name));
                 None
             }
         };
+        if start.as_ref().is_some_and(Start::is_trial) {
+            world.reach("a start tries whether its source is well");
+        }
         let answered = |how| {
             for run in &runs {
                 world.tell(What::Answered { name: run.name, how });
@@ -250,6 +253,8 @@ impl Simulated {
             Mood::NotNow => {
                 answered("begins nothing");
                 failed();
+                self.meddler.begins_nothing(&key(entity));
+                world.reach("a handler begins nothing");
                 world.with_history(|history| history.reasons.is_not_now(entity, token));
                 Ok(Outcome::not_now("simulated"))
             }

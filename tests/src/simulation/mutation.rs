@@ -29,7 +29,7 @@ use super::{
 };
 
 /// Those that can be left out here, in the order of the list.
-pub const REACHED: [Rule; 33] = [
+pub const REACHED: [Rule; 34] = [
     Rule::ReceiversIgnoreTokens,
     Rule::OneTokenForADrain,
     Rule::ReleaseWithoutTail,
@@ -63,6 +63,7 @@ pub const REACHED: [Rule; 33] = [
     Rule::RestoreLetsGoOn,
     Rule::HeldBackIsCharged,
     Rule::BreakerForgets,
+    Rule::NotNowIsCharged,
 ];
 
 /// Whether a rule is one of a restore: left out only there.
@@ -86,8 +87,8 @@ struct Notes {
     swallow: BTreeSet<EntityKey>,
     /// Entities whose message is to be kept instead.
     keep: BTreeSet<EntityKey>,
-    /// Entities that a breaker holds back, and whose lease is about to be ended.
-    held_back: BTreeSet<EntityKey>,
+    /// Entities that are charged when their lease is ended.
+    charged: BTreeSet<EntityKey>,
     /// The holder last asked for, by entity.
     holders: BTreeMap<EntityKey, String>,
     /// Whether this append met a void, and whether its last claim owes.
@@ -186,12 +187,16 @@ impl Meddler {
                 leave(write, &[a::LAST_TICK, a::LAST_RESULT, a::TICK, a::STARTS, a::RUN_REQUESTED]);
             }
             Rule::RestoreLetsGoOn if raises(write) => leave(write, &[a::HOLD]),
-            Rule::HeldBackIsCharged if ends_lease => {
-                let is_held_back = entity.is_some_and(|entity| self.notes(|notes| notes.held_back.remove(&entity)));
-                if let Action::Update(changes) = &mut write.action
-                    && is_held_back
-                {
-                    changes.push(Change::Add { attribute: a::ATTEMPTS.into(), base: 0, by: 1 });
+            Rule::HeldBackIsCharged | Rule::NotNowIsCharged if ends_lease => {
+                let is_charged = entity.is_some_and(|entity| self.notes(|notes| notes.charged.remove(&entity)));
+                match set_to(write, a::ATTEMPTS) {
+                    _ if !is_charged => {}
+                    Some(Value::N(attempts)) => set(write, a::ATTEMPTS, attempts as u64 + 1),
+                    _ => {
+                        if let Action::Update(changes) = &mut write.action {
+                            changes.push(Change::Add { attribute: a::ATTEMPTS.into(), base: 0, by: 1 });
+                        }
+                    }
                 }
             }
             Rule::HolderFromRequest => {
@@ -359,7 +364,14 @@ impl Meddler {
     /// A breaker holds `entity` back; its drain is about to end its lease.
     pub fn is_held_back(&self, entity: &EntityKey) {
         if self.is(Rule::HeldBackIsCharged) {
-            self.notes(|notes| notes.held_back.insert(key(entity_number(entity))));
+            self.notes(|notes| notes.charged.insert(key(entity_number(entity))));
+        }
+    }
+
+    /// A handler of `entity` began nothing; its drain is about to end its lease.
+    pub fn begins_nothing(&self, entity: &EntityKey) {
+        if self.is(Rule::NotNowIsCharged) {
+            self.notes(|notes| notes.charged.insert(entity.clone()));
         }
     }
 

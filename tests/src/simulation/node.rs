@@ -18,7 +18,7 @@ use super::{
     chance::{Dice, Roll, actor},
     history::What,
     profile::Skew,
-    unwell::Breakers,
+    unwell::HeldBack,
     world::{EPOCH, World},
 };
 
@@ -79,8 +79,8 @@ pub struct Node {
     pub surroundings: Surroundings,
     /// Which tables it knows: those that are lost do not answer any more.
     pub tables: u32,
-    /// What its breakers may let start.
-    pub breakers: Breakers,
+    /// Which sources it holds back.
+    pub held_back: HeldBack,
     killed: Arc<AtomicBool>,
 }
 
@@ -129,7 +129,7 @@ impl Place {
             dice: self.calls.clone(),
             surroundings: Surroundings::new(clock, SeededRandom::new(random)),
             tables: self.world.tables(),
-            breakers: Breakers::default(),
+            held_back: HeldBack::default(),
             killed: Arc::default(),
         }
     }

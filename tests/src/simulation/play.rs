@@ -122,10 +122,10 @@ impl Observer for Watch {
             let name = Name { number, redrive: incoming.identity.redrive };
             answered(&self.node.world, self.node.tables, name, sequence.0, !is_wake_up_lost);
         }
-        let (breakers, now) = (&self.node.breakers, self.node.surroundings.monotonic());
+        let (held_back, now) = (&self.node.held_back, self.node.surroundings.monotonic());
         match event {
-            Event::BreakerOpened { source, wait } => breakers.opened(source.as_str(), now, *wait),
-            Event::BreakerClosed { source } => breakers.closed(source.as_str()),
+            Event::BreakerOpened { source, wait } => held_back.opened(source.as_str(), now, *wait),
+            Event::BreakerClosed { source } => held_back.closed(source.as_str()),
             Event::PutOff { entity, reason: PutOffReason::BreakerOpen, .. } => self.meddler.is_held_back(entity),
             _ => {}
         }

@@ -11,7 +11,7 @@ use super::{
     loss::Loss,
     mutation::is_of_a_restore,
     outage::{self, How, Outage, Service},
-    unwell::{self, Unwell},
+    unwell::{Reaction, Unwell},
 };
 
 /// How far nodes' clocks are off.
@@ -109,7 +109,7 @@ pub struct Profile {
 }
 
 /// So many more orders than else: it takes three that fail in a row for a breaker to open.
-const BREAKS: u64 = 2;
+const BREAKS: u64 = 3;
 
 /// Of a thousand runs whose clocks are kept right, so many lose their tables.
 const LOSSES: u64 = 150;
@@ -314,7 +314,7 @@ impl Profile {
                 Self { deliveries: 12, crash: 200, rounds: 1, outages, ..self }
             }
             // Several orders of one source in one process, which lives for a while.
-            Rule::HeldBackIsCharged | Rule::BreakerForgets => Self {
+            Rule::HeldBackIsCharged | Rule::BreakerForgets | Rule::NotNowIsCharged => Self {
                 entities: 5,
                 deliveries: 32,
                 workers: 2,
@@ -323,7 +323,7 @@ impl Profile {
                 freeze: 0,
                 unwell: Some(Unwell {
                     source: None,
-                    how: unwell::How::Unavailable,
+                    reaction: if mutation == Rule::NotNowIsCharged { Reaction::NotNow } else { Reaction::Unavailable },
                     from: Duration::from_secs(5),
                     lasts: Duration::from_secs(60),
                 }),
@@ -359,8 +359,9 @@ impl Profile {
     pub fn of(seed: u64) -> Self {
         let drawn = Self::drawn(seed);
         let Some(unwell) = drawn.unwell else { return drawn };
-        // Some come when all is well again.
-        let lasts = drawn.lasts.max(unwell.until() + Duration::from_secs(20));
+        // Some come when all is well again; several of a group come in a quarter of the time.
+        let lasts = unwell.until() + Duration::from_secs(20);
+        let lasts = drawn.lasts.max(if drawn.deliver.is_grouped() { lasts * 4 } else { lasts });
         Self { entities: drawn.entities + BREAKS, lasts, ..drawn }
     }
 

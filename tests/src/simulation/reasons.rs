@@ -101,6 +101,17 @@ impl Change<'_> {
         self.after.number(name).unwrap_or(0)
     }
 
+    /// Whether its holder lets it go.
+    fn is_let_go(&self) -> bool {
+        self.before.is_some_and(|row| row.text(a::HOLDER).is_some()) && self.after.text(a::HOLDER).is_none()
+    }
+
+    /// Whether one holder follows another, who has not let go.
+    fn is_taken_over(&self) -> bool {
+        let is_held = |row: &Row| row.text(a::HOLDER).is_some();
+        self.before.is_some_and(is_held) && is_held(self.after)
+    }
+
     fn place(&self) -> (usize, u64) {
         (self.entity, self.was(a::HEAD) + 1)
     }
@@ -148,6 +159,11 @@ impl Reasons {
         let told = self.charges(change, &mut mistakes);
         let is_at_the_same = change.is(a::HEAD) == change.was(a::HEAD);
         if change.before.is_some() && is_at_the_same && change.is(a::ATTEMPTS) < change.was(a::ATTEMPTS) {
+            let goes_apart = change.is(a::ONE_BY_ONE) != change.was(a::ONE_BY_ONE);
+            if self.not_now.contains(&(entity, change.was(a::TOKEN))) && change.is_let_go() && !goes_apart {
+                mistakes
+                    .push(format!("{} lost its attempts, and its handler began nothing", self::told(change.place().1)));
+            }
             // Those of a group: each is on its own from now on.
             self.forgive(entity, change.was(a::TOKEN));
         }
@@ -223,7 +239,7 @@ impl Reasons {
         if !made {
             let head = told(change.place().1);
             mistakes.push(format!("{head} was charged attempt {is}, and was not started under token {}", told(token)));
-        } else if change.after.text(a::HOLDER).is_none() && self.not_now.contains(&(entity, token)) {
+        } else if self.not_now.contains(&(entity, token)) && !change.is_taken_over() {
             mistakes.push(format!("{} was charged for a start that began nothing", told(change.place().1)));
         } else if is != was + 1 || !self.charged.insert((entity, token)) {
             mistakes.push(format!("{} was charged more than once for one start", told(change.place().1)));

@@ -253,7 +253,7 @@ impl Table for NodeTable {
                 return Ok(invented);
             }
             if let Some((entity, token)) = written_start(write) {
-                self.node.breakers.writes(entity, token, self.node.surroundings.monotonic());
+                self.node.held_back.writes(entity, token, self.node.surroundings.monotonic());
             }
             let mut sent = write.clone();
             let (world, node) = (self.node.world.clone(), self.node.number);

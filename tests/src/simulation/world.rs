@@ -31,7 +31,7 @@ use super::{
     outage::{How, Outage, Service},
     profile::Profile,
     queue::SimulatedQueue,
-    unwell::{self, Unwell},
+    unwell::{Reaction, Unwell},
 };
 use loss::{Copied, Lost, Stop};
 
@@ -217,9 +217,9 @@ impl World {
 
     /// How handlers of `source` take it that what they need is out of reach, where
     /// it is.
-    pub fn unwell(&self, source: &str) -> Option<unwell::How> {
+    pub fn unwell(&self, source: &str) -> Option<Reaction> {
         let unwell = self.inner().unwell?;
-        unwell.source.is_none_or(|of| of == source).then_some(unwell.how)
+        unwell.source.is_none_or(|of| of == source).then_some(unwell.reaction)
     }
 
     /// A node dies, or freezes, with what it holds.

@@ -69,7 +69,7 @@ async fn one(
             format!("deploy with {PARAMETER}='{all}'"),
         );
     }
-    let path = function.path("configuration", true);
+    let path = function.path("configuration");
     match services.get(Service::LAMBDA, "GetFunctionConfiguration", &path).await {
         Ok(_) => Finding::ok(check, format!("the worker may call it, for {sources}")),
         Err(Refusal::Other { code, .. }) if code == "ResourceNotFoundException" => Finding::wrong(
