@@ -25,6 +25,10 @@ pub enum Heard {
     Printed,
 }
 
+/// In a log they are words.
+const SETTLEMENTS: [Settlement; 5] =
+    [Settlement::Applied, Settlement::Repeat, Settlement::Void, Settlement::Parked, Settlement::Superseded];
+
 /// What a line says of itself, or that is there for CloudWatch.
 const NOT_SHOWN: [&str; 6] = ["timestamp", "level", "message", "request", "outcome", "_aws"];
 
@@ -45,10 +49,7 @@ impl Story {
         let is_event = ["entity", "_aws"].iter().any(|name| fields.contains_key(*name));
         let what = match text("message") {
             "accepted" | "put off" | "measured" if is_event => return Heard::Nothing,
-            "settled" => {
-                let all = [Settlement::Applied, Settlement::Repeat, Settlement::Void, Settlement::Parked];
-                all.into_iter().find(|one| one.as_str() == text("outcome")).map(What::Settled)
-            }
+            "settled" => SETTLEMENTS.into_iter().find(|one| one.as_str() == text("outcome")).map(What::Settled),
             "attempt failed" => Some(What::Failed {
                 attempt: number("attempt").and_then(|attempt| attempt.try_into().ok()).unwrap_or(1),
                 wait: Duration::from_millis(number("retry_in_ms").unwrap_or(0)),
@@ -68,7 +69,9 @@ impl Story {
         match (what, EntityKey::parse(text("entity"))) {
             (Some(what), Ok(entity)) => {
                 let sequence = number("sequence").map(Sequence);
-                let name = sequence.map(|sequence| self.name_at(&entity, sequence, text("delivery")));
+                // One that was stored although its sender was told otherwise was accepted in nobody's story.
+                let given = self.name(text("delivery"), text("delivery"));
+                let name = sequence.map(|sequence| self.name_at(&entity, sequence, &given));
                 self.tell(&entity, sequence, name.unwrap_or_default(), what);
                 Heard::Told
             }
@@ -130,6 +133,21 @@ mod tests {
                 (String::new(), What::Blocked(BlockReason::Attempts)),
             ]
         );
+    }
+
+    #[test]
+    fn what_nobody_saw_accepted_has_the_name_that_it_was_given() {
+        let story = Story::new(Surroundings::system());
+        story.call("d", "made");
+        let line = |sequence, outcome| {
+            let line = r#"{"level":"INFO","message":"settled","entity":"a/1","sequence":7,"delivery":"d","outcome":"superseded"}"#;
+            line.replace("7", sequence).replace("superseded", outcome)
+        };
+        assert_eq!(story.hear(&line("7", "superseded")), Heard::Told);
+        assert_eq!(story.hear(&line("8", "repeat")), Heard::Told);
+        let told: Vec<(String, What)> = story.since(0).into_iter().map(|one| (one.name, one.what)).collect();
+        let of_it = |how| ("made".to_owned(), What::Settled(how));
+        assert_eq!(told, [of_it(Settlement::Superseded), of_it(Settlement::Repeat)]);
     }
 
     #[test]
