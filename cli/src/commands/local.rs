@@ -48,7 +48,7 @@ use webhook_serializer::{
 
 use super::{
     print_json,
-    target::{LOCAL, command_line, local_option, quoted},
+    target::{LOCAL, command_line, local_option, quoted, this_command},
 };
 use crate::command::Own;
 use tell::{TellRefusals, TellSources, Teller};
@@ -344,7 +344,8 @@ impl Local {
         self.greet_engines(deployment);
         if self.scheduler.is_some() {
             let option = local_option(&url);
-            say!("jobs       {}; `serializer jobs{option}` lists them", self.jobs.as_deref().unwrap_or("off"));
+            let (jobs, command) = (self.jobs.as_deref().unwrap_or("off"), this_command());
+            say!("jobs       {jobs}; `{command} jobs{option}` lists them");
         }
         match &self.sources {
             None => {
@@ -379,7 +380,7 @@ fn inspect_line(url: &str) -> String {
 /// A command line that signs samples with the secrets in `file`.
 fn send_line(url: &str, file: &Path, samples: &str) -> String {
     let to = if url == LOCAL { String::new() } else { format!(" --to {url}") };
-    format!("serializer send --sources {}{to} {samples}", quoted(&file.to_string_lossy()))
+    format!("{} send --sources {}{to} {samples}", this_command(), quoted(&file.to_string_lossy()))
 }
 
 /// Samples to send: files of a folder, as a clone and a project have it; elsewhere those that the command brings along.

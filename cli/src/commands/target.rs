@@ -285,7 +285,18 @@ pub fn local_option(url: &str) -> String {
 
 /// A command line of `command` about `key`, in the deployment that `option` says.
 pub fn command_line(command: &str, option: &str, key: &str) -> String {
-    format!("serializer {command}{option} {}", quoted(key))
+    format!("{} {command}{option} {}", this_command(), quoted(key))
+}
+
+/// This command on a command line: by its name, or as `./serializer` where it was called
+/// like that, which is on nobody's PATH.
+pub fn this_command() -> String {
+    called(std::env::args_os().next().and_then(|first| first.into_string().ok()))
+}
+
+/// cargo calls what it has built by another path, without `./`.
+fn called(first: Option<String>) -> String {
+    first.filter(|first| first.starts_with("./")).map_or("serializer".to_owned(), |first| quoted(&first))
 }
 
 /// As a shell takes it for one word.
@@ -301,6 +312,16 @@ mod tests {
         let line = |url| super::command_line("inspect", &super::local_option(url), "a/b c");
         assert_eq!(line("http://127.0.0.1:9000"), "serializer inspect --local 'a/b c'");
         assert_eq!(line("http://127.0.0.1:9001"), "serializer inspect --local=http://127.0.0.1:9001 'a/b c'");
+    }
+
+    #[test]
+    fn the_command_is_called_as_it_was_where_its_name_is_not_enough() {
+        let called = |first: &str| super::called(Some(first.into()));
+        assert_eq!(called("./serializer"), "./serializer");
+        for by_name in ["serializer", "target/debug/serializer", "/home/you/target/debug/serializer"] {
+            assert_eq!(called(by_name), "serializer");
+        }
+        assert_eq!(super::called(None), "serializer");
     }
 
     #[test]
