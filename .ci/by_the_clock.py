@@ -137,7 +137,7 @@ class Clock:
         self.where = (
             f"Measured on {time.strftime('%Y-%m-%d', time.gmtime())}, with {os.cpu_count()} processors{busy}, "
             f"{platform.machine()}, {memory:.0f} GB. Not in it: the download of the crates, {size:.0f} MB, here in {spoken(fetched)}. "
-            "In it: in the project of your own, which has no Cargo.lock yet, cargo asks the registry, and downloads what is newer."
+            "The project of your own has no Cargo.lock yet: what cargo asks the registry for then, and newer crates, are in its time."
         )
 
     def check(self):
