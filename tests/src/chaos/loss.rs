@@ -76,27 +76,43 @@ fn copy_files(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Freezes the workers until something waits for each of so many orders; which these are.
-async fn held_up(stage: &Stage, orders: usize) -> Result<BTreeSet<u32>> {
-    let mut frozen = BTreeSet::new();
-    let (begun, mut since) = (stage.now(), stage.now());
+/// Whether a process has a thread that neither is stopped nor has ended.
+fn runs(process: u32) -> bool {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{process}/task")) else { return false };
+    threads.flatten().any(|thread| {
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        // Behind its name, which may be anything.
+        stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with(['T', 'Z', 'X']))
+    })
+}
+
+/// The workers that are at work, or may be.
+fn running(stage: &Stage) -> Vec<u32> {
+    stage.workers.borrow().iter().copied().filter(|process| runs(*process)).collect()
+}
+
+/// Freezes the workers until something waits for each of so many orders that came when
+/// none was at work. One that a handler froze is thawed in its time, and then frozen
+/// again; `frozen` are those that are to be thawed.
+async fn held_up(stage: &Stage, orders: usize, frozen: &mut BTreeSet<u32>) -> Result<()> {
+    let begun = stage.now();
+    let mut since = None;
     loop {
-        let live: Vec<u32> = stage.workers.borrow().iter().copied().collect();
-        for process in live {
-            if frozen.insert(process) {
-                signal("-STOP", process).await;
-                since = stage.now();
-            }
+        let running = running(stage);
+        for process in &running {
+            signal("-STOP", *process).await;
         }
+        since = if running.is_empty() { since.or(Some(stage.now())) } else { None };
+        frozen.extend(running);
         let mut answered: BTreeMap<EntityKey, usize> = BTreeMap::new();
         for sent in stage.sent.lock().expect("no one panics while holding this").iter() {
-            if sent.answered.is_some_and(|at| at >= since) {
+            if since.is_some_and(|since| sent.answered.is_some_and(|at| at >= since)) {
                 *answered.entry(sent.entity.clone()).or_default() += 1;
             }
         }
         // The first may have been appended before, the second was sent when that was answered.
         if answered.values().filter(|answers| **answers > 1).count() == orders {
-            return Ok(frozen);
+            return Ok(());
         }
         ensure!(stage.now() < begun + PATIENCE, "senders are not answered");
         stage.surroundings.sleep(Duration::from_millis(20)).await;
@@ -106,9 +122,17 @@ async fn held_up(stage: &Stage, orders: usize) -> Result<BTreeSet<u32>> {
 /// Copies the tables as they are while something waits for each of so many orders: a
 /// restore has to set it aside.
 pub(super) async fn copied(stage: &Stage, engines: &mut EnginesProcess, orders: usize) -> Result<Copied> {
-    let frozen = held_up(stage, orders).await?;
-    let begun = stage.now();
-    engines.kill().await?;
+    let mut frozen = BTreeSet::new();
+    let begun = loop {
+        held_up(stage, orders, &mut frozen).await?;
+        let begun = stage.now();
+        engines.kill().await?;
+        // One that was thawed at the last moment may have handled what waited.
+        if running(stage).is_empty() {
+            break begun;
+        }
+        engines.restart().await?;
+    };
     let folder = engines.data.with_extension("copy");
     std::fs::create_dir_all(&folder)?;
     copy_files(&engines.data, &folder)?;

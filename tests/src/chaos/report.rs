@@ -126,6 +126,18 @@ pub(super) fn late_ends(lines: &[Line]) -> usize {
 impl Report {
     /// What is wrong, where effects are sent to `receiver`.
     pub fn mistakes(&self, receiver: Receiver) -> Vec<String> {
+        let mut mistakes = self.mistakes_beside_set_aside(receiver);
+        mistakes.extend(self.set_aside.iter().map(|id| format!("{id} was set aside")));
+        mistakes
+    }
+
+    /// How many deliveries were set aside, and are so in the end.
+    pub fn set_aside(&self) -> usize {
+        self.set_aside.len()
+    }
+
+    /// What is wrong besides that deliveries were set aside, which need not be committed.
+    pub fn mistakes_beside_set_aside(&self, receiver: Receiver) -> Vec<String> {
         let mut mistakes = Vec::new();
         let late = taken_late(&self.lines, receiver);
         let late = late.iter().map(|line| format!("a late effect of {} was taken, token {}", line.id, line.token));
@@ -139,7 +151,7 @@ impl Report {
         let mut sent = self.sent.clone();
         let is_elsewhere = |sent: &&mut Sent| self.is_deferred(sent) || self.is_again(sent);
         sent.iter_mut().filter(is_elsewhere).for_each(|sent| sent.answered = None);
-        let verdict = Verdict::of(&sent, &self.committed_runs(), &BTreeSet::new());
+        let verdict = Verdict::of(&sent, &self.committed_runs(), &self.set_aside);
         if !verdict.is_clean() {
             mistakes.push(format!("the journal: {verdict}"));
         }
@@ -179,9 +191,23 @@ impl Report {
         self.told.as_ref().map(|told| told.breakers).unwrap_or_default()
     }
 
-    /// How many handlers ended well while others were unwell.
+    /// How many handlers were started and ended well while others were unwell.
     pub fn ended_meanwhile(&self) -> usize {
-        self.lines.iter().filter(|line| line.what == What::End && self.unwell.contains(line.at)).count()
+        self.ended_in(&self.unwell)
+    }
+
+    /// How many did so in the second half of that time: breakers have opened by then.
+    pub fn ended_in_second_half(&self) -> usize {
+        self.ended_in(&self.unwell.second_half())
+    }
+
+    /// One that asked before the window whether it is open may end within it.
+    fn ended_in(&self, window: &Window) -> usize {
+        let within = |what| {
+            let lines = self.lines.iter().filter(move |line| line.what == what && window.contains(line.at));
+            lines.map(|line| (line.entity.as_str(), line.token)).collect::<BTreeSet<_>>()
+        };
+        within(What::Start).intersection(&within(What::End)).count()
     }
 
     /// What the restore of lost tables came to, if there was one.
@@ -201,13 +227,12 @@ impl Report {
 
     fn check_once(&self, mistakes: &mut Vec<String>) {
         for sent in &self.sent {
-            match self.committed.get(&sent.delivery_id).map_or(0, |committed| committed.times) {
-                _ if self.set_aside.contains(&sent.delivery_id) => {
-                    mistakes.push(format!("{} was set aside", sent.delivery_id));
-                }
-                1 => {}
-                0 => mistakes.push(format!("{} was answered and is lost", sent.delivery_id)),
-                times => mistakes.push(format!("{} was committed {times} times", sent.delivery_id)),
+            let id = &sent.delivery_id;
+            match (self.committed.get(id).map_or(0, |committed| committed.times), self.set_aside.contains(id)) {
+                (1, false) | (0, true) => {}
+                (0, false) => mistakes.push(format!("{id} was answered and is lost")),
+                (times, false) => mistakes.push(format!("{id} was committed {times} times")),
+                (times, true) => mistakes.push(format!("{id} was committed {times} times, and is set aside")),
             }
         }
     }
@@ -236,17 +261,27 @@ impl Report {
         }
     }
 
-    /// What is charged is a start, and each wrote a line. Where a holder vanished, one
-    /// more may be charged, or is told to the handler: its own, which nobody saw.
+    /// Each attempt has a token of its own: one under which the delivery was started, or whose
+    /// holder vanished with it in front. It is there once nothing before it is started any more.
     fn check_charges(&self, told: &Told, mistakes: &mut Vec<String>) {
-        let mut started: BTreeMap<&str, u32> = BTreeMap::new();
+        let mut starts: BTreeMap<&str, Vec<&Line>> = BTreeMap::new();
         for line in self.lines.iter().filter(|line| line.what == What::Start) {
-            let started = started.entry(&line.id).or_default();
-            *started += 1;
-            let vanished = told.taken_over.get(&line.entity).copied().unwrap_or_default();
-            if line.attempt > *started + vanished {
-                let (id, attempt) = (&line.id, line.attempt);
-                mistakes.push(format!("{id} was charged without a start: attempt {attempt} is start {started}"));
+            starts.entry(&line.entity).or_default().push(line);
+        }
+        for (entity, starts) in starts {
+            let vanished = told.vanished.get(entity);
+            for line in &starts {
+                let before =
+                    starts.iter().filter(|other| other.sequence < line.sequence).map(|other| other.token).max();
+                let own = starts.iter().filter(|other| other.id == line.id).map(|other| other.token);
+                let of_vanished = vanished.into_iter().flatten().copied().filter(|token| Some(*token) > before);
+                let tokens: BTreeSet<u64> = own.chain(of_vanished).filter(|token| *token <= line.token).collect();
+                if line.attempt as usize > tokens.len() {
+                    let Line { id, attempt, token, .. } = line;
+                    mistakes.push(format!(
+                        "{id} was charged without a start: attempt {attempt}, under {token}, of {tokens:?}"
+                    ));
+                }
             }
         }
     }
@@ -320,5 +355,91 @@ impl fmt::Display for Report {
             self.put_back,
             self.faults,
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of an order: a delivery, named by its place.
+    fn line(what: What, sequence: u64, token: u64, attempt: u32, at: u64) -> Line {
+        let (entity, id) = ("unwell/1".to_owned(), sequence.to_string());
+        Line { what, entity, id, sequence, token, attempt, process: 1, at }
+    }
+
+    /// A run of which only these are known; some are unwell from 100 to 200 ms.
+    fn report(lines: Vec<Line>) -> Report {
+        Report {
+            seed: 0,
+            sent: Vec::new(),
+            deferred: BTreeSet::new(),
+            again: BTreeSet::new(),
+            lines,
+            committed: BTreeMap::new(),
+            set_aside: BTreeSet::new(),
+            receipts: BTreeMap::new(),
+            put_back: None,
+            unwell: Window::between(100, 200),
+            told: None,
+            faults: String::new(),
+        }
+    }
+
+    /// Whether it is objected to that the second delivery's second start, under token 9, is
+    /// this attempt, if the holders of these tokens of this order vanished.
+    fn is_objected_to(attempt: u32, order: &str, vanished: &[u64]) -> bool {
+        let start = |sequence, token, attempt| line(What::Start, sequence, token, attempt, 0);
+        let told = Told {
+            vanished: BTreeMap::from([(order.to_owned(), vanished.iter().copied().collect())]),
+            ..Told::default()
+        };
+        let report = Report { told: Some(told), ..report(vec![start(1, 4, 1), start(2, 6, 1), start(2, 9, attempt)]) };
+        let mistakes = report.mistakes(Receiver::RemembersTokens);
+        assert!(mistakes.iter().all(|mistake| mistake.starts_with("2 was charged without a start")), "{mistakes:?}");
+        !mistakes.is_empty()
+    }
+
+    #[test]
+    fn each_attempt_is_a_start_or_a_holder_that_vanished_with_the_delivery_in_front() {
+        assert!(!is_objected_to(2, "unwell/1", &[]));
+        assert!(is_objected_to(3, "unwell/1", &[]));
+        assert!(!is_objected_to(3, "unwell/1", &[8]));
+        assert!(is_objected_to(4, "unwell/1", &[8]));
+        assert!(!is_objected_to(4, "unwell/1", &[7, 8]));
+        let of_others = [
+            ("of another order", "unwell/2", [8]),
+            ("with the one before in front", "unwell/1", [3]),
+            ("which had started the one before", "unwell/1", [4]),
+            ("which had started it, and is counted", "unwell/1", [6]),
+            ("later", "unwell/1", [10]),
+        ];
+        for (which, order, vanished) in of_others {
+            assert!(is_objected_to(3, order, &vanished), "a holder that vanished: {which}");
+        }
+    }
+
+    #[test]
+    fn what_ended_meanwhile_was_started_meanwhile() {
+        let run = |token, from, to| [line(What::Start, 1, token, 1, from), line(What::End, 1, token, 1, to)];
+        let report = report([run(1, 99, 110), run(2, 110, 151), run(3, 160, 170), run(4, 190, 200)].concat());
+        assert_eq!((report.ended_meanwhile(), report.ended_in_second_half()), (2, 1));
+    }
+
+    #[test]
+    fn what_is_set_aside_need_not_be_committed_and_may_not_be() {
+        let id = || "1".to_owned();
+        let entity = EntityKey::parse("failing/1").unwrap();
+        let sent = Sent { entity, delivery_id: id(), sent: Duration::ZERO, answered: Some(Duration::ZERO) };
+        let lost = Report { sent: vec![sent], ..report(Vec::new()) };
+        let set_aside = Report { set_aside: BTreeSet::from([id()]), ..lost.clone() };
+        let committed = BTreeMap::from([(id(), Committed { times: 1, token: 1 })]);
+        let both = Report { committed, ..set_aside.clone() };
+        let [lost, others, both] =
+            [lost, set_aside.clone(), both].map(|report| report.mistakes_beside_set_aside(Receiver::RemembersTokens));
+        assert!(lost[0].contains("is lost"), "{lost:?}");
+        assert_eq!(others, Vec::<String>::new());
+        assert_eq!(set_aside.mistakes(Receiver::RemembersTokens), ["1 was set aside"]);
+        assert!(both[0].contains("was committed 1 times, and is set aside"), "{both:?}");
     }
 }

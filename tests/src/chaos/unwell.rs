@@ -2,7 +2,11 @@
 //! open, and close again. Beside it the control: a source whose handlers fail at
 //! the same time, and do not say why. The others' go on.
 
-use std::{collections::BTreeMap, ops::Range, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result};
 use serde_json::Value as Json;
@@ -59,6 +63,11 @@ impl Window {
         Self(from.as_millis()..(from + lasts).as_millis())
     }
 
+    #[cfg(test)]
+    pub(super) fn between(from: u64, until: u64) -> Self {
+        Self(from..until)
+    }
+
     /// What this worker was told, if anything.
     pub(super) fn of_environment() -> Result<Option<Self>> {
         let Ok(told) = std::env::var(VARIABLE) else { return Ok(None) };
@@ -74,6 +83,12 @@ impl Window {
     /// Whether it is that time, in milliseconds.
     pub(super) fn contains(&self, at: u64) -> bool {
         self.0.contains(&at)
+    }
+
+    /// What is left of it when half of it is over.
+    pub(super) fn second_half(&self) -> Self {
+        let Range { start, end } = self.0;
+        Self(start.midpoint(end)..end)
     }
 
     /// How a handler ends now that cannot do its work.
@@ -101,8 +116,8 @@ pub struct Breakers {
 pub(super) struct Told {
     /// Of [`UNWELL`].
     pub(super) breakers: Breakers,
-    /// How often each order's lease was taken over from a holder that vanished.
-    pub(super) taken_over: BTreeMap<String, u32>,
+    /// Of each order, the tokens whose holders vanished, so that the lease was taken over.
+    pub(super) vanished: BTreeMap<String, BTreeSet<u64>>,
 }
 
 /// What the workers log.
@@ -128,7 +143,9 @@ impl Log {
                     Some("source goes on") if line["source"] == UNWELL => told.breakers.closed += 1,
                     Some("taken over from a holder that vanished") => {
                         let order = line["entity"].as_str().unwrap_or_default();
-                        *told.taken_over.entry(order.to_owned()).or_default() += 1;
+                        // A take-over is refused unless the token is still its holder's, and grants the next.
+                        let vanished = line["token"].as_u64().and_then(|token| token.checked_sub(1));
+                        told.vanished.entry(order.to_owned()).or_default().extend(vanished);
                     }
                     _ => {}
                 }
