@@ -225,3 +225,29 @@ pub(super) async fn sent_again(stage: Arc<Stage>, ingests: Arc<FunctionPool>, so
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns once it does, or does not: a signal is delivered in its own time.
+    async fn until_it_runs(process: u32, is_running: bool) {
+        while runs(process) != is_running {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_process_is_at_work_unless_it_is_stopped_or_has_ended() {
+        let sleeps = tokio::process::Command::new("sleep").arg("600").kill_on_drop(true).spawn();
+        let mut sleeps = sleeps.expect("it starts");
+        let process = sleeps.id().expect("it lives");
+        until_it_runs(process, true).await;
+        signal("-STOP", process).await;
+        until_it_runs(process, false).await;
+        signal("-CONT", process).await;
+        until_it_runs(process, true).await;
+        sleeps.kill().await.expect("it ends");
+        assert!(!runs(process));
+    }
+}
