@@ -4,6 +4,7 @@
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
+    path::Path,
     process::{Child, Command, Stdio},
     time::Duration,
 };
@@ -11,6 +12,7 @@ use std::{
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 use serializer::sender::Sender;
+use tempfile::TempDir;
 use webhook_serializer::time::Surroundings;
 
 /// The key that an element's id stands under, as the protocol has it.
@@ -35,6 +37,8 @@ pub struct Browser {
     port: u16,
     sender: Sender,
     session: String,
+    /// What it leaves behind when it ends, which goes with it.
+    _files: TempDir,
 }
 
 /// Between two looks at a page.
@@ -43,11 +47,12 @@ const FRAME: Duration = Duration::from_millis(16);
 /// Several that start at once may choose the same port: then one of them ends.
 const TRIES: u32 = 5;
 
-/// A driver, and its port; `None`: none is installed here.
-fn driver() -> Option<(Child, u16)> {
+/// A driver, and its port; `None`: none is installed here. Its browser keeps files in `temporary`.
+fn driver(temporary: &Path) -> Option<(Child, u16)> {
     for _ in 0..TRIES {
-        let started = Command::new("chromedriver").arg("--port=0").stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
-        let mut driver = started.ok()?;
+        let mut command = Command::new("chromedriver");
+        command.arg("--port=0").env("TMPDIR", temporary).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut driver = command.spawn().ok()?;
         let lines = BufReader::new(driver.stdout.take().expect("it is piped")).lines();
         let port = lines.map_while(Result::ok).find_map(|line| {
             let port = line.split("started successfully on port ").nth(1)?;
@@ -68,9 +73,10 @@ impl Browser {
     ///
     /// One is installed and does not start.
     pub async fn start() -> Option<Self> {
-        let (driver, port) = driver()?;
+        let files = TempDir::new().expect("a folder");
+        let (driver, port) = driver(files.path())?;
         let sender = Sender::new(format!("http://127.0.0.1:{port}"));
-        let mut browser = Self { driver, port, sender, session: String::new() };
+        let mut browser = Self { driver, port, sender, session: String::new(), _files: files };
         let arguments = [
             "--headless=new",
             "--no-sandbox",

@@ -12,6 +12,8 @@ use serde_json::Value;
 pub fn serializer(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_serializer"));
     command.args(arguments).env_remove("RUST_BACKTRACE");
+    // One that is killed leaves its folder behind.
+    command.env("TMPDIR", env!("CARGO_TARGET_TMPDIR"));
     for name in ["ENTITIES_TABLE", "INBOX_TABLE", "ORDERS_TABLE", "QUEUE_URL", "RETENTION_DAYS", "SOURCES_PARAMETER"] {
         command.env_remove(name);
     }
