@@ -25,6 +25,7 @@ use webhook_serializer::{
         entity::{EntityKey, FencingToken},
         keys::entity_row,
         lease::{Lease, LeaseId},
+        state::LeaseKind,
         table::{Change, Condition, Key, Table, TableError, TableName, Write},
     },
     time::Surroundings,
@@ -441,6 +442,23 @@ async fn a_request_waits_for_one_handler_and_the_backlog_goes_on_behind_it_in_or
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_drain_that_waits_for_a_lease_tells_so_and_one_that_need_not_does_not() {
+    let world = World::new();
+    world.append("test/a", "1").await;
+    world.work(&[world.drainer(Done)]).await;
+    assert_eq!(world.told.drains_waited(), 0);
+    let guard = world.leases("a user's request").acquire(&key("test/a"), Terms::default()).await.unwrap();
+    let request = async {
+        world.surroundings.sleep(Duration::from_millis(200)).await;
+        guard.release().await.unwrap();
+    };
+    world.append("test/a", "2").await;
+    let drainers = [world.drainer(Done)];
+    tokio::join!(world.work(&drainers), request);
+    assert_eq!((world.applied(), world.told.drains_waited()), (vec!["1".to_owned(), "2".to_owned()], 1));
+}
+
+#[tokio::test(start_paused = true)]
 async fn tokens_grow_over_release_takeover_force_and_the_row_s_deletion() {
     let world = World::new();
     let leases = world.leases("a test");
@@ -470,7 +488,7 @@ async fn tokens_grow_over_release_takeover_force_and_the_row_s_deletion() {
 async fn a_lease_is_looked_up_by_key_by_id_and_in_pages_without_naming_anybody() {
     let world = World::new();
     let leases = world.leases("invoices of Jane");
-    let guard = leases.acquire(&subscription(), Terms::default()).await.unwrap();
+    let guard = leases.acquire(&subscription(), Terms::default().lease(Duration::from_secs(9))).await.unwrap();
     let id: LeaseId = guard.lease().id().to_string().parse().unwrap();
     let view = leases.look_by_id(&id).await.unwrap().expect("it is held");
     assert!(view.is_held());
@@ -481,7 +499,9 @@ async fn a_lease_is_looked_up_by_key_by_id_and_in_pages_without_naming_anybody()
     );
     let shown = format!("{} {}", view.key(Show::Hashed), view.by(Show::Hashed).unwrap());
     assert!(shown.starts_with("invoice_gen/#") && !shown.contains("1234") && !shown.contains("Jane"), "{shown}");
-    assert_eq!(view.since(), Some(world.surroundings.now()));
+    let began = world.surroundings.now();
+    assert_eq!((view.since(), view.until()), (Some(began), Some(began + Duration::from_secs(9))));
+    assert_eq!((view.id().as_ref(), view.kind(), view.waiting()), (Some(&id), Some(LeaseKind::Exclusive), 0));
     guard.release().await.unwrap();
     assert!(leases.look_by_id(&id).await.unwrap().is_none(), "it has ended");
     assert!("not-a-lease-id".parse::<LeaseId>().is_err());

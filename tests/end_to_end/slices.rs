@@ -125,6 +125,24 @@ async fn a_gap_that_the_row_tells_to_be_old_is_given_up_at_once() {
     assert!(world.state("test/a").await.is_empty());
 }
 
+/// Its ingest may still fill it: a worker that has no time left to see does not give it up.
+#[tokio::test(start_paused = true)]
+async fn a_place_that_may_still_be_filled_is_left_to_a_worker_that_has_the_time_to_wait() {
+    let mut world = World::new();
+    world.function_time = world.settings.gap;
+    let entity = EntityKey::parse("test/a").unwrap();
+    let claim = Claim { entity: &entity, nonce: &world.surroundings.nonce(), now: world.surroundings.now() };
+    world.store().run(&claim, SECOND).await.unwrap();
+    world.waker().wake(&entity, Duration::ZERO, SECOND).await.unwrap();
+    attend(&world, Done).await;
+    let state = world.state("test/a").await;
+    assert_eq!((state.is_empty(), state.held.is_none()), (false, true));
+    assert_eq!(world.messages.len(), 1, "somebody else is woken");
+    world.function_time = Duration::from_secs(60);
+    world.work(&[world.drainer(Done)]).await;
+    assert!(world.state("test/a").await.is_empty());
+}
+
 /// What waits has waited since it came, whoever held the order before.
 #[tokio::test(start_paused = true)]
 async fn a_delivery_behind_a_commit_is_no_older_than_itself() {

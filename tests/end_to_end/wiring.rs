@@ -11,6 +11,7 @@ use tests::{
     world::World,
 };
 use webhook_serializer::{
+    engine::append::AppendError,
     functions::worker::{Attributes, Record, SqsEvent, Worker},
     handler::{Context, Handler, HandlerError, Outcome},
     protocol::{
@@ -123,6 +124,28 @@ async fn a_wake_up_that_is_owed_stays_owed_over_a_place_that_was_given_up() {
     let sent = world.messages.sent();
     world.append("test/a", "second").await;
     assert_eq!(world.messages.sent() - sent, 2, "one for each place");
+}
+
+/// What is sent again then is no repeat.
+#[tokio::test(start_paused = true)]
+async fn an_append_whose_third_place_was_given_up_too_says_so() {
+    let world = World::new();
+    drained(&world, "test/a").await;
+    let mut sequence = world.state("test/a").await.tail;
+    let purge_at = world.surroundings.now() + Duration::from_secs(86_400);
+    for _ in 0..3 {
+        sequence = sequence.next();
+        world.store().run(&Void { entity: &key("test/a"), sequence, purge_at }, PATIENCE).await.unwrap();
+    }
+    let sent = world.messages.sent();
+    let refused = world.inbox().append(&world.incoming("test/a", "second")).await;
+    assert!(matches!(refused, Err(AppendError::Overtaken)), "{refused:?}");
+    assert_eq!(world.state("test/a").await.tail, sequence, "three places, and no fourth");
+    assert_eq!(world.messages.sent() - sent, 2, "one for each place behind one that was given up");
+    world.append("test/a", "second").await;
+    assert_eq!(world.state("test/a").await.tail, sequence.next());
+    world.work(&[world.drainer(Done)]).await;
+    assert_eq!(world.applied(), ["first", "second"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -507,6 +507,7 @@ pub struct Told {
     lost: AtomicU64,
     dropped: AtomicU64,
     polls: AtomicU64,
+    drains_waited: AtomicU64,
     deferred: AtomicU64,
     taken_up: AtomicU64,
     unreadable: AtomicU64,
@@ -548,6 +549,11 @@ impl Told {
         self.dropped.load(Relaxed)
     }
 
+    /// How many drains waited for a lease.
+    pub fn drains_waited(&self) -> u64 {
+        self.drains_waited.load(Relaxed)
+    }
+
     /// How often those who waited for a lease looked at it.
     pub fn polls(&self) -> u64 {
         self.polls.load(Relaxed)
@@ -564,6 +570,7 @@ impl Observer for Told {
             Event::Lost { .. } => self.lost.fetch_add(1, Relaxed),
             Event::LeaseDropped { .. } => self.dropped.fetch_add(1, Relaxed),
             Event::LeaseGranted { polls, .. } => self.polls.fetch_add(u64::from(*polls), Relaxed),
+            Event::Waited { .. } => self.drains_waited.fetch_add(1, Relaxed),
             Event::Deferred { .. } => self.deferred.fetch_add(1, Relaxed),
             Event::TakenUp { .. } => self.taken_up.fetch_add(1, Relaxed),
             Event::UnreadableDelivery { .. } => self.unreadable.fetch_add(1, Relaxed),

@@ -11,7 +11,10 @@ use crate::{
     engine::{run::run, threads::Threads},
     handler::{Canceller, Deliveries, Isolation},
     handlers::sample,
-    protocol::{delivery::Delivery, entity::FencingToken},
+    protocol::{
+        delivery::Delivery,
+        entity::{FencingToken, Sequence},
+    },
     sources::Sources,
     time::Timestamp,
     tls::endpoint::{Endpoint, Reply},
@@ -115,6 +118,8 @@ async fn a_webhook_id_stays_with_its_delivery_and_is_nobody_else_s() {
     let mut again = own.clone();
     again.attempt = 4;
     assert_eq!(id(&own), id(&again));
+    let put_back = Delivery::detached(own.redriven(Timestamp::from_secs(2)), Sequence(50));
+    assert_eq!(id(&own), id(&put_back), "what was applied although its answers were lost is to be recognised");
     assert_ne!(id(&own), id(&delivery("8", "shop/order/7")));
     assert_eq!(id(&own).len(), 22);
 }
