@@ -16,7 +16,7 @@ use webhook_serializer::{
     operator::OperatorError,
     protocol::{
         delivery::Delivery,
-        entity::EntityKey,
+        entity::{EntityKey, SourceName},
         format::attribute as a,
         inbox::Unblocked,
         lease::{Acquire, Acquired, TakeOver},
@@ -94,6 +94,22 @@ async fn a_parked_delivery_that_is_put_back_is_applied_once_in_order_while_new_o
     world.append("test/a", "bad").await;
     world.work(&drainers).await;
     assert_eq!(world.applied().len(), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_of_a_source_is_neither_settled_nor_set_aside_nor_another_s() {
+    let world = World::new();
+    for id in ["1", "bad"] {
+        world.append("test/a", id).await;
+    }
+    world.work(&[world.drainer(picky())]).await;
+    for (source, entity) in [("test", "test/a"), ("test", "test/a"), ("test", "test/b"), ("block", "test/b")] {
+        let id = world.surroundings.nonce().to_string();
+        world.inbox().append(&world.incoming_from(source, entity, &id)).await.unwrap();
+    }
+    let waiting = world.operator().waiting_of(&SourceName::parse("test").unwrap()).await.unwrap();
+    let b = EntityKey::parse("test/b").unwrap();
+    assert_eq!(waiting, [(entity(), 2), (b, 1)].into());
 }
 
 #[tokio::test(start_paused = true)]

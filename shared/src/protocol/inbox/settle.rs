@@ -265,7 +265,7 @@ mod tests {
         protocol::{
             entity::{EntityKey, IdentityHash},
             inbox::{Claim, Fail, MarkStart},
-            lease::{Acquire, AskToYield},
+            lease::{Acquire, Acquired, AskToYield, TakeOver},
             memory::evaluate,
             receipt::Settlement,
             state::{HolderInfo, LeaseKind},
@@ -274,11 +274,72 @@ mod tests {
         time::Nonce,
     };
 
+    const NOW: Timestamp = Timestamp::from_millis(1_000_000);
     const LENGTH: Duration = Duration::from_secs(15);
 
     fn landed<O: Operation>(operation: &O, row: &mut Option<Row>) -> O::Outcome {
         *row = evaluate(&operation.write(), row.as_ref()).expect("it lands");
         operation.judge(Written::Landed(row.clone())).expect("it can be read")
+    }
+
+    fn nonce(number: u64) -> Nonce {
+        Nonce::from_parts(NOW, u128::from(number))
+    }
+
+    fn acquire(entity: &EntityKey, number: u64) -> Acquire {
+        Acquire {
+            entity: entity.clone(),
+            kind: LeaseKind::Drain,
+            holder: nonce(number),
+            info: HolderInfo::new("a worker"),
+            now: NOW,
+            length: LENGTH,
+        }
+    }
+
+    fn granted(acquired: Acquired) -> (Lease, EntityState) {
+        match acquired {
+            Acquired::Granted(lease, state) => (lease, state),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn applied(state: &EntityState, lease: &Lease) -> Receipt {
+        Receipt {
+            sequence: state.next(),
+            identity: Some(IdentityHash::from_bytes([7; 8])),
+            settlement: Settlement::Applied,
+            token: lease.token(),
+            attempts: 0,
+            settled_at: NOW,
+            took: None,
+        }
+    }
+
+    #[test]
+    fn refused_for_what_came_meanwhile_it_goes_on_and_refused_for_another_holder_it_does_not() {
+        let entity = EntityKey::parse("shop/order/1").unwrap();
+        let claim = |number, row: &mut _| landed(&Claim { entity: &entity, nonce: &nonce(number), now: NOW }, row);
+        let mut row = None;
+        claim(1, &mut row);
+        let (lease, state) = granted(landed(&acquire(&entity, 10), &mut row));
+        let decision = Decision {
+            first: state.next(),
+            recent: state.recent.with(applied(&state, &lease), LENGTH),
+            dropped: Vec::new(),
+            newest_event_time: EventTimes::default(),
+            pending_since: None,
+            not_before: None,
+            ends_one_by_one: false,
+        };
+        claim(2, &mut row);
+        let last = SettleAndRelease { lease: &lease, decision: &decision, purge_at: None };
+        let refused = |row: &Option<Row>| last.judge(Written::Refused(row.clone())).unwrap();
+        let grown = EntityState::parse(row.as_ref().unwrap()).unwrap();
+        assert_eq!(refused(&row), SettledAndReleased::Grown(grown.clone()));
+        let request = Acquire { now: NOW + LENGTH, ..acquire(&entity, 11) };
+        landed(&TakeOver { request, seen: grown }, &mut row);
+        assert_eq!(refused(&row), SettledAndReleased::Lost);
     }
 
     proptest! {
@@ -296,32 +357,19 @@ mod tests {
             ends_one_by_one in any::<bool>(),
         ) {
             let entity = EntityKey::parse("shop/order/1").unwrap();
-            let now = Timestamp::from_millis(1_000_000);
-            let nonce = |number: u64| Nonce::from_parts(now, u128::from(number));
+            let now = NOW;
             let mut row = None;
             for number in 0..claims {
                 landed(&Claim { entity: &entity, nonce: &nonce(number), now }, &mut row);
             }
-            let acquire = |number: u64, now| Acquire {
-                entity: entity.clone(),
-                kind: LeaseKind::Drain,
-                holder: nonce(number),
-                info: HolderInfo::new("a worker"),
-                now,
-                length: LENGTH,
-            };
-            let granted = |acquired| match acquired {
-                crate::protocol::lease::Acquired::Granted(lease, state) => (lease, state),
-                other => panic!("{other:?}"),
-            };
-            let (mut lease, mut state) = granted(landed(&acquire(10, now), &mut row));
+            let (mut lease, mut state) = granted(landed(&acquire(&entity, 10), &mut row));
             if fails {
                 let error = "out of order";
                 let retry_at = Some(now);
                 let one_by_one = Some(state.tail);
                 let fail = Fail { lease: &lease, sequence: state.next(), attempts: 1, one_by_one, retry_at, error };
                 landed(&fail, &mut row);
-                (lease, state) = granted(landed(&acquire(11, now), &mut row));
+                (lease, state) = granted(landed(&acquire(&entity, 11), &mut row));
                 landed(&MarkStart { lease: &lease, sequence: state.next() }, &mut row);
             }
             if asked {
@@ -331,15 +379,7 @@ mod tests {
                 state = EntityState::parse(row.as_ref().unwrap()).unwrap();
             }
             let times = EventTimes::default();
-            let receipt = Receipt {
-                sequence: state.next(),
-                identity: Some(IdentityHash::from_bytes([7; 8])),
-                settlement: Settlement::Applied,
-                token: lease.token(),
-                attempts: 0,
-                settled_at: now,
-                took: None,
-            };
+            let receipt = applied(&state, &lease);
             let decision = Decision {
                 first: state.next(),
                 recent: state.recent.with(receipt.clone(), LENGTH),
