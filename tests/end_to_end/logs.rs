@@ -21,6 +21,7 @@ use tests::{
     world::World,
 };
 use tokio::sync::watch;
+use tracing_subscriber::util::SubscriberInitExt;
 use webhook_serializer::{
     handler::{Isolation, Outcome},
     jobs::{Context, Job, JobError, Jobs, OnCrash, Ticker, switch::Switch},
@@ -440,4 +441,22 @@ async fn a_job_that_fails_or_crashes_is_counted_and_its_error_is_not_told() {
     let counted: u64 = told.iter().flat_map(metrics_of).filter(|(name, _)| name == "JobsFailed").map(|(_, n)| n).sum();
     assert_eq!(counted, 4);
     assert!(!lines.text().contains(MARK));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tick_that_is_left_out_tells_who_holds_its_job() {
+    const MINUTE: Duration = Duration::from_secs(60);
+    let (world, lines) = (World::new(), Lines::default());
+    let writer = lines.clone();
+    let told = tracing_subscriber::fmt().with_max_level(log_level(Some("WARN"))).with_writer(move || writer.clone());
+    let _told = told.finish().set_default();
+    let jobs = Jobs::new().add(Job::new("nightly", "every minute", |_: Context| async { Ok::<_, JobError>(()) }));
+    let ticker = Ticker::new(world.store(), &jobs, MINUTE, &Switch::On, HolderInfo::new("a test"));
+    let ticker = ticker.expect("the job is right").isolated(Isolation::Inline);
+    let key = EntityKey::parse("cron/nightly").expect("a key");
+    let guard = world.leases("somebody at a desk").acquire(&key, Terms::default()).await.expect("it is free");
+    ticker.tick(world.surroundings.now(), world.surroundings.monotonic() + MINUTE).await.expect("memory answers");
+    guard.release().await.expect("it is ours");
+    let told = lines.text();
+    assert!(told.contains("skipped") && told.contains("somebody at a desk"), "{told}");
 }
