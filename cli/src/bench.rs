@@ -20,7 +20,6 @@ use webhook_serializer::{
     engine::{
         append::Inbox,
         drain::{DrainSettings, Drainer},
-        store::Store,
     },
     functions::worker::Worker,
     handler::{Context, Deliveries, Handler, HandlerError, Outcome},
@@ -231,25 +230,21 @@ pub async fn run(scenario: Scenario, progress: impl Fn(usize)) -> Result<Measure
     let engine_room =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).thread_name(&engine_name).enable_all().build()?;
     let engines = Arc::new(engine_room.spawn(Engines::start(None)).await??);
-    // The workers share one thread, as a function's own are: threads that wake each other would be measured with them.
+    // Ours share one thread, as a function's own are: threads that wake each other would be measured with them.
     let ours = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    // Who appends is another function, and nobody's hand-over waits for it.
-    let door = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let outcome =
-        tokio::task::block_in_place(|| ours.block_on(on(scenario, control, engines, &engine_name, &door, progress)));
+        tokio::task::block_in_place(|| ours.block_on(on(&scenario, control, engines, &engine_name, progress)));
     // Dropped outside of any runtime's own context, as tokio asks.
-    for runtime in [ours, door, engine_room] {
-        runtime.shutdown_background();
-    }
+    ours.shutdown_background();
+    engine_room.shutdown_background();
     outcome
 }
 
 async fn on(
-    scenario: Scenario,
+    scenario: &Scenario,
     control: Duration,
     engines: Arc<Engines>,
     engine_name: &str,
-    door: &tokio::runtime::Runtime,
     progress: impl Fn(usize),
 ) -> Result<Measured> {
     let surroundings = Surroundings::system();
@@ -259,7 +254,7 @@ async fn on(
     let mut workers = tokio::task::JoinSet::new();
     let mut sources = Vec::new();
     for number in 0..scenario.workers {
-        sources.push(event_source(&engines, &meter, &scenario, &journal, number).await?);
+        sources.push(event_source(&engines, &meter, scenario, &journal, number).await?);
     }
     let mut start_workers = |workers: &mut tokio::task::JoinSet<Result<()>>| {
         for source in sources.drain(..) {
@@ -270,13 +265,13 @@ async fn on(
         start_workers(&mut workers);
     }
     let parts = engines.connect(&surroundings, Some(meter.clone()));
+    parts.store.entity(&EntityKey::parse("bench/nothing")?, Duration::from_secs(5)).await?;
     let retention = engines.config().retention;
-    door.spawn(connect(parts.store.clone())).await??;
     let counted_before = meter.reading();
     let inbox = Inbox::new(parts.store, parts.waker, retention, Arc::new(Quiet));
     let cpu_before = cpu::spent(engine_name);
     let mut began = journal.now();
-    let sent = door.spawn(append_all(scenario, inbox, journal.clone())).await??;
+    let sent = append_all(scenario, &inbox, &journal).await?;
     if scenario.all_in_first {
         began = journal.now();
         start_workers(&mut workers);
@@ -299,16 +294,11 @@ async fn on(
     let wall = runs.iter().map(|run| run.ended).max().unwrap_or(began).saturating_sub(began);
     let verdict = Verdict::of(&sent, &runs, &BTreeSet::new());
     let counts = Counts { reading: meter.reading() - counted_before, body_units: body_units(&sent, &surroundings) };
-    Ok(measured(&scenario, wall, control, &counts, &runs, &verdict, cpu))
+    Ok(measured(scenario, wall, control, &counts, &runs, &verdict, cpu))
 }
 
-/// Opens a connection to the store, as a function has one by the end of its initialisation.
-async fn connect(store: Store) -> Result<()> {
-    store.entity(&EntityKey::parse("bench/nothing")?, Duration::from_secs(5)).await?;
-    Ok(())
-}
-
-/// A worker with its event source, connected.
+/// A worker with its event source, connected as a function is by the end of its
+/// initialisation.
 async fn event_source(
     engines: &Engines,
     meter: &Arc<Meter>,
@@ -318,7 +308,7 @@ async fn event_source(
 ) -> Result<EventSource> {
     let surroundings = Surroundings::system();
     let parts = engines.connect(&surroundings, Some(meter.clone()));
-    connect(parts.store.clone()).await?;
+    parts.store.entity(&EntityKey::parse("bench/nothing")?, Duration::from_secs(5)).await?;
     let drainer = Drainer::new(
         parts.store,
         parts.waker,
@@ -336,10 +326,9 @@ async fn event_source(
 
 /// Appends round by round: an entity's deliveries one after the other, as many
 /// entities side by side as the scenario says.
-async fn append_all(scenario: Scenario, inbox: Inbox, journal: Journal) -> Result<Vec<Sent>> {
-    let (inbox, journal) = (&inbox, &journal);
+async fn append_all(scenario: &Scenario, inbox: &Inbox, journal: &Journal) -> Result<Vec<Sent>> {
     let append = |number: usize| async move {
-        let incoming = incoming(&scenario, number, &Surroundings::system());
+        let incoming = incoming(scenario, number, &Surroundings::system());
         let at = journal.now();
         inbox.append(&incoming).await?;
         anyhow::Ok(Sent {
