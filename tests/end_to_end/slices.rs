@@ -8,7 +8,7 @@ use tests::{
     world::World,
 };
 use webhook_serializer::{
-    engine::drain::{Attended, Quarantine, Received},
+    engine::drain::{Attended, MARGIN, Quarantine, Received},
     protocol::{entity::EntityKey, inbox::Claim, receipt::Settlement},
 };
 
@@ -134,7 +134,10 @@ async fn a_place_that_may_still_be_filled_is_left_to_a_worker_that_has_the_time_
     let claim = Claim { entity: &entity, nonce: &world.surroundings.nonce(), now: world.surroundings.now() };
     world.store().run(&claim, SECOND).await.unwrap();
     world.waker().wake(&entity, Duration::ZERO, SECOND).await.unwrap();
+    let began = world.surroundings.monotonic();
     attend(&world, Done).await;
+    let took = world.surroundings.monotonic() - began;
+    assert!(took <= world.function_time - MARGIN, "{took:?}");
     let state = world.state("test/a").await;
     assert_eq!((state.is_empty(), state.held.is_none()), (false, true));
     assert_eq!(world.messages.len(), 1, "somebody else is woken");
