@@ -71,6 +71,16 @@ async fn what_waits_in_a_row_is_handled_in_one_start_and_committed_in_one_write(
     assert!(recent.iter().all(|receipt| receipt.settlement == Settlement::Applied && receipt.attempts == 1));
 }
 
+/// The group's time is one: counted with each, it would look as many times as long.
+#[tokio::test(start_paused = true)]
+async fn each_of_a_group_is_told_of_as_itself_and_its_time_once() {
+    let world = world("deliver = { up_to = 4 }");
+    appended(&world, ["0", "1", "2", "3", "4"]).await;
+    world.work(&[world.drainer(Counting::default())]).await;
+    let told = [("0", false), ("1", false), ("2", false), ("3", true), ("4", true)];
+    assert_eq!(world.told.settled(), told.map(|(id, timed)| (id.to_owned(), timed)));
+}
+
 /// Wherever it stands in its group: nobody else is charged for it, and each of the
 /// others is applied exactly once, in order.
 #[tokio::test(start_paused = true)]

@@ -150,6 +150,8 @@ async fn what_was_parked_void_or_a_repeat_stays_as_it_was() {
     rewound(&world, 0).await;
     world.work(&[world.drainer(picky())]).await;
     assert_eq!(world.started()[3..], ["1", "3"]);
+    let parked = world.told.settled().into_iter().filter(|(id, _)| id == "bad");
+    assert_eq!(parked.count(), 1, "of what stays parked nothing is told again");
     let past = world.operator().settled(&entity(), Some(&world.state("test/a").await), 10).await.unwrap();
     let settled: Vec<_> = past.places.values().map(|past| past.settlement().unwrap()).collect();
     use Settlement::{Applied, Parked, Repeat};

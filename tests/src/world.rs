@@ -511,9 +511,19 @@ pub struct Told {
     deferred: AtomicU64,
     taken_up: AtomicU64,
     unreadable: AtomicU64,
+    settled: Mutex<Vec<(String, bool)>>,
 }
 
 impl Told {
+    /// What was settled, by its id, and whether it was told how long it took.
+    ///
+    /// # Panics
+    ///
+    /// Another panicked while it was told.
+    pub fn settled(&self) -> Vec<(String, bool)> {
+        self.settled.lock().expect("nothing panics under it").clone()
+    }
+
     /// How many deliveries were deferred, and how many taken up later.
     pub fn deferred(&self) -> (u64, u64) {
         (self.deferred.load(Relaxed), self.taken_up.load(Relaxed))
@@ -562,6 +572,10 @@ impl Told {
 
 impl Observer for Told {
     fn observe(&self, event: &Event<'_>) {
+        if let Event::Settled { delivery: Some(delivery), took, .. } = event {
+            let told = (delivery.delivery_id().to_string(), took.is_some());
+            self.settled.lock().expect("nothing panics under it").push(told);
+        }
         match event {
             Event::PutOff { reason: PutOffReason::BreakerOpen, .. } => self.held_back.fetch_add(1, Relaxed),
             Event::BreakerOpened { .. } => self.breakers_opened.fetch_add(1, Relaxed),
