@@ -219,3 +219,22 @@ impl Operation for TakeOver {
         self.request.judge(reply)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::{inbox::Claim, memory::evaluate};
+
+    #[test]
+    fn a_turn_that_has_passed_or_is_too_far_ahead_keeps_nobody_waiting() {
+        let (entity, now) = (EntityKey::parse("shop/order/1").unwrap(), Timestamp::from_millis(1_000_000));
+        let claim = Claim { entity: &entity, nonce: &Nonce::from_parts(now, 1), now };
+        let row = evaluate(&claim.write(), None).expect("it lands").expect("a row");
+        let state = EntityState::parse(&row).unwrap();
+        let turn = |turn_until| deliveries_turn(&EntityState { turn_until, ..state.clone() }, now);
+        let moment = Duration::from_millis(1);
+        let last = now + LONGEST_LEASE;
+        assert_eq!([None, Some(now), Some(last + moment)].map(turn), [None; 3]);
+        assert_eq!([now + moment, last].map(Some).map(turn), [now + moment, last].map(Some));
+    }
+}
