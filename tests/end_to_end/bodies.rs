@@ -11,8 +11,13 @@ use tests::{
     world::World,
 };
 use webhook_serializer::{
+    engine::append::AppendError,
     functions::ingest::{Ingest, Request},
-    protocol::{delivery::LARGEST_BODY, entity::EntityKey},
+    protocol::{
+        delivery::{Incoming, LARGEST_BODY},
+        entity::EntityKey,
+        table::TableName,
+    },
     time::Surroundings,
 };
 
@@ -64,6 +69,19 @@ async fn any_body_from_nothing_to_six_megabytes_reaches_its_handler_as_it_was_se
     }
     assert_eq!(deliveries.len(), bodies.len(), "and nothing else");
     lane.local.stop().await.expect("nothing had failed");
+}
+
+/// What a program appends by itself comes past no door.
+#[tokio::test(start_paused = true)]
+async fn a_body_that_could_not_be_read_again_is_not_appended() {
+    let world = World::new();
+    let append = async |bytes: usize| {
+        let incoming = Incoming { body: vec![b' '; bytes].into(), ..world.incoming("test/a", "1") };
+        world.inbox().append(&incoming).await.map(drop)
+    };
+    assert_eq!(append(LARGEST_BODY + 1).await, Err(AppendError::TooLarge(LARGEST_BODY + 1)));
+    assert_eq!((world.memory.rows(&TableName::Entities), world.memory.rows(&TableName::Inbox)), (vec![], vec![]));
+    assert_eq!(append(LARGEST_BODY).await, Ok(()));
 }
 
 /// Six megabytes that do not shrink, in eighteen rows. In memory under a paused

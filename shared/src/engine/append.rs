@@ -15,7 +15,7 @@ use crate::{
         wake::Waker,
     },
     protocol::{
-        delivery::{Envelope, Incoming, Stored},
+        delivery::{Envelope, Incoming, LARGEST_BODY, Stored},
         entity::{EntityKey, FencingToken, Sequence},
         inbox::{Claim, Put, PutOutcome, owes_wake_up},
         state::EntityState,
@@ -86,6 +86,10 @@ pub enum AppendError {
     /// This instance was so slow that its places were given up, several times.
     #[error("{PLACES} claimed places were given up before they could be filled")]
     Overtaken,
+    /// Its body is larger than [`LARGEST_BODY`], and could not be read again. Nothing
+    /// was written.
+    #[error("a body of {0} bytes: at most {LARGEST_BODY} are taken")]
+    TooLarge(usize),
 }
 
 /// How a delivery comes to be appended.
@@ -158,6 +162,9 @@ impl Inbox {
         linger: Option<Linger>,
         time: Duration,
     ) -> Result<Appended, AppendError> {
+        if incoming.body.len() > LARGEST_BODY {
+            return Err(AppendError::TooLarge(incoming.body.len()));
+        }
         self.append_as(incoming, Stored::of(&incoming.body), Coming::Now, linger, time).await
     }
 
