@@ -41,8 +41,8 @@ impl Hiding<'_> {
 
     /// Keeps them hidden from the first grant on, by one request for all,
     /// again at a fifth of a lease, until dropped. So what a worker leaves behind
-    /// that dies comes back a second after its leases have run out at the soonest,
-    /// and a fifth of a lease after that at the latest.
+    /// that dies comes back a lease and a second after its death at the soonest,
+    /// when its leases have run out, and a fifth of a lease later at the latest.
     pub(super) async fn keep(&self, in_flight: &InFlight) -> Infallible {
         in_flight.wanted().await;
         let pause = (self.lease / 5).max(Duration::from_secs(1));
