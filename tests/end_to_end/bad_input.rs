@@ -63,6 +63,9 @@ async fn each_bad_request_has_its_answer_and_leaves_nothing() {
         let answer = lane.sender.request(method, path, &headers, good.body.clone()).await.expect("it answers");
         assert_eq!(answer.status, status, "{what}: {}", answer.body);
     }
+    let gzip = with("content-encoding", Some("gzip"));
+    let said = lane.sender.request("POST", path, &gzip, good.body.clone()).await.expect("it answers").body;
+    assert!(said.contains("send it as it is, without content-encoding"), "what to do about it: {said}");
     let mut changed = good.body.clone();
     changed.push(b' ');
     assert_eq!(lane.sender.request("POST", path, &good.headers, changed).await.unwrap().status, 401, "another body");
@@ -213,6 +216,14 @@ fn a_wrong_configuration_stops_the_start_and_names_what_is_wrong() {
             assert!(said.contains(name), "{changes:?}: {name} is missing in {said}");
         }
     }
+}
+
+/// Whoever starts it must not take it for done.
+#[test]
+fn a_function_without_a_runtime_to_ask_for_events_fails() {
+    let nowhere = "http://127.0.0.1:1";
+    let said = refused(SOURCES, &[("AWS_ENDPOINT_URL_DYNAMODB", nowhere), ("AWS_ENDPOINT_URL_SQS", nowhere)]);
+    assert!(said.contains("cannot start") && !said.contains("SOURCES_FILE"), "{said}");
 }
 
 #[test]

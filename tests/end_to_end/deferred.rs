@@ -417,3 +417,25 @@ async fn the_longest_that_is_deferred_fits_a_message_of_the_real_client() {
     stage.rest().await;
     assert_eq!(*heard.lock().unwrap(), [("1\u{ffff}\u{1}".to_owned(), true, Age::Unknown)]);
 }
+
+/// Commerce takes no other success than 200 with these words: its hook has failed.
+#[tokio::test(start_paused = true)]
+async fn who_demands_words_of_its_own_has_them_with_a_200_for_what_is_deferred_too() {
+    let key = include_str!("../../events/keys/private.pem");
+    let says =
+        format!("[sources.commerce]\nprovider = 'adobe-commerce'\nsecrets = \"\"\"{key}\"\"\"\nhandler = 'test'\n");
+    let mut world = World::new().with_sources(&says);
+    let before = world.table.clone();
+    world.table = Arc::new(FaultyTable::new(before.clone(), &world.surroundings, |_| Fault::Silent));
+    let post = async |world: &World, body: &str| {
+        let webhook = signed_as(&world.sources(), "commerce", &[], body, world.surroundings.now());
+        let Response { status_code, body, .. } = answered(world, &request(&webhook)).await;
+        (status_code, body)
+    };
+    let demanded = (200, r#"{"op":"success"}"#.to_owned());
+    assert_eq!(post(&world, r#"{"id":"1"}"#).await, demanded);
+    assert_eq!(world.told.deferred(), (1, 0));
+    world.table = before;
+    assert_eq!(post(&world, r#"{"id":"2"}"#).await, demanded);
+    assert_eq!(world.told.deferred(), (1, 0));
+}

@@ -15,11 +15,12 @@ use webhook_serializer::{
     engine::drain::{Quarantine, Received},
     handler::Outcome,
     protocol::{
-        delivery::Age,
+        delivery::{Age, Incoming},
         entity::{EntityKey, Sequence},
-        keys::delivery_row,
+        format::attribute as a,
+        keys::{delivery_row, key_of},
         receipt::{Recent, Settlement},
-        table::{Change, Value, Write, Written},
+        table::{Action, Change, Condition, TableName, Value, Write, Written},
     },
     time::Timestamp,
 };
@@ -319,6 +320,30 @@ async fn a_body_of_a_group_that_cannot_be_read_is_set_aside_by_itself() {
     assert_eq!(handler.starts(), [["0"], ["2"]]);
     use Settlement::{Applied, Parked};
     assert_eq!(settlements(&world).await, [Applied, Parked, Applied]);
+}
+
+/// A body in rows of its own, of which one is gone: what is in front of it is given, and it is not.
+#[tokio::test(start_paused = true)]
+async fn a_body_of_a_group_that_is_not_all_there_is_set_aside_by_itself() {
+    let world = world("deliver = { up_to = 3 }");
+    for id in ["0", "1", "2"] {
+        let noise = || world.surroundings.fraction().to_bits().to_le_bytes();
+        let size = if id == "0" { 1_000_000 } else { 10 };
+        let body = std::iter::repeat_with(noise).flatten().take(size).collect();
+        world.inbox().append(&Incoming { body, ..world.incoming(KEY, id) }).await.expect("it is appended");
+    }
+    let rows = world.memory.rows(&TableName::Inbox);
+    let part = rows.iter().find(|row| row.text(a::ENTITY).is_some_and(|of| of.contains('\u{1f}')));
+    let part = key_of(&TableName::Inbox, part.expect("the body has parts")).expect("a row has a key");
+    let gone = Write { key: part, condition: Condition::Always, action: Action::Delete };
+    assert!(matches!(world.table.write(&gone).await.unwrap(), Written::Landed(_)));
+    let handler = Counting::default();
+    let began = world.surroundings.monotonic();
+    world.work(&[world.drainer(handler.clone())]).await;
+    assert_eq!(handler.starts(), [["1", "2"]]);
+    assert_eq!(world.surroundings.monotonic(), began, "it is not tried");
+    use Settlement::{Applied, Parked};
+    assert_eq!(settlements(&world).await, [Parked, Applied, Applied]);
 }
 
 /// A handler without `handle_all` of its own gets each by itself, in the end.

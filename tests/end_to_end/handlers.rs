@@ -14,7 +14,7 @@ use serializer::{
     local::{
         Function, Local, Options, QUEUE,
         function_pool::FunctionPool,
-        function_process::{FunctionSettings, Logs},
+        function_process::{FunctionProcess, FunctionSettings, Logs},
         queue::QueueSettings,
     },
 };
@@ -24,20 +24,25 @@ use tests::{
     stage::incoming,
     world::{VISIBILITY, World},
 };
+use tokio::sync::mpsc;
 use webhook_serializer::{
     aws::Parts,
     engine::drain::{Attended, DrainSettings, Quarantine, Received},
     functions::worker::{Attributes, Record, SqsEvent},
     handler::{Context, Handler, HandlerError, Isolation, Outcome},
+    leases::{Leases, Terms},
     operator::Operator,
     protocol::{
         delivery::Delivery,
         entity::{EntityKey, FencingToken},
-        table::{Change, Key, TableName, Write},
+        format::attribute,
+        keys::{entity_row, parked_row},
+        state::EntityState,
+        table::{Change, Key, Row, TableName, Write},
     },
     sources::Sources,
     telemetry::Log,
-    time::Surroundings,
+    time::{Surroundings, Timestamp},
 };
 
 fn record(id: &str, entity: &str) -> Record {
@@ -259,23 +264,38 @@ impl Processes {
         inbox.append(&incoming(source, entity, id, self.surroundings.now())).await.expect("it is appended");
     }
 
-    /// Feeds a process of the helper binary until no wake-up is left.
-    async fn work(&mut self) {
+    /// The helper binary as a function, with these variables besides, and the lines that it logs.
+    fn function(&self, more: &[(&str, &str)]) -> (FunctionSettings, mpsc::UnboundedReceiver<String>) {
         let journal = self.directory.join("journal");
         let mut environment = self.local.environment(self.directory.join("sources.toml").to_str().expect("a text"));
         environment.push(("JOURNAL".into(), journal.to_str().expect("a text").into()));
+        environment.extend(more.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+        let (lines, logged) = mpsc::unbounded_channel();
         let settings = FunctionSettings {
             name: "aborting-worker".into(),
             program: env!("CARGO_BIN_EXE_aborting_worker").into(),
             timeout: Duration::from_secs(60),
             memory_mb: 128,
             environment,
-            logs: Logs::Discarded,
+            logs: Logs::Lines(lines),
         };
+        (settings, logged)
+    }
+
+    /// Feeds a process of the helper binary until no wake-up is left; what it logged.
+    async fn work(&mut self) -> Vec<String> {
+        let (settings, mut logged) = self.function(&[]);
         let pool = Arc::new(FunctionPool::new(settings, NonZeroUsize::MIN));
         self.local.feed(Function::Processes(pool));
         let counts = self.local.engines.queues().until(QUEUE, |counts| counts.total() == 0).await;
         counts.expect("there is that queue");
+        std::iter::from_fn(|| logged.try_recv().ok()).collect()
+    }
+
+    /// An entity's row.
+    async fn row(&self, entity: &EntityKey) -> Row {
+        let row = self.parts().store.get(&entity_row(entity), Duration::from_secs(5)).await;
+        row.expect("it answers").expect("there is such an entity")
     }
 
     /// The ids of the deliveries that handlers were started with and, with
@@ -328,7 +348,8 @@ async fn a_process_whose_threads_are_blocked_for_good_is_replaced_and_nobody_is_
         processes.append(&format!("test/{number}"), &format!("good{number}")).await;
     }
     let worked = tokio::time::timeout(Duration::from_secs(120), processes.work()).await;
-    worked.expect("it does not go round in circles: a process without threads is replaced");
+    let logged = worked.expect("it does not go round in circles: a process without threads is replaced");
+    assert!(!logged.iter().any(|line| line.contains("cannot start")), "its end is no failure: {logged:?}");
     let (starts, done) = (processes.journal("started "), processes.journal("done "));
     let times = |of: &[String], id: &str| of.iter().filter(|one| *one == id).count();
     for number in 0..6 {
@@ -343,6 +364,58 @@ async fn a_process_whose_threads_are_blocked_for_good_is_replaced_and_nobody_is_
     let ran = processes.journal("process ");
     let ids: BTreeSet<_> = ran.iter().filter_map(|line| line.split_once(' ')).map(|(id, _)| id).collect();
     assert!(ids.len() >= 2, "twelve threads were blocked: {ran:?}");
+    processes.local.stop().await.expect("nothing had failed");
+}
+
+/// What its environment says, the rows that a process leaves behind show. The lease
+/// is that of one that died under it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_s_leases_and_what_it_keeps_last_as_long_as_its_environment_says() {
+    const DAY: Duration = Duration::from_secs(86_400);
+    let processes = Processes::start("configured").await;
+    let (settings, mut logged) = processes.function(&[
+        ("AWS_LAMBDA_LOG_LEVEL", "DEBUG"),
+        ("DETAILED_METRICS", "on"),
+        ("LEASE_SECONDS", "40"),
+        ("WAIT_SECONDS", "0"),
+        ("RETENTION_DAYS", "3"),
+        ("PARKED_RETENTION_DAYS", "5"),
+    ]);
+    let mut process = FunctionProcess::new(settings);
+    let [held, done, parked, dies] =
+        ["test/held", "test/done", "test/parked", "test/dies"].map(|entity| EntityKey::parse(entity).expect("a key"));
+    for (entity, id) in [(&held, "held"), (&done, "done"), (&parked, "reject"), (&dies, "abort")] {
+        processes.append(entity.as_str(), id).await;
+    }
+    let leases = Leases::new(processes.parts().store, "somebody at a desk");
+    let guard = leases.acquire(&held, Terms::default()).await.expect("it is free");
+    let event = |entities: &[&EntityKey]| {
+        let records = entities.iter().map(|entity| record(entity.as_str(), entity.as_str())).collect();
+        serde_json::to_vec(&SqsEvent { records }).expect("it is JSON")
+    };
+    let began = processes.surroundings.now();
+    process.invoke(event(&[&held, &done, &parked])).await.expect("it answers");
+    assert!(process.invoke(event(&[&dies])).await.is_err(), "it aborts");
+    let ended = processes.surroundings.now();
+    guard.release().await.expect("it is ours");
+    let is_between = |time: Timestamp, length: Duration| (began + length..=ended + length).contains(&time);
+
+    let lease = EntityState::parse(&processes.row(&dies).await).expect("it can be read").held.expect("it left it");
+    assert!(is_between(lease.expires_at, Duration::from_secs(40)), "{lease:?}, {began} to {ended}");
+    // Up to the whole second; and a tenth longer than what is in its inbox.
+    let purged = |row: &Row| Timestamp::from_secs(row.number(attribute::PURGE_AT).expect("it is to be purged"));
+    let idle = purged(&processes.row(&done).await);
+    assert!((began + 3 * DAY..=ended + 4 * DAY).contains(&idle), "{idle}");
+    let inspected = processes.operator().inspect(&parked).await.expect("it is answered");
+    let place = parked_row(&parked, inspected.parked[0].delivery().sequence());
+    let aside = processes.parts().store.get(&place, Duration::from_secs(5)).await.expect("it answers");
+    let aside = purged(&aside.expect("it is parked"));
+    assert!((began + 5 * DAY..=ended + 5 * DAY + Duration::from_secs(1)).contains(&aside), "{aside}");
+    let logged: Vec<String> = std::iter::from_fn(|| logged.try_recv().ok()).collect();
+    let put_off: Vec<_> =
+        logged.iter().filter(|line| line.contains("\"put off\"") && line.contains("test/held")).collect();
+    assert_eq!(put_off.len(), 1, "{logged:?}");
+    assert!(!put_off[0].contains("\"Polls\""), "it was not waited for: {put_off:?}");
     processes.local.stop().await.expect("nothing had failed");
 }
 

@@ -7,14 +7,15 @@
 use std::{sync::Arc, time::Duration};
 
 use tests::{
-    handlers::Done,
+    handlers::{Done, answering},
     metered::{Counted, MeteredTable},
     stage::Stage,
     world::World,
 };
 use webhook_serializer::{
     engine::drain::{Attended, Quarantine, Received},
-    protocol::{delivery::Incoming, entity::EntityKey, receipt::Recent},
+    handler::Outcome,
+    protocol::{delivery::Incoming, entity::EntityKey, maintain::Reason, receipt::Recent},
 };
 
 /// Longer than any drain here takes: one function run drains it all.
@@ -69,6 +70,42 @@ async fn looking_at_an_order_costs_the_same_after_five_thousand_as_after_five_hu
     }
     assert_eq!(costs[0], costs[1]);
     assert!(costs[0].0 <= 6, "{costs:?}");
+}
+
+/// Whoever looks again and again pays for nothing that is known to be empty.
+#[tokio::test(start_paused = true)]
+async fn a_look_asks_once_for_what_fits_a_page_and_not_for_what_cannot_be_there() {
+    let mut world = World::new();
+    let operator = world.operator().because(Reason::new("ada", "to see it"));
+    let (small, hot) = (EntityKey::parse("test/small").unwrap(), EntityKey::parse("test/hot").unwrap());
+    for number in 0..30 {
+        world.append("test/hot", &id(number)).await;
+    }
+    for id in ["applied", "parked"] {
+        world.append("test/small", id).await;
+    }
+    let picky = answering(|delivery, _| match delivery.delivery_id().as_str() {
+        "parked" => Outcome::Reject("not now".into()),
+        _ => Outcome::Done,
+    });
+    world.work(&[world.drainer(picky)]).await;
+    operator.hold(&small).await.unwrap();
+    world.append("test/small", "waits").await;
+
+    let state = world.state("test/small").await;
+    let table = Arc::new(MeteredTable::new(world.memory.clone()));
+    world.table = table.clone();
+    let (operator, mut before) = (world.operator(), 0);
+    let mut since = || table.counted().requests - std::mem::replace(&mut before, table.counted().requests);
+    let inspected = operator.inspect(&small).await.unwrap();
+    assert_eq!((inspected.waiting.len(), inspected.parked.len()), (1, 1));
+    assert_eq!(since(), 3, "its row, what waits, what is parked");
+    assert_eq!(operator.settled(&small, Some(&state), 10).await.unwrap().places.len(), 2);
+    assert_eq!(since(), 2, "what stands there, and what before it");
+    assert_eq!(operator.acts(&small).await.unwrap().len(), 1);
+    assert_eq!(since(), 1, "what was done to it");
+    assert_eq!(operator.receipts(&hot).await.unwrap().len(), 30);
+    assert_eq!(since(), 2, "its row, and what that has forgotten");
 }
 
 #[tokio::test(start_paused = true)]

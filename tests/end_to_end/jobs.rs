@@ -4,6 +4,7 @@
 //! In memory under a paused clock; the delivery to eight instances and the
 //! budget on the embedded DynamoDB too.
 
+mod function;
 mod night;
 
 use std::{
@@ -20,8 +21,10 @@ use tests::{
 };
 use webhook_serializer::{
     aws::meter::Reading,
+    engine::drain::MARGIN,
     jobs::{
         Context, Job, JobError, Jobs, Missed, OnCrash, Outcome, TickError, Ticker, roster,
+        schedule::InvalidSchedule,
         switch::Switch::{self, Off, On},
     },
     protocol::{
@@ -30,7 +33,7 @@ use webhook_serializer::{
         lease::{Acquire, Acquired, Release},
         state::{HolderInfo, LeaseKind},
         table::{Action, Change, Key, TableError, TableName, Value, Write},
-        tick::Ending,
+        tick::{Ending, LONGEST_DEFINITION, LONGEST_NAME},
     },
     time::{Clock, SeededRandom, Surroundings},
 };
@@ -292,6 +295,14 @@ async fn a_commit_lands_with_its_tick_and_not_without_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_commit_is_followed_by_the_next_tick_that_was_missed() {
+    let night = Night::new();
+    let ticker = night.ticker(one(counted(&night.runs).missed(Missed::Each)));
+    night.minutes(&ticker, [0, 4]).await;
+    assert_eq!(night.runs.ticks("commit"), [0, 1, 2, 3, 4]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_commit_whose_own_condition_does_not_hold_is_a_failure() {
     let night = Night::new();
     let refused = |_: Context| async {
@@ -422,6 +433,26 @@ async fn what_was_due_before_a_job_had_its_schedule_was_not_missed() {
     assert_eq!(night.runs.ticks("job"), [0, 60]);
 }
 
+/// Nor where somebody held the job when it was to have it: it has it with its first tick.
+#[tokio::test(start_paused = true)]
+async fn what_was_due_before_a_job_had_its_schedule_was_not_missed_while_it_was_held_either() {
+    let night = Night::new();
+    night.minutes(&night.ticker(one(night.runs.job("job", "every day", Duration::ZERO))), [0]).await;
+    let store = night.store();
+    let request = Acquire {
+        entity: EntityKey::parse("cron/job").expect("a key"),
+        kind: LeaseKind::Exclusive,
+        holder: store.surroundings().nonce(),
+        info: HolderInfo::new("somebody who vanishes"),
+        now: store.surroundings().now(),
+        length: MINUTE,
+    };
+    assert!(matches!(store.run(&request, MINUTE).await, Ok(Acquired::Granted(..))), "it is free");
+    let new = night.ticker(one(night.runs.job("job", "every 10 minutes", Duration::ZERO).missed(Missed::Each)));
+    night.minutes(&new, [55, 60, 61]).await;
+    assert_eq!(night.runs.ticks("job"), [0, 60]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_tick_that_is_delivered_late_is_run_unless_a_later_one_was() {
     let night = Night::new();
@@ -526,6 +557,17 @@ async fn the_roster_tells_what_the_rows_say() {
     assert_eq!(listed[1].plan.as_ref().expect("a plan").schedule.to_string(), "0 3 * * * Europe/Berlin");
 }
 
+/// More than are read at once.
+#[tokio::test(start_paused = true)]
+async fn the_roster_tells_of_every_job_however_many_they_are() {
+    let night = Night::new();
+    let names: Vec<String> = (0..250).map(|number| format!("job-{number:03}")).collect();
+    let jobs = names.iter().fold(Jobs::new(), |jobs, name| jobs.add(night.runs.job(name, "every day", Duration::ZERO)));
+    night.invoke(&night.ticker(jobs), 0).await;
+    let listed = roster::listed(&night.store()).await.expect("memory answers");
+    assert_eq!(listed.into_iter().map(|job| job.name).collect::<Vec<_>>(), names);
+}
+
 #[test]
 fn what_is_wrong_with_a_job_is_said_at_start() {
     let night = Night::new();
@@ -534,17 +576,31 @@ fn what_is_wrong_with_a_job_is_said_at_start() {
         Ticker::new(night.store(), &jobs, FUNCTION, switch, HolderInfo::new("")).expect_err("it is wrong").to_string()
     };
     let job = |name: &str| runs.job(name, "every minute", Duration::ZERO);
-    assert_eq!(refused(one(job("A b")), &On), "job `A b`: a job's name is 1 to 64 of a-z, 0-9, '-' and '_'");
+    for name in ["A b", "", &"x".repeat(LONGEST_NAME + 1)] {
+        let said = format!("job `{name}`: a job's name is 1 to 64 of a-z, 0-9, '-' and '_'");
+        assert_eq!(refused(one(job(name)), &On), said);
+    }
     let twice = Jobs::new().add(job("a")).add(job("a"));
     assert_eq!(refused(twice, &On), "job `a`: there are two jobs of this name; a name is one job's own");
     let zone = job("a").in_zone("Europe/Berlin");
     assert_eq!(refused(one(zone), &On), "job `a`: schedule: a rate has no time zone");
     let lease = job("a").lease(Duration::from_secs(601));
     assert_eq!(refused(one(lease), &On), "job `a`: lease: must be from 1 to 600 s");
-    let time = refused(one(job("a").time(FUNCTION)), &On);
+    let most = FUNCTION - MARGIN;
+    let time = refused(one(job("a").time(most + Duration::from_millis(1))), &On);
     assert!(time.starts_with("job `a`: time: must be more than 0 and at most 58 s"), "{time}");
     let only = Switch::Only(["b".to_owned()].into());
     assert_eq!(refused(one(job("a")), &only), "job `b`: JOBS names it, and there is no such job");
+    let minutes = (0..48).map(|minute| format!("{minute:02}")).collect::<Vec<_>>().join(",");
+    let [longest, longer] = ["8-9", "8-10"].map(|hours| format!("{minutes} {hours} * * *"));
+    assert_eq!(format!("on {longest} UTC").len(), LONGEST_DEFINITION);
+    let long = refused(one(runs.job("a", &longer, Duration::ZERO)), &On);
+    assert_eq!(long, format!("job `a`: schedule: {}", InvalidSchedule::Form(longer)));
+    let fine = Jobs::new()
+        .add(job("nightly-report_2").time(most).lease(Duration::from_secs(600)))
+        .add(job(&"x".repeat(LONGEST_NAME)))
+        .add(runs.job("b", &longest, Duration::ZERO));
+    Ticker::new(night.store(), &fine, FUNCTION, &On, HolderInfo::new("")).expect("all of them are right");
 }
 
 // What it costs.

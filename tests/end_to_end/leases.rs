@@ -362,8 +362,11 @@ async fn without_the_store_nothing_is_started_and_the_reason_is_told() {
     assert_eq!(started.load(Relaxed), 1);
 }
 
+/// A store that is silent or refuses is asked as often as one that answers: only
+/// one that is throttled has too much to do.
 #[tokio::test(start_paused = true)]
-async fn a_throttled_waiter_looks_less_often() {
+async fn a_throttled_waiter_looks_less_often_and_waits_as_long() {
+    let wait = Duration::from_secs(10);
     let count = async |fault: Fault| {
         let reads = Arc::new(AtomicU64::new(0));
         let counted = reads.clone();
@@ -375,14 +378,18 @@ async fn a_throttled_waiter_looks_less_often() {
             fault.clone()
         });
         let guard = world.leases("a holder").acquire(&subscription(), Terms::default()).await.unwrap();
-        let terms = Terms::default().wait(Duration::from_secs(10));
-        let refused = world.leases("a waiter").acquire(&subscription(), terms).await.unwrap_err();
-        assert!(matches!(refused, LeaseError::Contended { .. } | LeaseError::Throttled), "{refused}");
+        let began = world.surroundings.monotonic();
+        let refused = world.leases("a waiter").acquire(&subscription(), Terms::default().wait(wait)).await.unwrap_err();
+        let waited = world.surroundings.monotonic() - began;
+        assert!(waited >= wait && waited < wait + Duration::from_secs(3), "{waited:?}: {refused}");
         guard.release().await.unwrap();
         reads.load(Relaxed)
     };
-    let (calm, throttled) = (count(Fault::None).await, count(Fault::Before(TableError::Throttled)).await);
-    assert!(throttled < calm, "{throttled} looks while throttled, {calm} otherwise");
+    let calm = count(Fault::None).await;
+    let throttled = count(Fault::Before(TableError::Throttled)).await;
+    let unknown = count(Fault::Before(TableError::Unknown("the request was lost".into()))).await;
+    assert!(throttled * 4 < calm * 3, "{throttled} looks while throttled, {calm} otherwise");
+    assert!(unknown * 3 > calm * 2, "{unknown} looks without an answer, {calm} otherwise");
 }
 
 #[tokio::test(start_paused = true)]
@@ -400,7 +407,24 @@ async fn neither_lease_nor_work_outlives_the_caller_s_time() {
     let guard = world.leases("a function").acquire(&subscription(), terms).await.unwrap();
     let until = world.state("invoice_gen/SUB-1234").await.held.unwrap().expires_at;
     assert_eq!(until.since(world.surroundings.now()), Duration::from_secs(7));
+    // Nor does one that had to wait for it until another's had run out.
+    drop(guard);
+    let (began, waits) = (world.surroundings.now(), terms.within(Duration::from_secs(12)));
+    let guard = world.leases("a function").acquire(&subscription(), waits).await.unwrap();
+    let until = world.state("invoice_gen/SUB-1234").await.held.unwrap().expires_at;
+    assert_eq!(until.since(began), Duration::from_secs(11));
     guard.release().await.unwrap();
+}
+
+/// The second that is kept for it is its to use.
+#[tokio::test(start_paused = true)]
+async fn at_the_end_of_the_caller_s_time_a_slow_release_lands_all_the_same() {
+    let (world, _) = faulty(|_| Fault::Slow(Duration::from_millis(400)));
+    let terms = Terms::default().within(Duration::from_secs(8));
+    let work = async |_| pending::<Result<(), Infallible>>().await;
+    let cut = world.leases("a function").run(&subscription(), terms, work).await.unwrap_err();
+    assert!(matches!(cut, RunError::Lease(LeaseError::OutOfTime)), "{cut}");
+    assert!(world.state("invoice_gen/SUB-1234").await.held.is_none());
 }
 
 #[tokio::test(start_paused = true)]
@@ -512,7 +536,8 @@ async fn a_lease_is_looked_up_by_key_by_id_and_in_pages_without_naming_anybody()
     loop {
         let page = leases.list(from, 3).await.unwrap();
         assert!(page.leases.len() <= 3);
-        seen.extend(page.leases.iter().map(|view| view.key(Show::Raw)));
+        // Which of them it is can be told without the key.
+        seen.extend(page.leases.iter().map(|view| view.key(Show::Hashed)));
         match page.next {
             Some(next) => from = Some(next),
             None => break,
@@ -521,6 +546,19 @@ async fn a_lease_is_looked_up_by_key_by_id_and_in_pages_without_naming_anybody()
     seen.sort();
     seen.dedup();
     assert_eq!(seen.len(), 8);
+    assert!(seen.contains(&view.key(Show::Hashed)), "each time the same");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_tells_how_much_waits_behind_it() {
+    let world = World::new();
+    let guard = world.leases("a user's request").acquire(&key("test/a"), Terms::default()).await.unwrap();
+    for id in ["1", "2"] {
+        world.append("test/a", id).await;
+    }
+    let view = world.leases("an operator").look(&key("test/a")).await.unwrap().expect("it is held");
+    assert_eq!(view.waiting(), 2);
+    guard.release().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -460,3 +460,22 @@ async fn a_tick_that_is_left_out_tells_who_holds_its_job() {
     let told = lines.text();
     assert!(told.contains("skipped") && told.contains("somebody at a desk"), "{told}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn ticks_that_nobody_was_there_for_are_told_by_their_number() {
+    const MINUTE: Duration = Duration::from_secs(60);
+    let (world, lines) = (World::new(), Lines::default());
+    let writer = lines.clone();
+    let told = tracing_subscriber::fmt().json().flatten_event(true).with_writer(move || writer.clone());
+    let _told = told.with_max_level(log_level(Some("WARN"))).finish().set_default();
+    let jobs = Jobs::new().add(Job::new("report", "every minute", |_: Context| async { Ok::<_, JobError>(()) }));
+    let ticker = Ticker::new(world.store(), &jobs, MINUTE, &Switch::On, HolderInfo::new("a test"));
+    let ticker = ticker.expect("the job is right").isolated(Isolation::Inline);
+    for minutes in [0, 1, 4, 1] {
+        world.surroundings.sleep(minutes * MINUTE).await;
+        ticker.tick(world.surroundings.now(), world.surroundings.monotonic() + MINUTE).await.expect("memory answers");
+    }
+    let told = lines.json();
+    let [missed] = &told[..] else { panic!("{told:?}") };
+    assert_eq!((&missed["job"], &missed["left_out"]), (&"report".into(), &3.into()));
+}

@@ -14,7 +14,7 @@ use webhook_serializer::{
     handler::{Context, HandlerError, Outcome},
     leases::Terms,
     protocol::{
-        delivery::Delivery,
+        delivery::{Delivery, Incoming},
         entity::EntityKey,
         format::attribute as a,
         history::History,
@@ -22,6 +22,7 @@ use webhook_serializer::{
         receipt::{Recent, Settlement},
         table::{Action, Change, Condition, Key, Row, Table, TableError, TableName, Value, Write},
     },
+    time::Timestamp,
 };
 
 /// A key of 512 bytes: its row remembers one delivery.
@@ -305,4 +306,20 @@ async fn a_commit_beside_which_deliveries_arrive_lands_once_and_goes_on() {
     assert_eq!(kept.number("n"), Some(2));
     let state = world.state("test/a").await;
     assert!(state.is_empty() && state.held.is_none() && state.pending_since.is_none());
+}
+
+/// What a poller asks before it appends what it has read itself.
+#[tokio::test(start_paused = true)]
+async fn the_newest_that_was_applied_of_a_family_is_known() {
+    let world = World::new();
+    let at = |hour: u64| Some(Timestamp::from_secs(1_767_000_000 + 3600 * hour));
+    let newest =
+        async |family: &str| world.inbox().newest_event_time(&entity("test/a"), family).await.expect("memory answers");
+    assert_eq!(newest("orders").await, None, "nobody knows it");
+    for (id, family, hour) in [("1", "orders", 2), ("2", "orders", 1), ("3", "refunds", 3)] {
+        let incoming = Incoming { family: family.into(), event_time: at(hour), ..world.incoming("test/a", id) };
+        world.inbox().append(&incoming).await.expect("it is appended");
+    }
+    world.work(&[world.drainer(Done)]).await;
+    assert_eq!((newest("orders").await, newest("refunds").await, newest("").await), (at(2), at(3), None));
 }

@@ -288,3 +288,20 @@ async fn a_pass_reads_every_row_once_and_tells_about_its_cost_on_the_way() {
     let Some(Estimate::About(units)) = halfway else { panic!("{halfway:?}") };
     assert!((read.units() * 3 / 4..=read.units() * 5 / 4).contains(&units), "{units} of {}", read.units());
 }
+
+/// What all of it costs is known once it is read.
+#[tokio::test(start_paused = true)]
+async fn a_pass_in_one_part_tells_what_it_has_cost_and_no_more() {
+    let world = World::new();
+    for number in 0..1200 {
+        world.append(&format!("test/{number}"), "1").await;
+    }
+    let operator = world.operator().in_one_part();
+    let mut pass = operator.pass(TableName::Entities);
+    pass.page().await.unwrap().expect("a first page, and not the last");
+    assert_eq!(pass.read().estimate(), Estimate::Over(pass.read().units()));
+    while pass.page().await.unwrap().is_some() {}
+    let read = pass.read();
+    assert_eq!((read.rows, read.parts, read.of), (1200, 1, 1));
+    assert_eq!(read.estimate(), Estimate::About(read.units()));
+}

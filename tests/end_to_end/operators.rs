@@ -2,6 +2,7 @@
 //! one of its calls, the second begins and stops before any one of its own,
 //! workers go on, then both do.
 
+mod looking;
 mod rewinding;
 mod stopping;
 

@@ -12,16 +12,19 @@ use std::{
 use futures_util::future::{BoxFuture, pending};
 use serializer::journal::Ending;
 use tests::{
-    faults::{Call, Fault, FaultyTable},
+    faults::{Call, Fault, FaultyQueue, FaultyTable},
     handlers::{Done, Scripted, Slow},
     world::World,
 };
 use tokio::sync::Notify;
 use webhook_serializer::{
-    engine::queue::{QueueError, Visibility},
+    engine::{
+        deferred::Deferred,
+        queue::{Message, QueueError, Visibility},
+    },
     functions::worker::{Attributes, Record, SqsEvent},
     handler::{Context, Handler, HandlerError, Outcome},
-    protocol::{delivery::Delivery, table::TableError},
+    protocol::{delivery::Delivery, table::TableError, trace::Trace},
     time::Surroundings,
 };
 
@@ -97,6 +100,20 @@ fn reluctant(world: &mut World, takes: Duration) -> Arc<Reluctant> {
     let queue = Arc::new(Reluctant { inner, takes, surroundings, refuses: AtomicBool::new(false) });
     world.visibility = queue.clone();
     queue
+}
+
+/// No sooner, or it would be put off by whoever receives it.
+#[tokio::test(start_paused = true)]
+async fn what_a_dead_worker_had_in_hand_comes_back_when_its_lease_has_run_out() {
+    for lived in (10..20_000).step_by(490) {
+        let world = patient();
+        world.append("test/a", "a").await;
+        works_until(&world, endless(&Arc::default()), world.surroundings.sleep(Duration::from_millis(lived))).await;
+        let lease = world.state("test/a").await.held.expect("its holder died").expires_at;
+        world.messages.receive().await.expect("it was not deleted");
+        let late = world.surroundings.now().since(lease);
+        assert!(late >= SECOND, "{late:?} after it had worked for {lived} ms");
+    }
 }
 
 /// Out of memory with the first page of a delivery, say.
@@ -257,4 +274,34 @@ async fn suspect_beside(long: Duration, throttled: Duration) {
     assert_eq!(world.state("test/suspect").await, seen, "nobody touched it");
     let kept = response.batch_item_failures.iter().any(|failure| failure.item_identifier == "test/suspect");
     assert!(kept || world.messages.sent() > sent, "its wake-up, or a fresh one, sees to it");
+}
+
+/// Nor the answer to the batch, whether it has a drain that did not come back or a
+/// delivery that could not be taken up: told late, all of it would come again.
+#[tokio::test(start_paused = true)]
+async fn a_queue_that_does_not_answer_keeps_no_batch_from_being_answered_in_time() {
+    let mut world = World::new();
+    // Less than the store and the queue are tried for.
+    world.function_time = 4 * SECOND;
+    world.append("test/a", "a").await;
+    let deferred = Deferred::of(&world.incoming("test/b", "b"), Trace::default()).expect("it fits");
+    let silent = |_: &Call<'_>| Fault::Silent;
+    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.surroundings, silent));
+    world.queue = Arc::new(FaultyQueue::new(world.messages.clone(), &world.surroundings, |_| Fault::Silent));
+    reluctant(&mut world, 3600 * SECOND);
+    let wake_up = r#"{"entity":"test/a"}"#.to_owned();
+    for body in [wake_up, Message::Deferred(Box::new(deferred)).text()] {
+        let record = Record {
+            message_id: "1".into(),
+            receipt_handle: "1".into(),
+            body,
+            attributes: Attributes { approximate_receive_count: "1".into() },
+        };
+        let began = world.surroundings.monotonic();
+        let deadline = world.surroundings.now() + world.function_time;
+        let response = world.worker(Done).attend(SqsEvent { records: vec![record.clone()] }, deadline).await;
+        assert_eq!(response.batch_item_failures.len(), 1, "it is kept: {record:?}");
+        let took = world.surroundings.monotonic() - began;
+        assert!(took < world.function_time, "{took:?}: {record:?}");
+    }
 }

@@ -99,8 +99,8 @@ async fn a_parked_delivery_that_is_put_back_is_applied_once_in_order_while_new_o
 #[tokio::test(start_paused = true)]
 async fn what_waits_of_a_source_is_neither_settled_nor_set_aside_nor_another_s() {
     let world = World::new();
-    for id in ["1", "bad"] {
-        world.append("test/a", id).await;
+    for (entity, id) in [("test/a", "1"), ("test/a", "bad"), ("test/applied", "1")] {
+        world.append(entity, id).await;
     }
     world.work(&[world.drainer(picky())]).await;
     for (source, entity) in [("test", "test/a"), ("test", "test/a"), ("test", "test/b"), ("block", "test/b")] {

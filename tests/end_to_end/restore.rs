@@ -2,6 +2,8 @@
 //! what was decided since, and refuse nothing; what cannot be known is set aside;
 //! and nothing that the backup holds is lost.
 
+mod told;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard},

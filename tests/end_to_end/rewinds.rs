@@ -1,6 +1,8 @@
 //! What was applied, run once more because a person wants it: in its order, in
 //! front of what waits, and nothing that was not applied.
 
+mod ended;
+
 use std::{
     sync::{Arc, Mutex},
     time::Duration,
@@ -97,6 +99,8 @@ async fn what_was_applied_is_run_again_in_its_order_and_in_front_of_what_waits()
     operator(&world).resume(&entity()).await.unwrap();
     world.work(&[world.drainer(Done)]).await;
     assert_eq!(world.started(), [ids(1, 4), ids(2, 6)].concat());
+    let told = world.told.settled().into_iter().map(|(id, _)| id);
+    assert_eq!(told.collect::<Vec<_>>(), world.started(), "each run is told of");
     let state = world.state("test/a").await;
     assert!(state.is_empty() && state.held.is_none() && state.pending_since.is_none(), "{state:?}");
     assert!(world.messages.is_empty());

@@ -1,15 +1,16 @@
 //! Nobody waits for a backlog that is not theirs: a drain goes behind everybody
 //! else after a slice of time, and gives up at once what nobody will fill.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use tests::{
+    faults::{Call, Fault, FaultyTable},
     handlers::{Done, Slow},
     world::World,
 };
 use webhook_serializer::{
     engine::drain::{Attended, MARGIN, Quarantine, Received},
-    protocol::{entity::EntityKey, inbox::Claim, receipt::Settlement},
+    protocol::{entity::EntityKey, inbox::Claim, receipt::Settlement, table::TableName},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -108,6 +109,61 @@ async fn a_thousand_old_gaps_are_given_up_in_seconds() {
     assert!(took < Duration::from_secs(10), "{took:?}");
     let last = world.state("test/a").await.recent.last().map(|last| last.settlement);
     assert_eq!(last, Some(Settlement::Applied));
+}
+
+/// What lies behind it came long after it, whatever was claimed since.
+#[tokio::test(start_paused = true)]
+async fn a_gap_in_front_of_what_came_long_ago_is_given_up_at_once() {
+    let world = World::new();
+    let entity = EntityKey::parse("test/a").unwrap();
+    let claim = async || {
+        let claim = Claim { entity: &entity, nonce: &world.surroundings.nonce(), now: world.surroundings.now() };
+        world.store().run(&claim, SECOND).await.unwrap();
+    };
+    claim().await;
+    world.append("test/a", "1").await;
+    world.surroundings.sleep(Duration::from_secs(3600)).await;
+    claim().await;
+    let began = world.surroundings.monotonic();
+    let mut applied = None;
+    let work = async { world.work(&[world.drainer(Done)]).await };
+    let look = async {
+        while world.applied().is_empty() {
+            world.surroundings.sleep(Duration::from_millis(10)).await;
+        }
+        applied = Some(world.surroundings.monotonic() - began);
+    };
+    tokio::join!(work, look);
+    assert!(applied.expect("it looked") < Duration::from_millis(100), "{applied:?}");
+    // Its own ingest may still fill the other.
+    assert!(world.surroundings.monotonic() - began >= world.settings.gap);
+}
+
+/// However long the drain has been at it, and has waited for another place.
+#[tokio::test(start_paused = true)]
+async fn a_place_that_was_claimed_late_in_a_drain_is_waited_for_as_long_as_any() {
+    let mut world = World::new();
+    world.settings.gap = SECOND;
+    let entity = EntityKey::parse("test/a").unwrap();
+    let claim = Claim { entity: &entity, nonce: &world.surroundings.nonce(), now: world.surroundings.now() };
+    world.store().run(&claim, SECOND).await.unwrap();
+    world.append("test/a", "1").await;
+    let drainer = world.drainer(Slow(3 * SECOND));
+    // Its ingest comes to its place, and takes its time to fill it.
+    let slow = |call: &Call<'_>| match call.writes {
+        [write] if write.key.table == TableName::Inbox => Fault::Slow(SECOND / 2),
+        _ => Fault::None,
+    };
+    world.table = Arc::new(FaultyTable::new(world.memory.clone(), &world.surroundings, slow));
+    let late = async {
+        world.surroundings.sleep(4 * SECOND - SECOND / 5).await;
+        world.append("test/a", "2").await;
+    };
+    tokio::join!(world.work(std::slice::from_ref(&drainer)), late);
+    assert_eq!(world.applied(), ["1", "2"]);
+    let places = world.state("test/a").await.recent.iter().map(|receipt| receipt.settlement).collect::<Vec<_>>();
+    use Settlement::{Applied, Void};
+    assert_eq!(places, [Void, Applied, Applied], "it was not given up, and its delivery has one place");
 }
 
 /// All of them old: not even the first is waited for.

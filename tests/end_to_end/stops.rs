@@ -13,13 +13,13 @@ use webhook_serializer::{
     engine::queue::{Message, Queue, QueueError},
     handler::{Context, Handler, HandlerError, Outcome},
     leases::Terms,
-    operator::{Operator, OperatorError, Skipped, Turned},
+    operator::{Erased, Operator, OperatorError, Skipped, Turned},
     protocol::{
-        delivery::Delivery,
+        delivery::{Delivery, Envelope},
         entity::{EntityKey, Sequence},
         format::attribute as a,
         hold::Hold,
-        inbox::RetryNow,
+        inbox::{Claim, Put, RetryNow},
         keys::{delivery_row, entity_row},
         maintain::{BeginHold, EndHold, Reason, Verb},
         operation::Operation,
@@ -188,6 +188,8 @@ async fn a_blocked_order_goes_on_behind_what_is_skipped_which_can_be_put_back() 
     let world = blocked().await;
     let first = world.state("test/a").await.next();
     assert_eq!(skipped(&world, first).await, Skipped::As(Settlement::Parked));
+    let receipts = world.operator().receipts(&entity()).await.unwrap();
+    assert_eq!(receipts.iter().map(|receipt| receipt.attempts).collect::<Vec<_>>(), [2], "it was tried before");
     world.work(&[world.drainer(Done)]).await;
     assert_eq!(world.applied(), ["2"]);
     assert!(matches!(skipped(&world, first).await, Skipped::NotInFront(_)), "asked twice");
@@ -296,7 +298,8 @@ async fn what_operators_do_is_told_with_who_and_why_until_it_is_erased() {
         ]
     );
     world.work(&[world.drainer(Done)]).await;
-    world.operator().erase(&entity()).await.expect("it is idle");
+    // Two deliveries, what is parked, what was done, and what the entity's row told.
+    assert_eq!(world.operator().erase(&entity()).await, Ok(Erased::Numbers { rows: 2 + 1 + 4 + 1 }));
     assert_eq!(world.operator().acts(&entity()).await.unwrap(), []);
 }
 
@@ -409,6 +412,34 @@ async fn a_put_that_lands_while_its_place_is_skipped_is_parked_and_not_given_up(
     }
 }
 
+/// What waits behind it need not wait for a wake-up that was put off.
+#[tokio::test(start_paused = true)]
+async fn a_skip_wakes_a_worker_if_something_waits_behind_it() {
+    let world = blocked().await;
+    world.messages.clear();
+    for wakes in [1, 0] {
+        let next = world.state("test/a").await.next();
+        assert_eq!(skipped(&world, next).await, Skipped::As(Settlement::Parked));
+        let at_once = world.messages.delays().into_iter().filter(Duration::is_zero).count();
+        assert_eq!(at_once, wakes, "{next:?}");
+        world.messages.clear();
+    }
+}
+
+/// Nobody has said that its place is empty for good.
+#[tokio::test(start_paused = true)]
+async fn a_place_that_is_yet_to_be_filled_is_not_skipped() {
+    let (world, patience) = (World::new(), Duration::from_secs(5));
+    let nonce = world.surroundings.nonce();
+    let claim = Claim { entity: &entity(), nonce: &nonce, now: world.surroundings.now() };
+    let place = world.store().run(&claim, patience).await.expect("it is claimed").sequence;
+    assert_eq!(skipped(&world, place).await, Skipped::NotThereYet);
+    let envelope = Envelope::pack(&world.incoming("test/a", "late"), &nonce, world.surroundings.now() + 30 * DAY);
+    world.store().run(&Put { envelope: &envelope, sequence: place }, patience).await.expect("memory answers");
+    world.work(&[world.drainer(Done)]).await;
+    assert_eq!(world.applied(), ["late"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_rate_is_kept_over_a_skip() {
     let world = World::new();
@@ -424,6 +455,25 @@ async fn a_rate_is_kept_over_a_skip() {
     };
     let (skipped, ()) = tokio::join!(skip, world.work(&drainers));
     assert_eq!((skipped, world.applied()), (Skipped::As(Settlement::Parked), ["1", "3"].map(str::to_owned).to_vec()));
+    let last = world.journal.runs().last().expect("it ran").ended;
+    assert!(last.saturating_sub(began) >= Duration::from_secs(3), "{last:?}: three seconds after the first");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rate_is_kept_over_a_retry() {
+    let world = World::new();
+    for id in ["1", "2"] {
+        world.inbox().append(&world.incoming_from("rarely", "test/a", id)).await.expect("it is appended");
+    }
+    let began = world.surroundings.monotonic();
+    let drainers = [world.drainer(Done)];
+    let retry = async {
+        world.surroundings.sleep(Duration::from_millis(500)).await;
+        world.operator().retry(&entity()).await.expect("memory answers")
+    };
+    let (retried, ()) = tokio::join!(retry, world.work(&drainers));
+    assert!(matches!(retried, Turned::Unchanged(Some(_))), "{retried:?}");
+    assert_eq!(world.applied(), ["1", "2"]);
     let last = world.journal.runs().last().expect("it ran").ended;
     assert!(last.saturating_sub(began) >= Duration::from_secs(3), "{last:?}: three seconds after the first");
 }

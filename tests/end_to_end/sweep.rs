@@ -389,8 +389,8 @@ async fn a_row_at_which_each_sweep_stops_keeps_those_behind_it_waiting_for_a_min
     let (world, woken) = forgotten(20, Duration::ZERO, fails).await;
     let deployed = Deployed::by(&world);
     // The minute that it cost is made up for.
-    deployed.minutes(10..71).await;
-    assert_eq!((woken.count().0, woken.times("test/007")), (19, 0));
+    let swept = deployed.minutes(10..71).await;
+    assert_eq!((woken.count().0, woken.times("test/007"), swept.unserved), (19, 0, 1));
     assert_eq!(position(&world).await.place.turn, 61);
 }
 
@@ -460,6 +460,17 @@ async fn no_more_is_woken_than_leaves_ten_thousand_waiting() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn with_more_than_ten_thousand_waiting_the_queue_lags_though_nothing_is_to_be_woken() {
+    let mut world = World::new();
+    let (surroundings, woken) = (world.surroundings.clone(), Arc::new(Woken::default()));
+    for (waiting, lagging) in [(10_000, false), (10_001, true), (20_000, true)] {
+        let (surroundings, woken) = (surroundings.clone(), woken.clone());
+        picks(&mut world, Picky { woken, surroundings, takes: Duration::ZERO, waiting, says: |_| Ok(()) });
+        assert_eq!(world.sweeper().sweep_all().await.expect("it sweeps").lagging, lagging, "{waiting} wait");
+    }
+}
+
 // Two of them, and those that vanish.
 
 #[tokio::test(start_paused = true)]
@@ -516,6 +527,25 @@ async fn a_sweep_that_dies_in_mid_tick_costs_no_more_than_its_last_ten_seconds()
     let (entities, most) = woken.count();
     assert!(most == 2 && twice <= 15, "{twice} twice, one {most} times");
     assert!(entities > 140, "all but those of the last segment: {entities}");
+}
+
+/// Where it came to is written down each ten seconds, and in the end: not at each segment.
+#[tokio::test(start_paused = true)]
+async fn many_segments_that_take_no_time_cost_one_write_together() {
+    let mut world = World::new();
+    let moves = Arc::new(AtomicU64::new(0));
+    let counted = moves.clone();
+    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.surroundings, move |call: &Call<'_>| {
+        let moves_on = call.writes.iter().filter(|write| write.key == sweep_position_row()).count();
+        counted.fetch_add(moves_on as u64, Relaxed);
+        Fault::None
+    }));
+    let sweeper = world.sweeper();
+    let until = || world.surroundings.monotonic() + Duration::from_secs(50);
+    sweeper.go_on(minute(10), until()).await.1.expect("store and queue answer");
+    let first = moves.load(Relaxed);
+    let (swept, ended) = sweeper.go_on(minute(40), until()).await;
+    assert_eq!((swept.segments, ended, moves.load(Relaxed) - first), (30, Ok(()), 1));
 }
 
 /// Only the reply is lost: it is no other sweep.

@@ -57,6 +57,7 @@ impl Stuck {
         }
         stuck.attend(&names).await;
         assert_eq!(stuck.world.journal.runs().len(), 0, "none has answered");
+        assert_eq!(stuck.world.told.threads_lost(), names.len() as u64, "the log tells how many");
         assert!(stuck.worker.is_spent().await);
         stuck
     }

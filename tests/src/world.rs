@@ -511,6 +511,7 @@ pub struct Told {
     deferred: AtomicU64,
     taken_up: AtomicU64,
     unreadable: AtomicU64,
+    threads_lost: AtomicU64,
     settled: Mutex<Vec<(String, bool)>>,
 }
 
@@ -532,6 +533,11 @@ impl Told {
     /// How often a message was met that must be a delivery and cannot be read.
     pub fn unreadable(&self) -> u64 {
         self.unreadable.load(Relaxed)
+    }
+
+    /// How many threads a worker that goes on said to have lost.
+    pub fn threads_lost(&self) -> u64 {
+        self.threads_lost.load(Relaxed)
     }
 
     /// How often a delivery was put off because its source is held back.
@@ -588,6 +594,7 @@ impl Observer for Told {
             Event::Deferred { .. } => self.deferred.fetch_add(1, Relaxed),
             Event::TakenUp { .. } => self.taken_up.fetch_add(1, Relaxed),
             Event::UnreadableDelivery { .. } => self.unreadable.fetch_add(1, Relaxed),
+            Event::ThreadsLost { lost, is_end: false } => self.threads_lost.fetch_max(*lost as u64, Relaxed),
             _ => 0,
         };
     }

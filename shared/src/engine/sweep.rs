@@ -268,7 +268,6 @@ impl Sweep<'_> {
             self.begun = true;
             *reached = row.get(a::ENTITY).and_then(text_of);
         }
-        self.begun |= !rows.is_empty();
         Ok(after)
     }
 

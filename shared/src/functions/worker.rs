@@ -330,4 +330,41 @@ mod tests {
             assert_eq!(refused.unwrap_err(), "source `shop`: there is no handler `other`");
         }
     }
+
+    /// Of a deployment that nobody asks anything.
+    fn setup(handler: &str) -> Setup {
+        let variables: &[(&str, &str)] = &[
+            ("AWS_REGION", "us-east-1"),
+            ("AWS_ACCESS_KEY_ID", "a"),
+            ("AWS_SECRET_ACCESS_KEY", "b"),
+            ("AWS_ENDPOINT_URL", "http://127.0.0.1:1"),
+            ("ENTITIES_TABLE", "entities"),
+            ("INBOX_TABLE", "inbox"),
+            ("QUEUE_URL", "http://127.0.0.1:1/000000000000/wake-ups"),
+        ];
+        let start = Start::read(&variables).expect("all of it is set");
+        let document = format!("[sources.shop]\nprovider = 'shopify'\nhandler = '{handler}'\n");
+        let sources = Arc::new(Sources::parse(&document).unwrap());
+        let (account, http) = start.own();
+        let (deployment, surroundings) = (start.connect(Arc::new(crate::telemetry::Log)), start.surroundings);
+        Setup { deployment, sources: sources.into(), account, http, surroundings }
+    }
+
+    #[tokio::test]
+    async fn the_handlers_that_come_ready_are_forward_and_invoke() {
+        let handlers = setup("printer").handlers().unwrap();
+        for (name, is_ready) in [("forward", true), ("invoke", true), ("orders", false), ("printer", false)] {
+            assert_eq!(handlers.answers_to(name), is_ready, "{name}");
+        }
+        assert!(handlers.with("printer", Either).answers_to("printer"));
+    }
+
+    /// Where it is not, it is in nobody's way.
+    #[cfg(feature = "orders")]
+    #[tokio::test]
+    async fn a_source_whose_handler_is_orders_needs_its_table_to_be_named() {
+        let refused = setup("orders").handlers().unwrap_err();
+        assert_eq!(refused.to_string(), "ORDERS_TABLE: is not set, and a source's handler is `orders`");
+        setup("printer").handlers().unwrap();
+    }
 }

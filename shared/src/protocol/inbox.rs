@@ -23,3 +23,6 @@ pub use receipt::Spill;
 pub use rewind::{Rewind, Rewound};
 pub use settle::{Decision, Settle, SettleAndRelease, Settled, SettledAndReleased};
 pub use skip::{Skip, Skipped};
+
+#[cfg(test)]
+mod tests;

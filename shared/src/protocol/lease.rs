@@ -16,7 +16,7 @@ mod ask;
 mod release;
 mod renew;
 
-pub use acquire::{Acquire, Acquired, TakeOver, deliveries_turn, standing};
+pub use acquire::{Acquire, Acquired, TakeOver, deliveries_turn};
 pub use ask::{AskToYield, ForceRelease, Forced, LONGEST_YIELD};
 pub use release::{AnnounceEnd, Ended, GiveWay, HandOver, LONGEST_TURN, Release, ReleaseEmpty, Released};
 pub use renew::{Renew, Renewed};
@@ -118,11 +118,6 @@ impl LeaseId {
     pub fn entity(&self) -> &EntityKey {
         &self.entity
     }
-
-    /// When it was asked for, by its holder's clock.
-    pub fn asked_at(&self) -> Option<Timestamp> {
-        self.holder.drawn_at()
-    }
 }
 
 impl std::str::FromStr for LeaseId {
@@ -130,7 +125,7 @@ impl std::str::FromStr for LeaseId {
     fn from_str(text: &str) -> Result<Self, InvalidLeaseId> {
         let (nonce, key) = text.split_once(':').ok_or(InvalidLeaseId)?;
         let holder = Nonce::from_stored(nonce);
-        if nonce.len() != 26 || holder.drawn_at().is_none() {
+        if holder.drawn_at().is_none() {
             return Err(InvalidLeaseId);
         }
         Ok(Self { holder, entity: EntityKey::parse(key).map_err(|_| InvalidLeaseId)? })
@@ -177,3 +172,6 @@ pub(crate) fn purged_if_idle(purge_at: Option<Timestamp>) -> (Option<Condition>,
 pub(crate) fn purge_change(purge_at: Option<Timestamp>) -> Option<Change> {
     purge_at.map(|at| Change::set(a::PURGE_AT, at.as_secs_rounded_up()))
 }
+
+#[cfg(test)]
+mod tests;

@@ -31,10 +31,11 @@ mod tests {
     use crate::{
         protocol::{
             delivery::PutPart,
-            entity::EntityKey,
+            entity::{EntityKey, Sequence},
             format::attribute as a,
+            hold::Hold,
             inbox::{Claim, Void},
-            keys::{delivery_row, entity_row, part_row},
+            keys::{act_row, delivery_row, entity_row, part_row},
             memory::MemoryTable,
             operation::Operation,
             state::EntityState,
@@ -103,5 +104,42 @@ mod tests {
         assert_eq!(done(&table, &MoveOn { seen: Some(&first), to: &other }).0, Moved::Elsewhere);
 
         twice(&table, &ListJob { job: "report" });
+    }
+
+    #[test]
+    fn a_hold_and_its_end_are_recognised_by_the_second_try_and_neither_once_the_other_came() {
+        let table = MemoryTable::new();
+        let entity = EntityKey::parse("shop/order/1").unwrap();
+        let state = || EntityState::parse(&read(&table, &entity_row(&entity)).unwrap()).unwrap();
+        let begin = BeginHold { entity: &entity, seen: Hold::default(), now: NOW };
+        assert!(matches!(twice(&table, &begin), Written::Refused(_)));
+        let held = state();
+        assert_eq!(held.hold.since(), Some(NOW));
+        let end = EndHold { seen: &held, purge_at: None };
+        assert!(matches!(twice(&table, &end), Written::Refused(_)));
+        let ended = state();
+        assert_eq!(ended.hold.since(), None);
+        assert_eq!(done(&table, &begin).0, Turned::Otherwise(Some(ended.clone())), "it would hold what goes on");
+        done(&table, &BeginHold { seen: ended.hold, ..begin });
+        assert_eq!(done(&table, &end).0, Turned::Otherwise(Some(state())), "it would let go on what is held anew");
+    }
+
+    #[test]
+    fn an_act_is_told_with_who_and_when_and_how_it_ended() {
+        let table = MemoryTable::new();
+        let act = Act {
+            entity: EntityKey::parse("shop/order/1").unwrap(),
+            nonce: Nonce::from_parts(NOW, 1),
+            verb: Verb::EndRewind.as_str().to_owned(),
+            sequence: Some(Sequence(7)),
+            reason: Reason::new("Jane", "it was paid twice"),
+            ended: None,
+        };
+        let told = || Act::parse(&read(&table, &act_row(&act.entity, &act.nonce)).unwrap()).unwrap().unwrap();
+        twice(&table, &Begun { act: &act, purge_at: NOW });
+        assert_eq!(told(), act);
+        assert_eq!((told().verb.as_str(), told().at()), ("rewind --end", Some(NOW)));
+        twice(&table, &EndedAs { act: &act, outcome: "nothing was left" });
+        assert_eq!(told(), Act { ended: Some("nothing was left".into()), ..act.clone() });
     }
 }

@@ -448,6 +448,37 @@ mod tests {
     }
 
     #[test]
+    fn event_times_of_three_families_are_kept_and_of_more_the_newest_three() {
+        let applied = |families: &[&str]| {
+            let times = families.iter().zip(1..);
+            times.fold(EventTimes::default(), |all, (family, at)| all.applied(family, Timestamp::from_millis(at)))
+        };
+        let three = applied(&["orders", "refunds", "carts"]);
+        let of = |times: &EventTimes| ["orders", "refunds", "carts", "products"].map(|family| times.of(family));
+        let at = |at| Some(Timestamp::from_millis(at));
+        assert_eq!(of(&three), [at(1), at(2), at(3), None]);
+        assert_eq!(of(&three.applied("products", Timestamp::from_millis(4))), [None, at(2), at(3), at(4)]);
+    }
+
+    #[test]
+    fn an_event_time_beyond_what_a_row_can_hold_is_read_as_it_was_kept() {
+        let times = EventTimes::default().applied("orders", Timestamp::from_millis(u64::MAX));
+        assert_eq!(EventTimes::from_stored(&times.to_stored().unwrap()), Some(times.clone()));
+        let now = Timestamp::from_millis(1_799_999_999_999);
+        assert!(times.of("orders") > Some(now), "and what has a time of today is older");
+    }
+
+    #[test]
+    fn a_block_is_told_and_stored_by_its_reason_s_name() {
+        let reasons = [BlockReason::Attempts, BlockReason::Expired, BlockReason::Vanished];
+        assert_eq!(reasons.map(|reason| reason.to_string()), ["attempts", "expired", "vanished"]);
+        for reason in reasons {
+            let row = fullest(64).with(a::BLOCKED, reason.to_string());
+            assert_eq!(EntityState::parse(&row).unwrap().blocked, Some(reason));
+        }
+    }
+
+    #[test]
     fn a_lease_that_ends_further_ahead_than_any_may_does_not_run() {
         let now = Timestamp::from_millis(1_000_000_000);
         let held = |expires_at| Held { holder: Nonce::from_parts(now, 1), kind: LeaseKind::Drain, expires_at };

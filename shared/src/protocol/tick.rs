@@ -15,7 +15,6 @@ mod run;
 
 pub use define::{DefineJob, RequestRun};
 pub use job::{
-    CLOCKS_APART, Ending, JobState, LAST_RESULT_BYTES, LONGEST_DEFINITION, LONGEST_NAME, TickResult, holder_of,
-    job_entity,
+    CLOCKS_APART, Ending, JobState, LAST_RESULT_BYTES, LONGEST_DEFINITION, LONGEST_NAME, TickResult, job_entity,
 };
 pub use run::{CompleteTick, Completed, GiveUpTick, GivenUp, Recorded, StartTick, Started, TakeOverTick};

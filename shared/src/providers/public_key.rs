@@ -166,6 +166,8 @@ pub(super) mod tests {
 
     /// `openssl genrsa -traditional`, for tests and known to everyone.
     pub(in crate::providers) const PRIVATE: &str = include_str!("tests/rsa-private.pem");
+    /// `openssl pkcs8 -topk8 -nocrypt` of it.
+    const PRIVATE_PKCS8: &str = include_str!("tests/rsa-private-pkcs8.pem");
     /// `openssl rsa -pubout` of it.
     pub(in crate::providers) const PUBLIC: &str = include_str!("tests/rsa-public.pem");
     /// `openssl rsa -RSAPublicKey_out` of it.
@@ -177,14 +179,16 @@ pub(super) mod tests {
     fn a_signature_that_openssl_made_is_believed_under_every_form_of_the_key() {
         let signature = STANDARD.decode(OF_BODY.trim()).unwrap();
         let in_one_line = PUBLIC.replace('\n', " ");
-        for pem in [PUBLIC, PUBLIC_PKCS1, PRIVATE, &in_one_line, &PUBLIC.replace('\n', "")] {
+        for pem in [PUBLIC, PUBLIC_PKCS1, PRIVATE, PRIVATE_PKCS8, &in_one_line, &PUBLIC.replace('\n', "")] {
             let key = RsaKey::in_pem(pem.as_bytes()).unwrap();
             assert!(key.verifies(b"body", &signature));
             assert!(!key.verifies(b"Body", &signature));
             assert!(!key.verifies(b"body", &signature[..255]));
             assert!(!key.verifies(b"body", &[]));
         }
-        assert_eq!(sign_by_rsa(PRIVATE.as_bytes(), b"body"), Some(signature));
+        for pem in [PRIVATE, PRIVATE_PKCS8] {
+            assert_eq!(sign_by_rsa(pem.as_bytes(), b"body").as_ref(), Some(&signature));
+        }
         assert_eq!(sign_by_rsa(PUBLIC.as_bytes(), b"body"), None);
     }
 

@@ -35,11 +35,6 @@ impl Address {
         is_path.then(|| Self { host, path: path.to_owned(), file })
     }
 
-    /// The host, which is the provider's.
-    pub fn host(&self) -> &'static str {
-        self.host
-    }
-
     /// The path on it, with a slash in front.
     pub fn path(&self) -> &str {
         &self.path

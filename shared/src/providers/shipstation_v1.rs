@@ -6,7 +6,7 @@
 //! import or one batch of labels, several at once. So an entity is a batch.
 
 use super::{
-    Described, Headers, Provider, Request, Secret, Unverified, Verified,
+    Described, Provider, Request, Secret, Unverified, Verified,
     facts::{Facts, IdPart, Payload, Reads, Signed},
     rule::{Example, Kind, Line, Rule},
     signature, tables, token,
@@ -87,11 +87,7 @@ impl Provider for ShipStationV1 {
         tables::describe(&READS, LINES, request)
     }
 
-    /// It signs nothing: the secret is in the URL, see [`Provider::query`].
-    fn sign(&self, _headers: &Headers, _body: &[u8], _secret: &Secret, _now: Timestamp) -> Vec<(String, String)> {
-        Vec::new()
-    }
-
+    // It signs nothing: the secret is in the URL.
     fn query(&self, secret: &Secret) -> Option<String> {
         token::query(secret)
     }

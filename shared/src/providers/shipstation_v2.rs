@@ -144,12 +144,22 @@ impl Published for ShipStationV2 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::providers::NoKeys;
 
     /// The key of RFC 7515, appendix A.2.
     const SET: &str = r#"{"keys":[
         {"kty":"EC","kid":"other","crv":"P-256","x":"AQ","y":"AQ"},
         {"kty":"RSA","kid":"of the RFC","e":"AQAB","n":"ofgWCuLjybRlzo0tZWJjNiuSfb4p4fAkd_wWJcyQoTbji9k0l8W26mPddxHmfHQp-Vaw-4qPCJrcS2mJPMEzP1Pt0Bm4d4QlL-yRT-SFd2lZS-pCgNMsD1W_YpRPEwOWvG6b32690r2jZ47soMZo9wGzjb_7OMg0LOL-bSf63kpaSHSXndS5z5rexMdbBYUsLA9e-KXBdQOS-UTo7WTBEMa2R2CapHg665xsmtdVMTBQY4uDZlxvb3qCo5ZwKh9kG4LT6_I5IhlJH7aGhyxXFvUK-DWNmoudF8NAco9_h9iaGNj8q2ethFkMLs91kzk2PAcDTW9gb54h4FRWyuXpoQ"}
     ]}"#;
+
+    #[test]
+    fn where_no_key_was_fetched_it_is_said_which_is_wanted() {
+        let headers = [(KEY, "of the RFC"), (TIME, "2026-01-05T14:00:01Z"), (SIGNATURE, "AAAA")].into_iter().collect();
+        let request = Request { headers: &headers, body: b"{}" };
+        let verified = Published::verify(&ShipStationV2, request, &[], &NoKeys, Timestamp::from_secs(1_767_621_601));
+        let wanted = "the sender's key at https://api.shipengine.com/jwks was not fetched";
+        assert_eq!(verified.map_err(|reason| reason.to_string()), Err(wanted.to_owned()));
+    }
 
     #[test]
     fn a_key_is_found_by_its_id_and_read_out_of_its_numbers() {

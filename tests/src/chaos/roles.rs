@@ -1,6 +1,6 @@
 //! What the processes of the ring do. One program has all of its parts, so that
-//! whoever builds the ring has built them: the functions are `ingest::run` and
-//! `worker::run`, which is all that the deployed binaries' `main` calls.
+//! whoever builds the ring has built them: the functions are `ingest::run`,
+//! `worker::run` and `scheduler::run`, which is all that the deployed binaries' `main` calls.
 
 use std::{
     fs::File,
@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use serializer::local::{Engines, ORDERS_TABLE, Served, queue::Faults};
 use webhook_serializer::{
     handler::{Context, Handler, HandlerError, Outcome},
+    jobs::Jobs,
     protocol::{
         delivery::Delivery,
         table::{Change, Key, Write},
@@ -32,6 +33,7 @@ pub fn play() -> Result<bool> {
     let done = match role.to_str() {
         Some("ingest") => webhook_serializer::ingest::run(),
         Some("worker") => webhook_serializer::worker::run(Journaling::start()?),
+        Some("scheduler") => webhook_serializer::scheduler::run(Jobs::new()),
         Some("careless worker") => super::careless::run(Journaling::start()?),
         Some("engines") => return serve(),
         other => bail!("{ROLE}: {other:?}"),

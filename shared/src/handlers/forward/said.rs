@@ -97,6 +97,7 @@ mod tests {
         ] {
             assert_eq!(shown(said.as_bytes()), expected, "{said}");
         }
+        assert_eq!(shown_by("https://example.com/", b"and/or"), "and/or", "its path is every URL's");
         let by = "https://example.com/in/Zx81kQ92mVb7TtR4";
         assert_eq!(shown_by(by, b"no token Zx81kQ92mVb7TtR4 in here"), "no token … in here");
     }

@@ -106,14 +106,24 @@ async fn a_post_is_signed_with_every_secret_at_the_time_of_the_attempt() {
     assert!(Surroundings::system().now().since(signed_at) < TIME);
 }
 
+/// The headers of the request that a delivery becomes.
+fn requested(delivery: &Delivery) -> http::HeaderMap {
+    let url = "url = 'https://example.com/', secret = 'whsec_c2VjcmV0'";
+    let destination = sources(url).get("shop").unwrap().forward().unwrap().clone();
+    headers::request(&destination, delivery, FencingToken(1), Timestamp::from_secs(1)).headers().clone()
+}
+
+#[test]
+fn what_does_not_apply_to_a_delivery_is_left_out_of_its_headers() {
+    let headers = requested(&delivery("7", "shop/order/7"));
+    for absent in ["serializer-superseded", "serializer-run-before", "serializer-deferred-until"] {
+        assert!(!headers.contains_key(absent), "{absent}: {:?}", headers.get(absent));
+    }
+}
+
 #[tokio::test]
 async fn a_webhook_id_stays_with_its_delivery_and_is_nobody_else_s() {
-    let id = |delivery: &Delivery| {
-        let url = "url = 'https://example.com/', secret = 'whsec_c2VjcmV0'";
-        let destination = sources(url).get("shop").unwrap().forward().unwrap().clone();
-        let request = headers::request(&destination, delivery, FencingToken(1), Timestamp::from_secs(1));
-        request.headers()["webhook-id"].to_str().unwrap().to_owned()
-    };
+    let id = |delivery: &Delivery| requested(delivery)["webhook-id"].to_str().unwrap().to_owned();
     let own = delivery("7", "shop/order/7");
     let mut again = own.clone();
     again.attempt = 4;
@@ -185,6 +195,19 @@ async fn a_group_is_one_signed_request_with_a_list() {
     let event: serde_json::Value = serde_json::from_slice(&posted.body).unwrap();
     assert_eq!(event["deliveries"].as_array().unwrap().len(), 1);
     assert_eq!(posted.header("webhook-id"), event["deliveries"][0]["id"]);
+}
+
+/// Its source was changed since the group was made.
+#[tokio::test]
+async fn a_group_of_a_source_that_delivers_one_at_a_time_by_now_is_posted_whole() {
+    let mut endpoint = Endpoint::start(|_| Reply::status(200)).await;
+    let group = Deliveries::detached(["1", "2"].map(|id| delivery(id, "shop/order/7")));
+    let context = Context::detached(FencingToken(9), TIME, Surroundings::system());
+    assert_eq!(anywhere(&endpoint.url()).handle_all(group, &context).await.unwrap(), Outcome::Done);
+    let posted = endpoint.posted().await;
+    assert_eq!(posted.header("serializer-deliveries"), "2");
+    let event: serde_json::Value = serde_json::from_slice(&posted.body).unwrap();
+    assert_eq!(event["deliveries"].as_array().unwrap().len(), 2);
 }
 
 #[tokio::test]

@@ -57,7 +57,7 @@ pub(super) fn judge(answer: &Answer) -> Outcome {
 fn said(body: &[u8]) -> Outcome {
     let Said { outcome, after, error } = match serde_json::from_slice(body) {
         Ok(said) => said,
-        Err(error) => return Outcome::retry(format!("the function's answer is no outcome: {}", unread(body, &error))),
+        Err(_) => return Outcome::retry(format!("the function's answer is no outcome: {}", unread(body))),
     };
     let error = error.map(|error| first_words(&error)).filter(|error| !error.is_empty());
     match outcome {
@@ -85,7 +85,7 @@ fn wait(after: f64) -> Option<Option<Duration>> {
 }
 
 /// What an answer is, without what is in it: that may be anybody's data.
-fn unread(body: &[u8], error: &serde_json::Error) -> String {
+fn unread(body: &[u8]) -> String {
     if body.is_empty() {
         return "it is empty".into();
     }
@@ -94,8 +94,7 @@ fn unread(body: &[u8], error: &serde_json::Error) -> String {
         Ok(Value::Null) => "it is null".into(),
         Ok(Value::Object(fields)) => match fields.get("outcome") {
             None => "it has no `outcome`".into(),
-            Some(_) if error.is_data() => "`outcome` is done, retry or reject, `after` a number, `error` a text".into(),
-            Some(_) => "it cannot be read".into(),
+            Some(_) => "`outcome` is done, retry or reject, `after` a number, `error` a text".into(),
         },
         Ok(_) => "it is no object".into(),
     }
@@ -179,6 +178,11 @@ mod tests {
         for (asked, kept) in [("77", Some(77.0)), ("0.5", Some(0.5)), ("0", None), ("1e300", Some(86_400.0))] {
             assert_eq!(after(&format!(r#"{{"outcome": "retry", "after": {asked}}}"#)), kept, "{asked}");
         }
+        assert_eq!(
+            said(r#"{"outcome": "retry", "after": 0}"#),
+            Outcome::retry("the function asks for another try"),
+            "none at all is left to the policy"
+        );
         assert_eq!(
             said(r#"{"outcome": "retry", "after": -1}"#),
             Outcome::retry("the function's answer is no outcome: `after` is no number of seconds")

@@ -417,4 +417,52 @@ mod tests {
         let Item::Delivery(unpacked) = Item::parse(&incoming.entity, &row).unwrap() else { panic!() };
         assert_eq!(unpacked.complete(&[]).unwrap_err(), CorruptRow::Attribute(a::PARTS));
     }
+
+    #[test]
+    fn what_says_that_it_is_larger_than_any_body_is_refused_before_room_is_made_for_it() {
+        let zeros = |length: usize| zstd::bulk::compress(&vec![0; length], COMPRESSION_LEVEL).unwrap().into();
+        assert_eq!(restored(zeros(LARGEST_BODY), "zstd", LARGEST_BODY).map(|body| body.len()), Ok(LARGEST_BODY));
+        assert_eq!(restored(zeros(LARGEST_BODY + 1), "zstd", LARGEST_BODY + 1), Err(CorruptRow::Body));
+
+        let incoming = incoming(Vec::new());
+        let envelope =
+            Envelope::pack(&incoming, &Nonce::from_parts(Timestamp::from_millis(9), 3), Timestamp::from_millis(1));
+        let read = |count: u64| {
+            let row = at(&incoming, Sequence(7), &envelope).with(a::PARTS, count);
+            Item::parse(&incoming.entity, &row).map(drop)
+        };
+        let most = 2 * LARGEST_BODY.div_ceil(PART_BYTES) as u64;
+        assert_eq!((read(1), read(most)), (Ok(()), Ok(())));
+        for count in [most + 1, 2 * most, u64::from(u32::MAX) + 1] {
+            assert_eq!(read(count), Err(CorruptRow::Attribute(a::PARTS)), "{count}");
+        }
+    }
+
+    /// Each byte of a row is paid for with every write and read of it.
+    #[test]
+    fn what_a_delivery_does_not_say_takes_no_room_in_its_row() {
+        let said = incoming(Vec::new());
+        let silent =
+            Incoming { provider: None, family: said.topic.clone(), event_time: None, content_type: None, ..said };
+        let envelope =
+            Envelope::pack(&silent, &Nonce::from_parts(Timestamp::from_millis(9), 3), Timestamp::from_millis(1));
+        for name in [a::PROVIDER, a::FAMILY, a::EVENT_TIME, a::CONTENT_TYPE, a::REDRIVE, a::RUN_BEFORE, a::PARTS] {
+            assert_eq!(envelope.row().get(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_delivery_names_its_trace_only_where_it_has_one_and_traces_are_built_in() {
+        let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        let named = |trace: Option<&str>| {
+            let incoming = incoming(Vec::new());
+            let nonce = Nonce::from_parts(Timestamp::from_millis(9), 3);
+            let envelope = Envelope::pack(&incoming, &nonce, Timestamp::from_millis(1)).traced(Trace::parse(trace));
+            let row = at(&incoming, Sequence(7), &envelope);
+            let Item::Delivery(unpacked) = Item::parse(&incoming.entity, &row).unwrap() else { panic!() };
+            unpacked.complete(&[]).unwrap().traceparent()
+        };
+        assert_eq!(named(None), None);
+        assert_eq!(named(Some(trace)).as_deref(), cfg!(feature = "otel").then_some(trace));
+    }
 }

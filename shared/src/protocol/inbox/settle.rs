@@ -257,7 +257,7 @@ impl Operation for SettleAndRelease<'_> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::*;
@@ -274,19 +274,19 @@ mod tests {
         time::Nonce,
     };
 
-    const NOW: Timestamp = Timestamp::from_millis(1_000_000);
-    const LENGTH: Duration = Duration::from_secs(15);
+    pub const NOW: Timestamp = Timestamp::from_millis(1_000_000);
+    pub const LENGTH: Duration = Duration::from_secs(15);
 
-    fn landed<O: Operation>(operation: &O, row: &mut Option<Row>) -> O::Outcome {
+    pub fn landed<O: Operation>(operation: &O, row: &mut Option<Row>) -> O::Outcome {
         *row = evaluate(&operation.write(), row.as_ref()).expect("it lands");
         operation.judge(Written::Landed(row.clone())).expect("it can be read")
     }
 
-    fn nonce(number: u64) -> Nonce {
+    pub fn nonce(number: u64) -> Nonce {
         Nonce::from_parts(NOW, u128::from(number))
     }
 
-    fn acquire(entity: &EntityKey, number: u64) -> Acquire {
+    pub fn acquire(entity: &EntityKey, number: u64) -> Acquire {
         Acquire {
             entity: entity.clone(),
             kind: LeaseKind::Drain,
@@ -297,14 +297,14 @@ mod tests {
         }
     }
 
-    fn granted(acquired: Acquired) -> (Lease, EntityState) {
+    pub fn granted(acquired: Acquired) -> (Lease, EntityState) {
         match acquired {
             Acquired::Granted(lease, state) => (lease, state),
             other => panic!("{other:?}"),
         }
     }
 
-    fn applied(state: &EntityState, lease: &Lease) -> Receipt {
+    pub fn applied(state: &EntityState, lease: &Lease) -> Receipt {
         Receipt {
             sequence: state.next(),
             identity: Some(IdentityHash::from_bytes([7; 8])),

@@ -98,7 +98,7 @@ impl Acquire {
 }
 
 /// Why a drain is not wanted on an entity that nobody holds; `None`: it is.
-pub fn standing(state: &EntityState, now: Timestamp) -> Option<Acquired> {
+fn standing(state: &EntityState, now: Timestamp) -> Option<Acquired> {
     if state.is_empty() {
         return Some(Acquired::Empty);
     }
@@ -223,7 +223,38 @@ impl Operation for TakeOver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::{inbox::Claim, memory::evaluate};
+    use crate::protocol::{
+        inbox::Claim,
+        lease::{AskToYield, LONGEST_YIELD},
+        memory::evaluate,
+        table::Row,
+    };
+
+    const NOW: Timestamp = Timestamp::from_millis(1_000_000);
+    const LENGTH: Duration = Duration::from_secs(15);
+
+    fn request(kind: LeaseKind, now: Timestamp) -> Acquire {
+        let entity = EntityKey::parse("shop/order/1").expect("it is a key");
+        let holder = Nonce::from_parts(now, 7);
+        Acquire { entity, kind, holder, info: HolderInfo::new("a worker"), now, length: LENGTH }
+    }
+
+    /// An entity with so many deliveries that is held since [`NOW`].
+    fn held(kind: LeaseKind, claims: u64) -> Row {
+        let request = request(kind, NOW);
+        let claimed = (0..claims).fold(None, |row: Option<Row>, number| {
+            let claim = Claim { entity: &request.entity, nonce: &Nonce::from_parts(NOW, u128::from(number)), now: NOW };
+            evaluate(&claim.write(), row.as_ref()).expect("it lands")
+        });
+        evaluate(&request.write(), claimed.as_ref()).expect("it lands").expect("a row")
+    }
+
+    /// What it is once its holder has let its lease run out, and another took it over.
+    fn taken_over(row: &Row, kind: LeaseKind) -> Row {
+        let seen = EntityState::parse(row).expect("it can be read");
+        let take_over = TakeOver { request: request(kind, NOW + LENGTH), seen };
+        evaluate(&take_over.write(), Some(row)).expect("it lands").expect("a row")
+    }
 
     #[test]
     fn a_turn_that_has_passed_or_is_too_far_ahead_keeps_nobody_waiting() {
@@ -236,5 +267,74 @@ mod tests {
         let last = now + LONGEST_LEASE;
         assert_eq!([None, Some(now), Some(last + moment)].map(turn), [None; 3]);
         assert_eq!([now + moment, last].map(Some).map(turn), [now + moment, last].map(Some));
+    }
+
+    #[test]
+    fn a_holder_that_vanished_from_a_drain_makes_a_suspect_or_costs_an_attempt_and_ends_groups() {
+        let head = NOW.as_millis();
+        let charged = |row: &Row| {
+            let after = taken_over(row, LeaseKind::Drain);
+            [a::ATTEMPTS, a::SUSPECT, a::ONE_BY_ONE].map(|name| after.number(name))
+        };
+        let drained = held(LeaseKind::Drain, 3);
+        let started = |row: Row| {
+            let token = row.number(a::TOKEN).expect("a token");
+            row.with(a::STARTED, token)
+        };
+        assert_eq!(charged(&drained), [None, Some(1), Some(head + 3)]);
+        assert_eq!(charged(&started(drained.clone())), [Some(1), None, Some(head + 3)]);
+        let many = held(LeaseKind::Drain, 100);
+        assert_eq!(charged(&many)[2], Some(head + u64::from(LARGEST_GROUP)), "as many as one start may be about");
+        assert_eq!(charged(&held(LeaseKind::Drain, 1)), [None, Some(1), None], "one is no group");
+
+        let failed = drained.with(a::ATTEMPTS, 2_u32);
+        assert_eq!(charged(&failed), [Some(2), Some(1), Some(head + 3)], "they are the delivery's own");
+        let stood_for = |row: Row| row.with(a::ONE_BY_ONE, head);
+        assert_eq!(charged(&stood_for(failed.clone())), [None, Some(1), Some(head + 3)], "they are not its own");
+        assert_eq!(charged(&started(stood_for(failed))), [Some(3), None, Some(head + 3)]);
+        let alone = held(LeaseKind::Drain, 1).with(a::ATTEMPTS, 2_u32);
+        assert_eq!(charged(&stood_for(alone)), [Some(2), Some(1), Some(head)], "nobody else can have had them");
+    }
+
+    #[test]
+    fn nothing_is_charged_for_an_exclusive_holder_nor_for_a_drain_with_nothing_left_or_its_end_announced() {
+        let drained = held(LeaseKind::Drain, 3);
+        let tail = drained.number(a::TAIL).expect("a tail");
+        let rows = [
+            held(LeaseKind::Exclusive, 3),
+            drained.clone().with(a::HEAD, tail),
+            drained.clone().with(a::HANDOVER, 1_u32),
+            held(LeaseKind::Exclusive, 3).with(a::HEAD, tail),
+        ];
+        for row in rows {
+            let after = taken_over(&row, LeaseKind::Drain);
+            for name in [a::ATTEMPTS, a::SUSPECT, a::ONE_BY_ONE, a::LAST_ERROR] {
+                assert_eq!(after.get(name), None, "{name} of {row:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn who_asked_to_be_let_in_is_waited_for_until_somebody_is_let_in() {
+        let row = held(LeaseKind::Drain, 3);
+        let (entity, until) = (request(LeaseKind::Drain, NOW).entity, NOW + LONGEST_YIELD);
+        let asked = evaluate(&AskToYield { entity: &entity, now: NOW, until }.write(), Some(&row));
+        let asked = asked.expect("it lands").expect("a row");
+        let after = |kind| taken_over(&asked, kind).number(a::YIELD_UNTIL);
+        assert_eq!(after(LeaseKind::Drain), Some(until.as_millis()), "a worker is not who asked");
+        assert_eq!(after(LeaseKind::Exclusive), None);
+    }
+
+    #[test]
+    fn a_drain_is_wanted_from_the_very_moment_on_for_which_it_waits() {
+        let row = held(LeaseKind::Drain, 1).with(a::HANDOVER, 1_u32);
+        let state = EntityState { held: None, ..EntityState::parse(&row).expect("it can be read") };
+        let (until, awaited) = (NOW + LENGTH, Some(state.token));
+        let asked = |retry_at, yield_until, now| standing(&EntityState { retry_at, yield_until, ..state.clone() }, now);
+        assert_eq!(asked(None, None, NOW), None);
+        for (retry_at, yield_until) in [(Some(until), None), (None, Some(until)), (Some(NOW), Some(until))] {
+            assert_eq!(asked(retry_at, yield_until, NOW), Some(Acquired::Waiting { until, awaited }));
+            assert_eq!(asked(retry_at, yield_until, until), None);
+        }
     }
 }

@@ -4,9 +4,9 @@ use std::{fmt, time::Duration};
 
 use crate::{
     protocol::{
-        entity::{EntityKey, FencingToken, InvalidEntityKey, JOBS},
+        entity::{EntityKey, InvalidEntityKey, JOBS},
         format::{CorruptRow, attribute as a, shortened},
-        state::{EntityState, Held, HolderInfo},
+        state::{EntityState, Held},
         table::Row,
     },
     time::Timestamp,
@@ -162,16 +162,13 @@ pub(super) fn job_of(row: Option<Row>) -> Result<Option<JobState>, CorruptRow> {
     row.as_ref().map(JobState::parse).transpose()
 }
 
-/// For people, about the holder of a job: who, and under which token.
-pub fn holder_of(state: &JobState) -> Option<(&HolderInfo, FencingToken)> {
-    state.entity.held.as_ref()?;
-    state.entity.holder_info.as_ref().map(|info| (info, state.entity.token))
-}
-
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::protocol::{format::FORMAT, state::LeaseKind};
+    use crate::protocol::{
+        format::FORMAT,
+        state::{HolderInfo, LeaseKind},
+    };
 
     pub const TIME: u64 = 1_799_999_999_999;
 

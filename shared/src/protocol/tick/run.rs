@@ -331,4 +331,15 @@ mod tests {
         let further = after.with(a::TOKEN, TIME + 2);
         assert!(matches!(give_up.judge(Written::Refused(Some(further))).unwrap(), GivenUp::Changed(_)));
     }
+
+    #[test]
+    fn a_start_that_is_refused_tells_a_tick_that_is_recorded_from_one_that_another_is_at_or_nobody() {
+        // The tick recorded last is that of TIME.
+        let judged = |tick, row: Option<Row>| start(tick, time(1)).judge(Written::Refused(row)).unwrap();
+        let job = |row: Row| JobState::parse(&row).unwrap();
+        assert_eq!(judged(time(0), Some(free())), Started::Recorded(job(free())));
+        assert_eq!(judged(time(1), Some(free())), Started::Free(Some(job(free()))));
+        assert_eq!(judged(time(1), Some(fullest())), Started::Held(job(fullest())));
+        assert_eq!(judged(time(1), None), Started::Free(None));
+    }
 }

@@ -9,6 +9,7 @@ use crate::{
         by_name, is_pointer, rule_of,
         tests::rows::{NOW, ROWS, Row},
     },
+    sources::Sources,
     time::Timestamp,
 };
 
@@ -76,6 +77,38 @@ fn a_provider_that_does_not_try_again_is_the_one_of_which_the_page_tells_it() {
         never.extend((!provider.tries_again()).then_some(name));
     }
     assert_eq!(never, ["adobe-commerce", "woocommerce"]);
+}
+
+#[test]
+fn a_challenge_is_answered_for_the_provider_of_which_the_page_tells_it() {
+    let mut asked = Vec::new();
+    for name in NAMES {
+        let (Some(rule), Some(provider)) = (rule_of(name), by_name(name)) else { continue };
+        let told = rule.facts.checks.starts_with("a GET with a `challenge`");
+        assert_eq!(provider.challenge(), told.then_some("challenge"), "{name}");
+        asked.extend(told.then_some(name));
+    }
+    assert_eq!(asked, ["adobe-io-events"]);
+}
+
+#[test]
+fn nobody_else_signs_for_a_provider_that_publishes_its_key_and_a_secret_for_it_is_objected_to() {
+    let mut published = Vec::new();
+    for name in NAMES {
+        let Some(provider) = by_name(name) else { continue };
+        let Some(own) = provider.published() else { continue };
+        let (headers, secret) = (Headers::default(), Secret::new("secret"));
+        assert_eq!(provider.sign(&headers, b"body", &secret, NOW), [], "{name}");
+        let request = Request { headers: &headers, body: b"body" };
+        assert_eq!(provider.verify(request, &[secret], NOW), Err(Unverified::Mismatch), "{name}");
+        let document = format!("[sources.a]\nprovider = '{name}'\nsecrets = 'secret'\nhandler = 'h'\n");
+        let objection = Sources::parse(&document).expect_err("it has no secret").to_string();
+        assert!(objection.contains("leave `secrets` out"), "{name}: {objection}");
+        // And what is to be given in its place.
+        assert!(own.recipient().is_none_or(|field| objection.contains(&format!("`{field}`"))), "{name}: {objection}");
+        published.push(name);
+    }
+    assert_eq!(published, ["adobe-io-events", "paypal", "shipstation-v2"]);
 }
 
 #[test]

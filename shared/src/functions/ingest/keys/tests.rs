@@ -403,13 +403,18 @@ async fn a_host_that_says_nothing_is_not_waited_for_longer_than_a_second() {
 #[tokio::test]
 async fn a_host_whose_own_certificate_is_not_believed_is_not_asked() {
     let endpoint = Endpoint::start_tls(&server(), |_| Reply::of(&set("k-1"))).await;
-    let surroundings = Surroundings::new(Stopped::default(), SeededRandom::new(1));
-    for (origin, roots) in
-        [(endpoint.url(), Roots::mozilla()), (endpoint.url().replace("https", "http"), Roots::mozilla())]
+    let clock = Stopped::default();
+    let surroundings = Surroundings::new(clock.clone(), SeededRandom::new(1));
+    for (origin, said) in
+        [(endpoint.url(), "invalid peer certificate"), (endpoint.url().replace("https", "http"), "scheme")]
     {
-        let keys = PublishedKeys::standing_in(surroundings.clone(), origin, roots);
-        let world = World { endpoint: Endpoint::start(|_| Reply::Never).await, keys, clock: Stopped::default() };
-        assert!(matches!(one(&world).await, Err(Unverified::Unfetched(_))));
+        let keys = PublishedKeys::standing_in(surroundings.clone(), origin, Roots::mozilla());
+        let world = World { endpoint: Endpoint::start(|_| Reply::Never).await, keys, clock: clock.clone() };
+        let Err(Unverified::Unfetched(at)) = one(&world).await else { panic!("it is believed") };
+        // As the log says it.
+        world.clock.pass(SPACING);
+        let refused = world.keys.fetch(&at, PATIENCE).await.unwrap_err().to_string();
+        assert!(refused.contains(said), "{refused}");
     }
     assert_eq!(endpoint.posts(), 0);
 }
@@ -417,7 +422,7 @@ async fn a_host_whose_own_certificate_is_not_believed_is_not_asked() {
 #[tokio::test]
 async fn a_copy_is_fetched_anew_after_an_hour_and_used_for_a_day_where_that_fails() {
     let world =
-        World::new(&[], |number| if number % 3 == 0 { Reply::of(&set("k-1")) } else { Reply::status(500) }).await;
+        World::new(&[], |number| if number % 4 == 0 { Reply::of(&set("k-1")) } else { Reply::status(500) }).await;
     let verify = async |after: Duration| {
         world.clock.pass(after);
         let time = world.clock.now().to_string();
@@ -430,10 +435,12 @@ async fn a_copy_is_fetched_anew_after_an_hour_and_used_for_a_day_where_that_fail
     assert_eq!(world.endpoint.posts(), 2);
     assert_eq!(verify(Duration::from_secs(1)).await, Ok(Verified::Delivery));
     assert_eq!(world.endpoint.posts(), 2);
+    assert_eq!(verify(SPACING).await, Ok(Verified::Delivery));
+    assert_eq!(world.endpoint.posts(), 3, "asked again, as what is new must not wait for a day");
     let refused = verify(STALE - REFRESH).await;
     assert!(matches!(refused, Err(Unverified::Unfetched(_))), "{refused:?}");
     assert_eq!(verify(SPACING).await, Ok(Verified::Delivery));
-    assert_eq!(world.endpoint.posts(), 4);
+    assert_eq!(world.endpoint.posts(), 5);
 }
 
 #[tokio::test]

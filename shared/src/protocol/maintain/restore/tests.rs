@@ -4,6 +4,7 @@ use crate::protocol::{
     inbox::Claim,
     memory::evaluate,
     receipt::{Receipt, Settlement},
+    tick::{DefineJob, job_entity},
 };
 
 const T: Timestamp = Timestamp::from_secs(1_767_225_600);
@@ -57,6 +58,7 @@ fn the_same_moment_is_gone_on_with_and_another_refused_unless_it_is_part_of_the_
     assert_eq!(Restoring::next(Some(seen.clone()), T), NextRestore::GoOn(seen.clone()));
     assert_eq!(Restoring::next(Some(ended.clone()), T), NextRestore::Done(ended.clone()));
     assert_eq!(Restoring::next(Some(ended.clone()), T + HOUR), NextRestore::Another(ended.clone()));
+    assert_eq!(Restoring::next(Some(ended.clone()), ended.begun), NextRestore::Another(ended.clone()), "not before it");
     assert_eq!(Restoring::next(Some(ended), T + 5 * HOUR), NextRestore::Begin, "restored once, and backed up since");
 }
 
@@ -116,6 +118,7 @@ fn what_landed_and_was_not_answered_is_recognised_by_the_second_try() {
     let raise = raise(&restoring, &seen);
     let (row, again) = twice(&raise.write(), Some(&row));
     assert_eq!(raise.judge(again), Ok(Raised::Raised(state(&row))));
+    assert_eq!(raise.judge(Written::Refused(Some(claimed(T)))), Ok(Raised::Changed));
     assert!(restoring.is_done(&state(&row), T));
 }
 
@@ -168,4 +171,29 @@ fn a_row_that_was_claimed_on_since_is_in_use_unless_it_was_raised_or_made_since(
     let raised = evaluate(&raise(&restoring, &state(&empty(T))).write(), Some(&empty(T))).unwrap().unwrap();
     assert_eq!(judged(&state(&raised)), (true, false));
     assert_eq!(judged(&claimed_at(raised, later)), (true, false), "raised, and claimed on since");
+}
+
+#[test]
+fn what_is_stopped_is_on_hold_afterwards_and_its_row_is_not_deleted_for_idleness() {
+    let raised = |row: Row| evaluate(&raise(&restoring(), &state(&row)).write(), Some(&row)).unwrap().unwrap();
+    let seen = |row: Row| {
+        let row = raised(row);
+        (state(&row).hold.since().is_some(), row.get(a::PURGE_AT).is_some())
+    };
+    assert_eq!(seen(empty(T)), (false, true));
+    assert_eq!(seen(empty(T).with(a::HOLD, 7_u32)), (true, false));
+    assert_eq!(seen(empty(T).with(a::BLOCKED, "attempts")), (true, false));
+}
+
+#[test]
+fn a_job_s_row_says_that_its_runs_since_the_backup_are_not_known() {
+    let entity = job_entity("report").unwrap();
+    let define = DefineJob { entity: &entity, definition: "on", seen: None, from: T, now: T };
+    let row = evaluate(&define.write(), None).unwrap().unwrap();
+    let job = JobState::parse(&row).unwrap();
+    let restoring = restoring();
+    let raise = Raise { job: Some(&job), ..raise(&restoring, &job.entity) };
+    let raised = JobState::parse(&evaluate(&raise.write(), Some(&row)).unwrap().unwrap()).unwrap();
+    assert_eq!(raised.last_tick, Some(restoring.begun), "none before it is due");
+    assert_eq!(raised.last_result.unwrap().error, NOT_KNOWN, "and it is not cut");
 }

@@ -1,0 +1,216 @@
+//! What a refusal means: an operation's own first try, whose reply was lost, beside
+//! the rows that look much the same and are another's doing.
+
+use super::{
+    settle::tests::{LENGTH, NOW, acquire, applied, granted, landed, nonce},
+    *,
+};
+use crate::{
+    protocol::{
+        entity::{EntityKey, Sequence},
+        format::attribute as a,
+        keys::delivery_row,
+        lease::{Acquire, HandOver, Lease, lease_removed},
+        memory::evaluate,
+        operation::Operation,
+        receipt::{Receipt, Recent},
+        state::{BlockReason, EntityState, EventTimes, LeaseKind},
+        table::{Change, Row, Transacted, Written},
+    },
+    time::Timestamp,
+};
+
+fn entity() -> EntityKey {
+    EntityKey::parse("shop/order/1").expect("it is a key")
+}
+
+fn state(row: &Row) -> EntityState {
+    EntityState::parse(row).expect("it can be read")
+}
+
+/// An entity with so many deliveries, and nobody at it.
+fn claimed(claims: u64) -> Row {
+    let (entity, mut row) = (entity(), None);
+    for number in 0..claims {
+        landed(&Claim { entity: &entity, nonce: &nonce(number), now: NOW }, &mut row);
+    }
+    row.expect("a row")
+}
+
+/// The same, and a lease on it.
+fn held(kind: LeaseKind, claims: u64) -> (Lease, EntityState, Row) {
+    let mut row = Some(claimed(claims));
+    let (lease, state) = granted(landed(&Acquire { kind, ..acquire(&entity(), 10) }, &mut row));
+    (lease, state, row.expect("a row"))
+}
+
+/// That the delivery in front is applied.
+fn decision(state: &EntityState, lease: &Lease) -> Decision {
+    Decision {
+        first: state.next(),
+        recent: state.recent.with(applied(state, lease), LENGTH),
+        dropped: Vec::new(),
+        newest_event_time: EventTimes::default(),
+        pending_since: None,
+        not_before: None,
+        ends_one_by_one: false,
+    }
+}
+
+fn after(operation: &impl Operation, row: &Row) -> Row {
+    evaluate(&operation.write(), Some(row)).expect("it lands").expect("a row")
+}
+
+fn refused<O: Operation>(operation: &O, row: &Row) -> O::Outcome {
+    operation.judge(Written::Refused(Some(row.clone()))).expect("it can be read")
+}
+
+/// The same with a number so much greater.
+fn further(row: &Row, name: &'static str, by: u64) -> Row {
+    let number = row.number(name).expect("a number");
+    row.clone().with(name, number + by)
+}
+
+/// The same, with nobody at it.
+fn freed(row: &Row) -> Row {
+    let mut row = row.clone();
+    for change in lease_removed() {
+        let Change::Remove(name) = change else { panic!("{change:?}") };
+        row.remove(&name);
+    }
+    row
+}
+
+#[test]
+fn a_claim_owes_a_wake_up_unless_a_failed_delivery_s_retry_is_to_come() {
+    let state = state(&claimed(1));
+    let owes = |attempts, retry_at| owes_wake_up(&EntityState { attempts, retry_at, ..state.clone() }, NOW);
+    assert!(owes(0, None) && owes(1, None));
+    assert!(!owes(1, Some(NOW + LENGTH)), "its wake-up comes then");
+    assert!(owes(1, Some(NOW)) && owes(1, Some(Timestamp::from_millis(1))), "its time has come");
+    assert!(owes(0, Some(NOW + LENGTH)), "a rate's wait has no wake-up of its own");
+}
+
+#[test]
+fn a_place_is_void_whoever_put_the_marker_and_not_if_a_delivery_came() {
+    let entity = entity();
+    let void = Void { entity: &entity, sequence: Sequence(7), purge_at: NOW };
+    let marker = evaluate(&void.write(), None).expect("it lands").expect("a row");
+    assert_eq!(refused(&void, &marker), Voided::Void);
+    let filled = delivery_row(&entity, Sequence(7)).to_row().with(a::NONCE, nonce(1).as_str());
+    assert_eq!(refused(&void, &filled), Voided::Filled(filled));
+}
+
+#[test]
+fn a_settle_with_a_release_is_its_own_only_if_its_delivery_is_settled_and_goes_on_only_for_what_came() {
+    let (lease, seen, row) = held(LeaseKind::Drain, 1);
+    let decision = decision(&seen, &lease);
+    let last = SettleAndRelease { lease: &lease, decision: &decision, purge_at: None };
+    let own = after(&last, &row);
+    assert_eq!(refused(&last, &own), SettledAndReleased::Released);
+    let forced = further(&freed(&row), a::TOKEN, 1);
+    assert_eq!(refused(&last, &forced), SettledAndReleased::Lost, "the same token, and nothing settled");
+    let mut next = Some(own);
+    landed(&Claim { entity: &entity(), nonce: &nonce(2), now: NOW }, &mut next);
+    landed(&acquire(&entity(), 11), &mut next);
+    assert_eq!(refused(&last, &next.expect("a row")), SettledAndReleased::Lost, "settled, and another's");
+
+    let longer = further(&row, a::TAIL, 1);
+    let on_hold = row.clone().with(a::HOLD, 7_u32);
+    for row in [longer, on_hold] {
+        assert_eq!(refused(&last, &row), SettledAndReleased::Grown(state(&row)));
+        assert_eq!(refused(&last, &further(&row, a::TOKEN, 1)), SettledAndReleased::Lost);
+    }
+    assert_eq!(refused(&last, &row), SettledAndReleased::Lost, "there is nothing to go on for");
+}
+
+#[test]
+fn a_commit_is_made_once_more_only_for_a_hold_that_came_while_its_place_is_still_to_be_decided() {
+    let (lease, seen, row) = held(LeaseKind::Drain, 3);
+    let decision = decision(&seen, &lease);
+    let settle = Settle { lease: &lease, decision: &decision, now: NOW, length: LENGTH, hands_over: false };
+    let own = after(&settle, &row);
+    let commit = Commit { settling: Settling::GoesOn(settle), writes: &[], is_on_hold: false };
+    let met = |row: &Row| commit.judge(Transacted::Refused(vec![Some(Some(row.clone()))])).expect("it can be read");
+    let on_hold = row.clone().with(a::HOLD, 7_u32);
+    assert_eq!(met(&on_hold), Committed::Grown(state(&on_hold)));
+    assert_eq!(met(&own), Committed::Landed(lease.settled()), "a first try landed");
+    assert_eq!(met(&further(&on_hold, a::TOKEN, 1)), Committed::Lost, "another has the lease");
+    assert_eq!(met(&further(&on_hold, a::HEAD, 2)), Committed::Lost, "it is decided");
+    assert_eq!(met(&freed(&on_hold)), Committed::Lost, "the lease has ended");
+    assert_eq!(met(&row), Committed::Lost, "it would be refused for the same reason again");
+    assert_eq!(commit.judge(Transacted::Refused(vec![None])), Ok(Committed::Refused));
+}
+
+#[test]
+fn a_failure_is_counted_if_the_entity_is_free_under_its_token_with_its_attempts() {
+    let (lease, seen, row) = held(LeaseKind::Drain, 1);
+    let (sequence, retry_at) = (seen.next(), Some(NOW + LENGTH));
+    let fail = Fail { lease: &lease, sequence, attempts: 2, one_by_one: None, retry_at, error: "out of order" };
+    let own = after(&fail, &row);
+    assert_eq!(refused(&fail, &own), Failed::Counted);
+    assert_eq!(refused(&fail, &own.clone().with(a::ATTEMPTS, 1_u32)), Failed::Lost, "they are not counted");
+    assert_eq!(refused(&fail, &after(&HandOver { lease: &lease, suspected: false }, &row)), Failed::Lost);
+    assert_eq!(refused(&fail, &further(&own, a::TOKEN, 1)), Failed::Lost, "as many, of another holder");
+    assert_eq!(refused(&fail, &row.with(a::ATTEMPTS, 2_u32)), Failed::Lost, "the lease goes on");
+}
+
+#[test]
+fn a_block_is_its_own_if_the_entity_is_free_under_its_token_and_blocked_for_its_reason() {
+    let (lease, seen, row) = held(LeaseKind::Drain, 1);
+    let block = Block { lease: &lease, sequence: seen.next(), reason: BlockReason::Expired };
+    let own = after(&block, &row);
+    assert_eq!(refused(&block, &own), Failed::Counted);
+    let otherwise = own.clone().with(a::BLOCKED, BlockReason::Vanished.as_str());
+    assert_eq!(refused(&block, &otherwise), Failed::Lost);
+    assert_eq!(refused(&block, &freed(&row)), Failed::Lost, "it is not blocked");
+    assert_eq!(refused(&block, &further(&own, a::TOKEN, 1)), Failed::Lost, "by another holder");
+}
+
+#[test]
+fn a_wait_is_ended_if_the_row_that_showed_it_shows_none_any_more() {
+    let (lease, seen, row) = held(LeaseKind::Drain, 1);
+    let (sequence, retry_at) = (seen.next(), Some(NOW + LENGTH));
+    let fail = Fail { lease: &lease, sequence, attempts: 1, one_by_one: None, retry_at, error: "out of order" };
+    let waiting = after(&fail, &row);
+    let seen = state(&waiting);
+    let retry = RetryNow { seen: &seen };
+    let own = after(&retry, &waiting);
+    assert_eq!(refused(&retry, &own), Retrying::Now(state(&own)));
+    for other in [further(&own, a::TOKEN, 1), further(&waiting, a::RETRY_AT, 1), further(&waiting, a::TOKEN, 1)] {
+        assert_eq!(refused(&retry, &other), Retrying::Changed(Some(state(&other))));
+    }
+    assert_eq!(retry.judge(Written::Refused(None)), Ok(Retrying::Changed(None)));
+}
+
+#[test]
+fn an_entity_is_set_back_if_its_holder_is_still_there_in_front_of_that_place() {
+    let (lease, _, row) = held(LeaseKind::Exclusive, 3);
+    let settled = further(&row, a::HEAD, 3);
+    let seen = state(&settled);
+    let rewind = Rewind { lease: &lease, seen: &seen, from: seen.head.previous(), since: NOW };
+    let own = after(&rewind, &settled);
+    assert_eq!(refused(&rewind, &own), Rewound::Rewound(state(&own)));
+    assert_eq!(refused(&rewind, &further(&own, a::HEAD, 1)), Rewound::Lost, "in front of another place");
+    assert_eq!(refused(&rewind, &further(&own, a::TOKEN, 1)), Rewound::Lost, "somebody goes on from there");
+    assert_eq!(refused(&rewind, &freed(&own)), Rewound::Lost, "the lease has ended");
+}
+
+#[test]
+fn a_skip_is_known_by_its_receipt_and_done_anew_only_for_the_same_place_under_the_same_lease() {
+    let (lease, seen, row) = held(LeaseKind::Exclusive, 3);
+    let decision = decision(&seen, &lease);
+    let skip = Skip { lease: &lease, decision: &decision, seen: &seen, now: NOW, purge_at: None };
+    let own = after(&skip, &row);
+    assert_eq!(refused(&skip, &own), Skipped::Skipped);
+    assert_eq!(refused(&skip, &further(&own, a::TOKEN, 3)), Skipped::Skipped, "whatever has happened since");
+    let receipt = Receipt { token: lease.token.next(), ..applied(&seen, &lease) };
+    let of_another = Recent::default().with(receipt, LENGTH).to_stored().expect("there is one");
+    assert_eq!(refused(&skip, &own.with(a::RECENT, of_another)), Skipped::Lost, "somebody else decided it");
+
+    let grown = further(&row, a::TAIL, 1);
+    assert_eq!(refused(&skip, &grown), Skipped::Changed(state(&grown)));
+    for other in [further(&grown, a::TOKEN, 1), further(&grown, a::HEAD, 1), freed(&grown)] {
+        assert_eq!(refused(&skip, &other), Skipped::Lost);
+    }
+}

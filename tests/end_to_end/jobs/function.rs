@@ -1,0 +1,117 @@
+//! A job's function and the scheduler's: what each is told, and how long it has.
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use serializer::local::{
+    Engines,
+    function_process::{FunctionProcess, FunctionSettings, Logs},
+};
+use tests::{chaos::roles::ROLE, world::World};
+use webhook_serializer::{
+    config::SWEEP_ROWS,
+    engine::drain::MARGIN,
+    functions::scheduler::{SWEEP, ScheduledEvent, Scheduler, Settings},
+    jobs::{Context, Job, JobError, Ran, roster, switch::Switch::On},
+    protocol::{state::HolderInfo, tick::Ending},
+    telemetry::Log,
+    time::{Clock, Surroundings, Timestamp},
+};
+
+use super::night::{FUNCTION, MINUTE, Night, Runs, one};
+
+/// The minute that began so many minutes ago.
+fn minutes_ago(now: Timestamp, minutes: u64) -> Timestamp {
+    Timestamp::from_secs((now.as_millis() / 60_000 - minutes) * 60)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_s_function_can_ask_whether_its_time_is_up_and_wait_for_it() {
+    let night = Night::new();
+    let kept: Arc<Mutex<Option<Context>>> = Arc::default();
+    let keeps = kept.clone();
+    let endless = move |context: Context| {
+        *keeps.lock().expect("no one panics while holding this") = Some(context);
+        std::future::pending::<Result<(), JobError>>()
+    };
+    let ticker = night.ticker(one(Job::new("slow", "every hour", endless).time(Duration::from_secs(10))));
+    let its_own = || kept.lock().expect("no one panics while holding this").clone().expect("it was started");
+    let surroundings = night.surroundings();
+    let watched = async {
+        surroundings.sleep(Duration::from_secs(9)).await;
+        assert!(!its_own().is_cancelled());
+        let told = surroundings.within(Duration::from_millis(500), its_own().cancelled()).await;
+        assert!(told.is_none(), "it has half a second left");
+    };
+    tokio::join!(night.invoke(&ticker, 0), watched);
+    assert_eq!(night.ending("slow").await, (0, Ending::Failed));
+    assert!(its_own().is_cancelled());
+    surroundings.within(MINUTE, its_own().cancelled()).await.expect("whoever waits for it is told");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tick_for_which_there_is_no_time_left_runs_with_the_next_minute_s() {
+    let night = Night::new();
+    let ticker = night.ticker(one(night.runs.job("report", "every hour", Duration::ZERO)));
+    let deadline = night.clock.monotonic() + 2 * MARGIN;
+    let report = ticker.tick(night.clock.now(), deadline).await.expect("memory answers");
+    assert_eq!(report.ran, []);
+    assert_eq!(night.runs.ticks("report"), [0_u64; 0], "it could not have been recorded");
+    night.minutes(&ticker, [1]).await;
+    assert_eq!(night.runs.ticks("report"), [0]);
+}
+
+#[tokio::test]
+async fn the_scheduler_runs_what_was_due_at_its_event_s_time_however_late_that_comes() {
+    let world = World::by(Surroundings::system());
+    let jobs = one(Runs::default().job("report", "every minute", Duration::ZERO));
+    let settings =
+        Settings { function_time: FUNCTION, sweep_rows: SWEEP_ROWS, switch: On, info: HolderInfo::new("a scheduler") };
+    let scheduler = Scheduler::new(world.store(), world.sweeper(), jobs, settings, Arc::new(Log)).expect("it is right");
+    let now = world.surroundings.now();
+    let due = minutes_ago(now, 3);
+    let event = ScheduledEvent { time: (due + Duration::from_secs(7)).to_string() };
+    let report = scheduler.tick(&event, now + FUNCTION).await.expect("memory answers");
+    let ran = |job: &str| Ran { job: job.into(), tick: due, ending: Ending::Done };
+    assert_eq!(report.ran, [ran("report"), ran(SWEEP)]);
+}
+
+/// Its own `main`, in a process of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_scheduler_s_process_sweeps_with_each_of_its_events() {
+    let engines = Engines::start(None).await.expect("they start");
+    let config = engines.config();
+    let environment = [
+        (ROLE, "scheduler".to_owned()),
+        ("AWS_ACCESS_KEY_ID", "local".to_owned()),
+        ("AWS_SECRET_ACCESS_KEY", "local".to_owned()),
+        ("AWS_REGION", "us-east-1".to_owned()),
+        ("AWS_ENDPOINT_URL_DYNAMODB", engines.dynamodb_url()),
+        ("AWS_ENDPOINT_URL_SQS", engines.queue_endpoint()),
+        ("ENTITIES_TABLE", config.entities_table),
+        ("INBOX_TABLE", config.inbox_table),
+        ("QUEUE_URL", config.queue_url),
+    ];
+    let mut process = FunctionProcess::new(FunctionSettings {
+        name: "scheduler".to_owned(),
+        program: PathBuf::from(env!("CARGO_BIN_EXE_chaos")),
+        timeout: FUNCTION,
+        memory_mb: 128,
+        environment: environment.map(|(name, value)| (name.to_owned(), value)).to_vec(),
+        logs: Logs::Discarded,
+    });
+    let surroundings = Surroundings::system();
+    let store = engines.connect(&surroundings, None).store;
+    for ago in [4, 3] {
+        let due = minutes_ago(surroundings.now(), ago);
+        let event = ScheduledEvent { time: due.to_string() };
+        process.invoke(serde_json::to_vec(&event).expect("it is JSON")).await.expect("it answers");
+        let listed = roster::listed(&store).await.expect("it answers");
+        let [sweep] = &listed[..] else { panic!("{listed:?}") };
+        assert_eq!((sweep.name.as_str(), sweep.state.last_tick), (SWEEP, Some(due)));
+        assert_eq!(sweep.state.last_result.as_ref().map(|result| result.ending), Some(Ending::Done));
+    }
+}

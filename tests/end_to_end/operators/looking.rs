@@ -1,0 +1,133 @@
+//! What an operator is told of an order: of its places, near and long ago, of what
+//! was done to it, and of single deliveries.
+
+use std::{sync::Arc, time::Duration};
+
+use tests::{
+    faults::{Call, Fault, FaultyTable},
+    handlers::Done,
+    world::World,
+};
+use webhook_serializer::{
+    operator::Settled,
+    protocol::{
+        entity::{EntityKey, Sequence},
+        maintain::Reason,
+        receipt::Settlement,
+        table::{TableError, TableName},
+    },
+};
+
+use super::entity;
+
+async fn succeeds(world: &World) {
+    world.work(&[world.drainer(Done)]).await;
+}
+
+/// So many were applied; the first place.
+async fn applied(count: u32) -> (World, Sequence) {
+    let world = World::new();
+    for id in 1..=count {
+        world.append("test/a", &id.to_string()).await;
+    }
+    succeeds(&world).await;
+    let head = world.state("test/a").await.head;
+    (world, Sequence(head.0 + 1 - u64::from(count)))
+}
+
+async fn settled(world: &World, most: usize) -> Settled {
+    let state = world.state("test/a").await;
+    world.operator().settled(&entity(), Some(&state), most).await.expect("memory answers")
+}
+
+#[tokio::test(start_paused = true)]
+async fn there_is_something_older_where_anything_is_left_of_it() {
+    let (world, _) = applied(4).await;
+    let has_older = async || (settled(&world, 3).await.has_older, settled(&world, 4).await.has_older);
+    assert_eq!(has_older().await, (true, false));
+    // The deliveries have expired, and the row remembers them.
+    world.memory.purge(&TableName::Inbox, |_| true);
+    assert_eq!(has_older().await, (true, false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_than_a_page_is_told_of() {
+    let (world, first) = applied(120).await;
+    let settled = settled(&world, 120).await;
+    assert_eq!((settled.places.len(), settled.places.keys().next()), (120, Some(&first)));
+    let is_whole = settled.places.values().all(|past| past.delivery.is_some() && past.stands);
+    assert!(is_whole && settled.places.values().all(|past| past.settlement() == Some(Settlement::Applied)));
+
+    let operator = world.operator().because(Reason::new("ada", "to see it"));
+    for _ in 0..60 {
+        operator.hold(&entity()).await.expect("memory answers");
+        operator.resume(&entity()).await.expect("memory answers");
+    }
+    assert_eq!(operator.acts(&entity()).await.expect("memory answers").len(), 120);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_repeat_is_told_of_with_its_first_long_after_the_row_has_forgotten_that() {
+    let (world, first) = applied(30).await;
+    world.append("test/a", "1").await;
+    succeeds(&world).await;
+    let newest = settled(&world, 1).await.places.into_values().next().expect("one");
+    assert_eq!((newest.settlement(), newest.first), (Some(Settlement::Repeat), Some(first)));
+}
+
+/// Nobody knows how that ended.
+#[tokio::test(start_paused = true)]
+async fn what_stands_in_an_inbox_whose_row_has_expired_is_told_of_as_it_is() {
+    let (mut world, _) = applied(3).await;
+    world.memory.purge(&TableName::Entities, |_| true);
+    let circles = || Fault::Before(TableError::Invalid("it goes round in circles".into()));
+    let plan = move |call: &Call<'_>| if call.request > 20 { circles() } else { Fault::None };
+    world.table = Arc::new(FaultyTable::new(world.memory.clone(), &world.surroundings, plan));
+    let settled = world.operator().settled(&entity(), None, 10).await.expect("it comes to an end");
+    assert_eq!((settled.places.len(), settled.has_older), (3, false));
+    assert!(settled.places.values().all(|past| past.stands && past.settlement().is_none()), "{settled:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_single_delivery_is_told_of_with_how_it_ended_however_long_ago() {
+    let (world, first) = applied(30).await;
+    let operator = world.operator();
+    let ended = async |at: Sequence| {
+        let single = operator.single(&entity(), at).await.expect("memory answers");
+        let id = single.content.delivery().map(|delivery| delivery.delivery_id().to_string());
+        (id, single.receipt.map(|receipt| (receipt.sequence, receipt.settlement)))
+    };
+    assert_eq!(ended(first).await, (Some("1".into()), Some((first, Settlement::Applied))));
+    // To be run again it has ended so before; what has come once more behind it has not ended yet.
+    operator.hold(&entity()).await.expect("memory answers");
+    operator.rewind(&entity(), first).await.expect("memory answers");
+    world.append("test/a", "1").await;
+    assert_eq!(ended(first).await, (Some("1".into()), Some((first, Settlement::Applied))));
+    assert_eq!(ended(world.state("test/a").await.tail).await, (Some("1".into()), None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn deliveries_of_several_orders_are_found_at_their_places() {
+    let (world, first) = applied(2).await;
+    world.append("test/b", "other").await;
+    let (b, last) = (EntityKey::parse("test/b").expect("a key"), world.state("test/b").await.tail);
+    // Nothing stands at the third.
+    let places = [(entity(), first), (entity(), Sequence(first.0 + 1)), (entity(), Sequence(first.0 + 2)), (b, last)];
+    let found = world.operator().deliveries(&places).await.expect("memory answers");
+    let mut ids: Vec<_> = found.iter().map(|one| (one.entity().as_str(), one.delivery_id().as_str())).collect();
+    ids.sort_unstable();
+    assert_eq!(ids, [("test/a", "1"), ("test/a", "2"), ("test/b", "other")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_looks_at_an_order_once_somebody_wants_it_to_and_as_much_later() {
+    let world = World::new();
+    world.append("test/a", "1").await;
+    world.messages.clear();
+    let (began, delay) = (world.surroundings.monotonic(), Duration::from_secs(30));
+    world.operator().wake(&entity(), delay).await.expect("it is woken");
+    succeeds(&world).await;
+    assert_eq!(world.applied(), ["1"]);
+    let ended = world.journal.runs().last().expect("it ran").ended;
+    assert!(ended.saturating_sub(began) >= delay, "{ended:?}");
+}

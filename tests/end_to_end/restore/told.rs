@@ -1,0 +1,173 @@
+//! What a restore tells of each order, and of those that it cannot read.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use tests::{
+    faults::{Call, Fault, FaultyTable},
+    handlers::{Done, answering},
+    world::World,
+};
+use webhook_serializer::{
+    handler::Outcome,
+    leases::Terms,
+    operator::Restored,
+    protocol::{
+        format::attribute as a,
+        inbox::Claim,
+        keys::entity_row,
+        maintain::{NextRestore, Restoring},
+        memory::MemoryTable,
+        receipt::Settlement,
+        table::{Action, Change, Table, TableName, Write},
+    },
+    time::Timestamp,
+};
+
+use super::{HOUR, PATIENCE, copied, entity, restore};
+
+async fn begun(world: &World, as_of: Timestamp) -> Restoring {
+    match world.operator().begin_restore(as_of).await.expect("it answers") {
+        NextRestore::GoOn(restoring) => restoring,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What is written down of how acts at an order ended.
+async fn ended(world: &World, key: &str) -> Vec<Option<String>> {
+    let acts = world.operator().acts(&entity(key)).await.expect("it answers");
+    acts.into_iter().map(|act| act.ended).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn whatever_was_found_waiting_is_written_down_and_nothing_where_nothing_was() {
+    let world = World::new();
+    for key in ["test/idle", "test/again", "test/repeat"] {
+        world.append(key, "1").await;
+    }
+    world.work(&[world.drainer(Done)]).await;
+    // It has failed once, and waits for hours.
+    world.append("test/aside", "1").await;
+    let drainers = [world.drainer(answering(|_, _| Outcome::retry_after(6 * HOUR, "not now")))];
+    let _ = world.surroundings.within(Duration::from_secs(5), world.work(&drainers)).await;
+    let applied = world.state("test/again").await.head;
+    world.operator().rewind(&entity("test/again"), applied).await.expect("it answers");
+    world.append("test/repeat", "1").await;
+    let (nonce, now) = (world.surroundings.nonce(), world.surroundings.now());
+    let claim = Claim { entity: &entity("test/lost"), nonce: &nonce, now };
+    world.store().run(&claim, PATIENCE).await.expect("it is claimed");
+
+    assert!(restore(&world.operator(), world.surroundings.now()).await.expect("it answers").0);
+    for (key, told) in [
+        ("test/aside", "1 set aside, 0 known as repeats, 0 lost, 0 applied before"),
+        ("test/repeat", "0 set aside, 1 known as repeats, 0 lost, 0 applied before"),
+        ("test/lost", "0 set aside, 0 known as repeats, 1 lost, 0 applied before"),
+        ("test/again", "0 set aside, 0 known as repeats, 0 lost, 1 applied before"),
+    ] {
+        assert_eq!(ended(&world, key).await, [Some(told.to_owned())], "{key}");
+    }
+    assert_eq!(ended(&world, "test/idle").await, []);
+    let receipts = world.operator().receipts(&entity("test/aside")).await.expect("it answers");
+    let tried: Vec<_> = receipts.iter().map(|receipt| (receipt.settlement, receipt.attempts)).collect();
+    assert_eq!(tried, [(Settlement::Parked, 1)], "what failed before it was set aside");
+}
+
+/// Tables have a great many of these.
+#[tokio::test(start_paused = true)]
+async fn an_order_of_which_nothing_is_left_is_restored_with_one_write() {
+    let mut world = World::new();
+    let leased = world.leases("a script").acquire(&entity("test/a"), Terms::at_once()).await.expect("free");
+    leased.release().await.expect("it is released");
+    let restoring = begun(&world, world.surroundings.now()).await;
+    let table = Arc::new(FaultyTable::new(world.memory.clone(), &world.surroundings, |_| Fault::None));
+    world.table = table.clone();
+    let restored = world.operator().restore(&restoring, &entity("test/a"), false).await;
+    assert!(matches!(restored, Ok(Restored::Raised(_))), "{restored:?}");
+    assert_eq!(table.writes(), 1);
+}
+
+/// What came after the copy of its row, and before that of the inbox.
+#[tokio::test(start_paused = true)]
+async fn what_stands_behind_the_tail_is_set_aside_however_much_it_is() {
+    let mut world = World::new();
+    world.append("test/a", "first").await;
+    let (as_of, backup) = (world.surroundings.now(), Arc::new(MemoryTable::new()));
+    copied(&world.memory, TableName::Entities, &backup).await;
+    for number in 0..120 {
+        world.append("test/a", &number.to_string()).await;
+    }
+    world.surroundings.sleep(Duration::from_millis(100)).await;
+    let last = world.surroundings.now();
+    world.append("test/a", "last").await;
+    copied(&world.memory, TableName::Inbox, &backup).await;
+    (world.table, world.memory) = (backup.clone(), backup);
+    let (is_whole, told) = restore(&world.operator(), as_of).await.expect("it answers");
+    let Restored::Raised(told) = &told["test/a"] else { panic!("{told:?}") };
+    assert_eq!((is_whole, told.set_aside, told.lost), (true, 122, 0));
+    assert_eq!(told.newest.values().map(|newest| newest.received_at).collect::<Vec<_>>(), [last]);
+}
+
+/// Somebody damaged it, or a newer version wrote it.
+#[tokio::test(start_paused = true)]
+async fn a_row_that_cannot_be_read_is_told_and_the_others_are_restored() {
+    let world = World::new();
+    for key in ["test/a", "test/b", "test/c"] {
+        world.append(key, "1").await;
+    }
+    let change = async |change: Change| {
+        let write = Write::update(entity_row(&entity("test/b")), vec![change]);
+        world.memory.write(&write).await.expect("it is written");
+    };
+    change(Change::set(a::BLOCKED, "no reason")).await;
+    let as_of = world.surroundings.now();
+    let mut told = BTreeMap::new();
+    let restoring = begun(&world, as_of).await;
+    let operator = world.operator();
+    let all = operator.restore_all(&restoring, false, |key, restored| {
+        told.insert(key.to_owned(), matches!(restored, Ok(Restored::Raised(_))));
+        true
+    });
+    assert_eq!(all.await, Ok(false));
+    assert_eq!(
+        told,
+        [("test/a", true), ("test/b", false), ("test/c", true)].map(|(key, is)| (key.to_owned(), is)).into()
+    );
+    // Mended, it is the only one that is left.
+    change(Change::remove(a::BLOCKED)).await;
+    let (is_whole, told) = restore(&world.operator(), as_of).await.expect("it answers");
+    assert!(is_whole && matches!(told["test/b"], Restored::Raised(_)), "{told:?}");
+    assert_eq!(told.values().filter(|restored| **restored == Restored::Already).count(), 2);
+}
+
+/// It is not done: what has come is for a person to decide about.
+#[tokio::test(start_paused = true)]
+async fn a_restore_that_somebody_comes_before_is_not_written_down_as_ended() {
+    let mut world = World::new();
+    world.append("test/a", "1").await;
+    let as_of = world.surroundings.now();
+    world.surroundings.sleep(HOUR).await;
+    let restoring = begun(&world, as_of).await;
+    // Its last write says of the row that it was raised.
+    let raises = |write: &Write| match &write.action {
+        Action::Update(changes) => {
+            changes.iter().any(|change| matches!(change, Change::Set(name, _) if name == a::LAST_CLAIM))
+        }
+        _ => false,
+    };
+    let pause = Duration::from_millis(500);
+    let plan = move |call: &Call<'_>| if call.writes.iter().any(raises) { Fault::Slow(pause) } else { Fault::None };
+    world.table = Arc::new(FaultyTable::new(world.memory.clone(), &world.surroundings, plan));
+    let operator = world.operator();
+    world.table = world.memory.clone();
+    let comes = async {
+        world.surroundings.sleep(Duration::from_millis(100)).await;
+        world.append("test/a", "2").await;
+    };
+    let key = entity("test/a");
+    let (restored, ()) = tokio::join!(operator.restore(&restoring, &key, false), comes);
+    assert_eq!(restored, Ok(Restored::InUse));
+    assert_eq!(ended(&world, "test/a").await, [None]);
+    let forced = operator.restore(&restoring, &key, true).await;
+    assert!(matches!(forced, Ok(Restored::Raised(_))), "{forced:?}");
+    assert!(ended(&world, "test/a").await[0].is_some());
+    assert_eq!(operator.parked(&key).await.expect("it answers").len(), 2);
+}

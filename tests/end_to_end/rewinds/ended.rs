@@ -1,0 +1,223 @@
+//! What was to be run again, and is not any more.
+
+use std::{sync::Arc, time::Duration};
+
+use tests::{
+    faults::{Call, Fault, FaultyTable},
+    handlers::{Counting, Done, answering},
+    world::World,
+};
+use webhook_serializer::{
+    handler::Outcome,
+    operator::{Rewinding, Rewound},
+    protocol::{
+        entity::Sequence,
+        keys::delivery_row,
+        lease::{Acquire, Acquired},
+        state::{BlockReason, HolderInfo, LeaseKind},
+        table::{Table, TableError, Write},
+    },
+};
+
+use super::{Told, applied, ended, entity, first, ids, operator, rewound, telling};
+
+const DAY: Duration = Duration::from_secs(86_400);
+const PATIENCE: Duration = Duration::from_secs(5);
+
+fn done(rewound: Rewound) -> Rewinding {
+    match rewound {
+        Rewound::Done(rewinding) => rewinding,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_asked_for_is_told_with_what_came_of_it() {
+    let world = applied(3).await;
+    let from = first(&world).await;
+    let a_moment = async || world.surroundings.sleep(Duration::from_secs(1)).await;
+    rewound(&world, 1).await;
+    a_moment().await;
+    ended(&world).await;
+    a_moment().await;
+    ended(&world).await;
+    a_moment().await;
+    rewound(&world, 3).await;
+    let acts = world.operator().acts(&entity()).await.expect("memory answers");
+    let acts: Vec<_> = acts.into_iter().map(|act| (act.verb, act.ended.expect("it has ended"))).collect();
+    let both = format!("2 of {} to {}", Sequence(from.0 + 1), Sequence(from.0 + 2));
+    let told = [
+        ("rewind", both.as_str()),
+        ("rewind --end", &both),
+        ("rewind --end", "nothing to do"),
+        ("rewind", "nothing done: that place was not settled"),
+    ];
+    assert_eq!(acts, told.map(|(verb, ended)| (verb.to_owned(), ended.to_owned())));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_one_is_not_run_again_any_more_when_nothing_stands_behind_it() {
+    let world = applied(3).await;
+    rewound(&world, 2).await;
+    assert_eq!(done(ended(&world).await).applied, 1);
+    world.work(&[world.drainer(Done)]).await;
+    assert_eq!(world.started(), ids(1, 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_than_a_page_is_run_again_in_its_order_or_not_any_more() {
+    let world = applied(120).await;
+    rewound(&world, 0).await;
+    assert_eq!(done(ended(&world).await).applied, 120);
+    rewound(&world, 0).await;
+    world.work(&[world.drainer(Done)]).await;
+    assert_eq!(world.started(), [ids(1, 120), ids(1, 120)].concat());
+}
+
+/// One that has had its effect once more by the time that the run is ended.
+#[tokio::test(start_paused = true)]
+async fn what_was_run_again_has_another_name_when_it_is_run_once_more() {
+    let world = applied(40).await;
+    let told = Told::default();
+    rewound(&world, 0).await;
+    let runs = told.clone();
+    let handler = answering(move |delivery, _| {
+        let id = delivery.delivery_id().to_string();
+        runs.lock().unwrap().push((id.clone(), delivery.attempt(), delivery.run_before(), delivery.age()));
+        if id == "1" { Outcome::Done } else { Outcome::retry_after(DAY / 4, "not now") }
+    });
+    let drainers = [world.drainer(handler)];
+    let _ = world.surroundings.within(Duration::from_secs(5), world.work(&drainers)).await;
+    ended(&world).await;
+    rewound(&world, 0).await;
+    world.work(&[world.drainer(telling(&told, "none"))]).await;
+    let names: Vec<_> = told.lock().unwrap().iter().filter(|run| run.0 == "1").map(|run| run.2).collect();
+    assert!(names.len() == 2 && names[0] < names[1], "{names:?}");
+}
+
+/// Whoever ends it dies at any call, and it goes on.
+#[tokio::test(start_paused = true)]
+async fn a_run_that_goes_on_keeps_its_name() {
+    for survives in 1.. {
+        let mut world = applied(40).await;
+        rewound(&world, 0).await;
+        let told = Told::default();
+        let runs = told.clone();
+        let drainers = [world.drainer(answering(move |delivery, _| {
+            let (id, attempt) = (delivery.delivery_id().to_string(), delivery.attempt());
+            runs.lock().unwrap().push((id.clone(), attempt, delivery.run_before(), delivery.age()));
+            match (id.as_str(), attempt) {
+                ("1", 1) => Outcome::retry_after(Duration::from_secs(60), "its answer was lost"),
+                _ => Outcome::Done,
+            }
+        }))];
+        let _ = world.surroundings.within(Duration::from_secs(5), world.work(&drainers)).await;
+        let plan = move |call: &Call<'_>| if call.request >= survives { Fault::SilentAfter } else { Fault::None };
+        let table = Arc::new(FaultyTable::new(world.memory.clone(), &world.surroundings, plan));
+        world.table = table.clone();
+        let operator = operator(&world);
+        world.table = world.memory.clone();
+        let _ = world.surroundings.within(Duration::from_secs(1), operator.end_rewind(&entity())).await;
+        let _ = world.surroundings.within(Duration::from_secs(300), world.work(&drainers)).await;
+        assert!(world.state("test/a").await.is_empty(), "dead at call {survives}");
+        let names: Vec<_> = told.lock().unwrap().iter().filter(|run| run.0 == "1").map(|run| run.2).collect();
+        assert!(names.iter().all(|name| *name == names[0]), "dead at call {survives}: {names:?}");
+        if table.requests() < survives {
+            assert_eq!(names.len(), 1, "it was ended");
+            break;
+        }
+    }
+}
+
+/// Expiry has taken what is behind it: that is for a person to see, and no place
+/// that was never filled.
+#[tokio::test(start_paused = true)]
+async fn an_end_comes_as_far_as_anything_stands() {
+    let mut world = applied(3).await;
+    let from = first(&world).await;
+    world.surroundings.sleep(20 * DAY).await;
+    rewound(&world, 0).await;
+    world.memory.write(&Write::delete(delivery_row(&entity(), from.next()))).await.expect("it is deleted");
+    let circles = || Fault::Before(TableError::Invalid("it goes round in circles".into()));
+    let plan = move |call: &Call<'_>| if call.request > 100 { circles() } else { Fault::None };
+    world.table = Arc::new(FaultyTable::new(world.memory.clone(), &world.surroundings, plan));
+    assert_eq!(done(ended(&world).await), Rewinding { from, through: from, applied: 1 });
+    world.table = world.memory.clone();
+    world.work(&[world.drainer(Done)]).await;
+    assert_eq!(world.state("test/a").await.blocked, Some(BlockReason::Expired));
+    assert_eq!(world.started(), ids(1, 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_stands_behind_has_waited_since_it_came() {
+    let world = applied(3).await;
+    world.surroundings.sleep(DAY).await;
+    rewound(&world, 0).await;
+    let came = world.surroundings.now();
+    world.append("test/a", "4").await;
+    world.surroundings.sleep(DAY).await;
+    ended(&world).await;
+    assert_eq!(world.state("test/a").await.pending_since, Some(came));
+}
+
+/// However old that is which was to be run again.
+#[tokio::test(start_paused = true)]
+async fn what_comes_while_a_run_is_ended_has_not_waited_for_longer_than_that() {
+    for before in 1.. {
+        let mut world = applied(3).await;
+        world.surroundings.sleep(20 * DAY).await;
+        rewound(&world, 0).await;
+        // The turn of workers is over.
+        world.surroundings.sleep(DAY).await;
+        let began = world.surroundings.now();
+        let pause = Duration::from_millis(500);
+        let plan = move |call: &Call<'_>| if call.request == before { Fault::Slow(pause) } else { Fault::None };
+        let table = Arc::new(FaultyTable::new(world.memory.clone(), &world.surroundings, plan));
+        world.table = table.clone();
+        let operator = operator(&world);
+        world.table = world.memory.clone();
+        let comes = async {
+            world.surroundings.sleep(Duration::from_millis(100)).await;
+            world.append("test/a", "4").await;
+        };
+        let key = entity();
+        let (rewound, ()) = tokio::join!(operator.end_rewind(&key), comes);
+        assert_eq!(done(rewound.expect("memory answers")).applied, 3);
+        let since = world.state("test/a").await.pending_since;
+        assert!(since >= Some(began), "before call {before}: {since:?}");
+        if table.requests() < before {
+            break;
+        }
+    }
+}
+
+/// Somebody vanished with what is in front, or with all of it.
+#[tokio::test(start_paused = true)]
+async fn what_is_to_be_handled_by_itself_still_is_when_a_run_was_ended() {
+    let world = World::new().with_sources(
+        "[sources.test]\nprovider = \"standard-webhooks\"\nsecrets = [\"whsec_c2VjcmV0\"]\nhandler = \"test\"\n\
+         deliver = { up_to = 5 }\n",
+    );
+    for id in ["1", "2", "3"] {
+        world.append("test/a", id).await;
+    }
+    let counting = Counting::default();
+    world.work(&[world.drainer(counting.clone())]).await;
+    rewound(&world, 0).await;
+    for id in ["4", "5"] {
+        world.append("test/a", id).await;
+    }
+    let vanishes = Acquire {
+        entity: entity(),
+        kind: LeaseKind::Drain,
+        holder: world.surroundings.nonce(),
+        info: HolderInfo::new("a worker that vanishes"),
+        now: world.surroundings.now(),
+        length: Duration::from_secs(15),
+    };
+    assert!(matches!(world.store().run(&vanishes, PATIENCE).await, Ok(Acquired::Granted(..))));
+    world.surroundings.sleep(Duration::from_secs(20)).await;
+    assert_eq!(done(ended(&world).await).applied, 3);
+    world.work(&[world.drainer(counting.clone())]).await;
+    assert_eq!(counting.starts(), [vec!["1", "2", "3"], vec!["4"], vec!["5"]]);
+}
