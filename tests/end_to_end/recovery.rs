@@ -165,7 +165,7 @@ async fn what_a_long_handler_works_on_is_received_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_batch_costs_one_request_and_one_that_finds_nothing_costs_none() {
-    let world = World::new();
+    let mut world = World::new();
     for number in 0..10 {
         world.append(&format!("test/{number}"), &number.to_string()).await;
     }
@@ -174,6 +174,9 @@ async fn a_batch_costs_one_request_and_one_that_finds_nothing_costs_none() {
     for number in 0..10 {
         world.waker().wake(&format!("test/{number}").parse().unwrap(), Duration::ZERO, SECOND).await.unwrap();
     }
+    // However long it takes to find nothing.
+    let slow = |_: &Call<'_>| Fault::Slow(SECOND / 2);
+    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.surroundings, slow));
     world.feed(&[world.worker(Done)], 1, &AtomicBool::new(true)).await;
     assert_eq!(world.messages.hidden(), 1);
 }

@@ -606,3 +606,22 @@ fn what_a_paused_source_sent_is_put_off_uncharged_and_a_repeat_of_it_is_settled(
     let settled = drain(again, 2).next(&MOMENT, Some(&paused));
     assert_ne!(settled, put_off);
 }
+
+/// What a trace says of a run.
+#[test]
+fn what_becomes_of_a_run_is_known_where_nothing_is_left_to_decide() {
+    let retry = Step::Retry { attempts: 1, one_by_one: None, wait: SECOND, error: String::new() };
+    for (step, outcome) in [
+        (Step::Settle(Settlement::Repeat), Some("repeat")),
+        (Step::Settle(Settlement::Parked), Some("parked")),
+        (Step::Apply, Some("applied")),
+        (Step::Commit(Vec::new()), Some("applied")),
+        (Step::SetAside(3, String::new()), Some("parked")),
+        (retry, Some("retry")),
+        (Step::GiveUp(3, String::new()), Some("blocked")),
+        (STARTED, None),
+        (Step::ReleaseEmpty, None),
+    ] {
+        assert_eq!(step.outcome(), outcome, "{step:?}");
+    }
+}
