@@ -18,6 +18,7 @@ use webhook_serializer::{
         entity::EntityKey,
         table::TableName,
     },
+    sources::OnOutage,
     time::Surroundings,
 };
 
@@ -79,8 +80,14 @@ async fn a_body_that_could_not_be_read_again_is_not_appended() {
         let incoming = Incoming { body: vec![b' '; bytes].into(), ..world.incoming("test/a", "1") };
         world.inbox().append(&incoming).await.map(drop)
     };
-    assert_eq!(append(LARGEST_BODY + 1).await, Err(AppendError::TooLarge(LARGEST_BODY + 1)));
+    let refused = Err(AppendError::TooLarge(LARGEST_BODY + 1));
+    assert_eq!(append(LARGEST_BODY + 1).await, refused);
+    let incoming = Incoming { body: vec![b' '; LARGEST_BODY + 1].into(), ..world.incoming("test/a", "1") };
+    let time = std::time::Duration::from_secs(5);
+    // Packed, it would fit the queue, and be refused by who takes it up.
+    assert_eq!(world.inbox().accept(&incoming, None, OnOutage::Queue, time).await.map(drop), refused);
     assert_eq!((world.memory.rows(&TableName::Entities), world.memory.rows(&TableName::Inbox)), (vec![], vec![]));
+    assert!(world.messages.is_empty());
     assert_eq!(append(LARGEST_BODY).await, Ok(()));
 }
 

@@ -86,8 +86,8 @@ pub enum AppendError {
     /// This instance was so slow that its places were given up, several times.
     #[error("{PLACES} claimed places were given up before they could be filled")]
     Overtaken,
-    /// Its body is larger than [`LARGEST_BODY`], and could not be read again. Nothing
-    /// was written.
+    /// Its body is larger than [`LARGEST_BODY`], and might not be readable again.
+    /// Nothing was written.
     #[error("a body of {0} bytes: at most {LARGEST_BODY} are taken")]
     TooLarge(usize),
 }
@@ -200,6 +200,7 @@ impl Inbox {
         let give_up = surroundings.monotonic() + time;
         let error = match self.append_within(incoming, linger, time.saturating_sub(DEFERRING)).await {
             Ok(appended) => return Ok(Accepted::Appended(appended)),
+            Err(error @ AppendError::TooLarge(_)) => return Err(error),
             Err(error) => error,
         };
         let Some(deferred) = Deferred::of(incoming, traces::current()) else { return Err(error) };

@@ -331,7 +331,7 @@ mod tests {
         }
     }
 
-    /// Of a deployment that nobody asks anything.
+    /// What `main` begins with, of a deployment that is nowhere: nothing is asked of it here.
     fn setup(handler: &str) -> Setup {
         let variables: &[(&str, &str)] = &[
             ("AWS_REGION", "us-east-1"),
@@ -359,7 +359,7 @@ mod tests {
         assert!(handlers.with("printer", Either).answers_to("printer"));
     }
 
-    /// Where it is not, it is in nobody's way.
+    /// Where no source's handler is `orders`, nobody asks for its table.
     #[cfg(feature = "orders")]
     #[tokio::test]
     async fn a_source_whose_handler_is_orders_needs_its_table_to_be_named() {

@@ -120,7 +120,7 @@ async fn deliveries_of_several_orders_are_found_at_their_places() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_looks_at_an_order_once_somebody_wants_it_to_and_as_much_later() {
+async fn a_wake_up_that_is_asked_for_with_a_delay_comes_after_it() {
     let world = World::new();
     world.append("test/a", "1").await;
     world.messages.clear();

@@ -41,7 +41,7 @@ impl Hiding<'_> {
 
     /// Keeps them hidden from the first grant on, by one request for all,
     /// again at a fifth of a lease, until dropped. So what a worker leaves behind
-    /// that dies comes back a lease and a second after its death at the soonest,
+    /// that dies comes back about a lease and a second after its death at the soonest,
     /// when its leases have run out, and a fifth of a lease later at the latest.
     pub(super) async fn keep(&self, in_flight: &InFlight) -> Infallible {
         in_flight.wanted().await;
