@@ -24,7 +24,7 @@ book:
 ledger:
     .ci/ledger
 
-# The code changed in one place after the other; hours, and it can be stopped
+# The code changed in thousands of places, one at a time: do the tests notice?
 mutants *what:
     .ci/mutants {{what}}
 

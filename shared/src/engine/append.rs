@@ -86,7 +86,7 @@ pub enum AppendError {
     /// This instance was so slow that its places were given up, several times.
     #[error("{PLACES} claimed places were given up before they could be filled")]
     Overtaken,
-    /// Its body is larger than [`LARGEST_BODY`], and might not be readable again.
+    /// Its body is larger than 6 MiB, and might not be readable again.
     /// Nothing was written.
     #[error("a body of {0} bytes: at most {LARGEST_BODY} are taken")]
     TooLarge(usize),
