@@ -4,17 +4,25 @@
 demo:
     cargo run -- local --demo
 
-# All tests, and which of them could not run here
+# The deterministic tests, and which of them did not run
 test:
     .ci/test
+
+# The tests with real processes, a browser, other languages or long searches; or those named
+prove *what:
+    .ci/prove {{what}}
+
+# All of `cargo test`, several times beside busy processes: none may fail for want of time
+under-load *times:
+    .ci/under-load {{times}}
 
 # The gate, as it is run on every change
 ci:
     .ci/run
 
-# Every command of README and docs typed in a fresh clone; writes docs/first-hour.md
-first-hour *how:
-    .ci/first-hour {{how}}
+# Every command of README and docs, typed into terminals
+pages *page:
+    .ci/pages {{page}}
 
 # The pages as a book in target/book/html, its links checked
 book:

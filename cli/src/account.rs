@@ -11,7 +11,11 @@ use webhook_serializer::{
     time::Timestamp,
 };
 
-use crate::{output::duration, say, standing::standing};
+use crate::{
+    output::{duration, one_line},
+    say,
+    standing::standing,
+};
 
 /// What is said of a delivery.
 #[derive(Debug)]
@@ -145,7 +149,7 @@ impl Account {
         say!();
         for (name, fact) in &self.facts {
             match fact {
-                Fact::Text(text) => say!("{name:14}{text}"),
+                Fact::Text(text) => say!("{name:14}{}", one_line(text)),
                 Fact::Number(number) => say!("{name:14}{number}"),
                 Fact::At(at) if *at <= now => say!("{name:14}{at}, {} ago", duration(now.since(*at))),
                 Fact::At(at) => say!("{name:14}{at}"),

@@ -15,6 +15,8 @@ use serde_json::value::RawValue;
 pub use diff::{Changed, diff};
 pub use redact::{REDACTED, Redacted, redacted};
 
+use crate::output::{one_line, visible};
+
 /// Deeper values are not looked into: they stand as one text.
 const DEEPEST: usize = 64;
 
@@ -144,19 +146,13 @@ fn quoted(text: &str) -> String {
 
 /// JSON's own escapes leave some control characters as they are.
 fn shown(json: &str) -> String {
-    let mut text = String::with_capacity(json.len());
-    for c in json.chars() {
-        match c.is_control() && !matches!(c, '\n' | '\t' | '\r') {
-            true => text.push_str(&format!("\\u{:04x}", u32::from(c))),
-            false => text.push(c),
-        }
-    }
-    text
+    // Outside a text, a carriage return is nothing but space.
+    visible(&json.replace('\r', " ")).into_owned()
 }
 
 /// A key as one token of a JSON pointer, on a terminal.
 fn token(key: &str) -> String {
-    shown(&key.replace('~', "~0").replace('/', "~1").replace(['\n', '\t', '\r'], " "))
+    one_line(&key.replace('~', "~0").replace('/', "~1"))
 }
 
 #[cfg(test)]
@@ -182,8 +178,8 @@ mod tests {
 
     #[test]
     fn nothing_in_a_body_commands_the_terminal() {
-        let shown = node("{\"\u{9b}2J\":\"\\u001b[2J\u{9b}\u{7f}\"}").compact();
-        assert_eq!(shown, r#"{"\u009b2J":"\u001b[2J\u009b\u007f"}"#);
+        let shown = node("{\"\u{9b}2J\":\"\\u001b[2J\u{9b}\u{7f}\u{202e}\"}").compact();
+        assert_eq!(shown, r#"{"\u009b2J":"\u001b[2J\u009b\u007f\u202e"}"#);
     }
 
     #[test]

@@ -30,6 +30,7 @@ use crate::{
     journal::Journal,
     lanes::{Picture, terminal},
     local::{Local, Options},
+    output::one_line,
     samples, say,
     story::{Happening, Story, What},
 };
@@ -264,7 +265,7 @@ pub fn line(happening: &Happening) -> Option<String> {
         What::WakeUpFailed => "wake-up not sent".to_owned(),
         What::PutOff(..) => return None,
     };
-    let name = if happening.name.is_empty() { String::new() } else { format!("{} ", happening.name) };
+    let name = if happening.name.is_empty() { String::new() } else { format!("{} ", one_line(&happening.name)) };
     Some(format!("{:>9.3} s  {:<28} {name}{what}", happening.at.as_secs_f64(), happening.entity.to_string()))
 }
 

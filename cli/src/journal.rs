@@ -163,9 +163,13 @@ impl Line<'_> {
         if let Some(run) = &mut self.run {
             run.ending = match answer {
                 Ok(Outcome::Done | Outcome::Commit(_)) => Ending::Applied,
-                Ok(Outcome::Retry { .. } | Outcome::Unavailable { .. } | Outcome::NotNow { .. }) | Err(_) => {
-                    Ending::Retry
-                }
+                Ok(
+                    Outcome::Retry { .. }
+                    | Outcome::Unanswered { .. }
+                    | Outcome::Unavailable { .. }
+                    | Outcome::NotNow { .. },
+                )
+                | Err(_) => Ending::Retry,
                 Ok(Outcome::Reject(_)) => Ending::Rejected,
             };
         }

@@ -124,6 +124,7 @@ impl Totals {
         self.applied += other.applied;
         self.repeats += other.repeats;
         self.parked += other.parked;
+        self.superseded += other.superseded;
         self.retries += other.retries;
     }
 }
@@ -343,6 +344,16 @@ mod tests {
         );
         assert_eq!(picture.lanes[0].spans[1].kind, Kind::Orphaned);
         assert_eq!(picture.lanes[0].marks[0].sign, Sign::TakenOver);
+    }
+
+    #[test]
+    fn picture_totals_count_every_settlement() {
+        let of = |(sequence, settlement)| happening(sequence, sequence, What::Settled(settlement));
+        let settlements = [Settlement::Applied, Settlement::Repeat, Settlement::Parked, Settlement::Superseded];
+        let happenings: Vec<Happening> = (1..).zip(settlements).map(of).collect();
+        let picture = Picture::of(&happenings, Duration::from_millis(80));
+        let totals = Totals { settled: 4, applied: 1, repeats: 1, parked: 1, superseded: 1, ..Totals::default() };
+        assert_eq!((picture.totals, picture.lanes[0].totals), (totals, totals));
     }
 
     #[test]

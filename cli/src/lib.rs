@@ -3,7 +3,11 @@
 //! audit; the console; the reference of the sources document. Tests and
 //! benchmarks use it too. A project of one's own starts at [`command::Project`].
 
-#![deny(clippy::print_stdout, reason = "`say!` ends quietly where nobody reads")]
+#![deny(
+    clippy::print_stderr,
+    clippy::print_stdout,
+    reason = "`say!` and `complain` escape what a terminal obeys, and do not panic where nobody reads"
+)]
 
 // The subcommands use the rest as tests and benchmarks do.
 extern crate self as serializer;

@@ -95,6 +95,7 @@ pub struct Local {
     slots: usize,
     observer: Arc<dyn Observer>,
     at_work: AtWork,
+    functions: Vec<Arc<Function>>,
     stop: watch::Sender<bool>,
     tasks: JoinSet<Result<()>>,
 }
@@ -168,8 +169,10 @@ impl Local {
         let webhooks = listener.local_addr()?;
         let Options { sources, drain, workers, .. } = options;
         let (stop, tasks) = (watch::Sender::new(false), JoinSet::new());
-        let at_work = AtWork::default();
-        Ok((Self { engines, webhooks, sources, drain, workers, slots: 1, observer, at_work, stop, tasks }, listener))
+        let (at_work, functions, slots) = (AtWork::default(), Vec::new(), 1);
+        let local =
+            Self { engines, webhooks, sources, drain, workers, slots, observer, at_work, functions, stop, tasks };
+        Ok((local, listener))
     }
 
     /// The same, with up to so many batches at work in each worker of this
@@ -210,6 +213,7 @@ impl Local {
         let source = EventSource::new(&self.engines, function, FUNCTION_TIMEOUT)
             .side_by_side(slots)
             .noting(self.at_work.clone());
+        self.functions.push(source.function());
         self.tasks.spawn(source.run(self.stop.subscribe()))
     }
 
@@ -226,13 +230,19 @@ impl Local {
         self.at_work.clone()
     }
 
-    /// Stops everything: no new work is taken, what is at work is finished.
+    /// From here on no handler starts. What is at work goes on.
+    pub fn finish(&self) {
+        self.functions.iter().for_each(|function| function.finish());
+        self.stop.send_replace(true);
+    }
+
+    /// Stops everything: no handler starts any more, those at work are finished.
     ///
     /// # Errors
     ///
     /// A part had failed.
     pub async fn stop(mut self) -> Result<()> {
-        self.stop.send_replace(true);
+        self.finish();
         while let Some(ended) = self.tasks.join_next().await {
             match ended {
                 Err(aborted) if aborted.is_cancelled() => {}

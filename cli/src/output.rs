@@ -1,9 +1,16 @@
 //! What people look at: aligned tables, durations, and colour where there is
 //! colour (a terminal, and no `NO_COLOR`); and how it gets to standard output.
 
-use std::{fmt::Write, io, time::Duration};
+use std::{
+    borrow::Cow,
+    fmt::Write,
+    io::{self, IsTerminal},
+    time::Duration,
+};
 
-use console::{Alignment, measure_text_width, pad_str};
+use console::{Alignment, AnsiCodeIterator, measure_text_width, pad_str};
+use webhook_serializer::protocol::attempt::RetryPolicy;
+pub use webhook_serializer::protocol::format::visible;
 
 /// A line on standard output, as `println!` formats it. Where nobody reads any
 /// more, as behind `… | head`, the command ends quietly.
@@ -13,14 +20,26 @@ macro_rules! say {
     ($($text:tt)*) => { $crate::output::print(format_args!("{}\n", format_args!($($text)*))) };
 }
 
-/// Prints to standard output. Ends the process where nobody reads any more: who
+/// Prints to standard output, escaped by [`visible`]. Ends the process where nobody reads any more: who
 /// has read enough has no use for what is left, nor for a panic. So it does,
 /// with code 1, where it fails otherwise, as on a full disk.
 pub fn print(text: impl std::fmt::Display) {
-    // In one go: a line is not cut in two by another thread's.
-    let text = text.to_string();
+    write(escaped(&text.to_string()).as_bytes());
+}
+
+/// Prints bytes unchanged to a file or a pipe. A terminal gets them as text,
+/// escaped by [`visible`].
+pub fn print_raw(bytes: &[u8]) {
+    match io::stdout().is_terminal() {
+        true => write(visible(&String::from_utf8_lossy(bytes)).as_bytes()),
+        false => write(bytes),
+    }
+}
+
+/// In one go: another thread's line never cuts this one in two.
+fn write(bytes: &[u8]) {
     let mut output = io::stdout().lock();
-    match io::Write::write_all(&mut output, text.as_bytes()).and_then(|()| io::Write::flush(&mut output)) {
+    match io::Write::write_all(&mut output, bytes).and_then(|()| io::Write::flush(&mut output)) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
         Err(error) => {
@@ -30,9 +49,42 @@ pub fn print(text: impl std::fmt::Display) {
     }
 }
 
-/// Prints a line to standard error, if anybody reads that.
+/// Prints a line to standard error, escaped by [`visible`], if anybody reads that.
 pub fn complain(line: impl std::fmt::Display) {
-    let _ = io::Write::write_fmt(&mut io::stderr(), format_args!("{line}\n"));
+    let _ = io::Write::write_all(&mut io::stderr(), escaped(&format!("{line}\n")).as_bytes());
+}
+
+/// A log's way to standard error: as [`complain`].
+#[derive(Debug, Clone, Copy)]
+pub struct Complaints;
+
+impl io::Write for Complaints {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let _ = io::stderr().write_all(escaped(&String::from_utf8_lossy(bytes)).as_bytes());
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// `text` escaped by [`visible`], except for colours, which this command adds.
+pub(crate) fn escaped(text: &str) -> Cow<'_, str> {
+    if !text.contains('\u{1b}') {
+        return visible(text);
+    }
+    let is_colour = |code: &str| {
+        let numbers = code.strip_prefix("\u{1b}[").and_then(|rest| rest.strip_suffix('m'));
+        numbers.is_some_and(|numbers| numbers.bytes().all(|byte| byte.is_ascii_digit() || byte == b';'))
+    };
+    let shown = |(part, is_code)| if is_code && is_colour(part) { part.into() } else { visible(part) };
+    AnsiCodeIterator::new(text).map(shown).collect::<String>().into()
+}
+
+/// A sender's text as a part of one line, escaped by [`visible`].
+pub fn one_line(text: &str) -> String {
+    visible(&text.replace(['\n', '\r', '\t'], " ")).into_owned()
 }
 
 /// A table with a heading, as wide as its cells.
@@ -52,9 +104,9 @@ impl Table {
         Self { columns: columns.iter().map(column).collect(), rows: Vec::new() }
     }
 
-    /// One more row.
+    /// One more row, without colours of its own.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        self.rows.push(cells.into_iter().collect());
+        self.rows.push(cells.into_iter().map(|cell| one_line(&cell)).collect());
     }
 
     /// How many rows there are.
@@ -102,6 +154,15 @@ pub fn duration(duration: Duration) -> String {
     }
 }
 
+/// After which totals a delivery is given up, for people.
+pub fn limits(retry: &RetryPolicy) -> String {
+    let attempts = retry.attempts.map(|attempts| format!("{attempts} attempts"));
+    let failed = (retry.failed_for != Duration::MAX).then(|| format!("{} of failures", duration(retry.failed_for)));
+    let (unanswered, unavailable) = (duration(retry.unanswered_for), duration(retry.unavailable_for));
+    let others = [format!("{unanswered} unanswered"), format!("{unavailable} unavailable")];
+    attempts.into_iter().chain(failed).chain(others).collect::<Vec<_>>().join(", ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,6 +173,12 @@ mod tests {
         table.row(["a".into(), "100".into()]);
         table.row(["longer".into(), "7".into()]);
         assert_eq!(console::strip_ansi_codes(&table.to_string()), "name      n\na       100\nlonger    7\n");
+    }
+
+    #[test]
+    fn only_colours_pass_unescaped() {
+        assert_eq!(escaped("\u{1b}[1;31mred\u{1b}[0m\u{1b}[2J\u{202e}"), "\u{1b}[1;31mred\u{1b}[0m\\u001b[2J\\u202e");
+        assert_eq!(one_line("\u{1b}[31mred\n\u{9b}"), "\\u001b[31mred \\u009b");
     }
 
     #[test]

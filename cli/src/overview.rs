@@ -58,9 +58,12 @@ impl Lane {
                 let since = state.hold.since().map(|at| duration(now.since(at))).unwrap_or_default();
                 format!("on hold for {since}")
             }
-            (Kind::Failing, _) => {
+            (Kind::Failing | Kind::Unavailable, _) => {
                 let again = state.retry_at.filter(|at| *at > now).map(|at| duration(at.since(now)));
                 let again = again.map_or_else(|| "due".to_owned(), |wait| format!("again in {wait}"));
+                if self.kind == Kind::Unavailable {
+                    return format!("waited {}{at}, {again}: {error}", duration(state.retries.total()));
+                }
                 format!("failed{at} after {}, {again}: {error}", times(state.attempts))
             }
             (Kind::Held, Some(held)) => format!("held by {by} for {}", duration(held.expires_at.since(now))),

@@ -4,6 +4,7 @@
 use console::{Style, StyledObject};
 use webhook_serializer::{
     protocol::{
+        attempt::{Class, Retries},
         delivery::Item,
         entity::Sequence,
         state::{BlockReason, EntityState, LeaseKind, VANISHED_BEFORE_START},
@@ -22,6 +23,8 @@ pub enum Kind {
     OnHold,
     /// Its next delivery failed, and is tried again.
     Failing,
+    /// Its next delivery waits for a destination that is unavailable.
+    Unavailable,
     /// Its holder died or froze, and nobody has taken it over yet.
     Abandoned,
     /// Somebody who is no worker has its lease.
@@ -46,6 +49,7 @@ impl Kind {
             },
             Some(_) => Self::Abandoned,
             None if state.is_empty() => Self::Idle,
+            None if is_unavailable(state) => Self::Unavailable,
             None if state.attempts > 0 || failed_together(state).is_some() => Self::Failing,
             None => Self::Waiting,
         }
@@ -57,6 +61,7 @@ impl Kind {
             Self::Blocked => "blocked",
             Self::OnHold => "on hold",
             Self::Failing => "failing",
+            Self::Unavailable => "unavailable",
             Self::Abandoned => "abandoned",
             Self::Held => "held",
             Self::Waiting => "waiting",
@@ -83,6 +88,13 @@ pub struct Standing {
     pub word: StyledObject<&'static str>,
     /// The sentences, one a line.
     pub sentences: Vec<String>,
+}
+
+/// Whether what is next waits for a destination that cannot be reached, or gives no
+/// answer.
+fn is_unavailable(state: &EntityState) -> bool {
+    let waits = state.retry_at.is_some() && state.last_error.is_some() && state.retries != Retries::default();
+    waits && state.retries.class != Class::Failed && !state.is_empty()
 }
 
 /// Up to which place each is tried by itself, because a group with it failed: none
@@ -149,7 +161,7 @@ pub fn standing(
         return Standing { word: Kind::OnHold.styled(), sentences };
     }
     let apart = failed_together(state);
-    let is_failing = state.attempts > 0 || apart.is_some();
+    let is_failing = state.attempts > 0 || apart.is_some() || is_unavailable(state);
     if is_failing {
         let again = match state.retry_at {
             Some(at) if at > now => {
@@ -160,6 +172,9 @@ pub fn standing(
         };
         let tried = times(state.attempts, "attempt");
         sentences.push(match apart {
+            _ if is_unavailable(state) => {
+                format!("{delivery} has waited {} for its destination: {error}", duration(state.retries.total()))
+            }
             Some(last) => format!("A group up to {last} failed: {error} Each of it is tried by itself."),
             None if state.is_stood_for() => format!("The latest of those that wait failed after {tried}: {error}"),
             None => format!("{delivery} failed after {tried}: {error}"),

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use webhook_serializer::{
     protocol::{
         delivery::Delivery,
-        entity::{EntityKey, FencingToken, Sequence, SourceName},
+        entity::{DeliveryId, EntityKey, FencingToken, Sequence, SourceName},
         receipt::Settlement,
         state::BlockReason,
     },
@@ -96,12 +96,13 @@ impl Story {
     /// From now on, the delivery that its sender calls `delivery_id` is called
     /// `name`.
     pub fn call(&self, delivery_id: &str, name: &str) {
-        self.told().names.insert(delivery_id.to_owned(), name.to_owned());
+        self.told().names.insert(DeliveryId::new(delivery_id).as_sent().to_owned(), name.to_owned());
     }
 
     /// What a delivery is called: its given name, or its topic.
     pub fn name(&self, delivery_id: &str, topic: &str) -> String {
-        self.told().names.get(delivery_id).cloned().unwrap_or_else(|| topic.to_owned())
+        let name = self.told().names.get(DeliveryId::new(delivery_id).as_sent()).cloned();
+        name.unwrap_or_else(|| topic.to_owned())
     }
 
     /// What the delivery at a place is called, where it was accepted in this

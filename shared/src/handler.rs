@@ -39,20 +39,28 @@ pub enum Outcome {
         /// Why, for people.
         error: String,
     },
-    /// Try again, as [`Outcome::Retry`]; and it is not this delivery that is
-    /// wrong: what the handler needs is out of reach, and any other delivery
-    /// would have failed in the same way. Three orders in a row of which it says
-    /// so, or that it does not answer in time, and their source is held back for
-    /// a while.
+    /// Try again: what the handler called may have begun, and gave no answer. A
+    /// start whose time is up counts as this. The delivery is given up after the
+    /// source's `unanswered_for`, whatever `attempts` says.
+    Unanswered {
+        /// How long to wait at the least; `None`: as the policy says.
+        after: Option<Duration>,
+        /// What gave no answer, for people.
+        error: String,
+    },
+    /// Try again: what the handler needs is out of reach, and any other delivery
+    /// would have failed in the same way. Nothing was begun, so no attempt is
+    /// counted; the delivery is given up after the source's `unavailable_for`.
+    /// After three orders in a row that end so, or without an answer, their source
+    /// is held back for a while.
     Unavailable {
-        /// How long to wait; `None`: as the policy says.
+        /// How long to wait at the least; `None`: as the policy says.
         after: Option<Duration>,
         /// What is out of reach, for people.
         error: String,
     },
-    /// Not now: what the handler needs has no room at the moment, and nothing was
-    /// begun. Tried again, as [`Outcome::Unavailable`], but no attempt is charged:
-    /// a delivery that is always answered so waits for as long.
+    /// Not now: what the handler needs has no room at the moment. As
+    /// [`Outcome::Unavailable`], with a shorter wait.
     NotNow {
         /// How long to wait; `None`: about five seconds.
         after: Option<Duration>,
@@ -92,14 +100,19 @@ impl Outcome {
         Self::Retry { after: Some(wait), error: error.into() }
     }
 
+    /// Try again as the source's retry policy says; what the handler called gave no
+    /// answer.
+    pub fn unanswered(error: impl Into<String>) -> Self {
+        Self::Unanswered { after: None, error: error.into() }
+    }
+
     /// Try again as the source's retry policy says; what the handler needs is
     /// out of reach.
     pub fn unavailable(error: impl Into<String>) -> Self {
         Self::Unavailable { after: None, error: error.into() }
     }
 
-    /// Try again in about five seconds, without charging an attempt; what the
-    /// handler needs has no room.
+    /// Try again in about five seconds; what the handler needs has no room.
     pub fn not_now(error: impl Into<String>) -> Self {
         Self::NotNow { after: None, error: error.into() }
     }

@@ -24,7 +24,7 @@ use crate::{
     protocol::{
         entity::{EntityKey, FencingToken},
         table::Write,
-        tick::{CLOCKS_APART, LONGEST_DEFINITION, LONGEST_NAME, job_entity},
+        tick::{LONGEST_DEFINITION, LONGEST_NAME, job_entity},
     },
     time::{Surroundings, Timestamp},
 };
@@ -360,5 +360,6 @@ impl Jobs {
 }
 
 // A lease that a clock ahead wrote must not seem to run for longer than any may.
-const _: () =
-    assert!(LONGEST_LEASE.as_secs() + CLOCKS_APART.as_secs() < crate::protocol::state::LONGEST_LEASE.as_secs());
+const _: () = assert!(
+    LONGEST_LEASE.as_secs() + crate::time::CLOCKS_APART.as_secs() < crate::protocol::state::LONGEST_LEASE.as_secs()
+);

@@ -20,7 +20,7 @@ pub use hold::Turned;
 pub use pass::{Estimate, Pass, Read};
 pub use past::{Past, Settled};
 pub use put_back::PutBack;
-pub use restore::{Newest, RESTORED, Restored, Told as ToldOfRestored, ToldOfJob};
+pub use restore::{Found as FoundByRestore, Newest, RESTORED, Restored, Told as ToldOfRestored, ToldOfJob};
 pub use rewind::{Rewinding, Rewound, as_before};
 pub use single::{Content, Single};
 pub use skip::Skipped;
@@ -28,6 +28,7 @@ pub use skip::Skipped;
 use crate::{
     engine::{
         append::{AppendError, Appended, Inbox},
+        drain::aside::PARTS_LONGER,
         queue::QueueError,
         store::{Store, StoreError},
         wake::Waker,
@@ -39,7 +40,7 @@ use crate::{
         format::{CorruptRow, attribute as a},
         inbox::{Unblock, Unblocked, Void},
         keys::{delivery_range, is_parked, parked_range, parked_row, receipt_range, receipt_row},
-        maintain::{Reason, Remove, Verb},
+        maintain::{ExpireAgain, Reason, Remove, Verb},
         receipt::{Receipt, Settlement},
         state::{BlockReason, EntityState},
         table::{Key, Row, TableName},
@@ -318,11 +319,18 @@ impl Operator {
     ///
     /// `to` is the inbox it goes to instead of the one it is parked in: for
     /// deliveries whose entity could not be found.
+    ///
+    /// # Errors
+    ///
+    /// [`OperatorError::IsAJob`] where `to` is in the namespace `cron`.
     pub async fn redrive(&self, parked: &Parked, to: Option<&EntityKey>) -> Result<Appended, OperatorError> {
         let told = |appended: &Appended| match to {
             Some(to) => format!("put into the inbox of {to}, as {}", appended.sequence),
             None => format!("put back as {}", appended.sequence),
         };
+        if to.is_some_and(EntityKey::is_kept_forever) {
+            return Err(OperatorError::IsAJob);
+        }
         let entity = parked.delivery.entity();
         self.act(entity, Verb::Redrive, Some(parked.sequence), self.append_again(parked, to), told).await
     }
@@ -334,7 +342,7 @@ impl Operator {
         let keys = unpacked.head().part_keys();
         let settled = self.settled_as(unpacked.head()).await?;
         if let Some(settlement) = settled.filter(|_| !is_put_back(settled)) {
-            self.forget(parked, &keys).await?;
+            self.forget_left_over(parked).await?;
             return Err(OperatorError::DecidedOtherwise(settlement));
         }
         let parts = if keys.is_empty() { Vec::new() } else { self.store.get_many(&keys, PATIENCE).await? };
@@ -383,6 +391,18 @@ impl Operator {
     async fn forget(&self, parked: &Parked, parts: &[Key]) -> Result<(), OperatorError> {
         self.store.run(&Remove::of(&parked.row)?, PATIENCE).await?;
         self.remove_parts(parts).await
+    }
+
+    /// Removes a parked row whose delivery was settled otherwise. The parts of its
+    /// body stay: the delivery's own row names them, and can be run again.
+    async fn forget_left_over(&self, parked: &Parked) -> Result<(), OperatorError> {
+        // No row names them for longer than the retention from now on.
+        let until = self.store.surroundings().now() + self.retention + PARTS_LONGER;
+        for part in parked.delivery.part_keys() {
+            self.store.run(&ExpireAgain { part, until }, PATIENCE).await?;
+        }
+        self.store.run(&Remove::of(&parked.row)?, PATIENCE).await?;
+        Ok(())
     }
 
     /// Sends a wake-up that comes a while later, in front of a write that lets an

@@ -6,10 +6,10 @@
 
 pub mod deliver;
 pub mod destination;
-mod duration;
 pub mod invocation;
 mod live;
 mod provider;
+mod retry;
 #[cfg(any(test, feature = "verify"))]
 mod sender;
 pub mod template;
@@ -30,13 +30,15 @@ use crate::{
     sources::{
         deliver::{Deliver, Linger, Stale},
         destination::Destination,
-        duration::duration,
         invocation::Function,
+        retry::Retry,
         template::{InvalidTemplate, Template},
     },
+    time::duration::duration,
 };
 
 pub use live::{Document, Found, LiveSources, Newest, PATIENCE, REFRESH, SPACING, STALE};
+pub use retry::LONGEST_RETRIED;
 pub use topics::{Pattern, Patterns, Topics};
 
 /// All configured sources.
@@ -88,9 +90,9 @@ pub struct Source {
     pub handler: String,
     /// How long one start of the handler may take.
     pub handler_timeout: Duration,
-    /// How often a delivery is tried.
+    /// How long a delivery is retried.
     pub retry: RetryPolicy,
-    /// What is done with one that used up its attempts.
+    /// What is done with one that is given up.
     pub on_failure: OnFailure,
     /// How often its handler may start for one entity; `None`: as often as it
     /// can.
@@ -188,16 +190,6 @@ impl From<Ids> for Vec<String> {
             Ids::Several(ids) => ids,
         }
     }
-}
-
-#[derive(Deserialize, Default)]
-#[serde(deny_unknown_fields)]
-struct Retry {
-    attempts: Option<u32>,
-    #[serde(default, deserialize_with = "duration")]
-    first: Option<Duration>,
-    #[serde(default, deserialize_with = "duration")]
-    longest: Option<Duration>,
 }
 
 impl Templates {
@@ -357,15 +349,7 @@ impl Source {
             return Err(objection);
         }
         let entity = entry.entity.check(&name, &entry.provider)?;
-        let default = RetryPolicy::default();
-        let retry = RetryPolicy {
-            attempts: entry.retry.attempts.unwrap_or(default.attempts),
-            first: entry.retry.first.unwrap_or(default.first),
-            longest: entry.retry.longest.unwrap_or(default.longest),
-        };
-        if retry.attempts == 0 {
-            return Err("`retry.attempts` is at least 1".into());
-        }
+        let retry = entry.retry.check()?;
         let handler_timeout = entry.handler_timeout.unwrap_or(DEFAULT_HANDLER_TIMEOUT);
         if handler_timeout.is_zero() {
             return Err("`handler_timeout` is more than nothing".into());

@@ -1,6 +1,8 @@
 //! Time and chance, as arguments. Nothing else in the workspace reads a clock
 //! or draws a random number, so that a simulation can decide both.
 
+pub(crate) mod duration;
+
 use std::{
     fmt,
     sync::Mutex,
@@ -87,6 +89,9 @@ impl fmt::Display for Timestamp {
         humantime::format_rfc3339_millis(SystemTime::from(*self)).fmt(f)
     }
 }
+
+/// How far two machines' clocks may differ before one of them counts as far off.
+pub(crate) const CLOCKS_APART: Duration = Duration::from_secs(60);
 
 /// A clock and a way to wait for it.
 pub trait Clock: Send + Sync + 'static {

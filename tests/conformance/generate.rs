@@ -93,6 +93,7 @@ pub enum Kind {
     PutPart,
     RemovePart,
     KeepForever,
+    ExpireAgain,
     PutOff,
     MoveOn,
     ListJob,
@@ -103,7 +104,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub const ALL: [Kind; 40] = [
+    pub const ALL: [Kind; 41] = [
         Kind::Claim,
         Kind::Put,
         Kind::Void,
@@ -137,6 +138,7 @@ impl Kind {
         Kind::PutPart,
         Kind::RemovePart,
         Kind::KeepForever,
+        Kind::ExpireAgain,
         Kind::PutOff,
         Kind::MoveOn,
         Kind::ListJob,

@@ -18,6 +18,7 @@ use proptest::{
 use tests::stage;
 use webhook_serializer::{
     protocol::{
+        attempt::{Class, Retries},
         delivery::{Envelope, PutPart},
         entity::{EntityKey, FencingToken, Identity, Sequence},
         inbox::{
@@ -30,8 +31,8 @@ use webhook_serializer::{
             ReleaseEmpty, Renew, Renewed, TakeOver,
         },
         maintain::{
-            self, BegunRestore, Forget, KeepForever, ListJob, MoveOn, Moved, Place, Position, PutOff, Raised, Reason,
-            Remove, RemovePart, Restoring, Seized, Verb,
+            self, BegunRestore, ExpireAgain, Forget, KeepForever, ListJob, MoveOn, Moved, Place, Position, PutOff,
+            Raised, Reason, Remove, RemovePart, Restoring, Seized, Verb,
         },
         operation::Operation,
         receipt::{Receipt, Settlement},
@@ -247,6 +248,7 @@ impl<'a> Case<'a> {
             }
             Kind::RemovePart => self.run(&RemovePart { part: &part }).await.map(|_| ())?,
             Kind::KeepForever => self.run(&KeepForever { part }).await.map(|_| ())?,
+            Kind::ExpireAgain => self.run(&ExpireAgain { part, until: now }).await.map(|_| ())?,
             Kind::PutOff => {
                 let row = row.and_then(|row| key_of(&TableName::Inbox, &row)).unwrap_or(part);
                 self.run(&PutOff { row, until: now + Duration::from_secs(30) }).await?;
@@ -332,7 +334,7 @@ impl<'a> Case<'a> {
             }
             Kind::HandOver => {
                 let Some(lease) = lease else { return Ok(()) };
-                self.run(&HandOver { lease: &lease, suspected: act.twist.is_multiple_of(2) }).await?;
+                self.run(&HandOver { lease: &lease, suspected: act.twist.is_multiple_of(2), due: now }).await?;
             }
             Kind::AnnounceEnd => {
                 let Some(lease) = lease else { return Ok(()) };
@@ -368,7 +370,16 @@ impl<'a> Case<'a> {
                 let (sequence, attempts) = (decision.first, u32::from(act.twist));
                 let one_by_one = act.twist.is_multiple_of(3).then(|| decision.last());
                 let error = "ü".repeat(60);
-                let fail = Fail { lease: &lease, sequence, attempts, one_by_one, retry_at: purge_at, error: &error };
+                let fail = Fail {
+                    lease: &lease,
+                    sequence,
+                    attempts,
+                    retries: retries(act.twist),
+                    suspected: act.twist.is_multiple_of(2),
+                    one_by_one,
+                    retry_at: purge_at,
+                    error: &error,
+                };
                 self.run(&fail).await?;
             }
             Kind::Block => {
@@ -455,7 +466,7 @@ impl<'a> Case<'a> {
     /// A restore of a moment half a minute ago.
     fn restoring(&mut self, now: Timestamp) -> Restoring {
         let as_of = Timestamp::from_millis(now.as_millis() - 30_000);
-        Restoring { nonce: self.nonce(), as_of, begun: now, ended: None }
+        Restoring { nonce: self.nonce(), as_of, begun: now, ended: None, found: None }
     }
 
     /// Begins a restore behind one that was met, or behind none, or ends one.
@@ -466,6 +477,7 @@ impl<'a> Case<'a> {
         }
         let seen = pick(&self.restores, act.pick).filter(|_| !act.twist.is_multiple_of(5));
         if let (Kind::EndRestore, Some(restoring)) = (act.kind, &seen) {
+            self.run(&maintain::NoteFound { restoring, found: "{}" }).await?;
             return self.run(&maintain::EndRestore { restoring, now }).await.map(drop);
         }
         let restoring = self.restoring(now);
@@ -515,8 +527,14 @@ impl<'a> Case<'a> {
             pending_since: (!act.twist.is_multiple_of(3)).then_some(now),
             not_before: act.twist.is_multiple_of(5).then_some(now),
             ends_one_by_one: act.twist.is_multiple_of(3),
+            carried: retries(act.twist / 2).carried(),
         })
     }
+}
+
+fn retries(number: u8) -> Retries {
+    let wait = Duration::from_secs(number.into());
+    (0..number % 3).fold(Retries::default(), |retries, _| retries.after(Class::Unavailable, wait))
 }
 
 fn identity(number: u8) -> Identity {

@@ -5,9 +5,9 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::Deserialize;
 use serializer::samples::Webhook;
 use tests::{
-    lane::{Kept, Lane},
+    lane::Kept,
     stage::Stage,
-    webhooks::{request, signed, signed_as},
+    webhooks::{noise, request, signed, signed_as},
     world::World,
 };
 use webhook_serializer::{
@@ -19,58 +19,7 @@ use webhook_serializer::{
         table::TableName,
     },
     sources::OnOutage,
-    time::Surroundings,
 };
-
-/// The entity stands in a header, so that the body is any bytes.
-const SOURCES: &str = r#"
-[sources.any]
-provider = "standard-webhooks"
-secrets = ["whsec_c2VjcmV0"]
-handler = "test"
-entity = "{source}/{header:x-order}"
-"#;
-
-fn webhook(lane: &Lane, id: &str, body: Vec<u8>) -> Webhook {
-    let mut webhook = signed(&lane.sources, "any", id, body, lane.surroundings.now());
-    webhook.headers.push(("x-order".into(), id.into()));
-    webhook
-}
-
-/// Does not shrink.
-fn noise(surroundings: &Surroundings, bytes: usize) -> Vec<u8> {
-    let some = || surroundings.fraction().to_bits().wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes();
-    std::iter::repeat_with(some).flatten().take(bytes).collect()
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn any_body_from_nothing_to_six_megabytes_reaches_its_handler_as_it_was_sent() {
-    let mut lane = Lane::start(SOURCES).await;
-    let kept = Kept::default();
-    lane.local.work(|_| kept.clone());
-    let bodies = [
-        ("nothing", Vec::new()),
-        ("a-zero", vec![0]),
-        ("every-byte", (0..=255).collect()),
-        ("no-text", b"{\"id\":\"\xff\xfe\xc3\x28\"}".to_vec()),
-        ("text", "{\"name\":\"\u{1F4E6} \u{00e9}\"}".into()),
-        ("in-several-rows", noise(&lane.surroundings, 800 * 1024)),
-        ("six-megabytes", vec![b' '; LARGEST_BODY]),
-    ];
-    for (id, body) in &bodies {
-        let answer = lane.post(&webhook(&lane, id, body.clone())).await;
-        assert_eq!(answer.status, 200, "{id}: {}", answer.body);
-    }
-    let too_long = webhook(&lane, "too-long", vec![b' '; LARGEST_BODY + 1]);
-    assert_eq!(lane.post(&too_long).await.status, 413);
-    let deliveries = kept.first(bodies.len()).await;
-    for (id, body) in &bodies {
-        let delivery = deliveries.iter().find(|delivery| delivery.delivery_id().as_str() == *id).expect("it arrived");
-        assert!(delivery.body()[..] == body[..], "{id}: {} bytes arrived", delivery.body().len());
-    }
-    assert_eq!(deliveries.len(), bodies.len(), "and nothing else");
-    lane.local.stop().await.expect("nothing had failed");
-}
 
 /// What a program appends by itself comes past no door.
 #[tokio::test(start_paused = true)]
@@ -89,6 +38,19 @@ async fn a_body_that_could_not_be_read_again_is_not_appended() {
     assert_eq!((world.memory.rows(&TableName::Entities), world.memory.rows(&TableName::Inbox)), (vec![], vec![]));
     assert!(world.messages.is_empty());
     assert_eq!(append(LARGEST_BODY).await, Ok(()));
+}
+
+/// A worker would run a handler under a job's lease.
+#[tokio::test(start_paused = true)]
+async fn append_to_a_job_is_refused() {
+    let world = World::new();
+    let incoming = world.incoming("cron/nightly", "1");
+    assert_eq!(world.inbox().append(&incoming).await.map(drop), Err(AppendError::IsAJob));
+    let time = std::time::Duration::from_secs(5);
+    let accepted = world.inbox().accept(&incoming, None, OnOutage::Queue, time).await;
+    assert_eq!(accepted.map(drop), Err(AppendError::IsAJob), "it is not deferred either");
+    assert_eq!((world.memory.rows(&TableName::Entities), world.memory.rows(&TableName::Inbox)), (vec![], vec![]));
+    assert!(world.messages.is_empty());
 }
 
 /// Six megabytes that do not shrink, in eighteen rows. In memory under a paused

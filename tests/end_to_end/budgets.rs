@@ -52,7 +52,7 @@ use webhook_serializer::{
             append_writes, commit_drain_writes, drain_reads, drain_writes, group_drain_writes, park_writes,
         },
         delivery::Delivery,
-        entity::EntityKey,
+        entity::{DeliveryId, EntityKey},
         keys::{delivery_row, entity_row},
         lease::{Acquire, Acquired, Release},
         receipt::Recent,
@@ -191,6 +191,11 @@ async fn k_waiting_cost_k_times_b_and_two_and_one_more_and_one_for_each_that_the
     // From then on receipts are to be read.
     scale.append("more").await;
     let one = costs(drain_writes(1) + SPILL_WRITES, 3, drain_reads(1, Q, true), 2);
+    assert_eq!(scale.weigh_drain(Done).await, one);
+    // Where its sender gives no id, those of the adjacent periods too.
+    let unnamed = DeliveryId::from_body(b"{}").received(scale.stage.surroundings().now(), Duration::from_secs(3600));
+    scale.append(unnamed.as_str()).await;
+    let one = costs(drain_writes(1) + SPILL_WRITES, 3, drain_reads(3, Q, true), 2);
     assert_eq!(scale.weigh_drain(Done).await, one);
 }
 

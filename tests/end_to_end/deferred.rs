@@ -296,6 +296,66 @@ async fn what_comes_in_one_batch_is_appended_in_the_order_in_which_it_arrived_an
     assert_eq!(world.applied(), ["0", "1", "2", "3", "4"]);
 }
 
+/// The messages in the queue, each with its entity and how often a worker tried it.
+fn tries(world: &World) -> Vec<(String, u64)> {
+    let mut tries = Vec::new();
+    while let Some(says) = world.messages.take_any() {
+        let message: serde_json::Value = serde_json::from_str(&says.text()).expect("it is JSON");
+        if message["delivery"].is_number() {
+            tries.push((says.entity().to_string(), message["tries"].as_u64().unwrap_or(0)));
+        }
+    }
+    tries.sort();
+    tries
+}
+
+/// Takes what is due up as one batch; how long that took.
+async fn taken_up_together(world: &World) -> Duration {
+    let received: Vec<_> = std::iter::from_fn(|| world.messages.receive_due()).collect();
+    let before = world.surroundings.monotonic();
+    let deadline = world.surroundings.now() + world.function_time;
+    let answer = world.worker(Done).attend(of_one_event(&received), deadline).await;
+    assert!(answer.batch_item_failures.is_empty());
+    received.into_iter().for_each(|message| world.messages.attended(message, Attended::Delete));
+    world.surroundings.monotonic() - before
+}
+
+#[tokio::test(start_paused = true)]
+async fn throttled_order_delays_no_other_deferred_webhook() {
+    let is_of = |write: &Write, order: &str| format!("{:?}", write.key).contains(&format!("queued/order/{order}"));
+    let mut world = out_until(HOUR, |_| Fault::Silent);
+    for (id, order) in [("1", "hot"), ("2", "hot"), ("3", "a"), ("4", "b"), ("5", "c")] {
+        let webhook = webhook(&world, "queued", id, update(order));
+        assert_eq!(answered(&world, &webhook).await.status_code, 202);
+    }
+    let throttled = move |call: &Call<'_>| match call.writes.iter().any(|write| is_of(write, "hot")) {
+        true => Fault::Before(TableError::Throttled),
+        false => Fault::None,
+    };
+    world.table = Arc::new(FaultyTable::new(world.memory.clone(), &world.surroundings, throttled));
+    let took = taken_up_together(&world).await;
+    assert!(took < ANSWER, "the throttled order is tried once: {took:?}");
+    for order in ["a", "b", "c"] {
+        assert_eq!(world.state(&format!("queued/order/{order}")).await.waiting(), 1, "{order}");
+    }
+    let hot = "queued/order/hot".to_owned();
+    assert_eq!(tries(&world), [(hot.clone(), 0), (hot, 1)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn untried_deferred_webhooks_keep_their_count() {
+    let world = out_until(HOUR, |_| Fault::Silent);
+    for id in ["1", "2", "3"] {
+        let webhook = webhook(&world, "queued", id, update(id));
+        assert_eq!(answered(&world, &webhook).await.status_code, 202);
+    }
+    taken_up_together(&world).await;
+    let pauses = world.messages.delays();
+    assert!(pauses.iter().all(|pause| (7..=15).contains(&pause.as_secs())), "{pauses:?}");
+    let of = |order: &str| format!("queued/order/{order}");
+    assert_eq!(tries(&world), [(of("1"), 1), (of("2"), 0), (of("3"), 0)]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn behind_what_came_meanwhile_it_is_handled_later_and_known_to_be_older() {
     const ACME: &str = "[sources.acme]\nprovider = 'generic'\nsecrets = ['s']\nhandler = 'h'\non_outage = 'queue'\n\
@@ -307,10 +367,11 @@ async fn behind_what_came_meanwhile_it_is_handled_later_and_known_to_be_older() 
         let sent = signed_as(&world.sources(), "acme", &[("x-id", id)], body, world.surroundings.now());
         answered(&world, &request(&sent)).await.status_code
     };
-    assert_eq!(send("first", 1_800_000_000).await, 202);
+    let now = world.surroundings.now().as_millis() / 1000;
+    assert_eq!(send("first", now).await, 202);
     let waits = world.messages.receive_due().expect("it waits");
     tokio::time::advance(Duration::from_secs(30)).await;
-    assert_eq!(send("second", 1_800_000_001).await, 200);
+    assert_eq!(send("second", now + 1).await, 200);
     let (heard, handler) = listening();
     let drainer = world.drainer(handler);
     let wake_up = world.messages.receive_due().expect("a wake-up");
@@ -320,6 +381,34 @@ async fn behind_what_came_meanwhile_it_is_handled_later_and_known_to_be_older() 
     world.work(&[drainer]).await;
     let heard = heard.lock().unwrap().clone();
     assert_eq!(heard, [("second".to_owned(), false, Age::Newer), ("first".to_owned(), true, Age::Older)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn deferred_delivery_supersedes_no_newer_one() {
+    let says = SAYS.replace("[sources.woo]", "[sources.woo]\ndeliver = 'latest'");
+    let world = out_until(Duration::from_secs(30), |_| Fault::Silent).with_sources(&says);
+    let send = async |topic: &str| {
+        let topic = [("x-wc-webhook-topic", topic), ("x-wc-webhook-source", "https://shop.example/")];
+        let sent = signed_as(&world.sources(), "woo", &topic, r#"{"id":7}"#, world.surroundings.now());
+        answered(&world, &request(&sent)).await.status_code
+    };
+    assert_eq!(send("order.created").await, 202);
+    let deferred = world.messages.receive_due().expect("it waits");
+    tokio::time::advance(Duration::from_secs(30)).await;
+    assert_eq!(send("order.updated").await, 200);
+    let topics = Arc::new(Mutex::new(Vec::new()));
+    let note = topics.clone();
+    let drainer = world.drainer(answering(move |delivery: &Delivery, _| {
+        note.lock().unwrap().push((delivery.topic().to_owned(), delivery.superseded()));
+        Outcome::Done
+    }));
+    // Appended before the first drain begins.
+    assert_eq!(world.attend_as_a_function(&drainer, &deferred).await, Attended::Delete);
+    world.messages.attended(deferred, Attended::Delete);
+    world.work(&[drainer]).await;
+    assert_eq!(settled(&world.state("woo/order/7").await), [Settlement::Applied; 2]);
+    let topics = topics.lock().unwrap().clone();
+    assert_eq!(topics, ["order.updated", "order.created"].map(|topic| (topic.to_owned(), 0)));
 }
 
 /// A place in front that was claimed just now is not given up for it: when it came

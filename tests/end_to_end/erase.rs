@@ -1,8 +1,12 @@
 //! An order is forgotten when a person asks: nothing of it is left but its
 //! numbers, and what comes meanwhile or afterwards is there.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
+use serde_json::Value;
 use tests::{
     faults::{Call, Fault, FaultyTable},
     handlers::{Done, answering},
@@ -10,11 +14,12 @@ use tests::{
 };
 use webhook_serializer::{
     handler::{Handler, Outcome},
+    handlers::event,
     leases::Terms,
     operator::{Erased, OperatorError},
     protocol::{
         delivery::Envelope,
-        entity::EntityKey,
+        entity::{EntityKey, FencingToken},
         format::attribute as a,
         inbox::{Claim, Put, PutOutcome},
         receipt::Recent,
@@ -104,12 +109,32 @@ async fn the_numbers_that_are_left_expire_a_day_after_the_newest_of_them() {
 #[tokio::test(start_paused = true)]
 async fn a_job_s_row_is_kept_for_ever_all_the_same() {
     let world = World::new();
-    world.append("cron/nightly", "1").await;
-    world.work(&[world.drainer(Done)]).await;
     let job = EntityKey::parse("cron/nightly").expect("a key");
+    let run = world.leases("a scheduler").acquire(&job, Terms::at_once()).await.expect("it is free");
+    run.release().await.expect("it is released");
     world.operator().erase(&job).await.expect("it is erased");
     let [row] = &*world.memory.rows(&TableName::Entities) else { panic!("one row") };
     assert_eq!(row.get(a::PURGE_AT), None);
+}
+
+/// An endpoint that remembers the ids it applied takes it for a repeat.
+#[tokio::test(start_paused = true)]
+async fn webhook_sent_again_after_erase_keeps_its_id() {
+    let world = World::new();
+    let ids = Arc::new(Mutex::new(Vec::new()));
+    let known = ids.clone();
+    let handler = answering(move |delivery, _| {
+        let event: Value = serde_json::from_str(&event::json(&[delivery], FencingToken(1))).expect("it is JSON");
+        known.lock().unwrap().push(event["deliveries"][0]["id"].clone());
+        Outcome::Done
+    });
+    for _ in 0..2 {
+        world.append("test/a", "1").await;
+        world.work(&[world.drainer(handler.clone())]).await;
+        world.operator().erase(&entity()).await.expect("it is erased");
+    }
+    let ids = ids.lock().unwrap().clone();
+    assert_eq!((ids.len(), &ids[0]), (2, &ids[1]));
 }
 
 #[tokio::test(start_paused = true)]

@@ -13,12 +13,12 @@ use tests::{
 };
 use webhook_serializer::{
     engine::drain::{Quarantine, Received},
-    handler::Outcome,
+    handler::{Handler, Outcome},
     protocol::{
-        delivery::{Age, Incoming},
+        delivery::{Age, Delivery, Incoming},
         entity::{EntityKey, Sequence},
         format::attribute as a,
-        keys::{delivery_row, key_of},
+        keys::{delivery_row, entity_row, key_of},
         receipt::{Recent, Settlement},
         table::{Action, Change, Condition, TableName, Value, Write, Written},
     },
@@ -245,6 +245,29 @@ async fn a_latest_that_fails_is_parked_alone() {
     assert_eq!(settlements(&world).await, [Applied, Applied, Parked]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn redriven_delivery_supersedes_no_newer_one() {
+    let world = world("deliver = 'latest'");
+    let starts = Arc::new(Mutex::new(Vec::new()));
+    let note = starts.clone();
+    let handler = answering(move |delivery, _| {
+        note.lock().unwrap().push((delivery.delivery_id().to_string(), delivery.superseded()));
+        let is_parked = delivery.delivery_id().as_str() == "old" && delivery.redrive() == 0;
+        if is_parked { Outcome::Reject("not yet".into()) } else { Outcome::Done }
+    });
+    let drainers = [world.drainer(handler)];
+    appended(&world, ["old"]).await;
+    world.work(&drainers).await;
+    appended(&world, ["new"]).await;
+    let parked = world.operator().parked(&entity(KEY)).await.unwrap().remove(0);
+    world.operator().redrive(&parked, None).await.unwrap();
+    world.work(&drainers).await;
+    use Settlement::{Applied, Parked};
+    assert_eq!(settlements(&world).await, [Parked, Applied, Applied]);
+    let starts = starts.lock().unwrap().clone();
+    assert_eq!(starts, ["old", "new", "old"].map(|id| (id.to_owned(), 0)));
+}
+
 /// Of three that come within the linger, one start: the first wake-up is delayed.
 /// Where a group is full, it is not.
 #[tokio::test(start_paused = true)]
@@ -269,6 +292,41 @@ async fn a_source_that_lingers_waits_for_more_unless_its_group_is_full() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn linger_ends_once_the_row_remembers_no_more() {
+    let key = format!("test/{}", "x".repeat(251));
+    let capacity = Recent::capacity(&entity(&key));
+    assert_eq!(capacity, 9);
+    for deliver in ["{ up_to = 25 }", "'latest'"] {
+        let world = world(&format!("deliver = {deliver}\nlinger = '2s'"));
+        let linger = world.sources().get("test").unwrap().linger;
+        for number in 1..=capacity {
+            let incoming = world.incoming(&key, &number.to_string());
+            world.inbox().append_within(&incoming, linger, Duration::from_secs(2)).await.unwrap();
+        }
+        let delays = world.messages.delays();
+        assert_eq!(delays[..capacity - 1], vec![Duration::from_secs(2); capacity - 1], "{deliver}");
+        assert_eq!(delays[capacity - 1], Duration::ZERO, "{deliver}");
+        let handler = Counting::default();
+        world.work(&[world.drainer(handler.clone())]).await;
+        assert_eq!(handler.starts().len(), 1, "{deliver}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn linger_ends_where_each_is_tried_alone() {
+    let world = world("deliver = { up_to = 3 }\nlinger = '2s'");
+    let linger = world.sources().get("test").unwrap().linger;
+    let comes = async |id: &str| {
+        world.inbox().append_within(&world.incoming(KEY, id), linger, Duration::from_secs(2)).await.unwrap();
+    };
+    comes("0").await;
+    let one_by_one = Change::set(a::ONE_BY_ONE, world.state(KEY).await.tail.0 + 9);
+    world.table.write(&Write::update(entity_row(&entity(KEY)), [one_by_one])).await.unwrap();
+    comes("1").await;
+    assert_eq!(world.messages.delays(), [Duration::from_secs(2), Duration::ZERO]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn one_older_than_what_was_applied_is_left_out_and_known_when_it_comes_again() {
     let world = world("stale = 'skip'");
     let handler = Counting::default();
@@ -284,6 +342,38 @@ async fn one_older_than_what_was_applied_is_left_out_and_known_when_it_comes_aga
     assert_eq!(handler.starts(), [["new"], ["tie"], ["newer"]]);
     use Settlement::{Applied, Repeat, Superseded};
     assert_eq!(settlements(&world).await, [Applied, Applied, Superseded, Repeat, Applied]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn future_event_makes_no_later_one_stale() {
+    let world = world("stale = 'skip'");
+    let (ages, handler) = ages();
+    let comes = async |id: &str, ahead: Duration| {
+        let mut incoming = world.incoming(KEY, id);
+        incoming.event_time = Some(incoming.received_at + ahead);
+        world.inbox().append(&incoming).await.unwrap();
+        world.work(&[world.drainer(handler.clone())]).await;
+    };
+    let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
+    comes("a year ahead", minutes(60 * 24 * 365)).await;
+    comes("now", minutes(0)).await;
+    comes("as far ahead as allowed", minutes(5)).await;
+    comes("now again", minutes(0)).await;
+    let ages = ages.lock().unwrap().clone();
+    assert_eq!(ages, [Age::Unknown, Age::Newer, Age::Newer]);
+    use Settlement::{Applied, Superseded};
+    assert_eq!(settlements(&world).await, [Applied, Applied, Applied, Superseded]);
+}
+
+/// The age that each start was told, and a handler that notes it.
+fn ages() -> (Arc<Mutex<Vec<Age>>>, impl Handler + Clone) {
+    let ages = Arc::<Mutex<Vec<Age>>>::default();
+    let note = ages.clone();
+    let handler = answering(move |delivery: &Delivery, _| {
+        note.lock().unwrap().push(delivery.age());
+        Outcome::Done
+    });
+    (ages, handler)
 }
 
 /// As many as the row remembers: what a group pushes out has receipts of its own

@@ -1,48 +1,27 @@
-//! Handlers that block, overrun, or take their process with them.
+//! Handlers that overrun, or take their process with them, on a paused clock.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
-    num::NonZeroUsize,
-    path::{Path, PathBuf},
+    collections::BTreeMap,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
 use futures_util::future::BoxFuture;
-use serializer::{
-    journal::Ending,
-    local::{
-        Function, Local, Options, QUEUE,
-        function_pool::FunctionPool,
-        function_process::{FunctionProcess, FunctionSettings, Logs},
-        queue::QueueSettings,
-    },
-};
+use serializer::journal::Ending;
 use tests::{
     faults::{Call, Fault, FaultyTable},
     handlers::{Scripted, answering},
-    stage::incoming,
     world::{VISIBILITY, World},
 };
-use tokio::sync::mpsc;
 use webhook_serializer::{
-    aws::Parts,
-    engine::drain::{Attended, DrainSettings, Quarantine, Received},
+    engine::drain::{Attended, Quarantine, Received},
     functions::worker::{Attributes, Record, SqsEvent},
-    handler::{Context, Handler, HandlerError, Isolation, Outcome},
-    leases::{Leases, Terms},
-    operator::Operator,
+    handler::{Context, Handler, HandlerError, Outcome},
     protocol::{
         delivery::Delivery,
         entity::{EntityKey, FencingToken},
-        format::attribute,
-        keys::{entity_row, parked_row},
-        state::EntityState,
-        table::{Change, Key, Row, TableName, Write},
+        table::{Change, Key, TableName, Write},
     },
-    sources::Sources,
-    telemetry::Log,
-    time::{Surroundings, Timestamp},
 };
 
 fn record(id: &str, entity: &str) -> Record {
@@ -52,40 +31,6 @@ fn record(id: &str, entity: &str) -> Record {
         body: format!("{{\"entity\":\"{entity}\"}}"),
         attributes: Attributes { approximate_receive_count: "1".into() },
     }
-}
-
-/// Blocks its thread for a while with every delivery of `slow/blocking`.
-#[derive(Clone, Copy)]
-struct Blocks(Duration);
-
-impl Handler for Blocks {
-    async fn handle(&self, delivery: &Delivery, _: &Context) -> Result<Outcome, HandlerError> {
-        if delivery.entity().as_str() == "slow/blocking" {
-            std::thread::sleep(self.0);
-        }
-        Ok(Outcome::Done)
-    }
-}
-
-/// On one thread by the machine's clock, as a function has it: what the
-/// handler blocks is a thread of its own.
-#[tokio::test]
-async fn a_handler_that_blocks_its_thread_for_three_leases_keeps_its_lease_and_delays_nobody_else() {
-    let mut world = World::by(Surroundings::system());
-    world.isolation = Isolation::Thread;
-    world.settings.lease = Duration::from_secs(1);
-    for (entity, ids) in [("slow/blocking", ["b1", "b2"]), ("slow/other", ["o1", "o2"])] {
-        for id in ids {
-            world.inbox().append(&world.incoming_from("slow", entity, id)).await.unwrap();
-        }
-    }
-    let worker = world.worker(Blocks(3 * world.settings.lease));
-    let batch = SqsEvent { records: vec![record("1", "slow/blocking"), record("2", "slow/other")] };
-    let response = worker.attend(batch, world.surroundings.now() + Duration::from_secs(900)).await;
-    assert!(response.batch_item_failures.is_empty());
-    assert_eq!((world.told.taken_over(), world.told.lost()), (0, 0));
-    assert_eq!(world.applied(), ["o1", "o2", "b1", "b2"], "the other one's ended while the first blocked");
-    assert_eq!(world.started().len(), 4);
 }
 
 /// A receiver of effects that remembers the newest token it has seen of each
@@ -190,233 +135,6 @@ async fn a_commit_that_comes_late_does_not_land() {
     let once = |id| (Some(id), Some("quick"), Some(1));
     assert_eq!(seen, [once("1"), once("2")]);
     assert_eq!(world.told.taken_over(), 1);
-}
-
-/// A deployment whose worker is a real process, with a short lease and a short
-/// visibility timeout, so that a crash costs a second or two.
-struct Processes {
-    local: Local,
-    directory: PathBuf,
-    surroundings: Surroundings,
-}
-
-const SOURCES: &str = r#"
-[sources.test]
-provider = "standard-webhooks"
-secrets = ["whsec_c2VjcmV0"]
-handler = "test"
-handler_timeout = "20s"
-retry = { attempts = 2, first = "10ms", longest = "50ms" }
-
-[sources.brief]
-provider = "standard-webhooks"
-secrets = ["whsec_c2VjcmV0"]
-handler = "test"
-handler_timeout = "200ms"
-retry = { attempts = 2, first = "10ms", longest = "50ms" }
-"#;
-
-impl Processes {
-    async fn start(name: &str) -> Self {
-        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        let _ = std::fs::remove_dir_all(&directory);
-        std::fs::create_dir_all(&directory).expect("a directory");
-        std::fs::write(directory.join("sources.toml"), SOURCES).expect("a file");
-        let options = Options {
-            data: None,
-            port: 0,
-            workers: NonZeroUsize::MIN,
-            sources: Arc::new(Sources::parse(SOURCES).expect("the sources are right")).into(),
-            sources_file: None,
-            drain: DrainSettings { lease: Duration::from_secs(1), ..DrainSettings::default() },
-            scheduler: None,
-            samples: false,
-        };
-        let local = Local::start(options, Arc::new(Log)).await.expect("it starts");
-        let settings = QueueSettings { visibility_timeout: Duration::from_secs(2), ..QueueSettings::named(QUEUE) };
-        local.engines.queues().put(settings).expect("the queue takes it");
-        Self { local, directory, surroundings: Surroundings::system() }
-    }
-
-    fn parts(&self) -> Parts {
-        self.local.engines.connect(&self.surroundings, None)
-    }
-
-    fn operator(&self) -> Operator {
-        let Parts { store, waker, .. } = self.parts();
-        let inbox = webhook_serializer::engine::append::Inbox::new(
-            store.clone(),
-            waker.clone(),
-            Duration::from_secs(86_400),
-            Arc::new(Log),
-        );
-        Operator::new(store, waker, inbox, Duration::from_secs(86_400))
-    }
-
-    async fn append(&self, entity: &str, id: &str) {
-        self.append_from("test", entity, id).await;
-    }
-
-    async fn append_from(&self, source: &str, entity: &str, id: &str) {
-        let Parts { store, waker, .. } = self.parts();
-        let inbox =
-            webhook_serializer::engine::append::Inbox::new(store, waker, Duration::from_secs(86_400), Arc::new(Log));
-        inbox.append(&incoming(source, entity, id, self.surroundings.now())).await.expect("it is appended");
-    }
-
-    /// The helper binary as a function, with these variables besides, and the lines that it logs.
-    fn function(&self, more: &[(&str, &str)]) -> (FunctionSettings, mpsc::UnboundedReceiver<String>) {
-        let journal = self.directory.join("journal");
-        let mut environment = self.local.environment(self.directory.join("sources.toml").to_str().expect("a text"));
-        environment.push(("JOURNAL".into(), journal.to_str().expect("a text").into()));
-        environment.extend(more.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
-        let (lines, logged) = mpsc::unbounded_channel();
-        let settings = FunctionSettings {
-            name: "aborting-worker".into(),
-            program: env!("CARGO_BIN_EXE_aborting_worker").into(),
-            timeout: Duration::from_secs(60),
-            memory_mb: 128,
-            environment,
-            logs: Logs::Lines(lines),
-        };
-        (settings, logged)
-    }
-
-    /// Feeds a process of the helper binary until no wake-up is left; what it logged.
-    async fn work(&mut self) -> Vec<String> {
-        let (settings, mut logged) = self.function(&[]);
-        let pool = Arc::new(FunctionPool::new(settings, NonZeroUsize::MIN));
-        self.local.feed(Function::Processes(pool));
-        let counts = self.local.engines.queues().until(QUEUE, |counts| counts.total() == 0).await;
-        counts.expect("there is that queue");
-        std::iter::from_fn(|| logged.try_recv().ok()).collect()
-    }
-
-    /// An entity's row.
-    async fn row(&self, entity: &EntityKey) -> Row {
-        let row = self.parts().store.get(&entity_row(entity), Duration::from_secs(5)).await;
-        row.expect("it answers").expect("there is such an entity")
-    }
-
-    /// The ids of the deliveries that handlers were started with and, with
-    /// `done`, of those that they got to the end of.
-    fn journal(&self, what: &str) -> Vec<String> {
-        let text = std::fs::read_to_string(self.directory.join("journal")).expect("a journal");
-        text.lines().filter_map(|line| line.strip_prefix(what)).map(str::to_owned).collect()
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_process_that_aborts_in_its_handler_is_parked_after_its_last_attempt_and_harms_no_neighbour() {
-    let mut processes = Processes::start("aborting").await;
-    // One batch: all wake-ups are there before the worker is.
-    for (entity, id) in [("test/a", "abort"), ("test/a", "after"), ("test/b", "b1"), ("test/b", "b2"), ("test/c", "c1")]
-    {
-        processes.append(entity, id).await;
-    }
-    processes.work().await;
-    let starts = processes.journal("started ");
-    assert_eq!(
-        starts.iter().filter(|id| *id == "abort").count(),
-        3,
-        "as often as its source says, behind one that was not written: {starts:?}"
-    );
-    let done = processes.journal("done ");
-    for id in ["after", "b1", "b2", "c1"] {
-        // Twice, if the process ended between the handler's answer and its settling.
-        assert!((1..=2).contains(&done.iter().filter(|done| *done == id).count()), "{id}: {done:?}");
-    }
-    let operator = processes.operator();
-    for (entity, parked) in [("test/a", 1), ("test/b", 0), ("test/c", 0)] {
-        let inspected = operator.inspect(&EntityKey::parse(entity).unwrap()).await.expect("it is answered");
-        assert_eq!(inspected.parked.len(), parked, "{entity}");
-        let state = inspected.state.expect("there is such an entity");
-        assert_eq!((state.waiting(), state.held), (0, None), "{entity}");
-    }
-    processes.local.stop().await.expect("nothing had failed");
-}
-
-/// Six deliveries block a thread for good with each start: more than a process
-/// may lose. Whoever is left over runs in the next process, and is not charged
-/// for the one that was replaced.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_process_whose_threads_are_blocked_for_good_is_replaced_and_nobody_is_charged_for_it() {
-    let mut processes = Processes::start("blocking").await;
-    for number in 0..6 {
-        processes.append_from("brief", &format!("brief/{number}"), &format!("block{number}")).await;
-        processes.append_from("test", &format!("brief/{number}"), &format!("after{number}")).await;
-        processes.append(&format!("test/{number}"), &format!("good{number}")).await;
-    }
-    let worked = tokio::time::timeout(Duration::from_secs(120), processes.work()).await;
-    let logged = worked.expect("it does not go round in circles: a process without threads is replaced");
-    assert!(!logged.iter().any(|line| line.contains("cannot start")), "its end is no failure: {logged:?}");
-    let (starts, done) = (processes.journal("started "), processes.journal("done "));
-    let times = |of: &[String], id: &str| of.iter().filter(|one| *one == id).count();
-    for number in 0..6 {
-        assert_eq!(times(&starts, &format!("block{number}")), 2, "as often as its source says: {starts:?}");
-        assert_eq!(times(&done, &format!("good{number}")), 1, "{done:?}");
-        assert_eq!(times(&done, &format!("after{number}")), 1, "{done:?}");
-        for (entity, parked) in [(format!("brief/{number}"), 1), (format!("test/{number}"), 0)] {
-            let inspected = processes.operator().inspect(&EntityKey::parse(&entity).unwrap()).await.expect("answered");
-            assert_eq!(inspected.parked.len(), parked, "{entity}");
-        }
-    }
-    let ran = processes.journal("process ");
-    let ids: BTreeSet<_> = ran.iter().filter_map(|line| line.split_once(' ')).map(|(id, _)| id).collect();
-    assert!(ids.len() >= 2, "twelve threads were blocked: {ran:?}");
-    processes.local.stop().await.expect("nothing had failed");
-}
-
-/// What its environment says, the rows that a process leaves behind show. The lease
-/// is that of one that died under it.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_process_s_leases_and_what_it_keeps_last_as_long_as_its_environment_says() {
-    const DAY: Duration = Duration::from_secs(86_400);
-    let processes = Processes::start("configured").await;
-    let (settings, mut logged) = processes.function(&[
-        ("AWS_LAMBDA_LOG_LEVEL", "DEBUG"),
-        ("DETAILED_METRICS", "on"),
-        ("LEASE_SECONDS", "40"),
-        ("WAIT_SECONDS", "0"),
-        ("RETENTION_DAYS", "3"),
-        ("PARKED_RETENTION_DAYS", "5"),
-    ]);
-    let mut process = FunctionProcess::new(settings);
-    let [held, done, parked, dies] =
-        ["test/held", "test/done", "test/parked", "test/dies"].map(|entity| EntityKey::parse(entity).expect("a key"));
-    for (entity, id) in [(&held, "held"), (&done, "done"), (&parked, "reject"), (&dies, "abort")] {
-        processes.append(entity.as_str(), id).await;
-    }
-    let leases = Leases::new(processes.parts().store, "somebody at a desk");
-    let guard = leases.acquire(&held, Terms::default()).await.expect("it is free");
-    let event = |entities: &[&EntityKey]| {
-        let records = entities.iter().map(|entity| record(entity.as_str(), entity.as_str())).collect();
-        serde_json::to_vec(&SqsEvent { records }).expect("it is JSON")
-    };
-    let began = processes.surroundings.now();
-    process.invoke(event(&[&held, &done, &parked])).await.expect("it answers");
-    assert!(process.invoke(event(&[&dies])).await.is_err(), "it aborts");
-    let ended = processes.surroundings.now();
-    guard.release().await.expect("it is ours");
-    let is_between = |time: Timestamp, length: Duration| (began + length..=ended + length).contains(&time);
-
-    let lease = EntityState::parse(&processes.row(&dies).await).expect("it can be read").held.expect("it left it");
-    assert!(is_between(lease.expires_at, Duration::from_secs(40)), "{lease:?}, {began} to {ended}");
-    // Up to the whole second; and a tenth longer than what is in its inbox.
-    let purged = |row: &Row| Timestamp::from_secs(row.number(attribute::PURGE_AT).expect("it is to be purged"));
-    let idle = purged(&processes.row(&done).await);
-    assert!((began + 3 * DAY..=ended + 4 * DAY).contains(&idle), "{idle}");
-    let inspected = processes.operator().inspect(&parked).await.expect("it is answered");
-    let place = parked_row(&parked, inspected.parked[0].delivery().sequence());
-    let aside = processes.parts().store.get(&place, Duration::from_secs(5)).await.expect("it answers");
-    let aside = purged(&aside.expect("it is parked"));
-    assert!((began + 5 * DAY..=ended + 5 * DAY + Duration::from_secs(1)).contains(&aside), "{aside}");
-    let logged: Vec<String> = std::iter::from_fn(|| logged.try_recv().ok()).collect();
-    let put_off: Vec<_> =
-        logged.iter().filter(|line| line.contains("\"put off\"") && line.contains("test/held")).collect();
-    assert_eq!(put_off.len(), 1, "{logged:?}");
-    assert!(!put_off[0].contains("\"Polls\""), "it was not waited for: {put_off:?}");
-    processes.local.stop().await.expect("nothing had failed");
 }
 
 /// One process, one batch: `killer` ends the process each time; the others were

@@ -126,8 +126,10 @@ async fn a_delivery_costs_the_same_behind_ten_thousand_as_behind_a_thousand() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_embedded_store_reports_what_is_computed_in_memory() {
-    const COUNT: u32 = 300;
-    let stage = Stage::start().await;
+    const COUNT: u32 = 60;
+    let mut stage = Stage::start().await;
+    // However slow the machine is, no renewal is among the requests.
+    stage.settings.lease = TIME;
     let inbox = stage.inbox();
     for number in 0..COUNT {
         inbox.append(&like_all_others(stage.incoming("test/hot", &id(number)))).await.expect("it is appended");

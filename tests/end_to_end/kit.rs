@@ -13,6 +13,7 @@ use webhook_serializer::{
 use crate::examples::order_totals::Totals;
 
 const ORDER: &str = "shopify/order/1";
+const DAY: Duration = Duration::from_secs(86_400);
 
 /// What a handler does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +27,8 @@ enum Does {
     Blocks,
     Fails,
     TriesUnderAnOldToken,
+    HasNeverRoom,
+    AsksForAnotherDay,
     // What is right.
     Commits,
     CommitsWhatItRead,
@@ -33,6 +36,8 @@ enum Does {
     SetsFenced,
     AsksTheAge,
     Waits,
+    HasRoomTheNextDay,
+    IsDoneTheNextDay,
 }
 
 struct Planted(Outside, Does);
@@ -49,6 +54,16 @@ impl Handler for Planted {
             Does::Blocks if id == "1" => std::thread::sleep(Duration::from_millis(1500)),
             Does::Fails if id == "1" => return Ok(Outcome::retry("planted")),
             Does::Panics | Does::Blocks | Does::Fails => {}
+            Does::HasNeverRoom if id == "1" => return Ok(Outcome::not_now("planted")),
+            Does::AsksForAnotherDay if id == "1" => return Ok(Outcome::retry_after(DAY, "planted")),
+            Does::HasRoomTheNextDay if outside.add_once("room", id, 1).await => {
+                return Ok(Outcome::NotNow { after: Some(DAY), error: "planted".into() });
+            }
+            Does::IsDoneTheNextDay if outside.add_once("done", id, 1).await => {
+                return Ok(Outcome::retry_after(DAY, "planted"));
+            }
+            Does::HasNeverRoom | Does::AsksForAnotherDay => {}
+            Does::HasRoomTheNextDay | Does::IsDoneTheNextDay => {}
             Does::TriesUnderAnOldToken => {
                 while outside.set_fenced(order, token, delivery.topic()).await.is_err() {
                     context.surroundings().sleep(Duration::from_secs(1)).await;
@@ -102,7 +117,9 @@ fn each_planted_mistake_is_found_and_told_in_words() {
     assert_eq!(found(Does::Panics), [Finding::Panics { at: "delivery 1 (orders/paid)".into() }]);
     assert_eq!(found(Does::Blocks), [Finding::Blocks { at: "delivery 1 (orders/paid)".into() }]);
     let fails = Finding::NotApplied { at: "delivery 1 (orders/paid)".into(), error: "planted".into() };
-    assert_eq!(found(Does::Fails), [fails]);
+    for does in [Does::Fails, Does::HasNeverRoom, Does::AsksForAnotherDay] {
+        assert_eq!(found(does), std::slice::from_ref(&fails), "{does:?}");
+    }
     let late = judged(lane().stale_token(1), Does::TriesUnderAnOldToken).to_string();
     assert!(late.contains("never done with delivery 1 (orders/paid): under an old token"), "{late}");
     let told = judged(disturbed(), Does::SetsUnfenced).to_string();
@@ -111,9 +128,16 @@ fn each_planted_mistake_is_found_and_told_in_words() {
 
 #[test]
 fn handlers_that_are_right_pass() {
-    for does in
-        [Does::Commits, Does::CommitsWhatItRead, Does::AddsOnce, Does::SetsFenced, Does::AsksTheAge, Does::Waits]
-    {
+    for does in [
+        Does::Commits,
+        Does::CommitsWhatItRead,
+        Does::AddsOnce,
+        Does::SetsFenced,
+        Does::AsksTheAge,
+        Does::Waits,
+        Does::HasRoomTheNextDay,
+        Does::IsDoneTheNextDay,
+    ] {
         for seed in 0..5 {
             let verdict = judged(disturbed().seed(seed), does);
             assert!(verdict.is_right(), "{does:?}: {verdict}");

@@ -16,9 +16,10 @@ use webhook_serializer::{
         entity::{EntityKey, Sequence},
         format::attribute as a,
         inbox::{Claim, Park},
-        keys::{delivery_row, parked_row},
+        keys::{delivery_row, key_of, parked_row},
+        maintain::KeepForever,
         receipt::Settlement,
-        table::{Action, Change, Condition, Table, TableError, TableName, Write},
+        table::{Action, Change, Condition, Row, Table, TableError, TableName, Write},
     },
 };
 
@@ -155,6 +156,11 @@ async fn two_that_put_back_the_same_list_at_once_put_each_back_once() {
     in_order(&world.applied());
 }
 
+/// A part of a body has a partition of its own.
+fn is_part(row: &Row) -> bool {
+    row.text(a::ENTITY).is_some_and(|partition| partition.contains('\u{1f}'))
+}
+
 /// Parks what stands at `tail`, as a worker does that dies before it settles it.
 async fn park_unsettled(world: &World, entity: &str) -> Sequence {
     let sequence = world.state(entity).await.tail;
@@ -162,6 +168,10 @@ async fn park_unsettled(world: &World, entity: &str) -> Sequence {
     let mut row = row.expect("it stands there").with(a::ERROR, "not now").with(a::PARKED_AT, 1_u64);
     row.remove(a::PURGE_AT);
     let entity = key(entity);
+    for part in world.memory.rows(&TableName::Inbox).iter().filter(|row| is_part(row)) {
+        let part = key_of(&TableName::Inbox, part).expect("a row has a key");
+        world.store().run(&KeepForever { part }, PATIENCE).await.expect("it is kept");
+    }
     world.store().run(&Park { entity: &entity, sequence, row: &row }, PATIENCE).await.expect("it is parked");
     sequence
 }
@@ -223,6 +233,44 @@ async fn a_discard_leaves_what_is_undecided_and_says_what_was_decided_otherwise(
     world.work(&[world.drainer(Done)]).await;
     assert_eq!(operator.discard(&parked).await, Err(OperatorError::DecidedOtherwise(Settlement::Applied)));
     assert!(operator.parked_at(&key("test/a"), place).await.unwrap().is_none(), "the left-over goes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn redrive_into_a_job_is_refused() {
+    let world = parked().await;
+    let (operator, job) = (world.operator(), key("cron/nightly"));
+    let parked = operator.all_parked().await.unwrap().swap_remove(0);
+    assert_eq!(operator.redrive(&parked, Some(&job)).await.unwrap_err(), OperatorError::IsAJob);
+    assert_eq!(operator.all_parked().await.unwrap().len(), 5, "it stays parked");
+    assert!(operator.inspect(&job).await.unwrap().state.is_none());
+}
+
+/// A worker parked the delivery and lost its lease; another one applied it.
+#[tokio::test(start_paused = true)]
+async fn removed_left_over_keeps_the_applied_body() {
+    for is_discarded in [false, true] {
+        let world = World::new();
+        let long = long(&world, "test/a", "long");
+        world.inbox().append(&long).await.expect("it is appended");
+        let place = park_unsettled(&world, "test/a").await;
+        world.work(&[world.drainer(Done)]).await;
+        let operator = world.operator();
+        let parked = operator.parked_at(&key("test/a"), place).await.unwrap().expect("it is parked");
+        let removed = match is_discarded {
+            true => operator.discard(&parked).await,
+            false => operator.redrive(&parked, None).await.map(|_| ()),
+        };
+        assert_eq!(removed, Err(OperatorError::DecidedOtherwise(Settlement::Applied)));
+        assert!(operator.parked_at(&key("test/a"), place).await.unwrap().is_none());
+        let endless = |row: &Row| is_part(row) && row.get(a::PURGE_AT).is_none();
+        assert!(!world.memory.rows(&TableName::Inbox).iter().any(endless), "each part expires again");
+        let kept = operator.single(&key("test/a"), place).await.unwrap();
+        let Content::Delivery(kept) = kept.content else { panic!("{kept:?}") };
+        assert_eq!(kept.body(), &long.body);
+        operator.rewind(&key("test/a"), place).await.expect("it goes back");
+        world.work(&[world.drainer(Done)]).await;
+        assert_eq!(world.applied(), ["long"; 2]);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -10,22 +10,12 @@ use serializer::{
 use tests::{
     faults::{Call, Fault, FaultyQueue, FaultyTable},
     handlers::{Done, Slow},
-    stage::{SOURCES, Stage},
     webhooks::{request, signed, update},
     world::World,
 };
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpListener,
-};
 use webhook_serializer::{
-    aws::{Account, Parts},
-    config::StoreConfig,
-    engine::append::Inbox,
     functions::ingest::{Ingest, Response},
     protocol::table::{Action, TableError, Write},
-    sources::Sources,
-    telemetry::Log,
     time::Surroundings,
 };
 
@@ -133,59 +123,6 @@ async fn with_a_slow_store_and_a_silent_queue_ingest_still_answers_in_time() {
         let plan = move |_: &Call<'_>| Fault::Slow(Duration::from_millis(slow));
         let response = answered(plan, |_| Fault::Silent).await;
         assert_eq!(response.status_code, if slow < 900 { 200 } else { 503 }, "{slow} ms");
-    }
-}
-
-/// A port on which connections are accepted, and no more said than this.
-async fn port_that_says(said: &'static [u8]) -> String {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
-    let address = listener.local_addr().expect("its address");
-    tokio::spawn(async move {
-        let mut held = Vec::new();
-        while let Ok((mut connection, _)) = listener.accept().await {
-            // Not before it is asked: else the client takes it for nonsense.
-            if !said.is_empty() && connection.read(&mut [0; 16]).await.is_ok() {
-                let _ = connection.write_all(said).await;
-            }
-            held.push(connection);
-        }
-    });
-    format!("http://{address}")
-}
-
-/// A reply that stops in its middle.
-const STALLED: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: application/x-amz-json-1.0\r\ncontent-length: 100\r\n\r\n{\"";
-
-/// A port on which nobody listens.
-async fn closed_port() -> String {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
-    format!("http://{}", listener.local_addr().expect("its address"))
-}
-
-async fn status_of(account: Account, config: StoreConfig) -> u16 {
-    let surroundings = Surroundings::system();
-    let Parts { store, waker, .. } = Parts::connect(&account, &config, &surroundings, None);
-    let inbox = Inbox::new(store, waker, config.retention, Arc::new(Log));
-    let sources = Arc::new(Sources::parse(SOURCES).expect("the sources are right"));
-    let webhook = request(&signed(&sources, "test", "1", update("7"), surroundings.now()));
-    let ingest = Ingest::new(sources, inbox, surroundings.clone());
-    let before = surroundings.monotonic();
-    let status = ingest.answer(&webhook).await.status_code;
-    let took = surroundings.monotonic() - before;
-    assert!(took <= ANSWER, "{took:?}");
-    status
-}
-
-#[tokio::test]
-async fn through_the_real_clients_a_dead_store_is_answered_503_and_a_dead_queue_200_in_time() {
-    let stage = Stage::start().await;
-    let (account, config) = (stage.engines.account(), stage.engines.config());
-    assert_eq!(status_of(account.clone(), config.clone()).await, 200);
-    for dead in [port_that_says(b"").await, port_that_says(STALLED).await, closed_port().await] {
-        let no_store = Account { dynamodb_endpoint: Some(dead.clone()), ..account.clone() };
-        assert_eq!(status_of(no_store, config.clone()).await, 503);
-        let no_queue = Account { sqs_endpoint: Some(dead), ..account.clone() };
-        assert_eq!(status_of(no_queue, config.clone()).await, 200);
     }
 }
 

@@ -1,14 +1,27 @@
 //! Ingest of senders that publish their keys: what is answered while a key cannot
 //! be had, and to a sender that asks whether anybody is there.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
-use tests::world::World;
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use serializer::samples::{self, DevelopmentKeys, SOURCES as SAMPLES};
+use tests::{
+    clock::TokioClock,
+    faults::{Fault, FaultyTable},
+    webhooks::request,
+    world::World,
+};
 use webhook_serializer::{
     engine::append::Inbox,
     functions::ingest::{Http, Ingest, Request, RequestContext, Response, keys::PublishedKeys},
+    providers::{Address, Keys, RsaKey, Uncertified},
     sources::Sources,
     telemetry::{Event, Observer},
+    time::{Clock, SeededRandom, Surroundings, Timestamp},
     tls::Roots,
 };
 
@@ -75,6 +88,70 @@ async fn answer_telling(
     let answer = ingest.answer(&request).await;
     assert!(world.messages.is_empty(), "nothing of it is kept");
     answer
+}
+
+/// The paused clock, moved on by what takes time without waiting.
+#[derive(Clone)]
+struct Passing(Arc<TokioClock>, Arc<Mutex<Duration>>);
+
+impl Passing {
+    fn passed(&self) -> Duration {
+        *self.1.lock().expect("no one panics while holding this")
+    }
+}
+
+impl Clock for Passing {
+    fn now(&self) -> Timestamp {
+        self.0.now() + self.passed()
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.0.monotonic() + self.passed()
+    }
+
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        self.0.sleep(duration)
+    }
+}
+
+/// A sender's keys that take 0.9 s to fetch.
+struct Slow(Passing);
+
+impl Keys for Slow {
+    fn find(&self, at: &Address) -> Option<Bytes> {
+        *self.0.1.lock().expect("no one panics while holding this") = Duration::from_millis(900);
+        DevelopmentKeys.find(at)
+    }
+
+    fn certified(&self, pem: &[u8], names: &[&'static str], now: Timestamp) -> Result<RsaKey, Uncertified> {
+        DevelopmentKeys.certified(pem, names, now)
+    }
+}
+
+/// What a PayPal webhook is answered whose key is fetched slowly, with `fault` in each write; and after how long.
+async fn answer_behind_a_slow_fetch(fault: Fault) -> (u16, Duration) {
+    let clock = Passing(Arc::new(TokioClock::start()), Arc::default());
+    let mut world = World::by(Surroundings::new(clock.clone(), SeededRandom::new(1)));
+    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.surroundings, move |_| fault.clone()));
+    let sources = Arc::new(
+        Sources::parse(&SAMPLES.replace("[sources.paypal]", "[sources.paypal]\non_outage = 'queue'")).unwrap(),
+    );
+    let keys = PublishedKeys::beside(world.surroundings.clone(), Arc::new(Slow(clock)));
+    let ingest = Ingest::new(&sources, world.inbox(), world.surroundings.clone()).with_keys(keys);
+    let event = include_str!("../../events/paypal-payment-capture-completed.json");
+    let webhook = samples::webhook(event, &sources, world.surroundings.now()).unwrap();
+    let before = world.surroundings.monotonic();
+    let status = ingest.answer(&request(&webhook)).await.status_code;
+    (status, world.surroundings.monotonic() - before)
+}
+
+#[tokio::test(start_paused = true)]
+async fn slow_key_fetch_takes_no_time_from_the_store() {
+    let (status, _) = answer_behind_a_slow_fetch(Fault::Slow(Duration::from_millis(550))).await;
+    assert_eq!(status, 200);
+    let (status, took) = answer_behind_a_slow_fetch(Fault::Silent).await;
+    assert_eq!(status, 202);
+    assert!(took <= Duration::from_millis(3500), "{took:?}");
 }
 
 fn transmission(certificate: &str) -> [(&str, &str); 4] {

@@ -118,7 +118,7 @@ async fn a_wake_up_is_let_go_at_a_rates_wait_only_for_another_that_is_under_way(
     };
     assert_eq!(attend(1, None).await, 1, "it is handed over");
     let state = world.state("chat/notifications").await;
-    assert!(state.handover && state.held.is_none());
+    assert!(state.handover.is_some() && state.held.is_none());
     assert_eq!(attend(1, Some(state.token.next())).await, 0, "another is under way");
     assert_eq!(attend(1, Some(state.token)).await, 1, "it is that one");
     assert_eq!(attend(1, None).await, 1, "it may be that one");
@@ -128,7 +128,7 @@ async fn a_wake_up_is_let_go_at_a_rates_wait_only_for_another_that_is_under_way(
     assert_eq!(counts, 4, "the first, and what replaced it: {replaced:?}");
     // Nobody knows which one counts behind a lease of somebody else.
     world.leases("a caller").acquire(&received(1).entity, Terms::default()).await.unwrap().release().await.unwrap();
-    assert!(!world.state("chat/notifications").await.handover);
+    assert!(world.state("chat/notifications").await.handover.is_none());
     assert_eq!(attend(1, Some(state.token)).await, 1, "no other is known to be under way");
 }
 

@@ -21,7 +21,7 @@ use webhook_serializer::{
     handler::{Handler, Isolation, Outcome},
     jobs::{Context, Job, JobError, Jobs, Ticker, switch::Switch},
     leases::Terms,
-    operator::{Operator, OperatorError, PutBack, Restored, ToldOfRestored},
+    operator::{FoundByRestore, Operator, OperatorError, PutBack, Restored, ToldOfRestored},
     protocol::{
         entity::{EntityKey, FencingToken, Sequence},
         format::attribute as a,
@@ -209,6 +209,25 @@ impl Disaster {
         restore(&self.world.operator(), self.as_of).await.expect("the store answers").1
     }
 
+    /// The report of all runs, given what the last run printed: the number of parked
+    /// deliveries, the newest delivery of each source, and the jobs.
+    async fn report(&self, told: &BTreeMap<String, Restored>) -> (u64, FoundByRestore) {
+        let operator = self.world.operator();
+        let restoring = operator.restoring().await.expect("it answers").expect("one was begun");
+        let mut set_aside = 0;
+        for (key, restored) in told {
+            set_aside += match restored {
+                Restored::Raised(told) => told.set_aside,
+                Restored::Already => {
+                    let told = operator.restored_before(&restoring, &entity(key)).await;
+                    told.expect("it answers").set_aside
+                }
+                other => panic!("{key}: {other:?}"),
+            };
+        }
+        (set_aside, FoundByRestore::by(&restoring))
+    }
+
     /// A look at all that a restore leaves, but for its times and nonces.
     fn left(&self) -> BTreeSet<String> {
         let of_entity = |row: &Row| {
@@ -348,8 +367,9 @@ async fn without_a_restore_the_receiver_refuses() {
 async fn killed_after_any_of_its_calls_it_goes_on_and_leaves_the_same() {
     let before = Disaster::strikes().await;
     let whole = before.again().await;
-    whole.restore().await;
-    let left = whole.left();
+    let told = whole.restore().await;
+    let (left, report) = (whole.left(), whole.report(&told).await);
+    assert!(report.0 > 5 && !report.1.newest.is_empty() && !report.1.jobs.is_empty(), "{report:?}");
     for calls in 0.. {
         let mut disaster = before.again().await;
         let table = disaster.world.table.clone();
@@ -368,6 +388,10 @@ async fn killed_after_any_of_its_calls_it_goes_on_and_leaves_the_same() {
         assert!(again.0, "after {calls} calls");
         let (found, calls_made) = (disaster.left(), format!("after {calls} calls"));
         assert_eq!(found.symmetric_difference(&left).collect::<Vec<_>>(), [""; 0], "{calls_made}");
+        // Where the first run was done, the second tells nothing.
+        if !again.1.is_empty() {
+            assert_eq!(disaster.report(&again.1).await, report, "{calls_made}");
+        }
         disaster.goes_on().await;
         disaster.went_on_well().await;
         if !killed {

@@ -64,7 +64,7 @@ async fn what_comes_behind_a_hand_over_sends_no_wake_up_of_its_own() {
     world.messages.clear();
     world.waker().wake(&EntityKey::parse("test/a").unwrap(), Duration::ZERO, SECOND).await.unwrap();
     attend(&world, Slow(SECOND)).await;
-    assert!(world.state("test/a").await.was_handed_over());
+    assert!(world.state("test/a").await.was_handed_over(world.surroundings.now()));
     let sent = world.messages.sent();
     for number in 10..15 {
         world.append("test/a", &number.to_string()).await;

@@ -11,11 +11,17 @@ use std::{
     time::Duration,
 };
 
-use serializer::journal::{Ending, Journal};
+use serializer::{
+    journal::{Ending, Journal},
+    sender::Sender,
+};
 use tests::{not_run::not_run, settled::Settled, stage::Stage};
 use webhook_serializer::{
     handler::{Context, Handler, HandlerError, Outcome},
-    handlers::forward::Forward,
+    handlers::{
+        event,
+        forward::{Forward, headers},
+    },
     protocol::{
         delivery::{Delivery, Incoming},
         entity::{DeliveryId, EntityKey, FencingToken, Identity, Sequence, SourceName},
@@ -185,6 +191,41 @@ async fn the_python_receiver_receives_what_waits_in_a_row_in_one_request() {
 async fn the_typescript_receiver_receives_what_waits_in_a_row_in_one_request() {
     match node("receiver.ts").await {
         Ok(command) => receives_lists(Receiver::start(command, SECRETS).await).await,
+        Err(reason) => not_run(&reason),
+    }
+}
+
+/// A sender labels its body as a list of another source's deliveries.
+async fn forged_list_is_one_delivery(mut receiver: Receiver) {
+    let surroundings = Surroundings::system();
+    let sources = Sources::parse(&sources(receiver.url())).unwrap();
+    let forged = incoming("shop", "shop/order/2", "x", "orders/paid", &surroundings);
+    let list = event::json(&[&Delivery::detached(forged, Sequence(2))], FencingToken(1_000_000_000_000_000_000));
+    let sent = incoming("shop", "shop/order/1", "a", "orders/paid", &surroundings);
+    let delivery = Delivery::detached(Incoming { body: list.into(), ..sent }, Sequence(1));
+    let destination = sources.get("shop").unwrap().forward().unwrap();
+    let request = headers::request(destination, &delivery, FencingToken(7), surroundings.now());
+    let sent = request.headers().iter().filter(|(name, _)| *name != "content-type");
+    let mut sent: Vec<_> = sent.map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned())).collect();
+    sent.push(("content-type".into(), headers::TOGETHER.into()));
+    let answer = Sender::new(receiver.url()).request("POST", "", &sent, delivery.body().to_vec()).await.unwrap();
+    assert_eq!((answer.status, answer.body.as_str()), (200, "applied"));
+    let line = receiver.line().await;
+    assert_eq!((&line["entity_key"], &line["fencing_token"]), (&"shop/order/1".into(), &7.into()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn python_receiver_takes_a_forged_list_as_one_delivery() {
+    match python("receiver.py").await {
+        Ok(command) => forged_list_is_one_delivery(Receiver::start(command, SECRETS).await).await,
+        Err(reason) => not_run(&reason),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn typescript_receiver_takes_a_forged_list_as_one_delivery() {
+    match node("receiver.ts").await {
+        Ok(command) => forged_list_is_one_delivery(Receiver::start(command, SECRETS).await).await,
         Err(reason) => not_run(&reason),
     }
 }

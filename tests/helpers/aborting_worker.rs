@@ -1,5 +1,5 @@
 //! A worker whose handler takes its process with it when the delivery says so, or
-//! blocks its thread for good, or rejects it, and keeps a journal of its starts in the file that `JOURNAL` names.
+//! blocks its thread for good, takes seconds, or rejects it, and keeps a journal of its starts in the file that `JOURNAL` names.
 
 use std::{io::Write, path::PathBuf};
 
@@ -28,6 +28,9 @@ impl Handler for Aborting {
             loop {
                 std::thread::park();
             }
+        }
+        if delivery.delivery_id().as_str().starts_with("slow") {
+            std::thread::sleep(std::time::Duration::from_secs(3));
         }
         if delivery.delivery_id().as_str() == "reject" {
             return Ok(Outcome::Reject("as it says".into()));

@@ -43,7 +43,7 @@ const TLS_CALL: u64 = 6_000_000;
 
 /// More fails. The machine's own libraries have a say in the ratio, hence some
 /// room above what is aimed at.
-const INIT_RATIO_ALLOWED: f64 = 5.4;
+const INIT_RATIO_ALLOWED: f64 = 5.6;
 
 /// More fails, of each function. What is aimed at are 5.7 MB for arm64, as which
 /// they are deployed; for x86-64 the same code is a tenth larger.

@@ -15,14 +15,16 @@ use webhook_serializer::{
     engine::drain::{
         begin::{Begin, Drained, begin},
         page::Page,
-        plan::{Drain, Ending, Group, Memory, Moment, Step},
+        plan::{Answered, Drain, Ending, Group, Memory, Moment, Step},
     },
     handler::Outcome,
     protocol::{
+        attempt::Retries,
         entity::{FencingToken, Sequence},
         receipt::Settlement,
     },
     sources::{Found, Sources, deliver::Deliver},
+    time::Timestamp,
 };
 
 use crate::store::{
@@ -102,6 +104,9 @@ pub struct Ended {
 
 /// How long a delivery is remembered that a worker settles.
 pub const RETENTION: Duration = Duration::from_secs(1000);
+
+/// Everything that waits has done so for longer than any limit asks.
+const LONG_AGO: Answered = Answered { at: Timestamp::from_millis(u64::MAX / 2), took: Duration::ZERO, fraction: 0.0 };
 
 /// A source: how often a delivery is tried, whether its order is then blocked,
 /// whether it has a rate, and what it delivers at once.
@@ -196,14 +201,14 @@ impl Knows {
                 Said::Retry => Outcome::retry(""),
                 Said::Reject => Outcome::Reject(String::new()),
             };
-            intern(&TODOS, self.answered(outcome, group, source, 0.0))
+            intern(&TODOS, self.answered(outcome, group, source, LONG_AGO))
         })
     }
 
     /// What it does about a commit of which a condition did not hold.
     pub fn commit_refused(self, group: Group, sort: Sort) -> Todo {
         let Found::Source(source) = source(sort) else { unreachable!() };
-        intern(&TODOS, self.refused(group, source, 0.0))
+        intern(&TODOS, self.refused(group, source, LONG_AGO))
     }
 
     /// What it does about a gap whose wait is over; `expired`: it is older than
@@ -218,7 +223,15 @@ impl Knows {
         remembered(&DECISIONS, (self, epoch, ended), |_| {
             let Ended { settlement, group, token, rated } = ended;
             let at = time(epoch, Clock::Early);
-            let ending = Ending { settlement, group, token: FencingToken(token), attempts: 0, took: None, at };
+            let ending = Ending {
+                settlement,
+                group,
+                token: FencingToken(token),
+                attempts: 0,
+                took: None,
+                at,
+                carried: Retries::default(),
+            };
             let seen_at = arrival(self.state().tail.0 + 1);
             decided(self.decision(ending, seen_at, rated.then(|| retry_at(epoch))))
         })

@@ -4,6 +4,7 @@
 use std::{cell::RefCell, collections::HashMap, time::Duration};
 
 use webhook_serializer::protocol::{
+    attempt::Retries,
     delivery::{Envelope, Incoming},
     entity::{FencingToken, Sequence},
     format::attribute as a,
@@ -52,6 +53,8 @@ pub enum Op {
         lease: Held,
         sequence: u64,
         attempts: u32,
+        retries: Retries,
+        suspected: bool,
         one_by_one: Option<Sequence>,
         retry: bool,
     },
@@ -216,10 +219,11 @@ impl Execution {
                     .with(a::REDRIVE, u32::from(id.redrive));
                 self.with(&Park { entity, sequence: Sequence(sequence), row: &row }, |()| Reply::Done)
             }
-            Op::Fail { lease, sequence, attempts, one_by_one, retry } => {
+            Op::Fail { lease, sequence, attempts, retries, suspected, one_by_one, retry } => {
                 let retry_at = retry.then(|| retry_at(self.epoch));
                 let sequence = Sequence(sequence);
-                let fail = Fail { lease: &lease, sequence, attempts, one_by_one, retry_at, error: "" };
+                let (lease, error) = (&*lease, "");
+                let fail = Fail { lease, sequence, attempts, retries, suspected, one_by_one, retry_at, error };
                 self.with(&fail, failed_reply)
             }
             Op::Block(lease, sequence, reason) => {
@@ -236,10 +240,12 @@ impl Execution {
                     Marked::Lost => Reply::Lost,
                 })
             }
-            Op::HandOver(lease, suspected) => self.with(&HandOver { lease: &lease, suspected }, |ended| match ended {
-                Ended::Ended(state) => Reply::Ended(Some(intern_view(&state))),
-                Ended::Lost => Reply::Lost,
-            }),
+            Op::HandOver(lease, suspected) => {
+                self.with(&HandOver { lease: &lease, suspected, due: now }, |ended| match ended {
+                    Ended::Ended(state) => Reply::Ended(Some(intern_view(&state))),
+                    Ended::Lost => Reply::Lost,
+                })
+            }
             Op::Unblock => {
                 // The operator's look and its write are one step here: a late landing is the simulation's.
                 let seen = self.row.as_ref().map_or(FencingToken(0), |row| view_of(row).token);
@@ -411,7 +417,7 @@ impl Execution {
             Op::Release(_) | Op::GiveWay(_) if self.changes.has(Rule::EveryReleaseSaysHandedOver) => {
                 if let Action::Update(changes) = &mut write.action {
                     changes.retain(|change| !matches!(change, Change::Remove(name) if name == a::HANDOVER));
-                    changes.push(Change::set(a::HANDOVER, 1_u32));
+                    changes.push(Change::set(a::HANDOVER, time(self.epoch, Clock::Early).as_millis()));
                 }
             }
             Op::ReleaseEmpty(..) if self.changes.has(Rule::ReleaseWithoutTail) => drop_condition(write, a::HEAD),

@@ -2,7 +2,7 @@
 
 use webhook_serializer::{
     engine::{append::Appending, drain::plan::Group},
-    protocol::{entity::Sequence, hold::Hold, state::BlockReason},
+    protocol::{attempt::Retries, entity::Sequence, hold::Hold, state::BlockReason},
 };
 
 use crate::{
@@ -209,9 +209,10 @@ pub enum Step {
         ahead: bool,
         hands_over: bool,
     },
-    RetryWakeUp(u32, Option<Sequence>),
+    RetryWakeUp(u32, Retries, Option<Sequence>),
     Fail {
         attempts: u32,
+        retries: Retries,
         one_by_one: Option<Sequence>,
         retry: bool,
     },

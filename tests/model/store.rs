@@ -134,7 +134,7 @@ pub fn summary(state: &EntityState) -> String {
         (state.retry_at.is_some(), ", waits for a retry"),
         (state.blocked.is_some(), ", blocked"),
         (state.yield_until.is_some(), ", asked to yield"),
-        (state.handover, ", handing over"),
+        (state.handover.is_some(), ", handing over"),
     ] {
         if there {
             text += name;

@@ -72,21 +72,23 @@ impl Next<'_> {
             plan::Step::Settle(settlement) => return self.settle(worker, *settlement, false, ran),
             plan::Step::Apply => return self.settle(worker, Settlement::Applied, false, ran),
             plan::Step::Commit(_) => return self.settle(worker, Settlement::Applied, true, ran),
-            plan::Step::SetAside(..) => {
+            plan::Step::SetAside { .. } => {
                 if !ran {
                     self.model.reach(Reached::KillerGivenUp);
                 }
                 Step::Park { ran }
             }
-            plan::Step::Retry { attempts, one_by_one, .. } => {
+            plan::Step::Retry { attempts, retries, one_by_one, .. } => {
                 let apart = one_by_one.is_some_and(|last| last > worker.draining().knows.state().head);
                 if apart {
                     self.model.reach(Reached::Apart);
                 }
                 let charged = self.has(Rule::GroupIsCharged) && apart;
-                Step::RetryWakeUp(*attempts + u32::from(charged), *one_by_one)
+                Step::RetryWakeUp(*attempts + u32::from(charged), *retries, *one_by_one)
             }
-            plan::Step::GiveUp(attempts, _) => Step::Fail { attempts: *attempts, one_by_one: None, retry: false },
+            plan::Step::GiveUp(attempts, retries, _) => {
+                Step::Fail { attempts: *attempts, retries: *retries, one_by_one: None, retry: false }
+            }
             plan::Step::Wait(_) | plan::Step::Void(_) | plan::Step::FindSource | plan::Step::BeAlone(_) => {
                 unreachable!("{todo:?}: nothing here is that short, unknown or in company")
             }

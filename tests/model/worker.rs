@@ -348,16 +348,24 @@ impl Next<'_> {
                 }
             }
             Step::Settle { .. } => self.settle_step(worker, action, heard),
-            Step::RetryWakeUp(attempts, one_by_one) => {
+            Step::RetryWakeUp(attempts, retries, one_by_one) => {
                 if !self.has(Rule::FailKeepsItsMessage) {
-                    self.state.queue.push((None, false));
+                    self.state.queue.push((Some(worker.draining().lease.token().0), false));
                 }
-                worker.step = Step::Fail { attempts, one_by_one, retry: true };
+                worker.step = Step::Fail { attempts, retries, one_by_one, retry: true };
             }
-            Step::Fail { attempts, one_by_one, retry } => {
+            Step::Fail { attempts, retries, one_by_one, retry } => {
                 let Draining { lease, knows, .. } = *worker.draining();
                 let sequence = knows.place().0;
-                let executed = self.on_entity(Op::Fail { lease, sequence, attempts, one_by_one, retry });
+                let executed = self.on_entity(Op::Fail {
+                    lease,
+                    sequence,
+                    attempts,
+                    retries,
+                    suspected: knows.state().is_suspect(),
+                    one_by_one,
+                    retry,
+                });
                 if heard {
                     self.model.reach(if retry { Reached::Retry } else { Reached::Block });
                     self.ended(worker, executed);

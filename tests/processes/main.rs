@@ -1,6 +1,7 @@
 //! The runtime API and the processes on it, shown with a real function binary (`helpers/test_function.rs`).
 
 mod frozen_holder;
+mod handlers;
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;

@@ -12,6 +12,7 @@ use std::{
 };
 
 use tests::{
+    not_run::is_thorough,
     rules::Rule,
     simulation::{Plan, Report, outage::How, profile::Profile, run, shrink::shrink},
 };
@@ -55,19 +56,19 @@ fn first_failure(seeds: u64, mutation: Option<Rule>) -> (BTreeMap<&'static str, 
 }
 
 #[test]
-fn two_thousand_seeds_find_nothing() {
-    let (reached, failed) = first_failure(2000, None);
+fn no_seed_finds_a_mistake() {
+    let (reached, failed) = first_failure(if is_thorough() { 2000 } else { 150 }, None);
     if let Some(report) = failed {
         let seed = report.seed;
         let report = shrink(&plan(seed, None), report);
         panic!("seed {seed} fails; its short story:\n{}", report.story());
     }
-    for wanted in INTERESTING {
+    for wanted in INTERESTING.iter().filter(|_| is_thorough()) {
         assert!(reached.contains_key(wanted), "no seed reached: {wanted}");
     }
 }
 
-/// What they must have been through to mean anything.
+/// The situations that two thousand seeds must reach.
 const INTERESTING: &[&str] = &[
     "a breaker closes",
     "a breaker opens",
@@ -91,6 +92,7 @@ const INTERESTING: &[&str] = &[
     "a place is voided",
     "a receipt leaves its row",
     "a repeat is settled",
+    "a repeat of another period is settled",
     "a restore finds a job",
     "a restore gives a place up",
     "a restore is killed",
@@ -151,6 +153,7 @@ fn nothing_answered_202_is_lost_in_an_hour_without_the_store() {
         assert!(deferred >= 30 && taken_up >= deferred, "seed {seed}, {how:?}: {deferred}, {taken_up}");
     };
     let hows = [How::Throttled, How::FailsBefore, How::Silent, How::LosesReply];
+    let hows = hows.into_iter().take(if is_thorough() { 4 } else { 1 });
     thread::scope(|scope| {
         (0..).zip(hows).for_each(|each| drop(scope.spawn(move || through(each))));
     });
@@ -159,7 +162,7 @@ fn nothing_answered_202_is_lost_in_an_hour_without_the_store() {
 /// Whatever this machine does meanwhile.
 #[test]
 fn the_same_seed_gives_the_same_trace() {
-    for seed in 0..40 {
+    for seed in 0..if is_thorough() { 40 } else { 5 } {
         let (first, second) = (run(plan(seed, None)), run(plan(seed, None)));
         assert_eq!(first.story(), second.story(), "seed {seed}");
         assert_eq!(first.hash, second.hash, "seed {seed}");
@@ -202,9 +205,9 @@ const NOTICED: &[(Rule, u64)] = &[
     (Rule::ReleaseWithoutTail, 21),
     (Rule::StepOverGaps, 3),
     (Rule::VoidUnconditionally, 151),
-    (Rule::DeleteAtExpiredEmptyLease, 4661),
+    (Rule::DeleteAtExpiredEmptyLease, 110),
     (Rule::DropWhileDrained, 1),
-    (Rule::ForgetOwedAfterVoid, 29),
+    (Rule::ForgetOwedAfterVoid, 157),
     (Rule::RetryClaimWithoutDoubt, 53),
     (Rule::ReleaseRecognisedWithoutToken, 942),
     (Rule::FailKeepsItsMessage, 1199),
@@ -212,7 +215,7 @@ const NOTICED: &[(Rule, u64)] = &[
     (Rule::HolderFromRequest, 1),
     (Rule::StartWithoutTick, 1),
     (Rule::ChargeWithoutAStart, 0),
-    (Rule::EraseTakesAll, 1),
+    (Rule::EraseTakesAll, 33),
     (Rule::PendingOutlivesTheDrain, 3),
     (Rule::SettleRemembersNothing, 1),
     (Rule::DropWithoutReceipt, 6),
@@ -227,7 +230,10 @@ const NOTICED: &[(Rule, u64)] = &[
     (Rule::RestoreStopsAtTheTail, 8),
     (Rule::RestoreRunsTicksAgain, 0),
     (Rule::RestoreLetsGoOn, 10),
-    (Rule::HeldBackIsCharged, 1),
-    (Rule::BreakerForgets, 10),
+    (Rule::HeldBackIsCharged, 0),
+    (Rule::BreakerForgets, 5),
     (Rule::NotNowIsCharged, 2),
+    (Rule::WaitsStartAnew, 16),
+    (Rule::DeferredSupersedes, 0),
+    (Rule::RepeatsWithinAPeriod, 3),
 ];

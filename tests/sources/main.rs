@@ -26,12 +26,13 @@ use webhook_serializer::{
     handler::{Context, Handler, HandlerError, Isolation, Outcome},
     protocol::{
         delivery::Delivery,
-        entity::EntityKey,
+        entity::{EntityKey, SourceName},
         state::HolderInfo,
         table::{Action, Write},
     },
-    sources::{LiveSources, Newest, PATIENCE, REFRESH, SPACING, STALE, Sources},
+    sources::{Found, LiveSources, Newest, PATIENCE, REFRESH, SPACING, STALE, Sources},
     telemetry::{Observer, PutOffReason},
+    time::Timestamp,
 };
 
 const OLD: &str = "b2xkIHNlY3JldA==";
@@ -413,6 +414,34 @@ async fn drain(world: &World, script: &Script, live: &LiveSources) -> Attended {
     let received = Received { entity: EntityKey::parse("second/order/1").unwrap(), times: 1 };
     let deadline = world.surroundings.monotonic() + world.function_time;
     drainer.attend(&received, deadline, &Quarantine::of(1)).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn worker_with_a_fast_clock_finds_an_added_source() {
+    for ahead in [2, 59] {
+        let (world, script) = (World::new(), Script::of(&[("shop", OLD)]));
+        pass(Duration::from_secs(3600)).await;
+        let live = open(&world, &script).await;
+        pass(Duration::from_secs(1)).await;
+        script.says(&[("shop", OLD), ("second", OLD)]);
+        let accepted = Timestamp::from_millis(world.surroundings.now().as_millis() - ahead * 1000);
+        let found = live.find(&SourceName::parse("second").unwrap(), accepted).await;
+        assert!(matches!(found, Found::Source(_)), "{ahead} s ahead: {found:?}");
+        // A source that no document names is gone, by any clock.
+        let found = live.find(&SourceName::parse("third").unwrap(), accepted).await;
+        assert!(matches!(found, Found::Gone), "{ahead} s ahead: {found:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn worker_with_a_slow_clock_finds_a_removed_source_gone() {
+    let (world, script) = (World::new(), Script::of(&[("shop", OLD)]));
+    let live = open(&world, &script).await;
+    pass(Duration::from_secs(1)).await;
+    let accepted = world.surroundings.now() + Duration::from_secs(3600);
+    let found = live.find(&SourceName::parse("second").unwrap(), accepted).await;
+    assert!(matches!(found, Found::Gone), "{found:?}");
+    assert_eq!(script.reads(), 2);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,4 +1,4 @@
-//! What a test says that cannot run where it is.
+//! Tests that do not run everywhere, or search longer in `.ci/prove`.
 
 use std::io::Write;
 
@@ -9,4 +9,9 @@ pub fn not_run(reason: &str) {
     let test = thread.name().unwrap_or("a test");
     // Whoever closed this does not want to know.
     let _ = writeln!(std::io::stderr(), "not run: {test}: {reason}");
+}
+
+/// Whether to search for minutes: `.ci/prove` sets `PROVE`, a plain `cargo test` does not.
+pub fn is_thorough() -> bool {
+    std::env::var_os("PROVE").is_some()
 }

@@ -170,4 +170,10 @@ pub enum Rule {
     BreakerForgets,
     /// A start that began nothing is charged.
     NotNowIsCharged,
+    /// Each answer forgets how long its delivery has waited before.
+    WaitsStartAnew,
+    /// A deferred delivery stands for those in front of it, under `latest`.
+    DeferredSupersedes,
+    /// An equal body counts as a repeat within one period only.
+    RepeatsWithinAPeriod,
 }

@@ -79,7 +79,7 @@ provider = "standard-webhooks"
 secrets = ["whsec_c2VjcmV0"]
 handler = "test"
 handler_timeout = "200ms"
-retry = { attempts = 2, first = "10ms", longest = "10ms" }
+retry = { attempts = 2, first = "10ms", longest = "10ms", unanswered_for = "5ms" }
 "#;
 
 /// Engines, and what is connected to them.

@@ -5,7 +5,7 @@ use webhook_serializer::{
     functions::ingest::{Http, Request, RequestContext},
     providers::{self, Headers},
     sources::Sources,
-    time::Timestamp,
+    time::{Surroundings, Timestamp},
 };
 
 /// A webhook of the Standard Webhooks source `source`, signed at `now`.
@@ -61,4 +61,10 @@ pub fn request(webhook: &Webhook) -> Request {
         is_base64_encoded: false,
         request_context: RequestContext { http: Http { method: "POST".into() } },
     }
+}
+
+/// Bytes that no compression makes fewer.
+pub fn noise(surroundings: &Surroundings, bytes: usize) -> Vec<u8> {
+    let some = || surroundings.fraction().to_bits().wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes();
+    std::iter::repeat_with(some).flatten().take(bytes).collect()
 }

@@ -4,12 +4,13 @@ use std::io::IsTerminal;
 
 use anyhow::{Context, Result, ensure};
 use console::Term;
+use serializer::output;
 
 /// Asks a person, who may say no by Enter.
 pub fn ask(question: &str) -> Result<bool> {
     ensure!(std::io::stderr().is_terminal(), "nobody can be asked here; add --yes to do it without asking");
     let term = Term::stderr();
-    term.write_str(&format!("{question} [y/N] "))?;
+    term.write_str(&output::visible(&format!("{question} [y/N] ")))?;
     let answer = terminal()?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }

@@ -76,7 +76,7 @@ impl Bench {
             if self.json {
                 say!("{}", serde_json::to_string(&measured)?);
             } else if !console::user_attended() {
-                eprintln!("{} done", scenario.name);
+                output::complain(format_args!("{} done", scenario.name));
             }
             all.push(measured);
         }
@@ -127,7 +127,7 @@ impl Bench {
                 say!("{}", serde_json::to_string(&one)?);
                 continue;
             } else if !console::user_attended() {
-                eprintln!("{} done", case.name);
+                output::complain(format_args!("{} done", case.name));
             }
             table.row([
                 case.name.to_owned(),

@@ -3,6 +3,7 @@
 use std::{
     path::{Path, PathBuf},
     process::ExitCode,
+    time::Duration,
 };
 
 use anyhow::{Context, Result};
@@ -61,7 +62,7 @@ impl Check {
         let text = std::fs::read_to_string(path).with_context(|| format!("{file} cannot be read"))?;
         let sources = Sources::parse(&text).with_context(|| format!("{file} is refused"))?;
         document::fits(&sources, self.worker_timeout).with_context(|| format!("{file} is refused"))?;
-        let mut table = Table::new(&["source", "provider", "handler", ">at most", ">attempts", "webhooks to"]);
+        let mut table = Table::new(&["source", "provider", "handler", ">at most", "given up after", "webhooks to"]);
         let mut advice = Vec::new();
         for source in sources.iter() {
             let of_it = advice::of(source);
@@ -76,6 +77,9 @@ impl Check {
                     "handler": source.handler,
                     "handler_timeout_ms": source.handler_timeout.as_millis() as u64,
                     "attempts": source.retry.attempts,
+                    "failed_for_ms": Some(source.retry.failed_for).filter(|limit| *limit != Duration::MAX).map(|limit| limit.as_millis() as u64),
+                    "unanswered_for_ms": source.retry.unanswered_for.as_millis() as u64,
+                    "unavailable_for_ms": source.retry.unavailable_for.as_millis() as u64,
                     "warnings": texts(Weight::Warning),
                     "notes": texts(Weight::Note),
                 }));
@@ -86,7 +90,7 @@ impl Check {
                 source.provider_name.clone(),
                 source.handler.clone(),
                 output::duration(source.handler_timeout),
-                source.retry.attempts.to_string(),
+                output::limits(&source.retry),
                 // The secret itself is not shown.
                 format!("/webhooks/{}{}", source.name, if source.query().is_some() { "?token=…" } else { "" }),
             ]);

@@ -60,7 +60,12 @@ impl Discard {
             let now = deployment.surroundings.now();
             let ago =
                 parked.parked_at.map(|at| format!(", parked {} ago", duration(now.since(at)))).unwrap_or_default();
-            say!("{order} {sequence}: {} {}{ago}: {}", delivery.topic(), delivery.delivery_id(), parked.error);
+            say!(
+                "{order} {sequence}: {} {}{ago}: {}",
+                delivery.topic(),
+                output::one_line(delivery.delivery_id().as_str()),
+                parked.error
+            );
             say!(
                 "It is removed for good, body and all: it is never handled, and cannot be put back. Its order is not \
                  touched. The same webhook sent again within {} days counts as a repeat.",

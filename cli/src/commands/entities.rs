@@ -106,7 +106,9 @@ impl Entry<'_> {
         match (self.lane.map(|lane| lane.kind), &self.aside[..]) {
             (None, [one]) => deployment.line("show", &[entity.as_str(), &one.sequence.to_string()]),
             (None, _) => deployment.line("parked", &[entity.as_str()]),
-            (Some(Kind::Blocked | Kind::Failing), _) if self.lane.is_some_and(|lane| lane.source.is_some()) => {
+            (Some(Kind::Blocked | Kind::Failing | Kind::Unavailable), _)
+                if self.lane.is_some_and(|lane| lane.source.is_some()) =>
+            {
                 let next = self.lane.map(|lane| lane.state.next().to_string()).unwrap_or_default();
                 deployment.line("show", &[entity.as_str(), &next])
             }

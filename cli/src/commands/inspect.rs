@@ -10,7 +10,7 @@ use console::style;
 use serde_json::json;
 use serializer::{
     account,
-    output::{Table, duration},
+    output::{self, Table, duration},
     say,
     standing::standing,
     timeline::{Timeline, outcome, waited},
@@ -85,7 +85,9 @@ impl Inspect {
             Some(table) => {
                 // A diagnosis of the inbox is not to fail for what its handler keeps elsewhere.
                 Kept::read(deployment.parts.store.table(), table, &self.order).await.unwrap_or_else(|error| {
-                    eprintln!("what the handler `orders` keeps in {table} cannot be read: {error}");
+                    output::complain(format_args!(
+                        "what the handler `orders` keeps in {table} cannot be read: {error}"
+                    ));
                     None
                 })
             }

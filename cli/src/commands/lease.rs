@@ -1,5 +1,6 @@
 //! `serializer lease get`, `list`, `release` and `run`.
 
+mod program;
 mod run;
 
 use std::process::ExitCode;
@@ -193,7 +194,7 @@ impl Get {
     async fn run(self) -> Result<ExitCode> {
         let deployment = self.target.connect().await?;
         let Some(seen) = find(&leases(&deployment), &self.key).await? else {
-            eprintln!("nobody holds {}, and nobody has lately", self.key);
+            output::complain(format_args!("nobody holds {}, and nobody has lately", self.key));
             return Ok(ExitCode::FAILURE);
         };
         // Whoever asks by a key knows it, but not necessarily its holder.
@@ -211,16 +212,16 @@ impl List {
         let seen: Vec<LeaseView> = page.leases.into_iter().filter(wanted).collect();
         self.shown.print(&seen, &deployment);
         for (key, error) in &page.unreadable {
-            eprintln!("{} cannot be read: {error}", self.shown.how(&deployment).key(key));
+            output::complain(format_args!("{} cannot be read: {error}", self.shown.how(&deployment).key(key)));
         }
         if seen.is_empty() {
             let all = if self.all || looked_at == 0 { "" } else { "; --all shows those that are free" };
             let keys = if looked_at == 1 { "key" } else { "keys" };
-            eprintln!("nobody holds a lease, of {looked_at} {keys} looked at{all}");
+            output::complain(format_args!("nobody holds a lease, of {looked_at} {keys} looked at{all}"));
         }
         if let Some(next) = page.next {
             let key = next.to_row();
-            eprintln!("there are more: --after {}", key.text("entity").unwrap_or_default());
+            output::complain(format_args!("there are more: --after {}", key.text("entity").unwrap_or_default()));
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -24,11 +24,11 @@ use serializer::{
         function_process::{FunctionSettings, Logs, ProcessIds},
         runtime_api::InvokeError,
     },
-    samples, say,
+    output, samples, say,
     story::Story,
 };
 use tokio::{
-    signal::unix::{SignalKind, signal},
+    signal::unix::{Signal, SignalKind, signal},
     sync::{mpsc, oneshot},
 };
 use tracing::Level;
@@ -144,7 +144,7 @@ impl Local {
         // The embedded DynamoDB warns of every condition that does not hold.
         let levels = Targets::new().with_default(Level::WARN).with_target("dynoxide", Level::ERROR);
         tracing_subscriber::registry()
-            .with(tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_filter(levels))
+            .with(tracing_subscriber::fmt::layer().with_writer(|| output::Complaints).with_filter(levels))
             .init();
         let file = match &self.sources {
             Some(path) => Some(path.canonicalize().with_context(|| format!("{} cannot be read", path.display()))?),
@@ -235,6 +235,7 @@ impl Local {
                 None
             }
         };
+        let stops = Stops::listen()?;
         let console = match samples_in {
             Some(_) => None,
             None => Some(Console::start(watched(&deployment, story.clone()), self.console_port).await?),
@@ -252,7 +253,7 @@ impl Local {
         let (over, until_over) = oneshot::channel();
         let telling = tokio::spawn(teller(&deployment, story.clone(), self.json).tell(until_over));
         let (code, verdict) = match samples_in {
-            None => (stop_when_asked(deployment, processes).await?, None),
+            None => (stop_when_asked(stops, deployment, processes).await?, None),
             Some(folder) => {
                 let url = format!("http://{}", deployment.webhooks);
                 let verdict = play::play(folder, &url, &sources.current(), &story).await;
@@ -298,7 +299,8 @@ impl Local {
 
     fn write_environment(&self, environment: &[(String, String)]) -> Result<()> {
         let Some(file) = &self.env_file else { return Ok(()) };
-        std::fs::write(file, lines("", environment)).with_context(|| format!("{}", file.display()))
+        let lines = environment.iter().map(|(name, value)| assignment(name, value)).collect::<Result<String>>();
+        std::fs::write(file, lines?).with_context(|| format!("{}", file.display()))
     }
 
     /// Engines for functions that somebody else runs.
@@ -308,10 +310,12 @@ impl Local {
         let deployment =
             Deployment::start_without_functions(options, Arc::new(Quiet), Invoker::new(&self.invoke)).await?;
         let environment = self.environment(&deployment, &sources_file);
+        let stops = Stops::listen()?;
         // The file last: whoever waits for it finds everything ready.
-        self.greet_elsewhere(&deployment, &lines("export ", &environment));
+        let exports = environment.iter().map(|(name, value)| format!("export {name}={}\n", quoted(value)));
+        self.greet_elsewhere(&deployment, &exports.collect::<String>());
         self.write_environment(&environment)?;
-        stop_when_asked(deployment, None).await
+        stop_when_asked(stops, deployment, None).await
     }
 
     fn greet_elsewhere(&self, deployment: &Deployment, exports: &str) {
@@ -391,9 +395,20 @@ fn at_hand(folder: &str, sources: &Sources) -> String {
     }
 }
 
-/// Variables as a shell reads them, each behind `start`.
-fn lines(start: &str, environment: &[(String, String)]) -> String {
-    environment.iter().map(|(name, value)| format!("{start}{name}={value}\n")).collect()
+/// A line of an environment file, which shells and dotenv readers read alike: they agree on quotation marks, and on no
+/// escape within them.
+fn assignment(name: &str, value: &str) -> Result<String> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/_.:@%+,-=".contains(c);
+    let quotation_mark = match () {
+        () if value.chars().all(is_plain) => "",
+        () if !value.contains(['\'', '\n', '\r']) => "'",
+        () if !value.contains(['"', '$', '`', '\\', '\n', '\r']) => "\"",
+        () => bail!(
+            "{name} is {value}: no quotation marks make it the same for shells and dotenv readers. Leave ' out of it, or \
+             each of \" $ ` \\"
+        ),
+    };
+    Ok(format!("{name}={quotation_mark}{value}{quotation_mark}\n"))
 }
 
 /// Why a program cannot be the worker, behind its name.
@@ -433,28 +448,40 @@ fn watched(deployment: &Deployment, story: Story) -> Watched {
 /// How long an end at once may take.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
+/// Ctrl-C and SIGTERM: listened for before anybody is told that this serves.
+struct Stops {
+    interrupted: Signal,
+    terminated: Signal,
+}
+
+impl Stops {
+    fn listen() -> Result<Self> {
+        Ok(Self { interrupted: signal(SignalKind::interrupt())?, terminated: signal(SignalKind::terminate())? })
+    }
+}
+
 /// Waits for Ctrl-C, and then for what is at work; at the next one for nothing.
-async fn stop_when_asked(deployment: Deployment, processes: Option<ProcessIds>) -> Result<ExitCode> {
-    let mut interrupted = signal(SignalKind::interrupt())?;
-    let mut terminated = signal(SignalKind::terminate())?;
+async fn stop_when_asked(stops: Stops, deployment: Deployment, processes: Option<ProcessIds>) -> Result<ExitCode> {
+    let Stops { mut interrupted, mut terminated } = stops;
     tokio::select! {
         _ = interrupted.recv() => {}
         _ = terminated.recv() => {}
     }
-    eprintln!("{}", stopping(&deployment.at_work().orders()));
+    deployment.finish();
+    output::complain(stopping(&deployment.at_work().orders()));
     let stopped = tokio::select! {
         ended = deployment.stop() => Some(ended?),
         _ = interrupted.recv() => None,
     };
     if stopped.is_some() {
-        eprintln!("stopped");
+        output::complain("stopped");
         return Ok(ExitCode::SUCCESS);
     }
     // With the deployment its processes are dropped, and killed by that.
     if let Some(mut processes) = processes {
         let _ = tokio::time::timeout(AT_ONCE, processes.wait_for(|ids| ids.is_empty())).await;
     }
-    eprintln!("ended at once; with --data, what was at work is taken over after the next start");
+    output::complain("ended at once; with --data, what was at work is taken over after the next start");
     Ok(ExitCode::from(130))
 }
 
@@ -483,6 +510,22 @@ mod tests {
         let stopping = super::stopping(&orders);
         assert!(stopping.contains("at work on a/1, a/2, a/3 and 2 more, at most 60 s; Ctrl-C again"), "{stopping}");
         assert_eq!(super::stopping(&[]), "stopping: nothing is at work");
+    }
+
+    #[test]
+    fn environment_values_are_quoted_for_every_reader() {
+        let line = |value| super::assignment("A", value).map_err(|error| error.to_string());
+        for (value, quoted) in [
+            ("http://127.0.0.1:9000/x", "http://127.0.0.1:9000/x"),
+            ("/a b/$c #d\\", "'/a b/$c #d\\'"),
+            ("/it's", "\"/it's\""),
+            ("http://x/?a=1&b=2", "'http://x/?a=1&b=2'"),
+        ] {
+            assert_eq!(line(value), Ok(format!("A={quoted}\n")));
+        }
+        for value in ["it's $5", "two\nlines"] {
+            assert!(line(value).unwrap_err().starts_with("A is "), "{value}");
+        }
     }
 
     #[test]

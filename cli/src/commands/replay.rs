@@ -292,10 +292,9 @@ fn missing(order: &EntityKey, place: Sequence, single: &Single, deployment: &Dep
     }
 }
 
-/// The first words of an answer; nothing in them commands the terminal.
+/// The first words of an answer.
 fn one_line(text: &str) -> String {
-    let plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    let words = plain.split_whitespace().collect::<Vec<_>>().join(" ");
+    let words = output::one_line(&text.split_whitespace().collect::<Vec<_>>().join(" "));
     match words.char_indices().nth(SHOWN) {
         Some((at, _)) => format!("{}…", &words[..at]),
         None => words,
@@ -318,7 +317,7 @@ mod tests {
 
     #[test]
     fn an_answer_is_one_short_line_without_control_characters() {
-        assert_eq!(one_line("no\n such\t\x1b[31morder "), "no such [31morder");
+        assert_eq!(one_line("no\n such\t\x1b[31morder "), "no such \\u001b[31morder");
         assert_eq!(one_line(&"x".repeat(500)).chars().count(), SHOWN + 1);
     }
 }

@@ -208,6 +208,7 @@ impl Restore {
                 counted(report.raised(), "order or job", "orders and jobs")
             )
         })?;
+        report.add_earlier_runs(operator, restoring).await?;
         match self.json {
             true => print_json(&report.json(restoring, is_whole)),
             false => report.print(restoring, is_whole, deployment),

@@ -10,7 +10,7 @@ use clap::{Args, builder::PossibleValuesParser};
 use serde::Deserialize;
 use serde_json::json;
 use serializer::{
-    samples, say,
+    output, samples, say,
     sender::{Answer, Sender},
 };
 use webhook_serializer::{providers::NAMES, sources::Sources, time::Surroundings};
@@ -71,7 +71,10 @@ impl Send {
         for (path, event) in self.events()? {
             let path = path.as_path();
             if !samples::is_webhook(&event) {
-                eprintln!("{}: passed over, no event that posts to /webhooks/{{source}}", path.display());
+                output::complain(format_args!(
+                    "{}: passed over, no event that posts to /webhooks/{{source}}",
+                    path.display()
+                ));
                 continue;
             }
             sent += 1;
@@ -80,13 +83,13 @@ impl Send {
                 Ok(webhook) => webhook,
                 // None of them keeps the others from being sent.
                 Err(error) => {
-                    eprintln!("{}: {error:#}", path.display());
+                    output::complain(format_args!("{}: {error:#}", path.display()));
                     all_accepted = false;
                     continue;
                 }
             };
             if self.curl {
-                say!("{}", webhook.curl(to)?);
+                output::print_raw(format!("{}\n", webhook.curl(to)?).as_bytes());
                 continue;
             }
             let answer = sender
@@ -98,7 +101,7 @@ impl Send {
             self.print(path, &answer);
         }
         if not_verified {
-            eprintln!("{}", self.other_secrets());
+            output::complain(self.other_secrets());
         }
         ensure!(sent > 0, "none of these files is a webhook; events/ has samples");
         Ok(if all_accepted { ExitCode::SUCCESS } else { ExitCode::FAILURE })

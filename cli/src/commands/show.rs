@@ -10,7 +10,7 @@ use serde_json::{json, value::RawValue};
 use serializer::{
     account::Account,
     body::{self, Changed, Node, Redacted},
-    say,
+    output, say,
 };
 use webhook_serializer::{
     operator::{Content, Single},
@@ -40,7 +40,7 @@ pub struct Show {
     order: EntityKey,
     /// Its number, as `inspect`, `parked` and `entities` show it
     sequence: u64,
-    /// The body as it was sent, with what is hidden otherwise
+    /// The body as it was sent, with what is hidden otherwise; a terminal gets control characters escaped
     #[arg(long)]
     raw: bool,
     /// What differs from the delivery before it in the same order, a line for each place, instead of the body
@@ -134,7 +134,8 @@ impl Show {
             return;
         };
         if self.raw {
-            say!("\n{}", String::from_utf8_lossy(delivery.body()));
+            say!();
+            output::print_raw(&[&delivery.body()[..], b"\n"].concat());
             return;
         }
         match Node::parse(delivery.body()) {

@@ -27,7 +27,10 @@ use super::{
 #[command(
     after_help = "It is parked, so that `redrive` puts it back at the end and `discard` removes it. What waits behind it \
                   goes on in order, blocked no longer. A handler that is at work on it ends first: where that applies \
-                  it, nothing is skipped."
+                  it, nothing is skipped.\n\n\
+                  With deliver = \"latest\", the error that is shown may be of a newer delivery, which the handler got for \
+                  all that wait. That one is not skipped. Where its attempts are used up, each is tried by itself; then the \
+                  error is of the next one."
 )]
 pub struct Skip {
     /// Its order's key, such as shopify/order/450789469
@@ -60,7 +63,11 @@ impl Skip {
             }
             match single.content.delivery() {
                 Some(delivery) => {
-                    say!("{order} {sequence}: {} {}", delivery.topic(), delivery.delivery_id());
+                    say!(
+                        "{order} {sequence}: {} {}",
+                        delivery.topic(),
+                        output::one_line(delivery.delivery_id().as_str())
+                    );
                     if let Some(error) = &state.last_error {
                         let attempts = if state.attempts == 1 { "attempt" } else { "attempts" };
                         let whose = if state.is_stood_for() { "the latest, which stands for it, " } else { "" };

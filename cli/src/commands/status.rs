@@ -114,6 +114,7 @@ fn summary(seen: &Overview, parked: bool, all_read: bool) -> String {
         some(count(Kind::Blocked), "is blocked", "are blocked"),
     ];
     let others = [
+        (Kind::Unavailable, "waiting for an unavailable destination"),
         (Kind::OnHold, "on hold"),
         (Kind::AtWork, "at work"),
         (Kind::Held, "held by others"),
@@ -182,6 +183,7 @@ impl Status {
         });
         json!({
             "orders": seen.orders, "waiting": seen.count(Kind::Waiting), "failing": seen.count(Kind::Failing),
+            "unavailable": seen.count(Kind::Unavailable),
             "blocked": seen.count(Kind::Blocked), "at_work": seen.count(Kind::AtWork), "held": seen.count(Kind::Held),
             "on_hold": seen.count(Kind::OnHold),
             "abandoned": seen.count(Kind::Abandoned), "parked": seen.aside.len(), "groups": groups.collect::<Vec<_>>(),

@@ -143,14 +143,9 @@ impl Tail {
         let place = one.sequence.map(|sequence| format!(" {sequence}")).unwrap_or_default();
         let order = one.entity.as_deref().or(one.source.as_deref()).unwrap_or_default();
         let topic = one.topic.as_deref().or(one.delivery.as_deref()).unwrap_or_default();
-        let line = format!("{order}{place}  {topic}  {}", style(plain(&one.words)).dim());
+        let line = format!("{order}{place}  {topic}  {}", style(output::one_line(&one.words)).dim());
         say!("{}  {}  {}", style(time).dim(), coloured(&one.what), line.trim_end());
     }
-}
-
-/// Nothing that was logged commands the terminal.
-fn plain(text: &str) -> String {
-    text.replace(char::is_control, " ")
 }
 
 fn coloured(what: &str) -> console::StyledObject<String> {

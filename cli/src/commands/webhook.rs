@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use clap::{Args, builder::PossibleValuesParser};
-use serializer::claim::Claim;
+use serializer::{claim::Claim, output};
 use webhook_serializer::{
     functions::ingest::keys::PublishedKeys,
     providers,
@@ -79,10 +79,16 @@ impl Webhook {
         let keys = PublishedKeys::new(Surroundings::system());
         let claim = Claim { provider, secrets, options, files, keys, url, headers, body, now };
         if claim.is_published() && !claim.secrets.is_empty() {
-            eprintln!("note: {} signs with a key of its own, so --secret makes no difference", claim.provider);
+            output::complain(format_args!(
+                "note: {} signs with a key of its own, so --secret makes no difference",
+                claim.provider
+            ));
         }
         if claim.url.is_some() && !claim.reads_url() {
-            eprintln!("note: {} does not sign the URL, so --url makes no difference", claim.provider);
+            output::complain(format_args!(
+                "note: {} does not sign the URL, so --url makes no difference",
+                claim.provider
+            ));
         }
         Ok(claim)
     }

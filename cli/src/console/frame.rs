@@ -15,7 +15,7 @@ use webhook_serializer::{
 };
 
 use super::{Flash, Shared, reading::Reading};
-use crate::output::duration;
+use crate::output::{duration, visible};
 
 /// How a page is asked for, besides what it is about.
 #[derive(Debug, Default)]
@@ -116,8 +116,20 @@ impl<'a> Page<'a> {
                 }
             }
         };
-        (status, Html(page.into_string())).into_response()
+        (status, Html(legible(&page.into_string()))).into_response()
     }
+}
+
+/// A page escaped by [`visible`], except for the values of its forms, which come back as they are.
+fn legible(page: &str) -> String {
+    const VALUE: &str = " value=\"";
+    let mut parts = page.split(VALUE);
+    let mut shown = visible(parts.next().unwrap_or_default()).into_owned();
+    for part in parts {
+        let (value, rest) = part.split_at(part.find('"').unwrap_or(part.len()));
+        shown.extend([VALUE, value, &visible(rest)]);
+    }
+    shown
 }
 
 const KEYS: [(&str, &str); 10] = [
@@ -236,6 +248,16 @@ mod tests {
     fn what_comes_from_a_sender_is_text() {
         let shown = sentence("3 (<script>) failed: `serializer unblock '<b>'`").into_string();
         assert_eq!(shown, "3 (&lt;script&gt;) failed: <code>serializer unblock '&lt;b&gt;'</code>");
+    }
+
+    #[test]
+    fn page_shows_hidden_characters_and_keeps_form_values() {
+        let page = html! { p title="a\u{202e}" { "b\u{9b} value=\"c\u{202e}\"" } input name="key" value="d\u{202e}"; i { "\u{2066}" } };
+        let shown = legible(&page.into_string());
+        assert_eq!(
+            shown,
+            "<p title=\"a\\u202e\">b\\u009b value=&quot;c\\u202e&quot;</p><input name=\"key\" value=\"d\u{202e}\"><i>\\u2066</i>"
+        );
     }
 
     #[test]

@@ -26,6 +26,7 @@ use super::{
 };
 use crate::{
     lanes::{Drawing, Kind, Lane, Sign},
+    output::visible,
     standing,
     story::Story,
 };
@@ -99,7 +100,7 @@ impl Watch {
                 }
                 Err(trouble) => {
                     self.shared.watched.surroundings.sleep(Duration::from_secs(5)).await;
-                    return event(&json!({ "trouble": trouble }));
+                    return event(&json!({ "trouble": visible(&trouble) }));
                 }
             },
         };
@@ -238,7 +239,7 @@ impl Told {
                 Kind::Orphaned => "orphaned",
                 Kind::Running => "running",
             };
-            json!([span.sequence, kind, ms(span.from), (!span.is_open).then(|| ms(span.to)), span.name])
+            json!([span.sequence, kind, ms(span.from), (!span.is_open).then(|| ms(span.to)), visible(&span.name)])
         });
         let marks = lane.marks[newest(lane.marks.len())..].iter().map(|mark| {
             let sign = match mark.sign {
@@ -249,11 +250,11 @@ impl Told {
                 Sign::Failed => "!",
                 Sign::TakenOver => "»",
             };
-            json!([sign, ms(mark.at), mark.name])
+            json!([sign, ms(mark.at), visible(&mark.name)])
         });
         let waiting = lane.totals.accepted.saturating_sub(lane.totals.settled);
         Some(json!({
-            "key": entity, "state": state(&lane), "source": self.story.source(entity),
+            "key": entity, "label": visible(entity.as_str()), "state": state(&lane), "source": self.story.source(entity),
             "waiting": waiting, "spans": spans.collect::<Vec<_>>(), "marks": marks.collect::<Vec<_>>(),
         }))
     }
@@ -341,7 +342,7 @@ fn of_row(state: &EntityState, now: Timestamp) -> Value {
     if let Some(since) = state.pending_since.filter(|_| !state.is_empty()) {
         let span = match kind {
             standing::Kind::AtWork => "running",
-            standing::Kind::Failing => "retrying",
+            standing::Kind::Failing | standing::Kind::Unavailable => "retrying",
             standing::Kind::Abandoned => "orphaned",
             _ => "waiting",
         };
@@ -351,7 +352,7 @@ fn of_row(state: &EntityState, now: Timestamp) -> Value {
         }
     }
     json!({
-        "key": state.entity, "state": kind.as_str(), "source": null, "waiting": state.waiting(),
+        "key": state.entity, "label": visible(state.entity.as_str()), "state": kind.as_str(), "source": null, "waiting": state.waiting(),
         "spans": spans, "marks": marks,
     })
 }

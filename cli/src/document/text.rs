@@ -86,7 +86,7 @@ impl Text {
         }
     }
 
-    /// Takes a source out, with the comments that stand above it.
+    /// Takes a source out, with the comments above it; those of the file's head stay.
     ///
     /// # Errors
     ///
@@ -94,8 +94,15 @@ impl Text {
     pub fn remove(&mut self, source: &str) -> Result<()> {
         match self {
             Self::Toml(document) => {
+                let before = document.to_string();
                 let sources = document.get_mut(SOURCES).and_then(Item::as_table_like_mut);
-                sources.and_then(|sources| sources.remove(source)).with_context(|| none(source)).map(drop)
+                sources.and_then(|sources| sources.remove(source)).with_context(|| none(source))?;
+                let (head, after) = (head(&before), document.to_string());
+                if !after.starts_with(head) {
+                    let after = if head.ends_with("\n\n") { after.trim_start_matches('\n') } else { &after };
+                    **document = format!("{head}{after}").parse()?;
+                }
+                Ok(())
             }
             Self::Json(document) => {
                 let mut sources: Object = document.get(SOURCES).with_context(|| none(source))?;
@@ -224,6 +231,19 @@ impl Text {
                 Ok(document.set(SOURCES, &sources)?)
             }
         }
+    }
+}
+
+/// The comments that are the whole file's: directives such as `#:schema` at its beginning, and every paragraph before
+/// the one that stands above the first line of content.
+fn head(text: &str) -> &str {
+    let lines = |is_head: fn(&str) -> bool| {
+        text.split_inclusive('\n').take_while(|line| is_head(line)).map(str::len).sum::<usize>()
+    };
+    let comments = &text[..lines(|line| line.starts_with('#') || line.trim().is_empty())];
+    match comments.rfind("\n\n") {
+        Some(at) => &comments[..at + 2],
+        None => &text[..lines(|line| line.starts_with("#:"))],
     }
 }
 
@@ -361,6 +381,21 @@ retry = { attempts = 3, first = \"2s\" }
         let with = edited(TOML, |text| text.insert("second", &fields));
         assert_eq!(with, format!("{TOML}\n[sources.second]\nprovider = \"shopify\"\nhandler = \"h\"\n"));
         assert_eq!(edited(&with, |text| text.remove("second")), TOML);
+    }
+
+    #[test]
+    fn first_source_is_removed_without_file_header() {
+        let without = |text: &str| edited(text, |text| text.remove("shop"));
+        let (_, payments) = TOML.split_once("# Payments.").unwrap();
+        assert_eq!(without(TOML), format!("#:schema sources.schema.json\n\n# Payments.{payments}"));
+        let header = "#:schema sources.schema.json\n# Ask Ada before you change this.\n\n# Its secrets are ours.\n\n";
+        let (_, sources) = TOML.split_once('\n').unwrap();
+        assert_eq!(without(&format!("{header}{sources}")), format!("{header}# Payments.{payments}"));
+        let only_last = edited(&format!("{header}{sources}"), |text| text.remove("payments"));
+        assert_eq!(
+            only_last,
+            format!("{header}{}", sources.split_once("\n\n# Payments.").unwrap().0.to_owned() + "\n")
+        );
     }
 
     #[test]

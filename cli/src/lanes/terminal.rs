@@ -190,7 +190,7 @@ impl Canvas {
         let lines = lines(picture, usize::from(width).saturating_sub(1), usize::from(height).saturating_sub(2));
         self.term.clear_last_lines(self.drawn)?;
         self.drawn = lines.len();
-        self.term.write_line(&lines.join("\n"))
+        self.term.write_line(&output::escaped(&lines.join("\n")))
     }
 }
 

@@ -40,6 +40,17 @@ pub enum Function {
     Invoked(Invoker),
 }
 
+impl Function {
+    /// Starts no further handler in this process. A function in a process of its own
+    /// finishes its batch.
+    pub(super) fn finish(&self) {
+        match self {
+            Self::Here(worker) => worker.close(),
+            Self::Processes(_) | Self::Invoked(_) => {}
+        }
+    }
+}
+
 /// What the functions are at work on, for people who wait for it.
 #[derive(Debug, Clone, Default)]
 pub struct AtWork(Arc<Mutex<BTreeMap<String, usize>>>);
@@ -123,6 +134,11 @@ impl EventSource {
         self
     }
 
+    /// What is fed.
+    pub(super) fn function(&self) -> Arc<Function> {
+        self.function.clone()
+    }
+
     /// Feeds until told to stop; the batches at work are finished. Aborted, it
     /// takes them along.
     ///
@@ -134,8 +150,11 @@ impl EventSource {
         while !*stopping.borrow() {
             while at_work.try_join_next().is_some() {}
             if at_work.len() == self.slots {
-                at_work.join_next().await;
-                continue;
+                tokio::select! {
+                    biased;
+                    _ = stopping.wait_for(|stop| *stop) => break,
+                    _ = at_work.join_next() => continue,
+                }
             }
             if !at_work.is_empty() {
                 // Whether one ends meanwhile or not.

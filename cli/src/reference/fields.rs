@@ -150,7 +150,7 @@ pub(super) const SOURCE: Table = Table {
             example: "{ up_to = 10 }",
             about: "What one start of the handler is about: each delivery by itself; all that wait in a row, up to so \
                     many; or the latest of those that are of one topic family, 25 at the most, which stands for the others. See [several at \
-                    once](sources.md#several-at-once). More than one needs `retry.attempts` of at least 2.",
+                    once](sources.md#several-at-once). More than one needs a `retry` that allows more than one attempt.",
         },
         Field {
             name: "linger",
@@ -226,29 +226,55 @@ pub(super) const TOPICS: Table = Table {
 
 pub(super) const RETRY: Table = Table {
     path: "[sources.NAME.retry]",
-    about: "How often a delivery is tried.",
+    about: "How long a delivery is tried again. Each class of answers has a limit of its own, in time that the \
+            delivery has waited for its retries; `on_failure` says what happens at the limit. `\"0s\"` gives up at \
+            the first answer. No limit is above 30 days, nor above half of the retention.",
     fields: &[
         Field {
             name: "attempts",
             form: Form::Count,
-            absent: Absent::Is("8"),
+            absent: Absent::Means("as many as `for` has time for"),
             example: "3",
-            about: "The most attempts. `on_failure` says what happens after the last one.",
+            about: "The most failed attempts.",
         },
         Field {
             name: "first",
             form: Form::Text(DURATION),
             absent: Absent::Is("\"1s\""),
             example: "\"500ms\"",
-            about: "The wait after the first failure. Each further failure doubles it, and each wait is spread over the \
-                    upper half of its length.",
+            about: "The wait after the first answer of a class. Each further one doubles it on average, and each wait \
+                    is spread over the upper half of its length.",
         },
         Field {
             name: "longest",
             form: Form::Text(DURATION),
-            absent: Absent::Is("\"5m\""),
+            absent: Absent::Is("\"10m\""),
             example: "\"1m 30s\"",
-            about: "No wait is longer.",
+            about: "The longest wait after a failure. After no answer it is 15 minutes, for an unavailable destination \
+                    five.",
+        },
+        Field {
+            name: "for",
+            form: Form::Text(DURATION),
+            absent: Absent::Means("`\"1h\"`; with `attempts`, no limit"),
+            example: "\"2h\"",
+            about: "How long a delivery waits after failures: the handler says `retry`, throws, or answers with a \
+                    status that is not named below.",
+        },
+        Field {
+            name: "unanswered_for",
+            form: Form::Text(DURATION),
+            absent: Absent::Is("\"1d\""),
+            example: "\"6h\"",
+            about: "How long it waits after no answer: the handler's time is up, the connection breaks, 502 or 504.",
+        },
+        Field {
+            name: "unavailable_for",
+            form: Form::Text(DURATION),
+            absent: Absent::Is("\"3d\""),
+            example: "\"1d\"",
+            about: "How long it waits for a destination that cannot be reached or has no room: no connection, 429 or \
+                    503; of `invoke`, throttled, or any other error of Lambda's.",
         },
     ],
 };
@@ -322,7 +348,17 @@ pub(super) const GENERIC: Table = Table {
             form: Form::OneOrMore(PLACE),
             absent: Absent::Means("the hash of the body"),
             example: "\"x-acme-delivery\"",
-            about: "What names a delivery over all its retries. Where it is not found, the hash of the body does.",
+            about: "What names a delivery over all its retries. Where it is not found, the hash of the body does, within \
+                    `retried_for`.",
+        },
+        Field {
+            name: "retried_for",
+            form: Form::Text(DURATION),
+            absent: Absent::Means("3 days"),
+            example: "\"1h\"",
+            about: "How long the sender retries a delivery that was not answered 2xx. Without a `delivery_id`, an equal \
+                    body counts as a repeat for this time at least, and for twice this time at most. `0s`: the sender \
+                    never retries, each request is a delivery, and `on_outage` is `\"queue\"` unless it says otherwise.",
         },
         Field {
             name: "topic",

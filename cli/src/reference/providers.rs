@@ -10,14 +10,15 @@ use super::rules;
 pub fn providers() -> String {
     let known = || providers::NAMES.into_iter().filter_map(|name| Some((name, providers::rule_of(name)?)));
     let mut page = HEAD.to_owned();
-    page.push_str("\n| provider | the signature covers | of id, topic, account and time are signed | retries | deadline |\n|---|---|---|---|---|\n");
+    page.push_str("\n| provider | the signature covers | of id, topic, account and time are signed | retries | what counts as a repeat | deadline |\n|---|---|---|---|---|---|\n");
     for (name, Rule { reads, facts, .. }) in known() {
         let _ = writeln!(
             page,
-            "| [`{name}`](#{name}) | {} | {} | {} | {} |",
+            "| [`{name}`](#{name}) | {} | {} | {} | {} | {} |",
             covered(&facts.signed),
             signed_marks(&reads, &facts.signed),
-            retries(&facts),
+            retries(&reads, &facts),
+            repeats(&reads),
             facts.deadline.map_or("not documented".into(), length),
         );
     }
@@ -48,6 +49,14 @@ The third column says which of delivery id, topic, account and event time stand 
 
 Where an id is signed, or stands in a signed body, a request that is sent again is recognised as a repeat, for as long as receipts are kept (30 days, if you did not change it). Where a time is signed too, it is refused once it is older than five minutes. Without a signed time it is a delivery again when its receipt is gone.
 
+## What counts as a repeat
+
+A delivery with an id counts as a repeat of another with the same id, as long as receipts are kept. Where a provider sends no id, the body's hash takes its place: an equal body counts as a repeat only while the provider may still retry the first one. After that it is another delivery, because an order can reach the same state again. It has an id of its own too: `serializer-delivery-id` and `webhook-id` differ.
+
+- The time is that of the last retry, or 3 days where the provider's documentation does not say. It is counted in periods of this length. So an equal body is recognised for this time at least, and for twice this time at most.
+- Of a provider that never retries, each request is a delivery. Only what was [deferred](sources.md#while-the-tables-cannot-be-reached) can come twice, and it is recognised.
+- A provider that sends an id may leave it out of a delivery. Such a delivery is named by its body in the same way.
+
 No provider promises to send events in the order in which they happened. Events in one tick of a clock cannot be put in order by it: many tick in whole seconds.
 
 PayPal signs of the body no more than a CRC-32. It keeps accidents out and nobody else: what stands in such a body is signed only as long as nobody has seen a transmission.
@@ -72,7 +81,8 @@ fn section(name: &str, rule: &Rule, page: &mut String) {
     let entities = lines.iter().map(rules::line).collect::<Vec<_>>().join("; ");
     row("entity", entities);
     row("deadline", facts.deadline.map_or("not documented".into(), length));
-    row("retries", retries(facts));
+    row("retries", retries(reads, facts));
+    row("what counts as a repeat", repeats(reads));
     row("switches an endpoint off", facts.switches_off.into());
     row("pings, challenges", facts.checks.into());
     row("besides", facts.care.into());
@@ -161,8 +171,17 @@ fn payload(payload: Payload) -> &'static str {
     }
 }
 
-fn retries(facts: &Facts) -> String {
-    match (facts.retries, facts.horizon) {
+fn repeats(reads: &Reads) -> String {
+    let days = |time: Duration| time.as_secs() / (24 * 3600);
+    match reads.retried_for() {
+        _ if !reads.names_by_body() => "the same id, as long as receipts are kept".to_owned(),
+        Duration::ZERO => "nothing: each request is a delivery".to_owned(),
+        time => format!("an equal body, for {} to {} days", days(time), days(2 * time)),
+    }
+}
+
+fn retries(reads: &Reads, facts: &Facts) -> String {
+    match (facts.retries, reads.horizon) {
         (Some(0), _) => {
             "none are made: [deferred](sources.md#while-the-tables-cannot-be-reached) in an outage".to_owned()
         }

@@ -11,6 +11,7 @@ use webhook_serializer::protocol::{
 };
 
 use super::{Story, What};
+use crate::output::visible;
 
 /// What a line of a function's output is.
 #[derive(Debug, PartialEq, Eq)]
@@ -103,7 +104,7 @@ fn in_words(fields: &Map<String, Value>) -> String {
             other => words.push_str(&format!("  {name}={other}")),
         }
     }
-    words.replace(|c: char| c.is_control() && c != '\n' && c != '\t', " ")
+    visible(&words).into_owned()
 }
 
 #[cfg(test)]
@@ -179,7 +180,7 @@ mod tests {
             Heard::Words("accepted  order=A-1".into())
         );
         let coloured = story.hear(r#"{"level":"INFO","message":"one\ntwo \u001b[31mred"}"#);
-        assert_eq!(coloured, Heard::Words("one\ntwo  [31mred".into()));
+        assert_eq!(coloured, Heard::Words("one\ntwo \\u001b[31mred".into()));
         assert!(story.since(0).is_empty());
     }
 }

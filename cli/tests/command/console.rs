@@ -23,10 +23,15 @@ fn answered(url: &str, cookie: &str) -> String {
 
 /// The page behind the address that was printed.
 fn page(url: &str) -> String {
+    page_at(url, "")
+}
+
+/// A page of the console whose address was printed.
+pub fn page_at(url: &str, path: &str) -> String {
     let entered = answered(url, "");
     let set = entered.lines().find_map(|line| line.strip_prefix("set-cookie: ")).expect("a cookie");
     let (base, _) = url.split_once("?token=").expect("a token in it");
-    answered(base, set.split(';').next().expect("a value"))
+    answered(&format!("{base}{path}"), set.split(';').next().expect("a value"))
 }
 
 #[test]

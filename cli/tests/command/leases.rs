@@ -1,6 +1,9 @@
 //! `serializer lease`.
 
-use std::process::Output;
+use std::{
+    io::{BufRead, BufReader, Write},
+    process::{Command, Output, Stdio},
+};
 
 use crate::running::{Local, complained, folder, printed, serializer};
 
@@ -42,10 +45,10 @@ fn a_program_is_not_started_while_somebody_else_has_the_lease() {
 #[test]
 fn a_signal_is_the_programs_which_ends_under_its_lease() {
     let local = Local::start(&[]);
-    for (signal, code) in [("TERM", 15), ("HUP", 16)] {
+    for (signal, code) in [("INT", 14), ("TERM", 15), ("HUP", 16)] {
         let script = format!(
             "trap 'serializer lease get {{target}} {{key}} >/dev/null && exit {code}; exit 1' {signal}; \
-             kill -{signal} $PPID; while true; do sleep 0.1; done"
+             kill -{signal} $PPID; for _ in $(seq 300); do sleep 0.1; done"
         );
         let done = run_under_lease(&local, &[], &script);
         assert_eq!(done.status.code(), Some(code), "{signal}: {done:?}");
@@ -61,6 +64,44 @@ fn a_program_whose_lease_is_lost_is_killed() {
     let done = run_under_lease(&local, &["--lease", "1"], script);
     assert_eq!(done.status.code(), Some(76), "{done:?}");
     assert!(complained(&done).contains("the lease was lost"), "{done:?}");
+}
+
+#[test]
+fn lost_lease_kills_what_program_started() {
+    let local = Local::start(&[]);
+    let script = "sleep 100000 >/dev/null 2>&1 & echo $!; serializer lease release {target} {key} --why 'it hangs' \
+                  >/dev/null; wait";
+    let done = run_under_lease(&local, &["--lease", "1"], script);
+    assert_eq!(done.status.code(), Some(76), "{done:?}");
+    let stat = format!("/proc/{}/stat", printed(&done).trim());
+    // A signal is delivered in its own time.
+    let has_ended = || std::fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z "));
+    assert!((0..1_000_000).any(|_| has_ended()), "it still runs");
+}
+
+#[test]
+fn program_reads_terminal_and_its_shell_afterwards() {
+    let local = Local::start(&[]);
+    let script = format!(
+        "{} lease run {} {KEY} -- sh -c 'read first; echo program: $first'; read second; echo shell: $second",
+        env!("CARGO_BIN_EXE_serializer"),
+        local.target
+    );
+    let mut command = Command::new("script");
+    command.args(["-qec", &script, "/dev/null"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let Ok(mut terminal) = command.spawn() else {
+        // Past the output capture.
+        let _ = writeln!(std::io::stderr(), "not run: program_reads_terminal_and_its_shell_afterwards: no `script`");
+        return;
+    };
+    let mut input = terminal.stdin.take().expect("it is piped");
+    let mut lines = BufReader::new(terminal.stdout.take().expect("it is piped")).lines();
+    input.write_all(b"one\ntwo\n").expect("it reads");
+    for line in ["program: one", "shell: two"] {
+        assert!(lines.any(|said| said.expect("it can be read").trim_end() == line), "{line}");
+    }
+    drop(input);
+    terminal.wait().expect("it ends");
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! `serializer local`: what it refuses, and how it stops.
 
 use std::{
-    io::{BufRead, BufReader, Read},
+    io::{BufRead, BufReader, Read, Write},
     net::TcpListener,
     os::unix::fs::PermissionsExt,
-    process::Stdio,
+    process::{Command, Stdio},
 };
 
 use crate::running::{Local, complained, event, file, folder, printed, ran, serializer};
@@ -45,6 +45,21 @@ fn a_file_that_is_no_worker_is_refused_at_once() {
     let refused = ran(&["local", "--port", "0", "--worker", quits.to_str().unwrap()]);
     // Its own log, for people.
     assert!(printed(&refused).contains("  ERROR cannot start  reason=no table\n"), "{refused:?}");
+}
+
+#[test]
+fn shell_reads_env_file_values_unchanged() {
+    let folder = tempfile::Builder::new().prefix("a $HOME #").tempdir().expect("a folder can be made");
+    let (environment, sources) = (folder.path().join("it's.env"), folder.path().join("a \"b\".toml"));
+    std::fs::write(&sources, serializer::samples::SOURCES).expect("a file can be written");
+    let [file, document] = [&environment, &sources].map(|path| path.to_str().expect("a path in UTF-8"));
+    let local = Local::start(&["--env-file", file, "--sources", document]);
+    // A command's answer says that all of the file is there.
+    assert!(local.ran(&["audit"]).status.success());
+    let script = "set -a; . \"$1\"; printf '%s' \"$SOURCES_FILE\"";
+    let read = Command::new("sh").args(["-c", script, "sh", file]).output().expect("sh can be run");
+    assert_eq!(printed(&read), sources.canonicalize().expect("it is there").to_str().expect("a path in UTF-8"));
+    assert!(std::fs::read_to_string(&environment).expect("it can be read").contains("\nENTITIES_TABLE=entities\n"));
 }
 
 #[test]
@@ -95,6 +110,24 @@ fn a_stop_says_what_it_waits_for_and_a_second_one_ends_at_once() {
     said.clear();
     local.errors.read_to_string(&mut said).unwrap();
     assert!(said.contains("ended at once"), "{said}");
+}
+
+#[test]
+fn stop_starts_no_further_delivery() {
+    let (mut local, endpoint, _folder) = at_work();
+    assert!(local.send(&["shopify-orders-paid.json"]).status.success());
+    let (mut first, _) = endpoint.accept().expect("the first delivery");
+    local.interrupt();
+    let mut said = String::new();
+    local.errors.read_line(&mut said).unwrap();
+    assert!(said.contains("waits for the handlers at work"), "{said}");
+    first.write_all(b"HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n").expect("it reads");
+    let settled = local.until(|told| told["what"] == "settled");
+    assert_eq!(settled["outcome"], "applied");
+    assert_eq!(local.child.wait().expect("it ends").code(), Some(0));
+    endpoint.set_nonblocking(true).expect("it can be");
+    let second = endpoint.accept();
+    assert!(second.is_err(), "the second delivery was started: {second:?}");
 }
 
 #[test]

@@ -1,8 +1,13 @@
 //! What is said of orders: by `send`, `inspect`, `audit` and `erase`.
 
+use std::{
+    io::Write,
+    process::{Command, Output, Stdio},
+};
+
 use serde_json::Value;
 
-use crate::running::{Local, complained, file, folder, printed, ran};
+use crate::running::{Local, complained, event, file, folder, printed, ran};
 
 const ORDER: &str = "shopify/order/450789469";
 
@@ -17,11 +22,89 @@ fn send_prints_the_order_that_the_server_names() {
     assert!(printed(&sent).starts_with("200 elsewhere/450789469 accepted as "), "{sent:?}");
 }
 
+/// A delivery whose id, key and body hold characters that a terminal obeys.
+fn hostile(folder: &tempfile::TempDir) -> (Local, String) {
+    let sources = serializer::samples::SOURCES
+        .replace("delivery_id = \"x-acme-delivery\"", "delivery_id = \"/id\"")
+        .replace("entity = \"/order/id\"", "entity = \"/key\"");
+    let sources = file(folder, "sources.toml", &sources);
+    let mut event: Value =
+        serde_json::from_str(&std::fs::read_to_string(event("generic-order-updated.json")).unwrap()).unwrap();
+    event["body"] = serde_json::json!({
+        "event": "order.updated", "id": "\u{1b}[31mred\u{9b}2J\u{202e}di", "key": "7\u{202e}8\u{2066}", "x": "\u{202e}\u{1b}[2J",
+    })
+    .to_string()
+    .into();
+    let event = file(folder, "event.json", &event.to_string());
+    let mut local = Local::start(&["--sources", sources.to_str().unwrap()]);
+    let sent = ran(&["send", "--to", &local.url, "--sources", sources.to_str().unwrap(), event.to_str().unwrap()]);
+    assert_eq!(plain(&sent), printed(&sent));
+    let settled = local.until(|told| told["what"] == "settled");
+    let sequence = settled["sequence"].to_string();
+    (local, sequence)
+}
+
+/// Returns the standard output and asserts that no terminal would obey any of it.
+fn plain(output: &Output) -> String {
+    let hidden = |c: char| c.is_control() && c != '\n' || ('\u{202a}'..='\u{202e}').contains(&c) || c == '\u{2066}';
+    let text = printed(output);
+    assert!(!text.contains(hidden), "{text:?}");
+    text
+}
+
+#[test]
+fn hidden_characters_of_a_sender_are_escaped() {
+    let folder = folder();
+    let (local, sequence) = hostile(&folder);
+    let order = "custom/order/7\u{202e}8\u{2066}";
+    let shown = plain(&local.ran(&["show", order, &sequence]));
+    assert!(shown.contains("\ndelivery      \\u001b[31mred\\u009b2J\\u202edi\n"), "{shown}");
+    assert!(shown.starts_with("custom/order/7\\u202e8\\u2066 "), "{shown}");
+    assert!(plain(&local.ran(&["inspect", order])).contains("\\u001b[31mred"));
+    for command in [&["inspect", "--json", order][..], &["show", "--raw", "--json", order, &sequence]] {
+        let told: Value = serde_json::from_str(&plain(&local.ran(command))).expect("it is JSON");
+        assert_eq!(told["entity"], order, "{command:?}");
+    }
+    let page = crate::console::page_at(&local.console, "order?key=custom/order/7%E2%80%AE8%E2%81%A6");
+    let without_forms = page.replace(&format!("value=\"{order}\""), "");
+    assert!(without_forms.contains(r"custom/order/7\u202e8\u2066") && !without_forms.contains('\u{202e}'), "{page}");
+}
+
+#[test]
+fn raw_body_in_a_pipe_is_byte_exact() {
+    let folder = folder();
+    let (local, sequence) = hostile(&folder);
+    let body = serde_json::from_str::<Value>(&std::fs::read_to_string(folder.path().join("event.json")).unwrap());
+    let shown = local.ran(&["show", "--raw", "custom/order/7\u{202e}8\u{2066}", &sequence]);
+    assert!(printed(&shown).ends_with(&format!("\n\n{}\n", body.unwrap()["body"].as_str().unwrap())), "{shown:?}");
+}
+
+#[test]
+fn raw_body_on_a_terminal_is_escaped() {
+    let folder = folder();
+    let (local, sequence) = hostile(&folder);
+    let command = format!(
+        "{} show --raw {} custom/order/7\u{202e}8\u{2066} {sequence}",
+        env!("CARGO_BIN_EXE_serializer"),
+        local.target
+    );
+    let Ok(shown) = Command::new("script").args(["-qec", &command, "/dev/null"]).stdin(Stdio::null()).output() else {
+        // Past the output capture.
+        let _ = writeln!(std::io::stderr(), "not run: raw_body_on_a_terminal_is_escaped: there is no `script`");
+        return;
+    };
+    let shown = printed(&shown);
+    assert!(
+        shown.contains(r"\u202e\u001b[2J") && !shown.contains('\u{202e}') && !shown.contains("\u{1b}[2J"),
+        "{shown:?}"
+    );
+}
+
 /// Freshly signed, or as it was signed by the key that everyone has.
 #[test]
 fn every_sample_that_is_sent_is_accepted() {
     let local = Local::start(&[]);
-    let events = std::fs::read_dir(crate::running::event("")).unwrap().map(|entry| entry.unwrap().file_name());
+    let events = std::fs::read_dir(event("")).unwrap().map(|entry| entry.unwrap().file_name());
     let events: Vec<String> = events.map(|name| name.into_string().unwrap()).filter(|n| n.ends_with(".json")).collect();
     let sent = local.send(&events.iter().map(String::as_str).collect::<Vec<_>>());
     assert!(sent.status.success(), "{sent:?}");
@@ -49,7 +132,7 @@ fn a_sender_that_is_not_verified_is_told_of_no_order_and_whoever_runs_it_of_the_
     let folder = folder();
     let forged = serializer::samples::SOURCES.replace("shopify-development-secret", "guessed");
     let forged = file(&folder, "sources.toml", &forged);
-    let sample = crate::running::event("shopify-orders-create.json");
+    let sample = event("shopify-orders-create.json");
     let sent = ran(&["send", "--json", "--to", &local.url, "--sources", forged.to_str().unwrap(), &sample]);
     let said: Value = serde_json::from_str(&printed(&sent)).unwrap();
     assert_eq!((&said["status"], &said["entity"], &said["accepted"]), (&401.into(), &Value::Null, &Value::Null));
@@ -75,9 +158,9 @@ fn a_file_that_is_no_webhook_is_passed_over() {
 fn a_webhook_of_a_source_that_is_not_known_keeps_no_other_from_being_sent() {
     let local = Local::start(&[]);
     let folder = folder();
-    let unknown = std::fs::read_to_string(crate::running::event("shopify-orders-create.json")).unwrap();
+    let unknown = std::fs::read_to_string(event("shopify-orders-create.json")).unwrap();
     let unknown = file(&folder, "unknown.json", &unknown.replace("/webhooks/shopify", "/webhooks/shop"));
-    let known = crate::running::event("shopify-orders-paid.json");
+    let known = event("shopify-orders-paid.json");
     let sent = ran(&["send", "--to", &local.url, unknown.to_str().unwrap(), &known]);
     assert!(complained(&sent).contains("source `shop` is not in the sources document"), "{sent:?}");
     assert!(printed(&sent).starts_with("200 ") && sent.status.code() == Some(1), "{sent:?}");

@@ -1,6 +1,9 @@
 //! `serializer … | head`: nobody reads to the end.
 
-use std::process::Stdio;
+use std::{
+    io::{BufRead, BufReader},
+    process::{Command, Stdio},
+};
 
 use crate::running::{Local, event, serializer};
 
@@ -43,6 +46,39 @@ fn an_error_that_nobody_reads_is_an_error_all_the_same() {
     drop(reader);
     let ended = serializer(&["check", "no-such-file"]).stderr(writer).status().expect("it can be run");
     assert_eq!(ended.code(), Some(1));
+}
+
+/// A standard error that nobody reads any more.
+fn closed() -> std::io::PipeWriter {
+    std::io::pipe().expect("a pipe can be made").1
+}
+
+#[test]
+fn command_with_closed_stderr_does_not_panic() {
+    let local = Local::start(&[]);
+    let (target, url, no_webhook) = (local.target.as_str(), local.url.as_str(), event("schedule.json"));
+    let commands: [(&[&str], i32); 4] = [
+        (&["lease", "get", target, "a/b"], 1),
+        (&["lease", "list", target], 0),
+        (&["lease", "run", target, "a/b", "--", "no-such-program"], 127),
+        (&["send", "--to", url, &no_webhook], 1),
+    ];
+    for (command, code) in commands {
+        let ended = serializer(command).stderr(closed()).status().expect("it can be run");
+        assert_eq!(ended.code(), Some(code), "{command:?}");
+    }
+}
+
+#[test]
+fn local_with_closed_stderr_stops_cleanly() {
+    let started = serializer(&["local", "--port", "0", "--json"]).stdout(Stdio::piped()).stderr(closed()).spawn();
+    let mut child = started.expect("it can be started");
+    let mut line = String::new();
+    let mut lines = BufReader::new(child.stdout.take().expect("it is piped"));
+    lines.read_line(&mut line).expect("it says where it serves");
+    let kill = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    assert!(kill.expect("kill can be run").success());
+    assert_eq!(child.wait().expect("it ends").code(), Some(0));
 }
 
 #[test]

@@ -34,7 +34,7 @@ retry = { attempts = 1 }
 provider = "standard-webhooks"
 secrets = ["whsec_d2FyZWhvdXNlLWRldmVsb3BtZW50LXNlY3JldA=="]
 handler = "forward"
-forward = { url = "http://127.0.0.1:1", secret = "whsec_d2FyZWhvdXNlLWRldmVsb3BtZW50LXNlY3JldA==", allow_private = true }
+forward = { url = "http://ENDPOINT", secret = "whsec_d2FyZWhvdXNlLWRldmVsb3BtZW50LXNlY3JldA==", allow_private = true }
 on_failure = "block"
 retry = { attempts = 1 }
 
@@ -42,12 +42,28 @@ retry = { attempts = 1 }
 provider = "stripe"
 secrets = ["whsec_stripe-development-secret"]
 handler = "forward"
-forward = { url = "http://127.0.0.1:1", secret = "whsec_d2FyZWhvdXNlLWRldmVsb3BtZW50LXNlY3JldA==", allow_private = true }
+forward = { url = "http://ENDPOINT", secret = "whsec_d2FyZWhvdXNlLWRldmVsb3BtZW50LXNlY3JldA==", allow_private = true }
 retry = { attempts = 8, first = "1h", longest = "2h" }
 "#;
 
 const BLOCKED: &str = "warehouse/order/450789469";
 const PARKED: &str = "shopify/order/450789469";
+
+/// The address of an endpoint that answers every delivery with 500.
+fn failing_endpoint() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address").to_string();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            // Unread bytes would reset the connection before the answer is read.
+            let mut request = [0; 65_536];
+            let _ = stream.read(&mut request);
+            let _ = stream
+                .write_all(b"HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+        }
+    });
+    address
+}
 
 /// A deployment in trouble.
 struct Trouble {
@@ -58,7 +74,7 @@ struct Trouble {
 impl Trouble {
     fn start() -> Self {
         let folder = folder();
-        let sources = file(&folder, "sources.toml", SOURCES);
+        let sources = file(&folder, "sources.toml", &SOURCES.replace("ENDPOINT", &failing_endpoint()));
         let environment = folder.path().join("environment");
         let options = ["--sources", sources.to_str().unwrap(), "--env-file", environment.to_str().unwrap()];
         Self { local: Local::start(&options), folder }
@@ -189,7 +205,7 @@ fn entities_lists_the_oldest_first_why_each_does_not_move_and_the_next_command()
     assert_eq!(listed(&["--parked"]), ["parked shopify"]);
     assert_eq!(listed(&["--source", "stripe"]), ["failing stripe"]);
     assert_eq!(listed(&["--blocked", "--source", "stripe"]), [""; 0]);
-    assert_eq!(listed(&["--error", "cannot connect"]), ["blocked warehouse", "failing stripe"]);
+    assert_eq!(listed(&["--error", "500"]), ["blocked warehouse", "failing stripe"]);
     let shown = trouble.said(&["entities"]);
     let lines: Vec<&str> = shown.lines().collect();
     assert!(lines[1].contains("stopped at order.shipped after 1 attempt: "), "{shown}");

@@ -18,6 +18,7 @@ use crate::{
         delivery::{Envelope, Incoming, LARGEST_BODY, Stored},
         entity::{EntityKey, FencingToken, Sequence},
         inbox::{Claim, Put, PutOutcome, owes_wake_up},
+        receipt::Recent,
         state::EntityState,
     },
     sources::{OnOutage, deliver::Linger},
@@ -90,6 +91,10 @@ pub enum AppendError {
     /// Nothing was written.
     #[error("a body of {0} bytes: at most {LARGEST_BODY} are taken")]
     TooLarge(usize),
+    /// Its entity is a job: the namespace `cron` takes no deliveries. Nothing
+    /// was written.
+    #[error("`cron/…` is a job, which takes no deliveries")]
+    IsAJob,
 }
 
 /// How a delivery comes to be appended.
@@ -122,12 +127,16 @@ impl Appending {
         self.owed.then(|| WakeUp::under(&state.entity, state.token))
     }
 
-    /// How long the wake-up for a place that was claimed on this row takes: as long
-    /// as its source waits for more. What fills a group does not, nor what comes
-    /// behind one that failed.
+    /// Returns the delay of the wake-up for a place that was claimed on this row:
+    /// the source's linger, unless a group is full or an attempt failed. A group is
+    /// full with as many deliveries as the next drain would start at once.
     pub fn delay(linger: Option<Linger>, state: &EntityState) -> Duration {
+        let most = |linger: Linger| match state.is_one_by_one() {
+            true => 1,
+            false => linger.most.min(Recent::capacity(&state.entity) as u64),
+        };
         match linger {
-            Some(linger) if state.waiting() < linger.most && state.attempts == 0 => linger.wait,
+            Some(linger) if state.waiting() < most(linger) && state.attempts == 0 => linger.wait,
             _ => Duration::ZERO,
         }
     }
@@ -200,7 +209,7 @@ impl Inbox {
         let give_up = surroundings.monotonic() + time;
         let error = match self.append_within(incoming, linger, time.saturating_sub(DEFERRING)).await {
             Ok(appended) => return Ok(Accepted::Appended(appended)),
-            Err(error @ AppendError::TooLarge(_)) => return Err(error),
+            Err(error @ (AppendError::TooLarge(_) | AppendError::IsAJob)) => return Err(error),
             Err(error) => error,
         };
         let Some(deferred) = Deferred::of(incoming, traces::current()) else { return Err(error) };
@@ -225,10 +234,15 @@ impl Inbox {
         self.append_as(incoming, stored, Coming::Deferred, None, time).await
     }
 
-    /// Defers once more what the store does not take yet.
-    pub(crate) async fn defer_again(&self, deferred: &Deferred, patience: Duration) -> Result<(), QueueError> {
-        let delay = self.store.surroundings().jittered(deferred.pause());
-        let again = Message::Deferred(Box::new(deferred.again()));
+    /// Defers once more what the store does not take yet, for about `pause`.
+    pub(crate) async fn defer_again(
+        &self,
+        deferred: &Deferred,
+        pause: Duration,
+        patience: Duration,
+    ) -> Result<(), QueueError> {
+        let delay = self.store.surroundings().jittered(pause);
+        let again = Message::Deferred(Box::new(deferred.clone()));
         let sent = self.waker.post(&again, delay, patience).await;
         let entity = deferred.entity();
         self.observer.observe(&match sent {
@@ -246,6 +260,9 @@ impl Inbox {
         linger: Option<Linger>,
         time: Duration,
     ) -> Result<Appended, AppendError> {
+        if incoming.entity.is_kept_forever() {
+            return Err(AppendError::IsAJob);
+        }
         let surroundings = self.store.surroundings();
         let give_up = surroundings.monotonic() + time.saturating_sub(SHORTEST_WAKE_UP).min(DEADLINE);
         let patience = || give_up.saturating_sub(surroundings.monotonic());

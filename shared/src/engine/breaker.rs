@@ -34,6 +34,10 @@ pub const PATIENCE: Duration = Duration::from_secs(1);
 /// are the probes: the first that ends shows what is the matter.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
+/// Nothing of a source that is held back waits for more than so many times as long
+/// as its breaker is open.
+const OPENINGS: u32 = 5;
+
 /// A time-out that comes this much too late has been through a freeze, and
 /// says nothing of the handler.
 const FROZEN: Duration = Duration::from_secs(1);
@@ -57,8 +61,13 @@ pub enum Ending {
 pub enum Admission {
     /// It is made, and has this number.
     Start(u64),
-    /// Not before so long.
-    NotNow(Duration),
+    /// Not before `wait`. Who waits longer than that is to come within `longest`.
+    NotNow {
+        /// Until the next start may be made.
+        wait: Duration,
+        /// The longest wait that loses little once the source is well.
+        longest: Duration,
+    },
 }
 
 /// What an ending changed.
@@ -106,20 +115,23 @@ impl Breaker {
     pub fn admit(&mut self, entity: &EntityKey, now: Duration, limit: Duration, fraction: f64) -> Admission {
         let number = self.next;
         if self.open.is_none() && self.seems_to_hang(now) {
-            return Admission::NotNow(spread(LOOK_AGAIN / 2, fraction * 2.0));
+            let wait = spread(LOOK_AGAIN / 2, fraction * 2.0);
+            return Admission::NotNow { wait, longest: wait };
         }
-        match &mut self.open {
-            None => {}
-            // Not all at the same moment: but one they would only be put off again.
-            Some(open) if now < open.until => {
-                return Admission::NotNow(open.until - now + open.length.mul_f64(fraction / 2.0));
+        if let Some(open) = &mut self.open {
+            let refused = |wait| Admission::NotNow { wait, longest: open.length * OPENINGS };
+            if now < open.until {
+                // Not all at the same moment: but one they would only be put off again.
+                return refused(open.until - now + open.length.mul_f64(fraction / 2.0));
             }
-            Some(open) if open.probe.is_some() => return Admission::NotNow(spread(open.length / 2, fraction * 2.0)),
+            if open.probe.is_some() {
+                return refused(spread(open.length / 2, fraction * 2.0));
+            }
             // Whoever failed last may be what is wrong. It gets its turn where nobody else comes.
-            Some(open) if self.failing.last() == Some(entity) && now < open.until + open.length => {
-                return Admission::NotNow(open.until + open.length - now);
+            if self.failing.last() == Some(entity) && now < open.until + open.length {
+                return refused(open.until + open.length - now);
             }
-            Some(open) => open.probe = Some(number),
+            open.probe = Some(number);
         }
         self.next += 1;
         self.running.push(Running { number, entity: entity.clone(), since: now, limit });
@@ -186,16 +198,26 @@ fn spread(length: Duration, fraction: f64) -> Duration {
     length.mul_f64(1.0 + fraction / 2.0)
 }
 
+/// What one worker knows of a source's destination.
+#[derive(Debug, Default)]
+struct Destination {
+    breaker: Breaker,
+    /// Since when it is reported as unavailable.
+    unavailable_since: Option<Duration>,
+    /// Why its last order failed.
+    error: String,
+}
+
 /// The breakers of all sources that one worker has met.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Breakers(Arc<Mutex<BTreeMap<SourceName, Breaker>>>);
+pub(crate) struct Breakers(Arc<Mutex<BTreeMap<SourceName, Destination>>>);
 
 impl Breakers {
-    fn breakers(&self) -> MutexGuard<'_, BTreeMap<SourceName, Breaker>> {
+    fn destinations(&self) -> MutexGuard<'_, BTreeMap<SourceName, Destination>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks for a start; refused, how long to put it off.
+    /// Asks for a start; refused, for how long.
     pub(crate) fn admit(
         &self,
         source: &SourceName,
@@ -203,12 +225,43 @@ impl Breakers {
         now: Duration,
         limit: Duration,
         fraction: f64,
-    ) -> Result<Ticket, Duration> {
-        match self.breakers().entry(source.clone()).or_default().admit(entity, now, limit, fraction) {
+    ) -> Result<Ticket, Refused> {
+        let mut destinations = self.destinations();
+        let Destination { breaker, error, .. } = destinations.entry(source.clone()).or_default();
+        match breaker.admit(entity, now, limit, fraction) {
             Admission::Start(number) => Ok(Ticket { breakers: self.clone(), source: source.clone(), number }),
-            Admission::NotNow(wait) => Err(wait),
+            Admission::NotNow { wait, longest } => Err(Refused { wait, longest, error: error.clone() }),
         }
     }
+
+    /// Remembers why a start of this source failed.
+    pub(crate) fn failed(&self, source: &SourceName, error: &str) {
+        error.clone_into(&mut self.destinations().entry(source.clone()).or_default().error);
+    }
+
+    /// The source's destination is unavailable; whether that is news.
+    pub(crate) fn unavailable(&self, source: &SourceName, now: Duration) -> bool {
+        let mut destinations = self.destinations();
+        let since = &mut destinations.entry(source.clone()).or_default().unavailable_since;
+        since.replace(since.unwrap_or(now)).is_none()
+    }
+
+    /// The source's destination is available; after how long, if it was not.
+    pub(crate) fn available(&self, source: &SourceName, now: Duration) -> Option<Duration> {
+        let since = self.destinations().get_mut(source)?.unavailable_since.take()?;
+        Some(now.saturating_sub(since))
+    }
+}
+
+/// A start that a breaker refuses.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    /// Until the next one may be made.
+    pub(crate) wait: Duration,
+    /// The longest that who waits longer is to wait.
+    pub(crate) longest: Duration,
+    /// Why others of its source failed; empty: they have yet to answer.
+    pub(crate) error: String,
 }
 
 /// A start that was admitted. Dropped, nobody knows how it ended.
@@ -226,8 +279,9 @@ impl Ticket {
     }
 
     fn end(&self, now: Duration, ending: Ending, fraction: f64) -> Change {
-        let mut breakers = self.breakers.breakers();
-        breakers.get_mut(&self.source).map_or(Change::None, |breaker| breaker.ended(self.number, now, ending, fraction))
+        let mut destinations = self.breakers.destinations();
+        let destination = destinations.get_mut(&self.source);
+        destination.map_or(Change::None, |one| one.breaker.ended(self.number, now, ending, fraction))
     }
 }
 

@@ -40,8 +40,7 @@ pub(crate) async fn run(
     match threads.begin(isolation, traces::kept(attempt))?.within(time, &surroundings).await {
         Worked::Answered(outcome) => Some(outcome),
         Worked::Died => Some(Outcome::retry("the handler's thread ended")),
-        // As for what its handler says is out of reach: it may hang for all of its source.
-        Worked::Late => Some(Outcome::unavailable("the handler's time was up")),
+        Worked::Late => Some(Outcome::unanswered("the handler's time was up")),
         Worked::NotBegun => None,
     }
 }

@@ -20,6 +20,7 @@ use crate::{
     protocol::{
         format::attribute as a,
         keys::sweep_position_range,
+        lease::yields_until,
         maintain::{MoveOn, Moved, Place, Position, SEGMENTS},
         state::{EntityState, LONGEST_LEASE, LeaseKind},
         table::{Key, Row, Scanned, Segment, TableName, Value},
@@ -99,7 +100,7 @@ impl From<QueueError> for Stop {
 /// later.
 pub fn needs_wake_up(state: &EntityState, now: Timestamp) -> bool {
     let held = state.held.as_ref().is_some_and(|held| held.runs(now));
-    let waits = [state.retry_at, state.yield_until].into_iter().flatten().any(|until| until > now);
+    let waits = [state.retry_at, yields_until(state, now)].into_iter().flatten().any(|until| until > now);
     let claimed = state.last_claim.as_ref().and_then(crate::time::Nonce::drawn_at);
     let fresh = claimed.is_some_and(|at| now.since(at) < SETTLED_DUST && at <= now + SETTLED_DUST);
     !((state.is_empty() && !is_left(state, now)) || state.is_stopped() || held || waits || fresh)
@@ -362,12 +363,13 @@ mod tests {
             one_by_one: None,
             retry_at: None,
             last_error: None,
+            retries: Default::default(),
             pending_since: None,
             blocked: None,
             hold: crate::protocol::hold::Hold::default(),
             yield_until: None,
             turn_until: None,
-            handover: false,
+            handover: None,
             newest_event_time: Default::default(),
         }
     }
@@ -387,6 +389,8 @@ mod tests {
         }
         assert!(!needs_wake_up(&EntityState { retry_at: Some(NOW + second), ..forgotten.clone() }, NOW));
         assert!(!needs_wake_up(&EntityState { yield_until: Some(NOW + second), ..forgotten.clone() }, NOW));
+        let hour = Duration::from_secs(3600);
+        assert!(needs_wake_up(&EntityState { yield_until: Some(NOW + hour), ..forgotten.clone() }, NOW));
         let over = EntityState { retry_at: Some(NOW), yield_until: Some(NOW), ..forgotten };
         assert!(needs_wake_up(&over, NOW));
     }

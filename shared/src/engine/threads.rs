@@ -6,7 +6,10 @@
 //! depends on, and those that were given up and still run are counted.
 
 use std::{
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -29,11 +32,14 @@ const GRACE: Duration = Duration::from_millis(500);
 
 /// The threads of one process. Clones count together.
 #[derive(Debug, Clone)]
-pub struct Threads(Arc<watch::Sender<usize>>);
+pub struct Threads {
+    lost: Arc<watch::Sender<usize>>,
+    closed: Arc<AtomicBool>,
+}
 
 impl Default for Threads {
     fn default() -> Self {
-        Self(Arc::new(watch::Sender::new(0)))
+        Self { lost: Arc::new(watch::Sender::new(0)), closed: Arc::default() }
     }
 }
 
@@ -41,24 +47,35 @@ impl Threads {
     /// How many were given up and still run. One that comes back later is not
     /// counted any more.
     pub fn lost(&self) -> usize {
-        *self.0.borrow()
+        *self.lost.borrow()
     }
 
-    /// Whether more than [`MOST_LOST`] are lost: nothing is begun any more.
+    /// Begins nothing any more.
+    pub fn close(&self) {
+        self.closed.store(true, Relaxed);
+    }
+
+    /// Whether they were closed.
+    pub fn are_closed(&self) -> bool {
+        self.closed.load(Relaxed)
+    }
+
+    /// Whether nothing is begun any more: more than [`MOST_LOST`] are lost, or they
+    /// were closed.
     pub fn are_spent(&self) -> bool {
-        self.lost() > MOST_LOST
+        self.are_closed() || self.lost() > MOST_LOST
     }
 
     /// Threads of which too many are lost.
     #[cfg(test)]
     pub(crate) fn spent() -> Self {
-        Self(Arc::new(watch::Sender::new(MOST_LOST + 1)))
+        Self { lost: Arc::new(watch::Sender::new(MOST_LOST + 1)), closed: Arc::default() }
     }
 
     /// Whether they are spent and stay so: the process is to end, so that a
     /// fresh one replaces it.
     pub async fn stay_spent(&self, surroundings: &Surroundings) -> bool {
-        let mut lost = self.0.subscribe();
+        let mut lost = self.lost.subscribe();
         let back = lost.wait_for(|lost| *lost <= MOST_LOST);
         self.are_spent() && surroundings.within(GRACE, back).await.is_none()
     }
@@ -75,7 +92,7 @@ impl Threads {
         if isolation == Isolation::Inline {
             return Some(Work::Inline(Box::pin(work)));
         }
-        let visit = Arc::new(Visit { stage: Mutex::new(Stage::Waiting), lost: self.0.clone() });
+        let visit = Arc::new(Visit { stage: Mutex::new(Stage::Waiting), lost: self.lost.clone() });
         let (theirs, runtime) = (Guest(visit.clone()), Handle::current());
         let (answer, answered) = oneshot::channel();
         let run = move || {
@@ -214,7 +231,7 @@ mod tests {
     }
 
     async fn lost(threads: &Threads, many: usize) {
-        threads.0.subscribe().wait_for(|lost| *lost == many).await.unwrap();
+        threads.lost.subscribe().wait_for(|lost| *lost == many).await.unwrap();
     }
 
     #[tokio::test]
@@ -255,7 +272,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_was_given_up_before_its_thread_got_to_it_is_never_begun() {
-        let visit = Visit { stage: Mutex::new(Stage::Waiting), lost: Threads::default().0 };
+        let visit = Visit { stage: Mutex::new(Stage::Waiting), lost: Threads::default().lost };
         assert!(visit.is_given_up_unbegun());
         assert!(!visit.begins());
         assert_eq!(*visit.lost.borrow(), 0);

@@ -42,8 +42,8 @@ pub struct Ingest {
     surroundings: Surroundings,
 }
 
-/// The longest that an answer may take: senders give up after five seconds at
-/// the earliest, and half of that is ours.
+/// The longest that an answer may take, beside the fetch of a key
+/// ([`keys::PATIENCE`]): senders give up after five seconds at the earliest.
 const ANSWER: Duration = Duration::from_millis(2500);
 
 /// What is to be done with a request, as far as some sources tell.
@@ -114,22 +114,23 @@ impl Ingest {
 
     async fn take(&self, request: &Request, asked: Duration) -> Response {
         let door = Door::opens(&request.headers, &self.surroundings);
+        let mut answer_by = asked + ANSWER;
         let known = self.sources.current();
         if !self.origin.sent(request) {
             let refused = Refused::saying(Refusal::PastOrigin, 403, "webhooks come in by another URL");
             return self.refuse(&known, request, refused);
         }
-        let (incoming, demanded) = match self.judge(&known, request).await {
+        let (incoming, demanded) = match self.judge(&known, request, &mut answer_by).await {
             Judged::Delivery(incoming, demanded) => (incoming, demanded),
             Judged::Ignored(incoming, demanded) => return self.ignore(&incoming, demanded),
             Judged::Answer(response) => return response,
             Judged::Refused(refused) => return self.refuse(&known, request, refused),
-            Judged::Unless(refused) => match self.judge_by_newest(&known, request, refused).await {
+            Judged::Unless(refused) => match self.judge_by_newest(&known, request, refused, &mut answer_by).await {
                 Ok(taken) => taken,
                 Err(response) => return response,
             },
         };
-        let left = ANSWER.saturating_sub(self.surroundings.monotonic().saturating_sub(asked));
+        let left = answer_by.saturating_sub(self.surroundings.monotonic());
         let source = self.sources.current().get(incoming.identity.source.as_str()).cloned();
         let linger = source.as_ref().and_then(|source| source.linger);
         let on_outage = source.map_or(OnOutage::Refuse, |source| source.on_outage());
@@ -171,13 +172,14 @@ impl Ingest {
         known: &Arc<Sources>,
         request: &Request,
         refused: Refused,
+        answer_by: &mut Duration,
     ) -> Result<(Box<Incoming>, Option<&'static str>), Response> {
         let newest = self.sources.newest().await;
         let current = self.sources.current();
         let refused = if Arc::ptr_eq(known, &current) {
             refused
         } else {
-            match self.judge(&current, request).await {
+            match self.judge(&current, request, answer_by).await {
                 Judged::Delivery(incoming, demanded) => return Ok((incoming, demanded)),
                 Judged::Ignored(incoming, demanded) => return Err(self.ignore(&incoming, demanded)),
                 Judged::Answer(response) => return Err(response),
@@ -192,7 +194,9 @@ impl Ingest {
         Err(self.refuse(&current, request, refused))
     }
 
-    async fn judge(&self, sources: &Sources, request: &Request) -> Judged {
+    /// What to do with `request`. Puts `answer_by` off by what the fetch of a key
+    /// takes: the store has its whole time all the same.
+    async fn judge(&self, sources: &Sources, request: &Request, answer_by: &mut Duration) -> Judged {
         let is_post = request.request_context.http.method == "POST";
         let Some(name) = request.source() else {
             return Judged::Refused(Refused::unknown(None));
@@ -226,8 +230,10 @@ impl Ingest {
         }
         let headers = request.headers();
         let webhook = providers::Request { headers: &headers, body: &body };
-        let now = self.surroundings.now();
-        match self.keys.verify(source, webhook, now).await {
+        let (now, began) = (self.surroundings.now(), self.surroundings.monotonic());
+        let verified = self.keys.verify(source, webhook, now).await;
+        *answer_by += self.surroundings.monotonic().saturating_sub(began);
+        match verified {
             Ok(Verified::Delivery) => {
                 let (incoming, demanded) = (Box::new(source.delivery(webhook, now)), source.answer());
                 match source.takes(&incoming.topic) {

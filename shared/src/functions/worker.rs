@@ -69,12 +69,20 @@ impl Worker {
         self.drainer.sources().beside(self.drain(event, deadline)).await
     }
 
-    /// Whether handlers that were given up block so many of this process's
-    /// threads that it runs no more of them: end it, between two batches, so
-    /// that a fresh one replaces it. Until then it hands over, uncharged, what
-    /// it is given.
+    /// Starts no handler from now on: deliveries that wait are handed over,
+    /// uncharged.
+    pub fn close(&self) {
+        self.drainer.threads().close();
+    }
+
+    /// Whether this process is to end between two batches, so that a fresh one
+    /// replaces it: it was closed, or handlers that were given up block too many
+    /// of its threads. Until then it hands over, uncharged, what it is given.
     pub async fn is_spent(&self) -> bool {
         let threads = self.drainer.threads();
+        if threads.are_closed() {
+            return true;
+        }
         let is_spent = threads.stay_spent(&self.surroundings).await;
         if is_spent {
             self.drainer.observer().observe(&Event::ThreadsLost { lost: threads.lost(), is_end: true });

@@ -5,9 +5,10 @@
 //! handler is told besides stands in `serializer-…` headers ([`headers`]).
 //! The answer decides: 2xx is done, 410 sets the delivery aside for good, all
 //! else is tried again, when `Retry-After` says or else the source's policy.
-//! An endpoint that cannot be reached, gives no answer in time, or answers 429,
-//! 502, 503 or 504 is unwell, whatever the delivery; 500 and the rest may be
-//! about this one. The status and the first words of a refusal become the
+//! An endpoint that cannot be reached, or answers 429 or 503, is unavailable: it
+//! has begun nothing. One that gives no answer in time, breaks the connection, or
+//! whose gateway answers 502 or 504, may have begun. 500 and the rest are failures
+//! of this delivery. The status and the first words of a refusal become the
 //! delivery's error.
 //! An attempt may repeat one whose answer was lost, so an endpoint applies a
 //! `webhook-id` once, and refuses a token below the newest it has seen of an
@@ -118,8 +119,11 @@ impl Forward {
         };
         let response = match surroundings.within(limit, client.send(request)).await {
             Some(Ok(response)) => response,
-            Some(Err(error)) => return Outcome::unavailable(format!("{}: {error}", destination.host())),
-            None => return Outcome::unavailable(format!("no answer within {:.1} s", limit.as_secs_f64())),
+            Some(Err(error)) => {
+                let text = format!("{}: {error}", destination.host());
+                return if error.is_connect() { Outcome::unavailable(text) } else { Outcome::unanswered(text) };
+            }
+            None => return Outcome::unanswered(format!("no answer within {:.1} s", limit.as_secs_f64())),
         };
         let (head, body) = response.into_parts();
         let body = read_out(body, surroundings).await;

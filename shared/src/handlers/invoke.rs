@@ -72,7 +72,7 @@ impl Invoke {
         match context.surroundings().within(limit, self.lambda.send(asked, time)).await {
             Some(Ok(answer)) => answer::judge(&answer),
             Some(Err(error)) => Outcome::unavailable(format!("{error} at {}", self.lambda.endpoint())),
-            None => Outcome::unavailable(format!("no answer within {:.1} s", limit.as_secs_f64())),
+            None => Outcome::unanswered(format!("no answer within {:.1} s", limit.as_secs_f64())),
         }
     }
 

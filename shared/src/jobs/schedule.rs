@@ -1,10 +1,10 @@
 //! When a job is due: a cron expression in a time zone, or a rate.
 //!
-//! A cron expression has five fields. In summer time it goes as Vixie's cron
-//! does: a time of day that a clock set forward skips is due when the clock has
-//! been set; one that a clock set back shows twice is due once, the first time.
-//! An expression with a wildcard or a step in its minutes or hours is no time of
-//! day but an interval: what is skipped is not due, and what comes twice is.
+//! A cron expression has five fields, and follows daylight saving as Vixie's cron
+//! does. Single values, lists and ranges in its minutes and hours are times of
+//! day: one that the clock skips is due when the clock is set forward, and one
+//! that the clock shows twice is due the first time. A wildcard or a step there
+//! makes an interval: a skipped time is not due, and a repeated one is due twice.
 //!
 //! Rates count from the epoch, so that no scheduler has to remember anything.
 
@@ -14,7 +14,11 @@ use croner::{
     Cron,
     parser::{CronParser, Seconds, Year},
 };
-use jiff::{Zoned, tz::TimeZone};
+use jiff::{
+    Zoned,
+    civil::DateTime,
+    tz::{AmbiguousOffset, TimeZone},
+};
 
 use crate::time::Timestamp;
 
@@ -24,8 +28,18 @@ pub struct Schedule(Kind);
 
 #[derive(Debug, Clone, PartialEq)]
 enum Kind {
-    Cron { text: String, cron: Box<Cron>, zone: TimeZone },
+    /// Due whenever the clock shows it.
+    Interval(Expression),
+    /// Each time is due once a day.
+    TimesOfDay(Expression),
     Every(Duration),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Expression {
+    text: String,
+    cron: Box<Cron>,
+    zone: TimeZone,
 }
 
 /// Why a text is no schedule.
@@ -94,7 +108,9 @@ impl Schedule {
             reason: error.to_string(),
         };
         let cron = parser.parse(text).map_err(invalid)?;
-        let schedule = Self(Kind::Cron { text: text.to_owned(), cron: Box::new(cron), zone: TimeZone::UTC });
+        let is_interval = text.split(' ').take(2).any(|field| field.contains(['*', '?', '/']));
+        let kind = if is_interval { Kind::Interval } else { Kind::TimesOfDay };
+        let schedule = Self(kind(Expression { text: text.to_owned(), cron: Box::new(cron), zone: TimeZone::UTC }));
         match schedule.first_after(Timestamp::from_secs(0)) {
             Some(_) => Ok(schedule),
             None => Err(InvalidSchedule::Never(text.to_owned())),
@@ -110,7 +126,8 @@ impl Schedule {
     pub fn in_zone(self, name: &str) -> Result<Self, InvalidSchedule> {
         let zone = TimeZone::get(name).map_err(|_| InvalidSchedule::Zone(name.to_owned()))?;
         match self.0 {
-            Kind::Cron { text, cron, .. } => Ok(Self(Kind::Cron { text, cron, zone })),
+            Kind::Interval(expression) => Ok(Self(Kind::Interval(Expression { zone, ..expression }))),
+            Kind::TimesOfDay(expression) => Ok(Self(Kind::TimesOfDay(Expression { zone, ..expression }))),
             Kind::Every(_) => Err(InvalidSchedule::RateInZone),
         }
     }
@@ -122,7 +139,10 @@ impl Schedule {
                 let period = period.as_millis() as u64;
                 Some(Timestamp::from_millis((time.as_millis() / period + 1) * period))
             }
-            Kind::Cron { cron, zone, .. } => of_zoned(&cron.find_next_occurrence(&zoned(time, zone)?, false).ok()?),
+            Kind::Interval(Expression { cron, zone, .. }) => {
+                from_jiff(cron.find_next_occurrence(&zoned(time, zone)?, false).ok()?.timestamp())
+            }
+            Kind::TimesOfDay(expression) => expression.first_time_of_day_after(time),
         }
     }
 
@@ -133,7 +153,10 @@ impl Schedule {
                 let period = period.as_millis() as u64;
                 Some(Timestamp::from_millis(time.as_millis() / period * period))
             }
-            Kind::Cron { cron, zone, .. } => of_zoned(&cron.find_previous_occurrence(&zoned(time, zone)?, true).ok()?),
+            Kind::Interval(Expression { cron, zone, .. }) => {
+                from_jiff(cron.find_previous_occurrence(&zoned(time, zone)?, true).ok()?.timestamp())
+            }
+            Kind::TimesOfDay(expression) => expression.last_time_of_day_until(time),
         }
     }
 
@@ -145,19 +168,73 @@ impl Schedule {
     }
 }
 
-fn zoned(time: Timestamp, zone: &TimeZone) -> Option<Zoned> {
-    let seconds = i64::try_from(time.as_millis() / 1000).ok()?;
-    Some(jiff::Timestamp::from_second(seconds).ok()?.to_zoned(zone.clone()))
+/// Searched by the clock on the wall, which the zone then places in time: croner
+/// itself takes only a single time of day for one, not a list of them.
+impl Expression {
+    fn first_time_of_day_after(&self, time: Timestamp) -> Option<Timestamp> {
+        let time = to_jiff(time)?;
+        let mut wall = self.zone.to_datetime(time);
+        loop {
+            wall = self.cron.find_next_occurrence(&wall, false).ok()?;
+            let due = self.due(wall)?;
+            if due > time {
+                return from_jiff(due);
+            }
+        }
+    }
+
+    fn last_time_of_day_until(&self, time: Timestamp) -> Option<Timestamp> {
+        let time = to_jiff(time)?;
+        let mut wall = self.zone.to_datetime(time);
+        // In a repeated hour, the clock has shown later times already.
+        if let AmbiguousOffset::Fold { before, .. } = self.zone.to_ambiguous_timestamp(wall).offset() {
+            wall = before.to_datetime(time);
+        }
+        let mut inclusive = true;
+        loop {
+            wall = self.cron.find_previous_occurrence(&wall, inclusive).ok()?;
+            let due = self.due(wall)?;
+            if due <= time {
+                return from_jiff(due);
+            }
+            inclusive = false;
+        }
+    }
+
+    /// When a time of day is due.
+    fn due(&self, wall: DateTime) -> Option<jiff::Timestamp> {
+        match self.zone.to_ambiguous_timestamp(wall).offset() {
+            AmbiguousOffset::Unambiguous { offset } | AmbiguousOffset::Fold { before: offset, .. } => {
+                offset.to_timestamp(wall).ok()
+            }
+            AmbiguousOffset::Gap { before, .. } => {
+                let unset = before.to_timestamp(wall).ok()?;
+                let next = jiff::Timestamp::from_second(unset.as_second() + 1).ok()?;
+                self.zone.preceding(next).next().map(|set_forward| set_forward.timestamp())
+            }
+        }
+    }
 }
 
-fn of_zoned(zoned: &Zoned) -> Option<Timestamp> {
-    u64::try_from(zoned.timestamp().as_second()).ok().map(Timestamp::from_secs)
+fn zoned(time: Timestamp, zone: &TimeZone) -> Option<Zoned> {
+    Some(to_jiff(time)?.to_zoned(zone.clone()))
+}
+
+fn to_jiff(time: Timestamp) -> Option<jiff::Timestamp> {
+    let seconds = i64::try_from(time.as_millis() / 1000).ok()?;
+    jiff::Timestamp::from_second(seconds).ok()
+}
+
+fn from_jiff(time: jiff::Timestamp) -> Option<Timestamp> {
+    u64::try_from(time.as_second()).ok().map(Timestamp::from_secs)
 }
 
 impl fmt::Display for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Kind::Cron { text, zone, .. } => write!(f, "{text} {}", zone.iana_name().unwrap_or("UTC")),
+            Kind::Interval(Expression { text, zone, .. }) | Kind::TimesOfDay(Expression { text, zone, .. }) => {
+                write!(f, "{text} {}", zone.iana_name().unwrap_or("UTC"))
+            }
             Kind::Every(period) => {
                 let minutes = period.as_secs() / 60;
                 let (count, unit) = match minutes {
@@ -230,6 +307,37 @@ mod tests {
     }
 
     #[test]
+    fn list_or_range_keeps_each_time_of_day() {
+        // 03:00 instead of 02:30 in spring; once in autumn.
+        let ticks_of = |expression, from, until| ticks(&berlin(expression), from, until);
+        for (expression, spring, autumn) in [
+            (
+                "30 2,14 * * *",
+                vec!["2026-03-29T01:00:00Z", "2026-03-29T12:30:00Z"],
+                vec!["2026-10-25T00:30:00Z", "2026-10-25T13:30:00Z"],
+            ),
+            // Both times that spring skips are one tick; so is the one that the clock shows then.
+            (
+                "0,30 2-3 * * *",
+                vec!["2026-03-29T01:00:00Z", "2026-03-29T01:30:00Z"],
+                vec!["2026-10-25T00:00:00Z", "2026-10-25T00:30:00Z", "2026-10-25T02:00:00Z", "2026-10-25T02:30:00Z"],
+            ),
+        ] {
+            assert_eq!(ticks_of(expression, "2026-03-28T23:00:00Z", "2026-03-29T21:00:00Z"), spring, "{expression}");
+            assert_eq!(ticks_of(expression, "2026-10-24T22:00:00Z", "2026-10-25T22:00:00Z"), autumn, "{expression}");
+        }
+    }
+
+    #[test]
+    fn search_from_repeated_hour_finds_both_neighbours() {
+        let schedule = berlin("10,50 2,14 * * *");
+        // 02:20 for the second time: 02:50 was due before the clock was set back.
+        let time = at("2026-10-25T01:20:00Z");
+        assert_eq!(schedule.last_until(time), Some(at("2026-10-25T00:50:00Z")));
+        assert_eq!(schedule.first_after(time), Some(at("2026-10-25T13:10:00Z")));
+    }
+
+    #[test]
     fn an_interval_is_due_in_both_of_an_hour_that_comes_twice_and_not_in_one_that_is_skipped() {
         let autumn = ticks(&berlin("*/30 * * * *"), "2026-10-24T23:59:00Z", "2026-10-25T02:00:00Z");
         assert_eq!(autumn.len(), 5);
@@ -239,8 +347,15 @@ mod tests {
 
     #[test]
     fn both_directions_find_the_same_ticks_the_whole_year_in_every_kind_of_zone() {
-        let expressions =
-            ["30 2 * * *", "0 0 * * *", "0 */6 * * *", "15 1,2,3 * * SUN", "59 23 31 * *", "0 12 * * MON#1"];
+        let expressions = [
+            "30 2 * * *",
+            "0 0 * * *",
+            "0 */6 * * *",
+            "15 1,2,3 * * SUN",
+            "0,45 0-3 * * *",
+            "59 23 31 * *",
+            "0 12 * * MON#1",
+        ];
         for zone in
             ["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kolkata", "America/Santiago"]
         {

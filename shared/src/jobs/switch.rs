@@ -37,10 +37,11 @@ impl Switch {
         }
         let names: Vec<&str> = text.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
         let set = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect();
-        if names.iter().all(|name| name.starts_with('-')) {
-            return Ok(Self::Without(set(names.iter().map(|name| &name[1..]).collect())));
+        let left_out: Vec<&str> = names.iter().filter_map(|name| name.strip_prefix('-')).collect();
+        if !names.is_empty() && left_out.len() == names.len() && !left_out.contains(&"") {
+            return Ok(Self::Without(set(left_out)));
         }
-        if names.iter().any(|name| name.starts_with('-') || *name == "on" || *name == "off") {
+        if names.is_empty() || !left_out.is_empty() || names.contains(&"on") || names.contains(&"off") {
             let reason = "is `on`, `off`, names of jobs to switch on (`a,b`), or of jobs to leave out (`-a,-b`)";
             return Err(InvalidConfig::new("JOBS", reason));
         }
@@ -88,8 +89,8 @@ mod tests {
     }
 
     #[test]
-    fn names_to_switch_on_and_to_leave_out_are_not_mixed() {
-        for text in ["a,-b", "on,a", "off,-a"] {
+    fn mixed_or_empty_job_names_are_refused() {
+        for text in ["a,-b", "on,a", "off,-a", ",", " , ", " ", "-", "-a,-"] {
             let refused = Switch::read(&[("JOBS", text)].as_slice()).unwrap_err().to_string();
             assert!(refused.starts_with("JOBS: is `on`, `off`"), "{refused}");
         }

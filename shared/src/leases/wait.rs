@@ -3,7 +3,7 @@
 
 use crate::{
     protocol::{
-        lease::{Acquired, Lease, deliveries_turn},
+        lease::{Acquired, Lease, deliveries_turn, yields_until},
         state::{EntityState, Held, LeaseKind},
     },
     time::Timestamp,
@@ -39,8 +39,8 @@ pub fn follows(answer: Acquired, now: Timestamp, asked: Option<Timestamp>) -> Fo
         Acquired::Granted(lease, state) => Follows::Granted(lease, state),
         Acquired::Held(seen) => match seen.held.clone() {
             Some(held) if held.runs(now) => {
-                let is_asked = |until: Option<Timestamp>| until.is_some_and(|until| until > now);
-                let asks = held.kind == LeaseKind::Drain && !is_asked(asked) && !is_asked(seen.yield_until);
+                let is_asked = asked.is_some_and(|until| until > now) || yields_until(&seen, now).is_some();
+                let asks = held.kind == LeaseKind::Drain && !is_asked;
                 Follows::Await { seen, held, asks }
             }
             _ => Follows::TakeOver(seen),
@@ -108,6 +108,7 @@ mod tests {
         assert!(!asks(drained(), Some(NOW + SECOND)));
         assert!(!asks(EntityState { yield_until: Some(NOW + SECOND), ..drained() }, None));
         assert!(asks(EntityState { yield_until: Some(NOW), ..drained() }, None));
+        assert!(asks(EntityState { yield_until: Some(NOW + 3600 * SECOND), ..drained() }, None));
         assert!(!asks(held(LeaseKind::Exclusive, NOW + SECOND), None));
     }
 

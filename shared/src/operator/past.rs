@@ -26,9 +26,11 @@ pub struct Past {
 }
 
 impl Past {
-    fn identity(&self) -> Option<IdentityHash> {
-        let told = self.receipt.as_ref().and_then(|receipt| receipt.identity);
-        told.or_else(|| self.delivery.as_ref().map(Delivery::identity_hash))
+    fn identities(&self) -> Vec<IdentityHash> {
+        match &self.delivery {
+            Some(delivery) => delivery.repeated_hashes().collect(),
+            None => self.receipt.iter().filter_map(|receipt| receipt.identity).collect(),
+        }
     }
 
     /// Whether it is there still, and how it ended is remembered.
@@ -100,14 +102,14 @@ impl Operator {
                 place.delivery = Some(unpacked.head().clone());
             }
         }
-        let forgotten = places.values().filter(|past| past.is_unclear()).filter_map(Past::identity).collect();
+        let forgotten = places.values().filter(|past| past.is_unclear()).flat_map(Past::identities).collect();
         let elsewhere = self.receipts_of(entity, forgotten).await?;
         let known = |identity| {
             let here = remembered.iter().find(|receipt| receipt.spills() == Some(identity));
             here.or_else(|| elsewhere.get(&identity))
         };
         for (sequence, past) in &mut places {
-            let Some(receipt) = past.identity().and_then(known) else { continue };
+            let Some(receipt) = past.identities().into_iter().find_map(known) else { continue };
             match receipt.sequence == *sequence {
                 true => past.receipt = Some(receipt.clone()),
                 false => past.first = Some(receipt.sequence),

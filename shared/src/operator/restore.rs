@@ -8,6 +8,8 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use futures_util::{StreamExt, future::try_join_all, stream};
+use serde::{Deserialize, Serialize};
+use tokio::sync::Mutex;
 
 use super::{LOOKS, Operator, OperatorError, PAGE, PATIENCE, acts::TOLD_FOR};
 use crate::{
@@ -20,15 +22,16 @@ use crate::{
         store::StoreError,
     },
     protocol::{
+        attempt::Retries,
         delivery::Item,
         entity::{EntityKey, Sequence, SourceName},
         format::{CorruptRow, attribute as a},
         inbox::{Settle, Settled, Void, Voided},
-        keys::{delivery_range, entity_row, restore_row},
+        keys::{act_row, delivery_range, entity_row, restore_row},
         lease::Lease,
         maintain::{
-            Act, BeginRestore, Begun, BegunRestore, EndRestore, EndedAs, NextRestore, Raise, Raised, Reason, Restoring,
-            Seize, Seized,
+            Act, BeginRestore, Begun, BegunRestore, EndRestore, EndedAs, NextRestore, NoteFound, Raise, Raised, Reason,
+            Restoring, Seize, Seized,
         },
         receipt::{Recent, Settlement},
         state::EntityState,
@@ -50,6 +53,11 @@ const AT_ONCE: usize = 32;
 
 /// Longer than one delivery takes to be set aside.
 const LEASE: Duration = Duration::from_secs(60);
+
+/// How the error of what this restore sets aside begins.
+fn waited_at(restoring: &Restoring) -> String {
+    format!("{RESTORED}: it waited at {}", restoring.as_of)
+}
 
 /// What became of an entity of the backup.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,7 +98,7 @@ pub struct Told {
 }
 
 /// The newest delivery of a source.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Newest {
     /// By whose rules it came.
     pub provider: Option<String>,
@@ -99,7 +107,7 @@ pub struct Newest {
 }
 
 /// What a restore found of a job.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ToldOfJob {
     /// The newest tick that the backup knows of.
     pub last_tick: Option<Timestamp>,
@@ -109,7 +117,47 @@ pub struct ToldOfJob {
     pub was_requested: bool,
 }
 
+/// What a restore found that no row tells any more once it is raised.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Found {
+    /// The newest delivery of each source.
+    pub newest: BTreeMap<SourceName, Newest>,
+    /// The jobs, by their keys.
+    pub jobs: BTreeMap<String, ToldOfJob>,
+}
+
+impl Found {
+    /// What the runs of `restoring` found so far.
+    pub fn by(restoring: &Restoring) -> Self {
+        let found = restoring.found.as_deref().and_then(|found| serde_json::from_str(found).ok());
+        found.unwrap_or_default()
+    }
+
+    /// Takes in what was found of one entity. Whether that is news.
+    pub fn take_in(&mut self, key: &str, told: &Told) -> bool {
+        let before = self.clone();
+        for (source, newest) in &told.newest {
+            let known = self.newest.entry(source.clone()).or_insert_with(|| newest.clone());
+            if known.received_at < newest.received_at {
+                *known = newest.clone();
+            }
+        }
+        if let Some(job) = &told.job {
+            self.jobs.entry(key.to_owned()).or_insert_with(|| job.clone());
+        }
+        *self != before
+    }
+}
+
 impl Told {
+    /// Reads the counts that [`in_words`](Self::in_words) says.
+    fn from_words(words: &str) -> Option<Self> {
+        let (counts, on_hold) = words.split_once(';').map_or((words, ""), |(counts, on_hold)| (counts, on_hold));
+        let numbers: Vec<u64> = counts.split(", ").filter_map(|part| part.split(' ').next()?.parse().ok()).collect();
+        let [set_aside, repeats, lost, applied_before] = numbers[..] else { return None };
+        Some(Self { set_aside, repeats, lost, applied_before, is_on_hold: !on_hold.is_empty(), ..Self::default() })
+    }
+
     fn is_worth_telling(&self) -> bool {
         self.set_aside + self.repeats + self.lost + self.applied_before > 0 || self.is_on_hold
     }
@@ -149,7 +197,8 @@ impl Operator {
                 next => return Ok(next),
             }
             let surroundings = self.store.surroundings();
-            let restoring = Restoring { nonce: surroundings.nonce(), as_of, begun: surroundings.now(), ended: None };
+            let restoring =
+                Restoring { nonce: surroundings.nonce(), as_of, begun: surroundings.now(), ended: None, found: None };
             let begin = BeginRestore { seen: seen.as_ref(), restoring: &restoring };
             match self.store.run(&begin, PATIENCE).await? {
                 BegunRestore::Begun => return Ok(NextRestore::GoOn(restoring)),
@@ -173,13 +222,14 @@ impl Operator {
         mut goes_on: impl FnMut(&str, &Result<Restored, OperatorError>) -> bool,
     ) -> Result<bool, OperatorError> {
         let mut is_whole = true;
+        let found = &Mutex::new(Found::by(restoring));
         let mut pass = self.pass(TableName::Entities);
         while let Some(rows) = pass.page().await? {
             // Owned, so that whoever restores can be a task of its own.
             let keys: Vec<String> = rows.iter().filter_map(|row| row.text(a::ENTITY).map(str::to_owned)).collect();
             let restored = keys.into_iter().map(|key| async move {
                 let restored = match EntityKey::parse(&key) {
-                    Ok(entity) => self.restore(restoring, &entity, even_if_used).await,
+                    Ok(entity) => self.restore_noting(restoring, &entity, even_if_used, found).await,
                     Err(error) => Err(CorruptRow::from(error).into()),
                 };
                 (key, restored)
@@ -221,6 +271,39 @@ impl Operator {
         entity: &EntityKey,
         even_if_used: bool,
     ) -> Result<Restored, OperatorError> {
+        let found = Mutex::new(Found::by(restoring));
+        self.restore_noting(restoring, entity, even_if_used, &found).await
+    }
+
+    /// Reports an entity that an earlier run of this restore raised, except for what
+    /// [`Found`] holds. If that run was killed halfway through the entity, the report
+    /// counts all parked deliveries, and of the rest only those after the kill.
+    ///
+    /// # Errors
+    ///
+    /// The store could not be reached, or a row cannot be read.
+    pub async fn restored_before(&self, restoring: &Restoring, entity: &EntityKey) -> Result<Told, OperatorError> {
+        let row = self.store.get(&act_row(entity, &restoring.nonce), PATIENCE).await?;
+        let Some(act) = row.as_ref().map(Act::parse).transpose()?.flatten() else { return Ok(Told::default()) };
+        let mut told = act.ended.as_deref().and_then(Told::from_words).unwrap_or_default();
+        told.set_aside = told.set_aside.max(self.set_aside_so_far(restoring, entity).await?);
+        Ok(told)
+    }
+
+    /// How many deliveries of an entity this restore has set aside in all of its
+    /// runs, and nobody has put back.
+    async fn set_aside_so_far(&self, restoring: &Restoring, entity: &EntityKey) -> Result<u64, OperatorError> {
+        let error = waited_at(restoring);
+        Ok(self.parked(entity).await?.iter().filter(|one| one.error.starts_with(&error)).count() as u64)
+    }
+
+    async fn restore_noting(
+        &self,
+        restoring: &Restoring,
+        entity: &EntityKey,
+        even_if_used: bool,
+        found: &Mutex<Found>,
+    ) -> Result<Restored, OperatorError> {
         let mut told = Told::default();
         for _ in 0..LOOKS {
             let Some(row) = self.store.get(&entity_row(entity), PATIENCE).await? else { return Ok(Restored::Gone) };
@@ -233,7 +316,7 @@ impl Operator {
                 return Ok(Restored::InUse);
             }
             let job = entity.is_kept_forever().then(|| JobState::parse(&row)).transpose()?;
-            if self.restore_seen(restoring, &state, job.as_ref(), &mut told).await? {
+            if self.restore_seen(restoring, &state, job.as_ref(), found, &mut told).await? {
                 return Ok(Restored::Raised(told));
             }
         }
@@ -246,6 +329,7 @@ impl Operator {
         restoring: &Restoring,
         seen: &EntityState,
         job: Option<&JobState>,
+        found: &Mutex<Found>,
         told: &mut Told,
     ) -> Result<bool, OperatorError> {
         told.was_held |= seen.held.is_some();
@@ -255,6 +339,7 @@ impl Operator {
             told.job = Some(ToldOfJob { last_tick: job.last_tick, at_work, was_requested });
         }
         let last = self.last_filled(seen, told).await?;
+        self.note(restoring, seen.entity.as_str(), found, told).await?;
         let reason = self.reason.clone().unwrap_or_else(|| Reason::new("operator", ""));
         let (entity, nonce) = (seen.entity.clone(), restoring.nonce.clone());
         let act = Act { entity, nonce, verb: VERB.into(), sequence: None, reason, ended: None };
@@ -272,11 +357,34 @@ impl Operator {
         let (now, retention) = (self.store.surroundings().now(), self.retention);
         let raise = Raise { restoring, seen: &empty, job, now, retention };
         let is_raised = matches!(self.store.run(&raise, PATIENCE).await?, Raised::Raised(_));
+        if is_raised && seen.held.is_some() {
+            // An earlier run may have been killed at it.
+            told.set_aside = told.set_aside.max(self.set_aside_so_far(restoring, &seen.entity).await?);
+        }
         // Of one that was killed behind its last settle, too.
         if is_raised && (told.is_worth_telling() || seen.held.is_some()) {
             self.store.run(&EndedAs { act: &act, outcome: &told.in_words() }, PATIENCE).await?;
         }
         Ok(is_raised)
+    }
+
+    /// Notes what no row tells any more once this one is raised.
+    async fn note(
+        &self,
+        restoring: &Restoring,
+        key: &str,
+        found: &Mutex<Found>,
+        told: &Told,
+    ) -> Result<(), OperatorError> {
+        // Until it is written: another entity's must not be overtaken by it.
+        let mut found = found.lock().await;
+        let mut with = found.clone();
+        if with.take_in(key, told) {
+            let text = serde_json::to_string(&with).map_err(|error| StoreError::Invalid(error.to_string()))?;
+            self.store.run(&NoteFound { restoring, found: &text }, PATIENCE).await?;
+            *found = with;
+        }
+        Ok(())
     }
 
     /// The last place of the inbox at which anything stands, which may be behind
@@ -368,7 +476,7 @@ impl Operator {
         waiting: &Waiting,
     ) -> Result<(), OperatorError> {
         let failed = state.last_error.as_ref().map(|error| format!("; it had failed: {error}")).unwrap_or_default();
-        let error = format!("{RESTORED}: it waited at {}, and may have been applied since{failed}", restoring.as_of);
+        let error = format!("{}, and may have been applied since{failed}", waited_at(restoring));
         let aside = Aside { error: &error, run_before: None, kept_for: self.parked_retention };
         Ok(aside.set(&self.store, waiting).await?)
     }
@@ -382,7 +490,15 @@ impl Operator {
     ) -> Result<Option<Lease>, OperatorError> {
         let now = self.store.surroundings().now();
         let attempts = if settlement == Settlement::Parked { drain.tried(Group::ONE) } else { 0 };
-        let ending = Ending { settlement, group: Group::ONE, token: lease.token(), attempts, took: None, at: now };
+        let ending = Ending {
+            settlement,
+            group: Group::ONE,
+            token: lease.token(),
+            attempts,
+            took: None,
+            at: now,
+            carried: Retries::default(),
+        };
         let decision = drain.decision(ending, now, None);
         for receipt in drain.to_spill(&decision) {
             self.spill(&drain.state().entity, &receipt).await?;

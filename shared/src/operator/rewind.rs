@@ -9,6 +9,7 @@ use crate::{
     },
     leases::Guard,
     protocol::{
+        attempt::Retries,
         delivery::Delivery,
         entity::{EntityKey, FencingToken, Sequence},
         inbox::Decision,
@@ -292,15 +293,17 @@ pub fn as_before(
         // A rate's wait is no delivery's own.
         not_before: state.retry_at.filter(|_| state.last_error.is_none()),
         ends_one_by_one: state.one_by_one.is_some_and(|until| until <= through),
+        carried: Retries::default(),
     };
     Some((decision, Rewinding { from: first, through, applied }))
 }
 
 /// Where this delivery was settled.
 fn known<'a>(delivery: &Delivery, state: &'a EntityState, page: &'a Page) -> Option<&'a Receipt> {
-    let identity = delivery.identity_hash();
-    let in_row = state.recent.iter().find(|receipt| receipt.spills() == Some(identity));
-    in_row.or_else(|| page.receipt(identity))
+    delivery.repeated_hashes().find_map(|identity| {
+        let in_row = state.recent.iter().find(|receipt| receipt.spills() == Some(identity));
+        in_row.or_else(|| page.receipt(identity))
+    })
 }
 
 /// A place of which nothing of its own is remembered: it was settled as a repeat of

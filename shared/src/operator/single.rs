@@ -146,10 +146,12 @@ impl Operator {
 
     async fn remove_parked(&self, parked: &Parked) -> Result<(), OperatorError> {
         let settled = self.settled_as(&parked.delivery).await?;
-        self.forget(parked, &parked.delivery.part_keys()).await?;
         match settled.filter(|_| !super::is_put_back(settled)) {
-            Some(settlement) => Err(OperatorError::DecidedOtherwise(settlement)),
-            None => Ok(()),
+            Some(settlement) => {
+                self.forget_left_over(parked).await?;
+                Err(OperatorError::DecidedOtherwise(settlement))
+            }
+            None => self.forget(parked, &parked.delivery.part_keys()).await,
         }
     }
 
@@ -171,7 +173,11 @@ impl Operator {
     }
 
     async fn receipt_of(&self, delivery: &Delivery) -> Result<Option<Receipt>, OperatorError> {
-        let row = self.store.get(&receipt_row(delivery.entity(), delivery.identity_hash()), PATIENCE).await?;
-        Ok(row.as_ref().map(Receipt::parse).transpose()?)
+        for identity in delivery.repeated_hashes() {
+            if let Some(row) = self.store.get(&receipt_row(delivery.entity(), identity), PATIENCE).await? {
+                return Ok(Some(Receipt::parse(&row)?));
+            }
+        }
+        Ok(None)
     }
 }

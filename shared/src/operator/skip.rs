@@ -9,6 +9,7 @@ use crate::{
     },
     leases::{Guard, Leases, Terms},
     protocol::{
+        attempt::Retries,
         entity::{EntityKey, FencingToken, Sequence},
         inbox::{Spill, Void, Voided},
         maintain::{Reason, Verb},
@@ -134,7 +135,8 @@ impl Operator {
         let at = self.store.surroundings().now();
         let token = guard.lease().token();
         let attempts = if settlement == Settlement::Parked { drain.tried(Group::ONE) } else { 0 };
-        let ending = Ending { settlement, group: Group::ONE, token, attempts, took: None, at };
+        let ending =
+            Ending { settlement, group: Group::ONE, token, attempts, took: None, at, carried: Retries::default() };
         // A rate's wait is no delivery's own.
         let not_before = state.retry_at.filter(|_| state.last_error.is_none());
         let mut decision = drain.decision(ending, seen_at, not_before);

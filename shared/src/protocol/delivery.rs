@@ -35,7 +35,8 @@ pub struct Incoming {
     pub topic: String,
     /// Events whose times can be compared.
     pub family: String,
-    /// When it happened, by the sender's clock.
+    /// When it happened, by the sender's clock. A time more than five minutes
+    /// after `received_at` is not stored.
     pub event_time: Option<Timestamp>,
     /// When it arrived, by ours.
     pub received_at: Timestamp,
@@ -55,7 +56,8 @@ pub enum Age {
     SameTime,
     /// A newer one was applied already.
     Older,
-    /// The sender gives no time; or a person has it run again, after what came
+    /// The sender gives no time, or one too far ahead; the order's row dropped the
+    /// newest time of its family; or a person has it run again, after what came
     /// behind it.
     Unknown,
 }
@@ -182,6 +184,12 @@ impl Delivery {
         *self.identity_hash.get_or_init(|| self.identity.hash())
     }
 
+    /// The hashes under which it may have been settled as another delivery, its own
+    /// first.
+    pub(crate) fn repeated_hashes(&self) -> impl Iterator<Item = IdentityHash> + use<> {
+        std::iter::once(self.identity_hash()).chain(self.identity.adjacent_hashes())
+    }
+
     /// What happened, in the sender's words, such as `orders/paid`.
     pub fn topic(&self) -> &str {
         &self.topic
@@ -230,6 +238,7 @@ impl Delivery {
     pub(crate) fn age_beside(&self, applied: &EventTimes) -> Age {
         let Some(time) = self.event_time.filter(|_| self.run_before.is_none()) else { return Age::Unknown };
         match applied.of(&self.family).map(|newest| time.cmp(&newest)) {
+            None if applied.may_have_dropped_since(time) => Age::Unknown,
             None | Some(Ordering::Greater) => Age::Newer,
             Some(Ordering::Equal) => Age::SameTime,
             Some(Ordering::Less) => Age::Older,

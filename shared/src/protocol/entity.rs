@@ -4,12 +4,14 @@
 //! Everything here is parsed once, at the edge; a value of one of these types
 //! is valid by construction. Ids never pass through a float.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use unicode_normalization::{UnicodeNormalization, is_nfc};
+
+use crate::time::Timestamp;
 
 /// How the keys of jobs begin. No sender's deliveries are kept under them.
 pub const JOBS: &str = "cron/";
@@ -171,6 +173,22 @@ impl fmt::Display for SourceName {
     }
 }
 
+/// The prefix of a delivery id that is a body's hash.
+const HASH: &str = "sha256:";
+
+/// Letters of SHA-256 in base64.
+const HASH_LETTERS: usize = 43;
+
+/// What stands between a body's hash and the number of its period in an id.
+const PERIOD: char = '~';
+
+/// What stands between a body's hash and the millisecond of its receipt in an id.
+const MOMENT: char = '@';
+
+fn ends_with_hash(id: &str) -> bool {
+    id.rsplit_once(HASH).is_some_and(|(_, hash)| hash.len() == HASH_LETTERS)
+}
+
 /// What the sender calls one delivery. Longer ids than
 /// [`DeliveryId::MAX_BYTES`] are replaced by their SHA-256.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
@@ -187,10 +205,39 @@ impl DeliveryId {
         if text.len() <= Self::MAX_BYTES { Self(text) } else { Self::from_body(text.as_bytes()) }
     }
 
-    /// For senders that give no id: the body's own hash, so that the same
-    /// bytes are the same delivery.
+    /// The hash of a body, for senders that give no id.
     pub fn from_body(body: &[u8]) -> Self {
-        Self(format!("sha256:{}", URL_SAFE_NO_PAD.encode(Sha256::digest(body))))
+        Self(format!("{HASH}{}", URL_SAFE_NO_PAD.encode(Sha256::digest(body))))
+    }
+
+    /// Tells an id that ends with a body's hash apart from that of an equal body
+    /// that the sender does not send as a retry. Appends the number of the period
+    /// of `retried_for` in which the body was received; or, if the sender never
+    /// retries, the millisecond.
+    #[must_use]
+    pub fn received(self, at: Timestamp, retried_for: Duration) -> Self {
+        let period = u64::try_from(retried_for.as_millis()).unwrap_or(u64::MAX);
+        let suffix = match at.as_millis().checked_div(period) {
+            Some(number) => format!("{PERIOD}{number}"),
+            None => format!("{MOMENT}{}", at.as_millis()),
+        };
+        let is_short = self.0.len() + suffix.len() <= Self::MAX_BYTES;
+        let id = if is_short { self } else { Self::from_body(self.0.as_bytes()) };
+        Self(id.0 + &suffix)
+    }
+
+    /// The id without what [`received`](Self::received) appended.
+    pub fn as_sent(&self) -> &str {
+        let mark = [PERIOD, MOMENT];
+        let is_marked = |(id, number): &(&str, &str)| ends_with_hash(id) && number.bytes().all(|b| b.is_ascii_digit());
+        self.0.rsplit_once(mark).filter(is_marked).map_or(&self.0, |(id, _)| id)
+    }
+
+    /// The ids of an equal body that was received in the period before or after.
+    fn in_adjacent_periods(&self) -> Option<[Self; 2]> {
+        let (id, number) = self.0.rsplit_once(PERIOD)?;
+        let number: u64 = number.parse().ok().filter(|_| ends_with_hash(id))?;
+        Some([number.wrapping_sub(1), number.wrapping_add(1)].map(|number| Self(format!("{id}{PERIOD}{number}"))))
     }
 
     /// The id as text.
@@ -245,6 +292,14 @@ impl Identity {
     #[doc(hidden)]
     pub fn hash(&self) -> IdentityHash {
         IdentityHash(self.digest()[..8].try_into().expect("eight of thirty-two"))
+    }
+
+    /// The hashes of an equal body's identities in the adjacent periods, which make
+    /// this delivery a repeat too. What was put back is only known by its own.
+    pub(crate) fn adjacent_hashes(&self) -> impl Iterator<Item = IdentityHash> + use<> {
+        let adjacent = if self.redrive == 0 { self.delivery_id.in_adjacent_periods() } else { None };
+        let hash = |delivery_id| Self { delivery_id, source: self.source.clone(), redrive: 0 }.hash();
+        adjacent.into_iter().flatten().map(hash).collect::<Vec<_>>().into_iter()
     }
 
     /// What it is known by among all there are, to others: 128 bits of its hash,
@@ -392,6 +447,68 @@ mod tests {
         let again = Identity { redrive: 1, ..own.clone() };
         assert_ne!(own.hash(), again.hash());
         assert_eq!((own.hash().to_string().len(), own.name().len()), (11, 22));
+    }
+
+    fn received(id: &str, seconds: u64, retried_for: u64) -> DeliveryId {
+        let id = if id.len() > 100 { DeliveryId(id.into()) } else { DeliveryId::from_body(id.as_bytes()) };
+        id.received(Timestamp::from_secs(seconds), Duration::from_secs(retried_for))
+    }
+
+    fn is_repeat(id: &DeliveryId, of: &DeliveryId) -> bool {
+        let identity = |delivery_id: &DeliveryId| Identity {
+            source: SourceName::parse("shop").unwrap(),
+            delivery_id: delivery_id.clone(),
+            redrive: 0,
+        };
+        let (id, of) = (identity(id), identity(of).hash());
+        id.hash() == of || id.adjacent_hashes().any(|hash| hash == of)
+    }
+
+    #[test]
+    fn equal_body_is_a_repeat_while_retried() {
+        let first = received("{}", 1000, 60);
+        for (seconds, expected) in [(940, true), (1000, true), (1060, true), (1120, false), (880, false)] {
+            let second = received("{}", seconds, 60);
+            assert_eq!((is_repeat(&second, &first), is_repeat(&first, &second)), (expected, expected), "{seconds}");
+            assert!(!is_repeat(&received("[]", seconds, 60), &first), "another body");
+        }
+        for seconds in 0..240 {
+            assert!(is_repeat(&received("{}", 1000 + seconds % 61, 60), &first), "{seconds}");
+        }
+    }
+
+    #[test]
+    fn equal_body_is_no_repeat_without_retries() {
+        let at = |millis| DeliveryId::from_body(b"{}").received(Timestamp::from_millis(millis), Duration::ZERO);
+        assert!(is_repeat(&at(1000), &at(1000)), "one request");
+        assert!(!is_repeat(&at(1001), &at(1000)));
+        assert_eq!(at(1001).as_sent(), at(1000).as_sent());
+    }
+
+    #[test]
+    fn redriven_delivery_has_no_adjacent_periods() {
+        let identity =
+            Identity { source: SourceName::parse("shop").unwrap(), delivery_id: received("{}", 1000, 60), redrive: 1 };
+        assert_eq!(identity.adjacent_hashes().count(), 0);
+        assert_eq!(Identity { redrive: 0, ..identity }.adjacent_hashes().count(), 2);
+    }
+
+    #[test]
+    fn senders_own_id_has_no_adjacent_periods() {
+        let hash = DeliveryId::from_body(b"{}").0;
+        for id in ["evt_1".to_owned(), "a~5".into(), hash.clone(), format!("{hash}~x"), format!("{hash}@5")] {
+            let id = DeliveryId(id);
+            assert_eq!(id.in_adjacent_periods(), None, "{id}");
+            assert!(id.as_sent() == id.as_str() || id.as_str().ends_with("@5"), "{id}");
+        }
+    }
+
+    #[test]
+    fn longest_id_keeps_its_period() {
+        let long = format!("{}/{}", "x".repeat(205), DeliveryId::from_body(b"{}"));
+        let (first, second) = (received(&long, 1000, 60), received(&long, 1060, 60));
+        assert!(first.0.len() <= DeliveryId::MAX_BYTES && is_repeat(&second, &first));
+        assert_eq!(DeliveryId::new(first.0.clone()), first);
     }
 
     #[test]

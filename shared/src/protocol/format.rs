@@ -1,6 +1,8 @@
 //! What the rows of all kinds have in common: their attributes, and the version
 //! that each carries. A row of another one is refused, never guessed at.
 
+use std::borrow::Cow;
+
 use super::{
     entity::InvalidEntityKey,
     table::{Condition, Row},
@@ -27,6 +29,7 @@ pub mod attribute {
     pub const SPILLED: &str = "spilled";
     pub const ONE_BY_ONE: &str = "one_by_one";
     pub const ATTEMPTS: &str = "attempts";
+    pub const RETRIES: &str = "retries";
     pub const RETRY_AT: &str = "retry_at";
     pub const SUSPECT: &str = "suspect";
     pub const STARTED: &str = "started";
@@ -51,6 +54,7 @@ pub mod attribute {
     pub const NONCE: &str = "nonce";
     pub const AS_OF: &str = "as_of";
     pub const BEGUN: &str = "begun";
+    pub const FOUND: &str = "found";
     pub const ENDED: &str = "ended";
     pub const VOID: &str = "void";
     pub const SOURCE: &str = "source";
@@ -120,6 +124,30 @@ pub(crate) fn check_format(row: &Row) -> Result<(), CorruptRow> {
     }
 }
 
+/// `text` with each control character but line feed and tab, and each that turns
+/// the direction of writing, as `\uXXXX`: text of a sender commands no terminal,
+/// and looks like no other text. Within a JSON string it means the same.
+pub fn visible(text: &str) -> Cow<'_, str> {
+    let is_hidden = |c: char| match c {
+        '\n' | '\t' => false,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
+        c => c.is_control(),
+    };
+    if !text.contains(is_hidden) {
+        return text.into();
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for (at, c) in text.char_indices() {
+        match c {
+            // The end of a line, as some write it.
+            '\r' if text[at..].starts_with("\r\n") => shown.push(c),
+            c if is_hidden(c) => shown.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c => shown.push(c),
+        }
+    }
+    shown.into()
+}
+
 /// A text of somebody else's code as it can stand in a table on a terminal:
 /// what would break the line, or command the terminal, becomes a space.
 pub(crate) fn one_line(text: &str) -> String {
@@ -129,4 +157,15 @@ pub(crate) fn one_line(text: &str) -> String {
 /// Cuts a text to at most `limit` bytes, at a character's boundary.
 pub(crate) fn shortened(text: &str, limit: usize) -> String {
     text[..text.floor_char_boundary(limit)].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::visible;
+
+    #[test]
+    fn hidden_characters_are_escaped_and_lines_stay() {
+        let text = "a\u{1b}[2J\u{9b}\u{7f}\u{202e}b\u{2066}\u{200f}\u{61c}\r\n\tc\rd é";
+        assert_eq!(visible(text), "a\\u001b[2J\\u009b\\u007f\\u202eb\\u2066\\u200f\\u061c\r\n\tc\\u000dd é");
+    }
 }

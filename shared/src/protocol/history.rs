@@ -1,9 +1,15 @@
 //! An entity's history, checked: do its receipts tell of deliveries decided in
 //! the order of their places, one at a time, each once? Pure.
 
-use std::fmt;
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    fmt,
+};
 
-use crate::protocol::{entity::Sequence, receipt::Receipt};
+use crate::protocol::{
+    entity::Sequence,
+    receipt::{Receipt, Settlement},
+};
 
 /// What the receipts of one entity tell.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -23,6 +29,13 @@ pub enum Mistake {
     TokenWentBack(Sequence),
     /// A handler was started before the one in front of it was settled.
     Overlap(Sequence),
+    /// A delivery was applied at two places.
+    AppliedAgain {
+        /// The first of them.
+        first: Sequence,
+        /// The other.
+        again: Sequence,
+    },
 }
 
 impl fmt::Display for Mistake {
@@ -31,6 +44,7 @@ impl fmt::Display for Mistake {
             Mistake::SamePlace(at) => write!(f, "{at}: settled for two deliveries"),
             Mistake::TokenWentBack(at) => write!(f, "{at}: settled under a smaller token than the one before"),
             Mistake::Overlap(at) => write!(f, "{at}: started before the one before was settled"),
+            Mistake::AppliedAgain { first, again } => write!(f, "{again}: applied again, after {first}"),
         }
     }
 }
@@ -54,8 +68,23 @@ impl History {
                 history.mistakes.push(Mistake::TokenWentBack(after.sequence));
             }
             let clocks = std::time::Duration::from_secs(1);
-            if after.started_at().is_some_and(|started| started + clocks < before.settled_at) {
+            // Those under one token are one start.
+            let is_next_start = after.token != before.token;
+            if is_next_start && after.started_at().is_some_and(|started| started + clocks < before.settled_at) {
                 history.mistakes.push(Mistake::Overlap(after.sequence));
+            }
+        }
+        let mut applied = BTreeMap::new();
+        for receipt in receipts.iter().filter(|receipt| receipt.settlement == Settlement::Applied) {
+            match applied.entry(receipt.identity) {
+                Entry::Vacant(first) => {
+                    first.insert(receipt.sequence);
+                }
+                // Twice at one place is the mistake above.
+                Entry::Occupied(first) if *first.get() == receipt.sequence => {}
+                Entry::Occupied(first) => {
+                    history.mistakes.push(Mistake::AppliedAgain { first: *first.get(), again: receipt.sequence });
+                }
             }
         }
         history
@@ -91,6 +120,30 @@ mod tests {
     fn one_after_the_other_under_growing_tokens_is_right() {
         let history = History::of(vec![receipt(2, 5, 20, 30), receipt(1, 4, 0, 10)]);
         assert_eq!(history, History { receipts: 2, ..History::default() });
+    }
+
+    #[test]
+    fn slow_group_is_no_overlap() {
+        let of_group = |sequence| receipt(sequence, 4, 0, 5000);
+        let history = History::of(vec![of_group(1), of_group(2), of_group(3), receipt(4, 6, 5001, 9000)]);
+        assert_eq!(history, History { receipts: 4, ..History::default() });
+        let early = History::of(vec![of_group(1), of_group(2), receipt(3, 6, 3000, 9000)]);
+        assert_eq!(early.mistakes, [Mistake::Overlap(Sequence(3))]);
+    }
+
+    #[test]
+    fn identity_applied_twice_is_a_mistake() {
+        let identity = Some(IdentityHash::from_bytes([7; 8]));
+        let settled = |sequence, settlement| {
+            let at = 10_000 * sequence;
+            Receipt { identity, settlement, ..receipt(sequence, sequence, at, at + 10) }
+        };
+        let [first, second, third] = [1, 2, 3].map(|sequence| settled(sequence, Settlement::Applied));
+        let history = History::of(vec![first.clone(), second, third]);
+        let again = |sequence| Mistake::AppliedAgain { first: Sequence(1), again: Sequence(sequence) };
+        assert_eq!(history.mistakes, [again(2), again(3)]);
+        let parked = History::of(vec![first, settled(2, Settlement::Parked), settled(3, Settlement::Repeat)]);
+        assert_eq!(parked.mistakes, []);
     }
 
     #[test]

@@ -17,7 +17,7 @@ mod release;
 mod renew;
 
 pub use acquire::{Acquire, Acquired, TakeOver, deliveries_turn};
-pub use ask::{AskToYield, ForceRelease, Forced, LONGEST_YIELD};
+pub use ask::{AskToYield, ForceRelease, Forced, LONGEST_YIELD, yields_until};
 pub use release::{AnnounceEnd, Ended, GiveWay, HandOver, LONGEST_TURN, Release, ReleaseEmpty, Released};
 pub use renew::{Renew, Renewed};
 
@@ -29,7 +29,7 @@ use crate::{
         keys::entity_row,
         receipt::Recent,
         state::{EntityState, LeaseKind},
-        table::{Action, Change, Condition, Write},
+        table::{Action, Change, Comparison, Condition, Write},
     },
     time::{Nonce, Timestamp},
 };
@@ -138,10 +138,24 @@ impl std::fmt::Display for LeaseId {
     }
 }
 
+/// A time is absent or has passed. One that is further ahead than `farthest` was
+/// written by a clock that is far off, and counts as passed.
+fn passed(time: &'static str, now: Timestamp, farthest: Duration) -> Condition {
+    Condition::Any(vec![
+        Condition::absent_or_at_most(time, now.as_millis()),
+        Condition::compare(time, Comparison::Greater, (now + farthest).as_millis()),
+    ])
+}
+
 /// What a row says of a lease.
 const LEASE: [&str; 4] = [a::HOLDER, a::KIND, a::EXPIRES_AT, a::HOLDER_INFO];
 
-/// The changes that end a lease.
+/// The changes that end a lease, but for what they leave in `handover`.
+pub(crate) fn lease_ended() -> Vec<Change> {
+    LEASE.into_iter().map(Change::remove).collect()
+}
+
+/// The changes that end a lease, behind no wake-up of its own.
 pub(crate) fn lease_removed() -> Vec<Change> {
     LEASE.into_iter().chain([a::HANDOVER]).map(Change::remove).collect()
 }

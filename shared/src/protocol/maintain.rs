@@ -17,9 +17,10 @@ pub use hold::{BeginHold, EndHold, Turned};
 pub use listing::ListJob;
 pub use position::{MoveOn, Moved, Place, Position, SEGMENTS, TURN};
 pub use restore::{
-    BeginRestore, BegunRestore, EndRestore, NextRestore, Raise, Raised, Restoring, Seize, Seized, is_claimed_after,
+    BeginRestore, BegunRestore, EndRestore, NextRestore, NoteFound, Raise, Raised, Restoring, Seize, Seized,
+    is_claimed_after,
 };
-pub use retention::{KeepForever, PutOff};
+pub use retention::{ExpireAgain, KeepForever, PutOff};
 
 #[cfg(test)]
 mod tests {
@@ -81,7 +82,12 @@ mod tests {
         assert_eq!(read(&table, &part).unwrap().get(a::PURGE_AT), None);
         twice(&table, &PutOff { row: part.clone(), until: NOW });
         assert_eq!(read(&table, &part).unwrap().get(a::PURGE_AT), None, "what has no end is given none");
+        twice(&table, &ExpireAgain { part: part.clone(), until: NOW });
+        assert_eq!(read(&table, &part).unwrap().number(a::PURGE_AT), Some(NOW.as_secs_rounded_up()));
+        twice(&table, &ExpireAgain { part: part.clone(), until: Timestamp::from_secs(1) });
+        assert_eq!(read(&table, &part).unwrap().number(a::PURGE_AT), Some(NOW.as_secs_rounded_up()));
         twice(&table, &RemovePart { part: &part });
+        twice(&table, &ExpireAgain { part: part.clone(), until: NOW });
         twice(&table, &KeepForever { part: part.clone() });
         assert_eq!(read(&table, &part), None, "what is gone is not made again");
 

@@ -140,7 +140,7 @@ const HEADER_BYTES: usize = 6 + 6;
 
 /// What an entity's row has left for them at its fullest in one write unit,
 /// together with its key.
-pub(super) const ROOM: usize = 514;
+pub(super) const ROOM: usize = 493;
 
 /// A duration that is none.
 const NONE: u64 = (1 << 24) - 1;

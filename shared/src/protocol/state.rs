@@ -2,17 +2,18 @@
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
-use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
 use super::{
+    attempt::Retries,
     entity::{EntityKey, FencingToken, Sequence},
     format::{CorruptRow, attribute as a, check_format, shortened},
     hold::Hold,
     receipt::Recent,
     table::Row,
 };
-use crate::time::{Nonce, Timestamp};
+use crate::time::{CLOCKS_APART, Nonce, Timestamp};
 
 /// What holds an entity, besides whom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -101,21 +102,27 @@ impl fmt::Display for BlockReason {
     }
 }
 
-/// The newest event time applied, for each topic family, so that a handler can
-/// tell a late, older event. Keeps the [`EventTimes::FAMILIES`] newest, so that
-/// the row stays small; a family is named by 30 bits of its hash, and one that
-/// shares them with another only makes an event look older.
+/// The newest event time applied of each topic family. Keeps the
+/// [`EventTimes::FAMILIES`] newest families. A family is named by 22 bits of its
+/// hash; one that shares them with another can only make an event look older.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-pub struct EventTimes(BTreeMap<String, Timestamp>);
+pub struct EventTimes(BTreeMap<u32, Timestamp>);
 
 impl EventTimes {
-    /// How many families are kept.
-    pub const FAMILIES: usize = 3;
+    /// As many families as 40 bytes hold.
+    pub const FAMILIES: usize = 5;
 
-    fn tag(family: &str) -> String {
-        let mut tag = URL_SAFE_NO_PAD.encode(&Sha256::digest(family)[..4]);
-        tag.truncate(5);
-        tag
+    /// Bytes of a family in the row: its tag, and the time in milliseconds.
+    const ENTRY_BYTES: usize = 8;
+
+    /// Milliseconds until the year 2109.
+    const TIME_BITS: u32 = 42;
+
+    const TAG_BITS: u32 = 64 - Self::TIME_BITS;
+
+    fn tag(family: &str) -> u32 {
+        let digest = Sha256::digest(family);
+        u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]]) >> (32 - Self::TAG_BITS)
     }
 
     /// The newest time applied of `family`.
@@ -123,38 +130,41 @@ impl EventTimes {
         self.0.get(&Self::tag(family)).copied()
     }
 
+    /// Whether an event at `time` may be older than one applied of a family that
+    /// was dropped. A dropped family's newest time is not above any kept one.
+    pub fn may_have_dropped_since(&self, time: Timestamp) -> bool {
+        self.0.len() >= Self::FAMILIES && self.0.values().min().is_some_and(|oldest| time <= *oldest)
+    }
+
     /// The times after an event of `family` at `time` was applied.
     #[must_use]
     pub fn applied(&self, family: &str, time: Timestamp) -> Self {
         let mut times = self.0.clone();
-        let time = time.min(Timestamp::from_millis((1 << 48) - 1));
+        let time = time.min(Timestamp::from_millis((1 << Self::TIME_BITS) - 1));
         let newest = times.entry(Self::tag(family)).or_insert(time);
         *newest = time.max(*newest);
         while times.len() > Self::FAMILIES {
-            let oldest = times.iter().min_by_key(|(_, time)| **time).map(|(tag, _)| tag.clone());
-            times.retain(|tag, _| Some(tag) != oldest.as_ref());
+            let oldest = times.iter().min_by_key(|(_, time)| **time).map(|(tag, _)| *tag);
+            times.retain(|tag, _| Some(*tag) != oldest);
         }
         Self(times)
     }
 
-    /// As it is stored; `None` when there is nothing to store. 13 characters a
-    /// family: the tag, and 48 bits of milliseconds.
-    pub fn to_stored(&self) -> Option<String> {
-        let entry = |(tag, time): (&String, &Timestamp)| {
-            format!("{tag}{}", URL_SAFE_NO_PAD.encode(&time.as_millis().to_be_bytes()[2..]))
-        };
-        let entries: Vec<String> = self.0.iter().map(entry).collect();
-        (!entries.is_empty()).then(|| entries.join(" "))
+    /// As it is stored; `None` when there is nothing to store.
+    pub fn to_stored(&self) -> Option<Bytes> {
+        let entry =
+            |(tag, time): (&u32, &Timestamp)| (u64::from(*tag) << Self::TIME_BITS | time.as_millis()).to_be_bytes();
+        let stored: Bytes = self.0.iter().flat_map(entry).collect();
+        (!stored.is_empty()).then_some(stored)
     }
 
-    fn from_stored(text: &str) -> Option<Self> {
-        let entry = |entry: &str| {
-            let (tag, time) = entry.split_at_checked(5)?;
-            let mut bytes = [0; 8];
-            (URL_SAFE_NO_PAD.decode_slice(time, &mut bytes[2..]) == Ok(6)).then_some(())?;
-            Some((tag.to_owned(), Timestamp::from_millis(u64::from_be_bytes(bytes))))
+    fn from_stored(bytes: &Bytes) -> Option<Self> {
+        let entry = |bytes: &[u8]| {
+            let entry = u64::from_be_bytes(bytes.try_into().ok()?);
+            let time = entry & ((1 << Self::TIME_BITS) - 1);
+            Some(((entry >> Self::TIME_BITS) as u32, Timestamp::from_millis(time)))
         };
-        text.split(' ').map(entry).collect::<Option<_>>().map(Self)
+        bytes.chunks(Self::ENTRY_BYTES).map(entry).collect::<Option<_>>().map(Self)
     }
 }
 
@@ -194,6 +204,8 @@ pub struct EntityState {
     pub retry_at: Option<Timestamp>,
     /// What it failed of last.
     pub last_error: Option<String>,
+    /// How long it has waited for its retries; counts only beside `last_error`.
+    pub retries: Retries,
     /// No undecided claim is older than this.
     pub pending_since: Option<Timestamp>,
     /// Why the entity waits for an operator.
@@ -204,9 +216,10 @@ pub struct EntityState {
     pub yield_until: Option<Timestamp>,
     /// Until when deliveries go first: an exclusive holder left them waiting.
     pub turn_until: Option<Timestamp>,
-    /// The draining holder is about to let go, or has let go, behind a fresh
-    /// wake-up that says the row's token; nobody was granted the lease since.
-    pub handover: bool,
+    /// While held: the draining holder is about to let go. While free: the last
+    /// holder let go behind a wake-up under the row's token, which is due at this
+    /// time; nobody was granted the lease since.
+    pub handover: Option<Timestamp>,
     /// The newest event times applied.
     pub newest_event_time: EventTimes,
 }
@@ -224,9 +237,18 @@ pub const LARGEST_GROUP: u8 = 25;
 /// it; then its entity is blocked.
 pub const VANISHED_BEFORE_START: u32 = 10;
 
-/// The longest that a lease may be granted or renewed for. A lease that seems
-/// to run longer was written by a clock that is far off, and counts as expired.
+/// The value of `handover` while the lease is held: its holder is about to hand over.
+pub(crate) const ABOUT_TO: Timestamp = Timestamp::from_millis(1);
+
+/// A hand-over's wake-up that is this late may be lost: claims owe one again.
+pub const OVERDUE: Duration = Duration::from_secs(300);
+
+/// The longest that a lease may be granted or renewed for.
 pub const LONGEST_LEASE: Duration = Duration::from_secs(900);
+
+/// A lease that ends further ahead was written by a clock that is far off, and
+/// counts as expired.
+pub(crate) const FARTHEST_EXPIRY: Duration = LONGEST_LEASE.saturating_add(CLOCKS_APART);
 
 impl EntityState {
     /// Reads an `entities` row.
@@ -269,6 +291,11 @@ impl EntityState {
             one_by_one: row.number(a::ONE_BY_ONE).map(Sequence),
             retry_at: time(a::RETRY_AT),
             last_error: row.text(a::LAST_ERROR).map(str::to_owned),
+            // A settle of a version that does not know it leaves it behind.
+            retries: match row.bytes(a::RETRIES).filter(|_| row.text(a::LAST_ERROR).is_some()) {
+                None => Retries::default(),
+                Some(bytes) => Retries::from_stored(bytes).ok_or(CorruptRow::Attribute(a::RETRIES))?,
+            },
             pending_since: time(a::PENDING_SINCE),
             blocked: match row.text(a::BLOCKED) {
                 None => None,
@@ -277,8 +304,8 @@ impl EntityState {
             hold: Hold::parse(row)?,
             yield_until: time(a::YIELD_UNTIL),
             turn_until: time(a::TURN_UNTIL),
-            handover: row.get(a::HANDOVER).is_some(),
-            newest_event_time: row.text(a::NEWEST_EVENT_TIME).and_then(EventTimes::from_stored).unwrap_or_default(),
+            handover: time(a::HANDOVER),
+            newest_event_time: row.bytes(a::NEWEST_EVENT_TIME).and_then(EventTimes::from_stored).unwrap_or_default(),
         })
     }
 
@@ -324,10 +351,15 @@ impl EntityState {
         self.started == Some(self.token)
     }
 
-    /// Whether the last holder let go behind a fresh wake-up that nobody has
-    /// acted on since.
-    pub fn was_handed_over(&self) -> bool {
-        self.handover && self.held.is_none()
+    /// Whether the last holder let go behind a wake-up that nobody has acted on
+    /// since, and that is not overdue.
+    pub fn was_handed_over(&self, now: Timestamp) -> bool {
+        self.held.is_none() && self.handover.is_some_and(|due| now < due + OVERDUE)
+    }
+
+    /// Whether the delivery at `head + 1` waits for its next attempt.
+    pub fn is_retried_later(&self, now: Timestamp) -> bool {
+        self.last_error.is_some() && self.retry_at.is_some_and(|at| at > now)
     }
 }
 
@@ -335,14 +367,12 @@ impl Held {
     /// Whether the lease runs at `now`. One that has expired may be taken over;
     /// it is not free.
     pub fn runs(&self, now: Timestamp) -> bool {
-        self.expires_at > now && self.expires_at <= now + LONGEST_LEASE
+        self.expires_at > now && self.expires_at <= now + FARTHEST_EXPIRY
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
-
     use super::{
         super::{
             entity::IdentityHash,
@@ -370,7 +400,7 @@ mod tests {
 
     fn fullest(key_bytes: usize) -> Row {
         let mut times = EventTimes::default();
-        for family in ["orders", "fulfillments", "refunds", "order_transactions", "carts"] {
+        for family in ["orders", "fulfillments", "refunds", "order_transactions", "disputes", "carts"] {
             times = times.applied(family, Timestamp::from_millis(1_799_999_999_999));
         }
         let nonce = Nonce::from_parts(Timestamp::from_millis(1_799_999_999_999), u128::MAX);
@@ -390,9 +420,11 @@ mod tests {
             .with(a::SPILLED, 1_u32)
             .with(a::ONE_BY_ONE, 1_799_999_999_999_u64)
             .with(a::ATTEMPTS, 999_u32)
+            .with(a::RETRIES, Retries::default().crashed().to_stored().unwrap())
             .with(a::RETRY_AT, 1_799_999_999_999_u64)
             .with(a::SUSPECT, VANISHED_BEFORE_START)
             .with(a::STARTED, 1_799_999_999_999_u64)
+            // While the lease is held; the time that a free row has is shorter than the lease.
             .with(a::HANDOVER, 1_u32)
             .with(a::LAST_ERROR, "x".repeat(LAST_ERROR_BYTES))
             .with(a::PENDING_SINCE, 1_799_999_999_999_u64)
@@ -412,7 +444,7 @@ mod tests {
         let holds = |bytes: usize| {
             remembered(&EntityKey::parse(&format!("n/{}", "x".repeat(bytes - 2))).unwrap(), 99).iter().len()
         };
-        assert_eq!([24, 36, 64, 256, 512].map(holds), [19, 18, 17, 9, 1]);
+        assert_eq!([24, 36, 64, 256, 512].map(holds), [18, 17, 16, 9, 1]);
         assert!(fullest(512).size() <= 1100, "{} bytes", fullest(512).size());
     }
 
@@ -448,16 +480,14 @@ mod tests {
     }
 
     #[test]
-    fn event_times_of_three_families_are_kept_and_of_more_the_newest_three() {
-        let applied = |families: &[&str]| {
-            let times = families.iter().zip(1..);
-            times.fold(EventTimes::default(), |all, (family, at)| all.applied(family, Timestamp::from_millis(at)))
-        };
-        let three = applied(&["orders", "refunds", "carts"]);
-        let of = |times: &EventTimes| ["orders", "refunds", "carts", "products"].map(|family| times.of(family));
-        let at = |at| Some(Timestamp::from_millis(at));
-        assert_eq!(of(&three), [at(1), at(2), at(3), None]);
-        assert_eq!(of(&three.applied("products", Timestamp::from_millis(4))), [None, at(2), at(3), at(4)]);
+    fn sixth_family_drops_the_oldest_event_time() {
+        let at = Timestamp::from_millis;
+        let families = ["a", "b", "c", "d", "e"];
+        let five = (1..).zip(families).fold(EventTimes::default(), |all, (time, family)| all.applied(family, at(time)));
+        let of = |times: &EventTimes| families.map(|family| times.of(family).map(Timestamp::as_millis));
+        assert_eq!(of(&five), [1, 2, 3, 4, 5].map(Some));
+        let six = five.applied("f", at(6));
+        assert_eq!((of(&six), six.of("f")), ([None, Some(2), Some(3), Some(4), Some(5)], Some(at(6))));
     }
 
     #[test]
@@ -482,8 +512,8 @@ mod tests {
     fn a_lease_that_ends_further_ahead_than_any_may_does_not_run() {
         let now = Timestamp::from_millis(1_000_000_000);
         let held = |expires_at| Held { holder: Nonce::from_parts(now, 1), kind: LeaseKind::Drain, expires_at };
-        assert!(held(now + LONGEST_LEASE).runs(now));
-        assert!(!held(now + LONGEST_LEASE + Duration::from_millis(1)).runs(now));
+        assert!(held(now + FARTHEST_EXPIRY).runs(now));
+        assert!(!held(now + FARTHEST_EXPIRY + Duration::from_millis(1)).runs(now));
         assert!(!held(now).runs(now));
     }
 }

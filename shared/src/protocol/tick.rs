@@ -14,7 +14,5 @@ mod job;
 mod run;
 
 pub use define::{DefineJob, RequestRun};
-pub use job::{
-    CLOCKS_APART, Ending, JobState, LAST_RESULT_BYTES, LONGEST_DEFINITION, LONGEST_NAME, TickResult, job_entity,
-};
+pub use job::{Ending, JobState, LAST_RESULT_BYTES, LONGEST_DEFINITION, LONGEST_NAME, TickResult, job_entity};
 pub use run::{CompleteTick, Completed, GiveUpTick, GivenUp, Recorded, StartTick, Started, TakeOverTick};

@@ -86,6 +86,7 @@ const READS: Reads = Reads {
         "/data/shipment/updated_at",
         "/data/creditmemo/updated_at",
     ],
+    horizon: Some(Duration::ZERO),
 };
 
 const FACTS: Facts = Facts {
@@ -97,7 +98,6 @@ const FACTS: Facts = Facts {
     resolution: Some(Resolution::Seconds),
     deadline: Some(Duration::from_secs(5)),
     retries: Some(0),
-    horizon: Some(Duration::ZERO),
     switches_off: "nothing; but a hook that is `required` stops the checkout or the save that triggered it when it \
                    fails or takes too long",
     checks: "none. A delivery is answered exactly `{\"op\":\"success\"}`",

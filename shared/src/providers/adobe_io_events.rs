@@ -76,6 +76,7 @@ const READS: Reads = Reads {
     between_words: &['_'],
     account: &["/source"],
     event_time: &["/time", "/event/activitystreams:published"],
+    horizon: Some(Duration::from_secs(24 * 3600)),
 };
 
 const FACTS: Facts = Facts {
@@ -88,7 +89,6 @@ const FACTS: Facts = Facts {
     resolution: Some(Resolution::Milliseconds),
     deadline: Some(Duration::from_secs(10)),
     retries: None,
-    horizon: Some(Duration::from_secs(24 * 3600)),
     switches_off: "failing for long; the registration is marked as unstable first",
     checks: "a GET with a `challenge` when the webhook is registered, answered `{\"challenge\": \"…\"}`",
     care: "The keys sign for every customer of Adobe's, so the `recipient_client_id` in the body must be the source's. \

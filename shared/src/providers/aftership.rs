@@ -77,6 +77,7 @@ const READS: Reads = Reads {
     between_words: describe::BETWEEN_WORDS,
     account: &[],
     event_time: &["/ts", "/created_at"],
+    horizon: None,
 };
 
 const FACTS: Facts = Facts {
@@ -88,7 +89,6 @@ const FACTS: Facts = Facts {
     resolution: Some(Resolution::Seconds),
     deadline: None,
     retries: Some(14),
-    horizon: None,
     switches_off: "not documented",
     checks: "none. *Send test webhook* is signed, and a delivery like others; it must be answered 2xx",
     care: "The wait before the n-th retry is 2ⁿ times 30 s, according to AfterShip's page on retries. A tracking knows \

@@ -67,6 +67,7 @@ const READS: Reads = Reads {
     between_words: describe::BETWEEN_WORDS,
     account: &["/user_id"],
     event_time: &["/result/updated_at", "/created_at"],
+    horizon: None,
 };
 
 const FACTS: Facts = Facts {
@@ -78,7 +79,6 @@ const FACTS: Facts = Facts {
     resolution: Some(Resolution::Seconds),
     deadline: Some(Duration::from_secs(7)),
     retries: Some(6),
-    horizon: None,
     switches_off: "failing repeatedly; it is enabled again with the webhook's *update*",
     checks: "none",
     care: "Of deadline and retries only secondary sources tell. An order is known to EasyPost by what you told it: \

@@ -52,6 +52,7 @@ const READS: Reads = Reads {
     between_words: describe::BETWEEN_WORDS,
     account: &["/shop_id"],
     event_time: &[],
+    horizon: Some(Duration::from_secs(5 + 5 * 60 + 30 * 60 + (2 + 5 + 10 + 10) * 3600)),
 };
 
 const FACTS: Facts = Facts {
@@ -63,7 +64,6 @@ const FACTS: Facts = Facts {
     resolution: None,
     deadline: None,
     retries: Some(7),
-    horizon: Some(Duration::from_secs(5 + 5 * 60 + 30 * 60 + (2 + 5 + 10 + 10) * 3600)),
     switches_off: "not documented; a disabled endpoint gets nothing until it is enabled in the portal",
     checks: "none. The portal's test message is signed, and a delivery like others",
     care: "For commercial apps only. The receipt is to be fetched; what is fetched is its state by then. The payload \

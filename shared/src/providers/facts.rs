@@ -5,12 +5,13 @@
 
 use std::time::Duration;
 
-/// Where an event says what. A place is a JSON pointer into the body or, if it
+/// Where an event says what, and how long it is repeated. A place is a JSON pointer into the body or, if it
 /// does not start with a slash, a header's name in lower case; of several, the
 /// first that holds something counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reads {
-    /// What names a delivery over all its retries.
+    /// What names a delivery over all its retries. Has an [`IdPart::At`], if its
+    /// sender gives an id, and ends with that or with the body's hash.
     pub delivery_id: &'static [IdPart],
     /// What happened.
     pub topic: &'static [&'static str],
@@ -20,7 +21,25 @@ pub struct Reads {
     pub account: &'static [&'static str],
     /// When it happened.
     pub event_time: &'static [&'static str],
+    /// The time from the first attempt to the last retry; `None`: its
+    /// documentation does not say.
+    pub horizon: Option<Duration>,
 }
+
+impl Reads {
+    /// How long an equal body counts as a repeat, if its sender gives no id.
+    pub fn retried_for(&self) -> Duration {
+        self.horizon.unwrap_or(UNDOCUMENTED_HORIZON)
+    }
+
+    /// Whether no delivery has an id of its sender's.
+    pub fn names_by_body(&self) -> bool {
+        !self.delivery_id.iter().any(|part| matches!(part, IdPart::At(_)))
+    }
+}
+
+/// The longest [`Reads::horizon`] of those that are documented.
+pub const UNDOCUMENTED_HORIZON: Duration = Duration::from_secs(3 * 24 * 3600);
 
 /// A part of what names a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,9 +73,6 @@ pub struct Facts {
     pub deadline: Option<Duration>,
     /// How many retries it makes; `None`: its documentation does not say.
     pub retries: Option<u32>,
-    /// How long after the first attempt the last one is made; `None`: its
-    /// documentation does not say.
-    pub horizon: Option<Duration>,
     /// What makes it switch an endpoint off.
     pub switches_off: &'static str,
     /// Its checks whether anybody is there, and what each is answered.

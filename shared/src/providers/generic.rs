@@ -7,12 +7,12 @@
 //! far as the connection is: without a signed timestamp or delivery id, a
 //! captured request can be sent again.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, time::Duration};
 
 use serde::Deserialize;
 
 use super::{
-    Described, Headers, Provider, Request, Secret, Unverified, Verified, describe, event_time,
+    Described, Headers, Provider, Request, Secret, UNDOCUMENTED_HORIZON, Unverified, Verified, describe, event_time,
     signature::{self, Key},
 };
 use crate::{protocol::entity::DeliveryId, time::Timestamp};
@@ -138,13 +138,18 @@ impl Provider for Generic {
         Ok(Verified::Delivery)
     }
 
+    fn tries_again(&self) -> bool {
+        self.options.retried_for != Some(Duration::ZERO)
+    }
+
     fn describe(&self, request: Request<'_>) -> Described {
         let GenericOptions { delivery_id, topic, account, entity, entity_kind, event_time, .. } = &self.options;
         let topic = describe::topic(first(topic, request).as_deref());
         let name = first(entity, request);
+        let own_id = first(delivery_id, request).map(|id| DeliveryId::new(id.into_owned()));
         Described {
-            delivery_id: first(delivery_id, request)
-                .map_or_else(|| DeliveryId::from_body(request.body), |id| DeliveryId::new(id.into_owned())),
+            repeated_within: own_id.is_none().then(|| self.options.retried_for.unwrap_or(UNDOCUMENTED_HORIZON)),
+            delivery_id: own_id.unwrap_or_else(|| DeliveryId::from_body(request.body)),
             family: describe::family(&topic).to_owned(),
             topic,
             account: first(account, request).map(Cow::into_owned),
@@ -356,6 +361,7 @@ mod tests {
             described,
             Described {
                 delivery_id: DeliveryId::new("e1"),
+                repeated_within: None,
                 topic: "order.updated".into(),
                 family: "order".into(),
                 account: Some("7".into()),
@@ -372,6 +378,7 @@ mod tests {
             described,
             Described {
                 delivery_id: DeliveryId::from_body(b"{}"),
+                repeated_within: Some(UNDOCUMENTED_HORIZON),
                 topic: "unknown".into(),
                 family: "unknown".into(),
                 account: None,

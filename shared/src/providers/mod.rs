@@ -7,6 +7,8 @@
 //! its file, implement [`Provider`], and name it in [`by_name`], [`rule_of`] and
 //! [`NAMES`].
 
+use std::time::Duration;
+
 use crate::{protocol::entity::DeliveryId, time::Timestamp};
 
 mod adobe_commerce;
@@ -40,7 +42,7 @@ mod woocommerce;
 #[cfg(test)]
 mod tests;
 
-pub use facts::{Facts, IdPart, Payload, Reads, Resolution, Signed};
+pub use facts::{Facts, IdPart, Payload, Reads, Resolution, Signed, UNDOCUMENTED_HORIZON};
 pub use generic::{Generic, GenericOptions, InvalidGeneric, InvalidPlace, Place};
 pub use json::{is_pointer, pointer};
 pub use options::Options;
@@ -249,13 +251,16 @@ impl Unverified {
 
 /// How far a signed time may be from ours, where a source does not say. Stripe's
 /// and Standard Webhooks' own recommendation.
-pub const TOLERANCE: std::time::Duration = std::time::Duration::from_secs(300);
+pub const TOLERANCE: Duration = Duration::from_secs(300);
 
 /// What a verified webhook is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Described {
     /// What the provider calls this delivery; the same for every retry.
     pub delivery_id: DeliveryId,
+    /// How long the provider retries a delivery without an id: its `delivery_id`
+    /// ends with the body's hash. `None`: the id is the provider's own.
+    pub repeated_within: Option<Duration>,
     /// What happened, in the provider's words: `orders/create`. At most 128
     /// characters, none of them a control character; `unknown` when the sender
     /// does not say.

@@ -84,6 +84,7 @@ const READS: Reads = Reads {
     between_words: describe::BETWEEN_WORDS,
     account: &["/resource/payee/merchant_id", "/resource/purchase_units/0/payee/merchant_id"],
     event_time: &["/resource/update_time", "/create_time"],
+    horizon: Some(Duration::from_secs(3 * 24 * 3600)),
 };
 
 const FACTS: Facts = Facts {
@@ -96,7 +97,6 @@ const FACTS: Facts = Facts {
     resolution: Some(Resolution::Seconds),
     deadline: None,
     retries: Some(25),
-    horizon: Some(Duration::from_secs(3 * 24 * 3600)),
     switches_off: "not documented",
     checks: "none",
     care: "A CRC-32 is no protection: whoever has seen one transmission can make another body that fits its signature. \

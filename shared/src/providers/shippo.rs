@@ -62,6 +62,7 @@ const READS: Reads = Reads {
     between_words: &['_'],
     account: &["/data/object_owner"],
     event_time: &["/data/tracking_status/object_updated", "/data/tracking_status/status_date", "/data/object_updated"],
+    horizon: None,
 };
 
 const FACTS: Facts = Facts {
@@ -74,11 +75,9 @@ const FACTS: Facts = Facts {
     resolution: Some(Resolution::Milliseconds),
     deadline: Some(Duration::from_secs(3)),
     retries: None,
-    horizon: None,
     switches_off: "not documented",
     checks: "none. The portal's test events are deliveries with `\"test\": true`",
-    care: "Nothing in an event names it, so a delivery is named by its body: the same state told twice is one \
-           delivery. With the token, whoever learns the URL can send anything.",
+    care: "An event has no id, so its body names it. With the token, whoever learns the URL can send anything.",
     sources: &["https://docs.goshippo.com/tracking/webhook-security", "https://docs.goshippo.com/tracking/webhooks"],
 };
 

@@ -52,6 +52,7 @@ const READS: Reads = Reads {
     between_words: &['_'],
     account: &[],
     event_time: &[],
+    horizon: None,
 };
 
 const FACTS: Facts = Facts {
@@ -62,7 +63,6 @@ const FACTS: Facts = Facts {
     resolution: None,
     deadline: None,
     retries: None,
-    horizon: None,
     switches_off: "not documented",
     checks: "none",
     care: "Whoever learns the URL can send anything: keep it out of logs and tickets, and fetch what the payload names \

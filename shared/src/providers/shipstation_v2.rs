@@ -67,6 +67,7 @@ const READS: Reads = Reads {
     between_words: describe::BETWEEN_WORDS,
     account: &[],
     event_time: &["/data/events/0/occurred_at"],
+    horizon: None,
 };
 
 const FACTS: Facts = Facts {
@@ -78,12 +79,11 @@ const FACTS: Facts = Facts {
     resolution: Some(Resolution::Seconds),
     deadline: None,
     retries: None,
-    horizon: None,
     switches_off: "not documented",
     checks: "none",
     care: "The same keys sign for every account: another account's event that somebody sends here looks like yours. \
-           Keep the URL to yourself, and let the handler look up what it is told. Nothing in an event names it, so a \
-           delivery is named by its body. Only tracking events tell a time.",
+           Keep the URL to yourself, and let the handler look up what it is told. An event has no id, so its body names \
+           it. Only tracking events tell a time.",
     sources: &["https://docs.shipstation.com/apis/shipstation-v2/docs/guides/webhooks"],
 };
 

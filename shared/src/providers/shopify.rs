@@ -112,6 +112,7 @@ const READS: Reads = Reads {
     between_words: describe::BETWEEN_WORDS,
     account: &["shopify-shop-domain", "x-shopify-shop-domain", "/shop_domain"],
     event_time: &["/updated_at", "shopify-triggered-at", "x-shopify-triggered-at"],
+    horizon: Some(Duration::from_secs(4 * 3600)),
 };
 
 const FACTS: Facts = Facts {
@@ -123,7 +124,6 @@ const FACTS: Facts = Facts {
     resolution: Some(Resolution::Seconds),
     deadline: Some(Duration::from_secs(5)),
     retries: Some(8),
-    horizon: Some(Duration::from_secs(4 * 3600)),
     switches_off: "8 failures in a row: a subscription that was made through the API is deleted",
     checks: "none. The privacy topics `customers/data_request`, `customers/redact` and `shop/redact` are deliveries \
              like others; Shopify demands that they are answered 401 when the signature is wrong, and they are",

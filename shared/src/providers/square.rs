@@ -82,6 +82,7 @@ const READS: Reads = Reads {
     between_words: describe::BETWEEN_WORDS,
     account: &["/merchant_id"],
     event_time: &["/created_at"],
+    horizon: Some(Duration::from_secs(24 * 3600)),
 };
 
 const FACTS: Facts = Facts {
@@ -93,7 +94,6 @@ const FACTS: Facts = Facts {
     resolution: Some(Resolution::Milliseconds),
     deadline: Some(Duration::from_secs(10)),
     retries: Some(11),
-    horizon: Some(Duration::from_secs(24 * 3600)),
     switches_off: "no 2xx within three weeks; an e-mail after each of them comes before",
     checks: "none. The console's test event is signed, and a delivery like others",
     care: "The source needs `url`, exactly as the subscription has it. Payments and refunds come whole; an order's \

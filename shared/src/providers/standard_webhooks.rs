@@ -171,6 +171,7 @@ const READS: Reads = Reads {
     between_words: describe::BETWEEN_WORDS,
     account: &[],
     event_time: &["/timestamp"],
+    horizon: None,
 };
 
 const FACTS: Facts = Facts {
@@ -183,7 +184,6 @@ const FACTS: Facts = Facts {
     resolution: Some(Resolution::Milliseconds),
     deadline: Some(Duration::from_secs(15)),
     retries: None,
-    horizon: None,
     switches_off: "an answer of 410, which is never given here; failing for a long time",
     checks: "none",
     care: "This is what the specification recommends; senders differ. The id stays the same over all retries, and is \

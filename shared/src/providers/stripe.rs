@@ -40,6 +40,7 @@ const READS: Reads = Reads {
     between_words: describe::BETWEEN_WORDS,
     account: &["/account", "/context"],
     event_time: &["/created"],
+    horizon: Some(Duration::from_secs(3 * 24 * 3600)),
 };
 
 const FACTS: Facts = Facts {
@@ -51,7 +52,6 @@ const FACTS: Facts = Facts {
     resolution: Some(Resolution::Seconds),
     deadline: None,
     retries: None,
-    horizon: Some(Duration::from_secs(3 * 24 * 3600)),
     switches_off: "failing for several days; an e-mail comes before",
     checks: "`v2.core.event_destination.ping`, a signed thin event: 200 and `{}`, nothing is kept",
     care: "A snapshot event holds its object as it was; a thin event only names it, and it is to be fetched. The \

@@ -28,8 +28,10 @@ pub(super) fn describe_by(
         .event_time
         .iter()
         .find_map(|place| describe::found(request, &[place]).and_then(|time| event_time::parse(&time)));
+    let (delivery_id, is_named_by_body) = delivery_id(reads.delivery_id, account.as_deref(), &topic, request);
     Described {
-        delivery_id: delivery_id(reads.delivery_id, account.as_deref(), &topic, request),
+        delivery_id,
+        repeated_within: is_named_by_body.then(|| reads.retried_for()),
         entity: rule::find(lines, &family, request.body).and_then(|found| found.entity()),
         topic,
         family,
@@ -38,15 +40,22 @@ pub(super) fn describe_by(
     }
 }
 
-/// The parts of a delivery's id, with slashes between them.
-fn delivery_id(parts: &[IdPart], account: Option<&str>, topic: &str, request: Request<'_>) -> DeliveryId {
+/// The parts of a delivery's id, with slashes between them, and whether nothing
+/// but its body tells it from others.
+fn delivery_id(parts: &[IdPart], account: Option<&str>, topic: &str, request: Request<'_>) -> (DeliveryId, bool) {
     let hash = || DeliveryId::from_body(request.body).to_string();
+    let mut has_own = false;
     let part = |part: &IdPart| match part {
         IdPart::Account => account.unwrap_or_default().to_owned(),
         IdPart::Topic => topic.to_owned(),
-        IdPart::At(places) => describe::found(request, places).map_or_else(hash, Cow::into_owned),
+        IdPart::At(places) => {
+            let own = describe::found(request, places);
+            has_own |= own.is_some();
+            own.map_or_else(hash, Cow::into_owned)
+        }
         IdPart::Maybe(places) => describe::found(request, places).unwrap_or_default().into_owned(),
         IdPart::Body => hash(),
     };
-    DeliveryId::new(parts.iter().map(part).collect::<Vec<_>>().join("/"))
+    let id = parts.iter().map(part).collect::<Vec<_>>().join("/");
+    (DeliveryId::new(id), !has_own)
 }

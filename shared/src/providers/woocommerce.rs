@@ -72,15 +72,22 @@ fn character(entity: &str) -> Option<char> {
 
 const LINES: &[Line] = &[Line { families: &[], places: &["/id"], kind: Kind::Family }];
 
-/// The shop's own delivery id is made of the webhook's number and the current
-/// second; so the delivery is named by what it says instead. Two deliveries of
-/// the same bytes are one: the body holds its time of change, in whole seconds.
+/// The shop's own delivery id is a hash of the webhook's number and the current
+/// second. So it tells a second `order.deleted` from the first, whose body is
+/// equal; and the body tells two changes in one second apart.
 const READS: Reads = Reads {
-    delivery_id: &[IdPart::Account, IdPart::Topic, IdPart::Maybe(&["/id"]), IdPart::Body],
+    delivery_id: &[
+        IdPart::Account,
+        IdPart::Topic,
+        IdPart::Maybe(&["/id"]),
+        IdPart::At(&["x-wc-webhook-delivery-id"]),
+        IdPart::Body,
+    ],
     topic: &["x-wc-webhook-topic"],
     between_words: describe::BETWEEN_WORDS,
     account: &["x-wc-webhook-source"],
     event_time: &["/date_modified_gmt"],
+    horizon: Some(Duration::ZERO),
 };
 
 const FACTS: Facts = Facts {
@@ -92,11 +99,10 @@ const FACTS: Facts = Facts {
     resolution: Some(Resolution::Seconds),
     deadline: Some(Duration::from_secs(60)),
     retries: Some(0),
-    horizon: Some(Duration::ZERO),
     switches_off: "more than 5 failures in a row: the webhook is *disabled* until somebody sets it to *active*",
     checks: "`webhook_id=N`, an unsigned form, when a webhook is saved: exactly 200, nothing is kept",
     care: "What fails is lost. The payload is made when it is sent, so that two webhooks of one event can tell the \
-           same, later state; `X-WC-Webhook-Delivery-ID` is new for every sending and is not used.",
+           same, later state, and both are handled.",
     sources: &[
         "https://woocommerce.com/document/webhooks/",
         "https://github.com/woocommerce/woocommerce/blob/trunk/plugins/woocommerce/includes/class-wc-webhook.php",
@@ -226,11 +232,17 @@ mod tests {
     }
 
     #[test]
-    fn a_delivery_is_named_by_source_topic_id_and_body() {
-        let headers = [("X-WC-Webhook-Source", "https://shop.example.com/"), ("X-WC-Webhook-Topic", "order.updated")];
-        let described = described(&headers, r#"{"id":727}"#);
-        let hash = DeliveryId::from_body(BODY);
-        assert_eq!(described.delivery_id.as_str(), format!("https://shop.example.com/order.updated/727/{hash}"));
+    fn delivery_is_named_by_the_shop_and_its_body() {
+        let named = |id: Option<&str>| {
+            let headers =
+                [("X-WC-Webhook-Source", "https://shop.example.com/"), ("X-WC-Webhook-Topic", "order.deleted")];
+            let headers: Vec<_> = headers.into_iter().chain(id.map(|id| ("X-WC-Webhook-Delivery-ID", id))).collect();
+            let described = described(&headers, r#"{"id":727}"#);
+            (described.delivery_id.to_string(), described.repeated_within)
+        };
+        let (front, hash) = ("https://shop.example.com/order.deleted/727", DeliveryId::from_body(BODY));
+        assert_eq!(named(Some("a1")), (format!("{front}/a1/{hash}"), None));
+        assert_eq!(named(None), (format!("{front}/{hash}/{hash}"), Some(Duration::ZERO)));
     }
 
     #[test]

@@ -98,8 +98,8 @@ pub(super) fn check(
     retry: RetryPolicy,
 ) -> Result<(Deliver, Option<Linger>), String> {
     let deliver = deliver.map(Entry::checked).transpose()?.unwrap_or_default();
-    if deliver.is_grouped() && retry.attempts < 2 {
-        return Err("`deliver` of several at once needs `retry.attempts` of at least 2: of a group that fails, \
+    if deliver.is_grouped() && retry.is_once() {
+        return Err("`deliver` of several at once needs more than one attempt: of a group that fails, \
                     each is tried by itself"
             .into());
     }
@@ -143,8 +143,8 @@ mod tests {
             ("deliver = { up_to = 1 }", "`deliver.up_to` is 2 to 25"),
             ("deliver = { up_to = 26 }", "`deliver.up_to` is 2 to 25"),
             ("deliver = 'all'", "`deliver` is `each`, `latest` or a table such as { up_to = 10 }"),
-            ("deliver = { up_to = 3 }\nretry = { attempts = 1 }", "needs `retry.attempts` of at least 2"),
-            ("deliver = 'latest'\nretry = { attempts = 1 }", "needs `retry.attempts` of at least 2"),
+            ("deliver = { up_to = 3 }\nretry = { attempts = 1 }", "needs more than one attempt"),
+            ("deliver = 'latest'\nretry = { attempts = 1 }", "needs more than one attempt"),
             ("linger = '2s'", "`linger` goes with `deliver = { up_to = … }`"),
             ("deliver = 'latest'\nlinger = '61s'", "`linger` is at most 60s"),
             ("deliver = 'latest'\nlinger = '0s'", "`linger` is more than nothing"),

@@ -23,7 +23,7 @@ use super::{Source, Sources};
 use crate::{
     protocol::entity::SourceName,
     telemetry::{Event, Observer},
-    time::{Surroundings, Timestamp},
+    time::{CLOCKS_APART, Surroundings, Timestamp},
 };
 
 /// How long a document is used before it is read again.
@@ -239,14 +239,17 @@ impl LiveSources {
         if state.read + state.spacing() >= asked { Newest::Known } else { Newest::Unknown }
     }
 
-    /// The source of a delivery that was accepted at `since`, by somebody who
-    /// may know a newer document.
+    /// The source of a delivery that was accepted at `since`, by another instance's
+    /// clock, and maybe by a newer document. A reading shows that the source is
+    /// gone if it began after this call, or [`CLOCKS_APART`] after `since`.
     pub async fn find(&self, name: &SourceName, since: Timestamp) -> Found {
+        let asked = self.0.origin.as_ref().map(|origin| origin.surroundings.monotonic()).unwrap_or_default();
         let known = || {
             let state = self.0.lock();
+            let is_newer = state.read >= asked || state.read_at >= since + CLOCKS_APART;
             match state.sources.get(name.as_str()) {
                 Some(source) => Found::Source(source.clone()),
-                None if self.0.origin.is_none() || state.read_at >= since => Found::Gone,
+                None if self.0.origin.is_none() || is_newer => Found::Gone,
                 None => Found::Unknown,
             }
         };

@@ -69,15 +69,18 @@ impl Source {
             None => self.provider().verify(request, &self.secrets, now),
             Some(published) => published.verify(request, &self.recipients, keys, now),
         };
+        let verified = verify_at(now);
         if self.tolerance == providers::TOLERANCE {
-            return verify_at(now);
+            return verified;
         }
-        // Far from any time that is signed: a provider that reads one says it.
+        // `Stale` carries the signed time, and no signed time is near this one. Nothing else is asked of that call:
+        // a certificate is not valid then.
         match verify_at(Timestamp::from_millis(u64::MAX)) {
             Err(Unverified::Stale(signed_at)) if providers::is_near(signed_at, now, self.tolerance) => {
                 verify_at(signed_at)
             }
-            verified => verified,
+            Err(stale @ Unverified::Stale(_)) => Err(stale),
+            _ => verified,
         }
     }
 
@@ -109,9 +112,13 @@ impl Source {
     pub fn delivery(&self, request: Request<'_>, now: Timestamp) -> Incoming {
         let described = self.provider().describe(request);
         let entity = self.entity(request, &described);
+        let delivery_id = match described.repeated_within {
+            None => described.delivery_id,
+            Some(retried_for) => described.delivery_id.received(now, retried_for),
+        };
         Incoming {
             entity: entity.unwrap_or_else(|| EntityKey::unrouted(&self.name)),
-            identity: Identity { source: self.name.clone(), delivery_id: described.delivery_id, redrive: 0 },
+            identity: Identity { source: self.name.clone(), delivery_id, redrive: 0 },
             provider: Some(self.provider_name.clone()),
             topic: described.topic,
             family: described.family,

@@ -196,6 +196,21 @@ pub enum Event<'a> {
         /// Which source.
         source: &'a SourceName,
     },
+    /// A source's destination is unavailable: its breaker opened, or an order has
+    /// waited for it for a minute. Reported once by each process.
+    DestinationUnavailable {
+        /// Which source.
+        source: &'a SourceName,
+        /// Why.
+        error: &'a str,
+    },
+    /// A start of such a source ended well.
+    DestinationAvailable {
+        /// Which source.
+        source: &'a SourceName,
+        /// How long after it was reported.
+        after: Duration,
+    },
     /// A message that is no wake-up was deleted.
     NoWakeUp {
         /// The queue's id for it.

@@ -12,7 +12,7 @@ use std::fmt::Write;
 use tracing::Level;
 
 use super::metric::{Dimensions, Metric, Scope};
-use crate::time::Timestamp;
+use crate::{protocol::format::visible, time::Timestamp};
 
 /// What of the metrics CloudWatch is to count, and where.
 #[derive(Debug)]
@@ -56,6 +56,11 @@ impl Json {
             let quoted = serde_json::Value::from(self.0.split_off(from)).to_string();
             // Without its opening quotation mark, which is there, and its closing one, which follows.
             self.0.push_str(quoted.get(1..quoted.len() - 1).unwrap_or_default());
+        }
+        if !self.0[from..].is_ascii() || self.0[from..].contains('\u{7f}') {
+            let shown = visible(&self.0[from..]).into_owned();
+            self.0.truncate(from);
+            self.0.push_str(&shown);
         }
         self.0.push('"');
     }
@@ -150,6 +155,16 @@ mod tests {
         assert_eq!(parsed["name 11"], "line\nbreak\u{1}");
         assert_eq!(parsed["number"], u64::MAX);
         assert_eq!(line.matches('\n').count(), 1);
+    }
+
+    #[test]
+    fn control_and_bidirectional_characters_are_escaped() {
+        let text = "a\u{9b}2J\u{202e}b \"c\" \u{2066}d\u{61c} größer";
+        let mut line = Json::new(Level::INFO, "said", Timestamp::from_millis(7));
+        line.text("name", text);
+        let line = line.end();
+        assert!(line.contains(r#""name":"a\u009b2J\u202eb \"c\" \u2066d\u061c größer""#), "{line}");
+        assert_eq!(serde_json::from_str::<Value>(&line).unwrap()["name"], text);
     }
 
     #[test]

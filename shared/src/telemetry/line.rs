@@ -266,6 +266,13 @@ impl<'a> Line<'a> {
                 .counted(Metric::BreakersOpened, 1)
                 .by(source.as_str(), "held back"),
             Event::BreakerClosed { source } => Self::new(L::INFO, "source goes on").text("source", source.as_str()),
+            // Not the error, which may quote anything.
+            Event::DestinationUnavailable { source, error: _ } => Self::new(L::WARN, "destination unavailable")
+                .counted(Metric::UnavailableSeconds, 0)
+                .by(source.as_str(), "unavailable"),
+            Event::DestinationAvailable { source, after } => Self::new(L::INFO, "destination available")
+                .counted(Metric::UnavailableSeconds, after.as_secs())
+                .by(source.as_str(), "available"),
             Event::NoWakeUp { message_id } => {
                 Self::new(L::WARN, "not a wake-up; deleted").text("message_id", message_id)
             }

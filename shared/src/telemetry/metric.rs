@@ -68,6 +68,9 @@ metrics! {
     Retries: Detailed,
     /// Times that a source was held back because its handler is unwell.
     BreakersOpened: Detailed,
+    /// How long a source's destination was unavailable: zero when that is noticed,
+    /// and the whole when it is over.
+    UnavailableSeconds: Detailed,
     /// Deliveries whose event is older than one applied before.
     Inversions: Overall,
     /// From a delivery's arrival to its handler's first start.

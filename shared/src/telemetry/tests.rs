@@ -157,6 +157,8 @@ fn tell(observer: &dyn Observer) {
         Event::WakeUpFailed { entity },
         Event::BreakerOpened { source, wait: second },
         Event::BreakerClosed { source },
+        Event::DestinationUnavailable { source, error: "secret" },
+        Event::DestinationAvailable { source, after: second },
         Event::NoWakeUp { message_id: "m" },
         Event::UnreadableDelivery { message_id: "m", reason: "it is damaged at byte 7" },
         Event::Swept { swept: &swept },

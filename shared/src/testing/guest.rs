@@ -30,8 +30,10 @@ const AT_A_STRETCH: Duration = Duration::from_secs(1);
 pub(super) struct Seen {
     pub(super) panics: Option<String>,
     pub(super) blocks: Option<String>,
-    /// What was set aside, and the last error of it.
-    pub(super) parked: Option<String>,
+    /// The delivery that was parked, or never finished.
+    pub(super) not_applied: Option<String>,
+    /// The delivery that failed last, and its error.
+    pub(super) failed: Option<String>,
     pub(super) error: String,
     /// A handler that had been replaced came to no end.
     pub(super) goes_on_late: bool,
@@ -45,9 +47,12 @@ impl Observer for Watching {
     fn observe(&self, event: &Event<'_>) {
         let mut seen = locked(&self.0);
         match event {
-            Event::Failed { error, .. } => seen.error = (*error).to_owned(),
+            Event::Failed { delivery, error, .. } => {
+                seen.failed = Some(delivery.delivery_id().to_string());
+                seen.error = (*error).to_owned();
+            }
             Event::Settled { settlement: Settlement::Parked, delivery: Some(delivery), .. } => {
-                seen.parked.get_or_insert_with(|| delivery.delivery_id().to_string());
+                seen.not_applied.get_or_insert_with(|| delivery.delivery_id().to_string());
             }
             _ => {}
         }

@@ -48,8 +48,13 @@ const HAPPENED: Timestamp = Timestamp::from_millis(START.as_millis() - 86_400_00
 /// How long a handler may go on under an old token.
 const LATEST: Duration = Duration::from_secs(600);
 
-/// More looks than any retry policy of the kit takes.
+/// More looks than any retry policy of the kit takes: a handler that has not
+/// finished by then never does.
 const LOOKS: u32 = 500;
+
+/// The shortest time between two looks: a worker that died has lost its lease
+/// by then.
+const BETWEEN: Duration = Duration::from_secs(20);
 
 /// What goes wrong in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,7 +92,8 @@ impl Played {
         findings.extend(self.seen.blocks.as_ref().map(|id| Finding::Blocks { at: at(id) }));
         if self.seen.panics.is_none() {
             let error = || self.seen.error.clone();
-            findings.extend(self.seen.parked.as_ref().map(|id| Finding::NotApplied { at: at(id), error: error() }));
+            findings
+                .extend(self.seen.not_applied.as_ref().map(|id| Finding::NotApplied { at: at(id), error: error() }));
         }
         findings
     }
@@ -231,11 +237,12 @@ impl<'a, H: Handler> Play<'a, H> {
         let drainer = self.drainer(table.clone(), &guest);
         for _ in 0..LOOKS {
             let _ = self.surroundings.within(Duration::from_secs(60), self.attend(&drainer)).await;
-            // Or it had nothing of the kind to do.
-            if table.is_dead() || self.nothing_waits().await {
+            if table.is_dead() {
                 break;
             }
-            self.surroundings.sleep(Duration::from_secs(20)).await;
+            // It may have nothing of the kind to do.
+            let Some(wait) = self.next_look().await else { break };
+            self.surroundings.sleep(wait).await;
         }
         let late = locked(&late).take();
         late.map(|late| (thaws, late))
@@ -245,17 +252,19 @@ impl<'a, H: Handler> Play<'a, H> {
         let drainer = self.drainer(self.memory.clone(), guest);
         for _ in 0..LOOKS {
             self.attend(&drainer).await;
-            if self.nothing_waits().await {
-                return;
-            }
-            self.surroundings.sleep(Duration::from_secs(20)).await;
+            let Some(wait) = self.next_look().await else { return };
+            self.surroundings.sleep(wait).await;
         }
+        let mut seen = locked(&self.seen);
+        seen.not_applied = seen.not_applied.take().or_else(|| seen.failed.clone());
     }
 
-    async fn nothing_waits(&self) -> bool {
+    /// How long until the lane is looked at again; `None`: nothing waits.
+    async fn next_look(&self) -> Option<Duration> {
         let store = self.store(self.memory.clone());
-        let state = store.entity(&self.lane.entity, Duration::from_secs(1)).await.expect("memory answers");
-        state.is_none_or(|state| state.is_empty() && state.held.is_none())
+        let state = store.entity(&self.lane.entity, Duration::from_secs(1)).await.expect("memory answers")?;
+        let retry = state.retry_at.map_or(Duration::ZERO, |at| at.since(self.surroundings.now()));
+        (!state.is_empty() || state.held.is_some()).then_some(retry.max(BETWEEN))
     }
 
     async fn attend(&self, drainer: &Drainer) {

@@ -16,7 +16,7 @@ pub enum Finding {
         /// At which delivery.
         at: String,
     },
-    /// It was not done with a delivery in all its attempts.
+    /// A delivery used up its attempts, or was tried again without end.
     NotApplied {
         /// With which.
         at: String,

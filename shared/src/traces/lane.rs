@@ -92,6 +92,7 @@ impl Lane {
             Some(Outcome::Done) => ("done", false),
             Some(Outcome::Commit(_)) => ("commit", false),
             Some(Outcome::Retry { .. }) => ("retry", true),
+            Some(Outcome::Unanswered { .. }) => ("unanswered", true),
             Some(Outcome::Unavailable { .. }) => ("unavailable", true),
             Some(Outcome::NotNow { .. }) => ("not now", false),
             Some(Outcome::Reject(_)) => ("reject", true),

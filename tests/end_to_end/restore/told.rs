@@ -66,6 +66,13 @@ async fn whatever_was_found_waiting_is_written_down_and_nothing_where_nothing_wa
         assert_eq!(ended(&world, key).await, [Some(told.to_owned())], "{key}");
     }
     assert_eq!(ended(&world, "test/idle").await, []);
+    let (operator, mut counts) = (world.operator(), Vec::new());
+    let restoring = operator.restoring().await.expect("it answers").expect("one was begun");
+    for key in ["test/aside", "test/repeat", "test/lost", "test/again", "test/idle"] {
+        let told = operator.restored_before(&restoring, &entity(key)).await.expect("it answers");
+        counts.push([told.set_aside, told.repeats, told.lost, told.applied_before]);
+    }
+    assert_eq!(counts, [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1], [0; 4]], "for a later run's report");
     let receipts = world.operator().receipts(&entity("test/aside")).await.expect("it answers");
     let tried: Vec<_> = receipts.iter().map(|receipt| (receipt.settlement, receipt.attempts)).collect();
     assert_eq!(tried, [(Settlement::Parked, 1)], "what failed before it was set aside");

@@ -17,7 +17,7 @@ use super::{
     history::{Decided, History, Name, Rewound, Start},
     jobs,
     play::event_time,
-    world::{World, entity_number, is_job, label, told},
+    world::{World, entity_number, is_job, label, number_in, told},
 };
 
 /// How long a receipt is there for sure: its retention, less what clocks may
@@ -165,6 +165,12 @@ pub fn everything(world: &World) -> Vec<String> {
                 newer.any(|(_, newer)| newer.settlement == "applied")
                     || world.profile.skips && name.redrive == 0 && history.decided_at_all().any(before)
             });
+            let is_by_late = |((entity, sequence), decided): &(&(usize, u64), &Decided)| {
+                decided.by > *sequence && history.late.contains(&(*entity, decided.by))
+            };
+            if superseded.iter().any(is_by_late) {
+                mistakes.push(format!("{name} was superseded by one that was appended late"));
+            }
             if !superseded.is_empty() && !by_newer {
                 mistakes.push(format!("{name} was superseded, and by none that was applied"));
             }
@@ -200,7 +206,7 @@ fn each_was_forgotten(history: &History, entity: usize, name: Name) -> bool {
 }
 
 fn name_in(row: &webhook_serializer::protocol::table::Row) -> Option<Name> {
-    let number = row.text(a::DELIVERY_ID)?.parse().ok()?;
+    let number = number_in(row.text(a::DELIVERY_ID)?)?;
     Some(Name { number, redrive: row.number(a::REDRIVE).unwrap_or(0) as u32 })
 }
 

@@ -22,8 +22,9 @@ use super::{
     history::{Name, What},
     mutation::Meddler,
     node::{Node, pause},
+    profile::Profile,
     unwell::{Reaction, Start},
-    world::{EPOCH, entity_number, key, told},
+    world::{EPOCH, entity_number, key, name_of, told},
 };
 
 /// The table that handlers commit to.
@@ -51,6 +52,8 @@ pub struct Nature {
     pub blocks: bool,
     /// Its body stands in parts.
     pub large: bool,
+    /// Its sender gives it no id, if this is below the profile's `unnamed`.
+    unnamed: u64,
 }
 
 impl Nature {
@@ -62,7 +65,13 @@ impl Nature {
             hopeless: roll.happens(30),
             blocks: roll.happens(300),
             large: roll.happens(4),
+            unnamed: roll.between(0, 999),
         }
+    }
+
+    /// Whether its sender gives it no id.
+    pub fn is_unnamed(self, profile: &Profile) -> bool {
+        self.unnamed < profile.unnamed
     }
 
     /// The source it comes from.
@@ -134,7 +143,7 @@ impl Simulated {
     fn begin(&self, delivery: &Delivery, first: u64, is_group: bool, context: &Context) -> Result<Run, HandlerError> {
         let world = &self.node.world;
         let entity = entity_number(delivery.entity());
-        let name = Name { number: delivery.delivery_id().as_str().parse()?, redrive: delivery.redrive() };
+        let name = name_of(delivery.identity());
         let nature = Nature::of(world.plan.seed, name.number);
         let token = context.token().0;
         let sequence = delivery.sequence().0;
@@ -248,6 +257,7 @@ impl Simulated {
             Mood::Unavailable => {
                 answered("says that what it needs is out of reach");
                 failed();
+                world.with_history(|history| history.reasons.is_not_now(entity, token));
                 Ok(Outcome::unavailable("simulated"))
             }
             Mood::NotNow => {

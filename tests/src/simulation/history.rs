@@ -306,6 +306,8 @@ pub struct History {
     pub ticks_forgotten: BTreeSet<(String, u64)>,
     /// Ticks as they were recorded, in their order.
     pub ticks_recorded: Vec<jobs::TickRecord>,
+    /// Places of deliveries that were put back, or deferred.
+    pub late: BTreeSet<(usize, u64)>,
     /// How often something interesting was reached.
     pub reached: BTreeMap<&'static str, u32>,
 }

@@ -10,6 +10,7 @@ use std::{
 use webhook_serializer::{
     engine::queue,
     protocol::{
+        attempt::Retries,
         entity::EntityKey,
         format::{FORMAT, attribute as a},
         keys::delivery_row,
@@ -29,7 +30,7 @@ use super::{
 };
 
 /// Those that can be left out here, in the order of the list.
-pub const REACHED: [Rule; 34] = [
+pub const REACHED: [Rule; 37] = [
     Rule::ReceiversIgnoreTokens,
     Rule::OneTokenForADrain,
     Rule::ReleaseWithoutTail,
@@ -64,6 +65,9 @@ pub const REACHED: [Rule; 34] = [
     Rule::HeldBackIsCharged,
     Rule::BreakerForgets,
     Rule::NotNowIsCharged,
+    Rule::WaitsStartAnew,
+    Rule::DeferredSupersedes,
+    Rule::RepeatsWithinAPeriod,
 ];
 
 /// Whether a rule is one of a restore: left out only there.
@@ -196,6 +200,20 @@ impl Meddler {
                         if let Action::Update(changes) = &mut write.action {
                             changes.push(Change::Add { attribute: a::ATTEMPTS.into(), base: 0, by: 1 });
                         }
+                    }
+                }
+            }
+            Rule::WaitsStartAnew if ends_lease => {
+                let before = row().as_ref().map(waits).unwrap_or_default();
+                let Action::Update(changes) = &mut write.action else { return };
+                for change in changes {
+                    if let Change::Set(name, Value::B(bytes)) = change
+                        && name == a::RETRIES
+                        && let Some(retries) = Retries::from_stored(bytes)
+                    {
+                        let newest = retries.waited(retries.class).saturating_sub(before.waited(retries.class));
+                        let forgetful = Retries::default().after(retries.class, newest).to_stored();
+                        *bytes = forgetful.unwrap_or_else(|| bytes.clone());
                     }
                 }
             }
@@ -334,6 +352,16 @@ impl Meddler {
 
     /// Changes a page before it is seen.
     pub fn page(&self, range: &Range, page: &mut Page) {
+        for row in &mut page.rows {
+            if self.is(Rule::DeferredSupersedes) {
+                row.remove(a::APPENDED_AT);
+            }
+            if self.is(Rule::RepeatsWithinAPeriod)
+                && let Some(id) = row.text(a::DELIVERY_ID).map(without_period)
+            {
+                row.set(a::DELIVERY_ID, id);
+            }
+        }
         if !self.is(Rule::StepOverGaps) || !range.from.starts_with("d#") {
             return;
         }
@@ -416,6 +444,11 @@ impl Meddler {
     }
 }
 
+/// An id whose period nobody knows for one.
+pub fn without_period(delivery_id: &str) -> String {
+    delivery_id.replace('~', "-")
+}
+
 /// Whether a write claims a place.
 pub fn is_claim(write: &Write) -> bool {
     sets(write, a::LAST_CLAIM)
@@ -460,6 +493,12 @@ fn set(write: &mut Write, attribute: &'static str, to: u64) {
             *change = Change::set(attribute, to);
         }
     }
+}
+
+/// How long the delivery in front has waited, by its entity's row.
+pub fn waits(row: &Row) -> Retries {
+    let stored = row.bytes(a::RETRIES).filter(|_| row.text(a::LAST_ERROR).is_some());
+    stored.and_then(|bytes| Retries::from_stored(bytes)).unwrap_or_default()
 }
 
 /// Has an update leave these attributes as they are.

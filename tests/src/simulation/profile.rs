@@ -106,6 +106,8 @@ pub struct Profile {
     pub loss: Option<Loss>,
     /// What handlers need is out of reach for a while.
     pub unwell: Option<Unwell>,
+    /// Deliveries without an id of their sender's.
+    pub unnamed: u64,
 }
 
 /// So many more orders than else: it takes three that fail in a row for a breaker to open.
@@ -150,6 +152,7 @@ impl Profile {
             defers: false,
             loss: None,
             unwell: None,
+            unnamed: 0,
         }
     }
 
@@ -208,6 +211,7 @@ impl Profile {
             defers: false,
             loss: None,
             unwell: None,
+            unnamed: 0,
             ..Self::drawn(seed)
         };
         if is_of_a_restore(mutation) {
@@ -296,6 +300,21 @@ impl Profile {
                 let outages = out.outages.iter().copied().map(short).collect();
                 Self { outages, lasts: Duration::from_secs(80), ..out }
             }
+            Rule::DeferredSupersedes => {
+                let short = |outage| Outage { lasts: Duration::from_secs(60), ..outage };
+                let out = Self::store_is_out(How::Throttled);
+                let outages = out.outages.iter().copied().map(short).collect();
+                Self { outages, lasts: Duration::from_secs(80), entities: 2, deliver: Deliver::Latest, ..out }
+            }
+            Rule::RepeatsWithinAPeriod => Self {
+                deliveries: 32,
+                skew: Skew::None,
+                lasts: Duration::from_secs(150),
+                table: 200,
+                ingest_crash: 400,
+                unnamed: 1000,
+                ..self
+            },
             Rule::RepeatsItself => Self { operator: 6, rewinds: 1000, ..self },
             Rule::VoidUnconditionally => Self {
                 entities: 1,
@@ -403,9 +422,14 @@ impl Profile {
             defers: Dice::new(seed, actor::PROFILE).at(6).happens(300),
             loss: None,
             unwell: Unwell::drawn(seed),
+            unnamed: 0,
         };
         if drawn.outages.is_empty() {
             drawn.loss = Loss::drawn(seed, LOSSES, drawn.skew);
+        }
+        // What is sent again after a loss comes later than its sender retries, and so does it by a clock that is far off.
+        if drawn.loss.is_none() && drawn.may_erase() {
+            drawn.unnamed = 250;
         }
         Self { hours: if drawn.erases > 0 { drawn.hours } else { 0 }, ..drawn }
     }

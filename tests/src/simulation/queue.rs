@@ -27,6 +27,8 @@ use super::{
 struct Message {
     entity: EntityKey,
     body: String,
+    /// Read from the body once: the auditor asks at every write.
+    is_deferred: bool,
     visible_at: Duration,
     times: u32,
     /// Deleted, and received once more all the same.
@@ -86,7 +88,7 @@ impl SimulatedQueue {
 
     /// Whether there is a wake-up of `entity`, visible or not.
     pub fn holds(&self, entity: &EntityKey) -> bool {
-        let is_one = |message: &Message| message.entity == *entity && !is_deferred(&message.body);
+        let is_one = |message: &Message| message.entity == *entity && !message.is_deferred;
         self.with(|_, messages| messages.values().any(is_one))
     }
 
@@ -109,7 +111,15 @@ impl SimulatedQueue {
             *next += 1;
             messages.insert(
                 *next,
-                Message { entity: entity.clone(), body, visible_at, times: 0, ghost: false, copied: false },
+                Message {
+                    entity: entity.clone(),
+                    is_deferred: is_deferred(&body),
+                    body,
+                    visible_at,
+                    times: 0,
+                    ghost: false,
+                    copied: false,
+                },
             );
             *next
         });

@@ -14,6 +14,7 @@ use webhook_serializer::protocol::{format::attribute as a, state::LeaseKind, tab
 use super::{
     handler::Nature,
     history::{Name, What},
+    mutation::waits,
     play::{RETENTION, attempts},
     world::told,
 };
@@ -27,6 +28,19 @@ const CLOCKS: Duration = Duration::from_secs(3 * 86_400);
 
 /// How long a write may be under way whose sender has died.
 const UNDER_WAY: Duration = Duration::from_millis(20);
+
+/// How long a delivery has waited for its retries only grows, until something is
+/// decided of it.
+fn forgets_waits(change: &Change<'_>) -> Option<String> {
+    let before = change.before?;
+    let is_kept = [a::HEAD, a::ONE_BY_ONE].iter().all(|name| change.is(name) == change.was(name));
+    let was_blocked = before.text(a::BLOCKED).is_some();
+    if !is_kept || was_blocked || change.clocks_lie {
+        return None;
+    }
+    let (was, is) = (waits(before).total(), waits(change.after).total());
+    (is < was).then(|| format!("{} forgot that it had waited {was:?}: {is:?}", told(change.place().1)))
+}
 
 /// What was seen, by entity.
 #[derive(Debug, Default)]
@@ -157,6 +171,7 @@ impl Reasons {
             self.vanished.remove(&entity);
         }
         let told = self.charges(change, &mut mistakes);
+        mistakes.extend(forgets_waits(change));
         let is_at_the_same = change.is(a::HEAD) == change.was(a::HEAD);
         if change.before.is_some() && is_at_the_same && change.is(a::ATTEMPTS) < change.was(a::ATTEMPTS) {
             let goes_apart = change.is(a::ONE_BY_ONE) != change.was(a::ONE_BY_ONE);

@@ -15,18 +15,22 @@ use std::{
 };
 
 use tokio::sync::Notify;
-use webhook_serializer::protocol::{
-    entity::{DeliveryId, EntityKey, Identity, SourceName},
-    format::attribute as a,
-    keys::entity_row,
-    memory::MemoryTable,
-    table::Row,
+use webhook_serializer::{
+    protocol::{
+        entity::{DeliveryId, EntityKey, Identity, SourceName},
+        format::attribute as a,
+        keys::entity_row,
+        memory::MemoryTable,
+        table::Row,
+    },
+    time::Timestamp,
 };
 
 use super::{
     Plan,
     chance::Twist,
     history::{Entry, History, Landed, Ledger, Name, Start, What},
+    mutation::without_period,
     node::Node,
     outage::{How, Outage, Service},
     profile::Profile,
@@ -336,17 +340,42 @@ impl World {
         accepted
     }
 
-    /// A new name: who it is, by its hash.
-    pub fn introduce(&self, name: Name, identity: &Identity) {
-        self.inner().history.names.insert(identity.hash(), name);
+    /// A new identity: whose it is, by its hash.
+    pub fn introduce(&self, identity: &Identity) {
+        let name = name_of(identity);
+        let is_seen_as = |identity: &Identity| Identity {
+            delivery_id: DeliveryId::new(without_period(identity.delivery_id.as_str())),
+            ..identity.clone()
+        };
+        let names = &mut self.inner().history.names;
+        names.insert(identity.hash(), name);
+        names.insert(is_seen_as(identity).hash(), name);
     }
 }
 
-/// The identity of a delivery.
-pub fn identity(name: Name, source: &'static str) -> Identity {
-    Identity {
-        source: SourceName::parse(source).expect("a source"),
-        delivery_id: DeliveryId::new(name.number.to_string()),
-        redrive: name.redrive,
-    }
+/// How long a sender retries that gives no ids.
+pub const RETRIED_FOR: Duration = Duration::from_secs(30);
+
+/// The identity of a delivery. `unnamed`: when it was received, if its sender gives
+/// it no id.
+pub fn identity(number: u32, source: &'static str, unnamed: Option<Timestamp>) -> Identity {
+    let own = number.to_string();
+    let delivery_id = match unnamed {
+        None => DeliveryId::new(own),
+        Some(received_at) => {
+            let hash = DeliveryId::from_body(own.as_bytes());
+            DeliveryId::new(format!("{own}/{hash}")).received(received_at, RETRIED_FOR)
+        }
+    };
+    Identity { source: SourceName::parse(source).expect("a source"), delivery_id, redrive: 0 }
+}
+
+/// Whose identity it is.
+pub fn name_of(identity: &Identity) -> Name {
+    Name { number: number_in(identity.delivery_id.as_str()).expect("a number"), redrive: identity.redrive }
+}
+
+/// The number of the delivery with this id.
+pub fn number_in(delivery_id: &str) -> Option<u32> {
+    delivery_id.split('/').next()?.parse().ok()
 }

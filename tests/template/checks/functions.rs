@@ -130,7 +130,7 @@ pub fn check_published(template: &Template, objections: &mut Objections) {
 
 fn ingest(case: &Case, objections: &mut Objections) {
     let deployed = &case.deployed;
-    // An answer within 2.5 s, and a cold start before it.
+    // An answer within 3.5 s, and a cold start before it.
     objections.unless_at(deployed, "Ingest Properties Timeout", "10");
     objections.unless_at(deployed, "Ingest Properties MemorySize", case.parameter("IngestMemory"));
     let reserved = Some(case.parameter("IngestConcurrency")).filter(|reserved| reserved != "0");

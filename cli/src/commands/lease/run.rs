@@ -8,22 +8,23 @@ use std::{
 
 use anyhow::{Context, Result};
 use clap::Args;
-use rustix::process::{Pid, Signal, kill_process};
-use tokio::{
-    process::{Child, Command},
-    signal::unix::{SignalKind, signal},
-};
+use serializer::output;
+use tokio::process::Command;
 use webhook_serializer::{
     leases::{LeaseError, Terms},
     protocol::entity::EntityKey,
 };
 
-use super::{super::target::Target, leases};
+use super::{
+    super::target::Target,
+    leases,
+    program::{PassedOn, Program},
+};
 
 /// Somebody else has the lease: the program was not started.
 const HELD: u8 = 75;
 
-/// The lease was lost: the program was killed.
+/// The lease was lost: the program was killed, with all that it started.
 const LOST: u8 = 76;
 
 /// The program cannot be started, as a shell says it.
@@ -35,11 +36,13 @@ const NO_PROGRAM: u8 = 127;
     after_help = "The lease is renewed while the program runs, and released when it has ended. In its environment are\n\
                        SERIALIZER_KEY and SERIALIZER_TOKEN, the fencing token: an effect that carries the token can be\n\
                        refused where a newer one was seen.\n\n\
-                       A signal is passed on to the program. What it leaves running behind its end has no lease; nor has\n\
-                       the program itself if this command is killed by SIGKILL: then only the token keeps others safe.\n\n\
+                       SIGINT, SIGTERM and SIGHUP are passed on to the program and all that it starts: one process group.\n\
+                       Ctrl-Z suspends none of it, because the lease would be lost. What the program leaves running behind\n\
+                       its end has no lease; nor has the program itself if this command is killed by SIGKILL: then only\n\
+                       the token keeps others safe.\n\n\
                        The program's exit code is passed on. Besides:\n  \
                        75   somebody else held the lease for all of the wait; the program was not started\n  \
-                       76   the lease was lost and the program killed; others may be at work already\n  \
+                       76   the lease was lost, and the program killed with all that it started; others may be at work already\n  \
                        127  the program cannot be started\n\n\
                        serializer lease run --local invoice_gen/SUB-1234 -- python3 invoices.py SUB-1234"
 )]
@@ -72,70 +75,47 @@ impl Run {
         let mut guard = match leases.acquire(&self.key, terms).await {
             Ok(guard) => guard,
             Err(error @ LeaseError::Contended { .. }) => {
-                eprintln!("{} is {error}; {name} was not started", self.key);
+                output::complain(format_args!("{} is {error}; {name} was not started", self.key));
                 return Ok(ExitCode::from(HELD));
             }
             Err(error) => return Err(error.into()),
         };
         let token = guard.lease().token().to_string();
         // From here on a signal is the program's, and the lease is released behind its end.
-        let mut interrupted = signal(SignalKind::interrupt())?;
-        let mut terminated = signal(SignalKind::terminate())?;
-        let mut hung_up = signal(SignalKind::hangup())?;
-        let started = Command::new(program)
-            .args(arguments)
-            .env("SERIALIZER_KEY", self.key.as_str())
-            .env("SERIALIZER_TOKEN", token)
-            .kill_on_drop(true)
-            .spawn();
-        let mut child = match started {
-            Ok(child) => child,
+        let mut signals = PassedOn::listen()?;
+        let mut command = Command::new(program);
+        command.args(arguments).env("SERIALIZER_KEY", self.key.as_str()).env("SERIALIZER_TOKEN", token);
+        let mut running = match Program::start(command) {
+            Ok(running) => running,
             Err(error) => {
-                eprintln!("{name} cannot be started: {error}");
+                output::complain(format_args!("{name} cannot be started: {error}"));
                 guard.release().await?;
                 return Ok(ExitCode::from(NO_PROGRAM));
             }
         };
-        let held = guard.hold(async {
-            loop {
-                tokio::select! {
-                    status = child.wait() => return status,
-                    // From a terminal the program has it too, and ends as it likes.
-                    _ = interrupted.recv() => {}
-                    _ = terminated.recv() => pass_on(&child, Signal::TERM),
-                    _ = hung_up.recv() => pass_on(&child, Signal::HUP),
-                }
-            }
-        });
-        let lost = match held.await {
+        let lost = match guard.hold(running.wait(&mut signals)).await {
             Ok(status) => {
                 let code = code_of(status?);
                 match guard.release().await {
                     Ok(()) => return Ok(code),
                     Err(LeaseError::Lost) => LeaseError::Lost,
                     Err(error) => {
-                        eprintln!("{error}; if it does not, the lease runs out within {} s", self.lease);
+                        output::complain(format_args!(
+                            "{error}; if it does not, the lease runs out within {} s",
+                            self.lease
+                        ));
                         return Ok(code);
                     }
                 }
             }
             Err(error) => {
                 // At once: others may be at work on it.
-                child.kill().await?;
+                running.kill().await?;
                 error
             }
         };
-        eprintln!("{lost}; {name} was killed, and others may have been at work on {}", self.key);
+        output::complain(format_args!("{lost}; {name} was killed, and others may have been at work on {}", self.key));
         Ok(ExitCode::from(LOST))
-    }
-}
-
-/// Sends the program a signal that was meant for it: it ends as it likes, under
-/// its lease until then.
-fn pass_on(child: &Child, signal: Signal) {
-    if let Some(program) = child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?)) {
-        // One that has ended has no use for it.
-        let _ = kill_process(program, signal);
     }
 }
 

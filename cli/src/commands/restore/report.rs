@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::json;
 use serializer::{
     output::{Table, duration},
@@ -9,8 +10,8 @@ use serializer::{
 };
 use webhook_serializer::{
     functions::scheduler::SWEEP,
-    operator::{Newest, OperatorError, RESTORED, Restored, ToldOfJob, ToldOfRestored},
-    protocol::{entity::SourceName, maintain::Restoring},
+    operator::{FoundByRestore, Newest, Operator, OperatorError, RESTORED, Restored, ToldOfJob, ToldOfRestored},
+    protocol::{entity::EntityKey, maintain::Restoring},
     providers::rule_of,
     time::Timestamp,
 };
@@ -22,19 +23,22 @@ use crate::commands::target::Deployment;
 /// on its way then.
 const ON_ITS_WAY: Duration = Duration::from_secs(60);
 
-/// What a restore did, of this run.
+/// So many orders are read at once.
+const AT_ONCE: usize = 32;
+
+/// What a restore did in all of its runs.
 #[derive(Debug, Default)]
 pub struct Report {
     orders: u64,
-    already: u64,
+    /// Those that an earlier run raised.
+    already: Vec<EntityKey>,
     set_aside: u64,
     set_aside_of: u64,
     repeats: u64,
     lost: BTreeMap<String, u64>,
     applied_before: BTreeMap<String, u64>,
     on_hold: Vec<String>,
-    jobs: BTreeMap<String, ToldOfJob>,
-    newest: BTreeMap<SourceName, Newest>,
+    found: FoundByRestore,
     stay: BTreeMap<String, String>,
 }
 
@@ -43,7 +47,7 @@ impl Report {
     pub fn add(&mut self, key: &str, restored: &Result<Restored, OperatorError>) {
         match restored {
             Ok(Restored::Raised(told)) => self.raise(key, told),
-            Ok(Restored::Already) => self.already += 1,
+            Ok(Restored::Already) => self.already.extend(EntityKey::parse(key)),
             Ok(Restored::Gone) => {}
             Ok(Restored::InUse) => self.stays(key, "it was written to since the backup, before it was restored"),
             Err(OperatorError::InUse) => self.stays(key, "somebody changes it"),
@@ -56,10 +60,32 @@ impl Report {
     }
 
     fn raise(&mut self, key: &str, told: &ToldOfRestored) {
-        match &told.job {
-            Some(job) => drop(self.jobs.insert(key.trim_start_matches("cron/").to_owned(), job.clone())),
-            None => self.orders += 1,
+        self.found.take_in(key, told);
+        self.count(key, told);
+    }
+
+    /// Adds what earlier runs of the same restore did.
+    pub async fn add_earlier_runs(&mut self, operator: &Operator, restoring: &Restoring) -> Result<(), OperatorError> {
+        let orders = self.already.iter().filter(|entity| !entity.is_kept_forever()).cloned();
+        let told = orders.map(|entity| async move {
+            let told = operator.restored_before(restoring, &entity).await;
+            told.map(|told| (entity, told))
+        });
+        let mut told = stream::iter(told.collect::<Vec<_>>()).buffer_unordered(AT_ONCE);
+        while let Some((entity, told)) = told.try_next().await? {
+            self.count(entity.as_str(), &told);
         }
+        let earlier = FoundByRestore::by(restoring);
+        for (key, job) in earlier.jobs {
+            // What a run saw before it raised the row.
+            self.found.jobs.insert(key, job);
+        }
+        self.found.take_in("", &ToldOfRestored { newest: earlier.newest, ..ToldOfRestored::default() });
+        Ok(())
+    }
+
+    fn count(&mut self, key: &str, told: &ToldOfRestored) {
+        self.orders += u64::from(!key.starts_with("cron/"));
         self.set_aside += told.set_aside;
         self.set_aside_of += u64::from(told.set_aside > 0);
         self.repeats += told.repeats;
@@ -72,28 +98,26 @@ impl Report {
         if told.is_on_hold {
             self.on_hold.push(key.to_owned());
         }
-        for (source, newest) in &told.newest {
-            let known = self.newest.entry(source.clone()).or_insert_with(|| newest.clone());
-            if known.received_at < newest.received_at {
-                *known = newest.clone();
-            }
-        }
     }
 
     /// How many orders and jobs were restored.
     pub fn raised(&self) -> u64 {
-        self.orders + self.jobs.len() as u64
+        self.orders + self.found.jobs.len() as u64
+    }
+
+    fn jobs(&self) -> impl Iterator<Item = (&str, &ToldOfJob)> {
+        self.found.jobs.iter().map(|(key, job)| (key.trim_start_matches("cron/"), job))
     }
 
     pub fn json(&self, restoring: &Restoring, is_whole: bool) -> serde_json::Value {
-        let sources = self.newest.iter().map(|(source, newest)| {
+        let sources = self.found.newest.iter().map(|(source, newest)| {
             let (from, horizon) = (from(restoring), horizon(newest));
             json!({
                 "source": source, "provider": newest.provider, "newest": newest.received_at.to_string(),
                 "reconcile_from": from.to_string(), "retried_for_s": horizon.map(|horizon| horizon.as_secs()),
             })
         });
-        let jobs = self.jobs.iter().map(|(name, job)| {
+        let jobs = self.jobs().map(|(name, job)| {
             json!({
                 "job": name, "last_tick": job.last_tick.map(|tick| tick.to_string()),
                 "at_work": job.at_work.map(|tick| tick.to_string()), "run_requested": job.was_requested,
@@ -101,7 +125,7 @@ impl Report {
         });
         json!({
             "as_of": restoring.as_of.to_string(), "begun": restoring.begun.to_string(), "whole": is_whole,
-            "orders": self.orders, "already": self.already, "set_aside": self.set_aside, "repeats": self.repeats,
+            "orders": self.orders, "already": self.already.len(), "set_aside": self.set_aside, "repeats": self.repeats,
             "lost": self.lost, "applied_before": self.applied_before, "on_hold": self.on_hold, "not_restored": self.stay,
             "sources": sources.collect::<Vec<_>>(), "jobs": jobs.collect::<Vec<_>>(),
         })
@@ -109,8 +133,11 @@ impl Report {
 
     pub fn print(&self, restoring: &Restoring, is_whole: bool, deployment: &Deployment) {
         say!("{} restored to {}.", counted(self.orders, "order", "orders"), restoring.as_of);
-        if self.already > 0 {
-            say!("{} were restored before; what became of those is not told again.", self.already);
+        if !self.already.is_empty() {
+            say!(
+                "{} of them by an earlier run, with what became of them below.",
+                counted(self.already.len() as u64, "row", "rows")
+            );
         }
         if !self.lost.is_empty() {
             say!(
@@ -172,7 +199,7 @@ impl Report {
 
     fn to_run(&self, restoring: &Restoring, deployment: &Deployment) -> Option<String> {
         // The sweep is run each minute, and misses nothing.
-        let jobs: Vec<_> = self.jobs.iter().filter(|(name, _)| *name != SWEEP).collect();
+        let jobs: Vec<_> = self.jobs().filter(|(name, _)| *name != SWEEP).collect();
         let mut table = Table::new(&["   job", "last recorded", "then"]);
         for (name, job) in &jobs {
             let at_work = job.at_work.map(|tick| format!("that of {tick} was at work"));
@@ -206,7 +233,7 @@ impl Report {
 
     fn to_reconcile(&self, restoring: &Restoring) -> Option<String> {
         let mut table = Table::new(&["   source", "newest in the backup", ">repeats for"]);
-        for (source, newest) in &self.newest {
+        for (source, newest) in &self.found.newest {
             let repeats = match horizon(newest) {
                 None => "not known".to_owned(),
                 Some(Duration::ZERO) => "never".to_owned(),
@@ -234,8 +261,8 @@ fn from(restoring: &Restoring) -> Timestamp {
 
 /// How long its provider goes on sending what was not taken, if that is known.
 fn horizon(newest: &Newest) -> Option<Duration> {
-    let facts = rule_of(newest.provider.as_deref()?)?.facts;
-    if facts.retries == Some(0) { Some(Duration::ZERO) } else { facts.horizon }
+    let rule = rule_of(newest.provider.as_deref()?)?;
+    if rule.facts.retries == Some(0) { Some(Duration::ZERO) } else { rule.reads.horizon }
 }
 
 fn listed<'a>(keys: impl ExactSizeIterator<Item = &'a String>) -> String {

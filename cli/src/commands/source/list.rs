@@ -29,7 +29,16 @@ impl List {
     pub(super) async fn run(self) -> Result<ExitCode> {
         let place = self.whereabouts.place().await?;
         let (_, sources) = sources(&place).await?;
-        let mut table = Table::new(&["source", "provider", "entity", "handler", "topics", ">secrets", ">remarks"]);
+        let mut table = Table::new(&[
+            "source",
+            "provider",
+            "entity",
+            "handler",
+            "topics",
+            ">secrets",
+            "given up after",
+            ">remarks",
+        ]);
         let mut all = Vec::new();
         for source in sources.iter() {
             let advice = advice::of(source);
@@ -48,6 +57,9 @@ impl List {
                     "source": source.name.as_str(), "provider": source.provider_name, "entity": templates,
                     "handler": source.handler, "forwards_to": host, "invokes": function, "take": take, "ignore": ignore,
                     "secrets": source.secrets(), "known_by": known_by, "awaits": source.awaited(),
+                    "attempts": source.retry.attempts,
+                    "unanswered_for_ms": source.retry.unanswered_for.as_millis() as u64,
+                    "unavailable_for_ms": source.retry.unavailable_for.as_millis() as u64,
                     "warnings": texts(&advice, Weight::Warning), "notes": texts(&advice, Weight::Note),
                 }));
                 continue;
@@ -70,6 +82,7 @@ impl List {
                     Some(field) => field.to_owned(),
                     None => "none needed".to_owned(),
                 },
+                output::limits(&source.retry),
                 if advice.is_empty() { String::new() } else { advice.len().to_string() },
             ]);
             all.extend(advice);

@@ -153,9 +153,9 @@ fn word(field: &str) -> &str {
 
 /// How long the sender's retries under the old secret may come.
 fn retries(source: &Source) -> String {
-    let facts = providers::rule_of(&source.provider_name).map(|rule| rule.facts);
+    let rule = providers::rule_of(&source.provider_name);
     let provider = &source.provider_name;
-    match facts.map(|facts| (facts.horizon, facts.retries)) {
+    match rule.map(|rule| (rule.reads.horizon, rule.facts.retries)) {
         Some((_, Some(0))) => format!("until {provider} signs with the new one; it does not send again"),
         Some((Some(horizon), _)) => {
             format!("until {provider}'s retries under the old one are over, {} at most", output::duration(horizon))

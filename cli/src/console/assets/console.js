@@ -113,14 +113,14 @@ if (lanes) {
     return element;
   };
 
-  const row = (key) => {
+  const row = ({ key, label }) => {
     const item = made("li", null, "lane");
     const name = made("div", item, "name");
     const link = made("a", name);
     link.href = `/order?key=${encodeURIComponent(key)}`;
     link.dataset.row = "";
-    link.title = key;
-    made("bdi", link).textContent = key;
+    link.title = label;
+    made("bdi", link).textContent = label;
     const badge = made("span", name, "badge");
     const track = made("div", item, "track");
     track.setAttribute("role", "img");
@@ -207,11 +207,11 @@ if (lanes) {
     }
     const spoken = [];
     for (const lane of news.lanes) {
-      const entry = known.get(lane.key) ?? { row: row(lane.key), open: [] };
+      const entry = known.get(lane.key) ?? { row: row(lane), open: [] };
       const before = entry.lane?.state;
       entry.lane = lane;
       known.set(lane.key, entry);
-      if (!isFirst && before !== lane.state && Object.values(SPOKEN).includes(lane.state)) spoken.push(`${lane.key}: ${lane.state}`);
+      if (!isFirst && before !== lane.state && Object.values(SPOKEN).includes(lane.state)) spoken.push(`${lane.label}: ${lane.state}`);
       if (follows || before === undefined) draw(entry);
     }
     if (news.order) {

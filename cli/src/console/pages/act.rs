@@ -27,7 +27,10 @@ use super::{
     },
     Shown, key, sequence, shown,
 };
-use crate::overview::{Aside, alike};
+use crate::{
+    output,
+    overview::{Aside, alike},
+};
 
 /// So many of what would be put back are listed.
 const LISTED: usize = 50;
@@ -86,7 +89,7 @@ fn reason(why: &str) -> Result<&str, Trouble> {
 
 /// Said where the console was started, which is where its log is.
 fn record(done: &str) {
-    crate::output::complain(format_args!("console: {}", done.replace(char::is_control, " ")));
+    output::complain(format_args!("console: {}", output::one_line(done)));
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -56,7 +56,16 @@ async fn now(shared: &Shared, depths: &Depths, visitor: &Visitor) -> Shown {
     let seen = &reading.overview;
     let groups = seen.groups();
     let (trouble, quiet): (Vec<_>, Vec<_>) = groups.iter().partition(|group| is_trouble(group.what));
-    let kinds = [Kind::Blocked, Kind::OnHold, Kind::Failing, Kind::Abandoned, Kind::Held, Kind::Waiting, Kind::AtWork];
+    let kinds = [
+        Kind::Blocked,
+        Kind::OnHold,
+        Kind::Failing,
+        Kind::Unavailable,
+        Kind::Abandoned,
+        Kind::Held,
+        Kind::Waiting,
+        Kind::AtWork,
+    ];
     let mut tiles: Vec<(&str, u64)> = kinds.iter().map(|kind| (kind.as_str(), seen.count(*kind) as u64)).collect();
     tiles.insert(1, ("parked", seen.aside.len() as u64));
     let body = html! {
@@ -90,12 +99,14 @@ fn is_trouble(what: What) -> bool {
 
 fn headline(reading: &Reading, is_well: bool) -> String {
     let seen = &reading.overview;
-    let parts: Vec<String> =
-        [(seen.count(Kind::Blocked), "blocked"), (seen.aside.len(), "parked"), (seen.count(Kind::Failing), "failing")]
-            .into_iter()
-            .filter(|(count, _)| *count > 0)
-            .map(|(count, what)| format!("{} {what}", grouped(count as u64)))
-            .collect();
+    let counts = [
+        (seen.count(Kind::Blocked), "blocked"),
+        (seen.aside.len(), "parked"),
+        (seen.count(Kind::Failing), "failing"),
+        (seen.count(Kind::Unavailable), "unavailable"),
+    ];
+    let present = counts.into_iter().filter(|(count, _)| *count > 0);
+    let parts: Vec<String> = present.map(|(count, what)| format!("{} {what}", grouped(count as u64))).collect();
     match (parts.is_empty(), is_well && reading.unread.is_empty()) {
         (true, true) => "Everything moves".to_owned(),
         (true, false) => "Nothing is blocked or parked".to_owned(),

@@ -18,7 +18,7 @@ use crate::{
 
 /// A body's parts outlive the row that names them: TTL deletes each in its own
 /// time, within days.
-const PARTS_LONGER: Duration = Duration::from_secs(7 * 86_400);
+pub(crate) const PARTS_LONGER: Duration = Duration::from_secs(7 * 86_400);
 
 /// How a delivery is set aside.
 #[derive(Debug, Clone, Copy)]

@@ -88,7 +88,7 @@ pub fn looked(row: Option<EntityState>) -> Option<Acquired> {
 
 /// Whether a worker drains the entity and is not about to hand it over.
 fn is_at_work(state: &EntityState, held: &Held) -> bool {
-    held.kind == LeaseKind::Drain && !state.handover
+    held.kind == LeaseKind::Drain && state.handover.is_none()
 }
 
 /// Somebody else has it: look again when its lease would have run out.

@@ -12,6 +12,7 @@ use std::{ops::ControlFlow, time::Duration};
 
 use futures_util::future::join;
 
+use self::fail::Count;
 use super::{
     Drainer, Guest, InFlight, PATIENCE, Stopped, UNREADABLE,
     page::Page,
@@ -30,7 +31,7 @@ use crate::{
     },
     sources::Found,
     telemetry::{Event, PutOffReason},
-    time::{Nonce, Timestamp},
+    time::{CLOCKS_APART, Nonce, Timestamp},
     traces::{Lane, Written},
 };
 
@@ -41,9 +42,6 @@ const LONGEST_LOOK: Duration = Duration::from_millis(400);
 /// Time kept free at the very end to let go, should what was begun in time not
 /// have ended: a function that is stopped looks like one that vanished.
 const LETTING_GO: Duration = Duration::from_secs(1);
-
-/// Clocks further apart than this make a place look long claimed that is not.
-const CLOCKS_APART: Duration = Duration::from_secs(60);
 
 /// Goes on, with this step where one follows, or is done with the entity.
 type Turn = ControlFlow<(), Option<Step>>;
@@ -166,11 +164,14 @@ impl<'a> Driver<'a> {
             Step::Settle(settlement) => return self.settle(settlement, None).await,
             Step::Apply => return self.settle(Settlement::Applied, ran.take()).await,
             Step::Commit(writes) => return self.commit(ran.as_ref().expect("it has run"), writes).await,
-            Step::SetAside(attempts, error) => return self.set_aside(attempts, &error).await,
-            Step::Retry { attempts, one_by_one, wait, error } => {
-                return self.retry(attempts, one_by_one, wait, &error, ran.as_ref().expect("it has run")).await;
+            Step::SetAside { attempts, error, carried } => return self.set_aside(attempts, &error, carried).await,
+            Step::Retry { attempts, retries, one_by_one, wait, error, is_started } => {
+                let ran = ran.as_ref().filter(|_| is_started);
+                return self.retry(&Count { attempts, retries, one_by_one, error }, wait, ran).await;
             }
-            Step::GiveUp(attempts, error) => return self.give_up(attempts, &error).await,
+            Step::GiveUp(attempts, retries, error) => {
+                return self.give_up(&Count { attempts, retries, one_by_one: None, error }).await;
+            }
             Step::Wait(wait) => {
                 let wait = self.drainer.store.surroundings().sleep(wait);
                 self.keeper.hold(wait).await?;
@@ -221,7 +222,7 @@ impl<'a> Driver<'a> {
                 let sent = self.drainer.put_off(&wake_up, delay, reason);
                 let (_, sent) = self.keeper.hold(join(self.drainer.store.run(&announce, PATIENCE), sent)).await?;
                 sent?;
-                let _ = self.let_go().await;
+                let _ = self.let_go(self.now() + delay).await;
             }
         }
         Ok(())
@@ -328,13 +329,14 @@ impl<'a> Driver<'a> {
     /// Ends the lease with deliveries left, behind a fresh wake-up.
     async fn hand_over(&mut self, delay: Duration, reason: PutOffReason) -> Result<Turn, Stopped> {
         let wake_up = WakeUp::under(&self.drain.state().entity, self.keeper.lease().token());
+        let due = self.now() + delay;
         self.keeper.hold(self.drainer.put_off(&wake_up, delay, reason)).await??;
-        self.let_go().await
+        self.let_go(due).await
     }
 
-    /// Ends the lease behind a wake-up that was sent under its token.
-    async fn let_go(&mut self) -> Result<Turn, Stopped> {
-        let hand_over = HandOver { lease: self.keeper.lease(), suspected: self.drain.state().is_suspect() };
+    /// Ends the lease behind a wake-up that was sent under its token and is due then.
+    async fn let_go(&mut self, due: Timestamp) -> Result<Turn, Stopped> {
+        let hand_over = HandOver { lease: self.keeper.lease(), suspected: self.drain.state().is_suspect(), due };
         match self.drainer.store.run(&hand_over, self.patience()).await? {
             Ended::Ended(_) => Ok(Turn::Break(())),
             Ended::Lost => Err(Stopped::Lost),

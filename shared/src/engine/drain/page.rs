@@ -17,7 +17,8 @@ use crate::{
     time::Timestamp,
 };
 
-/// How many deliveries are read at once. Their receipts fit one batch read.
+/// How many deliveries are read at once. Their receipts, up to three each, fit one
+/// batch read of 100.
 const PAGE: u32 = 25;
 
 /// What stands at a place of the inbox.
@@ -91,11 +92,7 @@ impl Page {
 
     /// Whose receipts are to be read, each once.
     pub fn wanted(&self) -> BTreeSet<IdentityHash> {
-        let identity = |place: &Place| match place {
-            Place::Delivery(waiting) => Some(waiting.unpacked.head().identity_hash()),
-            Place::Void(_) => None,
-        };
-        self.places.iter().filter_map(identity).collect()
+        self.places.iter().filter_map(Place::delivery).flat_map(Delivery::repeated_hashes).collect()
     }
 
     /// The same with these receipts.

@@ -1,6 +1,10 @@
 //! What a drain that has the lease does next, decided from what it knows: no
 //! I/O, no clock of its own. `driver.rs` does it and tells what came of it.
 
+mod retry;
+
+pub use retry::Answered;
+
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use super::{
@@ -8,13 +12,12 @@ use super::{
     page::{Page, Place, Waiting},
 };
 use crate::{
-    handler::Outcome,
     protocol::{
-        attempt::{LONGEST_ASKED, Next, OnFailure},
+        attempt::{OnFailure, Retries},
         delivery::{Age, Delivery},
         entity::{EntityKey, FencingToken, IdentityHash, Sequence},
-        format::one_line,
         inbox::Decision,
+        lease::yields_until,
         receipt::{Receipt, Settlement},
         state::{BlockReason, EntityState, EventTimes, VANISHED_BEFORE_START},
         table::Write,
@@ -33,11 +36,6 @@ pub(super) const SHORT: Duration = Duration::from_secs(1);
 /// A wake-up that comes before its lease has ended would be put off by what is
 /// left of that.
 pub(super) const HANDED_OVER: Duration = Duration::from_secs(1);
-
-/// How long a delivery is put off whose handler finds no room, in the middle: they
-/// do not all come back at once. Where several orders meet that in a row, their
-/// source is held back for longer.
-const NO_ROOM: Duration = Duration::from_secs(5);
 
 /// How long the deliveries of a source that is paused are left alone, unless
 /// somebody wakes a worker: the longest that a queue delays a message.
@@ -92,6 +90,8 @@ pub struct Ending {
     pub took: Option<Duration>,
     /// When.
     pub at: Timestamp,
+    /// What the next delivery begins with.
+    pub carried: Retries,
 }
 
 /// The places that one start of a handler is about: that in front, and some
@@ -184,12 +184,23 @@ pub enum Step {
     Apply,
     /// Settle as applied, these writes along with it.
     Commit(Vec<Write>),
-    /// Set the delivery aside, and settle it so; after so many attempts.
-    SetAside(u32, String),
-    /// Count the attempt, send a wake-up for then, and end the lease.
+    /// Set the delivery aside, and settle it so.
+    SetAside {
+        /// After how many attempts.
+        attempts: u32,
+        /// Why.
+        error: String,
+        /// What the next delivery begins with.
+        carried: Retries,
+    },
+    /// Send a wake-up for then, record the wait, and end the lease.
     Retry {
+        /// Whether the handler was started; else a breaker refused that.
+        is_started: bool,
         /// How many attempts have failed.
         attempts: u32,
+        /// How long it will have waited for its retries.
+        retries: Retries,
         /// Up to which place each is handled by itself from now on; `head`: the
         /// attempts are those of the latest.
         one_by_one: Option<Sequence>,
@@ -199,7 +210,7 @@ pub enum Step {
         error: String,
     },
     /// Count the attempt, and stop the entity.
-    GiveUp(u32, String),
+    GiveUp(u32, Retries, String),
 }
 
 impl Step {
@@ -208,8 +219,8 @@ impl Step {
         match self {
             Self::Settle(settlement) => Some(settlement.as_str()),
             Self::Apply | Self::Commit(_) => Some(Settlement::Applied.as_str()),
-            Self::SetAside(..) => Some(Settlement::Parked.as_str()),
-            Self::Retry { .. } => Some("retry"),
+            Self::SetAside { .. } => Some(Settlement::Parked.as_str()),
+            Self::Retry { is_started, .. } => is_started.then_some("retry"),
             Self::GiveUp(..) => Some("blocked"),
             _ => None,
         }
@@ -274,14 +285,14 @@ impl Drain {
             return Step::Block(BlockReason::Vanished);
         }
         let left = |until: Option<Timestamp>| until.map_or(Duration::ZERO, |until| until.since(moment.now));
-        let (yielding, waiting) = (left(state.yield_until), left(state.retry_at));
+        let (yielding, waiting) = (left(yields_until(state, moment.now)), left(state.retry_at));
         if !yielding.is_zero() {
             return Step::HandOver(yielding, PutOffReason::Yielding);
         }
         if waiting > SHORT || !waiting.is_zero() && moment.left < waiting + MARGIN {
             return Step::HandOver(waiting, PutOffReason::Retry);
         }
-        if state.handover {
+        if state.handover.is_some() {
             return Step::HandOver(Duration::ZERO, PutOffReason::Slice);
         }
         if !waiting.is_zero() {
@@ -304,11 +315,12 @@ impl Drain {
     /// Whether this delivery was settled at another place: the row remembers it, or
     /// has forgotten it since the grant, or it has a receipt.
     fn is_repeat(&self, head: &Delivery) -> bool {
-        let identity = head.identity_hash();
         let elsewhere = |receipt: &Receipt| receipt.sequence != head.sequence();
-        self.state.recent.holds(identity)
-            || self.dropped.contains(&identity)
-            || self.page.receipts.get(&identity).is_some_and(elsewhere)
+        head.repeated_hashes().any(|identity| {
+            self.state.recent.holds(identity)
+                || self.dropped.contains(&identity)
+                || self.page.receipts.get(&identity).is_some_and(elsewhere)
+        })
     }
 
     /// How it is settled without being run: as a repeat; or as it was before, where
@@ -347,16 +359,20 @@ impl Drain {
             Some(Found::Source(source)) if source.is_paused => return Step::HandOver(PAUSED, PutOffReason::Paused),
             Some(Found::Source(source)) => Some(source),
         };
-        if state.attempts >= source.map_or(1, |source| source.retry.attempts) && !state.is_stood_for() {
-            // Counted by a take-over: running it once more could take this worker too.
+        let is_given_up = match source {
+            // Its holders vanished: running it once more could take this worker too.
+            Some(source) => state.retries.crashes >= source.retry.most_crashes() && !state.is_stood_for(),
+            None => state.attempts > 0,
+        };
+        if is_given_up {
             let on_failure = source.map_or(OnFailure::Park, |source| source.on_failure);
-            return give_up(on_failure, state.attempts, state.last_error.clone().unwrap_or_default());
+            return self.give_up(on_failure, state.attempts, state.last_error.clone().unwrap_or_default());
         }
         if head.entity() == &EntityKey::unrouted(head.source()) {
-            return Step::SetAside(state.attempts, "its entity could not be found".into());
+            return set_aside(state.attempts, "its entity could not be found".into());
         }
         let Some(source) = source else {
-            return Step::SetAside(state.attempts, "its source is not configured any more".into());
+            return set_aside(state.attempts, "its source is not configured any more".into());
         };
         if before.is_none() && is_stale(head, &state.newest_event_time, source) {
             return Step::Settle(Settlement::Superseded);
@@ -395,11 +411,14 @@ impl Drain {
             let head = waiting.unpacked.head();
             bytes = bytes.saturating_add(waiting.unpacked.body_bytes());
             let is_due = head.source() == front.source()
-                && (!is_latest || head.family() == front.family() && !happened_before(head, newest))
+                && (!is_latest
+                    || identities.is_empty()
+                    || head.family() == front.family() && may_stand_for(head, newest))
                 && !self.is_repeat(head)
                 && self.before(head).is_none()
                 && !is_stale(head, &times, source)
-                && identities.insert(head.identity_hash());
+                && !head.repeated_hashes().any(|identity| identities.contains(&identity));
+            identities.insert(head.identity_hash());
             newest = newest.max(head.event_time());
             if let Some(time) = head.event_time() {
                 times = times.applied(head.family(), time);
@@ -432,58 +451,6 @@ impl Drain {
     /// counts as one that may have started it.
     pub fn attempt(&self, group: Group) -> u32 {
         self.tried(group) + u32::from(self.state.is_suspect()) + 1
-    }
-
-    /// What to do once the handler of `group` has answered. `fraction` (0.0 to
-    /// 1.0) spreads the waits for the next attempt.
-    pub fn answered(&self, outcome: Outcome, group: Group, source: &Source, fraction: f64) -> Step {
-        match outcome {
-            Outcome::Done => Step::Apply,
-            Outcome::Commit(writes) => Step::Commit(writes),
-            // Which of them it means is told by itself.
-            Outcome::Reject(error) if group.is_several() => self.apart(group, HANDED_OVER, one_line(&error), source),
-            Outcome::Reject(error) => Step::SetAside(self.tried(group) + 1, one_line(&error)),
-            Outcome::Retry { after, error } | Outcome::Unavailable { after, error } => {
-                self.failed(after, error, group, source, fraction)
-            }
-            Outcome::NotNow { after, error } => {
-                let wait = after.unwrap_or_else(|| NO_ROOM.mul_f64(0.5 + fraction)).min(LONGEST_ASKED);
-                // What did not begin is no attempt, and says nothing of a group.
-                let attempts = self.state.attempts;
-                Step::Retry { attempts, one_by_one: None, wait: no_sooner(wait, source), error: one_line(&error) }
-            }
-        }
-    }
-
-    /// What to do about a start that failed; `asked`: the wait that its handler
-    /// asks for.
-    pub fn failed(&self, asked: Option<Duration>, error: String, group: Group, source: &Source, fraction: f64) -> Step {
-        let (attempts, error) = (self.tried(group) + 1, one_line(&error));
-        match source.retry.after(attempts, asked, source.on_failure, fraction) {
-            Next::GiveUp(_) if group.is_several() => self.apart(group, HANDED_OVER, error, source),
-            Next::GiveUp(on_failure) => give_up(on_failure, attempts, error),
-            Next::Retry(wait) if group.is_several() && !group.is_latest => self.apart(group, wait, error, source),
-            Next::Retry(wait) => {
-                let one_by_one = match group.is_several() {
-                    true => Some(self.state.head),
-                    // From now on the attempts are its own.
-                    false => self.state.is_stood_for().then(|| self.state.next()),
-                };
-                Step::Retry { attempts, one_by_one, wait: no_sooner(wait, source), error }
-            }
-        }
-    }
-
-    /// Tries each of a group by itself from now on: which of them is at fault shows
-    /// then, and none is charged for another.
-    fn apart(&self, group: Group, wait: Duration, error: String, source: &Source) -> Step {
-        let last = Sequence(self.state.head.0 + group.places as u64);
-        Step::Retry { attempts: 0, one_by_one: Some(last), wait: no_sooner(wait, source), error }
-    }
-
-    /// What to do about a commit of which a condition did not hold.
-    pub fn refused(&self, group: Group, source: &Source, fraction: f64) -> Step {
-        self.failed(None, "a condition of the handler's own writes did not hold".into(), group, source, fraction)
     }
 
     /// What to do about a place that was not filled in time. Retention may have
@@ -539,6 +506,7 @@ impl Drain {
             }),
             not_before,
             ends_one_by_one: self.state.one_by_one.is_some_and(|until| until <= last),
+            carried: ending.carried,
         }
     }
 
@@ -671,21 +639,17 @@ fn is_stale(delivery: &Delivery, applied: &EventTimes, source: &Source) -> bool 
     source.stale == Stale::Skip && delivery.redrive() == 0 && delivery.age_beside(applied) == Age::Older
 }
 
-/// Whether its event is known to be the older one.
-fn happened_before(delivery: &Delivery, newest: Option<Timestamp>) -> bool {
-    delivery.event_time().is_some_and(|time| Some(time) < newest)
+/// Returns whether a delivery may supersede those in front of it, whose newest event
+/// time is `newest`. A redriven or deferred delivery may not: it was appended after
+/// deliveries that may have been received later.
+fn may_stand_for(delivery: &Delivery, newest: Option<Timestamp>) -> bool {
+    let is_in_order = delivery.redrive() == 0 && delivery.deferred_until().is_none();
+    is_in_order && delivery.event_time().is_none_or(|time| Some(time) >= newest)
 }
 
-/// Not before its source's rate allows another start.
-fn no_sooner(wait: Duration, source: &Source) -> Duration {
-    source.rate.map_or(wait, |rate| wait.max(rate.interval()))
-}
-
-fn give_up(on_failure: OnFailure, attempts: u32, error: String) -> Step {
-    match on_failure {
-        OnFailure::Park => Step::SetAside(attempts, error),
-        OnFailure::Block => Step::GiveUp(attempts, error),
-    }
+/// Sets the delivery in front aside for its own sake.
+pub(super) fn set_aside(attempts: u32, error: String) -> Step {
+    Step::SetAside { attempts, error, carried: Retries::default() }
 }
 
 #[cfg(test)]

@@ -49,7 +49,7 @@ fn rows_of(state: &EntityState, row: &Row) -> Vec<Key> {
     if let Ok(Item::Delivery(unpacked)) = Item::parse(&state.entity, row) {
         keys.extend(unpacked.head().part_keys());
         if state.spilled {
-            keys.push(receipt_row(&state.entity, unpacked.head().identity_hash()));
+            keys.extend(unpacked.head().repeated_hashes().map(|identity| receipt_row(&state.entity, identity)));
         }
     }
     keys

@@ -32,8 +32,7 @@ use crate::{
 
 pub use trust::key_in_certificate;
 
-/// How long a request waits for keys in all. Of the time for its answer, more
-/// than half is left to store the delivery in.
+/// How long a request waits for keys in all, beside the time for its answer.
 pub const PATIENCE: Duration = Duration::from_millis(1000);
 
 /// The least time between two fetches of one address.

@@ -24,10 +24,13 @@ impl Origin {
     ///
     /// # Errors
     ///
-    /// One of them is shorter than 32 bytes.
+    /// It is set and holds no value, or one shorter than 32 bytes.
     pub fn read(variables: &impl Variables) -> Result<Self, InvalidConfig> {
-        let secrets = variables.value("ORIGIN_SECRET").unwrap_or_default();
-        let secrets: Vec<_> = secrets.split(',').filter(|secret| !secret.is_empty()).map(str::to_owned).collect();
+        let text = variables.value("ORIGIN_SECRET").unwrap_or_default();
+        let secrets: Vec<_> = text.split(',').filter(|secret| !secret.is_empty()).map(str::to_owned).collect();
+        if secrets.is_empty() && !text.is_empty() {
+            return Err(InvalidConfig::new("ORIGIN_SECRET", "is set, and holds no secret"));
+        }
         if secrets.iter().any(|secret| secret.len() < SHORTEST) {
             return Err(InvalidConfig::new("ORIGIN_SECRET", format!("has fewer than {SHORTEST} characters")));
         }
@@ -80,6 +83,14 @@ mod tests {
     #[test]
     fn where_nothing_stands_in_front_every_request_is_looked_at() {
         assert!(origin("").unwrap().sent(&request(None)));
+    }
+
+    #[test]
+    fn origin_secret_of_commas_is_refused() {
+        for secrets in [",", ",,"] {
+            let refused = origin(secrets).unwrap_err().to_string();
+            assert_eq!(refused, "ORIGIN_SECRET: is set, and holds no secret");
+        }
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! What was deferred while the store was out: appended now, or deferred again.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use super::batch::Batch;
 use crate::{
@@ -10,6 +13,7 @@ use crate::{
         drain::Drainer,
         store::StoreError,
     },
+    protocol::{entity::EntityKey, table::TableError},
     telemetry::Event,
     traces,
 };
@@ -22,15 +26,16 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// durable in its inbox, or in a message that comes later.
 ///
 /// One after the other, in the order in which they arrived: so no more than one
-/// body is unpacked at a time, and a store that is out is asked once.
+/// body is unpacked at a time. A store that does not answer is asked once, and
+/// one that throttles an order once for that order.
 pub(super) async fn take_up(drainer: &Drainer, batch: &Batch, limit: Duration) -> BTreeSet<String> {
     let mut kept: BTreeSet<String> = batch.undeliverable().iter().map(|(id, _)| id.clone()).collect();
     kept.extend(batch.deferred().iter().map(|(id, _)| id.clone()));
     let inbox = drainer.inbox();
     let all = async {
-        let mut is_out = false;
+        let mut pauses = Pauses::default();
         for (id, deferred) in batch.deferred() {
-            if take_up_one(drainer, &inbox, id, deferred, &mut is_out).await {
+            if take_up_one(drainer, &inbox, id, deferred, &mut pauses).await {
                 kept.remove(id);
             }
         }
@@ -39,8 +44,39 @@ pub(super) async fn take_up(drainer: &Drainer, batch: &Batch, limit: Duration) -
     kept
 }
 
+/// How long to leave deliveries of this batch alone that were not tried.
+#[derive(Default)]
+struct Pauses<'a> {
+    /// All of them: the store did not answer.
+    store: Option<Duration>,
+    /// Those of an order whose row the store throttles.
+    orders: BTreeMap<&'a EntityKey, Duration>,
+}
+
+impl<'a> Pauses<'a> {
+    fn of(&self, entity: &EntityKey) -> Option<Duration> {
+        self.store.or_else(|| self.orders.get(entity).copied())
+    }
+
+    fn note(&mut self, deferred: &'a Deferred, error: &AppendError) {
+        match error {
+            AppendError::Store(StoreError::Unavailable(TableError::Throttled | TableError::Conflict)) => {
+                self.orders.insert(deferred.entity(), deferred.pause());
+            }
+            AppendError::Store(StoreError::Unavailable(_)) => self.store = Some(deferred.pause()),
+            _ => {}
+        }
+    }
+}
+
 /// Whether its message may be deleted.
-async fn take_up_one(drainer: &Drainer, inbox: &Inbox, id: &str, deferred: &Deferred, is_out: &mut bool) -> bool {
+async fn take_up_one<'a>(
+    drainer: &Drainer,
+    inbox: &Inbox,
+    id: &str,
+    deferred: &'a Deferred,
+    pauses: &mut Pauses<'a>,
+) -> bool {
     let (incoming, stored) = match deferred.incoming() {
         Ok(read) => read,
         Err(reason) => {
@@ -48,15 +84,16 @@ async fn take_up_one(drainer: &Drainer, inbox: &Inbox, id: &str, deferred: &Defe
             return false;
         }
     };
-    if !*is_out {
-        let appended = inbox.take_up(&incoming, stored, ANSWERED);
-        match traces::taken_up(&incoming, deferred.trace(), appended).await {
-            Ok(_) => return true,
-            Err(error) => {
-                tracing::error!(entity = %incoming.entity, %error, "not taken up");
-                *is_out = matches!(error, AppendError::Store(StoreError::Unavailable(_)));
-            }
+    if let Some(pause) = pauses.of(deferred.entity()) {
+        return inbox.defer_again(deferred, pause.max(deferred.pause()), PATIENCE).await.is_ok();
+    }
+    let appended = inbox.take_up(&incoming, stored, ANSWERED);
+    match traces::taken_up(&incoming, deferred.trace(), appended).await {
+        Ok(_) => true,
+        Err(error) => {
+            tracing::error!(entity = %incoming.entity, %error, "not taken up");
+            pauses.note(deferred, &error);
+            inbox.defer_again(&deferred.again(), deferred.pause(), PATIENCE).await.is_ok()
         }
     }
-    inbox.defer_again(deferred, PATIENCE).await.is_ok()
 }

@@ -32,19 +32,13 @@ pub(super) fn judge(status: StatusCode, headers: &HeaderMap, said: &str, now: Ti
         return Outcome::Reject(error);
     }
     let after = retry_after(headers, now).map(|wait| wait.mul_f64(1.0 + SPREAD * fraction.clamp(0.0, 1.0)));
-    if is_about_itself(status) { Outcome::Unavailable { after, error } } else { Outcome::Retry { after, error } }
-}
-
-/// Whether an endpoint says this of itself, or a gateway of what is behind it,
-/// rather than of the delivery. A 500 may be what it makes of this one.
-fn is_about_itself(status: StatusCode) -> bool {
-    matches!(
-        status,
-        StatusCode::TOO_MANY_REQUESTS
-            | StatusCode::BAD_GATEWAY
-            | StatusCode::SERVICE_UNAVAILABLE
-            | StatusCode::GATEWAY_TIMEOUT
-    )
+    match status {
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => Outcome::Unavailable { after, error },
+        // A gateway says it of what is behind it, which may have the request.
+        StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT => Outcome::Unanswered { after, error },
+        // A 500 may be what it makes of this delivery.
+        _ => Outcome::Retry { after, error },
+    }
 }
 
 /// How long `Retry-After` asks to wait, at most [`LONGEST_WAIT`]. `None` if it
@@ -76,7 +70,9 @@ mod tests {
 
     fn wait(status: u16, retry_after: &str) -> Option<u64> {
         match judged(status, Some(retry_after)) {
-            Outcome::Retry { after, .. } | Outcome::Unavailable { after, .. } => after.map(|wait| wait.as_secs()),
+            Outcome::Retry { after, .. } | Outcome::Unanswered { after, .. } | Outcome::Unavailable { after, .. } => {
+                after.map(|wait| wait.as_secs())
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -103,11 +99,20 @@ mod tests {
     }
 
     #[test]
-    fn what_an_endpoint_says_of_itself_is_not_the_deliverys_fault() {
-        for status in [429, 502, 503, 504] {
+    fn answer_429_or_503_is_unavailable() {
+        for status in [429, 503] {
             let Outcome::Unavailable { after: None, error } = judged(status, None) else { panic!("{status}") };
             assert!(error.contains(&status.to_string()), "{error}");
         }
+    }
+
+    #[test]
+    fn gateway_answer_502_or_504_is_unanswered() {
+        for status in [502, 504] {
+            let Outcome::Unanswered { after: None, error } = judged(status, None) else { panic!("{status}") };
+            assert!(error.contains(&status.to_string()), "{error}");
+        }
+        assert!(matches!(judged(504, Some("60")), Outcome::Unanswered { after: Some(_), .. }));
     }
 
     #[test]
@@ -125,7 +130,7 @@ mod tests {
         let error = |status: u16| format!("the endpoint answered {status}: no such order");
         assert_eq!(judged(StatusCode::GONE), Outcome::Reject(error(410)));
         assert_eq!(judged(StatusCode::NOT_FOUND), Outcome::retry(error(404)));
-        assert_eq!(judged(StatusCode::BAD_GATEWAY), Outcome::unavailable(error(502)));
+        assert_eq!(judged(StatusCode::BAD_GATEWAY), Outcome::unanswered(error(502)));
         assert_eq!(judged(StatusCode::OK), Outcome::Done);
     }
 

@@ -77,6 +77,13 @@ impl Client {
 #[derive(Debug)]
 pub(super) struct Unsent(legacy::Error);
 
+impl Unsent {
+    /// Whether no connection was made, so that the request was not sent.
+    pub(super) fn is_connect(&self) -> bool {
+        self.0.is_connect()
+    }
+}
+
 impl fmt::Display for Unsent {
     /// The innermost cause: the ones around it say no more, and the text is cut
     /// where it is kept.

@@ -5,7 +5,7 @@
 //! | `webhook-id` | the same for every attempt and redrive of a delivery, another for any other delivery of any source, and for each time that a person has it run again |
 //! | `webhook-timestamp` | when this attempt was signed, in seconds |
 //! | `webhook-signature` | one `v1,…` for each of the destination's secrets |
-//! | `content-type` | the sender's, if it gave one |
+//! | `content-type` | the sender's, if it gave one; `application/octet-stream` in place of one that names this project's own types |
 //! | `serializer-delivery-id` | what the sender calls it; unique with the source |
 //! | `serializer-source` | the source's name |
 //! | `serializer-provider` | its provider, such as `shopify`; absent if nobody said |
@@ -31,7 +31,7 @@
 //!
 //! | header | |
 //! |---|---|
-//! | `webhook-id` | of one delivery, its own; of several, `group_`, that of the first and how many they are. A group that failed is sent again in other parts: what was applied is known by the ids in the list |
+//! | `webhook-id` | `group:`, that of the first delivery and how many they are. It is signed, and no single delivery's id has a colon: it tells a list from a delivery. A group that failed is sent again in other parts: what was applied is known by the ids in the list |
 //! | `content-type` | [`TOGETHER`] |
 //! | `serializer-deliveries` | how many they are |
 //! | `serializer-source`, `-entity-key`, `-fencing-token` | as above; also in the body, which is signed |
@@ -59,6 +59,9 @@ const AGENT: HeaderValue = HeaderValue::from_static(concat!("webhook-serializer/
 /// What a list of deliveries is, by its schema `docs/invoke.schema.json`.
 pub const TOGETHER: &str = "application/vnd.webhook-serializer.deliveries+json";
 
+/// What the id of a list begins with. The id of a delivery is in base64url.
+const GROUP: &str = "group:";
+
 /// A post of `delivery` to `destination`, signed at `now`.
 #[doc(hidden)]
 pub fn request(
@@ -69,8 +72,7 @@ pub fn request(
 ) -> Request<Full<Bytes>> {
     let mut request = post(destination, event::id(delivery), delivery.body().clone(), now);
     let headers = request.headers_mut();
-    // One that cannot be a header now did not come in one.
-    if let Some(Ok(content_type)) = delivery.content_type().map(|text| HeaderValue::from_bytes(text.as_bytes())) {
+    if let Some(content_type) = delivery.content_type().and_then(passed_on) {
         headers.insert(CONTENT_TYPE, content_type);
     }
     tell(headers, told(delivery, token));
@@ -87,8 +89,7 @@ pub fn together(
     now: Timestamp,
 ) -> Request<Full<Bytes>> {
     let first = deliveries.first().expect("a start is about one at least");
-    let own = event::id(first);
-    let id = if deliveries.len() > 1 { format!("group_{own}_{}", deliveries.len()) } else { own };
+    let id = format!("{GROUP}{}_{}", event::id(first), deliveries.len());
     let number = ("serializer-deliveries", deliveries.len().to_string());
     let mut request = post(destination, id, event::json(deliveries, token).into(), now);
     let headers = request.headers_mut();
@@ -101,6 +102,18 @@ pub fn together(
     ];
     tell(headers, common.into_iter());
     request
+}
+
+/// The content type of a delivery, from its sender's. A sender that names one of
+/// ours could pass its body off as a list of another source's deliveries. Not
+/// only the exact name: receivers lower-case and trim in different ways.
+fn passed_on(content_type: &str) -> Option<HeaderValue> {
+    let is_ours = content_type.to_ascii_lowercase().contains("vnd.webhook-serializer");
+    match content_type.is_ascii() && !is_ours {
+        // One that cannot be a header now did not come in one.
+        true => HeaderValue::from_str(content_type).ok(),
+        false => Some(HeaderValue::from_static("application/octet-stream")),
+    }
 }
 
 /// A post of `body`, signed, without what is told of it.

@@ -12,7 +12,7 @@ use crate::{
     handler::{Canceller, Deliveries, Isolation},
     handlers::sample,
     protocol::{
-        delivery::Delivery,
+        delivery::{Delivery, Incoming},
         entity::{FencingToken, Sequence},
     },
     sources::Sources,
@@ -50,7 +50,7 @@ async fn post(forward: &Forward) -> Outcome {
 /// The error that a delivery is tried again with.
 fn error(outcome: Outcome) -> String {
     match outcome {
-        Outcome::Retry { error, .. } | Outcome::Unavailable { error, .. } => error,
+        Outcome::Retry { error, .. } | Outcome::Unanswered { error, .. } | Outcome::Unavailable { error, .. } => error,
         other => panic!("{other:?}"),
     }
 }
@@ -152,6 +152,28 @@ async fn a_run_that_a_person_wants_has_an_id_of_its_own() {
     assert_eq!(ids, [own.clone(), format!("{own}_41"), format!("{own}_77")]);
 }
 
+#[test]
+fn sender_content_type_never_marks_a_list() {
+    let sent = |content_type: &str| {
+        let incoming = delivery("7", "shop/order/7").redriven(Timestamp::from_secs(2));
+        let incoming = Incoming { content_type: Some(content_type.into()), ..incoming };
+        requested(&Delivery::detached(incoming, Sequence(1)))["content-type"].to_str().unwrap().to_owned()
+    };
+    for forged in [
+        headers::TOGETHER,
+        "Application/Vnd.Webhook-Serializer.Deliveries+JSON; charset=utf-8",
+        "text/plain, application/vnd.webhook-serializer.deliveries+json",
+        // Parsers that trim by Unicode drop the no-break space; lower-casing turns the Kelvin sign into a k.
+        "application/vnd.webhook-serializer.deliveries+json\u{a0}",
+        "application/vnd.webhoo\u{212a}-serializer.deliveries+json",
+    ] {
+        assert_eq!(sent(forged), "application/octet-stream", "{forged}");
+    }
+    for passed_on in ["application/x-www-form-urlencoded", "application/vnd.example+json; charset=utf-8"] {
+        assert_eq!(sent(passed_on), passed_on);
+    }
+}
+
 /// A forward of groups to `url`.
 fn groups(url: &str) -> Forward {
     let document = format!(
@@ -181,20 +203,20 @@ async fn a_group_is_one_signed_request_with_a_list() {
         assert_eq!(posted.header(name), value, "{name}");
     }
     let (id, time) = (posted.header("webhook-id"), posted.header("webhook-timestamp"));
-    assert_eq!(id, format!("group_{own}_2"));
+    assert_eq!(id, format!("group:{own}_2"));
     assert_eq!(posted.header("webhook-signature"), signature(b"secret", id, time, &posted.body));
     let event: serde_json::Value = serde_json::from_slice(&posted.body).unwrap();
     assert_eq!((&event["entity_key"], &event["fencing_token"]), (&"shop/order/№ 7".into(), &9.into()));
     let ids: Vec<_> = event["deliveries"].as_array().unwrap().iter().map(|one| &one["delivery_id"]).collect();
     assert_eq!(ids, ["1", "2"]);
 
-    // One by itself is a list too, under its own id.
+    // A list of one has a group's id too.
     assert_eq!(post(&forward).await, Outcome::Done);
     let posted = endpoint.posted().await;
     assert_eq!(posted.header("serializer-deliveries"), "1");
     let event: serde_json::Value = serde_json::from_slice(&posted.body).unwrap();
     assert_eq!(event["deliveries"].as_array().unwrap().len(), 1);
-    assert_eq!(posted.header("webhook-id"), event["deliveries"][0]["id"]);
+    assert_eq!(posted.header("webhook-id"), format!("group:{}_1", event["deliveries"][0]["id"].as_str().unwrap()));
 }
 
 /// Its source was changed since the group was made.

@@ -5,7 +5,7 @@
 //! | 200 | `{"outcome": "done" \| "retry" \| "reject"}` | that |
 //! | 200 | anything else: `null`, nothing, no JSON | retry |
 //! | 200, `X-Amz-Function-Error` | what was thrown | retry |
-//! | the same | the function's own time was up | unavailable |
+//! | the same | the function's own time was up | unanswered |
 //! | 413 | | reject |
 //! | 429 | | not now |
 //! | anything else | | unavailable |
@@ -106,7 +106,7 @@ fn thrown(body: &[u8]) -> Outcome {
     let words = first_words(&parts.join(": "));
     // As Lambda says it of a function that it had to stop: whatever the delivery, it held the place of others.
     if error_message.contains("Task timed out after") {
-        return Outcome::unavailable(format!("the function's own time was up: {words}"));
+        return Outcome::unanswered(format!("the function's own time was up: {words}"));
     }
     Outcome::retry(if words.is_empty() {
         "the function failed".into()
@@ -226,11 +226,9 @@ mod tests {
     }
 
     #[test]
-    fn a_function_whose_own_time_was_up_is_unwell() {
+    fn function_timed_out_by_lambda_is_unanswered() {
         let body = br#"{"errorType": "Sandbox.Timedout", "errorMessage": "RequestId: 7 Error: Task timed out after 3.00 seconds"}"#;
-        let Outcome::Unavailable { after: None, error } = answered(200, Some("Unhandled"), None, body) else {
-            panic!()
-        };
+        let Outcome::Unanswered { after: None, error } = answered(200, Some("Unhandled"), None, body) else { panic!() };
         assert!(error.starts_with("the function's own time was up: Sandbox.Timedout: RequestId: 7"), "{error}");
     }
 

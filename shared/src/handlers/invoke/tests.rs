@@ -174,7 +174,7 @@ async fn what_a_function_throws_is_told_by_a_header() {
 async fn a_function_has_no_more_time_than_the_handler() {
     let endpoint = Endpoint::start(|_| Reply::Never).await;
     let late = orders(&endpoint).handle(&delivery("7", "{}"), &within(Duration::from_millis(300))).await.unwrap();
-    assert_eq!(late, Outcome::unavailable("no answer within 0.3 s"));
+    assert_eq!(late, Outcome::unanswered("no answer within 0.3 s"));
     assert_eq!(endpoint.posts(), 1);
 }
 

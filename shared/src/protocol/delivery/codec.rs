@@ -5,7 +5,7 @@
 //! before its sequence is claimed; only the delivery row that names them fills
 //! the sequence.
 
-use std::sync::OnceLock;
+use std::{sync::OnceLock, time::Duration};
 
 use bytes::Bytes;
 
@@ -38,6 +38,9 @@ const COMPRESSION_LEVEL: i32 = 3;
 
 /// Longer topics, and other texts of a sender's, are cut, so that receipts stay small.
 pub(crate) const TOPIC_BYTES: usize = 128;
+
+/// An event time may be this much after our time of receipt.
+const SENDER_AHEAD: Duration = Duration::from_secs(300);
 
 /// A body as it is stored.
 #[derive(Debug, Clone)]
@@ -112,7 +115,8 @@ impl Envelope {
         if incoming.identity.redrive > 0 {
             row.set(a::REDRIVE, incoming.identity.redrive);
         }
-        if let Some(time) = incoming.event_time {
+        // As the newest of its family, a wrong time would make every later event an older one.
+        if let Some(time) = incoming.event_time.filter(|time| *time <= incoming.received_at + SENDER_AHEAD) {
             row.set(a::EVENT_TIME, time.as_millis());
         }
         if let Some(content_type) = &incoming.content_type {

@@ -71,13 +71,13 @@ impl Operation for Claim<'_> {
 
 /// Whether a claim that found `state` owes a wake-up: unless somebody is sure
 /// to look. A drain whose lease runs must see the inbox empty before it lets
-/// go; one that handed over has sent a wake-up that nobody has acted on yet; a
-/// retry, a block and a hold have a wake-up or an operator of their own. A wait for a
-/// rate alone has none: the inbox may have been empty.
+/// go; one that handed over has sent a wake-up that nobody has acted on yet, and
+/// that may be lost only once it is overdue; a retry, a block and a hold have a
+/// wake-up or an operator of their own. A wait for a rate alone has none: the
+/// inbox may have been empty.
 pub fn owes_wake_up(state: &EntityState, now: Timestamp) -> bool {
     let drained = state.held.as_ref().is_some_and(|held| held.kind == LeaseKind::Drain && held.runs(now));
-    let waits = state.attempts > 0 && state.retry_at.is_some_and(|at| at > now);
-    !(drained || state.was_handed_over() || waits || state.is_stopped())
+    !(drained || state.was_handed_over(now) || state.is_retried_later(now) || state.is_stopped())
 }
 
 /// Puts a delivery at its claimed place.

@@ -3,10 +3,11 @@
 
 use crate::{
     protocol::{
+        attempt::Retries,
         entity::{EntityKey, FencingToken, Sequence},
         format::{CorruptRow, attribute as a, readable, shortened},
         keys::entity_row,
-        lease::{Lease, lease_removed},
+        lease::{Lease, lease_ended, lease_removed},
         operation::{Operation, state_of, updated_state},
         state::{BlockReason, EntityState},
         table::{Action, Change, Condition, Write, Written},
@@ -54,8 +55,9 @@ impl Operation for MarkStart<'_> {
     }
 }
 
-/// Counts a failed attempt at the delivery at `head + 1` and ends the lease,
-/// after a fresh wake-up was sent.
+/// Records that the delivery at `head + 1` is to be tried again, or is given up
+/// and blocks the entity, and ends the lease. The wake-up for the next attempt was
+/// sent before, under the lease's token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fail<'a> {
     /// The lease.
@@ -64,6 +66,11 @@ pub struct Fail<'a> {
     pub sequence: Sequence,
     /// How often it has failed now.
     pub attempts: u32,
+    /// How long it will have waited for its retries.
+    pub retries: Retries,
+    /// Whether a holder vanished with it before: this one did not, so they are
+    /// counted anew.
+    pub suspected: bool,
     /// Up to which place each is handled by itself from now on: a group failed.
     /// `head`: the attempts are those of the latest, not of the delivery in front.
     pub one_by_one: Option<Sequence>,
@@ -87,29 +94,42 @@ impl Operation for Fail<'_> {
 
     fn write(&self) -> Write {
         let condition = Condition::All(vec![self.lease.mine(), Condition::equal(a::HEAD, self.sequence.previous().0)]);
-        let mut changes = lease_removed();
+        let mut changes = lease_ended();
         changes.push(match self.attempts {
             0 => Change::remove(a::ATTEMPTS),
             attempts => Change::set(a::ATTEMPTS, attempts),
         });
+        changes.push(match self.retries.to_stored() {
+            Some(retries) => Change::set(a::RETRIES, retries),
+            None => Change::remove(a::RETRIES),
+        });
+        if self.suspected {
+            changes.push(Change::set(a::SUSPECT, 1_u32));
+        }
         if let Some(last) = self.one_by_one {
             changes.push(Change::set(a::ONE_BY_ONE, last.0));
         }
         changes.push(Change::set(a::LAST_ERROR, shortened(self.error, crate::protocol::state::LAST_ERROR_BYTES)));
-        changes.push(match self.retry_at {
-            Some(at) => Change::set(a::RETRY_AT, at.as_millis()),
-            None => Change::set(a::BLOCKED, BlockReason::Attempts.as_str()),
+        changes.extend(match self.retry_at {
+            // The wake-up for then is the only one that counts.
+            Some(at) => [a::RETRY_AT, a::HANDOVER].map(|name| Change::set(name, at.as_millis())),
+            None => [Change::set(a::BLOCKED, BlockReason::Attempts.as_str()), Change::remove(a::HANDOVER)],
         });
         self.lease.update(condition, changes)
     }
 
     /// A first try that landed left the entity free under this token, with
-    /// these attempts. What else ends the lease under it was not sent.
+    /// these attempts and waits. What else ends the lease under it was not sent.
     fn judge(&self, reply: Written) -> Result<Failed, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) => Failed::Counted,
             Written::Refused(row) => match state_of(row)? {
-                Some(state) if self.lease.was_released(&state) && state.attempts == self.attempts => Failed::Counted,
+                Some(state)
+                    if self.lease.was_released(&state)
+                        && (state.attempts, state.retries) == (self.attempts, self.retries) =>
+                {
+                    Failed::Counted
+                }
                 _ => Failed::Lost,
             },
         })
@@ -183,7 +203,7 @@ impl Operation for Unblock<'_> {
                 Condition::equal(a::TOKEN, self.seen.0),
             ]),
             action: Action::Update(
-                [a::BLOCKED, a::ATTEMPTS, a::SUSPECT, a::STARTED, a::RETRY_AT, a::LAST_ERROR]
+                [a::BLOCKED, a::ATTEMPTS, a::SUSPECT, a::STARTED, a::RETRY_AT, a::RETRIES, a::LAST_ERROR]
                     .map(Change::remove)
                     .to_vec(),
             ),

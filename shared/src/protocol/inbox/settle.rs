@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use crate::{
     protocol::{
+        attempt::Retries,
         entity::{FencingToken, Sequence},
         format::{CorruptRow, attribute as a},
         lease::{Lease, lease_removed, purged_if_idle},
         operation::{Operation, state_of, updated_state},
         receipt::{Receipt, Recent},
-        state::{EntityState, EventTimes, Held, LONGEST_LEASE},
+        state::{ABOUT_TO, EntityState, EventTimes, Held, LONGEST_LEASE},
         table::{Change, Condition, Write, Written},
     },
     time::Timestamp,
@@ -37,6 +38,9 @@ pub struct Decision {
     pub not_before: Option<Timestamp>,
     /// Whether what follows need not be handled one by one any more.
     pub ends_one_by_one: bool,
+    /// What the next delivery begins with: this one waited in vain for its
+    /// destination, and so may the next, as far back as it goes.
+    pub carried: Retries,
 }
 
 /// Settles the delivery at `head + 1`, with its group, and goes on holding the lease, under the
@@ -92,7 +96,14 @@ impl Decision {
         self.dropped.iter().any(|receipt| receipt.spills().is_some())
     }
 
+    /// What is written where nothing is carried to the next delivery.
     pub(super) fn changes(&self, token: FencingToken) -> Vec<Change> {
+        let mut changes = self.changes_but_retries(token);
+        changes.extend([a::RETRIES, a::LAST_ERROR].map(Change::remove));
+        changes
+    }
+
+    fn changes_but_retries(&self, token: FencingToken) -> Vec<Change> {
         let recent = self.recent.to_stored().expect("a decision is about a place");
         let mut changes = vec![
             Change::set(a::HEAD, self.last().0),
@@ -105,7 +116,6 @@ impl Decision {
                 Some(at) => Change::set(a::RETRY_AT, at.as_millis()),
                 None => Change::remove(a::RETRY_AT),
             },
-            Change::remove(a::LAST_ERROR),
         ];
         if let Some(times) = self.newest_event_time.to_stored() {
             changes.push(Change::set(a::NEWEST_EVENT_TIME, times));
@@ -152,10 +162,13 @@ impl Settle<'_> {
         after.started = None;
         after.retry_at = decision.not_before;
         after.one_by_one = after.one_by_one.filter(|_| !decision.ends_one_by_one);
-        after.last_error = None;
+        if decision.carried == Retries::default() {
+            after.last_error = None;
+        }
+        after.retries = decision.carried;
         after.pending_since = decision.pending_since.or(before.pending_since);
         after.newest_event_time = if times.to_stored().is_some() { times.clone() } else { after.newest_event_time };
-        after.handover |= self.hands_over;
+        after.handover = after.handover.or(self.hands_over.then_some(ABOUT_TO));
         after
     }
 }
@@ -164,13 +177,20 @@ impl Operation for Settle<'_> {
     type Outcome = Settled;
 
     fn write(&self) -> Write {
-        let mut changes = self.decision.changes(self.lease.token);
+        let mut changes = match self.decision.carried.to_stored() {
+            None => self.decision.changes(self.lease.token),
+            Some(carried) => {
+                let mut changes = self.decision.changes_but_retries(self.lease.token);
+                changes.push(Change::set(a::RETRIES, carried));
+                changes
+            }
+        };
         changes.push(Change::set(a::EXPIRES_AT, self.expires_at().as_millis()));
         if let Some(since) = self.decision.pending_since {
             changes.push(Change::set(a::PENDING_SINCE, since.as_millis()));
         }
         if self.hands_over {
-            changes.push(Change::set(a::HANDOVER, 1_u32));
+            changes.push(Change::set(a::HANDOVER, ABOUT_TO.as_millis()));
         }
         self.lease.update(self.decision.is_due(self.lease), changes)
     }
@@ -331,6 +351,7 @@ pub(super) mod tests {
             pending_since: None,
             not_before: None,
             ends_one_by_one: false,
+            carried: Retries::default(),
         };
         claim(2, &mut row);
         let last = SettleAndRelease { lease: &lease, decision: &decision, purge_at: None };
@@ -367,7 +388,10 @@ pub(super) mod tests {
                 let error = "out of order";
                 let retry_at = Some(now);
                 let one_by_one = Some(state.tail);
-                let fail = Fail { lease: &lease, sequence: state.next(), attempts: 1, one_by_one, retry_at, error };
+                let (sequence, retries) = (state.next(), Retries::default());
+                let fail = Fail {
+                    lease: &lease, sequence, attempts: 1, retries, suspected: false, one_by_one, retry_at, error
+                };
                 landed(&fail, &mut row);
                 (lease, state) = granted(landed(&acquire(&entity, 11), &mut row));
                 landed(&MarkStart { lease: &lease, sequence: state.next() }, &mut row);
@@ -388,6 +412,7 @@ pub(super) mod tests {
                 pending_since: since.map(|at| Timestamp::from_millis(at.into())),
                 not_before: not_before.map(|at| Timestamp::from_millis(at.into())),
                 ends_one_by_one,
+                carried: Retries::default(),
             };
             let settle = Settle { lease: &lease, decision: &decision, now: now + LENGTH / 2, length: LENGTH, hands_over };
             let told = settle.applied(&state);

@@ -7,6 +7,7 @@ use super::{
 };
 use crate::{
     protocol::{
+        attempt::{Class, Retries},
         entity::{EntityKey, Sequence},
         format::attribute as a,
         keys::delivery_row,
@@ -14,11 +15,12 @@ use crate::{
         memory::evaluate,
         operation::Operation,
         receipt::{Receipt, Recent},
-        state::{BlockReason, EntityState, EventTimes, LeaseKind},
+        state::{BlockReason, EntityState, EventTimes, LeaseKind, OVERDUE},
         table::{Change, Row, Transacted, Written},
     },
     time::Timestamp,
 };
+use std::time::Duration;
 
 fn entity() -> EntityKey {
     EntityKey::parse("shop/order/1").expect("it is a key")
@@ -54,7 +56,14 @@ fn decision(state: &EntityState, lease: &Lease) -> Decision {
         pending_since: None,
         not_before: None,
         ends_one_by_one: false,
+        carried: Retries::default(),
     }
+}
+
+fn fail<'a>(lease: &'a Lease, seen: &EntityState, attempts: u32, retries: Retries) -> Fail<'a> {
+    let (sequence, retry_at) = (seen.next(), Some(NOW + LENGTH));
+    let (suspected, one_by_one, error) = (false, None, "out of order");
+    Fail { lease, sequence, attempts, retries, suspected, one_by_one, retry_at, error }
 }
 
 fn after(operation: &impl Operation, row: &Row) -> Row {
@@ -84,11 +93,77 @@ fn freed(row: &Row) -> Row {
 #[test]
 fn a_claim_owes_a_wake_up_unless_a_failed_delivery_s_retry_is_to_come() {
     let state = state(&claimed(1));
-    let owes = |attempts, retry_at| owes_wake_up(&EntityState { attempts, retry_at, ..state.clone() }, NOW);
-    assert!(owes(0, None) && owes(1, None));
-    assert!(!owes(1, Some(NOW + LENGTH)), "its wake-up comes then");
-    assert!(owes(1, Some(NOW)) && owes(1, Some(Timestamp::from_millis(1))), "its time has come");
-    assert!(owes(0, Some(NOW + LENGTH)), "a rate's wait has no wake-up of its own");
+    let owes = |last_error: Option<&str>, retry_at| {
+        let last_error = last_error.map(str::to_owned);
+        owes_wake_up(&EntityState { last_error, retry_at, ..state.clone() }, NOW)
+    };
+    let failed = Some("out of order");
+    assert!(owes(None, None) && owes(failed, None));
+    assert!(!owes(failed, Some(NOW + LENGTH)), "its wake-up comes then");
+    assert!(owes(failed, Some(NOW)) && owes(failed, Some(Timestamp::from_millis(1))), "its time has come");
+    assert!(owes(None, Some(NOW + LENGTH)), "a rate's wait has no wake-up of its own");
+}
+
+#[test]
+fn claim_owes_a_wake_up_behind_an_overdue_hand_over() {
+    let (lease, _, row) = held(LeaseKind::Drain, 1);
+    let due = NOW + LENGTH;
+    let handed_over = state(&after(&HandOver { lease: &lease, suspected: false, due }, &row));
+    let owes = |now| owes_wake_up(&handed_over, now);
+    let moment = Duration::from_millis(1);
+    assert!(!owes(NOW) && !owes(due) && !owes(NOW + (LENGTH + OVERDUE - moment)));
+    assert!(owes(due + OVERDUE), "its wake-up may be lost");
+}
+
+#[test]
+fn only_the_retry_wake_up_counts_behind_a_fail() {
+    let (lease, seen, row) = held(LeaseKind::Drain, 1);
+    let fail = fail(&lease, &seen, 0, Retries::default().after(Class::Unavailable, LENGTH));
+    let failed = state(&after(&fail, &row));
+    assert_eq!((failed.handover, failed.retry_at, failed.attempts), (fail.retry_at, fail.retry_at, 0));
+    assert_eq!(failed.retries.waited(Class::Unavailable), LENGTH);
+    assert!(!owes_wake_up(&failed, NOW) && !owes_wake_up(&failed, NOW + LENGTH), "a claim relies on it");
+    let blocked = state(&after(&Fail { retry_at: None, ..fail }, &row));
+    assert_eq!((blocked.handover, blocked.blocked), (None, Some(BlockReason::Attempts)));
+}
+
+#[test]
+fn fail_counts_a_suspect_s_holders_anew() {
+    let (lease, seen, row) = held(LeaseKind::Drain, 1);
+    let suspect = row.with(a::SUSPECT, 7_u32);
+    let fail = fail(&lease, &seen, 0, Retries::default());
+    assert_eq!(state(&after(&fail, &suspect)).suspect, 7);
+    assert_eq!(state(&after(&Fail { suspected: true, ..fail }, &suspect)).suspect, 1);
+}
+
+/// Every settle but one that parks for an unavailable destination.
+#[test]
+fn settle_clears_the_retries_unless_they_are_carried() {
+    let (lease, seen, row) = held(LeaseKind::Drain, 2);
+    let retries = Retries::default().after(Class::Failed, LENGTH).after(Class::Unavailable, LENGTH);
+    let row = row.with(a::RETRIES, retries.to_stored().unwrap()).with(a::LAST_ERROR, "out of order");
+    let settled = |carried| {
+        let decision = Decision { carried, ..decision(&seen, &lease) };
+        let settle = Settle { lease: &lease, decision: &decision, now: NOW, length: LENGTH, hands_over: false };
+        let after = state(&after(&settle, &row));
+        assert_eq!(settle.applied(&state(&row)), after);
+        (after.retries, after.last_error.is_some())
+    };
+    assert_eq!(settled(Retries::default()), (Retries::default(), false));
+    assert_eq!(settled(retries.carried()), (retries.carried(), true));
+    let seen = state(&row.clone().with(a::TAIL, seen.next().0));
+    let decision = Decision { carried: retries.carried(), ..decision(&seen, &lease) };
+    let last = SettleAndRelease { lease: &lease, decision: &decision, purge_at: None };
+    let left = state(&after(&last, &row.with(a::TAIL, seen.next().0)));
+    assert_eq!((left.retries, left.last_error), (Retries::default(), None));
+}
+
+#[test]
+fn retries_count_only_beside_an_error() {
+    let retries = Retries::default().after(Class::Failed, LENGTH);
+    let row = claimed(1).with(a::RETRIES, retries.to_stored().unwrap());
+    assert_eq!(state(&row).retries, Retries::default());
+    assert_eq!(state(&row.with(a::LAST_ERROR, "out of order")).retries, retries);
 }
 
 #[test]
@@ -145,12 +220,15 @@ fn a_commit_is_made_once_more_only_for_a_hold_that_came_while_its_place_is_still
 #[test]
 fn a_failure_is_counted_if_the_entity_is_free_under_its_token_with_its_attempts() {
     let (lease, seen, row) = held(LeaseKind::Drain, 1);
-    let (sequence, retry_at) = (seen.next(), Some(NOW + LENGTH));
-    let fail = Fail { lease: &lease, sequence, attempts: 2, one_by_one: None, retry_at, error: "out of order" };
+    let retries = Retries::default().after(Class::Failed, LENGTH);
+    let fail = fail(&lease, &seen, 2, retries);
     let own = after(&fail, &row);
     assert_eq!(refused(&fail, &own), Failed::Counted);
     assert_eq!(refused(&fail, &own.clone().with(a::ATTEMPTS, 1_u32)), Failed::Lost, "they are not counted");
-    assert_eq!(refused(&fail, &after(&HandOver { lease: &lease, suspected: false }, &row)), Failed::Lost);
+    let waited = retries.after(Class::Failed, LENGTH).to_stored().unwrap();
+    assert_eq!(refused(&fail, &own.clone().with(a::RETRIES, waited)), Failed::Lost, "nor its wait");
+    let hand_over = HandOver { lease: &lease, suspected: false, due: NOW };
+    assert_eq!(refused(&fail, &after(&hand_over, &row)), Failed::Lost);
     assert_eq!(refused(&fail, &further(&own, a::TOKEN, 1)), Failed::Lost, "as many, of another holder");
     assert_eq!(refused(&fail, &row.with(a::ATTEMPTS, 2_u32)), Failed::Lost, "the lease goes on");
 }
@@ -170,9 +248,7 @@ fn a_block_is_its_own_if_the_entity_is_free_under_its_token_and_blocked_for_its_
 #[test]
 fn a_wait_is_ended_if_the_row_that_showed_it_shows_none_any_more() {
     let (lease, seen, row) = held(LeaseKind::Drain, 1);
-    let (sequence, retry_at) = (seen.next(), Some(NOW + LENGTH));
-    let fail = Fail { lease: &lease, sequence, attempts: 1, one_by_one: None, retry_at, error: "out of order" };
-    let waiting = after(&fail, &row);
+    let waiting = after(&fail(&lease, &seen, 1, Retries::default()), &row);
     let seen = state(&waiting);
     let retry = RetryNow { seen: &seen };
     let own = after(&retry, &waiting);

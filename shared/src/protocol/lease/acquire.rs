@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use super::{Lease, numbers_if_absent};
+use super::{
+    Lease,
+    ask::{no_yield, yields_until},
+    numbers_if_absent, passed,
+};
 use crate::{
     protocol::{
         entity::{EntityKey, FencingToken, Sequence},
@@ -10,7 +14,7 @@ use crate::{
         hold::not_on_hold,
         keys::entity_row,
         operation::{Operation, state_of, updated_state},
-        state::{EntityState, HOLDER_VANISHED, HolderInfo, LARGEST_GROUP, LONGEST_LEASE, LeaseKind},
+        state::{EntityState, FARTHEST_EXPIRY, HOLDER_VANISHED, HolderInfo, LARGEST_GROUP, LONGEST_LEASE, LeaseKind},
         table::{Action, Change, Comparison, Condition, Write, Written},
     },
     time::{Nonce, Timestamp},
@@ -105,8 +109,8 @@ fn standing(state: &EntityState, now: Timestamp) -> Option<Acquired> {
     if state.is_stopped() {
         return Some(Acquired::Stopped);
     }
-    let until = state.retry_at.max(state.yield_until)?;
-    let awaited = state.handover.then_some(state.token);
+    let until = state.retry_at.max(yields_until(state, now))?;
+    let awaited = state.handover.map(|_| state.token);
     (until > now).then_some(Acquired::Waiting { until, awaited })
 }
 
@@ -116,21 +120,15 @@ pub fn deliveries_turn(state: &EntityState, now: Timestamp) -> Option<Timestamp>
     state.turn_until.filter(|until| *until > now && *until <= now + LONGEST_LEASE)
 }
 
-/// That they do not: whoever is no drain may have the entity.
-fn no_turn(now: Timestamp) -> Condition {
-    Condition::Any(vec![
-        Condition::absent_or_at_most(a::TURN_UNTIL, now.as_millis()),
-        Condition::compare(a::TURN_UNTIL, Comparison::Greater, (now + LONGEST_LEASE).as_millis()),
-    ])
-}
-
 impl Operation for Acquire {
     type Outcome = Acquired;
 
     fn write(&self) -> Write {
         let free = Condition::absent(a::HOLDER);
         let condition = match self.kind {
-            LeaseKind::Exclusive => Condition::All(vec![readable(), free, no_turn(self.now)]),
+            LeaseKind::Exclusive => {
+                Condition::All(vec![readable(), free, passed(a::TURN_UNTIL, self.now, LONGEST_LEASE)])
+            }
             LeaseKind::Drain => Condition::All(vec![
                 readable(),
                 free,
@@ -138,7 +136,7 @@ impl Operation for Acquire {
                 Condition::absent(a::BLOCKED),
                 not_on_hold(),
                 Condition::absent_or_at_most(a::RETRY_AT, self.now.as_millis()),
-                Condition::absent_or_at_most(a::YIELD_UNTIL, self.now.as_millis()),
+                no_yield(self.now),
             ]),
         };
         Write { key: entity_row(&self.entity), condition, action: Action::Update(self.grant()) }
@@ -171,19 +169,23 @@ impl TakeOver {
     fn charge(&self) -> Vec<Change> {
         let drained = self.seen.held.as_ref().is_some_and(|held| held.kind == LeaseKind::Drain);
         // One that said that it was about to let go did not vanish: it could not send its wake-up.
-        if !drained || self.seen.is_empty() || self.seen.handover {
+        if !drained || self.seen.is_empty() || self.seen.handover.is_some() {
             return Vec::new();
         }
         let one_more = |name: &'static str| Change::Add { attribute: name.into(), base: 0, by: 1 };
         let counted = if self.seen.is_started() { one_more(a::ATTEMPTS) } else { one_more(a::SUSPECT) };
         let mut changes = vec![counted, Change::set(a::LAST_ERROR, HOLDER_VANISHED)];
+        if self.seen.is_started() {
+            // Nobody else writes it while the lease and its token stand.
+            changes.extend(self.seen.retries.crashed().to_stored().map(|retries| Change::set(a::RETRIES, retries)));
+        }
         // It may have vanished with a group, of which any may have killed it.
         let group = Sequence(self.seen.head.0 + u64::from(LARGEST_GROUP)).min(self.seen.tail);
         if group > self.seen.next() {
             changes.push(Change::set(a::ONE_BY_ONE, group.0));
             // What stood for it had these attempts, not itself.
             if self.seen.is_stood_for() && !self.seen.is_started() {
-                changes.push(Change::remove(a::ATTEMPTS));
+                changes.extend([a::ATTEMPTS, a::RETRIES].map(Change::remove));
             }
         }
         changes
@@ -205,7 +207,7 @@ impl Operation for TakeOver {
             },
             Condition::Any(vec![
                 Condition::compare(a::EXPIRES_AT, Comparison::AtMost, now.as_millis()),
-                Condition::compare(a::EXPIRES_AT, Comparison::Greater, (now + LONGEST_LEASE).as_millis()),
+                Condition::compare(a::EXPIRES_AT, Comparison::Greater, (now + FARTHEST_EXPIRY).as_millis()),
             ]),
         ]);
         let mut changes = self.request.grant();
@@ -323,6 +325,42 @@ mod tests {
         let after = |kind| taken_over(&asked, kind).number(a::YIELD_UNTIL);
         assert_eq!(after(LeaseKind::Drain), Some(until.as_millis()), "a worker is not who asked");
         assert_eq!(after(LeaseKind::Exclusive), None);
+    }
+
+    #[test]
+    fn lease_of_a_clock_a_minute_ahead_is_not_taken_over() {
+        let minute = Duration::from_secs(60);
+        let taken_over = |ahead: Duration| {
+            let row = held(LeaseKind::Drain, 3).with(a::EXPIRES_AT, (NOW + LONGEST_LEASE + ahead).as_millis());
+            let seen = EntityState::parse(&row).expect("it can be read");
+            let runs = seen.held.as_ref().is_some_and(|held| held.runs(NOW));
+            let take_over = TakeOver { request: request(LeaseKind::Drain, NOW), seen };
+            let landed = evaluate(&take_over.write(), Some(&row)).is_ok();
+            assert_ne!(landed, runs, "{ahead:?}");
+            landed
+        };
+        assert!(!taken_over(Duration::from_secs(1)));
+        assert!(!taken_over(minute));
+        assert!(taken_over(minute + Duration::from_millis(1)));
+    }
+
+    #[test]
+    fn yield_of_a_clock_far_ahead_keeps_no_drain_off() {
+        let (request, farthest) = (request(LeaseKind::Drain, NOW), LONGEST_YIELD + Duration::from_secs(60));
+        let asked = |until: Timestamp| {
+            let nonce = Nonce::from_parts(NOW, 1);
+            let claim = Claim { entity: &request.entity, nonce: &nonce, now: NOW };
+            let row = evaluate(&claim.write(), None).expect("it lands").expect("a row");
+            row.with(a::YIELD_UNTIL, until.as_millis())
+        };
+        let drains = |until| evaluate(&request.write(), Some(&asked(until))).is_ok();
+        assert!(!drains(NOW + LONGEST_YIELD));
+        assert!(!drains(NOW + farthest));
+        assert!(drains(NOW + farthest + Duration::from_millis(1)));
+        // Another waiter asks in its place.
+        let far = held(LeaseKind::Drain, 3).with(a::YIELD_UNTIL, (NOW + Duration::from_secs(3600)).as_millis());
+        let ask = AskToYield { entity: &request.entity, now: NOW, until: NOW + LONGEST_YIELD };
+        assert!(evaluate(&ask.write(), Some(&far)).is_ok());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::passed;
 use crate::{
     protocol::{
         entity::EntityKey,
@@ -11,7 +12,7 @@ use crate::{
         state::{EntityState, HolderInfo, LeaseKind},
         table::{Action, Change, Condition, Write, Written},
     },
-    time::Timestamp,
+    time::{CLOCKS_APART, Timestamp},
 };
 
 /// Asks a draining worker to let an exclusive waiter in.
@@ -28,6 +29,20 @@ pub struct AskToYield<'a> {
 /// How long drains keep off at most when asked to.
 pub const LONGEST_YIELD: Duration = Duration::from_secs(10);
 
+/// A request that reaches further ahead was written by a clock that is far off,
+/// and counts as passed.
+const FARTHEST_YIELD: Duration = LONGEST_YIELD.saturating_add(CLOCKS_APART);
+
+/// Until when drains keep off for an exclusive waiter, if they do now.
+pub fn yields_until(state: &EntityState, now: Timestamp) -> Option<Timestamp> {
+    state.yield_until.filter(|until| *until > now && *until <= now + FARTHEST_YIELD)
+}
+
+/// No exclusive waiter keeps drains off.
+pub(super) fn no_yield(now: Timestamp) -> Condition {
+    passed(a::YIELD_UNTIL, now, FARTHEST_YIELD)
+}
+
 impl Operation for AskToYield<'_> {
     type Outcome = ();
 
@@ -38,7 +53,7 @@ impl Operation for AskToYield<'_> {
             condition: Condition::All(vec![
                 readable(),
                 Condition::equal(a::KIND, LeaseKind::Drain.as_str()),
-                Condition::absent_or_at_most(a::YIELD_UNTIL, self.now.as_millis()),
+                no_yield(self.now),
             ]),
             action: Action::Update(vec![Change::set(a::YIELD_UNTIL, until.as_millis())]),
         }

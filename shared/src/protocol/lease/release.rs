@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use super::{LEASE, Lease, lease_removed, purged_if_idle};
+use super::{Lease, lease_ended, lease_removed, purged_if_idle};
 use crate::{
     protocol::{
         format::{CorruptRow, attribute as a},
         operation::{Operation, state_of, updated_state},
-        state::EntityState,
+        state::{ABOUT_TO, EntityState},
         table::{Change, Comparison, Condition, Write, Written},
     },
     time::Timestamp,
@@ -115,7 +115,7 @@ impl Operation for AnnounceEnd<'_> {
     type Outcome = ();
 
     fn write(&self) -> Write {
-        self.lease.update(self.lease.mine(), vec![Change::set(a::HANDOVER, 1_u32)])
+        self.lease.update(self.lease.mine(), vec![Change::set(a::HANDOVER, ABOUT_TO.as_millis())])
     }
 
     /// A second try changes nothing; refused, there is no lease to speak of.
@@ -136,14 +136,16 @@ pub struct HandOver<'a> {
     /// Whether the next delivery is a suspect. It stays one, but holders that
     /// vanish are counted anew behind one that did not.
     pub suspected: bool,
+    /// When the wake-up is due.
+    pub due: Timestamp,
 }
 
 impl Operation for HandOver<'_> {
     type Outcome = Ended;
 
     fn write(&self) -> Write {
-        let mut changes: Vec<Change> = LEASE.into_iter().map(Change::remove).collect();
-        changes.push(Change::set(a::HANDOVER, 1_u32));
+        let mut changes = lease_ended();
+        changes.push(Change::set(a::HANDOVER, self.due.as_millis()));
         if self.suspected {
             changes.push(Change::set(a::SUSPECT, 1_u32));
         }

@@ -52,7 +52,10 @@ fn is_its_own_only_while_free_and_under_its_token(end: &impl Operation<Outcome =
 #[test]
 fn an_end_whose_reply_was_lost_is_known_by_a_free_entity_under_the_same_token() {
     let (lease, row) = held(LeaseKind::Drain);
-    is_its_own_only_while_free_and_under_its_token(&HandOver { lease: &lease, suspected: false }, &row);
+    is_its_own_only_while_free_and_under_its_token(
+        &HandOver { lease: &lease, suspected: false, due: Timestamp::from_millis(5) },
+        &row,
+    );
     let (lease, row) = held(LeaseKind::Exclusive);
     is_its_own_only_while_free_and_under_its_token(&Release { lease: &lease }, &row);
     is_its_own_only_while_free_and_under_its_token(&GiveWay { lease: &lease, now: NOW }, &row);

@@ -49,6 +49,8 @@ pub struct Restoring {
     pub begun: Timestamp,
     /// When every row was raised; `None`: not yet.
     pub ended: Option<Timestamp>,
+    /// What its runs found so far and no row tells any more, for its report.
+    pub found: Option<String>,
 }
 
 /// What there is to do about a restore that is asked for.
@@ -78,6 +80,7 @@ impl Restoring {
             as_of: time(a::AS_OF).ok_or(CorruptRow::Attribute(a::AS_OF))?,
             begun: time(a::BEGUN).ok_or(CorruptRow::Attribute(a::BEGUN))?,
             ended: time(a::ENDED),
+            found: row.text(a::FOUND).map(str::to_owned),
         })
     }
 
@@ -188,6 +191,32 @@ impl Operation for BeginRestore<'_> {
                 if mine { BegunRestore::Begun } else { BegunRestore::Elsewhere }
             }
         })
+    }
+}
+
+/// Writes down what a restore found, before it changes the rows that say so.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NoteFound<'a> {
+    /// Which restore.
+    pub restoring: &'a Restoring,
+    /// What all of its runs found.
+    pub found: &'a str,
+}
+
+impl Operation for NoteFound<'_> {
+    type Outcome = ();
+
+    fn write(&self) -> Write {
+        Write {
+            key: restore_row(),
+            condition: Condition::equal(a::NONCE, self.restoring.nonce.as_str()),
+            action: Action::Update(vec![Change::set(a::FOUND, self.found)]),
+        }
+    }
+
+    /// Twice is harmless; refused, another restore was begun since.
+    fn judge(&self, _: Written) -> Result<(), CorruptRow> {
+        Ok(())
     }
 }
 
@@ -375,6 +404,7 @@ impl Operation for Raise<'_> {
             a::RECENT,
             a::ONE_BY_ONE,
             a::ATTEMPTS,
+            a::RETRIES,
             a::RETRY_AT,
             a::SUSPECT,
             a::STARTED,

@@ -1,5 +1,6 @@
 //! The end of a row's retention: put off while it waits; taken away once it is
-//! parked, or put off again where a deployment says how long that is kept.
+//! parked, or put off again where a deployment says how long that is kept; given
+//! back where another worker settled the delivery otherwise.
 
 use crate::{
     protocol::{
@@ -63,6 +64,33 @@ impl Operation for KeepForever {
 
     /// A landed first try left the condition true: a second one changes nothing.
     /// Refused, the part is gone, which whoever puts the delivery back is told.
+    fn judge(&self, _: Written) -> Result<(), CorruptRow> {
+        Ok(())
+    }
+}
+
+/// Gives a part of a body an end again that was kept for a parked delivery.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ExpireAgain {
+    /// The part's row.
+    pub part: Key,
+    /// When it may go.
+    pub until: Timestamp,
+}
+
+impl Operation for ExpireAgain {
+    type Outcome = ();
+
+    /// Never makes a row that is gone, and changes no end.
+    fn write(&self) -> Write {
+        Write {
+            key: self.part.clone(),
+            condition: Condition::All(vec![Condition::exists(a::BODY), Condition::absent(a::PURGE_AT)]),
+            action: Action::Update(vec![Change::set(a::PURGE_AT, self.until.as_secs_rounded_up())]),
+        }
+    }
+
+    /// Landed or not, the part is gone or has an end: twice is harmless.
     fn judge(&self, _: Written) -> Result<(), CorruptRow> {
         Ok(())
     }

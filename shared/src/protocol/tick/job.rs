@@ -9,12 +9,8 @@ use crate::{
         state::{EntityState, Held},
         table::Row,
     },
-    time::Timestamp,
+    time::{CLOCKS_APART, Timestamp},
 };
-
-/// How far two schedulers' clocks may be apart before one takes a running job
-/// for dead: so much later than it says does a job's lease count as run out.
-pub const CLOCKS_APART: Duration = Duration::from_secs(60);
 
 /// The most bytes of a result that are kept.
 pub const LAST_RESULT_BYTES: usize = 60;

@@ -7,7 +7,7 @@ use crate::{
         keys::entity_row,
         lease::{Acquire, Acquired, Lease, TakeOver, lease_removed},
         operation::Operation,
-        state::LONGEST_LEASE,
+        state::FARTHEST_EXPIRY,
         table::{Action, Change, Comparison, Condition, Write, Written},
     },
     time::Timestamp,
@@ -123,7 +123,7 @@ impl Operation for TakeOverTick {
         let now = request.now;
         let run_out = Condition::Any(vec![
             Condition::compare(a::EXPIRES_AT, Comparison::AtMost, earlier(now).as_millis()),
-            Condition::compare(a::EXPIRES_AT, Comparison::Greater, (now + LONGEST_LEASE).as_millis()),
+            Condition::compare(a::EXPIRES_AT, Comparison::Greater, (now + FARTHEST_EXPIRY).as_millis()),
         ]);
         let take_over = TakeOver { request, seen: self.seen.entity.clone() };
         self.start.extended(take_over.write(), vec![run_out, not_recorded(self.start.tick)])
@@ -213,7 +213,7 @@ impl Operation for GiveUpTick<'_> {
         let gone = Condition::Any(vec![
             Condition::absent(a::HOLDER),
             Condition::compare(a::EXPIRES_AT, Comparison::AtMost, earlier(self.now).as_millis()),
-            Condition::compare(a::EXPIRES_AT, Comparison::Greater, (self.now + LONGEST_LEASE).as_millis()),
+            Condition::compare(a::EXPIRES_AT, Comparison::Greater, (self.now + FARTHEST_EXPIRY).as_millis()),
         ]);
         let mut changes = lease_removed();
         changes.extend([
@@ -299,7 +299,8 @@ mod tests {
         assert!(take_over(time(1), time(60_000)));
         assert!(!take_over(time(1), time(59_999)), "its holder's clock may be a minute behind");
         assert!(!take_over(time(0), time(60_000)), "it is recorded");
-        assert!(take_over(time(1), time(-901_000)), "no lease runs that far ahead");
+        assert!(!take_over(time(1), time(-960_000)), "its holder's clock may be a minute ahead");
+        assert!(take_over(time(1), time(-960_001)), "no lease runs that far ahead");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The options of a generic sender, and which of them fit together.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, time::Duration};
 
 use serde::Deserialize;
 
@@ -8,7 +8,10 @@ use super::{
     Generic, InvalidGeneric, TimePlace,
     signed::{Signed, header_name},
 };
-use crate::providers::{Encoding, HashName, Request, is_pointer, pointer};
+use crate::{
+    providers::{Encoding, HashName, Request, is_pointer, pointer},
+    time::duration::duration,
+};
 
 /// How a sender signs and where its requests hold what: the `generic` table
 /// of a source. Any of the lists may be given as a single text.
@@ -23,6 +26,7 @@ use crate::providers::{Encoding, HashName, Request, is_pointer, pointer};
 /// timestamp_prefix = "t="            # in front of the time; or timestamp_header
 /// signed = "{timestamp}.{body}"      # also {header:x-acme-id} and fixed text
 /// delivery_id = "x-acme-delivery"    # a header, or a JSON pointer: "/id"
+/// retried_for = "1d"                 # for deliveries without an id
 /// topic = "/type"
 /// account = "x-acme-shop"
 /// entity_kind = "order"              # the entity: order/<value>
@@ -57,9 +61,13 @@ pub struct GenericOptions {
     /// signature's own header, such as `t=`.
     pub timestamp_prefix: Option<String>,
     /// What names a delivery over all its retries. Without it, or where it is
-    /// not found: the hash of the body.
+    /// not found: the hash of the body, for as long as `retried_for` says.
     #[serde(default, deserialize_with = "one_or_more")]
     pub delivery_id: Vec<Place>,
+    /// How long the sender retries. A body that comes again within this time,
+    /// without an id, is a repeat; later, it is another delivery.
+    #[serde(default, deserialize_with = "duration")]
+    pub retried_for: Option<Duration>,
     /// What happened: `order.updated`.
     #[serde(default, deserialize_with = "one_or_more")]
     pub topic: Vec<Place>,

@@ -194,11 +194,17 @@ fn every_sample_is_believed_at_its_own_time() {
     }
 }
 
+fn retried_for(name: &str) -> Option<Duration> {
+    let reads = rule_of(&sample(name).source.provider_name)?.reads;
+    reads.names_by_body().then(|| reads.retried_for())
+}
+
 #[test]
 fn every_sample_describes_what_it_is_about() {
     for (name, delivery_id, topic, family, account, event_time, entity) in DESCRIBED {
         let expected = Described {
             delivery_id: DeliveryId::new(*delivery_id),
+            repeated_within: retried_for(name),
             topic: (*topic).to_owned(),
             family: (*family).to_owned(),
             account: account.map(str::to_owned),

@@ -112,7 +112,11 @@ impl World {
                 let item = write.key.sort.as_ref().map(|(_, value)| text_of(value)).unwrap_or_default();
                 if let (Some(sequence), Action::Put(row)) = (item.strip_prefix("d#"), &write.action) {
                     let entity = number_of(&text_of(&write.key.partition.1));
-                    let sequence = told(sequence.parse().unwrap_or(0));
+                    let sequence = sequence.parse().unwrap_or(0);
+                    if row.get(a::APPENDED_AT).is_some() || row.get(a::REDRIVE).is_some() {
+                        self.with_history(|history| history.late.insert((entity, sequence)));
+                    }
+                    let sequence = told(sequence);
                     let void = row.get(a::VOID).is_some();
                     if void {
                         self.reach("a place is voided");
@@ -215,6 +219,8 @@ impl World {
             mistakes.extend(inner.history.sets_back(rewound));
         }
         let name = last.and_then(|receipt| inner.history.names.get(&receipt.identity?).copied());
+        let is_of_another_period =
+            name.is_some_and(|name| inner.history.names.values().filter(|other| **other == name).count() > 2);
         let again = inner.history.decided_last((entity, head)).map(|before| before.settlement.clone());
         let change = Change {
             again: again.filter(|_| how == "settled"),
@@ -274,6 +280,9 @@ impl World {
         inner.ledgers.insert(entity, Ledger { present: true, head, tail, token, holder, granted, node: by });
         let reached = match how {
             "taken over" | "force released" | "blocked" | "unblocked" | "set back" | "raised" => Some(how),
+            "settled" if settlement == "repeat" && is_of_another_period => {
+                Some("a repeat of another period is settled")
+            }
             "settled" if settlement == "repeat" => Some("a repeat is settled"),
             "settled" if settlement == "parked" => Some("a delivery is parked"),
             "settled" if newly.len() > 1 && newly[0].settlement == Settlement::Superseded => {

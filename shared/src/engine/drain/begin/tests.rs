@@ -87,7 +87,7 @@ fn an_exclusive_holder_and_one_that_lets_go_are_waited_for_and_a_drain_at_work_i
     let exclusive = || held(LeaseKind::Exclusive, NOW + LEASE);
     let soon = Begin::LookWithin(Duration::from_millis(50));
     assert_eq!(looks(exclusive(), AMPLE), soon);
-    assert_eq!(looks(EntityState { handover: true, ..held(LeaseKind::Drain, NOW + LEASE) }, AMPLE), soon);
+    assert_eq!(looks(EntityState { handover: Some(NOW), ..held(LeaseKind::Drain, NOW + LEASE) }, AMPLE), soon);
     assert!(matches!(looks(held(LeaseKind::Drain, NOW + LEASE), AMPLE), Begin::NotNow(_, PutOffReason::Drained)));
     let enough = MARGIN + Duration::from_millis(50);
     assert_eq!(looks(exclusive(), enough), soon);

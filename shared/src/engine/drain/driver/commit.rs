@@ -8,11 +8,12 @@ use crate::{
     engine::{
         drain::{
             PATIENCE, Stopped,
-            plan::{Drain, Group, HANDED_OVER, Ran, Step},
+            plan::{Answered, Drain, Group, HANDED_OVER, Ran, Step},
         },
         store::StoreError,
     },
     protocol::{
+        attempt::Retries,
         inbox::{Commit, Committed, Settling},
         receipt::Settlement,
         table::Write,
@@ -29,7 +30,7 @@ impl Driver<'_> {
     /// Settle and the handler's writes, together or not at all.
     pub(super) async fn commit(&mut self, ran: &Ran, writes: Vec<Write>) -> Result<Turn, Stopped> {
         let store = &self.drainer.store;
-        let decision = self.decide(Settlement::Applied, Some(ran)).await;
+        let decision = self.decide(Settlement::Applied, Some(ran), Retries::default()).await;
         let lease = self.keeper.lease().clone();
         // A second time only where deliveries have come meanwhile, a third where it was put on hold.
         loop {
@@ -50,8 +51,8 @@ impl Driver<'_> {
                 Ok(answer) => commit.judge(answer)?,
                 // What the handler wants to write can never be written: its own failure.
                 Err(StoreError::Invalid(reason)) => {
-                    let follows = |drain: &Drain, group, source: &Source, fraction| {
-                        drain.failed(None, reason, group, source, fraction)
+                    let follows = |drain: &Drain, group, source: &Source, answered| {
+                        drain.failed(&reason, group, source, answered)
                     };
                     return Ok(self.not_landed(ran, follows));
                 }
@@ -81,10 +82,10 @@ impl Driver<'_> {
     }
 
     /// What follows, as the plan says for this source.
-    fn not_landed(&self, ran: &Ran, follows: impl FnOnce(&Drain, Group, &Source, f64) -> Step) -> Turn {
-        let fraction = self.drainer.store.surroundings().fraction();
+    fn not_landed(&self, ran: &Ran, follows: impl FnOnce(&Drain, Group, &Source, Answered) -> Step) -> Turn {
+        let answered = self.answered(ran.took.unwrap_or_default());
         Turn::Continue(Some(match &self.source {
-            Some(Found::Source(source)) => follows(&self.drain, ran.group, source, fraction),
+            Some(Found::Source(source)) => follows(&self.drain, ran.group, source, answered),
             _ => Step::HandOver(HANDED_OVER, PutOffReason::UnknownSource),
         }))
     }

@@ -1,4 +1,5 @@
-//! An attempt that failed: tried again later, set aside, or the entity stopped.
+//! A start that did not settle its delivery: tried again later, set aside, or the
+//! entity stopped.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,50 +14,73 @@ use crate::{
         queue::WakeUp,
     },
     protocol::{
+        attempt::{Class, Retries},
         entity::Sequence,
         inbox::{Fail, Failed},
         receipt::Settlement,
         state::BlockReason,
     },
-    telemetry::Event,
+    sources::Found,
+    telemetry::{Event, PutOffReason},
     time::Timestamp,
 };
 
+/// A destination that has kept one order waiting for so long is reported as
+/// unavailable, also where no breaker opens.
+const REPORTED_AFTER: Duration = Duration::from_secs(60);
+
+/// What is recorded of a start that did not settle its delivery.
+pub(super) struct Count {
+    pub(super) attempts: u32,
+    pub(super) retries: Retries,
+    pub(super) one_by_one: Option<Sequence>,
+    pub(super) error: String,
+}
+
 impl Driver<'_> {
-    /// Counts the attempt, behind a wake-up for the next one.
-    pub(super) async fn retry(
-        &mut self,
-        attempts: u32,
-        one_by_one: Option<Sequence>,
-        wait: Duration,
-        error: &str,
-        ran: &Ran,
-    ) -> Result<Turn, Stopped> {
+    /// Records it, behind a wake-up for the next attempt. `ran`: the run that ended
+    /// so; else a breaker refused it.
+    pub(super) async fn retry(&mut self, count: &Count, wait: Duration, ran: Option<&Ran>) -> Result<Turn, Stopped> {
         let retry_at = self.now() + wait;
-        let wake_up = WakeUp::of(&self.drain.state().entity);
-        self.keeper.hold(self.drainer.wake(&wake_up, wait)).await??;
-        self.fail(attempts, one_by_one, Some(retry_at), error).await?;
-        for delivery in &ran.deliveries {
-            self.drainer.observer.observe(&Event::Failed { delivery, retry_in: wait, error });
+        let wake_up = WakeUp::under(&self.drain.state().entity, self.keeper.lease().token());
+        if ran.is_some() {
+            self.keeper.hold(self.drainer.wake(&wake_up, wait)).await??;
+        } else {
+            self.keeper.hold(self.drainer.put_off(&wake_up, wait, PutOffReason::BreakerOpen)).await??;
+        }
+        self.fail(count, Some(retry_at)).await?;
+        if let Some(Found::Source(source)) = &self.source
+            && count.retries.class != Class::Failed
+            && count.retries.waited(count.retries.class) >= REPORTED_AFTER
+        {
+            self.is_unavailable(&source.name, &count.error);
+        }
+        let observer = &self.drainer.observer;
+        for delivery in ran.into_iter().flat_map(|ran| &ran.deliveries) {
+            observer.observe(&Event::Failed { delivery, retry_in: wait, error: &count.error });
         }
         Ok(Turn::Break(()))
     }
 
     /// Counts the attempt and stops the entity.
-    pub(super) async fn give_up(&mut self, attempts: u32, error: &str) -> Result<Turn, Stopped> {
-        self.fail(attempts, None, None, error).await?;
+    pub(super) async fn give_up(&mut self, count: &Count) -> Result<Turn, Stopped> {
+        self.fail(count, None).await?;
         self.blocked(BlockReason::Attempts, Some(self.head()))
     }
 
-    async fn fail(
-        &mut self,
-        attempts: u32,
-        one_by_one: Option<Sequence>,
-        retry_at: Option<Timestamp>,
-        error: &str,
-    ) -> Result<(), Stopped> {
-        let sequence = self.drain.state().next();
-        let fail = Fail { lease: self.keeper.lease(), sequence, attempts, one_by_one, retry_at, error };
+    async fn fail(&mut self, count: &Count, retry_at: Option<Timestamp>) -> Result<(), Stopped> {
+        let state = self.drain.state();
+        let Count { attempts, retries, one_by_one, error } = count;
+        let fail = Fail {
+            lease: self.keeper.lease(),
+            sequence: state.next(),
+            attempts: *attempts,
+            retries: *retries,
+            suspected: state.is_suspect(),
+            one_by_one: *one_by_one,
+            retry_at,
+            error,
+        };
         match self.drainer.store.run(&fail, self.patience()).await? {
             Failed::Counted => Ok(()),
             Failed::Lost => Err(Stopped::Lost),
@@ -64,7 +88,7 @@ impl Driver<'_> {
     }
 
     /// Sets the delivery aside, then settles it as parked.
-    pub(super) async fn set_aside(&mut self, attempts: u32, error: &str) -> Result<Turn, Stopped> {
+    pub(super) async fn set_aside(&mut self, attempts: u32, error: &str, carried: Retries) -> Result<Turn, Stopped> {
         let store = &self.drainer.store;
         let waiting = self.drain.front().expect("a delivery is set aside");
         let mut delivery = waiting.unpacked.head().clone();
@@ -73,6 +97,6 @@ impl Driver<'_> {
         self.keeper.hold(aside.set(store, waiting)).await??;
         delivery.attempt = attempts.max(1);
         let parked = Ran { deliveries: vec![Arc::new(delivery)], group: Group::ONE, took: None };
-        self.settle(Settlement::Parked, Some(parked)).await
+        self.settle_carrying(Settlement::Parked, Some(parked), carried).await
     }
 }

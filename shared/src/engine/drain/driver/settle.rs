@@ -7,6 +7,7 @@ use crate::{
         plan::{Ending, Group, Ran},
     },
     protocol::{
+        attempt::Retries,
         inbox::{Decision, Settle, SettleAndRelease, Settled, SettledAndReleased},
         lease::Lease,
         receipt::Settlement,
@@ -25,7 +26,7 @@ impl Driver<'_> {
 
     /// What is decided of the place in front and its group, once what leaves the
     /// row with it is remembered elsewhere.
-    pub(super) async fn decide(&mut self, settlement: Settlement, ran: Option<&Ran>) -> Decision {
+    pub(super) async fn decide(&mut self, settlement: Settlement, ran: Option<&Ran>, carried: Retries) -> Decision {
         let ending = Ending {
             settlement,
             group: ran.map_or(Group::ONE, |ran| ran.group),
@@ -33,6 +34,7 @@ impl Driver<'_> {
             attempts: ran.and_then(|ran| ran.deliveries.last()).map_or(0, |delivery| delivery.attempt()),
             took: ran.and_then(|ran| ran.took),
             at: self.now(),
+            carried,
         };
         let decision = self.drain.decision(ending, self.seen_at(), self.not_before);
         self.spilled(decision).await
@@ -53,7 +55,17 @@ impl Driver<'_> {
     /// Settles the place in front, with its group; `ran` is the run that ended so,
     /// where one did.
     pub(super) async fn settle(&mut self, settlement: Settlement, ran: Option<Ran>) -> Result<Turn, Stopped> {
-        let decision = self.decide(settlement, ran.as_ref()).await;
+        self.settle_carrying(settlement, ran, Retries::default()).await
+    }
+
+    /// The same; `carried` is what the next delivery begins with.
+    pub(super) async fn settle_carrying(
+        &mut self,
+        settlement: Settlement,
+        ran: Option<Ran>,
+        carried: Retries,
+    ) -> Result<Turn, Stopped> {
+        let decision = self.decide(settlement, ran.as_ref(), carried).await;
         let goes_on = self.settle_row(&decision).await?;
         self.told_settled(&decision, ran.as_ref());
         Ok(match goes_on {

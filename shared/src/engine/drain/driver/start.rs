@@ -1,16 +1,17 @@
 //! A start of the handler, and what it answers.
 
-use std::{pin::pin, sync::Arc};
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use futures_util::future::{Either, select};
 
 use super::{Driver, Turn};
 use crate::{
     engine::{
+        breaker::Refused,
         drain::{
             Drainer, PATIENCE, Stopped,
             page::Page,
-            plan::{Group, HANDED_OVER, MARKING, Ran, Step},
+            plan::{Answered, Group, HANDED_OVER, MARKING, Ran, Step, set_aside},
         },
         run::run,
         store::StoreError,
@@ -40,7 +41,7 @@ impl<'a> Driver<'a> {
         };
         let (group, mut deliveries) = match self.complete(group).await? {
             Ok(complete) => complete,
-            Err(error) => return follows(Step::SetAside(self.drain.state().attempts, error.to_string())),
+            Err(error) => return follows(set_aside(self.drain.state().attempts, error.to_string())),
         };
         let mut applied = self.drain.state().newest_event_time.clone();
         for delivery in &mut deliveries {
@@ -58,7 +59,10 @@ impl<'a> Driver<'a> {
         self.keeper.hold(self.in_flight.hidden()).await?;
         let ticket = match self.admitted(&source) {
             Ok(ticket) => ticket,
-            Err(wait) => return follows(Step::HandOver(wait, PutOffReason::BreakerOpen)),
+            Err(Refused { wait, longest, error }) => {
+                let error = if error.is_empty() { "others of its source have yet to be answered" } else { &error };
+                return follows(self.drain.held_back(wait, longest, error, &source, self.answered(Duration::ZERO)));
+            }
         };
         if is_written {
             self.mark_start(self.drain.state().next()).await?;
@@ -93,14 +97,19 @@ impl<'a> Driver<'a> {
         if let Some(Ok(ahead)) = ahead {
             self.drain.read_ahead(ahead);
         }
-        *ran = Some(Ran { deliveries, group, took: Some(self.monotonic().saturating_sub(started)) });
+        let took = self.monotonic().saturating_sub(started);
+        *ran = Some(Ran { deliveries, group, took: Some(took) });
         let Some(outcome) = outcome else {
             // What did not start is no attempt.
             return follows(Step::HandOver(HANDED_OVER, PutOffReason::NoThread));
         };
         self.report(ticket, &source, &outcome);
-        let fraction = self.drainer.store.surroundings().fraction();
-        follows(self.drain.answered(outcome, group, &source, fraction))
+        follows(self.drain.answered(outcome, group, &source, self.answered(took)))
+    }
+
+    /// What is known of a start that took so long and is answered now.
+    pub(super) fn answered(&self, took: Duration) -> Answered {
+        Answered { at: self.now(), took, fraction: self.drainer.store.surroundings().fraction() }
     }
 
     /// The members of the group with their bodies: of those in front of the first

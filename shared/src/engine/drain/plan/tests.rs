@@ -1,10 +1,13 @@
 use proptest::prelude::*;
 
 mod groups;
+mod retry;
 
 use super::*;
 use crate::{
+    handler::Outcome,
     protocol::{
+        attempt::Class,
         delivery::{Envelope, Incoming},
         entity::{DeliveryId, FencingToken, Identity, SourceName},
         format::{FORMAT, attribute as a},
@@ -103,7 +106,23 @@ fn after(change: impl FnOnce(&mut EntityState)) -> Step {
 const MEMORY: Memory = Memory { capacity: 3, retention: Duration::from_secs(1000) };
 
 fn ended(settlement: Settlement) -> Ending {
-    Ending { settlement, group: Group::ONE, token: FencingToken(70), attempts: 1, took: Some(SECOND), at: NOW }
+    let (token, carried) = (FencingToken(70), Retries::default());
+    Ending { settlement, group: Group::ONE, token, attempts: 1, took: Some(SECOND), at: NOW, carried }
+}
+
+/// A start of a second that is answered now, and the jitter of what follows.
+fn with(fraction: f64) -> Answered {
+    Answered { at: NOW, took: SECOND, fraction }
+}
+
+fn aside(attempts: u32, error: &str) -> Step {
+    Step::SetAside { attempts, error: error.into(), carried: Retries::default() }
+}
+
+/// A retry behind the first answer of a class.
+fn retry(class: Class, attempts: u32, wait: Duration, error: &str) -> Step {
+    let retries = Retries::default().after(class, wait);
+    Step::Retry { is_started: true, attempts, retries, one_by_one: None, wait, error: error.into() }
 }
 
 fn receipt_of(id: &str, sequence: u64, settlement: Settlement) -> Receipt {
@@ -169,10 +188,12 @@ fn who_asked_to_be_let_in_goes_before_whatever_waits() {
     let both = |state: &mut EntityState| {
         asked(state);
         state.retry_at = Some(NOW + 2 * SECOND);
-        state.handover = true;
+        state.handover = Some(NOW);
     };
     assert_eq!(after(both), Step::HandOver(3 * SECOND, PutOffReason::Yielding));
     assert_eq!(after(|state| state.yield_until = Some(NOW)), STARTED);
+    let far_ahead = |state: &mut EntityState| state.yield_until = Some(NOW + 3600 * SECOND);
+    assert_eq!(after(far_ahead), STARTED, "a clock that is far off wrote it");
 }
 
 #[test]
@@ -192,9 +213,9 @@ fn a_wait_of_a_second_is_waited_out_and_a_longer_one_put_off() {
 
 #[test]
 fn a_slice_that_is_over_goes_behind_the_others_at_once() {
-    assert_eq!(after(|state| state.handover = true), Step::HandOver(Duration::ZERO, PutOffReason::Slice));
+    assert_eq!(after(|state| state.handover = Some(NOW)), Step::HandOver(Duration::ZERO, PutOffReason::Slice));
     let waits = |state: &mut EntityState| {
-        state.handover = true;
+        state.handover = Some(NOW);
         state.retry_at = Some(NOW + SECOND);
     };
     assert_eq!(after(waits), Step::HandOver(Duration::ZERO, PutOffReason::Slice));
@@ -375,22 +396,7 @@ fn a_delivery_waits_for_its_source_to_be_known_and_is_set_aside_where_that_is_go
     let of = |found: Option<Found>| drain(row(7, 8), 1).next(&MOMENT, found.as_ref());
     assert_eq!(of(None), Step::FindSource);
     assert_eq!(of(Some(Found::Unknown)), Step::HandOver(UNREADABLE, PutOffReason::UnknownSource));
-    assert_eq!(of(Some(Found::Gone)), Step::SetAside(0, "its source is not configured any more".into()));
-}
-
-#[test]
-fn one_whose_attempts_are_used_up_is_not_started_again() {
-    let tried = |attempts, options: &str| {
-        let state = EntityState { attempts, last_error: Some("it broke".into()), ..row(7, 8) };
-        drain(state, 1).next(&MOMENT, found(options).as_ref())
-    };
-    let twice = "retry = { attempts = 2 }\n";
-    assert_eq!(tried(1, twice), STARTED);
-    assert_eq!(tried(2, twice), Step::SetAside(2, "it broke".into()));
-    let blocks = "retry = { attempts = 2 }\non_failure = \"block\"\n";
-    assert_eq!(tried(2, blocks), Step::GiveUp(2, "it broke".into()));
-    let gone = drain(EntityState { attempts: 1, ..row(7, 8) }, 1).next(&MOMENT, Some(&Found::Gone));
-    assert_eq!(gone, Step::SetAside(1, String::new()));
+    assert_eq!(of(Some(Found::Gone)), aside(0, "its source is not configured any more"));
 }
 
 #[test]
@@ -399,66 +405,7 @@ fn one_without_an_order_is_set_aside_unstarted() {
     let incoming = Incoming { entity: unrouted.clone(), ..incoming("D8", 8) };
     let mut drain = Drain::granted(EntityState { entity: unrouted.clone(), ..row(7, 8) }, MEMORY);
     drain.read(Page::of(&unrouted, Sequence(8), vec![stored(&incoming, 8)]).unwrap());
-    assert_eq!(next(&drain, MOMENT), Step::SetAside(0, "its entity could not be found".into()));
-}
-
-#[test]
-fn an_answer_says_what_follows() {
-    let drain = drain(EntityState { attempts: 1, ..row(7, 8) }, 1);
-    let source = source("retry = { attempts = 3, first = \"4s\", longest = \"9s\" }\n");
-    let follows = |outcome| drain.answered(outcome, Group::ONE, &source, 1.0);
-    assert_eq!(follows(Outcome::Done), Step::Apply);
-    assert_eq!(follows(Outcome::Commit(Vec::new())), Step::Commit(Vec::new()));
-    assert_eq!(follows(Outcome::Reject("no".into())), Step::SetAside(2, "no".into()));
-    let retry = |wait| Step::Retry { attempts: 2, one_by_one: None, wait, error: "later".into() };
-    assert_eq!(follows(Outcome::retry("later")), retry(8 * SECOND));
-    assert_eq!(follows(Outcome::unavailable("later")), retry(8 * SECOND));
-    assert_eq!(follows(Outcome::retry_after(77 * SECOND, "later")), retry(77 * SECOND));
-}
-
-#[test]
-fn what_found_no_room_is_put_off_and_is_no_attempt() {
-    let source = source("retry = { attempts = 2, first = \"4s\", longest = \"9s\" }\n");
-    let put_off = |attempts, outcome, fraction| {
-        drain(EntityState { attempts, ..row(7, 8) }, 1).answered(outcome, Group::ONE, &source, fraction)
-    };
-    let step = |attempts, wait| Step::Retry { attempts, one_by_one: None, wait, error: "full".into() };
-    assert_eq!(put_off(0, Outcome::not_now("full"), 0.5), step(0, 5 * SECOND));
-    // However often: another failed one would be the last.
-    assert_eq!(put_off(1, Outcome::not_now("full"), 0.0), step(1, 5 * SECOND / 2));
-    assert_eq!(put_off(1, Outcome::not_now("full"), 1.0), step(1, 15 * SECOND / 2));
-    let asked = |after| Outcome::NotNow { after: Some(after), error: "full".into() };
-    assert_eq!(put_off(1, asked(77 * SECOND), 0.5), step(1, 77 * SECOND));
-    assert_eq!(put_off(1, asked(86_400 * SECOND * 9), 0.5), step(1, 86_400 * SECOND));
-}
-
-#[test]
-fn an_error_is_one_line_whatever_a_handler_says() {
-    let drain = drain(row(7, 8), 1);
-    let said = || "no\n\tsuch \u{1b}[31morder".to_owned();
-    let one_line = "no  such  [31morder";
-    let answered = |outcome| drain.answered(outcome, Group::ONE, &source(""), 0.0);
-    assert_eq!(answered(Outcome::Reject(said())), Step::SetAside(1, one_line.into()));
-    let Step::Retry { error, .. } = answered(Outcome::retry(said())) else { panic!("it is tried again") };
-    assert_eq!(error, one_line);
-}
-
-#[test]
-fn the_last_attempt_that_fails_ends_as_the_source_says() {
-    let drain = drain(EntityState { attempts: 1, ..row(7, 8) }, 1);
-    let fails = |options| drain.failed(None, "it broke".into(), Group::ONE, &source(options), 0.0);
-    assert_eq!(fails("retry = { attempts = 2 }\n"), Step::SetAside(2, "it broke".into()));
-    let blocks = "retry = { attempts = 2 }\non_failure = \"block\"\n";
-    assert_eq!(fails(blocks), Step::GiveUp(2, "it broke".into()));
-}
-
-#[test]
-fn a_source_s_rate_holds_for_its_failures_too() {
-    let drain = drain(row(7, 8), 1);
-    let waits = |asked| drain.failed(Some(asked), String::new(), Group::ONE, &source("rate = \"1/min\"\n"), 0.0);
-    let wait = |wait| Step::Retry { attempts: 1, one_by_one: None, wait, error: String::new() };
-    assert_eq!(waits(SECOND), wait(60 * SECOND));
-    assert_eq!(waits(90 * SECOND), wait(90 * SECOND));
+    assert_eq!(next(&drain, MOMENT), aside(0, "its entity could not be found"));
 }
 
 #[test]
@@ -524,6 +471,22 @@ fn an_event_s_age_is_told_by_its_own_family() {
     assert_eq!(age(applied("refunds", 9)), Age::Newer);
 }
 
+/// A sixth family has dropped the first one's time.
+#[test]
+fn event_of_a_dropped_family_has_unknown_age() {
+    let at = Timestamp::from_millis;
+    let families = ["orders", "refunds", "returns", "disputes", "fulfillments", "carts"];
+    let times =
+        (3..).zip(families).fold(EventTimes::default(), |times, (time, family)| times.applied(family, at(time)));
+    let waiting = |time| Page::of(&entity(), Sequence(8), vec![stored(&incoming("D8", time), 8)]).unwrap();
+    for (time, age) in [(2, Age::Unknown), (4, Age::Unknown), (5, Age::Newer)] {
+        let mut drain = Drain::granted(EntityState { newest_event_time: times.clone(), ..row(7, 8) }, MEMORY);
+        drain.read(waiting(time));
+        assert_eq!(drain.front().unwrap().unpacked.head().age_beside(&times), age, "{time}");
+        assert_eq!(drain.next(&MOMENT, found("stale = 'skip'\n").as_ref()), STARTED, "{time}");
+    }
+}
+
 #[test]
 fn a_page_ends_at_its_first_hole_and_tells_when_what_lies_behind_it_came() {
     let rows = vec![stored(&incoming("D8", 8), 8), stored(&incoming("DA", 77), 10)];
@@ -555,7 +518,7 @@ proptest! {
         let state = EntityState {
             attempts,
             suspect,
-            handover,
+            handover: handover.then_some(NOW),
             blocked: blocked.then_some(BlockReason::Attempts),
             hold: if holds { on_hold() } else { Hold::default() },
             retry_at: Some(NOW + Duration::from_millis(retry)),
@@ -569,11 +532,10 @@ proptest! {
         match step {
             Step::Start { is_written, group } => {
                 prop_assert_eq!((is_written, group), (suspect > 0, Group::ONE));
-                prop_assert!(is_free && !is_spent && waiting > 0 && read > 0 && attempts < 8);
+                prop_assert!(is_free && !is_spent && waiting > 0 && read > 0);
                 prop_assert!(suspect == 0 || is_alone);
                 prop_assert!(moment.left >= 10 * SECOND + MARGIN);
             }
-            Step::SetAside(..) => prop_assert!(is_free && attempts >= 8),
             Step::ReleaseEmpty => prop_assert_eq!(waiting, 0),
             Step::Release => prop_assert!(blocked || holds),
             Step::Wait(wait) => prop_assert!(wait <= SHORT && yields == 0 && moment.left >= wait + MARGIN),
@@ -581,13 +543,6 @@ proptest! {
             other => prop_assert!(false, "{other:?}"),
         }
     }
-}
-
-#[test]
-fn a_commit_of_which_a_condition_does_not_hold_is_a_failed_attempt() {
-    let refused = drain(row(7, 8), 1).refused(Group::ONE, &source("retry = { attempts = 1 }\n"), 0.0);
-    let error = "a condition of the handler's own writes did not hold";
-    assert_eq!(refused, Step::SetAside(1, error.into()));
 }
 
 #[test]
@@ -610,15 +565,16 @@ fn what_a_paused_source_sent_is_put_off_uncharged_and_a_repeat_of_it_is_settled(
 /// What a trace says of a run.
 #[test]
 fn what_becomes_of_a_run_is_known_where_nothing_is_left_to_decide() {
-    let retry = Step::Retry { attempts: 1, one_by_one: None, wait: SECOND, error: String::new() };
+    let held_back = drain(row(7, 9), 2).held_back(SECOND, SECOND, "no", &source(""), with(0.0));
     for (step, outcome) in [
         (Step::Settle(Settlement::Repeat), Some("repeat")),
         (Step::Settle(Settlement::Parked), Some("parked")),
         (Step::Apply, Some("applied")),
         (Step::Commit(Vec::new()), Some("applied")),
-        (Step::SetAside(3, String::new()), Some("parked")),
-        (retry, Some("retry")),
-        (Step::GiveUp(3, String::new()), Some("blocked")),
+        (aside(3, ""), Some("parked")),
+        (retry(Class::Failed, 1, SECOND, ""), Some("retry")),
+        (held_back, None),
+        (Step::GiveUp(3, Retries::default(), String::new()), Some("blocked")),
         (STARTED, None),
         (Step::ReleaseEmpty, None),
     ] {

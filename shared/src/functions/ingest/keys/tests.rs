@@ -159,6 +159,20 @@ async fn paypal_is_believed_by_its_certificate_which_is_fetched_once() {
 }
 
 #[tokio::test]
+async fn certificate_validity_ignores_the_tolerance() {
+    let issuer = authority("an authority");
+    for (until, expected) in [(30, Ok(Verified::Delivery)), (-1, Err(Unverified::Certificate(Uncertified::Expired)))] {
+        let pem = certificate(&issuer, LIVE, -30, until);
+        let world = World::new(&[issuer.pem().as_bytes()], move |_| Reply::of(&pem)).await;
+        for tolerance in ["10s", "5m", "15m", "10d"] {
+            let source = format!("{PAYPAL}\ntolerance = '{tolerance}'");
+            let headers = transmission("ours", BODY);
+            assert_eq!(world.verify(&source, &borrowed(&headers), BODY).await, expected, "{tolerance}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn paypal_is_not_believed_where_anything_that_is_signed_differs() {
     let issuer = authority("an authority");
     let pem = certificate(&issuer, LIVE, -1, 30);

@@ -15,7 +15,7 @@ fn nonce(number: u128) -> Nonce {
 }
 
 fn restoring() -> Restoring {
-    Restoring { nonce: nonce(1), as_of: T, begun: T + 3 * HOUR, ended: None }
+    Restoring { nonce: nonce(1), as_of: T, begun: T + 3 * HOUR, ended: None, found: None }
 }
 
 /// The row of an entity that was claimed on once.
@@ -102,6 +102,8 @@ fn what_landed_and_was_not_answered_is_recognised_by_the_second_try() {
     assert_eq!(refused, Ok(BegunRestore::Elsewhere));
     let ended = evaluate(&EndRestore { restoring: &restoring, now: T + 4 * HOUR }.write(), Some(&row)).unwrap();
     assert_eq!(Restoring::parse(&ended.unwrap()).unwrap().ended, Some(T + 4 * HOUR));
+    let noted = evaluate(&NoteFound { restoring: &restoring, found: "{}" }.write(), Some(&row)).unwrap();
+    assert_eq!(Restoring::parse(&noted.unwrap()).unwrap().found.as_deref(), Some("{}"));
 
     let row = claimed(T);
     let seen = state(&row);

@@ -1,6 +1,9 @@
 //! Several deliveries in one start, and those that a newer one makes needless.
 
-use super::*;
+use super::{
+    retry::{crashed, waited},
+    *,
+};
 
 const UP_TO_3: &str = "deliver = { up_to = 3 }\n";
 const LATEST: &str = "deliver = 'latest'\n";
@@ -95,6 +98,31 @@ fn the_latest_stands_for_none_that_happened_after_it() {
 }
 
 #[test]
+fn latest_stands_only_if_appended_on_arrival() {
+    let places = |late: &dyn Fn(u64, &mut Row)| {
+        let rows = (8..11).map(|at| {
+            let mut row = stored(&incoming(&format!("D{at}"), at), at);
+            late(at, &mut row);
+            row
+        });
+        group(&roomy(row(7, 10), 9, of(rows.collect())), LATEST).places
+    };
+    assert_eq!(places(&|_, _| {}), 3);
+    for mark in [a::APPENDED_AT, a::REDRIVE] {
+        let mark_at = |marked| {
+            move |at, row: &mut Row| {
+                if at == marked {
+                    row.set(mark, 20_u64)
+                }
+            }
+        };
+        assert_eq!(places(&mark_at(9)), 1, "{mark}");
+        assert_eq!(places(&mark_at(10)), 2, "{mark}");
+        assert_eq!(places(&mark_at(8)), 3, "{mark}: a newer one stands for it");
+    }
+}
+
+#[test]
 fn what_failed_or_may_have_killed_its_holder_is_handled_by_itself() {
     let alone = Moment { is_alone: true, ..MOMENT };
     let start = |options: &str, change: &dyn Fn(&mut EntityState)| {
@@ -120,13 +148,21 @@ fn what_failed_or_may_have_killed_its_holder_is_handled_by_itself() {
 fn of_a_group_that_fails_each_is_tried_by_itself_and_none_is_charged() {
     let drain = roomy(row(7, 20), 9, page(5));
     let source = source("retry = { attempts = 3, first = \"4s\", longest = \"9s\" }\ndeliver = { up_to = 3 }\n");
-    let answered = |outcome| drain.answered(outcome, several(3), &source, 1.0);
-    let apart = |wait| Step::Retry { attempts: 0, one_by_one: Some(Sequence(10)), wait, error: "later".into() };
+    let answered = |outcome| drain.answered(outcome, several(3), &source, with(1.0));
+    let apart = |wait| {
+        let (retries, one_by_one, error) = (Retries::default(), Some(Sequence(10)), "later".into());
+        Step::Retry { is_started: true, attempts: 0, retries, one_by_one, wait, error }
+    };
     assert_eq!(answered(Outcome::retry("later")), apart(4 * SECOND));
-    assert_eq!(answered(Outcome::unavailable("later")), apart(4 * SECOND));
+    assert_eq!(answered(Outcome::unanswered("later")), apart(4 * SECOND));
+    assert_eq!(
+        answered(Outcome::unavailable("later")),
+        retry(Class::Unavailable, 0, 4 * SECOND, "later"),
+        "it stays one"
+    );
     assert_eq!(answered(Outcome::Reject("later".into())), apart(HANDED_OVER));
     assert_eq!(answered(Outcome::Done), Step::Apply);
-    let refused = drain.refused(several(3), &source, 1.0);
+    let refused = drain.refused(several(3), &source, with(1.0));
     assert!(matches!(refused, Step::Retry { attempts: 0, one_by_one: Some(Sequence(10)), .. }), "{refused:?}");
 }
 
@@ -134,7 +170,7 @@ fn of_a_group_that_fails_each_is_tried_by_itself_and_none_is_charged() {
 fn a_group_that_found_no_room_stays_one() {
     let put_off = |options: &str, group: Group, state: EntityState| {
         let drain = roomy(state, 9, page(5));
-        match drain.answered(Outcome::not_now("full"), group, &source(options), 0.5) {
+        match drain.answered(Outcome::not_now("full"), group, &source(options), with(0.5)) {
             Step::Retry { attempts, one_by_one: None, wait, .. } if wait == 5 * SECOND => attempts,
             step => panic!("{step:?}"),
         }
@@ -148,7 +184,7 @@ fn the_latest_is_tried_as_often_as_any_and_then_each_by_itself() {
     let source = source("retry = { attempts = 3, first = \"4s\", longest = \"9s\" }\ndeliver = 'latest'\n");
     let fails = |attempts| {
         let drain = roomy(EntityState { attempts, ..row(7, 20) }, 9, page(5));
-        match drain.answered(Outcome::retry(""), latest(5), &source, 1.0) {
+        match drain.answered(Outcome::retry(""), latest(5), &source, with(1.0)) {
             Step::Retry { attempts, one_by_one, .. } => (attempts, one_by_one),
             step => panic!("{step:?}"),
         }
@@ -163,9 +199,10 @@ fn the_latest_is_tried_as_often_as_any_and_then_each_by_itself() {
 #[test]
 fn one_that_the_latest_stands_for_is_not_given_up_for_its_attempts() {
     let options = "retry = { attempts = 2, first = \"4s\", longest = \"9s\" }\ndeliver = 'latest'\n";
-    let failed = |one_by_one| roomy(EntityState { attempts: 3, one_by_one, ..row(7, 20) }, 9, page(5));
+    let retries = crashed(3);
+    let failed = |one_by_one| roomy(EntityState { attempts: 3, retries, one_by_one, ..row(7, 20) }, 9, page(5));
     assert_eq!(group(&failed(Some(Sequence(7))), options), latest(5));
-    assert!(matches!(failed(None).next(&MOMENT, found(options).as_ref()), Step::SetAside(3, _)));
+    assert!(matches!(failed(None).next(&MOMENT, found(options).as_ref()), Step::SetAside { attempts: 3, .. }));
 }
 
 /// Its source was told to deliver each, or those behind it cannot be read.
@@ -175,13 +212,16 @@ fn attempts_at_the_latest_are_none_at_one_that_is_handled_by_itself_after_all() 
     let stood_for = |one_by_one| EntityState { attempts: 2, one_by_one: Some(Sequence(one_by_one)), ..row(7, 20) };
     let alone = roomy(stood_for(7), 9, page(5));
     assert_eq!((alone.attempt(Group::ONE), alone.attempt(latest(5))), (1, 3));
-    let own = Step::Retry { attempts: 1, one_by_one: Some(Sequence(8)), wait: 4 * SECOND, error: "no".into() };
-    assert_eq!(alone.answered(Outcome::retry("no"), Group::ONE, &source, 1.0), own);
-    assert_eq!(alone.answered(Outcome::Reject("no".into()), Group::ONE, &source, 1.0), Step::SetAside(1, "no".into()));
+    let answered = |drain: &Drain, outcome| drain.answered(outcome, Group::ONE, &source, with(1.0));
+    let Step::Retry { attempts, one_by_one, .. } = answered(&alone, Outcome::retry("no")) else {
+        panic!("it is retried")
+    };
+    assert_eq!((attempts, one_by_one), (1, Some(Sequence(8))));
+    assert_eq!(answered(&alone, Outcome::Reject("no".into())), aside(1, "no"));
     // Then they are its own.
     let again = roomy(stood_for(8), 9, page(5));
     assert_eq!(again.attempt(Group::ONE), 3);
-    assert_eq!(again.answered(Outcome::retry("no"), Group::ONE, &source, 1.0), Step::SetAside(3, "no".into()));
+    assert_eq!(answered(&again, Outcome::retry("no")), aside(3, "no"));
 }
 
 #[test]
@@ -263,4 +303,15 @@ fn a_group_ends_before_one_that_its_own_members_make_stale() {
     let start = |options: &str| group(&roomy(row(7, 10), 9, of(rows())), options);
     assert_eq!(start(UP_TO_3), several(3));
     assert_eq!(start("deliver = { up_to = 3 }\nstale = 'skip'\n"), several(2));
+}
+
+/// Nobody begins to wait anew.
+#[test]
+fn group_keeps_its_wait_when_it_comes_apart_unavailable() {
+    let retries = waited(Class::Unavailable, 300 * SECOND).retries;
+    let drain = roomy(EntityState { retries, ..row(7, 20) }, 9, page(5));
+    let source = source("retry = { unavailable_for = \"300s\" }\ndeliver = { up_to = 3 }\n");
+    let step = drain.answered(Outcome::unavailable("no"), several(3), &source, with(0.5));
+    let Step::Retry { attempts, retries: kept, one_by_one, wait, .. } = step else { panic!("{step:?}") };
+    assert_eq!((attempts, kept, one_by_one, wait), (0, retries.carried(), Some(Sequence(10)), HANDED_OVER));
 }

@@ -14,7 +14,7 @@ use serializer::{
     samples::{self, ALL, Webhook},
 };
 use tests::{handlers::Slow, lane::Lane, settled::Settled};
-use webhook_serializer::protocol::entity::EntityKey;
+use webhook_serializer::protocol::entity::{DeliveryId, EntityKey};
 
 const ONE_ORDER: &str = include_str!("../../events/one-order.toml");
 const ORDER: &str = "shop/order/450789469";
@@ -46,8 +46,13 @@ impl Said {
     async fn post(mut self, lane: &Lane, journal: &Journal) -> Self {
         let once_more = |number: usize| [Some(number), number.checked_sub(1)].into_iter().flatten();
         let forwards = (0..self.webhooks.len()).flat_map(once_more);
+        let mut posted = BTreeSet::new();
         for number in forwards.chain((0..self.webhooks.len()).rev()) {
             let webhook = &self.webhooks[number];
+            let source = lane.sources.get(&webhook.source).expect("a configured source");
+            if !posted.insert(number) && source.provider_name == "adobe-commerce" {
+                continue; // Each of its requests is a delivery.
+            }
             let sent = journal.now();
             let answer = lane.post(webhook).await;
             assert_eq!(answer.status, 200, "{}: {}", webhook.source, answer.body);
@@ -55,7 +60,7 @@ impl Said {
                 continue; // A ping.
             }
             self.accepted += 1;
-            let delivery_id = webhook.incoming.identity.delivery_id.to_string();
+            let delivery_id = webhook.incoming.identity.delivery_id.as_sent().to_owned();
             if !self.sent.iter().any(|one| one.delivery_id == delivery_id) {
                 let entity = webhook.incoming.entity.clone();
                 self.sent.push(Sent { entity, delivery_id, sent, answered: Some(journal.now()) });
@@ -87,14 +92,15 @@ async fn every_sender_s_webhooks_at_once_with_repeats_are_applied_once_and_one_o
     let (unrouted, routed): (Vec<&Sent>, Vec<&Sent>) =
         sent.iter().partition(|one| one.entity.as_str().ends_with("/unrouted"));
     let excused: BTreeSet<String> = unrouted.iter().map(|one| one.delivery_id.clone()).collect();
-    let runs = journal.runs();
+    let as_sent = |run: Run| Run { delivery_id: DeliveryId::new(run.delivery_id).as_sent().to_owned(), ..run };
+    let runs: Vec<Run> = journal.runs().into_iter().map(as_sent).collect();
     let verdict = Verdict::of(&sent, &runs, &excused);
     assert!(verdict.is_clean(), "{verdict}");
     assert_eq!(runs.len(), routed.len(), "each is started once");
 
     // What names no order is kept, once, where somebody finds it.
     assert_eq!(parked.len(), unrouted.len());
-    assert!(parked.iter().all(|one| excused.contains(one.delivery().delivery_id().as_str())), "{parked:?}");
+    assert!(parked.iter().all(|one| excused.contains(one.delivery().delivery_id().as_sent())), "{parked:?}");
     let of_stripe: BTreeSet<&str> =
         unrouted.iter().filter(|one| one.entity.as_str() == "stripe/unrouted").map(|one| &*one.delivery_id).collect();
     assert!(of_stripe.contains("evt_1SpC8yExampleDev0disputed"), "{of_stripe:?}");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Reads a duration that may be left out, with `#[serde(default, deserialize_with)]`.
-pub(super) fn duration<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+pub(crate) fn duration<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
     struct InWords;
 
     impl serde::de::Visitor<'_> for InWords {

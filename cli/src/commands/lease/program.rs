@@ -1,0 +1,132 @@
+//! A program with all that it starts: one process group, signalled and killed whole.
+
+use std::{fs::File, io, process::ExitStatus};
+
+use nix::sys::signal::{SigSet, Signal as Blocked};
+use rustix::{
+    process::{Pid, Signal, WaitId, WaitIdOptions, getpgrp, kill_process_group, waitid},
+    termios::{tcgetpgrp, tcsetpgrp},
+};
+use tokio::{
+    process::{Child, Command},
+    signal::unix::{Signal as Arrivals, SignalKind, signal},
+};
+
+/// A program in a process group of its own, which is killed when this is dropped
+/// before the program has ended.
+///
+/// In a terminal that group is in the background. If the program reads from the
+/// terminal, it is stopped by SIGTTIN; it then gets the foreground, and this
+/// process takes it back in the end.
+pub(super) struct Program {
+    child: Child,
+    group: Pid,
+    has_ended: bool,
+    terminal: Option<File>,
+}
+
+/// Signals that this process gets and passes on to the program.
+pub(super) struct PassedOn {
+    interrupted: Arrivals,
+    terminated: Arrivals,
+    hung_up: Arrivals,
+    continued: Arrivals,
+    /// Not passed on: what is suspended loses its lease.
+    suspended: Arrivals,
+    child: Arrivals,
+}
+
+impl PassedOn {
+    pub(super) fn listen() -> io::Result<Self> {
+        Ok(Self {
+            interrupted: signal(SignalKind::interrupt())?,
+            terminated: signal(SignalKind::terminate())?,
+            hung_up: signal(SignalKind::hangup())?,
+            continued: signal(SignalKind::from_raw(Signal::CONT.as_raw()))?,
+            suspended: signal(SignalKind::from_raw(Signal::TSTP.as_raw()))?,
+            child: signal(SignalKind::child())?,
+        })
+    }
+}
+
+impl Program {
+    pub(super) fn start(mut command: Command) -> io::Result<Self> {
+        let child = command.process_group(0).spawn()?;
+        let id = child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?));
+        let group = id.ok_or_else(|| io::Error::other("it has no process id"))?;
+        Ok(Self { child, group, has_ended: false, terminal: None })
+    }
+
+    /// Waits for the program's end, and passes signals on until then.
+    pub(super) async fn wait(&mut self, signals: &mut PassedOn) -> io::Result<ExitStatus> {
+        let status = loop {
+            tokio::select! {
+                status = self.child.wait() => break status?,
+                _ = signals.interrupted.recv() => self.signal(Signal::INT),
+                _ = signals.terminated.recv() => self.signal(Signal::TERM),
+                _ = signals.hung_up.recv() => self.signal(Signal::HUP),
+                _ = signals.continued.recv() => self.signal(Signal::CONT),
+                _ = signals.suspended.recv() => {}
+                _ = signals.child.recv() => self.go_on_if_stopped(),
+            }
+        };
+        self.has_ended = true;
+        self.take_terminal_back();
+        Ok(status)
+    }
+
+    /// Kills the program and all that it started.
+    pub(super) async fn kill(&mut self) -> io::Result<()> {
+        self.signal(Signal::KILL);
+        self.child.wait().await?;
+        self.has_ended = true;
+        self.take_terminal_back();
+        Ok(())
+    }
+
+    fn signal(&self, signal: Signal) {
+        // Processes that have ended have no use for it.
+        let _ = kill_process_group(self.group, signal);
+    }
+
+    /// Lets a program go on that was stopped for wanting the terminal, or by Ctrl-Z.
+    fn go_on_if_stopped(&mut self) {
+        // Whoever waits for the program's end still sees that.
+        let look = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let Ok(Some(status)) = waitid(WaitId::Pid(self.group), look) else { return };
+        let stopped_by = |signal: Signal| status.stopping_signal() == Some(signal.as_raw());
+        let wants_terminal = stopped_by(Signal::TTIN) || stopped_by(Signal::TTOU);
+        if wants_terminal && self.give_terminal().is_some() || stopped_by(Signal::TSTP) {
+            self.signal(Signal::CONT);
+        }
+    }
+
+    /// `None`: there is no terminal, or this process is in its background itself.
+    fn give_terminal(&mut self) -> Option<()> {
+        let terminal = File::options().read(true).write(true).open("/dev/tty").ok()?;
+        if tcgetpgrp(&terminal).ok()? != self.group {
+            (tcgetpgrp(&terminal).ok()? == getpgrp()).then_some(())?;
+            tcsetpgrp(&terminal, self.group).ok()?;
+            self.terminal = Some(terminal);
+        }
+        Some(())
+    }
+
+    fn take_terminal_back(&mut self) {
+        let Some(terminal) = self.terminal.take() else { return };
+        // From the background, this call stops whoever does not block SIGTTOU.
+        let background_call = SigSet::from(Blocked::SIGTTOU);
+        if background_call.thread_block().is_ok() {
+            let _ = tcsetpgrp(&terminal, getpgrp());
+            let _ = background_call.thread_unblock();
+        }
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.signal(Signal::KILL);
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! Runs after every other test of the workspace and says which tests are left.
+
+fn main() {
+    // Tools that list tests read every line.
+    if !std::env::args().any(|argument| argument == "--list") {
+        println!(
+            "These were the deterministic tests. Those with real processes, a browser, other languages or long \
+             searches: `just prove`, or `.ci/prove`; tests/README.md says what each shows."
+        );
+    }
+}

@@ -1,0 +1,176 @@
+//! What follows a start that did not settle its delivery, by the class of its
+//! answer: a wait, or the end that the source has chosen.
+
+use std::time::Duration;
+
+use super::{Drain, Group, HANDED_OVER, Step, set_aside};
+use crate::{
+    handler::Outcome,
+    protocol::{
+        attempt::{Class, LONGEST_ASKED, OnFailure, Retries, jittered},
+        entity::Sequence,
+        format::one_line,
+    },
+    sources::Source,
+    time::Timestamp,
+};
+
+/// Clocks may be this far apart by which a delivery's age is known.
+const CLOCKS_APART: Duration = Duration::from_secs(300);
+
+/// About how long a delivery waits whose handler finds no room.
+const NO_ROOM: Duration = Duration::from_secs(5);
+
+/// When and after how long a start was answered.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Answered {
+    /// When.
+    pub at: Timestamp,
+    /// How long the start took.
+    pub took: Duration,
+    /// The jitter of the wait that follows, 0.0 to 1.0.
+    pub fraction: f64,
+}
+
+/// A start that did not settle what it was about, or that a breaker refused.
+struct Unsettled<'a> {
+    class: Class,
+    error: String,
+    group: Group,
+    source: &'a Source,
+    at: Timestamp,
+    is_started: bool,
+}
+
+impl Drain {
+    /// Returns the step after the handler's answer for `group`.
+    pub fn answered(&self, outcome: Outcome, group: Group, source: &Source, answered: Answered) -> Step {
+        let (class, asked, error) = match outcome {
+            Outcome::Done => return Step::Apply,
+            Outcome::Commit(writes) => return Step::Commit(writes),
+            // A rejection does not say which delivery of the group it concerns.
+            Outcome::Reject(error) if group.is_several() => {
+                return self.apart(group, HANDED_OVER, one_line(&error), source, Retries::default());
+            }
+            Outcome::Reject(error) => return set_aside(self.tried(group) + 1, one_line(&error)),
+            Outcome::Retry { after, error } => (Class::Failed, after, error),
+            Outcome::Unanswered { after, error } => (Class::Unanswered, after, error),
+            Outcome::Unavailable { after, error } => (Class::Unavailable, after, error),
+            Outcome::NotNow { after, error } => {
+                let asked = after.filter(|after| !after.is_zero()).map(|after| after.min(LONGEST_ASKED));
+                let wait = asked.unwrap_or_else(|| NO_ROOM.mul_f64(0.5 + answered.fraction));
+                let start = Unsettled::of(Class::Unavailable, &error, group, source, answered.at);
+                return self.unsettled(start, wait, wait);
+            }
+        };
+        self.after(class, asked, &error, group, source, answered)
+    }
+
+    /// Returns the step after a failed start.
+    pub fn failed(&self, error: &str, group: Group, source: &Source, answered: Answered) -> Step {
+        self.after(Class::Failed, None, error, group, source, answered)
+    }
+
+    /// Returns the step after a commit whose conditions did not hold.
+    pub fn refused(&self, group: Group, source: &Source, answered: Answered) -> Step {
+        self.failed("a condition of the handler's own writes did not hold", group, source, answered)
+    }
+
+    fn after(
+        &self,
+        class: Class,
+        asked: Option<Duration>,
+        error: &str,
+        group: Group,
+        source: &Source,
+        Answered { at, took, fraction }: Answered,
+    ) -> Step {
+        let waited = self.retries(at).waited(class);
+        let doubled = source.retry.doubled(class, waited, fraction);
+        let wait = source.retry.wait(class, doubled, asked, took);
+        // A handler that asks for shorter waits is started no more often.
+        self.unsettled(Unsettled::of(class, error, group, source, at), wait, wait.max(doubled))
+    }
+
+    /// Returns the step for a delivery that a breaker holds back for at least `wait`: it
+    /// backs off like one whose destination is unavailable, up to `longest`.
+    pub fn held_back(
+        &self,
+        wait: Duration,
+        longest: Duration,
+        error: &str,
+        source: &Source,
+        answered: Answered,
+    ) -> Step {
+        let Answered { at, fraction, .. } = answered;
+        let waited = self.retries(at).waited(Class::Unavailable);
+        let own = source.retry.doubled(Class::Unavailable, waited, fraction).min(jittered(longest, fraction));
+        let error = self.state.last_error.as_deref().unwrap_or(error);
+        let start = Unsettled::of(Class::Unavailable, error, Group::ONE, source, at);
+        let wait = wait.max(own);
+        self.unsettled(Unsettled { is_started: false, ..start }, wait, wait)
+    }
+
+    /// `counted`: how much of its class's limit the wait uses up.
+    fn unsettled(&self, start: Unsettled<'_>, wait: Duration, counted: Duration) -> Step {
+        let Unsettled { class, error, group, source, at, is_started } = start;
+        let retries = self.retries(at);
+        // An unavailable destination began nothing: no attempt, and no reason to split a group.
+        let is_charged = class != Class::Unavailable;
+        let attempts = if is_charged { self.tried(group) + 1 } else { self.state.attempts };
+        // Retention deletes what waits for longer.
+        let is_over = retries.waited(class) >= self.memory.retention / 2;
+        if is_over || source.retry.gives_up(class, attempts, retries.waited(class)) {
+            let carried = if is_charged { Retries::default() } else { self.state.retries.carried() };
+            return match (group.is_several(), source.on_failure) {
+                (true, _) => self.apart(group, HANDED_OVER, error, source, carried),
+                (_, OnFailure::Park) => Step::SetAside { attempts, error, carried },
+                (_, on_failure) => self.give_up(on_failure, attempts, error),
+            };
+        }
+        if is_charged && group.is_several() && !group.is_latest {
+            return self.apart(group, wait, error, source, Retries::default());
+        }
+        let one_by_one = match group.is_several() {
+            _ if !is_charged => None,
+            true => Some(self.state.head),
+            // From now on the attempts are its own.
+            false => self.state.is_stood_for().then(|| self.state.next()),
+        };
+        let wait = no_sooner(wait, source);
+        let retries = retries.after(class, wait.max(counted));
+        Step::Retry { is_started, attempts, retries, one_by_one, wait, error }
+    }
+
+    /// How long the delivery in front has waited for its retries. What the one before
+    /// it has carried over counts only as far back as its own arrival.
+    fn retries(&self, now: Timestamp) -> Retries {
+        let Some(front) = self.front() else { return self.state.retries };
+        self.state.retries.at_most(now.since(front.unpacked.head().appended_at()) + CLOCKS_APART)
+    }
+
+    /// Tries each of a group by itself from now on: which of them is at fault shows
+    /// then, and none is charged for another.
+    fn apart(&self, group: Group, wait: Duration, error: String, source: &Source, retries: Retries) -> Step {
+        let one_by_one = Some(Sequence(self.state.head.0 + group.places as u64));
+        Step::Retry { is_started: true, attempts: 0, retries, one_by_one, wait: no_sooner(wait, source), error }
+    }
+
+    pub(super) fn give_up(&self, on_failure: OnFailure, attempts: u32, error: String) -> Step {
+        match on_failure {
+            OnFailure::Park => set_aside(attempts, error),
+            OnFailure::Block => Step::GiveUp(attempts, self.state.retries, error),
+        }
+    }
+}
+
+impl<'a> Unsettled<'a> {
+    fn of(class: Class, error: &str, group: Group, source: &'a Source, at: Timestamp) -> Self {
+        Self { class, error: one_line(error), group, source, at, is_started: true }
+    }
+}
+
+/// Not before its source's rate allows another start.
+fn no_sooner(wait: Duration, source: &Source) -> Duration {
+    source.rate.map_or(wait, |rate| wait.max(rate.interval()))
+}

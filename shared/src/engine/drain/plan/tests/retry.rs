@@ -1,0 +1,200 @@
+//! What follows a start that did not settle its delivery.
+
+use super::*;
+
+pub(super) fn crashed(times: u8) -> Retries {
+    (0..times).fold(Retries::default(), |retries, _| retries.crashed())
+}
+
+#[test]
+fn delivery_is_given_up_unstarted_after_its_crashes() {
+    let tried = |crashes, options: &str| {
+        let (last_error, retries) = (Some("it broke".into()), crashed(crashes));
+        let state = EntityState { attempts: 9, last_error, retries, ..row(7, 8) };
+        drain(state, 1).next(&MOMENT, found(options).as_ref())
+    };
+    let twice = "retry = { attempts = 2 }\n";
+    assert_eq!([tried(7, ""), tried(1, twice)], [STARTED, STARTED]);
+    assert_eq!([tried(8, ""), tried(2, twice)], [aside(9, "it broke"), aside(9, "it broke")]);
+    assert_eq!(tried(8, "retry = { attempts = 99 }\n"), aside(9, "it broke"));
+    let blocked = Step::GiveUp(9, crashed(8), "it broke".into());
+    assert_eq!(tried(8, "on_failure = \"block\"\n"), blocked);
+    let gone = drain(EntityState { attempts: 1, ..row(7, 8) }, 1).next(&MOMENT, Some(&Found::Gone));
+    assert_eq!(gone, aside(1, ""));
+}
+
+#[test]
+fn an_answer_says_what_follows() {
+    let drain = drain(EntityState { attempts: 1, ..row(7, 8) }, 1);
+    let source = source("retry = { attempts = 3, first = \"4s\", longest = \"9s\" }\n");
+    let follows = |outcome| drain.answered(outcome, Group::ONE, &source, with(1.0));
+    assert_eq!(follows(Outcome::Done), Step::Apply);
+    assert_eq!(follows(Outcome::Commit(Vec::new())), Step::Commit(Vec::new()));
+    assert_eq!(follows(Outcome::Reject("no".into())), aside(2, "no"));
+    let wait = 4 * SECOND;
+    assert_eq!(follows(Outcome::retry("later")), retry(Class::Failed, 2, wait, "later"));
+    assert_eq!(follows(Outcome::unanswered("later")), retry(Class::Unanswered, 2, wait, "later"));
+    assert_eq!(follows(Outcome::unavailable("later")), retry(Class::Unavailable, 1, wait, "later"));
+    assert_eq!(follows(Outcome::retry_after(77 * SECOND, "later")), retry(Class::Failed, 2, 77 * SECOND, "later"));
+}
+
+#[test]
+fn shorter_asked_waits_use_up_the_limit_all_the_same() {
+    let step = drain(row(7, 8), 1).answered(
+        Outcome::retry_after(Duration::ZERO, "soon"),
+        Group::ONE,
+        &source("retry = { first = \"4s\" }\n"),
+        with(1.0),
+    );
+    let Step::Retry { wait, retries, .. } = step else { panic!("{step:?}") };
+    assert_eq!((wait, retries.waited(Class::Failed)), (Duration::ZERO, 4 * SECOND));
+}
+
+#[test]
+fn delivery_without_room_waits_five_seconds_uncharged() {
+    let source = source("retry = { attempts = 2, first = \"4s\", longest = \"9s\" }\n");
+    let put_off = |attempts, outcome, fraction| {
+        drain(EntityState { attempts, ..row(7, 8) }, 1).answered(outcome, Group::ONE, &source, with(fraction))
+    };
+    let step = |attempts, wait| retry(Class::Unavailable, attempts, wait, "full");
+    assert_eq!(put_off(0, Outcome::not_now("full"), 0.5), step(0, 5 * SECOND));
+    // However often: another failed one would be the last.
+    assert_eq!(put_off(1, Outcome::not_now("full"), 0.0), step(1, 5 * SECOND / 2));
+    assert_eq!(put_off(1, Outcome::not_now("full"), 1.0), step(1, 15 * SECOND / 2));
+    let asked = |after| Outcome::NotNow { after: Some(after), error: "full".into() };
+    assert_eq!(put_off(1, asked(77 * SECOND), 0.5), step(1, 77 * SECOND));
+    assert_eq!(put_off(1, asked(86_400 * SECOND * 9), 0.5), step(1, 86_400 * SECOND));
+    assert_eq!(put_off(1, asked(Duration::ZERO), 0.5), step(1, 5 * SECOND));
+}
+
+pub(super) fn waited(class: Class, wait: Duration) -> EntityState {
+    let retries = Retries::default().after(class, wait);
+    EntityState { attempts: 3, retries, last_error: Some("before".into()), ..row(7, 9) }
+}
+
+#[test]
+fn each_class_is_given_up_at_its_own_limit() {
+    let options = "retry = { for = \"100s\", unanswered_for = \"200s\", unavailable_for = \"300s\" }\n";
+    type Answers = [(Class, fn(&str) -> Outcome, u32, u32); 3];
+    let answers: Answers = [
+        (Class::Failed, |error| Outcome::retry(error), 100, 4),
+        (Class::Unanswered, |error| Outcome::unanswered(error), 200, 4),
+        (Class::Unavailable, |error| Outcome::unavailable(error), 300, 3),
+    ];
+    for (class, outcome, limit, attempts) in answers {
+        for (_, other, ..) in answers.iter().filter(|(other, ..)| *other != class) {
+            let step =
+                drain(waited(class, 400 * SECOND), 2).answered(other("no"), Group::ONE, &source(options), with(0.5));
+            assert!(matches!(step, Step::Retry { .. }), "{class:?} uses up another's limit: {step:?}");
+        }
+        let step = |wait: Duration, on_failure| {
+            drain(waited(class, wait), 2).answered(
+                outcome("no"),
+                Group::ONE,
+                &source(&format!("{options}{on_failure}")),
+                with(0.5),
+            )
+        };
+        let limit = limit * SECOND;
+        assert!(matches!(step(limit - SECOND, ""), Step::Retry { .. }), "{class:?}");
+        let retries = waited(class, limit).retries;
+        let carried = if class == Class::Unavailable { retries.carried() } else { Retries::default() };
+        assert_eq!(step(limit, ""), Step::SetAside { attempts, error: "no".into(), carried }, "{class:?}");
+        assert_eq!(step(limit, "on_failure = \"block\"\n"), Step::GiveUp(attempts, retries, "no".into()), "{class:?}");
+    }
+}
+
+#[test]
+fn no_delivery_waits_beyond_half_of_the_retention() {
+    let step = |wait| {
+        drain(waited(Class::Unavailable, wait), 2).answered(
+            Outcome::unavailable("no"),
+            Group::ONE,
+            &source(""),
+            with(0.5),
+        )
+    };
+    assert!(matches!(step(MEMORY.retention / 2 - SECOND), Step::Retry { .. }));
+    assert!(matches!(step(MEMORY.retention / 2), Step::SetAside { .. }));
+}
+
+/// The delivery in front is an hour old, and the one before it waited in vain.
+#[test]
+fn carried_wait_counts_as_far_as_the_age() {
+    let (minute, hour) = (60 * SECOND, 3_600 * SECOND);
+    let carried = EntityState { retries: waited(Class::Unavailable, 3 * hour).retries.carried(), ..row(7, 9) };
+    let mut drain = Drain::granted(carried, Memory { retention: 1_000 * hour, ..MEMORY });
+    drain.read(page(2));
+    let source = source("retry = { unavailable_for = \"3h\" }\n");
+    let step = |age| {
+        let at = Timestamp::from_millis(8) + age;
+        drain.answered(Outcome::unavailable("no"), Group::ONE, &source, Answered { at, ..with(1.0) })
+    };
+    let Step::Retry { retries, wait, .. } = step(hour) else { panic!("it has time left") };
+    assert_eq!(retries.waited(Class::Unavailable), hour + 5 * minute + wait, "clocks may be apart");
+    assert!(matches!(step(3 * hour), Step::SetAside { .. }));
+}
+
+#[test]
+fn held_back_delivery_backs_off_as_unavailable() {
+    let held = |state: EntityState, longest| {
+        drain(state, 2).held_back(
+            2 * SECOND,
+            longest,
+            "others failed",
+            &source("retry = { attempts = 1 }\n"),
+            with(1.0),
+        )
+    };
+    let step = |retries: Retries, attempts, wait, error: &str| {
+        let retries = retries.after(Class::Unavailable, wait);
+        Step::Retry { is_started: false, attempts, retries, one_by_one: None, wait, error: error.into() }
+    };
+    assert_eq!(held(row(7, 9), 60 * SECOND), step(Retries::default(), 0, 2 * SECOND, "others failed"));
+    let state = waited(Class::Unavailable, 30 * SECOND);
+    assert_eq!(held(state.clone(), 60 * SECOND), step(state.retries, 3, 41 * SECOND, "before"));
+    assert_eq!(
+        held(state.clone(), 10 * SECOND),
+        step(state.retries, 3, 10 * SECOND, "before"),
+        "at most five openings"
+    );
+    assert!(
+        matches!(held(waited(Class::Unavailable, 500 * SECOND), SECOND), Step::SetAside { .. }),
+        "half of the retention"
+    );
+}
+
+#[test]
+fn an_error_is_one_line_whatever_a_handler_says() {
+    let drain = drain(row(7, 8), 1);
+    let said = || "no\n\tsuch \u{1b}[31morder".to_owned();
+    let one_line = "no  such  [31morder";
+    let answered = |outcome| drain.answered(outcome, Group::ONE, &source(""), with(0.0));
+    assert_eq!(answered(Outcome::Reject(said())), aside(1, one_line));
+    let Step::Retry { error, .. } = answered(Outcome::retry(said())) else { panic!("it is tried again") };
+    assert_eq!(error, one_line);
+}
+
+#[test]
+fn the_last_attempt_that_fails_ends_as_the_source_says() {
+    let drain = drain(EntityState { attempts: 1, ..row(7, 8) }, 1);
+    let fails = |options| drain.failed("it broke", Group::ONE, &source(options), with(0.0));
+    assert_eq!(fails("retry = { attempts = 2 }\n"), aside(2, "it broke"));
+    let blocks = "retry = { attempts = 2 }\non_failure = \"block\"\n";
+    assert_eq!(fails(blocks), Step::GiveUp(2, Retries::default(), "it broke".into()));
+}
+
+#[test]
+fn a_source_s_rate_holds_for_its_failures_too() {
+    let drain = drain(row(7, 8), 1);
+    let waits = |outcome| drain.answered(outcome, Group::ONE, &source("rate = \"1/min\"\n"), with(0.0));
+    assert_eq!(waits(Outcome::retry_after(SECOND, "no")), retry(Class::Failed, 1, 60 * SECOND, "no"));
+    assert_eq!(waits(Outcome::retry_after(90 * SECOND, "no")), retry(Class::Failed, 1, 90 * SECOND, "no"));
+    assert_eq!(waits(Outcome::unavailable("no")), retry(Class::Unavailable, 0, 60 * SECOND, "no"));
+}
+
+#[test]
+fn a_commit_of_which_a_condition_does_not_hold_is_a_failed_attempt() {
+    let refused = drain(row(7, 8), 1).refused(Group::ONE, &source("retry = { attempts = 1 }\n"), with(0.0));
+    assert_eq!(refused, aside(1, "a condition of the handler's own writes did not hold"));
+}

@@ -1,0 +1,86 @@
+//! How long a delivery is retried, as a source says it.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::{protocol::attempt::RetryPolicy, time::duration::duration};
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Retry {
+    attempts: Option<u32>,
+    #[serde(default, deserialize_with = "duration")]
+    first: Option<Duration>,
+    #[serde(default, deserialize_with = "duration")]
+    longest: Option<Duration>,
+    #[serde(default, rename = "for", deserialize_with = "duration")]
+    failed_for: Option<Duration>,
+    #[serde(default, deserialize_with = "duration")]
+    unanswered_for: Option<Duration>,
+    #[serde(default, deserialize_with = "duration")]
+    unavailable_for: Option<Duration>,
+}
+
+/// The longest that a source may have a delivery retried: as long as rows are kept
+/// by default.
+pub const LONGEST_RETRIED: Duration = Duration::from_secs(30 * 86_400);
+
+impl Retry {
+    pub(super) fn check(&self) -> Result<RetryPolicy, String> {
+        if self.attempts == Some(0) {
+            return Err("`retry.attempts` is at least 1".into());
+        }
+        let limits = [
+            ("for", self.failed_for),
+            ("unanswered_for", self.unanswered_for),
+            ("unavailable_for", self.unavailable_for),
+        ];
+        if let Some((name, _)) = limits.iter().find(|(_, limit)| *limit > Some(LONGEST_RETRIED)) {
+            return Err(format!("`retry.{name}` is at most 30d"));
+        }
+        let default = RetryPolicy::default();
+        // A number of attempts is a limit by itself.
+        let failed_for = if self.attempts.is_some() { Duration::MAX } else { default.failed_for };
+        Ok(RetryPolicy {
+            attempts: self.attempts,
+            first: self.first.unwrap_or(default.first),
+            longest: self.longest.unwrap_or(default.longest),
+            failed_for: self.failed_for.unwrap_or(failed_for),
+            unanswered_for: self.unanswered_for.unwrap_or(default.unanswered_for),
+            unavailable_for: self.unavailable_for.unwrap_or(default.unavailable_for),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sources::Sources;
+
+    fn policy(retry: &str) -> Result<RetryPolicy, String> {
+        let document = format!("[sources.shop]\nprovider = 'stripe'\nhandler = 'h'\nretry = {{ {retry} }}\n");
+        let sources = Sources::parse(&document).map_err(|error| error.to_string())?;
+        Ok(sources.get("shop").unwrap().retry)
+    }
+
+    #[test]
+    fn attempts_replace_the_default_limit_in_time() {
+        let hour = Duration::from_secs(3_600);
+        let failed = |retry| policy(retry).map(|policy| (policy.attempts, policy.failed_for)).unwrap();
+        assert_eq!(policy(""), Ok(RetryPolicy::default()));
+        assert_eq!(failed("attempts = 3"), (Some(3), Duration::MAX));
+        assert_eq!(failed("attempts = 3, for = '2h'"), (Some(3), 2 * hour));
+        assert_eq!(failed("for = '0s'"), (None, Duration::ZERO));
+    }
+
+    #[test]
+    fn limit_above_thirty_days_is_refused() {
+        for name in ["for", "unanswered_for", "unavailable_for"] {
+            assert!(policy(&format!("{name} = '30d'")).is_ok());
+            let refused = policy(&format!("{name} = '31d'")).unwrap_err();
+            assert_eq!(refused, format!("source `shop`: `retry.{name}` is at most 30d"));
+        }
+        assert!(policy("attempts = 0").unwrap_err().contains("at least 1"));
+    }
+}

@@ -1,0 +1,362 @@
+//! A destination that is down for minutes, hours or days: nothing is given up
+//! before its class's limit, order holds, few attempts are sent, and the backlog is
+//! soon through afterwards.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use futures_util::future::{BoxFuture, join_all};
+use serializer::journal::Ending;
+use tests::{
+    handlers::{Scripted, answering},
+    world::World,
+};
+use webhook_serializer::{
+    engine::drain::{Attended, Drainer, InFlight, Quarantine, Received},
+    handler::{Context, Handler, HandlerError, Outcome},
+    protocol::{
+        attempt::Class,
+        delivery::Delivery,
+        entity::{EntityKey, FencingToken},
+    },
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3_600);
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// Sources with the default limits.
+const DEFAULTS: &str = r#"
+[sources.shop]
+provider = "standard-webhooks"
+secrets = ["whsec_c2VjcmV0"]
+handler = "test"
+
+[sources.well]
+provider = "standard-webhooks"
+secrets = ["whsec_c2VjcmV0"]
+handler = "test"
+"#;
+
+fn world() -> World {
+    World::new().with_sources(DEFAULTS)
+}
+
+async fn append(world: &World, source: &str, order: &str, id: &str) {
+    let incoming = world.incoming_from(source, &format!("{source}/{order}"), id);
+    world.inbox().append(&incoming).await.expect("it is appended");
+}
+
+async fn parked(world: &World, order: &str) -> Vec<String> {
+    let entity = EntityKey::parse(&format!("shop/{order}")).expect("a key");
+    let parked = world.operator().parked(&entity).await.expect("memory answers");
+    parked.into_iter().map(|parked| parked.error).collect()
+}
+
+/// What a destination answers while it is down.
+type Answer = fn() -> Outcome;
+
+const DOWN: [Answer; 3] = [
+    || Outcome::unavailable("connection refused"),
+    || Outcome::unanswered("no answer within 9.9 s"),
+    || Outcome::not_now("the function is throttled"),
+];
+
+type Answering = BoxFuture<'static, Result<Outcome, HandlerError>>;
+
+/// A handler of the source `shop` that answers so until its destination is back; it
+/// takes a second each time. Counts its starts meanwhile.
+fn down_until(back: Duration, answer: Answer, starts: &Arc<AtomicUsize>) -> impl Handler + Clone {
+    let starts = starts.clone();
+    Scripted(move |delivery: &Delivery, context: &Context| -> Answering {
+        let (surroundings, is_shop) = (context.surroundings().clone(), delivery.source().as_str() == "shop");
+        let starts = starts.clone();
+        Box::pin(async move {
+            let is_down = is_shop && surroundings.monotonic() < back;
+            starts.fetch_add(usize::from(is_down), Relaxed);
+            surroundings.sleep(SECOND).await;
+            Ok::<_, HandlerError>(if is_down { answer() } else { Outcome::Done })
+        })
+    })
+}
+
+/// As [`World::work`]; each `dies`th wake-up takes its worker's process along, half a
+/// second later. A new process takes its place.
+async fn work_and_die(world: &World, processes: &[impl Fn() -> Drainer], dies: usize) {
+    let received = AtomicUsize::new(1);
+    join_all(processes.iter().map(async |process| {
+        let mut drainer = process();
+        while let Some(message) = world.messages.receive().await {
+            let wake_up = Received { entity: message.says.entity().clone(), times: message.times };
+            let deadline = world.surroundings.monotonic() + world.function_time;
+            let (alone, in_flight) = (Quarantine::of(1), InFlight::new(&world.surroundings, false));
+            let token = match &message.says {
+                webhook_serializer::engine::queue::Message::WakeUp(wake_up) => wake_up.token.map(FencingToken),
+                webhook_serializer::engine::queue::Message::Deferred(_) => None,
+            };
+            let attended = drainer.attend_under(&wake_up, token, deadline, &alone, &in_flight);
+            let lives = match received.fetch_add(1, Relaxed).is_multiple_of(dies) {
+                true => SECOND / 2,
+                false => world.function_time * 2,
+            };
+            let attended = world.surroundings.within(lives, attended).await.unwrap_or_else(|| {
+                drainer = process();
+                Attended::Keep
+            });
+            world.messages.attended(message, attended);
+        }
+    }))
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn three_minutes_down_park_nothing() {
+    for answer in DOWN {
+        for orders in [1, 5] {
+            let (world, starts) = (world(), Arc::default());
+            for order in 0..orders {
+                append(&world, "shop", &order.to_string(), &order.to_string()).await;
+            }
+            let handler = down_until(world.surroundings.monotonic() + 3 * MINUTE, answer, &starts);
+            world.work(&[world.drainer(handler)]).await;
+            let mut applied = world.applied();
+            applied.sort();
+            assert_eq!(applied, (0..orders).map(|order| order.to_string()).collect::<Vec<_>>(), "{:?}", answer());
+            assert!(starts.load(Relaxed) <= 60, "{:?}: {starts:?} starts of {orders}", answer());
+        }
+    }
+}
+
+/// Six hours in which the destination is down, and every fortieth wake-up kills its
+/// worker: how often handlers were started meanwhile, and how long the backlog took.
+async fn six_hours_down(orders: usize, answer: Answer) -> (usize, Duration) {
+    let (world, starts) = (world(), Arc::default());
+    let back = world.surroundings.monotonic() + 6 * HOUR;
+    let handler = down_until(back, answer, &starts);
+    let process = || world.drainer(handler.clone());
+    let processes: Vec<_> = (0..10).map(|_| process).collect();
+    let senders = async {
+        for hour in 0..6 {
+            for order in 0..orders {
+                if hour == 0 || order % 50 == 0 {
+                    append(&world, "shop", &order.to_string(), &format!("{order}.{hour}")).await;
+                }
+            }
+            for minute in 0..60 {
+                append(&world, "well", &format!("{minute}"), &format!("well {hour}.{minute}")).await;
+                world.surroundings.sleep(MINUTE).await;
+            }
+        }
+    };
+    let works = async {
+        world.surroundings.sleep(SECOND).await;
+        work_and_die(&world, &processes, 40).await;
+    };
+    tokio::join!(senders, works);
+    let runs = world.journal.runs();
+    let mut applied: BTreeMap<EntityKey, Vec<(u64, String)>> = BTreeMap::new();
+    for run in runs.iter().filter(|run| run.ending == Ending::Applied) {
+        applied.entry(run.entity.clone()).or_default().push((run.token.0, run.delivery_id.clone()));
+    }
+    for (entity, mut runs) in applied.clone() {
+        runs.sort();
+        let ids: Vec<_> = runs.into_iter().map(|(_, id)| id).collect();
+        let mut sorted = ids.clone();
+        sorted.sort();
+        sorted.dedup();
+        assert_eq!(ids, sorted, "{entity}: in order, each once");
+    }
+    let all: BTreeSet<_> = applied.values().flatten().map(|(_, id)| id.clone()).collect();
+    let sent = orders + 5 * orders.div_ceil(50) + 360;
+    assert_eq!(all.len(), sent, "nothing is set aside");
+    for run in runs.iter().filter(|run| run.entity.as_str().starts_with("well/") && run.ending == Ending::Applied) {
+        assert!(run.ended - run.started <= 2 * SECOND, "{run:?}");
+    }
+    let last = runs.iter().filter(|run| run.ending == Ending::Applied).map(|run| run.ended).max();
+    (starts.load(Relaxed), last.expect("some were applied").saturating_sub(back))
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_order_survives_six_hours_down() {
+    for (answer, most) in DOWN.into_iter().zip([140, 60, 4_500]) {
+        let (starts, took) = six_hours_down(1, answer).await;
+        assert!((20..=most).contains(&starts), "{:?}: {starts} starts", answer());
+        assert!(took <= 15 * MINUTE + 30 * SECOND, "{:?}: {took:?}", answer());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn five_hundred_orders_survive_six_hours_down() {
+    let (starts, took) = six_hours_down(500, DOWN[0]).await;
+    // Ten processes with a breaker each, which tries once a minute.
+    assert!(starts <= 6_000, "{starts} starts");
+    assert!(took <= 7 * MINUTE, "{took:?}");
+}
+
+/// Its order waits a day, and others notice nothing.
+#[tokio::test(start_paused = true)]
+async fn hanging_payload_is_parked_after_a_day() {
+    let world = world();
+    for (order, id) in [("a", "poison"), ("a", "behind"), ("b", "1"), ("c", "1")] {
+        append(&world, "shop", order, id).await;
+    }
+    let began = world.surroundings.monotonic();
+    let handler = Scripted(|delivery: &Delivery, _: &Context| -> Answering {
+        let hangs = delivery.delivery_id().as_str() == "poison";
+        Box::pin(async move {
+            if hangs {
+                std::future::pending::<()>().await;
+            }
+            Ok::<_, HandlerError>(Outcome::Done)
+        })
+    });
+    world.work(&[world.drainer(handler.clone()), world.drainer(handler)]).await;
+    let runs = world.journal.runs();
+    let ended = |id: &str| runs.iter().filter(|run| run.delivery_id == id).map(|run| run.ended - began).max().unwrap();
+    assert_eq!(parked(&world, "a").await, ["the handler's time was up"]);
+    assert!((DAY..DAY + 2 * HOUR).contains(&ended("behind")), "{:?}", ended("behind"));
+    assert!(ended("1") < SECOND);
+    let starts = runs.iter().filter(|run| run.delivery_id == "poison").count();
+    assert!((90..=160).contains(&starts), "{starts} starts");
+}
+
+/// Fifty deliveries do not wait three days each.
+#[tokio::test(start_paused = true)]
+async fn order_is_given_up_once_after_three_days() {
+    let (world, starts) = (world(), Arc::default());
+    for id in 0..50 {
+        append(&world, "shop", "a", &format!("{id:02}")).await;
+    }
+    let began = world.surroundings.monotonic();
+    let handler = down_until(began + 30 * DAY, DOWN[0], &starts);
+    let late = async {
+        world.surroundings.sleep(2 * DAY).await;
+        append(&world, "shop", "a", "late").await;
+    };
+    let works = async {
+        world.surroundings.sleep(SECOND).await;
+        world.work(&[world.drainer(handler)]).await;
+    };
+    tokio::join!(late, works);
+    assert_eq!(parked(&world, "a").await.len(), 51);
+    let runs = world.journal.runs();
+    let last = |id: &str| runs.iter().filter(|run| run.delivery_id == id).map(|run| run.ended - began).max().unwrap();
+    assert!((3 * DAY..3 * DAY + HOUR).contains(&last("00")), "{:?}", last("00"));
+    assert!(last("49") < 3 * DAY + HOUR, "{:?}", last("49"));
+    assert!((5 * DAY - HOUR..5 * DAY + HOUR).contains(&last("late")), "{:?}: by its own age", last("late"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn failing_delivery_is_parked_after_an_hour() {
+    let world = world();
+    append(&world, "shop", "a", "1").await;
+    let began = world.surroundings.monotonic();
+    world.work(&[world.drainer(answering(|_, _| Outcome::retry("it broke")))]).await;
+    let took = world.surroundings.monotonic() - began;
+    assert!((HOUR..HOUR + 10 * MINUTE).contains(&took), "{took:?}");
+    assert!((13..=25).contains(&world.started().len()), "{} starts", world.started().len());
+    assert_eq!(parked(&world, "a").await, ["it broke"]);
+}
+
+/// A long outage does not use up the hour that a failing delivery has.
+#[tokio::test(start_paused = true)]
+async fn failure_behind_an_outage_is_retried() {
+    let world = world();
+    append(&world, "shop", "a", "1").await;
+    let (back, clock) = (world.surroundings.monotonic() + 6 * HOUR, world.surroundings.clone());
+    let (failed, attempts) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (fails, seen) = (failed.clone(), attempts.clone());
+    let handler = answering(move |delivery, _| match clock.monotonic() < back {
+        true => Outcome::unavailable("connection refused"),
+        false => {
+            seen.fetch_max(delivery.attempt() as usize, Relaxed);
+            if fails.fetch_add(1, Relaxed) < 3 { Outcome::retry("it starts up") } else { Outcome::Done }
+        }
+    });
+    world.work(&[world.drainer(handler)]).await;
+    assert_eq!(world.applied(), ["1"]);
+    assert_eq!(attempts.load(Relaxed), 4, "what was never begun is no attempt");
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_order_has_one_wake_up() {
+    for answer in DOWN {
+        let (world, starts) = (world(), Arc::default());
+        let handler = down_until(world.surroundings.monotonic() + HOUR, answer, &starts);
+        for id in 0..5 {
+            append(&world, "shop", "a", &format!("{id:02}")).await;
+        }
+        let drainer = world.drainer(handler);
+        for _ in 0..30 {
+            while let Some(message) = world.messages.receive_due() {
+                let attended = world.attend_as_a_function(&drainer, &message).await;
+                world.messages.attended(message, attended);
+            }
+            world.surroundings.sleep(SECOND).await;
+        }
+        let state = world.state("shop/a").await;
+        assert_eq!(
+            (state.handover, world.messages.len()),
+            (state.retry_at, 1),
+            "{:?}: the others are let go",
+            answer()
+        );
+        let sent = world.messages.sent();
+        for id in 5..50 {
+            append(&world, "shop", "a", &format!("{id:02}")).await;
+        }
+        assert_eq!(world.messages.sent(), sent, "{:?}: claims rely on it", answer());
+        world.work(&[drainer]).await;
+        assert_eq!(world.applied().len(), 50);
+    }
+}
+
+/// A webhook each four minutes, and the queue loses what was sent for the retry.
+#[tokio::test(start_paused = true)]
+async fn busy_order_recovers_from_a_lost_wake_up() {
+    let (world, starts) = (world(), Arc::default());
+    let handler = down_until(world.surroundings.monotonic() + 10 * SECOND, DOWN[0], &starts);
+    let drainer = world.drainer(handler);
+    append(&world, "shop", "a", "00").await;
+    let message = world.messages.receive().await.expect("a wake-up");
+    let attended = world.attend_as_a_function(&drainer, &message).await;
+    world.messages.attended(message, attended);
+    assert!(world.state("shop/a").await.handover.is_some());
+    world.messages.clear();
+    for id in 1..=5 {
+        world.surroundings.sleep(4 * MINUTE).await;
+        append(&world, "shop", "a", &format!("{id:02}")).await;
+        world.sweeper().sweep_all().await.expect("memory answers");
+        world.work(std::slice::from_ref(&drainer)).await;
+        if id == 1 {
+            assert_eq!(world.applied(), [""; 0], "its wake-up may still come");
+        }
+    }
+    assert_eq!(world.applied().len(), 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn retry_now_keeps_the_waits_counted() {
+    let (world, starts) = (world(), Arc::default());
+    append(&world, "shop", "a", "1").await;
+    let back = world.surroundings.monotonic() + DAY;
+    let drainer = world.drainer(down_until(back, DOWN[0], &starts));
+    let attend = async || {
+        let message = world.messages.receive().await.expect("a wake-up");
+        let attended = world.attend_as_a_function(&drainer, &message).await;
+        world.messages.attended(message, attended);
+        world.state("shop/a").await.retries.waited(Class::Unavailable)
+    };
+    let first = attend().await;
+    world.operator().retry(&EntityKey::parse("shop/a").unwrap()).await.expect("memory answers");
+    let second = attend().await;
+    assert!(second > first, "{first:?}, {second:?}");
+    assert_eq!(starts.load(Relaxed), 2);
+}

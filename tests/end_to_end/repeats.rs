@@ -1,0 +1,131 @@
+//! What counts as a repeat, where a sender gives no id.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use tests::{
+    faults::{Fault, FaultyTable},
+    handlers::Done,
+    webhooks::{request, signed_as},
+    world::World,
+};
+use webhook_serializer::{
+    functions::ingest::Ingest,
+    protocol::{
+        entity::EntityKey,
+        receipt::Settlement,
+        table::{Action, Write},
+    },
+};
+
+const ACME: &str = "[sources.acme]\nprovider = 'generic'\nsecrets = ['s']\nhandler = 'h'\n\
+     generic = { header = 'x-sign', hash = 'sha256', encoding = 'hex', entity = '/order', retried_for = '1h' }\n";
+const HOUR: Duration = Duration::from_secs(3600);
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Posts a webhook and drains its order.
+async fn post(world: &World, source: &str, headers: &[(&str, &str)], body: &str) -> u16 {
+    let webhook = signed_as(&world.sources(), source, headers, body, world.surroundings.now());
+    let ingest = Ingest::new(world.sources(), world.inbox(), world.surroundings.clone());
+    let status = ingest.answer(&request(&webhook)).await.status_code;
+    world.work(&[world.drainer(Done)]).await;
+    status
+}
+
+async fn settlements(world: &World, entity: &str) -> Vec<Settlement> {
+    world.state(entity).await.recent.iter().map(|receipt| receipt.settlement).collect()
+}
+
+/// A receiver applies each id once.
+fn has_distinct_ids(world: &World) -> bool {
+    let applied = world.applied();
+    applied.iter().collect::<BTreeSet<_>>().len() == applied.len()
+}
+
+async fn until_the_end_of_a_period(world: &World) {
+    let hour = HOUR.as_millis() as u64;
+    let gone = world.surroundings.now().as_millis() % hour;
+    tokio::time::advance(Duration::from_millis(hour - gone) - SECOND).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn order_deleted_twice_is_handled_twice() {
+    const WOO: &str = "[sources.woo]\nprovider = 'woocommerce'\nsecrets = ['secret']\nhandler = 'h'\n";
+    for has_id in [true, false] {
+        let world = World::new().with_sources(WOO);
+        for (topic, id) in [("order.deleted", "1"), ("order.restored", "2"), ("order.deleted", "3")] {
+            let mut headers = vec![("x-wc-webhook-topic", topic), ("x-wc-webhook-source", "https://shop.example/")];
+            headers.extend(has_id.then_some(("x-wc-webhook-delivery-id", id)));
+            tokio::time::advance(60 * SECOND).await;
+            assert_eq!(post(&world, "woo", &headers, r#"{"id":7}"#).await, 200);
+        }
+        assert_eq!(settlements(&world, "woo/order/7").await, [Settlement::Applied; 3]);
+        assert!(has_distinct_ids(&world), "{:?}", world.applied());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn order_on_hold_twice_is_handled_twice() {
+    let key = include_str!("../../events/keys/private.pem");
+    let commerce =
+        format!("[sources.commerce]\nprovider = 'adobe-commerce'\nsecrets = \"\"\"{key}\"\"\"\nhandler = 'h'\n");
+    let world = World::new().with_sources(&commerce);
+    for state in ["holded", "processing", "holded"] {
+        tokio::time::advance(60 * SECOND).await;
+        let body = format!(
+            r#"{{"eventName":"observer.sales_order_save_after","data":{{"order":{{"entity_id":"7","state":"{state}"}}}}}}"#
+        );
+        assert_eq!(post(&world, "commerce", &[], &body).await, 200);
+    }
+    assert_eq!(settlements(&world, "commerce/order/7").await, [Settlement::Applied; 3]);
+    assert!(has_distinct_ids(&world), "{:?}", world.applied());
+}
+
+#[tokio::test(start_paused = true)]
+async fn equal_body_is_a_repeat_while_its_sender_retries() {
+    let world = World::new().with_sources(ACME);
+    let body = r#"{"order":"o/7"}"#;
+    until_the_end_of_a_period(&world).await;
+    post(&world, "acme", &[], body).await;
+    tokio::time::advance(2 * SECOND).await;
+    post(&world, "acme", &[], body).await;
+    tokio::time::advance(2 * HOUR).await;
+    post(&world, "acme", &[], body).await;
+    use Settlement::{Applied, Repeat};
+    assert_eq!(settlements(&world, "acme/o/7").await, [Applied, Repeat, Applied]);
+    assert!(has_distinct_ids(&world), "{:?}", world.applied());
+    let entity = EntityKey::parse("acme/o/7").unwrap();
+    let state = world.state("acme/o/7").await;
+    let places = world.operator().settled(&entity, Some(&state), 10).await.unwrap().places;
+    let firsts: Vec<_> = places.values().map(|past| past.first.map(|first| state.head.0 - first.0)).collect();
+    assert_eq!(firsts, [None, Some(2), None], "the second is told to be a repeat of the first");
+}
+
+/// Its receipt, of the period before, has left the row.
+#[tokio::test(start_paused = true)]
+async fn spilled_receipt_of_an_equal_body_makes_a_repeat() {
+    let world = World::new().with_sources(ACME);
+    let body = |number: u32| format!(r#"{{"order":"o/7","number":{number}}}"#);
+    until_the_end_of_a_period(&world).await;
+    for number in 0..40 {
+        post(&world, "acme", &[], &body(number)).await;
+    }
+    tokio::time::advance(2 * SECOND).await;
+    post(&world, "acme", &[], &body(0)).await;
+    assert_eq!(settlements(&world, "acme/o/7").await.last(), Some(&Settlement::Repeat));
+    assert_eq!(world.applied().len(), 40);
+}
+
+#[tokio::test(start_paused = true)]
+async fn deferred_copy_of_a_stored_body_is_a_repeat() {
+    let mut world = World::new().with_sources(&ACME.replace("1h", "0s"));
+    let (whole, clock) = (world.table.clone(), world.surroundings.clone());
+    let end = clock.monotonic() + 10 * SECOND;
+    world.table = Arc::new(FaultyTable::new(whole, &world.surroundings, move |call| {
+        let is_put = matches!(call.writes, [Write { action: Action::Put(_), .. }]);
+        if is_put && clock.monotonic() < end { Fault::ReplyLost } else { Fault::None }
+    }));
+    assert_eq!(post(&world, "acme", &[], r#"{"order":"o/7"}"#).await, 202);
+    let settlements = settlements(&world, "acme/o/7").await;
+    assert_eq!(settlements[..2], [Settlement::Applied, Settlement::Repeat]);
+    assert!(settlements[2..].iter().all(|settlement| *settlement == Settlement::Repeat), "{settlements:?}");
+}
