@@ -24,10 +24,6 @@ ci:
 pages *page:
     .ci/pages {{page}}
 
-# The pages as a book in target/book/html, its links checked
-book:
-    .ci/book
-
 # Each mistake of the ledger put back, and noticed
 ledger:
     .ci/ledger

@@ -17,6 +17,7 @@ mod jobs;
 mod kit;
 mod layout;
 mod leases;
+mod links;
 mod lost_replies;
 mod memory;
 mod mending;
