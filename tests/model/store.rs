@@ -7,6 +7,7 @@
 //! a row is remembered, so that a step costs a look-up.
 
 use std::{
+    cell::RefCell,
     collections::HashMap,
     fmt,
     hash::{DefaultHasher, Hash, Hasher},
@@ -261,8 +262,14 @@ impl Stored {
     }
 }
 
-pub fn view_of(row: &Row) -> View {
-    intern(&VIEWS, EntityState::parse(row).expect("an entity's row"))
+thread_local! {
+    /// Views by the address of their row: a state's row is viewed many times.
+    static VIEW_OF: RefCell<HashMap<usize, View>> = RefCell::default();
+}
+
+pub fn view_of(row: &Stored) -> View {
+    let parse = || intern(&VIEWS, EntityState::parse(row).expect("an entity's row"));
+    VIEW_OF.with_borrow_mut(|views| *views.entry(std::ptr::from_ref(row.0).addr()).or_insert_with(parse))
 }
 
 /// What is decided of a place.
