@@ -1,7 +1,7 @@
 //! What it costs, exactly: capacity as the store reports it, requests to the
 //! store, and queue sends.
 //!
-//! The units are those that `webhook_serializer::protocol::budget` says, and `docs/protocol.md` with
+//! The units are those that `webhook_serializer::protocol::budget` says, and `docs/budgets.md` with
 //! it. B is the delivery row's write units, Q those of reading it in a page (one
 //! read unit for each started 4 KB of a page).
 //!

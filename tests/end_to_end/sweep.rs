@@ -317,7 +317,7 @@ async fn a_tick_looks_at_no_more_rows_than_it_may_and_those_that_follow_reach_th
     assert!((110..=150).contains(&reached), "in minute {reached}");
 }
 
-/// The budget of docs/protocol.md, and that the store itself takes all of it: a
+/// The budget of docs/budgets.md, and that the store itself takes all of it: a
 /// segment of its own, its rest behind any of its rows, where it came to.
 #[tokio::test]
 async fn on_the_embedded_dynamodb_a_segment_costs_a_read_and_a_write_besides_its_scan() {
