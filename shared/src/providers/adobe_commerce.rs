@@ -1,14 +1,15 @@
-//! Adobe Commerce: RSA-SHA256, in base64, under a key pair that Commerce makes;
-//! the source's secret is the public key, in PEM. It is off until somebody
-//! switches it on.
+//! Adobe Commerce: RSA-SHA256 in base64, signed by a key pair that Commerce
+//! generates. The source's secret is the public key in PEM. Signing is off by
+//! default in Commerce.
 //!
-//! Whether the body is signed or its base64 is not quite clear: the text says
-//! base64, the sample beside it verifies what the Adobe I/O runtime hands over,
-//! which is the base64 of a JSON body. Both are believed. So the base64 of a
-//! signed body is believed as a body too; it is no JSON, and about nothing.
+//! Adobe's documentation does not say clearly whether the body or its base64 is
+//! signed: the text says base64, and the sample verifies what the Adobe I/O
+//! runtime passes on, which is the base64 of a JSON body. Both are accepted. The
+//! base64 of a signed body is therefore accepted as a body too; it is not JSON,
+//! so it describes nothing.
 //!
-//! Commerce waits for the answer before it goes on with what triggered the
-//! webhook, and reads it: `{"op":"success"}`.
+//! Commerce waits for the answer before it continues with the operation that
+//! triggered the webhook, and reads it: `{"op":"success"}`.
 
 use std::time::Duration;
 
@@ -21,7 +22,6 @@ use super::{
 };
 use crate::time::Timestamp;
 
-/// Adobe Commerce's rules.
 #[derive(Debug)]
 pub(super) struct AdobeCommerce;
 
@@ -128,8 +128,7 @@ impl Provider for AdobeCommerce {
         tables::describe(&READS, LINES, request)
     }
 
-    /// With the private key in place of the public one, which samples and
-    /// tests have.
+    /// `secret` is the private key here, which samples and tests have.
     fn sign(&self, _headers: &Headers, body: &[u8], secret: &Secret, _now: Timestamp) -> Vec<(String, String)> {
         let encoded = Encoding::Base64.encode(body);
         let signature = public_key::sign_by_rsa(secret.expose(), encoded.as_bytes());

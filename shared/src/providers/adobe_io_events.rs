@@ -1,10 +1,10 @@
-//! Adobe I/O Events: two RSA signatures with SHA-256 over the body, each under a
-//! key of its own that a header names; either one is enough.
+//! Adobe I/O Events: two RSA-SHA256 signatures over the body, each by a key that
+//! a header names. One valid signature is enough.
 //!
-//! The keys are files on Adobe's host for them, and nowhere else. They sign for
-//! every customer of Adobe's, so the `recipient_client_id` in the body must be
-//! ours. A webhook is registered only if a GET with a `challenge` is answered
-//! with it. Nothing of the headers is signed, and no time of an attempt.
+//! The keys are files on Adobe's key host only. Adobe signs the events of all
+//! customers with the same keys, so the body's `recipient_client_id` must be
+//! ours. To register a webhook, Adobe sends a GET with a `challenge` that must be
+//! echoed. Neither the headers nor the time of the attempt is signed.
 
 use std::time::Duration;
 
@@ -16,11 +16,10 @@ use super::{
 };
 use crate::time::Timestamp;
 
-/// Adobe's rules.
 #[derive(Debug)]
 pub(super) struct AdobeIoEvents;
 
-/// Each signature, and the path of its key.
+/// The header of each signature and the header with the path of its key.
 const SIGNATURES: [(&str, &str); 2] = [
     ("x-adobe-digital-signature-1", "x-adobe-public-key1-path"),
     ("x-adobe-digital-signature-2", "x-adobe-public-key2-path"),
@@ -28,11 +27,11 @@ const SIGNATURES: [(&str, &str); 2] = [
 
 const HOST: &str = "static.adobeioevents.com";
 
-/// As a CloudEvent says it, and as older events do.
+/// CloudEvents use the first name, older events the second.
 const RECIPIENT: &[&str] = &["/recipientclientid", "/recipient_client_id"];
 
-/// Commerce observes saves: an order by its own id, what belongs to one by the
-/// order's.
+/// Commerce reports saved objects: an order has its own id, an object that
+/// belongs to an order has the order's id.
 const LINES: &[Line] = &[
     Line {
         families: &["sales_order"],
@@ -100,8 +99,8 @@ const FACTS: Facts = Facts {
     ],
 };
 
-/// What was observed, without its package in front and without what became of
-/// it: `sales_order` of `com.adobe.commerce.observer.sales_order_save_after`.
+/// The observed object, without package and action: `sales_order` in
+/// `com.adobe.commerce.observer.sales_order_save_after`.
 fn family(topic: &str) -> &str {
     let observed = topic.rsplit_once('.').map_or(topic, |(_, observed)| observed);
     let ends = ["_save_commit_after", "_delete_commit_after", "_save_after", "_delete_after", "_place_after"];
@@ -109,7 +108,7 @@ fn family(topic: &str) -> &str {
     if family.is_empty() { topic } else { family }
 }
 
-/// A key's address; `None`: none is published there.
+/// Returns a key's address, or `None` if Adobe publishes no keys at that path.
 fn address(path: &str) -> Option<Address> {
     Address::new(HOST, path, "public_key_file").filter(|at| at.path().ends_with(".pem"))
 }
@@ -149,7 +148,7 @@ impl Published for AdobeIoEvents {
         let is_ours = recipient.is_some_and(|recipient| client_ids.contains(&recipient));
         for (name, of_key) in SIGNATURES {
             let Some(signature) = request.headers.get(name) else { continue };
-            // Why the first is of no use counts, unless a key that may yet help is missing.
+            // Report the first signature's problem, unless a key that could still verify is missing.
             let mut refuse = |reason: Unverified| {
                 let is_first = matches!(refusal, Unverified::Missing(_));
                 let is_open =

@@ -1,10 +1,10 @@
 //! AfterShip: base64 HMAC-SHA256 of the body. The header's name depends on the
 //! product: `aftership-hmac-sha256` (tracking), `as-signature-hmac-sha256`
 //! (returns, warranty), and `am-webhook-signature: hmac-sha256=…` (returns of
-//! organizations from before October 2022, and shipping).
+//! organizations created before October 2022, and shipping).
 //!
-//! How the latter two are written is not documented; hexadecimal is believed
-//! as well, which makes a forgery no easier.
+//! The encoding of the latter two is not documented. Hexadecimal is accepted as
+//! well; it makes a forgery no easier.
 
 use super::{
     Described, Encoding, HashName, Headers, Provider, Request, Secret, Unverified, Verified, describe,
@@ -15,7 +15,6 @@ use super::{
 };
 use crate::time::Timestamp;
 
-/// AfterShip's rules.
 #[derive(Debug)]
 pub(super) struct AfterShip;
 
@@ -27,8 +26,7 @@ fn key(secret: &Secret) -> Option<Key> {
     Key::new(secret.expose())
 }
 
-/// The first of the three headers, and what it claims; `None` if it has none
-/// of them.
+/// Returns the first of the three headers that is present, and the signatures it could mean.
 fn claimed(headers: &Headers) -> Option<(&'static str, Vec<Vec<u8>>)> {
     let both = |text: &str| [Encoding::Base64.decode(text), Encoding::Hex.decode(text)].into_iter().flatten().collect();
     if let Some(value) = headers.get(TRACKING) {

@@ -1,9 +1,9 @@
-//! BigCommerce: Standard Webhooks headers, under the client secret's own bytes
-//! (BigCommerce's samples put the secret into base64 only because the scheme's
-//! libraries take it out again).
+//! BigCommerce: Standard Webhooks headers, keyed by the client secret's own
+//! bytes. (BigCommerce's samples encode the secret in base64 only because the
+//! scheme's libraries decode it.)
 //!
-//! The payload names the thing and nothing else. Two updates of one order within
-//! a second have the same body, `hash` and all; the signed `webhook-id` tells
+//! The payload holds only the object's id. Two updates of one order within a
+//! second have the same body, including `hash`; the signed `webhook-id` tells
 //! them apart.
 
 use std::time::Duration;
@@ -16,15 +16,14 @@ use super::{
     standard_webhooks::{self as scheme, Scheme, SchemeKey},
 };
 
-/// BigCommerce's rules.
 pub(super) const BIGCOMMERCE: Scheme = Scheme { key, objection: |_| signature::EMPTY, reads: READS, lines: LINES };
 
 fn key(secret: &Secret) -> Option<SchemeKey> {
     Key::new(secret.expose()).map(SchemeKey::Shared)
 }
 
-/// From BigCommerce's table of events. A cart that became an order stays the
-/// cart: its other events know no order.
+/// From BigCommerce's table of events. A converted cart stays an entity of its
+/// own, because its other events do not name the order.
 const LINES: &[Line] = &[
     Line {
         families: &["store/order", "store/order/refund", "store/order/message"],
@@ -122,8 +121,7 @@ mod tests {
         BIGCOMMERCE.describe(Request { headers: &Headers::default(), body: body.as_bytes() })
     }
 
-    /// The vector of the Standard Webhooks libraries, whose key's bytes are no
-    /// text: this one has the bytes of `secret`.
+    /// The vector of the Standard Webhooks libraries cannot be used: its key is not text.
     /// Python: base64(hmac(b"secret", b'msg_1.1767621700.{"data":1}', sha256))
     #[test]
     fn the_secret_s_own_bytes_are_the_key() {

@@ -1,31 +1,30 @@
-//! What the providers' descriptions have in common: topics, their families,
-//! and the first of several places that holds something.
+//! Topics, families and first-match lookups, shared by the providers' descriptions.
 
 use std::borrow::Cow;
 
 use super::{Request, json::pointer};
 
-/// What stands for a topic that the sender does not name.
+/// The topic of an event whose sender names none.
 const UNKNOWN: &str = "unknown";
 
-/// The topic as the sender says it, fit to be kept: the header that most
-/// senders put it in is not signed, so its length is nothing to rely on.
+/// Returns the sender's topic without control characters, cut to 128 characters.
+/// Most senders put it in a header that is not signed, so its length is untrusted.
 pub(super) fn topic(said: Option<&str>) -> String {
     let topic: String = said.unwrap_or_default().trim().chars().filter(|c| !c.is_control()).take(128).collect();
     if topic.is_empty() { UNKNOWN.to_owned() } else { topic }
 }
 
-/// What stands between the words of most providers' topics.
+/// The separators between the words of most providers' topics.
 pub(super) const BETWEEN_WORDS: &[char] = &['/', '.', ':'];
 
-/// The topic without its last word: `orders` of `orders/create`, `charge` of
-/// `charge.refunded`, `charge.dispute` of `charge.dispute.created`. A topic of
-/// one word is its own family.
+/// Returns the topic without its last word: `orders` for `orders/create`,
+/// `charge` for `charge.refunded`, `charge.dispute` for
+/// `charge.dispute.created`. A topic of one word is its own family.
 pub(super) fn family(topic: &str) -> &str {
     family_by(topic, BETWEEN_WORDS)
 }
 
-/// The same, where other characters stand between the words.
+/// Like [`family`], with other separators.
 pub(super) fn family_by<'a>(topic: &'a str, between: &[char]) -> &'a str {
     match topic.rsplit_once(between) {
         Some((family, _)) if !family.is_empty() => family,
@@ -33,18 +32,16 @@ pub(super) fn family_by<'a>(topic: &'a str, between: &[char]) -> &'a str {
     }
 }
 
-/// Whether the sender said what kind of thing an event of `family` is about.
 pub(super) fn is_known(family: &str) -> bool {
     family != UNKNOWN
 }
 
-/// The first value among `pointers` that is there and not empty.
+/// Returns the first non-empty value among `pointers`.
 pub(super) fn first(body: &[u8], pointers: &[&str]) -> Option<String> {
     pointers.iter().find_map(|at| pointer(body, at).filter(|value| !value.is_empty())).map(String::from)
 }
 
-/// The first value among `places`, headers or JSON pointers, that is there and
-/// not empty.
+/// Returns the first non-empty value among `places`, which are headers or JSON pointers.
 pub(super) fn found<'a>(request: Request<'a>, places: &[&str]) -> Option<Cow<'a, str>> {
     let value = |place: &&str| match place.starts_with('/') {
         true => pointer(request.body, place),

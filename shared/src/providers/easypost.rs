@@ -1,6 +1,6 @@
-//! EasyPost: `X-Hmac-Signature: hmac-sha256-hex=…`, hexadecimal HMAC-SHA256 of
-//! the body under the webhook's secret in Unicode's normal form NFKD, which is
-//! what EasyPost's client libraries make of it before they compare.
+//! EasyPost: `X-Hmac-Signature: hmac-sha256-hex=…`, a hexadecimal HMAC-SHA256 of
+//! the body. The key is the webhook's secret in Unicode normal form NFKD, as in
+//! EasyPost's client libraries.
 
 use std::time::Duration;
 
@@ -15,7 +15,6 @@ use super::{
 };
 use crate::time::Timestamp;
 
-/// EasyPost's rules.
 #[derive(Debug)]
 pub(super) struct EasyPost;
 
@@ -119,8 +118,7 @@ impl Provider for EasyPost {
 mod tests {
     use super::*;
 
-    /// The event that EasyPost's client libraries are tested with
-    /// (easypost-python, `tests/conftest.py`).
+    /// The event in the tests of EasyPost's client libraries (easypost-python, `tests/conftest.py`).
     const BODY: &str = concat!(
         r#"{"result":{"id":"batch_123...","object":"Batch","mode":"test","state":"created","num_shipments":0,"#,
         r#""reference":null,"created_at":"2022-07-26T17:22:32Z","updated_at":"2022-07-26T17:22:32Z","#,

@@ -1,8 +1,8 @@
 //! Etsy: Standard Webhooks under the endpoint's `whsec_…` secret.
 //!
-//! The payload says what happened, in which shop, and where the receipt can be
-//! fetched; that is all (the flat form that etsy/open-api discussion 1564
-//! confirms). A receipt is what Etsy calls an order.
+//! The payload holds only the event, the shop and the URL of the receipt (the
+//! flat form confirmed in etsy/open-api discussion 1564). Etsy calls an order a
+//! receipt.
 
 use std::time::Duration;
 
@@ -13,7 +13,6 @@ use super::{
     standard_webhooks::{self as scheme, Scheme, SchemeKey},
 };
 
-/// Etsy's rules.
 pub(super) const ETSY: Scheme = Scheme { key, objection: |_| scheme::NO_KEY, reads: READS, lines: LINES };
 
 fn key(secret: &Secret) -> Option<SchemeKey> {

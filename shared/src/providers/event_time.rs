@@ -1,14 +1,13 @@
-//! Reading the times that senders write: seconds, milliseconds, RFC 3339.
+//! Parses the time formats that senders use: seconds, milliseconds, RFC 3339.
 
 use std::time::UNIX_EPOCH;
 
 use crate::time::Timestamp;
 
-/// The time that `text` tells, to the millisecond: a number since the epoch in
-/// seconds (a fraction is kept), milli-, micro- or nanoseconds, told apart by
-/// their size; or a date such as `2026-01-05T09:00:00.5-05:00`. A date that
-/// names no zone is taken for UTC. `None` for anything else, and for times
-/// before 1970 and behind the year 9999.
+/// Parses a time to the millisecond: a number since the epoch in seconds (with
+/// an optional fraction), milli-, micro- or nanoseconds, told apart by size; or a
+/// date such as `2026-01-05T09:00:00.5-05:00`. A date without a zone is UTC.
+/// Returns `None` for anything else, and for times outside the years 1970 to 9999.
 pub(super) fn parse(text: &str) -> Option<Timestamp> {
     let text = text.trim();
     number(text).or_else(|| date(text)).map(Timestamp::from_millis).filter(|time| *time <= Timestamp::LATEST)
@@ -20,8 +19,8 @@ fn number(text: &str) -> Option<u64> {
     if !digits(whole) || !digits(fraction) {
         return None;
     }
-    // Seconds reach 10^11 in the year 5138, milliseconds did in 1973: between
-    // 10^11 and 10^14 only milliseconds name a time that a webhook can have.
+    // 10^11 seconds is the year 5138 and 10^11 milliseconds was 1973, so a
+    // number between 10^11 and 10^14 can only be milliseconds.
     Some(match whole.parse::<u64>().ok()? {
         seconds @ 0..100_000_000_000 => seconds * 1000 + millis_of(fraction),
         millis @ 100_000_000_000..100_000_000_000_000 => millis,
@@ -30,7 +29,7 @@ fn number(text: &str) -> Option<u64> {
     })
 }
 
-/// The first three of `digits` as thousandths.
+/// Returns the first three fractional digits as thousandths.
 fn millis_of(digits: &str) -> u64 {
     let digits = digits.bytes().chain([b'0'; 3]).take(3);
     digits.fold(0, |millis, digit| millis * 10 + u64::from(digit - b'0'))
@@ -43,8 +42,7 @@ fn date(text: &str) -> Option<u64> {
     u64::try_from(millis - ahead * 60_000).ok()
 }
 
-/// The date in front of a `+05:00`, `-0500` or `+05`, and how many minutes its
-/// zone is ahead of UTC.
+/// Splits off an offset (`+05:00`, `-0500` or `+05`), in minutes ahead of UTC.
 fn without_offset(text: &str) -> Option<(&str, i64)> {
     const DATE: usize = "2026-01-05T09:00:00".len();
     let Some(at) = text.rfind(['+', '-']).filter(|at| *at >= DATE) else { return Some((text, 0)) };

@@ -1,127 +1,124 @@
-//! What a provider's documentation says about its webhooks, as data: where an
-//! event says what, and how the provider signs, sends and repeats. What can be
-//! read out of it is used by the code; the rest is what the page about the
-//! providers is made of.
+//! Facts from the providers' documentation, as data: the locations of an event's
+//! fields, and how the provider signs, sends and retries. The code uses what it
+//! needs to read events; the providers page is generated from the rest.
 
 use std::time::Duration;
 
-/// Where an event says what, and how long it is repeated. A place is a JSON pointer into the body or, if it
-/// does not start with a slash, a header's name in lower case; of several, the
-/// first that holds something counts.
+/// The locations of an event's fields. A location is a JSON pointer into the
+/// body or, without a leading slash, a header's name in lower case; of several,
+/// the first non-empty one counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reads {
-    /// What names a delivery over all its retries. Has an [`IdPart::At`], if its
-    /// sender gives an id, and ends with that or with the body's hash.
+    /// The parts of an id that all retries of a delivery share. It contains an
+    /// [`IdPart::At`] if the sender gives an id, and ends with that or the body's hash.
     pub delivery_id: &'static [IdPart],
-    /// What happened.
+    /// The event's topic.
     pub topic: &'static [&'static str],
-    /// What stands between the words of a topic.
+    /// The separators between the words of a topic.
     pub between_words: &'static [char],
     /// The shop or account.
     pub account: &'static [&'static str],
-    /// When it happened.
+    /// The time of the event.
     pub event_time: &'static [&'static str],
-    /// The time from the first attempt to the last retry; `None`: its
-    /// documentation does not say.
+    /// The time from the first attempt to the last retry; `None` if it is not documented.
     pub horizon: Option<Duration>,
 }
 
 impl Reads {
-    /// How long an equal body counts as a repeat, if its sender gives no id.
+    /// Returns how long an equal body counts as a repeat if the sender gives no id.
     pub fn retried_for(&self) -> Duration {
         self.horizon.unwrap_or(UNDOCUMENTED_HORIZON)
     }
 
-    /// Whether no delivery has an id of its sender's.
+    /// Returns whether deliveries are identified by their body's hash only.
     pub fn names_by_body(&self) -> bool {
         !self.delivery_id.iter().any(|part| matches!(part, IdPart::At(_)))
     }
 }
 
-/// The longest [`Reads::horizon`] of those that are documented.
+/// The longest documented [`Reads::horizon`].
 pub const UNDOCUMENTED_HORIZON: Duration = Duration::from_secs(3 * 24 * 3600);
 
-/// A part of what names a delivery.
+/// A part of a delivery's id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IdPart {
     /// The shop or account.
     Account,
     /// The topic.
     Topic,
-    /// What stands at these places; where that is nothing, the body's hash.
+    /// The first non-empty value at these locations, or else the body's hash.
     At(&'static [&'static str]),
-    /// What stands at these places, or nothing.
+    /// The first non-empty value at these locations, if any.
     Maybe(&'static [&'static str]),
     /// The body's hash.
     Body,
 }
 
-/// How a provider signs, sends and repeats.
+/// How a provider signs, sends and retries.
 #[derive(Debug, Clone, Copy)]
 pub struct Facts {
-    /// What its secret is, and where it is shown.
+    /// The kind of secret, and the page on which the provider shows it.
     pub secret: &'static str,
-    /// How it signs.
+    /// The signature scheme.
     pub signature: &'static str,
-    /// What the signature covers.
+    /// The parts of a request that the signature covers.
     pub signed: Signed,
-    /// What its payload tells.
+    /// The kind of payload.
     pub payload: Payload,
-    /// How finely its event time is told; `None`: it tells none.
+    /// The resolution of the event time; `None` if events have none.
     pub resolution: Option<Resolution>,
-    /// How long it waits for an answer; `None`: its documentation does not say.
+    /// The provider's timeout for an answer; `None` if it is not documented.
     pub deadline: Option<Duration>,
-    /// How many retries it makes; `None`: its documentation does not say.
+    /// The number of retries; `None` if it is not documented.
     pub retries: Option<u32>,
-    /// What makes it switch an endpoint off.
+    /// The conditions under which the provider disables an endpoint.
     pub switches_off: &'static str,
-    /// Its checks whether anybody is there, and what each is answered.
+    /// The provider's liveness checks, and the answer to each.
     pub checks: &'static str,
-    /// What else there is to know.
+    /// Further remarks.
     pub care: &'static str,
-    /// Where all of this is from.
+    /// The documents that these facts come from.
     pub sources: &'static [&'static str],
 }
 
-/// What a signature covers. Whatever else a request says could be anybody's.
+/// The parts of a request that a signature covers. Anybody can change the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Signed {
     /// The body.
     pub body: bool,
-    /// Of the body its checksum alone, which keeps nobody from making another
-    /// body that fits.
+    /// Only a checksum of the body is signed, so another body with the same checksum is accepted.
     pub by_checksum: bool,
-    /// These headers, by their names in lower case.
+    /// The signed headers, in lower case.
     pub headers: &'static [&'static str],
-    /// The time of the attempt, so that a request cannot be sent again later.
+    /// The time of the attempt, which prevents later replays.
     pub time: bool,
-    /// The URL that is called.
+    /// The URL of the request.
     pub url: bool,
 }
 
 impl Signed {
-    /// The body, and nothing else.
+    /// The body alone.
     pub const BODY: Self = Self { body: true, by_checksum: false, headers: &[], time: false, url: false };
 }
 
-/// What a payload tells.
+/// The kind of data in a payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Payload {
-    /// The thing as it was when the event happened; the same in every retry.
+    /// The object at the time of the event; the same in every retry.
     Snapshot,
-    /// The thing as it is when it is sent.
+    /// The object at the time of sending.
     Current,
-    /// Only which thing it was: the rest is to be fetched.
+    /// The object's id only.
     Reference,
     /// It depends on the event.
     Depends,
 }
 
-/// How finely a clock ticks. Events in the same tick cannot be put in order.
+/// The resolution of a clock. Events within the same tick cannot be ordered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resolution {
-    /// In whole seconds.
+    /// Whole seconds.
     Seconds,
-    /// In milliseconds, or finer.
+    /// Milliseconds or finer.
     Milliseconds,
 }

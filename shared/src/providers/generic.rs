@@ -1,11 +1,11 @@
-//! Senders without a file of their own: an HMAC described by configuration.
+//! Senders without a module of their own: an HMAC scheme described by configuration.
 //!
-//! [`GenericOptions`] says what the sender's documentation says: in which
-//! header the signature is, how it is made and over what, and where the
-//! delivery's id, topic, entity and time stand. A [`Generic`] exists only if
-//! the options fit together. What is not part of `signed` is believed only as
-//! far as the connection is: without a signed timestamp or delivery id, a
-//! captured request can be sent again.
+//! [`GenericOptions`] mirrors the sender's documentation: the header and form of
+//! the signature, the bytes it covers, and the locations of a delivery's id,
+//! topic, entity and time. A [`Generic`] exists only if the options are
+//! consistent. Fields outside `signed` are only as trustworthy as the
+//! connection: without a signed timestamp or delivery id, a captured request can
+//! be replayed.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -23,31 +23,31 @@ mod signed;
 pub use options::{GenericOptions, InvalidPlace, Place};
 use signed::{Part, Signed};
 
-/// Why options describe no sender.
+/// An inconsistency in the options of a generic sender.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidGeneric {
     /// `header` or `timestamp_header` is not a header's name.
     #[error("{0:?} is not a header's name")]
     Header(String),
-    /// `signed` holds something in braces that stands for nothing.
+    /// `signed` contains an unknown placeholder.
     #[error("`signed` may hold {{body}}, {{timestamp}} and {{header:…}}; {0:?} is none of them")]
     Placeholder(String),
-    /// `signed` leaves out the body.
+    /// `signed` does not contain the body.
     #[error("`signed` must hold {{body}}: what is not signed could be anybody's")]
     BodyUnsigned,
     /// `signed` uses a timestamp that no option locates.
     #[error("`signed` holds {{timestamp}}: `timestamp_header` or `timestamp_prefix` must say where it is")]
     TimestampUnplaced,
-    /// A timestamp is located that `signed` does not use.
+    /// An option locates a timestamp that `signed` does not use.
     #[error("`signed` does not hold {{timestamp}}: a time that is not signed proves nothing, so leave out where it is")]
     TimestampUnsigned,
-    /// The timestamp is said to be in two places.
+    /// Two options locate the timestamp.
     #[error("the timestamp is in `timestamp_header` or behind `timestamp_prefix`, not both")]
     TimestampTwice,
-    /// The timestamp is one of several entries, and nothing separates them.
+    /// The timestamp is one of several entries, but no separator is given.
     #[error("`timestamp_prefix` needs a `separator` between the timestamp and the signature")]
     TimestampInseparable,
-    /// A text is given and empty.
+    /// An option is an empty text.
     #[error("`{0}` must not be empty; leave it out instead")]
     Empty(&'static str),
 }
@@ -61,12 +61,12 @@ pub struct Generic {
     time: Option<TimePlace>,
 }
 
-/// Where the signed timestamp stands.
+/// The location of the signed timestamp.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum TimePlace {
-    /// It is the value of a header.
+    /// The value of this header.
     Header(String),
-    /// It is the entry of the signature's own header that starts so.
+    /// The entry of the signature header with this prefix.
     Entry(String),
 }
 
@@ -74,13 +74,11 @@ fn key(secret: &Secret) -> Option<Key> {
     Key::new(secret.expose())
 }
 
-/// The value that the first of `places` holds.
 fn first<'a>(places: &[Place], request: Request<'a>) -> Option<Cow<'a, str>> {
     places.iter().find_map(|place| place.find(request))
 }
 
 impl Generic {
-    /// The entries of the signature header's value.
     fn entries<'a>(&self, value: &'a str) -> impl Iterator<Item = &'a str> {
         let list: Vec<&str> = match &self.options.separator {
             Some(separator) => value.split(separator.as_str()).collect(),
@@ -89,7 +87,7 @@ impl Generic {
         list.into_iter().map(str::trim)
     }
 
-    /// The signed timestamp as it was sent, and the header that it is in.
+    /// Returns the signed timestamp as sent, and the name of its header.
     fn time<'a>(&'a self, headers: &'a Headers) -> Result<Option<(&'a str, &'a str)>, Unverified> {
         Ok(match &self.time {
             None => None,
@@ -102,7 +100,7 @@ impl Generic {
         })
     }
 
-    /// The bytes that the sender signs, in pieces.
+    /// Returns the signed bytes, in pieces.
     fn parts<'a>(&'a self, time: &'a str, request: Request<'a>) -> Result<Vec<&'a [u8]>, Unverified> {
         let bytes = |part: &'a Part| match part {
             Part::Text(text) => Ok(text.as_bytes()),
@@ -161,8 +159,7 @@ impl Provider for Generic {
         }
     }
 
-    /// A signed header that `headers` does not hold is signed as empty and
-    /// sent so.
+    /// Signs a header that `headers` lacks as empty, and returns it empty.
     fn sign(&self, headers: &Headers, body: &[u8], secret: &Secret, now: Timestamp) -> Vec<(String, String)> {
         let Some(key) = key(secret) else { return Vec::new() };
         let GenericOptions { header, hash, encoding, prefix, separator, .. } = &self.options;
@@ -238,7 +235,7 @@ mod tests {
         timestamp_prefix = "t="
         signed = "{timestamp}.{body}""#;
 
-    /// The example in GitHub's documentation of its webhooks.
+    /// The example in GitHub's webhook documentation.
     #[test]
     fn a_published_signature_is_believed() {
         let headers =

@@ -1,8 +1,7 @@
-//! Reading one value out of a JSON text without reading the rest.
+//! Reads single values from a JSON text without building a document.
 //!
-//! Numbers come out as the digits that were sent: ids beyond 2^53, and beyond
-//! 2^64, stay exact because nothing is ever turned into a number. Nothing here
-//! panics or recurses, whatever the bytes.
+//! Numbers are returned as the digits that were sent, so ids beyond 2^53 and 2^64
+//! stay exact. Nothing here panics or recurses on any input.
 
 use std::{borrow::Cow, fmt};
 
@@ -12,10 +11,10 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-/// The scalar that `pointer` (RFC 6901) names in the JSON text `body`: a
-/// string unescaped, a number exactly as written, `true` or `false`. Of equal
-/// keys the last counts. `None` for null, objects and arrays, for what is not
-/// there, for text that is not JSON and for a pointer that is none.
+/// Returns the scalar at `pointer` (RFC 6901) in the JSON text `body`: a string
+/// unescaped, a number as written, `true` or `false`. Of duplicate keys the last
+/// one counts. Returns `None` for null, objects and arrays, for missing values,
+/// and if the text or the pointer is invalid.
 pub fn pointer<'a>(body: &'a [u8], pointer: &str) -> Option<Cow<'a, str>> {
     let mut text = std::str::from_utf8(body).ok()?;
     for token in tokens(pointer)? {
@@ -24,14 +23,14 @@ pub fn pointer<'a>(body: &'a [u8], pointer: &str) -> Option<Cow<'a, str>> {
     scalar(text)
 }
 
-/// Whether `text` is a JSON pointer: empty, or tokens that each start with
-/// `/`, with `~` only in `~0` and `~1`.
+/// Returns whether `text` is a JSON pointer: empty, or tokens that each start
+/// with `/`, with `~` only in `~0` and `~1`.
 pub fn is_pointer(text: &str) -> bool {
     tokens(text).is_some_and(|mut tokens| tokens.all(|token| token.is_some()))
 }
 
-/// The pointer's reference tokens, unescaped; an inner `None` stands for one
-/// with a stray `~`.
+/// Returns the pointer's unescaped reference tokens; an inner `None` is a token
+/// with an invalid `~`.
 fn tokens(pointer: &str) -> Option<impl Iterator<Item = Option<Cow<'_, str>>>> {
     let starts_well = pointer.is_empty() || pointer.starts_with('/');
     starts_well.then(|| pointer.split('/').skip(1).map(unescaped))
@@ -54,7 +53,7 @@ fn unescaped(token: &str) -> Option<Cow<'_, str>> {
     Some(Cow::Owned(text))
 }
 
-/// The text of the member or element `token` of the object or array `text`.
+/// Returns the text of the member or element `token` of the object or array `text`.
 fn child<'a>(text: &'a str, token: &str) -> Option<&'a str> {
     let mut json = serde_json::Deserializer::from_str(text);
     let found = json.deserialize_any(Child { token }).ok()?;
@@ -77,7 +76,7 @@ struct Child<'t> {
 }
 
 impl Child<'_> {
-    /// The token as an array index: no sign, no leading zero.
+    /// Returns the token as an array index: no sign, no leading zero.
     fn index(&self) -> Option<usize> {
         let digits = self.token.bytes().all(|byte| byte.is_ascii_digit());
         let canonical = self.token == "0" || !self.token.starts_with('0');
@@ -118,7 +117,7 @@ impl<'de> Visitor<'de> for Child<'_> {
     }
 }
 
-/// Reads a key as whether it is this one, without keeping it.
+/// Deserializes a key as whether it equals this one, without allocating.
 struct KeyIs<'t>(&'t str);
 
 impl<'de> DeserializeSeed<'de> for KeyIs<'_> {
@@ -252,7 +251,7 @@ mod tests {
         })
     }
 
-    /// Every pointer into `value`, with what serde_json finds there.
+    /// Collects every pointer into `value` with the scalar that serde_json finds there.
     fn all_pointers(value: &Value, at: String, into: &mut Vec<(String, Option<String>)>) {
         let text = match value {
             Value::Null | Value::Array(_) | Value::Object(_) => None,

@@ -1,11 +1,10 @@
-//! What each sender of webhooks does: how it signs, what it calls a delivery,
-//! which entity an event belongs to, when it says the event happened.
+//! The providers' rules: how each signs its webhooks, identifies a delivery,
+//! names the entity of an event, and dates it.
 //!
-//! One small file for each provider, all of them pure: bytes, secrets and a
-//! time in, an answer out. Signatures are checked over the bytes as received,
-//! in constant time, against every configured secret. To add a provider, write
-//! its file, implement [`Provider`], and name it in [`by_name`], [`rule_of`] and
-//! [`NAMES`].
+//! Each provider is a small module of pure functions over bytes, secrets and a
+//! time. Signatures are checked over the bytes as received, in constant time,
+//! against every configured secret. To add a provider, write its module,
+//! implement [`Provider`], and name it in [`by_name`], [`rule_of`] and [`NAMES`].
 
 use std::time::Duration;
 
@@ -54,18 +53,17 @@ pub use signature::{Encoding, HashName};
 #[cfg(feature = "ingest")]
 pub(crate) use token::unescaped;
 
-/// One webhook as it arrived.
+/// A webhook request as received.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
     /// The headers.
     pub headers: &'a Headers,
-    /// The body's bytes, exactly as received.
+    /// The body, exactly as received.
     pub body: &'a [u8],
 }
 
-/// Request headers; names are lower-case, the first of several equal names
-/// counts. And the query of the URL that was called, where some senders put a
-/// secret.
+/// Request headers, and the query of the request's URL, in which some senders
+/// put a secret. Names are lower-case; of several equal names the first counts.
 #[derive(Clone, Default)]
 pub struct Headers {
     fields: Vec<(String, String)>,
@@ -73,35 +71,34 @@ pub struct Headers {
 }
 
 impl Headers {
-    /// The first value of `name`, which must be lower-case.
+    /// Returns the first value of `name`, which must be lower-case.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.fields.iter().find(|(held, _)| held == name).map(|(_, value)| value.as_str())
     }
 
-    /// The same, of a header that the provider always sends.
+    /// Like [`get`](Self::get), for a header that the provider always sends.
     fn required(&self, name: &str) -> Result<&str, Unverified> {
         self.get(name).ok_or_else(|| Unverified::Missing(name.into()))
     }
 
-    /// All headers, names in lower case.
+    /// Returns all headers, with names in lower case.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.fields.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// The same headers, of a request whose URL has this query, as it was sent
-    /// and without the question mark.
+    /// Adds the query of the request's URL, as sent, without the question mark.
     #[must_use]
     pub fn with_query(self, query: impl Into<String>) -> Self {
         Self { query: query.into(), ..self }
     }
 
-    /// The URL's query, as it was sent.
+    /// Returns the URL's query as sent.
     pub fn query(&self) -> &str {
         &self.query
     }
 }
 
-/// Without the query, which may hold a secret.
+/// Omits the query, which may hold a secret.
 impl std::fmt::Debug for Headers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_map().entries(self.iter()).finish()
@@ -115,31 +112,31 @@ impl<N: AsRef<str>, V: Into<String>> FromIterator<(N, V)> for Headers {
     }
 }
 
-/// A shared secret. Never shown: its `Debug` hides it.
+/// A shared secret. Its `Debug` output hides it.
 #[derive(Clone, PartialEq, Eq, serde::Deserialize)]
 #[serde(from = "String")]
 pub struct Secret(Form);
 
 #[derive(Clone, PartialEq, Eq)]
 enum Form {
-    /// As the sender shows it; the provider's rules make the key of it.
+    /// The text that the sender shows; the provider derives the key from it.
     Text(String),
-    /// The key itself.
+    /// The bytes of the key.
     Key(Vec<u8>),
 }
 
 impl Secret {
-    /// Takes a secret as the sender shows it.
+    /// Creates a secret from the text that the sender shows.
     pub fn new(secret: impl Into<String>) -> Self {
         Self(Form::Text(secret.into()))
     }
 
-    /// With `hex:` or `base64:` in front, the key that is encoded behind it, for
-    /// senders whose key is no text; anything else as it is.
+    /// Decodes a secret that starts with `hex:` or `base64:`, for senders whose key
+    /// is not text. Any other secret is returned unchanged.
     ///
     /// # Errors
     ///
-    /// What is behind it is not in that encoding; says so without repeating it.
+    /// The rest is not in that encoding. The message does not repeat it.
     pub fn decoded(self) -> Result<Self, &'static str> {
         let Some(text) = self.text() else { return Ok(self) };
         let (key, refused) = if let Some(digits) = text.strip_prefix("hex:") {
@@ -152,7 +149,7 @@ impl Secret {
         key.map(|key| Self(Form::Key(key))).ok_or(refused)
     }
 
-    /// The secret's bytes, for the code that signs and verifies.
+    /// Returns the secret's bytes, for signing and verifying.
     pub fn expose(&self) -> &[u8] {
         match &self.0 {
             Form::Text(text) => text.as_bytes(),
@@ -160,8 +157,8 @@ impl Secret {
         }
     }
 
-    /// The secret as the sender shows it, for rules that make a key of it;
-    /// `None`: these are the key's bytes already.
+    /// Returns the secret as the sender shows it, or `None` if it was given as the
+    /// bytes of the key.
     pub fn text(&self) -> Option<&str> {
         match &self.0 {
             Form::Text(text) => Some(text),
@@ -182,7 +179,7 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-/// Secrets as a document has them.
+/// One or several secrets in the sources document.
 #[derive(serde::Deserialize)]
 #[serde(untagged, expecting = "a secret is a text; several, while one is being rolled, are a list of texts")]
 pub(crate) enum Secrets {
@@ -205,144 +202,140 @@ impl From<Secrets> for Vec<Secret> {
     }
 }
 
-/// Why a webhook is not believed. Each is answered 401; the text names no
-/// secret and no signature.
+/// The reason for refusing a webhook with 401. Its message names no secret and
+/// no signature.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unverified {
-    /// A header that the provider always sends is not there.
+    /// A header that the provider always sends is missing.
     #[error("header {0} is missing")]
     Missing(String),
-    /// A header is there and cannot be read.
+    /// A header cannot be parsed.
     #[error("header {0} cannot be read")]
     Malformed(String),
-    /// The secret that the provider sends in the URL is not there.
+    /// The URL lacks the secret that the provider sends in it.
     #[error("the URL that was called has no `?token=`, which must hold the source's secret")]
     NoToken,
-    /// Rightly signed, but at this time: too long ago, or too far in the future.
+    /// The signature is valid, but its time is too far from now.
     #[error("the signature is of {0}, which is too far from now")]
     Stale(Timestamp),
-    /// Signed with none of the configured secrets, or with none of the sender's
-    /// keys, or for somebody else.
+    /// None of the configured secrets or published keys made the signature, or it
+    /// is meant for another recipient.
     #[error("no configured secret makes this signature")]
     Mismatch,
-    /// The key that the sender publishes here is to be fetched; then it can be
-    /// told.
+    /// The sender's published key must be fetched from this address first.
     #[error("the sender's key at {0} was not fetched")]
     Unfetched(Address),
-    /// What was fetched from here does not have the key: it may be older than the
-    /// key is. Fetched just now, it means that the sender has no such key.
+    /// The document fetched from this address lacks the key. A cached document
+    /// may be older than the key; a fresh one means that the sender has no such key.
     #[error("there is no such key at {0}")]
     Outdated(Address),
-    /// What is published here is no key that can be believed, which is the
-    /// sender's mistake or ours, and says nothing about the webhook.
+    /// The published document holds no usable key. That is the sender's mistake
+    /// or ours, and says nothing about the webhook.
     #[error("the sender's key at {0} cannot be used: {1}")]
     Unusable(Address, String),
-    /// The certificate of the sender's key does not speak for it.
+    /// The certificate of the sender's key is not acceptable.
     #[error("the sender's certificate: {0}")]
     Certificate(Uncertified),
 }
 
 impl Unverified {
-    /// The header of that name cannot be read.
     fn malformed(name: &str) -> Self {
         Self::Malformed(name.into())
     }
 }
 
-/// How far a signed time may be from ours, where a source does not say. Stripe's
-/// and Standard Webhooks' own recommendation.
+/// The default limit on the age of a signed time, as recommended by Stripe and
+/// Standard Webhooks.
 pub const TOLERANCE: Duration = Duration::from_secs(300);
 
-/// What a verified webhook is about.
+/// The description of a verified webhook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Described {
-    /// What the provider calls this delivery; the same for every retry.
+    /// The provider's id of this delivery; the same for every retry.
     pub delivery_id: DeliveryId,
     /// How long the provider retries a delivery without an id: its `delivery_id`
-    /// ends with the body's hash. `None`: the id is the provider's own.
+    /// ends with the body's hash. `None` if the id is the provider's own.
     pub repeated_within: Option<Duration>,
-    /// What happened, in the provider's words: `orders/create`. At most 128
-    /// characters, none of them a control character; `unknown` when the sender
-    /// does not say.
+    /// The provider's topic, such as `orders/create`: at most 128 characters, none
+    /// of them a control character; `unknown` if the sender gives none.
     pub topic: String,
-    /// Events whose times can be compared: the part of the topic that names
-    /// the thing, such as `orders`. Never empty.
+    /// The part of the topic that names the object, such as `orders`: event times
+    /// are comparable within a family. Never empty.
     pub family: String,
-    /// Whose it is: the shop, store or account that the provider names.
+    /// The shop, store or account that the provider names.
     pub account: Option<String>,
-    /// When it happened, by the provider's clock.
+    /// The time of the event by the provider's clock.
     pub event_time: Option<Timestamp>,
-    /// The entity by the provider's own rule, without the source in front:
-    /// `order/450789469`. `None`: it cannot be found.
+    /// The entity by the provider's own rule, without the source's prefix:
+    /// `order/450789469`. `None` if the event names none.
     pub entity: Option<String>,
 }
 
-/// What is to be done with a request.
+/// The kind of a verified request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verified {
-    /// It is a delivery.
+    /// A delivery.
     Delivery,
-    /// A sender's check whether anybody is there: answer 200, keep nothing.
+    /// A liveness check of the sender: answer 200, store nothing.
     Ping,
 }
 
-/// One provider's rules.
+/// The rules of one provider.
 pub trait Provider: Send + Sync + std::fmt::Debug {
-    /// Why `secret` cannot be what the sender signs with, for whoever put it
-    /// there; `None`: it can. With one that is empty nothing is verified, with
-    /// one of another kind nothing that the sender signs: a configuration that
-    /// holds one is better refused at the start than by every webhook.
+    /// Returns why `secret` cannot be one of this provider's, or `None` if it can.
+    /// No webhook can be verified with an empty secret or one of another kind, so
+    /// a configuration with one is refused at the start.
     fn objection(&self, secret: &Secret) -> Option<&'static str>;
 
-    /// Whether the sender signed these bytes with one of `secrets`. All of
-    /// them are tried, in a time that does not tell which one it was. By default
-    /// it has not: for providers that are [`published`](Self::published).
+    /// Verifies that the sender signed the request with one of `secrets`. All of
+    /// them are tried, in a time that does not reveal which one matched. The
+    /// default refuses everything, for [`published`](Self::published) providers.
     fn verify(&self, _request: Request<'_>, _secrets: &[Secret], _now: Timestamp) -> Result<Verified, Unverified> {
         Err(Unverified::Mismatch)
     }
 
-    /// What a verified request is about. Total: whatever cannot be found is
-    /// replaced as this type's fields say, so that nothing verified is refused.
+    /// Describes a verified request. This never fails: a missing value gets the
+    /// default that [`Described`] documents.
     fn describe(&self, request: Request<'_>) -> Described;
 
-    /// The headers that the provider would sign `body` with: for samples,
-    /// local runs and tests. `headers` are those it sends besides; the ones
-    /// returned take the place of any of the same name. None if `secret` is
-    /// not usable, and by default: nobody else has the key of a provider that is
-    /// [`published`](Self::published).
+    /// Returns the headers with which the provider would sign `body`: for
+    /// samples, local runs and tests. `headers` are its other headers; returned
+    /// ones replace those of the same name. Returns none if `secret` is unusable,
+    /// and for [`published`](Self::published) providers, whose key nobody else has.
     fn sign(&self, _headers: &Headers, _body: &[u8], _secret: &Secret, _now: Timestamp) -> Vec<(String, String)> {
         Vec::new()
     }
 
-    /// How it is verified by a key that the sender publishes; `None`: by secrets,
-    /// as [`Provider::verify`] does.
+    /// Returns how to verify with a key that the sender publishes, or `None` if
+    /// the provider uses secrets and [`Provider::verify`].
     fn published(&self) -> Option<&dyn Published> {
         None
     }
 
-    /// So many failures in a row make the provider switch an endpoint off; `None`:
-    /// no such number is known.
+    /// Returns the number of consecutive failures after which the provider
+    /// disables an endpoint; `None` if it is not documented.
     fn failures_in_a_row(&self) -> Option<u32> {
         None
     }
 
-    /// Whether the provider sends again what was not answered 2xx. Of one that does
-    /// not say, it is believed.
+    /// Returns whether the provider retries a delivery that was not answered 2xx.
+    /// Assumed where its documentation does not say.
     fn tries_again(&self) -> bool {
         true
     }
 
-    /// The parameter of a GET's query whose value is to be answered, before
-    /// anything is posted.
+    /// Returns the query parameter of a GET that must be echoed before the
+    /// provider sends anything.
     fn challenge(&self) -> Option<&'static str> {
         None
     }
 
-    /// This provider as `options` have it; `None`: as it is.
+    /// Returns this provider with `options` applied, or `None` if they change
+    /// nothing.
     ///
     /// # Errors
     ///
-    /// Which option it lacks or has no use for, for whoever wrote the options.
+    /// Names the option that is missing or not applicable.
     fn with(&self, options: &Options) -> Result<Option<Box<dyn Provider>>, String> {
         match options.url {
             None => Ok(None),
@@ -350,31 +343,31 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
         }
     }
 
-    /// The query of the URL that the provider calls, if the secret stands in
-    /// it; the counterpart of [`sign`](Self::sign).
+    /// Returns the query of the URL that the provider calls, if it holds the
+    /// secret; the counterpart of [`sign`](Self::sign).
     fn query(&self, _secret: &Secret) -> Option<String> {
         None
     }
 
-    /// The body, JSON, that the provider demands in the answer to a delivery
-    /// that was taken; `None`: it looks at the status alone.
+    /// Returns the JSON body that the provider requires in the answer to an
+    /// accepted delivery; `None` if only the status counts.
     fn answer(&self) -> Option<&'static str> {
         None
     }
 }
 
-/// Whether this build verifies webhooks. One that does not carries none of the
-/// code for it, and knows the providers by their names alone.
+/// Whether this build can verify webhooks. Otherwise it contains none of the
+/// code for it, and knows only the providers' names.
 pub const VERIFIES: bool = cfg!(any(test, feature = "verify"));
 
-/// The signing rules of Standard Webhooks, by which `forward` signs too.
+/// The signing rules of Standard Webhooks, which `forward` uses too.
 pub(crate) fn standard_webhooks() -> &'static dyn Provider {
     &standard_webhooks::STANDARD_WEBHOOKS
 }
 
-/// The provider of that name, as `provider = "…"` gives it; `None` if there is
-/// none, or this build verifies nothing. The generic one needs options and is
-/// deserialized from them.
+/// Returns the provider called `name` in `provider = "…"`; `None` if there is
+/// none, or this build cannot verify. `generic` is not included: it is
+/// deserialized from its options.
 pub fn by_name(name: &str) -> Option<&'static dyn Provider> {
     if !VERIFIES {
         return None;
@@ -399,8 +392,8 @@ pub fn by_name(name: &str) -> Option<&'static dyn Provider> {
     })
 }
 
-/// What is known of the provider of that name; `None` if there is no such
-/// provider, and for `generic`, whose options say it.
+/// Returns the facts about the provider called `name`; `None` for unknown names
+/// and for `generic`, whose options describe it.
 pub fn rule_of(name: &str) -> Option<Rule> {
     Some(match name {
         "adobe-commerce" => adobe_commerce::RULE,
@@ -422,7 +415,7 @@ pub fn rule_of(name: &str) -> Option<Rule> {
     })
 }
 
-/// The names that [`by_name`] knows, and `generic`.
+/// The names that [`by_name`] accepts, and `generic`.
 pub const NAMES: [&str; 16] = [
     "adobe-commerce",
     "adobe-io-events",

@@ -1,10 +1,10 @@
-//! What a source says about its provider besides the secrets.
+//! A source's options for its provider, apart from secrets.
 
-/// Options of a source's provider. Each provider takes some of them, see
-/// [`Provider::with`](super::Provider::with).
+/// Options of a source's provider; [`Provider::with`](super::Provider::with)
+/// takes those that apply to it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Options {
-    /// The URL that the provider calls, exactly as it was told: for those that
+    /// The URL registered with the provider, byte for byte, for providers that
     /// sign it.
     pub url: Option<String>,
 }

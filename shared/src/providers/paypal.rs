@@ -1,13 +1,14 @@
-//! PayPal: RSA with SHA-256 over `transmission id|transmission time|webhook id|
-//! CRC-32 of the body`, under the key of a certificate that a header names.
+//! PayPal: RSA-SHA256 over `transmission id|transmission time|webhook id|CRC-32
+//! of the body`, by the key of a certificate that a header names.
 //!
-//! The certificate is fetched from PayPal's own hosts only, wherever else the
-//! header points, and must be PayPal's, valid, and issued by a known authority.
-//! The webhook id is ours: without it, an event of any other shop would do.
-//! The body is signed by its CRC-32 alone: whoever has seen one transmission can
-//! make another body that fits its signature. Only TLS keeps others from seeing
-//! one. PayPal does not say whether a transmission that is sent again days later
-//! has a new time, so no age is refused: a repeat is recognised by its event's id.
+//! The certificate is fetched from PayPal's hosts only, whatever the header says,
+//! and must be PayPal's, valid, and issued by a known authority. The webhook id
+//! is ours; without it, an event of any other shop would be accepted. Only the
+//! body's CRC-32 is signed: whoever has seen one transmission can construct
+//! another body with the same checksum, and only TLS keeps transmissions
+//! confidential. PayPal does not document whether a transmission that is resent
+//! days later has a new time, so age is not checked: repeats are recognised by
+//! the event's id.
 
 use std::time::Duration;
 
@@ -20,7 +21,6 @@ use super::{
 };
 use crate::time::Timestamp;
 
-/// PayPal's rules.
 #[derive(Debug)]
 pub(super) struct PayPal;
 
@@ -30,14 +30,14 @@ const SIGNATURE: &str = "paypal-transmission-sig";
 const CERTIFICATE: &str = "paypal-cert-url";
 const ALGORITHM: &str = "paypal-auth-algo";
 
-/// Where PayPal publishes certificates: live and sandbox.
+/// The hosts of PayPal's certificates, live and sandbox.
 const HOSTS: [&str; 4] = ["api.paypal.com", "api-m.paypal.com", "api.sandbox.paypal.com", "api-m.sandbox.paypal.com"];
 const FOLDER: &str = "/v1/notifications/certs/";
 
-/// Whom the certificates are for: live and sandbox.
+/// The subject names of PayPal's certificates, live and sandbox.
 const NAMES: [&str; 2] = ["messageverificationcerts.paypal.com", "messageverificationcerts.sandbox.paypal.com"];
 
-/// Captures and refunds name their order among the related ids.
+/// Captures and refunds name their order in the related ids.
 const LINES: &[Line] = &[
     Line { families: &["CHECKOUT.ORDER"], places: &["/resource/id"], kind: Kind::Named("order") },
     Line {
@@ -105,7 +105,7 @@ const FACTS: Facts = Facts {
     sources: &["https://developer.paypal.com/api/rest/webhooks", "https://developer.paypal.com/api/rest/webhooks/rest"],
 };
 
-/// The certificate's address; `None`: it is not one of PayPal's.
+/// Returns the certificate's address, or `None` if it is not one of PayPal's.
 fn address(url: &str) -> Option<Address> {
     let rest = url.strip_prefix("https://")?;
     let host = HOSTS.into_iter().find(|host| rest.strip_prefix(host).is_some_and(|path| path.starts_with('/')))?;
@@ -113,7 +113,7 @@ fn address(url: &str) -> Option<Address> {
     Address::new(host, path, "cert_file")
 }
 
-/// The CRC-32 of `bytes` (ISO 3309, as in zlib).
+/// Computes the CRC-32 of `bytes` (ISO 3309, as in zlib).
 pub(super) fn crc32(bytes: &[u8]) -> u32 {
     const TABLE: [u32; 256] = {
         let mut table = [0; 256];
@@ -170,7 +170,7 @@ impl Published for PayPal {
         }
         let pem = keys.find(&at).ok_or_else(|| Unverified::Unfetched(at.clone()))?;
         let key = keys.certified(&pem, &NAMES, now).map_err(|reason| match reason {
-            // What PayPal publishes there should be one, of an authority that is known.
+            // PayPal should publish a certificate from a known authority there.
             Uncertified::Unreadable | Uncertified::Issuer => Unverified::Unusable(at, reason.to_string()),
             Uncertified::Expired | Uncertified::Name => Unverified::Certificate(reason),
         })?;

@@ -1,4 +1,4 @@
-//! Public keys that a provider signs for, and their private halves for samples
+//! Public keys that verify providers' signatures, and private keys for samples
 //! and tests.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -11,8 +11,8 @@ use ring::{
     },
 };
 
-/// An RSA public key, for PKCS #1 v1.5 signatures with SHA-256: its modulus and
-/// its exponent, the higher bytes first.
+/// An RSA public key for PKCS #1 v1.5 signatures with SHA-256: big-endian
+/// modulus and exponent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RsaKey {
     modulus: Vec<u8>,
@@ -20,21 +20,21 @@ pub struct RsaKey {
 }
 
 impl RsaKey {
-    /// Of its numbers, the higher bytes first.
+    /// Creates a key from its big-endian numbers.
     pub(super) fn of_numbers(modulus: &[u8], exponent: &[u8]) -> Self {
         let without_zeros = |number: &[u8]| number.iter().copied().skip_while(|byte| *byte == 0).collect();
         Self { modulus: without_zeros(modulus), exponent: without_zeros(exponent) }
     }
 
-    /// Out of a `SubjectPublicKeyInfo` in DER (RFC 3279), as certificates and
-    /// `PUBLIC KEY` files have it; `None`: it is none, or of another kind of key.
+    /// Parses a DER `SubjectPublicKeyInfo` (RFC 3279), as in certificates and
+    /// `PUBLIC KEY` files. Returns `None` for anything else and other kinds of keys.
     pub fn in_info(der: &[u8]) -> Option<Self> {
-        /// 1.2.840.113549.1.1.1, and its NULL.
+        /// The object identifier 1.2.840.113549.1.1.1 with NULL parameters.
         const RSA: &[u8] = b"\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01\x05\x00";
         let (info, []) = element(der, SEQUENCE)? else { return None };
         let (algorithm, behind) = element(info, SEQUENCE)?;
         let (bits, []) = element(behind, BIT_STRING)? else { return None };
-        // No bit of the last byte is unused.
+        // The leading zero says that the last byte has no unused bits.
         let key = bits.strip_prefix(&[0]).filter(|_| algorithm == RSA)?;
         Self::in_pkcs1(key)
     }
@@ -46,9 +46,9 @@ impl RsaKey {
         Some(Self::of_numbers(modulus, exponent))
     }
 
-    /// Out of the first key in PEM: `PUBLIC KEY`, `RSA PUBLIC KEY`,
-    /// `PRIVATE KEY` or `RSA PRIVATE KEY`. Lines may end anywhere, also nowhere.
-    /// `None` for anything else.
+    /// Parses the first PEM block: `PUBLIC KEY`, `RSA PUBLIC KEY`, `PRIVATE KEY` or
+    /// `RSA PRIVATE KEY`, with any line breaks or none. Returns `None` for anything
+    /// else.
     pub(super) fn in_pem(pem: &[u8]) -> Option<Self> {
         match first_in_pem(pem)? {
             ("PUBLIC KEY", der) => Self::in_info(&der),
@@ -57,22 +57,20 @@ impl RsaKey {
         }
     }
 
-    /// The modulus and the exponent.
     #[cfg(test)]
     pub(crate) fn numbers(&self) -> (&[u8], &[u8]) {
         (&self.modulus, &self.exponent)
     }
 
-    /// Whether `signature` is one of `message`. A key of less than 2048 bits
-    /// signs nothing that is believed.
+    /// Returns whether `signature` is valid for `message`. Keys of less than 2048
+    /// bits are rejected.
     pub(super) fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
         let key = RsaPublicKeyComponents { n: &self.modulus, e: &self.exponent };
         key.verify(&RSA_PKCS1_2048_8192_SHA256, message, signature).is_ok()
     }
 }
 
-/// The signature of `message` by the private key in PEM; `None`: it is not the
-/// half that signs.
+/// Signs `message` with the private key in PEM; `None` if it is not a private key.
 pub(super) fn sign_by_rsa(pem: &[u8], message: &[u8]) -> Option<Vec<u8>> {
     let (label, der) = first_in_pem(pem)?;
     let pair = pair(label, &der)?;
@@ -89,7 +87,7 @@ fn pair(label: &str, der: &[u8]) -> Option<rsa::KeyPair> {
     }
 }
 
-/// What the first block of a PEM file is called, and what it holds.
+/// Returns the label and the contents of the first PEM block.
 fn first_in_pem(pem: &[u8]) -> Option<(&str, Vec<u8>)> {
     let (_, rest) = std::str::from_utf8(pem).ok()?.split_once("-----BEGIN ")?;
     let (label, rest) = rest.split_once("-----")?;
@@ -97,22 +95,19 @@ fn first_in_pem(pem: &[u8]) -> Option<(&str, Vec<u8>)> {
     Some((label, STANDARD.decode(body.split_whitespace().collect::<String>()).ok()?))
 }
 
-/// An Ed25519 key.
 pub(super) enum Ed25519 {
-    /// The public half.
     Public(Vec<u8>),
-    /// Both halves.
     Private(Box<Ed25519KeyPair>),
 }
 
 impl Ed25519 {
-    /// The public half. `None` if it has another length.
+    /// Creates a verifying key; `None` if the length is wrong.
     pub(super) fn public(bytes: Vec<u8>) -> Option<Self> {
         (bytes.len() == signature::ED25519_PUBLIC_KEY_LEN).then_some(Self::Public(bytes))
     }
 
-    /// The private half: a seed, alone or with the public half behind it.
-    /// `None` if it is neither, or the halves do not belong together.
+    /// Creates a signing key from a seed, alone or followed by the public key.
+    /// Returns `None` if it is neither, or the two do not match.
     pub(super) fn private(bytes: &[u8]) -> Option<Self> {
         let pair = match bytes.split_at_checked(32)? {
             (seed, []) => Ed25519KeyPair::from_seed_unchecked(seed),
@@ -121,7 +116,6 @@ impl Ed25519 {
         pair.ok().map(|pair| Self::Private(Box::new(pair)))
     }
 
-    /// Whether `signature` is one of `message`.
     pub(super) fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
         let public = match self {
             Self::Public(key) => key,
@@ -130,7 +124,7 @@ impl Ed25519 {
         UnparsedPublicKey::new(&ED25519, public).verify(message, signature).is_ok()
     }
 
-    /// The signature of `message`; `None`: this is not the half that signs.
+    /// Signs `message`; `None` for a verifying key.
     pub(super) fn sign(&self, message: &[u8]) -> Option<Vec<u8>> {
         match self {
             Self::Public(_) => None,
@@ -143,8 +137,8 @@ const INTEGER: u8 = 0x02;
 const BIT_STRING: u8 = 0x03;
 const SEQUENCE: u8 = 0x30;
 
-/// The contents of the DER element of this tag that `der` begins with, and
-/// what is behind it.
+/// Returns the contents of the DER element with `tag` at the start of `der`, and
+/// the rest.
 fn element(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     let (length, rest) = der.strip_prefix(&[tag])?.split_first()?;
     let (length, rest) = match length {

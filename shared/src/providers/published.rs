@@ -1,17 +1,16 @@
-//! Providers that sign with a key of their own and publish the public one.
+//! Providers that sign with a private key and publish the public one.
 //!
-//! They stay pure: which key they need is a value, an [`Address`], and what is
-//! published there is asked of [`Keys`]. Where it is not at hand, they say so,
-//! and whoever asked them fetches it and asks again. No part of an address is
-//! taken from a request unchecked: the host is a constant, and so is the form of
-//! the path.
+//! They stay pure: the key they need is a value, an [`Address`], and they look it
+//! up in [`Keys`]. If it is not there they say so; the caller fetches it and
+//! verifies again. The host of an address is a constant and the form of its path
+//! is checked, so a request cannot choose where we connect.
 
 use bytes::Bytes;
 
 use super::{Request, RsaKey, Unverified, Verified};
 use crate::time::Timestamp;
 
-/// Where a key is published: over https, always.
+/// The HTTPS address of a published key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Address {
     host: &'static str,
@@ -19,13 +18,13 @@ pub struct Address {
     file: &'static str,
 }
 
-/// The longest path of an address. Those that are known have some sixty bytes.
+/// The longest path of an address, in bytes. Known ones have about sixty.
 const LONGEST_PATH: usize = 200;
 
 impl Address {
-    /// The place `path` of `host`; `None`: no key is published at such a path.
-    /// Its segments are letters, digits, `-`, `_` and `.`, and begin with none of
-    /// the dots. `file` is what a file that stands in for it is called.
+    /// Creates an address, or returns `None` if `path` is not that of a key: its
+    /// segments are letters, digits, `-`, `_` and `.`, and do not begin with a dot.
+    /// `file` names the option for a local file that replaces the fetch.
     pub(super) fn new(host: &'static str, path: &str, file: &'static str) -> Option<Self> {
         let is_plain = |segment: &str| {
             let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
@@ -35,12 +34,13 @@ impl Address {
         is_path.then(|| Self { host, path: path.to_owned(), file })
     }
 
-    /// The path on it, with a slash in front.
+    /// Returns the path, with a leading slash.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// What a file that stands in for the fetch is called: `cert_file`, …
+    /// Returns the name of the option for a local file that replaces the fetch,
+    /// such as `cert_file`.
     pub fn file(&self) -> &'static str {
         self.file
     }
@@ -52,35 +52,35 @@ impl std::fmt::Display for Address {
     }
 }
 
-/// Why a certificate does not speak for its key.
+/// The reason for rejecting a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Uncertified {
-    /// There is none, or one that cannot be read, or whose key is not RSA.
+    /// There is no certificate, it cannot be parsed, or its key is not RSA.
     #[error("it is no certificate of an RSA key")]
     Unreadable,
-    /// It is not valid at that time.
+    /// It has expired or is not valid yet.
     #[error("it has expired, or is not valid yet")]
     Expired,
-    /// It is another's.
+    /// It was issued for another name.
     #[error("it is for another name")]
     Name,
-    /// No authority that is believed stands behind it.
+    /// No trusted authority issued it.
     #[error("no known authority stands behind it")]
     Issuer,
 }
 
-/// Keys that were fetched, and the certificates among them.
+/// The fetched keys and certificates.
 pub trait Keys: Send + Sync {
-    /// What is published at `at`; `None`: it was not fetched.
+    /// Returns the document fetched from `at`; `None` if it was not fetched.
     fn find(&self, at: &Address) -> Option<Bytes>;
 
-    /// The key of the first certificate in `pem`, if that is for one of `names`,
-    /// valid at `now`, and issued by an authority that is believed, directly or
-    /// by way of the certificates behind it.
+    /// Returns the key of the first certificate in `pem` if it is issued for one
+    /// of `names`, valid at `now`, and chains to a trusted authority, directly or
+    /// through the certificates that follow it.
     fn certified(&self, pem: &[u8], names: &[&'static str], now: Timestamp) -> Result<RsaKey, Uncertified>;
 }
 
-/// No key was fetched.
+/// An empty key cache.
 #[derive(Debug, Clone, Copy)]
 pub struct NoKeys;
 
@@ -94,14 +94,14 @@ impl Keys for NoKeys {
     }
 }
 
-/// How a provider's webhooks are verified by the key that it publishes.
+/// Verification by a key that the provider publishes.
 pub trait Published: Send + Sync {
-    /// The field of a source that names us to the sender, such as `webhook_id`:
-    /// without it nothing is believed, as the sender signs for everybody with
-    /// the same key. `None`: what it signs does not say for whom.
+    /// Returns the field of a source that identifies us to the sender, such as
+    /// `webhook_id`. The sender signs for everybody with the same key, so nothing
+    /// is accepted without it. `None` if the signature names no recipient.
     fn recipient(&self) -> Option<&'static str>;
 
-    /// Whether the sender signed these bytes, for one of `recipients`.
+    /// Verifies that the sender signed the request for one of `recipients`.
     fn verify(
         &self,
         request: Request<'_>,

@@ -1,89 +1,85 @@
-//! A provider's own rule for the entity of an event, as a table: it is what
-//! finds the entity, and what the documentation and `serializer check` show.
+//! A provider's rule for the entity of an event, as a table. The code that finds
+//! the entity, the documentation and `serializer check` all use it.
 
 use super::{
     describe,
     facts::{Facts, Reads},
 };
 
-/// Where the id of an event's entity stands.
+/// The location of the entity's id in events of some families.
 ///
-/// The lines of a rule are tried from the first to the last. The first one
-/// that is for the event's family, and one of whose places holds something,
-/// names the entity.
+/// The lines of a rule are tried in order. The first one that applies to the
+/// event's family and has a non-empty value names the entity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Line {
-    /// The families whose events it is for; none: it is for all.
+    /// The families that the line applies to; if empty, all.
     pub families: &'static [&'static str],
-    /// JSON pointers to the id, tried in turn.
+    /// JSON pointers to the id, tried in order.
     pub places: &'static [&'static str],
-    /// What stands in front of the id.
+    /// The kind of entity, which precedes the id.
     pub kind: Kind,
 }
 
-/// What an entity is, in front of its id.
+/// The kind of an entity, which precedes its id in the entity key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// This word.
+    /// A fixed word.
     Named(&'static str),
     /// The event's family.
     Family,
-    /// What this JSON pointer holds. Where that is nothing, the line does not
-    /// count.
+    /// The value at this JSON pointer. If it is empty, the line does not apply.
     At(&'static str),
-    /// This word, for an id that stands inside a URL: behind the first of
-    /// `marks` that is there, up to the next `/`, `?`, `&` or `#`. Where none
-    /// is there, the line does not count.
+    /// A fixed word, for an id inside a URL: after the first of `marks` that the
+    /// URL contains, up to the next `/`, `?`, `&` or `#`. Without a mark the line
+    /// does not apply.
     Inside {
-        /// What the entity is.
+        /// The kind.
         word: &'static str,
-        /// What stands in front of its id, such as `/receipts/`.
+        /// The texts that precede the id, such as `/receipts/`.
         marks: &'static [&'static str],
     },
 }
 
-/// An event reduced to the fields that tell what it is about, with the entity
-/// that the provider's own rule finds in it.
+/// An event reduced to the fields that identify its entity, and that entity by
+/// the provider's own rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Example {
-    /// Its headers.
+    /// The headers.
     pub headers: &'static [(&'static str, &'static str)],
-    /// Its body.
+    /// The body.
     pub body: &'static str,
-    /// Its entity, without the source in front.
+    /// The entity, without the source's prefix.
     pub entity: &'static str,
 }
 
-/// A provider's rule, for those who explain it.
+/// A provider's rule and facts, for documentation.
 #[derive(Debug, Clone, Copy)]
 pub struct Rule {
-    /// The rule.
+    /// The lines of the rule.
     pub lines: &'static [Line],
-    /// Events of which several are about one thing, and others about another
-    /// thing of the same number. Empty where senders differ too much.
+    /// Events of which several concern one entity, and others an entity of another
+    /// kind with the same number. Empty where senders differ too much.
     pub examples: &'static [Example],
-    /// Where the rest of what an event says stands.
+    /// The locations of an event's other fields.
     pub reads: Reads,
-    /// How the provider signs, sends and repeats.
+    /// How the provider signs, sends and retries.
     pub facts: Facts,
 }
 
-/// What a rule found.
 pub(super) struct Found {
-    /// What the entity is; `None`: nobody said what kind of thing it is.
+    /// The kind of entity; `None` if it is unknown.
     pub(super) kind: Option<String>,
-    /// Its id, never empty.
+    /// The id, never empty.
     pub(super) id: String,
 }
 
 impl Found {
-    /// The entity.
     pub(super) fn entity(&self) -> Option<String> {
         Some(format!("{}/{}", self.kind.as_deref()?, self.id))
     }
 }
 
-/// What the first fitting line of `lines` finds in an event of `family`.
+/// Returns the value that the first matching line of `lines` finds.
 pub(super) fn find(lines: &[Line], family: &str, body: &[u8]) -> Option<Found> {
     let is_for = |line: &&Line| line.families.is_empty() || line.families.contains(&family);
     lines.iter().filter(is_for).find_map(|line| {
@@ -98,7 +94,7 @@ pub(super) fn find(lines: &[Line], family: &str, body: &[u8]) -> Option<Found> {
     })
 }
 
-/// What stands in `url` behind the first of `marks` that is there.
+/// Returns the segment of `url` that follows the first of `marks` it contains.
 fn inside<'a>(url: &'a str, marks: &[&str]) -> Option<&'a str> {
     let (_, behind) = marks.iter().find_map(|mark| url.split_once(mark))?;
     behind.split(['/', '?', '&', '#']).next().filter(|id| !id.is_empty())

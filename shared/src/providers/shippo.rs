@@ -1,8 +1,8 @@
-//! Shippo: `Shippo-Auth-Signature: t=…,v1=…`, hexadecimal HMAC-SHA256 of
-//! `t.body`, which Shippo sets up on request; without it, a token of your own
-//! in the URL, `?token=…`.
+//! Shippo: `Shippo-Auth-Signature: t=…,v1=…`, a hexadecimal HMAC-SHA256 of
+//! `t.body`, which Shippo enables on request. Without it, a token of your own in
+//! the URL: `?token=…`.
 //!
-//! A request with a signature stands and falls by it, whatever its URL says.
+//! If a request has a signature, only that counts, whatever its URL says.
 
 use std::time::Duration;
 
@@ -15,7 +15,6 @@ use super::{
 };
 use crate::time::Timestamp;
 
-/// Shippo's rules.
 #[derive(Debug)]
 pub(super) struct Shippo;
 

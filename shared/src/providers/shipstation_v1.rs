@@ -1,9 +1,9 @@
-//! ShipStation's V1 API: nothing is signed. What it sends is believed if the
-//! URL that it calls holds the source's secret, `?token=…`; so the URL that is
-//! registered with ShipStation must, and nobody else may know it.
+//! ShipStation's V1 API: requests are not signed. A request is accepted if its
+//! URL holds the source's secret, `?token=…`. Register that URL with ShipStation
+//! and keep it confidential.
 //!
-//! The payload says where the orders or shipments can be fetched: those of one
-//! import or one batch of labels, several at once. So an entity is a batch.
+//! The payload is a URL from which orders or shipments can be fetched: those of
+//! one import or one batch of labels. So an entity is a batch.
 
 use super::{
     Described, Provider, Request, Secret, Unverified, Verified,
@@ -13,7 +13,6 @@ use super::{
 };
 use crate::time::Timestamp;
 
-/// ShipStation V1's rules.
 #[derive(Debug)]
 pub(super) struct ShipStationV1;
 
@@ -87,7 +86,7 @@ impl Provider for ShipStationV1 {
         tables::describe(&READS, LINES, request)
     }
 
-    // It signs nothing: the secret is in the URL.
+    // The secret is in the URL.
     fn query(&self, secret: &Secret) -> Option<String> {
         token::query(secret)
     }

@@ -1,10 +1,10 @@
-//! ShipStation, version 2 (formerly ShipEngine): RSA with SHA-256 over
-//! `timestamp.body`, under a key of ShipStation's published set.
+//! ShipStation version 2 (formerly ShipEngine): RSA-SHA256 over `timestamp.body`,
+//! by a key of ShipStation's published set.
 //!
-//! The same keys sign for every account, and nothing that is signed says for
-//! whom: an event of another account that somebody has sent here looks like
-//! ours. The address that it is posted to should therefore be kept to oneself,
-//! and the handler look up what it is told of.
+//! The same keys sign for every account, and the signature names no recipient: an
+//! event of another account that somebody sends here is accepted. Keep the
+//! endpoint's URL confidential, and have the handler look up the objects that
+//! events name.
 
 use super::{
     Address, Described, Encoding, Keys, Provider, Published, Request, RsaKey, Secret, Unverified, Verified, describe,
@@ -16,7 +16,6 @@ use super::{
 };
 use crate::time::Timestamp;
 
-/// ShipStation's rules.
 #[derive(Debug)]
 pub(super) struct ShipStationV2;
 
@@ -24,10 +23,10 @@ const KEY: &str = "x-shipengine-rsa-sha256-key-id";
 const SIGNATURE: &str = "x-shipengine-rsa-sha256-signature";
 const TIME: &str = "x-shipengine-timestamp";
 
-/// More keys are not looked at. The set has one or two.
+/// The most keys of a set that are tried. The set has one or two.
 const MOST_KEYS: usize = 16;
 
-/// Most events are thin: where what they are about can be fetched.
+/// Most events hold only a URL from which their object can be fetched.
 const LINES: &[Line] = &[
     Line { families: &[], places: &["/data/shipment_id"], kind: Kind::Named("shipment") },
     Line { families: &[], places: &["/data/label_id"], kind: Kind::Named("label") },
@@ -59,8 +58,8 @@ pub(super) const RULE: Rule = Rule {
     facts: FACTS,
 };
 
-/// No id is sent, so a delivery is named by its body. The signed time is the
-/// attempt's and no event time.
+/// ShipStation sends no id, so the body identifies a delivery. The signed time is
+/// that of the attempt, not of the event.
 const READS: Reads = Reads {
     delivery_id: &[IdPart::Body],
     topic: &["/resource_type"],
@@ -91,7 +90,7 @@ fn address() -> Address {
     Address::new("api.shipengine.com", "/jwks", "jwks_file").expect("it is a plain path")
 }
 
-/// The key of that id in a set (RFC 7517); `None`: there is none that is RSA.
+/// Returns the RSA key with that id in a JWK set (RFC 7517).
 fn key(set: &[u8], id: &str) -> Option<RsaKey> {
     let text = |index: usize, field: &str| json::pointer(set, &format!("/keys/{index}/{field}"));
     let index = (0..MOST_KEYS).find(|index| text(*index, "kid").is_some_and(|kid| kid == id))?;
@@ -131,7 +130,7 @@ impl Published for ShipStationV2 {
         let signature = Encoding::Base64.read(SIGNATURE, signature)?;
         let at = address();
         let set = keys.find(&at).ok_or_else(|| Unverified::Unfetched(at.clone()))?;
-        // One that was published since is worth another look.
+        // The key may have been published since the set was fetched.
         let key = key(&set, id).ok_or(Unverified::Outdated(at))?;
         if !key.verifies(&[time.as_bytes(), b".", request.body].concat(), &signature) {
             return Err(Unverified::Mismatch);

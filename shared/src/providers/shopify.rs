@@ -1,12 +1,11 @@
 //! Shopify: base64 HMAC-SHA256 of the body under the app's client secret.
 //!
-//! Only the body is signed. Topic, shop, webhook id and time come in headers
-//! that nothing proves, and no time is signed: whoever has seen one request can
-//! send its body again, under any topic and any id, and it is believed. What
-//! keeps others from seeing one is TLS.
+//! Only the body is signed. Topic, shop, webhook id and time are unsigned
+//! headers, and no time is signed: whoever has seen a request can replay its body
+//! under any topic and id. Only TLS keeps requests confidential.
 //!
-//! Headers come in two families: `X-Shopify-…`, and `Shopify-…` for the newer
-//! events, which send both; so the newer one counts where both are there
+//! Headers have two families: `X-Shopify-…`, and `Shopify-…` for newer events.
+//! Newer events send both, so the newer one takes precedence
 //! (Shopify/shopify-app-js, `lib/webhooks/validate.ts`).
 
 use std::time::Duration;
@@ -20,11 +19,10 @@ use super::{
 };
 use crate::time::Timestamp;
 
-/// Shopify's rules.
 #[derive(Debug)]
 pub(super) struct Shopify;
 
-/// The signature's header in the newer family and in the older one.
+/// The signature header of the newer and of the older family.
 const SIGNATURES: [&str; 2] = ["shopify-hmac-sha256", "x-shopify-hmac-sha256"];
 
 fn header<'a>(headers: &'a Headers, name: &str) -> Option<&'a str> {
@@ -35,8 +33,8 @@ fn key(secret: &Secret) -> Option<Key> {
     Key::new(secret.expose())
 }
 
-/// `orders/edited` carries only the edit; a return carries its order. Privacy
-/// requests name the customer and the shop only inside.
+/// `orders/edited` holds only the edit; a return holds its order. Privacy requests
+/// name the customer and the shop only inside the body.
 const LINES: &[Line] = &[
     Line { families: &["orders"], places: &["/id", "/order_edit/order_id", "/order_id"], kind: Kind::Named("order") },
     Line {
@@ -100,8 +98,7 @@ pub(super) const RULE: Rule = Rule {
     facts: FACTS,
 };
 
-/// Newer events may have no webhook id of their own; their event id is one for
-/// each topic.
+/// Newer events may lack a webhook id; their event id is unique per topic.
 const READS: Reads = Reads {
     delivery_id: &[
         IdPart::Account,
@@ -148,7 +145,7 @@ fn entity(request: Request<'_>, family: &str) -> Option<String> {
     Some(format!("{}/{}", kind?, bare(&found.id)))
 }
 
-/// The number in a global id such as `gid://shopify/Order/450789469`.
+/// Returns the number in a global id such as `gid://shopify/Order/450789469`.
 fn bare(id: &str) -> &str {
     let typed = id.strip_prefix("gid://shopify/").and_then(|typed| typed.split_once('/'));
     typed.map(|(_, number)| number).filter(|number| !number.is_empty()).unwrap_or(id)
@@ -174,8 +171,8 @@ impl Provider for Shopify {
         Ok(Verified::Delivery)
     }
 
-    /// A newer event's topic is the thing alone, and what was done to it stands
-    /// in a header of its own: `Order` and `update` make `Order/update`.
+    /// A newer event's topic names only the object; its action has a header of its
+    /// own. `Order` and `update` become `Order/update`.
     fn describe(&self, request: Request<'_>) -> Described {
         let mut described = tables::describe(&READS, LINES, request);
         let action = request.headers.get("shopify-action").filter(|action| !action.is_empty());

@@ -1,9 +1,9 @@
-//! HMACs and their comparison, shared by the providers' files.
+//! HMACs and their comparison, shared by the providers.
 //!
-//! A signature is compared in constant time, with the HMAC under every key,
-//! whether or not an earlier one matched: neither the bytes nor which secret
-//! was used can be learned from how long it takes. A text that makes an empty
-//! key never becomes a [`Key`], so nothing is verified with it.
+//! A signature is compared in constant time with the HMAC under every key,
+//! whether or not an earlier one matched, so the time taken reveals neither the
+//! bytes nor the matching secret. An empty secret never becomes a [`Key`], so
+//! nothing is verified with it.
 
 use std::time::Duration;
 
@@ -20,11 +20,11 @@ use subtle::{Choice, ConstantTimeEq};
 use super::{TOLERANCE, Unverified};
 use crate::time::Timestamp;
 
-/// The hash function inside an HMAC.
+/// The hash function of an HMAC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum HashName {
-    /// HMAC-SHA-1. Broken as a hash, not as an HMAC; older senders use it.
+    /// HMAC-SHA-1. Broken as a hash but not as an HMAC; older senders use it.
     Sha1,
     /// HMAC-SHA-256.
     Sha256,
@@ -33,7 +33,7 @@ pub enum HashName {
 }
 
 impl HashName {
-    /// The HMAC of `parts`, one after the other.
+    /// Computes the HMAC of the concatenated `parts`.
     pub(super) fn hmac(self, key: &Key, parts: &[&[u8]]) -> Vec<u8> {
         match self {
             Self::Sha1 => hmac_with::<Hmac<Sha1>>(key, parts),
@@ -51,7 +51,7 @@ fn hmac_with<M: Mac + KeyInit>(key: &Key, parts: &[&[u8]]) -> Vec<u8> {
     mac.finalize().into_bytes().to_vec()
 }
 
-/// How a signature's bytes are written in a header.
+/// The encoding of a signature in a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Encoding {
@@ -61,15 +61,14 @@ pub enum Encoding {
     Base64,
 }
 
-/// Reads what [`STANDARD`] writes, and the same without padding.
+/// Decodes what [`STANDARD`] encodes, with or without padding.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
 impl Encoding {
-    /// The bytes that `text` stands for; `None` if it is not in this encoding
-    /// or stands for none.
+    /// Decodes `text`; `None` if it is empty or not in this encoding.
     pub(super) fn decode(self, text: &str) -> Option<Vec<u8>> {
         let bytes = match self {
             Self::Hex => {
@@ -82,7 +81,7 @@ impl Encoding {
         Some(bytes).filter(|bytes| !bytes.is_empty())
     }
 
-    /// The same of a header's value, white space around it aside.
+    /// Decodes a header's value, ignoring surrounding white space.
     ///
     /// # Errors
     ///
@@ -91,8 +90,7 @@ impl Encoding {
         self.decode(value.trim()).ok_or_else(|| Unverified::malformed(name))
     }
 
-    /// `bytes` as text: lower-case hexadecimal, or standard base64 with
-    /// padding.
+    /// Encodes `bytes` in lower-case hexadecimal or in standard base64 with padding.
     pub(super) fn encode(self, bytes: &[u8]) -> String {
         match self {
             Self::Hex => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
@@ -101,22 +99,21 @@ impl Encoding {
     }
 }
 
-/// A key that an HMAC can be made with.
+/// A non-empty HMAC key.
 #[derive(Clone)]
 pub(super) struct Key(Vec<u8>);
 
-/// What is wrong with a secret that makes no [`Key`].
 pub(super) const EMPTY: &str = "it is empty";
 
 impl Key {
-    /// Takes `bytes`. `None` if there are none, or only zeros: HMAC fills keys
-    /// up with zeros, so those are the empty key too.
+    /// Creates a key; `None` if `bytes` is empty or all zeros. HMAC pads keys with
+    /// zeros, so these are equivalent.
     pub(super) fn new(bytes: impl Into<Vec<u8>>) -> Option<Self> {
         Some(bytes.into()).filter(|bytes| bytes.iter().any(|byte| *byte != 0)).map(Self)
     }
 }
 
-/// Whether one of `claimed` is the HMAC of `parts` under one of `keys`.
+/// Verifies that one of `claimed` is the HMAC of `parts` under one of `keys`.
 pub(super) fn check(
     hash: HashName,
     keys: impl Iterator<Item = Key>,
@@ -133,21 +130,19 @@ pub(super) fn check(
     if matches.into() { Ok(()) } else { Err(Unverified::Mismatch) }
 }
 
-/// Whether a signed time is near enough to `now`. Asked only after the
-/// signature was found good, so that [`Unverified::Stale`] means a replay or a
-/// clock that is wrong, never a forged header.
+/// Checks the age of a signed time. Call it only after the signature was verified,
+/// so that [`Unverified::Stale`] means a replay or a wrong clock, and not a forgery.
 pub(super) fn check_time(signed_at: Timestamp, now: Timestamp) -> Result<(), Unverified> {
     if is_near(signed_at, now, TOLERANCE) { Ok(()) } else { Err(Unverified::Stale(signed_at)) }
 }
 
-/// Whether a signed time is within `tolerance` of `now`, before or after it.
+/// Returns whether `signed_at` is within `tolerance` of `now`, before or after it.
 pub(crate) fn is_near(signed_at: Timestamp, now: Timestamp, tolerance: Duration) -> bool {
     now.since(signed_at) <= tolerance && signed_at.since(now) <= tolerance
 }
 
-/// The signed time and the signatures of a header such as `t=…,v1=…[,v1=…]`;
-/// other entries are passed over. `None` if either is not there, or no
-/// signature is hexadecimal.
+/// Parses the time and the signatures of a header such as `t=…,v1=…[,v1=…]`;
+/// other entries are ignored. `None` without a time or a hexadecimal signature.
 fn stamped(value: &str) -> Option<(&str, Vec<Vec<u8>>)> {
     let entries = || value.split(',').filter_map(|entry| entry.trim().split_once('='));
     let time = entries().find_map(|(name, value)| (name == "t").then_some(value))?;
@@ -156,8 +151,8 @@ fn stamped(value: &str) -> Option<(&str, Vec<Vec<u8>>)> {
     (!signatures.is_empty()).then_some((time, signatures))
 }
 
-/// Whether one of `keys` signed `time.body`, near `now`, in the header `name`,
-/// whose value is `t=…,v1=…[,v1=…]`.
+/// Verifies that one of `keys` signed `time.body` in the header `name` with the
+/// value `t=…,v1=…[,v1=…]`, and that the time is recent.
 pub(super) fn check_stamp(
     (name, value): (&str, &str),
     keys: impl Iterator<Item = Key>,
@@ -171,20 +166,20 @@ pub(super) fn check_stamp(
     check_time(signed_at, now)
 }
 
-/// The value of such a header, by the owner of `key`.
+/// Returns the value of such a header.
 pub(super) fn stamp(key: &Key, body: &[u8], now: Timestamp) -> String {
     let time = seconds_text(now);
     let mac = HashName::Sha256.hmac(key, &[time.as_bytes(), b".", body]);
     format!("t={time},v1={}", Encoding::Hex.encode(&mac))
 }
 
-/// The whole seconds that a signed time was written in; digits only.
+/// Parses a signed time in whole seconds, digits only.
 pub(super) fn seconds(text: &str) -> Option<Timestamp> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|_| digits).map(Timestamp::from_secs)
 }
 
-/// Whole seconds since the epoch as text, as a sender writes them.
+/// Formats a time as whole seconds since the epoch.
 pub(super) fn seconds_text(time: Timestamp) -> String {
     (time.as_millis() / 1000).to_string()
 }

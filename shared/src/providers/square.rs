@@ -1,9 +1,8 @@
-//! Square: base64 HMAC-SHA256 over the notification URL and the body, under
-//! the subscription's signature key.
+//! Square: base64 HMAC-SHA256 over the notification URL and the body, under the
+//! subscription's signature key.
 //!
-//! The URL is the one that the subscription holds, byte for byte. It is an
-//! option of the source and never taken from the request, whose `Host` anybody
-//! can choose.
+//! The URL is the one in the subscription, byte for byte. It is an option of the
+//! source and never taken from the request, whose `Host` anybody can choose.
 
 use std::time::Duration;
 
@@ -16,13 +15,12 @@ use super::{
 };
 use crate::time::Timestamp;
 
-/// Square's rules. Without a URL nothing is believed.
+/// Without a URL, nothing is accepted.
 #[derive(Debug)]
 pub(super) struct Square {
     pub(super) url: String,
 }
 
-/// As it is before its source says the URL.
 pub(super) static WITHOUT_URL: Square = Square { url: String::new() };
 
 const SIGNATURE: &str = "x-square-hmacsha256-signature";
@@ -31,8 +29,7 @@ fn key(secret: &Secret) -> Option<Key> {
     Key::new(secret.expose())
 }
 
-/// What belongs to no order, such as a payment that was taken without one, is
-/// itself.
+/// An object without an order, such as a payment taken without one, is its own entity.
 const LINES: &[Line] = &[
     Line { families: &["order", "order.fulfillment"], places: &["/data/id"], kind: Kind::Named("order") },
     Line { families: &["payment"], places: &["/data/object/payment/order_id"], kind: Kind::Named("order") },
@@ -74,8 +71,7 @@ pub(super) const RULE: Rule = Rule {
     facts: FACTS,
 };
 
-/// The event's own time: an order's `version` counts its changes and is no
-/// time.
+/// The event's own time: an order's `version` counts its changes and is not a time.
 const READS: Reads = Reads {
     delivery_id: &[IdPart::At(&["/event_id"])],
     topic: &["/type"],
@@ -139,8 +135,7 @@ impl Provider for Square {
 mod tests {
     use super::*;
 
-    /// The sample in Square's documentation and SDKs (square-nodejs-sdk,
-    /// `WebhooksHelper`).
+    /// The sample in Square's documentation and SDKs (square-nodejs-sdk, `WebhooksHelper`).
     const URL: &str = "https://example.com/webhook";
     const BODY: &[u8] = br#"{"hello":"world"}"#;
     const GOOD: &str = "2kRE5qRU2tR+tBGlDwMEw2avJ7QM4ikPYD/PJ3bd9Og=";

@@ -1,13 +1,11 @@
 //! Standard Webhooks (standardwebhooks.com) over `id.timestamp.body`: base64
-//! HMAC-SHA256 under the bytes that a `whsec_…` secret encodes (`v1`), or
-//! Ed25519 (`v1a`), for which the source holds the public key, `whpk_…`.
+//! HMAC-SHA256 under the bytes that a `whsec_…` secret encodes (`v1`), or Ed25519
+//! (`v1a`), for which the source has the public key, `whpk_…`.
 //!
-//! The signature header lists several while a key is rolled; versions yet to
-//! come are passed over. The `svix-…` names of the same three headers are
-//! understood too.
+//! The signature header lists several signatures while a key is rolled; unknown
+//! versions are ignored. The `svix-…` aliases of the three headers are accepted.
 //!
-//! Other providers sign by the scheme as well, each under a key of its own: a
-//! [`Scheme`].
+//! Other providers use the scheme with their own form of key: a [`Scheme`].
 
 use std::time::Duration;
 
@@ -23,21 +21,18 @@ use super::{
 };
 use crate::{protocol::entity::DeliveryId, time::Timestamp};
 
-/// A provider that signs by the scheme.
+/// A provider that signs by this scheme.
 #[derive(Debug)]
 pub(super) struct Scheme {
-    /// The key that a secret of its makes; `None`: none.
+    /// Derives the key from a secret.
     pub(super) key: fn(&Secret) -> Option<SchemeKey>,
-    /// What is wrong with a secret that makes none.
+    /// Explains why a secret has no key.
     pub(super) objection: fn(&Secret) -> &'static str,
-    /// What its requests hold.
     pub(super) reads: Reads,
-    /// What they are about. Not the whole rule: the functions carry nothing that
-    /// only people read.
+    /// Not the whole [`Rule`]: the functions contain no text that only people read.
     pub(super) lines: &'static [Line],
 }
 
-/// The Standard Webhooks rules.
 pub(super) const STANDARD_WEBHOOKS: Scheme = Scheme {
     key,
     objection: |secret| {
@@ -48,17 +43,15 @@ pub(super) const STANDARD_WEBHOOKS: Scheme = Scheme {
     lines: LINES,
 };
 
-/// What a signature is checked with.
 pub(super) enum SchemeKey {
-    /// The sender has the same one.
+    /// A secret that the sender shares.
     Shared(Key),
-    /// Only the sender has the half that signs.
+    /// A public key; only the sender has the private one.
     Pair(Ed25519),
 }
 
-/// The key that `secret` encodes; as in the specification's libraries the
-/// `whsec_` in front may be left out. `whsk_…`, the half that signs, is for
-/// samples and tests.
+/// Parses the key in `secret`; as in the specification's libraries the prefix
+/// `whsec_` is optional. `whsk_…`, the private key, is for samples and tests.
 pub(super) fn key(secret: &Secret) -> Option<SchemeKey> {
     let Some(secret) = secret.text() else { return Key::new(secret.expose()).map(SchemeKey::Shared) };
     let bytes = |text| STANDARD.decode(text).ok();
@@ -71,11 +64,10 @@ pub(super) fn key(secret: &Secret) -> Option<SchemeKey> {
     Key::new(bytes(secret.strip_prefix("whsec_").unwrap_or(secret))?).map(SchemeKey::Shared)
 }
 
-/// What is wrong with a secret that holds no key.
 pub(super) const NO_KEY: &str = "it is not `whsec_` and the key's bytes in base64";
 
-/// The names of a request's three headers: all of one family, so that nobody
-/// can mix a signed header with an unsigned one of the other.
+/// The names of a request's three headers, all of one family: otherwise a signed
+/// header could be combined with an unsigned one of the other family.
 #[derive(Clone, Copy)]
 struct Names {
     id: &'static str,
@@ -92,19 +84,15 @@ fn names(headers: &Headers) -> Names {
     if !has_any(NAMES) && has_any(ALIASES) { ALIASES } else { NAMES }
 }
 
-/// The places of a delivery's id. A verified request has one of them, and not
-/// empty.
+/// The headers of a delivery's id. A verified request has a non-empty one.
 pub(super) const IDS: &[&str] = &[NAMES.id, ALIASES.id];
 
-/// What the scheme's signature covers.
 pub(super) const SIGNED: Signed =
     Signed { headers: &[NAMES.id, NAMES.timestamp, ALIASES.id, ALIASES.timestamp], time: true, ..Signed::BODY };
 
-/// More Ed25519 signatures than this are not looked at: each of them costs a
-/// pass over the body.
+/// The most Ed25519 signatures that are tried: each costs a pass over the body.
 const MOST_V1A: usize = 4;
 
-/// Whether one of `keys` signed the request.
 fn verify(request: Request<'_>, keys: &[SchemeKey], now: Timestamp) -> Result<Verified, Unverified> {
     let names = names(request.headers);
     let header = |name| request.headers.required(name);
@@ -139,7 +127,6 @@ fn verify(request: Request<'_>, keys: &[SchemeKey], now: Timestamp) -> Result<Ve
     Ok(Verified::Delivery)
 }
 
-/// The headers that the owner of `key` would sign `body` with.
 fn sign(headers: &Headers, body: &[u8], key: &SchemeKey, now: Timestamp) -> Vec<(String, String)> {
     let names = names(headers);
     let given = headers.get(names.id).filter(|id| !id.trim().is_empty());
@@ -155,16 +142,16 @@ fn sign(headers: &Headers, body: &[u8], key: &SchemeKey, now: Timestamp) -> Vec<
     vec![(names.id.to_owned(), id), (names.timestamp.to_owned(), time), (names.signature.to_owned(), signature)]
 }
 
-/// The specification leaves the body to the sender: these are the places where
-/// senders usually put it. Examples would say more than it does.
+/// The specification leaves the body to the sender. Senders usually put the id
+/// at these locations.
 const LINES: &[Line] = &[
     Line { families: &[], places: &["/data/order_id", "/data/order/id"], kind: Kind::Named("order") },
     Line { families: &[], places: &["/data/id"], kind: Kind::Family },
 ];
 
 /// The specification leaves the body to the sender and recommends `type`,
-/// `timestamp` and `data`. The signed timestamp is the attempt's and no event
-/// time.
+/// `timestamp` and `data`. The signed timestamp is that of the attempt, not of
+/// the event.
 const READS: Reads = Reads {
     delivery_id: &[IdPart::At(IDS)],
     topic: &["/type"],

@@ -1,10 +1,10 @@
-//! Stripe: `Stripe-Signature: t=…,v1=…`, hexadecimal HMAC-SHA256 of `t.body`
+//! Stripe: `Stripe-Signature: t=…,v1=…`, a hexadecimal HMAC-SHA256 of `t.body`
 //! under the whole `whsec_…` text.
 //!
-//! Several `v1` stand there while a secret is rolled; `v0` is for test modes
-//! and ignored, as is everything else. `t` is the time of the attempt, new for
-//! every retry: it limits replays and says nothing about order. A snapshot
-//! event carries its object; a thin one says only which it is.
+//! There are several `v1` while a secret is rolled; `v0`, for test modes, and all
+//! others are ignored. `t` is the time of the attempt, new for every retry: it
+//! limits replays and says nothing about order. A snapshot event holds its
+//! object, a thin event only the object's id.
 
 use std::time::Duration;
 
@@ -18,20 +18,19 @@ use super::{
 };
 use crate::time::Timestamp;
 
-/// Stripe's rules.
 #[derive(Debug)]
 pub(super) struct Stripe;
 
 const SIGNATURE: &str = "stripe-signature";
 
-/// How secret, restricted and publishable API keys begin.
+/// The prefixes of secret, restricted and publishable API keys.
 const API_KEYS: [&str; 3] = ["sk_", "rk_", "pk_"];
 
 fn key(secret: &Secret) -> Option<Key> {
     Key::new(secret.expose())
 }
 
-/// What Stripe sends to a thin event destination when somebody asks it to.
+/// The test event of a thin event destination.
 const PING: &str = "v2.core.event_destination.ping";
 
 const READS: Reads = Reads {
@@ -59,7 +58,7 @@ const FACTS: Facts = Facts {
     sources: &["https://docs.stripe.com/webhooks", "https://docs.stripe.com/event-destinations"],
 };
 
-/// Thin events carry no object, only what it is and where to fetch it.
+/// Thin events hold only the object's kind and a URL to fetch it.
 const LINES: &[Line] = &[
     Line { families: &[], places: &["/data/object/metadata/order_id"], kind: Kind::Named("order") },
     Line { families: &[], places: &["/data/object/payment_intent"], kind: Kind::Named("payment_intent") },

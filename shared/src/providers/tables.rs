@@ -1,4 +1,4 @@
-//! What a provider's tables find in a request.
+//! Applies a provider's tables to a request.
 
 use std::borrow::Cow;
 
@@ -9,12 +9,12 @@ use super::{
 };
 use crate::protocol::entity::DeliveryId;
 
-/// What a request is about.
+/// Describes a request by the provider's tables.
 pub(super) fn describe(reads: &Reads, lines: &[Line], request: Request<'_>) -> Described {
     describe_by(reads, lines, |topic| describe::family_by(topic, reads.between_words), request)
 }
 
-/// The same, where a topic's family is found in another way.
+/// Like [`describe`], with another function for a topic's family.
 pub(super) fn describe_by(
     reads: &Reads,
     lines: &[Line],
@@ -40,8 +40,8 @@ pub(super) fn describe_by(
     }
 }
 
-/// The parts of a delivery's id, with slashes between them, and whether nothing
-/// but its body tells it from others.
+/// Joins the parts of a delivery's id with slashes. Also returns whether only the
+/// body distinguishes the delivery from others.
 fn delivery_id(parts: &[IdPart], account: Option<&str>, topic: &str, request: Request<'_>) -> (DeliveryId, bool) {
     let hash = || DeliveryId::from_body(request.body).to_string();
     let mut has_own = false;

@@ -1,4 +1,4 @@
-//! What holds for every provider, and for every sample in `events/`.
+//! Properties of every provider, and of every sample in `events/`.
 
 mod cases;
 mod described;

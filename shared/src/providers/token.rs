@@ -1,25 +1,23 @@
-//! A secret that stands in the URL which the provider calls: `?token=…`.
+//! A secret in the URL that the provider calls: `?token=…`.
 //!
-//! It is compared in constant time, and with every secret. It proves who knows
-//! the URL, and nothing about the body.
+//! It is compared in constant time with every secret. It proves that the sender
+//! knows the URL, and nothing about the body.
 
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
 
 use super::{Headers, Secret, Unverified};
 
-/// The query's field that holds the secret.
 const NAME: &str = "token";
 
-/// Whether the URL holds a token.
 pub(super) fn is_sent(headers: &Headers) -> bool {
     sent(headers).is_some()
 }
 
-/// Whether the token in the URL is one of `secrets`.
+/// Checks that the token in the URL is one of `secrets`.
 pub(super) fn check(headers: &Headers, secrets: &[Secret]) -> Result<(), Unverified> {
     let sent = sent(headers).ok_or(Unverified::NoToken)?;
-    // Hashes are of one length: neither does the time tell how long a secret is.
+    // Hashes have equal lengths, so the time does not reveal the secret's length.
     let sent = Sha256::digest(&sent);
     let mut matches = Choice::from(0);
     for secret in secrets.iter().filter(|secret| is_usable(secret)) {
@@ -28,12 +26,11 @@ pub(super) fn check(headers: &Headers, secrets: &[Secret]) -> Result<(), Unverif
     if matches.into() { Ok(()) } else { Err(Unverified::Mismatch) }
 }
 
-/// Whether `secret` holds anything.
 pub(super) fn is_usable(secret: &Secret) -> bool {
     secret.expose().iter().any(|byte| *byte != 0)
 }
 
-/// The query that `secret` is sent in.
+/// Returns the query that carries `secret`.
 pub(super) fn query(secret: &Secret) -> Option<String> {
     let mut query = format!("{NAME}=");
     for byte in secret.expose() {
@@ -45,14 +42,13 @@ pub(super) fn query(secret: &Secret) -> Option<String> {
     is_usable(secret).then_some(query)
 }
 
-/// The first token of the query, unescaped.
+/// Returns the query's first token, unescaped.
 fn sent(headers: &Headers) -> Option<Vec<u8>> {
     let value = headers.query().split('&').find_map(|field| field.strip_prefix(NAME)?.strip_prefix('='))?;
     Some(unescaped(value)).filter(|value| !value.is_empty())
 }
 
-/// The bytes of `text`, with those that its `%41` stand for; what is no such
-/// escape is left as it is.
+/// Percent-decodes `text`; invalid escapes are left as they are.
 pub(crate) fn unescaped(text: &str) -> Vec<u8> {
     let digit = |byte: Option<&u8>| byte.and_then(|byte| char::from(*byte).to_digit(16));
     let (bytes, mut unescaped, mut at) = (text.as_bytes(), Vec::new(), 0);

@@ -1,12 +1,12 @@
-//! WooCommerce: base64 HMAC-SHA256 of the body, under the secret with its HTML
-//! entities decoded, because the shop stores it encoded and decodes it so
-//! before it signs.
+//! WooCommerce: base64 HMAC-SHA256 of the body. The key is the secret with its
+//! HTML entities decoded: the shop stores it encoded and decodes it before it
+//! signs.
 //!
-//! A webhook that is switched on first sends an unsigned form body,
-//! `webhook_id=N`, and stays off unless that is answered 200. Only exactly
-//! that, without a signature, is a ping. The shop never retries, and builds
-//! the payload when it delivers it: two bodies for one event may differ. All of
-//! it is in `includes/class-wc-webhook.php` of woocommerce/woocommerce.
+//! A newly enabled webhook first sends an unsigned form body, `webhook_id=N`, and
+//! stays disabled unless that is answered 200. Only exactly that body, without a
+//! signature, is a ping. The shop never retries, and builds the payload when it
+//! sends it: two bodies for one event may differ. All of it is in
+//! `includes/class-wc-webhook.php` of woocommerce/woocommerce.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -19,7 +19,6 @@ use super::{
 };
 use crate::time::Timestamp;
 
-/// WooCommerce's rules.
 #[derive(Debug)]
 pub(super) struct WooCommerce;
 
@@ -29,8 +28,8 @@ fn key(secret: &Secret) -> Option<Key> {
     secret.text().map_or_else(|| Key::new(secret.expose()), |text| Key::new(decoded(text).into_owned()))
 }
 
-/// `text` as WordPress' `wp_specialchars_decode` leaves it with both kinds of
-/// quotes: in one pass, so that `&amp;lt;` becomes `&lt;`.
+/// Decodes HTML entities as WordPress' `wp_specialchars_decode` does with
+/// `ENT_QUOTES`: in one pass, so that `&amp;lt;` becomes `&lt;`.
 fn decoded(text: &str) -> Cow<'_, str> {
     if !text.contains('&') {
         return Cow::Borrowed(text);
@@ -46,8 +45,8 @@ fn decoded(text: &str) -> Cow<'_, str> {
     Cow::Owned(decoded)
 }
 
-/// The entities that WordPress knows, named or numbered; numbers may have
-/// leading zeros.
+/// Returns the character of an entity that WordPress knows, named or numeric;
+/// numbers may have leading zeros.
 fn character(entity: &str) -> Option<char> {
     let number =
         |digits: &'static str, at: usize| entity.get(at..).is_some_and(|text| text.trim_start_matches('0') == digits);
@@ -72,9 +71,9 @@ fn character(entity: &str) -> Option<char> {
 
 const LINES: &[Line] = &[Line { families: &[], places: &["/id"], kind: Kind::Family }];
 
-/// The shop's own delivery id is a hash of the webhook's number and the current
-/// second. So it tells a second `order.deleted` from the first, whose body is
-/// equal; and the body tells two changes in one second apart.
+/// The shop's delivery id hashes the webhook's number and the current second, so
+/// it tells a second `order.deleted` with an equal body from the first. The body
+/// tells two changes within one second apart.
 const READS: Reads = Reads {
     delivery_id: &[
         IdPart::Account,

@@ -1,4 +1,4 @@
-//! The options of a generic sender, and which of them fit together.
+//! The options of a generic sender, and their consistency rules.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -13,8 +13,8 @@ use crate::{
     time::duration::duration,
 };
 
-/// How a sender signs and where its requests hold what: the `generic` table
-/// of a source. Any of the lists may be given as a single text.
+/// A sender's signature scheme and the locations of its fields: the `generic`
+/// table of a source. Each list may be given as a single text.
 ///
 /// ```toml
 /// [sources.acme.generic]
@@ -36,51 +36,50 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GenericOptions {
-    /// The header that the signature is in.
+    /// The name of the signature header.
     pub header: String,
-    /// The hash inside the HMAC.
+    /// The HMAC's hash function.
     pub hash: HashName,
-    /// How the signature is written.
+    /// The encoding of the signature.
     pub encoding: Encoding,
-    /// What stands in front of the signature, such as `sha256=`. In a list,
-    /// entries that start otherwise are passed over.
+    /// The prefix of the signature, such as `sha256=`. In a list, entries with
+    /// another prefix are ignored.
     #[serde(default)]
     pub prefix: String,
-    /// What stands between several signatures in the one header; spaces around
-    /// them do not count. Without it the whole value is one signature.
+    /// The separator between several signatures in the header; spaces around it
+    /// are ignored. Without it the whole value is one signature.
     pub separator: Option<String>,
-    /// What is signed: `{body}`, and around it `{timestamp}`, `{header:…}` or
-    /// fixed text, such as the address that the sender calls.
+    /// The signed text: `{body}`, optionally with `{timestamp}`, `{header:…}` or
+    /// fixed text, such as the URL that the sender calls.
     #[serde(default = "body_alone")]
     pub signed: String,
-    /// The header that `{timestamp}` is in: seconds, milliseconds or RFC 3339.
-    /// A request whose time is further away than the source's `tolerance` is
-    /// not believed.
+    /// The header of `{timestamp}`: seconds, milliseconds or RFC 3339. A request
+    /// whose time differs by more than the source's `tolerance` is refused.
     pub timestamp_header: Option<String>,
-    /// What stands in front of `{timestamp}` among the entries of the
-    /// signature's own header, such as `t=`.
+    /// The prefix of `{timestamp}` among the entries of the signature header, such
+    /// as `t=`.
     pub timestamp_prefix: Option<String>,
-    /// What names a delivery over all its retries. Without it, or where it is
-    /// not found: the hash of the body, for as long as `retried_for` says.
+    /// The id that all retries of a delivery share. If it is not given or not
+    /// found, the body's hash is used for the time of `retried_for`.
     #[serde(default, deserialize_with = "one_or_more")]
     pub delivery_id: Vec<Place>,
-    /// How long the sender retries. A body that comes again within this time,
-    /// without an id, is a repeat; later, it is another delivery.
+    /// The time over which the sender retries. Without an id, an equal body
+    /// within this time is a repeat, and a later one another delivery.
     #[serde(default, deserialize_with = "duration")]
     pub retried_for: Option<Duration>,
-    /// What happened: `order.updated`.
+    /// The topic, such as `order.updated`.
     #[serde(default, deserialize_with = "one_or_more")]
     pub topic: Vec<Place>,
-    /// Whose it is: a shop or an account.
+    /// The shop or account.
     #[serde(default, deserialize_with = "one_or_more")]
     pub account: Vec<Place>,
-    /// What the entity is called: the first of these that holds something.
+    /// The id of the entity: the first non-empty of these locations.
     #[serde(default, deserialize_with = "one_or_more")]
     pub entity: Vec<Place>,
-    /// What the entity is, in front of what it is called.
+    /// The kind of entity, which precedes its id in the entity key.
     pub entity_kind: Option<String>,
-    /// When it happened: seconds, milliseconds or RFC 3339. Not the time of
-    /// the attempt, which is new for every retry.
+    /// The time of the event: seconds, milliseconds or RFC 3339. Not the time of
+    /// the attempt, which changes with every retry.
     #[serde(default, deserialize_with = "one_or_more")]
     pub event_time: Vec<Place>,
 }
@@ -89,23 +88,23 @@ fn body_alone() -> String {
     "{body}".to_owned()
 }
 
-/// Where a value stands in a request.
+/// The location of a value in a request.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub enum Place {
-    /// In the header of this name, in lower case.
+    /// The header of this name, in lower case.
     Header(String),
-    /// In the body, at this JSON pointer.
+    /// This JSON pointer into the body.
     Pointer(String),
 }
 
-/// The text names neither a header nor a place in a body.
+/// The text is neither a header's name nor a JSON pointer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is neither a header's name, such as `x-acme-topic`, nor a JSON pointer, such as `/event/type`")]
 pub struct InvalidPlace(String);
 
 impl Place {
-    /// Reads a place: what starts with `/` is a JSON pointer, anything else a
+    /// Parses a location: a leading `/` makes it a JSON pointer, otherwise it is a
     /// header's name.
     pub fn parse(text: &str) -> Result<Self, InvalidPlace> {
         if text.starts_with('/') && is_pointer(text) {
@@ -115,7 +114,7 @@ impl Place {
         }
     }
 
-    /// What stands there, unless it is empty.
+    /// Returns the value at this location, unless it is empty.
     pub(super) fn find<'a>(&self, request: Request<'a>) -> Option<Cow<'a, str>> {
         let found = match self {
             Self::Header(name) => request.headers.get(name).map(|value| Cow::Borrowed(value.trim())),
@@ -132,7 +131,7 @@ impl TryFrom<String> for Place {
     }
 }
 
-/// Reads one text or a list of them.
+/// Deserializes one text or a list of them.
 fn one_or_more<'de, D: serde::Deserializer<'de>>(places: D) -> Result<Vec<Place>, D::Error> {
     struct OneOrMore;
 

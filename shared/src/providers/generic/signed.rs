@@ -1,26 +1,23 @@
-//! What a generic sender signs: a template such as `{timestamp}.{body}`.
+//! The template of the text that a generic sender signs, such as `{timestamp}.{body}`.
 
 use super::InvalidGeneric;
 
-/// A parsed template. It holds the body at least once.
+/// A parsed template. It contains the body at least once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Signed(Vec<Part>);
 
-/// One piece of what is signed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Part {
-    /// Fixed text.
     Text(String),
-    /// The body's bytes.
     Body,
-    /// The timestamp, as it was sent.
+    /// The timestamp as sent.
     Timestamp,
-    /// The value of the header of this name.
+    /// The value of the header with this name.
     Header(String),
 }
 
 impl Signed {
-    /// Reads a template. Braces stand only around a placeholder.
+    /// Parses a template. Braces may only enclose a placeholder.
     pub(super) fn parse(template: &str) -> Result<Self, InvalidGeneric> {
         let mut parts = Vec::new();
         let mut rest = template;
@@ -48,18 +45,16 @@ impl Signed {
         if parts.contains(&Part::Body) { Ok(Self(parts)) } else { Err(InvalidGeneric::BodyUnsigned) }
     }
 
-    /// The pieces, in order.
     pub(super) fn parts(&self) -> &[Part] {
         &self.0
     }
 
-    /// Whether the timestamp is signed.
     pub(super) fn has_timestamp(&self) -> bool {
         self.0.contains(&Part::Timestamp)
     }
 }
 
-/// `text` in lower case, if it can be a header's name (RFC 9110).
+/// Returns `text` in lower case if it is a valid header name (RFC 9110).
 pub(super) fn header_name(text: &str) -> Option<String> {
     let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     (!text.is_empty() && text.bytes().all(is_token)).then(|| text.to_ascii_lowercase())
