@@ -1,11 +1,11 @@
-//! Jobs: functions on a schedule, each tick of which runs once however many
-//! schedulers there are and however often they are invoked for it.
+//! Jobs: functions on a schedule. Each tick runs once, however many schedulers
+//! there are and however often they are invoked.
 //!
-//! One invocation a minute finds the ticks that are due and runs them side by
-//! side, each under the lease of its job's row (`tick.rs`).
+//! One invocation a minute finds the ticks that are due and runs them
+//! concurrently, each under the lease of its job's row (`tick.rs`).
 //!
-//! `schedule.rs` knows when a job is due, `due.rs` decides what to do about it,
-//! `ticker.rs` does it.
+//! `schedule.rs` computes when a job is due, `due.rs` decides what to do about it,
+//! and `ticker.rs` does it.
 
 pub mod due;
 pub mod roster;
@@ -33,18 +33,18 @@ use schedule::{InvalidSchedule, Schedule};
 use switch::Switch;
 pub use ticker::{Ran, Report, TickError, Ticker};
 
-/// How a job's function ended well.
+/// The successful result of a job's function.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
     /// The tick is done.
     Done,
-    /// Apply these writes and record the tick, all together or not at all. At
-    /// most 99 writes, of different items; anything but the job's own row.
+    /// Apply these writes and record the tick in one transaction. At most 99
+    /// writes of different items, none of them the job's own row.
     Commit(Vec<Write>),
 }
 
 impl Outcome {
-    /// Apply these writes and record the tick, all together or not at all.
+    /// Applies these writes and records the tick in one transaction.
     pub fn commit(writes: impl IntoIterator<Item = Write>) -> Self {
         Self::Commit(writes.into_iter().collect())
     }
@@ -56,30 +56,30 @@ impl From<()> for Outcome {
     }
 }
 
-/// What becomes of a tick whose run crashed: its process died, or lost its
-/// lease. A function that returns an error, panics or takes too long has failed;
-/// that is recorded, and is no crash.
+/// The reaction to a tick whose run crashed: its process died, or it lost its
+/// lease. A function that returns an error, panics or times out has failed; that
+/// is recorded and is not a crash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum OnCrash {
-    /// It is run again once its lease has run out, so that its effects happen
-    /// at least once; three times in all.
+    /// Run the tick again once its lease has expired, three times in all, so that
+    /// its effects happen at least once.
     Again,
-    /// It is not: for effects that must not happen twice.
+    /// Do not run it again: for effects that must not happen twice.
     Skip,
 }
 
-/// What becomes of ticks that nobody was there for.
+/// The reaction to ticks at which no scheduler ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Missed {
-    /// One run makes up for all of them.
+    /// Run once for all of them.
     Once,
-    /// Each is run, the oldest first, a hundred at most.
+    /// Run each of them, oldest first, at most a hundred.
     Each,
-    /// They are left out.
+    /// Skip them.
     Skip,
 }
 
-/// What a job's function is told.
+/// The arguments of a job's function.
 #[derive(Debug, Clone)]
 pub struct Context {
     job: Arc<str>,
@@ -88,8 +88,8 @@ pub struct Context {
 }
 
 impl Context {
-    /// A context that nothing cancels, for calling a job's function directly in
-    /// its own tests.
+    /// Creates a context that is never cancelled, for tests that call a job's
+    /// function directly.
     pub fn detached(
         job: &str,
         tick: Timestamp,
@@ -100,40 +100,40 @@ impl Context {
         Self { job: job.into(), tick, start: handler::Context::detached(token, time, surroundings) }
     }
 
-    /// The job's name.
+    /// Returns the job's name.
     pub fn job(&self) -> &str {
         &self.job
     }
 
-    /// When this tick was due. A tick that is run again, or late, says the same.
+    /// Returns when this tick was due; the same for late and repeated runs.
     pub fn tick(&self) -> Timestamp {
         self.tick
     }
 
-    /// The fencing token of this start: greater than that of any start of this
-    /// job before it.
+    /// Returns the fencing token of this run, which is greater than that of any
+    /// earlier run of this job.
     pub fn token(&self) -> FencingToken {
         self.start.token()
     }
 
-    /// How long until this start counts as failed.
+    /// Returns the time until this run counts as failed.
     pub fn time_left(&self) -> Duration {
         self.start.time_left()
     }
 
-    /// Whether the lease was lost or the time is up.
+    /// Returns whether the lease was lost or the time is up.
     pub fn is_cancelled(&self) -> bool {
         self.start.is_cancelled()
     }
 
-    /// Waits until the lease is lost or the time is up. A function that awaits
-    /// anything is dropped then in any case; one that blocks its thread can ask
+    /// Waits until the lease is lost or the time is up. An async function is
+    /// dropped then anyway; one that blocks its thread can poll
     /// [`Context::is_cancelled`].
     pub async fn cancelled(&self) {
         self.start.cancelled().await;
     }
 
-    /// The clock and the source of randomness to use.
+    /// Returns the clock and the source of randomness to use.
     pub fn surroundings(&self) -> &Surroundings {
         self.start.surroundings()
     }
@@ -141,16 +141,15 @@ impl Context {
 
 type Function = dyn Fn(Context) -> BoxFuture<'static, Result<Outcome, JobError>> + Send + Sync;
 
-/// How long a job's lease runs unless it says otherwise: half a minute, so that
-/// a job that ends within ten seconds never renews it, and that the tick of one
-/// that crashed is run again two minutes later at the latest.
+/// The default length of a job's lease. A job of less than ten seconds never
+/// renews it, and a crashed tick runs again within two minutes.
 pub const LEASE: Duration = Duration::from_secs(30);
 
-/// The longest lease of a job: with clocks apart as far as they may be it still
-/// is no lease that seems to come from nowhere.
+/// The longest lease of a job. Even with the largest allowed clock skew it does
+/// not exceed the longest lease that rows may have.
 pub const LONGEST_LEASE: Duration = Duration::from_secs(600);
 
-/// A function on a schedule.
+/// A function with a schedule.
 #[derive(Clone)]
 pub struct Job {
     name: String,
@@ -165,10 +164,10 @@ pub struct Job {
 }
 
 impl Job {
-    /// A job of this name, which is its own for good: it names the row by which
-    /// the job is remembered. `schedule` is a cron expression of five fields, in
-    /// UTC unless [`Job::in_zone`] says otherwise, or a rate: `every 5 minutes`,
-    /// `every hour`, `every 2 days`. Both are checked at start.
+    /// Creates a job. Its name identifies its row and must never be reused for
+    /// another job. `schedule` is a cron expression of five fields, in UTC unless
+    /// [`Job::in_zone`] is called, or a rate: `every 5 minutes`, `every hour`,
+    /// `every 2 days`. Both are checked at start.
     pub fn new<F, Fut, T, E>(name: &str, schedule: &str, function: F) -> Self
     where
         F: Fn(Context) -> Fut + Send + Sync + 'static,
@@ -193,44 +192,42 @@ impl Job {
         }
     }
 
-    /// The expression is in this time zone's time of day.
+    /// Sets the time zone of the cron expression.
     #[must_use]
     pub fn in_zone(mut self, zone: &str) -> Self {
         self.zone = Some(zone.to_owned());
         self
     }
 
-    /// How long its lease runs without being renewed; 30 s by default.
+    /// Sets how long the lease lasts without a renewal; 30 s by default.
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
         self
     }
 
-    /// How long one run may take; as long as the scheduler's own time allows,
-    /// by default.
+    /// Sets the time limit of one run; by default the scheduler's own.
     #[must_use]
     pub fn time(mut self, time: Duration) -> Self {
         self.time = Some(time);
         self
     }
 
-    /// What becomes of ticks that nobody was there for; [`Missed::Once`] by
-    /// default.
+    /// Sets the reaction to missed ticks; [`Missed::Once`] by default.
     #[must_use]
     pub fn missed(mut self, missed: Missed) -> Self {
         self.missed = missed;
         self
     }
 
-    /// What becomes of a tick whose run crashed; [`OnCrash::Again`] by default.
+    /// Sets the reaction to a crash; [`OnCrash::Again`] by default.
     #[must_use]
     pub fn on_crash(mut self, on_crash: OnCrash) -> Self {
         self.on_crash = on_crash;
         self
     }
 
-    /// It cannot be switched off: what the deployment itself lives by.
+    /// Keeps the job on whatever `JOBS` says, for jobs that the deployment itself needs.
     #[must_use]
     pub fn always_on(mut self) -> Self {
         self.always = true;
@@ -279,7 +276,7 @@ impl fmt::Debug for Job {
     }
 }
 
-/// A job that was checked.
+/// A job after validation.
 #[derive(Clone)]
 struct Planned {
     name: Arc<str>,
@@ -290,51 +287,51 @@ struct Planned {
     function: Arc<Function>,
 }
 
-/// What is wrong with a job.
+/// The reason for rejecting a job.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidJob {
-    /// It is part of a row's key and shown to people.
+    /// The name is part of a row's key and shown to people.
     #[error("a job's name is 1 to {LONGEST_NAME} of a-z, 0-9, '-' and '_'")]
     Name,
-    /// Another job is called so.
+    /// Another job has this name.
     #[error("there are two jobs of this name; a name is one job's own")]
     Twice,
-    /// See there.
+    /// The schedule is invalid.
     #[error("schedule: {0}")]
     Schedule(#[from] InvalidSchedule),
-    /// It would be taken for dead at once, or run for longer than any may.
+    /// The lease is too short to be renewed, or longer than any may be.
     #[error("lease: must be from 1 to {} s", LONGEST_LEASE.as_secs())]
     Lease,
-    /// The function would be stopped before the job.
+    /// The function would be stopped before the job ends.
     #[error("time: must be more than 0 and at most {} s, which is FUNCTION_TIMEOUT_SECONDS less {} s to record the tick", .0.as_secs(), MARGIN.as_secs())]
     Time(Duration),
-    /// The switch names it, and it is none.
+    /// `JOBS` names a job that does not exist.
     #[error("JOBS names it, and there is no such job")]
     Unknown,
 }
 
-/// What is wrong with a scheduler's jobs.
+/// An invalid job in a scheduler.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("job `{job}`: {reason}")]
 pub struct InvalidJobs {
-    /// Which.
+    /// The job's name.
     pub job: String,
-    /// Why.
+    /// The reason.
     #[source]
     pub reason: InvalidJob,
 }
 
-/// All jobs of a scheduler.
+/// The jobs of a scheduler.
 #[derive(Debug, Clone, Default)]
 pub struct Jobs(Vec<Job>);
 
 impl Jobs {
-    /// No jobs.
+    /// Creates an empty list.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// One more. (Not `+`: it is a list.)
+    /// Adds a job.
     #[must_use]
     #[expect(clippy::should_implement_trait, reason = "a list is added to, it is no sum")]
     pub fn add(mut self, job: Job) -> Self {
@@ -342,7 +339,7 @@ impl Jobs {
         self
     }
 
-    /// Checks them, for a scheduler whose runs last `function_time` at most.
+    /// Validates the jobs for a scheduler whose runs last at most `function_time`.
     fn planned(&self, function_time: Duration, switch: &Switch) -> Result<Vec<Planned>, InvalidJobs> {
         let invalid = |job: &str, reason| InvalidJobs { job: job.to_owned(), reason };
         let mut planned: Vec<Planned> = Vec::with_capacity(self.0.len());
@@ -359,7 +356,7 @@ impl Jobs {
     }
 }
 
-// A lease that a clock ahead wrote must not seem to run for longer than any may.
+// A lease written by a clock that is ahead must not exceed the longest lease.
 const _: () = assert!(
     LONGEST_LEASE.as_secs() + crate::time::CLOCKS_APART.as_secs() < crate::protocol::state::LONGEST_LEASE.as_secs()
 );

@@ -1,5 +1,5 @@
-//! Leases for everything that touches an entity and is no worker: a user's
-//! request, a job, an invoice run, a script.
+//! Leases for code other than workers that touches an entity: a user's request, a
+//! job, an invoice run, a script.
 //!
 //! ```no_run
 //! # use webhook_serializer::{EntityKey, Leases, Terms};
@@ -7,7 +7,7 @@
 //! let subscription = EntityKey::parse("invoice_gen/SUB-1234")?;
 //! let invoice = leases
 //!     .run(&subscription, Terms::default(), |lease| async move {
-//!         // Nobody else is here. Send the token along with every effect.
+//!         // No other holder works now. Send the token along with every effect.
 //!         Ok::<_, std::convert::Infallible>(format!("drawn up under token {}", lease.token()))
 //!     })
 //!     .await?;
@@ -15,13 +15,13 @@
 //! # }
 //! ```
 //!
-//! [`Leases::run`] acquires, renews while the work goes on, and releases. The
-//! work is dropped when the lease is lost, and the caller is told
-//! [`LeaseError::Lost`], never success. What fails, fails closed: without an
-//! answer from the store nothing is started.
+//! [`Leases::run`] acquires the lease, renews it while the work runs, and releases
+//! it. If the lease is lost, the work is dropped and the caller gets
+//! [`LeaseError::Lost`], never success. Leases fail closed: if the store does not
+//! answer, the work does not start.
 //!
 //! An uncontended lease costs two requests, one to acquire and one to release.
-//! `leases/acquire.rs` waits, `leases/guard.rs` holds, `leases/look.rs` looks.
+//! The module `acquire` waits for leases, `guard` holds them, `look` shows them.
 
 mod acquire;
 mod guard;
@@ -48,19 +48,18 @@ use crate::{
     time::Timestamp,
 };
 
-/// Time kept free at the end of the caller's own: to release, with a retry.
+/// The part of the caller's time kept for the release and one retry of it.
 const RESERVE: Duration = Duration::from_secs(1);
 
-/// How long to try to reach the store for one write.
+/// The longest time spent on one write.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// On what terms a lease is wanted.
+/// The terms of a lease.
 ///
-/// By default it runs for 15 s and is renewed at a third of that: short enough
-/// that a dead holder is replaced within seconds, long enough that two renewals
-/// may fail before it is lost, and that work under five seconds needs none. It
-/// is waited for at most 30 s, about as long as a person waits for a page and a
-/// front door for a function.
+/// By default a lease lasts 15 s and is renewed after a third of that: a dead
+/// holder is replaced within seconds, two renewals may fail before the lease is
+/// lost, and work of less than five seconds needs no renewal. The default wait is
+/// 30 s, about as long as a person waits for a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terms {
     length: Duration,
@@ -75,29 +74,29 @@ impl Default for Terms {
 }
 
 impl Terms {
-    /// The default terms, but asked for once: contended, it is not waited for.
+    /// Returns the default terms without a wait: a contended lease fails at once.
     pub fn at_once() -> Self {
         Self { wait: Duration::ZERO, ..Self::default() }
     }
 
-    /// With a lease of another length, 1 s to 15 minutes; it is renewed at a
-    /// third of it.
+    /// Sets the length of the lease, clamped to between 1 s and 15 minutes. The
+    /// lease is renewed after a third of it.
     #[must_use]
     pub fn lease(mut self, length: Duration) -> Self {
         self.length = length.clamp(Duration::from_secs(1), crate::protocol::state::LONGEST_LEASE);
         self
     }
 
-    /// With another longest wait.
+    /// Sets the longest wait.
     #[must_use]
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
         self
     }
 
-    /// For a caller that has only `time_left`, such as a function with a
-    /// deadline: waiting, the lease and its renewals all end before that, and
-    /// the work is dropped in time to release.
+    /// Limits everything to the caller's remaining time, such as that of a
+    /// function with a deadline: the wait, the lease and its renewals end before
+    /// it, and the work is dropped in time for the release.
     #[must_use]
     pub fn within(mut self, time_left: Duration) -> Self {
         self.within = Some(time_left);
@@ -105,60 +104,60 @@ impl Terms {
     }
 }
 
-/// Why there is no lease, or not any more. One variant for each reaction.
+/// The reason why a lease was not granted or was lost. Each variant calls for
+/// another reaction.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LeaseError {
-    /// Somebody else has it, and still had it when the wait was over. Nothing
-    /// was started; try later.
+    /// Another holder still had the lease when the wait ended. Nothing was
+    /// started; try again later.
     #[error("held by {by} until {until}")]
     Contended {
-        /// Who, for people.
+        /// A description of the holder, for people.
         by: String,
-        /// Until when, unless renewed, by that holder's clock.
+        /// The end of its lease by its own clock, unless it renews it.
         until: Timestamp,
     },
-    /// It was ours and is not any more. Whatever was at work under it was
-    /// dropped; what it has done may be followed by others' work already.
+    /// The lease was lost. The work under it was dropped; other holders may
+    /// already work on the entity.
     #[error("the lease was lost")]
     Lost,
-    /// The caller's time was up before the work was done. The work was dropped
-    /// and the lease released.
+    /// The caller's time ended before the work did. The work was dropped and the
+    /// lease released.
     #[error("the time was up before the work was done")]
     OutOfTime,
-    /// The store has too much to do. Nothing was started; try later, and less
-    /// often.
+    /// The store throttles. Nothing was started; try again later and less often.
     #[error("the store throttles")]
     Throttled,
-    /// The store gave no answer. Nothing was started; an unseen grant may keep
-    /// others out for the length of a lease.
+    /// The store did not answer. Nothing was started; if the request was granted
+    /// unseen, it keeps others out for the length of the lease.
     #[error("the store cannot be reached: {0}")]
     Unreachable(String),
-    /// The last write, a release or a commit, had no answer. The work was done;
-    /// whether that write landed is not known.
+    /// The final write, a release or a commit, was not answered. The work is
+    /// done, and it is unknown whether that write landed.
     #[error("the work was done, and the store did not say whether it stands: {0}")]
     Unknown(String),
-    /// The store will never accept it, or holds a row that cannot be read:
-    /// missing tables or permissions, or a newer version of this software.
+    /// The store rejects the request for good, or holds a row that cannot be
+    /// read: missing tables or permissions, or data of a newer version.
     #[error("{0}")]
     Refused(String),
 }
 
-/// Why [`Leases::run`] has no value to give.
+/// An error of [`Leases::run`].
 #[derive(Debug, thiserror::Error)]
 pub enum RunError<E> {
-    /// The lease.
+    /// The lease was not granted or was lost.
     #[error(transparent)]
     Lease(#[from] LeaseError),
-    /// The work's own failure. The lease was released.
+    /// The work failed. The lease was released.
     #[error("{0}")]
     Work(E),
-    /// The commit was refused: a condition of the work's own writes did not
-    /// hold. None of them landed; the lease was released.
+    /// A condition of the work's own writes did not hold. None of them landed,
+    /// and the lease was released.
     #[error("a condition of the work's own writes did not hold")]
     NotCommitted,
 }
 
-/// Gives leases.
+/// Grants leases on entities.
 #[derive(Clone)]
 pub struct Leases {
     store: Store,
@@ -169,25 +168,23 @@ pub struct Leases {
 }
 
 impl Leases {
-    /// Leases in `store`; `holder` tells people who has one, in at most 60
-    /// bytes.
+    /// Creates leases in `store`. `holder` describes the holder to people, in at
+    /// most 60 bytes.
     #[doc(hidden)]
     pub fn new(store: Store, holder: &str) -> Self {
         let kept = Duration::from_secs(30 * 86_400);
         Self { store, waker: None, info: HolderInfo::new(holder), kept, observer: Arc::new(Log) }
     }
 
-    /// The same, of a holder with another name, which tells people who has a
-    /// lease, in at most 60 bytes.
+    /// Sets the description of the holder that people see, at most 60 bytes.
     #[must_use]
     pub fn held_by(mut self, holder: &str) -> Self {
         self.info = HolderInfo::new(holder);
         self
     }
 
-    /// The same, waking a worker after a release where deliveries wait. Without
-    /// it they are found all the same, by the wake-ups that were put off
-    /// meanwhile, but later.
+    /// Wakes a worker after a release if deliveries wait. Otherwise they are found
+    /// later, by the wake-ups that were requeued during the lease.
     #[must_use]
     #[doc(hidden)]
     pub fn waking(mut self, waker: Waker) -> Self {
@@ -195,15 +192,15 @@ impl Leases {
         self
     }
 
-    /// The same, keeping an idle entity's row for `retention`, which should be
-    /// that of the deployment whose entities these are; 30 days by default.
+    /// Sets how long an idle entity's row is kept: the deployment's retention; 30
+    /// days by default.
     #[must_use]
     pub fn kept_for(mut self, retention: Duration) -> Self {
         self.kept = retention;
         self
     }
 
-    /// The same, watched by `observer` instead of the log.
+    /// Sends events to `observer` instead of the log.
     #[must_use]
     #[doc(hidden)]
     pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Self {
@@ -211,17 +208,16 @@ impl Leases {
         self
     }
 
-    /// Acquires the lease of `key`, does `work`, releases.
+    /// Acquires the lease of `key`, runs `work`, and releases the lease.
     ///
-    /// `work` gets the lease for its fencing token. It runs where it is
-    /// awaited: work that blocks its thread keeps the lease from being renewed,
-    /// and belongs on `tokio::task::spawn_blocking`. Should it panic, the lease
-    /// is left to run out.
+    /// `work` receives the lease for its fencing token. It runs on the caller's
+    /// task: work that blocks the thread prevents renewals and belongs in
+    /// `tokio::task::spawn_blocking`. If it panics, the lease expires by itself.
     ///
     /// # Errors
     ///
-    /// [`RunError::Work`] as `work` returns it; [`RunError::Lease`] where the
-    /// lease was not granted, or was lost before it was released.
+    /// [`RunError::Work`] with the error of `work`; [`RunError::Lease`] if the
+    /// lease was not granted, or was lost before its release.
     pub async fn run<T, E, W>(
         &self,
         key: &EntityKey,
@@ -238,19 +234,19 @@ impl Leases {
                 Ok(value)
             }
             Err(error) => {
-                // The work has failed; that the release did too changes nothing for its caller.
+                // The caller learns of the failed work; a failed release would change nothing.
                 let _ = guard.release().await;
                 Err(RunError::Work(error))
             }
         }
     }
 
-    /// As [`Leases::run`], for work that is to be done by nobody else and need
-    /// not be done twice: `None` where somebody is at it already.
+    /// Like [`Leases::run`], for work that need not be done twice: returns `None`
+    /// if another holder has the lease.
     ///
     /// # Errors
     ///
-    /// As for [`Leases::run`], but never [`LeaseError::Contended`].
+    /// Those of [`Leases::run`], except [`LeaseError::Contended`].
     pub async fn run_unless_held<T, E, W>(
         &self,
         key: &EntityKey,
@@ -267,14 +263,14 @@ impl Leases {
         }
     }
 
-    /// As [`Leases::run`], but what `work` wants written lands with the release,
-    /// in one transaction that demands that the lease is still ours: all of it,
-    /// or nothing. At most 99 writes.
+    /// Like [`Leases::run`], but the writes that `work` returns land together with
+    /// the release, in one transaction that fails if the lease was lost. At most
+    /// 99 writes.
     ///
     /// # Errors
     ///
-    /// As for [`Leases::run`]; [`RunError::NotCommitted`] where a condition of
-    /// the work's own writes did not hold.
+    /// Those of [`Leases::run`]; [`RunError::NotCommitted`] if a condition of the
+    /// work's own writes did not hold.
     pub async fn commit<T, E, W>(
         &self,
         key: &EntityKey,
@@ -299,7 +295,7 @@ impl Leases {
 }
 
 impl LeaseError {
-    /// Why a lease was not granted.
+    /// Converts the error of a request for a lease.
     fn before(error: StoreError) -> Self {
         match error {
             StoreError::Unavailable(TableError::Throttled | TableError::Conflict) => Self::Throttled,
@@ -309,7 +305,7 @@ impl LeaseError {
         }
     }
 
-    /// Why a holder does not know how its last write ended.
+    /// Converts the error of a holder's last write, whose outcome is unknown.
     fn after(error: StoreError) -> Self {
         match error {
             StoreError::Unavailable(error) => Self::Unknown(error.to_string()),

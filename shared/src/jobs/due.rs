@@ -1,73 +1,72 @@
-//! What is to be done about a job now: pure.
+//! Decides what to do about a job, without I/O.
 //!
-//! Ticks are counted from the time at which the invocation was due, never from
-//! the clock of whoever was invoked. The clock only says whether a lease has run
-//! out.
+//! Ticks count from the time at which the invocation was due, never from the
+//! invoked process's clock. That clock only tells whether a lease has expired.
 
 use std::time::Duration;
 
 use super::{Missed, OnCrash, schedule::Schedule};
 use crate::{protocol::tick::JobState, time::Timestamp};
 
-/// How long after a tick an invocation is still its own: the next is due then.
+/// How long after a tick its own invocation may come; then the next one is due.
 pub const MINUTE: Duration = Duration::from_secs(60);
 
-/// The most ticks of one job that are caught up with; older ones are left out.
+/// The most missed ticks of one job that are run later; older ones are skipped.
 pub const MOST_MISSED: usize = 100;
 
-/// How often one tick is started at most before it is recorded as crashed.
+/// The most starts of one tick; after that it is recorded as crashed.
 pub const MOST_STARTS: u32 = 3;
 
-/// How far ahead of the clock an invocation may be dated: further than any two
-/// clocks that are kept right are apart.
+/// How far ahead of the clock an invocation may be dated. Synchronised clocks
+/// differ by less.
 pub const MOST_AHEAD: Duration = Duration::from_secs(15 * 60);
 
-/// What a job is to do when.
+/// A job's schedule and its reactions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
-    /// When it is due.
+    /// The schedule.
     pub schedule: Schedule,
-    /// Whether its schedule counts.
+    /// Whether the job is switched on.
     pub is_on: bool,
-    /// What becomes of ticks that nobody was there for.
+    /// The reaction to missed ticks.
     pub missed: Missed,
-    /// What becomes of a tick whose run crashed.
+    /// The reaction to a crash.
     pub on_crash: OnCrash,
 }
 
-/// What is to be done.
+/// The next step for a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Next {
     /// Nothing.
     Nothing,
-    /// This tick is due, and somebody holds the job.
+    /// A tick is due, but another holder has the job.
     Held {
-        /// Which tick.
+        /// The tick.
         tick: Timestamp,
     },
     /// Start this tick.
     Start {
-        /// Which tick.
+        /// The tick.
         tick: Timestamp,
-        /// Which start of it this is.
+        /// The number of this start, counted from 1.
         start: u32,
-        /// How many ticks before it are left out.
+        /// The number of earlier ticks that are skipped.
         left_out: usize,
     },
     /// Record this tick as crashed.
     GiveUp {
-        /// Which tick.
+        /// The tick.
         tick: Timestamp,
     },
 }
 
 impl Policy {
-    /// As it is stored, for the command line, which knows no jobs of its own.
+    /// Returns the definition as stored, for the command line, which has no job list.
     pub fn definition(&self) -> String {
         format!("{} {}", if self.is_on { "on" } else { "off" }, self.schedule)
     }
 
-    /// What to do at an invocation that was due at `scheduled`.
+    /// Returns the next step for an invocation that was due at `scheduled`.
     pub fn next(&self, state: &JobState, scheduled: Timestamp, now: Timestamp) -> Next {
         let held = state.entity.held.is_some();
         let runs = held && !state.has_run_out(now);
@@ -76,7 +75,7 @@ impl Policy {
             return due.map_or(Next::Nothing, |(tick, _)| Next::Held { tick });
         }
         match state.unfinished() {
-            // Switched off since: it is not run again, now or when it is switched on.
+            // A job that was switched off in between is not run again, now or later.
             Some(tick) if !self.is_on || state.starts >= self.most_starts() => Next::GiveUp { tick },
             Some(tick) => Next::Start { tick, start: state.starts + 1, left_out: 0 },
             None => due.map_or(Next::Nothing, |(tick, left_out)| Next::Start { tick, start: 1, left_out }),
@@ -90,7 +89,7 @@ impl Policy {
         }
     }
 
-    /// The tick to run next, and how many before it are left out.
+    /// Returns the tick to run next, and the number of earlier ticks that are skipped.
     fn due(&self, state: &JobState, scheduled: Timestamp) -> Option<(Timestamp, usize)> {
         let asked = state.run_requested.is_some() && !state.is_recorded(scheduled);
         let by_schedule = if self.is_on { self.by_schedule(state, scheduled) } else { None };
@@ -100,7 +99,7 @@ impl Policy {
     fn by_schedule(&self, state: &JobState, scheduled: Timestamp) -> Option<(Timestamp, usize)> {
         let of_this_minute = first_of_its_minute(scheduled);
         let last = state.last_tick.unwrap_or(of_this_minute);
-        // By another definition nothing of this one was missed.
+        // A job with a new definition has not missed any of its ticks.
         let is_new = state.definition.as_deref() != Some(self.definition().as_str());
         let (missed, from) = match self.missed {
             _ if is_new => (Missed::Skip, last.max(of_this_minute)),
@@ -122,15 +121,14 @@ impl Policy {
     }
 }
 
-/// Behind this begins what an invocation that was due at `scheduled` has for
-/// itself.
+/// Returns the start of the minute that belongs to an invocation that was due at
+/// `scheduled`, exclusive.
 pub fn first_of_its_minute(scheduled: Timestamp) -> Timestamp {
     Timestamp::from_millis(scheduled.as_millis().saturating_sub(MINUTE.as_millis() as u64))
 }
 
-/// Whether an invocation that says it was due at `scheduled` is dated so far
-/// ahead that it is none. What it would record is in the future, and until then
-/// no tick would be due.
+/// Returns whether an invocation is dated so far ahead that it must be ignored.
+/// Recording its tick would silence the job until then.
 pub fn is_far_ahead(scheduled: Timestamp, now: Timestamp) -> bool {
     scheduled.since(now) > MOST_AHEAD
 }

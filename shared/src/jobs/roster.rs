@@ -1,5 +1,5 @@
-//! The jobs as their rows tell of them: for people, who have no scheduler at
-//! hand. Diagnosis, never a guard.
+//! Lists jobs from their rows, for people without a scheduler at hand. A
+//! diagnosis, never a guard.
 
 use std::time::Duration;
 
@@ -18,29 +18,28 @@ use super::schedule::Schedule;
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAGE: u32 = 100;
 
-/// A job that some scheduler has, or had.
+/// A job that a scheduler has or had.
 #[derive(Debug, Clone)]
 pub struct Listed {
-    /// Its name.
+    /// The job's name.
     pub name: String,
-    /// Whether its schedule counts; `None`: its row tells none that can be
-    /// read.
+    /// The plan in its definition; `None` if that cannot be parsed.
     pub plan: Option<Plan>,
-    /// Its row.
+    /// The job's row.
     pub state: JobState,
 }
 
-/// What a job's definition says.
+/// A job's definition.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// When it is due.
+    /// The schedule.
     pub schedule: Schedule,
-    /// Whether that counts.
+    /// Whether the job is switched on.
     pub is_on: bool,
 }
 
 impl Plan {
-    /// Reads a definition as it is stored.
+    /// Parses a stored definition.
     pub fn parse(definition: &str) -> Option<Self> {
         let (switch, schedule) = definition.split_once(' ')?;
         Some(Self { schedule: schedule.parse().ok()?, is_on: switch == "on" })
@@ -48,14 +47,14 @@ impl Plan {
 }
 
 impl Listed {
-    /// When it is due next; `None`: it is off.
+    /// Returns when the job is due next; `None` if it is off.
     pub fn next(&self, now: Timestamp) -> Option<Timestamp> {
         let plan = self.plan.as_ref().filter(|plan| plan.is_on)?;
         plan.schedule.first_after(now)
     }
 }
 
-/// All jobs, by name.
+/// Lists all jobs, by name.
 ///
 /// # Errors
 ///
@@ -73,7 +72,7 @@ pub async fn listed(store: &Store) -> Result<Vec<Listed>, StoreError> {
         }
         let rows = store.get_many(&keys, PATIENCE).await?;
         for (name, entity) in entities {
-            // Listed first, and defined then: it may not be there yet.
+            // A job is listed before it is defined, so its row may not exist yet.
             let Some(row) = rows.iter().find(|row| row.text(a::ENTITY) == Some(entity.as_str())) else { continue };
             let state = JobState::parse(row)?;
             let plan = state.definition.as_deref().and_then(Plan::parse);
@@ -86,8 +85,8 @@ pub async fn listed(store: &Store) -> Result<Vec<Listed>, StoreError> {
     }
 }
 
-/// Asks for a run of the job with the next minute's tick, also of one that is
-/// off; `None`: no scheduler has had such a job.
+/// Requests a run of the job with the next minute's tick, even if it is off.
+/// Returns `None` if no scheduler ever had such a job.
 ///
 /// # Errors
 ///

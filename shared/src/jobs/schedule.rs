@@ -1,12 +1,12 @@
-//! When a job is due: a cron expression in a time zone, or a rate.
+//! Schedules: a cron expression in a time zone, or a rate.
 //!
-//! A cron expression has five fields, and follows daylight saving as Vixie's cron
-//! does. Single values, lists and ranges in its minutes and hours are times of
-//! day: one that the clock skips is due when the clock is set forward, and one
-//! that the clock shows twice is due the first time. A wildcard or a step there
-//! makes an interval: a skipped time is not due, and a repeated one is due twice.
+//! A cron expression has five fields and follows daylight saving time as Vixie
+//! cron does. Single values, lists and ranges of minutes and hours are times of
+//! day: if the clock skips one, it is due when the clock is set forward, and if
+//! the clock shows it twice, it is due the first time. A wildcard or a step makes
+//! an interval: a skipped time is not due, and a repeated one is due twice.
 //!
-//! Rates count from the epoch, so that no scheduler has to remember anything.
+//! Rates count from the epoch, so no scheduler has to remember anything.
 
 use std::{fmt, str::FromStr, time::Duration};
 
@@ -22,15 +22,15 @@ use jiff::{
 
 use crate::time::Timestamp;
 
-/// When a job is due.
+/// A job's schedule.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Schedule(Kind);
 
 #[derive(Debug, Clone, PartialEq)]
 enum Kind {
-    /// Due whenever the clock shows it.
+    /// Due whenever the local clock shows the time.
     Interval(Expression),
-    /// Each time is due once a day.
+    /// Due once a day for each time.
     TimesOfDay(Expression),
     Every(Duration),
 }
@@ -42,40 +42,40 @@ struct Expression {
     zone: TimeZone,
 }
 
-/// Why a text is no schedule.
+/// The reason for rejecting a schedule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidSchedule {
-    /// Neither five fields nor a rate.
+    /// The text has neither five fields nor the form of a rate.
     #[error("{0:?} is no schedule: five fields such as `0 3 * * *`, or a rate such as `every 5 minutes`")]
     Form(String),
-    /// A field is wrong.
+    /// A field is invalid.
     #[error("{text:?} is no cron expression: {reason}")]
     Cron {
         /// The expression.
         text: String,
-        /// What is wrong with it.
+        /// The parser's message.
         reason: String,
     },
-    /// Such a time never comes.
+    /// The time never occurs.
     #[error("{0:?} is never due")]
     Never(String),
-    /// There is no such zone.
+    /// The time zone is unknown.
     #[error("{0:?} is no time zone of the IANA database, such as `Europe/Berlin`")]
     Zone(String),
-    /// A rate is the same everywhere.
+    /// A rate cannot have a time zone.
     #[error("a rate has no time zone")]
     RateInZone,
 }
 
-/// The longest period of a rate.
+/// The longest period of a rate, in minutes.
 const LONGEST_PERIOD: u64 = 366 * 24 * 60;
 
 impl Schedule {
-    /// A cron expression, in UTC, or a rate.
+    /// Parses a cron expression in UTC, or a rate.
     ///
     /// # Errors
     ///
-    /// It is neither, or never due.
+    /// The text is neither, or never due.
     pub fn parse(text: &str) -> Result<Self, InvalidSchedule> {
         let words: Vec<&str> = text.split_whitespace().collect();
         match words[..] {
@@ -117,12 +117,11 @@ impl Schedule {
         }
     }
 
-    /// The same times of day, in the time zone of this name in the IANA
-    /// database.
+    /// Moves a cron expression to a time zone of the IANA database.
     ///
     /// # Errors
     ///
-    /// There is no such zone, or this is a rate.
+    /// The zone is unknown, or the schedule is a rate.
     pub fn in_zone(self, name: &str) -> Result<Self, InvalidSchedule> {
         let zone = TimeZone::get(name).map_err(|_| InvalidSchedule::Zone(name.to_owned()))?;
         match self.0 {
@@ -132,7 +131,7 @@ impl Schedule {
         }
     }
 
-    /// The first tick after `time`.
+    /// Returns the first tick after `time`.
     pub fn first_after(&self, time: Timestamp) -> Option<Timestamp> {
         match &self.0 {
             Kind::Every(period) => {
@@ -146,7 +145,7 @@ impl Schedule {
         }
     }
 
-    /// The last tick not after `time`.
+    /// Returns the last tick at or before `time`.
     pub fn last_until(&self, time: Timestamp) -> Option<Timestamp> {
         match &self.0 {
             Kind::Every(period) => {
@@ -160,7 +159,7 @@ impl Schedule {
         }
     }
 
-    /// The ticks after `from` and not after `until`, newest first.
+    /// Returns the ticks after `from` up to and including `until`, newest first.
     pub fn back_from(&self, until: Timestamp, from: Timestamp) -> impl Iterator<Item = Timestamp> {
         let before = |tick: Timestamp| Timestamp::from_millis(tick.as_millis().saturating_sub(1000));
         std::iter::successors(self.last_until(until), move |tick| self.last_until(before(*tick)))
@@ -168,8 +167,8 @@ impl Schedule {
     }
 }
 
-/// Searched by the clock on the wall, which the zone then places in time: croner
-/// itself takes only a single time of day for one, not a list of them.
+/// Searches in local time, which the zone then converts: croner itself treats only
+/// a single time of day that way, not a list of them.
 impl Expression {
     fn first_time_of_day_after(&self, time: Timestamp) -> Option<Timestamp> {
         let time = to_jiff(time)?;
@@ -186,7 +185,7 @@ impl Expression {
     fn last_time_of_day_until(&self, time: Timestamp) -> Option<Timestamp> {
         let time = to_jiff(time)?;
         let mut wall = self.zone.to_datetime(time);
-        // In a repeated hour, the clock has shown later times already.
+        // In a repeated hour, the clock has already shown later times.
         if let AmbiguousOffset::Fold { before, .. } = self.zone.to_ambiguous_timestamp(wall).offset() {
             wall = before.to_datetime(time);
         }
@@ -201,7 +200,7 @@ impl Expression {
         }
     }
 
-    /// When a time of day is due.
+    /// Returns when a local time of day is due.
     fn due(&self, wall: DateTime) -> Option<jiff::Timestamp> {
         match self.zone.to_ambiguous_timestamp(wall).offset() {
             AmbiguousOffset::Unambiguous { offset } | AmbiguousOffset::Fold { before: offset, .. } => {
@@ -251,7 +250,7 @@ impl fmt::Display for Schedule {
     }
 }
 
-/// As it is shown: the expression and its zone, or the rate.
+/// Parses the displayed form: the expression and its zone, or the rate.
 impl FromStr for Schedule {
     type Err = InvalidSchedule;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -274,8 +273,8 @@ mod tests {
         Schedule::parse(text).unwrap().in_zone("Europe/Berlin").unwrap()
     }
 
-    /// All ticks of `schedule` between two times, oldest first, as they are
-    /// found going back and going forward.
+    /// Returns all ticks of `schedule` between two times, oldest first, and asserts
+    /// that searching backwards and forwards finds the same.
     fn ticks(schedule: &Schedule, from: &str, until: &str) -> Vec<String> {
         let (from, until) = (at(from), at(until));
         let mut back: Vec<Timestamp> = schedule.back_from(until, from).collect();
@@ -316,7 +315,7 @@ mod tests {
                 vec!["2026-03-29T01:00:00Z", "2026-03-29T12:30:00Z"],
                 vec!["2026-10-25T00:30:00Z", "2026-10-25T13:30:00Z"],
             ),
-            // Both times that spring skips are one tick; so is the one that the clock shows then.
+            // Spring skips both times, which become one tick together with the time shown then.
             (
                 "0,30 2-3 * * *",
                 vec!["2026-03-29T01:00:00Z", "2026-03-29T01:30:00Z"],

@@ -1,30 +1,30 @@
-//! Which jobs are on: none outside production unless asked for.
+//! Switches jobs on and off: outside production, jobs are off by default.
 
 use std::collections::BTreeSet;
 
 use crate::config::{InvalidConfig, Variables};
 
-/// Which jobs are on.
+/// The set of jobs that are on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Switch {
-    /// All.
+    /// All jobs.
     On,
-    /// None.
+    /// No jobs.
     Off,
-    /// These.
+    /// Only these jobs.
     Only(BTreeSet<String>),
-    /// All but these.
+    /// All jobs except these.
     Without(BTreeSet<String>),
 }
 
 impl Switch {
     /// Reads `JOBS`: `on`, `off`, names of jobs (`report,invoices`), or names of
-    /// jobs to leave out (`-report,-invoices`). Without it jobs are on where
-    /// `STAGE` is `production`.
+    /// jobs to leave out (`-report,-invoices`). Without it, jobs are on if `STAGE`
+    /// is `production`.
     ///
     /// # Errors
     ///
-    /// `JOBS` is none of these.
+    /// `JOBS` has none of these forms.
     pub fn read(variables: &impl Variables) -> Result<Self, InvalidConfig> {
         let Some(text) = variables.value("JOBS") else {
             let in_production = variables.value("STAGE").as_deref() == Some("production");
@@ -48,7 +48,7 @@ impl Switch {
         Ok(Self::Only(set(names)))
     }
 
-    /// Whether the job of this name is on.
+    /// Returns whether the job of this name is on.
     pub fn is_on(&self, job: &str) -> bool {
         match self {
             Self::On => true,
@@ -58,7 +58,6 @@ impl Switch {
         }
     }
 
-    /// The jobs that it names.
     pub(super) fn named(&self) -> impl Iterator<Item = &String> {
         let names = match self {
             Self::On | Self::Off => None,

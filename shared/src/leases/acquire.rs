@@ -1,8 +1,8 @@
-//! Waiting for a lease.
+//! Waits for a lease.
 //!
-//! The first request is the write itself, since most leases are free. Whatever
-//! refuses it brings the row; from then on the row is read, which costs a fifth
-//! of a write, and written only when it looks free or run out.
+//! Most leases are free, so the first request is the write itself. A refusal
+//! returns the row. After that the row is read, which costs a fifth of a write,
+//! and written only when the lease looks free or expired.
 
 use std::time::Duration;
 
@@ -26,25 +26,25 @@ use crate::{
     time::Timestamp,
 };
 
-/// A waiter looks again after a tenth of the time that it has waited: what it
-/// loses by looking late is in proportion, and the looks are few. Not sooner
-/// than a hand-over takes, nor later than a person notices.
+/// The bounds of the poll interval, which is a tenth of the time waited so far:
+/// the delay stays in proportion and the polls are few. The lower bound is the
+/// time of a hand-over, the upper one what a person notices.
 const SOONEST: Duration = Duration::from_millis(20);
 const LATEST: Duration = Duration::from_millis(500);
 
-/// By how much a busy store slows the looks at most.
+/// The most by which a busy store lengthens the poll interval.
 const SLOWEST: u32 = 8;
 
 impl Leases {
-    /// Acquires the lease of `key`, waiting for it as `terms` say. Release it by
-    /// [`Guard::release`]; one that is dropped is left to run out.
+    /// Acquires the lease of `key`, waiting as long as `terms` allow. Release it
+    /// with [`Guard::release`]; a dropped guard's lease expires by itself.
     ///
-    /// A worker that drains the entity is asked to let us in: it does after the
-    /// delivery that it is at. Waiters are served in no order.
+    /// A worker that drains the entity is asked to yield, and does so after its
+    /// current delivery. Waiters are served in no particular order.
     ///
     /// # Errors
     ///
-    /// Nothing was granted, as far as is known: [`LeaseError::Contended`],
+    /// No lease is known to have been granted: [`LeaseError::Contended`],
     /// [`LeaseError::Throttled`], [`LeaseError::Unreachable`],
     /// [`LeaseError::Refused`].
     pub async fn acquire(&self, key: &EntityKey, terms: Terms) -> Result<Guard, LeaseError> {
@@ -65,17 +65,16 @@ impl Leases {
     }
 }
 
-/// One call that waits.
 struct Wait<'a> {
     leases: &'a Leases,
     key: &'a EntityKey,
     length: Duration,
     began: Duration,
-    /// When a lease must be over.
+    /// The latest time at which a granted lease must end.
     end: Duration,
     give_up: Duration,
     polls: u32,
-    /// By how much a busy store slows the looks.
+    /// The factor by which a busy store lengthens the poll interval.
     slowed: u32,
 }
 
@@ -96,7 +95,7 @@ impl Wait<'_> {
                     self.look().await?.unwrap_or(Acquired::Held(seen))
                 }
                 Follows::TakeOver(seen) => {
-                    // The same call, so that its holder stays its own; a new time.
+                    // The same holder id, so that a lost reply is recognised; a new time.
                     request = Acquire { now: self.now(), length: self.length()?, ..request };
                     sent = self.monotonic();
                     let answer = self.write(&TakeOver { request: request.clone(), seen }).await?;
@@ -105,7 +104,7 @@ impl Wait<'_> {
                     }
                     answer
                 }
-                // A worker is on its way.
+                // A worker has been woken and takes its turn first.
                 Follows::StandBack(until) => {
                     self.stand_back(until).await?;
                     self.look().await?.unwrap_or(Acquired::Waiting { until, awaited: None })
@@ -142,7 +141,7 @@ impl Wait<'_> {
         self.leases.store.surroundings().monotonic()
     }
 
-    /// A lease as long as is wanted and the caller's time allows.
+    /// Returns the wanted length of the lease, cut to the caller's time.
     fn length(&self) -> Result<Duration, LeaseError> {
         let left = self.end.saturating_sub(self.monotonic());
         if left.is_zero() { Err(LeaseError::OutOfTime) } else { Ok(self.length.min(left)) }
@@ -160,13 +159,12 @@ impl Wait<'_> {
         })
     }
 
-    /// One try is always made; more of them as long as the caller waits.
+    /// Returns the time for one request: always enough for one attempt.
     fn patience(&self) -> Duration {
         self.give_up.min(self.end).saturating_sub(self.monotonic()).clamp(ATTEMPT, PATIENCE)
     }
 
-    /// Waits before the next look; asks a draining worker to let us in, where
-    /// that is to be noted.
+    /// Waits before the next poll, and asks a draining worker to yield if needed.
     async fn pause(
         &mut self,
         held: &Held,
@@ -183,7 +181,7 @@ impl Wait<'_> {
             let until = now + left.min(LONGEST_YIELD);
             *asked = Some(until);
             let ask = AskToYield { entity: self.key, now, until };
-            // Not answered, it is asked again when that time is over: only a courtesy.
+            // Yielding is a courtesy: an unanswered request is repeated when it has expired.
             if let Err(StoreError::Invalid(reason)) = self.leases.store.run(&ask, ATTEMPT).await {
                 return Err(LeaseError::Refused(reason));
             }
@@ -195,7 +193,7 @@ impl Wait<'_> {
         Ok(())
     }
 
-    /// Waits while deliveries go first, or for the next look.
+    /// Waits for the deliveries' turn to end, or for the next poll.
     async fn stand_back(&self, until: Timestamp) -> Result<(), LeaseError> {
         let left = self.give_up.min(self.end).saturating_sub(self.monotonic());
         if left.is_zero() {
@@ -206,8 +204,8 @@ impl Wait<'_> {
         Ok(())
     }
 
-    /// What the row says; `None`: the store was busy or silent, which slows the
-    /// looks.
+    /// Reads the row; `None` if the store was busy or silent, which lengthens the
+    /// poll interval.
     async fn look(&mut self) -> Result<Option<Acquired>, LeaseError> {
         self.polls += 1;
         match self.leases.store.entity(self.key, ATTEMPT).await {

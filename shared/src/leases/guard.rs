@@ -1,4 +1,4 @@
-//! Holding a lease: renewed while work goes on, ended by a release or a commit.
+//! A held lease: renewed while work runs, ended by a release or a commit.
 
 use std::time::Duration;
 
@@ -18,33 +18,31 @@ use crate::{
     time::Timestamp,
 };
 
-/// A lease that is held. It is renewed only while it is asked to be, by
-/// [`Guard::hold`] or [`Guard::extend`]. Release it: dropped, it is left to run
-/// out, which keeps others waiting and is logged.
+/// A held lease. Only [`Guard::hold`] and [`Guard::extend`] renew it. Release it:
+/// if it is dropped it lasts until it expires, keeps others waiting, and is logged.
 #[must_use = "a lease that is dropped is left to run out"]
 pub struct Guard {
     leases: Leases,
     keeper: Keeper,
-    /// What the entity's row remembers: only drains change that.
+    /// The receipts in the entity's row. Only drains change them.
     recent: Recent,
-    /// Whether nothing waited in the entity's inbox when it was last seen.
+    /// Whether the inbox was empty when the row was last seen.
     is_idle: bool,
-    /// Whether what waits there, or comes meanwhile, could be handled at once
-    /// by a worker that is woken.
+    /// Whether a woken worker could handle waiting deliveries at once.
     gives_way: bool,
     end: Duration,
     granted: Duration,
     is_open: bool,
 }
 
-/// A commit of which a condition did not hold. Nothing of it landed, and the
-/// lease goes on.
+/// A commit with a condition that did not hold. Nothing landed, and the lease
+/// is still held.
 #[derive(Debug)]
 pub struct NotCommitted {
     /// The lease.
     pub guard: Guard,
-    /// For each write in turn: whether it was refused, and the row that refused
-    /// it.
+    /// For each write in order: `Some` if it was refused, with the row that
+    /// refused it.
     pub refusals: Vec<Option<Option<Row>>>,
 }
 
@@ -64,13 +62,13 @@ impl Guard {
         self.recent = state.recent.clone();
     }
 
-    /// What was granted: its fencing token, its id, and the condition for
-    /// callers who build transactions of their own.
+    /// Returns the lease: its fencing token, its id, and the condition to add to
+    /// transactions of one's own.
     pub fn lease(&self) -> &Lease {
         self.keeper.lease()
     }
 
-    /// How long we may believe in it without renewing it.
+    /// Returns how long the lease is valid without a renewal.
     pub fn time_left(&self) -> Duration {
         self.keeper.left()
     }
@@ -79,9 +77,9 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// [`LeaseError::Lost`]: the lease was lost and the work dropped;
-    /// [`LeaseError::OutOfTime`]: the caller's own time is up, the work was
-    /// dropped, and the lease is still to be released.
+    /// [`LeaseError::Lost`] if the lease was lost, and [`LeaseError::OutOfTime`]
+    /// if the caller's time ended. Either way the work was dropped; in the latter
+    /// case the lease must still be released.
     pub async fn hold<W: Future>(&mut self, work: W) -> Result<W::Output, LeaseError> {
         let surroundings = self.leases.store.surroundings().clone();
         let left = self.end.saturating_sub(surroundings.monotonic());
@@ -98,18 +96,17 @@ impl Guard {
         }
     }
 
-    /// Renews the lease for its full length, or what is left of the caller's
-    /// time.
+    /// Renews the lease for its full length or the rest of the caller's time.
     ///
     /// # Errors
     ///
-    /// [`LeaseError::Lost`]: it is not ours any more, or was not to be renewed
-    /// before it ran out.
+    /// [`LeaseError::Lost`] if another holder has it, or it could not be renewed
+    /// before it expired.
     pub async fn extend(&mut self) -> Result<(), LeaseError> {
         self.keeper.renew().await.map_err(|_| self.lost())
     }
 
-    /// Does `work` under the lease; out of time, releases it.
+    /// Runs `work` under the lease, and releases the lease if time runs out.
     pub(super) async fn work<W: Future>(&mut self, work: impl FnOnce(Lease) -> W) -> Result<W::Output, LeaseError> {
         let lease = self.lease().clone();
         let done = self.hold(work(lease)).await;
@@ -119,29 +116,29 @@ impl Guard {
         done
     }
 
-    /// Ends the lease. That it lands shows that nobody else had it meanwhile,
+    /// Releases the lease. Success proves that no other holder had it in between,
     /// however long it took.
     ///
     /// # Errors
     ///
-    /// [`LeaseError::Lost`]: it had ended before; [`LeaseError::Unknown`]: the
-    /// store did not answer.
+    /// [`LeaseError::Lost`] if the lease had ended before; [`LeaseError::Unknown`]
+    /// if the store did not answer.
     pub async fn release(mut self) -> Result<(), LeaseError> {
         self.end_lease().await
     }
 
-    /// Ends the lease together with `writes`, at most 99 of them, in one
-    /// transaction that demands that the lease is still ours. `Ok(Err(_))`: one
-    /// of their conditions did not hold; nothing landed, and the lease goes on:
-    /// release it before anything else is done on the strength of that.
+    /// Releases the lease together with at most 99 `writes`, in one transaction
+    /// that fails if the lease was lost. Returns `Ok(Err(_))` if one of their
+    /// conditions did not hold: nothing landed, and the lease is still held.
+    /// Release it before acting on that.
     ///
     /// # Errors
     ///
-    /// [`LeaseError::Lost`]: nothing landed; [`LeaseError::Unknown`]: the store
-    /// did not say whether all of it landed or nothing.
+    /// [`LeaseError::Lost`] if nothing landed; [`LeaseError::Unknown`] if the
+    /// store did not say whether the transaction landed.
     pub async fn commit(mut self, writes: Vec<Write>) -> Result<Result<(), NotCommitted>, LeaseError> {
         let store = self.leases.store.clone();
-        // A second time only where deliveries have come meanwhile.
+        // Repeated only if deliveries arrived in between.
         loop {
             let lease = self.lease().clone();
             let release = if self.is_idle {
@@ -154,7 +151,7 @@ impl Guard {
             match store.transact(&all, token.as_str(), self.patience()).await {
                 Ok(Transacted::Landed) => break,
                 Ok(Transacted::Refused(mut refusals)) => {
-                    // The release's own judgement comes first: was it we, or is the lease lost?
+                    // The release's own outcome decides first: an earlier try landed, or the lease is lost.
                     let Some(Some(seen)) = refusals.first_mut().map(Option::take) else {
                         refusals.remove(0);
                         return Ok(Err(NotCommitted { guard: self, refusals }));
@@ -166,7 +163,7 @@ impl Guard {
                         Released::Lost => return Err(self.lost()),
                     }
                 }
-                // It can never land: nobody is to wait for it.
+                // The writes can never land, so nobody should wait for this lease.
                 Err(error @ StoreError::Invalid(_)) => {
                     let _ = self.end_lease().await;
                     return Err(LeaseError::before(error));
@@ -178,8 +175,8 @@ impl Guard {
         Ok(Ok(()))
     }
 
-    /// Ends the lease with a person's decision about what stands in front. `seen`:
-    /// the row, read under this lease.
+    /// Ends the lease with a person's decision about the delivery in front. `seen` is
+    /// the row as read under this lease.
     pub(crate) async fn skip(mut self, mut seen: EntityState, decision: &Decision) -> Result<(), LeaseError> {
         let store = self.leases.store.clone();
         let lease = self.lease().clone();
@@ -190,7 +187,7 @@ impl Guard {
             let skip = Skip { lease: &lease, decision, seen: &seen, now, purge_at: purge_at.filter(|_| may_go) };
             match store.run(&skip, self.patience()).await {
                 Ok(Skipped::Skipped) => break,
-                // Deliveries have come meanwhile, or it was put on hold.
+                // Deliveries arrived in between, or the entity was put on hold.
                 Ok(Skipped::Changed(state)) => seen = state,
                 Ok(Skipped::Lost) => return Err(self.lost()),
                 Err(error) => return Err(self.in_doubt(LeaseError::after(error))),
@@ -200,8 +197,8 @@ impl Guard {
         Ok(())
     }
 
-    /// Sets the entity back to just in front of `from`, and ends the lease. `seen`:
-    /// the row, read under this lease.
+    /// Moves `head` back to just before `from` and ends the lease. `seen` is the row
+    /// as read under this lease.
     pub(crate) async fn rewind(
         mut self,
         seen: &EntityState,
@@ -221,7 +218,7 @@ impl Guard {
         }
     }
 
-    /// The write that ends the lease where deliveries wait.
+    /// Returns the write that ends the lease while deliveries wait.
     fn release_before_deliveries(&self, lease: &Lease) -> Write {
         let now = self.leases.store.surroundings().now();
         if self.gives_way { GiveWay { lease, now }.write() } else { Release { lease }.write() }
@@ -231,7 +228,7 @@ impl Guard {
         let store = self.leases.store.clone();
         let lease = self.lease().clone();
         if self.is_idle {
-            // The usual case, which also lets the idle row be deleted in time.
+            // The common case; it also sets when the idle row may be deleted.
             let release = ReleaseEmpty { lease: &lease, purge_at: self.purge_at() };
             match store.run(&release, self.patience()).await {
                 Ok(Released::Released) => {
@@ -268,8 +265,8 @@ impl Guard {
         idle_purge_at(self.lease().entity(), &self.recent, self.leases.store.surroundings().now(), self.leases.kept)
     }
 
-    /// It ended as it should. Where deliveries may wait, a worker is woken: only
-    /// to be there sooner, for the wake-ups that met this lease were put off.
+    /// Reports the end of the lease, and wakes a worker if deliveries may wait. That
+    /// only saves time: wake-ups that met this lease were requeued.
     async fn ended(&mut self, may_wait: bool) {
         self.is_open = false;
         let (leases, lease) = (&self.leases, self.keeper.lease());

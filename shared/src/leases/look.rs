@@ -1,7 +1,7 @@
-//! Looking at leases: who holds what, since when and until when.
+//! Shows leases: holders, and when their leases began and end.
 //!
-//! A diagnosis, never a guard: what is seen may have changed by the time that
-//! it is read. Only the condition of a write says that a lease is held.
+//! This is a diagnosis and never a guard: what it shows may already have changed.
+//! Only the condition of a write proves that a lease is held.
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use sha2::{Digest, Sha256};
@@ -20,18 +20,18 @@ use crate::{
     time::Timestamp,
 };
 
-/// How keys and holders are shown. Either may name a customer.
+/// The form in which keys and holders are shown. Either may name a customer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Show {
-    /// The namespace, and the rest as a hash: the same for the same key, so
-    /// that two outputs can be compared.
+    /// The namespace, and a hash of the rest. Equal keys have equal hashes, so
+    /// outputs can be compared.
     #[default]
     Hashed,
-    /// As it is.
+    /// Plain text.
     Raw,
 }
 
-/// One entity's lease, as its row showed it.
+/// A snapshot of one entity's lease.
 #[derive(Debug, Clone)]
 pub struct LeaseView {
     state: EntityState,
@@ -41,16 +41,16 @@ pub struct LeaseView {
 /// A page of leases.
 #[derive(Debug, Clone)]
 pub struct Listed {
-    /// In no order.
+    /// The leases, in no particular order.
     pub leases: Vec<LeaseView>,
-    /// The keys of rows that cannot be read, and why.
+    /// The keys of rows that cannot be parsed, and the reasons.
     pub unreadable: Vec<(String, CorruptRow)>,
-    /// Where the next page begins; `None`: this was the last.
+    /// The start of the next page; `None` after the last one.
     pub next: Option<Key>,
 }
 
 impl Show {
-    /// The key, shown so.
+    /// Returns `key` in this form.
     pub fn key(self, key: &str) -> String {
         match self {
             Show::Raw => key.to_owned(),
@@ -64,60 +64,60 @@ fn hashed(text: &str) -> String {
 }
 
 impl LeaseView {
-    /// Of what.
+    /// Returns the entity's key.
     pub fn key(&self, show: Show) -> String {
         show.key(self.state.entity.as_str())
     }
 
-    /// Whether somebody held it, and it had not run out.
+    /// Returns whether the lease was held and had not expired.
     pub fn is_held(&self) -> bool {
         self.held().is_some_and(|held| held.runs(self.seen))
     }
 
-    /// The lease, one that has run out and was not released included.
+    /// Returns the lease, also an expired one that was not released.
     fn held(&self) -> Option<&Held> {
         self.state.held.as_ref()
     }
 
-    /// Which lease it is.
+    /// Returns the lease's id.
     pub fn id(&self) -> Option<LeaseId> {
         self.held().map(|held| LeaseId { holder: held.holder.clone(), entity: self.state.entity.clone() })
     }
 
-    /// Who has it, or who ended it by force.
+    /// Returns the description of the holder, or of the operator who ended the lease.
     pub fn by(&self, show: Show) -> Option<String> {
         let by = self.state.holder_info.as_ref()?.as_str();
         Some(if show == Show::Raw { by.to_owned() } else { format!("#{}", hashed(by)) })
     }
 
-    /// What for.
+    /// Returns the kind of lease.
     pub fn kind(&self) -> Option<LeaseKind> {
         self.held().map(|held| held.kind)
     }
 
-    /// Since when, by its holder's clock.
+    /// Returns when the lease was granted, by its holder's clock.
     pub fn since(&self) -> Option<Timestamp> {
         self.held().and_then(|held| held.holder.drawn_at())
     }
 
-    /// Until when, unless it is renewed, by its holder's clock.
+    /// Returns when the lease expires unless it is renewed, by its holder's clock.
     pub fn until(&self) -> Option<Timestamp> {
         self.held().map(|held| held.expires_at)
     }
 
-    /// The newest fencing token.
+    /// Returns the newest fencing token.
     pub fn token(&self) -> FencingToken {
         self.state.token
     }
 
-    /// How many deliveries wait in the entity's inbox.
+    /// Returns the number of deliveries waiting in the entity's inbox.
     pub fn waiting(&self) -> u64 {
         self.state.waiting()
     }
 }
 
 impl Leases {
-    /// The lease of `key`; `None`: there has been none for long.
+    /// Reads the lease of `key`; `None` if the entity has no row.
     ///
     /// # Errors
     ///
@@ -128,8 +128,8 @@ impl Leases {
         Ok(state.map(|state| self.view(state)))
     }
 
-    /// The lease of that id, if it is still held; `None`: it has ended, or its
-    /// key's lease is another's now.
+    /// Reads the lease with that id; `None` if it has ended or the entity has
+    /// another lease by now.
     ///
     /// # Errors
     ///
@@ -140,9 +140,9 @@ impl Leases {
         Ok(seen.filter(|view| view.id().as_ref() == Some(id)))
     }
 
-    /// A page of entities' leases, those that are free included, from `from`
-    /// on; reads at most `limit` rows. Eventually consistent. A row that cannot be
-    /// read hides no other.
+    /// Reads a page of at most `limit` entities' leases, including free ones,
+    /// starting at `from`. Eventually consistent. A row that cannot be parsed
+    /// hides no other.
     ///
     /// # Errors
     ///
@@ -165,14 +165,14 @@ impl Leases {
         LeaseView { state, seen: self.store.surroundings().now() }
     }
 
-    /// Takes the lease that `seen` shows from its holder: an operator's last
-    /// resort. Whatever the holder writes from then on is refused, under its older
-    /// token. `by` and `why` stay on the row until the next grant, as far as 60
-    /// bytes go. `None`: it is not that lease any more; nothing was changed.
+    /// Ends the lease that `seen` shows, by force: an operator's last resort. All
+    /// later writes of its holder are refused because of their older token. `by`
+    /// and `why` stay on the row until the next grant, cut to 60 bytes. Returns
+    /// `None`, without a change, if that lease has ended already.
     ///
     /// # Errors
     ///
-    /// The store could not be reached: it may have landed.
+    /// The store could not be reached; the write may have landed.
     #[doc(hidden)]
     pub async fn force_release(&self, seen: &LeaseView, by: &str, why: &str) -> Result<Option<LeaseView>, LeaseError> {
         let at = self.store.surroundings().now();

@@ -1,5 +1,5 @@
-//! What a waiter for a lease does next, decided from what the store answered: no
-//! I/O, no clock of its own. `acquire.rs` does it.
+//! Decides the next step of a waiter for a lease from the store's answer, without
+//! I/O and without a clock. The module `acquire` carries it out.
 
 use crate::{
     protocol::{
@@ -9,31 +9,31 @@ use crate::{
     time::Timestamp,
 };
 
-/// What follows an answer to a request, or a look at the row.
+/// The next step after an answer to a request or a read of the row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Follows {
-    /// The lease is there.
+    /// The lease is granted.
     Granted(Lease, EntityState),
-    /// Take it over: it has run out.
+    /// The lease has expired: take it over.
     TakeOver(EntityState),
-    /// Wait for its holder, then look.
+    /// The lease is held: wait, then read the row.
     Await {
-        /// The row that shows it.
+        /// The row as seen.
         seen: EntityState,
-        /// Its lease.
+        /// The lease in it.
         held: Held,
-        /// Whether a draining worker is to be asked first to let us in.
+        /// Whether to ask the draining worker to yield first.
         asks: bool,
     },
-    /// It is free, and deliveries go first until then: look once they had their
-    /// turn.
+    /// The entity is free, but deliveries take their turn until this time: read
+    /// the row afterwards.
     StandBack(Timestamp),
-    /// Ask for it.
+    /// Request the lease.
     Request,
 }
 
-/// What follows `answer` at `now`. `asked` is until when a worker has been asked
-/// by this call.
+/// Returns the next step after `answer` at `now`. `asked` is the end of this
+/// call's own request to yield, if it made one.
 pub fn follows(answer: Acquired, now: Timestamp, asked: Option<Timestamp>) -> Follows {
     match answer {
         Acquired::Granted(lease, state) => Follows::Granted(lease, state),
@@ -46,12 +46,12 @@ pub fn follows(answer: Acquired, now: Timestamp, asked: Option<Timestamp>) -> Fo
             _ => Follows::TakeOver(seen),
         },
         Acquired::Waiting { until, .. } if until > now => Follows::StandBack(until),
-        // It was free by the time it was looked at.
+        // The row was free when it was read.
         Acquired::Empty | Acquired::Stopped | Acquired::Waiting { .. } => Follows::Request,
     }
 }
 
-/// What a look at the row says.
+/// Interprets a row that was read.
 pub fn looked(row: Option<EntityState>, now: Timestamp) -> Acquired {
     match row {
         Some(state) if state.held.is_some() => Acquired::Held(state),
