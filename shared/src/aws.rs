@@ -261,14 +261,17 @@ pub fn bundle(variables: &impl Variables) -> Result<Option<Roots>, InvalidConfig
     Roots::in_pem(&pem).map(Some).map_err(invalid)
 }
 
-/// Why a request got no answer: the innermost cause, since the ones around it
-/// say no more.
+/// Why a request got no answer.
 pub(crate) fn no_connection(error: Option<&ConnectorError>) -> String {
-    let mut cause: Option<&dyn std::error::Error> = error.map(|error| error as _);
-    while let Some(inner) = cause.and_then(std::error::Error::source) {
-        cause = Some(inner);
+    error.map_or_else(|| "no connection".to_owned(), |error| format!("no connection: {}", innermost(error)))
+}
+
+/// The innermost cause of an error: the ones around it say no more.
+fn innermost(mut error: &dyn std::error::Error) -> String {
+    while let Some(inner) = error.source() {
+        error = inner;
     }
-    cause.map_or_else(|| "no connection".to_owned(), |cause| format!("no connection: {cause}"))
+    error.to_string()
 }
 
 fn timeouts() -> TimeoutConfig {

@@ -9,7 +9,9 @@ use aws_sdk_dynamodb::config::{
     http::{HttpRequest, HttpResponse},
 };
 use aws_smithy_runtime::client::orchestrator::operation::Operation;
-use aws_smithy_runtime_api::client::orchestrator::OrchestratorError;
+use aws_smithy_runtime_api::client::{orchestrator::OrchestratorError, result::SdkError};
+
+use super::{connections, innermost};
 
 /// An answer, whatever its status.
 #[derive(Clone, Default)]
@@ -39,14 +41,26 @@ impl fmt::Debug for Answer {
     }
 }
 
-/// Sends `request` to `endpoint`, once; `None`: no whole answer came within
-/// `limit`.
+/// Why a call has no answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NoAnswer {
+    /// Whether the request may have been received.
+    pub is_sent: bool,
+    /// The innermost cause.
+    pub cause: String,
+}
+
+/// Sends `request` to `endpoint`, once.
+///
+/// # Errors
+///
+/// No whole answer came within `limit`.
 pub(super) async fn send(
     http: &SharedHttpClient,
     endpoint: &str,
     request: HttpRequest,
     limit: Duration,
-) -> Option<Answer> {
+) -> Result<Answer, NoAnswer> {
     let operation = Operation::builder()
         .service_name("single")
         .operation_name("call")
@@ -74,5 +88,8 @@ pub(super) async fn send(
             })
         })
         .build();
-    operation.invoke(request).await.ok()
+    operation.invoke(request).await.map_err(|error| {
+        let failure = if let SdkError::DispatchFailure(failure) = &error { failure.as_connector_error() } else { None };
+        NoAnswer { is_sent: !failure.is_some_and(connections::is_unconnected), cause: innermost(&error) }
+    })
 }

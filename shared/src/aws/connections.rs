@@ -87,6 +87,12 @@ impl HttpConnector for Connector {
     }
 }
 
+/// Returns whether no connection was made, so that the request was not sent.
+pub(super) fn is_unconnected(error: &ConnectorError) -> bool {
+    let source = std::error::Error::source(error);
+    source.and_then(|source| source.downcast_ref::<legacy::Error>()).is_some_and(legacy::Error::is_connect)
+}
+
 /// `request` with its body at hand, as it always is with these services.
 fn whole(request: HttpRequest) -> Result<http::Request<Full<Bytes>>, ConnectorError> {
     let request = request.try_into_http1x().map_err(|error| ConnectorError::user(error.into()))?;
@@ -134,7 +140,7 @@ mod tests {
         let answer =
             call::send(http, &endpoint.url(), HttpRequest::try_from(request).unwrap(), super::super::ATTEMPT_TIMEOUT)
                 .await;
-        answer.map(|answer| answer.status)
+        answer.ok().map(|answer| answer.status)
     }
 
     #[tokio::test]

@@ -133,7 +133,7 @@ impl Remote {
     pub(super) async fn call(&self, target: &str, body: String) -> Result<call::Answer, String> {
         let headers = [("content-type", "application/x-amz-json-1.1"), ("x-amz-target", target)];
         let asked = Asked { method: "POST", path: "/", headers: &headers, body: &body };
-        self.signed.send(asked, ATTEMPT_TIMEOUT).await
+        self.signed.send(asked, ATTEMPT_TIMEOUT).await.map_err(|_| format!("{} does not answer", self.service.name()))
     }
 }
 

@@ -10,7 +10,7 @@ use aws_sigv4::{
     sign::v4::SigningParams,
 };
 
-use super::{Account, call};
+use super::{Account, call, call::NoAnswer};
 use crate::time::Surroundings;
 
 /// A service in a region, and who asks it.
@@ -68,11 +68,11 @@ impl Signed {
     ///
     /// # Errors
     ///
-    /// There was no whole answer in time; says so.
-    pub async fn send(&self, asked: Asked<'_>, limit: Duration) -> Result<call::Answer, String> {
-        let request = self.request(asked).await.ok_or("the request could not be signed")?;
-        let answer = call::send(&self.http, &self.endpoint, request, limit).await;
-        answer.ok_or_else(|| format!("{} does not answer", self.service))
+    /// There was no whole answer in time.
+    pub async fn send(&self, asked: Asked<'_>, limit: Duration) -> Result<call::Answer, NoAnswer> {
+        let unsigned = || NoAnswer { is_sent: false, cause: "the request could not be signed".into() };
+        let request = self.request(asked).await.ok_or_else(unsigned)?;
+        call::send(&self.http, &self.endpoint, request, limit).await
     }
 
     async fn request(&self, asked: Asked<'_>) -> Option<HttpRequest> {

@@ -17,6 +17,7 @@ use std::{sync::Arc, time::Duration};
 use crate::{
     aws::{
         Account, Http,
+        call::NoAnswer,
         signed::{Asked, Signed},
     },
     handler::{Context, Deliveries, Handler, HandlerError, Outcome},
@@ -71,7 +72,10 @@ impl Invoke {
         };
         match context.surroundings().within(limit, self.lambda.send(asked, time)).await {
             Some(Ok(answer)) => answer::judge(&answer),
-            Some(Err(error)) => Outcome::unavailable(format!("{error} at {}", self.lambda.endpoint())),
+            Some(Err(NoAnswer { is_sent: true, cause })) => Outcome::unanswered(format!("no answer: {cause}")),
+            Some(Err(NoAnswer { cause, .. })) => {
+                Outcome::unavailable(format!("cannot connect: {cause} at {}", self.lambda.endpoint()))
+            }
             None => Outcome::unanswered(format!("no answer within {:.1} s", limit.as_secs_f64())),
         }
     }

@@ -179,14 +179,16 @@ async fn a_function_has_no_more_time_than_the_handler() {
 }
 
 #[tokio::test]
-async fn nobody_at_the_other_end_and_half_an_answer_are_tried_again() {
-    let endpoint =
-        Endpoint::start(|_| Reply::Raw(b"HTTP/1.1 200 \r\nContent-Length: 20\r\n\r\n{\"outcome\"".to_vec())).await;
-    let (invoke, url) = (orders(&endpoint), endpoint.url());
-    let expected = Outcome::unavailable(format!("lambda does not answer at {url}"));
-    assert_eq!(call(&invoke).await, expected);
-    endpoint.stop().await;
-    assert_eq!(call(&invoke).await, expected);
+async fn broken_answer_is_unanswered_and_refused_connection_unavailable() {
+    for half in [&b"HTTP/1.1 200 \r\nContent-Length: 20\r\n\r\n{\"outcome\""[..], b"HTTP/1.1 20", b""] {
+        let endpoint = Endpoint::start(|_| Reply::Raw(half.to_vec())).await;
+        let (invoke, url) = (orders(&endpoint), endpoint.url());
+        let Outcome::Unanswered { after: None, error } = call(&invoke).await else { panic!("the function may run") };
+        assert!(error.starts_with("no answer: "), "{error}");
+        endpoint.stop().await;
+        let expected = format!("cannot connect: Connection refused (os error 111) at {url}");
+        assert_eq!(call(&invoke).await, Outcome::unavailable(expected));
+    }
 }
 
 #[tokio::test]

@@ -1,0 +1,242 @@
+//! The handlers `forward` and `invoke` before an endpoint that refuses connections
+//! or answers that it is unavailable. The endpoint and its connections live by the
+//! machine's clock, the drains by the paused one, which stands still meanwhile.
+
+use std::sync::{LazyLock, atomic::AtomicBool, mpsc};
+
+use axum::{
+    Json,
+    http::{StatusCode, Uri},
+    response::IntoResponse,
+};
+use tokio::{net::TcpSocket, runtime::Runtime};
+use webhook_serializer::{
+    aws::Account,
+    handlers::{forward::Forward, invoke::Invoke},
+    time::Surroundings,
+};
+
+use super::*;
+
+/// Longer than an endpoint on the same machine ever needs.
+const ANSWER: Duration = Duration::from_secs(30);
+
+static MACHINE: LazyLock<Runtime> = LazyLock::new(|| {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    runtime.expect("a runtime")
+});
+
+/// What an endpoint does while it is down.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Down {
+    /// Its port is closed.
+    Refuses,
+    /// It answers this status.
+    Answers(u16),
+    /// It answers this status, and to come back in so many seconds.
+    Later(u16, u32),
+}
+
+/// An endpoint, or a Lambda, of which the path `well` is never down unless its port is.
+struct Endpoint {
+    url: String,
+    closed: Option<TcpSocket>,
+    is_down: Arc<AtomicBool>,
+}
+
+impl Endpoint {
+    fn start(down: Option<Down>) -> Self {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.bind("127.0.0.1:0".parse().expect("an address")).expect("a free port");
+        let url = format!("http://{}", socket.local_addr().expect("it is bound"));
+        let mut endpoint = Self { url, closed: None, is_down: Arc::new(AtomicBool::new(down.is_some())) };
+        match down {
+            // Bound and not listening: connections are refused, and nobody else gets the port.
+            Some(Down::Refuses) => endpoint.closed = Some(socket),
+            down => endpoint.listen(socket, down),
+        }
+        endpoint
+    }
+
+    fn listen(&self, socket: TcpSocket, down: Option<Down>) {
+        let is_down = self.is_down.clone();
+        let answer = async move |asked: Uri| {
+            let is_down = is_down.load(Relaxed) && !asked.path().contains("well");
+            let (status, after) = match down.filter(|_| is_down) {
+                Some(Down::Answers(status)) => (status, None),
+                Some(Down::Later(status, seconds)) => (status, Some([("retry-after", seconds.to_string())])),
+                Some(Down::Refuses) | None => (200, None),
+            };
+            let status = StatusCode::from_u16(status).expect("a status");
+            (status, after, Json(serde_json::json!({ "outcome": "done" }))).into_response()
+        };
+        let _on = MACHINE.enter();
+        let listener = socket.listen(1024).expect("it listens");
+        MACHINE.spawn(async move { axum::serve(listener, axum::Router::new().fallback(answer)).await });
+    }
+
+    fn is_back(&mut self) {
+        self.is_down.store(false, Relaxed);
+        if let Some(socket) = self.closed.take() {
+            self.listen(socket, None);
+        }
+    }
+}
+
+/// Calls a handler on the machine's clock. A start takes a simulated second besides.
+#[derive(Clone)]
+struct Timed<H> {
+    handler: H,
+    /// The answers that settled nothing, by source.
+    refusals: Arc<Mutex<BTreeMap<String, Vec<Outcome>>>>,
+}
+
+impl<H: Handler> Timed<H> {
+    fn new(handler: H) -> Self {
+        Self { handler, refusals: Arc::default() }
+    }
+
+    fn refusals(&self, source: &str) -> Vec<Outcome> {
+        self.refusals.lock().expect("nobody panics").get(source).cloned().unwrap_or_default()
+    }
+}
+
+impl<H: Handler + Clone> Handler for Timed<H> {
+    async fn handle(&self, delivery: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
+        context.surroundings().sleep(SECOND).await;
+        let (handler, token, (answer, answered)) = (self.handler.clone(), context.token(), mpsc::channel());
+        let (source, delivery) = (delivery.source().to_string(), delivery.clone());
+        MACHINE.spawn(async move {
+            let context = Context::detached(token, ANSWER, Surroundings::system());
+            answer.send(handler.handle(&delivery, &context).await).expect("it is waited for");
+        });
+        // Blocks the only thread of the paused clock.
+        let outcome = answered.recv().expect("it answers")?;
+        if outcome != Outcome::Done {
+            self.refusals.lock().expect("nobody panics").entry(source).or_default().push(outcome.clone());
+        }
+        Ok(outcome)
+    }
+
+    fn answers_to(&self, name: &str) -> bool {
+        self.handler.answers_to(name)
+    }
+}
+
+fn source(name: &str, handler: &str) -> String {
+    format!(
+        "[sources.{name}]\nprovider = 'standard-webhooks'\nsecrets = ['whsec_c2VjcmV0']\n{handler}\n\
+         handler_timeout = '10s'\n"
+    )
+}
+
+fn forwarding(shop: &Endpoint, well: &Endpoint) -> (World, Timed<Forward>) {
+    let to = |endpoint: &Endpoint| {
+        let url = &endpoint.url;
+        format!("handler = 'forward'\nforward = {{ url = '{url}', secret = 'whsec_c2VjcmV0', allow_private = true }}")
+    };
+    let world = World::new().with_sources(&(source("shop", &to(shop)) + &source("well", &to(well))));
+    let handler = Timed::new(Forward::new(world.sources()));
+    (world, handler)
+}
+
+fn invoking(lambda: &Endpoint) -> (World, Timed<Invoke>) {
+    let of = |name: &str| source(name, &format!("handler = 'invoke'\ninvoke = {{ function = '{name}' }}"));
+    let world = World::new().with_sources(&(of("shop") + &of("well")));
+    let account = Account { lambda_endpoint: Some(lambda.url.clone()), ..Account::local(&lambda.url, &lambda.url) };
+    let handler = Invoke::new(world.sources(), &account, &account.http_client(), &Surroundings::system());
+    (world, Timed::new(handler))
+}
+
+/// Returns whether nothing of the delivery was begun.
+fn is_unavailable(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Unavailable { .. } | Outcome::NotNow { .. })
+}
+
+/// Three minutes in which an endpoint is down, with the default limits.
+async fn three_minutes_down<H: Handler + Clone>(world: World, handler: Timed<H>, mut shop: Endpoint, down: Down) {
+    let orders: Vec<_> = (0..5).map(|order| order.to_string()).collect();
+    for order in &orders {
+        append(&world, "shop", order, order).await;
+    }
+    let recovers = async {
+        world.surroundings.sleep(3 * MINUTE).await;
+        shop.is_back();
+    };
+    let drainers = [world.drainer(handler.clone())];
+    let works = async {
+        world.work(&drainers).await;
+        world.surroundings.monotonic()
+    };
+    let ((), done) = tokio::join!(recovers, works);
+    let mut applied = world.applied();
+    applied.sort();
+    assert_eq!(applied, orders, "{down:?}");
+    assert!(done < 3 * MINUTE + 6 * MINUTE, "{down:?}: {done:?}");
+    let refusals = handler.refusals("shop");
+    assert!((5..=40).contains(&refusals.len()), "{down:?}: {} starts", refusals.len());
+    assert!(refusals.iter().all(is_unavailable), "{down:?}: {refusals:?}");
+    for run in world.journal.runs() {
+        assert_eq!(run.attempt, 1, "{down:?}: what began nothing is no attempt");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn forward_waits_out_a_destination_that_is_down() {
+    for down in [Down::Refuses, Down::Answers(503), Down::Answers(429), Down::Later(503, 30)] {
+        let (shop, well) = (Endpoint::start(Some(down)), Endpoint::start(None));
+        let (world, handler) = forwarding(&shop, &well);
+        three_minutes_down(world, handler, shop, down).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn invoke_waits_out_a_function_that_cannot_run() {
+    for down in [Down::Refuses, Down::Answers(503), Down::Answers(403), Down::Answers(404), Down::Later(429, 30)] {
+        let lambda = Endpoint::start(Some(down));
+        let (world, handler) = invoking(&lambda);
+        three_minutes_down(world, handler, lambda, down).await;
+    }
+}
+
+/// Six hours in which an endpoint is down, and every fortieth wake-up kills its worker.
+/// Returns how many attempts were sent meanwhile, and how long the backlog took.
+async fn six_hours_at<H: Handler + Clone>(
+    world: World,
+    handler: Timed<H>,
+    mut shop: Endpoint,
+    orders: usize,
+) -> (usize, Duration) {
+    let recovers = async {
+        world.surroundings.sleep(6 * HOUR).await;
+        shop.is_back();
+    };
+    let ((), took) = tokio::join!(recovers, super::six_hours_down(&world, orders, handler.clone()));
+    let refusals = handler.refusals("shop");
+    assert!(refusals.iter().all(is_unavailable), "{refusals:?}");
+    assert_eq!(handler.refusals("well"), []);
+    (refusals.len(), took)
+}
+
+#[tokio::test(start_paused = true)]
+async fn forward_survives_six_hours_of_refused_connections() {
+    // With 500 orders: ten processes with a breaker each, which tries once a minute.
+    for (orders, most, longest) in [(1, 140, 6 * MINUTE), (500, 6_000, 7 * MINUTE)] {
+        let (shop, well) = (Endpoint::start(Some(Down::Refuses)), Endpoint::start(None));
+        let (world, handler) = forwarding(&shop, &well);
+        let (attempts, took) = six_hours_at(world, handler, shop, orders).await;
+        assert!((60..=most).contains(&attempts), "{orders} orders: {attempts} attempts");
+        assert!(took <= longest, "{orders} orders: {took:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn invoke_survives_six_hours_without_its_function() {
+    for (orders, most, longest) in [(1, 140, 6 * MINUTE), (50, 6_000, 7 * MINUTE)] {
+        let lambda = Endpoint::start(Some(Down::Answers(404)));
+        let (world, handler) = invoking(&lambda);
+        let (attempts, took) = six_hours_at(world, handler, lambda, orders).await;
+        assert!((60..=most).contains(&attempts), "{orders} orders: {attempts} attempts");
+        assert!(took <= longest, "{orders} orders: {took:?}");
+    }
+}
