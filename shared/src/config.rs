@@ -1,5 +1,5 @@
-//! A function's configuration: read from the environment once, checked once,
-//! as a whole.
+//! A function's configuration: read from the environment and validated once, as a
+//! whole.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -11,7 +11,7 @@ use crate::{
     time::Timestamp,
 };
 
-/// What is wrong with the configuration. Names the variable.
+/// An invalid environment variable.
 #[derive(thiserror::Error, PartialEq, Eq)]
 #[error("{variable}: {reason}")]
 pub struct InvalidConfig {
@@ -19,7 +19,7 @@ pub struct InvalidConfig {
     reason: String,
 }
 
-/// As text: it is how an error that `main` returns is shown.
+/// Shows the message, because `main` prints errors with `Debug`.
 impl std::fmt::Debug for InvalidConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{self}")
@@ -27,19 +27,19 @@ impl std::fmt::Debug for InvalidConfig {
 }
 
 impl InvalidConfig {
-    /// `variable` is wrong.
+    /// Creates an error about `variable`.
     pub fn new(variable: &str, reason: impl Into<String>) -> Self {
         Self { variable: variable.to_owned(), reason: reason.into() }
     }
 }
 
-/// Environment variables.
+/// A source of environment variables.
 pub trait Variables {
-    /// The value of one that is set and not empty.
+    /// Returns the value of a variable that is set and not empty.
     fn value(&self, name: &str) -> Option<String>;
 }
 
-/// The process's own environment.
+/// The process's environment.
 #[derive(Debug, Clone, Copy)]
 pub struct Environment;
 
@@ -55,7 +55,7 @@ impl Variables for &[(&str, &str)] {
     }
 }
 
-/// For people who look at a lease: which function, which of its instances.
+/// Names the function and its instance, for people who look at a lease.
 pub fn instance_name(variables: &impl Variables) -> String {
     let part = |name| variables.value(name).unwrap_or_default();
     format!("{} {}", part("AWS_LAMBDA_FUNCTION_NAME"), part("AWS_LAMBDA_LOG_STREAM_NAME"))
@@ -91,18 +91,18 @@ pub(crate) fn retention(variables: &impl Variables) -> Result<Duration, InvalidC
     Ok(Duration::from_secs(86_400 * number(variables, "RETENTION_DAYS", 30, 1..=3650)?))
 }
 
-/// So many days, where 0 means for ever.
+/// Converts `PARKED_RETENTION_DAYS`; 0 means without a limit.
 pub fn parked_retention(days: u64) -> Option<Duration> {
     (days > 0).then(|| Duration::from_secs(86_400 * days))
 }
 
-/// Whether every metric is counted, by source and outcome besides:
-/// `DETAILED_METRICS` is `on`.
+/// Returns whether `DETAILED_METRICS` is `on`, which counts every metric by
+/// source and outcome.
 pub fn detailed_metrics(variables: &impl Variables) -> bool {
     variables.value("DETAILED_METRICS").as_deref() == Some("on")
 }
 
-/// What every function needs.
+/// The settings that every function needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreConfig {
     /// `ENTITIES_TABLE`
@@ -111,16 +111,16 @@ pub struct StoreConfig {
     pub inbox_table: String,
     /// `QUEUE_URL`
     pub queue_url: String,
-    /// `RETENTION_DAYS`, 30 by default: how long deliveries are kept after
-    /// they were accepted, and receipts after they were settled.
+    /// `RETENTION_DAYS`, 30 by default: how long deliveries are kept after they
+    /// were accepted, and receipts after they were settled.
     pub retention: Duration,
-    /// `PARKED_RETENTION_DAYS`: how long what is parked is kept. 0, the default, is
-    /// `None`: until a person decides.
+    /// `PARKED_RETENTION_DAYS`: how long parked deliveries are kept. `None`, for
+    /// the default 0, keeps them until a person decides.
     pub parked_retention: Option<Duration>,
 }
 
 impl StoreConfig {
-    /// Reads and checks the variables.
+    /// Reads and validates the variables.
     pub fn read(variables: &impl Variables) -> Result<Self, InvalidConfig> {
         Ok(Self {
             entities_table: needed(variables, "ENTITIES_TABLE")?,
@@ -132,7 +132,7 @@ impl StoreConfig {
     }
 }
 
-/// Where the sources document stands: exactly one of these variables is set.
+/// The location of the sources document: exactly one of these variables is set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SourcesOrigin {
     /// `SOURCES_FILE`: a file, for local runs.
@@ -146,7 +146,7 @@ pub enum SourcesOrigin {
 impl SourcesOrigin {
     const VARIABLES: [&str; 3] = ["SOURCES_FILE", "SOURCES_PARAMETER", "SOURCES_SECRET"];
 
-    /// Reads and checks the variables.
+    /// Reads and validates the variables.
     pub fn read(variables: &impl Variables) -> Result<Self, InvalidConfig> {
         let [file, parameter, secret] = Self::VARIABLES.map(|name| variables.value(name));
         match (file, parameter, secret) {
@@ -167,7 +167,7 @@ impl SourcesOrigin {
         }
     }
 
-    /// The variable that names it.
+    /// Returns the name of the variable.
     pub fn variable(&self) -> &'static str {
         match self {
             Self::File(_) => "SOURCES_FILE",
@@ -187,53 +187,51 @@ impl Document for FileDocument {
         Box::pin(ready(read.map_err(|error| format!("{} cannot be read: {error}", self.0.display()))))
     }
 
-    /// No longer than an editor takes to put a new one in its place.
+    /// An editor replaces the file in less time.
     fn patience(&self) -> Duration {
         3 * PATIENCE
     }
 }
 
-/// What a worker needs besides.
+/// The settings that only a worker needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkerConfig {
-    /// `LEASE_SECONDS`, 15 by default: short enough that a dead worker is
-    /// replaced within seconds, long enough that a renewal every five is all
-    /// a slow handler costs.
+    /// `LEASE_SECONDS`, 15 by default: a dead worker is replaced within seconds,
+    /// and a slow handler costs a renewal every five seconds.
     pub lease: Duration,
-    /// `WAIT_SECONDS`, 5 by default: how long to poll where an entity is held
-    /// exclusively; longer costs more function time than a put-off wake-up.
+    /// `WAIT_SECONDS`, 5 by default: how long to poll an entity that is held
+    /// exclusively. A longer wait costs more function time than a requeued wake-up.
     pub wait: Duration,
-    /// `FUNCTION_TIMEOUT_SECONDS`: what the function is deployed with.
+    /// `FUNCTION_TIMEOUT_SECONDS`: the function's deployed timeout.
     pub function_timeout: Duration,
-    /// `VISIBILITY_TIMEOUT_SECONDS`: what the queue is deployed with.
+    /// `VISIBILITY_TIMEOUT_SECONDS`: the queue's deployed visibility timeout.
     pub visibility_timeout: Duration,
 }
 
-/// `FUNCTION_TIMEOUT_SECONDS` of a scheduler, 60 by default: what the function
-/// is deployed with.
+/// Reads a scheduler's `FUNCTION_TIMEOUT_SECONDS`, 60 by default: its deployed
+/// timeout.
 pub fn scheduler_time(variables: &impl Variables) -> Result<Duration, InvalidConfig> {
     seconds(variables, "FUNCTION_TIMEOUT_SECONDS", 60, 10..=900)
 }
 
-/// How many rows of orders a minute's tick sweeps at most, unless `SWEEP_ROWS` says
-/// otherwise.
+/// The default of `SWEEP_ROWS`.
 pub const SWEEP_ROWS: u64 = 100_000;
 
-/// `SWEEP_ROWS` of a scheduler, [`SWEEP_ROWS`] by default: how many rows of orders a
-/// minute's tick sweeps at most.
+/// Reads a scheduler's `SWEEP_ROWS`: the most rows of orders that it sweeps in one
+/// minute.
 pub fn sweep_rows(variables: &impl Variables) -> Result<u64, InvalidConfig> {
     number(variables, "SWEEP_ROWS", SWEEP_ROWS, 1_000..=100_000_000)
 }
 
-/// The time in which a drain can give up a place that was claimed and never
-/// filled: it waits from the start for every drain, so that in less time none
-/// would come to its end. Two seconds for the last look and for voiding.
+/// Returns the shortest timeout in which a drain can give up a sequence that was
+/// claimed but never filled. Every drain waits for it from the start, so with less
+/// time none would finish. Two seconds are for the last read and the tombstone.
 fn least_function_time() -> Duration {
     DrainSettings::default().gap + MARGIN + Duration::from_secs(2)
 }
 
 impl WorkerConfig {
-    /// Reads the variables and checks the relations between them.
+    /// Reads the variables and validates their relations.
     pub fn read(variables: &impl Variables, sources: &Sources) -> Result<Self, InvalidConfig> {
         let config = Self {
             lease: seconds(variables, "LEASE_SECONDS", 15, 1..=900)?,
@@ -255,7 +253,7 @@ impl WorkerConfig {
             return Err(InvalidConfig::new("FUNCTION_TIMEOUT_SECONDS", reason));
         }
         for source in sources.iter() {
-            // Also where its start is written down first: what never has time for that is handed over for ever.
+            // Recording a start takes time as well; a delivery without it would be handed over for ever.
             let besides = MARKING + MARGIN;
             if source.handler_timeout + besides >= config.function_timeout {
                 let (name, most) = (&source.name, config.function_timeout.saturating_sub(besides));
@@ -270,9 +268,9 @@ impl WorkerConfig {
     }
 }
 
-/// When a run ends that begins `now`, was told to end at `told`, and lasts
-/// `function_timeout` at most. A moment that is past tells nothing (`cargo
-/// lambda watch` names one of 1970): then it ends with the function's time.
+/// Returns when an invocation that begins at `now` ends. `told` is the deadline
+/// that the runtime gave; one in the past means nothing (`cargo lambda watch`
+/// gives one in 1970), and the function's timeout applies.
 pub fn deadline(told: Timestamp, now: Timestamp, function_timeout: Duration) -> Timestamp {
     if told > now { told } else { now + function_timeout }
 }

@@ -1,10 +1,10 @@
-//! What a user implements: the handler of deliveries.
+//! The trait that a user implements: a handler of deliveries.
 //!
-//! A handler is started for one delivery of an entity at a time, in the order
-//! in which they arrived; or, where its source says so, for several that wait in
-//! a row. It is started again when its answer was lost, so what it does elsewhere
-//! it does at least once; what it returns in [`Outcome::Commit`] lands exactly
-//! once, with the settling.
+//! A handler is started for one delivery of an entity at a time, in the order of
+//! arrival, or for several waiting ones if their source says so. It is started
+//! again if its answer was lost, so its effects elsewhere happen at least once;
+//! the writes that it returns in [`Outcome::Commit`] land exactly once, together
+//! with the settling of the delivery.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,63 +16,63 @@ use crate::{
     time::Surroundings,
 };
 
-/// Any error a handler fails with. Its text is kept on the entity's row, cut to
-/// 64 bytes: no secrets in it.
+/// An error of a handler. Its text, cut to 64 bytes, is stored in the entity's row,
+/// so it must not contain secrets.
 pub type HandlerError = Box<dyn std::error::Error + Send + Sync>;
 
-/// How a handler answers. An `Err` is a [`Outcome::Retry`] with that error's
-/// text.
+/// The answer of a handler. An `Err` counts as [`Outcome::Retry`] with that
+/// error's text.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
-    /// It is applied; settle it.
+    /// The delivery is applied: settle it.
     Done,
-    /// Apply these writes and settle it, all together or not at all. At most 99
-    /// writes, of different items, in any table that the function may write to
-    /// but the serializer's own. If one's condition does not hold, or the store
-    /// can never take them, nothing is written, and the attempt has failed.
-    /// [`Outcome::commit`] makes one.
+    /// Apply these writes and settle the delivery in one transaction. At most 99
+    /// writes of different items, in any table that the function may write to
+    /// except the serializer's own. If a condition does not hold, or the store can
+    /// never accept a write, nothing is written and the attempt fails. Use
+    /// [`Outcome::commit`] to create one.
     Commit(Vec<Write>),
-    /// Try again: after this wait, or as the source's retry policy says.
+    /// Try again after a wait.
     Retry {
-        /// How long to wait; `None`: as the policy says.
+        /// The wait; `None` for that of the source's retry policy.
         after: Option<Duration>,
-        /// Why, for people.
+        /// The reason, for people.
         error: String,
     },
-    /// Try again: what the handler called may have begun, and gave no answer. A
-    /// start whose time is up counts as this. The delivery is given up after the
-    /// source's `unanswered_for`, whatever `attempts` says.
+    /// Try again: the destination may have begun, but did not answer. A start
+    /// that exceeds its time limit counts as this. The delivery is given up after
+    /// the source's `unanswered_for`, whatever `attempts` says.
     Unanswered {
-        /// How long to wait at the least; `None`: as the policy says.
+        /// The shortest wait; `None` for that of the source's retry policy.
         after: Option<Duration>,
-        /// What gave no answer, for people.
+        /// The reason, for people.
         error: String,
     },
-    /// Try again: what the handler needs is out of reach, and any other delivery
-    /// would have failed in the same way. Nothing was begun, so no attempt is
-    /// counted; the delivery is given up after the source's `unavailable_for`.
-    /// After three orders in a row that end so, or without an answer, their source
-    /// is held back for a while.
+    /// Try again: the destination is unavailable, and any other delivery would
+    /// have failed as well. Nothing was begun, so this does not count as an
+    /// attempt; the delivery is given up after the source's `unavailable_for`.
+    /// After three consecutive orders that end so, or without an answer, the
+    /// source's breaker opens.
     Unavailable {
-        /// How long to wait at the least; `None`: as the policy says.
+        /// The shortest wait; `None` for that of the source's retry policy.
         after: Option<Duration>,
-        /// What is out of reach, for people.
+        /// The reason, for people.
         error: String,
     },
-    /// Not now: what the handler needs has no room at the moment. As
+    /// Try again soon: the destination has no capacity now. Like
     /// [`Outcome::Unavailable`], with a shorter wait.
     NotNow {
-        /// How long to wait; `None`: about five seconds.
+        /// The wait; `None` for about five seconds.
         after: Option<Duration>,
-        /// What there is no room in, for people.
+        /// The reason, for people.
         error: String,
     },
-    /// It will never succeed: set it aside at once, whatever attempts are left.
+    /// The delivery can never succeed: park it at once, whatever attempts remain.
     Reject(String),
 }
 
 impl Outcome {
-    /// Apply these writes and settle the delivery, all together or not at all.
+    /// Applies these writes and settles the delivery in one transaction.
     ///
     /// ```
     /// use webhook_serializer::{Change, Condition, Key, Outcome, Row, Write};
@@ -90,129 +90,129 @@ impl Outcome {
         Self::Commit(writes.into_iter().collect())
     }
 
-    /// Try again as the source's retry policy says.
+    /// Tries again after the wait of the source's retry policy.
     pub fn retry(error: impl Into<String>) -> Self {
         Self::Retry { after: None, error: error.into() }
     }
 
-    /// Try again after `wait`.
+    /// Tries again after `wait`.
     pub fn retry_after(wait: Duration, error: impl Into<String>) -> Self {
         Self::Retry { after: Some(wait), error: error.into() }
     }
 
-    /// Try again as the source's retry policy says; what the handler called gave no
-    /// answer.
+    /// Tries again after the wait of the source's retry policy, because the
+    /// destination did not answer.
     pub fn unanswered(error: impl Into<String>) -> Self {
         Self::Unanswered { after: None, error: error.into() }
     }
 
-    /// Try again as the source's retry policy says; what the handler needs is
-    /// out of reach.
+    /// Tries again after the wait of the source's retry policy, because the
+    /// destination is unavailable.
     pub fn unavailable(error: impl Into<String>) -> Self {
         Self::Unavailable { after: None, error: error.into() }
     }
 
-    /// Try again in about five seconds; what the handler needs has no room.
+    /// Tries again in about five seconds, because the destination has no capacity.
     pub fn not_now(error: impl Into<String>) -> Self {
         Self::NotNow { after: None, error: error.into() }
     }
 }
 
-/// What a handler is told about its start, besides the delivery.
+/// The circumstances of a handler's start, apart from the delivery.
 #[derive(Debug, Clone)]
 pub struct Context {
     handler: Arc<str>,
     token: FencingToken,
-    /// By the process's own clock.
+    /// The deadline by the process's monotonic clock.
     deadline: Duration,
     cancelled: watch::Receiver<bool>,
     surroundings: Surroundings,
 }
 
 impl Context {
-    /// A context that nothing cancels, for calling a handler directly in its
-    /// own tests.
+    /// Creates a context that is never cancelled, for tests that call a handler
+    /// directly.
     pub fn detached(token: FencingToken, time: Duration, surroundings: Surroundings) -> Self {
         let deadline = surroundings.monotonic() + time;
         let (_, cancelled) = watch::channel(false);
         Self { handler: "detached".into(), token, deadline, cancelled, surroundings }
     }
 
-    /// What the delivery's source calls its handler.
+    /// Returns the handler's name in the delivery's source.
     pub fn handler(&self) -> &str {
         &self.handler
     }
 
-    /// The fencing token of this start: greater than that of any start before
-    /// it for this entity. Send it along with every effect; a receiver that
-    /// remembers the greatest it has seen can refuse an effect that comes late.
+    /// Returns the fencing token of this start, which is greater than that of any
+    /// earlier start for this entity. Send it along with every effect: a receiver
+    /// that remembers the greatest token can refuse a late effect.
     pub fn token(&self) -> FencingToken {
         self.token
     }
 
-    /// How long until this start counts as failed.
+    /// Returns the time until this start counts as failed.
     pub fn time_left(&self) -> Duration {
         self.deadline.saturating_sub(self.surroundings.monotonic())
     }
 
-    /// Whether the lease was lost or the time is up.
+    /// Returns whether the lease was lost or the time is up.
     pub fn is_cancelled(&self) -> bool {
         *self.cancelled.borrow()
     }
 
-    /// Waits until the lease is lost or the time is up. A handler that awaits
-    /// anything is dropped then in any case; one that blocks its thread can ask
+    /// Waits until the lease is lost or the time is up. An async handler is
+    /// dropped then anyway; one that blocks its thread can poll
     /// [`Context::is_cancelled`].
     pub async fn cancelled(&self) {
         let mut cancelled = self.cancelled.clone();
-        // An error: whoever could cancel it is gone.
+        // An error means that the sender is gone, so nothing can cancel any more.
         if cancelled.wait_for(|cancelled| *cancelled).await.is_err() {
             std::future::pending().await
         }
     }
 
-    /// The clock and the source of randomness to use.
+    /// Returns the clock and the source of randomness to use.
     pub fn surroundings(&self) -> &Surroundings {
         &self.surroundings
     }
 }
 
-/// Deliveries of one entity that are handled in one start: all of one source, the
-/// oldest first, without a hole. What their handler answers goes for all.
+/// Several deliveries of one entity for one start: all of one source, oldest first,
+/// consecutive. The handler's answer applies to all of them.
 #[derive(Debug, Clone)]
 pub struct Deliveries(pub(crate) Vec<Arc<Delivery>>);
 
 impl Deliveries {
-    /// These, at least one, for calling a handler directly in its own tests.
-    /// Without any, [`first`](Self::first) and [`last`](Self::last) panic.
+    /// Creates a group of at least one, for tests that call a handler directly.
+    /// [`first`](Self::first) and [`last`](Self::last) panic on an empty one.
     pub fn detached(deliveries: impl IntoIterator<Item = Delivery>) -> Self {
         Self(deliveries.into_iter().map(Arc::new).collect())
     }
 
-    /// One after the other.
+    /// Iterates over the deliveries.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Delivery> + ExactSizeIterator {
         self.0.iter().map(|delivery| &**delivery)
     }
 
-    /// How many; at least one.
+    /// Returns the number of deliveries, at least one.
     #[expect(clippy::len_without_is_empty, reason = "it never is")]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// The one that arrived first, until they are sorted otherwise.
+    /// Returns the first delivery: the one that arrived first, unless they were sorted.
     pub fn first(&self) -> &Delivery {
         self.0.first().expect("there is one at least")
     }
 
-    /// The one that arrived last, until they are sorted otherwise.
+    /// Returns the last delivery: the one that arrived last, unless they were sorted.
     pub fn last(&self) -> &Delivery {
         self.0.last().expect("there is one at least")
     }
 
-    /// Sorts them by when the events happened, by their sender's clock. Those of
-    /// the same time stay in the order in which they arrived, and those without
-    /// a time where they are.
+    /// Sorts the deliveries by the time of their event, by their sender's clock.
+    /// Equal times keep the order of arrival; deliveries without a time keep their
+    /// positions.
     pub fn sort_by_event_time(&mut self) {
         let timed = |delivery: &&Arc<Delivery>| delivery.event_time().is_some();
         let mut sorted: Vec<_> = self.0.iter().filter(timed).cloned().collect();
@@ -224,7 +224,7 @@ impl Deliveries {
     }
 }
 
-/// Code that is run for every delivery, in order.
+/// Code that runs for every delivery, in order.
 ///
 /// ```
 /// use webhook_serializer::{Context, Delivery, Handler, HandlerError, Outcome};
@@ -247,11 +247,11 @@ pub trait Handler: Send + Sync + 'static {
         context: &Context,
     ) -> impl Future<Output = Result<Outcome, HandlerError>> + Send;
 
-    /// Applies several, two at least: for sources with `deliver = { up_to = … }`.
-    /// What it answers goes for all of them; if it fails, [`Handler::handle`] gets
-    /// each by itself. The default fails, and does not call `handle` in turn: a
-    /// handler that reads a row, changes it and commits it would lose all changes
-    /// but the last.
+    /// Applies several deliveries, at least two, for sources with `deliver = {
+    /// up_to = … }`. The answer applies to all of them; if it is a failure,
+    /// [`Handler::handle`] gets each of them alone. The default implementation
+    /// fails. It does not call `handle` in turn, because a handler that reads a
+    /// row, changes it and commits it would lose all changes except the last.
     ///
     /// ```
     /// use webhook_serializer::{Context, Deliveries, Delivery, Handler, HandlerError, Outcome};
@@ -285,15 +285,16 @@ pub trait Handler: Send + Sync + 'static {
         async { Err("this handler takes one delivery at a time".into()) }
     }
 
-    /// Whether a source may name this handler `name`. Asked at start, so that a
-    /// misspelt name stops the function rather than a delivery.
+    /// Returns whether a source may use this handler under `name`. Called at start,
+    /// so that a misspelt name stops the function and not a delivery.
     fn answers_to(&self, name: &str) -> bool {
         let _ = name;
         true
     }
 
-    /// Whether the handler of that name has a [`Handler::handle_all`] of its own.
-    /// Asked at start, of those whose sources deliver several at once.
+    /// Returns whether the handler of that name implements
+    /// [`Handler::handle_all`]. Called at start for sources that deliver several
+    /// at once.
     fn handles_all(&self, name: &str) -> bool {
         let _ = name;
         false
@@ -326,7 +327,7 @@ impl<H: Handler> Handler for Arc<H> {
     }
 }
 
-/// A handler behind a pointer.
+/// The object-safe form of [`Handler`].
 pub(crate) trait AnyHandler: Send + Sync + 'static {
     fn handle<'a>(
         &'a self,
@@ -365,15 +366,15 @@ impl<H: Handler> AnyHandler for H {
     }
 }
 
-/// Where a handler runs.
+/// The thread on which a handler runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Isolation {
-    /// On a thread of its own, so that one that blocks its thread stops neither
-    /// its lease's renewal nor another entity. Its awaits go through the
-    /// caller's runtime all the same.
+    /// A thread of its own, so that a handler that blocks it prevents neither the
+    /// renewal of its lease nor the work on other entities. Its awaits still use
+    /// the caller's runtime.
     #[default]
     Thread,
-    /// Where it is awaited: for simulations, in which one thread decides all.
+    /// The caller's task, for simulations in which one thread decides everything.
     Inline,
 }
 

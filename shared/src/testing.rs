@@ -1,11 +1,10 @@
-//! A kit to test handlers with: one order's deliveries, and what goes wrong with
-//! them elsewhere. It runs a handler on the real engine, with a table in memory
-//! and a clock that no test waits for, first as if nothing went wrong, then once
-//! for each mishap that is asked for, and tells in words where its effects differ.
+//! A test kit for handlers. It runs a handler on the real engine with an in-memory
+//! table and a paused clock: first without faults, then once for each requested
+//! fault, and reports how the handler's effects differ.
 //!
-//! A handler's effects are what it commits, and what it does to [`Outside`], which
-//! stands for whatever it talks to: implement your own port on it, or let the
-//! handler be generic over where it writes.
+//! A handler's effects are its commits and its changes to [`Outside`], which stands
+//! for the systems that it calls. Implement your own port on it, or make the
+//! handler generic over its client.
 //!
 //! ```
 //! use webhook_serializer::{
@@ -49,7 +48,7 @@ pub use verdict::{Finding, Verdict};
 
 use crate::{handler::Handler, protocol::entity::EntityKey, time::Timestamp};
 
-/// One event of an order, as a sender tells of it.
+/// An event of an order, as a sender reports it.
 #[derive(Debug, Clone)]
 pub struct Event {
     topic: String,
@@ -59,28 +58,28 @@ pub struct Event {
 }
 
 impl Event {
-    /// An event of this topic. Those of one lane happened a minute after one
-    /// another, in the order in which they are given, unless [`Event::at`] says
-    /// otherwise; topics up to the first `/` are a family, whose times are compared.
+    /// Creates an event with this topic. Unless [`Event::at`] is called, the events
+    /// of a lane happened a minute apart, in the order in which they are given.
+    /// The topic up to its first `/` is the family within which times are compared.
     pub fn new(topic: impl Into<String>, body: impl Into<Bytes>) -> Self {
         Self { topic: topic.into(), body: body.into(), at: None, provider: None }
     }
 
-    /// It happened then, by its sender's clock.
+    /// Sets the time of the event by its sender's clock.
     #[must_use]
     pub fn at(self, time: Timestamp) -> Self {
         Self { at: Some(time), ..self }
     }
 
-    /// This provider sends it, as [`Delivery::provider`](crate::Delivery::provider)
-    /// says; otherwise nobody is named.
+    /// Sets the provider that [`Delivery::provider`](crate::Delivery::provider)
+    /// returns; by default there is none.
     #[must_use]
     pub fn provider(self, name: impl Into<String>) -> Self {
         Self { provider: Some(name.into()), ..self }
     }
 }
 
-/// One order's deliveries, and what goes wrong with them.
+/// The deliveries of one order, and the faults to inject.
 #[derive(Debug, Clone)]
 pub struct Lane {
     entity: EntityKey,
@@ -91,59 +90,60 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// Of the entity with this key.
+    /// Creates a lane for the entity with this key.
     ///
     /// # Panics
     ///
-    /// It is no key.
+    /// The key is invalid.
     pub fn of(entity: &str) -> Self {
         let entity = EntityKey::parse(entity).unwrap_or_else(|error| panic!("{entity:?}: {error}"));
         Self { entity, events: Vec::new(), mishaps: Vec::new(), up_to: 1, seed: 0 }
     }
 
-    /// These arrive, behind those that were given before.
+    /// Appends events to the lane.
     #[must_use]
     pub fn deliver(mut self, events: impl IntoIterator<Item = Event>) -> Self {
         self.events.extend(events);
         self
     }
 
-    /// The delivery at this place, from 0, comes again behind all others.
+    /// Repeats the delivery at this index after all others.
     #[must_use]
     pub fn twice(self, place: usize) -> Self {
         self.with(Mishap::Twice(place))
     }
 
-    /// The worker dies when the handler is done with the delivery at this place, from
-    /// 0, and before that is settled: it is started again.
+    /// Kills the worker after the handler has finished the delivery at this index
+    /// and before it is settled, so that the handler is started again.
     #[must_use]
     pub fn crash_after(self, place: usize) -> Self {
         self.with(Mishap::CrashAfter(place))
     }
 
-    /// The worker freezes in the handler of the delivery at this place, from 0, right
-    /// before it changes anything outside; another one takes over and does it all;
-    /// then the first one goes on, under a token that is not the newest any more.
+    /// Freezes the worker in the handler of the delivery at this index, right
+    /// before its first change outside. Another worker takes over and handles the
+    /// delivery; then the first one continues under a token that is no longer the
+    /// newest.
     #[must_use]
     pub fn stale_token(self, place: usize) -> Self {
         self.with(Mishap::StaleToken(place))
     }
 
-    /// They arrive in another order than they happened in, which
-    /// [`seed`](Self::seed) chooses.
+    /// Delivers the events in another order than they happened, chosen by
+    /// [`seed`](Self::seed).
     #[must_use]
     pub fn out_of_order(self) -> Self {
         self.with(Mishap::OutOfOrder)
     }
 
-    /// The handler gets up to so many at once, where they wait: as
-    /// `deliver = { up_to = … }` of a source does.
+    /// Hands the handler up to `most` waiting deliveries at once, as `deliver = {
+    /// up_to = … }` of a source does.
     #[must_use]
     pub fn up_to(self, most: usize) -> Self {
         Self { up_to: most.max(1), ..self }
     }
 
-    /// What chance decides is decided by this; the same again, the same again.
+    /// Seeds the random choices. Equal seeds repeat a run.
     #[must_use]
     pub fn seed(self, seed: u64) -> Self {
         Self { seed, ..self }
@@ -157,13 +157,13 @@ impl Lane {
         self
     }
 
-    /// Runs the handler that `handler` makes, once without any mishap and once with
-    /// each. Each run has an outside of its own.
+    /// Runs the handler that `handler` creates, once without faults and once with
+    /// each fault. Each run has its own [`Outside`].
     pub fn run<H: Handler>(&self, handler: impl Fn(&Outside) -> H) -> Verdict {
         let as_ever: Vec<usize> = (0..self.events.len()).collect();
         let first = play(self, &as_ever, None, &handler);
         let mut findings = first.alone(self);
-        // What fails by itself says nothing about what disturbs it.
+        // If the handler fails without faults, runs with faults say nothing more.
         if findings.is_empty() {
             for mishap in &self.mishaps {
                 let order = match mishap {
@@ -177,7 +177,7 @@ impl Lane {
         Verdict { findings, seed: self.seed }
     }
 
-    /// Another order, where there is one.
+    /// Returns a shuffled order that differs from the original if possible.
     fn shuffled(&self) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.events.len()).collect();
         fastrand::Rng::with_seed(self.seed).shuffle(&mut order);

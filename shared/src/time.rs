@@ -1,5 +1,5 @@
-//! Time and chance, as arguments. Nothing else in the workspace reads a clock
-//! or draws a random number, so that a simulation can decide both.
+//! Clocks and randomness as arguments. Nothing else in the workspace reads a clock
+//! or draws a random number, so simulations control both.
 
 pub(crate) mod duration;
 
@@ -12,44 +12,44 @@ use std::{
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
-/// A wall-clock time in milliseconds since the Unix epoch. It decides how soon
-/// a dead holder is replaced, never who may write.
+/// A wall-clock time in milliseconds since the Unix epoch. It decides how soon a
+/// dead holder is replaced, never who may write.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Timestamp(u64);
 
 impl Timestamp {
-    /// The last moment of the year 9999: what comes behind it has no date, and
-    /// whatever a sender writes there is no time.
+    /// The end of the year 9999. Later times cannot be written as a date and are
+    /// rejected.
     pub const LATEST: Timestamp = Timestamp(253_402_300_799_999);
 
-    /// From milliseconds since the epoch.
+    /// Creates a timestamp from milliseconds since the epoch.
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis)
     }
 
-    /// From whole seconds since the epoch.
+    /// Creates a timestamp from whole seconds since the epoch.
     pub const fn from_secs(seconds: u64) -> Self {
         Self(seconds.saturating_mul(1000))
     }
 
-    /// Milliseconds since the epoch.
+    /// Returns the milliseconds since the epoch.
     pub const fn as_millis(self) -> u64 {
         self.0
     }
 
-    /// Whole seconds since the epoch, rounded up: what DynamoDB TTL wants.
+    /// Returns the seconds since the epoch, rounded up, as DynamoDB's TTL needs them.
     pub const fn as_secs_rounded_up(self) -> u64 {
         self.0.div_ceil(1000)
     }
 
-    /// How far `self` is behind `earlier`; zero if it is not.
+    /// Returns the time from `earlier` to `self`; zero if `earlier` is later.
     pub fn since(self, earlier: Timestamp) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }
 }
 
-/// The text is no time.
+/// The text is not a time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no time: say it in UTC, such as 2026-11-22T12:00:00Z")]
 pub struct InvalidTimestamp(String);
@@ -57,7 +57,7 @@ pub struct InvalidTimestamp(String);
 impl std::str::FromStr for Timestamp {
     type Err = InvalidTimestamp;
 
-    /// From RFC 3339, in UTC; the `T` may be a space.
+    /// Parses RFC 3339 in UTC; the `T` may be a space.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let invalid = || InvalidTimestamp(text.to_owned());
         let time = humantime::parse_rfc3339_weak(text.trim()).map_err(|_| invalid())?;
@@ -80,8 +80,7 @@ impl From<Timestamp> for SystemTime {
 }
 
 impl fmt::Display for Timestamp {
-    /// As RFC 3339; what has no date there, as a row may hold it, in
-    /// milliseconds.
+    /// Writes RFC 3339, or milliseconds for a time that has no date.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if *self > Self::LATEST {
             return write!(f, "{} ms", self.0);
@@ -90,18 +89,18 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// How far two machines' clocks may differ before one of them counts as far off.
+/// The largest clock skew between two machines that is taken for normal.
 pub(crate) const CLOCKS_APART: Duration = Duration::from_secs(60);
 
-/// A clock and a way to wait for it.
+/// A clock and a timer.
 pub trait Clock: Send + Sync + 'static {
-    /// The wall clock.
+    /// Returns the wall-clock time.
     fn now(&self) -> Timestamp;
 
-    /// Time passed since some fixed moment of this process; never goes back.
+    /// Returns the time since a fixed moment of this process; it never decreases.
     fn monotonic(&self) -> Duration;
 
-    /// Waits. May be late, never early.
+    /// Waits at least `duration`.
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()>;
 }
 
@@ -109,7 +108,7 @@ pub trait Clock: Send + Sync + 'static {
 #[derive(Debug)]
 pub struct SystemClock(Mutex<Passed>);
 
-/// What both clocks showed last, and the time counted until then.
+/// The last readings of both clocks, and the time counted until then.
 #[derive(Debug)]
 struct Passed {
     instant: Instant,
@@ -118,7 +117,7 @@ struct Passed {
 }
 
 impl SystemClock {
-    /// Starts counting.
+    /// Creates a clock that starts counting now.
     #[expect(clippy::disallowed_methods, reason = "the one place that reads the machine's clocks")]
     pub fn start() -> Self {
         Self(Mutex::new(Passed { instant: Instant::now(), wall: SystemTime::now(), counted: Duration::ZERO }))
@@ -132,11 +131,10 @@ impl Clock for SystemClock {
         Timestamp::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
     }
 
-    /// Counts the time in which the machine was frozen, which the monotonic
-    /// clock of a paused virtual machine may not: from one look to the next,
-    /// whichever of the two clocks went further is believed. A wall clock set
-    /// forward makes a holder give up early, which is safe; one set back counts
-    /// for nothing.
+    /// Includes time in which the machine was frozen, which the monotonic clock
+    /// of a paused virtual machine may miss: between two readings, the clock that
+    /// advanced further counts. A wall clock that is set forward makes a holder
+    /// give up early, which is safe; one that is set back has no effect.
     #[expect(clippy::disallowed_methods, reason = "the one place that reads the machine's clocks")]
     fn monotonic(&self) -> Duration {
         let mut passed = self.0.lock().expect("no one panics while holding this");
@@ -156,12 +154,12 @@ impl Clock for SystemClock {
 
 /// A source of random numbers.
 pub trait Random: Send + Sync + 'static {
-    /// 64 random bits.
+    /// Returns 64 random bits.
     fn next(&self) -> u64;
 }
 
-/// The operating system's generator: two instances started alike must not draw
-/// the same nonce.
+/// The operating system's generator: identical instances must not draw the same
+/// nonce.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemRandom;
 
@@ -171,12 +169,12 @@ impl Random for SystemRandom {
     }
 }
 
-/// A generator that one seed decides, for tests and simulations.
+/// A seeded generator, for tests and simulations.
 #[derive(Debug)]
 pub struct SeededRandom(Mutex<fastrand::Rng>);
 
 impl SeededRandom {
-    /// Starts at `seed`.
+    /// Creates a generator with `seed`.
     pub fn new(seed: u64) -> Self {
         Self(Mutex::new(fastrand::Rng::with_seed(seed)))
     }
@@ -188,7 +186,7 @@ impl Random for SeededRandom {
     }
 }
 
-/// The clock and the chance that one instance lives by.
+/// The clock and the randomness of one process.
 #[derive(Clone)]
 pub struct Surroundings {
     clock: std::sync::Arc<dyn Clock>,
@@ -196,51 +194,51 @@ pub struct Surroundings {
 }
 
 impl Surroundings {
-    /// The machine's own.
+    /// Returns the machine's own.
     pub fn system() -> Self {
         Self::new(SystemClock::start(), SystemRandom)
     }
 
-    /// Any others.
+    /// Combines a clock and a random generator.
     pub fn new(clock: impl Clock, random: impl Random) -> Self {
         Self { clock: std::sync::Arc::new(clock), random: std::sync::Arc::new(random) }
     }
 
-    /// The wall clock.
+    /// Returns the wall-clock time.
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
-    /// Time passed in this process.
+    /// Returns the time since a fixed moment of this process.
     pub fn monotonic(&self) -> Duration {
         self.clock.monotonic()
     }
 
-    /// Waits.
+    /// Waits at least `duration`.
     pub fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
         self.clock.sleep(duration)
     }
 
-    /// A fresh nonce.
+    /// Draws a new nonce.
     #[doc(hidden)]
     pub fn nonce(&self) -> Nonce {
         let random = (u128::from(self.random.next()) << 64) | u128::from(self.random.next());
         Nonce::from_parts(self.now(), random)
     }
 
-    /// A number in `0.0..1.0`.
+    /// Draws a number in `0.0..1.0`.
     pub fn fraction(&self) -> f64 {
         // 53 bits fill a double's mantissa exactly.
         (self.random.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Between half of `duration` and all of it, so that instances that
-    /// started together drift apart and none waits next to nothing.
+    /// Returns `duration` with jitter over its upper half, so that instances that
+    /// start together drift apart and none waits almost nothing.
     pub fn jittered(&self, duration: Duration) -> Duration {
         duration.mul_f64(0.5 + self.fraction() / 2.0)
     }
 
-    /// Runs `future` for at most `limit`; `None` when it took longer.
+    /// Runs `future` for at most `limit`; `None` if that was not enough.
     pub async fn within<F: Future>(&self, limit: Duration, future: F) -> Option<F::Output> {
         let mut future = std::pin::pin!(future);
         let mut alarm = self.sleep(limit);
@@ -258,30 +256,30 @@ impl fmt::Debug for Surroundings {
     }
 }
 
-/// A name drawn afresh for one claim or one acquire call, so that its author
-/// recognises its own write when the reply was lost. A ULID: it carries the
-/// time it was drawn, which the sweep reads and nothing is decided by.
+/// A unique id for one claim or one request for a lease, by which its author
+/// recognises its own write after a lost reply. It is a ULID: the sweep reads its
+/// time, and no decision depends on that.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Nonce(String);
 
 impl Nonce {
-    /// Takes a nonce back from a stored row.
+    /// Converts a nonce from a stored row.
     pub(crate) fn from_stored(text: &str) -> Self {
         Self(text.to_owned())
     }
 
-    /// From a time and 80 random bits.
+    /// Creates a nonce from a time and 80 random bits.
     pub fn from_parts(now: Timestamp, random: u128) -> Self {
         Self(ulid::Ulid::from_parts(now.as_millis(), random).to_string())
     }
 
-    /// When it was drawn, by its author's clock.
+    /// Returns when it was drawn, by its author's clock.
     pub fn drawn_at(&self) -> Option<Timestamp> {
         let ulid = ulid::Ulid::from_string(&self.0).ok()?;
         Some(Timestamp::from_millis(ulid.timestamp_ms()))
     }
 
-    /// The nonce as text.
+    /// Returns the nonce as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

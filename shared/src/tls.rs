@@ -1,4 +1,4 @@
-//! TLS by rustls on ring, and the certificate authorities to believe.
+//! TLS by rustls on ring, and the trusted certificate authorities.
 
 #[cfg(test)]
 pub(crate) mod endpoint;
@@ -13,9 +13,9 @@ use rustls::{
     pki_types::{CertificateDer, pem::PemObject},
 };
 
-/// Amazon Trust Services' roots, which sign every AWS endpoint outside China
-/// and the isolated partitions (<https://www.amazontrust.com/repository/>). Not
-/// as PEM: to decode that takes longer than to use it.
+/// The roots of Amazon Trust Services, which sign every AWS endpoint outside China
+/// and the isolated partitions (<https://www.amazontrust.com/repository/>). They
+/// are in DER, because decoding PEM takes longer than using them.
 #[cfg(feature = "aws")]
 const AMAZON: [&[u8]; 5] = [
     include_bytes!("tls/amazon/amazon-root-ca-1.der"),
@@ -25,21 +25,21 @@ const AMAZON: [&[u8]; 5] = [
     include_bytes!("tls/amazon/starfield-services-root-ca-g2.der"),
 ];
 
-/// The certificate authorities to believe.
+/// Trusted certificate authorities.
 #[derive(Debug, Clone)]
 pub struct Roots {
     store: RootCertStore,
-    /// A pointer, so that a program carries the ways that it takes and no others.
+    /// A function pointer, so that a program contains only the variants it uses.
     trusting: fn(RootCertStore) -> ClientConfig,
 }
 
 impl Roots {
-    /// Those in `store` and no others.
+    /// Trusts only the authorities in `store`.
     fn of(store: RootCertStore) -> Self {
         Self { store, trusting }
     }
 
-    /// Amazon's own.
+    /// Trusts Amazon's authorities.
     #[cfg(feature = "aws")]
     pub fn amazon() -> Self {
         let mut roots = RootCertStore::empty();
@@ -49,34 +49,34 @@ impl Roots {
         Self::of(roots)
     }
 
-    /// Amazon's own, and where they do not know an issuer, this machine's; with a
-    /// warning.
+    /// Trusts Amazon's authorities and, for issuers that they do not know, this
+    /// machine's, with a warning.
     #[cfg(feature = "aws")]
     pub fn amazon_or_machine() -> Self {
         Self { trusting: |first| fallback::trusting(first, || Self::machine().store), ..Self::amazon() }
     }
 
-    /// This machine's, and Amazon's. Reading a hundred and more takes longer than
-    /// all the rest of a start.
+    /// Trusts Amazon's authorities and this machine's. Loading more than a hundred
+    /// takes longer than the rest of a start.
     #[cfg(feature = "aws")]
     pub fn machine() -> Self {
         let mut roots = Self::amazon();
-        // What cannot be read or used is missed by the first connection that needs it.
+        // A certificate that cannot be parsed shows up in the first connection that needs it.
         roots.store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         roots
     }
 
-    /// Mozilla's, which browsers believe, as compiled in.
+    /// Trusts Mozilla's authorities, as compiled in.
     #[cfg(any(feature = "forward", feature = "ingest", feature = "otel"))]
     pub fn mozilla() -> Self {
         Self::of(RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() })
     }
 
-    /// Those in `pem`.
+    /// Trusts the authorities in `pem`.
     ///
     /// # Errors
     ///
-    /// There is none, or one that cannot be used; says so of what held it.
+    /// `pem` contains no certificate, or an unusable one.
     #[cfg(feature = "aws")]
     pub fn in_pem(pem: &[u8]) -> Result<Self, String> {
         let mut roots = Self::of(RootCertStore::empty());
@@ -84,11 +84,11 @@ impl Roots {
         Ok(roots)
     }
 
-    /// Believes those in `pem` besides.
+    /// Adds the authorities in `pem`.
     ///
     /// # Errors
     ///
-    /// There is none, or one that cannot be used; says so of what held it.
+    /// `pem` contains no certificate, or an unusable one.
     pub fn add(&mut self, pem: &[u8]) -> Result<(), String> {
         let mut found = 0;
         for certificate in CertificateDer::pem_slice_iter(pem) {
@@ -99,13 +99,13 @@ impl Roots {
         if found == 0 { Err("holds no certificate".into()) } else { Ok(()) }
     }
 
-    /// For certificates that are not a connection's.
+    /// Returns the authorities, for certificates of other uses than connections.
     #[cfg(feature = "ingest")]
     pub(crate) fn store(&self) -> &RootCertStore {
         &self.store
     }
 
-    /// TLS that believes them.
+    /// Returns a TLS configuration that trusts these authorities.
     pub fn trusted(self) -> ClientConfig {
         (self.trusting)(self.store)
     }
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn amazon_s_roots_are_the_published_ones() {
-        // As <https://www.amazontrust.com/repository/> lists them.
+        // The fingerprints listed at <https://www.amazontrust.com/repository/>.
         let published = [
             "8ecde6884f3d87b1125ba31ac3fcb13d7016de7f57cc904fe1cb97c6ae98196e",
             "1ba5b2aa8c65401a82960118f80bec4f62304d83cec4713a19c39c011ea46db4",

@@ -1,5 +1,5 @@
-//! Time as tokio tells it: with its clock paused, a run of hours takes no time
-//! and always the same one.
+//! A clock based on tokio's: with that paused, hours pass at once and every run
+//! takes the same time.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::time::{Clock, SeededRandom, Surroundings, Timestamp};
 
-/// When every paused run starts.
+/// The start of every paused run.
 pub const START: Timestamp = Timestamp::from_secs(1_767_225_600);
 
 /// Tokio's clock.
@@ -16,7 +16,7 @@ pub const START: Timestamp = Timestamp::from_secs(1_767_225_600);
 pub struct TokioClock(Instant);
 
 impl TokioClock {
-    /// Shows [`START`] now.
+    /// Creates a clock that shows [`START`] now.
     pub fn start() -> Self {
         Self(Instant::now())
     }
@@ -36,7 +36,7 @@ impl Clock for TokioClock {
     }
 }
 
-/// Tokio's clock and the chance of `seed`.
+/// Returns tokio's clock and a random generator with `seed`.
 pub fn surroundings(seed: u64) -> Surroundings {
     Surroundings::new(TokioClock::start(), SeededRandom::new(seed))
 }

@@ -1,5 +1,5 @@
-//! The handler as a worker runs it: watched, in a worker that dies or freezes, or
-//! in one that does neither.
+//! Wraps the handler under test in a worker that is observed, and that may crash
+//! or freeze.
 
 use std::{
     future::Future,
@@ -21,25 +21,25 @@ use crate::{
     time::Surroundings,
 };
 
-/// How long a handler may keep its thread at a stretch, by the machine's clock: more
-/// than a busy machine takes it away for.
+/// The longest time between two awaits, by the machine's clock: more than a busy
+/// machine suspends a process for.
 const AT_A_STRETCH: Duration = Duration::from_secs(1);
 
-/// What was seen on the way.
+/// Observations of a run.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Seen {
     pub(super) panics: Option<String>,
     pub(super) blocks: Option<String>,
-    /// The delivery that was parked, or never finished.
+    /// The delivery that was parked or never finished.
     pub(super) not_applied: Option<String>,
     /// The delivery that failed last, and its error.
     pub(super) failed: Option<String>,
     pub(super) error: String,
-    /// A handler that had been replaced came to no end.
+    /// Whether a replaced handler did not finish.
     pub(super) goes_on_late: bool,
 }
 
-/// Sees what became of the deliveries.
+/// Observes how deliveries are settled.
 #[derive(Debug)]
 pub(super) struct Watching(pub(super) Arc<Mutex<Seen>>);
 
@@ -59,24 +59,25 @@ impl Observer for Watching {
     }
 }
 
-/// The handler, watched; in a worker that dies, or not.
+/// The handler under test, in a worker that may die.
 pub(super) struct Guest<H> {
     handler: Arc<H>,
     seen: Arc<Mutex<Seen>>,
     dies: Option<Dies>,
 }
 
-/// How its worker dies.
+/// How the worker dies.
 pub(super) struct Dies {
-    /// At which delivery.
+    /// The delivery at which it dies.
     pub(super) at: String,
     pub(super) table: Arc<Mortal>,
-    /// In the middle, and goes on later: when, and where that is put.
+    /// For a worker that freezes and continues later: the signal to continue, and
+    /// a place for its task.
     pub(super) frozen: Option<(watch::Receiver<bool>, Late)>,
     pub(super) surroundings: Surroundings,
 }
 
-/// The frozen handler, once there is one.
+/// The task of the frozen handler, if there is one.
 pub(super) type Late = Arc<Mutex<Option<JoinHandle<()>>>>;
 
 impl<H: Handler> Guest<H> {
@@ -84,7 +85,7 @@ impl<H: Handler> Guest<H> {
         Self { handler: handler.clone(), seen: seen.clone(), dies: None }
     }
 
-    /// In a worker that dies so.
+    /// Makes the worker die.
     pub(super) fn who(self, dies: Dies) -> Self {
         Self { dies: Some(dies), ..self }
     }
@@ -98,7 +99,7 @@ impl<H: Handler> Guest<H> {
         let ended = Stretch { work: pin!(AssertUnwindSafe(work).catch_unwind()), longest: &mut longest }.await;
         let mut seen = locked(&self.seen);
         match ended {
-            // To tell of a panic takes its time.
+            // Unwinding takes time that does not count as blocking.
             Err(_) => {
                 seen.panics.get_or_insert_with(|| id.to_owned());
                 Ok(Outcome::retry("the handler panicked"))
@@ -112,7 +113,7 @@ impl<H: Handler> Guest<H> {
         }
     }
 
-    /// Runs `work`, in a worker that may die of it.
+    /// Runs `work` in a worker that may die during it.
     async fn in_its_worker(
         &self,
         deliveries: &Deliveries,
@@ -121,14 +122,14 @@ impl<H: Handler> Guest<H> {
     ) -> Result<Outcome, HandlerError> {
         let last = deliveries.last().delivery_id().to_string();
         let is_there = |dies: &&Dies| deliveries.iter().any(|one| one.delivery_id().as_str() == dies.at);
-        // A group that the handler does not take is tried one by one.
+        // A group that the handler does not accept is tried one delivery at a time.
         let takes = deliveries.len() == 1 || Handler::handles_all(&*self.handler, context.handler());
         let Some(dies) = self.dies.as_ref().filter(is_there).filter(|_| takes) else {
             return self.watched(&last, work).await;
         };
         if let Some((thawed, late)) = &dies.frozen {
             let (handler, deliveries) = (self.handler.clone(), deliveries.clone());
-            // Its process stands still, and so does its clock: nobody cancels it.
+            // A frozen process has a frozen clock, so nothing cancels its handler.
             let context = Context::detached(context.token(), context.time_left(), dies.surroundings.clone());
             let work = async move {
                 let work = async {
@@ -167,7 +168,7 @@ impl<H: Handler> Handler for Guest<H> {
     }
 }
 
-/// How long the longest poll took.
+/// Measures the longest poll of a future.
 struct Stretch<'a, F> {
     work: Pin<&'a mut F>,
     longest: &'a mut Duration,

@@ -1,4 +1,4 @@
-//! A worker's table that it loses when it dies.
+//! A table that stops answering when its worker dies.
 
 use std::sync::{
     Arc,
@@ -23,7 +23,7 @@ impl Mortal {
         Self { inner, died: AtomicBool::new(false) }
     }
 
-    /// From now on it answers nothing.
+    /// Stops answering.
     pub(super) fn die(&self) {
         self.died.store(true, Relaxed);
     }

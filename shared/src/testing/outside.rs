@@ -1,4 +1,4 @@
-//! Whatever a handler changes besides what it commits.
+//! The systems that a handler changes apart from its commits.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,12 +16,12 @@ use crate::protocol::{
 };
 
 tokio::task_local! {
-    /// What a frozen worker's handler waits for before it changes anything.
+    /// The signal that a frozen worker's handler awaits before it changes anything.
     static FROZEN: watch::Receiver<bool>;
 }
 
-/// Documents by key, each a JSON value: a system that a handler writes to. It shows
-/// the rows that were committed, too.
+/// A system that a handler writes to: JSON documents by key. It also shows the rows
+/// that were committed.
 #[derive(Debug, Clone, Default)]
 pub struct Outside {
     kept: Arc<Mutex<Kept>>,
@@ -35,7 +35,7 @@ struct Kept {
     known: BTreeSet<(String, String)>,
 }
 
-/// An effect came too late: under a token that is not the newest any more.
+/// A write under a fencing token that is no longer the newest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("refused: a newer token than {0} was seen")]
 pub struct Refused(pub FencingToken);
@@ -45,33 +45,33 @@ impl Outside {
         self.kept.lock().expect("no one panics while holding this")
     }
 
-    /// The row at this key of a table of the handler's own, as it was committed last.
+    /// Returns the committed row with this key in one of the handler's own tables.
     pub async fn row(&self, key: &Key) -> Option<Row> {
         self.memory.get(key).await.ok().flatten()
     }
 
-    /// The tables that are committed to.
+    /// Returns the table for commits.
     #[doc(hidden)]
     pub fn table(&self) -> Arc<dyn Table> {
         self.memory.clone()
     }
 
-    /// What stands there.
+    /// Returns the document at `key`.
     pub async fn get(&self, key: &str) -> Option<Value> {
         self.kept().values.get(key).cloned()
     }
 
-    /// Writes it, whoever asks.
+    /// Writes the document without a check.
     pub async fn set(&self, key: &str, value: impl Into<Value>) {
         thawed().await;
         self.kept().values.insert(key.to_owned(), value.into());
     }
 
-    /// Writes it, unless this key has seen a newer token.
+    /// Writes the document unless this key has seen a newer token.
     ///
     /// # Errors
     ///
-    /// It has; nothing was written.
+    /// The key has seen a newer token; nothing was written.
     pub async fn set_fenced(&self, key: &str, token: FencingToken, value: impl Into<Value>) -> Result<(), Refused> {
         thawed().await;
         let mut kept = self.kept();
@@ -83,13 +83,13 @@ impl Outside {
         Ok(())
     }
 
-    /// Adds to the number there, whoever asks and however often.
+    /// Adds to the number at `key` without a check: repeats add again.
     pub async fn add(&self, key: &str, by: i64) {
         thawed().await;
         self.kept().add(key, by);
     }
 
-    /// Adds to the number there, once for each `id`. Whether it did.
+    /// Adds to the number at `key` once for each `id`. Returns whether it did.
     pub async fn add_once(&self, key: &str, id: &str, by: i64) -> bool {
         thawed().await;
         let mut kept = self.kept();
@@ -112,14 +112,14 @@ impl Kept {
     }
 }
 
-/// Runs `work`, which changes nothing outside before `until` says true.
+/// Runs `work`, whose changes outside wait until `until` is true.
 pub(super) fn frozen<F: Future>(until: watch::Receiver<bool>, work: F) -> impl Future<Output = F::Output> {
     FROZEN.scope(until, work)
 }
 
 async fn thawed() {
     if let Ok(mut until) = FROZEN.try_with(Clone::clone) {
-        // An error: whoever froze it is gone.
+        // An error means that the sender is gone, so nothing is frozen any more.
         let _ = until.wait_for(|thawed| *thawed).await;
     }
 }

@@ -1,5 +1,5 @@
-//! One run of a lane: appended, drained by workers that may die or freeze, until
-//! nothing waits.
+//! Runs a lane once: events are appended, and workers that may die or freeze drain
+//! the inbox until it is empty.
 
 use std::{
     collections::BTreeMap,
@@ -41,22 +41,20 @@ use crate::{
 
 const RETENTION: Duration = Duration::from_secs(30 * 86_400);
 
-/// When the first event happened, where nothing else is said: the day before it
-/// arrives.
+/// The default time of the first event: a day before it arrives.
 const HAPPENED: Timestamp = Timestamp::from_millis(START.as_millis() - 86_400_000);
 
-/// How long a handler may go on under an old token.
+/// How long a replaced handler may take to finish.
 const LATEST: Duration = Duration::from_secs(600);
 
-/// More looks than any retry policy of the kit takes: a handler that has not
-/// finished by then never does.
+/// The most polls of a run, more than any retry policy of the kit needs: a handler
+/// that has not finished by then never does.
 const LOOKS: u32 = 500;
 
-/// The shortest time between two looks: a worker that died has lost its lease
-/// by then.
+/// The shortest time between two polls. A dead worker's lease expires within it.
 const BETWEEN: Duration = Duration::from_secs(20);
 
-/// What goes wrong in a run.
+/// A fault to inject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mishap {
     Twice(usize),
@@ -74,17 +72,17 @@ impl Mishap {
     }
 }
 
-/// How a run ended.
+/// The result of a run.
 #[derive(Debug)]
 pub(super) struct Played {
-    /// Everything that a handler changed, in words.
+    /// Everything that the handler changed, as text.
     effects: BTreeMap<String, String>,
     seen: Seen,
     arrived: Vec<usize>,
 }
 
 impl Played {
-    /// What is wrong without any mishap.
+    /// Returns the findings of a run without faults.
     pub(super) fn alone(&self, lane: &Lane) -> Vec<Finding> {
         let at = |id: &String| name(lane, id);
         let mut findings = Vec::new();
@@ -98,7 +96,7 @@ impl Played {
         findings
     }
 
-    /// What is wrong with a mishap that `first` had not.
+    /// Returns the findings of a run with `mishap`, compared with `first`.
     pub(super) fn beside(&self, first: &Self, lane: &Lane, mishap: Mishap) -> Vec<Finding> {
         let alone = self.alone(lane);
         if !alone.is_empty() {
@@ -119,7 +117,7 @@ impl Played {
         }]
     }
 
-    /// The first effect that is not as in `first`.
+    /// Describes the first effect that differs from `first`.
     fn differs(&self, first: &Self) -> Option<String> {
         let nothing = || "nothing".to_owned();
         let keys = self.effects.keys().chain(first.effects.keys());
@@ -135,7 +133,7 @@ fn name(lane: &Lane, id: &str) -> String {
     format!("delivery {place} ({})", lane.events[place].topic)
 }
 
-/// Plays the lane, its events in the order of `arrive`.
+/// Runs the lane with its events in the order of `arrive`.
 pub(super) fn play<H: Handler>(
     lane: &Lane,
     arrive: &[usize],
@@ -144,7 +142,7 @@ pub(super) fn play<H: Handler>(
 ) -> Played {
     let outside = Outside::default();
     let handler = handler(&outside);
-    // A thread of its own: whoever asks may be in a runtime already.
+    // On a thread of its own, because the caller may be inside a runtime.
     std::thread::scope(|scope| {
         let run = scope.spawn(|| {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
@@ -200,7 +198,7 @@ impl<'a, H: Handler> Play<'a, H> {
         self.drain(&Arc::new(Guest::of(&self.handler, &self.seen))).await;
         if let Some((thaws, late)) = late {
             thaws.send_replace(true);
-            // What it would commit is refused: its lease is over.
+            // Its lease has ended, so its commit is refused.
             let aborts = late.abort_handle();
             if self.surroundings.within(LATEST, late).await.is_none() {
                 aborts.abort();
@@ -216,8 +214,8 @@ impl<'a, H: Handler> Play<'a, H> {
         Played { effects, seen, arrived: self.arrive.to_vec() }
     }
 
-    /// The worker that dies, or freezes, where one does: what thaws its handler, and
-    /// that.
+    /// Runs the first worker if the fault kills or freezes one. Returns the signal that
+    /// unfreezes its handler, and its task.
     async fn first_worker(&self) -> Option<(watch::Sender<bool>, JoinHandle<()>)> {
         let (place, freezes) = match self.mishap? {
             Mishap::CrashAfter(place) => (place, false),
@@ -240,7 +238,7 @@ impl<'a, H: Handler> Play<'a, H> {
             if table.is_dead() {
                 break;
             }
-            // It may have nothing of the kind to do.
+            // Another worker may have left nothing to do.
             let Some(wait) = self.next_look().await else { break };
             self.surroundings.sleep(wait).await;
         }
@@ -259,7 +257,7 @@ impl<'a, H: Handler> Play<'a, H> {
         seen.not_applied = seen.not_applied.take().or_else(|| seen.failed.clone());
     }
 
-    /// How long until the lane is looked at again; `None`: nothing waits.
+    /// Returns the time until the next poll; `None` if nothing waits.
     async fn next_look(&self) -> Option<Duration> {
         let store = self.store(self.memory.clone());
         let state = store.entity(&self.lane.entity, Duration::from_secs(1)).await.expect("memory answers")?;
@@ -307,7 +305,7 @@ impl<'a, H: Handler> Play<'a, H> {
     }
 }
 
-/// A queue that forgets: the kit looks by itself.
+/// A queue that drops messages: the kit polls instead.
 struct Nowhere;
 
 impl Queue for Nowhere {

@@ -1,48 +1,47 @@
-//! What is wrong with a handler, in words.
+//! The findings about a handler, as text.
 
 use std::fmt;
 
-/// Something that a handler gets wrong.
+/// A mistake of a handler.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Finding {
-    /// It panicked.
+    /// The handler panicked.
     Panics {
-        /// At which delivery, by its topic.
+        /// The delivery's topic.
         at: String,
     },
-    /// It kept its thread for longer than anything may that awaits nothing.
+    /// The handler blocked its thread for too long between two awaits.
     Blocks {
-        /// At which delivery.
+        /// The delivery's topic.
         at: String,
     },
-    /// A delivery used up its attempts, or was tried again without end.
+    /// A delivery used up its attempts, or was retried without end.
     NotApplied {
-        /// With which.
+        /// The delivery's topic.
         at: String,
-        /// What it said last.
+        /// The handler's last error.
         error: String,
     },
-    /// An effect stands twice, or otherwise than it should, after a start was
-    /// repeated.
+    /// After a repeated start, an effect happened twice or differs otherwise.
     AppliedTwice {
-        /// Which delivery was started again.
+        /// The topic of the delivery that was started again.
         at: String,
-        /// What differs.
+        /// The effects that differ.
         differs: String,
     },
-    /// An effect of a worker that had been replaced stands.
+    /// A replaced worker's effect was accepted.
     NotFenced {
-        /// In which delivery it froze.
+        /// The topic of the delivery in which it froze.
         at: String,
-        /// What differs.
+        /// The effects that differ.
         differs: String,
     },
-    /// The order of arrival decides, and not what happened.
+    /// The result depends on the order of arrival.
     DependsOnOrder {
-        /// In which order they arrived.
+        /// The topics in the order of arrival.
         arrived: Vec<String>,
-        /// What differs.
+        /// The effects that differ.
         differs: String,
     },
 }
@@ -76,25 +75,27 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What was found.
+/// The findings of all runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub struct Verdict {
-    /// One for each that is wrong.
+    /// The findings; empty if the handler is right.
     pub findings: Vec<Finding>,
-    /// By which the same can be had again.
+    /// The seed that repeats the runs.
     pub seed: u64,
 }
 
 impl Verdict {
-    /// Whether nothing was found.
+    /// Returns whether nothing was found.
     pub fn is_right(&self) -> bool {
         self.findings.is_empty()
     }
 
+    /// Asserts that nothing was found.
+    ///
     /// # Panics
     ///
-    /// Something was found: says what.
+    /// Something was found; the message describes it.
     #[track_caller]
     pub fn assert_right(&self) {
         assert!(self.is_right(), "{self}");

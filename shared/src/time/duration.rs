@@ -1,8 +1,8 @@
-//! Durations as a document has them: `10s`, `1h 30m`.
+//! Parses durations in documents: `10s`, `1h 30m`.
 
 use std::time::Duration;
 
-/// Reads a duration that may be left out, with `#[serde(default, deserialize_with)]`.
+/// Deserializes an optional duration, with `#[serde(default, deserialize_with)]`.
 pub(crate) fn duration<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
     struct InWords;
 

@@ -1,4 +1,4 @@
-//! An HTTP endpoint that does to the byte what a test says.
+//! An HTTP endpoint for tests that controls every byte of its answers.
 
 use std::sync::{
     Arc,
@@ -14,13 +14,12 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-/// What is answered.
 pub(crate) enum Reply {
-    /// These bytes; a connection that they leave unfinished is closed.
+    /// Sends these bytes and closes the connection if they are incomplete.
     Raw(Vec<u8>),
-    /// These, and the connection is kept.
+    /// Sends these bytes and keeps the connection.
     Whole(Vec<u8>),
-    /// The connection is kept, and nothing said.
+    /// Keeps the connection and sends nothing.
     Never,
 }
 
@@ -55,7 +54,6 @@ impl Reply {
     }
 }
 
-/// One request.
 pub(crate) struct Posted {
     pub(crate) line: String,
     headers: Vec<(String, String)>,
@@ -76,7 +74,6 @@ enum Seen {
     HungUp,
 }
 
-/// An endpoint at work.
 pub(crate) struct Endpoint {
     port: u16,
     scheme: &'static str,
@@ -87,12 +84,12 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// Answers post number n, from 0, with `reply(n)`.
+    /// Answers the nth request, counted from 0, with `reply(n)`.
     pub(crate) async fn start(reply: impl Fn(usize) -> Reply + Send + Sync + 'static) -> Self {
         Self::listen(None, reply).await
     }
 
-    /// As [`Endpoint::start`], over TLS.
+    /// Like [`Endpoint::start`], over TLS.
     pub(crate) async fn start_tls(
         certificate: &rcgen::CertifiedKey<rcgen::KeyPair>,
         reply: impl Fn(usize) -> Reply + Send + Sync + 'static,
@@ -144,18 +141,18 @@ impl Endpoint {
         format!("{}://127.0.0.1:{}", self.scheme, self.port)
     }
 
-    /// How many connections were accepted.
+    /// Returns the number of accepted connections.
     pub(crate) fn accepted(&self) -> usize {
         self.accepted.load(Ordering::SeqCst)
     }
 
-    /// How many requests came.
+    /// Returns the number of requests.
     #[cfg(any(feature = "ingest", feature = "invoke"))]
     pub(crate) fn posts(&self) -> usize {
         self.served.posts.load(Ordering::SeqCst)
     }
 
-    /// The next request.
+    /// Waits for the next request.
     pub(crate) async fn posted(&mut self) -> Posted {
         match self.seen.recv().await {
             Some(Seen::Posted(posted)) => posted,
@@ -163,12 +160,11 @@ impl Endpoint {
         }
     }
 
-    /// Waits until the other end closes a connection.
+    /// Waits until the client closes a connection.
     pub(crate) async fn hung_up(&mut self) {
         while !matches!(self.seen.recv().await.unwrap(), Seen::HungUp) {}
     }
 
-    /// Closes it.
     pub(crate) async fn stop(self) {
         self.task.abort();
         let _ = self.task.await;
@@ -184,7 +180,7 @@ struct Served {
 impl Served {
     async fn serve(&self, mut stream: impl AsyncRead + AsyncWrite + Unpin) {
         while let Some(posted) = read(&mut stream).await {
-            // Nobody listens when a test is over.
+            // The receiver is gone when the test has ended.
             let _ = self.sender.send(Seen::Posted(posted));
             match (self.reply)(self.posts.fetch_add(1, Ordering::SeqCst)) {
                 Reply::Whole(bytes) => {
@@ -203,7 +199,7 @@ impl Served {
     }
 }
 
-/// One request; `None` at the end of the connection.
+/// Reads a request; `None` at the end of the connection.
 async fn read(stream: &mut (impl AsyncRead + Unpin)) -> Option<Posted> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -217,7 +213,7 @@ async fn read(stream: &mut (impl AsyncRead + Unpin)) -> Option<Posted> {
         .map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned()))
         .collect();
     let mut posted = Posted { line, headers, body: Vec::new() };
-    // A GET has none.
+    // A GET has no body.
     let length = posted.headers.iter().find(|(name, _)| name == "content-length");
     posted.body.resize(length.map_or(0, |(_, length)| length.parse().unwrap()), 0);
     stream.read_exact(&mut posted.body).await.ok()?;

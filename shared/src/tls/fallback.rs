@@ -1,5 +1,5 @@
-//! Other authorities, asked where the first ones do not know an issuer: a
-//! company's proxy is known to its machines, and to nobody else.
+//! Trusts further authorities for issuers that the first ones do not know: only a
+//! company's own machines know the authority of its proxy.
 
 use std::{
     fmt,
@@ -16,9 +16,9 @@ use rustls::{
     pki_types::{CertificateDer, ServerName, UnixTime},
 };
 
-/// TLS that believes `first`, and where they do not know an issuer, `others`:
-/// these are loaded for the first such connection, and not before. The first one
-/// that is believed for them is warned of.
+/// Returns a TLS configuration that trusts `first` and, for issuers that these do
+/// not know, `others`. Those are loaded at the first such connection, which is
+/// logged as a warning.
 pub(super) fn trusting(
     first: RootCertStore,
     others: impl Fn() -> RootCertStore + Send + Sync + 'static,
@@ -33,7 +33,7 @@ pub(super) fn trusting(
         .with_no_client_auth()
 }
 
-/// None, where there is no authority.
+/// Returns `None` if `roots` is empty.
 fn verifier(roots: RootCertStore) -> Option<Arc<WebPkiServerVerifier>> {
     WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::new(ring::default_provider())).build().ok()
 }
@@ -124,7 +124,7 @@ mod tests {
         Roots::in_pem(certificate.cert.pem().as_bytes()).unwrap().store
     }
 
-    /// Whether a connection to `server` is believed, made as `config` says.
+    /// Returns whether a client with `config` trusts `server`.
     async fn believes(config: &Arc<ClientConfig>, server: &Endpoint) -> bool {
         let stream = TcpStream::connect(("127.0.0.1", server.port())).await.unwrap();
         let name = ServerName::try_from("127.0.0.1").unwrap();
