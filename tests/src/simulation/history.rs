@@ -316,7 +316,7 @@ impl History {
     /// Whether only the sweep is sure to find what waits at an entity. Rule 7
     /// goes by receive counts: where they lie and a worker dies, claims to which
     /// there is no wake-up are the sweep's, such as saw its lease among them. See
-    /// "What is left to the sweep" in docs/protocol.md.
+    /// "What is left to the sweep" in docs/decisions.md.
     pub fn leaves_to_sweep(&self, entity: usize) -> bool {
         let lied = self.died && self.lied.contains(&entity) && self.unwoken.contains(&entity);
         self.excused.contains(&entity) || lied

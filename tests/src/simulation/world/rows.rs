@@ -195,7 +195,7 @@ impl World {
         }
         let drained = holder.is_some() && row.text(a::KIND) == Some(LeaseKind::Drain.as_str());
         self.with_history(|history| match how {
-            // A lease that nobody has: see "What is left to the sweep" in docs/protocol.md.
+            // A lease that nobody has: see "What is left to the sweep" in docs/decisions.md.
             "acquired" | "taken over" if history.is_late => {
                 history.excused.insert(entity);
             }
