@@ -34,9 +34,11 @@ use webhook_serializer::{
 };
 
 use crate::{
-    audit::{Sent, Verdict},
-    journal::{Journal, Journaled, Run},
-    local::{Engines, EventSource, FUNCTION_TIMEOUT, Function},
+    local::{
+        Engines, EventSource, FUNCTION_TIMEOUT, Function,
+        handler_log::{Journal, Journaled, Run},
+    },
+    view::audit::{Sent, Verdict},
 };
 
 /// What is run.

@@ -10,8 +10,11 @@ use clap::{Parser, Subcommand};
 use webhook_serializer::{scheduler, worker};
 
 use crate::commands::{
-    self, audit, bench, block, check, cost, discard, doctor, entities, erase, history, hold, inspect, jobs, lease,
-    local, parked, redrive, replay, restore, rewind, send, show, sign, skip, source, status, tail, verify,
+    self, bench, cost,
+    look::{audit, entities, history, inspect, jobs, parked, show, status, tail},
+    mend::{block, discard, erase, hold, lease, redrive, restore, rewind, skip},
+    setup::{check, doctor, source},
+    tryout::{local, replay, send, sign, verify},
 };
 use crate::output::complain;
 
@@ -49,7 +52,7 @@ pub(crate) enum Command {
     /// List the orders that do not move, the oldest first: why, and what to type next
     Entities(entities::Entities),
     /// Show all of this in a browser: what does not move, lanes, orders, deliveries, figures
-    Console(commands::console::Console),
+    Console(commands::look::console::Console),
     /// Show an order: how it stands, what waits, what is parked, what was settled
     Inspect(inspect::Inspect),
     /// Show one delivery: what became of it, and its body

@@ -1,40 +1,16 @@
-//! The subcommands, one file each.
+//! The verbs, one file each, grouped as `--help` groups them.
 
-pub mod ask;
-pub mod audit;
-pub mod because;
 pub mod bench;
-pub mod block;
-pub mod check;
-pub mod console;
+pub mod confirm;
 pub mod cost;
-pub mod discard;
-pub mod doctor;
-pub mod entities;
-pub mod erase;
-pub mod history;
-pub mod hold;
-pub mod inspect;
 pub mod interrupt;
-pub mod jobs;
-pub mod lease;
-pub mod local;
-pub mod parked;
-pub mod redrive;
-pub mod replay;
-pub mod restore;
-pub mod rewind;
-pub mod send;
-pub mod show;
-pub mod sign;
-pub mod skip;
-pub mod source;
-pub mod status;
+pub mod look;
+pub mod mend;
+pub mod reason;
+pub mod setup;
 pub mod survey;
-pub mod tail;
 pub mod target;
-pub mod verify;
-pub mod webhook;
+pub mod tryout;
 
 use serializer::say;
 

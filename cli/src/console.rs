@@ -18,7 +18,7 @@ use anyhow::{Context, Result};
 use tokio::{net::TcpListener, task::AbortHandle};
 use webhook_serializer::{engine::store::Store, operator::Operator, time::Surroundings};
 
-use crate::story::Story;
+use crate::view::recording::Story;
 use bulk::Works;
 use guard::Access;
 use reading::Readings;

@@ -1,9 +1,11 @@
 //! A sources document as it is changed from the command line: its text, where
 //! it stands, what a change shows.
 
+pub mod advice;
 mod change;
 mod json;
 mod place;
+pub mod reference;
 mod shown;
 mod text;
 

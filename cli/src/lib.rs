@@ -12,31 +12,14 @@
 // The subcommands use the rest as tests and benchmarks do.
 extern crate self as serializer;
 
-pub mod account;
-pub mod advice;
-pub mod audit;
 pub mod bench;
-pub mod body;
-pub mod claim;
 pub mod command;
 mod commands;
 pub mod console;
 pub mod cost;
-pub mod demo;
 pub mod document;
-pub mod jobs;
-pub mod journal;
-pub mod lanes;
 pub mod local;
 pub mod output;
-pub mod overview;
-pub mod pace;
-pub mod reference;
-pub mod samples;
-pub mod sender;
-pub mod service;
+pub mod signature;
 pub mod stack;
-pub mod standing;
-pub mod story;
-pub mod tail;
-pub mod timeline;
+pub mod view;

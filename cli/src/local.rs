@@ -2,15 +2,19 @@
 //! over loopback by the same AWS clients that the functions use in the cloud,
 //! the webhook endpoint, and workers that share nothing but table and queue.
 
+pub mod demo;
 mod endpoint;
 mod engines;
 mod event_source;
 pub mod function_pool;
 pub mod function_process;
+pub mod handler_log;
 mod invoker;
 pub mod queue;
 pub mod runtime_api;
+pub mod samples;
 mod schedule;
+pub mod sender;
 
 use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, sync::Arc, time::Duration};
 
@@ -38,7 +42,7 @@ use webhook_serializer::{
     time::Surroundings,
 };
 
-use crate::samples::DevelopmentKeys;
+use crate::local::samples::DevelopmentKeys;
 
 pub use engines::{Engines, MAX_RECEIVES, ORDERS_TABLE, QUEUE, Served};
 pub use event_source::{AtWork, BATCH, EventSource, Function, GROWTH};
@@ -299,7 +303,7 @@ mod tests {
 
     #[test]
     fn the_key_that_everyone_has_is_believed_of_the_samples_own_sources_alone() {
-        let sources = Sources::parse(crate::samples::SOURCES).expect("the samples' own");
+        let sources = Sources::parse(crate::local::samples::SOURCES).expect("the samples' own");
         for event in [
             include_str!("../events/paypal-checkout-order-approved.json"),
             include_str!("../events/adobe-io-events-sales-order.json"),

@@ -1,10 +1,12 @@
 //! A CloudFormation stack of the template, and what it says of itself.
 
+pub mod api;
+
 use std::collections::BTreeMap;
 
 use anyhow::{Result, anyhow, bail};
 
-use crate::service::{Refusal, Service, Services, xml::Element};
+use crate::stack::api::{Refusal, Service, Services, xml::Element};
 
 /// The version of CloudFormation's requests.
 pub const VERSION: &str = "2010-05-15";

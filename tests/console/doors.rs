@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serializer::sender::{Answer, Sender};
+use serializer::local::sender::{Answer, Sender};
 use tests::shop::Shop;
 
 /// The cookie that the token is exchanged for, as a browser would keep it.
@@ -49,7 +49,7 @@ async fn who_has_no_token_and_what_comes_from_elsewhere_is_refused() {
         assert_eq!(foreign.status, 421, "{path}");
     }
     assert_eq!(asked(&shop, "GET", "/", &[known], "").await.status, 200);
-    shop.send(1004, &serializer::samples::SHOPIFY[..2]).await;
+    shop.send(1004, &serializer::local::samples::SHOPIFY[..2]).await;
     shop.until_parked("shopify/order/1004").await;
     let operator = shop.lane.operator();
     let entity = "shopify/order/1004".parse().expect("a key");
@@ -102,7 +102,7 @@ async fn what_is_asked_wrongly_is_answered_with_a_sentence() {
     let shop = Shop::open(Duration::ZERO).await;
     let cookie = cookie(&shop).await;
     let known = ("cookie", cookie.as_str());
-    shop.send(1001, &serializer::samples::STRIPE[..1]).await;
+    shop.send(1001, &serializer::local::samples::STRIPE[..1]).await;
     for (path, said) in [
         ("/nowhere", "There is no such page."),
         ("/order?key=no/such/order", "Nothing is known of no/such/order"),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serializer::samples::SHOPIFY;
+use serializer::local::samples::SHOPIFY;
 use tests::{browser::key, shop::Shop};
 
 use crate::browser;
@@ -45,7 +45,7 @@ async fn a_blocked_order_goes_on_and_a_group_is_put_back_once_somebody_said_why(
         shop.until_parked(&format!("shopify/order/{order}")).await;
     }
     shop.trade(1009..1010).await;
-    shop.until(|all| all.iter().any(|one| matches!(one.what, serializer::story::What::Blocked(_)))).await;
+    shop.until(|all| all.iter().any(|one| matches!(one.what, serializer::view::recording::What::Blocked(_)))).await;
     browser.open(&shop.console.url).await;
     browser.until_text("1 blocked, 3 parked").await;
     shop.mend();
@@ -72,8 +72,8 @@ async fn a_body_is_redacted_until_it_is_asked_for_and_stands_beside_what_differs
     let Some(browser) = browser().await else { return };
     let shop = Shop::open(Duration::from_millis(5)).await;
     shop.send(1000, &SHOPIFY[..2]).await;
-    let settled = |all: &[serializer::story::Happening]| {
-        all.iter().filter(|one| matches!(one.what, serializer::story::What::Settled(_))).count() == 2
+    let settled = |all: &[serializer::view::recording::Happening]| {
+        all.iter().filter(|one| matches!(one.what, serializer::view::recording::What::Settled(_))).count() == 2
     };
     shop.until(settled).await;
     browser.open(&shop.console.url).await;
@@ -136,7 +136,7 @@ async fn a_blocked_order_is_held_skipped_and_resumed_and_each_is_told_with_its_r
     let Some(browser) = browser().await else { return };
     let shop = Shop::open(Duration::from_millis(5)).await;
     shop.trade(1009..1010).await;
-    shop.until(|all| all.iter().any(|one| matches!(one.what, serializer::story::What::Blocked(_)))).await;
+    shop.until(|all| all.iter().any(|one| matches!(one.what, serializer::view::recording::What::Blocked(_)))).await;
     browser.open(&shop.console.url).await;
     let page = format!("http://{}/order?key=woocommerce/order/1009", shop.console.address);
     let act = async |name: &str, why: &str, said: &str| {

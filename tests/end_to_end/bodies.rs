@@ -3,7 +3,7 @@
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::Deserialize;
-use serializer::samples::Webhook;
+use serializer::local::samples::Webhook;
 use tests::{
     lane::Kept,
     stage::Stage,

@@ -14,7 +14,7 @@ use std::{
 };
 
 use futures_util::future::{BoxFuture, join_all};
-use serializer::journal::Ending;
+use serializer::local::handler_log::Ending;
 use tests::{
     handlers::{Scripted, answering},
     slots::Waited,

@@ -7,7 +7,7 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
-use serializer::journal::Ending;
+use serializer::local::handler_log::Ending;
 use tests::{
     faults::{Call, Fault, FaultyTable},
     handlers::{Scripted, answering},

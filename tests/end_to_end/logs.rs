@@ -326,7 +326,7 @@ async fn a_refusal_is_counted_and_told_by_what_its_source_is_configured_as_and_a
     let mut forged = signed(&lane.sources, "test", "1", body("1"), now);
     forged.body.push(b' ');
     let post = async |source: &str, status: u16| {
-        let webhook = serializer::samples::Webhook { source: source.into(), ..forged.clone() };
+        let webhook = serializer::local::samples::Webhook { source: source.into(), ..forged.clone() };
         assert_eq!(lane.sender.post(&webhook).await.unwrap().status, status, "{source}");
     };
     post("early", 503).await;

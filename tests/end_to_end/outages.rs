@@ -4,8 +4,8 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use serializer::{
-    audit::{Sent, Verdict},
-    journal::Ending,
+    local::handler_log::Ending,
+    view::audit::{Sent, Verdict},
 };
 use tests::{
     faults::{Call, Fault, FaultyQueue, FaultyTable},

@@ -8,7 +8,7 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use serializer::samples::{self, DevelopmentKeys, SOURCES as SAMPLES};
+use serializer::local::samples::{self, DevelopmentKeys, SOURCES as SAMPLES};
 use tests::{
     clock::TokioClock,
     faults::{Fault, FaultyTable},

@@ -10,7 +10,7 @@ use std::{
 };
 
 use futures_util::future::{BoxFuture, pending};
-use serializer::journal::Ending;
+use serializer::local::handler_log::Ending;
 use tests::{
     faults::{Call, Fault, FaultyQueue, FaultyTable},
     handlers::{Done, Scripted, Slow},

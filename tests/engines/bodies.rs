@@ -1,6 +1,6 @@
 //! Bodies of any bytes and size through the webhook endpoint.
 
-use serializer::samples::Webhook;
+use serializer::local::samples::Webhook;
 use tests::{
     lane::{Kept, Lane},
     webhooks::{noise, signed},

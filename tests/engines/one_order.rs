@@ -9,9 +9,11 @@ use std::{
 
 use futures_util::future::join_all;
 use serializer::{
-    audit::{Sent, Verdict},
-    journal::{Journal, Journaled, Run},
-    samples::{self, ALL, Webhook},
+    local::{
+        handler_log::{Journal, Journaled, Run},
+        samples::{self, ALL, Webhook},
+    },
+    view::audit::{Sent, Verdict},
 };
 use tests::{handlers::Slow, lane::Lane, settled::Settled};
 use webhook_serializer::protocol::entity::{DeliveryId, EntityKey};

@@ -3,7 +3,7 @@
 
 use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
-use serializer::{audit::Sent, local::queue::Faults};
+use serializer::{local::queue::Faults, view::audit::Sent};
 use tests::{
     faults::{Call, Fault, FaultyQueue, FaultyTable},
     handlers::{FailsFirst, Slow},

@@ -5,7 +5,7 @@
 use std::{collections::BTreeMap, fs, sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
-use serializer::journal::Ending;
+use serializer::local::handler_log::Ending;
 use tests::{invoke_types, not_run::not_run, settled::Settled, stage::Stage};
 use webhook_serializer::{
     aws::{
@@ -28,7 +28,7 @@ use super::{
     starts_of,
 };
 
-#[path = "../../cli/src/reference/tests/validator.rs"]
+#[path = "../../cli/src/document/reference/tests/validator.rs"]
 mod validator;
 
 use validator::Validator;

@@ -11,8 +11,8 @@ use std::{
     time::Duration,
 };
 
-use serializer::{
-    journal::{Ending, Journal},
+use serializer::local::{
+    handler_log::{Ending, Journal},
     sender::Sender,
 };
 use tests::{not_run::not_run, settled::Settled, stage::Stage};

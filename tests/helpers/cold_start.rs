@@ -23,7 +23,7 @@ use axum::{
 };
 use clap::Parser;
 use serde_json::json;
-use serializer::{local::Engines, samples};
+use serializer::local::{Engines, samples};
 use tests::webhooks::request;
 use tokio::{
     io::copy_bidirectional,

@@ -13,7 +13,7 @@ mod topics;
 use std::{sync::Arc, time::Duration};
 
 use script::{Script, document};
-use serializer::samples::Webhook;
+use serializer::local::samples::Webhook;
 use tests::{
     faults::{Call, Fault, FaultyQueue, FaultyTable},
     webhooks::{request, signed, update},

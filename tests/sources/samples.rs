@@ -4,7 +4,7 @@
 use std::{fs, path::PathBuf, sync::Arc};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use serializer::samples::{self, DevelopmentKeys, SOURCES, Webhook};
+use serializer::local::samples::{self, DevelopmentKeys, SOURCES, Webhook};
 use tests::{webhooks::request, world::World};
 use webhook_serializer::{
     functions::ingest::{Ingest, Request, Response, keys::PublishedKeys},

@@ -11,7 +11,7 @@ use std::{
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
-use serializer::sender::Sender;
+use serializer::local::sender::Sender;
 use tempfile::TempDir;
 use webhook_serializer::time::Surroundings;
 

@@ -29,13 +29,13 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use serde_json::Value as Json;
 use serializer::{
-    audit::Sent,
     local::{
         EventSource, Function, ORDERS_TABLE, QUEUE,
         function_pool::FunctionPool,
         function_process::{FunctionSettings, Logs, ProcessIds},
         queue::queue_url,
     },
+    view::audit::Sent,
 };
 use tokio::{
     io::{AsyncBufReadExt, BufReader},

@@ -5,8 +5,8 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use serializer::{
-    local::{Local, Options},
+use serializer::local::{
+    Local, Options,
     samples::Webhook,
     sender::{Answer, Sender},
 };

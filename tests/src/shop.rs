@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use serializer::{
     console::{Console, Watched},
-    samples::{SHOPIFY, STRIPE, Sample, WOOCOMMERCE},
-    story::{Happening, Story, What},
+    local::samples::{SHOPIFY, STRIPE, Sample, WOOCOMMERCE},
+    view::recording::{Happening, Story, What},
 };
 use webhook_serializer::{
     aws::Parts,

@@ -11,9 +11,12 @@ use std::{
 };
 
 use serializer::{
-    audit::{Sent, Verdict},
-    journal::{Journal, Journaled},
-    local::{Engines, EventSource, Function, QUEUE, queue::Faults},
+    local::{
+        Engines, EventSource, Function, QUEUE,
+        handler_log::{Journal, Journaled},
+        queue::Faults,
+    },
+    view::audit::{Sent, Verdict},
 };
 use tokio::{sync::watch, task::JoinSet};
 use webhook_serializer::{

@@ -1,6 +1,6 @@
 //! Signed webhooks, as senders post them.
 
-use serializer::samples::Webhook;
+use serializer::local::samples::Webhook;
 use webhook_serializer::{
     functions::ingest::{Http, Request, RequestContext},
     providers::{self, Headers},

@@ -11,7 +11,7 @@ use std::{
 };
 
 use futures_util::future::{BoxFuture, join_all, ready};
-use serializer::journal::{Journal, Journaled};
+use serializer::local::handler_log::{Journal, Journaled};
 use tokio::sync::watch;
 use webhook_serializer::{
     engine::{
@@ -264,7 +264,9 @@ impl World {
     /// The ids of the deliveries that were applied, in their order.
     pub fn applied(&self) -> Vec<String> {
         let runs = self.journal.runs().into_iter();
-        runs.filter(|run| run.ending == serializer::journal::Ending::Applied).map(|run| run.delivery_id).collect()
+        runs.filter(|run| run.ending == serializer::local::handler_log::Ending::Applied)
+            .map(|run| run.delivery_id)
+            .collect()
     }
 
     /// The ids of the deliveries that a handler was started with, in the order

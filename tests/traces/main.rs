@@ -2,7 +2,7 @@
 //! embedded engines; and a collector. `cargo test -p tests --features otel --test traces`.
 
 mod collector;
-#[path = "../../cli/src/reference/tests/validator.rs"]
+#[path = "../../cli/src/document/reference/tests/validator.rs"]
 mod validator;
 
 use std::{num::NonZeroUsize, path::PathBuf, sync::Arc, time::Duration};

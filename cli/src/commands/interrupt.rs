@@ -7,7 +7,7 @@ use std::sync::{
 
 use anyhow::{Context, Result};
 
-use super::ask::ask;
+use super::confirm::ask;
 
 /// What a shell calls the end by a Ctrl-C.
 const INTERRUPTED: i32 = 130;

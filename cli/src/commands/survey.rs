@@ -6,8 +6,10 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use serializer::{
     output,
-    overview::{Lane, Overview},
-    pace::Pace,
+    view::{
+        overview::{Lane, Overview},
+        throughput::Pace,
+    },
 };
 use webhook_serializer::{
     operator::{Estimate, Operator, Read},

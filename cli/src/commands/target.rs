@@ -6,7 +6,10 @@ use anyhow::{Context, Result, ensure};
 use aws_config::Region;
 use aws_credential_types::provider::ProvideCredentials;
 use clap::Args;
-use serializer::{sender::Sender, service::Services, stack::Stack};
+use serializer::{
+    local::sender::Sender,
+    stack::{Stack, api::Services},
+};
 use webhook_serializer::{
     aws::{Account, Parts, bundle, endpoints::Variant},
     config::{Environment, StoreConfig, parked_retention},

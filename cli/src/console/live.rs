@@ -25,10 +25,12 @@ use super::{
     reading::{Depth, Reading, Wanted},
 };
 use crate::{
-    lanes::{Drawing, Kind, Lane, Sign},
     output::visible,
-    standing,
-    story::Story,
+    view::{
+        lanes::{Drawing, Kind, Lane, Sign},
+        order_status,
+        recording::Story,
+    },
 };
 
 /// So many lanes are on a page at most.
@@ -306,7 +308,7 @@ async fn rows(shared: &Shared, sent: &mut Option<Timestamp>) -> Result<Arc<Readi
 /// Lanes of what rows remember: the most recently changed.
 fn of_rows(reading: &Reading, filter: &str) -> (Vec<(EntityKey, Option<Value>)>, Value) {
     let fitting = reading.orders.iter().filter(|state| {
-        let state_text = standing::Kind::of(state, reading.at).as_str();
+        let state_text = order_status::Kind::of(state, reading.at).as_str();
         filter.is_empty() || state.entity.as_str().to_lowercase().contains(filter) || state_text.contains(filter)
     });
     let mut fitting: Vec<&EntityState> = fitting.collect();
@@ -322,7 +324,7 @@ fn changed_at(state: &EntityState) -> Option<Timestamp> {
 }
 
 fn of_row(state: &EntityState, now: Timestamp) -> Value {
-    let kind = standing::Kind::of(state, now);
+    let kind = order_status::Kind::of(state, now);
     let (mut spans, mut marks) = (Vec::new(), Vec::new());
     for receipt in state.recent.iter() {
         let at = receipt.settled_at.as_millis();
@@ -341,13 +343,13 @@ fn of_row(state: &EntityState, now: Timestamp) -> Value {
     }
     if let Some(since) = state.pending_since.filter(|_| !state.is_empty()) {
         let span = match kind {
-            standing::Kind::AtWork => "running",
-            standing::Kind::Failing | standing::Kind::Unavailable => "retrying",
-            standing::Kind::Abandoned => "orphaned",
+            order_status::Kind::AtWork => "running",
+            order_status::Kind::Failing | order_status::Kind::Unavailable => "retrying",
+            order_status::Kind::Abandoned => "orphaned",
             _ => "waiting",
         };
         spans.push(json!([state.next(), span, since.as_millis(), null, format!("#{}", state.next())]));
-        if kind == standing::Kind::Blocked {
+        if kind == order_status::Kind::Blocked {
             marks.push(json!(["B", since.as_millis(), format!("#{}", state.next())]));
         }
     }

@@ -11,7 +11,7 @@ use webhook_serializer::{
 use super::frame::delivery_path;
 use crate::{
     output::duration,
-    timeline::{Timeline, outcome, waited},
+    view::timeline::{Timeline, outcome, waited},
 };
 
 const WIDTH: f64 = 1000.0;

@@ -11,7 +11,7 @@ use webhook_serializer::{
 };
 
 use super::Watched;
-use crate::overview::Overview;
+use crate::view::overview::Overview;
 
 /// So many read units are spent on a look without asking, as by the commands.
 pub(super) const FREE: u64 = 1000;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use webhook_serializer::time::Surroundings;
 
-use crate::sender::Sender;
+use crate::local::sender::Sender;
 
 /// As in Lambda, what a function's first start may take besides.
 const START: Duration = Duration::from_secs(10);

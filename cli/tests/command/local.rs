@@ -51,7 +51,7 @@ fn a_file_that_is_no_worker_is_refused_at_once() {
 fn shell_reads_env_file_values_unchanged() {
     let folder = tempfile::Builder::new().prefix("a $HOME #").tempdir().expect("a folder can be made");
     let (environment, sources) = (folder.path().join("it's.env"), folder.path().join("a \"b\".toml"));
-    std::fs::write(&sources, serializer::samples::SOURCES).expect("a file can be written");
+    std::fs::write(&sources, serializer::local::samples::SOURCES).expect("a file can be written");
     let [file, document] = [&environment, &sources].map(|path| path.to_str().expect("a path in UTF-8"));
     let local = Local::start(&["--env-file", file, "--sources", document]);
     // A command's answer says that all of the file is there.
@@ -89,7 +89,7 @@ fn at_work() -> (Local, TcpListener, tempfile::TempDir) {
         "handler = \"forward\"\nforward = {{ url = \"{url}\", secret = \"whsec_d2FyZWhvdXNlLWRldmVsb3BtZW50LXNlY3JldA==\", allow_private = true }}"
     );
     let folder = folder();
-    let sources = serializer::samples::SOURCES.replacen("handler = \"orders\"", &forward, 1);
+    let sources = serializer::local::samples::SOURCES.replacen("handler = \"orders\"", &forward, 1);
     let sources = file(&folder, "sources.toml", &sources);
     let mut local = Local::start(&["--sources", sources.to_str().unwrap()]);
     assert!(local.send(&["shopify-orders-create.json"]).status.success());

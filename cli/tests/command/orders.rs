@@ -14,7 +14,7 @@ const ORDER: &str = "shopify/order/450789469";
 #[test]
 fn send_prints_the_order_that_the_server_names() {
     let folder = folder();
-    let sources = format!("{}\n", serializer::samples::SOURCES);
+    let sources = format!("{}\n", serializer::local::samples::SOURCES);
     let otherwise = sources.replacen("[sources.shopify]", "[sources.shopify]\nentity = \"elsewhere/{/id}\"", 1);
     let otherwise = file(&folder, "sources.toml", &otherwise);
     let local = Local::start(&["--sources", otherwise.to_str().unwrap()]);
@@ -24,7 +24,7 @@ fn send_prints_the_order_that_the_server_names() {
 
 /// A delivery whose id, key and body hold characters that a terminal obeys.
 fn hostile(folder: &tempfile::TempDir) -> (Local, String) {
-    let sources = serializer::samples::SOURCES
+    let sources = serializer::local::samples::SOURCES
         .replace("delivery_id = \"x-acme-delivery\"", "delivery_id = \"/id\"")
         .replace("entity = \"/order/id\"", "entity = \"/key\"");
     let sources = file(folder, "sources.toml", &sources);
@@ -130,7 +130,7 @@ fn a_provider_s_samples_are_sent_without_naming_a_file() {
 fn a_sender_that_is_not_verified_is_told_of_no_order_and_whoever_runs_it_of_the_refusal() {
     let mut local = Local::start(&[]);
     let folder = folder();
-    let forged = serializer::samples::SOURCES.replace("shopify-development-secret", "guessed");
+    let forged = serializer::local::samples::SOURCES.replace("shopify-development-secret", "guessed");
     let forged = file(&folder, "sources.toml", &forged);
     let sample = event("shopify-orders-create.json");
     let sent = ran(&["send", "--json", "--to", &local.url, "--sources", forged.to_str().unwrap(), &sample]);
@@ -208,7 +208,8 @@ fn inspect_shows_repeats_and_what_the_handler_keeps_and_erase_leaves_none_of_it(
 #[test]
 fn an_order_says_that_its_source_is_paused() {
     let folder = folder();
-    let sources = serializer::samples::SOURCES.replacen("[sources.shopify]", "[sources.shopify]\npaused = true", 1);
+    let sources =
+        serializer::local::samples::SOURCES.replacen("[sources.shopify]", "[sources.shopify]\npaused = true", 1);
     let sources = file(&folder, "sources.toml", &sources);
     let mut local = Local::start(&["--sources", sources.to_str().unwrap()]);
     local.send(&["shopify-orders-create.json"]);

@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use serializer::{audit::Sent, local::function_pool::FunctionPool};
+use serializer::{local::function_pool::FunctionPool, view::audit::Sent};
 use webhook_serializer::{
     operator::Restored,
     protocol::{entity::EntityKey, maintain::NextRestore},

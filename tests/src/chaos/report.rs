@@ -11,8 +11,8 @@ use std::{
 
 use anyhow::Result;
 use serializer::{
-    audit::{Sent, Verdict},
-    journal::{Ending, Run},
+    local::handler_log::{Ending, Run},
+    view::audit::{Sent, Verdict},
 };
 use webhook_serializer::{
     protocol::{

@@ -29,7 +29,7 @@ use super::{
 };
 use crate::{
     output,
-    overview::{Aside, alike},
+    view::overview::{Aside, alike},
 };
 
 /// So many of what would be put back are listed.

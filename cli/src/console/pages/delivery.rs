@@ -29,9 +29,9 @@ use super::{
     order::actions,
     sequence, shown,
 };
-use crate::{
-    account::{Account, Fact},
+use crate::view::{
     body::{Changed, Node, Redacted, diff, redacted},
+    delivery::{Account, Fact},
 };
 
 /// A value is cut at so many characters, and a body at so many bytes.

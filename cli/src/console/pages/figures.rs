@@ -29,9 +29,11 @@ use super::{
     Shown, shown,
 };
 use crate::{
-    jobs,
     output::duration,
-    story::{Story, What},
+    view::{
+        job,
+        recording::{Story, What},
+    },
 };
 
 /// So many steps of time are told apart, and so many sources.
@@ -192,11 +194,11 @@ fn jobs_table(listed: &[roster::Listed], now: Timestamp) -> Markup {
                     @for job in listed {
                         tr {
                             td.key { (job.name) }
-                            td { code { (jobs::schedule(job)) } }
-                            td { (jobs::last(job)) }
-                            td { (jobs::result(job)) }
-                            td { (jobs::next(job, now)) }
-                            td { (jobs::holder(job, now)) }
+                            td { code { (job::schedule(job)) } }
+                            td { (job::last(job)) }
+                            td { (job::result(job)) }
+                            td { (job::next(job, now)) }
+                            td { (job::holder(job, now)) }
                         }
                     }
                 }

@@ -18,9 +18,9 @@ use super::{
     },
     Shown, shown,
 };
-use crate::{
+use crate::view::{
+    order_status::Kind,
     overview::{Aside, Group, Lane, What, alike},
-    standing::Kind,
 };
 
 /// So many of a group are listed where it opens, and so many on its own page.

@@ -32,8 +32,10 @@ use super::{
 };
 use crate::{
     output::duration,
-    standing::{Kind, standing},
-    timeline::{Timeline, outcome, waited},
+    view::{
+        order_status::{Kind, standing},
+        timeline::{Timeline, outcome, waited},
+    },
 };
 
 /// So many of what was settled are shown, the newest, and so many more for the asking.

@@ -18,7 +18,7 @@ use super::{
     },
     Shown, shown,
 };
-use crate::standing::Kind;
+use crate::view::order_status::Kind;
 
 /// So many are listed.
 const LISTED: usize = 50;

@@ -1,0 +1,66 @@
+//! `serializer audit`: was each order applied in order, each delivery once, as the receipts tell it?
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Args;
+use console::style;
+use serde_json::json;
+use serializer::say;
+use webhook_serializer::protocol::{entity::EntityKey, history::History};
+
+use crate::commands::{print_json, target::Target};
+
+/// Options of `serializer audit`.
+#[derive(Debug, Args)]
+pub struct Audit {
+    /// Only this order; all by default
+    #[arg(value_name = "ORDER")]
+    order: Option<EntityKey>,
+    /// One JSON object a line
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+impl Audit {
+    pub async fn run(self) -> Result<ExitCode> {
+        let operator = self.target.connect().await?.operator();
+        let entities = match self.order {
+            Some(order) => vec![order],
+            // A job has a row as orders have, and no deliveries.
+            None => operator.entities().await?.into_iter().filter(|entity| !entity.is_kept_forever()).collect(),
+        };
+        let (mut orders, mut checked, mut mistakes) = (0, 0, 0);
+        for entity in &entities {
+            let history = History::of(operator.receipts(entity).await?);
+            // A key with a lease and nothing else is no order.
+            orders += usize::from(history.receipts > 0);
+            checked += history.receipts;
+            mistakes += history.mistakes.len();
+            if self.json {
+                let found: Vec<String> = history.mistakes.iter().map(ToString::to_string).collect();
+                print_json(&json!({ "entity": entity, "receipts": history.receipts, "mistakes": found }));
+            } else {
+                for mistake in &history.mistakes {
+                    say!("{entity}: {}", style(mistake).red());
+                }
+            }
+        }
+        if !self.json {
+            let verdict = verdict(orders, checked, mistakes);
+            say!("{}", if mistakes == 0 { style(verdict).green() } else { style(verdict).red() });
+        }
+        Ok(if mistakes == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+fn verdict(orders: usize, receipts: usize, mistakes: usize) -> String {
+    let counted = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+    let looked = format!("{} of {}", counted(receipts, "receipt"), counted(orders, "order"));
+    match mistakes {
+        0 => format!("{looked}: applied in the order of arrival, one at a time, each once"),
+        _ => format!("{looked}: {}", counted(mistakes, "mistake")),
+    }
+}

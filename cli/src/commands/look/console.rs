@@ -1,0 +1,66 @@
+//! `serializer console`: what the commands show, in a browser.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Args;
+use serde_json::json;
+use serializer::{
+    console::{Console as Served, Watched},
+    say,
+};
+
+use crate::commands::{
+    print_json,
+    target::{Deployment, Target},
+};
+
+/// Options of `serializer console`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "It serves on 127.0.0.1 with your own credentials, to whoever has the address that it prints: a token \
+                  in it lets a browser in. Nothing is deployed, and no page asks for anything elsewhere. Each action \
+                  asks why; what is done is told here, with that. Ctrl-C ends it.\n\n\
+                  `serializer local` serves it too, with lanes as they happen."
+)]
+pub struct Console {
+    /// The port on 127.0.0.1; by default 9001, or one that is free
+    #[arg(long, value_name = "PORT")]
+    port: Option<u16>,
+    /// Who you are
+    #[arg(long, env = "USER", default_value = "operator", value_name = "NAME")]
+    by: String,
+    /// One JSON object that says where it serves
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+impl Console {
+    pub async fn run(self) -> Result<ExitCode> {
+        let deployment = self.target.connect().await?;
+        let console = Served::start(watched(&deployment, self.target.name(), self.by), self.port).await?;
+        match self.json {
+            true => print_json(&json!({ "what": "serving", "console": console.url })),
+            false => {
+                say!("console    {}", console.url);
+                say!("Ctrl-C stops.");
+            }
+        }
+        tokio::signal::ctrl_c().await?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn watched(deployment: &Deployment, name: String, by: String) -> Watched {
+    Watched {
+        operator: deployment.operator(),
+        store: deployment.parts.store.clone(),
+        surroundings: deployment.surroundings.clone(),
+        option: deployment.option.clone(),
+        name,
+        story: None,
+        by,
+    }
+}

@@ -1,0 +1,122 @@
+//! `serializer jobs`.
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use clap::{Args, Subcommand};
+use serde_json::json;
+use serializer::{
+    output::{self, Table},
+    say,
+    view::job::{holder, last, next, result, schedule, time},
+};
+use webhook_serializer::{
+    jobs::roster::{self, Listed},
+    time::Timestamp,
+};
+
+use crate::commands::{print_json, target::Target};
+
+/// Options of `serializer jobs`.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct Jobs {
+    #[command(subcommand)]
+    action: Option<Action>,
+    #[command(flatten)]
+    list: List,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Have a job run with the next minute's tick, also one that is off
+    Run(Run),
+}
+
+#[derive(Debug, Args)]
+struct List {
+    /// One JSON object a line
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Debug, Args)]
+struct Run {
+    /// The job's name, as `serializer jobs` lists it
+    name: String,
+    #[command(flatten)]
+    target: Target,
+}
+
+impl Jobs {
+    pub async fn run(self) -> Result<ExitCode> {
+        match self.action {
+            Some(Action::Run(run)) => run.run().await,
+            None => self.list.run().await,
+        }
+    }
+}
+
+impl Run {
+    async fn run(self) -> Result<ExitCode> {
+        let deployment = self.target.connect().await?;
+        if roster::request(&deployment.parts.store, &self.name).await?.is_none() {
+            bail!(
+                "no scheduler has had a job `{}` yet: each lists its own with its first tick, within a minute; `serializer jobs{}` shows them",
+                self.name,
+                deployment.option
+            );
+        }
+        say!(
+            "{} is run with the next minute's tick; `serializer jobs{}` tells how it went",
+            self.name,
+            deployment.option
+        );
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl List {
+    async fn run(self) -> Result<ExitCode> {
+        let deployment = self.target.connect().await?;
+        let now = deployment.surroundings.now();
+        let jobs = roster::listed(&deployment.parts.store).await?;
+        if self.json {
+            jobs.iter().for_each(|job| print_json(&in_json(job, now)));
+            return Ok(ExitCode::SUCCESS);
+        }
+        let mut table = Table::new(&["job", "schedule", "last", "result", "next", "holder"]);
+        for job in &jobs {
+            table.row([job.name.clone(), schedule(job), last(job), result(job), next(job, now), holder(job, now)]);
+        }
+        match table.is_empty() {
+            true => say!("no jobs; a scheduler lists its own with its first tick"),
+            false => output::print(table),
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn in_json(job: &Listed, now: Timestamp) -> serde_json::Value {
+    let state = &job.state;
+    let result = state.last_result.as_ref();
+    json!({
+        "job": job.name,
+        "schedule": schedule(job),
+        "on": job.plan.as_ref().map(|plan| plan.is_on),
+        "next": job.next(now).map(time),
+        "run_requested": state.run_requested.map(time),
+        "last": result.and(state.last_tick).map(time),
+        "result": result.map(|result| result.ending.as_str()),
+        "ended_at": result.map(|result| time(result.at)),
+        "took_ms": result.map(|result| result.took.as_millis() as u64),
+        "error": result.map(|result| result.error.as_str()).filter(|error| !error.is_empty()),
+        "tick": state.tick.map(time),
+        "starts": state.tick.map(|_| state.starts),
+        "token": state.entity.token.0,
+        "held_until": state.entity.held.as_ref().map(|held| time(held.expires_at)),
+        "holder": state.entity.held.as_ref().and(state.entity.holder_info.as_ref()).map(|info| info.as_str()),
+    })
+}

@@ -1,0 +1,195 @@
+//! `serializer status`: what does not move, at a glance, and how fast the rest
+//! goes.
+
+mod pace;
+
+use std::{collections::BTreeSet, process::ExitCode};
+
+use anyhow::Result;
+use clap::Args;
+use console::style;
+use serde_json::json;
+use serializer::{
+    output::{self, Table, duration},
+    say,
+    view::{
+        order_status::Kind,
+        overview::{Group, Overview, What},
+    },
+};
+use webhook_serializer::protocol::entity::{EntityKey, SourceName};
+
+use crate::commands::{
+    interrupt::Interrupt,
+    print_json,
+    survey::{Cost, PARKED, Survey, Surveyor, Wanted},
+    target::{Deployment, Target},
+};
+
+/// Options of `serializer status`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "It reads the row of every order, an eighth of a read unit for each KB, and all deliveries that are \
+                  still kept, since what is parked stands among them. Before that takes more than 1,000 read units \
+                  it says how many, and asks. Ctrl-C stops it: then it shows what it has seen.\n\n\
+                  Errors that differ only in numbers of four or more digits count as one, and are shown with `…`.\n\n\
+                  What was accepted and settled in the last 5 min, and how long that took, is told by the rows that \
+                  are read for the rest: an estimate. Without the deliveries (--no-parked) only what was settled is \
+                  known."
+)]
+pub struct Status {
+    /// Leave out what is parked: then only the orders' own rows are read, and one of each that waits
+    #[arg(long)]
+    no_parked: bool,
+    /// One JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    cost: Cost,
+    #[command(flatten)]
+    target: Target,
+}
+
+impl Status {
+    pub async fn run(self) -> Result<ExitCode> {
+        let deployment = self.target.connect().await?;
+        let wanted = if self.no_parked { Wanted::Orders } else { Wanted::All };
+        let mut surveyor = Surveyor::read(&deployment, self.cost, Interrupt::listen(), wanted).await?;
+        surveyor.sources(|_| true).await?;
+        let survey = surveyor.finish();
+        match self.json {
+            true => print_json(&self.as_json(&survey)),
+            false => self.print(&survey, &deployment),
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn print(&self, survey: &Survey, deployment: &Deployment) {
+        let seen = &survey.overview;
+        let all_read = !survey.unread.contains(&PARKED);
+        say!("{}", summary(seen, !self.no_parked, all_read));
+        let now = deployment.surroundings.now();
+        pace::print(survey, !self.no_parked, now);
+        let groups = seen.groups();
+        if groups.is_empty() {
+            return;
+        }
+        let mut table = Table::new(&["state", "source", ">orders", ">deliveries", ">oldest", "error", "the oldest"]);
+        for group in &groups {
+            let (entity, sequence) = &group.example;
+            table.row([
+                group.what.as_str().to_owned(),
+                group.source.as_ref().map_or("?", SourceName::as_str).to_owned(),
+                group.orders.to_string(),
+                group.deliveries.to_string(),
+                group.oldest.map(|at| duration(now.since(at))).unwrap_or_default(),
+                group.error.clone().unwrap_or_default(),
+                format!("{entity} {sequence}"),
+            ]);
+        }
+        say!();
+        output::print(table);
+        let mut told = Vec::new();
+        for group in groups.iter().filter(|group| !matches!(group.what, What::Orders(Kind::AtWork))) {
+            if told.contains(&group.what) {
+                continue;
+            }
+            told.push(group.what);
+            say!("\n{}: next", group.what.as_str());
+            for (command, what_for) in next(group, deployment) {
+                say!("  {command}  {}", style(format_args!("# {what_for}")).dim());
+            }
+        }
+    }
+}
+
+/// All of it in a sentence.
+fn summary(seen: &Overview, parked: bool, all_read: bool) -> String {
+    let count = |kind: Kind| seen.count(kind);
+    let some = |count: usize, one: &str, many: &str| match count {
+        1 => format!("1 {one}"),
+        _ => format!("{count} {many}"),
+    };
+    let mut kinds = vec![
+        some(count(Kind::Waiting), "waits", "wait"),
+        some(count(Kind::Failing), "is tried again", "are tried again"),
+        some(count(Kind::Blocked), "is blocked", "are blocked"),
+    ];
+    let others = [
+        (Kind::Unavailable, "waiting for an unavailable destination"),
+        (Kind::OnHold, "on hold"),
+        (Kind::AtWork, "at work"),
+        (Kind::Held, "held by others"),
+        (Kind::Abandoned, "left by a dead holder"),
+    ];
+    kinds.extend(others.into_iter().filter(|(kind, _)| count(*kind) > 0).map(|(kind, what)| {
+        let is = if count(kind) == 1 { "is" } else { "are" };
+        format!("{} {is} {what}", count(kind))
+    }));
+    let orders = some(seen.orders as usize, "order", "orders");
+    let aside = match parked {
+        false => "What is parked was not looked at.".to_owned(),
+        true => {
+            let entities: BTreeSet<&EntityKey> = seen.aside.iter().map(|one| &one.entity).collect();
+            let of = some(entities.len(), "order", "orders");
+            match seen.aside.len() {
+                0 if !all_read => "Whether anything is parked was not seen.".to_owned(),
+                many if !all_read => format!("At least {many} of the deliveries are parked."),
+                0 => "Nothing is parked.".to_owned(),
+                1 => "1 delivery is parked.".to_owned(),
+                many => format!("{many} deliveries of {of} are parked."),
+            }
+        }
+    };
+    format!("{orders}: {}. {aside}", kinds.join(", "))
+}
+
+/// What to type next about the largest group of its kind, and what for.
+fn next(group: &Group, deployment: &Deployment) -> [(String, &'static str); 2] {
+    let (entity, sequence) = &group.example;
+    let key = entity.as_str();
+    let mut only = Vec::new();
+    if let Some(source) = &group.source {
+        only.extend(["--source", source.as_str()]);
+    }
+    if let Some(error) = &group.error {
+        only.extend(["--error", error]);
+    }
+    let list = |option: &'static str| deployment.line("entities", &[&[option], &only[..]].concat());
+    let inspect = deployment.command("inspect", key);
+    match group.what {
+        What::Parked => [
+            (deployment.line("show", &[key, &sequence.to_string()]), "the oldest, with its body"),
+            (deployment.line("redrive", &only), "once the cause is mended: lists what it would put back, and asks"),
+        ],
+        What::Orders(Kind::OnHold) => [
+            (list("--on-hold"), "all of these"),
+            (deployment.command("history", key), "who put the oldest on hold, and why"),
+        ],
+        What::Orders(Kind::Blocked) => {
+            [(list("--blocked"), "all of these"), (inspect, "why the oldest was stopped, and what lets it go on")]
+        }
+        What::Orders(_) => [(list("--waiting"), "all of these"), (inspect, "what the oldest waits for")],
+    }
+}
+
+impl Status {
+    fn as_json(&self, survey: &Survey) -> serde_json::Value {
+        let seen = &survey.overview;
+        let groups = seen.groups().into_iter().map(|group| {
+            let (entity, sequence) = group.example;
+            json!({
+                "state": group.what.as_str(), "source": group.source, "error": group.error, "orders": group.orders,
+                "deliveries": group.deliveries, "oldest": group.oldest, "entity": entity, "sequence": sequence,
+            })
+        });
+        json!({
+            "orders": seen.orders, "waiting": seen.count(Kind::Waiting), "failing": seen.count(Kind::Failing),
+            "unavailable": seen.count(Kind::Unavailable),
+            "blocked": seen.count(Kind::Blocked), "at_work": seen.count(Kind::AtWork), "held": seen.count(Kind::Held),
+            "on_hold": seen.count(Kind::OnHold),
+            "abandoned": seen.count(Kind::Abandoned), "parked": seen.aside.len(), "groups": groups.collect::<Vec<_>>(),
+            "last_minutes": pace::as_json(survey, !self.no_parked), "unreadable": seen.unreadable.len(), "complete": survey.unread.is_empty(), "read_units": survey.units,
+        })
+    }
+}

@@ -1,0 +1,105 @@
+//! Rates and lag, by source.
+
+use std::collections::BTreeMap;
+
+use console::style;
+use serde_json::{Value, json};
+use serializer::{
+    output::{self, Table, duration},
+    say,
+    view::throughput::{Paced, WINDOW},
+};
+use webhook_serializer::{protocol::entity::SourceName, time::Timestamp};
+
+use crate::commands::survey::{PARKED, Survey};
+
+/// What is told of a source.
+#[derive(Debug, Default)]
+struct Told {
+    paced: Paced,
+    waiting: u64,
+    oldest: Option<Timestamp>,
+}
+
+/// By source, those of which nothing is known last.
+fn told(survey: &Survey) -> Vec<(Option<SourceName>, Told)> {
+    let mut told: BTreeMap<Option<SourceName>, Told> = BTreeMap::new();
+    for (source, paced) in survey.overview.pace.by_source() {
+        told.entry(source).or_default().paced = paced;
+    }
+    for lane in survey.overview.lanes.iter().filter(|lane| !lane.state.is_empty()) {
+        let one = told.entry(lane.source.clone()).or_default();
+        one.waiting += lane.state.waiting();
+        one.oldest = one.oldest.into_iter().chain(lane.since()).min();
+    }
+    let mut told: Vec<_> = told.into_iter().collect();
+    told.sort_by_key(|(source, _)| source.is_none());
+    told
+}
+
+/// Prints them, where there is anything to tell. `deliveries`: their rows were
+/// looked at too.
+pub fn print(survey: &Survey, deliveries: bool, now: Timestamp) {
+    let pace = &survey.overview.pace;
+    let window = duration(WINDOW);
+    if !deliveries {
+        if pace.settled() > 0 {
+            let at_least = if pace.is_at_least() { "at least " } else { "" };
+            say!(
+                "In the last {window} {at_least}{} settled; lag, and what was accepted, only the deliveries tell.",
+                some(pace.settled())
+            );
+        }
+        return;
+    }
+    let told = told(survey);
+    if told.is_empty() {
+        return;
+    }
+    let mut table =
+        Table::new(&["source", ">accepted", ">settled", ">median lag", ">longest lag", ">waiting", ">oldest waiting"]);
+    for (source, Told { paced, waiting, oldest }) in &told {
+        let (median, longest) =
+            paced.lag.map(|(median, longest)| (duration(median), duration(longest))).unwrap_or_default();
+        table.row([
+            source.as_ref().map_or("?", SourceName::as_str).to_owned(),
+            paced.accepted.to_string(),
+            paced.settled.to_string(),
+            median,
+            longest,
+            waiting.to_string(),
+            oldest.map(|at| duration(now.since(at))).unwrap_or_default(),
+        ]);
+    }
+    say!();
+    output::print(table);
+    let part = if survey.unread.contains(&PARKED) { "at least so many, since not all was read" } else { "an estimate" };
+    let words = format!("accepted, settled: in the last {window}, {part}; lag: from acceptance until it was settled");
+    say!("{}", style(words).dim());
+}
+
+fn some(count: u64) -> String {
+    if count == 1 { "1 delivery was".to_owned() } else { format!("{count} deliveries were") }
+}
+
+/// The same for programs.
+pub fn as_json(survey: &Survey, deliveries: bool) -> Value {
+    let pace = &survey.overview.pace;
+    let is_at_least = if deliveries { survey.unread.contains(&PARKED) } else { pace.is_at_least() };
+    let mut value = json!({
+        "seconds": WINDOW.as_secs(), "settled": pace.settled(), "is_at_least": is_at_least, "sources": null,
+    });
+    if deliveries {
+        let one = |(source, told): &(Option<SourceName>, Told)| {
+            let millis =
+                told.paced.lag.map(|(median, longest)| (median.as_millis() as u64, longest.as_millis() as u64));
+            json!({
+                "source": source, "accepted": told.paced.accepted, "settled": told.paced.settled,
+                "lag_median_ms": millis.map(|lag| lag.0), "lag_longest_ms": millis.map(|lag| lag.1),
+                "waiting": told.waiting, "oldest_waiting": told.oldest,
+            })
+        };
+        value["sources"] = told(survey).iter().map(one).collect();
+    }
+    value
+}

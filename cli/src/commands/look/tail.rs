@@ -1,0 +1,160 @@
+//! `serializer tail`: what happens, as it happens.
+
+mod logs;
+mod rows;
+
+use std::{process::ExitCode, time::Duration};
+
+use anyhow::{Result, bail};
+use clap::Args;
+use console::{Style, style};
+use serializer::{
+    output, say,
+    stack::api::Services,
+    view::activity::{Filter, Happening},
+};
+use webhook_serializer::{
+    protocol::entity::{EntityKey, SourceName},
+    time::Timestamp,
+};
+
+use crate::commands::{
+    print_json,
+    target::{Deployment, Target},
+};
+use logs::Logs;
+use rows::Rows;
+
+/// Options of `serializer tail`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Of a stack it asks CloudWatch Logs every 2 s for what ingest and worker have logged, with FilterLogEvents, for which \
+    CloudWatch's price list names no charge. A line comes some seconds after what it tells. Errors of handlers are not in the logs, since \
+    they may quote a body: `inspect` shows them. A worker's lines name no topic; it is known where ingest's line was \
+    seen too, so with --topic begin some --minutes ago.\n\n\
+Of a local run it reads the orders' rows twice a second, and tells what has changed; what happened and was undone in \
+    between is not seen.\n\n\
+Filters narrow it down together. Ctrl-C ends it.\n\n\
+Examples:\n  \
+serializer tail --stack webhook-serializer --outcome parked\n  \
+serializer tail --local --source shopify --topic 'orders/*'")]
+pub struct Tail {
+    /// Only where this text is in the order's key, delivery id, topic, or in what is said
+    #[arg(value_name = "TEXT")]
+    text: Option<String>,
+    /// Only what this source sent
+    #[arg(long, value_name = "NAME", value_parser = SourceName::parse)]
+    source: Option<SourceName>,
+    /// Only this order
+    #[arg(long, value_name = "ORDER")]
+    entity: Option<EntityKey>,
+    /// Only of this topic; with * at its end, of those that begin so
+    #[arg(long, value_name = "TOPIC")]
+    topic: Option<String>,
+    /// Only this: accepted, applied, repeat, parked, superseded, void, failed, blocked, ignored, …
+    #[arg(long, value_name = "WORD")]
+    outcome: Option<String>,
+    /// Begin so many minutes ago
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=1440))]
+    minutes: u64,
+    /// End after so many lines
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
+    /// One JSON object a line
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Where it is told.
+enum Told {
+    Logs(Logs),
+    Rows(Rows),
+}
+
+impl Told {
+    async fn look(&mut self) -> Result<Vec<Happening>> {
+        match self {
+            Self::Logs(logs) => logs.look().await,
+            Self::Rows(rows) => rows.look().await,
+        }
+    }
+
+    fn every(&self) -> Duration {
+        match self {
+            Self::Logs(_) => logs::EVERY,
+            Self::Rows(_) => rows::EVERY,
+        }
+    }
+}
+
+impl Tail {
+    pub async fn run(self) -> Result<ExitCode> {
+        let deployment = self.target.connect().await?;
+        let mut told = self.told(&deployment)?;
+        let filter = Filter {
+            source: self.source.as_ref().map(ToString::to_string),
+            entity: self.entity.as_ref().map(ToString::to_string),
+            topic: self.topic.clone(),
+            outcome: self.outcome.clone(),
+            text: self.text.clone(),
+        };
+        let mut left = self.limit.unwrap_or(u64::MAX);
+        loop {
+            for one in told.look().await? {
+                if left == 0 {
+                    return Ok(ExitCode::SUCCESS);
+                }
+                if filter.takes(&one) {
+                    self.tell(&one);
+                    left -= 1;
+                }
+            }
+            if left == 0 {
+                return Ok(ExitCode::SUCCESS);
+            }
+            deployment.surroundings.sleep(told.every()).await;
+        }
+    }
+
+    fn told(&self, deployment: &Deployment) -> Result<Told> {
+        let now = deployment.surroundings.now();
+        let begin = Timestamp::from_millis(now.as_millis().saturating_sub(self.minutes * 60_000));
+        if deployment.is_local() {
+            let rows = Rows::of(deployment.operator(), deployment.surroundings.clone(), begin);
+            return Ok(Told::Rows(rows));
+        }
+        let Some(stack) = &deployment.stack else {
+            bail!("of a deployment in AWS, its logs are read: --stack NAME says whose");
+        };
+        output::complain(style(format_args!("what {} logs, some seconds late; Ctrl-C ends it", stack.name)).dim());
+        let entity = self.entity.as_ref().map(EntityKey::as_str);
+        Ok(Told::Logs(Logs::of(Services::of(&deployment.account), stack, begin, entity)))
+    }
+
+    fn tell(&self, one: &Happening) {
+        if self.json {
+            return print_json(&one.as_json());
+        }
+        let at = one.at.map(|at| at.to_string()).unwrap_or_default();
+        // Today's, to the millisecond: what is behind the T of 2026-11-21T08:00:00.000Z.
+        let time = at.split_once('T').map_or(at.as_str(), |(_, time)| time);
+        let place = one.sequence.map(|sequence| format!(" {sequence}")).unwrap_or_default();
+        let order = one.entity.as_deref().or(one.source.as_deref()).unwrap_or_default();
+        let topic = one.topic.as_deref().or(one.delivery.as_deref()).unwrap_or_default();
+        let line = format!("{order}{place}  {topic}  {}", style(output::one_line(&one.words)).dim());
+        say!("{}  {}  {}", style(time).dim(), coloured(&one.what), line.trim_end());
+    }
+}
+
+fn coloured(what: &str) -> console::StyledObject<String> {
+    let style = match what {
+        "applied" => Style::new().green(),
+        "parked" | "blocked" => Style::new().red().bold(),
+        "failed" | "lease lost" | "wake-up not sent" => Style::new().yellow(),
+        "accepted" => Style::new().cyan(),
+        _ => Style::new(),
+    };
+    style.apply_to(format!("{what:<10}"))
+}

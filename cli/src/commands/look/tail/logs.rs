@@ -1,0 +1,156 @@
+//! What a stack's functions log, asked for every few seconds.
+
+use std::{
+    collections::{BTreeSet, HashMap, VecDeque},
+    time::Duration,
+};
+
+use anyhow::{Result, anyhow, bail};
+use serde_json::{Value, json};
+use serializer::{
+    output,
+    stack::{
+        Stack,
+        api::{Refusal, Service, Services},
+    },
+    view::activity::Happening,
+};
+use webhook_serializer::time::Timestamp;
+
+/// How often is looked. Two groups, and an account is answered five such
+/// questions a second at least.
+pub const EVERY: Duration = Duration::from_secs(2);
+
+/// A line may come this much later than others of its time.
+const LATE: u64 = 20_000;
+
+/// So many pages of a group are read at once, and so many lines a page; what is
+/// left comes with the next look.
+const PAGES: u32 = 5;
+const LINES: u32 = 1000;
+
+/// So many deliveries' topics are remembered.
+const REMEMBERED: usize = 10_000;
+
+/// The lines of ingest and worker.
+pub struct Logs {
+    services: Services,
+    groups: Vec<Group>,
+    pattern: String,
+    topics: HashMap<(String, u64), String>,
+    order: VecDeque<(String, u64)>,
+    is_out: bool,
+}
+
+struct Group {
+    name: String,
+    /// Nothing older is told.
+    begin: u64,
+    from: u64,
+    newest: u64,
+    token: Option<String>,
+    seen: BTreeSet<(u64, String)>,
+}
+
+impl Logs {
+    /// Those of `stack`, from `begin` on; of one order only, if `entity` names
+    /// one.
+    pub fn of(services: Services, stack: &Stack, begin: Timestamp, entity: Option<&str>) -> Self {
+        let begin = begin.as_millis();
+        let group = |function: &str| Group {
+            name: stack.logs_of(function),
+            begin,
+            from: begin,
+            newest: begin,
+            token: None,
+            seen: BTreeSet::new(),
+        };
+        let pattern = match entity {
+            // As JSON has it, a pattern's text is quoted.
+            Some(entity) => format!("{{ $.entity = {} }}", json!(entity)),
+            None => "{ ($.entity = \"*\") || ($.source = \"*\") }".to_owned(),
+        };
+        let groups = ["ingest", "worker"].map(group).into();
+        Self { services, groups, pattern, topics: HashMap::new(), order: VecDeque::new(), is_out: false }
+    }
+
+    /// What was logged since the last look, by its time.
+    pub async fn look(&mut self) -> Result<Vec<Happening>> {
+        let mut told = Vec::new();
+        for group in &mut self.groups {
+            match group.look(&self.services, &self.pattern, &mut told).await {
+                Ok(()) => self.is_out = false,
+                Err(refusal @ (Refusal::Throttled(_) | Refusal::Silent(_))) => {
+                    if !self.is_out {
+                        output::complain(format_args!("{refusal}; it is asked again until it answers"));
+                    }
+                    self.is_out = true;
+                    // What was read until then is told, and the rest with the next look.
+                    break;
+                }
+                Err(Refusal::Other { code, .. }) if code == "ResourceNotFoundException" => bail!(
+                    "there is no log group {}: is it a stack of this project's template.yaml, deployed to its end?",
+                    group.name
+                ),
+                Err(refusal) => return Err(anyhow!("the logs in {} cannot be read: {refusal}", group.name)),
+            }
+        }
+        told.sort_by_key(|one| one.at);
+        Ok(told.into_iter().map(|one| self.with_topic(one)).collect())
+    }
+
+    /// A worker's line names no topic; ingest's, of the same delivery, did.
+    fn with_topic(&mut self, mut one: Happening) -> Happening {
+        let Some(place) = one.entity.clone().zip(one.sequence) else { return one };
+        match &one.topic {
+            None => one.topic = self.topics.get(&place).cloned(),
+            Some(topic) => {
+                if self.topics.insert(place.clone(), topic.clone()).is_none() {
+                    self.order.push_back(place);
+                }
+                if self.order.len() > REMEMBERED
+                    && let Some(oldest) = self.order.pop_front()
+                {
+                    self.topics.remove(&oldest);
+                }
+            }
+        }
+        one
+    }
+}
+
+impl Group {
+    /// Adds what is new to `told`, also where it cannot be read to its end.
+    async fn look(&mut self, services: &Services, pattern: &str, told: &mut Vec<Happening>) -> Result<(), Refusal> {
+        for _ in 0..PAGES {
+            let mut question = json!({
+                "logGroupName": self.name, "startTime": self.from, "filterPattern": pattern, "limit": LINES,
+            });
+            if let Some(token) = &self.token {
+                question["nextToken"] = token.as_str().into();
+            }
+            let page = services.json(Service::LOGS, "Logs_20140328.FilterLogEvents", &question).await?;
+            for event in page["events"].as_array().into_iter().flatten() {
+                told.extend(self.take(event));
+            }
+            self.token = page["nextToken"].as_str().map(str::to_owned);
+            if self.token.is_none() {
+                break;
+            }
+        }
+        if self.token.is_none() {
+            self.from = self.begin.max(self.newest.saturating_sub(LATE));
+            self.seen = self.seen.split_off(&(self.from, String::new()));
+        }
+        Ok(())
+    }
+
+    /// Each once.
+    fn take(&mut self, event: &Value) -> Option<Happening> {
+        let at = event["timestamp"].as_u64()?;
+        self.newest = self.newest.max(at);
+        let is_new = self.seen.insert((at, event["eventId"].as_str().unwrap_or_default().to_owned()));
+        let message = event["message"].as_str().filter(|_| is_new)?;
+        Happening::of_line(message.trim(), Timestamp::from_millis(at))
+    }
+}

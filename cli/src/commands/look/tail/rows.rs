@@ -1,0 +1,103 @@
+//! What changed in the rows of a local run, between two looks at all of them.
+
+use std::{collections::HashMap, time::Duration};
+
+use anyhow::Result;
+use serializer::{
+    output,
+    view::activity::{Happening, changes},
+};
+use webhook_serializer::{
+    operator::Operator,
+    protocol::{delivery::Delivery, entity::EntityKey, entity::Sequence, state::EntityState, table::TableName},
+    time::{Nonce, Surroundings, Timestamp},
+};
+
+/// How often is looked: reading costs nothing there.
+pub const EVERY: Duration = Duration::from_millis(500);
+
+/// A place that is not filled after so many looks never will be.
+const LOOKS: u32 = 40;
+
+/// So many deliveries are read at once, to see who sent them.
+const AT_ONCE: usize = 25;
+
+/// The orders' rows, as they were at the last look.
+pub struct Rows {
+    operator: Operator,
+    surroundings: Surroundings,
+    begin: Timestamp,
+    known: Option<HashMap<EntityKey, EntityState>>,
+    /// Claimed and not written yet, and how often that was looked for.
+    claimed: Vec<(Happening, u32)>,
+}
+
+impl Rows {
+    /// Tells what happens from `begin` on.
+    pub fn of(operator: Operator, surroundings: Surroundings, begin: Timestamp) -> Self {
+        Self { operator, surroundings, begin, known: None, claimed: Vec::new() }
+    }
+
+    /// What happened since the last look; at the first, since the beginning.
+    pub async fn look(&mut self) -> Result<Vec<Happening>> {
+        let now = self.surroundings.now();
+        let (mut rows, mut told) = (HashMap::new(), Vec::new());
+        let mut pass = self.operator.pass(TableName::Entities);
+        while let Some(page) = pass.page().await? {
+            for row in &page {
+                let state = match EntityState::parse(row) {
+                    // A job has a row as orders have, and no deliveries.
+                    Ok(state) if state.entity.is_kept_forever() => continue,
+                    Ok(state) => state,
+                    Err(error) => {
+                        output::complain(format_args!("a row cannot be read: {error}"));
+                        continue;
+                    }
+                };
+                let before = self.known.as_ref().and_then(|known| known.get(&state.entity));
+                let changes = changes(before, &state, now);
+                // What stood so before the first look did not happen now; no delivery came after the newest claim.
+                let is_first = self.known.is_none();
+                let claimed = state.last_claim.as_ref().and_then(Nonce::drawn_at);
+                let is_news = |one: &Happening| match one.what.as_str() {
+                    "failed" | "blocked" => !is_first,
+                    "accepted" => !is_first || claimed.is_none_or(|claimed| claimed >= self.begin),
+                    _ => one.at.is_some_and(|at| at >= self.begin),
+                };
+                told.extend(changes.into_iter().filter(is_news));
+                rows.insert(state.entity.clone(), state);
+            }
+        }
+        self.known = Some(rows);
+        let claimed = std::mem::take(&mut self.claimed);
+        let told: Vec<(Happening, u32)> = claimed.into_iter().chain(told.into_iter().map(|one| (one, 0))).collect();
+        let deliveries = self.deliveries(&told).await?;
+        let claimed = &mut self.claimed;
+        let about = |(one, looks): (Happening, u32)| match one.place().and_then(|place| deliveries.get(&place)) {
+            Some(delivery) => Some(one.about(delivery)),
+            // It is accepted once it is written.
+            None if one.what == "accepted" => {
+                claimed.extend(Some((one, looks + 1)).filter(|(_, looks)| *looks < LOOKS));
+                None
+            }
+            None => Some(one),
+        };
+        let mut told: Vec<Happening> = told.into_iter().filter_map(about).collect();
+        told.retain(|one| one.at.is_some_and(|at| at >= self.begin));
+        told.sort_by_key(|one| one.at);
+        Ok(told)
+    }
+
+    async fn deliveries(&self, told: &[(Happening, u32)]) -> Result<HashMap<(EntityKey, Sequence), Delivery>> {
+        let mut places: Vec<_> = told.iter().filter_map(|(one, _)| one.place()).collect();
+        places.sort();
+        places.dedup();
+        let mut deliveries = HashMap::new();
+        for some in places.chunks(AT_ONCE) {
+            for delivery in self.operator.deliveries(some).await? {
+                deliveries.insert((delivery.entity().clone(), delivery.sequence()), delivery);
+            }
+        }
+        Ok(deliveries)
+    }
+}

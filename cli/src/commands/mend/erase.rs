@@ -1,0 +1,61 @@
+//! `serializer erase`.
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use clap::Args;
+use serializer::say;
+use webhook_serializer::{
+    handlers::orders::KEY_ATTRIBUTE,
+    operator::{Erased, OperatorError},
+    protocol::{
+        entity::EntityKey,
+        table::{Action, Condition, Key, Write},
+    },
+};
+
+use crate::commands::target::Target;
+
+/// Options of `serializer erase`.
+#[derive(Debug, Args)]
+#[command(after_help = "Refused while something waits or is at work. What arrives meanwhile stays: ask again.")]
+pub struct Erase {
+    /// Its key, such as shopify/order/450789469
+    #[arg(value_name = "ORDER")]
+    order: EntityKey,
+    #[command(flatten)]
+    target: Target,
+}
+
+impl Erase {
+    pub async fn run(self) -> Result<ExitCode> {
+        let deployment = self.target.connect().await?;
+        let order = &self.order;
+        let erased = match deployment.operator().erase(order).await {
+            Err(OperatorError::InUse) => bail!(
+                "deliveries of {order} wait, or somebody has its lease; nothing was erased. `{}` shows which",
+                deployment.command("inspect", order.as_str())
+            ),
+            erased => erased?,
+        };
+        match erased {
+            Erased::Numbers { rows } => say!("{order}: {rows} rows are gone"),
+            Erased::Newer { rows } => {
+                say!("{order}: {rows} rows are gone; what came meanwhile stays, ask again when it is handled");
+            }
+        }
+        match deployment.orders_table {
+            None => say!("no --orders-table was given: what the handler `orders` keeps, if it is used, stays"),
+            Some(table) => {
+                let key = Key::named(table.clone(), KEY_ATTRIBUTE, order.as_str());
+                let delete = Write { key, condition: Condition::Always, action: Action::Delete };
+                deployment.parts.store.table().write(&delete).await?;
+                say!("{order}: nothing is left in the table {table} of the handler `orders`");
+            }
+        }
+        Ok(match erased {
+            Erased::Numbers { .. } => ExitCode::SUCCESS,
+            Erased::Newer { .. } => ExitCode::FAILURE,
+        })
+    }
+}

@@ -1,0 +1,250 @@
+//! `serializer lease get`, `list`, `release` and `run`.
+
+mod program;
+mod run;
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use clap::{Args, Subcommand};
+use serializer::{
+    output::{self, Table, duration},
+    say,
+};
+use webhook_serializer::{
+    leases::{LeaseView, Leases, Show},
+    protocol::{entity::EntityKey, keys::entity_row, lease::LeaseId, state::LeaseKind},
+    time::Timestamp,
+};
+
+use crate::commands::{
+    print_json,
+    target::{Deployment, Target},
+};
+
+/// Options of `serializer lease`.
+#[derive(Debug, Args)]
+pub struct Lease {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Show the lease of one key, or one lease by its id
+    Get(Get),
+    /// List the leases that are held
+    List(List),
+    /// Run a program while holding the lease of a key
+    Run(run::Run),
+    /// Take a lease from its holder by force: whatever the holder writes from then on is refused
+    Release(Release),
+}
+
+const SEEN: &str =
+    "What is shown may have changed by the time that you read it: never a reason to go ahead without a lease.";
+
+#[derive(Debug, Args)]
+#[command(after_help = SEEN)]
+struct Get {
+    /// A key such as invoice_gen/SUB-1234, a key's hash as it is printed, or a lease id
+    key: String,
+    #[command(flatten)]
+    shown: Shown,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = SEEN)]
+struct List {
+    /// The keys whose lease is free too
+    #[arg(long)]
+    all: bool,
+    /// Look at so many keys at most
+    #[arg(long, default_value_t = 1000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    limit: u32,
+    /// Go on behind this key, as the list before said
+    #[arg(long, value_name = "KEY")]
+    after: Option<EntityKey>,
+    #[command(flatten)]
+    shown: Shown,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "What its holder still writes here is refused by its older fencing token. The holder is not \
+                       stopped: what it does elsewhere goes on.")]
+struct Release {
+    /// Its key, the key's hash as it is printed, or the lease's id
+    key: String,
+    /// Why; shown with your name and the time until somebody takes the lease again
+    #[arg(long, value_name = "TEXT")]
+    why: String,
+    /// Who you are
+    #[arg(long, env = "USER", default_value = "operator", value_name = "NAME")]
+    by: String,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Debug, Args)]
+struct Shown {
+    /// Keys and holders as they are instead of hashed, in AWS; on this machine they always are
+    #[arg(long)]
+    raw: bool,
+    /// One JSON object a line
+    #[arg(long)]
+    json: bool,
+}
+
+impl Shown {
+    /// Keys and holders may name customers; those of a local run are one's own.
+    fn how(&self, deployment: &Deployment) -> Show {
+        if self.raw || deployment.is_local() { Show::Raw } else { Show::Hashed }
+    }
+
+    fn print(&self, leases: &[LeaseView], deployment: &Deployment) {
+        let (how, now) = (self.how(deployment), deployment.surroundings.now());
+        let mut table = Table::new(&["key", "lease", ">held for", "expires", "by", ">token", ">waiting"]);
+        for view in leases {
+            if self.json {
+                print_json(&serde_json::json!({
+                    "key": view.key(how),
+                    "held": view.is_held(),
+                    "kind": view.kind().map(LeaseKind::as_str),
+                    "id": view.id().filter(|_| how == Show::Raw).map(|id| id.to_string()),
+                    "by": view.by(how),
+                    "since": view.since().map(|at| at.to_string()),
+                    "until": view.until().map(|at| at.to_string()),
+                    "token": view.token().0,
+                    "waiting": view.waiting(),
+                }));
+                continue;
+            }
+            let lease = match (view.kind(), view.is_held()) {
+                (None, _) => "free",
+                (Some(_), false) => "expired",
+                (Some(kind), true) => kind.as_str(),
+            };
+            table.row([
+                view.key(how),
+                lease.to_owned(),
+                view.since().map(|at| duration(now.since(at))).unwrap_or_default(),
+                view.until().map(|at| expires(at, now)).unwrap_or_default(),
+                view.by(how).unwrap_or_default(),
+                view.token().to_string(),
+                view.waiting().to_string(),
+            ]);
+        }
+        if !self.json && !table.is_empty() {
+            output::print(table);
+        }
+    }
+}
+
+fn expires(at: Timestamp, now: Timestamp) -> String {
+    if at > now { format!("in {}", duration(at.since(now))) } else { format!("{} ago", duration(now.since(at))) }
+}
+
+/// The lease that a person calls `name`: by its key, by its id, or by what is
+/// printed in a key's place. `None`: nobody has had it lately.
+async fn find(leases: &Leases, name: &str) -> Result<Option<LeaseView>> {
+    if let Ok(id) = name.parse::<LeaseId>() {
+        return Ok(leases.look_by_id(&id).await?);
+    }
+    let found = leases.look(&name.parse::<EntityKey>()?).await?;
+    if found.is_some() || !name.contains("/#") {
+        return Ok(found);
+    }
+    let mut from = None;
+    loop {
+        let page = leases.list(from, PAGE).await?;
+        if let Some(found) = page.leases.into_iter().find(|view| view.key(Show::Hashed) == name) {
+            return Ok(Some(found));
+        }
+        from = page.next;
+        if from.is_none() {
+            return Ok(None);
+        }
+    }
+}
+
+/// How many keys are read at once.
+const PAGE: u32 = 1000;
+
+fn leases(deployment: &Deployment) -> Leases {
+    let parts = deployment.parts.clone();
+    Leases::new(parts.store, "serializer lease").waking(parts.waker).kept_for(deployment.retention)
+}
+
+impl Lease {
+    pub async fn run(self) -> Result<ExitCode> {
+        match self.command {
+            Command::Get(get) => get.run().await,
+            Command::List(list) => list.run().await,
+            Command::Run(run) => run.run().await,
+            Command::Release(release) => release.run().await,
+        }
+    }
+}
+
+impl Get {
+    async fn run(self) -> Result<ExitCode> {
+        let deployment = self.target.connect().await?;
+        let Some(seen) = find(&leases(&deployment), &self.key).await? else {
+            output::complain(format_args!("nobody holds {}, and nobody has lately", self.key));
+            return Ok(ExitCode::FAILURE);
+        };
+        // Whoever asks by a key knows it, but not necessarily its holder.
+        self.shown.print(std::slice::from_ref(&seen), &deployment);
+        Ok(if seen.is_held() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+impl List {
+    async fn run(self) -> Result<ExitCode> {
+        let deployment = self.target.connect().await?;
+        let page = leases(&deployment).list(self.after.as_ref().map(entity_row), self.limit).await?;
+        let looked_at = page.leases.len() + page.unreadable.len();
+        let wanted = |view: &LeaseView| self.all || view.kind().is_some();
+        let seen: Vec<LeaseView> = page.leases.into_iter().filter(wanted).collect();
+        self.shown.print(&seen, &deployment);
+        for (key, error) in &page.unreadable {
+            output::complain(format_args!("{} cannot be read: {error}", self.shown.how(&deployment).key(key)));
+        }
+        if seen.is_empty() {
+            let all = if self.all || looked_at == 0 { "" } else { "; --all shows those that are free" };
+            let keys = if looked_at == 1 { "key" } else { "keys" };
+            output::complain(format_args!("nobody holds a lease, of {looked_at} {keys} looked at{all}"));
+        }
+        if let Some(next) = page.next {
+            let key = next.to_row();
+            output::complain(format_args!("there are more: --after {}", key.text("entity").unwrap_or_default()));
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Release {
+    async fn run(self) -> Result<ExitCode> {
+        let deployment = self.target.connect().await?;
+        let leases = leases(&deployment);
+        let Some(seen) = find(&leases, &self.key).await?.filter(|view| view.kind().is_some()) else {
+            say!("nobody holds {}; nothing was changed", self.key);
+            return Ok(ExitCode::SUCCESS);
+        };
+        match leases.force_release(&seen, &self.by, &self.why).await? {
+            Some(freed) => {
+                let by = seen.by(Show::Raw).unwrap_or_default();
+                say!("{} was held by {by}; it is free, under token {}", self.key, freed.token());
+                Ok(ExitCode::SUCCESS)
+            }
+            None => bail!(
+                "somebody else has that lease by now; nothing was changed. `{}` shows it",
+                deployment.command("lease get", &self.key)
+            ),
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! `serializer lease run`: a program, in any language, under a lease.
+
+use std::{
+    ffi::OsString,
+    process::{ExitCode, ExitStatus},
+    time::Duration,
+};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use serializer::output;
+use tokio::process::Command;
+use webhook_serializer::{
+    leases::{LeaseError, Terms},
+    protocol::entity::EntityKey,
+};
+
+use super::{
+    leases,
+    program::{PassedOn, Program},
+};
+use crate::commands::target::Target;
+
+/// Somebody else has the lease: the program was not started.
+const HELD: u8 = 75;
+
+/// The lease was lost: the program was killed, with all that it started.
+const LOST: u8 = 76;
+
+/// The program cannot be started, as a shell says it.
+const NO_PROGRAM: u8 = 127;
+
+/// Options of `serializer lease run`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The lease is renewed while the program runs, and released when it has ended. In its environment are\n\
+                       SERIALIZER_KEY and SERIALIZER_TOKEN, the fencing token: an effect that carries the token can be\n\
+                       refused where a newer one was seen.\n\n\
+                       SIGINT, SIGTERM and SIGHUP are passed on to the program and all that it starts: one process group.\n\
+                       Ctrl-Z suspends none of it, because the lease would be lost. What the program leaves running behind\n\
+                       its end has no lease; nor has the program itself if this command is killed by SIGKILL: then only\n\
+                       the token keeps others safe.\n\n\
+                       The program's exit code is passed on. Besides:\n  \
+                       75   somebody else held the lease for all of the wait; the program was not started\n  \
+                       76   the lease was lost, and the program killed with all that it started; others may be at work already\n  \
+                       127  the program cannot be started\n\n\
+                       serializer lease run --local invoice_gen/SUB-1234 -- python3 invoices.py SUB-1234"
+)]
+pub struct Run {
+    /// Of what: an order's key, or any other such as invoice_gen/SUB-1234
+    key: EntityKey,
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    program: Vec<OsString>,
+    /// How long to wait at most while somebody else has it, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    wait: u64,
+    /// How long the lease runs unless renewed, in seconds; others wait that long if this machine dies
+    #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..=900))]
+    lease: u64,
+    /// Who has it, for people who look; the program's name by default
+    #[arg(long, value_name = "NAME")]
+    by: Option<String>,
+    #[command(flatten)]
+    target: Target,
+}
+
+impl Run {
+    pub(super) async fn run(self) -> Result<ExitCode> {
+        let deployment = self.target.connect().await?;
+        let (program, arguments) = self.program.split_first().context("a program is needed, after `--`")?;
+        let name = program.to_string_lossy();
+        let leases = leases(&deployment).held_by(self.by.as_deref().unwrap_or(&name));
+        let terms = Terms::default().lease(Duration::from_secs(self.lease)).wait(Duration::from_secs(self.wait));
+        let mut guard = match leases.acquire(&self.key, terms).await {
+            Ok(guard) => guard,
+            Err(error @ LeaseError::Contended { .. }) => {
+                output::complain(format_args!("{} is {error}; {name} was not started", self.key));
+                return Ok(ExitCode::from(HELD));
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let token = guard.lease().token().to_string();
+        // From here on a signal is the program's, and the lease is released behind its end.
+        let mut signals = PassedOn::listen()?;
+        let mut command = Command::new(program);
+        command.args(arguments).env("SERIALIZER_KEY", self.key.as_str()).env("SERIALIZER_TOKEN", token);
+        let mut running = match Program::start(command) {
+            Ok(running) => running,
+            Err(error) => {
+                output::complain(format_args!("{name} cannot be started: {error}"));
+                guard.release().await?;
+                return Ok(ExitCode::from(NO_PROGRAM));
+            }
+        };
+        let lost = match guard.hold(running.wait(&mut signals)).await {
+            Ok(status) => {
+                let code = code_of(status?);
+                match guard.release().await {
+                    Ok(()) => return Ok(code),
+                    Err(LeaseError::Lost) => LeaseError::Lost,
+                    Err(error) => {
+                        output::complain(format_args!(
+                            "{error}; if it does not, the lease runs out within {} s",
+                            self.lease
+                        ));
+                        return Ok(code);
+                    }
+                }
+            }
+            Err(error) => {
+                // At once: others may be at work on it.
+                running.kill().await?;
+                error
+            }
+        };
+        output::complain(format_args!("{lost}; {name} was killed, and others may have been at work on {}", self.key));
+        Ok(ExitCode::from(LOST))
+    }
+}
+
+/// As a shell passes it on.
+fn code_of(status: ExitStatus) -> ExitCode {
+    use std::os::unix::process::ExitStatusExt;
+    let code = status.code().or_else(|| Some(128 + status.signal()?));
+    ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
+}

@@ -1,0 +1,5 @@
+//! Sources, and checks of a deployment.
+
+pub mod check;
+pub mod doctor;
+pub mod source;

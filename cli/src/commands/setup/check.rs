@@ -1,0 +1,146 @@
+//! `serializer check`.
+
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use serde_json::json;
+use serializer::{
+    document::{
+        self,
+        advice::{self, Advice, Weight},
+        reference,
+    },
+    output::{self, Table},
+    say,
+};
+use webhook_serializer::sources::Sources;
+
+use crate::commands::print_json;
+
+/// Options of `serializer check`.
+#[derive(Debug, Args)]
+#[command(after_help = "Refuses what the functions would refuse, and says where; but which handlers \
+                       there are, only the worker knows. Warns about templates that split an order. \
+                       Shows no secret.")]
+pub struct Check {
+    /// The sources document (TOML or JSON)
+    #[arg(required_unless_present_any = ["schema", "reference", "providers"])]
+    file: Option<PathBuf>,
+    /// The time that a worker is deployed with, in seconds: the parameter WorkerTimeout
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(10..=900))]
+    worker_timeout: u64,
+    /// One JSON object a source
+    #[arg(long)]
+    json: bool,
+    /// Print the JSON Schema by which editors complete and check a sources document
+    #[arg(long, exclusive = true)]
+    schema: bool,
+    /// Print the page docs/sources-reference.md
+    #[arg(long, exclusive = true, hide = true)]
+    reference: bool,
+    /// Print the page docs/providers.md
+    #[arg(long, exclusive = true, hide = true)]
+    providers: bool,
+}
+
+impl Check {
+    pub fn run(&self) -> Result<ExitCode> {
+        match &self.file {
+            _ if self.schema => output::print(reference::schema()),
+            _ if self.reference => output::print(reference::page()),
+            _ if self.providers => output::print(reference::providers()),
+            Some(file) => self.check(file)?,
+            None => unreachable!("the command line demands a file, or one of the others"),
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn check(&self, path: &Path) -> Result<()> {
+        let file = path.display();
+        let text = std::fs::read_to_string(path).with_context(|| format!("{file} cannot be read"))?;
+        let sources = Sources::parse(&text).with_context(|| format!("{file} is refused"))?;
+        document::fits(&sources, self.worker_timeout).with_context(|| format!("{file} is refused"))?;
+        let mut table = Table::new(&["source", "provider", "handler", ">at most", "given up after", "webhooks to"]);
+        let mut advice = Vec::new();
+        for source in sources.iter() {
+            let of_it = advice::of(source);
+            if self.json {
+                let texts = |weight| -> Vec<_> {
+                    let of_weight = of_it.iter().filter(|advice| advice.weight == weight);
+                    of_weight.map(|advice| console::strip_ansi_codes(&advice.text)).collect()
+                };
+                print_json(&json!({
+                    "source": source.name.as_str(),
+                    "provider": source.provider_name,
+                    "handler": source.handler,
+                    "handler_timeout_ms": source.handler_timeout.as_millis() as u64,
+                    "attempts": source.retry.attempts,
+                    "failed_for_ms": Some(source.retry.failed_for).filter(|limit| *limit != Duration::MAX).map(|limit| limit.as_millis() as u64),
+                    "unanswered_for_ms": source.retry.unanswered_for.as_millis() as u64,
+                    "unavailable_for_ms": source.retry.unavailable_for.as_millis() as u64,
+                    "warnings": texts(Weight::Warning),
+                    "notes": texts(Weight::Note),
+                }));
+            }
+            advice.extend(of_it);
+            table.row([
+                source.name.to_string(),
+                source.provider_name.clone(),
+                source.handler.clone(),
+                output::duration(source.handler_timeout),
+                output::limits(&source.retry),
+                // The secret itself is not shown.
+                format!("/webhooks/{}{}", source.name, if source.query().is_some() { "?token=…" } else { "" }),
+            ]);
+        }
+        if !self.json {
+            output::print(table);
+            for Advice { weight, text } in advice {
+                let weight = match weight {
+                    Weight::Warning => console::style("warning:").yellow().bold(),
+                    Weight::Note => console::style("note:").bold(),
+                };
+                say!("\n{weight} {text}");
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn check(document: &str, worker_timeout: u64) -> Result<(), String> {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(document.as_bytes()).unwrap();
+        let check = Check {
+            file: Some(file.path().to_owned()),
+            worker_timeout,
+            json: false,
+            schema: false,
+            reference: false,
+            providers: false,
+        };
+        check.run().map(|_| ()).map_err(|error| format!("{error:#}"))
+    }
+
+    #[test]
+    fn what_a_worker_would_refuse_is_refused() {
+        assert_eq!(check(serializer::local::samples::SOURCES, 60), Ok(()));
+        let slow =
+            "[sources.shop]\nprovider = 'shopify'\nsecrets = ['hidden']\nhandler = 'mine'\nhandler_timeout = '65s'\n";
+        assert_eq!(check(slow, 120), Ok(()));
+        let refused = check(slow, 60).unwrap_err();
+        assert!(refused.contains("`shop`") && refused.contains("less than 56 s"), "{refused}");
+        let refused = check(&slow.replace("'shopify'", "'hidden'"), 120).unwrap_err();
+        assert!(refused.contains("is refused: source `shop`: "), "{refused}");
+    }
+}

@@ -1,0 +1,162 @@
+//! `serializer doctor`: what is wrong with a deployment, a line for each check.
+
+mod finding;
+mod invoked;
+mod rows;
+mod stack;
+mod store;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Args;
+use serializer::{say, stack::api::Services};
+
+use crate::commands::{
+    interrupt::Interrupt,
+    print_json,
+    setup::source::whereabouts,
+    survey::{Cost, Surveyor, Wanted},
+    target::{Deployment, Target},
+};
+use finding::{Finding, Verdict};
+
+/// Options of `serializer doctor`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Each line is `ok`, `warning`, `wrong`, or `not made` with the reason: a check that was not made has found nothing. The \
+    exit code is 1 where anything is wrong.\n\n\
+It changes nothing. Permissions on the tables are tried one by one, by requests about a key that nobody has and on a \
+    condition that nothing meets, which cost about ten write units. It reads the tables as `status` does, and as \
+    `status` says before that takes more than 1,000 read units; --no-rows leaves that out.\n\n\
+Besides the permissions to operate it uses, where it has them: cloudformation:DescribeStackResourceDrifts (and \
+    DetectStackDrift, DescribeStackDriftDetectionStatus with --detect-drift), lambda:GetAccountSettings, \
+    GetFunctionConfiguration, GetFunctionConcurrency, ListEventSourceMappings, ssm:GetServiceSetting, \
+    sns:GetTopicAttributes, kms:DescribeKey, GetKeyPolicy, dynamodb:DescribeTable, DescribeTimeToLive, \
+    sqs:GetQueueAttributes. A check whose permission is missing is not made, and says which.")]
+pub struct Doctor {
+    /// Have CloudFormation compare the stack with its template now; takes a few minutes
+    #[arg(long, requires = "stack")]
+    detect_drift: bool,
+    /// Leave out what the rows tell
+    #[arg(long)]
+    no_rows: bool,
+    /// One JSON object a line
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    cost: Cost,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// As wide as the names of the checks are, those of sources aside.
+const WIDEST: usize = 19;
+
+/// What only AWS has.
+const OF_AWS: &str =
+    "credentials, clock, stack, drift, concurrency, functions, Parameter Store, alarm topic, permissions";
+
+/// What takes the stack's outputs and parameters.
+const OF_STACK: &str = "stack, drift, concurrency, functions, Parameter Store, alarm topic";
+
+/// What was found so far.
+struct Report {
+    json: bool,
+    worst: Verdict,
+    counted: [usize; 4],
+}
+
+impl Report {
+    fn tell(&mut self, findings: impl IntoIterator<Item = Finding>) {
+        for finding in findings {
+            self.worst = self.worst.max(finding.verdict);
+            self.counted[finding.verdict as usize] += 1;
+            match self.json {
+                true => print_json(&finding.as_json()),
+                false => finding.print(WIDEST),
+            }
+        }
+    }
+
+    fn end(&self) -> ExitCode {
+        if !self.json {
+            let [ok, not_made, warnings, wrong] = self.counted;
+            say!("\n{wrong} wrong, {warnings} to be warned of, {ok} ok, {not_made} not made");
+        }
+        if self.worst == Verdict::Wrong { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    }
+}
+
+impl Doctor {
+    pub async fn run(self) -> Result<ExitCode> {
+        let deployment = self.target.connect().await?;
+        let mut report = Report { json: self.json, worst: Verdict::Ok, counted: [0; 4] };
+        let can_go_on = if deployment.is_local() {
+            report.tell([Finding::not_made("AWS", format!("a local run has none of these: {OF_AWS}"))]);
+            true
+        } else {
+            self.of_aws(&deployment, &mut report).await
+        };
+        if can_go_on {
+            self.of_parts(&deployment, &mut report).await;
+        }
+        Ok(report.end())
+    }
+
+    /// Returns whether AWS answers at all.
+    async fn of_aws(&self, deployment: &Deployment, report: &mut Report) -> bool {
+        let (services, surroundings) = (Services::of(&deployment.account), &deployment.surroundings);
+        let (findings, answers) = stack::caller(&services, surroundings).await;
+        report.tell(findings);
+        if !answers {
+            return false;
+        }
+        let Some(stack) = &deployment.stack else {
+            report.tell([Finding::not_made("stack", format!("--stack NAME says whose these are: {OF_STACK}"))]);
+            return true;
+        };
+        report.tell([stack::status(stack)]);
+        report.tell([stack::drift(&services, stack, self.detect_drift, surroundings).await]);
+        let (finding, limit) = stack::concurrency(&services, stack).await;
+        report.tell([finding]);
+        report.tell(stack::functions(&services, stack).await);
+        report.tell([stack::parameter_store(&services, stack, limit).await]);
+        report.tell([stack::alarms(&services, stack).await]);
+        true
+    }
+
+    async fn of_parts(&self, deployment: &Deployment, report: &mut Report) {
+        let parts = store::Parts::of(deployment);
+        report.tell(parts.tables_are_well().await);
+        let stack = deployment.stack.as_ref();
+        let worker = stack.and_then(|stack| stack.number("WorkerTimeout"));
+        let dead_letters = stack.and_then(|stack| stack.outputs.get("DeadLetterQueueUrl")).map(String::as_str);
+        report.tell(parts.queue_is_well(worker, dead_letters).await);
+        if !deployment.is_local() {
+            report.tell(parts.permissions().await);
+        }
+        let sources = whereabouts::configured(deployment, None).await;
+        report.tell([rows::sources(&sources)]);
+        if let (false, Ok(sources)) = (deployment.is_local(), &sources) {
+            report.tell(invoked::functions(&Services::of(&deployment.account), stack, sources).await);
+        }
+        report.tell([rows::jobs(deployment).await]);
+        if self.no_rows {
+            report.tell([Finding::not_made("rows", "--no-rows leaves out row versions, sources' ages, orders")]);
+            return;
+        }
+        let surveyor = Surveyor::read(deployment, self.cost, Interrupt::listen(), Wanted::All).await;
+        let survey = match surveyor {
+            Ok(surveyor) => surveyor.finish(),
+            Err(error) => return report.tell([Finding::not_made("rows", format!("{error:#}"))]),
+        };
+        report.tell([rows::formats(&survey)]);
+        if !survey.unread.is_empty() {
+            return report.tell([Finding::not_made("rows", "the tables were not read to their end; --yes reads on")]);
+        }
+        let days = deployment.retention.as_secs() / 86_400;
+        report.tell(rows::heard_of(&survey, sources.as_ref().ok(), days, deployment.surroundings.now()));
+        report.tell([rows::trouble(&survey, deployment)]);
+    }
+}

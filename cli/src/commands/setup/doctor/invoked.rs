@@ -1,0 +1,97 @@
+//! The functions that sources have called with their deliveries: whether the
+//! worker may call them, and whether they are there.
+
+use std::collections::BTreeMap;
+
+use serializer::stack::{
+    Stack,
+    api::{Refusal, Service, Services},
+};
+use webhook_serializer::sources::{Sources, invocation::Function};
+
+use super::finding::Finding;
+
+/// The parameter that says which functions the worker may call.
+const PARAMETER: &str = "InvokeFunctionArns";
+
+/// A finding for each function that a source names.
+pub async fn functions(services: &Services, stack: Option<&Stack>, sources: &Sources) -> Vec<Finding> {
+    let mut named: BTreeMap<String, (&Function, Vec<&str>)> = BTreeMap::new();
+    for source in sources.iter() {
+        if let Some(function) = source.invoke() {
+            named.entry(function.to_string()).or_insert((function, Vec::new())).1.push(source.name.as_str());
+        }
+    }
+    // Whoever follows one finding's advice follows that of all.
+    let all = stack.map(|stack| all(stack, named.values().map(|(function, _)| *function))).unwrap_or_default();
+    let mut findings = Vec::new();
+    for (shown, (function, sources)) in named {
+        let check = format!("invoke {shown}");
+        findings.push(match stack {
+            Some(stack) => one(services, stack, &check, function, &sources.join(", "), &all).await,
+            None => Finding::not_made(&check, "--stack NAME says which functions the worker may call"),
+        });
+    }
+    findings
+}
+
+/// What the parameter is to be: what it is, and each that is called.
+fn all<'a>(stack: &Stack, called: impl Iterator<Item = &'a Function>) -> String {
+    let allowed = stack.parameters.get(PARAMETER).map_or("", String::as_str);
+    let mut all: Vec<String> = allowed.split(',').filter(|one| !one.is_empty()).map(str::to_owned).collect();
+    for arn in called.filter_map(|function| arn(function, stack)) {
+        if !all.contains(&arn) {
+            all.push(arn);
+        }
+    }
+    all.join(",")
+}
+
+async fn one(
+    services: &Services,
+    stack: &Stack,
+    check: &str,
+    function: &Function,
+    sources: &str,
+    all: &str,
+) -> Finding {
+    let Some(allowed) = stack.parameters.get(PARAMETER) else {
+        return Finding::not_made(check, format!("the stack has no parameter {PARAMETER}"));
+    };
+    let Some(arn) = arn(function, stack) else {
+        return Finding::not_made(check, format!("the stack's ARN cannot be read: {}", stack.id));
+    };
+    // As IAM compares them: of another qualifier, or of none, is another.
+    if !allowed.split(',').any(|one| one == arn) {
+        return Finding::wrong(
+            check,
+            format!("the worker may not call it, and what {sources} sends is not handled"),
+            format!("deploy with {PARAMETER}='{all}'"),
+        );
+    }
+    let path = function.path("configuration");
+    match services.get(Service::LAMBDA, "GetFunctionConfiguration", &path).await {
+        Ok(_) => Finding::ok(check, format!("the worker may call it, for {sources}")),
+        Err(Refusal::Other { code, .. }) if code == "ResourceNotFoundException" => Finding::wrong(
+            check,
+            format!("the worker may call it, and it is not there: what {sources} sends is not handled"),
+            "deploy it, or correct `invoke` in the sources document",
+        ),
+        Err(refusal) => Finding::refused(check, &refusal),
+    }
+}
+
+/// What a policy has to name: in the stack's account and region where the source
+/// gives only a name.
+fn arn(function: &Function, stack: &Stack) -> Option<String> {
+    if function.name().starts_with("arn:") {
+        return Some(function.to_string());
+    }
+    let mut parts = stack.id.split(':');
+    let (Some("arn"), Some(partition), Some(_), Some(region), Some(account)) =
+        (parts.next(), parts.next(), parts.next(), parts.next(), parts.next())
+    else {
+        return None;
+    };
+    Some(format!("arn:{partition}:lambda:{region}:{account}:function:{function}"))
+}

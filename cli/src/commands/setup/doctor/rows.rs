@@ -1,0 +1,148 @@
+//! What the rows tell: their versions, when each source was last heard of, when
+//! the scheduler last ran, what is in trouble.
+
+use std::time::Duration;
+
+use anyhow::Error;
+use serializer::{output::duration, view::order_status::Kind};
+use webhook_serializer::{
+    jobs::roster::{self, Listed},
+    protocol::{entity::SourceName, format::FORMAT, tick::Ending},
+    sources::Sources,
+    time::Timestamp,
+};
+
+use super::finding::Finding;
+use crate::commands::{survey::Survey, target::Deployment};
+
+/// A job that is due for longer was not begun.
+const LATE: Duration = Duration::from_secs(300);
+
+/// The sources document, or why there is none.
+pub fn sources(sources: &Result<Sources, Error>) -> Finding {
+    const CHECK: &str = "sources";
+    match sources {
+        Ok(sources) => {
+            let count = sources.iter().count();
+            Finding::ok(CHECK, format!("the document is accepted, with {count} of them"))
+        }
+        // Nobody has said which, or who asks may not read it.
+        Err(error) if ["which document?", "it is not allowed"].iter().any(|why| format!("{error:#}").contains(why)) => {
+            Finding::not_made(CHECK, format!("{error:#}"))
+        }
+        Err(error) => {
+            Finding::wrong(CHECK, format!("{error:#}"), "functions go on with the last good one that they read")
+        }
+    }
+}
+
+/// Whether the jobs that are on are begun when they are due, the sweep among
+/// them.
+pub async fn jobs(deployment: &Deployment) -> Finding {
+    const CHECK: &str = "scheduler";
+    match roster::listed(&deployment.parts.store).await {
+        Ok(jobs) => on_time(&jobs, deployment.surroundings.now()),
+        Err(error) => Finding::not_made(CHECK, error.to_string()),
+    }
+}
+
+fn on_time(jobs: &[Listed], now: Timestamp) -> Finding {
+    const CHECK: &str = "scheduler";
+    let late = |job: &&Listed| {
+        let plan = job.plan.as_ref().filter(|plan| plan.is_on);
+        let due = plan.and_then(|plan| plan.schedule.first_after(job.state.last_tick?));
+        due.filter(|due| now.since(*due) > LATE && job.state.entity.held.is_none()).is_some()
+    };
+    let names = |jobs: Vec<&Listed>| jobs.iter().map(|job| job.name.as_str()).collect::<Vec<_>>().join(", ");
+    let all_late: Vec<&Listed> = jobs.iter().filter(late).collect();
+    let newest = jobs.iter().filter_map(|job| job.state.last_tick).max();
+    let Some(newest) = newest else {
+        return Finding::warning(
+            CHECK,
+            "it has not run yet",
+            "it runs once a minute; docs/runbooks/scheduler-silent.md",
+        );
+    };
+    if !all_late.is_empty() {
+        return Finding::wrong(
+            CHECK,
+            format!(
+                "late by more than {}: {}; the newest tick was {} ago",
+                duration(LATE),
+                names(all_late),
+                duration(now.since(newest))
+            ),
+            "docs/runbooks/scheduler-silent.md",
+        );
+    }
+    let failed = |job: &&Listed| job.state.last_result.as_ref().is_some_and(|result| result.ending != Ending::Done);
+    let failed: Vec<&Listed> = jobs.iter().filter(failed).collect();
+    if !failed.is_empty() {
+        let advice = "`serializer jobs` says why; docs/runbooks/jobs-failed.md";
+        return Finding::warning(CHECK, format!("it runs; failed the last time: {}", names(failed)), advice);
+    }
+    Finding::ok(CHECK, format!("its newest tick was {} ago", duration(now.since(newest))))
+}
+
+/// Which formats the rows have that were read.
+pub fn formats(survey: &Survey) -> Finding {
+    const CHECK: &str = "row versions";
+    let met = &survey.overview.formats;
+    let ours = u64::from(FORMAT);
+    let counted: Vec<String> = met.iter().map(|(format, rows)| format!("{rows} of format {format}")).collect();
+    let says = if counted.is_empty() { "no rows".to_owned() } else { counted.join(", ") };
+    if met.keys().any(|format| *format > ours) {
+        let advice = format!("this command reads format {ours}: build it from the version that is deployed");
+        return Finding::wrong(CHECK, says, advice);
+    }
+    if met.keys().any(|format| *format < ours) {
+        let advice = format!("this version reads format {ours} and no older one: begin with empty tables");
+        return Finding::wrong(CHECK, says, advice);
+    }
+    match survey.overview.unreadable.len() {
+        0 => Finding::ok(CHECK, says),
+        count => Finding::wrong(CHECK, format!("{says}; {count} cannot be read"), "the lines above name them"),
+    }
+}
+
+/// When each source was last heard of.
+pub fn heard_of(survey: &Survey, sources: Option<&Sources>, days: u64, now: Timestamp) -> Vec<Finding> {
+    let newest = survey.overview.pace.newest();
+    let check = |source: &SourceName| format!("source {source}");
+    let mut findings = Vec::new();
+    for (source, at) in newest {
+        let says = format!("its newest delivery was accepted {} ago", duration(now.since(*at)));
+        findings.push(match sources {
+            Some(sources) if sources.get(source.as_str()).is_none() => Finding::warning(
+                &check(source),
+                format!("{says}; it is not in the sources document"),
+                "what waits of it is parked when its turn comes; put it back with `serializer source add`",
+            ),
+            _ => Finding::ok(&check(source), says),
+        });
+    }
+    for source in sources.into_iter().flat_map(Sources::iter).filter(|source| !newest.contains_key(&source.name)) {
+        findings.push(Finding::warning(
+            &check(&source.name),
+            format!("nothing of it was accepted in the {days} days that are kept"),
+            format!("does its sender know the URL? `serializer source test {}` tries it", source.name),
+        ));
+    }
+    findings
+}
+
+/// What waits for a person.
+pub fn trouble(survey: &Survey, deployment: &Deployment) -> Finding {
+    const CHECK: &str = "orders";
+    let seen = &survey.overview;
+    let (blocked, parked) = (seen.count(Kind::Blocked), seen.aside.len());
+    let (failing, abandoned) = (seen.count(Kind::Failing), seen.count(Kind::Abandoned));
+    let orders = seen.orders;
+    if blocked + parked + abandoned == 0 {
+        return Finding::ok(CHECK, format!("{orders} orders, {failing} of them tried again; none waits for a person"));
+    }
+    let advice = format!("`{}` groups them, and says what to type", deployment.line("status", &[]));
+    let says =
+        format!("{orders} orders: {blocked} blocked, {abandoned} left by a dead holder; {parked} deliveries parked");
+    Finding::warning(CHECK, says, advice)
+}

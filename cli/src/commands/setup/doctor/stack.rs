@@ -1,0 +1,518 @@
+//! What AWS says of the stack and of the account that it is in.
+
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Value, json};
+use serializer::{
+    output::duration,
+    stack::{
+        Stack, VERSION,
+        api::{Refusal, Service, Services, Told, xml::Element},
+    },
+};
+use webhook_serializer::{
+    sources::REFRESH,
+    time::{Surroundings, Timestamp},
+};
+
+use super::finding::Finding;
+
+/// A clock that is off by more makes the ages that are shown wrong.
+const OFF: Duration = Duration::from_secs(30);
+
+/// Reads a second that Parameter Store answers an account, where nobody has
+/// asked it for more.
+const READS: u64 = 40;
+
+/// More workers than this are for those who have seen that they need them.
+const MOST_WORKERS: u64 = 100;
+/// So many functions that start at once are more than it answers while they
+/// initialise.
+const MANY: u64 = 500;
+
+/// How long a drift detection is waited for, and how long between two looks.
+const DETECTION: Duration = Duration::from_secs(300);
+const BETWEEN: Duration = Duration::from_secs(5);
+
+/// What happens to the stack's own functions, by the names of the outputs.
+const FUNCTIONS: [(&str, &str); 3] =
+    [("ingest", "IngestFunction"), ("worker", "WorkerFunction"), ("scheduler", "SchedulerFunction")];
+
+/// Who asks, and by which clock. `None` behind it: AWS cannot be asked at all.
+pub async fn caller(services: &Services, surroundings: &Surroundings) -> (Vec<Finding>, bool) {
+    const CHECK: &str = "credentials";
+    match services.query(Service::STS, "2011-06-15", "GetCallerIdentity", &[]).await {
+        Ok(Told { what, date }) => {
+            let arn = what.text(&["GetCallerIdentityResult", "Arn"]);
+            let caller = Finding::ok(CHECK, format!("{arn} in {}", services.region()));
+            (vec![caller, clock(date.as_deref(), surroundings.now())], true)
+        }
+        Err(refusal @ Refusal::Silent(_)) => {
+            let advice = "is there a network, a proxy, the right region? Nothing else was asked of AWS";
+            (vec![Finding::wrong(CHECK, refusal.to_string(), advice)], false)
+        }
+        Err(refusal) => {
+            (vec![Finding::wrong(CHECK, refusal.to_string(), "sign in anew, or give another --profile")], false)
+        }
+    }
+}
+
+fn clock(date: Option<&str>, now: Timestamp) -> Finding {
+    const CHECK: &str = "clock";
+    let told = date.and_then(|date| httpdate::parse_http_date(date).ok());
+    let Some(told) = told.and_then(|told| told.duration_since(SystemTime::UNIX_EPOCH).ok()) else {
+        return Finding::not_made(CHECK, "the answer has no date");
+    };
+    let told = Timestamp::from_secs(told.as_secs());
+    let (off, side) = if now >= told { (now.since(told), "ahead of") } else { (told.since(now), "behind") };
+    match off {
+        // To the second, and an answer is under way for some time.
+        off if off < Duration::from_secs(3) => Finding::ok(CHECK, "this machine's is that of AWS, to a few seconds"),
+        off if off < OFF => Finding::ok(CHECK, format!("this machine's is {} {side} that of AWS", duration(off))),
+        off => Finding::warning(
+            CHECK,
+            format!("this machine's is {} {side} that of AWS: the ages shown here are off by as much", duration(off)),
+            "set it; AWS takes no signature that is off by 5 min. Order rests on no clock, and deliveries are safe",
+        ),
+    }
+}
+
+/// Whether it was deployed to its end.
+pub fn status(stack: &Stack) -> Finding {
+    const CHECK: &str = "stack";
+    let Stack { name, status, .. } = stack;
+    match status.as_str() {
+        "CREATE_COMPLETE" | "UPDATE_COMPLETE" | "IMPORT_COMPLETE" => Finding::ok(CHECK, format!("{name}: {status}")),
+        "UPDATE_ROLLBACK_COMPLETE" => Finding::warning(
+            CHECK,
+            format!("{name}: {status}: the last deploy failed, and what was there before runs"),
+            format!("`aws cloudformation describe-stack-events --stack-name {name}` says why; deploy again"),
+        ),
+        status if status.ends_with("_IN_PROGRESS") => Finding::warning(
+            CHECK,
+            format!("{name}: {status}: a deploy is under way"),
+            "run this again when it is over",
+        ),
+        status => Finding::wrong(
+            CHECK,
+            format!("{name}: {status}"),
+            format!("`aws cloudformation describe-stack-events --stack-name {name}` says why"),
+        ),
+    }
+}
+
+/// Whether something was changed by hand. Without `detect`, what was found the
+/// last time that somebody had CloudFormation look.
+pub async fn drift(services: &Services, stack: &Stack, detect: bool, surroundings: &Surroundings) -> Finding {
+    const CHECK: &str = "drift";
+    let (mut status, mut at) = stack.drift.clone();
+    if detect {
+        match detected(services, stack, surroundings).await {
+            Ok(found) => (status, at) = (found, Some("now".to_owned())),
+            Err(refusal) => return Finding::refused(CHECK, &refusal),
+        }
+    }
+    let at = at.unwrap_or_else(|| "once".to_owned());
+    let when = if at == "now" { at } else { format!("when CloudFormation last looked, {at}") };
+    match status.as_str() {
+        "IN_SYNC" => Finding::ok(CHECK, format!("as deployed, {when}")),
+        "DRIFTED" => {
+            let changed = match changed(services, stack).await {
+                Ok(changed) => changed.join(", "),
+                Err(refusal) => format!("which resources is not known: {refusal}"),
+            };
+            Finding::wrong(
+                CHECK,
+                format!("changed by hand, {when}: {changed}"),
+                "docs/deploying.md, “Put back what was changed by hand”",
+            )
+        }
+        "NOT_CHECKED" | "" => {
+            Finding::not_made(CHECK, "nobody has had CloudFormation look yet; --detect-drift does, for some minutes")
+        }
+        other => Finding::not_made(CHECK, format!("CloudFormation says {other}")),
+    }
+}
+
+async fn detected(services: &Services, stack: &Stack, surroundings: &Surroundings) -> Result<String, Refusal> {
+    let name = ("StackName", stack.name.as_str());
+    let begun = services.query(Service::CLOUDFORMATION, VERSION, "DetectStackDrift", &[name]).await?;
+    let id = begun.what.text(&["DetectStackDriftResult", "StackDriftDetectionId"]).to_owned();
+    let (began, action) = (surroundings.monotonic(), "DescribeStackDriftDetectionStatus");
+    loop {
+        let field = [("StackDriftDetectionId", id.as_str())];
+        let told = services.query(Service::CLOUDFORMATION, VERSION, action, &field).await?.what;
+        let told = |name: &str| told.text(&["DescribeStackDriftDetectionStatusResult", name]).to_owned();
+        match told("DetectionStatus").as_str() {
+            "DETECTION_COMPLETE" => return Ok(told("StackDriftStatus")),
+            "DETECTION_IN_PROGRESS" if surroundings.monotonic().saturating_sub(began) < DETECTION => {
+                surroundings.sleep(BETWEEN).await;
+            }
+            "DETECTION_IN_PROGRESS" => {
+                return Err(Refusal::Silent(
+                    "it takes more than 5 min; run it again without --detect-drift later".into(),
+                ));
+            }
+            _ => return Err(Refusal::Silent(told("DetectionStatusReason"))),
+        }
+    }
+}
+
+async fn changed(services: &Services, stack: &Stack) -> Result<Vec<String>, Refusal> {
+    let fields = [
+        ("StackName", stack.name.as_str()),
+        ("StackResourceDriftStatusFilters.member.1", "MODIFIED"),
+        ("StackResourceDriftStatusFilters.member.2", "DELETED"),
+    ];
+    let told = services.query(Service::CLOUDFORMATION, VERSION, "DescribeStackResourceDrifts", &fields).await?.what;
+    let drifts = told.at(&["DescribeStackResourceDriftsResult", "StackResourceDrifts"]);
+    let one = |drift: &Element| {
+        let properties = drift.at(&["PropertyDifferences"]).map(|all| {
+            let paths = all.all("member").map(|one| one.text(&["PropertyPath"]).to_owned());
+            paths.collect::<Vec<_>>().join(" ")
+        });
+        let properties = properties.filter(|paths| !paths.is_empty()).map(|paths| format!(" ({paths})"));
+        let what = drift.text(&["StackResourceDriftStatus"]).to_lowercase();
+        format!("{} {what}{}", drift.text(&["LogicalResourceId"]), properties.unwrap_or_default())
+    };
+    Ok(drifts.map(|drifts| drifts.all("member").map(one).collect()).unwrap_or_default())
+}
+
+/// What the account runs at once, beside what the stack may ask for.
+pub async fn concurrency(services: &Services, stack: &Stack) -> (Finding, Option<u64>) {
+    const CHECK: &str = "concurrency";
+    let settings = services.get(Service::LAMBDA, "GetAccountSettings", "/2016-08-19/account-settings/").await;
+    let limit = match settings {
+        Ok(settings) => settings["AccountLimit"].clone(),
+        Err(refusal) => return (Finding::refused(CHECK, &refusal), None),
+    };
+    let number = |name: &str| limit[name].as_u64();
+    let (Some(all), Some(unreserved)) = (number("ConcurrentExecutions"), number("UnreservedConcurrentExecutions"))
+    else {
+        return (Finding::not_made(CHECK, "Lambda's answer does not name the quota"), None);
+    };
+    let Some(workers) = stack.number("WorkerConcurrency") else {
+        return (Finding::not_made(CHECK, "the stack has no parameter WorkerConcurrency"), Some(all));
+    };
+    let ingest = stack.number("IngestConcurrency").unwrap_or(0);
+    (enough(all, unreserved, workers, ingest), Some(all))
+}
+
+/// As many workers as suit an account: half of what is left to share, so that
+/// ingest and the account's other functions have the other half, and no more than
+/// a queue needs. Where ingest has its own, all but a tenth.
+fn suitable(unreserved: u64, ingest: u64) -> u64 {
+    let share = if ingest == 0 { unreserved / 2 } else { unreserved - unreserved / 10 };
+    share.clamp(2, MOST_WORKERS)
+}
+
+fn enough(all: u64, unreserved: u64, workers: u64, ingest: u64) -> Finding {
+    const CHECK: &str = "concurrency";
+    let asked = match ingest {
+        0 => format!("WorkerConcurrency {workers}"),
+        _ => format!("WorkerConcurrency {workers}, IngestConcurrency {ingest}"),
+    };
+    let says = format!("the account runs {all} functions at once, {unreserved} of them unreserved; {asked}");
+    let suitable = suitable(unreserved, ingest);
+    // Ingest and the scheduler run on what the workers leave, unless ingest has its own.
+    let left = if ingest == 0 { unreserved.saturating_sub(workers) } else { unreserved };
+    if workers > unreserved || (ingest == 0 && left < 2) {
+        return Finding::wrong(
+            CHECK,
+            format!("{says}: busy workers leave none to ingest, and senders get 429"),
+            format!("deploy with WorkerConcurrency={suitable}, or have AWS raise the quota “Concurrent executions”"),
+        );
+    }
+    if ingest == 0 && left < workers / 4 {
+        return Finding::warning(
+            CHECK,
+            format!("{says}: busy workers leave {left} to ingest and to the account's other functions"),
+            format!(
+                "deploy with WorkerConcurrency={suitable}, set IngestConcurrency, or have AWS raise the quota “Concurrent \
+                 executions”"
+            ),
+        );
+    }
+    Finding::ok(CHECK, format!("{says}. WorkerConcurrency={suitable} suits this account"))
+}
+
+/// Whether the functions run, and whether the workers are fed.
+pub async fn functions(services: &Services, stack: &Stack) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (name, output) in FUNCTIONS {
+        let check = format!("function {name}");
+        let Some(function) = stack.outputs.get(output) else {
+            findings.push(Finding::not_made(&check, format!("the stack has no output {output}")));
+            continue;
+        };
+        findings.push(match state(services, function).await {
+            Ok((state, reserved)) => running(&check, function, &state, reserved),
+            Err(refusal) => missing(&check, &refusal, function),
+        });
+    }
+    if let Some(worker) = stack.outputs.get("WorkerFunction") {
+        findings.push(fed(services, worker).await);
+    }
+    findings
+}
+
+/// Its state, and what is reserved for it.
+async fn state(services: &Services, function: &str) -> Result<(Value, Option<u64>), Refusal> {
+    let path = format!("/2015-03-31/functions/{function}/configuration");
+    let state = services.get(Service::LAMBDA, "GetFunctionConfiguration", &path).await?;
+    let path = format!("/2019-09-30/functions/{function}/concurrency");
+    let reserved = services.get(Service::LAMBDA, "GetFunctionConcurrency", &path).await?;
+    Ok((state, reserved["ReservedConcurrentExecutions"].as_u64()))
+}
+
+fn missing(check: &str, refusal: &Refusal, function: &str) -> Finding {
+    match refusal {
+        Refusal::Other { code, .. } if code == "ResourceNotFoundException" => {
+            Finding::wrong(check, format!("{function} is not there"), "deploy again")
+        }
+        refusal => Finding::refused(check, refusal),
+    }
+}
+
+fn running(check: &str, function: &str, state: &Value, reserved: Option<u64>) -> Finding {
+    let word = |name: &str| state[name].as_str().unwrap_or("Active");
+    if reserved == Some(0) {
+        return Finding::wrong(
+            check,
+            format!("{function} is stopped: somebody has reserved 0 for it"),
+            format!("`aws lambda delete-function-concurrency --function-name {function}`, or deploy again"),
+        );
+    }
+    match (word("State"), state["LastUpdateStatus"].as_str().unwrap_or("Successful")) {
+        ("Active" | "Inactive", "Successful") => Finding::ok(check, format!("{function} is active")),
+        ("Active" | "Inactive" | "Pending", update) if update != "Failed" => {
+            Finding::warning(check, format!("{function} is being updated"), "run this again when that is over")
+        }
+        (found, update) => {
+            let why = state["LastUpdateStatusReason"].as_str().or(state["StateReason"].as_str()).unwrap_or_default();
+            Finding::wrong(check, format!("{function}: {found}, its last update {update}. {why}"), "deploy again")
+        }
+    }
+}
+
+async fn fed(services: &Services, worker: &str) -> Finding {
+    const CHECK: &str = "wake-ups";
+    let mut mapping = Value::Null;
+    // Of the alias; or of the function itself, in a stack of an older template.
+    for fed in [format!("{worker}%3Alive"), worker.to_owned()] {
+        let path = format!("/2015-03-31/event-source-mappings/?FunctionName={fed}");
+        match services.get(Service::LAMBDA, "ListEventSourceMappings", &path).await {
+            Ok(told) => mapping = told["EventSourceMappings"][0].clone(),
+            Err(Refusal::Other { code, .. }) if code == "ResourceNotFoundException" => {}
+            Err(refusal) => return Finding::refused(CHECK, &refusal),
+        }
+        if !mapping.is_null() {
+            break;
+        }
+    }
+    match mapping["State"].as_str() {
+        Some("Enabled") => Finding::ok(CHECK, "the queue feeds the workers"),
+        Some(state) => {
+            let id = mapping["UUID"].as_str().unwrap_or_default();
+            Finding::wrong(
+                CHECK,
+                format!(
+                    "the queue feeds no worker: its event source mapping is {state}. Deliveries are accepted and wait"
+                ),
+                format!("`aws lambda update-event-source-mapping --uuid {id} --enabled`"),
+            )
+        }
+        None => Finding::wrong(CHECK, "the queue feeds no worker: there is no event source mapping", "deploy again"),
+    }
+}
+
+/// How often the functions read the sources document, beside what is answered.
+/// `limit` is what the account runs at once.
+pub async fn parameter_store(services: &Services, stack: &Stack, limit: Option<u64>) -> Finding {
+    const CHECK: &str = "Parameter Store";
+    if stack.parameters.get("SourcesSecretArn").is_some_and(|arn| !arn.is_empty()) {
+        return Finding::ok(
+            CHECK,
+            "not used: the sources stand in Secrets Manager, which answers 10,000 reads a second",
+        );
+    }
+    let question = json!({ "SettingId": "/ssm/parameter-store/high-throughput-enabled" });
+    match services.json(Service::SSM, "AmazonSSM.GetServiceSetting", &question).await {
+        Ok(told) => throughput(
+            told["ServiceSetting"]["SettingValue"].as_str() == Some("true"),
+            limit.map(|limit| at_once(stack, limit)),
+        ),
+        Err(refusal) => Finding::refused(CHECK, &refusal),
+    }
+}
+
+/// How many functions that read the sources run at once at most, of `limit` that
+/// the account runs.
+fn at_once(stack: &Stack, limit: u64) -> u64 {
+    let ingest = stack.number("IngestConcurrency").filter(|reserved| *reserved > 0).unwrap_or(limit);
+    limit.min(ingest + stack.number("WorkerConcurrency").unwrap_or(0))
+}
+
+fn throughput(is_high: bool, limit: Option<u64>) -> Finding {
+    const CHECK: &str = "Parameter Store";
+    if is_high {
+        return Finding::ok(CHECK, "higher throughput is on");
+    }
+    let Some(limit) = limit else {
+        return Finding::not_made(
+            CHECK,
+            "what the account runs at once is not known; without, so many reads are not either",
+        );
+    };
+    let every = REFRESH.as_secs();
+    let reads = limit.div_ceil(every);
+    let says = format!(
+        "{READS} reads a second for the whole account; {limit} functions at once, each reading the sources once a \
+         minute, make {reads}"
+    );
+    let trouble = match limit {
+        _ if reads * 2 > READS => {
+            "Beyond that a function that starts fails, and one that runs goes on with what it has"
+        }
+        MANY.. => {
+            "Should so many start at once, some find no answer while they initialise, and senders are answered 5xx"
+        }
+        _ => return Finding::ok(CHECK, says),
+    };
+    Finding::warning(
+        CHECK,
+        format!("{says}. {trouble}"),
+        "turn higher throughput on (it costs), set IngestConcurrency, or keep the sources in Secrets Manager",
+    )
+}
+
+/// Whether anybody is told of an alarm.
+pub async fn alarms(services: &Services, stack: &Stack) -> Finding {
+    const CHECK: &str = "alarm topic";
+    let given = stack.parameters.get("AlarmTopicArn").filter(|arn| !arn.is_empty());
+    let Some(arn) = given.or(stack.outputs.get("AlarmTopic")) else {
+        let advice = "deploy with AlarmEmail, an address of yours, or with a topic's ARN as AlarmTopicArn";
+        return Finding::warning(CHECK, "none: there are no alarms, and nobody is told of anything", advice);
+    };
+    let told = services.query(Service::SNS, "2010-03-31", "GetTopicAttributes", &[("TopicArn", arn)]).await;
+    let attributes = match told {
+        Ok(told) => told.what.pairs(&["GetTopicAttributesResult", "Attributes"], ["key", "value"]),
+        Err(Refusal::Other { code, .. }) if code.starts_with("NotFound") => {
+            let advice = "deploy with the ARN of a topic that is";
+            return Finding::wrong(CHECK, format!("{arn} is not there: nobody is told of alarms"), advice);
+        }
+        Err(refusal) => return Finding::refused(CHECK, &refusal),
+    };
+    let value = |name: &str| attributes.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value.as_str());
+    let key = value("KmsMasterKeyId");
+    if key.ends_with("alias/aws/sns") {
+        return Finding::wrong(
+            CHECK,
+            "it is encrypted with AWS's own key for SNS, which CloudWatch may not use: no alarm gets through",
+            "encrypt it with a key of yours whose policy lets cloudwatch.amazonaws.com use it, or not at all",
+        );
+    }
+    if !key.is_empty() {
+        match lets_cloudwatch(services, key).await {
+            Ok(true) => {}
+            Ok(false) => {
+                return Finding::wrong(
+                    CHECK,
+                    format!("it is encrypted with {key}, whose policy does not name CloudWatch: no alarm gets through"),
+                    "allow cloudwatch.amazonaws.com kms:Decrypt and kms:GenerateDataKey* in the key's policy",
+                );
+            }
+            Err(refusal) => {
+                let Finding { says, .. } = Finding::refused(CHECK, &refusal);
+                return Finding::not_made(
+                    CHECK,
+                    format!("it is encrypted with {key}; whether CloudWatch may use that is not known: {says}"),
+                );
+            }
+        }
+    }
+    match value("SubscriptionsConfirmed").parse::<u64>() {
+        Ok(0) => Finding::warning(
+            CHECK,
+            "nobody has subscribed, or confirmed it: nobody is told of alarms",
+            "subscribe an address, and confirm the mail that comes",
+        ),
+        Ok(count) => Finding::ok(CHECK, format!("{count} subscribed, and CloudWatch may publish to it")),
+        Err(_) => Finding::ok(CHECK, "CloudWatch may publish to it"),
+    }
+}
+
+async fn lets_cloudwatch(services: &Services, key: &str) -> Result<bool, Refusal> {
+    let described = services.json(Service::KMS, "TrentService.DescribeKey", &json!({ "KeyId": key })).await?;
+    let id = described["KeyMetadata"]["KeyId"].as_str().unwrap_or(key).to_owned();
+    let question = json!({ "KeyId": id, "PolicyName": "default" });
+    let told = services.json(Service::KMS, "TrentService.GetKeyPolicy", &question).await?;
+    Ok(told["Policy"].as_str().is_some_and(|policy| policy.contains("cloudwatch.amazonaws.com")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Verdict;
+    use super::*;
+
+    #[test]
+    fn workers_that_leave_no_concurrency_to_ingest_are_wrong() {
+        let verdict = |all, unreserved, workers, ingest| enough(all, unreserved, workers, ingest).verdict;
+        assert_eq!(verdict(1000, 1000, 50, 0), Verdict::Ok);
+        assert_eq!(verdict(10, 10, 50, 0), Verdict::Wrong);
+        assert_eq!(verdict(10, 10, 5, 0), Verdict::Ok);
+        assert_eq!(verdict(50, 50, 49, 0), Verdict::Wrong);
+        assert_eq!(verdict(60, 60, 50, 0), Verdict::Warning);
+        assert_eq!(verdict(1000, 900, 900, 100), Verdict::Ok, "ingest has its own");
+        assert!(enough(10, 10, 50, 0).advice.unwrap().contains("WorkerConcurrency=5,"));
+        assert!(enough(60, 60, 50, 0).advice.unwrap().contains("WorkerConcurrency=30,"));
+        assert!(enough(1000, 1000, 50, 0).says.contains("WorkerConcurrency=100 suits"));
+        assert!(enough(100, 20, 10, 80).says.contains("WorkerConcurrency=18 suits"));
+    }
+
+    #[test]
+    fn what_is_said_to_suit_an_account_is_well_in_it() {
+        for unreserved in 4..2000 {
+            for ingest in [0, 50] {
+                let workers = suitable(unreserved, ingest);
+                let finding = enough(unreserved + ingest, unreserved, workers, ingest);
+                assert_eq!(finding.verdict, Verdict::Ok, "{unreserved} {ingest} {workers}: {}", finding.says);
+            }
+        }
+    }
+
+    #[test]
+    fn more_reads_than_half_of_what_parameter_store_answers_are_warned_of() {
+        assert_eq!(throughput(false, Some(499)).verdict, Verdict::Ok);
+        assert_eq!(throughput(false, Some(500)).verdict, Verdict::Warning, "they may start at once");
+        let stack = |ingest: &str| Stack {
+            parameters: [("IngestConcurrency", ingest), ("WorkerConcurrency", "50")]
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .into(),
+            ..Stack::default()
+        };
+        assert_eq!(["0", "100"].map(|ingest| at_once(&stack(ingest), 1000)), [1000, 150]);
+        assert_eq!(throughput(false, Some(3000)).verdict, Verdict::Warning);
+        assert_eq!(throughput(true, Some(9000)).verdict, Verdict::Ok);
+        assert_eq!(throughput(false, None).verdict, Verdict::NotMade);
+    }
+
+    #[test]
+    fn a_clock_is_compared_with_the_date_of_an_answer() {
+        let now = |seconds: u64| Timestamp::from_secs(1_795_248_000 + seconds);
+        let told = |at| clock(Some("Sat, 21 Nov 2026 08:00:00 GMT"), at);
+        assert_eq!(told(now(2)).verdict, Verdict::Ok);
+        assert_eq!(told(now(90)).verdict, Verdict::Warning);
+        assert!(told(now(90)).says.contains("2 min ahead of") || told(now(90)).says.contains("min ahead of"));
+        assert_eq!(clock(None, now(0)).verdict, Verdict::NotMade);
+    }
+
+    #[test]
+    fn a_function_for_which_nothing_is_reserved_is_stopped() {
+        let active = json!({ "State": "Active", "LastUpdateStatus": "Successful" });
+        assert_eq!(running("f", "f", &active, None).verdict, Verdict::Ok);
+        assert_eq!(running("f", "f", &active, Some(0)).verdict, Verdict::Wrong);
+        let failed = json!({ "State": "Active", "LastUpdateStatus": "Failed", "LastUpdateStatusReason": "no role" });
+        assert!(running("f", "f", &failed, None).says.contains("no role"));
+    }
+}

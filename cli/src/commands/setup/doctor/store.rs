@@ -1,0 +1,251 @@
+//! Tables and queue as they are, and what whoever runs this may do with them.
+
+use aws_sdk_dynamodb::{
+    Client,
+    error::{DisplayErrorContext, ProvideErrorMetadata, SdkError},
+    types::{AttributeValue, KeysAndAttributes, TimeToLiveStatus},
+};
+use aws_sdk_sqs::types::QueueAttributeName;
+use serializer::stack::api::Refusal;
+
+use super::finding::Finding;
+use crate::commands::target::Deployment;
+
+/// Nobody's key, and a condition that no row can meet: what is tried with them
+/// changes nothing.
+const NOBODY: &str = "serializer-doctor/nobody";
+const NEVER: &str = "attribute_exists(entity) AND attribute_not_exists(entity)";
+
+/// Tables and queue of a deployment.
+pub struct Parts<'a> {
+    deployment: &'a Deployment,
+    dynamodb: Client,
+    sqs: aws_sdk_sqs::Client,
+}
+
+impl<'a> Parts<'a> {
+    pub fn of(deployment: &'a Deployment) -> Self {
+        let http = deployment.account.http_client();
+        let (dynamodb, sqs) = (deployment.account.dynamodb(&http), deployment.account.sqs(&http));
+        Self { deployment, dynamodb, sqs }
+    }
+
+    fn tables(&self) -> [(&'static str, &str); 2] {
+        let config = &self.deployment.config;
+        [("orders", &config.entities_table), ("deliveries", &config.inbox_table)]
+    }
+
+    /// Whether the tables are there, and forget what is to be forgotten.
+    pub async fn tables_are_well(&self) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        for (what, name) in self.tables() {
+            let check = format!("table of {what}");
+            let described = self.dynamodb.describe_table().table_name(name).send().await;
+            let table = match described {
+                Ok(described) => described.table,
+                Err(error) => {
+                    findings.push(refused(&check, "dynamodb:DescribeTable", &error));
+                    continue;
+                }
+            };
+            let status = table.and_then(|table| table.table_status).map(|status| status.to_string());
+            let status = status.unwrap_or_default();
+            if !matches!(status.as_str(), "ACTIVE" | "UPDATING") {
+                findings.push(Finding::wrong(
+                    &check,
+                    format!("{name} is {status}"),
+                    "deploy again, or wait until it is active",
+                ));
+                continue;
+            }
+            findings.push(match self.dynamodb.describe_time_to_live().table_name(name).send().await {
+                Err(error) => refused(&check, "dynamodb:DescribeTimeToLive", &error),
+                Ok(told) => {
+                    let told = told.time_to_live_description;
+                    let is_on = told.as_ref().is_some_and(|told| {
+                        let status = told.time_to_live_status();
+                        told.attribute_name() == Some("purge_at")
+                            && matches!(status, Some(TimeToLiveStatus::Enabled | TimeToLiveStatus::Enabling))
+                    });
+                    match is_on || self.deployment.is_local() {
+                        true => Finding::ok(&check, format!("{name} is active")),
+                        false => Finding::wrong(
+                            &check,
+                            format!("{name} is active, and nothing in it is ever deleted: its time to live is off"),
+                            format!("`aws dynamodb update-time-to-live --table-name {name} --time-to-live-specification Enabled=true,AttributeName=purge_at`"),
+                        ),
+                    }
+                }
+            });
+        }
+        findings
+    }
+
+    /// Whether the queue is there, hides what is received for long enough, and
+    /// has given up on nothing. `worker`: seconds that a worker may run.
+    pub async fn queue_is_well(&self, worker: Option<u64>, dead_letters: Option<&str>) -> Vec<Finding> {
+        const CHECK: &str = "queue";
+        let attributes = [QueueAttributeName::VisibilityTimeout, QueueAttributeName::ApproximateNumberOfMessages];
+        let url = &self.deployment.config.queue_url;
+        let asked = self.sqs.get_queue_attributes().queue_url(url).set_attribute_names(Some(attributes.to_vec()));
+        let told = match asked.send().await {
+            Ok(told) => told.attributes.unwrap_or_default(),
+            Err(error) => return vec![refused(CHECK, "sqs:GetQueueAttributes", &error)],
+        };
+        let number = |name: &QueueAttributeName| told.get(name).and_then(|value| value.parse::<u64>().ok());
+        let waiting = number(&QueueAttributeName::ApproximateNumberOfMessages).unwrap_or(0);
+        let queue = match (number(&QueueAttributeName::VisibilityTimeout), worker) {
+            (Some(hidden), Some(worker)) if hidden < worker => Finding::wrong(
+                CHECK,
+                format!("what is received is hidden for {hidden} s, and a worker may run for {worker} s"),
+                "somebody has changed it: deploy again",
+            ),
+            _ => Finding::ok(CHECK, format!("{waiting} wake-ups wait")),
+        };
+        let mut findings = vec![queue];
+        if let Some(url) = dead_letters {
+            findings.push(self.dead_letters(url).await);
+        }
+        findings
+    }
+
+    async fn dead_letters(&self, url: &str) -> Finding {
+        const CHECK: &str = "dead letters";
+        let name = QueueAttributeName::ApproximateNumberOfMessages;
+        match self.sqs.get_queue_attributes().queue_url(url).attribute_names(name.clone()).send().await {
+            Err(error) => refused(CHECK, "sqs:GetQueueAttributes", &error),
+            Ok(told) => match told.attributes().and_then(|told| told.get(&name)).map(String::as_str) {
+                None | Some("0") => Finding::ok(CHECK, "SQS has given up on no wake-up"),
+                Some(count) => Finding::warning(
+                    CHECK,
+                    format!("SQS has given up on {count} wake-ups"),
+                    "docs/runbooks/dead-letters.md; nothing is lost, and the sweep wakes those orders",
+                ),
+            },
+        }
+    }
+
+    /// Tries each permission that operating takes, by requests that change
+    /// nothing; one finding for each that is missing.
+    pub async fn permissions(&self) -> Vec<Finding> {
+        const CHECK: &str = "permissions";
+        let (mut tried, mut findings) = (0, Vec::new());
+        for (what, table) in self.tables() {
+            for (action, answer) in self.try_all(table, what == "deliveries").await {
+                tried += 1;
+                match answer {
+                    Answer::Allowed => {}
+                    Answer::Denied => findings.push(Finding::wrong(
+                        CHECK,
+                        format!("dynamodb:{action} on {table} is missing"),
+                        format!("docs/deploying.md lists the permissions; it takes that to {}", used_for(action)),
+                    )),
+                    Answer::Unknown(why) => {
+                        findings.push(Finding::not_made(CHECK, format!("dynamodb:{action} on {table}: {why}")));
+                    }
+                }
+            }
+        }
+        if findings.is_empty() {
+            findings.push(Finding::ok(CHECK, format!("all {tried} that reading and mending take on the tables")));
+        }
+        findings.push(Finding::not_made(CHECK, "sqs:SendMessage is not tried: it would wake a worker"));
+        findings
+    }
+
+    async fn try_all(&self, table: &str, has_items: bool) -> Vec<(&'static str, Answer)> {
+        let db = &self.dynamodb;
+        let text = |text: &str| AttributeValue::S(text.to_owned());
+        let mut key = vec![("entity".to_owned(), text(NOBODY))];
+        if has_items {
+            key.push(("item".to_owned(), text("nothing")));
+        }
+        let key: std::collections::HashMap<_, _> = key.into_iter().collect();
+        let many = KeysAndAttributes::builder().keys(key.clone()).build();
+        let batch = async {
+            match many {
+                Ok(many) => answered(&db.batch_get_item().request_items(table, many).send().await),
+                Err(error) => Answer::Unknown(error.to_string()),
+            }
+        };
+        let query = db.query().table_name(table).key_condition_expression("entity = :nobody").limit(1);
+        let update = db.update_item().table_name(table).update_expression("REMOVE nothing");
+        vec![
+            ("GetItem", answered(&db.get_item().table_name(table).set_key(Some(key.clone())).send().await)),
+            ("BatchGetItem", batch.await),
+            ("Query", answered(&query.expression_attribute_values(":nobody", text(NOBODY)).send().await)),
+            ("Scan", answered(&db.scan().table_name(table).limit(1).send().await)),
+            ("UpdateItem", answered(&update.set_key(Some(key.clone())).condition_expression(NEVER).send().await)),
+            (
+                "PutItem",
+                answered(
+                    &db.put_item()
+                        .table_name(table)
+                        .set_item(Some(key.clone()))
+                        .condition_expression(NEVER)
+                        .send()
+                        .await,
+                ),
+            ),
+            (
+                "DeleteItem",
+                answered(
+                    &db.delete_item().table_name(table).set_key(Some(key)).condition_expression(NEVER).send().await,
+                ),
+            ),
+        ]
+    }
+}
+
+/// What it takes a permission for, in this command's own words.
+fn used_for(action: &str) -> &'static str {
+    match action {
+        "GetItem" => "inspect, show and everything else",
+        "BatchGetItem" => "show, status, jobs and redrive",
+        "Query" => "inspect, parked and redrive",
+        "Scan" => "status, entities and audit",
+        "UpdateItem" => "unblock, redrive and take leases",
+        "PutItem" => "redrive and unblock",
+        _ => "redrive, discard and erase",
+    }
+}
+
+enum Answer {
+    Allowed,
+    Denied,
+    Unknown(String),
+}
+
+/// A condition that does not hold is looked at only for those who may.
+fn answered<T, E, R>(result: &Result<T, SdkError<E, R>>) -> Answer
+where
+    E: ProvideErrorMetadata + std::error::Error + 'static,
+    R: std::fmt::Debug,
+{
+    let Err(error) = result else { return Answer::Allowed };
+    match error.as_service_error().and_then(ProvideErrorMetadata::code) {
+        Some("ConditionalCheckFailedException") => Answer::Allowed,
+        Some("AccessDeniedException") => Answer::Denied,
+        Some(code) => Answer::Unknown(code.to_owned()),
+        None => Answer::Unknown(DisplayErrorContext(error).to_string()),
+    }
+}
+
+fn refused<E, R>(check: &str, needed: &str, error: &SdkError<E, R>) -> Finding
+where
+    E: ProvideErrorMetadata + std::error::Error + 'static,
+    R: std::fmt::Debug,
+{
+    let (code, message) = error.as_service_error().map_or((None, None), |error| (error.code(), error.message()));
+    match code {
+        Some(code) if code.starts_with("AccessDenied") => {
+            let message = message.unwrap_or_default().to_owned();
+            Finding::refused(check, &Refusal::Denied { needed: needed.to_owned(), message })
+        }
+        Some("ResourceNotFoundException" | "AWS.SimpleQueueService.NonExistentQueue" | "QueueDoesNotExist") => {
+            Finding::wrong(check, "it is not there", "is it the right region and account? Else deploy again")
+        }
+        Some(code) => Finding::not_made(check, format!("{code}: {}", message.unwrap_or_default())),
+        None => Finding::wrong(check, "it does not answer", "is there a network, a proxy, the right region?"),
+    }
+}

@@ -1,0 +1,178 @@
+//! `serializer source`: the sources document, changed and tried out.
+
+mod add;
+mod list;
+mod pause;
+mod remove;
+mod rotate;
+pub mod secret;
+mod test;
+pub mod whereabouts;
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::{Args, Subcommand};
+use console::style;
+use serde_json::{Value, json};
+use serializer::{
+    document::{
+        self, Change, Changed, Place, Text,
+        advice::{self, Advice, Weight},
+    },
+    output, say,
+};
+use webhook_serializer::sources::{REFRESH, STALE, Source};
+
+use crate::commands::{confirm::ask, print_json};
+
+/// Options of `serializer source`.
+#[derive(Debug, Args)]
+pub struct Sources {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Put a source into the document; its secret is read from standard input
+    Add(add::Add),
+    /// List the sources: provider, entity, handler, secrets, what is odd
+    List(list::List),
+    /// Put a new secret beside the old one, and with --finish take the old one out
+    Rotate(rotate::Rotate),
+    /// Accept a source's webhooks, and handle none until it is resumed
+    Pause(pause::Pause),
+    /// Handle what a paused source's webhooks brought
+    Resume(pause::Resume),
+    /// Take a source out of the document
+    Remove(remove::Remove),
+    /// Sign a sample with the source's secret, send it, and say what is answered
+    Test(test::Test),
+}
+
+impl Sources {
+    pub async fn run(self) -> Result<ExitCode> {
+        match self.action {
+            Action::Add(add) => add.run().await,
+            Action::List(list) => list.run().await,
+            Action::Rotate(rotate) => rotate.run().await,
+            Action::Pause(pause) => pause.run().await,
+            Action::Resume(resume) => resume.run().await,
+            Action::Remove(remove) => remove.run().await,
+            Action::Test(test) => test.run().await,
+        }
+    }
+}
+
+/// How a change is agreed to and told.
+#[derive(Debug, Args)]
+struct Manner {
+    /// Write it without asking
+    #[arg(long, short = 'y')]
+    yes: bool,
+    /// One JSON object that says what was done; with --yes
+    #[arg(long, requires = "yes")]
+    json: bool,
+    /// The time that a worker is deployed with, in seconds: the parameter WorkerTimeout
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(10..=900))]
+    worker_timeout: u64,
+}
+
+/// What was done.
+struct Done {
+    change: Change,
+    version: Option<String>,
+}
+
+impl Manner {
+    /// Changes the document in what it says of `source`; `None`: it was not
+    /// agreed to.
+    async fn apply(&self, place: &Place, source: &str, edit: impl Fn(&mut Text) -> Result<()>) -> Result<Option<Done>> {
+        let agree = |change: &Change| self.agree(place, source, change);
+        match document::apply(place, self.worker_timeout, edit, agree).await? {
+            Changed::Done(change, version) => Ok(Some(Done { change, version })),
+            Changed::Declined => {
+                output::complain("nothing was written");
+                Ok(None)
+            }
+        }
+    }
+
+    fn agree(&self, place: &Place, source: &str, change: &Change) -> Result<bool> {
+        if !self.json {
+            say!("{}", style(format!("{place}:")).bold());
+            for line in &change.lines {
+                let coloured = if line.starts_with('+') { style(line).green() } else { style(line).red() };
+                say!("{coloured}");
+            }
+            if let Some(source) = change.sources.get(source) {
+                print(&advice::of(source));
+            }
+        }
+        if self.yes {
+            return Ok(true);
+        }
+        ask("Write it?")
+    }
+
+    /// Says what was done: as JSON, or in the lines of `words`.
+    fn tell(
+        &self,
+        place: &Place,
+        done: &Done,
+        (short, what): (&str, &str),
+        source: &str,
+        words: &[String],
+        mut more: Value,
+    ) {
+        if self.json {
+            more["done"] = short.into();
+            more["source"] = source.into();
+            more["document"] = place.to_string().into();
+            more["version"] = json!(done.version);
+            let advice = done.change.sources.get(source).map(|source| advice::of(source)).unwrap_or_default();
+            more["warnings"] = texts(&advice, Weight::Warning);
+            more["notes"] = texts(&advice, Weight::Note);
+            return print_json(&more);
+        }
+        let version = done.version.as_ref().map(|version| format!(", version {version}")).unwrap_or_default();
+        say!("\n{} {what} {place}{version}", style(source).bold());
+        words.iter().for_each(|line| say!("{line}"));
+    }
+}
+
+fn texts(advice: &[Advice], weight: Weight) -> Value {
+    let of_weight = advice.iter().filter(|advice| advice.weight == weight);
+    of_weight.map(|advice| console::strip_ansi_codes(&advice.text).into_owned()).collect()
+}
+
+fn print(advice: &[Advice]) {
+    for Advice { weight, text } in advice {
+        let weight = match weight {
+            Weight::Warning => style("warning:").yellow().bold(),
+            Weight::Note => style("note:").bold(),
+        };
+        say!("{weight} {text}");
+    }
+}
+
+/// The field of the document that a source's webhooks are verified by.
+fn known_by(source: &Source) -> Result<&'static str> {
+    source.known_by().with_context(|| {
+        format!(
+            "{} signs for all its customers alike: there is nothing of source `{}` to roll",
+            source.provider_name, source.name
+        )
+    })
+}
+
+/// How soon functions know a document, in words.
+fn soon() -> String {
+    format!("functions at work read it within {}", output::duration(REFRESH))
+}
+
+/// How long the document before is in use at most, in words.
+fn late() -> String {
+    output::duration(STALE)
+}

@@ -1,0 +1,108 @@
+//! `serializer source pause` and `serializer source resume`.
+
+use std::{process::ExitCode, time::Duration};
+
+use anyhow::{Result, ensure};
+use clap::Args;
+use serde_json::json;
+use serializer::output;
+use webhook_serializer::{protocol::entity::SourceName, sources::REFRESH};
+
+use super::{
+    Manner, soon,
+    whereabouts::{Document, sources, unknown},
+};
+use crate::commands::target::Target;
+
+/// Options of `serializer source pause`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Its webhooks are verified, answered 2xx and kept, in order; what is at work ends. It lasts until \
+                  `source resume`. What it costs meanwhile: docs/operating.md."
+)]
+pub(super) struct Pause {
+    #[command(flatten)]
+    of: Of,
+}
+
+/// Options of `serializer source resume`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "With --local or --stack it also wakes a worker for each order of which something waits, once the \
+                  functions have read the document: for that it reads the whole table of deliveries. Without, they \
+                  come by themselves within a quarter of an hour."
+)]
+pub(super) struct Resume {
+    #[command(flatten)]
+    of: Of,
+}
+
+#[derive(Debug, Args)]
+struct Of {
+    /// Which
+    #[arg(value_name = "NAME", value_parser = SourceName::parse)]
+    name: SourceName,
+    #[command(flatten)]
+    manner: Manner,
+    #[command(flatten)]
+    document: Document,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Longer than functions at work take to read a document after its time.
+const A_MOMENT: Duration = Duration::from_secs(10);
+
+impl Pause {
+    pub(super) async fn run(self) -> Result<ExitCode> {
+        let words = [
+            format!("its deliveries are accepted and wait; {}", soon()),
+            "`serializer source resume` lets them be handled, in order".to_owned(),
+        ];
+        Ok(match self.of.write(true, ("paused", "is paused in"), &words).await? {
+            true => ExitCode::SUCCESS,
+            false => ExitCode::FAILURE,
+        })
+    }
+}
+
+impl Resume {
+    pub(super) async fn run(self) -> Result<ExitCode> {
+        let words = [soon()];
+        if !self.of.write(false, ("resumed", "goes on in"), &words).await? {
+            return Ok(ExitCode::FAILURE);
+        }
+        if !self.of.target.is_named() {
+            output::complain("no worker is woken: for that, give --local or --stack. They come within 15 min");
+            return Ok(ExitCode::SUCCESS);
+        }
+        let operator = self.of.target.connect().await?.operator();
+        let waiting = operator.waiting_of(&self.of.name).await?;
+        for order in waiting.keys() {
+            operator.wake(order, REFRESH + A_MOMENT).await?;
+        }
+        let orders = if waiting.len() == 1 { "1 order".into() } else { format!("{} orders", waiting.len()) };
+        output::complain(format_args!("a worker is sent to {orders} in {}", output::duration(REFRESH + A_MOMENT)));
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Of {
+    /// Whether it was agreed to.
+    async fn write(&self, is_paused: bool, done_as: (&str, &str), words: &[String]) -> Result<bool> {
+        let place = self.document.place(self.target.whose()).await?;
+        let (_, sources) = sources(&place).await?;
+        let name = self.name.as_str();
+        let source = sources.get(name);
+        ensure!(source.is_some(), unknown(&place, &sources, name));
+        if source.is_some_and(|source| source.is_paused == is_paused) {
+            let so = if is_paused { "paused already" } else { "not paused" };
+            output::complain(format_args!("{name} is {so} in {place}; nothing was written"));
+            return Ok(true);
+        }
+        let done = self.manner.apply(&place, name, |text| text.flag(name, "paused", is_paused)).await?;
+        let Some(done) = done else { return Ok(false) };
+        self.manner.tell(&place, &done, done_as, name, words, json!({}));
+        Ok(true)
+    }
+}

@@ -1,0 +1,82 @@
+//! `serializer source remove`.
+
+use std::process::ExitCode;
+
+use anyhow::{Result, ensure};
+use clap::Args;
+use serde_json::json;
+use serializer::output;
+use webhook_serializer::protocol::entity::SourceName;
+
+use super::{
+    Manner, late,
+    whereabouts::{Document, sources, unknown},
+};
+use crate::commands::target::Target;
+
+/// Options of `serializer source remove`.
+#[derive(Debug, Args)]
+pub(super) struct Remove {
+    /// Which
+    #[arg(value_name = "NAME", value_parser = SourceName::parse)]
+    name: SourceName,
+    /// Also while deliveries of it wait: each is parked when its turn comes
+    #[arg(long)]
+    park_waiting: bool,
+    #[command(flatten)]
+    manner: Manner,
+    #[command(flatten)]
+    document: Document,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// How many orders are named.
+const SHOWN: usize = 3;
+
+impl Remove {
+    pub(super) async fn run(self) -> Result<ExitCode> {
+        let place = self.document.place(self.target.whose()).await?;
+        let (_, sources) = sources(&place).await?;
+        let name = self.name.as_str();
+        ensure!(sources.get(name).is_some(), unknown(&place, &sources, name));
+        ensure!(
+            sources.iter().count() > 1,
+            "`{name}` is the only source in {place}, and a document without a source is refused; nothing was written"
+        );
+        let waiting = self.waiting().await?;
+        let done = self.manner.apply(&place, name, |text| text.remove(name)).await?;
+        let Some(done) = done else { return Ok(ExitCode::FAILURE) };
+        let words = [
+            "once the functions have read the document, its webhooks are answered 404: take its URL out at the sender first".to_owned(),
+            format!("functions read the document within {} at the latest", late()),
+            "what waits or comes until then is parked when its turn comes; with the source back in the document \
+             `serializer redrive` puts it back"
+                .to_owned(),
+        ];
+        self.manner.tell(&place, &done, ("removed", "is taken out of"), name, &words, json!({ "waiting": waiting }));
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// How many deliveries of it wait; `None`: that cannot be seen from here.
+    async fn waiting(&self) -> Result<Option<usize>> {
+        if !self.target.is_named() {
+            output::complain("not checked whether deliveries of it wait: for that, give --local or --stack");
+            return Ok(None);
+        }
+        let waiting = self.target.connect().await?.operator().waiting_of(&self.name).await?;
+        let count = waiting.values().sum();
+        let orders: Vec<&str> = waiting.keys().take(SHOWN).map(|order| order.as_str()).collect();
+        let more = if waiting.len() > SHOWN { ", …" } else { "" };
+        ensure!(
+            count == 0 || self.park_waiting,
+            "{count} {} of `{}` {}, of {}{more}. Switch the sender off and wait until nothing waits, or add \
+             --park-waiting: then each is parked when its turn comes. Nothing was written",
+            if count == 1 { "delivery" } else { "deliveries" },
+            self.name,
+            if count == 1 { "waits" } else { "wait" },
+            orders.join(", ")
+        );
+        Ok(Some(count))
+    }
+}

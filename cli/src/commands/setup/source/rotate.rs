@@ -1,0 +1,165 @@
+//! `serializer source rotate`.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+use serde_json::json;
+use serializer::{
+    document::{Place, Text},
+    output,
+};
+use webhook_serializer::{
+    protocol::entity::SourceName,
+    providers,
+    sources::{REFRESH, Source},
+};
+
+use super::{
+    Manner, known_by, late, secret,
+    whereabouts::{Whereabouts, sources, unknown},
+};
+use crate::commands::target::quoted;
+
+/// Options of `serializer source rotate`.
+#[derive(Debug, Args)]
+#[command(after_help = "In two steps, between which both secrets are believed and no webhook is refused:\n\n  \
+                       serializer source rotate shopify <new-secret.txt\n  \
+                       serializer source rotate shopify --finish\n\n\
+                       Run the second when the sender signs with the new one only, retries included.")]
+pub(super) struct Rotate {
+    /// Whose
+    #[arg(value_name = "NAME", value_parser = SourceName::parse)]
+    name: SourceName,
+    /// Take the old one out
+    #[arg(long)]
+    finish: bool,
+    /// Which one that is, counted from 1, where there are more than two
+    #[arg(long, value_name = "NUMBER", requires = "finish")]
+    drop: Option<usize>,
+    #[command(flatten)]
+    manner: Manner,
+    #[command(flatten)]
+    whereabouts: Whereabouts,
+}
+
+impl Rotate {
+    pub(super) async fn run(self) -> Result<ExitCode> {
+        let place = self.whereabouts.place().await?;
+        let (found, sources) = sources(&place).await?;
+        let name = self.name.as_str();
+        let source = sources.get(name).ok_or_else(|| unknown(&place, &sources, name))?;
+        let field = known_by(source)?;
+        let held = Text::parse(&found.text)?.texts(name, field);
+        if self.finish {
+            self.finish(&place, source, field, &held).await
+        } else {
+            self.begin(&place, source, field).await
+        }
+    }
+
+    async fn begin(&self, place: &Place, source: &Source, field: &str) -> Result<ExitCode> {
+        let name = self.name.as_str();
+        let word = word(field);
+        let new = secret::read(&format!("the new {word} of {name}"))?;
+        let done = self.manner.apply(place, name, |text| {
+            ensure!(
+                !text.texts(name, field).contains(&new),
+                "`{name}` has that one already; nothing was written. `--finish` takes an old one out"
+            );
+            text.put_first(name, field, &new)
+        });
+        let Some(done) = done.await? else { return Ok(ExitCode::FAILURE) };
+        let wait = output::duration(REFRESH);
+        if source.awaited().is_some() {
+            let words =
+                [format!("what is signed with it is accepted from now on; functions at work know it within {wait}")];
+            let more = json!({ "wait_seconds": 0, "next": null });
+            self.manner.tell(place, &done, ("set", &format!("has its first {word} in")), name, &words, more);
+            return Ok(ExitCode::SUCCESS);
+        }
+        let words = [
+            format!("from now on each of them is believed; functions at work know that within {wait}"),
+            format!("next: wait {wait}, then let the sender sign with the new one"),
+            format!("then, {}:\n  {}", retries(source), self.second_step()),
+        ];
+        let more = json!({ "wait_seconds": REFRESH.as_secs(), "next": self.second_step() });
+        self.manner.tell(
+            place,
+            &done,
+            ("rotated", &format!("has a new {word} beside the old one in")),
+            name,
+            &words,
+            more,
+        );
+        Ok(ExitCode::SUCCESS)
+    }
+
+    async fn finish(&self, place: &Place, source: &Source, field: &str, seen: &[String]) -> Result<ExitCode> {
+        let (name, word, held) = (self.name.as_str(), word(field), seen.len());
+        let number = match (held, self.drop) {
+            (0 | 1, _) => bail!(
+                "`{name}` has only {held} in `{field}`: there is no old one to take out. Without --finish a new one is \
+                 put beside it"
+            ),
+            (_, Some(number)) if (1..=held).contains(&number) => number,
+            (_, Some(number)) => bail!("`{name}` has {held} in `{field}`; there is no number {number}"),
+            (2, None) => 2,
+            (_, None) => bail!(
+                "`{name}` has {held} in `{field}`: say with --drop NUMBER which is the old one. `rotate` puts the new \
+                 one first"
+            ),
+        };
+        if !self.manner.json {
+            output::complain(format_args!(
+                "number {number} of {held} is taken out. Whether anything is still signed with it is not known here: \
+                 wait {}",
+                retries(source)
+            ));
+        }
+        let done = self.manner.apply(place, name, |text| {
+            ensure!(
+                text.texts(name, field) == seen,
+                "`{field}` of `{name}` was changed by somebody else meanwhile: look at it, then run this again"
+            );
+            text.take_out(name, field, number - 1).context("it is gone")
+        });
+        let Some(done) = done.await? else { return Ok(ExitCode::FAILURE) };
+        let words = [format!(
+            "what is signed with it is refused within {}, and by a function that was idle within {}",
+            output::duration(REFRESH),
+            late()
+        )];
+        self.manner.tell(
+            place,
+            &done,
+            ("finished", &format!("has one {word} less in")),
+            name,
+            &words,
+            json!({ "taken_out": number }),
+        );
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn second_step(&self) -> String {
+        format!("serializer source rotate{} --finish {}", self.whereabouts.option(), quoted(self.name.as_str()))
+    }
+}
+
+/// What one of the field's texts is called.
+fn word(field: &str) -> &str {
+    if field == "secrets" { "secret" } else { field }
+}
+
+/// How long the sender's retries under the old secret may come.
+fn retries(source: &Source) -> String {
+    let rule = providers::rule_of(&source.provider_name);
+    let provider = &source.provider_name;
+    match rule.map(|rule| (rule.reads.horizon, rule.facts.retries)) {
+        Some((_, Some(0))) => format!("until {provider} signs with the new one; it does not send again"),
+        Some((Some(horizon), _)) => {
+            format!("until {provider}'s retries under the old one are over, {} at most", output::duration(horizon))
+        }
+        _ => format!("until {provider}'s retries under the old one are over, for as long as it makes them"),
+    }
+}

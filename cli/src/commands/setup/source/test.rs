@@ -1,0 +1,213 @@
+//! `serializer source test`.
+
+use std::{cmp::Reverse, path::PathBuf, process::ExitCode, time::Duration};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+use console::style;
+use serde_json::json;
+use serializer::{
+    document::Place,
+    local::{
+        samples::{self, Webhook},
+        sender::Sender,
+    },
+    say,
+};
+use webhook_serializer::{
+    functions::ingest::Request,
+    protocol::entity::SourceName,
+    providers::{self, Headers, Verified},
+    sources::{SPACING, Source, Sources},
+    time::Surroundings,
+};
+
+use super::{
+    ask, print_json,
+    whereabouts::{Whereabouts, sources, unknown},
+};
+use crate::commands::{target::LOCAL, tryout::send};
+
+/// Options of `serializer source test`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "What is sent is handled like any other webhook: it is an order of the sample's. --dry-run sends \
+                       nothing."
+)]
+pub(super) struct Test {
+    /// Which
+    #[arg(value_name = "NAME", value_parser = SourceName::parse)]
+    name: SourceName,
+    /// Send nothing: verify it here, as the function `ingest` does with this document
+    #[arg(long)]
+    dry_run: bool,
+    /// Where to, without `/webhooks/…`; by default the local run, or the stack that WEBHOOK_URL names
+    #[arg(long, value_name = "URL", conflicts_with = "dry_run")]
+    to: Option<String>,
+    /// A sample of yours, a Function URL event as in events/; one of the provider's by default
+    #[arg(long, value_name = "FILE")]
+    sample: Option<PathBuf>,
+    /// Send it without asking, also to a stack
+    #[arg(long, short = 'y')]
+    yes: bool,
+    /// One JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    whereabouts: Whereabouts,
+}
+
+/// A refusal is asked for again until the document was read that it depends on.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
+const LOOKS: u32 = 2 * (SPACING.as_secs() as u32 + 1);
+
+impl Test {
+    pub(super) async fn run(self) -> Result<ExitCode> {
+        let place = self.whereabouts.place().await?;
+        let (_, sources) = sources(&place).await?;
+        let name = self.name.as_str();
+        let source = sources.get(name).ok_or_else(|| unknown(&place, &sources, name))?;
+        ensure!(
+            source.has_secret(),
+            "`{name}` has no `{}` yet: its deliveries are answered 503",
+            source.awaited().unwrap_or_default()
+        );
+        let (sample, webhook) = self.webhook(source, &sources)?;
+        if self.dry_run {
+            self.judge(&place, source, &sample, &webhook)
+        } else {
+            self.send(source, &sample, &webhook).await
+        }
+    }
+
+    /// A sample, signed with the source's first secret.
+    fn webhook(&self, source: &Source, sources: &Sources) -> Result<(String, Webhook)> {
+        let own = match &self.sample {
+            Some(path) => {
+                let text = std::fs::read_to_string(path).with_context(|| format!("{}", path.display()))?;
+                Some((path.display().to_string(), text))
+            }
+            None => None,
+        };
+        let signed = |sample: &str, event: &str| -> Result<Webhook> {
+            let request: Result<Request, _> = serde_json::from_str(event);
+            let mut request = request.with_context(|| format!("{sample} is no Function URL event, as in events/"))?;
+            request.raw_path = format!("/webhooks/{}", source.name);
+            samples::webhook(&serde_json::to_string(&request)?, sources, Surroundings::system().now())
+        };
+        // An order that is made, where there is one; nothing that would be ignored.
+        let rank = |(name, event): &(&str, &str)| {
+            let taken = signed(name, event).is_ok_and(|webhook| source.takes(&webhook.incoming.topic));
+            let (ping, order) = (name.ends_with("-ping.json"), name.contains("order"));
+            (
+                !ping,
+                taken,
+                ["order-create", "orders-create"].iter().any(|made| name.contains(made)),
+                order,
+                Reverse((*name).to_owned()),
+            )
+        };
+        let brought = samples::of_provider(&source.provider_name).into_iter().max_by_key(rank);
+        let (sample, event) = own
+            .or_else(|| brought.map(|(name, event)| (name.to_owned(), event.to_owned())))
+            .with_context(|| format!("there is no sample of {}; --sample FILE names one", source.provider_name))?;
+        let webhook = signed(&sample, &event)?;
+        if source.sign(&Headers::default(), b"{}", Surroundings::system().now()).is_empty() && source.query().is_none()
+        {
+            bail!(
+                "{} signs with a key that nobody else has, so that nothing can be signed in its place: let the sender send \
+                 a test",
+                source.provider_name
+            );
+        }
+        Ok((sample, webhook))
+    }
+
+    fn judge(&self, place: &Place, source: &Source, sample: &str, webhook: &Webhook) -> Result<ExitCode> {
+        let headers: Headers = webhook.headers.iter().cloned().collect();
+        let headers = headers.with_query(webhook.query.clone().unwrap_or_default());
+        let request = providers::Request { headers: &headers, body: &webhook.body };
+        let verified = source.verify(request, Surroundings::system().now());
+        let (incoming, valid) = (&webhook.incoming, matches!(verified, Ok(Verified::Delivery)));
+        let taken = source.takes(&incoming.topic);
+        if self.json {
+            let reason = verified.as_ref().err().map(ToString::to_string);
+            print_json(&json!({
+                "source": source.name.as_str(), "sample": sample, "sent": false, "valid": valid, "reason": reason,
+                "topic": incoming.topic, "entity": incoming.entity, "handler": source.handler, "ignored": !taken,
+            }));
+        } else {
+            match verified {
+                Ok(Verified::Delivery) => say!(
+                    "{} {place} believes {sample}, signed with {}",
+                    style("valid:").green().bold(),
+                    secrets(source)
+                ),
+                Ok(Verified::Ping) => say!("{sample} is a ping: it is answered 200, and nothing is kept"),
+                Err(reason) => say!("{} {reason}", style("not valid:").red().bold()),
+            }
+            say!("{:<12} {}", "topic", incoming.topic);
+            say!("{:<12} {}", "entity", incoming.entity);
+            let fate =
+                if taken { source.handler.clone() } else { "none: the source does not take this topic".to_owned() };
+            say!("{:<12} {fate}", "handler");
+        }
+        Ok(if valid { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    async fn send(&self, source: &Source, sample: &str, webhook: &Webhook) -> Result<ExitCode> {
+        let to = match &self.to {
+            Some(to) => to.clone(),
+            None => self.whereabouts.webhooks().await?.unwrap_or_else(|| LOCAL.to_owned()),
+        };
+        let to = to.trim_end_matches('/').trim_end_matches("/webhooks").trim_end_matches('/');
+        let is_here = to.starts_with("http://127.0.0.1:") || to.starts_with("http://localhost:");
+        if !is_here
+            && !self.yes
+            && !ask(&format!("{to} handles it like any other webhook, for {}. Send it?", webhook.incoming.entity))?
+        {
+            return Ok(ExitCode::FAILURE);
+        }
+        let (sender, surroundings) = (Sender::new(to), Surroundings::system());
+        let mut looks = LOOKS;
+        let answer = loop {
+            let answer = sender.post(webhook).await.context("nothing was sent: is it running? --to says where to")?;
+            looks -= 1;
+            // The document may have been changed just now, and read just before.
+            if looks == 0 || !matches!(answer.status, 401 | 404) {
+                break answer;
+            }
+            surroundings.sleep(BETWEEN_LOOKS).await;
+        };
+        let said = send::Accepted::of(&answer.body);
+        let hint = match answer.status {
+            200 | 202 => None,
+            401 => Some("it knows another secret: it reads the document again within a minute, or has another one"),
+            404 => {
+                Some("it does not know this source: it reads the document again within a minute, or has another one")
+            }
+            503 => Some("send it again; if that does not help, its log says why"),
+            _ => None,
+        };
+        if self.json {
+            print_json(&json!({
+                "source": source.name.as_str(), "sample": sample, "sent": true, "to": to, "status": answer.status,
+                "accepted": said.accepted, "entity": said.entity, "ignored": said.ignored, "error": said.error, "hint": hint,
+            }));
+        } else {
+            say!("{sample} to {to}/webhooks/{}", source.name);
+            say!("{}", send::line(answer.status, &said, &answer.body));
+            if let Some(hint) = hint {
+                say!("{hint}");
+            }
+        }
+        Ok(if matches!(answer.status, 200 | 202) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+fn secrets(source: &Source) -> String {
+    match source.secrets() {
+        1 => "its one secret".to_owned(),
+        count => format!("the first of its {count} secrets"),
+    }
+}

@@ -1,0 +1,181 @@
+//! Which document is meant.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+use serializer::{
+    document::{self, Found, Place},
+    local::samples,
+    stack::{Stack, api::Services},
+};
+use webhook_serializer::{
+    aws::Account,
+    config::{Environment, SourcesOrigin, Variables},
+    sources::Sources,
+};
+
+use crate::commands::target::{Deployment, LOCAL, Who, Whose, account_of, local_option, quoted, said_by};
+
+/// A stack's output CommandLine sets SOURCES_PARAMETER or SOURCES_SECRET.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Which document")]
+pub(super) struct Document {
+    /// The file that it stands in; or set SOURCES_FILE
+    #[arg(long, value_name = "FILE", group = "document")]
+    sources: Option<PathBuf>,
+    /// The SSM parameter, by name; or set SOURCES_PARAMETER
+    #[arg(long, value_name = "NAME", group = "document")]
+    sources_parameter: Option<String>,
+    /// The secret in Secrets Manager, by ARN; or set SOURCES_SECRET
+    #[arg(long, value_name = "ARN", group = "document")]
+    sources_secret: Option<String>,
+}
+
+/// The same, or that of a local run.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Which document")]
+pub(super) struct Whereabouts {
+    #[command(flatten)]
+    document: Document,
+    /// The document of the `serializer local` on this machine; with its URL where that is not http://127.0.0.1:9000
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = LOCAL, value_name = "URL", conflicts_with = "document")]
+    local: Option<String>,
+    /// The document of this stack in AWS, as its outputs name it
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["document", "local"])]
+    stack: Option<String>,
+    #[command(flatten)]
+    who: Who,
+}
+
+impl Whereabouts {
+    pub(super) async fn place(&self) -> Result<Place> {
+        self.document.place(self.whose()).await
+    }
+
+    /// Which deployment's, where none is named otherwise.
+    pub(super) fn whose(&self) -> Whose<'_> {
+        Whose { local: self.local.as_deref(), stack: self.stack.as_deref(), who: &self.who }
+    }
+
+    /// Where its webhooks go, up to the source's name; `None`: nobody says.
+    pub(super) async fn webhooks(&self) -> Result<Option<String>> {
+        match (&self.local, &self.stack) {
+            (Some(url), _) => Ok(Some(format!("{url}/webhooks/"))),
+            (None, Some(name)) => Ok(said_by_stack(name, &self.who).await?.1.remove("WEBHOOK_URL")),
+            (None, None) => Ok(Environment.value("WEBHOOK_URL")),
+        }
+    }
+
+    /// What says on a command line that it is this one.
+    pub(super) fn option(&self) -> String {
+        let Document { sources, sources_parameter, sources_secret } = &self.document;
+        match (sources, sources_parameter, sources_secret) {
+            (Some(path), _, _) => format!(" --sources {}", quoted(&path.to_string_lossy())),
+            (_, Some(name), _) => format!(" --sources-parameter {}", quoted(name)),
+            (_, _, Some(arn)) => format!(" --sources-secret {}", quoted(arn)),
+            _ => match (&self.local, &self.stack) {
+                (Some(url), _) => local_option(url),
+                (None, stack) => {
+                    let stack = stack.as_deref().map(|name| format!(" --stack {}", quoted(name)));
+                    stack.unwrap_or_default() + &self.who.option()
+                }
+            },
+        }
+    }
+}
+
+impl Document {
+    /// Where it stands. What is said on the command line counts before what is
+    /// set in the environment.
+    pub(super) async fn place(&self, whose: Whose<'_>) -> Result<Place> {
+        let origin = match (&self.sources, &self.sources_parameter, &self.sources_secret) {
+            (Some(path), _, _) => SourcesOrigin::File(path.clone()),
+            (_, Some(name), _) => SourcesOrigin::Parameter(name.clone()),
+            (_, _, Some(arn)) => {
+                ensure!(arn.starts_with("arn:"), "--sources-secret is to be the secret's ARN");
+                SourcesOrigin::Secret(arn.clone())
+            }
+            _ => match (whose.local, whose.stack) {
+                (Some(url), _) => of_local(url).await?,
+                (None, Some(name)) => {
+                    let (account, said) = said_by_stack(name, whose.who).await?;
+                    return Place::at(SourcesOrigin::read(&Said(&said))?, Some(&account));
+                }
+                (None, None) => set()?,
+            },
+        };
+        let account = if matches!(origin, SourcesOrigin::File(_)) { None } else { Some(account_of(whose.who).await?) };
+        Place::at(origin, account.as_ref())
+    }
+}
+
+async fn said_by_stack(name: &str, who: &Who) -> Result<(Account, BTreeMap<String, String>)> {
+    let account = account_of(who).await?;
+    let said = Stack::find(&Services::of(&account), name).await?.variables()?;
+    Ok((account, said))
+}
+
+fn set() -> Result<SourcesOrigin> {
+    let names = ["SOURCES_FILE", "SOURCES_PARAMETER", "SOURCES_SECRET"];
+    if names.iter().all(|name| Environment.value(name).is_none()) {
+        bail!(
+            "which document? Give --sources FILE, or --local for that of the `serializer local` on this machine, or \
+             --stack NAME for that of a stack in AWS; or --sources-parameter NAME or --sources-secret ARN \
+             (docs/operating.md)"
+        );
+    }
+    Ok(SourcesOrigin::read(&Environment)?)
+}
+
+async fn of_local(url: &str) -> Result<SourcesOrigin> {
+    let said = said_by(url).await?;
+    let file = said.get("SOURCES_FILE").with_context(|| {
+        format!("{url} runs with the samples' own sources, which stand in no file: start it with --sources FILE")
+    })?;
+    Ok(SourcesOrigin::File(file.into()))
+}
+
+/// The sources of `deployment`, or those in `file`: for whoever reads them only.
+///
+/// # Errors
+///
+/// Nothing says where they stand, or they cannot be read.
+pub async fn configured(deployment: &Deployment, file: Option<&Path>) -> Result<Sources> {
+    let origin = match file {
+        Some(file) => SourcesOrigin::File(file.to_owned()),
+        None if deployment.is_local() && !deployment.said.contains_key("SOURCES_FILE") => {
+            return Ok(Sources::parse(samples::SOURCES)?);
+        }
+        None if deployment.said.is_empty() => set()?,
+        None => SourcesOrigin::read(&Said(&deployment.said))?,
+    };
+    Ok(sources(&Place::at(origin, Some(&deployment.account))?).await?.1)
+}
+
+/// What a deployment says of itself, as variables.
+struct Said<'a>(&'a BTreeMap<String, String>);
+
+impl Variables for Said<'_> {
+    fn value(&self, name: &str) -> Option<String> {
+        self.0.get(name).cloned()
+    }
+}
+
+/// The document and its sources.
+pub(super) async fn sources(place: &Place) -> Result<(Found, Sources)> {
+    let found = place.read().await?.with_context(|| {
+        format!("{place} is not there: `serializer source add` makes a file or a parameter, with its first source")
+    })?;
+    let sources = document::accepted(place, &found)?;
+    Ok((found, sources))
+}
+
+/// Why there is no source of that name.
+pub(super) fn unknown(place: &Place, sources: &Sources, name: &str) -> anyhow::Error {
+    let names: Vec<String> = sources.iter().map(|source| format!("`{}`", source.name)).collect();
+    anyhow::anyhow!("{place} has no source `{name}`; it has {}", names.join(", "))
+}

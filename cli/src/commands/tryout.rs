@@ -1,0 +1,8 @@
+//! Try the serializer on this machine, and check signatures.
+
+pub mod local;
+pub mod replay;
+pub mod send;
+pub mod sign;
+pub mod verify;
+pub mod webhook;

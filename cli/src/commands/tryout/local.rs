@@ -1,0 +1,551 @@
+//! `serializer local`: a whole deployment on this machine.
+
+mod play;
+mod tell;
+
+use std::{
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use clap::Args;
+use serde_json::json;
+use serializer::{
+    console::{Console, Watched},
+    document,
+    local::{
+        DEFAULT_WORKERS, FUNCTION_TIMEOUT, Function, Invoker, Local as Deployment, ORDERS_TABLE, Options, OwnScheduler,
+        SLOTS, demo,
+        function_pool::FunctionPool,
+        function_process::{FunctionSettings, Logs, ProcessIds},
+        runtime_api::InvokeError,
+        samples,
+    },
+    output, say,
+    view::recording::Story,
+};
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    sync::{mpsc, oneshot},
+};
+use tracing::Level;
+use tracing_subscriber::{Layer, filter::Targets, layer::SubscriberExt, util::SubscriberInitExt};
+use webhook_serializer::{
+    aws::{Account, Parts},
+    config::{Environment, FileDocument},
+    engine::{append::Inbox, drain::DrainSettings, store::Store},
+    functions::worker::check_handlers,
+    handlers::{Handlers, forward::Forward, invoke::Invoke, orders::Orders},
+    operator::Operator,
+    sources::{LiveSources, Sources},
+    telemetry::Quiet,
+    time::Surroundings,
+    tls::Roots,
+};
+
+use crate::command::Own;
+use crate::commands::{
+    print_json,
+    target::{LOCAL, command_line, local_option, quoted, this_command},
+};
+use tell::{TellRefusals, TellSources, Teller};
+
+/// Options of `serializer local`.
+#[derive(Debug, Args)]
+pub struct Local {
+    /// Play the demonstration, judge it, and end; in a project of one's own, its samples with its functions
+    #[arg(long)]
+    demo: bool,
+    /// Only these acts of the demonstration
+    #[arg(long, requires = "demo", value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(demo::act_names().collect::<Vec<_>>()))]
+    act: Vec<String>,
+    /// Write a picture of the first act, or of the one chosen
+    #[arg(long, requires = "demo", value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Plain lines instead of lanes
+    #[arg(long, requires = "demo")]
+    plain: bool,
+    /// Tell what happens as JSON objects, one a line
+    #[arg(long, conflicts_with_all = ["demo", "no_functions"])]
+    json: bool,
+    /// Keep tables and queue here, and go on with what is there
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// The webhook endpoint's port on 127.0.0.1
+    #[arg(long, default_value_t = 9000)]
+    port: u16,
+    /// The console's port on 127.0.0.1; by default 9001, or one that is free
+    #[arg(long, conflicts_with = "demo", value_name = "PORT")]
+    console_port: Option<u16>,
+    /// The sources document (TOML or JSON); the samples' own by default
+    #[arg(long, value_name = "FILE")]
+    sources: Option<PathBuf>,
+    /// How many workers run at most
+    #[arg(long, default_value_t = DEFAULT_WORKERS, value_name = "N")]
+    workers: NonZeroUsize,
+    /// A worker binary of yours, run as Lambda runs it, instead of the one with the included handlers
+    #[arg(long, value_name = "FILE", conflicts_with = "demo")]
+    worker: Option<PathBuf>,
+    /// Engines only: the functions run elsewhere, as under `cargo lambda watch`; prints the environment they need
+    #[arg(long, conflicts_with_all = ["demo", "worker", "scheduler"])]
+    no_functions: bool,
+    /// Where functions that run elsewhere are invoked, for wake-ups and the schedule
+    #[arg(long, requires = "no_functions", default_value = "http://127.0.0.1:9200", value_name = "URL")]
+    invoke: String,
+    /// Where the handler `invoke` calls functions: `sam local start-lambda`, `cargo lambda watch`, or whatever else
+    /// answers as Lambda does; a qualifier is left out over http://
+    #[arg(
+        long,
+        conflicts_with = "demo",
+        env = "AWS_ENDPOINT_URL_LAMBDA",
+        default_value = "http://127.0.0.1:3001",
+        value_name = "URL"
+    )]
+    lambda: String,
+    /// Write the environment that functions and `Leases::from_env` need here, a NAME=value a line
+    #[arg(long, conflicts_with = "demo", value_name = "FILE")]
+    env_file: Option<PathBuf>,
+    /// A scheduler binary of yours, run as Lambda runs it, instead of the one that only sweeps
+    #[arg(long, value_name = "FILE", conflicts_with = "demo")]
+    scheduler: Option<PathBuf>,
+    /// Which of the scheduler's jobs are on: `on`, `off`, their names (`a,b`), or those to leave out (`-a,-b`);
+    /// none, unless asked for
+    #[arg(long, value_name = "JOBS", allow_hyphen_values = true)]
+    jobs: Option<String>,
+}
+
+impl Local {
+    /// With a project's own functions, where it is the command of one.
+    pub async fn run(mut self, own: Option<Own>) -> Result<ExitCode> {
+        if let Some(own) = own
+            && !self.no_functions
+        {
+            self.worker.get_or_insert(own.program.clone());
+            self.scheduler.get_or_insert(own.program);
+            // An act, and its picture, are those of the demonstration that comes ready.
+            if self.demo && self.act.is_empty() && self.svg.is_none() {
+                return self.serve(Some(own.events)).await;
+            }
+        }
+        ensure!(self.jobs.is_none() || self.scheduler.is_some(), "--jobs needs --scheduler, which has them");
+        if self.demo {
+            let Self { plain, svg, act, data, .. } = self;
+            let clean = demo::play(demo::DemoOptions { plain, svg, acts: act, data }).await?;
+            return Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        }
+        self.serve(None).await
+    }
+
+    /// Serves until Ctrl-C; or plays the samples in a folder, and ends.
+    async fn serve(self, samples_in: Option<&Path>) -> Result<ExitCode> {
+        // The embedded DynamoDB warns of every condition that does not hold.
+        let levels = Targets::new().with_default(Level::WARN).with_target("dynoxide", Level::ERROR);
+        tracing_subscriber::registry()
+            .with(tracing_subscriber::fmt::layer().with_writer(|| output::Complaints).with_filter(levels))
+            .init();
+        let file = match &self.sources {
+            Some(path) => Some(path.canonicalize().with_context(|| format!("{} cannot be read", path.display()))?),
+            None => None,
+        };
+        let sources = match &file {
+            Some(file) => self.open(file).await?,
+            None => LiveSources::fixed(Arc::new(Sources::parse(samples::SOURCES)?)),
+        };
+        let story = Story::new(Surroundings::system());
+        // What functions in processes of their own print is taken in from the start: it may say why they do not start.
+        let (lines, printed) = mpsc::unbounded_channel();
+        let listening = tokio::spawn(tell::listen(printed, story.clone(), self.json));
+        let scheduler = |program: &PathBuf| OwnScheduler {
+            program: program.clone(),
+            jobs: self.jobs.clone(),
+            logs: Logs::Lines(lines.clone()),
+        };
+        let options = Options {
+            data: self.data.clone(),
+            port: if samples_in.is_some() { 0 } else { self.port },
+            workers: self.workers,
+            sources: sources.clone(),
+            sources_file: file.clone(),
+            drain: DrainSettings::default(),
+            scheduler: self.scheduler.as_ref().map(scheduler),
+            samples: self.sources.is_none(),
+        };
+        if self.no_functions {
+            return self.serve_elsewhere(options).await;
+        }
+        let observer = (story.clone(), TellRefusals { json: self.json });
+        let mut deployment = match Deployment::start(options, Arc::new(observer)).await {
+            Ok(deployment) => deployment.side_by_side(SLOTS),
+            Err(error) => {
+                // First what its scheduler printed itself.
+                drop(lines);
+                let _ = listening.await;
+                return Err(error);
+            }
+        };
+        // A worker of the user's reads the document from a file.
+        let directory = tempfile::tempdir()?;
+        let file = in_a_file(file, &directory)?;
+        let environment = self.environment(&deployment, &file);
+        let processes = match &self.worker {
+            Some(program) => {
+                let shown = program.display();
+                let settings = FunctionSettings {
+                    name: "worker".into(),
+                    program: program.canonicalize().with_context(|| format!("{shown} is not there; build it first"))?,
+                    timeout: FUNCTION_TIMEOUT,
+                    memory_mb: 256,
+                    environment: environment.clone(),
+                    logs: Logs::Lines(lines),
+                };
+                let pool = Arc::new(FunctionPool::new(settings, self.workers));
+                if let Err(error) = pool.start().await {
+                    let why = not_a_worker(&error);
+                    // First what it printed itself.
+                    drop((pool, deployment));
+                    let _ = listening.await;
+                    bail!("{shown} {why}");
+                }
+                for _ in 0..self.workers.get() {
+                    deployment.feed(Function::Processes(pool.clone()));
+                }
+                Some(pool.process_ids())
+            }
+            None => {
+                let forward = Forward::configured(&sources, &Environment)?;
+                let invoke = self.invoke_handler(&deployment, &sources);
+                let make = |parts: &Parts| {
+                    Handlers::new()
+                        .with("orders", Orders::new(parts.store.table().clone(), ORDERS_TABLE))
+                        .with("forward", forward.clone())
+                        .with("invoke", invoke.clone())
+                };
+                let parts = deployment.engines.connect(&Surroundings::system(), None);
+                let handlers = make(&parts);
+                // What is read later must fit these workers as well.
+                let demanded = sources.demand(move |sources| {
+                    document::fits(sources, FUNCTION_TIMEOUT.as_secs()).map_err(|error| format!("{error:#}"))?;
+                    check_handlers(sources, &handlers)
+                });
+                demanded.map_err(anyhow::Error::msg)?;
+                deployment.work(make);
+                None
+            }
+        };
+        let stops = Stops::listen()?;
+        let console = match samples_in {
+            Some(_) => None,
+            None => Some(Console::start(watched(&deployment, story.clone()), self.console_port).await?),
+        };
+        if self.json {
+            print_json(&json!({
+                "what": "serving", "webhooks": format!("http://{}", deployment.webhooks), "console": console.as_ref().map(|console| &console.url),
+                "dynamodb": deployment.engines.dynamodb_url(), "queue": deployment.engines.queue_endpoint(),
+                "data": self.data,
+            }));
+        } else if let Some(console) = &console {
+            self.greet(&deployment, console, &sources.current());
+        }
+        self.write_environment(&environment)?;
+        let (over, until_over) = oneshot::channel();
+        let telling = tokio::spawn(teller(&deployment, story.clone(), self.json).tell(until_over));
+        let (code, verdict) = match samples_in {
+            None => (stop_when_asked(stops, deployment, processes).await?, None),
+            Some(folder) => {
+                let url = format!("http://{}", deployment.webhooks);
+                let verdict = play::play(folder, &url, &sources.current(), &story).await;
+                deployment.stop().await?;
+                let verdict = verdict?;
+                (if verdict.is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }, Some(verdict.says))
+            }
+        };
+        // Nobody is told any more where the telling has ended.
+        let _ = over.send(());
+        telling.await?;
+        if let Some(verdict) = verdict {
+            say!("verdict: {verdict}");
+        }
+        Ok(code)
+    }
+
+    /// The sources in `file`, which is read again as the functions do.
+    async fn open(&self, file: &Path) -> Result<LiveSources> {
+        let document = Box::new(FileDocument(file.to_owned()));
+        let opened =
+            LiveSources::open(document, Surroundings::system(), Arc::new(TellSources { json: self.json })).await;
+        opened.map_err(|reason| anyhow!("{} is refused: {reason}", file.display()))
+    }
+
+    /// What a function binary needs in its environment.
+    fn environment(&self, deployment: &Deployment, sources_file: &Path) -> Vec<(String, String)> {
+        let mut environment = deployment.environment(&sources_file.to_string_lossy());
+        environment.push(("AWS_ENDPOINT_URL_LAMBDA".to_owned(), self.lambda.clone()));
+        environment
+    }
+
+    /// Calls functions where they run here: nobody's credentials are sent there.
+    fn invoke_handler(&self, deployment: &Deployment, sources: &LiveSources) -> Invoke {
+        let engines = &deployment.engines;
+        let account = Account {
+            lambda_endpoint: Some(self.lambda.clone()),
+            roots: Some(Roots::mozilla()),
+            ..Account::local(engines.dynamodb_url(), engines.queue_endpoint())
+        };
+        Invoke::new(sources, &account, &account.http_client(), &Surroundings::system())
+    }
+
+    fn write_environment(&self, environment: &[(String, String)]) -> Result<()> {
+        let Some(file) = &self.env_file else { return Ok(()) };
+        let lines = environment.iter().map(|(name, value)| assignment(name, value)).collect::<Result<String>>();
+        std::fs::write(file, lines?).with_context(|| format!("{}", file.display()))
+    }
+
+    /// Engines for functions that somebody else runs.
+    async fn serve_elsewhere(&self, options: Options) -> Result<ExitCode> {
+        let directory = tempfile::tempdir()?;
+        let sources_file = in_a_file(options.sources_file.clone(), &directory)?;
+        let deployment =
+            Deployment::start_without_functions(options, Arc::new(Quiet), Invoker::new(&self.invoke)).await?;
+        let environment = self.environment(&deployment, &sources_file);
+        let stops = Stops::listen()?;
+        // The file last: whoever waits for it finds everything ready.
+        let exports = environment.iter().map(|(name, value)| format!("export {name}={}\n", quoted(value)));
+        self.greet_elsewhere(&deployment, &exports.collect::<String>());
+        self.write_environment(&environment)?;
+        stop_when_asked(stops, deployment, None).await
+    }
+
+    fn greet_elsewhere(&self, deployment: &Deployment, exports: &str) {
+        self.greet_engines(deployment);
+        let invoke = self.invoke.trim_end_matches('/');
+        say!("functions  invoked at {invoke}\n");
+        say!("Their environment:\n\n{exports}");
+        let port = invoke.rsplit(':').next().unwrap_or_default();
+        say!("With that, in another terminal:\n\ncargo lambda watch -A 127.0.0.1 -P {port} --ignore-changes\n");
+        if self.sources.is_none() {
+            say!("and in a third:\n\n{}\n", samples::curl(&format!("{invoke}/lambda-url/ingest")));
+            say!("then: {}\n", inspect_line(&format!("http://{}", deployment.webhooks)));
+        }
+        say!("Ctrl-C stops.\n");
+    }
+
+    fn greet_engines(&self, deployment: &Deployment) {
+        say!("DynamoDB   {}", deployment.engines.dynamodb_url());
+        say!("queue      {}", deployment.engines.queue_endpoint());
+        match &self.data {
+            Some(directory) => say!("data       {}", directory.display()),
+            None => say!("data       in memory; --data DIR keeps it"),
+        }
+    }
+
+    fn greet(&self, deployment: &Deployment, console: &Console, sources: &Sources) {
+        let url = format!("http://{}", deployment.webhooks);
+        say!("webhooks   {url}/webhooks/{{source}}");
+        say!("console    {}", console.url);
+        self.greet_engines(deployment);
+        if self.scheduler.is_some() {
+            let option = local_option(&url);
+            let (jobs, command) = (self.jobs.as_deref().unwrap_or("off"), this_command());
+            say!("jobs       {jobs}; `{command} jobs{option}` lists them");
+        }
+        match &self.sources {
+            None => {
+                say!("\nTry it, in another terminal:\n\n{}\n", samples::curl(&url));
+                say!("then: {}\n", inspect_line(&url));
+            }
+            Some(file) => {
+                say!("\nTry it, in another terminal:\n\n{}\n", send_line(&url, file, &at_hand("events", sources)))
+            }
+        }
+        say!("Ctrl-C stops.\n");
+    }
+}
+
+/// The user's document, or the samples' own in a file.
+fn in_a_file(file: Option<PathBuf>, directory: &tempfile::TempDir) -> Result<PathBuf> {
+    match file {
+        Some(file) => Ok(file),
+        None => {
+            let file = directory.path().join("sources.toml");
+            std::fs::write(&file, samples::SOURCES)?;
+            Ok(file)
+        }
+    }
+}
+
+/// A command line that shows what became of the sample.
+fn inspect_line(url: &str) -> String {
+    command_line("inspect", &local_option(url), samples::CURL_ENTITY)
+}
+
+/// A command line that signs samples with the secrets in `file`.
+fn send_line(url: &str, file: &Path, samples: &str) -> String {
+    let to = if url == LOCAL { String::new() } else { format!(" --to {url}") };
+    format!("{} send --sources {}{to} {samples}", this_command(), quoted(&file.to_string_lossy()))
+}
+
+/// Samples to send: files of a folder, as a clone and a project have it; elsewhere those that the command brings along.
+fn at_hand(folder: &str, sources: &Sources) -> String {
+    match sources.iter().next() {
+        Some(source) if !Path::new(folder).is_dir() => format!("--provider {}", source.provider_name),
+        _ => format!("{folder}/…"),
+    }
+}
+
+/// A line of an environment file, which shells and dotenv readers read alike: they agree on quotation marks, and on no
+/// escape within them.
+fn assignment(name: &str, value: &str) -> Result<String> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/_.:@%+,-=".contains(c);
+    let quotation_mark = match () {
+        () if value.chars().all(is_plain) => "",
+        () if !value.contains(['\'', '\n', '\r']) => "'",
+        () if !value.contains(['"', '$', '`', '\\', '\n', '\r']) => "\"",
+        () => bail!(
+            "{name} is {value}: no quotation marks make it the same for shells and dotenv readers. Leave ' out of it, or \
+             each of \" $ ` \\"
+        ),
+    };
+    Ok(format!("{name}={quotation_mark}{value}{quotation_mark}\n"))
+}
+
+/// Why a program cannot be the worker, behind its name.
+fn not_a_worker(error: &InvokeError) -> String {
+    let hint = "A worker's `main` calls `webhook_serializer::worker::run`";
+    match error {
+        InvokeError::NotStarted { why } => format!("is no program that can be run: {why}"),
+        InvokeError::Exited { how } => {
+            format!("is no worker, or cannot start: it ended ({how}) before it asked for an event. {hint}")
+        }
+        InvokeError::TimedOut => format!("is no worker: it did not ask for an event within ten seconds. {hint}"),
+        other => format!("does not start: {other}"),
+    }
+}
+
+/// A look at the deployment of this process.
+fn looking(deployment: &Deployment) -> (Store, Operator) {
+    let Parts { store, waker, .. } = deployment.engines.connect(&Surroundings::system(), None);
+    let retention = deployment.engines.config().retention;
+    let inbox = Inbox::new(store.clone(), waker.clone(), retention, Arc::new(Quiet));
+    (store.clone(), Operator::new(store, waker, inbox, retention).in_one_part())
+}
+
+fn teller(deployment: &Deployment, story: Story, json: bool) -> Teller {
+    let (store, operator) = looking(deployment);
+    Teller { story, store, operator, url: format!("http://{}", deployment.webhooks), json }
+}
+
+fn watched(deployment: &Deployment, story: Story) -> Watched {
+    let (store, operator) = looking(deployment);
+    let url = format!("http://{}", deployment.webhooks);
+    let (option, name) = (local_option(&url), format!("the local run at {url}"));
+    let by = std::env::var("USER").unwrap_or_else(|_| "operator".to_owned());
+    Watched { operator, store, surroundings: Surroundings::system(), option, name, story: Some(story), by }
+}
+
+/// How long an end at once may take.
+const AT_ONCE: Duration = Duration::from_secs(1);
+
+/// Ctrl-C and SIGTERM: listened for before anybody is told that this serves.
+struct Stops {
+    interrupted: Signal,
+    terminated: Signal,
+}
+
+impl Stops {
+    fn listen() -> Result<Self> {
+        Ok(Self { interrupted: signal(SignalKind::interrupt())?, terminated: signal(SignalKind::terminate())? })
+    }
+}
+
+/// Waits for Ctrl-C, and then for what is at work; at the next one for nothing.
+async fn stop_when_asked(stops: Stops, deployment: Deployment, processes: Option<ProcessIds>) -> Result<ExitCode> {
+    let Stops { mut interrupted, mut terminated } = stops;
+    tokio::select! {
+        _ = interrupted.recv() => {}
+        _ = terminated.recv() => {}
+    }
+    deployment.finish();
+    output::complain(stopping(&deployment.at_work().orders()));
+    let stopped = tokio::select! {
+        ended = deployment.stop() => Some(ended?),
+        _ = interrupted.recv() => None,
+    };
+    if stopped.is_some() {
+        output::complain("stopped");
+        return Ok(ExitCode::SUCCESS);
+    }
+    // With the deployment its processes are dropped, and killed by that.
+    if let Some(mut processes) = processes {
+        let _ = tokio::time::timeout(AT_ONCE, processes.wait_for(|ids| ids.is_empty())).await;
+    }
+    output::complain("ended at once; with --data, what was at work is taken over after the next start");
+    Ok(ExitCode::from(130))
+}
+
+/// What a stop waits for.
+fn stopping(at_work: &[String]) -> String {
+    const SHOWN: usize = 3;
+    if at_work.is_empty() {
+        return "stopping: nothing is at work".to_owned();
+    }
+    let more = if at_work.len() > SHOWN { format!(" and {} more", at_work.len() - SHOWN) } else { String::new() };
+    let shown: Vec<&str> = at_work.iter().take(SHOWN).map(String::as_str).collect();
+    format!(
+        "stopping: waits for the handlers at work on {}{more}, at most {} s; Ctrl-C again ends at once",
+        shown.join(", "),
+        FUNCTION_TIMEOUT.as_secs()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    #[test]
+    fn a_stop_says_what_it_waits_for() {
+        let orders = ["a/1", "a/2", "a/3", "a/4", "a/5"].map(str::to_owned);
+        let stopping = super::stopping(&orders);
+        assert!(stopping.contains("at work on a/1, a/2, a/3 and 2 more, at most 60 s; Ctrl-C again"), "{stopping}");
+        assert_eq!(super::stopping(&[]), "stopping: nothing is at work");
+    }
+
+    #[test]
+    fn environment_values_are_quoted_for_every_reader() {
+        let line = |value| super::assignment("A", value).map_err(|error| error.to_string());
+        for (value, quoted) in [
+            ("http://127.0.0.1:9000/x", "http://127.0.0.1:9000/x"),
+            ("/a b/$c #d\\", "'/a b/$c #d\\'"),
+            ("/it's", "\"/it's\""),
+            ("http://x/?a=1&b=2", "'http://x/?a=1&b=2'"),
+        ] {
+            assert_eq!(line(value), Ok(format!("A={quoted}\n")));
+        }
+        for value in ["it's $5", "two\nlines"] {
+            assert!(line(value).unwrap_err().starts_with("A is "), "{value}");
+        }
+    }
+
+    #[test]
+    fn the_lines_that_it_prints_are_command_lines() {
+        let sources = super::Sources::parse(super::samples::SOURCES).expect("the samples' own");
+        let brought = super::at_hand("no-folder", &sources);
+        assert!(brought.starts_with("--provider "), "{brought}");
+        for (url, samples) in [("http://127.0.0.1:9000", "events/…"), ("http://127.0.0.1:9001", &*brought)] {
+            for line in [super::inspect_line(url), super::send_line(url, "my.toml".as_ref(), samples)] {
+                crate::command::Arguments::try_parse_from(line.split(' ')).unwrap();
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn jobs_are_asked_for_only_of_a_scheduler_that_has_some() {
+        let asked = crate::command::Arguments::try_parse_from(["serializer", "local", "--demo", "--jobs", "on"]);
+        let crate::command::Command::Local(local) = asked.expect("it is well formed").command else { panic!("local") };
+        let error = local.run(None).await.expect_err("there is none");
+        assert!(error.to_string().contains("--jobs needs --scheduler"), "{error}");
+    }
+}

@@ -1,0 +1,324 @@
+//! `serializer local --demo` in a project of one's own: its samples, each sent
+//! twice, and what its handler made of them.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use serializer::{
+    local::{
+        samples::{self, Webhook},
+        sender::Sender,
+    },
+    view::recording::{Happening, Story, What},
+};
+use webhook_serializer::{
+    protocol::{
+        entity::{EntityKey, Sequence},
+        receipt::Settlement,
+    },
+    sources::Sources,
+    time::Surroundings,
+};
+
+use crate::commands::tryout::send::Accepted;
+
+/// How long sending may take, and what is left to settle then: a handler that fails
+/// is tried again meanwhile.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Before a sample is sent again that has no place yet.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Where a delivery was accepted.
+type Place = (EntityKey, Sequence);
+
+/// A sample that was sent until it had a place. Where that took more than once, an
+/// earlier copy may have been stored as well, in a place that nobody was told.
+#[derive(Debug, Clone)]
+struct Sent {
+    place: Place,
+    /// What the story calls the delivery, in each of its places.
+    name: String,
+}
+
+/// What became of the samples, in a sentence, and whether it is well.
+pub(super) struct Verdict {
+    pub(super) is_well: bool,
+    pub(super) says: String,
+}
+
+/// Posts the samples in `folder` to `url`, all of them and then all again, and
+/// waits until what was accepted is settled.
+///
+/// # Errors
+///
+/// There are no samples, or one is not accepted.
+pub(super) async fn play(folder: &Path, url: &str, sources: &Sources, story: &Story) -> Result<Verdict> {
+    let sender = Sender::new(url);
+    let webhooks = webhooks(folder, sources)?;
+    let surroundings = Surroundings::system();
+    // Two of one topic and order are told apart by their files.
+    for (file, webhook) in &webhooks {
+        let name = Path::new(file).file_stem().unwrap_or_default().to_string_lossy();
+        story.call(webhook.incoming.identity.delivery_id.as_str(), &name);
+    }
+    let give_up = surroundings.monotonic() + PATIENCE;
+    let mut rounds: [Vec<Sent>; 2] = Default::default();
+    for round in &mut rounds {
+        for (file, webhook) in &webhooks {
+            let place = send(&sender, file, webhook, give_up).await?;
+            let name = story.name(webhook.incoming.identity.delivery_id.as_str(), &webhook.incoming.topic);
+            round.push(Sent { place, name });
+        }
+    }
+    let is_settled = |told: &[Happening], sent: &Sent| {
+        settlement(told, &sent.place).is_some() && outcomes(told, sent).next().is_some()
+    };
+    let settled = story.until(0, |told| rounds.iter().flatten().all(|sent| is_settled(told, sent)));
+    let in_time = tokio::time::timeout(PATIENCE, settled).await.is_ok();
+    let told = story.since(0);
+    Ok(judge(&told, &rounds, in_time))
+}
+
+/// Sends a sample, until `give_up` by our monotonic clock. On a busy machine it may be
+/// answered that it is not stored (503), or not yet (202): it is sent again then, as
+/// senders do, for an answer that says where it stands.
+async fn send(sender: &Sender, file: &str, webhook: &Webhook, give_up: Duration) -> Result<Place> {
+    let surroundings = Surroundings::system();
+    loop {
+        let answer = sender.post(webhook).await?;
+        let accepted = Accepted::of(&answer.body);
+        if let Some(topic) = accepted.ignored {
+            bail!("{file}: its source does not take `{topic}`");
+        }
+        if let (Some(sequence), Some(entity)) = (accepted.accepted, accepted.entity) {
+            return Ok((EntityKey::parse(&entity)?, Sequence(sequence)));
+        }
+        if !matches!(answer.status, 202 | 503) || surroundings.monotonic() >= give_up {
+            bail!("{file} is answered {}: {}", answer.status, answer.body);
+        }
+        surroundings.sleep(PAUSE).await;
+    }
+}
+
+/// The samples in a folder, by name, signed. Each is a delivery of its own: what became
+/// of one would be taken for what became of the other.
+fn webhooks(folder: &Path, sources: &Sources) -> Result<Vec<(String, Webhook)>> {
+    let shown = folder.display();
+    let files = std::fs::read_dir(folder).with_context(|| format!("{shown} cannot be read"))?;
+    let mut files = files.map(|file| Ok(file?.path())).collect::<Result<Vec<_>>>()?;
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "json"));
+    files.sort();
+    let mut webhooks = Vec::new();
+    let mut known = BTreeMap::new();
+    for file in files {
+        let event = std::fs::read_to_string(&file).with_context(|| format!("{}", file.display()))?;
+        if samples::is_webhook(&event) {
+            let webhook = samples::webhook(&event, sources, Surroundings::system().now());
+            let (file, webhook) = (file.display().to_string(), webhook.with_context(|| format!("{}", file.display()))?);
+            let (entity, id) = (&webhook.incoming.entity, &webhook.incoming.identity.delivery_id);
+            if let Some(other) = known.insert((entity.clone(), id.as_str().to_owned()), file.clone()) {
+                bail!("{file} has the delivery id of {other}: it would be taken for a repeat");
+            }
+            webhooks.push((file, webhook));
+        }
+    }
+    ensure!(!webhooks.is_empty(), "{shown} has no webhook to send: an event of a Function URL, in a .json file");
+    Ok(webhooks)
+}
+
+/// How a place was settled, if it was.
+fn settlement(told: &[Happening], (entity, sequence): &Place) -> Option<Settlement> {
+    told.iter().find_map(|happening| match happening.what {
+        What::Settled(settlement) if happening.entity == *entity && happening.sequence == Some(*sequence) => {
+            Some(settlement)
+        }
+        _ => None,
+    })
+}
+
+/// What was made of a delivery, in whichever of its places: a repeat says only that
+/// there was another, which may have been parked.
+fn outcomes(told: &[Happening], sent: &Sent) -> impl Iterator<Item = Settlement> {
+    let of_it = told.iter().filter(|happening| happening.entity == sent.place.0 && happening.name == sent.name);
+    of_it.filter_map(|happening| match happening.what {
+        What::Settled(settlement) if settlement != Settlement::Repeat => Some(settlement),
+        _ => None,
+    })
+}
+
+fn judge(told: &[Happening], [first, again]: &[Vec<Sent>; 2], in_time: bool) -> Verdict {
+    let settled = |sent: &Sent| settlement(told, &sent.place);
+    let times = |sent: &Sent| outcomes(told, sent).filter(|outcome| *outcome == Settlement::Applied).count();
+    let applied = first.iter().filter(|sent| times(sent) == 1).count();
+    // A repeat either finds the place of the first, or gets one of its own.
+    let is_repeat =
+        |sent: &Sent| first.iter().any(|one| one.place == sent.place) || settled(sent) == Some(Settlement::Repeat);
+    let (repeats, count) = (again.iter().filter(|sent| is_repeat(sent)).count(), first.len());
+    if applied == count && repeats == count {
+        let orders = first.iter().map(|sent| &sent.place.0).collect::<BTreeSet<_>>().len();
+        let says = format!("{count} webhooks of {orders} orders, each sent twice: each applied once, in order");
+        return Verdict { is_well: true, says };
+    }
+    let mut says = format!("of {count} webhooks, each sent twice, {applied} were applied once");
+    for sent in first.iter().filter(|sent| times(sent) != 1) {
+        let how = match (times(sent), outcomes(told, sent).next().or(settled(sent))) {
+            (2.., _) => format!("applied {} times", times(sent)),
+            (_, Some(settlement)) => settlement.as_str().to_owned(),
+            (_, None) if in_time => "not settled".to_owned(),
+            (_, None) => format!("not settled {} s after all were sent", PATIENCE.as_secs()),
+        };
+        says.push_str(&format!("\n  {} {}: {how}", sent.place.0, sent.place.1));
+    }
+    if repeats < count {
+        says.push_str(&format!("\n  {} repeats were not recognised", count - repeats));
+    }
+    Verdict { is_well: false, says }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    };
+
+    use axum::http::StatusCode;
+    use serializer::local::samples::SHOPIFY;
+
+    use super::*;
+
+    fn place(order: &str, sequence: u64) -> Place {
+        (EntityKey::parse(order).expect("a key"), Sequence(sequence))
+    }
+
+    fn sent(order: &str, sequence: u64, name: &str) -> Sent {
+        Sent { place: place(order, sequence), name: name.into() }
+    }
+
+    fn settled(sent: &Sent, how: Settlement) -> Happening {
+        let Sent { place: (entity, sequence), name } = sent.clone();
+        Happening { at: Duration::ZERO, entity, sequence: Some(sequence), name, what: What::Settled(how) }
+    }
+
+    #[test]
+    fn all_is_well_where_each_is_applied_once_and_its_repeat_is_recognised() {
+        // The same name in another order is another delivery's.
+        let rounds = [1, 2].map(|at| vec![sent("a/1", at, "made"), sent("b/1", at, "made")]);
+        let told = |repeat| {
+            [
+                settled(&rounds[0][0], Settlement::Applied),
+                settled(&rounds[0][1], Settlement::Applied),
+                settled(&rounds[1][0], Settlement::Repeat),
+                settled(&rounds[1][1], repeat),
+            ]
+        };
+        let verdict = judge(&told(Settlement::Repeat), &rounds, true);
+        assert!(verdict.is_well, "{}", verdict.says);
+        assert_eq!(verdict.says, "2 webhooks of 2 orders, each sent twice: each applied once, in order");
+        let verdict = judge(&told(Settlement::Applied), &rounds, true);
+        assert!(!verdict.is_well && verdict.says.contains("1 repeats were not"), "{}", verdict.says);
+        assert!(verdict.says.contains("b/1 1: applied 2 times"), "{}", verdict.says);
+    }
+
+    #[test]
+    fn what_was_not_applied_is_named() {
+        let rounds = [1, 3].map(|at| vec![sent("a/1", at, "made"), sent("a/1", at + 1, "paid")]);
+        let verdict = judge(&[settled(&rounds[0][0], Settlement::Parked)], &rounds, false);
+        assert!(!verdict.is_well);
+        assert!(verdict.says.contains("a/1 1: parked"), "{}", verdict.says);
+        assert!(verdict.says.contains("a/1 2: not settled 60 s after"), "{}", verdict.says);
+    }
+
+    #[test]
+    fn what_became_of_one_that_was_sent_again_is_looked_for_in_its_earlier_places() {
+        let rounds = [vec![sent("a/1", 2, "made")], vec![sent("a/1", 3, "made")]];
+        // The first copy was answered 503 or 202, and stored all the same.
+        let judged = |first, sent_again| {
+            let told = [
+                settled(&sent("a/1", 1, "made"), first),
+                settled(&rounds[0][0], sent_again),
+                settled(&rounds[1][0], Settlement::Repeat),
+            ];
+            judge(&told, &rounds, true)
+        };
+        let well = judged(Settlement::Applied, Settlement::Repeat);
+        assert!(well.is_well, "{}", well.says);
+        for (first, sent_again, how) in [
+            (Settlement::Parked, Settlement::Repeat, "a/1 2: parked"),
+            (Settlement::Superseded, Settlement::Repeat, "a/1 2: superseded"),
+            (Settlement::Applied, Settlement::Applied, "a/1 2: applied 2 times"),
+        ] {
+            let verdict = judged(first, sent_again);
+            assert!(!verdict.is_well && verdict.says.contains(how), "{}", verdict.says);
+        }
+        let nowhere = judge(&[settled(&rounds[0][0], Settlement::Repeat)], &rounds, true);
+        assert!(nowhere.says.contains("a/1 2: repeat"), "{}", nowhere.says);
+    }
+
+    /// Answers with these one after the other, the last for ever; counts them.
+    async fn endpoint(answers: &'static [(u16, &'static str)]) -> (Sender, Arc<AtomicUsize>) {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counted = asked.clone();
+        let answer = move || {
+            let (status, body) = answers[counted.fetch_add(1, Relaxed).min(answers.len() - 1)];
+            async move { (StatusCode::from_u16(status).expect("a status"), body) }
+        };
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let url = format!("http://{}", listener.local_addr().expect("bound"));
+        let router = axum::Router::new().fallback(answer);
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        (Sender::new(url), asked)
+    }
+
+    #[tokio::test]
+    async fn a_sample_is_sent_again_while_a_busy_machine_has_no_place_for_it() {
+        let sources = Sources::parse(samples::SOURCES).expect("the samples' own");
+        let webhook = SHOPIFY[0].of_order("1", &sources, Surroundings::system().now());
+        let now = || Surroundings::system().monotonic();
+        let accepted = (200, r#"{"accepted":7,"entity":"shopify/order/1"}"#);
+        let busy = [
+            (503, r#"{"error":"not stored; send it again"}"#),
+            (202, r#"{"deferred":true,"entity":"shopify/order/1"}"#),
+            accepted,
+        ];
+        let (sender, asked) = endpoint(Box::leak(Box::new(busy))).await;
+        let taken = send(&sender, "one.json", &webhook, now() + PATIENCE).await.expect("it is taken");
+        assert_eq!(taken, place("shopify/order/1", 7));
+        assert_eq!(asked.load(Relaxed), 3);
+        // Not for ever, and not what no other answer comes of.
+        let (sender, asked) = endpoint(&[(503, "busy")]).await;
+        let error = send(&sender, "one.json", &webhook, now()).await.expect_err("too long");
+        assert_eq!((error.to_string().as_str(), asked.load(Relaxed)), ("one.json is answered 503: busy", 1));
+        let (sender, asked) = endpoint(&[(401, "no")]).await;
+        send(&sender, "one.json", &webhook, now() + PATIENCE).await.expect_err("it is refused");
+        assert_eq!(asked.load(Relaxed), 1);
+    }
+
+    #[test]
+    fn a_folder_without_a_webhook_is_told_of() {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("other.json"), "{}").expect("written");
+        let sources = Sources::parse(samples::SOURCES).expect("the samples' own");
+        let error = webhooks(folder.path(), &sources).expect_err("there is none");
+        assert!(error.to_string().contains("no webhook"), "{error}");
+    }
+
+    #[test]
+    fn two_samples_of_one_delivery_are_refused() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (_, event) = samples::of_provider("shopify")[0];
+        let sources = Sources::parse(samples::SOURCES).expect("the samples' own");
+        let all = Path::new(env!("CARGO_MANIFEST_DIR")).join("events");
+        assert_eq!(webhooks(&all, &sources).expect("each is its own").len(), samples::ALL.len());
+        std::fs::write(folder.path().join("one.json"), event).expect("written");
+        assert_eq!(webhooks(folder.path(), &sources).expect("there is one").len(), 1);
+        std::fs::write(folder.path().join("two.json"), event).expect("written");
+        let error = webhooks(folder.path(), &sources).expect_err("they are one").to_string();
+        assert!(error.contains("two.json has the delivery id of") && error.contains("one.json"), "{error}");
+    }
+}

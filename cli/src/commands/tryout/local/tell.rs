@@ -1,0 +1,181 @@
+//! What a local run tells while it serves: a line for each thing that happens,
+//! wherever the worker runs.
+
+use std::time::Duration;
+
+use console::style;
+use serde_json::{Value, json};
+use serializer::{
+    local::demo,
+    say,
+    view::recording::{Happening, Heard, Story, What},
+};
+use tokio::sync::mpsc::UnboundedReceiver;
+use webhook_serializer::{
+    engine::store::Store,
+    operator::Operator,
+    protocol::receipt::Settlement,
+    telemetry::{Event, Observer},
+};
+
+use crate::commands::{
+    print_json,
+    target::{command_line, local_option},
+};
+
+/// Tells that the document was read anew, or could not be.
+#[derive(Debug)]
+pub(super) struct TellSources {
+    pub(super) json: bool,
+}
+
+impl Observer for TellSources {
+    fn observe(&self, event: &Event<'_>) {
+        match event {
+            Event::SourcesChanged { count } if self.json => {
+                print_json(&json!({ "what": "sources changed", "sources": count }));
+            }
+            Event::SourcesChanged { count } => say!("{:13}sources changed: there are {count} now", ""),
+            Event::SourcesKept { is_news: false, .. } => {}
+            Event::SourcesKept { reason, .. } if self.json => {
+                print_json(&json!({ "what": "sources kept", "reason": reason }));
+            }
+            Event::SourcesKept { reason, .. } => say!("{:13}sources kept as they were: {reason}", ""),
+            _ => {}
+        }
+    }
+}
+
+/// Tells of webhooks that are refused: nothing of them is in any row.
+#[derive(Debug)]
+pub(super) struct TellRefusals {
+    pub(super) json: bool,
+}
+
+impl Observer for TellRefusals {
+    fn observe(&self, event: &Event<'_>) {
+        let Event::Refused { source, refusal, reason, .. } = event else { return };
+        let source = source.map(ToString::to_string);
+        if self.json {
+            print_json(&json!({ "what": "refused", "source": source, "why": refusal.as_str(), "reason": reason }));
+            return;
+        }
+        let source = source.map(|source| format!(" of {source}")).unwrap_or_default();
+        say!("{:13}a webhook{source} was refused ({}): {reason}", "", refusal.as_str());
+    }
+}
+
+/// How long the rows are asked what the matter was.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Tells of a deployment.
+pub(super) struct Teller {
+    pub(super) story: Story,
+    pub(super) store: Store,
+    pub(super) operator: Operator,
+    /// Its webhook endpoint, for command lines.
+    pub(super) url: String,
+    /// One JSON object for each, for programs.
+    pub(super) json: bool,
+}
+
+impl Teller {
+    /// Tells what happens, until `over` completes and all is told.
+    pub(super) async fn tell(self, over: impl Future) {
+        let mut length = self.story.length();
+        let (mut next, mut is_over) = (0, false);
+        let mut over = std::pin::pin!(over);
+        loop {
+            for happening in self.story.since(next) {
+                next += 1;
+                let error = self.error(&happening).await;
+                if self.json {
+                    print_json(&as_json(&happening, error.as_deref()));
+                } else if let Some(line) = demo::line(&happening) {
+                    say!("{line}{}", self.besides(&happening, error.as_deref()));
+                }
+            }
+            if is_over {
+                return;
+            }
+            tokio::select! {
+                _ = &mut over => is_over = true,
+                _ = length.changed() => {}
+            }
+        }
+    }
+
+    /// What went wrong: as it was told, or as the rows say it, where a worker's
+    /// log kept it to itself since an error may quote a body.
+    async fn error(&self, happening: &Happening) -> Option<String> {
+        match &happening.what {
+            What::Failed { error, .. } if !error.is_empty() => Some(error.clone()),
+            What::Failed { .. } | What::Blocked(_) => {
+                self.store.entity(&happening.entity, PATIENCE).await.ok()??.last_error
+            }
+            What::Settled(Settlement::Parked) => {
+                let parked = self.operator.parked(&happening.entity).await.ok()?;
+                let one = parked.into_iter().find(|one| Some(one.sequence) == happening.sequence)?;
+                Some(one.error).filter(|error| !error.is_empty())
+            }
+            _ => None,
+        }
+    }
+
+    /// What people are told besides: the error, and the command that helps.
+    fn besides(&self, happening: &Happening, error: Option<&str>) -> String {
+        let is_told = matches!(&happening.what, What::Failed { error, .. } if !error.is_empty());
+        let error = error.filter(|_| !is_told).map(|error| format!(": {error}")).unwrap_or_default();
+        let (option, key) = (local_option(&self.url), happening.entity.as_str());
+        let next = match (&happening.what, happening.sequence) {
+            (What::Blocked(_), _) => command_line("unblock", &option, key),
+            (What::Settled(Settlement::Parked), Some(at)) => {
+                format!("{} {at}", command_line("redrive", &option, key))
+            }
+            _ => return error,
+        };
+        format!("{error}\n{:13}{}", "", style(next).dim())
+    }
+}
+
+fn as_json(happening: &Happening, error: Option<&str>) -> Value {
+    let Happening { at, entity, sequence, name, what } = happening;
+    let mut value = json!({
+        "at_ms": at.as_millis() as u64, "entity": entity, "sequence": sequence, "delivery": name,
+    });
+    let (what, more) = match what {
+        What::Accepted => ("accepted", json!({})),
+        What::Ignored => ("ignored", json!({})),
+        What::Started(attempt, token) => ("started", json!({ "attempt": attempt, "token": token })),
+        What::Failed { attempt, wait, .. } => {
+            ("failed", json!({ "attempt": attempt, "retry_in_ms": wait.as_millis() as u64 }))
+        }
+        What::Settled(settlement) => ("settled", json!({ "outcome": settlement.as_str() })),
+        What::Blocked(reason) => ("blocked", json!({ "reason": reason.as_str() })),
+        What::PutOff(reason, delay) => {
+            ("put off", json!({ "reason": format!("{reason:?}"), "delay_ms": delay.as_millis() as u64 }))
+        }
+        What::TakenOver(token) => ("taken over", json!({ "token": token })),
+        What::Lost => ("lease lost", json!({})),
+        What::WakeUpFailed => ("wake-up not sent", json!({})),
+    };
+    value["what"] = what.into();
+    if let (Some(value), Value::Object(more)) = (value.as_object_mut(), more) {
+        value.extend(more);
+        value.extend(error.map(|error| ("error".to_owned(), error.into())));
+    }
+    value
+}
+
+/// Takes in what the functions of processes of their own print, and shows what
+/// is not told otherwise.
+pub(super) async fn listen(mut lines: UnboundedReceiver<String>, story: Story, json: bool) {
+    while let Some(line) = lines.recv().await {
+        match story.hear(&line) {
+            Heard::Words(_) | Heard::Printed if json => print_json(&json!({ "what": "printed", "line": line })),
+            Heard::Words(words) => say!("{:13}{words}", ""),
+            Heard::Printed => say!("{line}"),
+            Heard::Told | Heard::Nothing => {}
+        }
+    }
+}

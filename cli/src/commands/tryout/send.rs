@@ -1,0 +1,184 @@
+//! `serializer send`: sample webhooks, freshly signed, to any endpoint.
+
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use anyhow::{Context, Result, ensure};
+use clap::{Args, builder::PossibleValuesParser};
+use serde::Deserialize;
+use serde_json::json;
+use serializer::{
+    local::{
+        samples,
+        sender::{Answer, Sender},
+    },
+    output, say,
+};
+use webhook_serializer::{providers::NAMES, sources::Sources, time::Surroundings};
+
+use crate::commands::{print_json, target::LOCAL};
+
+/// Options of `serializer send`.
+#[derive(Debug, Args)]
+pub struct Send {
+    /// Function URL events, as in `events/`; a file that is none is passed over
+    #[arg(required_unless_present = "provider", value_name = "FILE")]
+    events: Vec<PathBuf>,
+    /// The samples of this provider that the command brings along, instead of files
+    #[arg(long, value_name = "NAME", conflicts_with = "events", value_parser = PossibleValuesParser::new(NAMES))]
+    provider: Option<String>,
+    /// Where to, without `/webhooks/…`
+    #[arg(long, default_value = LOCAL, value_name = "URL")]
+    to: String,
+    /// The sources document with the secrets to sign with; the samples' own by default
+    #[arg(long, value_name = "FILE")]
+    sources: Option<PathBuf>,
+    /// Print a `curl` line for each instead of sending it: for endpoints elsewhere
+    #[arg(long)]
+    curl: bool,
+    /// One JSON object for each that was sent
+    #[arg(long, conflicts_with = "curl")]
+    json: bool,
+}
+
+/// What an endpoint says of a delivery that it took.
+#[derive(Debug, Default, Deserialize)]
+pub(in crate::commands) struct Accepted {
+    pub(in crate::commands) accepted: Option<u64>,
+    pub(in crate::commands) entity: Option<String>,
+    pub(in crate::commands) ignored: Option<String>,
+    pub(in crate::commands) error: Option<String>,
+}
+
+impl Accepted {
+    /// What a body says; nothing, where it is another's.
+    pub(in crate::commands) fn of(body: &str) -> Self {
+        serde_json::from_str(body).unwrap_or_default()
+    }
+}
+
+impl Send {
+    pub async fn run(self) -> Result<ExitCode> {
+        let sources = match &self.sources {
+            Some(path) => std::fs::read_to_string(path).with_context(|| format!("{}", path.display()))?,
+            None => samples::SOURCES.to_owned(),
+        };
+        let sources = Sources::parse(&sources)?;
+        let to = self.to.trim_end_matches('/');
+        let is_url = to.starts_with("http://") || to.starts_with("https://");
+        ensure!(is_url, "{to} is no URL; it starts with http:// or https://");
+        let sender = Sender::new(to);
+        let (mut sent, mut all_accepted, mut not_verified) = (0, true, false);
+        for (path, event) in self.events()? {
+            let path = path.as_path();
+            if !samples::is_webhook(&event) {
+                output::complain(format_args!(
+                    "{}: passed over, no event that posts to /webhooks/{{source}}",
+                    path.display()
+                ));
+                continue;
+            }
+            sent += 1;
+            let signed = samples::webhook(&event, &sources, Surroundings::system().now());
+            let webhook = match signed {
+                Ok(webhook) => webhook,
+                // None of them keeps the others from being sent.
+                Err(error) => {
+                    output::complain(format_args!("{}: {error:#}", path.display()));
+                    all_accepted = false;
+                    continue;
+                }
+            };
+            if self.curl {
+                output::print_raw(format!("{}\n", webhook.curl(to)?).as_bytes());
+                continue;
+            }
+            let answer = sender
+                .post(&webhook)
+                .await
+                .context("nothing was sent: is `serializer local` running? Start it, or say with --to where to send")?;
+            all_accepted &= answer.status == 200;
+            not_verified |= answer.status == 401;
+            self.print(path, &answer);
+        }
+        if not_verified {
+            output::complain(self.other_secrets());
+        }
+        ensure!(sent > 0, "none of these files is a webhook; events/ has samples");
+        Ok(if all_accepted { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    /// What is to be sent, and what it is called.
+    fn events(&self) -> Result<Vec<(PathBuf, String)>> {
+        let brought = self.provider.as_deref().map(samples::of_provider).unwrap_or_default();
+        let brought = brought.into_iter().map(|(name, event)| Ok((PathBuf::from(name), event.to_owned())));
+        let read = |path: &PathBuf| {
+            let event = std::fs::read_to_string(path).with_context(|| format!("{}", path.display()))?;
+            Ok((path.clone(), event))
+        };
+        self.events.iter().map(read).chain(brought).collect()
+    }
+
+    /// What to do where the server believes none of the signatures.
+    fn other_secrets(&self) -> String {
+        let signed = match &self.sources {
+            Some(path) => format!("the secrets in {}", path.display()),
+            None => "the samples' own secrets".to_owned(),
+        };
+        format!("It was signed with {signed}; name the server's document with --sources FILE.")
+    }
+
+    /// What the server says, which may know other sources than this command.
+    fn print(&self, path: &Path, answer: &Answer) {
+        let said: Accepted = Accepted::of(&answer.body);
+        if self.json {
+            return print_json(&json!({
+                "file": path, "status": answer.status, "entity": said.entity, "accepted": said.accepted,
+                "ignored": said.ignored, "error": said.error,
+            }));
+        }
+        say!("{}", line(answer.status, &said, &answer.body));
+    }
+}
+
+pub(in crate::commands) fn line(status: u16, said: &Accepted, body: &str) -> String {
+    match said {
+        Accepted { accepted: Some(sequence), entity: Some(order), .. } => {
+            format!("{status} {order} accepted as {sequence}")
+        }
+        Accepted { accepted: Some(sequence), .. } => {
+            format!("{status} accepted as {sequence}; the server does not say of which order")
+        }
+        Accepted { ignored: Some(topic), .. } => {
+            format!("{status} ignored: the source does not take `{topic}`, see its `topics`")
+        }
+        Accepted { entity: Some(order), .. } if status == 202 => {
+            format!("{status} {order} deferred: it waits in the queue until the tables can be reached")
+        }
+        Accepted { error: Some(error), .. } => format!("{status} {error}"),
+        _ if status == 200 && body == "{}" => format!("{status} a ping: nothing to keep"),
+        _ => format!("{status} {body}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_without_an_order_is_said_to_have_none() {
+        let said = |status, body: &str| line(status, &serde_json::from_str(body).unwrap_or_default(), body);
+        assert_eq!(said(200, r#"{"accepted":3,"entity":"a/b"}"#), "200 a/b accepted as 3");
+        assert_eq!(
+            said(202, r#"{"deferred":true,"entity":"a/b"}"#),
+            "202 a/b deferred: it waits in the queue until the tables can be reached"
+        );
+        assert_eq!(said(200, r#"{"accepted":3}"#), "200 accepted as 3; the server does not say of which order");
+        let ignored = "200 ignored: the source does not take `customers/update`, see its `topics`";
+        assert_eq!(said(200, r#"{"ignored":"customers/update"}"#), ignored);
+        assert_eq!(said(401, r#"{"error":"the signature is wrong"}"#), "401 the signature is wrong");
+        assert_eq!(said(502, "Bad Gateway"), "502 Bad Gateway");
+    }
+}

@@ -1,0 +1,49 @@
+//! `serializer sign`: the headers that a sender would send with a body.
+
+use std::process::ExitCode;
+
+use anyhow::{Result, anyhow, bail, ensure};
+use clap::Args;
+use serde_json::{Map, Value};
+use serializer::say;
+
+use crate::commands::{print_json, tryout::webhook::Webhook};
+
+/// Options of `serializer sign`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Prints a line `name: value` for each header, as curl reads them. The first --secret signs. Headers\n\
+                       that are signed along, such as an id, are given with --header.\n\n\
+                       Example:\n  \
+                       serializer sign --provider stripe --secret \"$SECRET\" body.json |\n      \
+                       curl -H @- --data-binary @body.json https://example.com/webhooks/stripe"
+)]
+pub struct Sign {
+    #[command(flatten)]
+    webhook: Webhook,
+    /// A JSON object of the headers
+    #[arg(long)]
+    json: bool,
+}
+
+impl Sign {
+    pub fn run(self) -> Result<ExitCode> {
+        let claim = self.webhook.claim()?;
+        let source = claim.source().map_err(|reason| anyhow!("{reason}"))?;
+        ensure!(!claim.secrets.is_empty(), "what is it to be signed with? Give a --secret");
+        let headers = source.sign(&claim.headers(), &claim.body, claim.now);
+        if let Some(query) = source.query().filter(|_| headers.is_empty()) {
+            bail!("{} signs nothing. It is known by the URL that it calls, which ends in ?{query}", claim.provider);
+        }
+        ensure!(!headers.is_empty(), "{} does not sign with a secret that anybody else has", claim.provider);
+        if self.json {
+            let headers: Map<String, Value> = headers.into_iter().map(|(name, value)| (name, value.into())).collect();
+            print_json(&headers.into());
+        } else {
+            for (name, value) in headers {
+                say!("{name}: {value}");
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,108 @@
+//! `serializer verify`: is this webhook's signature good, and if not, why?
+
+use std::{io::IsTerminal, process::ExitCode};
+
+use anyhow::Result;
+use clap::Args;
+use serde_json::json;
+use serializer::{
+    output, say,
+    signature::{Claim, Known, Unusable},
+};
+
+use crate::commands::{print_json, tryout::webhook::Webhook};
+
+/// Options of `serializer verify`.
+#[derive(Debug, Args)]
+#[command(after_help = "Exits with 0 if the signature is good, with 1 if it is not and with 2 if it cannot be told.\n\
+                       Verifies as the function `ingest` does, and tries the usual mistakes to say what is wrong: a\n\
+                       newline at the end, JSON that was parsed and serialised again, another encoding, another secret.\n\n\
+                       Example:\n  \
+                       serializer verify --provider shopify --secret \"$SECRET\" --header \"X-Shopify-Hmac-Sha256: $HMAC\" body.json")]
+pub struct Verify {
+    #[command(flatten)]
+    webhook: Webhook,
+    /// A JSON object; also without it where standard output is no terminal
+    #[arg(long)]
+    json: bool,
+}
+
+/// It cannot be told whether the signature is good.
+const CANNOT_TELL: u8 = 2;
+
+impl Verify {
+    pub async fn run(self) -> Result<ExitCode> {
+        let is_json = self.json || !std::io::stdout().is_terminal();
+        let claim = match self.webhook.claim() {
+            Ok(claim) => claim,
+            Err(error) => return Ok(cannot_tell(&format!("{error:#}"))),
+        };
+        let verdict = match claim.fetch().await.and_then(|()| claim.verify()) {
+            Ok(verdict) => verdict,
+            Err(Unusable::Secret(reason)) => Err(reason),
+            Err(Unusable::Option(reason) | Unusable::Key(reason)) => return Ok(cannot_tell(&reason)),
+        };
+        Ok(match verdict {
+            Ok(known) => {
+                if is_json {
+                    print_json(&as_json(&known));
+                } else {
+                    print(&claim, &known);
+                }
+                ExitCode::SUCCESS
+            }
+            Err(reason) => {
+                if is_json {
+                    print_json(&json!({ "valid": false, "reason": reason }));
+                } else {
+                    say!("{} {reason}", console::style("not valid:").red().bold());
+                }
+                ExitCode::FAILURE
+            }
+        })
+    }
+}
+
+fn cannot_tell(reason: &str) -> ExitCode {
+    output::complain(format_args!("{} {reason}", console::style("error:").red().bold()));
+    ExitCode::from(CANNOT_TELL)
+}
+
+fn as_json(known: &Known) -> serde_json::Value {
+    json!({
+        "valid": true, "topic": known.described.topic, "delivery_id": known.described.delivery_id,
+        "entity": known.entity, "event_time": known.described.event_time, "signed": known.signed,
+    })
+}
+
+fn print(claim: &Claim, known: &Known) {
+    let valid = console::style("valid:").green().bold();
+    match known.secret {
+        _ if known.is_ping => {
+            return say!("{valid} a ping of {}'s, which is not signed; it is answered 200", claim.provider);
+        }
+        Some(number) if claim.secrets.len() > 1 && !known.signed.is_empty() => {
+            say!("{valid} signed by {} with --secret, number {number}", claim.provider);
+        }
+        _ if known.signed.is_empty() => say!("{valid} the URL holds the secret of {}", claim.provider),
+        _ => say!("{valid} signed by {}", claim.provider),
+    }
+    let described = &known.described;
+    let time = described.event_time.map(|time| time.to_string());
+    let lines = [
+        ("topic", "topic", Some(described.topic.as_str())),
+        ("delivery id", "id", Some(described.delivery_id.as_str())),
+        ("entity", "", known.entity.as_deref()),
+        ("event time", "time", time.as_deref()),
+    ];
+    for (name, covered, value) in lines {
+        let is_open = value.is_some() && !covered.is_empty() && !known.signed.contains(&covered);
+        let note = if is_open { "  (not covered by the signature)" } else { "" };
+        say!("{name:<12} {}{note}", value.unwrap_or("not found"));
+    }
+    let signed = match known.signed.as_slice() {
+        [] => "nothing: whoever knows the URL can send anything".to_owned(),
+        signed => signed.join(", "),
+    };
+    say!("{:<12} {signed}", "signed");
+}

@@ -1,0 +1,108 @@
+//! A webhook on a command line: what `verify` and `sign` have in common.
+
+use std::{
+    io::{IsTerminal, Read},
+    path::PathBuf,
+};
+
+use anyhow::{Context, Result, ensure};
+use clap::{Args, builder::PossibleValuesParser};
+use serializer::{output, signature::Claim};
+use webhook_serializer::{
+    functions::ingest::keys::PublishedKeys,
+    providers,
+    time::{Surroundings, Timestamp},
+};
+
+/// A webhook and its sender.
+#[derive(Debug, Args)]
+pub struct Webhook {
+    /// By whose rules
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(providers::NAMES))]
+    provider: String,
+    /// A secret: text as the sender shows it, or `hex:` or `base64:` and the key's bytes; may be repeated
+    #[arg(long = "secret", value_name = "SECRET", allow_hyphen_values = true)]
+    secrets: Vec<String>,
+    /// The URL that the sender posts to, as it knows it, where it signs that or holds the secret in it
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
+    /// The time to verify or sign at, in seconds since 1970; now by default
+    #[arg(long, value_name = "UNIX_SECONDS")]
+    now: Option<u64>,
+    /// A field of the sources document, such as tolerance=600 (seconds), webhook_id=… for PayPal, or for `generic`
+    /// header, hash, encoding, prefix, separator, signed, …; may be repeated. In place of a key that would be
+    /// fetched: cert_file=FILE, jwks_file=FILE, public_key_file=FILE
+    #[arg(long = "option", value_name = "K=V", value_parser = option)]
+    options: Vec<(String, String)>,
+    /// A header as it arrived; may be repeated
+    #[arg(long = "header", short = 'H', value_name = "K: V", value_parser = header)]
+    headers: Vec<(String, String)>,
+    /// The body, byte for byte; standard input by default
+    #[arg(value_name = "FILE")]
+    body: Option<PathBuf>,
+}
+
+fn option(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("an option is a name, `=` and a value, such as tolerance=600")?;
+    Ok((name.trim().to_owned(), value.to_owned()))
+}
+
+fn header(text: &str) -> Result<(String, String), String> {
+    let (name, value) =
+        text.split_once(':').ok_or("a header is a name, a colon and a value, such as `X-Topic: a/b`")?;
+    Ok((name.trim().to_ascii_lowercase(), value.trim().to_owned()))
+}
+
+impl Webhook {
+    /// Reads the body, and makes a claim of it all.
+    pub fn claim(self) -> Result<Claim> {
+        let body = match &self.body {
+            Some(path) if path.as_os_str() != "-" => {
+                std::fs::read(path).with_context(|| format!("{} cannot be read", path.display()))?
+            }
+            _ => {
+                let mut input = std::io::stdin();
+                ensure!(!input.is_terminal(), "which body? Name its FILE, or pass it on standard input");
+                let mut body = Vec::new();
+                input.read_to_end(&mut body).context("standard input cannot be read")?;
+                body
+            }
+        };
+        let now = self.now.map_or_else(|| Surroundings::system().now(), Timestamp::from_secs);
+        let Self { provider, secrets, url, options, headers, .. } = self;
+        let (named, options): (Vec<_>, Vec<_>) = options.into_iter().partition(|(name, _)| name.ends_with("_file"));
+        let mut files = Vec::new();
+        for (name, path) in named {
+            let bytes = std::fs::read(&path).with_context(|| format!("{name}: {path} cannot be read"))?;
+            files.push((name, bytes));
+        }
+        let keys = PublishedKeys::new(Surroundings::system());
+        let claim = Claim { provider, secrets, options, files, keys, url, headers, body, now };
+        if claim.is_published() && !claim.secrets.is_empty() {
+            output::complain(format_args!(
+                "note: {} signs with a key of its own, so --secret makes no difference",
+                claim.provider
+            ));
+        }
+        if claim.url.is_some() && !claim.reads_url() {
+            output::complain(format_args!(
+                "note: {} does not sign the URL, so --url makes no difference",
+                claim.provider
+            ));
+        }
+        Ok(claim)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_is_cut_at_its_first_colon_and_an_option_at_its_first_equals_sign() {
+        let pair = |name: &str, value: &str| Ok((name.to_owned(), value.to_owned()));
+        assert_eq!(header("X-Time: 10:30 "), pair("x-time", "10:30"));
+        assert_eq!(option("signed=a={body}"), pair("signed", "a={body}"));
+        assert!(header("X-Time").is_err() && option("tolerance").is_err());
+    }
+}

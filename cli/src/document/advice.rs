@@ -1,0 +1,354 @@
+//! What `serializer check` says about a source that the functions take, and
+//! that may not do what its author wants.
+
+mod topics;
+
+use webhook_serializer::{
+    protocol::{delivery::Incoming, entity::EntityKey},
+    providers::{self, Example, Payload},
+    sources::{
+        Source,
+        deliver::{Deliver, Stale},
+    },
+    time::Timestamp,
+};
+
+use crate::output::Table;
+
+/// One thing to know about a source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Advice {
+    /// How much it matters.
+    pub weight: Weight,
+    /// What is so, and what to write instead: one line or more.
+    pub text: String,
+}
+
+/// How much a piece of advice matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Weight {
+    /// It may be meant so.
+    Note,
+    /// It is probably a mistake.
+    Warning,
+}
+
+/// All that is to be said about `source`.
+pub fn of(source: &Source) -> Vec<Advice> {
+    let warning = entities(source).map(|text| Advice { weight: Weight::Warning, text });
+    let nothing = finds_nothing(source).map(|text| Advice { weight: Weight::Note, text });
+    let note = source.awaited().map(|field| Advice { weight: Weight::Note, text: without(source, field) });
+    let doubtful = source.doubtful_secrets().into_iter().map(|(number, what)| Advice {
+        weight: Weight::Note,
+        text: format!(
+            "source `{}`: `secrets`, number {number}: it {what}; nothing that is signed will fit it",
+            source.name
+        ),
+    });
+    let paused = source.is_paused.then(|| Advice {
+        weight: Weight::Note,
+        text: format!(
+            "source `{0}` is paused: its webhooks are accepted and wait, until `serializer source resume {0}`",
+            source.name
+        ),
+    });
+    let several = several(source).map(|text| Advice { weight: Weight::Note, text });
+    warning
+        .into_iter()
+        .chain(nothing)
+        .chain(topics::of(source))
+        .chain(several)
+        .chain(note)
+        .chain(doubtful)
+        .chain(paused)
+        .collect()
+}
+
+/// What leaving deliveries out for newer ones may lose, or cannot do.
+fn several(source: &Source) -> Option<String> {
+    let (name, provider) = (&source.name, &source.provider_name);
+    let facts = &providers::rule_of(provider)?.facts;
+    if source.stale == Stale::Skip && facts.resolution.is_none() {
+        return Some(format!(
+            "source `{name}`: `stale = \"skip\"` leaves nothing out: {provider} does not say when an event happened"
+        ));
+    }
+    (source.deliver == Deliver::Latest && facts.payload == Payload::Depends).then(|| {
+        format!(
+            "source `{name}`: with `deliver = \"latest\"` the handler never sees what a newer webhook of the same topic\n\
+             family stands for, and not each of {provider}'s holds all that those before it did"
+        )
+    })
+}
+
+fn without(source: &Source, field: &str) -> String {
+    let name = &source.name;
+    if field != "secrets" {
+        return format!(
+            "source `{name}` has no `{field}` yet, so each of its deliveries is answered 503, to be sent again: write the\n\
+             one that the sender shows for …/webhooks/{name} into the document"
+        );
+    }
+    format!(
+        "source `{name}` has no secret yet, so each of its deliveries is answered 503: most senders try again for\n\
+         hours, WooCommerce does not. Write the secret that the sender shows for …/webhooks/{name} into `secrets`;\n\
+         docs/deploying.md#connect-the-senders says where it is shown"
+    )
+}
+
+/// An example of the provider's, as `source` routes it.
+struct Routed {
+    example: &'static Example,
+    delivery: Incoming,
+}
+
+/// Whether the source's templates keep together what the provider's own rule
+/// keeps together, and apart what it keeps apart; where not, how to write it.
+/// `None` also for a source all of whose deliveries are in one lane.
+fn entities(source: &Source) -> Option<String> {
+    let rule = providers::rule_of(&source.provider_name)?;
+    let routed: Vec<Routed> = rule.examples.iter().map(|example| route(source, example)).collect();
+    let key = |routed: &Routed| routed.delivery.entity.clone();
+    let first = key(routed.first()?);
+    if routed.iter().all(|routed| key(routed) == first) {
+        return None;
+    }
+    let about_first = |named: &str| routed.iter().filter(|routed| routed.example.entity == named).map(key).next();
+    let split = routed.iter().find(|one| about_first(one.example.entity).as_ref() != Some(&key(one)));
+    let unrouted = EntityKey::unrouted(&source.name);
+    let met = |one: &&Routed| {
+        let same = |other: &Routed| key(other) == key(one) && other.example.entity != one.example.entity;
+        key(one) != unrouted && routed.iter().any(same)
+    };
+    let (what, shown): (_, Vec<&Routed>) = if let Some(split) = split {
+        let about = split.example.entity;
+        let what = format!(
+            "`entity` sends deliveries about one thing, {about}, to different entities, which run side by side"
+        );
+        (what, routed.iter().filter(|one| one.example.entity == about).collect())
+    } else {
+        let shown: Vec<&Routed> = routed.iter().filter(met).collect();
+        shown.first()?;
+        ("`entity` sends deliveries about different things to one entity, where they wait for each other".into(), shown)
+    };
+    let mut table = Table::new(&["topic", "about", "goes to"]);
+    for one in shown {
+        let goes_to = match key(one) {
+            key if key == unrouted => format!("{key}, parked"),
+            key => key.to_string(),
+        };
+        table.row([one.delivery.topic.clone(), one.example.entity.to_owned(), goes_to]);
+    }
+    let or = if split.is_some() { "" } else { "Or take a field from some topics only: `{TOPICS:FIELD}`.\n" };
+    let (name, provider) = (&source.name, &source.provider_name);
+    let rows: String = table.to_string().lines().map(|row| format!("  {row}\n")).collect();
+    Some(format!(
+        "source `{name}`: {what}:\n{rows}\
+         Leave `entity` out, or use `{{entity}}`: in all topics it is what {provider}'s rule finds, such as {}\n\
+         {or}(docs/sources.md#entity-what-order-is-kept-for)",
+        rule.examples.first()?.entity
+    ))
+}
+
+/// Whether all that is known of the provider's events would be parked.
+fn finds_nothing(source: &Source) -> Option<String> {
+    let rule = providers::rule_of(&source.provider_name)?;
+    let unrouted = EntityKey::unrouted(&source.name);
+    let mut routed = rule.examples.iter().map(|example| route(source, example).delivery.entity).peekable();
+    routed.peek()?;
+    routed.all(|key| key == unrouted).then(|| {
+        let (name, provider) = (&source.name, &source.provider_name);
+        format!(
+            "source `{name}`: `entity` finds nothing in any example of {provider}'s events. They hold only what its own\n\
+             rule needs, so it may be right; what it cannot be filled from is parked under {unrouted}"
+        )
+    })
+}
+
+fn route(source: &Source, example: &'static Example) -> Routed {
+    let headers = example.headers.iter().copied().collect();
+    let request = providers::Request { headers: &headers, body: example.body.as_bytes() };
+    Routed { example, delivery: source.delivery(request, Timestamp::from_millis(0)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path};
+
+    use webhook_serializer::sources::Sources;
+
+    use super::*;
+
+    fn advice(provider: &str, rest: &str) -> Vec<Advice> {
+        let document = format!("[sources.shop]\nprovider = '{provider}'\nhandler = 'h'\n{rest}");
+        of(Sources::parse(&document).unwrap().get("shop").unwrap())
+    }
+
+    fn warned(provider: &str, entity: &str) -> Option<String> {
+        let all = advice(provider, &format!("secrets = ['s']\nentity = {entity}"));
+        assert!(all.iter().all(|advice| advice.weight == Weight::Warning), "{all:?}");
+        all.into_iter().map(|advice| console::strip_ansi_codes(&advice.text).into_owned()).next()
+    }
+
+    #[test]
+    fn a_secret_that_is_a_placeholder_or_has_white_space_around_it_is_noted_and_not_shown() {
+        let secrets = "secrets = ['…', 'whsec_...', ' hush', 'as it should be']";
+        let texts: Vec<String> = advice("shopify", secrets).into_iter().map(|advice| advice.text).collect();
+        assert_eq!(texts.len(), 3, "{texts:?}");
+        assert!(
+            texts[0].contains("number 1: it is a placeholder") && texts[1].contains("number 2: it is a placeholder")
+        );
+        assert!(texts[2].contains("number 3: it has white space around it") && !texts.concat().contains("hush"));
+    }
+
+    #[test]
+    fn leaving_deliveries_out_for_newer_ones_is_noted_where_it_loses_something_or_does_nothing() {
+        let noted = |provider: &str, rest: &str| {
+            let all = advice(provider, &format!("secrets = ['c2VjcmV0']\n{rest}"));
+            all.into_iter().map(|advice| advice.text).collect::<Vec<_>>()
+        };
+        assert_eq!(noted("shopify", "deliver = 'latest'\nstale = 'skip'"), [""; 0]);
+        assert!(noted("stripe", "deliver = 'latest'")[0].contains("not each of stripe's holds all"));
+        assert_eq!(noted("stripe", "deliver = { up_to = 5 }"), [""; 0]);
+        let nothing = noted("shipstation-v1", "stale = 'skip'");
+        assert!(nothing[0].contains("shipstation-v1 does not say when an event happened"), "{nothing:?}");
+    }
+
+    #[test]
+    fn a_template_that_splits_an_order_is_warned_about_with_where_each_topic_goes() {
+        let told = warned("shopify", "'{source}/order/{/id}'").unwrap();
+        for expected in [
+            "orders/updated             order/7  shop/order/7\n",
+            "orders/edited              order/7  shop/unrouted, parked\n",
+            "refunds/create             order/7  shop/order/3\n",
+            "returns/approve            order/7  shop/order/5\n",
+            "use `{entity}`",
+        ] {
+            assert!(told.contains(expected), "{expected}: {told}");
+        }
+        assert!(!told.contains("products/update"), "{told}");
+        for entity in [
+            "'{source}/order/{/order_id}'",
+            "['{source}/order/{/order_id}', '{source}/order/{/id}']",
+            "'{source}/{/admin_graphql_api_id}'",
+            "'{source}/{/order_number}'",
+            "'{source}/{topic}'",
+        ] {
+            assert!(warned("shopify", entity).unwrap().contains("about one thing, order/7, "), "{entity}");
+        }
+        for entity in [
+            "'{source}/payment/{/data/object/id}'",
+            "'{source}/payment/{/data/object/payment_intent}'",
+            "['shop/order/{/data/object/metadata/order_id}', '{source}/{/data/object/id}']",
+        ] {
+            assert!(warned("stripe", entity).unwrap().contains("about one thing, payment_intent/pi_1"), "{entity}");
+        }
+    }
+
+    #[test]
+    fn a_template_that_takes_unlike_things_for_one_is_warned_about() {
+        let told = warned("woocommerce", "'{source}/order/{/id}'").unwrap();
+        assert!(told.contains("different things to one entity"), "{told}");
+        assert!(told.contains("product.updated   product/7   shop/order/7\n"), "{told}");
+        assert!(told.contains("Or take a field from some topics only"), "{told}");
+        let told = warned("easypost", "'shop/order/{/result/reference}'").unwrap();
+        assert!(told.contains("batch.updated        batch/batch_7    shop/order/7\n"), "{told}");
+    }
+
+    #[test]
+    fn templates_that_keep_an_order_together_are_not_warned_about() {
+        for (provider, entity) in [
+            ("shopify", "'{source}/{entity}'"),
+            ("shopify", "'all/{entity}'"),
+            ("shopify", "'shop/one'"),
+            ("shopify", "['{source}/customer/{/customer/id}', '{source}/{entity}']"),
+            ("stripe", "['shopify/order/{/data/object/metadata/order_id}', '{source}/{entity}']"),
+            ("stripe", "'shopify/order/{/data/object/metadata/order_id}'"),
+            ("woocommerce", "'{source}/{entity}'"),
+        ] {
+            assert_eq!(warned(provider, entity), None, "{provider} {entity}");
+        }
+        assert_eq!(advice("standard-webhooks", "secrets = ['c2VjcmV0']\nentity = '{source}/order/{/data/id}'"), []);
+        let own = ["shopify", "stripe", "woocommerce"].map(|provider| advice(provider, "secrets = ['s']"));
+        assert_eq!(own, [const { Vec::new() }; 3]);
+    }
+
+    #[test]
+    fn one_order_of_three_providers_is_kept_together_and_a_template_that_would_split_it_is_warned_about() {
+        let document = include_str!("../../events/one-order.toml");
+        let all = |document: &str| -> Vec<Advice> {
+            Sources::parse(document).unwrap().iter().flat_map(|source| of(source)).collect()
+        };
+        assert_eq!(all(document), []);
+        for (kept, splits) in [
+            ("shop/{entity}", "shop/order/{/id}"),
+            ("shop/{entity}", "shop/order/{orders/*:/id}"),
+            ("shop/order/{/data/object/metadata/order_id}", "shop/order/{charge.*:/data/object/metadata/order_id}"),
+            ("{source}/{tracker.*:entity}", "{source}/{topic}"),
+        ] {
+            let [warning] = all(&document.replace(kept, splits)).try_into().unwrap();
+            assert_eq!(warning.weight, Weight::Warning);
+            assert!(warning.text.contains("sends deliveries about one thing"), "{splits}: {}", warning.text);
+        }
+    }
+
+    #[test]
+    fn a_template_that_finds_nothing_in_any_example_is_noted() {
+        for entity in ["'shop/order/{/result/refrence}'", "'shop/order/{insurences.*:/result/reference}'"] {
+            let [note] = advice("easypost", &format!("secrets = ['s']\nentity = {entity}")).try_into().unwrap();
+            assert_eq!(note.weight, Weight::Note);
+            assert!(note.text.contains("finds nothing in any example") && note.text.contains("shop/unrouted"));
+        }
+        for entity in ["'shop/order/{insurance.*:/result/reference}'", "'{source}/{tracker.*:entity}'"] {
+            assert_eq!(advice("easypost", &format!("secrets = ['s']\nentity = {entity}")), [], "{entity}");
+        }
+    }
+
+    #[test]
+    fn no_provider_s_own_rule_is_warned_about() {
+        let mut with_examples = 0;
+        for name in providers::NAMES {
+            let Some(rule) = providers::rule_of(name) else { continue };
+            let url = if rule.facts.signed.url { "url = 'https://example.com/'" } else { "" };
+            let warned = advice(name, url).into_iter().find(|advice| advice.weight == Weight::Warning);
+            assert_eq!(warned, None, "{name}");
+            with_examples += usize::from(!rule.examples.is_empty());
+        }
+        assert!(with_examples >= 11, "{with_examples}");
+    }
+
+    /// Those that are whole: with the table's name above its fields.
+    #[test]
+    fn every_source_in_the_readme_and_in_the_pages_is_taken_without_a_warning() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let pages = fs::read_dir(root.join("docs")).unwrap().map(|page| page.unwrap().path());
+        let mut sources = 0;
+        for page in
+            pages.filter(|page| page.extension().is_some_and(|kind| kind == "md")).chain([root.join("README.md")])
+        {
+            let text = fs::read_to_string(&page).unwrap();
+            let blocks = text.split("```toml\n").skip(1).map(|block| block.split("```").next().unwrap());
+            for block in blocks.filter(|block| block.trim_start().starts_with("[sources.")) {
+                // A secret that is left to the reader, in the form that its place demands.
+                let document = block.replace("whsec_…", "whsec_c2VjcmV0");
+                let read =
+                    Sources::parse(&document).unwrap_or_else(|error| panic!("{}: {error}\n{block}", page.display()));
+                for source in read.iter() {
+                    let warned = of(source).into_iter().find(|advice| advice.weight == Weight::Warning);
+                    assert_eq!(warned, None, "{}", page.display());
+                    sources += 1;
+                }
+            }
+        }
+        assert!(sources >= 4, "{sources}");
+    }
+
+    #[test]
+    fn a_source_without_a_secret_is_noted() {
+        for secrets in ["", "secrets = []"] {
+            let [note] = advice("stripe", secrets).try_into().unwrap();
+            assert_eq!(note.weight, Weight::Note);
+            assert!(note.text.starts_with("source `shop` has no secret yet"), "{}", note.text);
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! What is to be said about the topics that a source takes and ignores.
+
+use std::collections::BTreeSet;
+
+use webhook_serializer::{
+    functions::ingest::Request,
+    providers,
+    sources::{Pattern, Source, Topics},
+};
+
+use super::{Advice, Weight};
+use crate::local::samples;
+
+/// How many topics are shown as examples.
+const SHOWN: usize = 4;
+
+pub(super) fn of(source: &Source) -> Vec<Advice> {
+    let Some(topics) = source.topics() else { return Vec::new() };
+    let name = &source.name;
+    let say = |weight, text: String| Advice { weight, text: format!("source `{name}`: {text}") };
+    if *topics == Topics::default() {
+        let text = "`topics` lists nothing to take and nothing to ignore, so that all topics are taken; to take none,\n\
+                    take the source out";
+        return vec![say(Weight::Note, text.to_owned())];
+    }
+    if topics.ignore.iter().any(|pattern| pattern.fits("*")) {
+        let text = "`topics.ignore` holds `*`, so that nothing of it is ever handled; to stop it, take the source out";
+        return vec![say(Weight::Warning, text.to_owned())];
+    }
+    let known = known_topics(source);
+    let mut advice: Vec<Advice> = Vec::new();
+    for taken in topics.take.iter() {
+        let text = taken.as_str();
+        // A star in what is taken is fitted by a star alone: all that it stands for is ignored.
+        if let Some(ignored) = topics.ignore.iter().find(|ignored| ignored.fits(text)) {
+            let ignored = ignored.as_str();
+            advice.push(say(
+                Weight::Warning,
+                format!("`topics.take` has `{text}`, all of which `{ignored}` in `topics.ignore` ignores again"),
+            ));
+        }
+    }
+    if !known.is_empty() {
+        let patterns = [("take", &topics.take), ("ignore", &topics.ignore)];
+        let all = patterns.into_iter().flat_map(|(field, patterns)| patterns.iter().map(move |one| (field, one)));
+        advice.extend(all.filter_map(|(field, pattern)| {
+            let (weight, text) = doubt(field, pattern, &known, &source.provider_name)?;
+            Some(say(weight, text))
+        }));
+    }
+    advice
+}
+
+/// The provider's topics in the samples and in its rule's examples; none where
+/// senders differ.
+fn known_topics(source: &Source) -> BTreeSet<String> {
+    let examples = providers::rule_of(&source.provider_name).map(|rule| rule.examples).unwrap_or_default();
+    if examples.is_empty() {
+        return BTreeSet::new();
+    }
+    let mut topics: BTreeSet<String> = examples
+        .iter()
+        .map(|example| {
+            let headers = example.headers.iter().copied().collect();
+            source.describe(providers::Request { headers: &headers, body: example.body.as_bytes() }).topic
+        })
+        .collect();
+    for (_, event) in samples::of_provider(&source.provider_name) {
+        let Ok(event) = serde_json::from_str::<Request>(event) else { continue };
+        let (headers, body) = (event.headers(), event.bytes().unwrap_or_default());
+        topics.insert(source.describe(providers::Request { headers: &headers, body: &body }).topic);
+    }
+    topics
+}
+
+/// What is odd about a pattern that fits none of the topics that are known here.
+fn doubt(field: &str, pattern: &Pattern, known: &BTreeSet<String>, provider: &str) -> Option<(Weight, String)> {
+    let text = pattern.as_str();
+    if known.iter().any(|topic| pattern.fits(topic)) {
+        return None;
+    }
+    let alike = known.iter().find(|topic| spelt_alike(text, topic));
+    if let Some(topic) = alike {
+        let text = format!("`topics.{field}` has `{text}`, which {provider} does not send: it writes `{topic}`");
+        return Some((Weight::Warning, text));
+    }
+    // Of a family that is known: one of the many topics that no sample is of.
+    let family = |topic: &str| topic.split(['/', '.', ':', '*']).next().unwrap_or_default().to_owned();
+    if known.iter().any(|topic| family(topic) == family(text)) {
+        return None;
+    }
+    let shown: Vec<String> = known.iter().take(SHOWN).map(|topic| format!("`{topic}`")).collect();
+    let text = format!(
+        "`topics.{field}` has `{text}`, which none of {provider}'s topics that are known here fits; they are written\n\
+         {}, …",
+        shown.join(", ")
+    );
+    Some((Weight::Note, text))
+}
+
+/// Whether a pattern would fit a topic if capitals and what stands between the
+/// words made no difference.
+fn spelt_alike(pattern: &str, topic: &str) -> bool {
+    let plain = |text: &str| text.to_lowercase().replace(['/', '.', ':', '_', '-', ' '], "/");
+    Pattern::new(plain(pattern)).fits(&plain(topic))
+}
+
+#[cfg(test)]
+mod tests {
+    use webhook_serializer::sources::Sources;
+
+    use super::*;
+
+    fn said(provider: &str, topics: &str) -> Vec<(Weight, String)> {
+        let document = format!("[sources.shop]\nprovider = '{provider}'\nhandler = 'h'\ntopics = {topics}");
+        let sources = Sources::parse(&document).unwrap();
+        of(sources.get("shop").unwrap()).into_iter().map(|advice| (advice.weight, advice.text)).collect()
+    }
+
+    #[test]
+    fn topics_that_a_provider_sends_or_may_send_are_not_remarked_upon() {
+        for (provider, topics) in [
+            ("shopify", "{ take = ['orders/*', 'refunds/create', '*/create'] }"),
+            ("shopify", "{ take = 'orders/risk_assessment_changed', ignore = 'customers/*' }"),
+            ("stripe", "{ take = ['payment_intent.*', 'charge.dispute.*'] }"),
+            ("paypal", "{ ignore = 'PAYMENT.CAPTURE.*' }"),
+            ("standard-webhooks", "{ take = 'whatever' }"),
+        ] {
+            assert_eq!(said(provider, topics), [], "{provider} {topics}");
+        }
+    }
+
+    #[test]
+    fn a_topic_in_another_spelling_than_its_provider_s_is_warned_about_with_the_right_one() {
+        for (provider, topic, right) in [
+            ("shopify", "ORDERS_CREATE", "`orders/create`"),
+            ("shopify", "orders.*", "`orders/"),
+            ("stripe", "charge/refunded", "`charge.refunded`"),
+        ] {
+            let [(weight, text)] = said(provider, &format!("{{ take = '{topic}' }}")).try_into().unwrap();
+            assert_eq!(weight, Weight::Warning);
+            assert!(text.contains("does not send: it writes ") && text.contains(right), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_topic_that_nobody_here_knows_is_noted_with_some_that_are_known() {
+        let [(weight, text)] = said("shopify", "{ ignore = 'baskets/*' }").try_into().unwrap();
+        assert_eq!(weight, Weight::Note);
+        assert!(text.contains("`baskets/*`") && text.contains("`customers/"), "{text}");
+    }
+
+    #[test]
+    fn a_table_of_topics_that_lists_none_is_noted() {
+        for topics in ["{}", "{ take = [], ignore = [] }"] {
+            let [(weight, text)] = said("shopify", topics).try_into().unwrap();
+            assert!(weight == Weight::Note && text.contains("so that all topics are taken"), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_taken_and_ignored_again_is_warned_about() {
+        let [(weight, text)] =
+            said("shopify", "{ take = ['orders/*', 'refunds/*'], ignore = 'orders/*' }").try_into().unwrap();
+        assert_eq!(weight, Weight::Warning);
+        assert!(text.contains("has `orders/*`, all of which `orders/*` in `topics.ignore` ignores again"), "{text}");
+        let [(weight, text)] = said("shopify", "{ ignore = '*' }").try_into().unwrap();
+        assert!(weight == Weight::Warning && text.contains("nothing of it is ever handled"), "{text}");
+        assert_eq!(said("shopify", "{ take = 'orders/*', ignore = 'orders/edited' }"), []);
+    }
+}

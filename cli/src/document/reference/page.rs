@@ -1,0 +1,82 @@
+//! The page `docs/sources-reference.md`.
+
+use std::fmt::Write;
+
+use super::{Absent, Field, Form, Table, fields::TABLES};
+
+/// The page, in Markdown.
+pub fn page() -> String {
+    let mut page = HEAD.to_owned();
+    for table in TABLES {
+        section(table, &mut page);
+    }
+    page.push_str(FOOT);
+    page
+}
+
+const HEAD: &str = r#"<!-- Made by `cargo run -- check --reference`; a test compares. Change cli/src/document/reference/ instead. -->
+
+# The sources document, field by field
+
+[Sources](sources.md) explains how to use them. The document is TOML, or JSON if it starts with a brace. A field that is not listed here is refused.
+
+Editors complete and check the document by [sources.schema.json](sources.schema.json): in Visual Studio Code with the extension *Even Better TOML*, elsewhere with [Taplo](https://taplo.tamasfe.dev). The first line says where the schema is, from the document's own folder:
+
+```toml
+#:schema docs/sources.schema.json
+```
+
+In JSON it is a field: `"$schema": "docs/sources.schema.json"`. Outside this repository, `serializer check --schema >sources.schema.json` writes the file.
+
+A document has at most 4 KB in an SSM parameter, 8 KB with the tier Advanced, and 64 KB in a Secrets Manager secret.
+"#;
+
+const FOOT: &str = r#"
+## Forms
+
+| form | is |
+|---|---|
+| duration | a text of numbers and units: `"500ms"`, `"10s"`, `"5m"`, `"1h 30m"` |
+| rate | a text: a number from 1 to 1000, a slash, and `s`, `min` or `h` |
+| header | a header's name, in any case |
+| place | a header's name or, starting with a slash, a JSON pointer into the body: `"/order/id"` |
+| topic | a topic as the provider writes it, in which `*` stands for any text or none: `"orders/*"` |
+| template | a text with fields in braces: [what they are](sources.md#entity-what-order-is-kept-for) |
+"#;
+
+fn section(table: &Table, page: &mut String) {
+    let Table { path, about, fields } = table;
+    let _ = write!(page, "\n## `{path}`\n\n{about}\n\n| field | form | if left out | |\n|---|---|---|---|\n");
+    for field in *fields {
+        let Field { name, form, absent, about, .. } = field;
+        let (form, absent) = (form_of(*form), absent_of(*absent));
+        let _ = writeln!(page, "| `{name}` | {form} | {absent} | {about} Example: `{}` |", field.example);
+    }
+}
+
+fn form_of(form: Form) -> String {
+    match form {
+        Form::Text(pattern) => pattern.name.to_owned(),
+        Form::OneOrMore(pattern) => format!("{}, or a list", pattern.name),
+        Form::Word(words) => one_of(words),
+        Form::WordOrMost(words, field, most) => {
+            format!("{}, `{{ {field} = 2 }}` to `{{ {field} = {most} }}`", one_of(words))
+        }
+        Form::Count => "whole number from 1".to_owned(),
+        Form::Flag => "`true`, `false`".to_owned(),
+        Form::Table(_) => "table".to_owned(),
+    }
+}
+
+fn one_of(words: &[&str]) -> String {
+    words.iter().map(|word| format!("`\"{word}\"`")).collect::<Vec<_>>().join(", ")
+}
+
+fn absent_of(absent: Absent) -> String {
+    match absent {
+        Absent::Required => "**required**".to_owned(),
+        Absent::Is("{}") => "each field's default".to_owned(),
+        Absent::Is(value) => format!("`{value}`"),
+        Absent::Means(words) => words.to_owned(),
+    }
+}

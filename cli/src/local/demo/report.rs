@@ -1,0 +1,160 @@
+//! What an act ends with: a table per order and the verdict.
+
+use std::{collections::BTreeMap, fmt, time::Duration};
+
+use webhook_serializer::{handlers::orders::Orders, protocol::entity::EntityKey};
+
+use crate::{
+    local::handler_log::{Ending, Run},
+    output::{self, Table},
+    view::{audit::Verdict, recording::Story},
+};
+
+/// Longer tables are cut.
+const SHOWN: usize = 6;
+
+/// One order of an act.
+#[derive(Debug, Clone)]
+pub struct OrderReport {
+    /// Its entity.
+    pub entity: EntityKey,
+    /// The names of its deliveries, in the order in which they arrived.
+    pub arrived: Vec<String>,
+    /// The names of those that ran, in the order in which they were applied.
+    pub ran: Vec<String>,
+    /// The names of those that were put back after they had been parked, and
+    /// so ran at their new place.
+    pub put_back: Vec<String>,
+    /// Handler starts.
+    pub starts: usize,
+    /// The longest time between acceptance and first start.
+    pub waited: Duration,
+    /// The time in handlers, all together.
+    pub handled: Duration,
+    /// What the `orders` handler made of it.
+    pub state: String,
+}
+
+/// An act, judged.
+#[derive(Debug, Clone)]
+pub struct ActReport {
+    /// The orders.
+    pub orders: Vec<OrderReport>,
+    /// The verdict.
+    pub verdict: Verdict,
+}
+
+impl ActReport {
+    /// From what was sent, what ran, and what stands in the orders' table.
+    pub(super) async fn new(
+        verdict: Verdict,
+        arrived: BTreeMap<String, Vec<String>>,
+        runs: &[Run],
+        starts: &[EntityKey],
+        story: &Story,
+        table: Orders,
+    ) -> Self {
+        let mut by_entity: BTreeMap<&EntityKey, Vec<&Run>> = BTreeMap::new();
+        for run in runs {
+            by_entity.entry(&run.entity).or_default().push(run);
+        }
+        let mut orders = Vec::new();
+        for (entity, runs) in by_entity {
+            let name = |run: &Run| story.name(&run.delivery_id, "");
+            let ran: Vec<String> =
+                runs.iter().filter(|run| run.ending == Ending::Applied).map(|run| name(run)).collect();
+            let rejected = |run: &Run| {
+                runs.iter().any(|other| other.ending == Ending::Rejected && other.delivery_id == run.delivery_id)
+            };
+            let is_put_back = |run: &&&Run| run.ending == Ending::Applied && rejected(run);
+            let put_back = runs.iter().filter(is_put_back).map(|run| name(run)).collect();
+            let first = runs.first().map(|run| name(run)).unwrap_or_default();
+            let mine = arrived.values().find(|names| names.contains(&first)).cloned().unwrap_or_default();
+            let shown = orders.len() < SHOWN;
+            let state = if shown { table.order(entity).await.ok().flatten() } else { None };
+            orders.push(OrderReport {
+                entity: entity.clone(),
+                arrived: mine,
+                ran,
+                put_back,
+                starts: starts.iter().filter(|started| *started == entity).count(),
+                waited: runs
+                    .iter()
+                    .filter(|run| run.attempt == 1)
+                    .map(|run| run.started_at.since(run.received_at))
+                    .max()
+                    .unwrap_or_default(),
+                handled: handled(&runs),
+                state: state.map(|order| order.state().to_string()).unwrap_or_default(),
+            });
+        }
+        Self { orders, verdict }
+    }
+}
+
+/// The time in handlers: that of a group counts once.
+fn handled(runs: &[&Run]) -> Duration {
+    let by_start: BTreeMap<_, _> = runs.iter().map(|run| (run.token, run.ended.saturating_sub(run.started))).collect();
+    by_start.into_values().sum()
+}
+
+impl fmt::Display for ActReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut table = Table::new(&["order", "arrived", "ran", ">starts", ">waited", ">handled", "state"]);
+        for order in self.orders.iter().take(SHOWN) {
+            table.row([
+                order.entity.to_string(),
+                order.arrived.join(" "),
+                order.ran.join(" "),
+                order.starts.to_string(),
+                output::duration(order.waited),
+                output::duration(order.handled),
+                order.state.clone(),
+            ]);
+        }
+        write!(f, "{table}")?;
+        if self.orders.len() > SHOWN {
+            writeln!(f, "… and {} more orders", self.orders.len() - SHOWN)?;
+        }
+        let put_back: Vec<&str> = self.orders.iter().flat_map(|order| &order.put_back).map(String::as_str).collect();
+        match (self.verdict.is_clean(), put_back.as_slice()) {
+            (false, _) => writeln!(f, "{}", console::style(&self.verdict).red().bold()),
+            (true, []) => writeln!(f, "{}", console::style(&self.verdict).green()),
+            (true, put_back) => {
+                let sentence = format!("{} put back last; the others {}", put_back.join(" and "), self.verdict);
+                writeln!(f, "{}", console::style(sentence).green())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn order(put_back: &[&str]) -> OrderReport {
+        OrderReport {
+            entity: EntityKey::parse("n/a").unwrap(),
+            arrived: vec!["RA1".into(), "RA2".into()],
+            ran: vec!["RA2".into(), "RA1".into()],
+            put_back: put_back.iter().map(|name| (*name).to_owned()).collect(),
+            starts: 3,
+            waited: Duration::ZERO,
+            handled: Duration::ZERO,
+            state: String::new(),
+        }
+    }
+
+    #[test]
+    fn what_was_put_back_is_not_said_to_have_run_in_order() {
+        let shown = |put_back: &[&str]| {
+            let report = ActReport { orders: vec![order(put_back)], verdict: Verdict::default() };
+            console::strip_ansi_codes(&report.to_string()).lines().last().unwrap().to_owned()
+        };
+        assert_eq!(
+            shown(&["RA1"]),
+            "RA1 put back last; the others in order, one at a time, nothing lost, nothing repeated"
+        );
+        assert_eq!(shown(&[]), "in order, one at a time, nothing lost, nothing repeated");
+    }
+}

@@ -1,0 +1,131 @@
+//! What all acts share: the deployment, the story, the handlers and what they
+//! are to do.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use tokio::task::AbortHandle;
+use webhook_serializer::{
+    aws::Parts,
+    engine::append::Inbox,
+    handler::{Context, Deliveries, Handler, HandlerError, Outcome},
+    handlers::orders::Orders,
+    operator::Operator,
+    protocol::delivery::Delivery,
+    telemetry::Observer,
+    time::Surroundings,
+};
+
+use crate::{
+    local::{
+        Local, ORDERS_TABLE,
+        handler_log::{Journal, Journaled},
+        sender::Sender,
+    },
+    view::recording::Story,
+};
+
+/// What the handlers do in one act, besides what they are for.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Script {
+    /// How long a delivery takes.
+    pub(crate) takes: Duration,
+    /// These fail so many times before they succeed.
+    pub(crate) fails: HashMap<&'static str, u32>,
+    /// These are rejected until an operator puts them back.
+    pub(crate) rejects: Vec<&'static str>,
+}
+
+/// The handler of the demonstration: `orders`, after the script had its way.
+#[derive(Debug, Clone)]
+struct Scripted {
+    orders: Arc<Orders>,
+    script: Arc<Mutex<Script>>,
+    story: Story,
+}
+
+impl Handler for Scripted {
+    async fn handle(&self, delivery: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
+        let name = self.story.name(delivery.delivery_id().as_str(), delivery.topic());
+        let (takes, fails, rejects) = {
+            let script = self.script.lock().expect("no one panics while holding this");
+            let fails = script.fails.get(name.as_str()).copied().unwrap_or(0);
+            (script.takes, fails, script.rejects.contains(&name.as_str()))
+        };
+        context.surroundings().sleep(takes).await;
+        if delivery.attempt() <= fails {
+            return Ok(Outcome::retry_after(Duration::from_millis(400), "the warehouse does not answer"));
+        }
+        if rejects && delivery.redrive() == 0 {
+            return Ok(Outcome::Reject("the warehouse knows no such article".into()));
+        }
+        self.orders.handle(delivery, context).await
+    }
+
+    async fn handle_all(&self, deliveries: Deliveries, context: &Context) -> Result<Outcome, HandlerError> {
+        let takes = self.script.lock().expect("no one panics while holding this").takes;
+        context.surroundings().sleep(takes).await;
+        self.orders.handle_all(deliveries, context).await
+    }
+
+    fn handles_all(&self, name: &str) -> bool {
+        self.orders.handles_all(name)
+    }
+}
+
+fn scripted(parts: &Parts, script: &Arc<Mutex<Script>>, story: &Story, journal: &Journal) -> Journaled<Scripted> {
+    let orders = Arc::new(Orders::new(parts.store.table().clone(), ORDERS_TABLE));
+    Journaled::new(Scripted { orders, script: script.clone(), story: story.clone() }, journal.clone())
+}
+
+/// All that an act plays with.
+pub(crate) struct Stagehand {
+    pub(crate) local: Local,
+    pub(crate) story: Story,
+    pub(crate) journal: Journal,
+    pub(crate) sender: Sender,
+    script: Arc<Mutex<Script>>,
+    workers: Vec<AbortHandle>,
+}
+
+impl Stagehand {
+    pub(crate) fn new(mut local: Local, story: Story, journal: Journal) -> Self {
+        let sender = Sender::new(format!("http://{}", local.webhooks));
+        let script = Arc::new(Mutex::new(Script::default()));
+        let workers = local.work(|parts| scripted(parts, &script, &story, &journal));
+        Self { local, story, journal, sender, script, workers }
+    }
+
+    /// From now on the handlers do as `script` says.
+    pub(crate) fn prepare(&self, script: &Script) {
+        *self.script.lock().expect("no one panics while holding this") = script.clone();
+    }
+
+    /// Ends every worker where it stands, as a crash does, and starts as many
+    /// others.
+    pub(crate) fn replace_workers(&mut self) {
+        for worker in self.workers.drain(..) {
+            worker.abort();
+        }
+        let (script, story, journal) = (&self.script, &self.story, &self.journal);
+        self.workers = self.local.work(|parts| scripted(parts, script, story, journal));
+    }
+
+    /// An operator of the deployment.
+    pub(crate) fn operator(&self) -> Operator {
+        let Parts { store, waker, .. } = self.local.engines.connect(&Surroundings::system(), None);
+        let retention = self.local.engines.config().retention;
+        let observer: Arc<dyn Observer> = Arc::new(self.story.clone());
+        let inbox = Inbox::new(store.clone(), waker.clone(), retention, observer);
+        Operator::new(store, waker, inbox, retention)
+    }
+
+    /// A reader of the orders' own table.
+    pub(crate) fn orders(&self) -> Orders {
+        let Parts { store, .. } = self.local.engines.connect(&Surroundings::system(), None);
+        Orders::new(store.table().clone(), ORDERS_TABLE)
+    }
+}

@@ -1,0 +1,151 @@
+//! An act of hundreds of webhooks in a few lines.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    time::Duration,
+};
+
+use webhook_serializer::protocol::{
+    entity::{EntityKey, Sequence},
+    receipt::Settlement,
+};
+
+use crate::{
+    output,
+    view::recording::{Happening, What},
+};
+
+/// What happened, counted.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Summary {
+    orders: usize,
+    accepted: usize,
+    started: usize,
+    /// How many handlers ran at the same time at most.
+    side_by_side: usize,
+    applied: usize,
+    /// The orders whose webhooks were applied in the order of their places.
+    in_order: usize,
+    took: Duration,
+    /// What happens on a busy machine besides, in words for one and for several.
+    besides: BTreeMap<(&'static str, &'static str), usize>,
+}
+
+fn besides(what: &What) -> Option<(&'static str, &'static str)> {
+    match what {
+        What::Accepted | What::Started(..) | What::PutOff(..) | What::Settled(Settlement::Applied) => None,
+        What::Ignored => Some(("delivery ignored", "deliveries ignored")),
+        What::Settled(Settlement::Repeat) => Some(("repeat", "repeats")),
+        What::Settled(Settlement::Void) => Some(("place given up", "places given up")),
+        What::Settled(Settlement::Parked) => Some(("parked", "parked")),
+        What::Settled(Settlement::Superseded) => Some(("superseded", "superseded")),
+        What::Failed { .. } => Some(("attempt failed", "attempts failed")),
+        What::Blocked(_) => Some(("order blocked", "orders blocked")),
+        What::TakenOver(_) => Some(("lease taken over", "leases taken over")),
+        What::Lost => Some(("lease lost", "leases lost")),
+        What::WakeUpFailed => Some(("wake-up not sent", "wake-ups not sent")),
+    }
+}
+
+impl Summary {
+    pub(super) fn of(happenings: &[Happening]) -> Self {
+        let mut summary = Self::default();
+        let mut running = BTreeSet::new();
+        let mut accepted = BTreeSet::new();
+        let mut applied: BTreeMap<&EntityKey, Vec<Option<Sequence>>> = BTreeMap::new();
+        for happening in happenings {
+            let at_work = (&happening.entity, happening.sequence);
+            if let Some(what) = besides(&happening.what) {
+                *summary.besides.entry(what).or_default() += 1;
+            }
+            match happening.what {
+                What::Accepted => {
+                    // Once, should it have been sent again.
+                    accepted.insert((&happening.entity, happening.name.as_str()));
+                    applied.entry(&happening.entity).or_default();
+                }
+                What::Started(..) => {
+                    summary.started += 1;
+                    running.insert(at_work);
+                    summary.side_by_side = summary.side_by_side.max(running.len());
+                }
+                What::Settled(settlement) => {
+                    running.remove(&at_work);
+                    if settlement == Settlement::Applied {
+                        summary.applied += 1;
+                        applied.entry(&happening.entity).or_default().push(happening.sequence);
+                    }
+                }
+                What::Failed { .. } => _ = running.remove(&at_work),
+                _ => {}
+            }
+        }
+        summary.orders = applied.len();
+        summary.accepted = accepted.len();
+        summary.in_order = applied.values().filter(|places| places.is_sorted_by(|one, next| one < next)).count();
+        if let [first, .., last] = happenings {
+            summary.took = last.at.saturating_sub(first.at);
+        }
+        summary
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { orders, accepted, started, side_by_side, applied, in_order, took, besides } = self;
+        writeln!(
+            f,
+            "{accepted} webhooks of {orders} orders accepted, {applied} applied in {}",
+            output::duration(*took)
+        )?;
+        writeln!(f, "{started} handler starts, at most {side_by_side} at the same time")?;
+        write!(f, "{in_order} of {orders} orders applied in the order of arrival")?;
+        if !besides.is_empty() {
+            let counted = |((one, several), count): (&(&str, &str), &usize)| match count {
+                1 => format!("1 {one}"),
+                _ => format!("{count} {several}"),
+            };
+            let besides: Vec<String> = besides.iter().map(counted).collect();
+            write!(f, "\nbesides: {}", besides.join(", "))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use webhook_serializer::protocol::entity::FencingToken;
+
+    use super::*;
+
+    fn told(entity: &str, sequence: u64, at: u64, what: What) -> Happening {
+        let entity = EntityKey::parse(entity).unwrap();
+        let at = Duration::from_millis(at);
+        Happening { at, entity, sequence: Some(Sequence(sequence)), name: format!("R{sequence}"), what }
+    }
+
+    fn run(entity: &str, sequence: u64, from: u64, to: u64) -> [Happening; 2] {
+        let started = told(entity, sequence, from, What::Started(1, FencingToken(sequence)));
+        [started, told(entity, sequence, to, What::Settled(Settlement::Applied))]
+    }
+
+    #[test]
+    fn a_burst_is_counted_and_an_order_out_of_order_is_missed() {
+        let accepted = [("a/1", 1), ("a/1", 2), ("b/1", 1), ("b/1", 2)];
+        let accepted = accepted.map(|(entity, sequence)| told(entity, sequence, 1000, What::Accepted));
+        let [a1, a1_applied] = run("a/1", 1, 1001, 1003);
+        let [b2, b2_applied] = run("b/1", 2, 1002, 1004);
+        let rest = [run("a/1", 2, 1005, 1006), run("b/1", 1, 1007, 3000)].concat();
+        let repeat = || told("b/1", 1, 1000, What::Settled(Settlement::Repeat));
+        let lost = [told("b/1", 1, 1000, What::Lost), repeat(), repeat()];
+        let happenings = [&accepted[..], &lost, &[a1, b2, a1_applied, b2_applied], &rest].concat();
+        assert_eq!(
+            Summary::of(&happenings).to_string(),
+            "4 webhooks of 2 orders accepted, 4 applied in 2.0 s\n\
+             4 handler starts, at most 2 at the same time\n\
+             1 of 2 orders applied in the order of arrival\n\
+             besides: 1 lease lost, 2 repeats"
+        );
+    }
+}

@@ -1,0 +1,244 @@
+//! A handler's own journal: when it was started with what, and how that start
+//! ended. Kept by the handler, beside our rows and without asking them.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use tokio::sync::watch;
+use webhook_serializer::{
+    handler::{Context, Deliveries, Handler, HandlerError, Outcome},
+    protocol::{
+        delivery::Delivery,
+        entity::{EntityKey, FencingToken, Sequence},
+    },
+    time::Surroundings,
+};
+
+/// How a handler start ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// The handler answered that the delivery is applied.
+    Applied,
+    /// It asked for another attempt.
+    Retry,
+    /// It rejected the delivery for good.
+    Rejected,
+    /// It was dropped before it answered.
+    Dropped,
+}
+
+/// One start of a handler.
+#[derive(Debug, Clone)]
+pub struct Run {
+    /// Whose delivery.
+    pub entity: EntityKey,
+    /// Which delivery: what its sender calls it.
+    pub delivery_id: String,
+    /// Its place.
+    pub sequence: Sequence,
+    /// The token of this start.
+    pub token: FencingToken,
+    /// Which attempt.
+    pub attempt: u32,
+    /// When it was accepted, by the wall clock.
+    pub received_at: webhook_serializer::time::Timestamp,
+    /// When it was started, by the wall clock.
+    pub started_at: webhook_serializer::time::Timestamp,
+    /// When it was started, by this process's clock.
+    pub started: Duration,
+    /// When it ended, by this process's clock.
+    pub ended: Duration,
+    /// How.
+    pub ending: Ending,
+}
+
+/// All starts: each as it begins, and once more when it has ended. One that its
+/// worker took along in a crash may never end.
+#[derive(Debug, Clone)]
+pub struct Journal {
+    starts: watch::Sender<Vec<EntityKey>>,
+    runs: Arc<Mutex<Vec<Run>>>,
+    applied: watch::Sender<usize>,
+    surroundings: Surroundings,
+}
+
+impl Journal {
+    /// An empty journal, by the clock of `surroundings`.
+    pub fn new(surroundings: Surroundings) -> Self {
+        Self { starts: watch::Sender::default(), runs: Arc::default(), applied: watch::Sender::new(0), surroundings }
+    }
+
+    /// Whose deliveries were started so far, in that order.
+    pub fn starts(&self) -> Vec<EntityKey> {
+        self.starts.borrow().clone()
+    }
+
+    /// Waits until `count` deliveries were started.
+    pub async fn until_started(&self, count: usize) {
+        let mut starts = self.starts.subscribe();
+        // The sender lives in `self`, so the channel is open.
+        let _ = starts.wait_for(|starts| starts.len() >= count).await;
+    }
+
+    /// What has ended so far, in that order.
+    pub fn runs(&self) -> Vec<Run> {
+        self.runs.lock().expect("no one panics while holding this").clone()
+    }
+
+    /// The clock it is kept by.
+    pub fn now(&self) -> Duration {
+        self.surroundings.monotonic()
+    }
+
+    /// How many starts ended as applied; can be waited on.
+    pub fn applied(&self) -> watch::Receiver<usize> {
+        self.applied.subscribe()
+    }
+
+    /// Waits until `count` starts ended as applied.
+    pub async fn until_applied(&self, count: usize) {
+        let mut applied = self.applied.subscribe();
+        // The sender lives in `self`, so the channel is open.
+        let _ = applied.wait_for(|applied| *applied >= count).await;
+    }
+
+    fn end(&self, run: Run) {
+        let applied = run.ending == Ending::Applied;
+        self.runs.lock().expect("no one panics while holding this").push(run);
+        if applied {
+            self.applied.send_modify(|applied| *applied += 1);
+        }
+    }
+}
+
+/// A handler that keeps a journal of another.
+#[derive(Debug, Clone)]
+pub struct Journaled<H> {
+    handler: H,
+    journal: Journal,
+}
+
+impl<H> Journaled<H> {
+    /// Keeps `journal` of `handler`.
+    pub fn new(handler: H, journal: Journal) -> Self {
+        Self { handler, journal }
+    }
+}
+
+impl<H> Journaled<H> {
+    /// One start, whatever it is about.
+    fn starts(&self, delivery: &Delivery) {
+        self.journal.starts.send_modify(|starts| starts.push(delivery.entity().clone()));
+    }
+
+    fn begin(&self, delivery: &Delivery, context: &Context) -> Line<'_> {
+        let journal = &self.journal;
+        let started = journal.now();
+        let run = Run {
+            entity: delivery.entity().clone(),
+            delivery_id: delivery.delivery_id().to_string(),
+            sequence: delivery.sequence(),
+            token: context.token(),
+            attempt: delivery.attempt(),
+            received_at: delivery.received_at(),
+            started_at: journal.surroundings.now(),
+            started,
+            ended: started,
+            ending: Ending::Dropped,
+        };
+        Line { journal, run: Some(run) }
+    }
+}
+
+/// Writes the line even when the handler is dropped half-way.
+struct Line<'a> {
+    journal: &'a Journal,
+    run: Option<Run>,
+}
+
+impl Line<'_> {
+    fn ends(&mut self, answer: &Result<Outcome, HandlerError>) {
+        if let Some(run) = &mut self.run {
+            run.ending = match answer {
+                Ok(Outcome::Done | Outcome::Commit(_)) => Ending::Applied,
+                Ok(
+                    Outcome::Retry { .. }
+                    | Outcome::Unanswered { .. }
+                    | Outcome::Unavailable { .. }
+                    | Outcome::NotNow { .. },
+                )
+                | Err(_) => Ending::Retry,
+                Ok(Outcome::Reject(_)) => Ending::Rejected,
+            };
+        }
+    }
+}
+
+impl Drop for Line<'_> {
+    fn drop(&mut self) {
+        if let Some(mut run) = self.run.take() {
+            run.ended = self.journal.now();
+            self.journal.end(run);
+        }
+    }
+}
+
+impl<H: Handler> Handler for Journaled<H> {
+    async fn handle(&self, delivery: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
+        self.starts(delivery);
+        let mut line = self.begin(delivery, context);
+        let answer = self.handler.handle(delivery, context).await;
+        line.ends(&answer);
+        answer
+    }
+
+    async fn handle_all(&self, deliveries: Deliveries, context: &Context) -> Result<Outcome, HandlerError> {
+        self.starts(deliveries.first());
+        let mut lines: Vec<Line<'_>> = deliveries.iter().map(|delivery| self.begin(delivery, context)).collect();
+        let answer = self.handler.handle_all(deliveries, context).await;
+        lines.iter_mut().for_each(|line| line.ends(&answer));
+        answer
+    }
+
+    fn answers_to(&self, name: &str) -> bool {
+        self.handler.answers_to(name)
+    }
+
+    fn handles_all(&self, name: &str) -> bool {
+        self.handler.handles_all(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use webhook_serializer::sources::Sources;
+
+    use super::*;
+    use crate::local::samples::{SHOPIFY, SOURCES};
+
+    /// Never ends.
+    struct Stuck;
+
+    impl Handler for Stuck {
+        async fn handle(&self, _: &Delivery, _: &Context) -> Result<Outcome, HandlerError> {
+            std::future::pending().await
+        }
+    }
+
+    #[test]
+    fn a_start_that_never_ends_is_counted_all_the_same() {
+        let surroundings = Surroundings::system();
+        let sources = Sources::parse(SOURCES).expect("the samples' own");
+        let webhook = SHOPIFY[0].of_order("1", &sources, surroundings.now());
+        let delivery = Delivery::detached(webhook.incoming, Sequence(1));
+        let context = Context::detached(FencingToken(1), Duration::from_secs(1), surroundings.clone());
+        let journal = Journal::new(surroundings);
+        let handler = Journaled::new(Stuck, journal.clone());
+        let mut handling = std::pin::pin!(handler.handle(&delivery, &context));
+        let mut waking = std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(handling.as_mut().poll(&mut waking).is_pending());
+        assert_eq!((journal.starts().len(), journal.runs().len()), (1, 0));
+    }
+}

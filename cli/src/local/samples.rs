@@ -1,0 +1,289 @@
+//! The sample webhooks of `events/`, for as many orders as are wanted.
+
+mod keys;
+
+use anyhow::{Context, Result};
+use webhook_serializer::{
+    functions::ingest::Request,
+    protocol::delivery::Incoming,
+    providers::{self, Verified},
+    sources::Sources,
+    time::Timestamp,
+};
+
+pub use keys::DevelopmentKeys;
+
+/// The sources document that goes with the samples.
+pub const SOURCES: &str = include_str!("../../events/sources.toml");
+
+/// One sample: a Function URL event.
+#[derive(Debug, Clone, Copy)]
+pub struct Sample {
+    event: &'static str,
+    /// What in it names the order.
+    order: &'static str,
+    /// To which source it is sent; `None`: to its own.
+    source: Option<&'static str>,
+}
+
+macro_rules! sample {
+    ($name:literal, $order:literal) => {
+        Sample { event: include_str!(concat!("../../events/", $name, ".json")), order: $order, source: None }
+    };
+}
+
+macro_rules! whole {
+    ($name:literal) => {
+        (concat!($name, ".json"), include_str!(concat!("../../events/", $name, ".json")))
+    };
+}
+
+/// Every sample that is a webhook: its name, and a Function URL event.
+pub const ALL: [(&str, &str); 60] = [
+    whole!("adobe-commerce-creditmemo-save-after"),
+    whole!("adobe-commerce-order-save-after"),
+    whole!("adobe-commerce-shipment-save-after"),
+    whole!("adobe-io-events-sales-order"),
+    whole!("aftership-edd-revise"),
+    whole!("aftership-return-approved"),
+    whole!("aftership-tracking-update"),
+    whole!("bigcommerce-order-created"),
+    whole!("bigcommerce-order-refund-created"),
+    whole!("bigcommerce-order-status-updated"),
+    whole!("bigcommerce-order-transaction-created"),
+    whole!("bigcommerce-shipment-created"),
+    whole!("easypost-insurance-purchased"),
+    whole!("easypost-tracker-created"),
+    whole!("easypost-tracker-updated"),
+    whole!("etsy-order-canceled"),
+    whole!("etsy-order-delivered"),
+    whole!("etsy-order-paid"),
+    whole!("etsy-order-shipped"),
+    whole!("generic-order-updated"),
+    whole!("paypal-checkout-order-approved"),
+    whole!("paypal-payment-capture-completed"),
+    whole!("paypal-payment-capture-refunded"),
+    whole!("shippo-track-updated"),
+    whole!("shippo-track-updated-token"),
+    whole!("shippo-transaction-created"),
+    whole!("shipstation-v1-item-order-notify"),
+    whole!("shipstation-v1-item-ship-notify"),
+    whole!("shipstation-v1-order-notify"),
+    whole!("shipstation-v1-ship-notify"),
+    whole!("shipstation-v2-track"),
+    whole!("shopify-customers-data-request"),
+    whole!("shopify-customers-redact"),
+    whole!("shopify-event-order-update"),
+    whole!("shopify-fulfillments-create"),
+    whole!("shopify-order-transactions-create"),
+    whole!("shopify-orders-cancelled"),
+    whole!("shopify-orders-create"),
+    whole!("shopify-orders-edited"),
+    whole!("shopify-orders-paid"),
+    whole!("shopify-orders-updated"),
+    whole!("shopify-refunds-create"),
+    whole!("shopify-shop-redact"),
+    whole!("square-order-created"),
+    whole!("square-order-fulfillment-updated"),
+    whole!("square-order-updated"),
+    whole!("square-payment-updated"),
+    whole!("square-refund-created"),
+    whole!("standard-webhooks-order-shipped"),
+    whole!("standard-webhooks-parcel-delivered"),
+    whole!("stripe-charge-dispute-created"),
+    whole!("stripe-charge-refunded"),
+    whole!("stripe-checkout-session-completed"),
+    whole!("stripe-payment-intent-succeeded"),
+    whole!("stripe-thin-meter-error"),
+    whole!("stripe-thin-ping"),
+    whole!("woocommerce-order-created"),
+    whole!("woocommerce-order-deleted"),
+    whole!("woocommerce-order-updated"),
+    whole!("woocommerce-ping"),
+];
+
+/// A Shopify order's life.
+pub const SHOPIFY: [Sample; 5] = [
+    sample!("shopify-orders-create", "450789469"),
+    sample!("shopify-orders-paid", "450789469"),
+    sample!("shopify-fulfillments-create", "450789469"),
+    sample!("shopify-refunds-create", "450789469"),
+    sample!("shopify-orders-cancelled", "450789469"),
+];
+
+/// A payment's life.
+pub const STRIPE: [Sample; 2] =
+    [sample!("stripe-payment-intent-succeeded", "450789469"), sample!("stripe-charge-refunded", "450789469")];
+
+/// A WooCommerce order's life.
+pub const WOOCOMMERCE: [Sample; 2] =
+    [sample!("woocommerce-order-created", "727"), sample!("woocommerce-order-updated", "727")];
+
+/// A webhook, ready to be posted to `/webhooks/{source}`.
+#[derive(Debug, Clone)]
+pub struct Webhook {
+    /// The source.
+    pub source: String,
+    /// The query behind that path, if the sender is known by one.
+    pub query: Option<String>,
+    /// The headers, the signature's among them.
+    pub headers: Vec<(String, String)>,
+    /// The body.
+    pub body: Vec<u8>,
+    /// What ingest will make of it.
+    pub incoming: Incoming,
+}
+
+impl Sample {
+    /// The same, sent to another source of the same provider's.
+    #[must_use]
+    pub fn to(self, source: &'static str) -> Self {
+        Self { source: Some(source), ..self }
+    }
+
+    /// This sample for another order, signed at `now` by its source's first
+    /// secret.
+    ///
+    /// # Panics
+    ///
+    /// The sample's source is not configured, or the sample is none.
+    pub fn of_order(&self, order: &str, sources: &Sources, now: Timestamp) -> Webhook {
+        // Ids of payments and events are per order too.
+        let event = self.event.replace(self.order, order).replace("ExampleDev0", &format!("ExampleDev{order}"));
+        let mut request: Request = serde_json::from_str(&event).expect("a sample is an event");
+        if let Some(source) = self.source {
+            request.raw_path = format!("/webhooks/{source}");
+        }
+        // Ids in headers are per delivery, not per order.
+        if let Some(id) = request.headers.get_mut("x-shopify-webhook-id") {
+            id.push_str(&format!("-{order}"));
+        }
+        sign(&request, sources, now).expect("a sample's source is configured")
+    }
+}
+
+/// The samples of `provider`'s, by the samples' own sources.
+pub fn of_provider(provider: &str) -> Vec<(&'static str, &'static str)> {
+    let sources = Sources::parse(SOURCES).expect("the samples' own");
+    let is_its = |event: &str| {
+        let request: Option<Request> = serde_json::from_str(event).ok();
+        let source = request.and_then(|request| sources.get(request.source()?).cloned());
+        source.is_some_and(|source| source.provider_name == provider)
+    };
+    ALL.into_iter().filter(|(_, event)| is_its(event)).collect()
+}
+
+/// Whether this is a Function URL event that posts to `/webhooks/{source}`.
+pub fn is_webhook(event: &str) -> bool {
+    serde_json::from_str(event).is_ok_and(|request: Request| request.source().is_some())
+}
+
+/// The webhook that a Function URL event is about, signed anew at `now`; as it is
+/// where its sender signs with a key that nobody else has.
+///
+/// # Errors
+///
+/// It is no such event, or its source is not configured.
+pub fn webhook(event: &str, sources: &Sources, now: Timestamp) -> Result<Webhook> {
+    sign(&serde_json::from_str(event)?, sources, now)
+}
+
+fn sign(request: &Request, sources: &Sources, now: Timestamp) -> Result<Webhook> {
+    let name = request.source().context("its path is not /webhooks/{source}")?.to_owned();
+    let source = sources
+        .get(&name)
+        .with_context(|| format!("source `{name}` is not in the sources document; --sources gives another"))?;
+    let body = request.bytes().context("its body is not the base64 it is said to be")?.into_owned();
+    // What the front door adds, and what the client sets itself.
+    let kept = |name: &str| {
+        let own = matches!(name, "content-length" | "host" | "accept-encoding");
+        !own && !name.starts_with("x-amzn-") && !name.starts_with("x-forwarded-")
+    };
+    let sent = request.headers.iter().filter(|(name, _)| kept(name));
+    let mut headers: Vec<(String, String)> = sent.map(|(name, value)| (name.clone(), value.clone())).collect();
+    let query = source.query();
+    let in_url = query.clone().unwrap_or_default();
+    let unsigned = headers.iter().cloned().collect::<providers::Headers>().with_query(in_url);
+    let as_it_is = source.verify(providers::Request { headers: &unsigned, body: &body }, now);
+    // A ping is believed without a signature, and would be something else with one.
+    let signed = if as_it_is == Ok(Verified::Ping) { Vec::new() } else { source.sign(&unsigned, &body, now) };
+    headers.retain(|(name, _)| !signed.iter().any(|(other, _)| other == name));
+    headers.extend(signed);
+    let collected = headers.iter().cloned().collect();
+    let incoming = source.delivery(providers::Request { headers: &collected, body: &body }, now);
+    Ok(Webhook { source: name, query, headers, body, incoming })
+}
+
+impl Webhook {
+    /// A command line that posts it to `url`.
+    ///
+    /// # Errors
+    ///
+    /// Its body is no text, which a command line cannot carry.
+    pub fn curl(&self, url: &str) -> Result<String> {
+        let body = std::str::from_utf8(&self.body).context("its body is no text")?;
+        Ok(curl_line(url, &self.path(), &self.headers, body))
+    }
+
+    /// The path that it is posted to, with its query.
+    pub fn path(&self) -> String {
+        let query = self.query.as_ref().map(|query| format!("?{query}")).unwrap_or_default();
+        format!("/webhooks/{}{query}", self.source)
+    }
+}
+
+/// The entity of [`curl`]'s order.
+pub const CURL_ENTITY: &str = "shopify/order/1001";
+
+const CURL_BODY: &str = r##"{"id":1001,"name":"#1001","currency":"USD","total_price":"48.20","financial_status":"paid","fulfillment_status":null,"cancelled_at":null,"updated_at":"2026-01-05T09:00:00Z"}"##;
+
+/// A command line that posts an order to `url`, with nothing else to install
+/// or to have at hand. Shopify's signature covers the body alone, so that it
+/// stays good.
+pub fn curl(url: &str) -> String {
+    let sources = Sources::parse(SOURCES).expect("the samples' own");
+    let source = sources.get("shopify").expect("the samples' own");
+    let sent = [
+        ("x-shopify-topic", "orders/create"),
+        ("x-shopify-webhook-id", "curl-1"),
+        ("content-type", "application/json"),
+    ];
+    let mut headers: Vec<(String, String)> = sent.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+    let signed = source.sign(&headers.iter().cloned().collect(), CURL_BODY.as_bytes(), Timestamp::from_millis(0));
+    headers.extend(signed);
+    curl_line(url, "/webhooks/shopify", &headers, CURL_BODY)
+}
+
+fn curl_line(url: &str, path: &str, headers: &[(String, String)], body: &str) -> String {
+    let quoted = |text: &str| format!("'{}'", text.replace('\'', r"'\''"));
+    let headers: String =
+        headers.iter().map(|(name, value)| format!(" \\\n  -H {}", quoted(&format!("{name}: {value}")))).collect();
+    let address = format!("{url}{path}");
+    let address = if path.contains('?') { quoted(&address) } else { address };
+    format!("curl {address}{headers} \\\n  --data-binary {}", quoted(body))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeSet, path::Path};
+
+    use webhook_serializer::providers::NAMES;
+
+    use super::*;
+
+    #[test]
+    fn every_sample_is_at_hand_and_every_provider_has_one() {
+        let folder = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("events")).expect("a folder");
+        let files = folder.map(|entry| entry.expect("an entry").path()).filter(|path| path.extension().is_some());
+        let webhooks = files.filter(|path| std::fs::read_to_string(path).is_ok_and(|event| is_webhook(&event)));
+        let webhooks: BTreeSet<String> =
+            webhooks.map(|path| path.file_name().expect("a name").to_string_lossy().into_owned()).collect();
+        let known: BTreeSet<String> = ALL.iter().map(|(name, _)| (*name).to_owned()).collect();
+        assert_eq!(known, webhooks);
+        let of_all: usize = NAMES.iter().map(|name| of_provider(name).len()).sum();
+        assert_eq!(of_all, ALL.len());
+        for name in NAMES {
+            assert!(!of_provider(name).is_empty(), "{name} has no sample in events/");
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Posting webhooks over HTTP, as a provider does.
+
+use anyhow::{Context, Result};
+use axum::body::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::{
+    client::legacy::{Client, connect::HttpConnector},
+    rt::TokioExecutor,
+};
+use webhook_serializer::tls::Roots;
+
+use crate::local::samples::Webhook;
+
+/// A sender with a pool of connections.
+#[derive(Debug, Clone)]
+pub struct Sender {
+    client: Posting,
+    base: String,
+}
+
+#[derive(Debug, Clone)]
+enum Posting {
+    Plain(Client<HttpConnector, Full<Bytes>>),
+    Encrypted(Client<HttpsConnector<HttpConnector>, Full<Bytes>>),
+}
+
+/// The answer to a webhook.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// The status.
+    pub status: u16,
+    /// What `Retry-After` says.
+    pub retry_after: Option<String>,
+    /// The body, as text.
+    pub body: String,
+}
+
+impl Sender {
+    /// A sender to `base`, such as `http://127.0.0.1:9000`.
+    pub fn new(base: impl Into<String>) -> Self {
+        let base = base.into();
+        let client = Client::builder(TokioExecutor::new());
+        let client = if base.starts_with("https://") {
+            let tls = HttpsConnectorBuilder::new().with_tls_config(Roots::machine().trusted());
+            Posting::Encrypted(client.build(tls.https_only().enable_http1().build()))
+        } else {
+            Posting::Plain(client.build_http())
+        };
+        Self { client, base }
+    }
+
+    /// Posts a webhook.
+    ///
+    /// # Errors
+    ///
+    /// There was no answer.
+    pub async fn post(&self, webhook: &Webhook) -> Result<Answer> {
+        self.request("POST", &webhook.path(), &webhook.headers, webhook.body.clone()).await
+    }
+
+    /// Sends any request.
+    ///
+    /// # Errors
+    ///
+    /// There was no answer.
+    pub async fn request(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(String, String)],
+        body: Vec<u8>,
+    ) -> Result<Answer> {
+        let mut request = hyper::Request::builder().method(method).uri(format!("{}{path}", self.base));
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        let request = request.body(Full::new(Bytes::from(body)))?;
+        let response = match &self.client {
+            Posting::Plain(client) => client.request(request).await,
+            Posting::Encrypted(client) => client.request(request).await,
+        };
+        let response = response.with_context(|| format!("{} does not answer", self.base))?;
+        let status = response.status().as_u16();
+        let retry_after = response.headers().get("retry-after");
+        let retry_after = retry_after.and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let body = response.into_body().collect().await?.to_bytes();
+        Ok(Answer { status, retry_after, body: String::from_utf8_lossy(&body).into_owned() })
+    }
+}

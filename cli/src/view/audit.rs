@@ -1,0 +1,233 @@
+//! The verdict on a run: what was sent, against what the handler's journal says
+//! was done. Pure, and blind to our own rows.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    time::Duration,
+};
+
+use webhook_serializer::protocol::entity::{EntityKey, FencingToken, Sequence};
+
+use crate::local::handler_log::{Ending, Run};
+
+/// One delivery, as its sender saw it. Times by the journal's clock.
+#[derive(Debug, Clone)]
+pub struct Sent {
+    /// Whose delivery.
+    pub entity: EntityKey,
+    /// What its sender calls it.
+    pub delivery_id: String,
+    /// When it was sent first.
+    pub sent: Duration,
+    /// When it was first answered 2xx; `None`: never.
+    pub answered: Option<Duration>,
+}
+
+/// What is wrong. Each list names deliveries.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// Answered 2xx and never applied.
+    pub lost: Vec<String>,
+    /// Applied more than once.
+    pub repeated: Vec<String>,
+    /// Started while another of the same entity was at work.
+    pub overlaps: Vec<String>,
+    /// Started before one was decided that had been answered before this one
+    /// was sent.
+    pub ran_ahead: Vec<String>,
+}
+
+impl Verdict {
+    /// Judges a run. `excused` were parked and need not be applied.
+    pub fn of(sent: &[Sent], runs: &[Run], excused: &BTreeSet<String>) -> Self {
+        let mut verdict = Self::default();
+        let mut by_entity: BTreeMap<&EntityKey, Vec<&Run>> = BTreeMap::new();
+        for run in runs {
+            by_entity.entry(&run.entity).or_default().push(run);
+        }
+        for runs in by_entity.values_mut() {
+            runs.sort_by_key(|run| (run.started, run.sequence));
+            verdict.find_overlaps(runs);
+        }
+        let mut sent_by_entity: BTreeMap<&EntityKey, Vec<&Sent>> = BTreeMap::new();
+        for one in sent {
+            sent_by_entity.entry(&one.entity).or_default().push(one);
+        }
+        for (entity, sent) in sent_by_entity {
+            let runs = by_entity.get(entity).map(Vec::as_slice).unwrap_or_default();
+            verdict.compare(&sent, runs, excused);
+        }
+        verdict
+    }
+
+    fn find_overlaps(&mut self, runs: &[&Run]) {
+        let mut busy_until = Duration::ZERO;
+        let mut at_work = None;
+        for run in runs {
+            // Those of a group are one start, under one token.
+            if run.started < busy_until && at_work != Some(run.token) {
+                self.overlaps.push(run.delivery_id.clone());
+            }
+            busy_until = busy_until.max(run.ended);
+            at_work = Some(run.token);
+        }
+    }
+
+    fn compare(&mut self, sent: &[&Sent], runs: &[&Run], excused: &BTreeSet<String>) {
+        let mut first_start: BTreeMap<&str, Duration> = BTreeMap::new();
+        let mut applied: BTreeMap<&str, u32> = BTreeMap::new();
+        let mut decided: BTreeMap<&str, Duration> = BTreeMap::new();
+        let mut rejected: BTreeSet<&str> = BTreeSet::new();
+        let mut last_of: BTreeMap<FencingToken, Sequence> = BTreeMap::new();
+        for run in runs {
+            let last = last_of.entry(run.token).or_insert(run.sequence);
+            *last = run.sequence.max(*last);
+        }
+        for run in runs {
+            // Of a group, whoever comes behind it waits for its last; the others come before that in the same start.
+            let ended = if last_of[&run.token] > run.sequence { run.started } else { run.ended };
+            let id = run.delivery_id.as_str();
+            first_start.entry(id).or_insert(run.started);
+            match run.ending {
+                // Put back after a rejection, it comes at its new place.
+                Ending::Applied if rejected.contains(id) => *applied.entry(id).or_default() += 1,
+                Ending::Applied => {
+                    *applied.entry(id).or_default() += 1;
+                    let end = decided.entry(id).or_insert(ended);
+                    *end = ended.max(*end);
+                }
+                Ending::Rejected => {
+                    rejected.insert(id);
+                    decided.entry(id).or_insert(ended);
+                }
+                Ending::Retry | Ending::Dropped => {}
+            }
+        }
+        for one in sent {
+            let id = one.delivery_id.as_str();
+            match applied.get(id) {
+                None if one.answered.is_some() && !excused.contains(id) => self.lost.push(id.to_owned()),
+                Some(times) if *times > 1 => self.repeated.push(id.to_owned()),
+                _ => {}
+            }
+        }
+        // Those answered, by the time of their answer; those sent, by the time they were sent.
+        let mut answered: Vec<(Duration, Duration)> =
+            sent.iter().filter_map(|one| Some((one.answered?, *decided.get(one.delivery_id.as_str())?))).collect();
+        answered.sort_unstable();
+        let mut later: Vec<&&Sent> = sent.iter().collect();
+        later.sort_by_key(|one| one.sent);
+        let mut before = answered.into_iter().peekable();
+        let mut all_decided_at = Duration::ZERO;
+        for one in later {
+            while let Some((_, end)) = before.next_if(|(answered, _)| *answered < one.sent) {
+                all_decided_at = all_decided_at.max(end);
+            }
+            if first_start.get(one.delivery_id.as_str()).is_some_and(|started| *started < all_decided_at) {
+                self.ran_ahead.push(one.delivery_id.clone());
+            }
+        }
+    }
+
+    /// Whether nothing is wrong.
+    pub fn is_clean(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_clean() {
+            return f.write_str("in order, one at a time, nothing lost, nothing repeated");
+        }
+        let lists = [
+            ("lost", &self.lost),
+            ("repeated", &self.repeated),
+            ("overlapping", &self.overlaps),
+            ("out of order", &self.ran_ahead),
+        ];
+        let wrong = lists.iter().filter(|(_, list)| !list.is_empty()).map(|(what, list)| {
+            let some: Vec<&str> = list.iter().take(5).map(String::as_str).collect();
+            let more = if list.len() > 5 { ", …" } else { "" };
+            format!("{} {what} ({}{more})", list.len(), some.join(", "))
+        });
+        f.write_str(&wrong.collect::<Vec<_>>().join("; "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use webhook_serializer::time::Timestamp;
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn entity() -> EntityKey {
+        EntityKey::parse("n/a").unwrap()
+    }
+
+    fn sent(id: &str, at: u64) -> Sent {
+        Sent { entity: entity(), delivery_id: id.into(), sent: ms(at), answered: Some(ms(at + 1)) }
+    }
+
+    fn run(id: &str, from: u64, to: u64) -> Run {
+        Run {
+            entity: entity(),
+            delivery_id: id.into(),
+            sequence: Sequence(from),
+            token: FencingToken(from),
+            attempt: 1,
+            received_at: Timestamp::from_millis(0),
+            started_at: Timestamp::from_millis(from),
+            started: ms(from),
+            ended: ms(to),
+            ending: Ending::Applied,
+        }
+    }
+
+    fn verdict(sent: &[Sent], runs: &[Run]) -> Verdict {
+        Verdict::of(sent, runs, &BTreeSet::new())
+    }
+
+    #[test]
+    fn one_after_the_other_is_clean() {
+        assert!(verdict(&[sent("1", 0), sent("2", 5)], &[run("1", 10, 20), run("2", 20, 30)]).is_clean());
+    }
+
+    #[test]
+    fn side_by_side_is_an_overlap_and_runs_ahead() {
+        let verdict = verdict(&[sent("1", 0), sent("2", 5)], &[run("1", 10, 20), run("2", 15, 30)]);
+        assert_eq!((verdict.overlaps.as_slice(), verdict.ran_ahead.as_slice()), (&["2".into()][..], &["2".into()][..]));
+    }
+
+    #[test]
+    fn the_wrong_way_round_runs_ahead() {
+        let verdict = verdict(&[sent("1", 0), sent("2", 5)], &[run("2", 10, 20), run("1", 20, 30)]);
+        assert_eq!(verdict.ran_ahead, ["2"]);
+        assert!(verdict.overlaps.is_empty());
+    }
+
+    #[test]
+    fn a_group_is_one_start_and_whoever_comes_behind_it_waits_for_its_end() {
+        let with = |token, run: Run| Run { token: FencingToken(token), ..run };
+        let of = |id, place, from| Run { sequence: Sequence(place), ..with(from, run(id, from, from + 10)) };
+        let all = [sent("1", 0), sent("2", 5), sent("3", 8)];
+        assert!(verdict(&all, &[of("1", 1, 10), of("2", 2, 10), of("3", 3, 20)]).is_clean());
+        let early = verdict(&all, &[of("1", 1, 10), of("2", 2, 10), of("3", 3, 15)]);
+        assert_eq!((early.overlaps, early.ran_ahead), (vec!["3".into()], vec!["3".into()]));
+    }
+
+    #[test]
+    fn deliveries_sent_at_the_same_time_may_run_in_either_order() {
+        assert!(verdict(&[sent("1", 0), sent("2", 0)], &[run("2", 10, 20), run("1", 20, 30)]).is_clean());
+    }
+
+    #[test]
+    fn never_applied_is_lost_and_twice_applied_repeated() {
+        let verdict = verdict(&[sent("1", 0), sent("2", 5)], &[run("2", 10, 20), run("2", 20, 30)]);
+        assert_eq!((verdict.lost.as_slice(), verdict.repeated.as_slice()), (&["1".into()][..], &["2".into()][..]));
+    }
+}

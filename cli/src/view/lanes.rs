@@ -1,0 +1,365 @@
+//! A picture of a run: one lane per entity on a time axis, made of spans of
+//! waiting, running and waiting for the next attempt. Pure; drawn by
+//! `terminal.rs` and `svg.rs`.
+
+pub mod svg;
+pub mod terminal;
+
+use std::{collections::BTreeMap, time::Duration};
+
+use webhook_serializer::protocol::{
+    entity::{EntityKey, FencingToken, Sequence},
+    receipt::Settlement,
+};
+
+use crate::view::recording::{Happening, What};
+
+/// All lanes, in the order in which they appeared.
+#[derive(Debug, Clone, Default)]
+pub struct Picture {
+    /// The lanes.
+    pub lanes: Vec<Lane>,
+    /// The start of the time axis.
+    pub from: Duration,
+    /// Its end.
+    pub to: Duration,
+    /// All lanes together.
+    pub totals: Totals,
+}
+
+/// One entity.
+#[derive(Debug, Clone)]
+pub struct Lane {
+    /// Which.
+    pub entity: EntityKey,
+    /// What was at work when, in order of time.
+    pub spans: Vec<Span>,
+    /// What happened at a moment, in order of time.
+    pub marks: Vec<Mark>,
+    /// How far it is.
+    pub totals: Totals,
+}
+
+/// A stretch of time in a lane.
+#[derive(Debug, Clone)]
+pub struct Span {
+    /// Of which place of its inbox; of a group, the last.
+    pub sequence: Sequence,
+    /// Of which delivery.
+    pub name: String,
+    /// Its beginning.
+    pub from: Duration,
+    /// Its end; the picture's, while it goes on.
+    pub to: Duration,
+    /// Whether it goes on.
+    pub is_open: bool,
+    /// What kind.
+    pub kind: Kind,
+}
+
+/// Kinds of spans.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// Accepted, and waiting for its turn.
+    Waiting,
+    /// A failed attempt, waiting for the next.
+    Retrying,
+    /// Its holder died: waiting for its lease to run out.
+    Orphaned,
+    /// A handler is at work.
+    Running,
+}
+
+/// A moment in a lane.
+#[derive(Debug, Clone)]
+pub struct Mark {
+    /// Of which delivery.
+    pub name: String,
+    /// When.
+    pub at: Duration,
+    /// What.
+    pub sign: Sign,
+}
+
+/// Kinds of marks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sign {
+    /// Recognised as settled before.
+    Repeat,
+    /// Set aside.
+    Parked,
+    /// Left out for a newer one.
+    Superseded,
+    /// The entity is blocked.
+    Blocked,
+    /// An attempt failed.
+    Failed,
+    /// A vanished holder's lease was taken over.
+    TakenOver,
+}
+
+/// Counts of deliveries.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Accepted.
+    pub accepted: usize,
+    /// Settled, in any way.
+    pub settled: usize,
+    /// Of these, applied.
+    pub applied: usize,
+    /// Of these, recognised as repeats.
+    pub repeats: usize,
+    /// Of these, set aside.
+    pub parked: usize,
+    /// Of these, left out for newer ones.
+    pub superseded: usize,
+    /// Failed attempts.
+    pub retries: usize,
+}
+
+impl Totals {
+    fn add(&mut self, other: Totals) {
+        self.accepted += other.accepted;
+        self.settled += other.settled;
+        self.applied += other.applied;
+        self.repeats += other.repeats;
+        self.parked += other.parked;
+        self.superseded += other.superseded;
+        self.retries += other.retries;
+    }
+}
+
+/// A lane while it is put together.
+#[derive(Default)]
+struct Draft {
+    waiting: BTreeMap<Sequence, (String, Duration)>,
+    /// What goes on: which place, its name, since when, what.
+    open: Option<(Sequence, String, Duration, Kind)>,
+    /// The start that goes on: its token, and the names of those it is about.
+    start: Option<(FencingToken, Vec<String>)>,
+    spans: Vec<Span>,
+    marks: Vec<Mark>,
+    totals: Totals,
+}
+
+impl Draft {
+    fn close(&mut self, at: Duration) {
+        self.start = None;
+        if let Some((sequence, name, from, kind)) = self.open.take() {
+            self.spans.push(Span { sequence, name, from, to: at, is_open: false, kind });
+        }
+    }
+
+    fn mark(&mut self, happening: &Happening, sign: Sign) {
+        self.marks.push(Mark { name: happening.name.clone(), at: happening.at, sign });
+    }
+
+    fn take_in(&mut self, happening: &Happening) {
+        let at = happening.at;
+        match (&happening.what, happening.sequence) {
+            (What::Accepted, Some(sequence)) => {
+                self.totals.accepted += 1;
+                // A worker may be quicker than the word of it.
+                if self.open.as_ref().is_none_or(|(open, ..)| *open < sequence) {
+                    self.waiting.insert(sequence, (happening.name.clone(), at));
+                }
+            }
+            (What::Started(_, token), Some(sequence)) => {
+                self.end_waiting(sequence, at);
+                match (&mut self.open, &mut self.start) {
+                    // One bar for a group.
+                    (Some((last, name, ..)), Some((start, names))) if start == token => {
+                        *last = sequence;
+                        names.push(happening.name.clone());
+                        *name = names.join(" ");
+                    }
+                    _ => {
+                        self.close(at);
+                        self.open = Some((sequence, happening.name.clone(), at, Kind::Running));
+                        self.start = Some((*token, vec![happening.name.clone()]));
+                    }
+                }
+            }
+            (What::Failed { .. }, Some(sequence)) => {
+                self.close(at);
+                self.totals.retries += 1;
+                self.mark(happening, Sign::Failed);
+                self.open = Some((sequence, happening.name.clone(), at, Kind::Retrying));
+            }
+            (What::Settled(settlement), Some(sequence)) => {
+                self.close(at);
+                self.end_waiting(sequence, at);
+                self.totals.settled += 1;
+                match settlement {
+                    Settlement::Applied => self.totals.applied += 1,
+                    Settlement::Void => {}
+                    Settlement::Repeat => {
+                        self.totals.repeats += 1;
+                        self.mark(happening, Sign::Repeat);
+                    }
+                    Settlement::Parked => {
+                        self.totals.parked += 1;
+                        self.mark(happening, Sign::Parked);
+                    }
+                    Settlement::Superseded => {
+                        self.totals.superseded += 1;
+                        self.mark(happening, Sign::Superseded);
+                    }
+                }
+            }
+            (What::Blocked(_), _) => {
+                self.close(at);
+                self.mark(happening, Sign::Blocked);
+            }
+            (What::TakenOver(_), _) => {
+                if let Some((.., kind)) = &mut self.open {
+                    *kind = Kind::Orphaned;
+                }
+                self.close(at);
+                self.mark(happening, Sign::TakenOver);
+            }
+            _ => {}
+        }
+    }
+
+    fn end_waiting(&mut self, sequence: Sequence, at: Duration) {
+        if let Some((name, from)) = self.waiting.remove(&sequence) {
+            self.spans.push(Span { sequence, name, from, to: at, is_open: false, kind: Kind::Waiting });
+        }
+    }
+
+    /// The lane, as it looks at a time.
+    fn at(&self, entity: &EntityKey, to: Duration) -> Lane {
+        let mut spans = self.spans.clone();
+        let open = self.open.iter().map(|(sequence, name, from, kind)| (sequence, name, from, *kind));
+        let waiting = self.waiting.iter().map(|(sequence, (name, from))| (sequence, name, from, Kind::Waiting));
+        spans.extend(open.chain(waiting).map(|(sequence, name, from, kind)| Span {
+            sequence: *sequence,
+            name: name.clone(),
+            from: *from,
+            to,
+            is_open: true,
+            kind,
+        }));
+        spans.sort_by_key(|span| (span.from, span.kind));
+        Lane { entity: entity.clone(), spans, marks: self.marks.clone(), totals: self.totals }
+    }
+}
+
+/// Lanes that are drawn as things happen.
+#[derive(Default)]
+pub struct Drawing {
+    order: Vec<EntityKey>,
+    drafts: BTreeMap<EntityKey, Draft>,
+}
+
+impl Drawing {
+    /// Takes in what happened next.
+    pub fn take_in(&mut self, happening: &Happening) {
+        if !self.drafts.contains_key(&happening.entity) {
+            self.order.push(happening.entity.clone());
+        }
+        self.drafts.entry(happening.entity.clone()).or_default().take_in(happening);
+    }
+
+    /// One lane, as it looks at `now`; `None`: nothing is to be drawn of it.
+    pub fn lane(&self, entity: &EntityKey, now: Duration) -> Option<Lane> {
+        let lane = self.drafts.get(entity)?.at(entity, now);
+        (lane.totals != Totals::default()).then_some(lane)
+    }
+}
+
+impl Picture {
+    /// The picture of what happened until `now`.
+    pub fn of(happenings: &[Happening], now: Duration) -> Self {
+        let mut drawing = Drawing::default();
+        happenings.iter().for_each(|happening| drawing.take_in(happening));
+        let from = happenings.first().map_or(now, |first| first.at);
+        let lanes: Vec<Lane> = drawing.order.iter().filter_map(|entity| drawing.lane(entity, now)).collect();
+        let mut totals = Totals::default();
+        lanes.iter().for_each(|lane| totals.add(lane.totals));
+        Self { lanes, from, to: now.max(from), totals }
+    }
+
+    /// How long the time axis is; never nothing.
+    pub fn length(&self) -> Duration {
+        (self.to - self.from).max(Duration::from_millis(1))
+    }
+}
+
+/// An entity's key, short enough to stand in front of a lane.
+pub fn label(entity: &EntityKey, width: usize) -> String {
+    let text = entity.as_str();
+    let count = text.chars().count();
+    if count <= width {
+        return text.to_owned();
+    }
+    // The end tells entities apart.
+    let end: String = text.chars().skip(count + 1 - width).collect();
+    format!("…{end}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn happening(at: u64, sequence: u64, what: What) -> Happening {
+        Happening {
+            at: Duration::from_millis(at),
+            entity: EntityKey::parse("n/a").unwrap(),
+            sequence: Some(Sequence(sequence)),
+            name: format!("RA{sequence}"),
+            what,
+        }
+    }
+
+    #[test]
+    fn a_delivery_waits_runs_waits_to_be_tried_again_and_runs() {
+        let picture = Picture::of(
+            &[
+                happening(0, 1, What::Accepted),
+                happening(10, 1, What::Started(1, FencingToken(1))),
+                happening(30, 1, What::Failed { attempt: 1, wait: Duration::from_millis(20), error: String::new() }),
+                happening(50, 1, What::Started(2, FencingToken(2))),
+                happening(70, 1, What::Settled(Settlement::Applied)),
+            ],
+            Duration::from_millis(80),
+        );
+        let spans: Vec<(Kind, u128, u128)> =
+            picture.lanes[0].spans.iter().map(|span| (span.kind, span.from.as_millis(), span.to.as_millis())).collect();
+        assert_eq!(
+            spans,
+            [(Kind::Waiting, 0, 10), (Kind::Running, 10, 30), (Kind::Retrying, 30, 50), (Kind::Running, 50, 70)]
+        );
+        assert_eq!(picture.totals, Totals { accepted: 1, settled: 1, applied: 1, retries: 1, ..Totals::default() });
+    }
+
+    #[test]
+    fn what_a_dead_worker_ran_is_orphaned_until_it_is_taken_over() {
+        let mut taken_over = happening(90, 1, What::TakenOver(FencingToken(2)));
+        taken_over.sequence = None;
+        let picture = Picture::of(
+            &[happening(0, 1, What::Accepted), happening(10, 1, What::Started(1, FencingToken(1))), taken_over],
+            Duration::from_millis(100),
+        );
+        assert_eq!(picture.lanes[0].spans[1].kind, Kind::Orphaned);
+        assert_eq!(picture.lanes[0].marks[0].sign, Sign::TakenOver);
+    }
+
+    #[test]
+    fn picture_totals_count_every_settlement() {
+        let of = |(sequence, settlement)| happening(sequence, sequence, What::Settled(settlement));
+        let settlements = [Settlement::Applied, Settlement::Repeat, Settlement::Parked, Settlement::Superseded];
+        let happenings: Vec<Happening> = (1..).zip(settlements).map(of).collect();
+        let picture = Picture::of(&happenings, Duration::from_millis(80));
+        let totals = Totals { settled: 4, applied: 1, repeats: 1, parked: 1, superseded: 1, ..Totals::default() };
+        assert_eq!((picture.totals, picture.lanes[0].totals), (totals, totals));
+    }
+
+    #[test]
+    fn long_keys_keep_their_end() {
+        let entity = EntityKey::parse("shopify/order/450789469").unwrap();
+        assert_eq!(label(&entity, 10), "…450789469");
+        assert_eq!(label(&entity, 40), "shopify/order/450789469");
+    }
+}

@@ -1,0 +1,255 @@
+//! Lanes in a terminal: one line each, redrawn in place.
+
+use std::time::Duration;
+
+use console::{Style, Term, measure_text_width, pad_str};
+
+use super::{Kind, Lane, Picture, Sign, Totals, label};
+use crate::output;
+
+const NARROWEST_AXIS: usize = 20;
+
+/// One column of a lane.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Cell {
+    glyph: char,
+    paint: Paint,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Paint {
+    None,
+    Dim,
+    /// Deliveries at work take turns between two colours, so that neighbours
+    /// can be told apart.
+    Even,
+    Odd,
+    Warn,
+    Bad,
+    Good,
+}
+
+impl Paint {
+    fn style(self) -> Style {
+        match self {
+            Paint::None => Style::new(),
+            Paint::Dim => Style::new().dim(),
+            Paint::Even => Style::new().black().on_green(),
+            Paint::Odd => Style::new().black().on_cyan(),
+            Paint::Warn => Style::new().yellow(),
+            Paint::Bad => Style::new().red().bold(),
+            Paint::Good => Style::new().blue().bold(),
+        }
+    }
+}
+
+/// The picture as lines of at most `width` columns, at most `height` lines.
+pub fn lines(picture: &Picture, width: usize, height: usize) -> Vec<String> {
+    let widest = picture.lanes.iter().map(|lane| lane.entity.as_str().chars().count()).max().unwrap_or(0);
+    let names = widest.min((width / 4).max(8));
+    let counts = if width >= 60 { 10 } else { 0 };
+    let axis = width.saturating_sub(names + 3 + counts).max(NARROWEST_AXIS.min(width));
+    let shown = picture.lanes.len().min(height.saturating_sub(2).max(1));
+    // With more lanes than lines, those that still have something to do come first.
+    let mut order: Vec<&Lane> = picture.lanes.iter().collect();
+    if shown < order.len() {
+        order.sort_by_key(|lane| lane.totals.settled == lane.totals.accepted);
+    }
+    let mut lines: Vec<String> = order[..shown]
+        .iter()
+        .map(|lane| {
+            let count = format!(" {}/{}", lane.totals.settled, lane.totals.accepted);
+            let count = if counts > 0 { pad_str(&count, counts, console::Alignment::Right, None) } else { "".into() };
+            let name = pad_str(&label(&lane.entity, names), names, console::Alignment::Left, None).into_owned();
+            format!("{name} │{}│{count}", painted(&cells(lane, picture, axis)))
+        })
+        .collect();
+    if shown < picture.lanes.len() {
+        let rest = picture.lanes.len() - shown;
+        lines.push(Style::new().dim().apply_to(format!("… and {rest} more orders")).to_string());
+    }
+    lines.push(summary(&picture.totals, picture.lanes.len(), picture.length(), width));
+    lines
+}
+
+/// How far all lanes together are, in one line.
+fn summary(totals: &Totals, orders: usize, time: Duration, width: usize) -> String {
+    let mut parts = vec![
+        format!("{}/{} settled", totals.settled, totals.accepted),
+        format!("{orders} {}", if orders == 1 { "order" } else { "orders" }),
+        output::duration(time),
+    ];
+    for (count, what) in [
+        (totals.repeats, "repeats"),
+        (totals.superseded, "superseded"),
+        (totals.retries, "retries"),
+        (totals.parked, "parked"),
+    ] {
+        if count > 0 {
+            parts.push(format!("{count} {what}"));
+        }
+    }
+    let text = parts.join(" · ");
+    let bar = width.saturating_sub(measure_text_width(&text) + 4).min(30);
+    let filled = (bar * totals.settled).checked_div(totals.accepted).unwrap_or(0).min(bar);
+    let bar = format!("{}{}", "━".repeat(filled), Style::new().dim().apply_to("─".repeat(bar - filled)));
+    format!("{bar} {text}")
+}
+
+fn cells(lane: &Lane, picture: &Picture, axis: usize) -> Vec<Cell> {
+    let length = picture.length().as_secs_f64();
+    let column = |at: Duration| {
+        let share = at.saturating_sub(picture.from).as_secs_f64() / length;
+        ((share * axis as f64) as usize).min(axis.saturating_sub(1))
+    };
+    let mut cells = vec![Cell { glyph: ' ', paint: Paint::None }; axis];
+    let mut runs = 0;
+    for kind in [Kind::Waiting, Kind::Retrying, Kind::Orphaned, Kind::Running] {
+        for span in lane.spans.iter().filter(|span| span.kind == kind) {
+            let (from, to) = (column(span.from), column(span.to));
+            let (glyph, paint) = match kind {
+                Kind::Waiting => ('·', Paint::Dim),
+                Kind::Retrying => ('~', Paint::Warn),
+                Kind::Orphaned => ('×', Paint::Bad),
+                Kind::Running => {
+                    runs += 1;
+                    ('█', if runs % 2 == 0 { Paint::Even } else { Paint::Odd })
+                }
+            };
+            let wide = to.saturating_sub(from) + 1;
+            // The name where it fits; on a coloured ground the ground itself shows the rest.
+            let fits = span.name.chars().count() <= wide && kind == Kind::Running;
+            let mut name = span.name.chars().filter(|_| fits);
+            for cell in &mut cells[from..=to] {
+                let blank = if kind == Kind::Running && console::colors_enabled() { ' ' } else { glyph };
+                *cell = Cell { glyph: name.next().unwrap_or(blank), paint };
+            }
+        }
+    }
+    for mark in &lane.marks {
+        let (glyph, paint) = match mark.sign {
+            Sign::Repeat => ('=', Paint::Good),
+            Sign::Parked => ('P', Paint::Bad),
+            Sign::Superseded => ('-', Paint::Dim),
+            Sign::Blocked => ('B', Paint::Bad),
+            Sign::Failed => ('!', Paint::Bad),
+            Sign::TakenOver => ('»', Paint::Warn),
+        };
+        // In front of what starts at that moment, not over its name.
+        cells[column(mark.at).saturating_sub(1)] = Cell { glyph, paint };
+    }
+    cells
+}
+
+fn painted(cells: &[Cell]) -> String {
+    cells
+        .chunk_by(|left, right| left.paint == right.paint)
+        .map(|chunk| {
+            let text: String = chunk.iter().map(|cell| cell.glyph).collect();
+            chunk[0].paint.style().apply_to(text).to_string()
+        })
+        .collect()
+}
+
+/// What the signs in the lanes mean, in one line.
+pub fn legend() -> String {
+    let sample = |glyph: &str, paint: Paint, meaning: &str| format!("{} {meaning}", paint.style().apply_to(glyph));
+    let running = if console::colors_enabled() { "  " } else { "█" };
+    [
+        sample("·", Paint::Dim, "waiting"),
+        sample(running, Paint::Odd, "running"),
+        sample("!~", Paint::Warn, "failed, retrying"),
+        sample("=", Paint::Good, "repeat recognised"),
+        sample("-", Paint::Dim, "left out for a newer one"),
+        sample("P", Paint::Bad, "parked"),
+        sample("×»", Paint::Bad, "worker died, taken over"),
+    ]
+    .join("   ")
+}
+
+/// Lanes drawn over themselves, as long as something happens.
+#[derive(Debug)]
+pub struct Canvas {
+    term: Term,
+    drawn: usize,
+}
+
+impl Canvas {
+    /// A canvas on standard output.
+    pub fn new() -> Self {
+        Self { term: Term::stdout(), drawn: 0 }
+    }
+
+    /// Draws the picture over the last one.
+    ///
+    /// # Errors
+    ///
+    /// The terminal is gone.
+    pub fn draw(&mut self, picture: &Picture) -> std::io::Result<()> {
+        let (height, width) = self.term.size();
+        let lines = lines(picture, usize::from(width).saturating_sub(1), usize::from(height).saturating_sub(2));
+        self.term.clear_last_lines(self.drawn)?;
+        self.drawn = lines.len();
+        self.term.write_line(&output::escaped(&lines.join("\n")))
+    }
+}
+
+impl Default for Canvas {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::view::recording::{Happening, What};
+    use webhook_serializer::protocol::{
+        entity::{EntityKey, FencingToken, Sequence},
+        receipt::Settlement,
+    };
+
+    fn picture(orders: usize) -> Picture {
+        let mut happenings = Vec::new();
+        for order in 0..orders {
+            for (at, what) in [
+                (0, What::Accepted),
+                (20, What::Started(1, FencingToken(1))),
+                (100, What::Settled(Settlement::Applied)),
+            ] {
+                happenings.push(Happening {
+                    at: Duration::from_millis(at),
+                    entity: EntityKey::parse(&format!("shop/order/{order}")).unwrap(),
+                    sequence: Some(Sequence(1)),
+                    name: "RA1".into(),
+                    what,
+                });
+            }
+        }
+        Picture::of(&happenings, Duration::from_millis(100))
+    }
+
+    #[test]
+    fn no_line_is_wider_than_the_terminal() {
+        for width in [24, 40, 80, 200] {
+            for line in lines(&picture(3), width, 30) {
+                assert!(measure_text_width(&line) <= width.max(NARROWEST_AXIS + 12), "{width}: {line}");
+            }
+        }
+    }
+
+    #[test]
+    fn hundreds_of_orders_take_no_more_lines_than_there_are() {
+        let lines = lines(&picture(300), 80, 20);
+        assert_eq!(lines.len(), 20);
+        assert!(lines[18].contains("and 282 more orders"), "{}", lines[18]);
+    }
+
+    #[test]
+    fn a_lane_shows_waiting_then_the_delivery_by_its_name() {
+        console::set_colors_enabled(false);
+        let lines = lines(&picture(1), 80, 30);
+        assert!(lines[0].contains("···"), "{}", lines[0]);
+        assert!(lines[0].contains("RA1██"), "{}", lines[0]);
+    }
+}
