@@ -1,10 +1,9 @@
-//! The inbox of an entity, as operations on its rows: claim a sequence, put the
-//! delivery there, void it, settle it, write a receipt that leaves its row, park
-//! it.
+//! The inbox of an entity, as operations on its rows: claim a sequence, put a
+//! delivery there, write a tombstone, settle, spill a receipt, park.
 //!
-//! A sequence is decided once: ingest fills it or a worker voids it, by the
-//! same put-if-absent; and settled once, under the newest token, strictly one
-//! after the other. Pure; `engine/append.rs` and `engine/drain.rs` do it.
+//! A sequence is decided once: ingest fills it or a worker writes a tombstone, both
+//! by put-if-absent. It is settled once, under the newest token, strictly in order.
+//! The operations are pure; `engine/append.rs` and `engine/drain.rs` run them.
 
 mod claim;
 mod commit;

@@ -1,13 +1,13 @@
-//! Leases: timed permission on an entity, as operations on its row.
+//! Leases: time-limited permissions on an entity, as operations on its row.
 //!
-//! A lease is held by one acquire call at a time. Expiry alone does not stop
-//! the previous holder: it may be paused, not dead. So each grant, and each
-//! settle under it, makes a token greater than the last, and every write of a
-//! holder names the token it was made under. *Mine* means: the lease is there
-//! and the token is mine.
+//! One acquire call at a time holds a lease. Expiry alone does not stop the
+//! previous holder, which may be paused and not dead. Therefore each grant, and
+//! each settle under it, increases the token, and every write of a holder names the
+//! token that it was made under. *Mine* means that there is a lease and the token
+//! is the holder's.
 //!
-//! Pure. Waiting and polling are in `leases/acquire.rs` and `engine/drain/acquire.rs`,
-//! renewing in `engine/keeper.rs`.
+//! The operations are pure. `leases/acquire.rs` and `engine/drain/acquire.rs` wait
+//! and poll, `engine/keeper.rs` renews.
 
 use std::time::Duration;
 
@@ -34,10 +34,10 @@ use crate::{
     time::{Nonce, Timestamp},
 };
 
-/// Proof of a grant: what a holder's writes are made under.
+/// A granted lease, under which a holder's writes are made.
 ///
-/// It says what was granted, not that it still is; only the condition of a
-/// write can say that.
+/// It shows what was granted, not that it is still held; only the condition of a
+/// write shows that.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Lease {
     pub(crate) entity: EntityKey,
@@ -47,50 +47,50 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// What it is a lease on.
+    /// Returns the entity.
     pub fn entity(&self) -> &EntityKey {
         &self.entity
     }
 
-    /// The fencing token that effects are to carry.
+    /// Returns the fencing token to send along with effects.
     pub fn token(&self) -> FencingToken {
         self.token
     }
 
-    /// The condition that only this holder's writes meet, and only while the
-    /// lease is its own.
+    /// Returns the condition that only this holder's writes meet, and only while
+    /// it has the lease.
     pub fn mine(&self) -> Condition {
         Condition::All(vec![readable(), Condition::exists(a::HOLDER), Condition::equal(a::TOKEN, self.token.0)])
     }
 
-    /// The same as a write that changes nothing: for a transaction of the
-    /// holder's own, which then lands only while the lease is its own. AWS asks
-    /// for the permission `dynamodb:ConditionCheckItem` on the entities' table.
+    /// Returns that condition as a write without a change, for a transaction of the
+    /// holder's own, which then lands only while it has the lease. AWS requires
+    /// `dynamodb:ConditionCheckItem` on the entities table for it.
     pub fn check(&self) -> Write {
         Write { key: entity_row(&self.entity), condition: self.mine(), action: Action::Check }
     }
 
-    /// Its id, under which it can be looked up.
+    /// Returns the id by which the lease can be looked up.
     #[doc(hidden)]
     pub fn id(&self) -> LeaseId {
         LeaseId { holder: self.holder.clone(), entity: self.entity.clone() }
     }
 
-    /// Whether `state` shows this lease in force.
+    /// Returns whether `state` shows this lease in force.
     #[doc(hidden)]
     pub fn is_mine(&self, state: &EntityState) -> bool {
         state.held.is_some() && state.token == self.token
     }
 
-    /// Whether `state` shows that this lease ended in a write that left the
-    /// token as it was: this holder's own release, since anybody else's comes
-    /// with a greater token.
+    /// Returns whether `state` shows that this holder's own write ended the lease
+    /// and left the token unchanged. Anybody else's release comes with a greater
+    /// token.
     #[doc(hidden)]
     pub fn was_released(&self, state: &EntityState) -> bool {
         state.held.is_none() && state.token == self.token
     }
 
-    /// The lease after a settle.
+    /// Returns the lease after a settle.
     pub(crate) fn settled(&self) -> Self {
         Self { token: self.token.next(), ..self.clone() }
     }
@@ -100,21 +100,21 @@ impl Lease {
     }
 }
 
-/// Which lease: the acquire call that was granted it, and on what. As text the
-/// call's nonce, a colon and the key.
+/// The id of a lease: the nonce of the acquire call and the entity. As text the
+/// nonce, a colon and the key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct LeaseId {
     pub(crate) holder: Nonce,
     pub(crate) entity: EntityKey,
 }
 
-/// The text is no lease id.
+/// The text is not a lease id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("not a lease id: 26 letters and digits, a colon, and the key of what is leased")]
 pub struct InvalidLeaseId;
 
 impl LeaseId {
-    /// What it is a lease on.
+    /// Returns the entity.
     pub fn entity(&self) -> &EntityKey {
         &self.entity
     }
@@ -138,8 +138,8 @@ impl std::fmt::Display for LeaseId {
     }
 }
 
-/// A time is absent or has passed. One that is further ahead than `farthest` was
-/// written by a clock that is far off, and counts as passed.
+/// Demands that a time is absent or has passed. A time more than `farthest` ahead
+/// comes from a wrong clock and counts as passed.
 fn passed(time: &'static str, now: Timestamp, farthest: Duration) -> Condition {
     Condition::Any(vec![
         Condition::absent_or_at_most(time, now.as_millis()),
@@ -147,42 +147,42 @@ fn passed(time: &'static str, now: Timestamp, farthest: Duration) -> Condition {
     ])
 }
 
-/// What a row says of a lease.
+/// The attributes of a lease.
 const LEASE: [&str; 4] = [a::HOLDER, a::KIND, a::EXPIRES_AT, a::HOLDER_INFO];
 
-/// The changes that end a lease, but for what they leave in `handover`.
+/// Returns the changes that end a lease, except for `handover`.
 pub(crate) fn lease_ended() -> Vec<Change> {
     LEASE.into_iter().map(Change::remove).collect()
 }
 
-/// The changes that end a lease, behind no wake-up of its own.
+/// Returns the changes that end a lease without a wake-up of its own.
 pub(crate) fn lease_removed() -> Vec<Change> {
     LEASE.into_iter().chain([a::HANDOVER]).map(Change::remove).collect()
 }
 
-/// The changes that write format and lowest numbers of a row that is created by
-/// this write. Their base is the time, so that a row that was deleted after
-/// long idleness goes on above its old numbers.
+/// Returns the changes that initialise the format and the numbers of a new row.
+/// They start at the current time, so that a row that was deleted after long
+/// idleness continues above its old numbers.
 pub(crate) fn numbers_if_absent(now: Timestamp, names: &[&'static str]) -> Vec<Change> {
     let mut changes: Vec<Change> = names.iter().map(|name| Change::set_if_absent(*name, now.as_millis())).collect();
     changes.push(Change::set_if_absent(a::VERSION, FORMAT));
     changes
 }
 
-/// When the row of an idle entity may be deleted: later than any row of its
-/// inbox that is kept for `retention` from now on, and no sooner than what it
-/// remembers may be forgotten, by whoever keeps that longest. `None`: never.
+/// Returns when the row of an idle entity may be deleted: later than any row of
+/// its inbox that is kept for `retention` from now, and no sooner than its receipts
+/// may be forgotten. `None` for never.
 pub fn idle_purge_at(entity: &EntityKey, recent: &Recent, now: Timestamp, retention: Duration) -> Option<Timestamp> {
     (!entity.is_kept_forever()).then(|| (now + retention.mul_f64(1.1)).max(recent.keep_until()))
 }
 
-/// What a release asks and writes that leaves its entity idle: a row that is to
-/// be deleted must not be on hold.
+/// Returns the condition and the change of a release that leaves the entity idle: a
+/// row that is on hold must not be deleted.
 pub(crate) fn purged_if_idle(purge_at: Option<Timestamp>) -> (Option<Condition>, Option<Change>) {
     (purge_at.map(|_| not_on_hold()), purge_change(purge_at))
 }
 
-/// The change that says when a row may be deleted for idleness; `None`: never.
+/// Returns the change that lets an idle row be deleted; `None` for never.
 pub(crate) fn purge_change(purge_at: Option<Timestamp>) -> Option<Change> {
     purge_at.map(|at| Change::set(a::PURGE_AT, at.as_secs_rounded_up()))
 }

@@ -1,5 +1,5 @@
-//! The way in: claim the next place, put the delivery there; and what is done
-//! where it never comes.
+//! Appends to the inbox: claim the next sequence and put the delivery there, or
+//! write a tombstone if it never arrives.
 
 use crate::{
     protocol::{
@@ -18,20 +18,20 @@ use crate::{
 /// Claims the next sequence of an entity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim<'a> {
-    /// Of which entity.
+    /// The entity.
     pub entity: &'a EntityKey,
-    /// Drawn afresh for this claim.
+    /// A new nonce for this claim.
     pub nonce: &'a Nonce,
-    /// The time.
+    /// The current time.
     pub now: Timestamp,
 }
 
-/// A claimed place.
+/// A claimed sequence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claimed {
     /// The sequence.
     pub sequence: Sequence,
-    /// The row as it was left, or found.
+    /// The row after the claim.
     pub state: EntityState,
 }
 
@@ -59,9 +59,9 @@ impl Operation for Claim<'_> {
         }
     }
 
-    /// Refused: a first try landed and is still the newest claim, so its place
-    /// is the tail. Overtaken by another claim, a second try lands: the first
-    /// one's place stays a gap, which a worker voids.
+    /// A refusal means that a first try landed and is still the newest claim, so
+    /// its sequence is the tail. If another claim came in between, a second try
+    /// lands, and the first one's sequence remains a gap for a tombstone.
     fn judge(&self, reply: Written) -> Result<Claimed, CorruptRow> {
         let (Written::Landed(row) | Written::Refused(row)) = reply;
         let state = updated_state(row)?;
@@ -69,32 +69,32 @@ impl Operation for Claim<'_> {
     }
 }
 
-/// Whether a claim that found `state` owes a wake-up: unless somebody is sure
-/// to look. A drain whose lease runs must see the inbox empty before it lets
-/// go; one that handed over has sent a wake-up that nobody has acted on yet, and
-/// that may be lost only once it is overdue; a retry, a block and a hold have a
-/// wake-up or an operator of their own. A wait for a rate alone has none: the
-/// inbox may have been empty.
+/// Returns whether a claim that found `state` must send a wake-up, because no
+/// other is certain to come. A drain with a valid lease must see the inbox empty
+/// before it releases. After a hand-over a wake-up is on its way, which may be
+/// lost only once it is overdue. A retry, a block and a hold have a wake-up or an
+/// operator of their own. A wait for a rate limit alone has none: the inbox may
+/// have been empty.
 pub fn owes_wake_up(state: &EntityState, now: Timestamp) -> bool {
     let drained = state.held.as_ref().is_some_and(|held| held.kind == LeaseKind::Drain && held.runs(now));
     !(drained || state.was_handed_over(now) || state.is_retried_later(now) || state.is_stopped())
 }
 
-/// Puts a delivery at its claimed place.
+/// Puts a delivery at its claimed sequence.
 #[derive(Debug, Clone)]
 pub struct Put<'a> {
-    /// What to put.
+    /// The delivery.
     pub envelope: &'a Envelope,
-    /// Where.
+    /// Its sequence.
     pub sequence: Sequence,
 }
 
-/// What became of a put.
+/// The outcome of a put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PutOutcome {
-    /// The delivery is durable, in its place.
+    /// The delivery is durable at its sequence.
     Stored,
-    /// A worker gave the place up in the meantime: claim another.
+    /// A worker wrote a tombstone there in the meantime: claim another sequence.
     Voided,
 }
 
@@ -109,7 +109,7 @@ impl Operation for Put<'_> {
         }
     }
 
-    /// A first try that landed left this claim's nonce there.
+    /// A first try that landed left this claim's nonce in the row.
     fn judge(&self, reply: Written) -> Result<PutOutcome, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) => PutOutcome::Stored,
@@ -121,23 +121,23 @@ impl Operation for Put<'_> {
     }
 }
 
-/// Gives up a place that was claimed and not filled in time.
+/// Writes a tombstone at a sequence that was claimed but not filled in time.
 #[derive(Debug, Clone)]
 pub struct Void<'a> {
-    /// Of which entity.
+    /// The entity.
     pub entity: &'a EntityKey,
-    /// Which place.
+    /// The sequence.
     pub sequence: Sequence,
-    /// When the marker may be deleted.
+    /// When the tombstone may be deleted.
     pub purge_at: Timestamp,
 }
 
-/// What stands at the place after an attempt to void it.
+/// The row at the sequence after an attempt to write a tombstone.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Voided {
-    /// The marker: this one, or one put there before.
+    /// A tombstone, by this write or an earlier one.
     Void,
-    /// The delivery came after all. Its row comes along.
+    /// The delivery arrived after all; this is its row.
     Filled(Row),
 }
 
@@ -156,7 +156,7 @@ impl Operation for Void<'_> {
         }
     }
 
-    /// Whoever put the marker: the place is decided. Nobody's name is needed.
+    /// The author of a tombstone does not matter: the sequence is decided.
     fn judge(&self, reply: Written) -> Result<Voided, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) => Voided::Void,

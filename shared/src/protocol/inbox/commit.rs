@@ -1,4 +1,4 @@
-//! A settle that lands with the handler's own writes, or not at all.
+//! A settle in one transaction with the handler's own writes.
 
 use super::{Settle, SettleAndRelease, Settled, SettledAndReleased};
 use crate::protocol::{
@@ -10,12 +10,12 @@ use crate::protocol::{
     table::{Condition, Transacted, Write, Written},
 };
 
-/// The settle that a commit is made with.
+/// The settle inside a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Settling<'a> {
-    /// One that goes on holding the lease.
+    /// Keeps the lease.
     GoesOn(Settle<'a>),
-    /// One that ends it, where nothing is known to wait behind this place.
+    /// Releases the lease, if nothing is known to wait after this sequence.
     Releases(SettleAndRelease<'a>),
 }
 
@@ -24,32 +24,32 @@ pub enum Settling<'a> {
 pub struct Commit<'a> {
     /// The settle.
     pub settling: Settling<'a>,
-    /// What the handler wants written.
+    /// The handler's writes.
     pub writes: &'a [Write],
-    /// Whether its entity is known to be on hold. Until it is, the transaction asks
-    /// that it is not: its answer does not bring the row, and another handler
-    /// would start.
+    /// Whether the entity is known to be on hold. Otherwise the transaction
+    /// demands that it is not: its reply does not return the row, so the next
+    /// handler would start.
     pub is_on_hold: bool,
 }
 
-/// What became of a commit.
+/// The outcome of a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Committed {
-    /// All of it stands. The lease goes on under its next token.
+    /// All writes landed. The lease continues under its next token.
     Landed(Lease),
-    /// All of it stands, the inbox is empty, the lease has ended.
+    /// All writes landed, the inbox is empty and the lease has ended.
     Released,
-    /// The place is not the last one any more, or its entity was put on hold:
-    /// nothing was written. Commit it once more, as this row asks.
+    /// The sequence is no longer the last one, or the entity was put on hold:
+    /// nothing was written. Commit again, based on this row.
     Grown(EntityState),
-    /// A condition of the handler's own writes did not hold: nothing was written.
+    /// A condition of the handler's own writes did not hold; nothing was written.
     Refused,
-    /// The lease was not this holder's any more; nothing was decided by it.
+    /// The lease was lost; this commit decided nothing.
     Lost,
 }
 
 impl Commit<'_> {
-    /// The writes of the transaction.
+    /// Returns the writes of the transaction.
     pub fn all(&self) -> Vec<Write> {
         let settle = match &self.settling {
             Settling::GoesOn(settle) if self.is_on_hold => settle.write(),
@@ -62,12 +62,12 @@ impl Commit<'_> {
         std::iter::once(settle).chain(self.writes.iter().cloned()).collect()
     }
 
-    /// What the answer means. A first try that landed is recognised by its
-    /// transaction's token for ten minutes, afterwards as the settle's own.
+    /// Interprets the reply. A first try that landed is recognised by its client
+    /// request token for ten minutes, and afterwards like a settle.
     ///
     /// # Errors
     ///
-    /// The entity's row cannot be read.
+    /// The entity's row cannot be parsed.
     pub fn judge(&self, answer: Transacted) -> Result<Committed, CorruptRow> {
         let refused = match answer {
             Transacted::Landed => None,
@@ -76,7 +76,7 @@ impl Commit<'_> {
                 refused => refused,
             },
         };
-        // The settle's own judgement comes first: was it we, or is the lease lost?
+        // The settle's own outcome decides first: an earlier try landed, or the lease is lost.
         Ok(match &self.settling {
             Settling::GoesOn(settle) => {
                 let seen = match refused {

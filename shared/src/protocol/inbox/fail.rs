@@ -1,5 +1,4 @@
-//! What follows a start that did not go well: it is counted, or the entity is
-//! blocked; and what precedes one that may go the same way.
+//! Failed starts: count one or block the entity; and record a start that may fail.
 
 use crate::{
     protocol::{
@@ -15,23 +14,23 @@ use crate::{
     time::Timestamp,
 };
 
-/// Writes down that the handler of the delivery at `head + 1` is about to
-/// start: for a delivery whose holder vanished before, so that the next one is
-/// told apart from a holder that vanished without having started it.
+/// Records that the handler of the delivery at `head + 1` starts. Used when an
+/// earlier holder vanished with this delivery, to tell a holder that vanishes
+/// during the handler from one that vanishes before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MarkStart<'a> {
     /// The lease.
     pub lease: &'a Lease,
-    /// Which delivery.
+    /// The delivery's sequence.
     pub sequence: Sequence,
 }
 
-/// What became of writing down a start.
+/// The outcome of recording a start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Marked {
-    /// It is written: start.
+    /// It is recorded: start the handler.
     Marked,
-    /// The lease was not this holder's any more: do not start.
+    /// The lease was lost: do not start the handler.
     Lost,
 }
 
@@ -40,13 +39,13 @@ impl Operation for MarkStart<'_> {
 
     fn write(&self) -> Write {
         let condition = Condition::All(vec![self.lease.mine(), Condition::equal(a::HEAD, self.sequence.previous().0)]);
-        // Holders that vanished one after the other before they could start it are counted anew.
+        // Restarts the count of holders that vanished before they could start it.
         let changes = vec![Change::set(a::STARTED, self.lease.token().0), Change::set(a::SUSPECT, 1_u32)];
         self.lease.update(condition, changes)
     }
 
-    /// A first try that landed left the condition true: the second one lands
-    /// too, and changes nothing.
+    /// After a first try that landed the condition still holds: the second one
+    /// lands too and changes nothing.
     fn judge(&self, reply: Written) -> Result<Marked, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) => Marked::Marked,
@@ -55,37 +54,38 @@ impl Operation for MarkStart<'_> {
     }
 }
 
-/// Records that the delivery at `head + 1` is to be tried again, or is given up
-/// and blocks the entity, and ends the lease. The wake-up for the next attempt was
-/// sent before, under the lease's token.
+/// Records a failed start of the delivery at `head + 1`, which is retried or
+/// blocks the entity, and ends the lease. The wake-up for the retry was sent
+/// before, under the lease's token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fail<'a> {
     /// The lease.
     pub lease: &'a Lease,
-    /// Which delivery.
+    /// The delivery's sequence.
     pub sequence: Sequence,
-    /// How often it has failed now.
+    /// The number of failed attempts, including this one.
     pub attempts: u32,
-    /// How long it will have waited for its retries.
+    /// The waits for retries, including the next one.
     pub retries: Retries,
-    /// Whether a holder vanished with it before: this one did not, so they are
-    /// counted anew.
+    /// Whether an earlier holder vanished with the delivery. This one did not, so
+    /// that count starts again.
     pub suspected: bool,
-    /// Up to which place each is handled by itself from now on: a group failed.
-    /// `head`: the attempts are those of the latest, not of the delivery in front.
+    /// The sequence up to which deliveries are handled one at a time because a
+    /// group failed. Equal to `head` if the attempts are those of the latest
+    /// delivery and not of the one in front.
     pub one_by_one: Option<Sequence>,
-    /// When it is to be tried again; `None`: the entity is blocked instead.
+    /// The time of the retry; `None` blocks the entity.
     pub retry_at: Option<Timestamp>,
-    /// Why, for people.
+    /// The reason, for people.
     pub error: &'a str,
 }
 
-/// What became of counting a failed attempt.
+/// The outcome of recording a failed start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failed {
-    /// It is counted and the lease has ended.
+    /// It is recorded and the lease has ended.
     Counted,
-    /// The lease was not this holder's any more; nothing was counted by it.
+    /// The lease was lost; nothing was recorded.
     Lost,
 }
 
@@ -111,15 +111,15 @@ impl Operation for Fail<'_> {
         }
         changes.push(Change::set(a::LAST_ERROR, shortened(self.error, crate::protocol::state::LAST_ERROR_BYTES)));
         changes.extend(match self.retry_at {
-            // The wake-up for then is the only one that counts.
+            // The retry's own wake-up is the only one that counts.
             Some(at) => [a::RETRY_AT, a::HANDOVER].map(|name| Change::set(name, at.as_millis())),
             None => [Change::set(a::BLOCKED, BlockReason::Attempts.as_str()), Change::remove(a::HANDOVER)],
         });
         self.lease.update(condition, changes)
     }
 
-    /// A first try that landed left the entity free under this token, with
-    /// these attempts and waits. What else ends the lease under it was not sent.
+    /// A first try that landed left the entity free under this token, with these
+    /// attempts and waits. No other write under the token ends the lease so.
     fn judge(&self, reply: Written) -> Result<Failed, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) => Failed::Counted,
@@ -136,15 +136,15 @@ impl Operation for Fail<'_> {
     }
 }
 
-/// Ends a drain at a place that is not the worker's to decide, and stops the
-/// entity there until an operator looks.
+/// Ends a drain at a sequence that a worker cannot decide, and blocks the entity
+/// until an operator looks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Block<'a> {
     /// The lease.
     pub lease: &'a Lease,
-    /// Which place.
+    /// The sequence.
     pub sequence: Sequence,
-    /// Why.
+    /// The reason.
     pub reason: BlockReason,
 }
 
@@ -158,7 +158,7 @@ impl Operation for Block<'_> {
         self.lease.update(condition, changes)
     }
 
-    /// A first try that landed left the entity free under this token, blocked.
+    /// A first try that landed left the entity free under this token, and blocked.
     fn judge(&self, reply: Written) -> Result<Failed, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) => Failed::Counted,
@@ -170,24 +170,23 @@ impl Operation for Block<'_> {
     }
 }
 
-/// Lets drains at an entity again; send a wake-up afterwards.
+/// Ends a block. Send a wake-up afterwards.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unblock<'a> {
-    /// Which entity.
+    /// The entity.
     pub entity: &'a EntityKey,
-    /// The token under which the block was seen. A try that lands after its
-    /// caller has given it up must not lift a later block, which nobody has
-    /// looked at and nobody would send a wake-up for.
+    /// The token under which the block was seen. A write that lands after its
+    /// caller gave up must not end a later block, which nobody has looked at and
+    /// for which nobody would send a wake-up.
     pub seen: FencingToken,
 }
 
-/// What became of an unblock.
+/// The outcome of an unblock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unblocked {
-    /// It is not blocked any more.
+    /// The entity is no longer blocked.
     Unblocked(EntityState),
-    /// It was not blocked, or not as it was seen; `None`: there is no such
-    /// entity.
+    /// The entity was not blocked, or not as seen; `None` if it has no row.
     NotBlocked(Option<EntityState>),
 }
 
@@ -210,8 +209,8 @@ impl Operation for Unblock<'_> {
         }
     }
 
-    /// Refused: not blocked, perhaps by a first try, or blocked again since.
-    /// Harmless either way; the caller sends the wake-up in both cases.
+    /// A refusal means that the entity is not blocked, perhaps by a first try, or
+    /// was blocked again. Both are harmless: the caller sends the wake-up anyway.
     fn judge(&self, reply: Written) -> Result<Unblocked, CorruptRow> {
         Ok(match reply {
             Written::Landed(row) => Unblocked::Unblocked(updated_state(row)?),
@@ -220,21 +219,21 @@ impl Operation for Unblock<'_> {
     }
 }
 
-/// Lets the delivery at `head + 1` be tried now, which waits for its next attempt;
-/// send a wake-up afterwards. Its attempts stay counted.
+/// Ends the wait of the delivery at `head + 1` for its retry. Send a wake-up
+/// afterwards. Its attempts stay counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetryNow<'a> {
-    /// The row that shows the wait. A try that lands late must not cut another
-    /// one short.
+    /// The row that shows the wait. A write that lands late must not shorten
+    /// another wait.
     pub seen: &'a EntityState,
 }
 
-/// What became of one that is not to wait any longer.
+/// The outcome of ending a wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Retrying {
-    /// It does not wait any longer.
+    /// The delivery no longer waits.
     Now(EntityState),
-    /// It did not wait so any more; `None`: there is no row.
+    /// The delivery was not waiting as seen; `None` if the entity has no row.
     Changed(Option<EntityState>),
 }
 
@@ -256,8 +255,8 @@ impl Operation for RetryNow<'_> {
         }
     }
 
-    /// A first try that landed left the same token and no wait. Whoever else did
-    /// that wanted the same.
+    /// A first try that landed left the same token and no wait. Anybody else who
+    /// did that had the same intention.
     fn judge(&self, reply: Written) -> Result<Retrying, CorruptRow> {
         Ok(match reply {
             Written::Landed(row) => Retrying::Now(updated_state(row)?),

@@ -1,4 +1,4 @@
-//! What is set aside for a person to decide.
+//! Parks a delivery for a person to decide about.
 
 use crate::protocol::{
     entity::{EntityKey, Sequence},
@@ -8,14 +8,14 @@ use crate::protocol::{
     table::{Action, Condition, Row, Write, Written},
 };
 
-/// Sets a delivery aside for a person to decide about.
+/// Stores a parked copy of a delivery.
 #[derive(Debug, Clone)]
 pub struct Park<'a> {
-    /// Of which entity.
+    /// The entity.
     pub entity: &'a EntityKey,
-    /// Where it stood.
+    /// The delivery's sequence.
     pub sequence: Sequence,
-    /// Its row's payload, with the error, as `delivery::parked_copy` makes it.
+    /// The delivery's row with the error, made by `delivery::parked_copy`.
     pub row: &'a Row,
 }
 
@@ -30,8 +30,8 @@ impl Operation for Park<'_> {
         }
     }
 
-    /// It is there, by this try or one before, of this holder or of one that
-    /// died between parking and settling.
+    /// The copy is there, by this write or an earlier one of this holder or of
+    /// one that died between parking and settling.
     fn judge(&self, _reply: Written) -> Result<(), CorruptRow> {
         Ok(())
     }

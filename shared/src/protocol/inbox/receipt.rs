@@ -1,4 +1,4 @@
-//! A receipt that has no room in its entity's row any more.
+//! Spills a receipt for which the entity's row has no more room.
 
 use crate::{
     protocol::{
@@ -12,8 +12,8 @@ use crate::{
     time::Timestamp,
 };
 
-/// Writes a receipt as a row of its own, before it leaves its entity's. What it
-/// says stands in that row, so it is true whoever writes it, and however late.
+/// Writes a receipt to a row of its own before it leaves the entity's row. Its
+/// content is a copy of that row's, so it is true whoever writes it and whenever.
 #[derive(Debug, Clone)]
 pub struct Spill<'a> {
     entity: &'a EntityKey,
@@ -22,8 +22,8 @@ pub struct Spill<'a> {
 }
 
 impl<'a> Spill<'a> {
-    /// Of this entity; it may be forgotten at `purge_at`. `None`: what it tells is
-    /// remembered elsewhere, or by nobody.
+    /// Creates the write for a receipt of `entity`, which may be deleted at
+    /// `purge_at`. Returns `None` for a receipt that needs no row of its own.
     pub fn of(entity: &'a EntityKey, receipt: &'a Receipt, purge_at: Timestamp) -> Option<Self> {
         receipt.spills().map(|_| Self { entity, receipt, purge_at })
     }
@@ -47,7 +47,7 @@ impl Operation for Spill<'_> {
         }
         Write {
             key: receipt_row(self.entity, receipt.spills().expect("checked when this was made")),
-            // What is left of a memory that ended, or of an earlier run, says nothing of this one.
+            // A receipt of purged memory or of an earlier run is replaced.
             condition: Condition::Any(vec![
                 Condition::absent(a::ITEM),
                 Condition::compare(a::TOKEN, Comparison::Less, receipt.token.0),
@@ -56,8 +56,8 @@ impl Operation for Spill<'_> {
         }
     }
 
-    /// It is there: by this try, or by one before, of whoever had the row. One
-    /// under a later token tells more.
+    /// A receipt is there, by this write or by an earlier one. One under a later
+    /// token takes precedence.
     fn judge(&self, _reply: Written) -> Result<(), CorruptRow> {
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! What was settled is to be run once more, in its order, in front of what waits.
+//! Runs settled deliveries again, in order and before the waiting ones.
 
 use crate::{
     protocol::{
@@ -12,31 +12,30 @@ use crate::{
     time::Timestamp,
 };
 
-/// Sets an entity back to just in front of a place, under an exclusive lease. What
-/// its row remembers from there on has rows of its own by then: a receipt that
-/// speaks of the very place at which its delivery waits says how that ended
-/// before, and what was applied is run again. Nothing is blocked any more.
+/// Moves `head` back to just before a sequence, under an exclusive lease, and ends
+/// a block. The receipts from there on have rows of their own by then: a receipt
+/// for the very sequence at which its delivery waits tells how that delivery ended
+/// before, and applied ones are run again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rewind<'a> {
     /// The lease.
     pub lease: &'a Lease,
-    /// The row as it was seen under the lease.
+    /// The row as seen under the lease.
     pub seen: &'a EntityState,
-    /// The first place that is to be run again, at most `head`. There is something
-    /// at each from here on, so that nothing is taken for a place that was never
-    /// filled.
+    /// The first sequence to run again, at most `head`. Every sequence from here
+    /// on has a row, so that none is taken for one that was never filled.
     pub from: Sequence,
-    /// When what stands there was claimed, at the latest.
+    /// The latest time at which that sequence can have been claimed.
     pub since: Timestamp,
 }
 
-/// What became of it.
+/// The outcome of a rewind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rewound {
-    /// It stands in front of that place, and the lease goes on. The row as it is.
+    /// `head` is just before the sequence and the lease continues; the row.
     Rewound(EntityState),
-    /// The lease was not this holder's any more; nothing was changed by it, or
-    /// somebody has gone on from there already.
+    /// The lease was lost: nothing was changed, or another holder has already
+    /// continued from there.
     Lost,
 }
 
@@ -62,7 +61,7 @@ impl Operation for Rewind<'_> {
         self.lease.update(Condition::All(vec![self.lease.mine(), as_seen]), changes)
     }
 
-    /// A first try that landed left this holder there, in front of that place.
+    /// A first try that landed left this holder in the row, and `head` just before the sequence.
     fn judge(&self, reply: Written) -> Result<Rewound, CorruptRow> {
         Ok(match reply {
             Written::Landed(row) => Rewound::Rewound(updated_state(row)?),

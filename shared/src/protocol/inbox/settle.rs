@@ -1,6 +1,5 @@
-//! The decision about the delivery at `head + 1`, or about a group that begins
-//! there, and the two writes that can
-//! make it: one that goes on holding the lease, and one that ends it.
+//! Settles the delivery at `head + 1`, or a group that begins there: with one write
+//! that keeps the lease, or one that releases it.
 
 use std::time::Duration;
 
@@ -18,75 +17,73 @@ use crate::{
     time::Timestamp,
 };
 
-/// The decision about the delivery at `head + 1`, and about those of its group
-/// behind it.
+/// The decision about the delivery at `head + 1` and the rest of its group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
-    /// The first place that is decided.
+    /// The first sequence that is decided.
     pub first: Sequence,
-    /// What the row remembers afterwards. It ends with the places that are
-    /// decided.
+    /// The receipts in the row afterwards, ending with the decided sequences.
     pub recent: Recent,
-    /// What leaves the row with it. Each of these that is to be remembered has a
-    /// row of its own by then.
+    /// The receipts that leave the row. Those that must be kept have rows of their
+    /// own by then.
     pub dropped: Vec<Receipt>,
-    /// The newest event times, this one counted in.
+    /// The newest event times, including this delivery's.
     pub newest_event_time: EventTimes,
-    /// No claim behind this place is older.
+    /// A lower bound for the time of all later claims.
     pub pending_since: Option<Timestamp>,
-    /// The next handler starts no sooner: its source has a rate.
+    /// The earliest next start, if the source has a rate limit.
     pub not_before: Option<Timestamp>,
-    /// Whether what follows need not be handled one by one any more.
+    /// Whether later deliveries may be handled in groups again.
     pub ends_one_by_one: bool,
-    /// What the next delivery begins with: this one waited in vain for its
-    /// destination, and so may the next, as far back as it goes.
+    /// The waits that the next delivery starts with: this one waited in vain for
+    /// an unavailable destination, which counts for the next, up to its own age.
     pub carried: Retries,
 }
 
-/// Settles the delivery at `head + 1`, with its group, and goes on holding the lease, under the
-/// next token.
+/// Settles the delivery at `head + 1`, with its group, and keeps the lease under
+/// the next token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settle<'a> {
     /// The lease.
     pub lease: &'a Lease,
-    /// What is decided.
+    /// The decision.
     pub decision: &'a Decision,
-    /// The time.
+    /// The current time.
     pub now: Timestamp,
-    /// For how long the lease runs from now.
+    /// The length of the lease from now on.
     pub length: Duration,
-    /// Whether its holder is about to send a wake-up and let go: whoever comes
-    /// meanwhile looks again at once, rather than when the lease would end.
+    /// Whether the holder is about to send a wake-up and release the lease. Waiters
+    /// then look again at once, and not when the lease would expire.
     pub hands_over: bool,
 }
 
-/// What became of a settle.
+/// The outcome of a settle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Settled {
-    /// It is decided. The lease goes on under its next token.
+    /// The delivery is settled. The lease continues under its next token.
     Settled(Lease, EntityState),
-    /// The lease was not this holder's any more; nothing was decided by it.
+    /// The lease was lost; this settle decided nothing.
     Lost,
 }
 
 impl Decision {
-    /// What was decided, the oldest first.
+    /// Returns the receipts of the decided sequences, oldest first.
     pub fn receipts(&self) -> impl DoubleEndedIterator<Item = &Receipt> {
         self.recent.iter().filter(|receipt| receipt.sequence >= self.first)
     }
 
-    /// The last place that is decided.
+    /// Returns the last decided sequence.
     pub fn last(&self) -> Sequence {
         self.recent.last().expect("a decision is about a place").sequence
     }
 
-    /// How many places are decided.
+    /// Returns the number of decided sequences.
     pub fn places(&self) -> usize {
         self.receipts().count()
     }
 
-    /// The same with nothing leaving the row: for when it could not be written
-    /// elsewhere. The row may cost another write unit until it has.
+    /// Returns the decision with no receipt leaving the row, for when one could not
+    /// be spilled. Until it is, a write of the row may cost another write unit.
     #[must_use]
     pub fn dropping_nothing(self) -> Self {
         Self { recent: self.recent.behind(self.dropped), dropped: Vec::new(), ..self }
@@ -96,7 +93,7 @@ impl Decision {
         self.dropped.iter().any(|receipt| receipt.spills().is_some())
     }
 
-    /// What is written where nothing is carried to the next delivery.
+    /// Returns the changes of a settle that carries no waits over.
     pub(super) fn changes(&self, token: FencingToken) -> Vec<Change> {
         let mut changes = self.changes_but_retries(token);
         changes.extend([a::RETRIES, a::LAST_ERROR].map(Change::remove));
@@ -129,14 +126,14 @@ impl Decision {
         changes
     }
 
-    /// The lease is mine and this is the next place to be decided.
+    /// Demands that the lease is valid and this is the next sequence to decide.
     pub(super) fn is_due(&self, lease: &Lease) -> Condition {
         Condition::All(vec![lease.mine(), Condition::equal(a::HEAD, self.first.previous().0)])
     }
 }
 
 impl Settle<'_> {
-    /// Whether `state` shows that the lease is mine and the place yet to be decided.
+    /// Returns whether `state` shows a valid lease and an undecided sequence.
     pub(super) fn is_due(&self, state: &EntityState) -> bool {
         self.lease.is_mine(state) && state.head == self.decision.first.previous()
     }
@@ -145,8 +142,8 @@ impl Settle<'_> {
         self.now + self.length.min(LONGEST_LEASE)
     }
 
-    /// What the row is once this has landed on `before`: for a commit, whose
-    /// reply does not bring it.
+    /// Returns the row after this write, given the row before: for a commit, whose
+    /// reply does not return the row.
     #[must_use]
     pub fn applied(&self, before: &EntityState) -> EntityState {
         let decision = self.decision;
@@ -195,7 +192,7 @@ impl Operation for Settle<'_> {
         self.lease.update(self.decision.is_due(self.lease), changes)
     }
 
-    /// A first try that landed left this holder there and `head` at this place.
+    /// A first try that landed left this holder in the row, and `head` at this sequence.
     fn judge(&self, reply: Written) -> Result<Settled, CorruptRow> {
         Ok(match reply {
             Written::Landed(row) => Settled::Settled(self.lease.settled(), updated_state(row)?),
@@ -212,28 +209,27 @@ impl Operation for Settle<'_> {
     }
 }
 
-/// Settles the delivery at `head + 1`, with its group, where nothing stands behind
-/// it, and releases the lease.
+/// Settles the delivery at `head + 1`, with its group, if none waits after it, and
+/// releases the lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SettleAndRelease<'a> {
     /// The lease.
     pub lease: &'a Lease,
-    /// What is decided.
+    /// The decision.
     pub decision: &'a Decision,
-    /// When the row may be deleted for idleness; `None`: never, as while it is on
-    /// hold.
+    /// When the idle row may be deleted; `None` for never, as while on hold.
     pub purge_at: Option<Timestamp>,
 }
 
-/// What became of settling the last delivery.
+/// The outcome of settling the last delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SettledAndReleased {
-    /// It is decided, the inbox is empty, the lease has ended.
+    /// The delivery is settled, the inbox is empty and the lease has ended.
     Released,
-    /// It is not the last one any more, or its entity was put on hold, so that its
-    /// row is to stay: nothing was decided, settle it and go on.
+    /// More deliveries wait, or the entity was put on hold so that its row must
+    /// stay: nothing was decided. Settle without a release.
     Grown(EntityState),
-    /// The lease was not this holder's any more; nothing was decided by it.
+    /// The lease was lost; this settle decided nothing.
     Lost,
 }
 
@@ -251,12 +247,12 @@ impl Operation for SettleAndRelease<'_> {
         self.lease.update(Condition::All(conditions.collect()), changes)
     }
 
-    /// A first try that landed left the entity free, one token on, with this
-    /// delivery settled. The token alone does not tell: somebody who took the
-    /// lease over and released it, or an operator who ended it by force, leaves
-    /// the same one, and the delivery unsettled. Had anybody acquired since, the
-    /// token would be greater still, and this holder would have to believe
-    /// itself lost; its delivery is settled either way.
+    /// A first try that landed left the entity free, with the next token and this
+    /// delivery settled. The token alone does not prove it: a take-over that was
+    /// released, or a release by force, leaves the same token with the delivery
+    /// unsettled. If anybody has acquired the lease since, the token is greater
+    /// still, and this holder must take the lease for lost; its delivery is
+    /// settled either way.
     fn judge(&self, reply: Written) -> Result<SettledAndReleased, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) => SettledAndReleased::Released,
@@ -364,7 +360,7 @@ pub(super) mod tests {
     }
 
     proptest! {
-        /// A commit's reply does not bring the row.
+        /// A commit's reply does not return the row.
         #[test]
         fn a_settle_says_what_the_row_is_afterwards(
             claims in 1_u64..4,

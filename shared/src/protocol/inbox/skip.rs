@@ -1,4 +1,4 @@
-//! A person decides about the delivery that is in the way.
+//! Settles a delivery by a person's decision.
 
 use super::Decision;
 use crate::{
@@ -13,31 +13,31 @@ use crate::{
     time::Timestamp,
 };
 
-/// Settles the delivery at `head + 1` under an exclusive lease and ends that. What
-/// stands behind it goes on: its entity is not blocked any more.
+/// Settles the delivery at `head + 1` under an exclusive lease, and ends the lease
+/// and a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Skip<'a> {
     /// The lease.
     pub lease: &'a Lease,
-    /// What is decided of it.
+    /// The decision.
     pub decision: &'a Decision,
-    /// The row as it was seen under the lease.
+    /// The row as seen under the lease.
     pub seen: &'a EntityState,
-    /// The time.
+    /// The current time.
     pub now: Timestamp,
-    /// When the row may be deleted for idleness, should nothing stand behind it;
-    /// `None`: never, as while it is on hold.
+    /// When the row may be deleted if it becomes idle; `None` for never, as while
+    /// on hold.
     pub purge_at: Option<Timestamp>,
 }
 
-/// What became of a skip.
+/// The outcome of a skip.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Skipped {
-    /// It is decided, and the lease has ended.
+    /// The delivery is settled and the lease has ended.
     Skipped,
-    /// The row is not as it was seen; nothing was decided. Skip it as it is now.
+    /// The row has changed and nothing was decided. Skip again, based on this row.
     Changed(EntityState),
-    /// The lease was not this holder's any more; nothing was decided by it.
+    /// The lease was lost; this skip decided nothing.
     Lost,
 }
 
@@ -62,7 +62,7 @@ impl Operation for Skip<'_> {
             conditions.extend(may_go);
             changes.extend(purge);
         } else {
-            // A tail only grows: something waits, and goes first.
+            // A tail never decreases, so deliveries still wait and take their turn.
             if self.seen.hold.since().is_none() {
                 changes.push(Change::set(a::TURN_UNTIL, (self.now + LONGEST_TURN).as_millis()));
             }
@@ -73,7 +73,7 @@ impl Operation for Skip<'_> {
         self.lease.update(Condition::All(conditions), changes)
     }
 
-    /// A first try that landed left a receipt of this place under this token,
+    /// A first try that landed left a receipt for this sequence under this token,
     /// whatever has happened since.
     fn judge(&self, reply: Written) -> Result<Skipped, CorruptRow> {
         Ok(match reply {

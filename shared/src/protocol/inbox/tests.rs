@@ -1,5 +1,5 @@
-//! What a refusal means: an operation's own first try, whose reply was lost, beside
-//! the rows that look much the same and are another's doing.
+//! Refusals: an operation's own first try whose reply was lost, compared with
+//! similar rows that another writer left.
 
 use super::{
     settle::tests::{LENGTH, NOW, acquire, applied, granted, landed, nonce},
@@ -30,7 +30,7 @@ fn state(row: &Row) -> EntityState {
     EntityState::parse(row).expect("it can be read")
 }
 
-/// An entity with so many deliveries, and nobody at it.
+/// A free entity with this many deliveries.
 fn claimed(claims: u64) -> Row {
     let (entity, mut row) = (entity(), None);
     for number in 0..claims {
@@ -39,14 +39,14 @@ fn claimed(claims: u64) -> Row {
     row.expect("a row")
 }
 
-/// The same, and a lease on it.
+/// The same with a lease.
 fn held(kind: LeaseKind, claims: u64) -> (Lease, EntityState, Row) {
     let mut row = Some(claimed(claims));
     let (lease, state) = granted(landed(&Acquire { kind, ..acquire(&entity(), 10) }, &mut row));
     (lease, state, row.expect("a row"))
 }
 
-/// That the delivery in front is applied.
+/// The decision that the delivery in front is applied.
 fn decision(state: &EntityState, lease: &Lease) -> Decision {
     Decision {
         first: state.next(),
@@ -74,13 +74,13 @@ fn refused<O: Operation>(operation: &O, row: &Row) -> O::Outcome {
     operation.judge(Written::Refused(Some(row.clone()))).expect("it can be read")
 }
 
-/// The same with a number so much greater.
+/// Returns the row with a number increased.
 fn further(row: &Row, name: &'static str, by: u64) -> Row {
     let number = row.number(name).expect("a number");
     row.clone().with(name, number + by)
 }
 
-/// The same, with nobody at it.
+/// Returns the row without its lease.
 fn freed(row: &Row) -> Row {
     let mut row = row.clone();
     for change in lease_removed() {
@@ -136,7 +136,7 @@ fn fail_counts_a_suspect_s_holders_anew() {
     assert_eq!(state(&after(&Fail { suspected: true, ..fail }, &suspect)).suspect, 1);
 }
 
-/// Every settle but one that parks for an unavailable destination.
+/// The exception is a settle that parks for an unavailable destination.
 #[test]
 fn settle_clears_the_retries_unless_they_are_carried() {
     let (lease, seen, row) = held(LeaseKind::Drain, 2);

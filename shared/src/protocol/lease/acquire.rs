@@ -1,4 +1,4 @@
-//! How a lease is come by: it is free, or its holder let it run out.
+//! Acquires a lease that is free, or takes over an expired one.
 
 use std::time::Duration;
 
@@ -23,42 +23,41 @@ use crate::{
 /// A request for the lease of an entity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Acquire {
-    /// Of what.
+    /// The entity.
     pub entity: EntityKey,
-    /// For what.
+    /// The kind of lease.
     pub kind: LeaseKind,
-    /// Drawn afresh for this call: never taken from a request, whose id may
-    /// come twice.
+    /// A new nonce for this call, never one from a request, whose id may come
+    /// twice.
     pub holder: Nonce,
-    /// For people.
+    /// The description of the holder, for people.
     pub info: HolderInfo,
-    /// The time.
+    /// The current time.
     pub now: Timestamp,
-    /// For how long, at most [`LONGEST_LEASE`].
+    /// The length of the lease, at most [`LONGEST_LEASE`].
     pub length: Duration,
 }
 
-/// What became of a request for a lease.
+/// The outcome of a request for a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Acquired {
-    /// It is yours. The row as it is now comes along.
+    /// The lease is granted; the row as it is now.
     Granted(Lease, EntityState),
-    /// Somebody has it, or had it and did not release it. Wait, or
-    /// [`TakeOver`] if it no longer runs.
+    /// Another holder has the lease, or had it and did not release it. Wait, or
+    /// [`TakeOver`] if it has expired.
     Held(EntityState),
-    /// A drain is not wanted: nothing waits in the inbox.
+    /// The inbox is empty, so there is nothing to drain.
     Empty,
-    /// Not before this time; now, for a lease that was to be taken over and
-    /// turned out free.
+    /// Not before this time. `until` is now if a lease that was to be taken over
+    /// turned out to be free.
     Waiting {
-        /// Not before this, by the clock of whoever wrote it.
+        /// The end of the wait by its author's clock.
         until: Timestamp,
-        /// The token under which the wake-up was sent that will see to it, where
-        /// the last holder let go behind one.
+        /// The token under which the last holder sent the wake-up that will continue,
+        /// if it did.
         awaited: Option<FencingToken>,
     },
-    /// A drain is not wanted until an operator lets the entity go on: it is
-    /// blocked, or on hold.
+    /// The entity is blocked or on hold: no drain until an operator continues it.
     Stopped,
 }
 
@@ -86,8 +85,8 @@ impl Acquire {
         changes
     }
 
-    /// What a row that refused this request says. A lost reply is recognised by
-    /// the holder, which no other call has.
+    /// Interprets the row that refused this request. A lost reply is recognised by
+    /// the holder's nonce, which no other call has.
     fn explain(&self, state: Option<EntityState>) -> Acquired {
         let Some(state) = state else { return Acquired::Empty };
         match &state.held {
@@ -101,7 +100,7 @@ impl Acquire {
     }
 }
 
-/// Why a drain is not wanted on an entity that nobody holds; `None`: it is.
+/// Returns why a free entity must not be drained, or `None` if it may be.
 fn standing(state: &EntityState, now: Timestamp) -> Option<Acquired> {
     if state.is_empty() {
         return Some(Acquired::Empty);
@@ -114,8 +113,8 @@ fn standing(state: &EntityState, now: Timestamp) -> Option<Acquired> {
     (until > now).then_some(Acquired::Waiting { until, awaited })
 }
 
-/// Until when deliveries go first, if they do now. A time that is further ahead
-/// than that was written by a clock that is far off, and counts as passed.
+/// Returns the end of the deliveries' turn, if it is now. A time too far ahead comes
+/// from a wrong clock and counts as passed.
 pub fn deliveries_turn(state: &EntityState, now: Timestamp) -> Option<Timestamp> {
     state.turn_until.filter(|until| *until > now && *until <= now + LONGEST_LEASE)
 }
@@ -153,22 +152,22 @@ impl Operation for Acquire {
     }
 }
 
-/// A request for a lease that its holder let expire.
+/// A request for a lease that has expired.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TakeOver {
     /// The request.
     pub request: Acquire,
-    /// The row in which the lease was seen expired.
+    /// The row that shows the expired lease.
     pub seen: EntityState,
 }
 
 impl TakeOver {
-    /// What the vanished holder costs the delivery at `head + 1`, where it was
-    /// draining with something to drain: an attempt, if it had written down
-    /// that it starts it; else a suspicion, since it may have vanished before.
+    /// Returns what the vanished holder costs the delivery at `head + 1` if it was
+    /// draining: an attempt, if it had recorded the start, and otherwise a
+    /// suspicion, because it may have vanished before the start.
     fn charge(&self) -> Vec<Change> {
         let drained = self.seen.held.as_ref().is_some_and(|held| held.kind == LeaseKind::Drain);
-        // One that said that it was about to let go did not vanish: it could not send its wake-up.
+        // A holder that marked the hand-over did not vanish: it could not send its wake-up.
         if !drained || self.seen.is_empty() || self.seen.handover.is_some() {
             return Vec::new();
         }
@@ -176,14 +175,14 @@ impl TakeOver {
         let counted = if self.seen.is_started() { one_more(a::ATTEMPTS) } else { one_more(a::SUSPECT) };
         let mut changes = vec![counted, Change::set(a::LAST_ERROR, HOLDER_VANISHED)];
         if self.seen.is_started() {
-            // Nobody else writes it while the lease and its token stand.
+            // Nobody else writes these while the lease and its token remain.
             changes.extend(self.seen.retries.crashed().to_stored().map(|retries| Change::set(a::RETRIES, retries)));
         }
-        // It may have vanished with a group, of which any may have killed it.
+        // It may have vanished with a group, any delivery of which may be the cause.
         let group = Sequence(self.seen.head.0 + u64::from(LARGEST_GROUP)).min(self.seen.tail);
         if group > self.seen.next() {
             changes.push(Change::set(a::ONE_BY_ONE, group.0));
-            // What stood for it had these attempts, not itself.
+            // The attempts belong to the latest delivery, which was run in its place.
             if self.seen.is_stood_for() && !self.seen.is_started() {
                 changes.extend([a::ATTEMPTS, a::RETRIES].map(Change::remove));
             }
@@ -215,8 +214,8 @@ impl Operation for TakeOver {
         Write { key: entity_row(&self.request.entity), condition, action: Action::Update(changes) }
     }
 
-    /// As for [`Acquire`]. A row that turned out free is reported as waiting
-    /// for no time at all: acquire.
+    /// Like [`Acquire`]. A row that turned out to be free is reported as waiting
+    /// until now: acquire it.
     fn judge(&self, reply: Written) -> Result<Acquired, CorruptRow> {
         self.request.judge(reply)
     }
@@ -241,7 +240,7 @@ mod tests {
         Acquire { entity, kind, holder, info: HolderInfo::new("a worker"), now, length: LENGTH }
     }
 
-    /// An entity with so many deliveries that is held since [`NOW`].
+    /// An entity with this many deliveries, held since [`NOW`].
     fn held(kind: LeaseKind, claims: u64) -> Row {
         let request = request(kind, NOW);
         let claimed = (0..claims).fold(None, |row: Option<Row>, number| {
@@ -251,7 +250,7 @@ mod tests {
         evaluate(&request.write(), claimed.as_ref()).expect("it lands").expect("a row")
     }
 
-    /// What it is once its holder has let its lease run out, and another took it over.
+    /// Returns the row after another holder took over the expired lease.
     fn taken_over(row: &Row, kind: LeaseKind) -> Row {
         let seen = EntityState::parse(row).expect("it can be read");
         let take_over = TakeOver { request: request(kind, NOW + LENGTH), seen };
@@ -357,7 +356,7 @@ mod tests {
         assert!(!drains(NOW + LONGEST_YIELD));
         assert!(!drains(NOW + farthest));
         assert!(drains(NOW + farthest + Duration::from_millis(1)));
-        // Another waiter asks in its place.
+        // Another waiter's request replaces it.
         let far = held(LeaseKind::Drain, 3).with(a::YIELD_UNTIL, (NOW + Duration::from_secs(3600)).as_millis());
         let ask = AskToYield { entity: &request.entity, now: NOW, until: NOW + LONGEST_YIELD };
         assert!(evaluate(&ask.write(), Some(&far)).is_ok());

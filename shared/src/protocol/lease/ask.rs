@@ -1,4 +1,4 @@
-//! What others do about a lease: a waiter asks for it, an operator takes it away.
+//! Requests to yield by waiters, and releases by force by operators.
 
 use std::time::Duration;
 
@@ -15,30 +15,30 @@ use crate::{
     time::{CLOCKS_APART, Timestamp},
 };
 
-/// Asks a draining worker to let an exclusive waiter in.
+/// Asks a draining worker to yield to an exclusive waiter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AskToYield<'a> {
-    /// Whom.
+    /// The entity.
     pub entity: &'a EntityKey,
-    /// The time.
+    /// The current time.
     pub now: Timestamp,
-    /// Until when drains are to keep off.
+    /// The time until which drains stay away.
     pub until: Timestamp,
 }
 
-/// How long drains keep off at most when asked to.
+/// The longest time for which drains yield.
 pub const LONGEST_YIELD: Duration = Duration::from_secs(10);
 
-/// A request that reaches further ahead was written by a clock that is far off,
-/// and counts as passed.
+/// The farthest valid `yield_until`. A later one comes from a wrong clock and counts
+/// as passed.
 const FARTHEST_YIELD: Duration = LONGEST_YIELD.saturating_add(CLOCKS_APART);
 
-/// Until when drains keep off for an exclusive waiter, if they do now.
+/// Returns until when drains yield to an exclusive waiter, if they do now.
 pub fn yields_until(state: &EntityState, now: Timestamp) -> Option<Timestamp> {
     state.yield_until.filter(|until| *until > now && *until <= now + FARTHEST_YIELD)
 }
 
-/// No exclusive waiter keeps drains off.
+/// Demands that no request to yield is in force.
 pub(super) fn no_yield(now: Timestamp) -> Condition {
     passed(a::YIELD_UNTIL, now, FARTHEST_YIELD)
 }
@@ -59,29 +59,29 @@ impl Operation for AskToYield<'_> {
         }
     }
 
-    /// Landed or not, there is nothing to tell apart: asking twice is harmless,
-    /// and a refusal means that nobody drains or that it was asked already.
+    /// Every reply is fine: asking twice is harmless, and a refusal means that
+    /// nobody drains or that a request is in force.
     fn judge(&self, _reply: Written) -> Result<(), CorruptRow> {
         Ok(())
     }
 }
 
-/// Takes a lease away from its holder, for an operator. What its holder still
-/// writes is refused by the token.
+/// Ends a holder's lease by force, for an operator. The holder's later writes are
+/// refused because of their token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForceRelease<'a> {
     /// The row in which the operator saw the lease.
     pub seen: &'a EntityState,
-    /// Who, when and why, for people; stays on the row until the next grant.
+    /// The operator, the time and the reason; stays on the row until the next grant.
     pub record: HolderInfo,
 }
 
-/// What became of a forced release.
+/// The outcome of a release by force.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Forced {
-    /// The lease is gone; send a wake-up if the inbox is not empty.
+    /// The lease has ended; send a wake-up if the inbox is not empty.
     Released(EntityState),
-    /// It is not the lease that was seen any more; nothing was changed.
+    /// The lease is not the one that was seen; nothing was changed.
     Changed(Option<EntityState>),
 }
 
@@ -105,7 +105,7 @@ impl Operation for ForceRelease<'_> {
         }
     }
 
-    /// A first try that landed left the entity free, one token on, with this
+    /// A first try that landed left the entity free, with the next token and this
     /// record.
     fn judge(&self, reply: Written) -> Result<Forced, CorruptRow> {
         Ok(match reply {

@@ -1,5 +1,5 @@
-//! How a holder ends its lease: on an empty inbox, behind a wake-up, or to let
-//! deliveries go first.
+//! Ends a lease: on an empty inbox, after sending a wake-up, or to let deliveries
+//! take their turn.
 
 use std::time::Duration;
 
@@ -14,17 +14,17 @@ use crate::{
     time::Timestamp,
 };
 
-/// What became of a holder's write that ends its lease.
+/// The outcome of a write that ends a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ended {
-    /// The lease ended as asked; the row as it was left.
+    /// The lease has ended; the row afterwards.
     Ended(EntityState),
-    /// It was not this holder's any more.
+    /// The lease had been lost.
     Lost,
 }
 
-/// Landed, or refused because a first try landed: the entity is free and the
-/// token is still the holder's.
+/// The write landed, or was refused because a first try landed: the entity is free
+/// and the token is still the holder's.
 fn judge_release(lease: &Lease, reply: Written) -> Result<Ended, CorruptRow> {
     Ok(match reply {
         Written::Landed(row) => Ended::Ended(updated_state(row)?),
@@ -40,20 +40,19 @@ fn judge_release(lease: &Lease, reply: Written) -> Result<Ended, CorruptRow> {
 pub struct ReleaseEmpty<'a> {
     /// The lease.
     pub lease: &'a Lease,
-    /// When the row may be deleted for idleness; `None`: never, as while it is on
-    /// hold.
+    /// When the idle row may be deleted; `None` for never, as while on hold.
     pub purge_at: Option<Timestamp>,
 }
 
-/// What became of ending a lease on an empty inbox.
+/// The outcome of ending a lease on an empty inbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Released {
-    /// The lease ended and the inbox is empty.
+    /// The lease has ended and the inbox is empty.
     Released,
-    /// The inbox is not empty, or its entity was put on hold, so that its row is
-    /// to stay; the lease goes on.
+    /// The inbox is not empty, or the entity was put on hold so that its row must
+    /// stay; the lease continues.
     Grown(EntityState),
-    /// The lease was not this holder's any more.
+    /// The lease had been lost.
     Lost,
 }
 
@@ -82,8 +81,8 @@ impl Operation for ReleaseEmpty<'_> {
     }
 }
 
-/// Ends a lease, whatever waits in the inbox. An exclusive holder sends a
-/// wake-up afterwards if something does.
+/// Ends a lease whatever waits in the inbox. An exclusive holder sends a wake-up
+/// afterwards if something does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Release<'a> {
     /// The lease.
@@ -102,9 +101,9 @@ impl Operation for Release<'_> {
     }
 }
 
-/// Says that a drain is about to let go, whether or not its wake-up can be sent:
-/// where it cannot, the lease runs out, and nobody takes its holder for one that
-/// vanished.
+/// Marks the hand-over of a drain that is about to release, whether or not its
+/// wake-up can be sent. If it cannot, the lease expires, and the holder does not
+/// count as vanished.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AnnounceEnd<'a> {
     /// The lease.
@@ -118,25 +117,24 @@ impl Operation for AnnounceEnd<'_> {
         self.lease.update(self.lease.mine(), vec![Change::set(a::HANDOVER, ABOUT_TO.as_millis())])
     }
 
-    /// A second try changes nothing; refused, there is no lease to speak of.
+    /// A second write changes nothing; a refusal means that the lease is gone.
     fn judge(&self, _reply: Written) -> Result<(), CorruptRow> {
         Ok(())
     }
 }
 
-/// Ends a drain's lease with deliveries left, behind a fresh wake-up that says
-/// its token: until anybody is granted a lease, that is the one that counts. A
-/// claim sees that one is under way and sends none of its own: each
-/// would find the entity held, and be put off one for one until the inbox is
-/// empty.
+/// Ends a drain's lease while deliveries wait, after sending a wake-up that names
+/// the lease's token. Until the next grant only that wake-up counts. Claims see that
+/// it is on its way and send none: otherwise each of theirs would find the entity
+/// held and be requeued until the inbox is empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HandOver<'a> {
     /// The lease.
     pub lease: &'a Lease,
-    /// Whether the next delivery is a suspect. It stays one, but holders that
-    /// vanish are counted anew behind one that did not.
+    /// Whether the next delivery is suspected. It stays so, but the count of
+    /// vanished holders starts again, because this one did not vanish.
     pub suspected: bool,
-    /// When the wake-up is due.
+    /// The time at which the wake-up is due.
     pub due: Timestamp,
 }
 
@@ -157,18 +155,17 @@ impl Operation for HandOver<'_> {
     }
 }
 
-/// Ends an exclusive lease where deliveries wait, and lets them go first: until
-/// `turn_until` nobody but a drain is granted one. Any grant ends that.
+/// Ends an exclusive lease while deliveries wait, and lets them take their turn:
+/// until `turn_until` only a drain is granted a lease. Any grant ends the turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GiveWay<'a> {
     /// The lease.
     pub lease: &'a Lease,
-    /// The time.
+    /// The current time.
     pub now: Timestamp,
 }
 
-/// For how long deliveries go first at most: about as long as it takes a worker
-/// to come that has to be started.
+/// The longest turn of deliveries: about the time that a worker needs to start.
 pub const LONGEST_TURN: Duration = Duration::from_secs(2);
 
 impl Operation for GiveWay<'_> {
@@ -180,7 +177,7 @@ impl Operation for GiveWay<'_> {
         self.lease.update(self.lease.mine(), changes)
     }
 
-    /// As for [`Release`]: whoever had the lease released it.
+    /// Like [`Release`].
     fn judge(&self, reply: Written) -> Result<Ended, CorruptRow> {
         judge_release(self.lease, reply)
     }

@@ -1,4 +1,4 @@
-//! How a lease goes on.
+//! Renews a lease.
 
 use std::time::Duration;
 
@@ -13,23 +13,23 @@ use crate::{
     time::Timestamp,
 };
 
-/// Puts off the end of a lease.
+/// Extends a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Renew<'a> {
     /// The lease.
     pub lease: &'a Lease,
-    /// The time.
+    /// The current time.
     pub now: Timestamp,
-    /// For how long from `now`.
+    /// The length of the lease from `now`.
     pub length: Duration,
 }
 
-/// What became of a holder's write that leaves it the holder.
+/// The outcome of a renewal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Renewed {
-    /// The lease is still this holder's.
+    /// The holder still has the lease.
     Renewed(EntityState),
-    /// It is not. Change nothing any more.
+    /// The lease was lost: write nothing more.
     Lost,
 }
 
@@ -43,8 +43,8 @@ impl Operation for Renew<'_> {
         self.lease.update(condition, vec![Change::set(a::EXPIRES_AT, until)])
     }
 
-    /// Refused and still mine: a first try or a faster clock put it off as far
-    /// already.
+    /// A refusal under the holder's token means that a first try, or a faster clock,
+    /// has extended the lease as far already.
     fn judge(&self, reply: Written) -> Result<Renewed, CorruptRow> {
         let state = match reply {
             Written::Landed(row) | Written::Refused(row) => state_of(row)?,

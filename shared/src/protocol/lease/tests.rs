@@ -1,5 +1,5 @@
-//! What ends a lease and what lets it go on: recognised as its holder's own, or
-//! not. Also what a lease is called.
+//! Ends and renewals of a lease, recognised as the holder's own or not; and lease
+//! ids.
 
 use super::*;
 use crate::{
@@ -14,7 +14,7 @@ fn entity() -> EntityKey {
     EntityKey::parse("shop/order/1").expect("it is a key")
 }
 
-/// A lease on an entity with a delivery.
+/// A lease on an entity with one delivery.
 fn held(kind: LeaseKind) -> (Lease, Row) {
     let (entity, nonce) = (entity(), Nonce::from_parts(NOW, 1));
     let claimed = evaluate(&Claim { entity: &entity, nonce: &nonce, now: NOW }.write(), None).expect("it lands");
@@ -31,7 +31,7 @@ fn state(row: &Row) -> EntityState {
     EntityState::parse(row).expect("it can be read")
 }
 
-/// The same a token on: taken over, or settled.
+/// Returns the row with the next token, as after a take-over or a settle.
 fn a_token_on(row: &Row) -> Row {
     let token = row.number(a::TOKEN).expect("a token");
     row.clone().with(a::TOKEN, token + 1)
