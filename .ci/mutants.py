@@ -36,7 +36,7 @@ WIDE = [["-p", "tests", "--test=simulation"], ["-p", "model", "--test=model"]]
 # A body in tests.rs or tests/ is what asks, not what is asked.
 FILES = """
     engine/append.rs protocol/attempt.rs protocol/delivery* engine/drain* protocol/entity.rs protocol/inbox* jobs*
-    engine/keeper.rs protocol/lease* leases* protocol/operation.rs operator* protocol/rate.rs protocol/state*
+    engine/lease_renewer.rs protocol/lease* leases* protocol/operation.rs operator* protocol/rate.rs protocol/state*
     engine/sweep* protocol/tick* protocol/maintain* engine/wake.rs handlers* providers* functions*
 """.split()
 

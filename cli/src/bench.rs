@@ -30,7 +30,7 @@ use webhook_serializer::{
     },
     sources::Sources,
     telemetry::Quiet,
-    time::Surroundings,
+    time::Env,
 };
 
 use crate::{
@@ -195,7 +195,7 @@ struct Task(Duration);
 impl Handler for Task {
     async fn handle(&self, _: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
         if !self.0.is_zero() {
-            context.surroundings().sleep(self.0).await;
+            context.env().sleep(self.0).await;
         }
         Ok(Outcome::Done)
     }
@@ -249,9 +249,9 @@ async fn on(
     engine_name: &str,
     progress: impl Fn(usize),
 ) -> Result<Measured> {
-    let surroundings = Surroundings::system();
+    let env = Env::system();
     let meter: Arc<Meter> = Arc::default();
-    let journal = Journal::new(surroundings.clone());
+    let journal = Journal::new(env.clone());
     let stop = watch::Sender::new(false);
     let mut workers = tokio::task::JoinSet::new();
     let mut sources = Vec::new();
@@ -266,7 +266,7 @@ async fn on(
     if !scenario.all_in_first {
         start_workers(&mut workers);
     }
-    let parts = engines.connect(&surroundings, Some(meter.clone()));
+    let parts = engines.connect(&env, Some(meter.clone()));
     parts.store.entity(&EntityKey::parse("bench/nothing")?, Duration::from_secs(5)).await?;
     let retention = engines.config().retention;
     let counted_before = meter.reading();
@@ -295,7 +295,7 @@ async fn on(
     let runs = journal.runs();
     let wall = runs.iter().map(|run| run.ended).max().unwrap_or(began).saturating_sub(began);
     let verdict = Verdict::of(&sent, &runs, &BTreeSet::new());
-    let counts = Counts { reading: meter.reading() - counted_before, body_units: body_units(&sent, &surroundings) };
+    let counts = Counts { reading: meter.reading() - counted_before, body_units: body_units(&sent, &env) };
     Ok(measured(scenario, wall, control, &counts, &runs, &verdict, cpu))
 }
 
@@ -308,8 +308,8 @@ async fn event_source(
     journal: &Journal,
     number: usize,
 ) -> Result<EventSource> {
-    let surroundings = Surroundings::system();
-    let parts = engines.connect(&surroundings, Some(meter.clone()));
+    let env = Env::system();
+    let parts = engines.connect(&env, Some(meter.clone()));
     parts.store.entity(&EntityKey::parse("bench/nothing")?, Duration::from_secs(5)).await?;
     let drainer = Drainer::new(
         parts.store,
@@ -320,7 +320,7 @@ async fn event_source(
         HolderInfo::new(&format!("bench worker {number}")),
         Arc::new(Quiet),
     );
-    let worker = Worker::new(drainer, parts.queue, surroundings);
+    let worker = Worker::new(drainer, parts.queue, env);
     let source = EventSource::new(engines, Function::Here(Box::new(worker)), FUNCTION_TIMEOUT);
     source.connect().await?;
     Ok(source)
@@ -330,7 +330,7 @@ async fn event_source(
 /// entities side by side as the scenario says.
 async fn append_all(scenario: &Scenario, inbox: &Inbox, journal: &Journal) -> Result<Vec<Sent>> {
     let append = |number: usize| async move {
-        let incoming = incoming(scenario, number, &Surroundings::system());
+        let incoming = incoming(scenario, number, &Env::system());
         let at = journal.now();
         inbox.append(&incoming).await?;
         anyhow::Ok(Sent {
@@ -348,7 +348,7 @@ async fn append_all(scenario: &Scenario, inbox: &Inbox, journal: &Journal) -> Re
         .collect()
 }
 
-fn incoming(scenario: &Scenario, number: usize, surroundings: &Surroundings) -> Incoming {
+fn incoming(scenario: &Scenario, number: usize, env: &Env) -> Incoming {
     let key = format!("bench/order/{}", number % scenario.entities);
     Incoming {
         entity: EntityKey::parse(&key).expect("a key"),
@@ -361,19 +361,18 @@ fn incoming(scenario: &Scenario, number: usize, surroundings: &Surroundings) -> 
         topic: "order.updated".into(),
         family: "order".into(),
         event_time: None,
-        received_at: surroundings.now(),
+        received_at: env.now(),
         content_type: Some("application/json".into()),
         body: format!("{{\"type\":\"order.updated\",\"data\":{{\"order_id\":\"{number}\"}}}}").into_bytes().into(),
     }
 }
 
 /// What one delivery's row costs to write.
-fn body_units(sent: &[Sent], surroundings: &Surroundings) -> u64 {
+fn body_units(sent: &[Sent], env: &Env) -> u64 {
     let Some(one) = sent.first() else { return 0 };
     let scenario = SCENARIOS[0];
-    let incoming = Incoming { entity: one.entity.clone(), ..incoming(&scenario, 0, surroundings) };
-    let envelope =
-        webhook_serializer::protocol::delivery::Envelope::pack(&incoming, &surroundings.nonce(), surroundings.now());
+    let incoming = Incoming { entity: one.entity.clone(), ..incoming(&scenario, 0, env) };
+    let envelope = webhook_serializer::protocol::delivery::Envelope::pack(&incoming, &env.nonce(), env.now());
     let key = webhook_serializer::protocol::keys::delivery_row(
         &one.entity,
         webhook_serializer::protocol::entity::Sequence(1),

@@ -16,7 +16,7 @@ use std::{collections::VecDeque, net::SocketAddr, sync::Arc};
 
 use anyhow::{Context, Result};
 use tokio::{net::TcpListener, task::AbortHandle};
-use webhook_serializer::{engine::store::Store, operator::Operator, time::Surroundings};
+use webhook_serializer::{engine::store::Store, operator::Operator, time::Env};
 
 use crate::view::recording::Story;
 use bulk::Works;
@@ -31,7 +31,7 @@ pub struct Watched {
     /// What is read besides.
     pub store: Store,
     /// Its clock.
-    pub surroundings: Surroundings,
+    pub env: Env,
     /// What says on a command line that it is this one: ` --local`, or nothing.
     pub option: String,
     /// What it is called on every page.
@@ -120,7 +120,7 @@ impl Drop for Console {
 impl Shared {
     /// Remembers a sentence for the next page; what it is called there.
     fn flash(&self, sentence: String, is_good: bool) -> String {
-        let id = self.watched.surroundings.nonce().as_str().to_owned();
+        let id = self.watched.env.nonce().as_str().to_owned();
         let mut flashes = self.flashes.lock().expect("no one panics while holding this");
         flashes.push_back(Flash { id: id.clone(), sentence, is_good });
         while flashes.len() > FLASHES {

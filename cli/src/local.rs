@@ -39,7 +39,7 @@ use webhook_serializer::{
     protocol::state::HolderInfo,
     sources::LiveSources,
     telemetry::Observer,
-    time::Surroundings,
+    time::Env,
 };
 
 use crate::local::samples::DevelopmentKeys;
@@ -106,10 +106,10 @@ pub struct Local {
 
 /// What ingest fetches; with `samples`, the key that everyone has is believed
 /// besides, which could sign anything for anybody's source.
-fn keys(samples: bool, surroundings: Surroundings) -> PublishedKeys {
+fn keys(samples: bool, env: Env) -> PublishedKeys {
     match samples {
-        true => PublishedKeys::beside(surroundings, Arc::new(DevelopmentKeys)),
-        false => PublishedKeys::new(surroundings),
+        true => PublishedKeys::beside(env, Arc::new(DevelopmentKeys)),
+        false => PublishedKeys::new(env),
     }
 }
 
@@ -123,22 +123,22 @@ impl Local {
         let (own, samples) = (options.scheduler.take(), options.samples);
         let file = options.sources_file.take();
         let (mut local, listener) = Self::start_engines(options, observer).await?;
-        let surroundings = Surroundings::system();
+        let env = Env::system();
         let retention = local.drain.retention;
-        let Parts { store, waker, .. } = local.engines.connect(&surroundings, None);
+        let Parts { store, waker, .. } = local.engines.connect(&env, None);
         let inbox = Inbox::new(store, waker, retention, local.observer.clone());
-        let keys = keys(samples, surroundings.clone());
-        let ingest = Ingest::new(local.sources.clone(), inbox, surroundings.clone()).with_keys(keys);
+        let keys = keys(samples, env.clone());
+        let ingest = Ingest::new(local.sources.clone(), inbox, env.clone()).with_keys(keys);
         let mut environment = environment(&local.engines, &local.drain);
         environment.extend(file.map(named));
         let until = stopped(local.stop.subscribe());
         local.tasks.spawn(endpoint::serve(listener, ingest, environment, until));
-        let Parts { store, waker, queue } = local.engines.connect(&surroundings, None);
+        let Parts { store, waker, queue } = local.engines.connect(&env, None);
         let ticked = match own {
             None => Ticked::here(store, waker, queue, retention, local.observer.clone())?,
             Some(own) => Ticked::own(&own, self::environment(&local.engines, &local.drain)).await?,
         };
-        local.tasks.spawn(schedule::run(ticked, surroundings, local.stop.subscribe()));
+        local.tasks.spawn(schedule::run(ticked, env, local.stop.subscribe()));
         Ok(local)
     }
 
@@ -160,7 +160,7 @@ impl Local {
         environment.extend(file.map(named));
         local.tasks.spawn(endpoint::serve_environment(listener, environment, stopped(local.stop.subscribe())));
         let stopping = local.stop.subscribe();
-        local.tasks.spawn(schedule::run(Ticked::Invoked(invoker.clone()), Surroundings::system(), stopping));
+        local.tasks.spawn(schedule::run(Ticked::Invoked(invoker.clone()), Env::system(), stopping));
         local.feed(Function::Invoked(invoker));
         Ok(local)
     }
@@ -191,8 +191,8 @@ impl Local {
     /// that `make` makes for it.
     pub fn work<H: Handler>(&mut self, make: impl Fn(&Parts) -> H) -> Vec<AbortHandle> {
         let one = |number: usize| {
-            let surroundings = Surroundings::system();
-            let parts = self.engines.connect(&surroundings, None);
+            let env = Env::system();
+            let parts = self.engines.connect(&env, None);
             let handler = make(&parts);
             let info = HolderInfo::new(&format!("local worker {number}"));
             let drainer = Drainer::new(
@@ -204,7 +204,7 @@ impl Local {
                 info,
                 self.observer.clone(),
             );
-            Function::Here(Box::new(Worker::new(drainer, parts.queue, surroundings)))
+            Function::Here(Box::new(Worker::new(drainer, parts.queue, env)))
         };
         let functions: Vec<Function> = (1..=self.workers.get()).map(one).collect();
         functions.into_iter().map(|function| self.feed(function)).collect()
@@ -316,7 +316,7 @@ mod tests {
                 let webhook = providers::Request { headers: &headers, body: &body };
                 source.verify_with(webhook, keys, Timestamp::from_secs(1_767_900_000))
             };
-            let of = |samples| keys(samples, Surroundings::system());
+            let of = |samples| keys(samples, Env::system());
             assert_eq!(verified(&of(true)), Ok(Verified::Delivery), "{}", source.name);
             assert!(matches!(verified(&of(false)), Err(Unverified::Unfetched(_))), "{}", source.name);
         }

@@ -9,17 +9,17 @@
 
 use std::time::Duration;
 
-use webhook_serializer::{EntityKey, Leases, Surroundings, Terms};
+use webhook_serializer::{EntityKey, Env, Leases, Terms};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let surroundings = Surroundings::system();
+    let env = Env::system();
     let leases = Leases::from_env().await?.held_by("the invoice run");
     let subscription = EntityKey::parse("invoice_gen/SUB-1234")?;
 
     let run = async |name: &str| {
         let draw_up = async |_lease| {
-            surroundings.sleep(Duration::from_millis(300)).await;
+            env.sleep(Duration::from_millis(300)).await;
             Ok::<_, std::convert::Infallible>(format!("{name} drew the invoice up"))
         };
         leases.run_unless_held(&subscription, Terms::default(), draw_up).await

@@ -36,7 +36,7 @@ use crate::{
     },
     config::{Environment, InvalidConfig, StoreConfig, Variables, needed},
     engine::{store::Store, wake::Waker},
-    time::Surroundings,
+    time::Env,
     tls::Roots,
 };
 use connections::Connections;
@@ -215,13 +215,8 @@ pub struct Parts {
 impl Parts {
     /// Connects to what `config` names. With a `meter`, counts requests and
     /// consumed capacity.
-    pub fn connect(
-        account: &Account,
-        config: &StoreConfig,
-        surroundings: &Surroundings,
-        meter: Option<Arc<Meter>>,
-    ) -> Self {
-        Self::connect_over(&account.http_client(), account, config, surroundings, meter)
+    pub fn connect(account: &Account, config: &StoreConfig, env: &Env, meter: Option<Arc<Meter>>) -> Self {
+        Self::connect_over(&account.http_client(), account, config, env, meter)
     }
 
     /// As [`Parts::connect`], over connections that are shared with others.
@@ -229,7 +224,7 @@ impl Parts {
         http: &SharedHttpClient,
         account: &Account,
         config: &StoreConfig,
-        surroundings: &Surroundings,
+        env: &Env,
         meter: Option<Arc<Meter>>,
     ) -> Self {
         let names = TableNames { entities: config.entities_table.clone(), inbox: config.inbox_table.clone() };
@@ -240,11 +235,7 @@ impl Parts {
             queue = queue.metered(meter);
         }
         let (table, queue) = (Arc::new(table), Arc::new(queue));
-        Self {
-            store: Store::new(table, surroundings.clone()),
-            waker: Waker::new(queue.clone(), surroundings.clone()),
-            queue,
-        }
+        Self { store: Store::new(table, env.clone()), waker: Waker::new(queue.clone(), env.clone()), queue }
     }
 }
 

@@ -12,7 +12,7 @@ pub mod append;
 pub mod breaker;
 pub mod deferred;
 pub mod drain;
-pub(crate) mod keeper;
+pub(crate) mod lease_renewer;
 pub mod queue;
 pub(crate) mod run;
 pub mod store;

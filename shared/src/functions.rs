@@ -15,7 +15,7 @@ use lambda_runtime::Error;
 use crate::{
     config::{self, Environment, Variables},
     telemetry::{self, JsonLog},
-    time::Surroundings,
+    time::Env,
     traces,
 };
 
@@ -29,15 +29,15 @@ fn start(function: impl Future<Output = Result<(), Error>>) -> Result<(), Error>
 
 /// The log, at the level, and with the metrics and their namespace, that the
 /// environment names.
-fn log(surroundings: &Surroundings) -> Arc<JsonLog> {
+fn log(env: &Env) -> Arc<JsonLog> {
     let level = telemetry::log_level(Environment.value("AWS_LAMBDA_LOG_LEVEL").as_deref());
-    let log = JsonLog::new(level, Environment.value("METRICS_NAMESPACE"), surroundings.clone());
+    let log = JsonLog::new(level, Environment.value("METRICS_NAMESPACE"), env.clone());
     Arc::new(log.detailed(config::detailed_metrics(&Environment)))
 }
 
 /// Traces are sent to where the environment says, if it does.
-fn trace(surroundings: &Surroundings) {
-    traces::begin(&|name| Environment.value(name), surroundings);
+fn trace(env: &Env) {
+    traces::begin(&|name| Environment.value(name), env);
 }
 
 /// Answers one invocation, whose lines in the log name it.

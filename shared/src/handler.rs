@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use crate::{
     protocol::{delivery::Delivery, entity::FencingToken, table::Write},
-    time::Surroundings,
+    time::Env,
 };
 
 /// An error of a handler. Its text, cut to 64 bytes, is stored in the entity's row,
@@ -126,16 +126,16 @@ pub struct Context {
     /// The deadline by the process's monotonic clock.
     deadline: Duration,
     cancelled: watch::Receiver<bool>,
-    surroundings: Surroundings,
+    env: Env,
 }
 
 impl Context {
     /// Creates a context that is never cancelled, for tests that call a handler
     /// directly.
-    pub fn detached(token: FencingToken, time: Duration, surroundings: Surroundings) -> Self {
-        let deadline = surroundings.monotonic() + time;
+    pub fn detached(token: FencingToken, time: Duration, env: Env) -> Self {
+        let deadline = env.monotonic() + time;
         let (_, cancelled) = watch::channel(false);
-        Self { handler: "detached".into(), token, deadline, cancelled, surroundings }
+        Self { handler: "detached".into(), token, deadline, cancelled, env }
     }
 
     /// Returns the handler's name in the delivery's source.
@@ -152,7 +152,7 @@ impl Context {
 
     /// Returns the time until this start counts as failed.
     pub fn time_left(&self) -> Duration {
-        self.deadline.saturating_sub(self.surroundings.monotonic())
+        self.deadline.saturating_sub(self.env.monotonic())
     }
 
     /// Returns whether the lease was lost or the time is up.
@@ -172,8 +172,8 @@ impl Context {
     }
 
     /// Returns the clock and the source of randomness to use.
-    pub fn surroundings(&self) -> &Surroundings {
-        &self.surroundings
+    pub fn env(&self) -> &Env {
+        &self.env
     }
 }
 
@@ -382,14 +382,9 @@ pub enum Isolation {
 pub(crate) struct Canceller(watch::Sender<bool>);
 
 impl Canceller {
-    pub(crate) fn start(
-        handler: &str,
-        token: FencingToken,
-        deadline: Duration,
-        surroundings: Surroundings,
-    ) -> (Self, Context) {
+    pub(crate) fn start(handler: &str, token: FencingToken, deadline: Duration, env: Env) -> (Self, Context) {
         let (sender, cancelled) = watch::channel(false);
-        (Self(sender), Context { handler: handler.into(), token, deadline, cancelled, surroundings })
+        (Self(sender), Context { handler: handler.into(), token, deadline, cancelled, env })
     }
 }
 

@@ -26,7 +26,7 @@ use crate::{
         table::Write,
         tick::{LONGEST_DEFINITION, LONGEST_NAME, job_entity},
     },
-    time::{Surroundings, Timestamp},
+    time::{Env, Timestamp},
 };
 use due::Policy;
 use schedule::{InvalidSchedule, Schedule};
@@ -90,14 +90,8 @@ pub struct Context {
 impl Context {
     /// Creates a context that is never cancelled, for tests that call a job's
     /// function directly.
-    pub fn detached(
-        job: &str,
-        tick: Timestamp,
-        token: FencingToken,
-        time: Duration,
-        surroundings: Surroundings,
-    ) -> Self {
-        Self { job: job.into(), tick, start: handler::Context::detached(token, time, surroundings) }
+    pub fn detached(job: &str, tick: Timestamp, token: FencingToken, time: Duration, env: Env) -> Self {
+        Self { job: job.into(), tick, start: handler::Context::detached(token, time, env) }
     }
 
     /// Returns the job's name.
@@ -134,8 +128,8 @@ impl Context {
     }
 
     /// Returns the clock and the source of randomness to use.
-    pub fn surroundings(&self) -> &Surroundings {
-        self.start.surroundings()
+    pub fn env(&self) -> &Env {
+        self.start.env()
     }
 }
 

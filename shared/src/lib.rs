@@ -121,7 +121,7 @@ pub use protocol::{
         DeliveryId, EntityKey, FencingToken, Identity, InvalidEntityKey, InvalidSourceName, Sequence, SourceName,
     },
 };
-pub use time::{Clock, Random, Surroundings, Timestamp};
+pub use time::{Clock, Env, Random, Timestamp};
 
 // What a commit is made of.
 pub use protocol::table::{Action, Attribute, Change, Comparison, Condition, Key, Operand, Row, Value, Write};

@@ -351,7 +351,7 @@ impl Operator {
             return Err(OperatorError::NotParked);
         }
         let delivery = unpacked.complete(&parts)?;
-        let mut incoming = delivery.redriven(self.store.surroundings().now());
+        let mut incoming = delivery.redriven(self.store.env().now());
         if let Some(to) = to {
             incoming.entity = to.clone();
         }
@@ -397,7 +397,7 @@ impl Operator {
     /// body stay: the delivery's own row names them, and can be run again.
     async fn forget_left_over(&self, parked: &Parked) -> Result<(), OperatorError> {
         // No row names them for longer than the retention from now on.
-        let until = self.store.surroundings().now() + self.retention + PARTS_LONGER;
+        let until = self.store.env().now() + self.retention + PARTS_LONGER;
         for part in parked.delivery.part_keys() {
             self.store.run(&ExpireAgain { part, until }, PATIENCE).await?;
         }
@@ -428,7 +428,7 @@ impl Operator {
             return Ok(Unblocked::NotBlocked(None));
         };
         if state.blocked == Some(BlockReason::Expired) {
-            let purge_at = self.store.surroundings().now() + self.retention;
+            let purge_at = self.store.env().now() + self.retention;
             self.store.run(&Void { entity, sequence: state.next(), purge_at }, PATIENCE).await?;
         }
         let mut unblocked = Unblocked::NotBlocked(Some(state));

@@ -22,7 +22,7 @@ use tracing::level_filters::LevelFilter;
 
 #[cfg(feature = "ingest")]
 pub use event::Refusal;
-pub use event::{Event, PutOffReason, Swept};
+pub use event::{Event, RequeueReason, Swept};
 pub use log::JsonLog;
 pub use metric::{Metric, NAMESPACE, Scope};
 pub use plain::Log;

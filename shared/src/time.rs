@@ -188,12 +188,12 @@ impl Random for SeededRandom {
 
 /// The clock and the randomness of one process.
 #[derive(Clone)]
-pub struct Surroundings {
+pub struct Env {
     clock: std::sync::Arc<dyn Clock>,
     random: std::sync::Arc<dyn Random>,
 }
 
-impl Surroundings {
+impl Env {
     /// Returns the machine's own.
     pub fn system() -> Self {
         Self::new(SystemClock::start(), SystemRandom)
@@ -250,9 +250,9 @@ impl Surroundings {
     }
 }
 
-impl fmt::Debug for Surroundings {
+impl fmt::Debug for Env {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Surroundings").field("now", &self.now()).finish_non_exhaustive()
+        f.debug_struct("Env").field("now", &self.now()).finish_non_exhaustive()
     }
 }
 
@@ -297,9 +297,9 @@ mod tests {
 
     #[test]
     fn jitter_keeps_at_least_half() {
-        let surroundings = Surroundings::new(SystemClock::start(), SeededRandom::new(7));
+        let env = Env::new(SystemClock::start(), SeededRandom::new(7));
         for _ in 0..1000 {
-            let drawn = surroundings.jittered(Duration::from_millis(100));
+            let drawn = env.jittered(Duration::from_millis(100));
             assert!((50..=100).contains(&drawn.as_millis()), "{drawn:?}");
         }
     }
@@ -330,7 +330,7 @@ mod tests {
 
     #[test]
     fn nonces_differ() {
-        let surroundings = Surroundings::system();
-        assert_ne!(surroundings.nonce(), surroundings.nonce());
+        let env = Env::system();
+        assert_ne!(env.nonce(), env.nonce());
     }
 }

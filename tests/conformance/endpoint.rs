@@ -15,7 +15,7 @@ use webhook_serializer::{
         Account,
         dynamo::{DynamoTable, TableNames},
     },
-    time::{Surroundings, Timestamp},
+    time::{Env, Timestamp},
 };
 
 /// Tables of a test's own.
@@ -97,7 +97,7 @@ pub fn on_dynamodb(test: impl FnOnce(&tokio::runtime::Runtime, &Dynamo)) {
 impl Dynamo {
     fn connect(account: &Account, is_fresh: bool) -> Self {
         let client = account.dynamodb(&account.http_client());
-        let nonce = Surroundings::system().nonce().as_str().to_lowercase();
+        let nonce = Env::system().nonce().as_str().to_lowercase();
         let name = |table: &str| format!("conformance-{table}-{nonce}");
         let names = TableNames { entities: name("entities"), inbox: name("inbox") };
         Self {
@@ -126,14 +126,14 @@ impl Dynamo {
             }
             request.send().await.expect("the table is created");
         }
-        let surroundings = Surroundings::system();
+        let env = Env::system();
         let all = self.names.iter().map(async |name| {
             while self.status(name).await != Some(TableStatus::Active) {
-                surroundings.sleep(Duration::from_millis(500)).await;
+                env.sleep(Duration::from_millis(500)).await;
             }
         });
         let all = futures_util::future::join_all(all);
-        surroundings.within(Duration::from_secs(120), all).await.expect("the tables become active");
+        env.within(Duration::from_secs(120), all).await.expect("the tables become active");
     }
 
     async fn status(&self, name: &str) -> Option<TableStatus> {
@@ -143,7 +143,7 @@ impl Dynamo {
 
     /// Deletes the tables, and says which are left.
     async fn delete(&self) -> Vec<String> {
-        let surroundings = Surroundings::system();
+        let env = Env::system();
         let mut left = Vec::new();
         for name in &self.names {
             let mut deleted = false;
@@ -163,7 +163,7 @@ impl Dynamo {
                     break;
                 }
                 // It may still be in the making.
-                surroundings.sleep(Duration::from_secs(1)).await;
+                env.sleep(Duration::from_secs(1)).await;
             }
             if !deleted {
                 left.push(name.clone());

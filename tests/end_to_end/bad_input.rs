@@ -22,7 +22,7 @@ type Headers = Vec<(String, String)>;
 #[tokio::test(flavor = "multi_thread")]
 async fn each_bad_request_has_its_answer_and_leaves_nothing() {
     let lane = Lane::start(SOURCES).await;
-    let now = lane.surroundings.now();
+    let now = lane.env.now();
     let good = signed(&lane.sources, "test", "1", update("7"), now);
     let with = |name: &str, value: Option<&str>| -> Headers {
         let others = good.headers.iter().filter(|(held, _)| held != name).cloned();
@@ -85,7 +85,7 @@ async fn a_delivery_without_an_entity_is_kept_and_parked_and_can_be_put_where_it
     // The last one has an entity whose key no message of the queue could carry.
     let uncarried = update("7\u{ffff}");
     for (id, body) in [("1", "no JSON"), ("2", r#"{"type":"order.updated"}"#), ("3", &uncarried)] {
-        let webhook = signed(&lane.sources, "test", id, body, lane.surroundings.now());
+        let webhook = signed(&lane.sources, "test", id, body, lane.env.now());
         assert_eq!(lane.post(&webhook).await.status, 200, "not refused: {body}");
     }
     settled.until(3).await;
@@ -151,11 +151,11 @@ async fn a_wake_up_without_its_receive_count_is_kept_unless_a_fresh_one_was_sent
     };
     let Parts { store, .. } = stage.parts();
     let drainer = stage.drainer_on(store, stage.waker_on(Nowhere), Done, Arc::new(webhook_serializer::telemetry::Log));
-    let worker = Worker::new(drainer, Arc::new(Nowhere), stage.surroundings().clone());
-    let deadline = stage.surroundings().now() + Duration::from_secs(60);
-    assert_eq!(worker.attend(batch(""), deadline).await.batch_item_failures.len(), 1);
+    let worker = Worker::new(drainer, Arc::new(Nowhere), stage.env().clone());
+    let deadline = stage.env().now() + Duration::from_secs(60);
+    assert_eq!(worker.process(batch(""), deadline).await.batch_item_failures.len(), 1);
     assert!(stage.journal.runs().is_empty());
-    assert!(worker.attend(batch("1"), deadline).await.batch_item_failures.is_empty());
+    assert!(worker.process(batch("1"), deadline).await.batch_item_failures.is_empty());
     assert_eq!(stage.journal.runs().len(), 1);
 }
 

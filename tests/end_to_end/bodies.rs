@@ -59,9 +59,9 @@ async fn append_to_a_job_is_refused() {
 #[tokio::test(start_paused = true)]
 async fn six_megabytes_that_do_not_shrink_reach_their_handler_as_they_were_sent() {
     let world = World::new();
-    let ingest = Ingest::new(world.sources(), world.inbox(), world.surroundings.clone());
-    let mut body = noise(&world.surroundings, LARGEST_BODY);
-    let webhook = signed(&world.sources(), "test", "1", body.clone(), world.surroundings.now());
+    let ingest = Ingest::new(world.sources(), world.inbox(), world.env.clone());
+    let mut body = noise(&world.env, LARGEST_BODY);
+    let webhook = signed(&world.sources(), "test", "1", body.clone(), world.env.now());
     let request = |body: &[u8]| Request {
         body: Some(STANDARD.encode(body)),
         is_base64_encoded: true,
@@ -84,9 +84,9 @@ async fn six_megabytes_that_do_not_shrink_reach_their_handler_as_they_were_sent(
 #[tokio::test(start_paused = true)]
 async fn a_body_may_come_in_base64_or_not() {
     let world = World::new();
-    let ingest = Ingest::new(world.sources(), world.inbox(), world.surroundings.clone());
+    let ingest = Ingest::new(world.sources(), world.inbox(), world.env.clone());
     let body = tests::webhooks::update("7");
-    let plain = |id: &str| request(&signed(&world.sources(), "test", id, body.clone(), world.surroundings.now()));
+    let plain = |id: &str| request(&signed(&world.sources(), "test", id, body.clone(), world.env.now()));
     let encoded = |id: &str| Request { body: Some(STANDARD.encode(&body)), is_base64_encoded: true, ..plain(id) };
     for request in [plain("1"), encoded("2")] {
         assert_eq!(ingest.answer(&request).await.status_code, 200);
@@ -112,12 +112,12 @@ async fn an_id_above_two_to_the_53rd_is_exact_from_ingest_to_handler() {
         order_id: u64,
     }
     let world = World::new();
-    let ingest = Ingest::new(world.sources(), world.inbox(), world.surroundings.clone());
+    let ingest = Ingest::new(world.sources(), world.inbox(), world.env.clone());
     // Neighbours that a double cannot tell apart.
     let orders = [9_007_199_254_740_992, 9_007_199_254_740_993, u64::MAX - 1, u64::MAX];
     for order in orders {
         let body = format!(r#"{{"type":"order.updated","data":{{"order_id":{order}}}}}"#);
-        let webhook = signed(&world.sources(), "test", &order.to_string(), body, world.surroundings.now());
+        let webhook = signed(&world.sources(), "test", &order.to_string(), body, world.env.now());
         assert_eq!(ingest.answer(&request(&webhook)).await.status_code, 200);
     }
     let kept = Kept::default();
@@ -171,7 +171,7 @@ async fn a_shopify_order_of_a_megabyte_is_accepted_as_a_small_one_is_and_every_i
     }
     let mut stage =
         Stage::start_for("[sources.shop]\nprovider = 'shopify'\nsecrets = ['hush']\nhandler = 'test'\n").await;
-    let ingest = Ingest::new(stage.sources(), stage.inbox(), stage.surroundings().clone());
+    let ingest = Ingest::new(stage.sources(), stage.inbox(), stage.env().clone());
     let id = (1 << 53) + 1;
     let (large, lines) = order_of_a_megabyte(id);
     let small = r#"{"id":9007199254740992,"line_items":[]}"#.to_owned();
@@ -179,7 +179,7 @@ async fn a_shopify_order_of_a_megabyte_is_accepted_as_a_small_one_is_and_every_i
     let mut costs = Vec::new();
     for (name, body) in [("small", small), ("large", large)] {
         let sent = [("x-shopify-topic", "orders/create"), ("x-shopify-webhook-id", name)];
-        let webhook = signed_as(stage.sources(), "shop", &sent, body, stage.surroundings().now());
+        let webhook = signed_as(stage.sources(), "shop", &sent, body, stage.env().now());
         let before = stage.meter.reading();
         let answer = ingest.answer(&request(&webhook)).await;
         assert_eq!(answer.status_code, 200, "{name}: {}", answer.body);

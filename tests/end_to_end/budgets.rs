@@ -43,7 +43,7 @@ use webhook_serializer::{
     aws::{Parts, meter::Reading},
     engine::{
         append::Inbox,
-        drain::{Attended, Drainer, Quarantine, Received},
+        drain::{Acknowledgement, Drainer, Received, SuspectGate},
     },
     handler::{Context, Handler, HandlerError, Isolation, Outcome},
     protocol::{
@@ -94,7 +94,7 @@ impl Scale {
     async fn with_history() -> Self {
         let scale = Self::start().await;
         scale.append("before").await;
-        assert_eq!(scale.attend(&scale.drainer(Done)).await, Attended::Delete);
+        assert_eq!(scale.process(&scale.drainer(Done)).await, Acknowledgement::Delete);
         scale
     }
 
@@ -114,10 +114,10 @@ impl Scale {
         }
     }
 
-    async fn attend(&self, drainer: &Drainer) -> Attended {
-        let deadline = self.stage.surroundings().monotonic() + Duration::from_secs(600);
+    async fn process(&self, drainer: &Drainer) -> Acknowledgement {
+        let deadline = self.stage.env().monotonic() + Duration::from_secs(600);
         let received = Received { entity: self.entity.clone(), times: 1 };
-        drainer.attend(&received, deadline, &Quarantine::of(1)).await
+        drainer.process(&received, deadline, &SuspectGate::new(1)).await
     }
 
     /// What `act` costs.
@@ -130,7 +130,7 @@ impl Scale {
     /// What attending to one wake-up costs, under `handler`.
     async fn weigh_drain(&self, handler: impl Handler) -> Reading {
         let drainer = self.drainer(handler);
-        self.weigh(self.attend(&drainer)).await
+        self.weigh(self.process(&drainer)).await
     }
 }
 
@@ -163,8 +163,7 @@ async fn a_large_delivery_is_paid_for_once() {
 /// row.
 async fn append_large(scale: &Scale) -> (Reading, u64, u64) {
     let mut incoming = scale.stage.incoming("test/a", "large");
-    let body: Vec<u8> =
-        (0..1200_u64).flat_map(|_| scale.stage.surroundings().nonce().to_string().into_bytes()).collect();
+    let body: Vec<u8> = (0..1200_u64).flat_map(|_| scale.stage.env().nonce().to_string().into_bytes()).collect();
     incoming.body = body.into();
     let append = scale.weigh(async { scale.inbox.append(&incoming).await.expect("it is appended") }).await;
     let state = scale.stage.parts().store.entity(&scale.entity, PATIENCE).await.unwrap().unwrap();
@@ -193,7 +192,7 @@ async fn k_waiting_cost_k_times_b_and_two_and_one_more_and_one_for_each_that_the
     let one = costs(drain_writes(1) + SPILL_WRITES, 3, drain_reads(1, Q, true), 2);
     assert_eq!(scale.weigh_drain(Done).await, one);
     // Where its sender gives no id, those of the adjacent periods too.
-    let unnamed = DeliveryId::from_body(b"{}").received(scale.stage.surroundings().now(), Duration::from_secs(3600));
+    let unnamed = DeliveryId::from_body(b"{}").received(scale.stage.env().now(), Duration::from_secs(3600));
     scale.append(unnamed.as_str()).await;
     let one = costs(drain_writes(1) + SPILL_WRITES, 3, drain_reads(3, Q, true), 2);
     assert_eq!(scale.weigh_drain(Done).await, one);
@@ -225,13 +224,12 @@ async fn a_group_that_fails_costs_no_more_than_any_other_failed_attempt() {
 
 /// Appends the next delivery from within the handler, `more` times.
 fn trickling(scale: &Scale, more: u64, appends: Arc<Mutex<Vec<Reading>>>) -> impl Handler + use<> {
-    let (inbox, meter, surroundings) =
-        (scale.inbox.clone(), scale.stage.meter.clone(), scale.stage.surroundings().clone());
+    let (inbox, meter, env) = (scale.inbox.clone(), scale.stage.meter.clone(), scale.stage.env().clone());
     let appended = AtomicU64::new(0);
     Scripted(move |_: &Delivery, _: &Context| {
         let number = appended.fetch_add(1, Relaxed);
         let (inbox, meter, appends) = (inbox.clone(), meter.clone(), appends.clone());
-        let incoming = tests::stage::incoming("test", "test/a", &format!("more-{number}"), surroundings.now());
+        let incoming = tests::stage::incoming("test", "test/a", &format!("more-{number}"), env.now());
         let answer: BoxFuture<'static, Result<Outcome, HandlerError>> = Box::pin(async move {
             if number < more {
                 let before = meter.reading();
@@ -267,7 +265,7 @@ async fn each_that_trickles_in_during_a_drain_costs_one_refused_write_more_and_n
 async fn a_repeat_costs_no_more_than_any_other_and_no_handler() {
     let scale = Scale::with_history().await;
     scale.append("1").await;
-    scale.attend(&scale.drainer(Done)).await;
+    scale.process(&scale.drainer(Done)).await;
     scale.append("before").await;
     let starts = scale.stage.journal.runs().len();
     assert_eq!(scale.weigh_drain(Done).await, costs(drain_writes(1), 2, drain_reads(1, Q, false), 1));
@@ -327,13 +325,13 @@ async fn acquired(scale: &Scale, kind: LeaseKind) -> webhook_serializer::protoco
 }
 
 async fn acquired_for(scale: &Scale, kind: LeaseKind, length: Duration) -> webhook_serializer::protocol::lease::Lease {
-    let surroundings = scale.stage.surroundings();
+    let env = scale.stage.env();
     let request = Acquire {
         entity: scale.entity.clone(),
         kind,
-        holder: surroundings.nonce(),
+        holder: env.nonce(),
         info: HolderInfo::new("a test"),
-        now: surroundings.now(),
+        now: env.now(),
         length,
     };
     match scale.stage.parts().store.run(&request, PATIENCE).await.expect("the store answers") {
@@ -375,10 +373,10 @@ async fn what_is_held_back_costs_two_writes_and_a_wake_up() {
         scale.entity = EntityKey::parse(entity).expect("a key");
         scale.inbox.append(&scale.stage.incoming(entity, entity)).await.expect("it is appended");
         if entity != "test/a" {
-            scale.attend(&drainer).await;
+            scale.process(&drainer).await;
         }
     }
-    let held_back = scale.weigh(scale.attend(&drainer)).await;
+    let held_back = scale.weigh(scale.process(&drainer)).await;
     assert_eq!(held_back, Reading { sends: 1, ..costs(HELD_BACK_WRITES, 2, drain_reads(1, Q, false), 1) });
     assert_eq!(scale.stage.journal.runs().len(), 3, "it was not started");
 }
@@ -388,24 +386,24 @@ async fn what_is_held_back_costs_two_writes_and_a_wake_up() {
 #[tokio::test(start_paused = true)]
 async fn polling_a_lease_held_exclusively_only_reads() {
     let mut world = World::new();
-    let table = Arc::new(FaultyTable::new(world.memory.clone(), &world.surroundings, |_| Fault::None));
+    let table = Arc::new(FaultyTable::new(world.memory.clone(), &world.env, |_| Fault::None));
     world.table = table.clone();
     world.append("test/a", "1").await;
     let request = Acquire {
         entity: EntityKey::parse("test/a").unwrap(),
         kind: LeaseKind::Exclusive,
-        holder: world.surroundings.nonce(),
+        holder: world.env.nonce(),
         info: HolderInfo::new("a test"),
-        now: world.surroundings.now(),
+        now: world.env.now(),
         length: Duration::from_secs(600),
     };
     let Acquired::Granted(lease, _) = world.store().run(&request, PATIENCE).await.unwrap() else { panic!("granted") };
     let (requests, writes) = (table.requests(), table.writes());
     let drainer = world.drainer(Done);
     let received = Received { entity: request.entity.clone(), times: 1 };
-    let deadline = world.surroundings.monotonic() + Duration::from_secs(60);
+    let deadline = world.env.monotonic() + Duration::from_secs(60);
     let sends = world.messages.sent();
-    assert_eq!(drainer.attend(&received, deadline, &Quarantine::of(1)).await, Attended::Delete);
+    assert_eq!(drainer.process(&received, deadline, &SuspectGate::new(1)).await, Acknowledgement::Delete);
     let (requests, writes) = (table.requests() - requests, table.writes() - writes);
     assert_eq!(writes, 1, "the refused acquire; then only reads");
     assert!((8..=14).contains(&(requests - writes)), "{} looks in five seconds", requests - writes);
@@ -424,12 +422,12 @@ async fn polling_a_lease_held_exclusively_only_reads() {
 async fn ingest_waits_twice_for_the_claim_and_for_put_beside_wake_up() {
     const LATENCY: Duration = Duration::from_millis(100);
     let mut world = World::new();
-    let table = Arc::new(FaultyTable::new(world.table.clone(), &world.surroundings, |_| Fault::Slow(LATENCY)));
-    let queue = Arc::new(FaultyQueue::new(world.queue.clone(), &world.surroundings, |_| Fault::Slow(LATENCY)));
+    let table = Arc::new(FaultyTable::new(world.table.clone(), &world.env, |_| Fault::Slow(LATENCY)));
+    let queue = Arc::new(FaultyQueue::new(world.queue.clone(), &world.env, |_| Fault::Slow(LATENCY)));
     (world.table, world.queue) = (table.clone(), queue.clone());
-    let before = world.surroundings.monotonic();
+    let before = world.env.monotonic();
     world.append("test/a", "1").await;
-    assert_eq!(world.surroundings.monotonic() - before, 2 * LATENCY);
+    assert_eq!(world.env.monotonic() - before, 2 * LATENCY);
     assert_eq!((table.requests(), queue.sends()), (2, 1));
 }
 
@@ -438,7 +436,7 @@ async fn ingest_waits_twice_for_the_claim_and_for_put_beside_wake_up() {
 async fn a_slow_handler_costs_one_write_for_each_third_of_a_lease() {
     let mut world = World::new();
     world.inbox().append(&world.incoming_from("slow", "slow/a", "1")).await.unwrap();
-    let table = Arc::new(FaultyTable::new(world.table.clone(), &world.surroundings, |_| Fault::None));
+    let table = Arc::new(FaultyTable::new(world.table.clone(), &world.env, |_| Fault::None));
     world.table = table.clone();
     world.work(&[world.drainer(tests::handlers::Slow(Duration::from_secs(41)))]).await;
     assert_eq!(world.applied(), ["1"]);
@@ -456,14 +454,14 @@ async fn a_backlog_waits_once_between_two_deliveries() {
     for number in 0..K {
         world.append("test/a", &number.to_string()).await;
     }
-    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.surroundings, |_| Fault::Slow(LATENCY)));
+    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.env, |_| Fault::Slow(LATENCY)));
     world.function_time = Duration::from_secs(600);
     world.settings.slice = world.function_time;
-    let before = world.surroundings.monotonic();
+    let before = world.env.monotonic();
     let drainer = world.drainer(tests::handlers::Slow(HANDLER));
     let received = Received { entity: EntityKey::parse("test/a").unwrap(), times: 1 };
-    drainer.attend(&received, before + world.function_time, &Quarantine::of(1)).await;
+    drainer.process(&received, before + world.function_time, &SuspectGate::new(1)).await;
     // Acquire, first page; then for each a handler and a settle.
-    assert_eq!(world.surroundings.monotonic() - before, 2 * LATENCY + K * (HANDLER + LATENCY));
+    assert_eq!(world.env.monotonic() - before, 2 * LATENCY + K * (HANDLER + LATENCY));
     assert_eq!(world.applied().len(), K as usize);
 }

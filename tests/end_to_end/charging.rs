@@ -18,7 +18,7 @@ use tests::{
 };
 use webhook_serializer::{
     config::WorkerConfig,
-    engine::drain::{Attended, Drainer, Quarantine, Received},
+    engine::drain::{Acknowledgement, Drainer, Received, SuspectGate},
     handler::{Context, HandlerError, Outcome},
     leases::Terms,
     protocol::{
@@ -46,11 +46,10 @@ fn endless() -> impl webhook_serializer::handler::Handler + Clone {
 async fn vanishes(world: &World, drainer: &Drainer) {
     let message = world.messages.receive().await.expect("a wake-up");
     let received = Received { entity: message.says.entity().clone(), times: message.times };
-    let deadline = world.surroundings.monotonic() + world.function_time;
-    let quarantine = Quarantine::of(1);
-    let attended =
-        world.surroundings.within(Duration::from_secs(2), drainer.attend(&received, deadline, &quarantine)).await;
-    world.messages.attended(message, attended.unwrap_or(Attended::Keep));
+    let deadline = world.env.monotonic() + world.function_time;
+    let quarantine = SuspectGate::new(1);
+    let attended = world.env.within(Duration::from_secs(2), drainer.process(&received, deadline, &quarantine)).await;
+    world.messages.attended(message, attended.unwrap_or(Acknowledgement::Keep));
 }
 
 async fn is_parked(world: &World, entity: &str) -> Vec<String> {
@@ -66,13 +65,13 @@ async fn while_no_page_can_be_read_nothing_is_charged() {
     for number in 0..50 {
         world.append(&format!("test/{number}"), &number.to_string()).await;
     }
-    let clock = world.surroundings.clone();
+    let clock = world.env.clone();
     let outage = clock.monotonic() + Duration::from_secs(540);
     let plan = move |call: &Call<'_>| match call.read > 0 && clock.monotonic() < outage {
         true => Fault::Before(TableError::Throttled),
         false => Fault::None,
     };
-    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.surroundings, plan));
+    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.env, plan));
     let drainers: Vec<_> = (0..10).map(|_| world.drainer(Done)).collect();
     world.work(&drainers).await;
     assert_eq!(world.applied().len(), 50);
@@ -98,13 +97,13 @@ async fn what_finds_no_room_waits_its_turn_uncharged_until_there_is() {
             _ => Outcome::Done,
         }
     }));
-    let began = world.surroundings.monotonic();
+    let began = world.env.monotonic();
     world.work(&[drainer]).await;
     assert_eq!(world.applied(), ["1", "2"]);
     let first = std::iter::repeat_n(("1".to_owned(), 1), REFUSED + 1);
     assert_eq!(*attempts.lock().unwrap(), first.chain([("2".to_owned(), 1)]).collect::<Vec<_>>());
     assert_eq!(is_parked(&world, "test/a").await, [""; 0]);
-    let took = world.surroundings.monotonic() - began;
+    let took = world.env.monotonic() - began;
     assert!(took >= Duration::from_millis(2500) * REFUSED as u32, "it waits each time: {took:?}");
 }
 
@@ -117,8 +116,8 @@ async fn a_delivery_that_kills_its_workers_is_parked_after_its_attempts_and_one(
     for crash in 0..=ATTEMPTS {
         assert_eq!(is_parked(&world, "test/a").await, [""; 0], "after {crash} crashes");
         vanishes(&world, &world.drainer(endless())).await;
-        while world.state("test/a").await.held.is_some_and(|held| held.runs(world.surroundings.now())) {
-            world.surroundings.sleep(Duration::from_secs(1)).await;
+        while world.state("test/a").await.held.is_some_and(|held| held.runs(world.env.now())) {
+            world.env.sleep(Duration::from_secs(1)).await;
         }
     }
     let state = world.state("test/a").await;
@@ -136,13 +135,13 @@ async fn a_delivery_that_kills_its_workers_before_it_starts_blocks_its_entity() 
     world.append("test/a", "1").await;
     let whole = world.table.clone();
     let plan = |call: &Call<'_>| if call.read > 0 { Fault::Silent } else { Fault::None };
-    world.table = Arc::new(FaultyTable::new(whole.clone(), &world.surroundings, plan));
+    world.table = Arc::new(FaultyTable::new(whole.clone(), &world.env, plan));
     for vanished in 0..=VANISHED_BEFORE_START {
         let seen = world.state("test/a").await;
         assert_eq!((seen.blocked, seen.suspect), (None, vanished.saturating_sub(1)));
         vanishes(&world, &world.drainer(Done)).await;
-        while world.state("test/a").await.held.is_some_and(|held| held.runs(world.surroundings.now())) {
-            world.surroundings.sleep(Duration::from_secs(1)).await;
+        while world.state("test/a").await.held.is_some_and(|held| held.runs(world.env.now())) {
+            world.env.sleep(Duration::from_secs(1)).await;
         }
     }
     world.table = whole;
@@ -168,9 +167,9 @@ async fn a_row_of_a_newer_format_is_changed_by_nobody() {
     assert!(refused.unwrap_err().to_string().contains("a row of format 3 was met"));
     let message = world.messages.receive().await.expect("a wake-up");
     let received = Received { entity: message.says.entity().clone(), times: message.times };
-    let deadline = world.surroundings.monotonic() + world.function_time;
-    let attended = world.drainer(Done).attend(&received, deadline, &Quarantine::of(1)).await;
-    assert_eq!(attended, Attended::Delete, "a fresh one is under way");
+    let deadline = world.env.monotonic() + world.function_time;
+    let attended = world.drainer(Done).process(&received, deadline, &SuspectGate::new(1)).await;
+    assert_eq!(attended, Acknowledgement::Delete, "a fresh one is under way");
     assert_eq!(world.messages.len(), 1, "that one, for later");
     assert!(world.operator().unblock(message.says.entity()).await.is_err());
     let work = async |_| Ok::<_, Infallible>(());
@@ -198,6 +197,6 @@ async fn a_suspect_of_the_slowest_handler_that_is_accepted_is_started_again() {
     world.inbox().append(&world.incoming_from("slowest", "test/a", "1")).await.expect("memory answers");
     vanishes(&world, &world.drainer(endless())).await;
     let hour = Duration::from_secs(3600);
-    let worked = world.surroundings.within(hour, world.work(&[world.drainer(Done)])).await;
+    let worked = world.env.within(hour, world.work(&[world.drainer(Done)])).await;
     assert_eq!((slowest, worked, world.applied()), (55, Some(()), vec!["1".to_owned()]));
 }

@@ -16,7 +16,7 @@ use tests::{
     world::{Message, World},
 };
 use webhook_serializer::{
-    engine::{drain::Attended, queue},
+    engine::{drain::Acknowledgement, queue},
     functions::{
         ingest::{Ingest, Request, Response},
         worker::{Record, SqsEvent},
@@ -85,23 +85,23 @@ fn is_put(write: &[Write]) -> bool {
 /// A world in which what the plan says goes wrong until `until`.
 fn out_until(until: Duration, plan: impl Fn(&Call<'_>) -> Fault + Send + Sync + 'static) -> World {
     let mut world = World::new().with_sources(SAYS);
-    let clock = world.surroundings.clone();
+    let clock = world.env.clone();
     let end = clock.monotonic() + until;
     let plan = move |call: &Call<'_>| if clock.monotonic() < end { plan(call) } else { Fault::None };
-    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.surroundings, plan));
+    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.env, plan));
     world
 }
 
 fn webhook(world: &World, source: &str, id: &str, body: String) -> Request {
-    request(&signed(&world.sources(), source, id, body, world.surroundings.now()))
+    request(&signed(&world.sources(), source, id, body, world.env.now()))
 }
 
 /// What ingest answers, in time.
 async fn answered(world: &World, webhook: &Request) -> Response {
-    let ingest = Ingest::new(world.sources(), world.inbox(), world.surroundings.clone());
-    let before = world.surroundings.monotonic();
+    let ingest = Ingest::new(world.sources(), world.inbox(), world.env.clone());
+    let before = world.env.monotonic();
     let response = ingest.answer(webhook).await;
-    let took = world.surroundings.monotonic() - before;
+    let took = world.env.monotonic() - before;
     assert!(took <= ANSWER, "{took:?}");
     response
 }
@@ -138,7 +138,7 @@ async fn through_an_hour_without_the_store_what_was_answered_202_is_applied_once
         assert_eq!(world.told.deferred(), (1, 0), "{what}");
         let (heard, handler) = listening();
         world.work(&[world.drainer(handler)]).await;
-        let back = world.surroundings.monotonic();
+        let back = world.env.monotonic();
         assert_eq!(*heard.lock().unwrap(), [("1".to_owned(), true, Age::Unknown)], "{what}");
         assert_eq!(world.told.deferred(), (1, 1), "{what}");
         assert!(back < HOUR + Duration::from_secs(330), "{what}: after {back:?}");
@@ -177,7 +177,7 @@ async fn each_source_does_as_it_says_and_where_it_says_nothing_as_its_provider_s
     let topic = [("x-wc-webhook-topic", "order.updated"), ("x-wc-webhook-source", "https://shop.example/")];
     for (source, expected) in [("woo", 202), ("woo_refused", 503)] {
         let world = out_until(HOUR, |_| Fault::Silent);
-        let sent = signed_as(&world.sources(), source, &topic, order, world.surroundings.now());
+        let sent = signed_as(&world.sources(), source, &topic, order, world.env.now());
         assert_eq!(answered(&world, &request(&sent)).await.status_code, expected, "{source}");
         tokio::time::advance(HOUR).await;
         world.work(&[world.drainer(Done)]).await;
@@ -196,9 +196,9 @@ async fn what_does_not_fit_a_message_is_answered_503_and_has_all_of_the_time_for
     for (length, expected) in [(1_500_000, 503), (600_000, 202)] {
         let world = out_until(HOUR, |_| Fault::Silent);
         let webhook = webhook(&world, "queued", "1", body(&noise[..length]));
-        let before = world.surroundings.monotonic();
+        let before = world.env.monotonic();
         assert_eq!(answered(&world, &webhook).await.status_code, expected, "{length}");
-        let took = world.surroundings.monotonic() - before;
+        let took = world.env.monotonic() - before;
         assert_eq!(took > Duration::from_millis(1500), expected == 503, "{length}: {took:?}");
         assert_eq!(world.messages.len(), usize::from(expected == 202));
     }
@@ -222,7 +222,7 @@ async fn where_neither_takes_it_the_answer_is_503() {
     for fault in outages() {
         let what = format!("{fault:?}");
         let mut world = out_until(HOUR, |_| Fault::Silent);
-        world.queue = Arc::new(FaultyQueue::new(world.queue.clone(), &world.surroundings, move |_| fault.clone()));
+        world.queue = Arc::new(FaultyQueue::new(world.queue.clone(), &world.env, move |_| fault.clone()));
         let response = answered(&world, &webhook(&world, "queued", "1", update("7"))).await;
         assert_eq!((response.status_code, response.headers.contains_key("retry-after")), (503, true), "{what}");
         assert_eq!(world.told.deferred(), (0, 0), "{what}");
@@ -236,10 +236,10 @@ async fn a_worker_that_dies_behind_the_append_leaves_a_repeat() {
     tokio::time::advance(Duration::from_secs(60)).await;
     let drainer = world.drainer(Done);
     let message = world.messages.receive_due().expect("it waits");
-    assert_eq!(world.attend_as_a_function(&drainer, &message).await, Attended::Delete);
+    assert_eq!(world.attend_as_a_function(&drainer, &message).await, Acknowledgement::Delete);
     assert_eq!(world.state("queued/order/7").await.waiting(), 1, "it is durable");
     // Lambda never hears of it.
-    world.messages.attended(message, Attended::Keep);
+    world.messages.attended(message, Acknowledgement::Keep);
     world.work(&[drainer]).await;
     assert_eq!(world.applied(), ["1"]);
     let ends = settled(&world.state("queued/order/7").await);
@@ -255,12 +255,12 @@ async fn while_the_store_is_out_its_message_is_let_go_only_behind_another() {
     // The queue is out, too: it is kept.
     let whole = std::mem::replace(
         &mut world.queue,
-        Arc::new(FaultyQueue::new(messages.clone(), &world.surroundings, |_| Fault::Silent)),
+        Arc::new(FaultyQueue::new(messages.clone(), &world.env, |_| Fault::Silent)),
     );
-    assert_eq!(world.attend_as_a_function(&world.drainer(Done), &message).await, Attended::Keep);
+    assert_eq!(world.attend_as_a_function(&world.drainer(Done), &message).await, Acknowledgement::Keep);
     assert!(messages.is_empty());
     world.queue = whole;
-    assert_eq!(world.attend_as_a_function(&world.drainer(Done), &message).await, Attended::Delete);
+    assert_eq!(world.attend_as_a_function(&world.drainer(Done), &message).await, Acknowledgement::Delete);
     assert_eq!(messages.len(), 1, "one for later stands for it");
     assert_eq!(world.told.deferred(), (1, 0));
     let pause = messages.delays()[0];
@@ -281,17 +281,17 @@ async fn what_comes_in_one_batch_is_appended_in_the_order_in_which_it_arrived_an
     let mut received: Vec<_> = std::iter::from_fn(|| world.messages.receive_due()).collect();
     received.reverse();
     assert_eq!(received.len(), 5);
-    let before = world.surroundings.monotonic();
-    let deadline = world.surroundings.now() + world.function_time;
-    assert!(worker.attend(of_one_event(&received), deadline).await.batch_item_failures.is_empty());
-    let took = world.surroundings.monotonic() - before;
+    let before = world.env.monotonic();
+    let deadline = world.env.now() + world.function_time;
+    assert!(worker.process(of_one_event(&received), deadline).await.batch_item_failures.is_empty());
+    let took = world.env.monotonic() - before;
     assert!(took < ANSWER, "one append's time, not five: {took:?}");
     assert_eq!(world.messages.len(), 5);
 
     tokio::time::advance(HOUR).await;
-    let deadline = world.surroundings.now() + world.function_time;
-    assert!(worker.attend(of_one_event(&received), deadline).await.batch_item_failures.is_empty());
-    received.into_iter().for_each(|message| world.messages.attended(message, Attended::Delete));
+    let deadline = world.env.now() + world.function_time;
+    assert!(worker.process(of_one_event(&received), deadline).await.batch_item_failures.is_empty());
+    received.into_iter().for_each(|message| world.messages.attended(message, Acknowledgement::Delete));
     world.work(&[world.drainer(Done)]).await;
     assert_eq!(world.applied(), ["0", "1", "2", "3", "4"]);
 }
@@ -312,12 +312,12 @@ fn tries(world: &World) -> Vec<(String, u64)> {
 /// Takes what is due up as one batch; how long that took.
 async fn taken_up_together(world: &World) -> Duration {
     let received: Vec<_> = std::iter::from_fn(|| world.messages.receive_due()).collect();
-    let before = world.surroundings.monotonic();
-    let deadline = world.surroundings.now() + world.function_time;
-    let answer = world.worker(Done).attend(of_one_event(&received), deadline).await;
+    let before = world.env.monotonic();
+    let deadline = world.env.now() + world.function_time;
+    let answer = world.worker(Done).process(of_one_event(&received), deadline).await;
     assert!(answer.batch_item_failures.is_empty());
-    received.into_iter().for_each(|message| world.messages.attended(message, Attended::Delete));
-    world.surroundings.monotonic() - before
+    received.into_iter().for_each(|message| world.messages.attended(message, Acknowledgement::Delete));
+    world.env.monotonic() - before
 }
 
 #[tokio::test(start_paused = true)]
@@ -332,7 +332,7 @@ async fn throttled_order_delays_no_other_deferred_webhook() {
         true => Fault::Before(TableError::Throttled),
         false => Fault::None,
     };
-    world.table = Arc::new(FaultyTable::new(world.memory.clone(), &world.surroundings, throttled));
+    world.table = Arc::new(FaultyTable::new(world.memory.clone(), &world.env, throttled));
     let took = taken_up_together(&world).await;
     assert!(took < ANSWER, "the throttled order is tried once: {took:?}");
     for order in ["a", "b", "c"] {
@@ -364,10 +364,10 @@ async fn behind_what_came_meanwhile_it_is_handled_later_and_known_to_be_older() 
     let world = out_until(Duration::from_secs(30), |_| Fault::Silent).with_sources(ACME);
     let send = async |id: &str, at: u64| {
         let body = format!(r#"{{"type":"order.updated","order":"7","at":{at}}}"#);
-        let sent = signed_as(&world.sources(), "acme", &[("x-id", id)], body, world.surroundings.now());
+        let sent = signed_as(&world.sources(), "acme", &[("x-id", id)], body, world.env.now());
         answered(&world, &request(&sent)).await.status_code
     };
-    let now = world.surroundings.now().as_millis() / 1000;
+    let now = world.env.now().as_millis() / 1000;
     assert_eq!(send("first", now).await, 202);
     let waits = world.messages.receive_due().expect("it waits");
     tokio::time::advance(Duration::from_secs(30)).await;
@@ -375,9 +375,9 @@ async fn behind_what_came_meanwhile_it_is_handled_later_and_known_to_be_older() 
     let (heard, handler) = listening();
     let drainer = world.drainer(handler);
     let wake_up = world.messages.receive_due().expect("a wake-up");
-    assert_eq!(world.attend_as_a_function(&drainer, &wake_up).await, Attended::Delete);
-    world.messages.attended(wake_up, Attended::Delete);
-    world.messages.attended(waits, Attended::Keep);
+    assert_eq!(world.attend_as_a_function(&drainer, &wake_up).await, Acknowledgement::Delete);
+    world.messages.attended(wake_up, Acknowledgement::Delete);
+    world.messages.attended(waits, Acknowledgement::Keep);
     world.work(&[drainer]).await;
     let heard = heard.lock().unwrap().clone();
     assert_eq!(heard, [("second".to_owned(), false, Age::Newer), ("first".to_owned(), true, Age::Older)]);
@@ -389,7 +389,7 @@ async fn deferred_delivery_supersedes_no_newer_one() {
     let world = out_until(Duration::from_secs(30), |_| Fault::Silent).with_sources(&says);
     let send = async |topic: &str| {
         let topic = [("x-wc-webhook-topic", topic), ("x-wc-webhook-source", "https://shop.example/")];
-        let sent = signed_as(&world.sources(), "woo", &topic, r#"{"id":7}"#, world.surroundings.now());
+        let sent = signed_as(&world.sources(), "woo", &topic, r#"{"id":7}"#, world.env.now());
         answered(&world, &request(&sent)).await.status_code
     };
     assert_eq!(send("order.created").await, 202);
@@ -403,8 +403,8 @@ async fn deferred_delivery_supersedes_no_newer_one() {
         Outcome::Done
     }));
     // Appended before the first drain begins.
-    assert_eq!(world.attend_as_a_function(&drainer, &deferred).await, Attended::Delete);
-    world.messages.attended(deferred, Attended::Delete);
+    assert_eq!(world.attend_as_a_function(&drainer, &deferred).await, Acknowledgement::Delete);
+    world.messages.attended(deferred, Acknowledgement::Delete);
     world.work(&[drainer]).await;
     assert_eq!(settled(&world.state("woo/order/7").await), [Settlement::Applied; 2]);
     let topics = topics.lock().unwrap().clone();
@@ -418,13 +418,13 @@ async fn it_hurries_no_gap_in_front_of_it() {
     let world = out_until(HOUR, |_| Fault::Silent);
     assert_eq!(status(&world, "queued", "late").await, 202);
     tokio::time::advance(HOUR).await;
-    let (store, nonce) = (world.store(), world.surroundings.nonce());
+    let (store, nonce) = (world.store(), world.env.nonce());
     let incoming = world.incoming_from("queued", "queued/order/7", "in front");
-    let claim = Claim { entity: &incoming.entity, nonce: &nonce, now: world.surroundings.now() };
+    let claim = Claim { entity: &incoming.entity, nonce: &nonce, now: world.env.now() };
     let place = store.run(&claim, HOUR).await.unwrap().sequence;
     let late = async {
-        world.surroundings.sleep(Duration::from_secs(2)).await;
-        let envelope = Envelope::pack(&incoming, &nonce, world.surroundings.now() + HOUR);
+        world.env.sleep(Duration::from_secs(2)).await;
+        let envelope = Envelope::pack(&incoming, &nonce, world.env.now() + HOUR);
         assert_eq!(store.run(&Put { envelope: &envelope, sequence: place }, HOUR).await.unwrap(), PutOutcome::Stored);
     };
     let drainers = [world.drainer(Done)];
@@ -445,8 +445,8 @@ async fn what_must_be_a_delivery_and_cannot_be_read_is_kept_and_keeps_no_other()
     let jobs = good.body.replacen("queued/order/7", "cron/nightly", 1);
     let broken = [record("newer", newer), record("cut", cut), record("damaged", damaged), record("job", jobs)];
     let records = broken.into_iter().chain([good.clone(), record("nothing", "not json".into())]).collect();
-    let deadline = world.surroundings.now() + world.function_time;
-    let kept = world.worker(Done).attend(SqsEvent { records }, deadline).await;
+    let deadline = world.env.now() + world.function_time;
+    let kept = world.worker(Done).process(SqsEvent { records }, deadline).await;
     let mut kept: Vec<_> = kept.batch_item_failures.into_iter().map(|failure| failure.item_identifier).collect();
     kept.sort();
     assert_eq!(kept, ["cut", "damaged", "job", "newer"]);
@@ -515,9 +515,9 @@ async fn who_demands_words_of_its_own_has_them_with_a_200_for_what_is_deferred_t
         format!("[sources.commerce]\nprovider = 'adobe-commerce'\nsecrets = \"\"\"{key}\"\"\"\nhandler = 'test'\n");
     let mut world = World::new().with_sources(&says);
     let before = world.table.clone();
-    world.table = Arc::new(FaultyTable::new(before.clone(), &world.surroundings, |_| Fault::Silent));
+    world.table = Arc::new(FaultyTable::new(before.clone(), &world.env, |_| Fault::Silent));
     let post = async |world: &World, body: &str| {
-        let webhook = signed_as(&world.sources(), "commerce", &[], body, world.surroundings.now());
+        let webhook = signed_as(&world.sources(), "commerce", &[], body, world.env.now());
         let Response { status_code, body, .. } = answered(world, &request(&webhook)).await;
         (status_code, body)
     };

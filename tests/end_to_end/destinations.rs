@@ -21,7 +21,7 @@ use tests::{
     world::World,
 };
 use webhook_serializer::{
-    engine::drain::{Attended, Drainer, InFlight, Quarantine, Received},
+    engine::drain::{Acknowledgement, Drainer, InFlight, Received, SuspectGate},
     handler::{Context, Handler, HandlerError, Outcome},
     protocol::{
         attempt::Class,
@@ -79,12 +79,12 @@ type Answering = BoxFuture<'static, Result<Outcome, HandlerError>>;
 fn down_until(back: Duration, answer: Answer, starts: &Arc<AtomicUsize>) -> impl Handler + Clone {
     let starts = starts.clone();
     Scripted(move |delivery: &Delivery, context: &Context| -> Answering {
-        let (surroundings, is_shop) = (context.surroundings().clone(), delivery.source().as_str() == "shop");
+        let (env, is_shop) = (context.env().clone(), delivery.source().as_str() == "shop");
         let starts = starts.clone();
         Box::pin(async move {
-            let is_down = is_shop && surroundings.monotonic() < back;
+            let is_down = is_shop && env.monotonic() < back;
             starts.fetch_add(usize::from(is_down), Relaxed);
-            surroundings.sleep(SECOND).await;
+            env.sleep(SECOND).await;
             Ok::<_, HandlerError>(if is_down { answer() } else { Outcome::Done })
         })
     })
@@ -98,20 +98,20 @@ async fn work_and_die(world: &World, processes: &[impl Fn() -> Drainer], dies: u
         let mut drainer = process();
         while let Some(message) = world.messages.receive().await {
             let wake_up = Received { entity: message.says.entity().clone(), times: message.times };
-            let deadline = world.surroundings.monotonic() + world.function_time;
-            let (alone, in_flight) = (Quarantine::of(1), InFlight::new(&world.surroundings, false));
+            let deadline = world.env.monotonic() + world.function_time;
+            let (alone, in_flight) = (SuspectGate::new(1), InFlight::new(&world.env, false));
             let token = match &message.says {
                 webhook_serializer::engine::queue::Message::WakeUp(wake_up) => wake_up.token.map(FencingToken),
                 webhook_serializer::engine::queue::Message::Deferred(_) => None,
             };
-            let attended = drainer.attend_under(&wake_up, token, deadline, &alone, &in_flight);
+            let attended = drainer.process_under(&wake_up, token, deadline, &alone, &in_flight);
             let lives = match received.fetch_add(1, Relaxed).is_multiple_of(dies) {
                 true => SECOND / 2,
                 false => world.function_time * 2,
             };
-            let attended = world.surroundings.within(lives, attended).await.unwrap_or_else(|| {
+            let attended = world.env.within(lives, attended).await.unwrap_or_else(|| {
                 drainer = process();
-                Attended::Keep
+                Acknowledgement::Keep
             });
             world.messages.attended(message, attended);
         }
@@ -127,7 +127,7 @@ async fn three_minutes_down_park_nothing() {
             for order in 0..orders {
                 append(&world, "shop", &order.to_string(), &order.to_string()).await;
             }
-            let handler = down_until(world.surroundings.monotonic() + 3 * MINUTE, answer, &starts);
+            let handler = down_until(world.env.monotonic() + 3 * MINUTE, answer, &starts);
             world.work(&[world.drainer(handler)]).await;
             let mut applied = world.applied();
             applied.sort();
@@ -140,7 +140,7 @@ async fn three_minutes_down_park_nothing() {
 /// Six hours in which the destination of the source `shop` is down, and every fortieth
 /// wake-up kills its worker. Returns how long the backlog took afterwards.
 async fn six_hours_down(world: &World, orders: usize, handler: impl Handler + Clone) -> Duration {
-    let back = world.surroundings.monotonic() + 6 * HOUR;
+    let back = world.env.monotonic() + 6 * HOUR;
     let process = || world.drainer(handler.clone());
     let processes: Vec<_> = (0..10).map(|_| process).collect();
     let mut sent_to_well = BTreeMap::new();
@@ -154,13 +154,13 @@ async fn six_hours_down(world: &World, orders: usize, handler: impl Handler + Cl
             for minute in 0..60 {
                 let id = format!("well {hour}.{minute}");
                 append(world, "well", &format!("{minute}"), &id).await;
-                sent_to_well.insert(id, world.surroundings.monotonic());
-                world.surroundings.sleep(MINUTE).await;
+                sent_to_well.insert(id, world.env.monotonic());
+                world.env.sleep(MINUTE).await;
             }
         }
     };
     let works = async {
-        world.surroundings.sleep(SECOND).await;
+        world.env.sleep(SECOND).await;
         work_and_die(world, &processes, 40).await;
     };
     tokio::join!(senders, works);
@@ -194,7 +194,7 @@ async fn six_hours_down(world: &World, orders: usize, handler: impl Handler + Cl
 async fn one_order_survives_six_hours_down() {
     for (answer, most) in DOWN.into_iter().zip([140, 60, 4_500]) {
         let (world, starts) = (world(), Arc::default());
-        let handler = down_until(world.surroundings.monotonic() + 6 * HOUR, answer, &starts);
+        let handler = down_until(world.env.monotonic() + 6 * HOUR, answer, &starts);
         let (took, starts) = (six_hours_down(&world, 1, handler).await, starts.load(Relaxed));
         assert!((20..=most).contains(&starts), "{:?}: {starts} starts", answer());
         assert!(took <= 15 * MINUTE + 30 * SECOND, "{:?}: {took:?}", answer());
@@ -208,7 +208,7 @@ async fn hanging_payload_is_parked_after_a_day() {
     for (order, id) in [("a", "poison"), ("a", "behind"), ("b", "1"), ("c", "1")] {
         append(&world, "shop", order, id).await;
     }
-    let began = world.surroundings.monotonic();
+    let began = world.env.monotonic();
     let handler = Scripted(|delivery: &Delivery, _: &Context| -> Answering {
         let hangs = delivery.delivery_id().as_str() == "poison";
         Box::pin(async move {
@@ -235,14 +235,14 @@ async fn order_is_given_up_once_after_three_days() {
     for id in 0..50 {
         append(&world, "shop", "a", &format!("{id:02}")).await;
     }
-    let began = world.surroundings.monotonic();
+    let began = world.env.monotonic();
     let handler = down_until(began + 30 * DAY, DOWN[0], &starts);
     let late = async {
-        world.surroundings.sleep(2 * DAY).await;
+        world.env.sleep(2 * DAY).await;
         append(&world, "shop", "a", "late").await;
     };
     let works = async {
-        world.surroundings.sleep(SECOND).await;
+        world.env.sleep(SECOND).await;
         world.work(&[world.drainer(handler)]).await;
     };
     tokio::join!(late, works);
@@ -258,9 +258,9 @@ async fn order_is_given_up_once_after_three_days() {
 async fn failing_delivery_is_parked_after_an_hour() {
     let world = world();
     append(&world, "shop", "a", "1").await;
-    let began = world.surroundings.monotonic();
+    let began = world.env.monotonic();
     world.work(&[world.drainer(answering(|_, _| Outcome::retry("it broke")))]).await;
-    let took = world.surroundings.monotonic() - began;
+    let took = world.env.monotonic() - began;
     assert!((HOUR..HOUR + 10 * MINUTE).contains(&took), "{took:?}");
     assert!((13..=25).contains(&world.started().len()), "{} starts", world.started().len());
     assert_eq!(parked(&world, "a").await, ["it broke"]);
@@ -271,7 +271,7 @@ async fn failing_delivery_is_parked_after_an_hour() {
 async fn failure_behind_an_outage_is_retried() {
     let world = world();
     append(&world, "shop", "a", "1").await;
-    let (back, clock) = (world.surroundings.monotonic() + 6 * HOUR, world.surroundings.clone());
+    let (back, clock) = (world.env.monotonic() + 6 * HOUR, world.env.clone());
     let (failed, attempts) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let (fails, seen) = (failed.clone(), attempts.clone());
     let handler = answering(move |delivery, _| match clock.monotonic() < back {
@@ -290,7 +290,7 @@ async fn failure_behind_an_outage_is_retried() {
 async fn waiting_order_has_one_wake_up() {
     for answer in DOWN {
         let (world, starts) = (world(), Arc::default());
-        let handler = down_until(world.surroundings.monotonic() + HOUR, answer, &starts);
+        let handler = down_until(world.env.monotonic() + HOUR, answer, &starts);
         for id in 0..5 {
             append(&world, "shop", "a", &format!("{id:02}")).await;
         }
@@ -300,7 +300,7 @@ async fn waiting_order_has_one_wake_up() {
                 let attended = world.attend_as_a_function(&drainer, &message).await;
                 world.messages.attended(message, attended);
             }
-            world.surroundings.sleep(SECOND).await;
+            world.env.sleep(SECOND).await;
         }
         let state = world.state("shop/a").await;
         assert_eq!(
@@ -323,7 +323,7 @@ async fn waiting_order_has_one_wake_up() {
 #[tokio::test(start_paused = true)]
 async fn busy_order_recovers_from_a_lost_wake_up() {
     let (world, starts) = (world(), Arc::default());
-    let handler = down_until(world.surroundings.monotonic() + 10 * SECOND, DOWN[0], &starts);
+    let handler = down_until(world.env.monotonic() + 10 * SECOND, DOWN[0], &starts);
     let drainer = world.drainer(handler);
     append(&world, "shop", "a", "00").await;
     let message = world.messages.receive().await.expect("a wake-up");
@@ -332,7 +332,7 @@ async fn busy_order_recovers_from_a_lost_wake_up() {
     assert!(world.state("shop/a").await.handover.is_some());
     world.messages.clear();
     for id in 1..=5 {
-        world.surroundings.sleep(4 * MINUTE).await;
+        world.env.sleep(4 * MINUTE).await;
         append(&world, "shop", "a", &format!("{id:02}")).await;
         world.sweeper().sweep_all().await.expect("memory answers");
         world.work(std::slice::from_ref(&drainer)).await;
@@ -347,17 +347,17 @@ async fn busy_order_recovers_from_a_lost_wake_up() {
 async fn retry_now_keeps_the_waits_counted() {
     let (world, starts) = (world(), Arc::default());
     append(&world, "shop", "a", "1").await;
-    let back = world.surroundings.monotonic() + DAY;
+    let back = world.env.monotonic() + DAY;
     let drainer = world.drainer(down_until(back, DOWN[0], &starts));
-    let attend = async || {
+    let process = async || {
         let message = world.messages.receive().await.expect("a wake-up");
         let attended = world.attend_as_a_function(&drainer, &message).await;
         world.messages.attended(message, attended);
         world.state("shop/a").await.retries.waited(Class::Unavailable)
     };
-    let first = attend().await;
+    let first = process().await;
     world.operator().retry(&EntityKey::parse("shop/a").unwrap()).await.expect("memory answers");
-    let second = attend().await;
+    let second = process().await;
     assert!(second > first, "{first:?}, {second:?}");
     assert_eq!(starts.load(Relaxed), 2);
 }

@@ -55,10 +55,10 @@ fn picky() -> impl Handler + Clone {
 async fn handled() -> World {
     let world = World::new();
     let mut first = world.incoming("test/a", "1");
-    first.event_time = Some(world.surroundings.now());
+    first.event_time = Some(world.env.now());
     world.inbox().append(&first).await.expect("it is appended");
     let mut long = world.incoming("test/a", "bad");
-    let noise = || world.surroundings.fraction().to_bits().to_le_bytes();
+    let noise = || world.env.fraction().to_bits().to_le_bytes();
     long.body = std::iter::repeat_with(noise).flatten().take(1_000_000).collect();
     world.inbox().append(&long).await.expect("it is appended");
     world.append("test/b", "2").await;
@@ -90,15 +90,15 @@ async fn all_that_was_handled_and_parked_is_gone_and_other_orders_stay() {
 async fn the_numbers_that_are_left_expire_a_day_after_the_newest_of_them() {
     let world = handled().await;
     // Made by a clock that is an hour ahead of the operator's.
-    let ahead = world.surroundings.now() + Duration::from_secs(3_600);
-    let nonce = world.surroundings.nonce();
+    let ahead = world.env.now() + Duration::from_secs(3_600);
+    let nonce = world.env.nonce();
     let other = EntityKey::parse("test/c").expect("a key");
     world.store().run(&Claim { entity: &other, nonce: &nonce, now: ahead }, PATIENCE).await.expect("it is claimed");
     world.append("test/c", "3").await;
     world.work(&[world.drainer(Done)]).await;
     for key in [entity(), other] {
         world.operator().erase(&key).await.expect("it is erased");
-        let newest = world.state(key.as_str()).await.token.0.max(world.surroundings.now().as_millis());
+        let newest = world.state(key.as_str()).await.token.0.max(world.env.now().as_millis());
         let row =
             &world.memory.rows(&TableName::Entities).into_iter().find(|row| row.text(a::ENTITY) == Some(key.as_str()));
         let due = row.as_ref().and_then(|row| row.number(a::PURGE_AT)).expect("it expires");
@@ -170,13 +170,13 @@ async fn more_than_a_page_is_gone() {
 #[tokio::test(start_paused = true)]
 async fn a_put_that_comes_after_its_place_was_given_up_and_erased_finds_it_given_up() {
     let world = World::new();
-    let nonce = world.surroundings.nonce();
-    let claim = Claim { entity: &entity(), nonce: &nonce, now: world.surroundings.now() };
+    let nonce = world.env.nonce();
+    let claim = Claim { entity: &entity(), nonce: &nonce, now: world.env.now() };
     let place = world.store().run(&claim, PATIENCE).await.expect("it is claimed").sequence;
     world.append("test/a", "2").await;
     world.work(&[world.drainer(Done)]).await;
     assert!(matches!(world.operator().erase(&entity()).await, Ok(Erased::Numbers { .. })));
-    let purge_at = world.surroundings.now() + 30 * DAY;
+    let purge_at = world.env.now() + 30 * DAY;
     let envelope = Envelope::pack(&world.incoming("test/a", "late"), &nonce, purge_at);
     let put = Put { envelope: &envelope, sequence: place };
     assert_eq!(world.store().run(&put, PATIENCE).await, Ok(PutOutcome::Voided));
@@ -205,12 +205,12 @@ async fn what_comes_and_is_parked_while_it_is_erased_stays() {
             let plan = move |call: &Call<'_>| {
                 if call.request == stop { Fault::Slow(Duration::from_millis(500)) } else { Fault::None }
             };
-            let table = Arc::new(FaultyTable::new(world.memory.clone(), &world.surroundings, plan));
+            let table = Arc::new(FaultyTable::new(world.memory.clone(), &world.env, plan));
             world.table = table.clone();
             let operator = world.operator();
             world.table = world.memory.clone();
             let late = async {
-                world.surroundings.sleep(Duration::from_millis(100)).await;
+                world.env.sleep(Duration::from_millis(100)).await;
                 world.append("test/unrouted", "late").await;
                 world.work(&[world.drainer(Done)]).await;
             };
@@ -250,11 +250,11 @@ async fn a_row_that_somebody_came_to_meanwhile_stays_as_it_is() {
             let entities = call.writes.iter().any(|write| write.key.table == TableName::Entities);
             if entities { Fault::Slow(Duration::from_millis(500)) } else { Fault::None }
         };
-        world.table = Arc::new(FaultyTable::new(world.memory.clone(), &world.surroundings, last));
+        world.table = Arc::new(FaultyTable::new(world.memory.clone(), &world.env, last));
         let operator = world.operator();
         world.table = world.memory.clone();
         let comes = async {
-            world.surroundings.sleep(Duration::from_millis(100)).await;
+            world.env.sleep(Duration::from_millis(100)).await;
             match who {
                 "a delivery" => world.append("test/a", "3").await,
                 "a holder" => {
@@ -292,7 +292,7 @@ async fn asked_again_after_any_failure_it_goes_on() {
         let gone = TableError::Invalid("gone".into());
         let plan =
             move |call: &Call<'_>| if call.request > answered { Fault::Before(gone.clone()) } else { Fault::None };
-        world.table = Arc::new(FaultyTable::new(world.memory.clone(), &world.surroundings, plan));
+        world.table = Arc::new(FaultyTable::new(world.memory.clone(), &world.env, plan));
         let first = world.operator().erase(&entity()).await;
         world.table = world.memory.clone();
         world.operator().erase(&entity()).await.expect("it is erased");
@@ -311,7 +311,7 @@ async fn a_row_of_a_newer_format_is_not_guessed_at() {
     let world = handled().await;
     let row = Row::new()
         .with(a::VERSION, webhook_serializer::protocol::format::FORMAT + 1)
-        .with(a::NONCE, Nonce::from_parts(world.surroundings.now(), 1).as_str());
+        .with(a::NONCE, Nonce::from_parts(world.env.now(), 1).as_str());
     let key = webhook_serializer::protocol::keys::parked_row(&entity(), world.state("test/a").await.head);
     world.table.write(&Write::put(key, row)).await.expect("memory answers");
     assert!(matches!(world.operator().erase(&entity()).await, Err(OperatorError::Store(_))));

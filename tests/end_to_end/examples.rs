@@ -29,7 +29,7 @@ async fn the_totals_count_each_delivery_once_and_keep_the_newest_whatever_reply_
     for lost in 1..=24 {
         let mut world = World::new();
         let plan = move |call: &Call<'_>| if call.write == lost { Fault::ReplyLost } else { Fault::None };
-        world.table = Arc::new(FaultyTable::new(world.memory.clone(), &world.surroundings, plan));
+        world.table = Arc::new(FaultyTable::new(world.memory.clone(), &world.env, plan));
         let told = [("1", 100, "10.00"), ("2", 300, "30.00"), ("2", 300, "30.00"), ("3", 200, "20.00")];
         for (id, happened, total) in told {
             append(&world, id, happened, &format!(r#"{{"total_price":"{total}"}}"#)).await;

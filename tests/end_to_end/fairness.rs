@@ -9,7 +9,7 @@ use tests::{
     world::World,
 };
 use webhook_serializer::{
-    engine::drain::{Attended, Quarantine, Received},
+    engine::drain::{Acknowledgement, Received, SuspectGate},
     functions::worker::{Attributes, Record, SqsEvent},
     handler::Outcome,
     leases::{LeaseError, Terms},
@@ -40,7 +40,7 @@ async fn a_caller_that_comes_again_at_once_lets_waiting_deliveries_pass_first() 
     let visits = async {
         for visits in 1..500 {
             let work = async |_| {
-                world.surroundings.sleep(Duration::from_millis(50)).await;
+                world.env.sleep(Duration::from_millis(50)).await;
                 Ok::<_, Infallible>(())
             };
             leases.run(&key("test/a"), Terms::default(), work).await.expect("its turn comes");
@@ -64,11 +64,11 @@ async fn deliveries_that_no_worker_comes_for_keep_a_caller_out_for_their_turn_an
     let entity = key("test/a");
     let visit = |terms| leases.run(&entity, terms, async |_| Ok::<_, Infallible>(()));
     visit(Terms::default()).await.unwrap();
-    let left = world.surroundings.monotonic();
+    let left = world.env.monotonic();
     let refused = leases.acquire(&entity, Terms::at_once()).await.unwrap_err();
     assert!(matches!(refused, LeaseError::Contended { .. }), "{refused}");
     visit(Terms::default()).await.unwrap();
-    assert_eq!(world.surroundings.monotonic() - left, LONGEST_TURN);
+    assert_eq!(world.env.monotonic() - left, LONGEST_TURN);
 }
 
 /// What waits there could not be handled at once in any case.
@@ -78,8 +78,8 @@ async fn deliveries_that_wait_for_a_retry_keep_nobody_out() {
     world.append("test/a", "1").await;
     let fails = answering(|_, _| Outcome::retry_after(Duration::from_secs(600), "not yet"));
     let received = Received { entity: key("test/a"), times: 1 };
-    let deadline = world.surroundings.monotonic() + world.function_time;
-    assert_eq!(world.drainer(fails).attend(&received, deadline, &Quarantine::of(1)).await, Attended::Delete);
+    let deadline = world.env.monotonic() + world.function_time;
+    assert_eq!(world.drainer(fails).process(&received, deadline, &SuspectGate::new(1)).await, Acknowledgement::Delete);
     let leases = world.leases("a caller");
     for _ in 0..3 {
         leases.run(&key("test/a"), Terms::at_once(), async |_| Ok::<_, Infallible>(())).await.expect("it is free");
@@ -102,10 +102,10 @@ async fn a_suspect_under_sixty_backlogs_gets_its_turn_within_a_minute() {
     world.function_time = Duration::from_secs(900);
     world.append("test/suspect", "suspect").await;
     let received = Received { entity: key("test/suspect"), times: 1 };
-    let deadline = world.surroundings.monotonic() + world.function_time;
+    let deadline = world.env.monotonic() + world.function_time;
     let dying = world.drainer(Slow(Duration::from_secs(4)));
     let died =
-        tokio::time::timeout(Duration::from_secs(1), dying.attend(&received, deadline, &Quarantine::of(1))).await;
+        tokio::time::timeout(Duration::from_secs(1), dying.process(&received, deadline, &SuspectGate::new(1))).await;
     assert!(died.is_err(), "it was at work");
     tokio::time::advance(2 * world.settings.lease).await;
     let backlogs: Vec<String> = (0..60).map(|number| format!("test/{number}")).collect();
@@ -115,9 +115,9 @@ async fn a_suspect_under_sixty_backlogs_gets_its_turn_within_a_minute() {
         }
     }
     let worker = world.worker(Slow(Duration::from_secs(1)));
-    let began = world.surroundings.monotonic();
+    let began = world.env.monotonic();
     let records = backlogs.iter().map(|entity| record(entity)).chain([record("test/suspect")]).collect();
-    worker.attend(SqsEvent { records }, world.surroundings.now() + world.function_time).await;
+    worker.process(SqsEvent { records }, world.env.now() + world.function_time).await;
     let applied = world.journal.runs().into_iter().find(|run| run.delivery_id == "suspect" && run.attempt == 2);
     let waited = applied.expect("it ran").started - began;
     assert!(waited <= Duration::from_secs(60), "{waited:?}");

@@ -12,7 +12,7 @@ use tests::{
     world::World,
 };
 use webhook_serializer::{
-    engine::drain::{Quarantine, Received},
+    engine::drain::{Received, SuspectGate},
     handler::{Handler, Outcome},
     protocol::{
         delivery::{Age, Delivery, Incoming},
@@ -213,17 +213,17 @@ async fn attempts_at_the_latest_are_not_charged_to_the_delivery_in_front() {
     let whole = world.table.clone();
     // An acquire, a page, a fail, twice; then an acquire, a page, and no more.
     let plan = |call: &Call<'_>| if call.request > 8 { Fault::Silent } else { Fault::None };
-    world.table = Arc::new(FaultyTable::new(whole.clone(), &world.surroundings, plan));
+    world.table = Arc::new(FaultyTable::new(whole.clone(), &world.env, plan));
     let drainer = world.drainer(handler.clone());
     let works = async {
-        let deadline = world.surroundings.monotonic() + Duration::from_secs(60);
+        let deadline = world.env.monotonic() + Duration::from_secs(60);
         for _ in 0..3 {
             let received = Received { entity: entity(KEY), times: 1 };
-            drainer.attend(&received, deadline, &Quarantine::of(1)).await;
-            world.surroundings.sleep(Duration::from_secs(5)).await;
+            drainer.process(&received, deadline, &SuspectGate::new(1)).await;
+            world.env.sleep(Duration::from_secs(5)).await;
         }
     };
-    assert!(world.surroundings.within(Duration::from_secs(20), works).await.is_none());
+    assert!(world.env.within(Duration::from_secs(20), works).await.is_none());
     world.table = whole;
     tokio::time::advance(Duration::from_secs(60)).await;
     world.work(&[world.drainer(handler)]).await;
@@ -277,7 +277,7 @@ async fn a_source_that_lingers_waits_for_more_unless_its_group_is_full() {
     let comes = async |id: &str| {
         world.inbox().append_within(&world.incoming(KEY, id), linger, Duration::from_secs(2)).await.unwrap();
     };
-    let begun = world.surroundings.monotonic();
+    let begun = world.env.monotonic();
     let handler = Counting::default();
     comes("0").await;
     comes("1").await;
@@ -288,7 +288,7 @@ async fn a_source_that_lingers_waits_for_more_unless_its_group_is_full() {
     assert_eq!(world.messages.delays()[2], Duration::ZERO);
     world.work(&[world.drainer(handler.clone())]).await;
     assert_eq!(handler.starts(), [["0", "1", "2"]]);
-    assert!(world.surroundings.monotonic() - begun >= Duration::from_secs(2), "the other wake-ups find nothing");
+    assert!(world.env.monotonic() - begun >= Duration::from_secs(2), "the other wake-ups find nothing");
 }
 
 #[tokio::test(start_paused = true)]
@@ -417,7 +417,7 @@ async fn a_body_of_a_group_that_cannot_be_read_is_set_aside_by_itself() {
 async fn a_body_of_a_group_that_is_not_all_there_is_set_aside_by_itself() {
     let world = world("deliver = { up_to = 3 }");
     for id in ["0", "1", "2"] {
-        let noise = || world.surroundings.fraction().to_bits().to_le_bytes();
+        let noise = || world.env.fraction().to_bits().to_le_bytes();
         let size = if id == "0" { 1_000_000 } else { 10 };
         let body = std::iter::repeat_with(noise).flatten().take(size).collect();
         world.inbox().append(&Incoming { body, ..world.incoming(KEY, id) }).await.expect("it is appended");
@@ -428,10 +428,10 @@ async fn a_body_of_a_group_that_is_not_all_there_is_set_aside_by_itself() {
     let gone = Write { key: part, condition: Condition::Always, action: Action::Delete };
     assert!(matches!(world.table.write(&gone).await.unwrap(), Written::Landed(_)));
     let handler = Counting::default();
-    let began = world.surroundings.monotonic();
+    let began = world.env.monotonic();
     world.work(&[world.drainer(handler.clone())]).await;
     assert_eq!(handler.starts(), [["1", "2"]]);
-    assert_eq!(world.surroundings.monotonic(), began, "it is not tried");
+    assert_eq!(world.env.monotonic(), began, "it is not tried");
     use Settlement::{Applied, Parked};
     assert_eq!(settlements(&world).await, [Parked, Applied, Applied]);
 }

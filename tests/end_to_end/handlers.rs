@@ -14,7 +14,7 @@ use tests::{
     world::{VISIBILITY, World},
 };
 use webhook_serializer::{
-    engine::drain::{Attended, Quarantine, Received},
+    engine::drain::{Acknowledgement, Received, SuspectGate},
     functions::worker::{Attributes, Record, SqsEvent},
     handler::{Context, Handler, HandlerError, Outcome},
     protocol::{
@@ -118,12 +118,12 @@ async fn a_commit_that_comes_late_does_not_land() {
     let quick = world.drainer(commits("quick"));
     let is_commit = |call: &Call<'_>| call.writes.len() > 1;
     let plan = move |call: &Call<'_>| if is_commit(call) { Fault::Late(Duration::from_secs(40)) } else { Fault::None };
-    let table = Arc::new(FaultyTable::new(world.table.clone(), &world.surroundings, plan));
+    let table = Arc::new(FaultyTable::new(world.table.clone(), &world.env, plan));
     world.table = table.clone();
     let slow = world.drainer(commits("slow"));
     let received = Received { entity: EntityKey::parse("test/a").unwrap(), times: 1 };
-    let deadline = world.surroundings.monotonic() + world.function_time;
-    assert_eq!(slow.attend(&received, deadline, &Quarantine::of(1)).await, Attended::Delete);
+    let deadline = world.env.monotonic() + world.function_time;
+    assert_eq!(slow.process(&received, deadline, &SuspectGate::new(1)).await, Acknowledgement::Delete);
     world.work(&[quick]).await;
     assert_eq!(table.late(), (0, 0), "nothing has arrived yet");
     tokio::time::advance(Duration::from_secs(60)).await;
@@ -172,11 +172,11 @@ async fn a_suspect_is_not_charged_with_the_end_of_another() {
     loop {
         // They are attended to in this order: the killer comes first where nothing else decides.
         let batch = SqsEvent { records: ["test/a", "test/b", "test/c"].map(|entity| record(entity, entity)).into() };
-        let deadline = world.surroundings.now() + world.function_time;
+        let deadline = world.env.now() + world.function_time;
         tokio::select! {
             biased;
             () = died.notified() => deaths += 1,
-            response = worker.attend(batch, deadline) => {
+            response = worker.process(batch, deadline) => {
                 assert!(response.batch_item_failures.is_empty());
                 break;
             }

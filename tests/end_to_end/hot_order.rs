@@ -13,7 +13,7 @@ use tests::{
     world::World,
 };
 use webhook_serializer::{
-    engine::drain::{Attended, Quarantine, Received},
+    engine::drain::{Acknowledgement, Received, SuspectGate},
     handler::Outcome,
     protocol::{delivery::Incoming, entity::EntityKey, maintain::Reason, receipt::Recent},
 };
@@ -48,8 +48,8 @@ async fn drained(count: u32) -> (World, Arc<MeteredTable>) {
     }
     let drainer = world.drainer(Done);
     let received = Received { entity: EntityKey::parse("test/hot").unwrap(), times: 1 };
-    let attended = drainer.attend(&received, world.surroundings.monotonic() + TIME, &Quarantine::of(1)).await;
-    assert_eq!(attended, Attended::Delete);
+    let attended = drainer.process(&received, world.env.monotonic() + TIME, &SuspectGate::new(1)).await;
+    assert_eq!(attended, Acknowledgement::Delete);
     assert!(world.applied().into_iter().eq((0..count).map(id)), "all of them, in order");
     assert_eq!(world.messages.sent(), u64::from(count));
     (world, table)
@@ -135,8 +135,8 @@ async fn the_embedded_store_reports_what_is_computed_in_memory() {
         inbox.append(&like_all_others(stage.incoming("test/hot", &id(number)))).await.expect("it is appended");
     }
     let received = Received { entity: EntityKey::parse("test/hot").unwrap(), times: 1 };
-    let deadline = stage.surroundings().monotonic() + TIME;
-    assert_eq!(stage.drainer(Done).attend(&received, deadline, &Quarantine::of(1)).await, Attended::Delete);
+    let deadline = stage.env().monotonic() + TIME;
+    assert_eq!(stage.drainer(Done).process(&received, deadline, &SuspectGate::new(1)).await, Acknowledgement::Delete);
     assert_eq!(stage.journal.runs().len(), COUNT as usize);
     let reading = stage.meter.reading();
     let computed = in_memory(COUNT).await;

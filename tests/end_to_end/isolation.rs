@@ -53,18 +53,18 @@ enum Fate {
 
 impl Handler for Ordinary {
     async fn handle(&self, delivery: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
-        let surroundings = context.surroundings();
+        let env = context.env();
         let takes = match delivery.source().as_str() {
             "test" => Duration::from_millis(10),
             "busy" => Duration::from_millis(500),
             "flood" => Duration::from_millis(50),
-            _ => match (self.0)(surroundings.monotonic()) {
+            _ => match (self.0)(env.monotonic()) {
                 Fate::Hangs => std::future::pending().await,
                 Fate::Refuses => return Ok(Outcome::unavailable("connection refused")),
                 Fate::Takes(time) => time,
             },
         };
-        surroundings.sleep(takes).await;
+        env.sleep(takes).await;
         Ok(Outcome::Done)
     }
 }
@@ -84,7 +84,7 @@ async fn append(world: &World, source: &str, orders: usize, each: usize) {
             let entity = format!("{source}/{order}");
             let incoming = world.incoming_from(source, &entity, &format!("{source}-{order}-{round}"));
             world.inbox().append(&incoming).await.expect("it is appended");
-            world.surroundings.sleep(Duration::from_millis(1)).await;
+            world.env.sleep(Duration::from_millis(1)).await;
         }
     }
 }
@@ -147,7 +147,7 @@ async fn a_handler_that_is_slow_and_well_is_not_held_back() {
     let world = world();
     let workers = workers(&world, 10, |_| Fate::Takes(Duration::from_secs(3)));
     append(&world, "sick", 100, 4).await;
-    let began = world.surroundings.monotonic();
+    let began = world.env.monotonic();
     world.feed(&workers, 1, &AtomicBool::new(true)).await;
     let ended = world.journal.runs().into_iter().map(|run| run.ended).max().expect("some ran");
     assert_eq!(ended - began, Duration::from_secs(12));
@@ -178,7 +178,7 @@ async fn while_a_source_is_held_back_one_probe_at_a_time_is_made() {
     append(&world, "sick", 30, 1).await;
     let over = AtomicBool::new(false);
     let end = async {
-        world.surroundings.sleep(Duration::from_secs(600)).await;
+        world.env.sleep(Duration::from_secs(600)).await;
         over.store(true, Relaxed);
     };
     let feed = world.feed(&workers, 1, &over);

@@ -35,7 +35,7 @@ use webhook_serializer::{
         table::{Action, Change, Key, TableError, TableName, Value, Write},
         tick::{Ending, LONGEST_DEFINITION, LONGEST_NAME},
     },
-    time::{Clock, SeededRandom, Surroundings},
+    time::{Clock, Env, SeededRandom},
 };
 
 use self::night::{Ahead, FUNCTION, MINUTE, Night, Runs, minute, one};
@@ -50,7 +50,7 @@ async fn a_tick_delivered_to_eight_instances_twice_each_with_clocks_a_minute_apa
     let instances: Vec<Ticker> = (0..8)
         .map(|number| {
             let clock = Ahead(night.clock, MINUTE * number / 7);
-            night.ticker_by(job(), &On, Surroundings::new(clock, SeededRandom::new(u64::from(number))))
+            night.ticker_by(job(), &On, Env::new(clock, SeededRandom::new(u64::from(number))))
         })
         .collect();
     let invoke = async |number: u32| {
@@ -76,7 +76,7 @@ async fn while_a_run_goes_on_nobody_takes_it_over_however_far_ahead_its_clock_is
     let job = |night: &Night| one(night.runs.job("report", "every 10 minutes", Duration::from_secs(55)));
     let slow = night.ticker(job(&night));
     let ahead = Ahead(night.clock, MINUTE);
-    let fast = night.ticker_by(job(&night), &On, Surroundings::new(ahead, SeededRandom::new(2)));
+    let fast = night.ticker_by(job(&night), &On, Env::new(ahead, SeededRandom::new(2)));
     let others = async {
         for second in 1..=50 {
             night.clock.sleep((START + Duration::from_secs(second)).since(night.clock.now())).await;
@@ -100,8 +100,8 @@ async fn on_the_embedded_dynamodb_too_a_tick_delivered_to_eight_instances_twice_
                 .expect("it is right")
         })
         .collect();
-    let now = stage.surroundings().now();
-    let deadline = stage.surroundings().monotonic() + FUNCTION;
+    let now = stage.env().now();
+    let deadline = stage.env().monotonic() + FUNCTION;
     for minutes in [0, 1] {
         let due = now + minutes * MINUTE;
         let twice = instances.iter().chain(&instances);
@@ -196,7 +196,7 @@ async fn with_the_store_out_nothing_runs() {
             let mut night = Night::new();
             let down = fault.clone();
             let plan = move |call: &Call<'_>| if reads_too || call.write > 0 { down.clone() } else { Fault::None };
-            night.table = Arc::new(FaultyTable::new(night.memory.clone(), &night.surroundings(), plan));
+            night.table = Arc::new(FaultyTable::new(night.memory.clone(), &night.env(), plan));
             let jobs = Jobs::new().add(night.runs.job("a", "every minute", Duration::ZERO)).add(night.runs.job(
                 "b",
                 "every minute",
@@ -240,7 +240,7 @@ async fn one_tick(
     let mut night = Night::new();
     let job = make(&night.runs);
     let name = if format!("{job:?}").contains("commit") { "commit" } else { "report" };
-    let table = Arc::new(FaultyTable::new(night.memory.clone(), &night.surroundings(), plan));
+    let table = Arc::new(FaultyTable::new(night.memory.clone(), &night.env(), plan));
     night.table = table.clone();
     let ticker = night.ticker(one(job));
     night.invoke(&ticker, 0).await;
@@ -353,8 +353,8 @@ async fn a_job_that_blocks_its_thread_holds_up_no_other() {
     let jobs =
         Jobs::new().add(Job::new("blocks", "every minute", blocks)).add(Job::new("tells", "every minute", tells));
     let ticker = Ticker::new(stage.parts().store, &jobs, FUNCTION, &On, HolderInfo::new("one")).expect("it is right");
-    let deadline = stage.surroundings().monotonic() + FUNCTION;
-    let report = ticker.tick(stage.surroundings().now(), deadline).await.expect("the store answers");
+    let deadline = stage.env().monotonic() + FUNCTION;
+    let report = ticker.tick(stage.env().now(), deadline).await.expect("the store answers");
     let endings: Vec<_> = report.ran.iter().map(|ran| ran.ending).collect();
     assert_eq!(endings, [Ending::Done, Ending::Done]);
 }
@@ -377,7 +377,7 @@ async fn neither_lease_nor_renewal_outlives_the_function() {
         }
         Fault::None
     };
-    night.table = Arc::new(FaultyTable::new(night.memory.clone(), &night.surroundings(), plan));
+    night.table = Arc::new(FaultyTable::new(night.memory.clone(), &night.env(), plan));
     let ticker = night.ticker(one(night.runs.job("slow", "every hour", 10 * MINUTE)));
     let deadline = night.clock.now() + FUNCTION;
     night.invoke(&ticker, 0).await;
@@ -442,9 +442,9 @@ async fn what_was_due_before_a_job_had_its_schedule_was_not_missed_while_it_was_
     let request = Acquire {
         entity: EntityKey::parse("cron/job").expect("a key"),
         kind: LeaseKind::Exclusive,
-        holder: store.surroundings().nonce(),
+        holder: store.env().nonce(),
         info: HolderInfo::new("somebody who vanishes"),
-        now: store.surroundings().now(),
+        now: store.env().now(),
         length: MINUTE,
     };
     assert!(matches!(store.run(&request, MINUTE).await, Ok(Acquired::Granted(..))), "it is free");
@@ -491,9 +491,9 @@ async fn a_held_job_is_skipped_and_made_up_for() {
     let request = Acquire {
         entity: EntityKey::parse("cron/job").expect("a key"),
         kind: LeaseKind::Exclusive,
-        holder: store.surroundings().nonce(),
+        holder: store.env().nonce(),
         info: HolderInfo::new("somebody at a desk"),
-        now: store.surroundings().now(),
+        now: store.env().now(),
         length: 5 * MINUTE,
     };
     let Ok(Acquired::Granted(lease, _)) = store.run(&request, MINUTE).await else { panic!("it is free") };
@@ -507,8 +507,7 @@ async fn a_held_job_is_skipped_and_made_up_for() {
 #[tokio::test(start_paused = true)]
 async fn a_job_that_is_off_runs_only_when_asked_for() {
     let night = Night::new();
-    let ticker =
-        night.ticker_by(one(night.runs.job("job", "every minute", Duration::ZERO)), &Off, night.surroundings());
+    let ticker = night.ticker_by(one(night.runs.job("job", "every minute", Duration::ZERO)), &Off, night.env());
     night.minutes(&ticker, 0..3).await;
     assert_eq!(night.runs.ticks("job"), [0_u64; 0]);
     assert!(roster::request(&night.store(), "job").await.expect("memory answers").is_some());
@@ -522,7 +521,7 @@ async fn a_crashed_run_of_a_job_that_was_switched_off_is_recorded_and_does_not_c
     let night = Night::new();
     let job = |takes| one(night.runs.job("job", "every minute", Duration::from_secs(takes)));
     night.killed(&night.ticker(job(30)), 0, Duration::from_secs(2)).await;
-    night.minutes(&night.ticker_by(job(0), &Off, night.surroundings()), 1..60).await;
+    night.minutes(&night.ticker_by(job(0), &Off, night.env()), 1..60).await;
     assert!(night.state("job").await.entity.held.is_none(), "nobody holds it");
     night.minutes(&night.ticker(job(0)), 60..62).await;
     assert_eq!(night.runs.ticks("job"), [0, 60, 61], "nothing of the time when it was off");
@@ -615,8 +614,8 @@ async fn a_minute_costs_a_read_unit_for_each_job_and_a_run_two_write_units() {
         Duration::ZERO,
     ));
     let ticker = Ticker::new(stage.parts().store, &jobs, FUNCTION, &On, HolderInfo::new("one")).expect("it is right");
-    let now = stage.surroundings().now();
-    let deadline = stage.surroundings().monotonic() + FUNCTION;
+    let now = stage.env().now();
+    let deadline = stage.env().monotonic() + FUNCTION;
     let cost = async |minutes: u32| {
         let before = stage.meter.reading();
         ticker.tick(now + minutes * MINUTE, deadline).await.expect("the store answers");

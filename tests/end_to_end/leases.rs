@@ -28,7 +28,7 @@ use webhook_serializer::{
         state::LeaseKind,
         table::{Change, Condition, Key, Table, TableError, TableName, Write},
     },
-    time::Surroundings,
+    time::Env,
 };
 
 fn key(text: &str) -> EntityKey {
@@ -42,7 +42,7 @@ fn subscription() -> EntityKey {
 /// A world whose store follows a plan.
 fn faulty(plan: impl Fn(&Call<'_>) -> Fault + Send + Sync + 'static) -> (World, Arc<FaultyTable>) {
     let mut world = World::new();
-    let table = Arc::new(FaultyTable::new(world.memory.clone(), &world.surroundings, plan));
+    let table = Arc::new(FaultyTable::new(world.memory.clone(), &world.env, plan));
     world.table = table.clone();
     (world, table)
 }
@@ -58,17 +58,17 @@ struct Room {
 }
 
 impl Room {
-    async fn visit(&self, lease: Lease, surroundings: &Surroundings) -> Result<(), Infallible> {
+    async fn visit(&self, lease: Lease, env: &Env) -> Result<(), Infallible> {
         if let Some(left) = self.left_at.lock().unwrap().take() {
-            self.hand_overs.lock().unwrap().push(surroundings.monotonic() - left);
+            self.hand_overs.lock().unwrap().push(env.monotonic() - left);
         }
         if self.inside.fetch_add(1, Relaxed) > 0 {
             self.crowds.fetch_add(1, Relaxed);
         }
         self.tokens.lock().unwrap().push(lease.token());
-        surroundings.sleep(Duration::from_millis(50)).await;
+        env.sleep(Duration::from_millis(50)).await;
         self.inside.fetch_sub(1, Relaxed);
-        *self.left_at.lock().unwrap() = Some(surroundings.monotonic());
+        *self.left_at.lock().unwrap() = Some(env.monotonic());
         Ok(())
     }
 
@@ -105,13 +105,13 @@ async fn one_is_inside_at_a_time_and_tokens_grow() {
         let rooms: Vec<Room> = (0..keys).map(|_| Room::default()).collect();
         join_all((0..callers).map(|caller| {
             let leases = world.leases(&format!("caller {caller}"));
-            let surroundings = world.surroundings.clone();
+            let env = world.env.clone();
             let rooms = &rooms;
             async move {
                 for visit in 0..visits {
                     let number = (caller + visit * 7) % keys;
                     let key = key(&format!("test/{number}"));
-                    let visit = |lease| rooms[number].visit(lease, &surroundings);
+                    let visit = |lease| rooms[number].visit(lease, &env);
                     leases.run(&key, Terms::default(), visit).await.unwrap();
                 }
             }
@@ -130,12 +130,12 @@ async fn one_is_inside_at_a_time_and_tokens_grow() {
 /// Five callers come at once for one key and work for 50 ms each, with 3 ms for
 /// each request to the store; twenty times. The median time from one's end to
 /// the next one's start, and the requests for each of them.
-async fn hand_overs(client: impl AsyncFn(&Leases, &Surroundings, &Room)) -> (Duration, f64) {
+async fn hand_overs(client: impl AsyncFn(&Leases, &Env, &Room)) -> (Duration, f64) {
     let (world, table) = faulty(|_| Fault::Slow(Duration::from_millis(3)));
     let mut times = Vec::new();
     for _ in 0..20 {
         let room = Room::default();
-        join_all((0..5).map(async |_| client(&world.leases("a caller"), &world.surroundings, &room).await)).await;
+        join_all((0..5).map(async |_| client(&world.leases("a caller"), &world.env, &room).await)).await;
         assert_eq!(room.visits(), 5);
         times.append(&mut room.hand_overs.lock().unwrap());
     }
@@ -145,24 +145,24 @@ async fn hand_overs(client: impl AsyncFn(&Leases, &Surroundings, &Room)) -> (Dur
 
 /// As other clients wait: a write each time, `first` apart and then by `factor`
 /// further apart.
-async fn polling(leases: &Leases, surroundings: &Surroundings, room: &Room, first: Duration, factor: u32) {
+async fn polling(leases: &Leases, env: &Env, room: &Room, first: Duration, factor: u32) {
     let mut wait = first;
     let guard = loop {
         match leases.acquire(&subscription(), Terms::at_once()).await {
             Ok(guard) => break guard,
-            Err(LeaseError::Contended { .. }) => surroundings.sleep(surroundings.jittered(wait)).await,
+            Err(LeaseError::Contended { .. }) => env.sleep(env.jittered(wait)).await,
             Err(error) => panic!("{error}"),
         }
         wait = (wait * factor).min(Duration::from_secs(2));
     };
-    room.visit(guard.lease().clone(), surroundings).await.unwrap();
+    room.visit(guard.lease().clone(), env).await.unwrap();
     guard.release().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_waiter_comes_in_sooner_than_by_a_fixed_or_doubling_poll() {
-    let (ours, requests) = hand_overs(async |leases, surroundings, room| {
-        let visit = |lease| room.visit(lease, surroundings);
+    let (ours, requests) = hand_overs(async |leases, env, room| {
+        let visit = |lease| room.visit(lease, env);
         leases.run(&subscription(), Terms::default(), visit).await.unwrap();
     })
     .await;
@@ -180,11 +180,11 @@ async fn a_contended_lease_names_its_holder_and_is_not_waited_for_longer_than_wa
     let world = World::new();
     let guard = world.leases("the nightly run").acquire(&subscription(), Terms::default()).await.unwrap();
     let others = world.leases("a request");
-    let began = world.surroundings.monotonic();
+    let began = world.env.monotonic();
     for (terms, most) in [(Terms::at_once(), 0), (Terms::default().wait(Duration::from_secs(3)), 3)] {
         let refused = others.acquire(&subscription(), terms).await.unwrap_err();
         assert!(matches!(&refused, LeaseError::Contended { by, .. } if by == "the nightly run"), "{refused}");
-        assert_eq!((world.surroundings.monotonic() - began).as_secs(), most);
+        assert_eq!((world.env.monotonic() - began).as_secs(), most);
     }
     let skipped = others.run_unless_held(&subscription(), Terms::default(), async |_| Ok::<_, Infallible>(1)).await;
     assert_eq!(skipped.unwrap(), None);
@@ -196,9 +196,9 @@ async fn a_contended_lease_names_its_holder_and_is_not_waited_for_longer_than_wa
 #[tokio::test(start_paused = true)]
 async fn work_longer_than_its_lease_keeps_it_by_renewals() {
     let (world, table) = faulty(|_| Fault::None);
-    let surroundings = world.surroundings.clone();
+    let env = world.env.clone();
     let work = async |_| {
-        surroundings.sleep(Duration::from_secs(62)).await;
+        env.sleep(Duration::from_secs(62)).await;
         Ok::<_, Infallible>(())
     };
     world.leases("a test").run(&subscription(), Terms::default(), work).await.unwrap();
@@ -219,7 +219,7 @@ async fn work_whose_lease_is_not_renewed_is_dropped_before_another_may_begin() {
     let (world, table) = faulty(|call| if call.request == 1 { Fault::None } else { Fault::Silent });
     let dropped = Arc::new(AtomicU64::new(0));
     let witness = Dropped(dropped.clone());
-    let began = world.surroundings.monotonic();
+    let began = world.env.monotonic();
     let work = |_| async move {
         let _witness = witness;
         pending::<Result<(), Infallible>>().await
@@ -227,7 +227,7 @@ async fn work_whose_lease_is_not_renewed_is_dropped_before_another_may_begin() {
     let lost = world.leases("a test").run(&subscription(), Terms::default(), work).await.unwrap_err();
     assert!(matches!(lost, RunError::Lease(LeaseError::Lost)), "{lost}");
     assert_eq!((dropped.load(Relaxed), world.told.lost()), (1, 1));
-    assert!(world.surroundings.monotonic() - began <= Duration::from_secs(15));
+    assert!(world.env.monotonic() - began <= Duration::from_secs(15));
     assert!(table.writes() > 1, "it was tried");
 }
 
@@ -236,7 +236,7 @@ async fn what_a_holder_writes_after_another_took_over_is_refused() {
     let world = World::new();
     let guard = world.leases("the frozen").acquire(&subscription(), Terms::default()).await.unwrap();
     // Nothing renews it meanwhile, as in a process that is frozen.
-    world.surroundings.sleep(Duration::from_secs(20)).await;
+    world.env.sleep(Duration::from_secs(20)).await;
     let other = world.leases("the other").acquire(&subscription(), Terms::at_once()).await.unwrap();
     assert!(other.lease().token() > guard.lease().token());
     let before = world.memory.rows(&TableName::Entities);
@@ -319,7 +319,7 @@ async fn a_lost_reply_costs_a_round_trip_and_no_lease() {
                 let (world, table) =
                     faulty(move |call| if call.request == number { planned.clone() } else { Fault::None });
                 let leases = world.leases("a test");
-                let began = world.surroundings.monotonic();
+                let began = world.env.monotonic();
                 if commit {
                     let work = async |_| Ok::<_, Infallible>(((), vec![noted("n")]));
                     leases.commit(&subscription(), Terms::default(), work).await.expect(&told);
@@ -330,7 +330,7 @@ async fn a_lost_reply_costs_a_round_trip_and_no_lease() {
                 }
                 assert!(world.state("invoice_gen/SUB-1234").await.held.is_none(), "{told}");
                 assert!(table.requests() <= 5, "{told}: {} requests", table.requests());
-                assert!(world.surroundings.monotonic() - began < Duration::from_secs(2), "{told}");
+                assert!(world.env.monotonic() - began < Duration::from_secs(2), "{told}");
                 assert_eq!(world.told.lost(), 0, "{told}");
             }
         }
@@ -378,9 +378,9 @@ async fn a_throttled_waiter_looks_less_often_and_waits_as_long() {
             fault.clone()
         });
         let guard = world.leases("a holder").acquire(&subscription(), Terms::default()).await.unwrap();
-        let began = world.surroundings.monotonic();
+        let began = world.env.monotonic();
         let refused = world.leases("a waiter").acquire(&subscription(), Terms::default().wait(wait)).await.unwrap_err();
-        let waited = world.surroundings.monotonic() - began;
+        let waited = world.env.monotonic() - began;
         assert!(waited >= wait && waited < wait + Duration::from_secs(3), "{waited:?}: {refused}");
         guard.release().await.unwrap();
         reads.load(Relaxed)
@@ -395,21 +395,21 @@ async fn a_throttled_waiter_looks_less_often_and_waits_as_long() {
 #[tokio::test(start_paused = true)]
 async fn neither_lease_nor_work_outlives_the_caller_s_time() {
     let (world, table) = faulty(|_| Fault::None);
-    let began = world.surroundings.now();
+    let began = world.env.now();
     let terms = Terms::default().within(Duration::from_secs(8));
     let work = async |_| pending::<Result<(), Infallible>>().await;
     let cut = world.leases("a function").run(&subscription(), terms, work).await.unwrap_err();
     assert!(matches!(cut, RunError::Lease(LeaseError::OutOfTime)), "{cut}");
-    assert_eq!(world.surroundings.now().since(began), Duration::from_secs(7), "a second is kept to release");
+    assert_eq!(world.env.now().since(began), Duration::from_secs(7), "a second is kept to release");
     assert_eq!(table.writes(), 2, "a lease that reaches the end needs no renewal");
     assert!(world.state("invoice_gen/SUB-1234").await.held.is_none());
     // A holder that dies holds it no longer than that either.
     let guard = world.leases("a function").acquire(&subscription(), terms).await.unwrap();
     let until = world.state("invoice_gen/SUB-1234").await.held.unwrap().expires_at;
-    assert_eq!(until.since(world.surroundings.now()), Duration::from_secs(7));
+    assert_eq!(until.since(world.env.now()), Duration::from_secs(7));
     // Nor does one that had to wait for it until another's had run out.
     drop(guard);
-    let (began, waits) = (world.surroundings.now(), terms.within(Duration::from_secs(12)));
+    let (began, waits) = (world.env.now(), terms.within(Duration::from_secs(12)));
     let guard = world.leases("a function").acquire(&subscription(), waits).await.unwrap();
     let until = world.state("invoice_gen/SUB-1234").await.held.unwrap().expires_at;
     assert_eq!(until.since(began), Duration::from_secs(11));
@@ -433,9 +433,9 @@ async fn a_guard_that_is_dropped_is_told_of_and_runs_out() {
     let leases = world.leases("a careless caller");
     drop(leases.acquire(&subscription(), Terms::default()).await.unwrap());
     assert_eq!(world.told.dropped(), 1);
-    let began = world.surroundings.monotonic();
+    let began = world.env.monotonic();
     let guard = leases.acquire(&subscription(), Terms::default()).await.unwrap();
-    assert_eq!((world.surroundings.monotonic() - began).as_secs(), 15);
+    assert_eq!((world.env.monotonic() - began).as_secs(), 15);
     assert_eq!(world.told.taken_over(), 1);
     guard.release().await.unwrap();
     assert_eq!(world.told.dropped(), 1);
@@ -452,7 +452,7 @@ async fn a_request_waits_for_one_handler_and_the_backlog_goes_on_behind_it_in_or
     }
     let workers = [world.drainer(Slow(Duration::from_millis(100))), world.drainer(Slow(Duration::from_millis(100)))];
     let request = async {
-        world.surroundings.sleep(Duration::from_millis(1050)).await;
+        world.env.sleep(Duration::from_millis(1050)).await;
         let leases = world.leases("a user's request");
         let started_before = world.started().len();
         let work = async |_: Lease| Ok::<_, Infallible>(world.started().len());
@@ -473,7 +473,7 @@ async fn a_drain_that_waits_for_a_lease_tells_so_and_one_that_need_not_does_not(
     assert_eq!(world.told.drains_waited(), 0);
     let guard = world.leases("a user's request").acquire(&key("test/a"), Terms::default()).await.unwrap();
     let request = async {
-        world.surroundings.sleep(Duration::from_millis(200)).await;
+        world.env.sleep(Duration::from_millis(200)).await;
         guard.release().await.unwrap();
     };
     world.append("test/a", "2").await;
@@ -523,7 +523,7 @@ async fn a_lease_is_looked_up_by_key_by_id_and_in_pages_without_naming_anybody()
     );
     let shown = format!("{} {}", view.key(Show::Hashed), view.by(Show::Hashed).unwrap());
     assert!(shown.starts_with("invoice_gen/#") && !shown.contains("1234") && !shown.contains("Jane"), "{shown}");
-    let began = world.surroundings.now();
+    let began = world.env.now();
     assert_eq!((view.since(), view.until()), (Some(began), Some(began + Duration::from_secs(9))));
     assert_eq!((view.id().as_ref(), view.kind(), view.waiting()), (Some(&id), Some(LeaseKind::Exclusive), 0));
     guard.release().await.unwrap();
@@ -577,9 +577,9 @@ async fn a_forced_release_says_who_when_and_why_and_fences_the_holder() {
 /// A service that has a table, and no queue or inbox.
 #[tokio::test(start_paused = true)]
 async fn leases_need_nothing_but_a_table() {
-    let surroundings = clock::surroundings(1);
+    let env = clock::env(1);
     let table = Arc::new(webhook_serializer::protocol::memory::MemoryTable::new());
-    let leases = Leases::new(Store::new(table, surroundings), "a script");
+    let leases = Leases::new(Store::new(table, env), "a script");
     leases.run(&subscription(), Terms::default(), async |_| Ok::<_, Infallible>(())).await.unwrap();
 }
 
@@ -613,7 +613,7 @@ async fn a_renewal_counts_from_when_it_was_sent_and_reaches_no_further_than_the_
     let world = World::new();
     let terms = Terms::default().within(Duration::from_secs(10));
     let mut guard = world.leases("a test").acquire(&subscription(), terms).await.unwrap();
-    world.surroundings.sleep(Duration::from_secs(5)).await;
+    world.env.sleep(Duration::from_secs(5)).await;
     guard.extend().await.unwrap();
     assert!(guard.time_left() <= Duration::from_secs(5), "{:?}", guard.time_left());
     guard.release().await.unwrap();
@@ -631,7 +631,7 @@ async fn a_caller_without_the_time_to_release_asks_for_nothing() {
 async fn a_guard_that_was_lost_is_not_told_of_as_dropped_besides() {
     let world = World::new();
     let guard = world.leases("the frozen").acquire(&subscription(), Terms::default()).await.unwrap();
-    world.surroundings.sleep(Duration::from_secs(20)).await;
+    world.env.sleep(Duration::from_secs(20)).await;
     let other = world.leases("the other").acquire(&subscription(), Terms::at_once()).await.unwrap();
     assert_eq!(guard.release().await, Err(LeaseError::Lost));
     assert_eq!((world.told.lost(), world.told.dropped()), (1, 0));

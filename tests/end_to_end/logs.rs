@@ -28,7 +28,7 @@ use webhook_serializer::{
     leases::Terms,
     protocol::{entity::EntityKey, state::HolderInfo},
     telemetry::{Event, JsonLog, Metric, NAMESPACE, Observer, log_level},
-    time::Surroundings,
+    time::Env,
 };
 
 const SECRET: &str = "bm90IHRvIGJlIGxvZ2dlZA==";
@@ -77,7 +77,7 @@ struct Decided(watch::Sender<usize>, Arc<JsonLog>);
 
 impl Decided {
     fn logging(lines: &Lines, level: &str) -> Self {
-        Self::by(JsonLog::to(lines.clone(), log_level(Some(level)), Surroundings::system()))
+        Self::by(JsonLog::to(lines.clone(), log_level(Some(level)), Env::system()))
     }
 
     fn by(log: JsonLog) -> Self {
@@ -127,7 +127,7 @@ async fn nothing_secret_and_no_body_is_in_any_log_line() {
             }
         })
     });
-    let now = lane.surroundings.now();
+    let now = lane.env.now();
     let mut hidden = [SECRET, FORMER_SECRET, MARK].map(str::to_owned).to_vec();
     for (source, id, body) in [
         ("test", "fine", body("1")),
@@ -224,7 +224,7 @@ async fn a_delivery_that_goes_well_costs_two_lines_and_800_bytes_metrics_include
             Outcome::Done
         })
     });
-    let now = lane.surroundings.now();
+    let now = lane.env.now();
     for number in 0..EACH {
         for order in 0..ORDERS {
             // As long as Shopify's, the longest of the providers'.
@@ -269,7 +269,7 @@ async fn a_delivery_that_goes_well_costs_two_lines_and_800_bytes_metrics_include
 #[tokio::test(flavor = "multi_thread")]
 async fn every_outcome_is_measured_whatever_the_level() {
     let lines = Lines::default();
-    let log = JsonLog::to(lines.clone(), log_level(Some("ERROR")), Surroundings::system());
+    let log = JsonLog::to(lines.clone(), log_level(Some("ERROR")), Env::system());
     let decided = Decided::by(log.detailed(true));
     let mut lane = Lane::start_observed(SOURCES, Arc::new(decided.clone())).await;
     lane.local.work(|_| {
@@ -279,7 +279,7 @@ async fn every_outcome_is_measured_whatever_the_level() {
             _ => Outcome::Done,
         })
     });
-    let now = lane.surroundings.now();
+    let now = lane.env.now();
     let posted = [
         ("test", "fine", "1"),
         ("test", "fine", "1"),
@@ -322,7 +322,7 @@ async fn every_outcome_is_measured_whatever_the_level() {
 async fn a_refusal_is_counted_and_told_by_what_its_source_is_configured_as_and_a_flood_by_a_few_lines() {
     let lines = Lines::default();
     let lane = Lane::start_observed(SOURCES, Arc::new(Decided::logging(&lines, "INFO"))).await;
-    let now = lane.surroundings.now();
+    let now = lane.env.now();
     let mut forged = signed(&lane.sources, "test", "1", body("1"), now);
     forged.body.push(b' ');
     let post = async |source: &str, status: u16| {
@@ -358,7 +358,7 @@ async fn a_refusal_is_counted_and_told_by_what_its_source_is_configured_as_and_a
 async fn half_of_a_provider_s_limit_of_failures_in_a_row_is_told_at_once_and_what_is_accepted_ends_the_row() {
     let lines = Lines::default();
     let lane = Lane::start_observed(SOURCES, Arc::new(Decided::logging(&lines, "INFO"))).await;
-    let now = lane.surroundings.now();
+    let now = lane.env.now();
     let topic = [("x-wc-webhook-topic", "order.updated"), ("x-wc-webhook-source", "https://shop.example/")];
     let good = signed_as(&lane.sources, "woo", &topic, r#"{"id":727}"#, now);
     let mut forged = good.clone();
@@ -378,12 +378,12 @@ async fn half_of_a_provider_s_limit_of_failures_in_a_row_is_told_at_once_and_wha
 #[tokio::test(start_paused = true)]
 async fn leases_of_requests_and_scripts_are_measured_too() {
     let (world, lines) = (World::new(), Lines::default());
-    let log = Arc::new(JsonLog::to(lines.clone(), log_level(None), world.surroundings.clone()).detailed(true));
+    let log = Arc::new(JsonLog::to(lines.clone(), log_level(None), world.env.clone()).detailed(true));
     let key = EntityKey::parse("test/a").expect("a key");
     let leases = world.leases("a test").observed_by(log);
     let visit = async || {
         let work = async |_| {
-            world.surroundings.sleep(Duration::from_secs(2)).await;
+            world.env.sleep(Duration::from_secs(2)).await;
             Ok::<_, std::convert::Infallible>(())
         };
         leases.run(&key, Terms::default(), work).await.expect("it is granted");
@@ -403,7 +403,7 @@ async fn leases_of_requests_and_scripts_are_measured_too() {
 async fn a_job_that_fails_or_crashes_is_counted_and_its_error_is_not_told() {
     const MINUTE: Duration = Duration::from_secs(60);
     let (world, lines) = (World::new(), Lines::default());
-    let log = Arc::new(JsonLog::to(lines.clone(), log_level(Some("DEBUG")), world.surroundings.clone()));
+    let log = Arc::new(JsonLog::to(lines.clone(), log_level(Some("DEBUG")), world.env.clone()));
     let fails = |_: Context| async { Err::<(), JobError>(MARK.into()) };
     let (hangs, once) = (Arc::new(Mutex::new(3)), Arc::new(Mutex::new(1)));
     let crash = |left: &Arc<Mutex<u32>>| {
@@ -421,13 +421,13 @@ async fn a_job_that_fails_or_crashes_is_counted_and_its_error_is_not_told() {
         .add(Job::new("skips", "every 10 minutes", crash(&once)).on_crash(OnCrash::Skip));
     let ticker = Ticker::new(world.store(), &jobs, MINUTE, &Switch::On, HolderInfo::new("a test"));
     let ticker = ticker.expect("the jobs are right").isolated(Isolation::Inline).observed_by(log);
-    let tick = || ticker.tick(world.surroundings.now(), world.surroundings.monotonic() + MINUTE);
+    let tick = || ticker.tick(world.env.now(), world.env.monotonic() + MINUTE);
     for _ in 0..3 {
-        let killed = world.surroundings.within(MINUTE / 2, tick()).await;
+        let killed = world.env.within(MINUTE / 2, tick()).await;
         assert!(killed.is_none(), "it was over before it could be killed");
-        world.surroundings.sleep(150 * Duration::from_secs(1)).await;
+        world.env.sleep(150 * Duration::from_secs(1)).await;
     }
-    world.surroundings.sleep(MINUTE).await;
+    world.env.sleep(MINUTE).await;
     tick().await.expect("memory answers");
 
     let told = lines.json();
@@ -455,7 +455,7 @@ async fn a_tick_that_is_left_out_tells_who_holds_its_job() {
     let ticker = ticker.expect("the job is right").isolated(Isolation::Inline);
     let key = EntityKey::parse("cron/nightly").expect("a key");
     let guard = world.leases("somebody at a desk").acquire(&key, Terms::default()).await.expect("it is free");
-    ticker.tick(world.surroundings.now(), world.surroundings.monotonic() + MINUTE).await.expect("memory answers");
+    ticker.tick(world.env.now(), world.env.monotonic() + MINUTE).await.expect("memory answers");
     guard.release().await.expect("it is ours");
     let told = lines.text();
     assert!(told.contains("skipped") && told.contains("somebody at a desk"), "{told}");
@@ -472,8 +472,8 @@ async fn ticks_that_nobody_was_there_for_are_told_by_their_number() {
     let ticker = Ticker::new(world.store(), &jobs, MINUTE, &Switch::On, HolderInfo::new("a test"));
     let ticker = ticker.expect("the job is right").isolated(Isolation::Inline);
     for minutes in [0, 1, 4, 1] {
-        world.surroundings.sleep(minutes * MINUTE).await;
-        ticker.tick(world.surroundings.now(), world.surroundings.monotonic() + MINUTE).await.expect("memory answers");
+        world.env.sleep(minutes * MINUTE).await;
+        ticker.tick(world.env.now(), world.env.monotonic() + MINUTE).await.expect("memory answers");
     }
     let told = lines.json();
     let [missed] = &told[..] else { panic!("{told:?}") };

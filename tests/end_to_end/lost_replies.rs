@@ -72,10 +72,10 @@ async fn run(
     queue_plan: impl Fn(u64) -> Fault + Send + Sync + 'static,
 ) -> Ran {
     let mut world = World::new();
-    let table = Arc::new(FaultyTable::new(world.table.clone(), &world.surroundings, plan));
-    let queue = Arc::new(FaultyQueue::new(world.queue.clone(), &world.surroundings, queue_plan));
+    let table = Arc::new(FaultyTable::new(world.table.clone(), &world.env, plan));
+    let queue = Arc::new(FaultyQueue::new(world.queue.clone(), &world.env, queue_plan));
     (world.table, world.queue) = (table.clone(), queue.clone());
-    let before = world.surroundings.monotonic();
+    let before = world.env.monotonic();
     let mut world = scenario(world).await;
     // Until the last handler ended: a wake-up that is sent to be sure may arrive a lease later, and
     // find nothing to do.
@@ -361,11 +361,11 @@ async fn of_a_drain_that_yields() {
         Box::pin(async move {
             let store = world.store();
             let asking = Scripted(move |delivery: &Delivery, context: &Context| {
-                let (store, surroundings) = (store.clone(), context.surroundings().clone());
+                let (store, env) = (store.clone(), context.env().clone());
                 let first = delivery.delivery_id().as_str() == "1";
                 let answer: BoxFuture<'static, Result<Outcome, HandlerError>> = Box::pin(async move {
                     if first {
-                        let now = surroundings.now();
+                        let now = env.now();
                         let ask = AskToYield { entity: &entity(), now, until: now + Duration::from_secs(4) };
                         store.run(&ask, PATIENCE).await?;
                     }
@@ -386,8 +386,8 @@ async fn of_a_gap_that_is_given_up() {
         Box::pin(async move {
             world.append("test/a", "1").await;
             // An ingest that dies behind its claim.
-            let nonce = world.surroundings.nonce();
-            let claim = Claim { entity: &entity(), nonce: &nonce, now: world.surroundings.now() };
+            let nonce = world.env.nonce();
+            let claim = Claim { entity: &entity(), nonce: &nonce, now: world.env.now() };
             world.store().run(&claim, PATIENCE).await.expect("it is claimed");
             appended_then(&["3"], Done)(world).await
         })
@@ -401,7 +401,7 @@ async fn of_a_body_in_several_rows_that_is_parked() {
     let outcomes = every_fault_is_absorbed(|world| {
         Box::pin(async move {
             let mut incoming = world.incoming("test/a", "1");
-            let noise = || world.surroundings.fraction().to_bits().to_le_bytes();
+            let noise = || world.env.fraction().to_bits().to_le_bytes();
             incoming.body = std::iter::repeat_with(noise).flatten().take(1_000_000).collect();
             world.inbox().append(&incoming).await.expect("it is appended");
             appended_then(
@@ -429,12 +429,12 @@ async fn of_renewals() {
 async fn of_deliveries_that_trickle_in() {
     let outcomes = every_fault_is_absorbed(|world| {
         Box::pin(async move {
-            let (inbox, surroundings) = (world.inbox(), world.surroundings.clone());
+            let (inbox, env) = (world.inbox(), world.env.clone());
             let number = Arc::new(AtomicU64::new(1));
             let trickling = Scripted(move |_: &Delivery, _: &Context| {
                 let number = number.fetch_add(1, Relaxed) + 1;
                 let inbox = inbox.clone();
-                let incoming = tests::stage::incoming("test", "test/a", &number.to_string(), surroundings.now());
+                let incoming = tests::stage::incoming("test", "test/a", &number.to_string(), env.now());
                 let answer: BoxFuture<'static, Result<Outcome, HandlerError>> = Box::pin(async move {
                     if number <= 3 {
                         inbox.append(&incoming).await?;
@@ -455,9 +455,9 @@ async fn of_commits_on_the_embedded_store() {
     let stage = Stage::start().await;
     // Two claims, two puts, an acquire, two commits; an acquire for the second wake-up.
     for n in 1..=9 {
-        let mut world = World::by(stage.surroundings().clone());
+        let mut world = World::by(stage.env().clone());
         let plan = move |call: &Call<'_>| if call.write == n { Fault::ReplyLost } else { Fault::None };
-        let table = Arc::new(FaultyTable::new(stage.table(), stage.surroundings(), plan));
+        let table = Arc::new(FaultyTable::new(stage.table(), stage.env(), plan));
         world.table = table.clone();
         let order = format!("test/{n}");
         for id in ["1", "2"] {

@@ -10,7 +10,7 @@ use tests::{
     world::World,
 };
 use webhook_serializer::{
-    engine::drain::{Attended, Quarantine, Received},
+    engine::drain::{Acknowledgement, Received, SuspectGate},
     handler::{Context, HandlerError, Outcome},
     leases::Terms,
     protocol::{
@@ -142,7 +142,7 @@ async fn a_receipt_that_cannot_be_written_stays_in_the_row_until_it_can() {
         [write] if is_receipt(&write.key) => Fault::Before(TableError::Throttled),
         _ => Fault::None,
     };
-    world.table = Arc::new(FaultyTable::new(whole.clone(), &world.surroundings, plan));
+    world.table = Arc::new(FaultyTable::new(whole.clone(), &world.env, plan));
     for id in ["1", "2", "3"] {
         world.append(&key, id).await;
         world.work(&[world.drainer(Done)]).await;
@@ -171,7 +171,7 @@ async fn what_was_handled_is_settled_in_the_function_s_time_though_no_receipt_ca
             [write] if is_receipt(&write.key) => fault.clone(),
             _ => Fault::None,
         };
-        world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.surroundings, plan));
+        world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.env, plan));
         world.function_time = Duration::from_millis(7050);
         world.append(&key, "2").await;
         world.work(&[world.drainer(Slow(Duration::from_millis(4900)))]).await;
@@ -216,7 +216,7 @@ async fn a_receipt_of_a_memory_that_ended_does_not_stand_for_a_newer_one() {
 async fn nobody_s_release_lets_a_row_go_that_is_still_to_remember() {
     let world = handled("test/a", &["1".into()]).await;
     let until = world.state("test/a").await.recent.keep_until();
-    assert_eq!(until, world.surroundings.now() + world.settings.retention);
+    assert_eq!(until, world.env.now() + world.settings.retention);
     let leases = world.leases("a script").kept_for(Duration::from_secs(60));
     let lease = leases.acquire(&entity("test/a"), Terms::at_once()).await.expect("nobody holds it");
     lease.release().await.expect("it is ours");
@@ -299,8 +299,8 @@ async fn a_commit_beside_which_deliveries_arrive_lands_once_and_goes_on() {
     });
     let drainer = world.drainer(handler);
     let received = Received { entity: entity("test/a"), times: 1 };
-    let deadline = world.surroundings.monotonic() + Duration::from_secs(60);
-    assert_eq!(drainer.attend(&received, deadline, &Quarantine::of(1)).await, Attended::Delete);
+    let deadline = world.env.monotonic() + Duration::from_secs(60);
+    assert_eq!(drainer.process(&received, deadline, &SuspectGate::new(1)).await, Acknowledgement::Delete);
     assert_eq!(world.started(), ["1", "2"]);
     let kept = world.memory.rows(&TableName::Named("orders".into())).remove(0);
     assert_eq!(kept.number("n"), Some(2));

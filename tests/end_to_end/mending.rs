@@ -66,7 +66,7 @@ fn in_order(applied: &[String]) {
 
 /// A body too large for one row.
 fn long(world: &World, entity: &str, id: &str) -> Incoming {
-    let noise = || world.surroundings.fraction().to_bits().to_le_bytes();
+    let noise = || world.env.fraction().to_bits().to_le_bytes();
     let body = std::iter::repeat_with(noise).flatten().take(1_000_000).collect();
     Incoming { body, ..world.incoming(entity, id) }
 }
@@ -128,7 +128,7 @@ async fn a_put_back_that_dies_before_any_of_its_calls_goes_on_and_repeats_nothin
             true => Fault::Before(TableError::Invalid("gone".into())),
             false => Fault::None,
         };
-        world.table = Arc::new(FaultyTable::new(world.memory.clone(), &world.surroundings, plan));
+        world.table = Arc::new(FaultyTable::new(world.memory.clone(), &world.env, plan));
         let ended = world.operator().put_back(&all, |_, _, _| true).await;
         world.table = world.memory.clone();
         if ended.is_err() {
@@ -281,8 +281,8 @@ async fn a_delivery_is_found_with_its_body_wherever_it_stands() {
     works(&world).await;
     world.inbox().append(&long).await.expect("it is appended");
     works(&world).await;
-    let nonce = world.surroundings.nonce();
-    let (entity, now) = (key("test/a"), world.surroundings.now());
+    let nonce = world.env.nonce();
+    let (entity, now) = (key("test/a"), world.env.now());
     // A place that is never filled, and one that waits behind it.
     world.store().run(&Claim { entity: &entity, nonce: &nonce, now }, PATIENCE).await.expect("it is claimed");
     world.append("test/a", "waits").await;

@@ -20,7 +20,7 @@ use tests::{
 };
 use webhook_serializer::{
     engine::{
-        drain::{Attended, Drainer, Quarantine, Received},
+        drain::{Acknowledgement, Drainer, Received, SuspectGate},
         store::ATTEMPT,
     },
     handler::{Context, HandlerError, Outcome},
@@ -32,7 +32,7 @@ use webhook_serializer::{
         lease::AskToYield,
         table::{Change, Key, Table, TableError, Write},
     },
-    time::{Clock, SeededRandom, Surroundings, Timestamp},
+    time::{Clock, Env, SeededRandom, Timestamp},
 };
 
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -59,15 +59,15 @@ async fn in_an_outage_of_twenty_minutes_wake_ups_do_not_multiply() {
     for number in 0..ENTITIES {
         world.append(&format!("test/{number}"), &number.to_string()).await;
     }
-    let clock = world.surroundings.clone();
+    let clock = world.env.clone();
     let plan = move |_: &Call<'_>| match clock.monotonic() < OUTAGE {
         true => Fault::Before(TableError::Unknown("out".into())),
         false => Fault::None,
     };
-    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.surroundings, plan));
+    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.env, plan));
     let drainers: Vec<_> = (0..20).map(|_| world.drainer(Done)).collect();
     world.work(&drainers).await;
-    assert!(world.surroundings.monotonic() >= OUTAGE);
+    assert!(world.env.monotonic() >= OUTAGE);
     assert_eq!(world.applied().len() as u64, ENTITIES);
     // One for the append, then one each time that a message was kept for a visibility timeout.
     let rounds = OUTAGE.as_secs() / tests::world::VISIBILITY.as_secs() + 1;
@@ -82,7 +82,7 @@ async fn with_a_bad_read_ahead(fault: Fault, bad: std::ops::Range<u64>) -> World
         world.append("test/a", &id).await;
     }
     let plan = move |call: &Call<'_>| if bad.contains(&call.read) { fault.clone() } else { Fault::None };
-    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.surroundings, plan));
+    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.env, plan));
     world.work(&[world.drainer(Slow(Duration::from_millis(10)))]).await;
     world
 }
@@ -116,7 +116,7 @@ async fn a_row_that_cannot_be_read_is_waited_for_and_charged_to_nobody() {
     };
     version(1000).await;
     let repaired = async {
-        world.surroundings.sleep(Duration::from_secs(600)).await;
+        world.env.sleep(Duration::from_secs(600)).await;
         let state = world.state("test/a").await;
         assert_eq!(world.started(), ["0", "1"], "what stands in front of it");
         assert_eq!((state.waiting(), state.attempts, state.blocked), (1, 0, None));
@@ -138,7 +138,7 @@ async fn a_commit_that_the_store_will_never_take_is_the_handlers_failure() {
         0 | 1 => Fault::None,
         _ => Fault::Before(TableError::Invalid("one item twice".into())),
     };
-    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.surroundings, plan));
+    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.env, plan));
     let twice = answering(|delivery, _| {
         let key = Key::named("orders", "order", delivery.entity().as_str());
         let count = Write::update(key, vec![Change::Add { attribute: "n".into(), base: 0, by: 1 }]);
@@ -192,8 +192,8 @@ impl Layer for Freezing {
         if matches!(request, Request::Query(_)) && !self.thawed.swap(true, Relaxed) {
             self.clock.frozen.fetch_add(20, Relaxed);
             let deadline = self.clock.monotonic() + Duration::from_secs(60);
-            let attended = self.other.attend(&received(), deadline, &Quarantine::of(1)).await;
-            assert_eq!(attended, Attended::Delete);
+            let attended = self.other.process(&received(), deadline, &SuspectGate::new(1)).await;
+            assert_eq!(attended, Acknowledgement::Delete);
         }
         reply
     }
@@ -202,13 +202,13 @@ impl Layer for Freezing {
 #[tokio::test(start_paused = true)]
 async fn no_handler_is_started_under_a_lease_that_ran_out_in_a_freeze() {
     let clock = Jumping { clock: TokioClock::start(), frozen: Arc::default() };
-    let mut world = World::by(Surroundings::new(clock.clone(), SeededRandom::new(1)));
+    let mut world = World::by(Env::new(clock.clone(), SeededRandom::new(1)));
     world.append("test/a", "0").await;
     let other = world.drainer(Done);
     let freezing = Freezing { clock, thawed: AtomicBool::new(false), other };
     world.table = Arc::new(Forwarding::through(freezing, world.table.clone()));
-    let deadline = world.surroundings.monotonic() + Duration::from_secs(600);
-    world.drainer(Done).attend(&received(), deadline, &Quarantine::of(1)).await;
+    let deadline = world.env.monotonic() + Duration::from_secs(600);
+    world.drainer(Done).process(&received(), deadline, &SuspectGate::new(1)).await;
     assert_eq!(world.started(), ["0"], "by the other");
     assert_eq!((world.told.taken_over(), world.told.lost()), (1, 1));
 }
@@ -224,13 +224,13 @@ async fn a_drain_of_commits_sees_that_it_is_asked_to_yield() {
     }
     let store = world.store();
     let asking = Scripted(move |delivery: &Delivery, context: &Context| {
-        let (store, surroundings) = (store.clone(), context.surroundings().clone());
+        let (store, env) = (store.clone(), context.env().clone());
         let first = delivery.delivery_id().as_str() == "0";
         let key = Key::named("orders", "order", delivery.delivery_id().as_str());
         let answer: BoxFuture<'static, Result<Outcome, HandlerError>> = Box::pin(async move {
-            surroundings.sleep(HANDLER).await;
+            env.sleep(HANDLER).await;
             if first {
-                let now = surroundings.now();
+                let now = env.now();
                 store.run(&AskToYield { entity: &entity(), now, until: now + YIELD }, PATIENCE).await?;
             }
             Ok(Outcome::Commit(vec![Write::update(key, vec![Change::set("applied", "yes")])]))

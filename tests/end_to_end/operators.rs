@@ -97,7 +97,7 @@ fn rows(world: &World) -> Vec<Row> {
 /// An operator that stops before one of its calls, and counts them.
 fn stopping(world: &mut World, before: u64, pause: Duration) -> (Operator, Arc<FaultyTable>) {
     let plan = move |call: &Call<'_>| if call.request == before { Fault::Slow(pause) } else { Fault::None };
-    let table = Arc::new(FaultyTable::new(world.memory.clone(), &world.surroundings, plan));
+    let table = Arc::new(FaultyTable::new(world.memory.clone(), &world.env, plan));
     world.table = table.clone();
     let operator = world.operator();
     world.table = world.memory.clone();
@@ -127,7 +127,7 @@ async fn every_meeting<A, B>(
             let mut world = stage().await;
             let (a, calls) = stopping(&mut world, one, after(600));
             let (b, calls_of_second) = stopping(&mut world, two, after(700));
-            let clock = world.surroundings.clone();
+            let clock = world.env.clone();
             let begins_later = async {
                 clock.sleep(after(100)).await;
                 second(&b).await
@@ -334,7 +334,7 @@ async fn a_redrive_that_cannot_append_leaves_it_parked() {
                 Fault::None
             }
         };
-        world.table = Arc::new(FaultyTable::new(world.memory.clone(), &world.surroundings, plan));
+        world.table = Arc::new(FaultyTable::new(world.memory.clone(), &world.env, plan));
         let result = redrive_what_is_parked(&world.operator()).await;
         world.table = world.memory.clone();
         works(&world).await;
@@ -357,7 +357,7 @@ async fn a_redrive_that_cannot_append_leaves_it_parked() {
 async fn a_redrive_to_another_entity_goes_there_and_a_long_body_with_it() {
     let world = World::new();
     let mut long = world.incoming("test/unrouted", "lost");
-    let noise = || world.surroundings.fraction().to_bits().to_le_bytes();
+    let noise = || world.env.fraction().to_bits().to_le_bytes();
     long.body = std::iter::repeat_with(noise).flatten().take(1_000_000).collect();
     world.inbox().append(&long).await.expect("it is appended");
     works(&world).await;
@@ -440,7 +440,7 @@ async fn an_unblock_that_somebody_comes_before_looks_again() {
     for unblocked in [true, false] {
         let (operator, _) = stopping(&mut world, 2, Duration::from_millis(500));
         let meanwhile = async {
-            world.surroundings.sleep(Duration::from_millis(100)).await;
+            world.env.sleep(Duration::from_millis(100)).await;
             if unblocked {
                 world.operator().unblock(&entity()).await.expect("it is unblocked");
             } else {
@@ -471,13 +471,13 @@ async fn a_late_unblock_does_not_lift_a_later_block() {
 #[tokio::test(start_paused = true)]
 async fn a_place_that_is_filled_before_it_is_given_up_is_applied() {
     let mut world = World::new();
-    let nonce = world.surroundings.nonce();
-    let claim = Claim { entity: &entity(), nonce: &nonce, now: world.surroundings.now() };
+    let nonce = world.env.nonce();
+    let claim = Claim { entity: &entity(), nonce: &nonce, now: world.env.now() };
     let place = world.store().run(&claim, PATIENCE).await.expect("it is claimed").sequence;
     world.append("test/a", "2").await;
     let gives_up = |write: &Write| matches!(&write.action, Action::Put(row) if row.get(a::VOID).is_some());
     let memory = world.memory.clone();
-    let envelope = Envelope::pack(&world.incoming("test/a", "late"), &nonce, world.surroundings.now() + 30 * DAY);
+    let envelope = Envelope::pack(&world.incoming("test/a", "late"), &nonce, world.env.now() + 30 * DAY);
     let put = Put { envelope: &envelope, sequence: place }.write();
     let plan = move |call: &Call<'_>| {
         if call.writes.iter().any(gives_up) {
@@ -486,7 +486,7 @@ async fn a_place_that_is_filled_before_it_is_given_up_is_applied() {
         }
         Fault::None
     };
-    world.table = Arc::new(FaultyTable::new(world.memory.clone(), &world.surroundings, plan));
+    world.table = Arc::new(FaultyTable::new(world.memory.clone(), &world.env, plan));
     world.work(&[world.drainer(Done)]).await;
     assert_eq!(world.applied(), ["late", "2"]);
 }
@@ -494,7 +494,7 @@ async fn a_place_that_is_filled_before_it_is_given_up_is_applied() {
 #[tokio::test(start_paused = true)]
 async fn an_unblock_whose_wake_up_cannot_be_sent_says_so_and_changes_nothing() {
     let mut world = blocked().await;
-    world.queue = Arc::new(FaultyQueue::new(world.queue.clone(), &world.surroundings, |_| Fault::Silent));
+    world.queue = Arc::new(FaultyQueue::new(world.queue.clone(), &world.env, |_| Fault::Silent));
     assert!(matches!(world.operator().unblock(&entity()).await, Err(OperatorError::NobodyToWake(_))));
     assert!(world.state("test/a").await.blocked.is_some());
 }
@@ -503,8 +503,8 @@ async fn an_unblock_whose_wake_up_cannot_be_sent_says_so_and_changes_nothing() {
 #[tokio::test(start_paused = true)]
 async fn an_unblock_gives_up_the_place_that_expired_and_no_other() {
     let world = World::new();
-    let nonce = world.surroundings.nonce();
-    let claim = Claim { entity: &entity(), nonce: &nonce, now: world.surroundings.now() };
+    let nonce = world.env.nonce();
+    let claim = Claim { entity: &entity(), nonce: &nonce, now: world.env.now() };
     world.store().run(&claim, PATIENCE).await.expect("it is claimed");
     tokio::time::advance(20 * DAY).await;
     world.append("test/a", "2").await;
@@ -614,8 +614,8 @@ async fn parking_twice_keeps_the_first_and_its_error() {
 async fn a_settled_place_is_told_of_as_what_it_was() {
     let world = World::new();
     world.append("test/a", "1").await;
-    let nonce = world.surroundings.nonce();
-    let claim = Claim { entity: &entity(), nonce: &nonce, now: world.surroundings.now() };
+    let nonce = world.env.nonce();
+    let claim = Claim { entity: &entity(), nonce: &nonce, now: world.env.now() };
     world.store().run(&claim, PATIENCE).await.expect("a place is claimed and never filled");
     world.append("test/a", "1").await;
     world.append("test/a", "2").await;
@@ -638,7 +638,7 @@ async fn a_settled_place_is_told_of_as_what_it_was() {
     let key = entity_row(&entity());
     let row = world.memory.get(&key).await.unwrap().unwrap();
     for receipt in operator.receipts(&entity()).await.unwrap() {
-        if let Some(spill) = Spill::of(&entity(), &receipt, world.surroundings.now()) {
+        if let Some(spill) = Spill::of(&entity(), &receipt, world.env.now()) {
             world.store().run(&spill, PATIENCE).await.unwrap();
         }
     }
@@ -658,7 +658,7 @@ async fn the_newest_of_a_long_past_cost_no_more_than_those_of_a_short_one() {
             world.append("test/a", &number.to_string()).await;
         }
         world.work(&[world.drainer(Done)]).await;
-        let table = Arc::new(FaultyTable::new(world.memory.clone(), &world.surroundings, |_| Fault::None));
+        let table = Arc::new(FaultyTable::new(world.memory.clone(), &world.env, |_| Fault::None));
         world.table = table.clone();
         let operator = world.operator();
         let state = operator.inspect(&entity()).await.unwrap().state;

@@ -16,7 +16,7 @@ use tests::{
 use webhook_serializer::{
     functions::ingest::{Ingest, Response},
     protocol::table::{Action, TableError, Write},
-    time::Surroundings,
+    time::Env,
 };
 
 /// Senders give up after five seconds at the earliest; half of that is ours.
@@ -56,19 +56,19 @@ async fn answered(
 ) -> Response {
     let mut world = World::new();
     let (table, queue) = (world.table.clone(), world.queue.clone());
-    world.table = Arc::new(FaultyTable::new(table.clone(), &world.surroundings, plan));
-    world.queue = Arc::new(FaultyQueue::new(queue.clone(), &world.surroundings, queue_plan));
-    let ingest = Ingest::new(world.sources(), world.inbox(), world.surroundings.clone());
-    let webhook = request(&signed(&world.sources(), "test", "1", update("7"), world.surroundings.now()));
-    let before = world.surroundings.monotonic();
+    world.table = Arc::new(FaultyTable::new(table.clone(), &world.env, plan));
+    world.queue = Arc::new(FaultyQueue::new(queue.clone(), &world.env, queue_plan));
+    let ingest = Ingest::new(world.sources(), world.inbox(), world.env.clone());
+    let webhook = request(&signed(&world.sources(), "test", "1", update("7"), world.env.now()));
+    let before = world.env.monotonic();
     let response = ingest.answer(&webhook).await;
-    let took = world.surroundings.monotonic() - before;
+    let took = world.env.monotonic() - before;
     assert!(took <= ANSWER, "{took:?}");
 
     (world.table, world.queue) = (table, queue);
     if response.status_code != 200 {
         assert_eq!((response.status_code, response.headers.contains_key("retry-after")), (503, true));
-        let ingest = Ingest::new(world.sources(), world.inbox(), world.surroundings.clone());
+        let ingest = Ingest::new(world.sources(), world.inbox(), world.env.clone());
         assert_eq!(ingest.answer(&webhook).await.status_code, 200);
     }
     tokio::time::advance(Duration::from_secs(400)).await;
@@ -136,27 +136,27 @@ const TO: Duration = Duration::from_secs(45);
 async fn through_an_outage(fault: Fault, queue_fault: Fault) {
     let what = format!("{fault:?}, {queue_fault:?}");
     let mut world = World::new();
-    let surroundings = world.surroundings.clone();
+    let env = world.env.clone();
     let mut sent = Vec::new();
     for number in 0..5 {
         for entity in ENTITIES {
             let incoming = world.incoming(entity, &format!("{entity}-{number}"));
-            let at = surroundings.monotonic();
+            let at = env.monotonic();
             world.inbox().append(&incoming).await.expect("it is appended");
-            let answered = Some(surroundings.monotonic());
+            let answered = Some(env.monotonic());
             sent.push(Sent { entity: incoming.entity, delivery_id: format!("{entity}-{number}"), sent: at, answered });
             // So that one is answered before the next is sent.
             tokio::time::advance(Duration::from_millis(1)).await;
         }
     }
-    let out = move |clock: &Surroundings| (FROM..TO).contains(&clock.monotonic());
+    let out = move |clock: &Env| (FROM..TO).contains(&clock.monotonic());
     let (table, queue) = (world.table.clone(), world.queue.clone());
-    let clock = surroundings.clone();
+    let clock = env.clone();
     let plan = move |_: &Call<'_>| if out(&clock) { fault.clone() } else { Fault::None };
-    world.table = Arc::new(FaultyTable::new(table, &surroundings, plan));
-    let clock = surroundings.clone();
+    world.table = Arc::new(FaultyTable::new(table, &env, plan));
+    let clock = env.clone();
     let plan = move |_| if out(&clock) { queue_fault.clone() } else { Fault::None };
-    world.queue = Arc::new(FaultyQueue::new(queue, &surroundings, plan));
+    world.queue = Arc::new(FaultyQueue::new(queue, &env, plan));
     let drainers: Vec<_> = (0..WORKERS).map(|_| world.drainer(Slow(Duration::from_secs(3)))).collect();
     world.work(&drainers).await;
 
@@ -196,12 +196,12 @@ async fn workers_lose_nothing_in_an_outage_of_both() {
 async fn a_handler_whose_lease_cannot_be_renewed_is_stopped_before_another_may_start() {
     let mut world = World::new();
     world.inbox().append(&world.incoming_from("slow", "slow/a", "1")).await.unwrap();
-    let clock = world.surroundings.clone();
+    let clock = world.env.clone();
     let from = Duration::from_secs(7);
     let plan = move |_: &Call<'_>| {
         if (from..Duration::from_secs(60)).contains(&clock.monotonic()) { Fault::Silent } else { Fault::None }
     };
-    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.surroundings, plan));
+    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.env, plan));
     world.work(&[world.drainer(Slow(Duration::from_secs(40))), world.drainer(Slow(Duration::from_secs(40)))]).await;
     let runs = world.journal.runs();
     assert_eq!(runs.iter().map(|run| run.ending).collect::<Vec<_>>(), [Ending::Dropped, Ending::Applied]);

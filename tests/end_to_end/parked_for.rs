@@ -33,7 +33,7 @@ fn key(entity: &str) -> EntityKey {
 
 /// A delivery whose body stands in parts.
 fn long(world: &World, entity: &str) -> Incoming {
-    let noise = || world.surroundings.fraction().to_bits().to_le_bytes();
+    let noise = || world.env.fraction().to_bits().to_le_bytes();
     let body = std::iter::repeat_with(noise).flatten().take(800_000).collect();
     Incoming { body, ..world.incoming(entity, entity) }
 }
@@ -52,20 +52,19 @@ async fn set_aside(kept: Option<Duration>) -> (World, [(EntityKey, Timestamp); 3
     let rejects = world.drainer(answering(|_, _| Outcome::Reject("never".into())));
     world.waker().wake(&key("test/worker"), Duration::ZERO, DAY).await.expect("it is woken");
     world.work(&[rejects]).await;
-    at.push(world.surroundings.now());
-    world.surroundings.sleep(DAY).await;
+    at.push(world.env.now());
+    world.env.sleep(DAY).await;
     let operator = world.operator();
     let place = world.state("test/person").await.next();
     let skipped = operator.skip(&key("test/person"), place).await.expect("it answers");
     assert_eq!(skipped, Skipped::As(Settlement::Parked));
-    at.push(world.surroundings.now());
-    world.surroundings.sleep(DAY).await;
-    let NextRestore::GoOn(restoring) = operator.begin_restore(world.surroundings.now()).await.expect("it answers")
-    else {
+    at.push(world.env.now());
+    world.env.sleep(DAY).await;
+    let NextRestore::GoOn(restoring) = operator.begin_restore(world.env.now()).await.expect("it answers") else {
         panic!("nobody restored before");
     };
     operator.restore(&restoring, &key("test/restore"), false).await.expect("it is restored");
-    at.push(world.surroundings.now());
+    at.push(world.env.now());
     let mut told = orders.into_iter().map(key).zip(at);
     let told = std::array::from_fn(|_| told.next().expect("three"));
     (world, told)
@@ -119,9 +118,8 @@ async fn with_an_end_it_can_be_put_back_until_then_and_its_parts_outlive_it() {
     assert_eq!(ends.iter().map(least).min(), Some(of_parts.len()), "{of_parts:?}, {ends:?}");
 
     // As TTL does it, with the deliveries' own rows long gone.
-    world.surroundings.sleep(KEPT - 3 * DAY).await;
-    let purge =
-        || world.memory.purge(&TableName::Inbox, |row| end(row).is_some_and(|end| end < world.surroundings.now()));
+    world.env.sleep(KEPT - 3 * DAY).await;
+    let purge = || world.memory.purge(&TableName::Inbox, |row| end(row).is_some_and(|end| end < world.env.now()));
     purge();
     let list: Vec<_> = world.operator().all_parked().await.expect("it answers");
     let list: Vec<_> = list.iter().map(|one| (one.delivery().entity().clone(), one.sequence)).collect();
@@ -140,7 +138,7 @@ async fn with_an_end_it_can_be_put_back_until_then_and_its_parts_outlive_it() {
     world.work(&[world.drainer(Done)]).await;
     assert_eq!(world.applied().len(), 2, "whole, with all their parts");
 
-    world.surroundings.sleep(20 * DAY).await;
+    world.env.sleep(20 * DAY).await;
     purge();
     assert_eq!(world.operator().all_parked().await.expect("it answers").len(), 0, "the third was not decided in time");
     world.append("test/restore", "later").await;

@@ -21,7 +21,7 @@ use webhook_serializer::{
     providers::{Address, Keys, RsaKey, Uncertified},
     sources::Sources,
     telemetry::{Event, Observer},
-    time::{Clock, SeededRandom, Surroundings, Timestamp},
+    time::{Clock, Env, SeededRandom, Timestamp},
     tls::Roots,
 };
 
@@ -74,9 +74,9 @@ async fn answer_telling(
 ) -> Response {
     let world = World::new();
     let sources = Arc::new(Sources::parse(SOURCES).unwrap());
-    let keys = PublishedKeys::standing_in(world.surroundings.clone(), NOWHERE.into(), Roots::mozilla());
+    let keys = PublishedKeys::standing_in(world.env.clone(), NOWHERE.into(), Roots::mozilla());
     let inbox = Inbox::new(world.store(), world.waker(), world.settings.retention, told.clone());
-    let ingest = Ingest::new(&sources, inbox, world.surroundings.clone()).with_keys(keys);
+    let ingest = Ingest::new(&sources, inbox, world.env.clone()).with_keys(keys);
     let request = Request {
         raw_path: path.into(),
         raw_query_string: query.into(),
@@ -131,18 +131,18 @@ impl Keys for Slow {
 /// What a PayPal webhook is answered whose key is fetched slowly, with `fault` in each write; and after how long.
 async fn answer_behind_a_slow_fetch(fault: Fault) -> (u16, Duration) {
     let clock = Passing(Arc::new(TokioClock::start()), Arc::default());
-    let mut world = World::by(Surroundings::new(clock.clone(), SeededRandom::new(1)));
-    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.surroundings, move |_| fault.clone()));
+    let mut world = World::by(Env::new(clock.clone(), SeededRandom::new(1)));
+    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.env, move |_| fault.clone()));
     let sources = Arc::new(
         Sources::parse(&SAMPLES.replace("[sources.paypal]", "[sources.paypal]\non_outage = 'queue'")).unwrap(),
     );
-    let keys = PublishedKeys::beside(world.surroundings.clone(), Arc::new(Slow(clock)));
-    let ingest = Ingest::new(&sources, world.inbox(), world.surroundings.clone()).with_keys(keys);
+    let keys = PublishedKeys::beside(world.env.clone(), Arc::new(Slow(clock)));
+    let ingest = Ingest::new(&sources, world.inbox(), world.env.clone()).with_keys(keys);
     let event = include_str!("../../events/paypal-payment-capture-completed.json");
-    let webhook = samples::webhook(event, &sources, world.surroundings.now()).unwrap();
-    let before = world.surroundings.monotonic();
+    let webhook = samples::webhook(event, &sources, world.env.now()).unwrap();
+    let before = world.env.monotonic();
     let status = ingest.answer(&request(&webhook)).await.status_code;
-    (status, world.surroundings.monotonic() - before)
+    (status, world.env.monotonic() - before)
 }
 
 #[tokio::test(start_paused = true)]

@@ -12,7 +12,7 @@ use tests::{
 };
 use webhook_serializer::functions::ingest::Ingest;
 use webhook_serializer::{
-    engine::drain::{Attended, InFlight, Quarantine, Received},
+    engine::drain::{Acknowledgement, InFlight, Received, SuspectGate},
     handler::Outcome,
     leases::Terms,
     protocol::{
@@ -43,7 +43,7 @@ fn ids(range: std::ops::Range<usize>) -> Vec<String> {
 async fn a_backlog_runs_at_its_rate_under_one_lease_and_in_order() {
     let world = World::new();
     append(&world, "rated", 0..50).await;
-    let began = world.surroundings.monotonic();
+    let began = world.env.monotonic();
     world.work(&[world.drainer(Done), world.drainer(Done), world.drainer(Done)]).await;
     assert_eq!(world.applied(), ids(0..50));
     assert_eq!(least_interval(&world), Duration::from_millis(200));
@@ -64,9 +64,9 @@ async fn signed_webhooks_of_a_source_with_one_entity_are_one_lane_that_keeps_its
         rate = "5/s"
         "#,
     );
-    let ingest = Ingest::new(world.sources(), world.inbox(), world.surroundings.clone());
+    let ingest = Ingest::new(world.sources(), world.inbox(), world.env.clone());
     for id in ids(0..6) {
-        let webhook = signed(&world.sources(), "orders", &id, update(&id), world.surroundings.now());
+        let webhook = signed(&world.sources(), "orders", &id, update(&id), world.env.now());
         assert_eq!(ingest.answer(&request(&webhook)).await.status_code, 200);
     }
     assert_eq!(world.state("chat/notifications").await.waiting(), 6);
@@ -108,28 +108,28 @@ async fn a_wake_up_is_let_go_at_a_rates_wait_only_for_another_that_is_under_way(
     append(&world, "rarely", 0..3).await;
     let drainer = world.drainer(Done);
     let received = |times| Received { entity: EntityKey::parse("chat/notifications").unwrap(), times };
-    let attend = async |times, token| {
-        let deadline = world.surroundings.monotonic() + world.function_time;
+    let process = async |times, token| {
+        let deadline = world.env.monotonic() + world.function_time;
         let sent = world.messages.sent();
-        let (alone, in_flight) = (Quarantine::of(1), InFlight::new(&world.surroundings, false));
-        let attended = drainer.attend_under(&received(times), token, deadline, &alone, &in_flight).await;
-        assert_eq!(attended, Attended::Delete);
+        let (alone, in_flight) = (SuspectGate::new(1), InFlight::new(&world.env, false));
+        let attended = drainer.process_under(&received(times), token, deadline, &alone, &in_flight).await;
+        assert_eq!(attended, Acknowledgement::Delete);
         world.messages.sent() - sent
     };
-    assert_eq!(attend(1, None).await, 1, "it is handed over");
+    assert_eq!(process(1, None).await, 1, "it is handed over");
     let state = world.state("chat/notifications").await;
     assert!(state.handover.is_some() && state.held.is_none());
-    assert_eq!(attend(1, Some(state.token.next())).await, 0, "another is under way");
-    assert_eq!(attend(1, Some(state.token)).await, 1, "it is that one");
-    assert_eq!(attend(1, None).await, 1, "it may be that one");
-    assert_eq!(attend(2, Some(state.token)).await, 1, "replaced before, and not again");
+    assert_eq!(process(1, Some(state.token.next())).await, 0, "another is under way");
+    assert_eq!(process(1, Some(state.token)).await, 1, "it is that one");
+    assert_eq!(process(1, None).await, 1, "it may be that one");
+    assert_eq!(process(2, Some(state.token)).await, 1, "replaced before, and not again");
     let replaced = std::iter::from_fn(|| world.messages.take()).collect::<Vec<_>>();
     let counts = replaced.iter().filter(|wake_up| wake_up.token == Some(state.token.0)).count();
     assert_eq!(counts, 4, "the first, and what replaced it: {replaced:?}");
     // Nobody knows which one counts behind a lease of somebody else.
     world.leases("a caller").acquire(&received(1).entity, Terms::default()).await.unwrap().release().await.unwrap();
     assert!(world.state("chat/notifications").await.handover.is_none());
-    assert_eq!(attend(1, Some(state.token)).await, 1, "no other is known to be under way");
+    assert_eq!(process(1, Some(state.token)).await, 1, "no other is known to be under way");
 }
 
 /// One that meets a lease is put off as what it is: the row may be written only
@@ -141,22 +141,22 @@ async fn a_wake_up_that_comes_before_the_lease_is_handed_over_stays_the_one_that
     let request = Acquire {
         entity: EntityKey::parse("chat/notifications").unwrap(),
         kind: LeaseKind::Drain,
-        holder: world.surroundings.nonce(),
+        holder: world.env.nonce(),
         info: HolderInfo::new("a slow worker"),
-        now: world.surroundings.now(),
+        now: world.env.now(),
         length: Duration::from_secs(15),
     };
     let Acquired::Granted(lease, _) = world.store().run(&request, Duration::from_secs(5)).await.unwrap() else {
         panic!("it is free");
     };
     world.messages.clear();
-    let deadline = world.surroundings.monotonic() + world.function_time;
+    let deadline = world.env.monotonic() + world.function_time;
     let early = Received { entity: request.entity.clone(), times: 1 };
     let token = Some(lease.token());
     let drainer = world.drainer(Done);
-    let (alone, in_flight) = (Quarantine::of(1), InFlight::new(&world.surroundings, false));
-    let attended = drainer.attend_under(&early, token, deadline, &alone, &in_flight).await;
-    assert_eq!(attended, Attended::Delete);
+    let (alone, in_flight) = (SuspectGate::new(1), InFlight::new(&world.env, false));
+    let attended = drainer.process_under(&early, token, deadline, &alone, &in_flight).await;
+    assert_eq!(attended, Acknowledgement::Delete);
     assert_eq!(world.messages.take().map(|wake_up| wake_up.token), Some(token.map(|token| token.0)));
 }
 
@@ -212,7 +212,7 @@ async fn other_entities_of_the_source_have_rates_of_their_own() {
         world.inbox().append(&world.incoming_from("rated", &entity, &number.to_string())).await.unwrap();
     }
     let workers: Vec<_> = (0..10).map(|_| world.drainer(Done)).collect();
-    let began = world.surroundings.monotonic();
+    let began = world.env.monotonic();
     join_all([world.work(&workers)]).await;
     let last = world.journal.runs().iter().map(|run| run.started).max().unwrap() - began;
     assert_eq!(last, Duration::from_millis(200));

@@ -25,7 +25,7 @@ use webhook_serializer::{
     functions::worker::{Attributes, Record, SqsEvent},
     handler::{Context, Handler, HandlerError, Outcome},
     protocol::{delivery::Delivery, table::TableError, trace::Trace},
-    time::Surroundings,
+    time::Env,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -55,8 +55,8 @@ async fn works_until(world: &World, handler: impl Handler, end: impl Future<Outp
 
 /// How long after now the deliveries named are started, to be applied.
 async fn recovered_within(world: &World, ids: &[&str]) -> Duration {
-    let died = world.surroundings.monotonic();
-    works_until(world, Done, world.surroundings.sleep(2 * RECOVERY)).await;
+    let died = world.env.monotonic();
+    works_until(world, Done, world.env.sleep(2 * RECOVERY)).await;
     let runs = world.journal.runs();
     let of = |id: &&str| runs.iter().find(|run| run.delivery_id == **id && run.ending == Ending::Applied);
     ids.iter().map(|id| of(id).map_or(Duration::MAX, |run| run.started - died)).max().expect("some")
@@ -69,7 +69,7 @@ async fn an_order_whose_worker_dies_goes_on_within_twenty_seconds() {
         world.function_time = Duration::from_secs(900);
         world.append("test/a", "a").await;
         world.append("test/b", "b").await;
-        works_until(&world, endless(&Arc::default()), world.surroundings.sleep(Duration::from_millis(lived))).await;
+        works_until(&world, endless(&Arc::default()), world.env.sleep(Duration::from_millis(lived))).await;
         let recovered = recovered_within(&world, &["a", "b"]).await;
         assert!(recovered <= RECOVERY, "{recovered:?} after it had worked for {lived} ms");
     }
@@ -79,7 +79,7 @@ async fn an_order_whose_worker_dies_goes_on_within_twenty_seconds() {
 struct Reluctant {
     inner: Arc<dyn Visibility>,
     takes: Duration,
-    surroundings: Surroundings,
+    env: Env,
     refuses: AtomicBool,
 }
 
@@ -89,15 +89,15 @@ impl Visibility for Reluctant {
             if self.refuses.load(Relaxed) {
                 return Err(QueueError::Unavailable("not now".into()));
             }
-            self.surroundings.sleep(self.takes).await;
+            self.env.sleep(self.takes).await;
             self.inner.hide(receipts, time).await
         })
     }
 }
 
 fn reluctant(world: &mut World, takes: Duration) -> Arc<Reluctant> {
-    let (inner, surroundings) = (world.messages.clone(), world.surroundings.clone());
-    let queue = Arc::new(Reluctant { inner, takes, surroundings, refuses: AtomicBool::new(false) });
+    let (inner, env) = (world.messages.clone(), world.env.clone());
+    let queue = Arc::new(Reluctant { inner, takes, env, refuses: AtomicBool::new(false) });
     world.visibility = queue.clone();
     queue
 }
@@ -108,11 +108,11 @@ async fn what_a_dead_worker_had_in_hand_comes_back_when_its_lease_has_run_out() 
     for lived in (10..20_000).step_by(490) {
         let world = patient();
         world.append("test/a", "a").await;
-        works_until(&world, endless(&Arc::default()), world.surroundings.sleep(Duration::from_millis(lived))).await;
-        let (died, length) = (world.surroundings.now(), world.settings.lease);
+        works_until(&world, endless(&Arc::default()), world.env.sleep(Duration::from_millis(lived))).await;
+        let (died, length) = (world.env.now(), world.settings.lease);
         let lease = world.state("test/a").await.held.expect("its holder died").expires_at;
         world.messages.receive().await.expect("it was not deleted");
-        let back = world.surroundings.now();
+        let back = world.env.now();
         assert!(back.since(lease) >= SECOND, "{:?} after it had worked for {lived} ms", back.since(lease));
         let (soonest, latest) = (length + SECOND, length + length / 5 + SECOND);
         assert!((soonest..=latest).contains(&back.since(died)), "{:?}: it had lived {lived} ms", back.since(died));
@@ -179,7 +179,7 @@ async fn a_batch_costs_one_request_and_one_that_finds_nothing_costs_none() {
     }
     // However long it takes to find nothing.
     let slow = |_: &Call<'_>| Fault::Slow(SECOND / 2);
-    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.surroundings, slow));
+    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.env, slow));
     world.feed(&[world.worker(Done)], 1, &AtomicBool::new(true)).await;
     assert_eq!(world.messages.hidden(), 1);
 }
@@ -189,13 +189,13 @@ async fn a_batch_costs_one_request_and_one_that_finds_nothing_costs_none() {
 async fn what_a_worker_could_not_attend_to_comes_back_after_a_lease() {
     let mut world = World::new();
     world.append("test/a", "a").await;
-    let clock = world.surroundings.clone();
+    let clock = world.env.clone();
     let outage = clock.monotonic() + 8 * SECOND;
     let plan = move |_: &Call<'_>| match clock.monotonic() < outage {
         true => Fault::Before(TableError::Throttled),
         false => Fault::None,
     };
-    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.surroundings, plan));
+    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.env, plan));
     let recovered = recovered_within(&world, &["a"]).await;
     assert!(recovered <= RECOVERY + SECOND, "{recovered:?}, of which five seconds were tried");
 }
@@ -205,7 +205,7 @@ async fn what_a_worker_could_not_attend_to_does_not_wait_for_the_rest_of_its_bat
     let mut world = patient();
     world.append("test/long", "long").await;
     world.append("test/a", "a").await;
-    let clock = world.surroundings.clone();
+    let clock = world.env.clone();
     let begun = clock.monotonic();
     let plan = move |call: &Call<'_>| match call.writes {
         [write] if write.key.partition.1 == "test/a".into() && clock.monotonic() < begun + 8 * SECOND => {
@@ -213,10 +213,10 @@ async fn what_a_worker_could_not_attend_to_does_not_wait_for_the_rest_of_its_bat
         }
         _ => Fault::None,
     };
-    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.surroundings, plan));
+    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.env, plan));
     let handler = |delivery: &Delivery, context: &Context| -> BoxFuture<'static, Result<_, _>> {
         let time = if delivery.delivery_id().as_str() == "long" { 599 * SECOND } else { Duration::ZERO };
-        let clock = context.surroundings().clone();
+        let clock = context.env().clone();
         Box::pin(async move {
             clock.sleep(time).await;
             Ok(Outcome::Done)
@@ -251,9 +251,9 @@ async fn suspect_beside(long: Duration, throttled: Duration) {
     let mut world = patient();
     let queue = reluctant(&mut world, Duration::ZERO);
     world.append("test/suspect", "suspect").await;
-    works_until(&world, endless(&Arc::default()), world.surroundings.sleep(SECOND)).await;
+    works_until(&world, endless(&Arc::default()), world.env.sleep(SECOND)).await;
     world.messages.clear();
-    world.surroundings.sleep(2 * world.settings.lease).await;
+    world.env.sleep(2 * world.settings.lease).await;
     let seen = world.state("test/suspect").await;
     world.append("test/long", "long").await;
     let record = |entity: &str| Record {
@@ -264,7 +264,7 @@ async fn suspect_beside(long: Duration, throttled: Duration) {
     };
     let sent = world.messages.sent();
     queue.refuses.store(true, Relaxed);
-    let (clock, begun) = (world.surroundings.clone(), world.surroundings.monotonic());
+    let (clock, begun) = (world.env.clone(), world.env.monotonic());
     let plan = move |call: &Call<'_>| {
         let suspects = call.writes.iter().any(|write| format!("{:?}", write.key).contains("test/suspect"));
         let since = clock.monotonic() - begun;
@@ -273,10 +273,10 @@ async fn suspect_beside(long: Duration, throttled: Duration) {
             false => Fault::None,
         }
     };
-    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.surroundings, plan));
+    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.env, plan));
     let worker = world.worker(Slow(long));
     let event = SqsEvent { records: vec![record("test/long"), record("test/suspect")] };
-    let response = worker.attend(event, world.surroundings.now() + world.function_time).await;
+    let response = worker.process(event, world.env.now() + world.function_time).await;
     assert_eq!(world.state("test/suspect").await, seen, "nobody touched it");
     let kept = response.batch_item_failures.iter().any(|failure| failure.item_identifier == "test/suspect");
     assert!(kept || world.messages.sent() > sent, "its wake-up, or a fresh one, sees to it");
@@ -292,8 +292,8 @@ async fn a_queue_that_does_not_answer_keeps_no_batch_from_being_answered_in_time
     world.append("test/a", "a").await;
     let deferred = Deferred::of(&world.incoming("test/b", "b"), Trace::default()).expect("it fits");
     let silent = |_: &Call<'_>| Fault::Silent;
-    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.surroundings, silent));
-    world.queue = Arc::new(FaultyQueue::new(world.messages.clone(), &world.surroundings, |_| Fault::Silent));
+    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.env, silent));
+    world.queue = Arc::new(FaultyQueue::new(world.messages.clone(), &world.env, |_| Fault::Silent));
     reluctant(&mut world, 3600 * SECOND);
     let wake_up = r#"{"entity":"test/a"}"#.to_owned();
     for body in [wake_up, Message::Deferred(Box::new(deferred)).text()] {
@@ -303,11 +303,11 @@ async fn a_queue_that_does_not_answer_keeps_no_batch_from_being_answered_in_time
             body,
             attributes: Attributes { approximate_receive_count: "1".into() },
         };
-        let began = world.surroundings.monotonic();
-        let deadline = world.surroundings.now() + world.function_time;
-        let response = world.worker(Done).attend(SqsEvent { records: vec![record.clone()] }, deadline).await;
+        let began = world.env.monotonic();
+        let deadline = world.env.now() + world.function_time;
+        let response = world.worker(Done).process(SqsEvent { records: vec![record.clone()] }, deadline).await;
         assert_eq!(response.batch_item_failures.len(), 1, "it is kept: {record:?}");
-        let took = world.surroundings.monotonic() - began;
+        let took = world.env.monotonic() - began;
         assert!(took < world.function_time, "{took:?}: {record:?}");
     }
 }

@@ -46,7 +46,7 @@ async fn a_day_passes(world: &World, swept: bool) {
     if swept {
         world.sweeper().sweep_all().await.expect("it sweeps");
     }
-    let now = world.surroundings.now().as_millis() / 1000;
+    let now = world.env.now().as_millis() / 1000;
     for table in [TableName::Inbox, TableName::Entities] {
         world.memory.purge(&table, |row| row.number(a::PURGE_AT).is_some_and(|at| at <= now));
     }
@@ -104,7 +104,7 @@ async fn what_waits_of_a_source_is_neither_settled_nor_set_aside_nor_another_s()
     }
     world.work(&[world.drainer(picky())]).await;
     for (source, entity) in [("test", "test/a"), ("test", "test/a"), ("test", "test/b"), ("block", "test/b")] {
-        let id = world.surroundings.nonce().to_string();
+        let id = world.env.nonce().to_string();
         world.inbox().append(&world.incoming_from(source, entity, &id)).await.unwrap();
     }
     let waiting = world.operator().waiting_of(&SourceName::parse("test").unwrap()).await.unwrap();
@@ -145,7 +145,7 @@ impl Handler for Bodies {
 
 /// A body in several rows.
 fn large(world: &World) -> bytes::Bytes {
-    let noise = || world.surroundings.nonce().to_string().into_bytes();
+    let noise = || world.env.nonce().to_string().into_bytes();
     std::iter::repeat_with(noise).flatten().take(1_500_000).collect()
 }
 
@@ -240,14 +240,13 @@ async fn set_aside_it_is_kept(set_aside: impl AsyncFn(&World)) {
 async fn the_sweep_finds_a_delivery_whose_wake_up_could_never_be_sent() {
     let mut world = World::new();
     let queue = world.queue.clone();
-    world.queue =
-        Arc::new(FaultyQueue::new(queue.clone(), &world.surroundings, |_| Fault::Before(TableError::Throttled)));
+    world.queue = Arc::new(FaultyQueue::new(queue.clone(), &world.env, |_| Fault::Before(TableError::Throttled)));
     let appended = world.inbox().append(&world.incoming("test/a", "1")).await.unwrap();
     assert!(appended.wake_up_failed.is_some());
     world.queue = queue;
     let sweep = async || world.sweeper().sweep_all().await.unwrap();
     // Ingest tried to wake a worker for a while, and the delivery has waited since.
-    let oldest = world.surroundings.monotonic();
+    let oldest = world.env.monotonic();
     let early = Swept { seen: 1, oldest, ..Swept::default() };
     assert_eq!(sweep().await, early, "its wake-up may still be on its way");
     tokio::time::advance(Duration::from_secs(301)).await;
@@ -266,9 +265,9 @@ async fn a_drain_s_lease_that_its_holder_left_on_an_empty_inbox_is_ended_by_the_
     let request = |kind| Acquire {
         entity: entity(),
         kind,
-        holder: world.surroundings.nonce(),
+        holder: world.env.nonce(),
         info: HolderInfo::new("one that dies"),
-        now: world.surroundings.now(),
+        now: world.env.now(),
         length: Duration::from_secs(15),
     };
     let patience = Duration::from_secs(1);
@@ -294,7 +293,7 @@ async fn a_redrive_whose_wake_up_cannot_be_sent_says_so_and_is_found_by_the_swee
     world.append("test/a", "bad").await;
     world.work(&[world.drainer(picky())]).await;
     let queue = world.queue.clone();
-    world.queue = Arc::new(FaultyQueue::new(queue.clone(), &world.surroundings, |_| Fault::Silent));
+    world.queue = Arc::new(FaultyQueue::new(queue.clone(), &world.env, |_| Fault::Silent));
     let parked = world.operator().parked(&entity()).await.unwrap();
     assert!(matches!(world.operator().redrive(&parked[0], None).await, Err(OperatorError::Queue(_))));
     world.queue = queue;

@@ -24,8 +24,8 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// Posts a webhook and drains its order.
 async fn post(world: &World, source: &str, headers: &[(&str, &str)], body: &str) -> u16 {
-    let webhook = signed_as(&world.sources(), source, headers, body, world.surroundings.now());
-    let ingest = Ingest::new(world.sources(), world.inbox(), world.surroundings.clone());
+    let webhook = signed_as(&world.sources(), source, headers, body, world.env.now());
+    let ingest = Ingest::new(world.sources(), world.inbox(), world.env.clone());
     let status = ingest.answer(&request(&webhook)).await.status_code;
     world.work(&[world.drainer(Done)]).await;
     status
@@ -43,7 +43,7 @@ fn has_distinct_ids(world: &World) -> bool {
 
 async fn until_the_end_of_a_period(world: &World) {
     let hour = HOUR.as_millis() as u64;
-    let gone = world.surroundings.now().as_millis() % hour;
+    let gone = world.env.now().as_millis() % hour;
     tokio::time::advance(Duration::from_millis(hour - gone) - SECOND).await;
 }
 
@@ -118,9 +118,9 @@ async fn spilled_receipt_of_an_equal_body_makes_a_repeat() {
 #[tokio::test(start_paused = true)]
 async fn deferred_copy_of_a_stored_body_is_a_repeat() {
     let mut world = World::new().with_sources(&ACME.replace("1h", "0s"));
-    let (whole, clock) = (world.table.clone(), world.surroundings.clone());
+    let (whole, clock) = (world.table.clone(), world.env.clone());
     let end = clock.monotonic() + 10 * SECOND;
-    world.table = Arc::new(FaultyTable::new(whole, &world.surroundings, move |call| {
+    world.table = Arc::new(FaultyTable::new(whole, &world.env, move |call| {
         let is_put = matches!(call.writes, [Write { action: Action::Put(_), .. }]);
         if is_put && clock.monotonic() < end { Fault::ReplyLost } else { Fault::None }
     }));

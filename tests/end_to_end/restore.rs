@@ -17,7 +17,7 @@ use tests::{
     world::World,
 };
 use webhook_serializer::{
-    engine::drain::{Quarantine, Received},
+    engine::drain::{Received, SuspectGate},
     handler::{Handler, Isolation, Outcome},
     jobs::{Context, Job, JobError, Jobs, Ticker, switch::Switch},
     leases::Terms,
@@ -122,12 +122,10 @@ async fn nightly(world: &World, at: Timestamp) -> usize {
     let (time, info) = (Duration::from_secs(300), HolderInfo::new("test"));
     let ticker = Ticker::new(world.store(), &Jobs::new().add(job), time, &Switch::On, info).expect("a ticker");
     let ticker = ticker.isolated(Isolation::Inline);
-    ticker.tick(at, world.surroundings.monotonic() + Duration::from_secs(50)).await.expect("it ticks");
+    ticker.tick(at, world.env.monotonic() + Duration::from_secs(50)).await.expect("it ticks");
     let row = world.memory.get(&entity_row(&entity("cron/nightly"))).await.expect("memory answers").expect("a job");
     let job = JobState::parse(&row).expect("it can be read");
-    usize::from(
-        job.last_result.is_some_and(|result| result.ending == Ending::Done && result.at == world.surroundings.now()),
-    )
+    usize::from(job.last_result.is_some_and(|result| result.ending == Ending::Done && result.at == world.env.now()))
 }
 
 impl Disaster {
@@ -145,7 +143,7 @@ impl Disaster {
         let leased = world.leases("a script").acquire(&entity("test/leased"), Terms::at_once()).await.expect("free");
         leased.release().await.expect("it is released");
         world.work(&[world.drainer(receiver.handler())]).await;
-        let minute = Timestamp::from_millis(world.surroundings.now().as_millis() / 60_000 * 60_000);
+        let minute = Timestamp::from_millis(world.env.now().as_millis() / 60_000 * 60_000);
         nightly(&world, minute).await;
 
         // What waits at the moment of the backup.
@@ -153,12 +151,12 @@ impl Disaster {
             world.append("test/waits", id).await;
         }
         world.append("test/held", "h1").await;
-        let now = world.surroundings.now();
-        let (holder, info) = (world.surroundings.nonce(), HolderInfo::new("a worker that dies"));
+        let now = world.env.now();
+        let (holder, info) = (world.env.nonce(), HolderInfo::new("a worker that dies"));
         let length = Duration::from_secs(15);
         let request = Acquire { entity: entity("test/held"), kind: LeaseKind::Drain, holder, info, now, length };
         world.store().run(&request, PATIENCE).await.expect("it answers");
-        let nonce = world.surroundings.nonce();
+        let nonce = world.env.nonce();
         let claim = Claim { entity: &entity("test/gap"), nonce: &nonce, now };
         world.store().run(&claim, PATIENCE).await.expect("it is claimed");
         world.append("test/gap", "g1").await;
@@ -168,9 +166,9 @@ impl Disaster {
 
         // Each table is copied by itself, the inbox a moment later.
         let backup = Arc::new(MemoryTable::new());
-        let as_of = world.surroundings.now();
+        let as_of = world.env.now();
         copied(&world.memory, TableName::Entities, &backup).await;
-        world.surroundings.sleep(Duration::from_millis(500)).await;
+        world.env.sleep(Duration::from_millis(500)).await;
         world.append("test/idle", "late").await;
         copied(&world.memory, TableName::Inbox, &backup).await;
 
@@ -178,7 +176,7 @@ impl Disaster {
         world.work(&[world.drainer(receiver.handler())]).await;
         world.operator().resume(&entity("test/on-hold")).await.expect("it goes on");
         for round in 0..10 {
-            world.surroundings.sleep(HOUR / 4).await;
+            world.env.sleep(HOUR / 4).await;
             for key in ["test/idle", "test/waits", "test/held", "test/gap", "test/on-hold", "test/leased", "test/new"] {
                 world.append(key, &format!("gone{round}")).await;
             }
@@ -186,7 +184,7 @@ impl Disaster {
         }
         // Wake-ups outlive the tables.
         world.append("test/idle", "gone").await;
-        world.surroundings.sleep(HOUR).await;
+        world.env.sleep(HOUR).await;
         assert_eq!(receiver.refused(), [""; 0]);
         receiver.forget_what_was_applied();
         (world.table, world.memory) = (backup.clone(), backup);
@@ -195,7 +193,7 @@ impl Disaster {
 
     /// The same once more, with everything as it was; wake-ups aside.
     async fn again(&self) -> Self {
-        let mut world = World::by(self.world.surroundings.clone());
+        let mut world = World::by(self.world.env.clone());
         let tables = Arc::new(MemoryTable::new());
         for table in [TableName::Entities, TableName::Inbox] {
             copied(&self.world.memory, table, &tables).await;
@@ -343,7 +341,7 @@ async fn a_receiver_that_remembers_refuses_nothing_and_nothing_is_lost() {
         assert_eq!(told(key), ToldOfRestored { newest: told(key).newest, ..ToldOfRestored::default() }, "{key}");
     }
     assert!(!restored.contains_key("test/new"), "it was made since");
-    let now = disaster.world.surroundings.now();
+    let now = disaster.world.env.now();
     for key in ["test/idle", "test/waits", "test/parked"] {
         let token = disaster.world.state(key).await.token.0;
         // Rows live for longer than a day.
@@ -379,9 +377,9 @@ async fn killed_after_any_of_its_calls_it_goes_on_and_leaves_the_same() {
             std::cmp::Ordering::Equal => Fault::SilentAfter,
             std::cmp::Ordering::Greater => Fault::Silent,
         };
-        disaster.world.table = Arc::new(FaultyTable::new(table.clone(), &disaster.world.surroundings, plan));
+        disaster.world.table = Arc::new(FaultyTable::new(table.clone(), &disaster.world.env, plan));
         let operator = disaster.world.operator();
-        let killed = disaster.world.surroundings.within(Duration::from_millis(500), restore(&operator, disaster.as_of));
+        let killed = disaster.world.env.within(Duration::from_millis(500), restore(&operator, disaster.as_of));
         let killed = killed.await.is_none();
         disaster.world.table = table;
         let again = restore(&disaster.world.operator(), disaster.as_of).await.expect("it answers");
@@ -416,7 +414,7 @@ async fn a_reply_that_is_lost_changes_nothing() {
         seen.push(writes);
         Fault::ReplyLost
     };
-    disaster.world.table = Arc::new(FaultyTable::new(table.clone(), &disaster.world.surroundings, plan));
+    disaster.world.table = Arc::new(FaultyTable::new(table.clone(), &disaster.world.env, plan));
     let restored = disaster.restore().await;
     assert!(restored.values().all(|one| matches!(one, Restored::Raised(_))), "{restored:?}");
     disaster.world.table = table;
@@ -454,7 +452,7 @@ async fn one_that_was_killed_and_followed_by_use_leaves_what_was_used_since() {
     };
     let raised = operator.restore(&restoring, &entity("test/idle"), false).await.expect("it answers");
     assert!(matches!(raised, Restored::Raised(_)));
-    disaster.world.surroundings.sleep(HOUR).await;
+    disaster.world.env.sleep(HOUR).await;
     for key in ["test/idle", "test/new", "test/waits"] {
         disaster.world.append(key, "used").await;
     }
@@ -472,15 +470,15 @@ async fn one_that_was_killed_and_followed_by_use_leaves_what_was_used_since() {
 #[tokio::test(start_paused = true)]
 async fn numbers_of_a_clock_that_was_ahead_are_raised_as_far() {
     let world = World::new();
-    let ahead = world.surroundings.now() + 24 * HOUR;
-    let nonce = world.surroundings.nonce();
+    let ahead = world.env.now() + 24 * HOUR;
+    let nonce = world.env.nonce();
     world
         .store()
         .run(&Claim { entity: &entity("test/a"), nonce: &nonce, now: ahead }, PATIENCE)
         .await
         .expect("claimed");
-    let (before, as_of) = (world.state("test/a").await, world.surroundings.now());
-    world.surroundings.sleep(3 * HOUR).await;
+    let (before, as_of) = (world.state("test/a").await, world.env.now());
+    world.env.sleep(3 * HOUR).await;
     restore(&world.operator(), as_of).await.expect("it answers");
     let after = world.state("test/a").await;
     let most = before.tail.0 + (3 * HOUR).as_millis() as u64;
@@ -499,9 +497,9 @@ async fn a_job_is_not_run_for_what_may_have_been_run_since_the_backup() {
     };
     assert!(job.last_tick.is_some_and(|tick| tick <= disaster.as_of));
     let world = &disaster.world;
-    let this = Timestamp::from_millis(world.surroundings.now().as_millis() / 60_000 * 60_000);
+    let this = Timestamp::from_millis(world.env.now().as_millis() / 60_000 * 60_000);
     assert_eq!(nightly(world, this).await, 0, "it was due before the restore");
-    world.surroundings.sleep(Duration::from_secs(60)).await;
+    world.env.sleep(Duration::from_secs(60)).await;
     assert_eq!(nightly(world, this + Duration::from_secs(60)).await, 1, "as ever from then on");
 }
 
@@ -535,7 +533,7 @@ async fn what_was_to_be_run_again_is_told_of_and_stays_applied() {
     world.operator().hold(&entity("test/a")).await.expect("it answers");
     world.operator().rewind(&entity("test/a"), first).await.expect("it answers");
     world.append("test/a", "3").await;
-    let (is_whole, told) = restore(&world.operator(), world.surroundings.now()).await.expect("it answers");
+    let (is_whole, told) = restore(&world.operator(), world.env.now()).await.expect("it answers");
     let Restored::Raised(told) = &told["test/a"] else { panic!("{told:?}") };
     assert_eq!((is_whole, told.applied_before, told.set_aside), (true, 2, 1));
     assert_eq!(world.applied(), ["1", "2"]);
@@ -549,7 +547,7 @@ async fn what_the_later_copy_knows_to_be_parked_stays_and_can_be_put_back() {
     // Its row remembers one delivery.
     let key = format!("test/{}", "x".repeat(507));
     world.append(&key, "bad").await;
-    let (as_of, backup) = (world.surroundings.now(), Arc::new(MemoryTable::new()));
+    let (as_of, backup) = (world.env.now(), Arc::new(MemoryTable::new()));
     copied(&world.memory, TableName::Entities, &backup).await;
     let handler = answering(|delivery, _| match delivery.delivery_id().as_str() {
         "bad" => Outcome::Reject("bad".into()),
@@ -570,12 +568,12 @@ async fn what_the_later_copy_knows_to_be_parked_stays_and_can_be_put_back() {
     world.operator().redrive(&parked[0], None).await.expect("it is put back");
 }
 
-/// Has a worker attend to `test/a`.
+/// Has a worker process the wake-up of `test/a`.
 async fn attended(stage: &Stage, receiver: &Receiver) {
     let drainer = stage.drainer(receiver.handler());
-    let deadline = stage.surroundings().monotonic() + Duration::from_secs(60);
+    let deadline = stage.env().monotonic() + Duration::from_secs(60);
     let received = Received { entity: entity("test/a"), times: 1 };
-    drainer.attend(&received, deadline, &Quarantine::of(1)).await;
+    drainer.process(&received, deadline, &SuspectGate::new(1)).await;
 }
 
 async fn appended(stage: &Stage, ids: impl IntoIterator<Item = String>) {
@@ -593,7 +591,7 @@ async fn copies_of_the_embedded_tables_are_taken_into_use() {
     attended(&stage, &receiver).await;
     assert_eq!(receiver.applied("test/a").len(), LONG_AGO);
     appended(&stage, ["waits".to_owned()]).await;
-    let (as_of, restored) = (stage.surroundings().now(), Stage::start().await);
+    let (as_of, restored) = (stage.env().now(), Stage::start().await);
     for table in [TableName::Entities, TableName::Inbox] {
         let operator = stage.operator();
         let mut pass = operator.pass(table.clone());

@@ -328,7 +328,7 @@ async fn what_is_not_run_again_any_more_stays_as_it_was_and_what_waits_goes_on()
             _ => Outcome::retry_after(Duration::from_secs(6 * 3600), "not now"),
         });
         let drainers = [world.drainer(fails)];
-        let _ = world.surroundings.within(Duration::from_secs(5), world.work(&drainers)).await;
+        let _ = world.env.within(Duration::from_secs(5), world.work(&drainers)).await;
         let done = ended(&world).await;
         let Rewound::Done(Rewinding { applied, .. }) = done else { panic!("{done:?}") };
         assert_eq!(applied, count as usize - 1);
@@ -359,7 +359,7 @@ async fn an_operator_that_dies_at_any_call_leaves_it_as_it_was_or_running_again(
             }
             let from = first(&world).await;
             let plan = move |call: &Call<'_>| if call.request >= survives { Fault::SilentAfter } else { Fault::None };
-            let table = Arc::new(FaultyTable::new(world.memory.clone(), &world.surroundings, plan));
+            let table = Arc::new(FaultyTable::new(world.memory.clone(), &world.env, plan));
             world.table = table.clone();
             let operator = operator(&world);
             world.table = world.memory.clone();
@@ -370,10 +370,10 @@ async fn an_operator_that_dies_at_any_call_leaves_it_as_it_was_or_running_again(
                 }
             };
             // It never hears of what it sent last.
-            let _ = world.surroundings.within(Duration::from_secs(1), work).await;
+            let _ = world.env.within(Duration::from_secs(1), work).await;
             let drainers = [world.drainer(Done)];
             let drained = world.work(&drainers);
-            let within = world.surroundings.within(Duration::from_secs(120), drained).await;
+            let within = world.env.within(Duration::from_secs(120), drained).await;
             let state = world.state("test/a").await;
             assert!(state.is_empty(), "ends: {ends}, dead at call {survives}: {state:?}, {within:?}");
             let again = world.applied().split_off(3);
@@ -395,7 +395,7 @@ async fn an_operator_that_dies_at_any_call_leaves_it_as_it_was_or_running_again(
 async fn what_expires_before_it_is_run_again_blocks_its_order_for_a_person_to_see() {
     let world = applied(3).await;
     let from = first(&world).await;
-    world.surroundings.sleep(Duration::from_secs(20 * 86_400)).await;
+    world.env.sleep(Duration::from_secs(20 * 86_400)).await;
     operator(&world).hold(&entity()).await.unwrap();
     rewound(&world, 0).await;
     world.memory.write(&Write::delete(delivery_row(&entity(), from.next()))).await.unwrap();
@@ -431,7 +431,7 @@ async fn an_audit_finds_no_mistake_in_what_is_run_again() {
             _ => Outcome::retry_after(Duration::from_secs(6 * 3600), "not now"),
         });
         let drainers = [world.drainer(fails)];
-        let _ = world.surroundings.within(Duration::from_secs(5), world.work(&drainers)).await;
+        let _ = world.env.within(Duration::from_secs(5), world.work(&drainers)).await;
         assert_eq!(mistakes().await, []);
         ended(&world).await;
         assert_eq!(mistakes().await, []);
@@ -452,7 +452,7 @@ async fn a_run_has_another_name_than_one_that_was_ended() {
             Outcome::retry_after(Duration::from_secs(6 * 3600), "not now")
         });
         let drainers = [world.drainer(fails)];
-        let _ = world.surroundings.within(Duration::from_secs(5), world.work(&drainers)).await;
+        let _ = world.env.within(Duration::from_secs(5), world.work(&drainers)).await;
         ended(&world).await;
         rewound(&world, 0).await;
         world.work(&[world.drainer(telling(&told, "none"))]).await;
@@ -479,7 +479,7 @@ async fn a_run_has_another_name_than_one_that_waited_when_it_was_set_back_furthe
         });
         let drainers = [world.drainer(handler)];
         rewound(&world, 2).await;
-        let _ = world.surroundings.within(Duration::from_secs(5), world.work(&drainers)).await;
+        let _ = world.env.within(Duration::from_secs(5), world.work(&drainers)).await;
         rewound(&world, 1).await;
         *until.lock().unwrap() = "none";
         world.work(&drainers).await;
@@ -515,11 +515,11 @@ async fn what_is_skipped_when_it_is_run_again_keeps_the_name_of_that_run() {
 #[tokio::test(start_paused = true)]
 async fn what_is_to_be_run_again_is_remembered_for_as_long_as_it_waits() {
     let world = applied(40).await;
-    world.surroundings.sleep(Duration::from_secs(16 * 86_400)).await;
+    world.env.sleep(Duration::from_secs(16 * 86_400)).await;
     operator(&world).hold(&entity()).await.unwrap();
     rewound(&world, 0).await;
     world.sweeper().sweep_all().await.unwrap();
-    let now = world.surroundings.now();
+    let now = world.env.now();
     let rows = world.memory.rows(&TableName::Inbox);
     let soonest = rows.iter().filter_map(|row| {
         let item = row.text(a::ITEM)?;

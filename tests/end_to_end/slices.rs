@@ -9,7 +9,7 @@ use tests::{
     world::World,
 };
 use webhook_serializer::{
-    engine::drain::{Attended, MARGIN, Quarantine, Received},
+    engine::drain::{Acknowledgement, MARGIN, Received, SuspectGate},
     protocol::{entity::EntityKey, inbox::Claim, receipt::Settlement, table::TableName},
 };
 
@@ -24,13 +24,13 @@ async fn backlog(count: usize) -> World {
 }
 
 /// Attends to the next wake-up.
-async fn attend(world: &World, handler: impl webhook_serializer::handler::Handler) -> EntityKey {
+async fn process(world: &World, handler: impl webhook_serializer::handler::Handler) -> EntityKey {
     let message = world.messages.receive().await.expect("a wake-up");
     let entity = message.says.entity().clone();
     let received = Received { entity: entity.clone(), times: message.times };
-    let deadline = world.surroundings.monotonic() + world.function_time;
-    let attended = world.drainer(handler).attend(&received, deadline, &Quarantine::of(1)).await;
-    assert_eq!(attended, Attended::Delete);
+    let deadline = world.env.monotonic() + world.function_time;
+    let attended = world.drainer(handler).process(&received, deadline, &SuspectGate::new(1)).await;
+    assert_eq!(attended, Acknowledgement::Delete);
     world.messages.attended(message, attended);
     entity
 }
@@ -41,7 +41,7 @@ async fn a_backlog_lets_others_pass_after_a_slice() {
     for _ in 0..19 {
         // Those of the backlog's own claims find nothing to do later on.
         let message = world.messages.receive().await.expect("a wake-up");
-        world.messages.attended(message, Attended::Delete);
+        world.messages.attended(message, Acknowledgement::Delete);
     }
     world.append("test/b", "other").await;
     let sent = world.messages.sent();
@@ -63,8 +63,8 @@ async fn what_comes_behind_a_hand_over_sends_no_wake_up_of_its_own() {
     }
     world.messages.clear();
     world.waker().wake(&EntityKey::parse("test/a").unwrap(), Duration::ZERO, SECOND).await.unwrap();
-    attend(&world, Slow(SECOND)).await;
-    assert!(world.state("test/a").await.was_handed_over(world.surroundings.now()));
+    process(&world, Slow(SECOND)).await;
+    assert!(world.state("test/a").await.was_handed_over(world.env.now()));
     let sent = world.messages.sent();
     for number in 10..15 {
         world.append("test/a", &number.to_string()).await;
@@ -82,10 +82,10 @@ async fn whoever_comes_while_a_drain_hands_over_looks_again_at_once() {
     let world = backlog(9).await;
     world.messages.clear();
     world.waker().wake(&EntityKey::parse("test/a").unwrap(), Duration::ZERO, SECOND).await.unwrap();
-    let began = world.surroundings.monotonic();
+    let began = world.env.monotonic();
     world.work(&[world.drainer(Slow(SECOND)), world.drainer(Slow(SECOND))]).await;
     assert_eq!(world.applied().len(), 9);
-    let took = world.surroundings.monotonic() - began;
+    let took = world.env.monotonic() - began;
     assert!(took < Duration::from_millis(9_500), "{took:?} for nine seconds of work, and no lease's length");
 }
 
@@ -95,16 +95,16 @@ async fn a_thousand_old_gaps_are_given_up_in_seconds() {
     let world = World::new();
     let entity = EntityKey::parse("test/a").unwrap();
     for _ in 0..1000 {
-        let surroundings = &world.surroundings;
-        let claim = Claim { entity: &entity, nonce: &surroundings.nonce(), now: surroundings.now() };
+        let env = &world.env;
+        let claim = Claim { entity: &entity, nonce: &env.nonce(), now: env.now() };
         world.store().run(&claim, SECOND).await.unwrap();
     }
-    world.surroundings.sleep(Duration::from_secs(3600)).await;
+    world.env.sleep(Duration::from_secs(3600)).await;
     // A fresh claim hides how old those in front of it are, from the row; its delivery tells.
     world.append("test/a", "1").await;
-    let began = world.surroundings.monotonic();
+    let began = world.env.monotonic();
     world.work(&[world.drainer(Done)]).await;
-    let took = world.surroundings.monotonic() - began;
+    let took = world.env.monotonic() - began;
     assert_eq!(world.applied(), ["1"]);
     assert!(took < Duration::from_secs(10), "{took:?}");
     let last = world.state("test/a").await.recent.last().map(|last| last.settlement);
@@ -117,26 +117,26 @@ async fn a_gap_in_front_of_what_came_long_ago_is_given_up_at_once() {
     let world = World::new();
     let entity = EntityKey::parse("test/a").unwrap();
     let claim = async || {
-        let claim = Claim { entity: &entity, nonce: &world.surroundings.nonce(), now: world.surroundings.now() };
+        let claim = Claim { entity: &entity, nonce: &world.env.nonce(), now: world.env.now() };
         world.store().run(&claim, SECOND).await.unwrap();
     };
     claim().await;
     world.append("test/a", "1").await;
-    world.surroundings.sleep(Duration::from_secs(3600)).await;
+    world.env.sleep(Duration::from_secs(3600)).await;
     claim().await;
-    let began = world.surroundings.monotonic();
+    let began = world.env.monotonic();
     let mut applied = None;
     let work = async { world.work(&[world.drainer(Done)]).await };
     let look = async {
         while world.applied().is_empty() {
-            world.surroundings.sleep(Duration::from_millis(10)).await;
+            world.env.sleep(Duration::from_millis(10)).await;
         }
-        applied = Some(world.surroundings.monotonic() - began);
+        applied = Some(world.env.monotonic() - began);
     };
     tokio::join!(work, look);
     assert!(applied.expect("it looked") < Duration::from_millis(100), "{applied:?}");
     // Its own ingest may still fill the other.
-    assert!(world.surroundings.monotonic() - began >= world.settings.gap);
+    assert!(world.env.monotonic() - began >= world.settings.gap);
 }
 
 /// However long the drain has been at it, and has waited for another place.
@@ -145,7 +145,7 @@ async fn a_place_that_was_claimed_late_in_a_drain_is_waited_for_as_long_as_any()
     let mut world = World::new();
     world.settings.gap = SECOND;
     let entity = EntityKey::parse("test/a").unwrap();
-    let claim = Claim { entity: &entity, nonce: &world.surroundings.nonce(), now: world.surroundings.now() };
+    let claim = Claim { entity: &entity, nonce: &world.env.nonce(), now: world.env.now() };
     world.store().run(&claim, SECOND).await.unwrap();
     world.append("test/a", "1").await;
     let drainer = world.drainer(Slow(3 * SECOND));
@@ -154,9 +154,9 @@ async fn a_place_that_was_claimed_late_in_a_drain_is_waited_for_as_long_as_any()
         [write] if write.key.table == TableName::Inbox => Fault::Slow(SECOND / 2),
         _ => Fault::None,
     };
-    world.table = Arc::new(FaultyTable::new(world.memory.clone(), &world.surroundings, slow));
+    world.table = Arc::new(FaultyTable::new(world.memory.clone(), &world.env, slow));
     let late = async {
-        world.surroundings.sleep(4 * SECOND - SECOND / 5).await;
+        world.env.sleep(4 * SECOND - SECOND / 5).await;
         world.append("test/a", "2").await;
     };
     tokio::join!(world.work(std::slice::from_ref(&drainer)), late);
@@ -171,13 +171,13 @@ async fn a_place_that_was_claimed_late_in_a_drain_is_waited_for_as_long_as_any()
 async fn a_gap_that_the_row_tells_to_be_old_is_given_up_at_once() {
     let world = World::new();
     let entity = EntityKey::parse("test/a").unwrap();
-    let claim = Claim { entity: &entity, nonce: &world.surroundings.nonce(), now: world.surroundings.now() };
+    let claim = Claim { entity: &entity, nonce: &world.env.nonce(), now: world.env.now() };
     world.store().run(&claim, SECOND).await.unwrap();
-    world.surroundings.sleep(Duration::from_secs(3600)).await;
+    world.env.sleep(Duration::from_secs(3600)).await;
     world.waker().wake(&entity, Duration::ZERO, SECOND).await.unwrap();
-    let began = world.surroundings.monotonic();
+    let began = world.env.monotonic();
     world.work(&[world.drainer(Done)]).await;
-    assert_eq!(world.surroundings.monotonic(), began);
+    assert_eq!(world.env.monotonic(), began);
     assert!(world.state("test/a").await.is_empty());
 }
 
@@ -187,12 +187,12 @@ async fn a_place_that_may_still_be_filled_is_left_to_a_worker_that_has_the_time_
     let mut world = World::new();
     world.function_time = world.settings.gap;
     let entity = EntityKey::parse("test/a").unwrap();
-    let claim = Claim { entity: &entity, nonce: &world.surroundings.nonce(), now: world.surroundings.now() };
+    let claim = Claim { entity: &entity, nonce: &world.env.nonce(), now: world.env.now() };
     world.store().run(&claim, SECOND).await.unwrap();
     world.waker().wake(&entity, Duration::ZERO, SECOND).await.unwrap();
-    let began = world.surroundings.monotonic();
-    attend(&world, Done).await;
-    let took = world.surroundings.monotonic() - began;
+    let began = world.env.monotonic();
+    process(&world, Done).await;
+    let took = world.env.monotonic() - began;
     assert!(took <= world.function_time - MARGIN, "{took:?}");
     let state = world.state("test/a").await;
     assert_eq!((state.is_empty(), state.held.is_none()), (false, true));
@@ -209,11 +209,11 @@ async fn a_delivery_behind_a_commit_is_no_older_than_itself() {
     let commits = tests::handlers::answering(|_, _| webhook_serializer::handler::Outcome::Commit(Vec::new()));
     world.work(&[world.drainer(commits)]).await;
     assert_eq!(world.state("test/a").await.pending_since, None);
-    world.surroundings.sleep(Duration::from_secs(20 * 86_400)).await;
+    world.env.sleep(Duration::from_secs(20 * 86_400)).await;
     // Its ingest dies behind the claim: the gap is no more than that.
     let entity = EntityKey::parse("test/a").unwrap();
-    let claimed = world.surroundings.now();
-    let claim = Claim { entity: &entity, nonce: &world.surroundings.nonce(), now: claimed };
+    let claimed = world.env.now();
+    let claim = Claim { entity: &entity, nonce: &world.env.nonce(), now: claimed };
     world.store().run(&claim, SECOND).await.unwrap();
     assert_eq!(world.state("test/a").await.pending_since, Some(claimed));
     world.waker().wake(&entity, Duration::ZERO, SECOND).await.unwrap();

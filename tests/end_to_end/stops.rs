@@ -47,7 +47,7 @@ struct AtWork {
 
 impl Handler for AtWork {
     async fn handle(&self, _: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
-        context.surroundings().sleep(Duration::from_millis(300)).await;
+        context.env().sleep(Duration::from_millis(300)).await;
         Ok(if self.commits { Outcome::Commit(Vec::new()) } else { Outcome::Done })
     }
 }
@@ -109,7 +109,7 @@ async fn a_hold_lets_the_handler_that_is_at_work_end_and_no_other_begin() {
         }
         let operator = world.operator();
         let hold = async {
-            world.surroundings.sleep(Duration::from_millis(100)).await;
+            world.env.sleep(Duration::from_millis(100)).await;
             operator.hold(&entity()).await.expect("memory answers")
         };
         let drainers = [world.drainer(AtWork { commits })];
@@ -131,7 +131,7 @@ async fn a_row_on_hold_is_never_deleted_for_idleness() {
         world.append("test/a", "1").await;
         let operator = world.operator();
         let hold = async {
-            world.surroundings.sleep(Duration::from_millis(100)).await;
+            world.env.sleep(Duration::from_millis(100)).await;
             operator.hold(&entity()).await.expect("memory answers")
         };
         let drainers = [world.drainer(AtWork { commits })];
@@ -151,7 +151,7 @@ async fn a_row_on_hold_is_never_deleted_for_idleness() {
 #[tokio::test(start_paused = true)]
 async fn a_late_first_try_changes_neither_a_later_hold_nor_its_end() {
     let world = World::new();
-    let now = world.surroundings.now();
+    let now = world.env.now();
     let late_hold = BeginHold { entity: &entity(), seen: Hold::default(), now }.write();
     let Turned::Done(held) = on_hold(&world).await else { panic!("it was not on hold") };
     let late_end = EndHold { seen: &held, purge_at: None }.write();
@@ -231,7 +231,7 @@ async fn what_was_applied_by_the_time_that_it_is_skipped_stays_so() {
     let first = world.state("test/a").await.next();
     let operator = world.operator();
     let skip = async {
-        world.surroundings.sleep(Duration::from_millis(100)).await;
+        world.env.sleep(Duration::from_millis(100)).await;
         operator.skip(&entity(), first).await.expect("memory answers")
     };
     let drainers = [world.drainer(Slow(Duration::from_secs(2)))];
@@ -253,13 +253,13 @@ async fn an_order_that_nobody_knows_is_not_made_by_a_skip() {
 async fn tried_now_it_does_not_wait_and_its_attempts_stay_counted() {
     let world = World::new();
     world.append("test/a", "1").await;
-    let began = world.surroundings.now();
+    let began = world.env.now();
     let drainers = [world.drainer(answering(|delivery, _| match delivery.attempt() {
         1 => Outcome::retry_after(DAY / 4, "not now"),
         _ => Outcome::Done,
     }))];
     let retry = async {
-        world.surroundings.sleep(Duration::from_secs(5)).await;
+        world.env.sleep(Duration::from_secs(5)).await;
         world.operator().retry(&entity()).await.expect("memory answers")
     };
     let (retried, ()) = tokio::join!(retry, world.work(&drainers));
@@ -275,7 +275,7 @@ async fn tried_now_it_does_not_wait_and_its_attempts_stay_counted() {
 async fn what_operators_do_is_told_with_who_and_why_until_it_is_erased() {
     let world = blocked().await;
     let first = world.state("test/a").await.next();
-    let a_moment = async || world.surroundings.sleep(Duration::from_secs(1)).await;
+    let a_moment = async || world.env.sleep(Duration::from_secs(1)).await;
     on_hold(&world).await;
     a_moment().await;
     skipped(&world, first).await;
@@ -347,7 +347,7 @@ async fn an_operator_that_dies_at_any_call_leaves_it_as_it_was_or_going_on() {
             }
             let first = world.state("test/a").await.next();
             let plan = move |call: &Call<'_>| if call.request >= survives { Fault::SilentAfter } else { Fault::None };
-            let table = Arc::new(FaultyTable::new(world.memory.clone(), &world.surroundings, plan));
+            let table = Arc::new(FaultyTable::new(world.memory.clone(), &world.env, plan));
             world.table = table.clone();
             let operator = operator(&world);
             world.table = world.memory.clone();
@@ -360,9 +360,9 @@ async fn an_operator_that_dies_at_any_call_leaves_it_as_it_was_or_going_on() {
                 }
             };
             // It never hears of what it sent last.
-            let _ = world.surroundings.within(Duration::from_secs(1), work).await;
+            let _ = world.env.within(Duration::from_secs(1), work).await;
             // What is delayed by less than a minute comes; a retry in hours does not.
-            let within = world.surroundings.within(Duration::from_secs(120), world.work(&[world.drainer(Done)])).await;
+            let within = world.env.within(Duration::from_secs(120), world.work(&[world.drainer(Done)])).await;
             let state = world.state("test/a").await;
             let goes_on = state.is_empty() || state.is_stopped() || state.retry_at.is_some();
             assert!(goes_on, "{what}, dead at call {survives}: {state:?}, {within:?}");
@@ -377,7 +377,7 @@ async fn failing_for_hours() -> World {
     let world = World::new();
     world.append("test/a", "1").await;
     let fails = answering(|_, _| Outcome::retry_after(DAY / 4, "not now"));
-    let _ = world.surroundings.within(Duration::from_secs(5), world.work(&[world.drainer(fails)])).await;
+    let _ = world.env.within(Duration::from_secs(5), world.work(&[world.drainer(fails)])).await;
     world
 }
 
@@ -396,12 +396,12 @@ async fn a_put_that_lands_while_its_place_is_skipped_is_parked_and_not_given_up(
         world.memory.write(&Write::delete(key.clone())).await.unwrap();
         let pause = Duration::from_millis(500);
         let plan = move |call: &Call<'_>| if call.request == before { Fault::Slow(pause) } else { Fault::None };
-        let table = Arc::new(FaultyTable::new(world.memory.clone(), &world.surroundings, plan));
+        let table = Arc::new(FaultyTable::new(world.memory.clone(), &world.env, plan));
         world.table = table;
         let operator = world.operator();
         world.table = world.memory.clone();
         let late = async {
-            world.surroundings.sleep(Duration::from_millis(300)).await;
+            world.env.sleep(Duration::from_millis(300)).await;
             let put = Write { condition: Condition::absent(a::ITEM), ..Write::put(key, stored) };
             matches!(world.memory.write(&put).await, Ok(Written::Landed(_)))
         };
@@ -430,11 +430,11 @@ async fn a_skip_wakes_a_worker_if_something_waits_behind_it() {
 #[tokio::test(start_paused = true)]
 async fn a_place_that_is_yet_to_be_filled_is_not_skipped() {
     let (world, patience) = (World::new(), Duration::from_secs(5));
-    let nonce = world.surroundings.nonce();
-    let claim = Claim { entity: &entity(), nonce: &nonce, now: world.surroundings.now() };
+    let nonce = world.env.nonce();
+    let claim = Claim { entity: &entity(), nonce: &nonce, now: world.env.now() };
     let place = world.store().run(&claim, patience).await.expect("it is claimed").sequence;
     assert_eq!(skipped(&world, place).await, Skipped::NotThereYet);
-    let envelope = Envelope::pack(&world.incoming("test/a", "late"), &nonce, world.surroundings.now() + 30 * DAY);
+    let envelope = Envelope::pack(&world.incoming("test/a", "late"), &nonce, world.env.now() + 30 * DAY);
     world.store().run(&Put { envelope: &envelope, sequence: place }, patience).await.expect("memory answers");
     world.work(&[world.drainer(Done)]).await;
     assert_eq!(world.applied(), ["late"]);
@@ -446,10 +446,10 @@ async fn a_rate_is_kept_over_a_skip() {
     for id in ["1", "2", "3"] {
         world.inbox().append(&world.incoming_from("rarely", "test/a", id)).await.expect("it is appended");
     }
-    let began = world.surroundings.monotonic();
+    let began = world.env.monotonic();
     let drainers = [world.drainer(Done)];
     let skip = async {
-        world.surroundings.sleep(Duration::from_millis(500)).await;
+        world.env.sleep(Duration::from_millis(500)).await;
         let next = world.state("test/a").await.next();
         world.operator().skip(&entity(), next).await.expect("memory answers")
     };
@@ -465,10 +465,10 @@ async fn a_rate_is_kept_over_a_retry() {
     for id in ["1", "2"] {
         world.inbox().append(&world.incoming_from("rarely", "test/a", id)).await.expect("it is appended");
     }
-    let began = world.surroundings.monotonic();
+    let began = world.env.monotonic();
     let drainers = [world.drainer(Done)];
     let retry = async {
-        world.surroundings.sleep(Duration::from_millis(500)).await;
+        world.env.sleep(Duration::from_millis(500)).await;
         world.operator().retry(&entity()).await.expect("memory answers")
     };
     let (retried, ()) = tokio::join!(retry, world.work(&drainers));
@@ -509,10 +509,10 @@ async fn a_row_that_is_resumed_during_a_visit_may_go_afterwards() {
 async fn what_stands_behind_a_skipped_one_has_waited_since_it_came() {
     let world = World::new();
     world.append("test/a", "1").await;
-    world.surroundings.sleep(Duration::from_secs(60)).await;
-    let came = world.surroundings.now();
+    world.env.sleep(Duration::from_secs(60)).await;
+    let came = world.env.now();
     world.append("test/a", "2").await;
-    world.surroundings.sleep(Duration::from_secs(60)).await;
+    world.env.sleep(Duration::from_secs(60)).await;
     let first = world.state("test/a").await.next();
     skipped(&world, first).await;
     assert_eq!(world.state("test/a").await.pending_since, Some(came));

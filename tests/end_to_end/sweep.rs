@@ -39,7 +39,7 @@ use webhook_serializer::{
         tick::JobState,
     },
     telemetry::{Event, Observer, Swept},
-    time::{Surroundings, Timestamp},
+    time::{Env, Timestamp},
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -68,7 +68,7 @@ impl Observer for Sweeps {
 struct Deployed {
     ticker: Ticker,
     told: Arc<Sweeps>,
-    surroundings: Surroundings,
+    env: Env,
 }
 
 impl Deployed {
@@ -81,21 +81,21 @@ impl Deployed {
         let jobs = Jobs::new().add(sweep(sweeper, told.clone()));
         let ticker = Ticker::new(world.store(), &jobs, FUNCTION, &Switch::On, HolderInfo::new("a scheduler"));
         let ticker = ticker.expect("the job is right").isolated(Isolation::Inline);
-        Self { ticker, told, surroundings: world.surroundings.clone() }
+        Self { ticker, told, env: world.env.clone() }
     }
 
     /// The tick of a minute, when it comes; what it swept. It ends before the
     /// next one comes.
     async fn minute(&self, number: u64) -> Swept {
         let swept = self.tick(number).await;
-        assert!(self.surroundings.now() < minute(number + 1), "it ended before the next tick");
+        assert!(self.env.now() < minute(number + 1), "it ended before the next tick");
         swept
     }
 
     async fn tick(&self, number: u64) -> Swept {
         let due = minute(number);
-        self.surroundings.sleep(due.since(self.surroundings.now())).await;
-        let deadline = self.surroundings.monotonic() + FUNCTION;
+        self.env.sleep(due.since(self.env.now())).await;
+        let deadline = self.env.monotonic() + FUNCTION;
         self.ticker.tick(due, deadline).await.expect("the job's row can be read");
         self.told.0.lock().expect("no one panics while holding this").pop().expect("it swept")
     }
@@ -134,7 +134,7 @@ impl Woken {
 /// A queue that takes its time, and what it says of each entity.
 struct Picky {
     woken: Arc<Woken>,
-    surroundings: Surroundings,
+    env: Env,
     takes: Duration,
     waiting: u64,
     says: fn(&str) -> Result<(), QueueError>,
@@ -143,7 +143,7 @@ struct Picky {
 impl Queue for Picky {
     fn send<'a>(&'a self, message: &'a Message, _: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
         Box::pin(async {
-            self.surroundings.sleep(self.takes).await;
+            self.env.sleep(self.takes).await;
             let entity = message.entity().as_str();
             (self.says)(entity)?;
             *self.woken.0.lock().expect("no one panics while holding this").entry(entity.to_owned()).or_default() += 1;
@@ -169,10 +169,10 @@ async fn forgotten(count: usize, takes: Duration, says: fn(&str) -> Result<(), Q
     for number in 0..count {
         world.append(&format!("test/{number:03}"), &number.to_string()).await;
     }
-    tokio::time::advance(10 * MINUTE - world.surroundings.monotonic()).await;
+    tokio::time::advance(10 * MINUTE - world.env.monotonic()).await;
     let woken = Arc::new(Woken::default());
-    let surroundings = world.surroundings.clone();
-    picks(&mut world, Picky { woken: woken.clone(), surroundings, takes, waiting: 0, says });
+    let env = world.env.clone();
+    picks(&mut world, Picky { woken: woken.clone(), env, takes, waiting: 0, says });
     (world, woken)
 }
 
@@ -204,14 +204,14 @@ async fn minutes_without_a_scheduler_are_made_up_for() {
     deployed.minutes(41..70).await;
     assert_eq!(woken.count(), (50, 1), "an hour is an hour");
     // Another deployment's clock, or an invocation that comes twice or late, sweeps nothing more.
-    let again = deployed.ticker.tick(minute(65), deployed.surroundings.monotonic() + FUNCTION).await;
+    let again = deployed.ticker.tick(minute(65), deployed.env.monotonic() + FUNCTION).await;
     assert_eq!((again.expect("the row can be read").ran.len(), woken.count()), (0, (50, 1)));
 }
 
 /// Pages that take their time, of a table that is there only as a number: each
 /// stands for many rows of which none needs anything.
 struct Vast {
-    surroundings: Surroundings,
+    env: Env,
     pages: u64,
     takes: Duration,
     visits: Mutex<BTreeMap<(u32, u64), Visits>>,
@@ -226,13 +226,13 @@ struct Visits {
 
 impl Vast {
     async fn page(&self, segment: &Segment) -> Scanned {
-        self.surroundings.sleep(self.takes).await;
+        self.env.sleep(self.takes).await;
         let after = segment.after.as_ref().map(|key| match &key.partition.1 {
             Value::S(text) => text.rsplit_once('-').expect("a page's key").1.parse::<u64>().expect("its number"),
             _ => unreachable!("keys are texts"),
         });
         let page = after.map_or(0, |after| after + 1);
-        let now = self.surroundings.monotonic();
+        let now = self.env.monotonic();
         let mut visits = self.visits.lock().expect("no one panics while holding this");
         let visits = visits.entry((segment.number, page)).or_default();
         visits.longest_without = visits.longest_without.max(now - visits.last);
@@ -264,7 +264,7 @@ async fn of_a_hundred_million_rows_each_is_reached_within_three_hours_and_a_half
     const ROWS_A_PAGE: u64 = 5_000;
     let mut world = World::new();
     let vast = Vast {
-        surroundings: world.surroundings.clone(),
+        env: world.env.clone(),
         pages: (ROWS / 60).div_ceil(ROWS_A_PAGE),
         takes: Duration::from_secs(1) * ROWS_A_PAGE as u32 / ROWS_A_SECOND as u32,
         visits: Mutex::default(),
@@ -327,7 +327,7 @@ async fn on_the_embedded_dynamodb_a_segment_costs_a_read_and_a_write_besides_its
     }
     let parts = stage.parts();
     let sweeper = Sweeper::new(parts.store.clone(), parts.waker, parts.queue, 30 * DAY);
-    let until = stage.surroundings().monotonic() + FUNCTION;
+    let until = stage.env().monotonic() + FUNCTION;
     let mut seen = 0;
     for number in 0..60 {
         let before = stage.meter.reading();
@@ -397,18 +397,12 @@ async fn a_row_at_which_each_sweep_stops_keeps_those_behind_it_waiting_for_a_min
 #[tokio::test(start_paused = true)]
 async fn while_the_queue_is_out_a_tick_passes_no_more_than_one_row_over() {
     let (mut world, woken) = forgotten(40, Duration::ZERO, |_| Err(QueueError::Unavailable("out".into()))).await;
-    let surroundings = world.surroundings.clone();
+    let env = world.env.clone();
     let swept = Deployed::by(&world).minutes(10..20).await;
     assert!(swept.unserved <= 10, "{swept:?}");
     picks(
         &mut world,
-        Picky {
-            woken: woken.clone(),
-            surroundings: surroundings.clone(),
-            takes: Duration::ZERO,
-            waiting: 0,
-            says: |_| Ok(()),
-        },
+        Picky { woken: woken.clone(), env: env.clone(), takes: Duration::ZERO, waiting: 0, says: |_| Ok(()) },
     );
     Deployed::by(&world).minutes(20..140).await;
     assert_eq!(woken.count().0, 40);
@@ -443,17 +437,11 @@ async fn a_segment_whose_rest_the_store_refuses_to_scan_costs_the_others_a_minut
 #[tokio::test(start_paused = true)]
 async fn no_more_is_woken_than_leaves_ten_thousand_waiting() {
     let (mut world, woken) = forgotten(10, Duration::ZERO, |_| Ok(())).await;
-    let surroundings = world.surroundings.clone();
+    let env = world.env.clone();
     for (waiting, more, lagging) in [(10_001, 0, true), (9_996, 5, true), (0, 10, false)] {
         picks(
             &mut world,
-            Picky {
-                woken: woken.clone(),
-                surroundings: surroundings.clone(),
-                takes: Duration::ZERO,
-                waiting,
-                says: |_| Ok(()),
-            },
+            Picky { woken: woken.clone(), env: env.clone(), takes: Duration::ZERO, waiting, says: |_| Ok(()) },
         );
         let swept = world.sweeper().sweep_all().await.expect("it sweeps");
         assert_eq!((swept.seen, swept.woken, swept.lagging), (10, more, lagging), "{waiting} wait");
@@ -463,10 +451,10 @@ async fn no_more_is_woken_than_leaves_ten_thousand_waiting() {
 #[tokio::test(start_paused = true)]
 async fn with_more_than_ten_thousand_waiting_the_queue_lags_though_nothing_is_to_be_woken() {
     let mut world = World::new();
-    let (surroundings, woken) = (world.surroundings.clone(), Arc::new(Woken::default()));
+    let (env, woken) = (world.env.clone(), Arc::new(Woken::default()));
     for (waiting, lagging) in [(10_000, false), (10_001, true), (20_000, true)] {
-        let (surroundings, woken) = (surroundings.clone(), woken.clone());
-        picks(&mut world, Picky { woken, surroundings, takes: Duration::ZERO, waiting, says: |_| Ok(()) });
+        let (env, woken) = (env.clone(), woken.clone());
+        picks(&mut world, Picky { woken, env, takes: Duration::ZERO, waiting, says: |_| Ok(()) });
         assert_eq!(world.sweeper().sweep_all().await.expect("it sweeps").lagging, lagging, "{waiting} wait");
     }
 }
@@ -478,7 +466,7 @@ async fn two_sweeps_side_by_side_skip_nothing() {
     let (world, woken) = forgotten(100, Duration::from_millis(100), |_| Ok(())).await;
     let (one, other) = (world.sweeper(), world.sweeper());
     for number in 10..70 {
-        let until = world.surroundings.monotonic() + Duration::from_secs(50);
+        let until = world.env.monotonic() + Duration::from_secs(50);
         let ((first, ended), (second, also_ended)) =
             tokio::join!(one.go_on(minute(number), until), other.go_on(minute(number), until));
         assert_eq!((ended, also_ended), (Ok(()), Ok(())));
@@ -494,14 +482,14 @@ async fn a_frozen_sweep_moves_nothing_back() {
     let (mut world, woken) = forgotten(60, Duration::ZERO, |_| Ok(())).await;
     let whole = world.table.clone();
     // It is frozen when it wants to say how far it came, and thaws ten minutes later.
-    let late = Arc::new(FaultyTable::new(whole.clone(), &world.surroundings, |call: &Call<'_>| match call.write {
+    let late = Arc::new(FaultyTable::new(whole.clone(), &world.env, |call: &Call<'_>| match call.write {
         1 => Fault::Late(10 * MINUTE),
         _ => Fault::None,
     }));
     world.table = late.clone();
     let frozen = world.sweeper();
-    let until = world.surroundings.monotonic() + Duration::from_secs(50);
-    let seen = world.surroundings.within(Duration::from_millis(800), frozen.go_on(minute(10), until)).await;
+    let until = world.env.monotonic() + Duration::from_secs(50);
+    let seen = world.env.within(Duration::from_millis(800), frozen.go_on(minute(10), until)).await;
     assert!(seen.is_none(), "it never heard of it");
     world.table = whole;
     let deployed = Deployed::by(&world);
@@ -517,8 +505,8 @@ async fn a_sweep_that_dies_in_mid_tick_costs_no_more_than_its_last_ten_seconds()
     Deployed::by(&world).minutes([10]).await;
     // Nearly an hour's turns have come up, for which 100 s are needed; it dies in the middle.
     let sweeper = world.sweeper();
-    let until = || world.surroundings.monotonic() + 10 * MINUTE;
-    let killed = world.surroundings.within(Duration::from_secs(35), sweeper.go_on(minute(68), until())).await;
+    let until = || world.env.monotonic() + 10 * MINUTE;
+    let killed = world.env.within(Duration::from_secs(35), sweeper.go_on(minute(68), until())).await;
     assert!(killed.is_none());
     let before = woken.count().0;
     assert!(before > 40, "{before}");
@@ -535,13 +523,13 @@ async fn many_segments_that_take_no_time_cost_one_write_together() {
     let mut world = World::new();
     let moves = Arc::new(AtomicU64::new(0));
     let counted = moves.clone();
-    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.surroundings, move |call: &Call<'_>| {
+    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.env, move |call: &Call<'_>| {
         let moves_on = call.writes.iter().filter(|write| write.key == sweep_position_row()).count();
         counted.fetch_add(moves_on as u64, Relaxed);
         Fault::None
     }));
     let sweeper = world.sweeper();
-    let until = || world.surroundings.monotonic() + Duration::from_secs(50);
+    let until = || world.env.monotonic() + Duration::from_secs(50);
     sweeper.go_on(minute(10), until()).await.1.expect("store and queue answer");
     let first = moves.load(Relaxed);
     let (swept, ended) = sweeper.go_on(minute(40), until()).await;
@@ -556,8 +544,8 @@ async fn a_lost_reply_to_how_far_it_came_is_recognised() {
         let moves_on = call.writes.iter().any(|write| write.key == sweep_position_row());
         if moves_on && call.write % 2 == 1 { Fault::ReplyLost } else { Fault::None }
     };
-    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.surroundings, loses));
-    let until = |world: &World| world.surroundings.monotonic() + Duration::from_secs(50);
+    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.env, loses));
+    let until = |world: &World| world.env.monotonic() + Duration::from_secs(50);
     let sweeper = world.sweeper();
     for number in 10..70 {
         let (swept, ended) = sweeper.go_on(minute(number), until(&world)).await;
@@ -573,9 +561,9 @@ async fn held(world: &World, entity: &str, kind: LeaseKind) {
     let request = Acquire {
         entity: EntityKey::parse(entity).expect("a key"),
         kind,
-        holder: world.surroundings.nonce(),
+        holder: world.env.nonce(),
         info: HolderInfo::new("one that dies"),
-        now: world.surroundings.now(),
+        now: world.env.now(),
         length: Duration::from_secs(15),
     };
     let acquired = world.store().run(&request, MINUTE).await.expect("memory answers");
@@ -594,7 +582,7 @@ async fn an_exclusive_lease_that_its_holder_left_on_an_empty_entity_is_ended_and
     world.work(&[world.drainer(Done)]).await;
     assert_eq!(world.state("test/a").await.held, None);
     tokio::time::advance(60 * DAY).await;
-    let now = world.surroundings.now().as_millis() / 1000;
+    let now = world.env.now().as_millis() / 1000;
     world.memory.purge(&TableName::Entities, |row| row.number(a::PURGE_AT).is_some_and(|at| at <= now));
     let left = world.memory.rows(&TableName::Entities);
     let left: Vec<_> = left.iter().filter_map(|row| row.text(a::ENTITY)).collect();
@@ -616,7 +604,7 @@ async fn a_job_s_lease_is_left_to_the_scheduler() {
 #[tokio::test(start_paused = true)]
 async fn what_was_parked_while_the_sweep_was_at_it_is_given_no_end() {
     let mut world = World::new();
-    let noise = || world.surroundings.nonce().to_string().into_bytes();
+    let noise = || world.env.nonce().to_string().into_bytes();
     let mut incoming = world.incoming("test/a", "1");
     incoming.body = std::iter::repeat_with(noise).flatten().take(1_500_000).collect();
     world.inbox().append(&incoming).await.expect("it is appended");
@@ -624,7 +612,7 @@ async fn what_was_parked_while_the_sweep_was_at_it_is_given_no_end() {
     // What the sweep reads is what was there before the delivery was parked.
     let memory = world.memory.clone();
     let rows = AtomicU64::new(0);
-    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.surroundings, move |call: &Call<'_>| {
+    world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.env, move |call: &Call<'_>| {
         let to_put_off = call.writes.iter().any(|write| write.key.table == TableName::Inbox);
         if to_put_off && rows.fetch_add(1, Relaxed) == 0 {
             for row in memory.rows(&TableName::Inbox) {

@@ -12,7 +12,7 @@ use webhook_serializer::{
     functions::worker::{Attributes, Record, SqsEvent, Worker},
     handler::{Context, Handler, HandlerError, Isolation, Outcome},
     protocol::{delivery::Delivery, entity::EntityKey},
-    time::Surroundings,
+    time::Env,
 };
 
 /// Blocks the thread of each delivery of the namespace `stuck` until the gate
@@ -46,7 +46,7 @@ struct Stuck {
 impl Stuck {
     /// A worker with as many threads lost as make it stop.
     async fn spent() -> Self {
-        let mut world = World::by(Surroundings::system());
+        let mut world = World::by(Env::system());
         world.isolation = Isolation::Thread;
         let gate = Gate::default();
         let worker = world.worker(gate.clone());
@@ -55,7 +55,7 @@ impl Stuck {
         for name in &names {
             stuck.append("brief", name).await;
         }
-        stuck.attend(&names).await;
+        stuck.process(&names).await;
         assert_eq!(stuck.world.journal.runs().len(), 0, "none has answered");
         assert_eq!(stuck.world.told.threads_lost(), names.len() as u64, "the log tells how many");
         assert!(stuck.worker.is_spent().await);
@@ -68,7 +68,7 @@ impl Stuck {
     }
 
     /// One batch, a wake-up of each entity, all of which are let go.
-    async fn attend(&self, entities: &[String]) {
+    async fn process(&self, entities: &[String]) {
         self.world.messages.clear();
         let records = entities.iter().map(|entity| Record {
             message_id: entity.clone(),
@@ -76,8 +76,8 @@ impl Stuck {
             body: format!("{{\"entity\":\"{entity}\"}}"),
             attributes: Attributes { approximate_receive_count: "1".into() },
         });
-        let deadline = self.world.surroundings.now() + Duration::from_secs(60);
-        let response = self.worker.attend(SqsEvent { records: records.collect() }, deadline).await;
+        let deadline = self.world.env.now() + Duration::from_secs(60);
+        let response = self.worker.process(SqsEvent { records: records.collect() }, deadline).await;
         assert!(response.batch_item_failures.is_empty(), "{response:?}");
     }
 }
@@ -91,7 +91,7 @@ async fn what_finds_no_thread_is_not_started_and_not_charged_and_has_a_wake_up()
     }
     // More often than its source allows attempts.
     for _ in 0..4 {
-        stuck.attend(&good).await;
+        stuck.process(&good).await;
         assert_eq!(stuck.world.messages.len(), good.len(), "one for each");
     }
     for entity in &good {
@@ -110,7 +110,7 @@ async fn a_worker_takes_work_again_when_its_threads_come_back() {
     while stuck.worker.is_spent().await {}
     let good = ["good/1".to_owned()];
     stuck.append("test", &good[0]).await;
-    stuck.attend(&good).await;
+    stuck.process(&good).await;
     assert_eq!(stuck.world.state(&good[0]).await.waiting(), 0);
     assert!(stuck.world.applied().contains(&good[0]));
 }

@@ -43,9 +43,9 @@ fn request(world: &World, entity: &str) -> Acquire {
     Acquire {
         entity: key(entity),
         kind: LeaseKind::Drain,
-        holder: world.surroundings.nonce(),
+        holder: world.env.nonce(),
         info: HolderInfo::new("another worker"),
-        now: world.surroundings.now(),
+        now: world.env.now(),
         length: Duration::from_secs(15),
     }
 }
@@ -61,8 +61,8 @@ async fn drained(world: &World, entity: &str) -> Lease {
 
 /// The ids of a batch's messages that come again.
 async fn kept(worker: &Worker, world: &World, records: Vec<Record>) -> Vec<String> {
-    let deadline = world.surroundings.now() + world.function_time;
-    let response = worker.attend(SqsEvent { records }, deadline).await;
+    let deadline = world.env.now() + world.function_time;
+    let response = worker.process(SqsEvent { records }, deadline).await;
     response.batch_item_failures.into_iter().map(|failure| failure.item_identifier).collect()
 }
 
@@ -73,7 +73,7 @@ fn worker(world: &World, handler: impl Handler) -> Worker {
 /// No send gets through.
 fn without_queue(world: &mut World) {
     let refuses = |_| Fault::Before(TableError::Throttled);
-    world.queue = Arc::new(FaultyQueue::new(world.messages.clone(), &world.surroundings, refuses));
+    world.queue = Arc::new(FaultyQueue::new(world.messages.clone(), &world.env, refuses));
 }
 
 fn is_claim(call: &Call<'_>) -> bool {
@@ -92,7 +92,7 @@ async fn a_claim_whose_first_reply_was_lost_owes_a_wake_up_whatever_the_row_show
             true => Fault::ReplyLost,
             false => Fault::None,
         };
-        world.table = Arc::new(FaultyTable::new(world.memory.clone(), &world.surroundings, plan));
+        world.table = Arc::new(FaultyTable::new(world.memory.clone(), &world.env, plan));
         world.append("test/a", "second").await;
         assert_eq!(world.messages.sent() - sent, owed, "the reply was lost: {reply_lost}");
     }
@@ -104,7 +104,7 @@ async fn an_append_whose_place_was_given_up_owes_a_wake_up_for_the_next_one() {
     let world = World::new();
     drained(&world, "test/a").await;
     let sequence = world.state("test/a").await.tail.next();
-    let purge_at = world.surroundings.now() + Duration::from_secs(86_400);
+    let purge_at = world.env.now() + Duration::from_secs(86_400);
     world.store().run(&Void { entity: &key("test/a"), sequence, purge_at }, PATIENCE).await.unwrap();
     let sent = world.messages.sent();
     world.append("test/a", "second").await;
@@ -119,7 +119,7 @@ async fn a_wake_up_that_is_owed_stays_owed_over_a_place_that_was_given_up() {
     let world = World::new();
     world.append("test/a", "first").await;
     let sequence = world.state("test/a").await.tail.next();
-    let purge_at = world.surroundings.now() + Duration::from_secs(86_400);
+    let purge_at = world.env.now() + Duration::from_secs(86_400);
     world.store().run(&Void { entity: &key("test/a"), sequence, purge_at }, PATIENCE).await.unwrap();
     let sent = world.messages.sent();
     world.append("test/a", "second").await;
@@ -132,7 +132,7 @@ async fn an_append_whose_third_place_was_given_up_too_says_so() {
     let world = World::new();
     drained(&world, "test/a").await;
     let mut sequence = world.state("test/a").await.tail;
-    let purge_at = world.surroundings.now() + Duration::from_secs(86_400);
+    let purge_at = world.env.now() + Duration::from_secs(86_400);
     for _ in 0..3 {
         sequence = sequence.next();
         world.store().run(&Void { entity: &key("test/a"), sequence, purge_at }, PATIENCE).await.unwrap();
@@ -211,12 +211,12 @@ async fn a_message_is_kept_whose_drain_does_not_come_back_in_the_function_s_time
     world.inbox().append(&world.incoming_from("brief", "test/b", "2")).await.unwrap();
     let of_a = |call: &Call<'_>| call.writes.iter().any(|write| format!("{:?}", write.key).contains("test/a"));
     let plan = move |call: &Call<'_>| if of_a(call) { Fault::Silent } else { Fault::None };
-    world.table = Arc::new(FaultyTable::new(world.memory.clone(), &world.surroundings, plan));
-    let began = world.surroundings.monotonic();
+    world.table = Arc::new(FaultyTable::new(world.memory.clone(), &world.env, plan));
+    let began = world.env.monotonic();
     let worker = worker(&world, Done);
     let records = vec![record("1", "test/a", "1"), record("2", "test/b", "1")];
     assert_eq!(kept(&worker, &world, records).await, ["1"]);
-    assert!(world.surroundings.monotonic() - began < world.function_time, "it was told in time");
+    assert!(world.env.monotonic() - began < world.function_time, "it was told in time");
     assert_eq!(world.applied(), ["2"]);
 }
 
@@ -274,7 +274,7 @@ async fn a_suspect_is_taken_over_only_when_its_turn_comes() {
     let sees = seen.clone();
     let handler = Scripted(move |delivery: &Delivery, context: &Context| {
         let (told, sees) = (told.clone(), sees.clone());
-        let (id, wait) = (delivery.delivery_id().to_string(), context.surroundings().sleep(Duration::from_secs(1)));
+        let (id, wait) = (delivery.delivery_id().to_string(), context.env().sleep(Duration::from_secs(1)));
         let answer: BoxFuture<'static, Result<Outcome, HandlerError>> = Box::pin(async move {
             wait.await;
             sees.lock().unwrap().push((id, told.taken_over()));

@@ -17,7 +17,7 @@ entity = "{source}/{header:x-order}"
 "#;
 
 fn webhook(lane: &Lane, id: &str, body: Vec<u8>) -> Webhook {
-    let mut webhook = signed(&lane.sources, "any", id, body, lane.surroundings.now());
+    let mut webhook = signed(&lane.sources, "any", id, body, lane.env.now());
     webhook.headers.push(("x-order".into(), id.into()));
     webhook
 }
@@ -33,7 +33,7 @@ async fn any_body_from_nothing_to_six_megabytes_reaches_its_handler_as_it_was_se
         ("every-byte", (0..=255).collect()),
         ("no-text", b"{\"id\":\"\xff\xfe\xc3\x28\"}".to_vec()),
         ("text", "{\"name\":\"\u{1F4E6} \u{00e9}\"}".into()),
-        ("in-several-rows", noise(&lane.surroundings, 800 * 1024)),
+        ("in-several-rows", noise(&lane.env, 800 * 1024)),
         ("six-megabytes", vec![b' '; LARGEST_BODY]),
     ];
     for (id, body) in &bodies {

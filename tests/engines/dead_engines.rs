@@ -17,7 +17,7 @@ use webhook_serializer::{
     functions::ingest::Ingest,
     sources::Sources,
     telemetry::Log,
-    time::Surroundings,
+    time::Env,
 };
 
 /// Senders give up after five seconds at the earliest; half of that is ours.
@@ -50,15 +50,15 @@ async fn closed_port() -> String {
 }
 
 async fn status_of(account: Account, config: StoreConfig) -> u16 {
-    let surroundings = Surroundings::system();
-    let Parts { store, waker, .. } = Parts::connect(&account, &config, &surroundings, None);
+    let env = Env::system();
+    let Parts { store, waker, .. } = Parts::connect(&account, &config, &env, None);
     let inbox = Inbox::new(store, waker, config.retention, Arc::new(Log));
     let sources = Arc::new(Sources::parse(SOURCES).expect("the sources are right"));
-    let webhook = request(&signed(&sources, "test", "1", update("7"), surroundings.now()));
-    let ingest = Ingest::new(sources, inbox, surroundings.clone());
-    let before = surroundings.monotonic();
+    let webhook = request(&signed(&sources, "test", "1", update("7"), env.now()));
+    let ingest = Ingest::new(sources, inbox, env.clone());
+    let before = env.monotonic();
     let status = ingest.answer(&webhook).await.status_code;
-    let took = surroundings.monotonic() - before;
+    let took = env.monotonic() - before;
     assert!(took <= ANSWER, "{took:?}");
     status
 }

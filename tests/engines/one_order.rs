@@ -76,12 +76,12 @@ impl Said {
 async fn every_sender_s_webhooks_at_once_with_repeats_are_applied_once_and_one_order_of_three_providers_in_order() {
     let settled = Settled::default();
     let mut lane = Lane::start_with_samples(&sources(), Arc::new(settled.clone())).await;
-    let journal = Journal::new(lane.surroundings.clone());
+    let journal = Journal::new(lane.env.clone());
     lane.local.work(|_| Journaled::new(Slow(Duration::from_millis(20)), journal.clone()));
 
     let mut senders: BTreeMap<String, Said> = BTreeMap::new();
     for (name, event) in ALL {
-        let webhook = samples::webhook(event, &lane.sources, lane.surroundings.now()).expect(name);
+        let webhook = samples::webhook(event, &lane.sources, lane.env.now()).expect(name);
         senders.entry(webhook.source.clone()).or_default().webhooks.push(webhook);
     }
     assert_eq!(senders.len(), lane.sources.iter().count(), "every source sends");

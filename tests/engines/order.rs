@@ -61,8 +61,7 @@ async fn a_delivery_sent_twice_runs_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wake_up_sent_twice_starts_nothing_twice() {
     let mut stage = Stage::start().await;
-    let twice =
-        || stage.waker_on(FaultyQueue::copying(stage.queue(), stage.surroundings(), ORDERS as u64 * ROUNDS as u64));
+    let twice = || stage.waker_on(FaultyQueue::copying(stage.queue(), stage.env(), ORDERS as u64 * ROUNDS as u64));
     let inbox = stage.inbox_on(stage.parts().store, twice());
     let drainers: Vec<_> =
         (0..WORKERS).map(|_| stage.drainer_on(stage.parts().store, twice(), Slow(TASK), Arc::new(Log))).collect();
@@ -118,7 +117,7 @@ async fn a_dropped_put_shows_as_a_loss() {
         },
         _ => Fault::None,
     };
-    let store = stage.store_on(FaultyTable::new(stage.table(), stage.surroundings(), drops));
+    let store = stage.store_on(FaultyTable::new(stage.table(), stage.env(), drops));
     let inbox = stage.inbox_on(store, stage.parts().waker);
     let sent = stage.burst_into(&inbox, &orders(), ROUNDS, 1).await;
     stage.journal.until_applied(ORDERS * ROUNDS - 1).await;

@@ -19,7 +19,7 @@ use webhook_serializer::{
         entity::{FencingToken, Sequence},
     },
     sources::{LiveSources, Sources},
-    time::{Surroundings, Timestamp},
+    time::{Env, Timestamp},
 };
 
 use super::{
@@ -58,12 +58,12 @@ fn account(url: &str) -> Account {
 
 fn handler(url: &str, sources: impl Into<LiveSources>) -> Invoke {
     let account = account(url);
-    Invoke::new(sources, &account, &account.http_client(), &Surroundings::system())
+    Invoke::new(sources, &account, &account.http_client(), &Env::system())
 }
 
 fn lambda(url: &str) -> Signed {
     let account = account(url);
-    account.signed(&account.http_client(), "lambda", account.lambda_endpoint.clone(), &Surroundings::system())
+    account.signed(&account.http_client(), "lambda", account.lambda_endpoint.clone(), &Env::system())
 }
 
 fn schema() -> Value {
@@ -72,11 +72,11 @@ fn schema() -> Value {
 }
 
 fn delivery(id: &str, topic: &str, place: u64) -> Delivery {
-    Delivery::detached(incoming("shop", "shop/order/9", id, topic, &Surroundings::system()), Sequence(place))
+    Delivery::detached(incoming("shop", "shop/order/9", id, topic, &Env::system()), Sequence(place))
 }
 
 fn context(token: u64) -> Context {
-    Context::detached(FencingToken(token), Duration::from_secs(10), Surroundings::system())
+    Context::detached(FencingToken(token), Duration::from_secs(10), Env::system())
 }
 
 /// What any function must do, to deliveries of several orders.
@@ -87,18 +87,16 @@ async fn handles_in_order_once_and_refuses_what_is_stale(mut function: Receiver)
         let (parts, handler) = (stage.parts(), handler(function.url(), stage.sources()));
         stage.feed(stage.drainer_on(parts.store, parts.waker, handler, Arc::new(settled.clone())));
     }
-    let surroundings = stage.surroundings().clone();
+    let env = stage.env().clone();
     let inbox = stage.inbox();
-    let broken =
-        Incoming { body: "no JSON".into(), ..incoming("shop", "shop/order/3", "c1", "orders/create", &surroundings) };
-    let binary =
-        Incoming { body: b"{}\n"[..].into(), ..incoming("shop", "shop/order/2", "b2", "orders/paid", &surroundings) };
+    let broken = Incoming { body: "no JSON".into(), ..incoming("shop", "shop/order/3", "c1", "orders/create", &env) };
+    let binary = Incoming { body: b"{}\n"[..].into(), ..incoming("shop", "shop/order/2", "b2", "orders/paid", &env) };
     let sent = [
-        incoming("shop", "shop/order/größe 1%", "a1", "orders/create", &surroundings),
-        incoming("shop", "shop/order/2", "b1", "orders/create", &surroundings),
-        incoming("shop", "shop/order/größe 1%", "a2", "app/uninstalled", &surroundings),
+        incoming("shop", "shop/order/größe 1%", "a1", "orders/create", &env),
+        incoming("shop", "shop/order/2", "b1", "orders/create", &env),
+        incoming("shop", "shop/order/größe 1%", "a2", "app/uninstalled", &env),
         broken,
-        incoming("shop", "shop/order/größe 1%", "a3", "orders/paid", &surroundings),
+        incoming("shop", "shop/order/größe 1%", "a3", "orders/paid", &env),
         binary,
     ];
     for incoming in &sent {
@@ -189,9 +187,9 @@ pub async fn handles_groups<H: Handler + Clone>(
     handler: impl FnOnce(&str, LiveSources) -> H,
 ) {
     let mut stage = Stage::start_for(sources).await;
-    let (surroundings, inbox) = (stage.surroundings().clone(), stage.inbox());
+    let (env, inbox) = (stage.env().clone(), stage.inbox());
     for id in ["1", "2", "3", "4"] {
-        inbox.append(&incoming("bursts", "bursts/order/1", id, "orders/edited", &surroundings)).await.unwrap();
+        inbox.append(&incoming("bursts", "bursts/order/1", id, "orders/edited", &env)).await.unwrap();
     }
     let settled = Settled::default();
     let (parts, handler) = (stage.parts(), handler(function.url(), stage.sources().into()));
@@ -222,15 +220,14 @@ async fn a_function_gets_what_waits_in_a_row_in_one_call() {
 fn what_a_function_is_given_is_what_the_schema_says() {
     let schema = schema();
     let validator = Validator::new(&schema.to_string());
-    let full = incoming("shop", "shop/order/№ 7", "größe", "orders/paid", &Surroundings::system());
+    let full = incoming("shop", "shop/order/№ 7", "größe", "orders/paid", &Env::system());
     let full = Incoming {
         provider: Some("shopify".into()),
         event_time: Some(Timestamp::from_secs(1_795_248_000)),
         body: b"\xff"[..].into(),
         ..full
     };
-    let bare =
-        Incoming { content_type: None, ..incoming("shop", "shop/order/№ 7", "2", "", &Surroundings::system()) };
+    let bare = Incoming { content_type: None, ..incoming("shop", "shop/order/№ 7", "2", "", &Env::system()) };
     let deliveries = [Delivery::detached(full, Sequence(1)), Delivery::detached(bare, Sequence(2))];
     let event: Value = serde_json::from_str(&event::json(&[&deliveries[0], &deliveries[1]], FencingToken(9))).unwrap();
     assert_eq!(validator.objections(&event), Vec::<String>::new(), "{event}");

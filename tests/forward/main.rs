@@ -27,7 +27,7 @@ use webhook_serializer::{
         entity::{DeliveryId, EntityKey, FencingToken, Identity, Sequence, SourceName},
     },
     sources::Sources,
-    time::Surroundings,
+    time::Env,
 };
 
 use postgres::Postgres;
@@ -54,7 +54,7 @@ fn sources(url: &str) -> String {
     source("shop", "whsec_Zm9ybWVyLWRldmVsb3BtZW50LXNlY3JldA==") + &source("forger", "whsec_d2hvZXZlcg==")
 }
 
-fn incoming(source: &str, entity: &str, id: &str, topic: &str, surroundings: &Surroundings) -> Incoming {
+fn incoming(source: &str, entity: &str, id: &str, topic: &str, env: &Env) -> Incoming {
     Incoming {
         entity: EntityKey::parse(entity).unwrap(),
         identity: Identity { source: SourceName::parse(source).unwrap(), delivery_id: DeliveryId::new(id), redrive: 0 },
@@ -62,7 +62,7 @@ fn incoming(source: &str, entity: &str, id: &str, topic: &str, surroundings: &Su
         topic: topic.into(),
         family: topic.into(),
         event_time: None,
-        received_at: surroundings.now(),
+        received_at: env.now(),
         content_type: Some("application/json".into()),
         body: format!("{{ \"id\": \"{id}\" }}\n").into_bytes().into(),
     }
@@ -98,7 +98,7 @@ async fn receives_in_order_once_and_refuses_what_is_stale(mut receiver: Receiver
         stage.feed(drainer);
     }
 
-    let surroundings = stage.surroundings().clone();
+    let env = stage.env().clone();
     let inbox = stage.inbox();
     let sent = [
         ("shop", "shop/order/größe 1%", "a1", "orders/create"),
@@ -109,7 +109,7 @@ async fn receives_in_order_once_and_refuses_what_is_stale(mut receiver: Receiver
         ("shop", "shop/order/2", "b2", "orders/paid"),
     ];
     for (source, entity, id, topic) in sent {
-        inbox.append(&incoming(source, entity, id, topic, &surroundings)).await.unwrap();
+        inbox.append(&incoming(source, entity, id, topic, &env)).await.unwrap();
     }
     settled.until(sent.len()).await;
     stage.rest().await;
@@ -144,7 +144,7 @@ async fn receives_in_order_once_and_refuses_what_is_stale(mut receiver: Receiver
     let (first, first_token) = kept.starts.lock().unwrap()["a1"].clone();
     let (last, last_token) = kept.starts.lock().unwrap()["a3"].clone();
     let handle = async |delivery: &Delivery, token| {
-        let context = Context::detached(token, Duration::from_secs(10), surroundings.clone());
+        let context = Context::detached(token, Duration::from_secs(10), env.clone());
         kept.forward.handle(delivery, &context).await.unwrap()
     };
     let Outcome::Retry { after: None, error } = handle(&first, first_token).await else { panic!("it is stale") };
@@ -197,14 +197,14 @@ async fn the_typescript_receiver_receives_what_waits_in_a_row_in_one_request() {
 
 /// A sender labels its body as a list of another source's deliveries.
 async fn forged_list_is_one_delivery(mut receiver: Receiver) {
-    let surroundings = Surroundings::system();
+    let env = Env::system();
     let sources = Sources::parse(&sources(receiver.url())).unwrap();
-    let forged = incoming("shop", "shop/order/2", "x", "orders/paid", &surroundings);
+    let forged = incoming("shop", "shop/order/2", "x", "orders/paid", &env);
     let list = event::json(&[&Delivery::detached(forged, Sequence(2))], FencingToken(1_000_000_000_000_000_000));
-    let sent = incoming("shop", "shop/order/1", "a", "orders/paid", &surroundings);
+    let sent = incoming("shop", "shop/order/1", "a", "orders/paid", &env);
     let delivery = Delivery::detached(Incoming { body: list.into(), ..sent }, Sequence(1));
     let destination = sources.get("shop").unwrap().forward().unwrap();
-    let request = headers::request(destination, &delivery, FencingToken(7), surroundings.now());
+    let request = headers::request(destination, &delivery, FencingToken(7), env.now());
     let sent = request.headers().iter().filter(|(name, _)| *name != "content-type");
     let mut sent: Vec<_> = sent.map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned())).collect();
     sent.push(("content-type".into(), headers::TOGETHER.into()));
@@ -255,9 +255,9 @@ async fn the_receiver_on_postgres_remembers_over_its_own_end_what_it_applied() {
         Ok(started) => started,
         Err(reason) => return not_run(&reason),
     };
-    let surroundings = Surroundings::system();
+    let env = Env::system();
     let delivery = |id: &str, topic: &str| {
-        let mut incoming = incoming("shop", "shop/order/1", id, topic, &surroundings);
+        let mut incoming = incoming("shop", "shop/order/1", id, topic, &env);
         if topic == "orders/broken" {
             incoming.body = "no JSON".into();
         }
@@ -265,7 +265,7 @@ async fn the_receiver_on_postgres_remembers_over_its_own_end_what_it_applied() {
     };
     let post = async |receiver: &Receiver, delivery: &Delivery, token: u64| {
         let forward = Forward::new(Arc::new(Sources::parse(&sources(receiver.url())).unwrap()));
-        let context = Context::detached(FencingToken(token), Duration::from_secs(10), surroundings.clone());
+        let context = Context::detached(FencingToken(token), Duration::from_secs(10), env.clone());
         forward.handle(delivery, &context).await.unwrap()
     };
     let (created, paid, broken) =

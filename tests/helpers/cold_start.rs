@@ -35,7 +35,7 @@ use tokio_rustls::{
     TlsAcceptor,
     rustls::{ServerConfig, pki_types::PrivateKeyDer},
 };
-use webhook_serializer::{sources::Sources, time::Surroundings};
+use webhook_serializer::{sources::Sources, time::Env};
 
 /// What is aimed at. See docs/cold-start.md.
 const INIT_RATIO: f64 = 5.0;
@@ -170,7 +170,7 @@ async fn run(
     tokio::select! {
         () = lambda.reached.notified() => {}
         status = child.wait() => bail!("{} ended by itself: {}", program.display(), status?),
-        () = surroundings().sleep(Duration::from_secs(120)) => bail!("{} does not come so far", program.display()),
+        () = env().sleep(Duration::from_secs(120)) => bail!("{} does not come so far", program.display()),
     }
     // Callgrind writes its totals when it is asked to end.
     let process = child.id().context("it runs")?.to_string();
@@ -193,7 +193,7 @@ async fn instructions(program: &Path, environment: &[(String, String)], event: &
 async fn time(program: &Path, environment: &[(String, String)], event: &str, until: Until) -> Result<Duration> {
     let mut times = Vec::new();
     for _ in 0..ROUNDS {
-        let clock = surroundings();
+        let clock = env();
         run(program, environment, event, until, &[]).await?;
         times.push(clock.monotonic());
     }
@@ -201,8 +201,8 @@ async fn time(program: &Path, environment: &[(String, String)], event: &str, unt
     times.get(ROUNDS / 2).copied().context("some rounds")
 }
 
-fn surroundings() -> Surroundings {
-    Surroundings::system()
+fn env() -> Env {
+    Env::system()
 }
 
 fn millions(count: u64) -> f64 {
@@ -256,7 +256,7 @@ async fn main() -> Result<ExitCode> {
     let both = trusting(&dynamodb, &sqs);
 
     let parsed = Sources::parse(samples::SOURCES)?;
-    let webhook = samples::webhook(SAMPLE, &parsed, surroundings().now())?;
+    let webhook = samples::webhook(SAMPLE, &parsed, env().now())?;
     let wake_up = json!({ "entity": "shopify/order/1" }).to_string();
     let batch =
         json!({ "Records": [{ "messageId": "1", "body": wake_up, "attributes": { "ApproximateReceiveCount": "1" } }] });

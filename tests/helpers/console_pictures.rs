@@ -30,7 +30,7 @@ async fn main() -> Result<()> {
     let orders: Vec<u32> = (1000..1030).collect();
     for some in orders.chunks(2) {
         futures_util::future::join_all(some.iter().map(|order| shop.trade(*order..order + 1))).await;
-        shop.surroundings().sleep(Duration::from_millis(1700)).await;
+        shop.env().sleep(Duration::from_millis(1700)).await;
     }
     browser.until("document.querySelectorAll('.lane').length === 30").await;
     take("lanes").await?;
@@ -39,7 +39,7 @@ async fn main() -> Result<()> {
         take("lanes-390").await?;
     }
     browser.resize(1440, 900).await;
-    shop.surroundings().sleep(Duration::from_secs(6)).await;
+    shop.env().sleep(Duration::from_secs(6)).await;
     browser.open(&at("/")).await;
     browser.run("document.querySelectorAll('.card')[1].open = true").await;
     take("now").await?;

@@ -12,7 +12,7 @@ use webhook_serializer::{
         entity::EntityKey,
         table::{Action, Change, Condition, Key, TableName, Transacted, Write},
     },
-    time::Surroundings,
+    time::Env,
 };
 
 /// A note on an entity's row, as any row that is written under a lease.
@@ -26,8 +26,8 @@ fn note(who: &str) -> Write {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let surroundings = Surroundings::system();
-    let parts = Parts::connect(&Account::from_env()?, &StoreConfig::read(&Environment)?, &surroundings, None);
+    let env = Env::system();
+    let parts = Parts::connect(&Account::from_env()?, &StoreConfig::read(&Environment)?, &env, None);
     let leases = Leases::new(parts.store.clone(), "a process");
     let frozen = EntityKey::parse("test/frozen")?;
     let guard = leases.acquire(&frozen, Terms::default().lease(Duration::from_secs(1))).await?;

@@ -113,7 +113,7 @@ use protocol::Protocol;
 use reached::Reached;
 use stateright::{Checker, HasDiscoveries, Model, Path};
 use story::Story;
-use webhook_serializer::time::Surroundings;
+use webhook_serializer::time::Env;
 use without::{Changes, Rule};
 
 /// Explores all of a model: how many states, and what is violated.
@@ -146,11 +146,11 @@ fn holds(mut configurations: Vec<Configuration>) -> u64 {
     let mut reached = 0;
     let mut moved = Vec::new();
     for Configuration { name, states, model } in configurations {
-        let surroundings = Surroundings::system();
-        let started = surroundings.monotonic();
+        let env = Env::system();
+        let started = env.monotonic();
         let seen = model.reached.clone();
         let (found, violated) = explored(model);
-        println!("{name}: {found} states, {:.1} s", (surroundings.monotonic() - started).as_secs_f32());
+        println!("{name}: {found} states, {:.1} s", (env.monotonic() - started).as_secs_f32());
         assert!(violated.is_empty(), "{name}: {}", told(&violated));
         if found != states && counts_are_pinned() {
             moved.push(format!("{name}: {found} states, pinned are {states}"));

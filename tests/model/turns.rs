@@ -7,7 +7,7 @@ use webhook_serializer::{
         plan::{self, Group},
     },
     protocol::{entity::Sequence, format::attribute as a, inbox::Decision, keys::delivery_row, receipt::Settlement},
-    telemetry::PutOffReason,
+    telemetry::RequeueReason,
 };
 
 use crate::{
@@ -55,7 +55,7 @@ impl Next<'_> {
             plan::Step::Release => Step::Release,
             plan::Step::Block(reason) => Step::Block(*reason),
             plan::Step::HandOver(_, reason) => {
-                if *reason == PutOffReason::Slice {
+                if *reason == RequeueReason::Slice {
                     self.model.reach(Reached::Slice);
                 }
                 Step::HandOver

@@ -34,7 +34,7 @@ use webhook_serializer::{
     },
     sources::Sources,
     telemetry::Log,
-    time::{Surroundings, Timestamp},
+    time::{Env, Timestamp},
 };
 
 fn record(id: &str, entity: &str) -> Record {
@@ -63,7 +63,7 @@ impl Handler for Blocks {
 /// handler blocks is a thread of its own.
 #[tokio::test]
 async fn a_handler_that_blocks_its_thread_for_three_leases_keeps_its_lease_and_delays_nobody_else() {
-    let mut world = World::by(Surroundings::system());
+    let mut world = World::by(Env::system());
     world.isolation = Isolation::Thread;
     world.settings.lease = Duration::from_secs(1);
     for (entity, ids) in [("slow/blocking", ["b1", "b2"]), ("slow/other", ["o1", "o2"])] {
@@ -73,7 +73,7 @@ async fn a_handler_that_blocks_its_thread_for_three_leases_keeps_its_lease_and_d
     }
     let worker = world.worker(Blocks(3 * world.settings.lease));
     let batch = SqsEvent { records: vec![record("1", "slow/blocking"), record("2", "slow/other")] };
-    let response = worker.attend(batch, world.surroundings.now() + Duration::from_secs(900)).await;
+    let response = worker.process(batch, world.env.now() + Duration::from_secs(900)).await;
     assert!(response.batch_item_failures.is_empty());
     assert_eq!((world.told.taken_over(), world.told.lost()), (0, 0));
     assert_eq!(world.applied(), ["o1", "o2", "b1", "b2"], "the other one's ended while the first blocked");
@@ -85,7 +85,7 @@ async fn a_handler_that_blocks_its_thread_for_three_leases_keeps_its_lease_and_d
 struct Processes {
     local: Local,
     directory: PathBuf,
-    surroundings: Surroundings,
+    env: Env,
 }
 
 const SOURCES: &str = r#"
@@ -123,11 +123,11 @@ impl Processes {
         let local = Local::start(options, Arc::new(Log)).await.expect("it starts");
         let settings = QueueSettings { visibility_timeout: Duration::from_secs(2), ..QueueSettings::named(QUEUE) };
         local.engines.queues().put(settings).expect("the queue takes it");
-        Self { local, directory, surroundings: Surroundings::system() }
+        Self { local, directory, env: Env::system() }
     }
 
     fn parts(&self) -> Parts {
-        self.local.engines.connect(&self.surroundings, None)
+        self.local.engines.connect(&self.env, None)
     }
 
     fn operator(&self) -> Operator {
@@ -143,7 +143,7 @@ impl Processes {
     async fn append_from(&self, source: &str, entity: &str, id: &str) {
         let Parts { store, waker, .. } = self.parts();
         let inbox = Inbox::new(store, waker, Duration::from_secs(86_400), Arc::new(Log));
-        inbox.append(&incoming(source, entity, id, self.surroundings.now())).await.expect("it is appended");
+        inbox.append(&incoming(source, entity, id, self.env.now())).await.expect("it is appended");
     }
 
     /// The helper binary as a function, with these variables besides, and the lines that it logs.
@@ -275,10 +275,10 @@ async fn a_process_s_leases_and_what_it_keeps_last_as_long_as_its_environment_sa
         let records = entities.iter().map(|entity| record(entity.as_str(), entity.as_str())).collect();
         serde_json::to_vec(&SqsEvent { records }).expect("it is JSON")
     };
-    let began = processes.surroundings.now();
+    let began = processes.env.now();
     process.invoke(event(&[&held, &done, &parked])).await.expect("it answers");
     assert!(process.invoke(event(&[&dies])).await.is_err(), "it aborts");
-    let ended = processes.surroundings.now();
+    let ended = processes.env.now();
     guard.release().await.expect("it is ours");
     let is_between = |time: Timestamp, length: Duration| (began + length..=ended + length).contains(&time);
 

@@ -17,7 +17,7 @@ use webhook_serializer::{
     config::SourcesOrigin,
     sources::{Document, LiveSources, Newest, SPACING},
     telemetry::Quiet,
-    time::{Clock, SeededRandom, Surroundings, SystemClock, Timestamp},
+    time::{Clock, Env, SeededRandom, SystemClock, Timestamp},
 };
 
 use crate::script::document;
@@ -86,14 +86,14 @@ impl StandIn {
         }
     }
 
-    fn document(&self, origin: SourcesOrigin, surroundings: &Surroundings) -> Box<dyn Document> {
+    fn document(&self, origin: SourcesOrigin, env: &Env) -> Box<dyn Document> {
         let account = self.account();
-        account.document(&account.http_client(), origin, surroundings)
+        account.document(&account.http_client(), origin, env)
     }
 
-    async fn open(&self, origin: SourcesOrigin, surroundings: &Surroundings) -> Result<LiveSources, String> {
-        let document = self.document(origin, surroundings);
-        LiveSources::open(document, surroundings.clone(), Arc::new(Quiet)).await
+    async fn open(&self, origin: SourcesOrigin, env: &Env) -> Result<LiveSources, String> {
+        let document = self.document(origin, env);
+        LiveSources::open(document, env.clone(), Arc::new(Quiet)).await
     }
 
     fn asked(&self) -> Vec<Asked> {
@@ -130,7 +130,7 @@ impl Clock for Ahead {
 #[tokio::test]
 async fn a_parameter_is_asked_for_decrypted_and_signed_for() {
     let stand_in = StandIn::start(of_parameter(SECRET)).await;
-    let live = stand_in.open(parameter(), &Surroundings::system()).await.unwrap();
+    let live = stand_in.open(parameter(), &Env::system()).await.unwrap();
     assert_eq!(live.current().iter().map(|source| source.name.to_string()).collect::<Vec<_>>(), ["shop"]);
     let asked = stand_in.asked().remove(0);
     assert_eq!(asked.target, "AmazonSSM.GetParameter");
@@ -144,7 +144,7 @@ async fn a_parameter_is_asked_for_decrypted_and_signed_for() {
 async fn a_secret_is_asked_for_by_its_arn_and_signed_for() {
     let reply = json!({ "ARN": ARN, "SecretString": document(&[("shop", SECRET)]) }).to_string();
     let stand_in = StandIn::start(Reply::Says(StatusCode::OK, reply)).await;
-    let live = stand_in.open(SourcesOrigin::Secret(ARN.into()), &Surroundings::system()).await.unwrap();
+    let live = stand_in.open(SourcesOrigin::Secret(ARN.into()), &Env::system()).await.unwrap();
     assert_eq!(live.current().iter().count(), 1);
     let asked = stand_in.asked().remove(0);
     assert_eq!(asked.target, "secretsmanager.GetSecretValue");
@@ -168,20 +168,20 @@ async fn why_a_document_cannot_be_had_is_said_without_what_the_service_says_besi
         ((StatusCode::OK, SECRET.to_owned()), "ssm answers without a text that could be the document"),
     ] {
         let stand_in = StandIn::start(Reply::Says(reply.0, reply.1)).await;
-        assert_eq!(stand_in.document(parameter(), &Surroundings::system()).read().await.unwrap_err(), reason);
+        assert_eq!(stand_in.document(parameter(), &Env::system()).read().await.unwrap_err(), reason);
     }
     let gone = StandIn::start(Reply::Hangs).await;
     let gone = StandIn { url: "http://127.0.0.1:1".into(), ..gone };
-    assert_eq!(gone.document(parameter(), &Surroundings::system()).read().await.unwrap_err(), "ssm does not answer");
+    assert_eq!(gone.document(parameter(), &Env::system()).read().await.unwrap_err(), "ssm does not answer");
 }
 
 #[tokio::test]
 async fn over_the_wire_too_what_is_slow_or_gone_changes_nothing_and_what_is_rolled_counts() {
     let ahead = Arc::default();
-    let surroundings = Surroundings::new(Ahead(SystemClock::start(), Arc::clone(&ahead)), SeededRandom::new(1));
+    let env = Env::new(Ahead(SystemClock::start(), Arc::clone(&ahead)), SeededRandom::new(1));
     let pass = || *ahead.lock().unwrap() += SPACING;
     let stand_in = StandIn::start(of_parameter(SECRET)).await;
-    let live = stand_in.open(parameter(), &surroundings).await.unwrap();
+    let live = stand_in.open(parameter(), &env).await.unwrap();
     let first = live.current();
 
     stand_in.replies(Reply::Hangs);

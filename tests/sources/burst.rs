@@ -11,7 +11,7 @@ use futures_util::future::{BoxFuture, join_all};
 use tests::world::World;
 use webhook_serializer::{
     sources::{Document, LiveSources},
-    time::Surroundings,
+    time::Env,
 };
 
 use crate::script::{Script, document};
@@ -25,7 +25,7 @@ const SECRETS: f64 = 10_000.0;
 /// What is left of a second's reads; those that come beyond are refused.
 #[derive(Clone)]
 struct Throttling {
-    surroundings: Surroundings,
+    env: Env,
     rate: f64,
     bucket: Arc<Mutex<Bucket>>,
 }
@@ -38,7 +38,7 @@ struct Bucket {
 
 impl Document for Throttling {
     fn read(&self) -> BoxFuture<'_, Result<String, String>> {
-        let (now, mut bucket) = (self.surroundings.monotonic(), self.bucket.lock().expect("no one panics with it"));
+        let (now, mut bucket) = (self.env.monotonic(), self.bucket.lock().expect("no one panics with it"));
         let since = now.saturating_sub(bucket.at).as_secs_f64();
         bucket.left = (bucket.left + since * self.rate).min(self.rate);
         bucket.at = now;
@@ -63,15 +63,15 @@ struct Burst {
 
 async fn burst(instances: usize, rate: f64) -> Burst {
     let world = World::new();
-    let begun = world.surroundings.monotonic();
+    let begun = world.env.monotonic();
     let bucket = Arc::new(Mutex::new(Bucket { left: rate, at: begun, reads: 0 }));
-    let document = Throttling { surroundings: world.surroundings.clone(), rate, bucket: bucket.clone() };
+    let document = Throttling { env: world.env.clone(), rate, bucket: bucket.clone() };
     let started = join_all((0..instances).map(async |_| {
         let mut given_up = 0;
         loop {
             let document = Box::new(document.clone());
-            match LiveSources::open(document, world.surroundings.clone(), Arc::new(Script::default())).await {
-                Ok(_) => return (world.surroundings.monotonic() - begun, given_up),
+            match LiveSources::open(document, world.env.clone(), Arc::new(Script::default())).await {
+                Ok(_) => return (world.env.monotonic() - begun, given_up),
                 Err(_) => given_up += 1,
             }
         }

@@ -21,7 +21,7 @@ use tests::{
 };
 use webhook_serializer::{
     config::FileDocument,
-    engine::drain::{Attended, Drainer, Quarantine, Received},
+    engine::drain::{Acknowledgement, Drainer, Received, SuspectGate},
     functions::ingest::{Ingest, Origin, Request},
     handler::{Context, Handler, HandlerError, Isolation, Outcome},
     protocol::{
@@ -31,7 +31,7 @@ use webhook_serializer::{
         table::{Action, Write},
     },
     sources::{Found, LiveSources, Newest, PATIENCE, REFRESH, SPACING, STALE, Sources},
-    telemetry::{Observer, PutOffReason},
+    telemetry::{Observer, RequeueReason},
     time::Timestamp,
 };
 
@@ -51,18 +51,18 @@ async fn settle() {
 
 async fn open(world: &World, script: &Script) -> LiveSources {
     let document = Box::new(script.clone());
-    LiveSources::open(document, world.surroundings.clone(), Arc::new(script.clone())).await.expect("it is read")
+    LiveSources::open(document, world.env.clone(), Arc::new(script.clone())).await.expect("it is read")
 }
 
 async fn ingest(world: &World, script: &Script) -> (Ingest, LiveSources) {
     let live = open(world, script).await;
-    (Ingest::new(&live, world.inbox(), world.surroundings.clone()), live)
+    (Ingest::new(&live, world.inbox(), world.env.clone()), live)
 }
 
 /// A webhook signed with `secret`.
 fn webhook(world: &World, source: &str, secret: &str, id: &str) -> Webhook {
     let sources = Sources::parse(&document(&[(source, secret)])).unwrap();
-    signed(&sources, source, id, update("1"), world.surroundings.now())
+    signed(&sources, source, id, update("1"), world.env.now())
 }
 
 fn post(world: &World, secret: &str, id: &str) -> Request {
@@ -101,14 +101,14 @@ async fn a_reading_is_over_when_the_work_beside_it_is_or_had_its_moment() {
     script.hangs();
     for (work, waited) in [(0, 250), (100, 250), (250, 250), (900, 900)] {
         pass(REFRESH).await;
-        let before = world.surroundings.monotonic();
-        live.beside(world.surroundings.sleep(Duration::from_millis(work))).await;
-        assert_eq!(world.surroundings.monotonic() - before, Duration::from_millis(waited), "{work}");
+        let before = world.env.monotonic();
+        live.beside(world.env.sleep(Duration::from_millis(work))).await;
+        assert_eq!(world.env.monotonic() - before, Duration::from_millis(waited), "{work}");
     }
     assert_eq!(PATIENCE, Duration::from_millis(250));
-    let before = world.surroundings.monotonic();
+    let before = world.env.monotonic();
     live.beside(async {}).await;
-    assert_eq!(world.surroundings.monotonic(), before, "one that is not due delays nothing");
+    assert_eq!(world.env.monotonic(), before, "one that is not due delays nothing");
 }
 
 #[tokio::test(start_paused = true)]
@@ -126,7 +126,7 @@ async fn a_reading_that_was_frozen_tells_nothing_of_the_document() {
     assert_eq!(ingest.answer(&post(&world, NEW, "2")).await.status_code, 503);
     // One that fails while the function runs does.
     pass(REFRESH).await;
-    live.beside(world.surroundings.sleep(Duration::from_secs(2))).await;
+    live.beside(world.env.sleep(Duration::from_secs(2))).await;
     assert_eq!(script.told().last().map(String::as_str), Some("news: no answer in time"));
 }
 
@@ -140,14 +140,14 @@ async fn an_answer_is_in_time_however_long_document_store_and_queue_take() {
             _ if call.write <= silent => Fault::Silent,
             _ => Fault::Slow(Duration::from_millis(slow)),
         };
-        world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.surroundings, plan));
-        world.queue = Arc::new(FaultyQueue::new(world.queue.clone(), &world.surroundings, |_| Fault::Silent));
+        world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.env, plan));
+        world.queue = Arc::new(FaultyQueue::new(world.queue.clone(), &world.env, |_| Fault::Silent));
         let (ingest, _) = ingest(&world, &script).await;
         script.hangs();
         pass(STALE).await;
-        let before = world.surroundings.monotonic();
+        let before = world.env.monotonic();
         assert_eq!(ingest.answer(&post(&world, OLD, "1")).await.status_code, 503);
-        let took = world.surroundings.monotonic() - before;
+        let took = world.env.monotonic() - before;
         assert!(took <= Duration::from_millis(2500), "{silent} {slow}: {took:?}");
     }
 }
@@ -162,9 +162,9 @@ async fn after_idleness_what_is_new_counts_at_once_and_is_waited_for_a_moment_at
     assert_eq!(taken_back.status_code, 401, "{}", taken_back.body);
     script.hangs();
     pass(STALE).await;
-    let before = world.surroundings.monotonic();
+    let before = world.env.monotonic();
     assert_eq!(ingest.answer(&post(&world, NEW, "2")).await.status_code, 200);
-    assert_eq!(world.surroundings.monotonic() - before, PATIENCE);
+    assert_eq!(world.env.monotonic() - before, PATIENCE);
 }
 
 #[tokio::test(start_paused = true)]
@@ -258,14 +258,14 @@ async fn forged_webhooks_cause_fewer_and_fewer_readings_while_these_find_nothing
     pass(SPACING).await;
     let mut unknown = post(&world, OLD, "1");
     unknown.raw_path = "/webhooks/nobody".into();
-    let start = world.surroundings.monotonic();
+    let start = world.env.monotonic();
     let (mut known, mut read_at) = (script.reads(), Vec::new());
     for number in 0..6_000 {
         assert_eq!(ingest.answer(&post(&world, NEW, &number.to_string())).await.status_code, 401);
         assert_eq!(ingest.answer(&unknown).await.status_code, 404);
         if script.reads() > known {
             known = script.reads();
-            read_at.push((world.surroundings.monotonic() - start).as_secs());
+            read_at.push((world.env.monotonic() - start).as_secs());
         }
         pass(Duration::from_millis(100)).await;
     }
@@ -328,11 +328,11 @@ async fn a_document_that_does_not_answer_delays_a_refusal_by_a_quarter_of_a_seco
     let (ingest, _) = ingest(&world, &script).await;
     script.hangs();
     pass(SPACING).await;
-    let before = world.surroundings.monotonic();
+    let before = world.env.monotonic();
     let answer = ingest.answer(&post(&world, NEW, "1")).await;
     assert_eq!(answer.status_code, 503);
     assert!(answer.headers.contains_key("retry-after"));
-    assert_eq!(world.surroundings.monotonic() - before, PATIENCE);
+    assert_eq!(world.env.monotonic() - before, PATIENCE);
     // A second one, while that reading is still under way, waits for it as well and starts none.
     assert_eq!(ingest.answer(&post(&world, NEW, "2")).await.status_code, 503);
     assert_eq!(script.reads(), 2);
@@ -366,9 +366,9 @@ async fn a_wrong_document_changes_nothing_and_shows_no_value() {
 async fn a_start_tries_for_as_long_as_it_may_initialise_and_then_says_why_not() {
     let (world, script) = (World::new(), Script::of(&[]));
     let opened = async || {
-        let (document, begun) = (Box::new(script.clone()), world.surroundings.monotonic());
-        let opened = LiveSources::open(document, world.surroundings.clone(), Arc::new(script.clone())).await;
-        (opened.map(|_| ()).unwrap_err(), world.surroundings.monotonic() - begun)
+        let (document, begun) = (Box::new(script.clone()), world.env.monotonic());
+        let opened = LiveSources::open(document, world.env.clone(), Arc::new(script.clone())).await;
+        (opened.map(|_| ()).unwrap_err(), world.env.monotonic() - begun)
     };
     script.fails("ssm does not answer");
     let (refused, waited) = opened().await;
@@ -389,7 +389,7 @@ async fn a_file_is_a_document_too() {
     let file = directory.path().join("sources.toml");
     std::fs::write(&file, document(&[("shop", OLD)])).unwrap();
     let world = World::new();
-    let read = |path| LiveSources::open(Box::new(FileDocument(path)), world.surroundings.clone(), world.told.clone());
+    let read = |path| LiveSources::open(Box::new(FileDocument(path)), world.env.clone(), world.told.clone());
     assert_eq!(read(file).await.unwrap().current().iter().count(), 1);
     let missing = read(directory.path().join("none")).await.unwrap_err();
     assert!(missing.contains("none cannot be read"), "{missing}");
@@ -406,14 +406,14 @@ impl Handler for Done {
 
 /// A drainer by the script's sources, and what it does with the one wake-up
 /// there is.
-async fn drain(world: &World, script: &Script, live: &LiveSources) -> Attended {
+async fn drain(world: &World, script: &Script, live: &LiveSources) -> Acknowledgement {
     let info = HolderInfo::new("a worker in memory");
     let (store, waker, settings) = (world.store(), world.waker(), world.settings.clone());
     let observer: Arc<dyn Observer> = Arc::new(script.clone());
     let drainer = Drainer::new(store, waker, live, Done, settings, info, observer).isolated(Isolation::Inline);
     let received = Received { entity: EntityKey::parse("second/order/1").unwrap(), times: 1 };
-    let deadline = world.surroundings.monotonic() + world.function_time;
-    drainer.attend(&received, deadline, &Quarantine::of(1)).await
+    let deadline = world.env.monotonic() + world.function_time;
+    drainer.process(&received, deadline, &SuspectGate::new(1)).await
 }
 
 #[tokio::test(start_paused = true)]
@@ -424,7 +424,7 @@ async fn worker_with_a_fast_clock_finds_an_added_source() {
         let live = open(&world, &script).await;
         pass(Duration::from_secs(1)).await;
         script.says(&[("shop", OLD), ("second", OLD)]);
-        let accepted = Timestamp::from_millis(world.surroundings.now().as_millis() - ahead * 1000);
+        let accepted = Timestamp::from_millis(world.env.now().as_millis() - ahead * 1000);
         let found = live.find(&SourceName::parse("second").unwrap(), accepted).await;
         assert!(matches!(found, Found::Source(_)), "{ahead} s ahead: {found:?}");
         // A source that no document names is gone, by any clock.
@@ -438,7 +438,7 @@ async fn worker_with_a_slow_clock_finds_a_removed_source_gone() {
     let (world, script) = (World::new(), Script::of(&[("shop", OLD)]));
     let live = open(&world, &script).await;
     pass(Duration::from_secs(1)).await;
-    let accepted = world.surroundings.now() + Duration::from_secs(3600);
+    let accepted = world.env.now() + Duration::from_secs(3600);
     let found = live.find(&SourceName::parse("second").unwrap(), accepted).await;
     assert!(matches!(found, Found::Gone), "{found:?}");
     assert_eq!(script.reads(), 2);
@@ -453,13 +453,13 @@ async fn a_worker_parks_nothing_of_a_source_that_it_does_not_know_yet() {
     world.inbox().append(&incoming).await.unwrap();
 
     script.fails("ssm does not answer");
-    assert_eq!(drain(&world, &script, &live).await, Attended::Delete);
-    assert!(script.told().contains(&format!("put off: {:?}", PutOffReason::UnknownSource)), "{:?}", script.told());
+    assert_eq!(drain(&world, &script, &live).await, Acknowledgement::Delete);
+    assert!(script.told().contains(&format!("put off: {:?}", RequeueReason::UnknownSource)), "{:?}", script.told());
     assert_eq!(world.state("second/order/1").await.waiting(), 1);
 
     script.says(&[("shop", OLD), ("second", OLD)]);
     pass(SPACING).await;
-    assert_eq!(drain(&world, &script, &live).await, Attended::Delete);
+    assert_eq!(drain(&world, &script, &live).await, Acknowledgement::Delete);
     assert_eq!(script.told().pop().unwrap(), "settled: applied");
 
     // Taken out: that is known of what came before the document was read, and needs no further reading.
@@ -470,7 +470,7 @@ async fn a_worker_parks_nothing_of_a_source_that_it_does_not_know_yet() {
     live.beside(async {}).await;
     settle().await;
     let reads = script.reads();
-    assert_eq!(drain(&world, &script, &live).await, Attended::Delete);
+    assert_eq!(drain(&world, &script, &live).await, Acknowledgement::Delete);
     assert_eq!(script.told().pop().unwrap(), "settled: parked");
     assert_eq!(script.reads(), reads);
 }

@@ -22,7 +22,7 @@ fn webhooks(world: &World, sources: &Sources) -> Vec<(String, Webhook)> {
     webhooks
         .map(|(file, event)| {
             let name = file.file_name().unwrap().to_string_lossy().into_owned();
-            (name, samples::webhook(&event, sources, world.surroundings.now()).unwrap())
+            (name, samples::webhook(&event, sources, world.env.now()).unwrap())
         })
         .collect()
 }
@@ -36,8 +36,8 @@ fn both_forms(webhook: &Webhook) -> [Request; 2] {
 
 /// One that believes the key of the samples whose senders publish theirs.
 fn ingest(world: &World, sources: &Arc<Sources>) -> Ingest {
-    let keys = PublishedKeys::beside(world.surroundings.clone(), Arc::new(DevelopmentKeys));
-    Ingest::new(sources, world.inbox(), world.surroundings.clone()).with_keys(keys)
+    let keys = PublishedKeys::beside(world.env.clone(), Arc::new(DevelopmentKeys));
+    Ingest::new(sources, world.inbox(), world.env.clone()).with_keys(keys)
 }
 
 fn error(answer: &Response) -> String {

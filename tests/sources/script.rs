@@ -89,7 +89,7 @@ impl Observer for Script {
             Event::SourcesChanged { count } => format!("changed to {count}"),
             Event::SourcesKept { reason, is_news: true } => format!("news: {reason}"),
             Event::SourcesKept { reason, .. } => format!("still: {reason}"),
-            Event::PutOff { reason, .. } => format!("put off: {reason:?}"),
+            Event::Requeued { reason, .. } => format!("put off: {reason:?}"),
             Event::Settled { settlement, .. } => format!("settled: {}", settlement.as_str()),
             _ => return,
         };

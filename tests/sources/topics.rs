@@ -37,15 +37,15 @@ impl Shop {
     fn new() -> Self {
         let (world, sources) = (World::new(), Arc::new(Sources::parse(SOURCES).unwrap()));
         let lines = Lines::default();
-        let log = Arc::new(JsonLog::to(lines.clone(), log_level(None), world.surroundings.clone()));
+        let log = Arc::new(JsonLog::to(lines.clone(), log_level(None), world.env.clone()));
         let inbox = Inbox::new(world.store(), world.waker(), world.settings.retention, log);
-        let ingest = Ingest::new(sources.clone(), inbox, world.surroundings.clone());
+        let ingest = Ingest::new(sources.clone(), inbox, world.env.clone());
         Self { world, sources, ingest, lines }
     }
 
     async fn post(&self, id: &str, topic: &str, forged: bool) -> Response {
         let body = format!(r#"{{"type":"{topic}","data":{{"order_id":"1"}}}}"#);
-        let mut webhook = signed(&self.sources, "shop", id, body, self.world.surroundings.now());
+        let mut webhook = signed(&self.sources, "shop", id, body, self.world.env.now());
         if forged {
             webhook.body.push(b' ');
         }

@@ -13,7 +13,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 use serializer::local::sender::Sender;
 use tempfile::TempDir;
-use webhook_serializer::time::Surroundings;
+use webhook_serializer::time::Env;
 
 /// The key that an element's id stands under, as the protocol has it.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
@@ -153,7 +153,7 @@ impl Browser {
         let waited = async {
             loop {
                 match self.ask("POST", "/execute/sync", &json!({ "script": look, "args": [] })).await {
-                    Ok(Value::Null | Value::Bool(false)) | Err(_) => Surroundings::system().sleep(FRAME).await,
+                    Ok(Value::Null | Value::Bool(false)) | Err(_) => Env::system().sleep(FRAME).await,
                     Ok(found) => return found,
                 }
             }

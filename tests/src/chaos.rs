@@ -52,7 +52,7 @@ use webhook_serializer::{
     protocol::entity::EntityKey,
     sources::Sources,
     telemetry::Quiet,
-    time::Surroundings,
+    time::Env,
 };
 
 use crate::webhooks::{request, signed, update};
@@ -200,8 +200,8 @@ impl EnginesProcess {
         Account::local(self.url(0), self.url(1))
     }
 
-    fn parts(&self, surroundings: &Surroundings) -> Parts {
-        Parts::connect(&self.account(), &self.config(), surroundings, None)
+    fn parts(&self, env: &Env) -> Parts {
+        Parts::connect(&self.account(), &self.config(), env, None)
     }
 
     async fn kill(&mut self) -> Result<()> {
@@ -265,7 +265,7 @@ impl EnginesProcess {
 
 /// What the tasks of a run share.
 struct Stage {
-    surroundings: Surroundings,
+    env: Env,
     faults: Faults,
     workers: ProcessIds,
     ingests: ProcessIds,
@@ -278,11 +278,11 @@ struct Stage {
 
 impl Stage {
     fn now(&self) -> Duration {
-        Duration::from_millis(self.surroundings.now().as_millis())
+        Duration::from_millis(self.env.now().as_millis())
     }
 
     async fn pause(&self, from: u64, to: u64, chance: &mut fastrand::Rng) {
-        self.surroundings.sleep(Duration::from_millis(chance.u64(from..to))).await;
+        self.env.sleep(Duration::from_millis(chance.u64(from..to))).await;
     }
 }
 
@@ -338,7 +338,7 @@ async fn send(
         let id = format!("{name}-{number}");
         let first = stage.now();
         let entity = loop {
-            let webhook = signed(&sources, source, &id, update(&name), stage.surroundings.now());
+            let webhook = signed(&sources, source, &id, update(&name), stage.env.now());
             let status = post(&ingests, &request(&webhook)).await;
             if status == Some(202) {
                 stage.deferred.lock().expect("no one panics while holding this").insert(id.clone());
@@ -352,7 +352,7 @@ async fn send(
         stage.sent.lock().expect("no one panics while holding this").push(sent);
         if chance.u8(..10) == 0 {
             let old = format!("{name}-{}", chance.u64(1..=number));
-            let webhook = signed(&sources, source, &old, update(&name), stage.surroundings.now());
+            let webhook = signed(&sources, source, &old, update(&name), stage.env.now());
             post(&ingests, &request(&webhook)).await;
             stage.faults.repeats.fetch_add(1, Relaxed);
         }
@@ -372,7 +372,7 @@ fn freeze(stage: &Arc<Stage>, tasks: &mut JoinSet<()>, process: u32, time: Durat
     let stage = stage.clone();
     tasks.spawn(async move {
         signal("-STOP", process).await;
-        stage.surroundings.sleep(time).await;
+        stage.env.sleep(time).await;
         signal("-CONT", process).await;
     });
 }
@@ -386,14 +386,14 @@ async fn break_things(
     window: &Window,
 ) -> Result<()> {
     let mut frozen = JoinSet::new();
-    let mut since_restart = stage.surroundings.monotonic();
-    while stage.surroundings.monotonic() < end {
+    let mut since_restart = stage.env.monotonic();
+    while stage.env.monotonic() < end {
         stage.pause(100, 600, chance).await;
         let faults = &stage.faults;
         let dice = chance.u8(..100);
         let count = match dice {
             // Killed, it would forget its breakers, and its wake-ups would stay hidden for long.
-            ..30 if window.has_begun(stage.surroundings.now()) => continue,
+            ..30 if window.has_begun(stage.env.now()) => continue,
             ..30 => {
                 let Some(process) = one_of(&stage.workers, chance) else { continue };
                 signal("-KILL", process).await;
@@ -416,11 +416,11 @@ async fn break_things(
                 &faults.ingests_frozen
             }
             _ => {
-                if stage.surroundings.monotonic() < since_restart + Duration::from_secs(4) {
+                if stage.env.monotonic() < since_restart + Duration::from_secs(4) {
                     continue;
                 }
                 engines.restart().await?;
-                since_restart = stage.surroundings.monotonic();
+                since_restart = stage.env.monotonic();
                 &faults.restarts
             }
         };
@@ -448,14 +448,14 @@ async fn drain(
     let mut committed = BTreeMap::new();
     let mut busy = orders.to_vec();
     let mut set_aside = BTreeSet::new();
-    let mut progress = (0, orders.len(), stage.surroundings.monotonic());
+    let mut progress = (0, orders.len(), stage.env.monotonic());
     while committed.len() + set_aside.len() < ids.len() || !busy.is_empty() {
         let mut still = Vec::new();
         for order in &busy {
             let state = parts.store.entity(order, patience).await?;
             if let Some(state) = state.filter(|state| !state.is_empty() || state.held.is_some()) {
                 // In place of the sweep, which would find it after five minutes.
-                if state.held.as_ref().is_none_or(|held| !held.runs(stage.surroundings.now())) {
+                if state.held.as_ref().is_none_or(|held| !held.runs(stage.env.now())) {
                     operator.unblock(order).await?;
                 }
                 still.push(order.clone());
@@ -475,7 +475,7 @@ async fn drain(
             let parked = operator.parked(order).await?;
             set_aside.extend(parked.iter().map(|parked| parked.delivery().delivery_id().to_string()));
         }
-        let now = stage.surroundings.monotonic();
+        let now = stage.env.monotonic();
         if (committed.len(), busy.len()) != (progress.0, progress.1) {
             progress = (committed.len(), busy.len(), now);
         }
@@ -486,7 +486,7 @@ async fn drain(
             }
             break;
         }
-        stage.surroundings.sleep(Duration::from_millis(300)).await;
+        stage.env.sleep(Duration::from_millis(300)).await;
     }
     // Counted only now: what is committed twice may be so at the very end.
     let keys: Vec<_> = ids.iter().map(|id| effect_row(id)).collect();
@@ -516,10 +516,10 @@ pub async fn run(program: &Path, plan: &Plan) -> Result<Report> {
     let mut engines = EnginesProcess::new(program, directory.path().join("data"))?;
     engines.restart().await?;
     let gate = Arc::new(Gate::before(engines.ports[0]).await?);
-    let surroundings = Surroundings::system();
+    let env = Env::system();
     let function = |role| engines.function(role, gate.url(), &sources_file, &journal);
     let mut worker = function(plan.kind.role());
-    let unwell = Window::of(plan.unwell.unwrap_or_default(), surroundings.now());
+    let unwell = Window::of(plan.unwell.unwrap_or_default(), env.now());
     let log = plan.unwell.map(|_| Log::of(&mut worker, &unwell));
     let pool = |function, most| {
         let most = NonZeroUsize::new(most).context("at least one")?;
@@ -527,7 +527,7 @@ pub async fn run(program: &Path, plan: &Plan) -> Result<Report> {
     };
     let (workers, ingests) = (pool(worker, plan.workers)?, pool(function("ingest"), 4)?);
     let stage = Arc::new(Stage {
-        surroundings: surroundings.clone(),
+        env: env.clone(),
         faults: Faults::default(),
         workers: workers.process_ids(),
         ingests: ingests.process_ids(),
@@ -550,7 +550,7 @@ pub async fn run(program: &Path, plan: &Plan) -> Result<Report> {
         sending.spawn(send(stage, ingests, sources, order, chance.u64(..), stop_sending.subscribe()));
     }
 
-    let shuts = surroundings.clone();
+    let shuts = env.clone();
     let (lasts, shut) = (plan.outage, gate.clone());
     let outage = tokio::spawn(async move {
         if let Some(lasts) = lasts {
@@ -561,10 +561,10 @@ pub async fn run(program: &Path, plan: &Plan) -> Result<Report> {
         }
     });
     let longest = plan.outage.max(plan.unwell).unwrap_or_default();
-    let mut end = surroundings.monotonic() + plan.time.max(longest + 2 * OUT_AFTER);
+    let mut end = env.monotonic() + plan.time.max(longest + 2 * OUT_AFTER);
     let mut put_back = None;
     if let Some(loss) = plan.loss {
-        let begun = surroundings.monotonic();
+        let begun = env.monotonic();
         break_things(&stage, &mut engines, &mut chance, begun + COPIED_AFTER, &unwell).await?;
         let copied = loss::copied(&stage, &mut engines, orders_of(plan).len()).await?;
         break_things(&stage, &mut engines, &mut chance, begun + LOST_AFTER, &unwell).await?;
@@ -573,12 +573,12 @@ pub async fn run(program: &Path, plan: &Plan) -> Result<Report> {
         sending.spawn(loss::sent_again(stage.clone(), ingests.clone(), sources.clone(), again));
     }
     for prolonged in 0..=PROLONGED {
-        while surroundings.monotonic() < end {
-            let next = end.min(surroundings.monotonic() + Duration::from_secs(10));
+        while env.monotonic() < end {
+            let next = end.min(env.monotonic() + Duration::from_secs(10));
             break_things(&stage, &mut engines, &mut chance, next, &unwell).await?;
             if plan.tells {
                 let sent = stage.sent.lock().expect("no panic").len();
-                let left = end.saturating_sub(surroundings.monotonic());
+                let left = end.saturating_sub(env.monotonic());
                 eprintln!("{} s left, {sent} deliveries answered, {:?}", left.as_secs(), stage.faults);
             }
         }
@@ -586,7 +586,7 @@ pub async fn run(program: &Path, plan: &Plan) -> Result<Report> {
         if was_tried || prolonged == PROLONGED {
             break;
         }
-        end = surroundings.monotonic() + plan.time / 3;
+        end = env.monotonic() + plan.time / 3;
     }
     // Open by now, and it stays so until everybody is done.
     outage.await?;
@@ -595,7 +595,7 @@ pub async fn run(program: &Path, plan: &Plan) -> Result<Report> {
         ended?;
     }
 
-    let parts = engines.parts(&surroundings);
+    let parts = engines.parts(&env);
     let retention = engines.config().retention;
     let operator = operator_of(&parts, retention);
     let mut orders: Vec<EntityKey> =

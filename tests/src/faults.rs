@@ -12,7 +12,7 @@ use futures_util::future::BoxFuture;
 use webhook_serializer::{
     engine::queue::{Message, Queue, QueueError},
     protocol::table::{Table, TableError, Transacted, Write, Written},
-    time::Surroundings,
+    time::Env,
 };
 
 use crate::forwarding::{Forwarding, Layer, Reply, Request};
@@ -59,7 +59,7 @@ pub type FaultyTable = Forwarding<Faults>;
 
 /// What is planned, and what came.
 pub struct Faults {
-    surroundings: Surroundings,
+    env: Env,
     plan: Box<Plan>,
     requests: AtomicU64,
     writes: AtomicU64,
@@ -76,14 +76,10 @@ struct Late {
 
 impl FaultyTable {
     /// `inner`, as long as `plan` lets it.
-    pub fn new(
-        inner: Arc<dyn Table>,
-        surroundings: &Surroundings,
-        plan: impl Fn(&Call<'_>) -> Fault + Send + Sync + 'static,
-    ) -> Self {
+    pub fn new(inner: Arc<dyn Table>, env: &Env, plan: impl Fn(&Call<'_>) -> Fault + Send + Sync + 'static) -> Self {
         let (requests, writes, reads, late) = Default::default();
-        let (surroundings, plan) = (surroundings.clone(), Box::new(plan));
-        Self::through(Faults { surroundings, plan, requests, writes, reads, late }, inner)
+        let (env, plan) = (env.clone(), Box::new(plan));
+        Self::through(Faults { env, plan, requests, writes, reads, late }, inner)
     }
 }
 
@@ -112,7 +108,7 @@ impl Faults {
     fn arrive(&self, inner: &Arc<dyn Table>, after: Duration, request: Request<'_>) {
         let (inner, late, writes) = (inner.clone(), self.late.clone(), request.writes().to_vec());
         let token = if let Request::Transact(_, token) = request { Some(token.to_owned()) } else { None };
-        let wait = self.surroundings.sleep(after);
+        let wait = self.env.sleep(after);
         tokio::spawn(async move {
             wait.await;
             let landed = match (token, &*writes) {
@@ -147,7 +143,7 @@ impl Layer for Faults {
                 std::future::pending().await
             }
             Fault::Slow(time) => {
-                self.surroundings.sleep(time).await;
+                self.env.sleep(time).await;
                 act.await
             }
             Fault::Forgotten => match request {
@@ -167,7 +163,7 @@ impl Layer for Faults {
 /// counts.
 pub struct FaultyQueue {
     inner: Arc<dyn Queue>,
-    surroundings: Surroundings,
+    env: Env,
     plan: Box<dyn Fn(u64) -> Fault + Send + Sync>,
     copied: u64,
     sends: AtomicU64,
@@ -175,18 +171,14 @@ pub struct FaultyQueue {
 
 impl FaultyQueue {
     /// `inner`, as long as `plan` lets it.
-    pub fn new(
-        inner: Arc<dyn Queue>,
-        surroundings: &Surroundings,
-        plan: impl Fn(u64) -> Fault + Send + Sync + 'static,
-    ) -> Self {
-        Self { inner, surroundings: surroundings.clone(), plan: Box::new(plan), copied: 0, sends: AtomicU64::new(0) }
+    pub fn new(inner: Arc<dyn Queue>, env: &Env, plan: impl Fn(u64) -> Fault + Send + Sync + 'static) -> Self {
+        Self { inner, env: env.clone(), plan: Box::new(plan), copied: 0, sends: AtomicU64::new(0) }
     }
 
     /// `inner`, which gets each of the first so many wake-ups twice. Were each put-off
     /// of a copy copied, too, a machine that is slow would never come to their end.
-    pub fn copying(inner: Arc<dyn Queue>, surroundings: &Surroundings, first: u64) -> Self {
-        Self { copied: first, ..Self::new(inner, surroundings, |_| Fault::None) }
+    pub fn copying(inner: Arc<dyn Queue>, env: &Env, first: u64) -> Self {
+        Self { copied: first, ..Self::new(inner, env, |_| Fault::None) }
     }
 
     /// How many sends were asked for.
@@ -212,7 +204,7 @@ impl FaultyQueue {
                 std::future::pending().await
             }
             Fault::Slow(time) => {
-                self.surroundings.sleep(time).await;
+                self.env.sleep(time).await;
                 self.inner.send(message, delay).await
             }
             Fault::Forgotten => Ok(()),

@@ -20,7 +20,7 @@ pub struct Slow(pub Duration);
 
 impl Handler for Slow {
     async fn handle(&self, _: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
-        context.surroundings().sleep(self.0).await;
+        context.env().sleep(self.0).await;
         Ok(Outcome::Done)
     }
 }
@@ -31,7 +31,7 @@ pub struct FailsFirst(pub Duration);
 
 impl Handler for FailsFirst {
     async fn handle(&self, delivery: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
-        context.surroundings().sleep(self.0).await;
+        context.env().sleep(self.0).await;
         let first = delivery.delivery_id().as_str().ends_with("-1") && delivery.attempt() == 1;
         Ok(if first { Outcome::retry("the first attempt fails") } else { Outcome::Done })
     }

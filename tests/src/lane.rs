@@ -19,7 +19,7 @@ use webhook_serializer::{
     protocol::delivery::Delivery,
     sources::Sources,
     telemetry::{Log, Observer},
-    time::Surroundings,
+    time::Env,
 };
 
 /// A running deployment, and someone who posts to it.
@@ -31,7 +31,7 @@ pub struct Lane {
     /// The configured senders.
     pub sources: Arc<Sources>,
     /// The machine's clock.
-    pub surroundings: Surroundings,
+    pub env: Env,
 }
 
 impl Lane {
@@ -79,7 +79,7 @@ impl Lane {
         };
         let local = Local::start(options, observer).await.expect("it starts");
         let sender = Sender::new(format!("http://{}", local.webhooks));
-        Self { local, sender, sources, surroundings: Surroundings::system() }
+        Self { local, sender, sources, env: Env::system() }
     }
 
     /// Posts a webhook as senders do: again, while the answer is 503.
@@ -99,7 +99,7 @@ impl Lane {
 
     /// An operator.
     pub fn operator(&self) -> Operator {
-        let Parts { store, waker, .. } = self.local.engines.connect(&self.surroundings, None);
+        let Parts { store, waker, .. } = self.local.engines.connect(&self.env, None);
         let retention = DrainSettings::default().retention;
         let inbox = Inbox::new(store.clone(), waker.clone(), retention, Arc::new(Log));
         Operator::new(store, waker, inbox, retention)

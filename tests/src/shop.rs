@@ -23,7 +23,7 @@ use webhook_serializer::{
         receipt::{Receipt, Recent, Settlement},
         table::{Action, Condition, Write},
     },
-    time::{Surroundings, Timestamp},
+    time::{Env, Timestamp},
 };
 
 use crate::lane::Lane;
@@ -70,7 +70,7 @@ struct Warehouse {
 impl Handler for Warehouse {
     async fn handle(&self, delivery: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
         let order: u32 = delivery.entity().as_str().rsplit('/').next().and_then(|id| id.parse().ok()).unwrap_or(0);
-        context.surroundings().sleep(self.pace * (1 + (order + delivery.sequence().0 as u32 * 3) % 5)).await;
+        context.env().sleep(self.pace * (1 + (order + delivery.sequence().0 as u32 * 3) % 5)).await;
         let is_mended = self.is_mended.load(SeqCst);
         Ok(match (delivery.source().as_str(), delivery.topic()) {
             _ if is_mended => Outcome::Done,
@@ -93,7 +93,7 @@ impl Shop {
     ///
     /// It does not start.
     pub async fn open(pace: Duration) -> Self {
-        let story = Story::new(Surroundings::system());
+        let story = Story::new(Env::system());
         let mut lane = Lane::start_with_samples(SOURCES, Arc::new(story.clone())).await;
         let is_mended = Arc::new(AtomicBool::new(false));
         let warehouse = Warehouse { is_mended: is_mended.clone(), pace };
@@ -103,8 +103,8 @@ impl Shop {
     }
 
     /// Its clock.
-    pub fn surroundings(&self) -> &Surroundings {
-        &self.lane.surroundings
+    pub fn env(&self) -> &Env {
+        &self.lane.env
     }
 
     /// From now on nothing fails.
@@ -119,7 +119,7 @@ impl Shop {
     /// One is not accepted.
     pub async fn send(&self, order: u32, samples: &[Sample]) {
         for sample in samples {
-            let webhook = sample.of_order(&order.to_string(), &self.lane.sources, self.lane.surroundings.now());
+            let webhook = sample.of_order(&order.to_string(), &self.lane.sources, self.lane.env.now());
             assert_eq!(self.lane.post(&webhook).await.status, 200);
         }
     }
@@ -156,11 +156,11 @@ impl Shop {
 ///
 /// It does not start.
 pub async fn console(lane: &Lane, story: Option<Story>) -> Console {
-    let Parts { store, .. } = lane.local.engines.connect(&lane.surroundings, None);
+    let Parts { store, .. } = lane.local.engines.connect(&lane.env, None);
     let watched = Watched {
         operator: lane.operator(),
         store,
-        surroundings: lane.surroundings.clone(),
+        env: lane.env.clone(),
         option: " --local".to_owned(),
         name: "the local run at http://127.0.0.1:9000".to_owned(),
         story,
@@ -177,8 +177,8 @@ pub async fn console(lane: &Lane, story: Option<Story>) -> Console {
 /// One is not written.
 pub async fn stock(lane: &Lane, orders: u32) {
     use futures_util::{StreamExt, stream};
-    let Parts { store, .. } = lane.local.engines.connect(&lane.surroundings, None);
-    let now = lane.surroundings.now();
+    let Parts { store, .. } = lane.local.engines.connect(&lane.env, None);
+    let now = lane.env.now();
     let rows = (0..orders).map(|number| {
         let entity = EntityKey::parse(&format!("shopify/order/{}", 100_000 + number)).expect("a key");
         let key = entity_row(&entity);

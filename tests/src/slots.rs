@@ -14,7 +14,7 @@ use futures_util::{
 };
 use serializer::local::{BATCH, GROWTH};
 use webhook_serializer::{
-    engine::drain::Attended,
+    engine::drain::Acknowledgement,
     functions::worker::{Attributes, Record, SqsEvent, Worker},
     handler::Handler,
 };
@@ -57,7 +57,7 @@ impl Waited {
 impl World {
     /// A worker function around `handler`, journaled.
     pub fn worker(&self, handler: impl Handler) -> Worker {
-        Worker::new(self.drainer(handler), self.visibility.clone(), self.surroundings.clone())
+        Worker::new(self.drainer(handler), self.visibility.clone(), self.env.clone())
     }
 
     /// Feeds the workers, each with so many slots, until there is no wake-up
@@ -71,7 +71,7 @@ impl World {
                     continue;
                 }
                 if !at_work.is_empty() {
-                    let _ = self.surroundings.within(GROWTH, at_work.next()).await;
+                    let _ = self.env.within(GROWTH, at_work.next()).await;
                 }
                 let received = tokio::select! {
                     biased;
@@ -79,16 +79,16 @@ impl World {
                     received = self.messages.receive() => received,
                 };
                 match received {
-                    Some(first) => at_work.push(self.attend(worker, first)),
+                    Some(first) => at_work.push(self.process(worker, first)),
                     None if is_over.load(Relaxed) => break,
-                    None => self.surroundings.sleep(Duration::from_millis(10)).await,
+                    None => self.env.sleep(Duration::from_millis(10)).await,
                 }
             }
         }))
         .await;
     }
 
-    async fn attend(&self, worker: &Worker, first: Message) {
+    async fn process(&self, worker: &Worker, first: Message) {
         let mut batch = vec![first];
         while batch.len() < BATCH as usize
             && let Some(message) = self.messages.receive_due()
@@ -102,11 +102,11 @@ impl World {
             attributes: Attributes { approximate_receive_count: message.times.to_string() },
         };
         let event = SqsEvent { records: batch.iter().enumerate().map(record).collect() };
-        let deadline = self.surroundings.now() + self.function_time;
-        let response = worker.attend(event, deadline).await;
+        let deadline = self.env.now() + self.function_time;
+        let response = worker.process(event, deadline).await;
         let is_failed = |id: String| response.batch_item_failures.iter().any(|failure| failure.item_identifier == id);
         for (number, message) in batch.into_iter().enumerate() {
-            let attended = if is_failed(number.to_string()) { Attended::Keep } else { Attended::Delete };
+            let attended = if is_failed(number.to_string()) { Acknowledgement::Keep } else { Acknowledgement::Delete };
             self.messages.attended(message, attended);
         }
     }
@@ -121,8 +121,8 @@ impl World {
             for number in 0..seconds * 10 {
                 let id = format!("other-{number}");
                 self.append(&format!("test/{id}"), &id).await;
-                accepted.insert(id, self.surroundings.monotonic());
-                self.surroundings.sleep(EVERY).await;
+                accepted.insert(id, self.env.monotonic());
+                self.env.sleep(EVERY).await;
             }
             is_over.store(true, Relaxed);
         };

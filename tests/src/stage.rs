@@ -39,7 +39,7 @@ use webhook_serializer::{
     },
     sources::Sources,
     telemetry::{Log, Observer},
-    time::{Surroundings, Timestamp},
+    time::{Env, Timestamp},
 };
 
 /// Sources of tests: `test` tries often and quickly, `block` twice and blocks.
@@ -97,7 +97,7 @@ pub struct Stage {
     /// How workers drain.
     pub settings: DrainSettings,
     sources: Arc<Sources>,
-    surroundings: Surroundings,
+    env: Env,
     stop: watch::Sender<bool>,
     tasks: JoinSet<anyhow::Result<()>>,
     sequence: AtomicU64,
@@ -121,14 +121,14 @@ impl Stage {
 
     async fn start_as(sources: &str, faults: Faults) -> Self {
         let engines = Engines::start_with(None, faults).await.expect("the engines start");
-        let surroundings = Surroundings::system();
+        let env = Env::system();
         Self {
             engines,
-            journal: Journal::new(surroundings.clone()),
+            journal: Journal::new(env.clone()),
             meter: Arc::default(),
             settings: DrainSettings::default(),
             sources: Arc::new(Sources::parse(sources).expect("the sources are right")),
-            surroundings,
+            env,
             stop: watch::Sender::new(false),
             tasks: JoinSet::new(),
             sequence: AtomicU64::new(1),
@@ -141,13 +141,13 @@ impl Stage {
     }
 
     /// The clock and chance of the stage.
-    pub fn surroundings(&self) -> &Surroundings {
-        &self.surroundings
+    pub fn env(&self) -> &Env {
+        &self.env
     }
 
     /// New clients, counted by the stage's meter.
     pub fn parts(&self) -> Parts {
-        self.engines.connect(&self.surroundings, Some(self.meter.clone()))
+        self.engines.connect(&self.env, Some(self.meter.clone()))
     }
 
     /// An inbox to append to.
@@ -169,7 +169,7 @@ impl Stage {
 
     /// A delivery of `entity` called `id`, from the source `test`.
     pub fn incoming(&self, entity: &str, id: &str) -> Incoming {
-        incoming("test", entity, id, self.surroundings.now())
+        incoming("test", entity, id, self.env.now())
     }
 
     /// A drainer around `handler`, journaled, with clients of its own.
@@ -202,7 +202,7 @@ impl Stage {
 
     /// Feeds a drainer from the queue.
     pub fn feed(&mut self, drainer: Drainer) {
-        let worker = Worker::new(drainer, self.parts().queue, self.surroundings.clone());
+        let worker = Worker::new(drainer, self.parts().queue, self.env.clone());
         let source = EventSource::new(&self.engines, Function::Here(Box::new(worker)), Duration::from_secs(60));
         self.tasks.spawn(source.run(self.stop.subscribe()));
     }
@@ -260,7 +260,7 @@ impl Stage {
 
     /// Operations on any other table.
     pub fn store_on(&self, table: impl Table) -> Store {
-        Store::new(Arc::new(table), self.surroundings.clone())
+        Store::new(Arc::new(table), self.env.clone())
     }
 
     /// The queue, counted by the stage's meter.
@@ -272,7 +272,7 @@ impl Stage {
 
     /// Wake-ups through any other queue.
     pub fn waker_on(&self, queue: impl Queue) -> Waker {
-        Waker::new(Arc::new(queue), self.surroundings.clone())
+        Waker::new(Arc::new(queue), self.env.clone())
     }
 
     /// Waits until there is no wake-up left, neither at work nor for later.

@@ -5,7 +5,7 @@ use webhook_serializer::{
     functions::ingest::{Http, Request, RequestContext},
     providers::{self, Headers},
     sources::Sources,
-    time::{Surroundings, Timestamp},
+    time::{Env, Timestamp},
 };
 
 /// A webhook of the Standard Webhooks source `source`, signed at `now`.
@@ -64,7 +64,7 @@ pub fn request(webhook: &Webhook) -> Request {
 }
 
 /// Bytes that no compression makes fewer.
-pub fn noise(surroundings: &Surroundings, bytes: usize) -> Vec<u8> {
-    let some = || surroundings.fraction().to_bits().wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes();
+pub fn noise(env: &Env, bytes: usize) -> Vec<u8> {
+    let some = || env.fraction().to_bits().wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes();
     std::iter::repeat_with(some).flatten().take(bytes).collect()
 }

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use webhook_serializer::{
     engine::{
         append::Inbox,
-        drain::{Attended, DrainSettings, Drainer, InFlight, Quarantine, Received},
+        drain::{Acknowledgement, DrainSettings, Drainer, InFlight, Received, SuspectGate},
         queue::{self, Depth, Queue, QueueError, Visibility, WakeUp},
         store::Store,
         sweep::Sweeper,
@@ -35,8 +35,8 @@ use webhook_serializer::{
         table::{Row, Table, TableName},
     },
     sources::Sources,
-    telemetry::{Event, Observer, PutOffReason},
-    time::Surroundings,
+    telemetry::{Event, Observer, RequeueReason},
+    time::Env,
 };
 
 use crate::{
@@ -59,7 +59,7 @@ const MOST_WAKE_UPS: u64 = 100_000;
 /// Store, queue, clock, and what happened.
 pub struct World {
     /// The clock and the chance.
-    pub surroundings: Surroundings,
+    pub env: Env,
     /// The rows.
     pub memory: Arc<MemoryTable>,
     /// The store as the parts see it.
@@ -88,13 +88,13 @@ pub struct World {
 impl World {
     /// A world by tokio's clock, all of it on one thread.
     pub fn new() -> Self {
-        Self::by(clock::surroundings(1))
+        Self::by(clock::env(1))
     }
 
     /// A world by any clock.
-    pub fn by(surroundings: Surroundings) -> Self {
+    pub fn by(env: Env) -> Self {
         let memory = Arc::new(MemoryTable::new());
-        let messages = Arc::new(MemoryQueue::new(surroundings.clone()));
+        let messages = Arc::new(MemoryQueue::new(env.clone()));
         Self {
             table: memory.clone(),
             memory,
@@ -104,11 +104,11 @@ impl World {
             messages,
             settings: DrainSettings::default(),
             function_time: Duration::from_secs(60),
-            journal: Journal::new(surroundings.clone()),
+            journal: Journal::new(env.clone()),
             told: Arc::default(),
             isolation: Isolation::Inline,
             sources: Arc::new(Sources::parse(stage::SOURCES).expect("the sources are right")),
-            surroundings,
+            env,
         }
     }
 
@@ -130,12 +130,12 @@ impl World {
 
     /// Operations on the store.
     pub fn store(&self) -> Store {
-        Store::new(self.table.clone(), self.surroundings.clone())
+        Store::new(self.table.clone(), self.env.clone())
     }
 
     /// Wake-ups through the queue.
     pub fn waker(&self) -> Waker {
-        Waker::new(self.queue.clone(), self.surroundings.clone())
+        Waker::new(self.queue.clone(), self.env.clone())
     }
 
     /// Inboxes to append to.
@@ -175,7 +175,7 @@ impl World {
 
     /// A delivery of any of the sources.
     pub fn incoming_from(&self, source: &str, entity: &str, id: &str) -> Incoming {
-        stage::incoming(source, entity, id, self.surroundings.now())
+        stage::incoming(source, entity, id, self.env.now())
     }
 
     /// Appends a delivery of the source `test`.
@@ -202,20 +202,20 @@ impl World {
         .await;
     }
 
-    async fn drain_by(&self, drainer: &Drainer, wake_up: &WakeUp, times: u32) -> Attended {
+    async fn drain_by(&self, drainer: &Drainer, wake_up: &WakeUp, times: u32) -> Acknowledgement {
         let received = Received { entity: wake_up.entity.clone(), times };
-        let deadline = self.surroundings.monotonic() + self.function_time;
+        let deadline = self.env.monotonic() + self.function_time;
         let token = wake_up.token.map(FencingToken);
-        let (alone, in_flight) = (Quarantine::of(1), InFlight::new(&self.surroundings, false));
-        drainer.attend_under(&received, token, deadline, &alone, &in_flight).await
+        let (alone, in_flight) = (SuspectGate::new(1), InFlight::new(&self.env, false));
+        drainer.process_under(&received, token, deadline, &alone, &in_flight).await
     }
 
-    /// Has a worker function attend to a message by itself.
-    pub async fn attend_as_a_function(&self, drainer: &Drainer, message: &Message) -> Attended {
-        let worker = Worker::new(drainer.clone(), self.visibility.clone(), self.surroundings.clone());
+    /// Has a worker function process one message.
+    pub async fn attend_as_a_function(&self, drainer: &Drainer, message: &Message) -> Acknowledgement {
+        let worker = Worker::new(drainer.clone(), self.visibility.clone(), self.env.clone());
         let event = SqsEvent { records: vec![message.record()] };
-        let failed = worker.attend(event, self.surroundings.now() + self.function_time).await;
-        if failed.batch_item_failures.is_empty() { Attended::Delete } else { Attended::Keep }
+        let failed = worker.process(event, self.env.now() + self.function_time).await;
+        if failed.batch_item_failures.is_empty() { Acknowledgement::Delete } else { Acknowledgement::Keep }
     }
 
     /// How often each delivery was committed by [`Counting`](crate::handlers::Counting),
@@ -232,20 +232,20 @@ impl World {
         committed
     }
 
-    /// Has one worker attend to `entity`, which dies after so many calls to the
+    /// Has one worker process the wake-up of `entity`, which dies after so many calls to the
     /// store; then, once its lease has run out, another one drains what is left.
     /// Whether the first one lived to its end.
     pub async fn work_after_a_death(&mut self, entity: &EntityKey, calls: u64, handler: impl Handler + Clone) -> bool {
         let whole = self.table.clone();
         let plan = move |call: &Call<'_>| if call.request > calls { Fault::Silent } else { Fault::None };
-        self.table = Arc::new(FaultyTable::new(whole.clone(), &self.surroundings, plan));
+        self.table = Arc::new(FaultyTable::new(whole.clone(), &self.env, plan));
         let drainer = self.drainer(handler.clone());
-        let deadline = self.surroundings.monotonic() + self.function_time;
+        let deadline = self.env.monotonic() + self.function_time;
         let received = Received { entity: entity.clone(), times: 1 };
-        let attended = async { drainer.attend(&received, deadline, &Quarantine::of(1)).await };
-        let lives = self.surroundings.within(Duration::from_millis(500), attended).await.is_some();
+        let attended = async { drainer.process(&received, deadline, &SuspectGate::new(1)).await };
+        let lives = self.env.within(Duration::from_millis(500), attended).await.is_some();
         self.table = whole;
-        self.surroundings.sleep(self.function_time).await;
+        self.env.sleep(self.function_time).await;
         self.work(&[self.drainer(handler)]).await;
         lives
     }
@@ -318,7 +318,7 @@ pub struct MemoryQueue {
     hidden: AtomicU64,
     changed: watch::Sender<()>,
     sent: AtomicU64,
-    surroundings: Surroundings,
+    env: Env,
 }
 
 #[derive(Debug, Default)]
@@ -353,9 +353,9 @@ impl Messages {
 }
 
 impl MemoryQueue {
-    fn new(surroundings: Surroundings) -> Self {
+    fn new(env: Env) -> Self {
         let (sent, hidden) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { state: Mutex::default(), hidden, changed: watch::Sender::new(()), sent, surroundings }
+        Self { state: Mutex::default(), hidden, changed: watch::Sender::new(()), sent, env }
     }
 
     /// How often messages were hidden, a batch at a time.
@@ -379,7 +379,7 @@ impl MemoryQueue {
 
     /// How long until those are due, the first that was sent first.
     pub fn delays(&self) -> Vec<Duration> {
-        let now = self.surroundings.monotonic();
+        let now = self.env.monotonic();
         let mut waiting = self.state().waiting.clone();
         waiting.sort_by_key(|message| message.number);
         waiting.into_iter().map(|message| message.due.saturating_sub(now)).collect()
@@ -419,7 +419,7 @@ impl MemoryQueue {
     pub async fn receive(&self) -> Option<Message> {
         let mut changed = self.changed.subscribe();
         loop {
-            let now = self.surroundings.monotonic();
+            let now = self.env.monotonic();
             let next_due = {
                 let mut state = self.state();
                 if let Some(message) = state.receive(now) {
@@ -432,7 +432,7 @@ impl MemoryQueue {
             };
             let due = async {
                 match next_due {
-                    Some(due) => self.surroundings.sleep(due - now).await,
+                    Some(due) => self.env.sleep(due - now).await,
                     None => std::future::pending().await,
                 }
             };
@@ -445,19 +445,19 @@ impl MemoryQueue {
 
     /// The next wake-up, if it is due already.
     pub fn receive_due(&self) -> Option<Message> {
-        self.state().receive(self.surroundings.monotonic())
+        self.state().receive(self.env.monotonic())
     }
 
     /// Deletes a received wake-up, or leaves it in flight: hidden for a while,
     /// unless it was told for how long.
-    pub fn attended(&self, message: Message, attended: Attended) {
+    pub fn attended(&self, message: Message, attended: Acknowledgement) {
         let mut state = self.state();
         state.at_work -= 1;
         let received = |other: &Message| other.number == message.number;
         match attended {
-            Attended::Delete => state.in_flight.retain(|other| !received(other)),
-            Attended::Keep => {
-                let kept = self.surroundings.monotonic() + VISIBILITY;
+            Acknowledgement::Delete => state.in_flight.retain(|other| !received(other)),
+            Acknowledgement::Keep => {
+                let kept = self.env.monotonic() + VISIBILITY;
                 state.in_flight.iter_mut().filter(|other| received(other)).for_each(|it| it.due = it.due.min(kept));
             }
         }
@@ -471,7 +471,7 @@ impl Queue for MemoryQueue {
         let number = self.sent.fetch_add(1, Relaxed);
         assert!(number < MOST_WAKE_UPS, "the run goes round in circles");
         let delay = Duration::from_secs(delay.as_millis().div_ceil(1000).try_into().expect("a short delay"));
-        let due = self.surroundings.monotonic() + delay;
+        let due = self.env.monotonic() + delay;
         let message = Message { says: message.clone(), times: 0, due, number };
         self.state().waiting.push(message);
         self.changed.send_replace(());
@@ -482,7 +482,7 @@ impl Queue for MemoryQueue {
 impl Visibility for MemoryQueue {
     fn hide<'a>(&'a self, receipts: &'a [String], time: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
         self.hidden.fetch_add(1, Relaxed);
-        let due = self.surroundings.monotonic() + Duration::from_secs(time.as_millis().div_ceil(1000) as u64);
+        let due = self.env.monotonic() + Duration::from_secs(time.as_millis().div_ceil(1000) as u64);
         let mut state = self.state();
         let named = |message: &&mut Message| receipts.contains(&message.receipt());
         let hidden = state.in_flight.iter_mut().filter(named).map(|message| message.due = due).count();
@@ -585,7 +585,7 @@ impl Observer for Told {
             self.settled.lock().expect("nothing panics under it").push(told);
         }
         match event {
-            Event::PutOff { reason: PutOffReason::BreakerOpen, .. } => self.held_back.fetch_add(1, Relaxed),
+            Event::Requeued { reason: RequeueReason::BreakerOpen, .. } => self.held_back.fetch_add(1, Relaxed),
             Event::BreakerOpened { .. } => self.breakers_opened.fetch_add(1, Relaxed),
             Event::BreakerClosed { .. } => self.breakers_closed.fetch_add(1, Relaxed),
             Event::TakenOver { .. } => self.taken_over.fetch_add(1, Relaxed),

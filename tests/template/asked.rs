@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A body that does not shrink, longer than one row.
 fn in_parts(world: &World) -> Vec<u8> {
-    let noise = || world.surroundings.fraction().to_bits().to_le_bytes();
+    let noise = || world.env.fraction().to_bits().to_le_bytes();
     std::iter::repeat_with(noise).flatten().take(1_000_000).collect()
 }
 
@@ -54,17 +54,17 @@ pub async fn asked() -> AskedByFunctions {
     rejected.body = in_parts(&world).into();
     world.inbox().append(&rejected).await.unwrap();
     // An ingest that dies behind its claim, for the worker to give the place up.
-    let nonce = world.surroundings.nonce();
-    let claim = Claim { entity: &entity, nonce: &nonce, now: world.surroundings.now() };
+    let nonce = world.env.nonce();
+    let claim = Claim { entity: &entity, nonce: &nonce, now: world.env.now() };
     world.store().run(&claim, PATIENCE).await.unwrap();
 
     // Somebody else holds the order at first, so that the worker looks, waits, and puts it off.
     let held = Acquire {
         entity: entity.clone(),
         kind: LeaseKind::Exclusive,
-        holder: world.surroundings.nonce(),
+        holder: world.env.nonce(),
         info: HolderInfo::new("a user's request"),
-        now: world.surroundings.now(),
+        now: world.env.now(),
         length: Duration::from_secs(12),
     };
     world.store().run(&held, PATIENCE).await.unwrap();
@@ -91,23 +91,23 @@ pub async fn asked() -> AskedByFunctions {
     // What waits and has been forgotten for longer than half the retention.
     world.append("test/order/2", "3").await;
     world.messages.clear();
-    world.surroundings.sleep(world.settings.retention * 2 / 3).await;
+    world.env.sleep(world.settings.retention * 2 / 3).await;
     acting_as(&mut world, &scheduler);
     let swept = world.sweeper().sweep_all().await.unwrap();
     assert_eq!((swept.woken, swept.kept), (1, 1));
     // And a job that crashed once, so that a later invocation takes over, commits and records it.
     let store = world.store();
-    let first = world.surroundings.now().as_millis() / 60_000 * 60;
+    let first = world.env.now().as_millis() / 60_000 * 60;
     let invoked = async |minute: u64, jobs: Jobs| {
         let ticker = Ticker::new(store.clone(), &jobs, Duration::from_secs(300), &Switch::On, HolderInfo::new("test"));
         let ticker = ticker.unwrap().isolated(Isolation::Inline);
         let scheduled = Timestamp::from_secs(first + minute * 60);
-        ticker.tick(scheduled, world.surroundings.monotonic() + Duration::from_secs(50)).await.unwrap()
+        ticker.tick(scheduled, world.env.monotonic() + Duration::from_secs(50)).await.unwrap()
     };
     let hangs = Job::new("report", "every minute", |_: Context| std::future::pending::<Result<(), JobError>>());
-    let crashed = world.surroundings.within(Duration::from_secs(5), invoked(0, Jobs::new().add(hangs))).await;
+    let crashed = world.env.within(Duration::from_secs(5), invoked(0, Jobs::new().add(hangs))).await;
     assert!(crashed.is_none());
-    world.surroundings.sleep(Duration::from_secs(300)).await;
+    world.env.sleep(Duration::from_secs(300)).await;
     let job = Job::new("report", "every minute", async |_: Context| Ok::<_, JobError>(Outcome::Commit(Vec::new())));
     invoked(1, Jobs::new().add(job)).await;
     AskedByFunctions { ingest: ingest.so_far(), worker: asked, scheduler: scheduler.so_far() }

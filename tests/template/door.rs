@@ -12,9 +12,7 @@ use tests::{
     chaos::roles::ROLE,
     webhooks::{request, signed, update},
 };
-use webhook_serializer::{
-    functions::ingest::Request, protocol::entity::EntityKey, sources::Sources, time::Surroundings,
-};
+use webhook_serializer::{functions::ingest::Request, protocol::entity::EntityKey, sources::Sources, time::Env};
 
 use crate::document::{Template, text};
 
@@ -64,7 +62,7 @@ struct Door {
     engines: Engines,
     process: FunctionProcess,
     sources: Sources,
-    surroundings: Surroundings,
+    env: Env,
     _document: tempfile::NamedTempFile,
 }
 
@@ -82,12 +80,12 @@ impl Door {
             logs: Logs::Discarded,
         });
         let sources = Sources::parse(SOURCES).expect("they are right");
-        Self { engines, process, sources, surroundings: Surroundings::system(), _document: document }
+        Self { engines, process, sources, env: Env::system(), _document: document }
     }
 
     /// A delivery that is right, with these headers besides.
     fn request(&self, id: &str, headers: &[(&str, &str)]) -> Request {
-        let mut request = request(&signed(&self.sources, "test", id, update("7"), self.surroundings.now()));
+        let mut request = request(&signed(&self.sources, "test", id, update("7"), self.env.now()));
         request.headers.extend(headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
         request
     }
@@ -100,7 +98,7 @@ impl Door {
     }
 
     async fn waiting(&self) -> u64 {
-        let store = self.engines.connect(&self.surroundings, None).store;
+        let store = self.engines.connect(&self.env, None).store;
         let entity = EntityKey::parse("test/order/7").expect("a key");
         let state = store.entity(&entity, Duration::from_secs(5)).await.expect("it answers");
         state.map_or(0, |state| state.waiting())

@@ -87,7 +87,7 @@ impl Deployed {
     }
 
     async fn post_body(&mut self, source: &str, body: &str, id: &str, traceparent: Option<&str>) -> u16 {
-        let webhook = signed(&self.lane.sources, source, id, body, self.lane.surroundings.now());
+        let webhook = signed(&self.lane.sources, source, id, body, self.lane.env.now());
         let mut request = request(&webhook);
         request.headers.extend(traceparent.map(|text| ("traceparent".to_owned(), text.to_owned())));
         let answer = self.ingest.invoke(serde_json::to_vec(&request).unwrap()).await.expect("it answers");
@@ -282,7 +282,7 @@ async fn what_its_sender_does_not_sample_is_passed_on_and_not_sent_to_the_collec
 async fn what_is_not_believed_makes_no_span() {
     let collector = Collector::start().await;
     let mut deployed = Deployed::start(&collector.url, &[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url)]).await;
-    let webhook = signed(&deployed.lane.sources, "shop", "1", update("1"), deployed.lane.surroundings.now());
+    let webhook = signed(&deployed.lane.sources, "shop", "1", update("1"), deployed.lane.env.now());
     let mut forged = request(&webhook);
     forged.body = Some(update("2"));
     forged.headers.insert("traceparent".into(), traceparent("01"));

@@ -3,23 +3,23 @@
 use std::time::Duration;
 
 use tokio::{sync::mpsc, task::JoinSet};
-use webhook_serializer::time::Surroundings;
+use webhook_serializer::time::Env;
 
 use super::Scenario;
 
 /// Runs the scenario's jobs; how long it took.
 pub(super) async fn run(scenario: &Scenario) -> Duration {
-    let surroundings = Surroundings::system();
+    let env = Env::system();
     let mut lanes = JoinSet::new();
-    let began = surroundings.monotonic();
+    let began = env.monotonic();
     let senders: Vec<mpsc::UnboundedSender<()>> = (0..scenario.entities)
         .map(|_| {
             let (sender, mut jobs) = mpsc::unbounded_channel();
-            let (surroundings, task) = (surroundings.clone(), scenario.task);
+            let (env, task) = (env.clone(), scenario.task);
             lanes.spawn(async move {
                 while jobs.recv().await.is_some() {
                     if !task.is_zero() {
-                        surroundings.sleep(task).await;
+                        env.sleep(task).await;
                     }
                 }
             });
@@ -32,5 +32,5 @@ pub(super) async fn run(scenario: &Scenario) -> Duration {
     }
     drop(senders);
     while lanes.join_next().await.is_some() {}
-    surroundings.monotonic() - began
+    env.monotonic() - began
 }

@@ -35,7 +35,7 @@ use webhook_serializer::{
     },
     sources::Sources,
     telemetry::Quiet,
-    time::Surroundings,
+    time::Env,
 };
 
 use crate::local::{BATCH, Engines, EventSource, FUNCTION_TIMEOUT, Function};
@@ -197,7 +197,7 @@ struct Starts {
 struct Stage {
     starts: Arc<Mutex<Starts>>,
     started: watch::Sender<usize>,
-    surroundings: Surroundings,
+    env: Env,
     crashes: mpsc::UnboundedSender<usize>,
 }
 
@@ -217,14 +217,14 @@ struct Behaviour {
 impl Handler for Behaviour {
     async fn handle(&self, delivery: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
         let stage = &self.stage;
-        let surroundings = context.surroundings();
+        let env = context.env();
         if delivery.source().as_str() == OTHER {
-            let now = stage.surroundings.monotonic();
+            let now = stage.env.monotonic();
             stage.count(|starts| {
                 starts.others.entry(delivery.delivery_id().to_string()).or_insert(now);
             });
             stage.started.send_modify(|started| *started += 1);
-            surroundings.sleep(Duration::from_millis(10)).await;
+            env.sleep(Duration::from_millis(10)).await;
             return Ok(Outcome::Done);
         }
         stage.count(|starts| starts.troubled += 1);
@@ -240,7 +240,7 @@ impl Handler for Behaviour {
         };
         match takes {
             Duration::MAX => std::future::pending().await,
-            takes => surroundings.sleep(takes).await,
+            takes => env.sleep(takes).await,
         }
         stage.count(|starts| starts.troubled_applied += 1);
         Ok(Outcome::Done)
@@ -277,8 +277,8 @@ struct Workers {
 
 impl Workers {
     fn source(&self, number: usize) -> Result<EventSource> {
-        let surroundings = Surroundings::system();
-        let parts = self.engines.connect(&surroundings, Some(self.meter.clone()));
+        let env = Env::system();
+        let parts = self.engines.connect(&env, Some(self.meter.clone()));
         let drainer = Drainer::new(
             parts.store,
             parts.waker,
@@ -288,7 +288,7 @@ impl Workers {
             HolderInfo::new(&format!("bench worker {number}")),
             Arc::new(Quiet),
         );
-        let function = Function::Here(Box::new(Worker::new(drainer, parts.queue, surroundings)));
+        let function = Function::Here(Box::new(Worker::new(drainer, parts.queue, env)));
         Ok(EventSource::new(&self.engines, function, FUNCTION_TIMEOUT).side_by_side(self.slots))
     }
 
@@ -313,15 +313,10 @@ impl Workers {
 }
 
 async fn on(case: Case, size: Size, engines: Arc<Engines>, progress: impl Fn(usize)) -> Result<MeasuredIsolation> {
-    let surroundings = Surroundings::system();
+    let env = Env::system();
     let orders = size.orders.unwrap_or(case.orders);
     let (crash, mut crashes) = mpsc::unbounded_channel();
-    let stage = Stage {
-        starts: Arc::default(),
-        started: watch::Sender::new(0),
-        surroundings: surroundings.clone(),
-        crashes: crash,
-    };
+    let stage = Stage { starts: Arc::default(), started: watch::Sender::new(0), env: env.clone(), crashes: crash };
     let meter: Arc<Meter> = Arc::default();
     let mut workers = Workers {
         slots: size.slots.get(),
@@ -332,14 +327,14 @@ async fn on(case: Case, size: Size, engines: Arc<Engines>, progress: impl Fn(usi
         tasks: JoinSet::new(),
         running: Vec::new(),
     };
-    let parts = engines.connect(&surroundings, Some(meter.clone()));
+    let parts = engines.connect(&env, Some(meter.clone()));
     let inbox = Inbox::new(parts.store, parts.waker, engines.config().retention, Arc::new(Quiet));
-    let began = surroundings.monotonic();
+    let began = env.monotonic();
     for number in 0..size.workers.get() {
         workers.start(number)?;
     }
     let work = async {
-        append_trouble(&case, orders, &inbox, &surroundings).await?;
+        append_trouble(&case, orders, &inbox, &env).await?;
         others(&stage, size.seconds, &inbox, progress).await
     };
     let accepted = tokio::select! {
@@ -349,7 +344,7 @@ async fn on(case: Case, size: Size, engines: Arc<Engines>, progress: impl Fn(usi
             anyhow::bail!("no worker is left");
         }
     };
-    let end = surroundings.monotonic();
+    let end = env.monotonic();
     workers.stop.send_replace(true);
     // What hangs is not waited for.
     workers.tasks.abort_all();
@@ -388,15 +383,15 @@ async fn others(
     inbox: &Inbox,
     progress: impl Fn(usize),
 ) -> Result<Vec<(String, Duration)>> {
-    let surroundings = &stage.surroundings;
-    let began = surroundings.monotonic();
+    let env = &stage.env;
+    let began = env.monotonic();
     let mut accepted = Vec::new();
     for number in 0..seconds * 10 {
-        let due = (began + EVERY * number).saturating_sub(surroundings.monotonic());
-        surroundings.sleep(due).await;
+        let due = (began + EVERY * number).saturating_sub(env.monotonic());
+        env.sleep(due).await;
         let id = format!("other-{number}");
-        append(inbox, &incoming(OTHER, &format!("bench/other/{number}"), &id, surroundings)?, surroundings).await?;
-        accepted.push((id, surroundings.monotonic()));
+        append(inbox, &incoming(OTHER, &format!("bench/other/{number}"), &id, env)?, env).await?;
+        accepted.push((id, env.monotonic()));
         progress(*stage.started.borrow());
     }
     let mut started = stage.started.subscribe();
@@ -406,35 +401,35 @@ async fn others(
         }
     };
     // Those that are not started by then are counted.
-    let _ = surroundings.within(GRACE, all).await;
+    let _ = env.within(GRACE, all).await;
     Ok(accepted)
 }
 
 /// As a sender does that is answered 503: it tries again.
-async fn append(inbox: &Inbox, incoming: &Incoming, surroundings: &Surroundings) -> Result<()> {
+async fn append(inbox: &Inbox, incoming: &Incoming, env: &Env) -> Result<()> {
     for _ in 0..10 {
         if inbox.append(incoming).await.is_ok() {
             return Ok(());
         }
-        surroundings.sleep(Duration::from_secs(1)).await;
+        env.sleep(Duration::from_secs(1)).await;
     }
     anyhow::bail!("the embedded store takes no more")
 }
 
 /// Round by round, orders side by side.
-async fn append_trouble(case: &Case, orders: usize, inbox: &Inbox, surroundings: &Surroundings) -> Result<()> {
+async fn append_trouble(case: &Case, orders: usize, inbox: &Inbox, env: &Env) -> Result<()> {
     for round in 0..case.each {
         let one = async |order: usize| {
             let id = format!("{}-{order}-{round}", case.source);
             let key = format!("bench/{}/{order}", case.source);
-            append(inbox, &incoming(case.source, &key, &id, surroundings)?, surroundings).await
+            append(inbox, &incoming(case.source, &key, &id, env)?, env).await
         };
         stream::iter((0..orders).map(one)).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
     }
     Ok(())
 }
 
-fn incoming(source: &str, entity: &str, id: &str, surroundings: &Surroundings) -> Result<Incoming> {
+fn incoming(source: &str, entity: &str, id: &str, env: &Env) -> Result<Incoming> {
     Ok(Incoming {
         entity: EntityKey::parse(entity)?,
         identity: Identity { source: SourceName::parse(source)?, delivery_id: DeliveryId::new(id), redrive: 0 },
@@ -442,7 +437,7 @@ fn incoming(source: &str, entity: &str, id: &str, surroundings: &Surroundings) -
         topic: "order.updated".into(),
         family: "order".into(),
         event_time: None,
-        received_at: surroundings.now(),
+        received_at: env.now(),
         content_type: Some("application/json".into()),
         body: r#"{"type":"order.updated"}"#.into(),
     })

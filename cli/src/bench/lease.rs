@@ -21,7 +21,7 @@ use webhook_serializer::{
         lease::Lease,
     },
     telemetry::Quiet,
-    time::Surroundings,
+    time::Env,
 };
 
 use crate::local::Engines;
@@ -92,13 +92,13 @@ struct Room {
 }
 
 impl Room {
-    async fn visit(&self, lease: Lease, surroundings: &Surroundings) -> Result<(), LeaseError> {
+    async fn visit(&self, lease: Lease, env: &Env) -> Result<(), LeaseError> {
         if self.inside.fetch_add(1, SeqCst) > 0 {
             self.overlaps.fetch_add(1, SeqCst);
         }
-        let started = surroundings.monotonic();
-        surroundings.sleep(WORK).await;
-        self.visits.lock().await.push((lease.token(), started, surroundings.monotonic()));
+        let started = env.monotonic();
+        env.sleep(WORK).await;
+        self.visits.lock().await.push((lease.token(), started, env.monotonic()));
         self.inside.fetch_sub(1, SeqCst);
         Ok(())
     }
@@ -126,29 +126,29 @@ pub async fn run(progress: impl Fn(usize)) -> Result<Vec<MeasuredLeases>> {
 pub const MEASUREMENTS: usize = 9;
 
 async fn measure(engines: &Engines, way: Way, callers: usize, keys: usize) -> Result<MeasuredLeases> {
-    let surroundings = Surroundings::system();
+    let env = Env::system();
     let meter: Arc<Meter> = Arc::default();
     let rooms: Vec<Room> = (0..keys).map(|_| Room::default()).collect();
     let mut clients = Vec::new();
     for number in 0..callers {
-        let parts = engines.connect(&surroundings, Some(meter.clone()));
+        let parts = engines.connect(&env, Some(meter.clone()));
         let key = EntityKey::parse(&format!("bench/{way:?}-{callers}-{}", number % keys))?;
         let leases = Leases::new(parts.store, "bench").observed_by(Arc::new(Quiet));
         leases.look(&key).await?;
         clients.push((leases, key, number % keys));
     }
     let before = meter.reading();
-    let began = surroundings.monotonic();
+    let began = env.monotonic();
     try_join_all(clients.iter().map(async |(leases, key, room)| {
-        let visit = |lease| rooms[*room].visit(lease, &surroundings);
+        let visit = |lease| rooms[*room].visit(lease, &env);
         match way {
             Way::Ours => leases.run(key, Terms::default(), visit).await.map_err(anyhow::Error::from),
-            Way::EverySecond => asking(leases, key, &surroundings, Duration::from_secs(1), 1, visit).await,
-            Way::Doubling => asking(leases, key, &surroundings, Duration::from_millis(100), 2, visit).await,
+            Way::EverySecond => asking(leases, key, &env, Duration::from_secs(1), 1, visit).await,
+            Way::Doubling => asking(leases, key, &env, Duration::from_millis(100), 2, visit).await,
         }
     }))
     .await?;
-    let wall = surroundings.monotonic() - began;
+    let wall = env.monotonic() - began;
     let counted = meter.reading() - before;
     let (mut hand_overs, mut overlaps, mut stale_tokens) = (Vec::new(), 0, 0);
     for room in rooms {
@@ -185,7 +185,7 @@ async fn measure(engines: &Engines, way: Way, callers: usize, keys: usize) -> Re
 async fn asking<W: Future<Output = Result<(), LeaseError>>>(
     leases: &Leases,
     key: &EntityKey,
-    surroundings: &Surroundings,
+    env: &Env,
     first: Duration,
     factor: u32,
     visit: impl FnOnce(Lease) -> W,
@@ -197,7 +197,7 @@ async fn asking<W: Future<Output = Result<(), LeaseError>>>(
                 visit(guard.lease().clone()).await?;
                 return Ok(guard.release().await?);
             }
-            Err(LeaseError::Contended { .. }) => surroundings.sleep(surroundings.jittered(wait)).await,
+            Err(LeaseError::Contended { .. }) => env.sleep(env.jittered(wait)).await,
             Err(error) => return Err(error.into()),
         }
         wait = (wait * factor).min(Duration::from_secs(2));

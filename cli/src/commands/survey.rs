@@ -89,7 +89,7 @@ impl<'a> Surveyor<'a> {
         let operator = deployment.operator();
         let mut surveyor =
             Self { deployment, operator, interrupt, cost, unasked: 0, declined: false, survey: Survey::default() };
-        surveyor.survey.overview.pace = Pace::until(deployment.surroundings.now());
+        surveyor.survey.overview.pace = Pace::until(deployment.env.now());
         if wanted != Wanted::Parked {
             let free = if wanted == Wanted::All { FREE - FOR_THE_SECOND } else { FREE };
             surveyor.table(TableName::Entities, "the orders", free).await?;
@@ -123,7 +123,7 @@ impl<'a> Surveyor<'a> {
                 break;
             }
             let Some(rows) = pass.page().await? else { break };
-            let now = self.deployment.surroundings.now();
+            let now = self.deployment.env.now();
             for row in &rows {
                 match is_orders {
                     true => self.survey.overview.order(row, now),

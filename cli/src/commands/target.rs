@@ -17,7 +17,7 @@ use webhook_serializer::{
     operator::Operator,
     protocol::entity::EntityKey,
     telemetry::Log,
-    time::{Surroundings, Timestamp},
+    time::{Env, Timestamp},
     tls::Roots,
 };
 
@@ -87,7 +87,7 @@ pub struct Deployment {
     /// How long rows are kept.
     pub retention: Duration,
     /// Its clock.
-    pub surroundings: Surroundings,
+    pub env: Env,
     /// The table of the handler `orders`, where it is known.
     pub orders_table: Option<String>,
     /// What says on a command line that it is this one: ` --local`, ` --stack …`,
@@ -106,7 +106,7 @@ pub struct Deployment {
 impl Target {
     /// Connects.
     pub async fn connect(&self) -> Result<Deployment> {
-        let surroundings = Surroundings::system();
+        let env = Env::system();
         let mut stack = None;
         let (account, said) = match (&self.local, &self.stack) {
             (Some(url), _) => {
@@ -130,10 +130,10 @@ impl Target {
         let is_named = self.local.is_some() || stack.is_some();
         let config = if is_named { self.named_by(&said)? } else { self.config()? };
         let orders_table = if is_named { said.get("ORDERS_TABLE").cloned() } else { self.orders_table.clone() };
-        let parts = Parts::connect(&account, &config, &surroundings, None);
+        let parts = Parts::connect(&account, &config, &env, None);
         let (option, is_local) = (self.option(), self.local.is_some());
         let retention = config.retention;
-        Ok(Deployment { parts, config, retention, surroundings, orders_table, option, said, account, stack, is_local })
+        Ok(Deployment { parts, config, retention, env, orders_table, option, said, account, stack, is_local })
     }
 
     /// What says on a command line that it is this one.

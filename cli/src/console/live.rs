@@ -17,7 +17,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use webhook_serializer::{
     protocol::{entity::EntityKey, receipt::Settlement, state::EntityState},
-    time::{Surroundings, Timestamp},
+    time::{Env, Timestamp},
 };
 
 use super::{
@@ -56,7 +56,7 @@ pub(super) async fn stream(
     let watch = Watch {
         filter: asked.filter.trim().to_lowercase(),
         source: match &shared.watched.story {
-            Some(story) => Source::Story(Box::new(Told::new(story.clone(), &shared.watched.surroundings))),
+            Some(story) => Source::Story(Box::new(Told::new(story.clone(), &shared.watched.env))),
             None => Source::Rows(None),
         },
         sent: HashMap::new(),
@@ -101,7 +101,7 @@ impl Watch {
                     found
                 }
                 Err(trouble) => {
-                    self.shared.watched.surroundings.sleep(Duration::from_secs(5)).await;
+                    self.shared.watched.env.sleep(Duration::from_secs(5)).await;
                     return event(&json!({ "trouble": visible(&trouble) }));
                 }
             },
@@ -125,7 +125,7 @@ impl Watch {
             self.order = order;
         }
         more["lanes"] = changed.into();
-        more["now"] = self.shared.watched.surroundings.now().as_millis().into();
+        more["now"] = self.shared.watched.env.now().as_millis().into();
         event(&more)
     }
 }
@@ -157,13 +157,13 @@ struct Told {
     heard: HashMap<EntityKey, usize>,
     /// From the story's clock to everybody's.
     offset: u64,
-    surroundings: Surroundings,
+    env: Env,
 }
 
 impl Told {
-    fn new(story: Story, surroundings: &Surroundings) -> Self {
-        let offset = surroundings.now().as_millis().saturating_sub(story.now().as_millis() as u64);
-        let surroundings = surroundings.clone();
+    fn new(story: Story, env: &Env) -> Self {
+        let offset = env.now().as_millis().saturating_sub(story.now().as_millis() as u64);
+        let env = env.clone();
         Self {
             story,
             drawing: Drawing::default(),
@@ -172,7 +172,7 @@ impl Told {
             all: Vec::new(),
             heard: HashMap::new(),
             offset,
-            surroundings,
+            env,
         }
     }
 
@@ -182,7 +182,7 @@ impl Told {
             let mut length = self.story.length();
             // The sender lives in the story, so the channel is open.
             let _ = length.wait_for(|length| *length > self.next).await;
-            self.surroundings.sleep(TOGETHER).await;
+            self.env.sleep(TOGETHER).await;
         }
         let mut changed = HashSet::new();
         for happening in self.story.since(self.next) {
@@ -298,10 +298,10 @@ async fn rows(shared: &Shared, sent: &mut Option<Timestamp>) -> Result<Arc<Readi
             *sent = Some(reading.at);
             return Ok(reading);
         }
-        let surroundings = &shared.watched.surroundings;
-        let age = surroundings.now().since(reading.at);
+        let env = &shared.watched.env;
+        let age = env.now().since(reading.at);
         let keeps = reading.keeps(!shared.watched.option.is_empty());
-        surroundings.sleep(keeps.saturating_sub(age).max(Duration::from_millis(100))).await;
+        env.sleep(keeps.saturating_sub(age).max(Duration::from_millis(100))).await;
     }
 }
 

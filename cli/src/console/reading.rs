@@ -96,7 +96,7 @@ impl Readings {
         depth: Depth,
     ) -> Result<Arc<Reading>, OperatorError> {
         let _making = self.making.lock().await;
-        let now = watched.surroundings.now();
+        let now = watched.env.now();
         let is_local = !watched.option.is_empty();
         let fits = |reading: &Arc<Reading>| {
             let is_deep = depth == Depth::Free || reading.unread.is_empty();
@@ -130,9 +130,9 @@ impl Readings {
 }
 
 async fn read(watched: &Watched, wanted: Wanted, depth: Depth) -> Result<Reading, OperatorError> {
-    let begun = watched.surroundings.monotonic();
+    let begun = watched.env.monotonic();
     let mut reading = Reading {
-        at: watched.surroundings.now(),
+        at: watched.env.now(),
         took: Duration::ZERO,
         orders: Vec::new(),
         overview: Overview::default(),
@@ -176,6 +176,6 @@ async fn read(watched: &Watched, wanted: Wanted, depth: Depth) -> Result<Reading
         }
     }
     reading.orders.sort_by(|left, right| left.entity.cmp(&right.entity));
-    reading.took = watched.surroundings.monotonic().saturating_sub(begun);
+    reading.took = watched.env.monotonic().saturating_sub(begun);
     Ok(reading)
 }

@@ -14,7 +14,7 @@ use webhook_serializer::{
         stored::{Held, Refused, Replaced, Stored},
     },
     config::SourcesOrigin,
-    time::Surroundings,
+    time::Env,
 };
 
 /// Where it stands.
@@ -51,7 +51,7 @@ impl Place {
             SourcesOrigin::Parameter(name) | SourcesOrigin::Secret(name) => name.clone(),
         };
         let account = account.context("whose parameter is it?")?;
-        let stored = account.stored(&account.http_client(), origin, &Surroundings::system());
+        let stored = account.stored(&account.http_client(), origin, &Env::system());
         Ok(Self::Stored(stored.context("it is a file")?, name))
     }
 

@@ -20,7 +20,7 @@ use webhook_serializer::{
     engine::drain::DrainSettings,
     protocol::state::BlockReason,
     sources::{LiveSources, Sources},
-    time::Surroundings,
+    time::Env,
 };
 
 pub use report::{ActReport, OrderReport};
@@ -140,9 +140,9 @@ pub(crate) struct Play<'a> {
 ///
 /// The engines do not start, or a picture cannot be written.
 pub async fn play(options: DemoOptions) -> Result<bool> {
-    let surroundings = Surroundings::system();
-    let story = Story::new(surroundings.clone());
-    let journal = Journal::new(surroundings);
+    let env = Env::system();
+    let story = Story::new(env.clone());
+    let journal = Journal::new(env);
     let sources = Arc::new(Sources::parse(&document())?);
     let drain = DrainSettings { lease: LEASE, ..DrainSettings::default() };
     let local_options = Options {
@@ -217,7 +217,7 @@ async fn show(story: Story, from: usize, lines: Option<Lines>, mut ended: tokio:
     let mut length = story.length();
     let mut next = from;
     let mut canvas = terminal::Canvas::new();
-    let surroundings = Surroundings::system();
+    let env = Env::system();
     let mut is_over = false;
     loop {
         if let Some(lines) = lines {
@@ -241,7 +241,7 @@ async fn show(story: Story, from: usize, lines: Option<Lines>, mut ended: tokio:
             biased;
             _ = &mut ended => is_over = true,
             _ = length.changed(), if lines.is_some() => {}
-            () = surroundings.sleep(Duration::from_millis(60)), if lines.is_none() => {}
+            () = env.sleep(Duration::from_millis(60)), if lines.is_none() => {}
         }
     }
 }

@@ -18,7 +18,7 @@ use tokio::{net::TcpListener, sync::watch, task::JoinSet};
 use webhook_serializer::{
     aws::{Account, Parts, meter::Meter},
     config::StoreConfig,
-    time::Surroundings,
+    time::Env,
 };
 
 use super::{
@@ -170,8 +170,8 @@ impl Engines {
     }
 
     /// New clients of both, which share nothing with any others.
-    pub fn connect(&self, surroundings: &Surroundings, meter: Option<Arc<Meter>>) -> Parts {
-        Parts::connect(&self.account(), &self.config(), surroundings, meter)
+    pub fn connect(&self, env: &Env, meter: Option<Arc<Meter>>) -> Parts {
+        Parts::connect(&self.account(), &self.config(), env, meter)
     }
 
     /// Stops both.

@@ -14,7 +14,7 @@ use webhook_serializer::{
     aws::Account,
     engine::queue,
     functions::worker::{Attributes, BatchResponse, Record, SqsEvent, Worker},
-    time::{Surroundings, Timestamp},
+    time::{Env, Timestamp},
 };
 
 use super::{Engines, function_pool::FunctionPool, invoker::Invoker};
@@ -97,7 +97,7 @@ pub struct EventSource {
     queue_url: String,
     function: Arc<Function>,
     timeout: Duration,
-    surroundings: Surroundings,
+    env: Env,
     at_work: AtWork,
 }
 
@@ -114,7 +114,7 @@ impl EventSource {
             queue_url,
             function: Arc::new(function),
             timeout,
-            surroundings: Surroundings::system(),
+            env: Env::system(),
             slots: 1,
             at_work: AtWork::default(),
         }
@@ -158,7 +158,7 @@ impl EventSource {
             }
             if !at_work.is_empty() {
                 // Whether one ends meanwhile or not.
-                let _ = self.surroundings.within(GROWTH, at_work.join_next()).await;
+                let _ = self.env.within(GROWTH, at_work.join_next()).await;
             }
             let received = tokio::select! {
                 biased;
@@ -169,11 +169,11 @@ impl EventSource {
                 Ok(messages) if messages.is_empty() => {}
                 Ok(messages) => {
                     let source = self.clone();
-                    at_work.spawn(async move { source.attend(messages).await });
+                    at_work.spawn(async move { source.process(messages).await });
                 }
                 Err(error) => {
                     tracing::warn!(%error, "the queue does not answer");
-                    self.surroundings.sleep(Duration::from_millis(500)).await;
+                    self.env.sleep(Duration::from_millis(500)).await;
                 }
             }
         }
@@ -212,8 +212,8 @@ impl EventSource {
     async fn invoke(&self, event: SqsEvent) -> Result<BatchResponse> {
         match &*self.function {
             Function::Here(worker) => {
-                let deadline: Timestamp = self.surroundings.now() + self.timeout;
-                Ok(worker.attend(event, deadline).await)
+                let deadline: Timestamp = self.env.now() + self.timeout;
+                Ok(worker.process(event, deadline).await)
             }
             Function::Processes(pool) => {
                 let answer = pool.invoke(serde_json::to_vec(&event)?).await?;
@@ -226,7 +226,7 @@ impl EventSource {
         }
     }
 
-    async fn attend(&self, messages: Vec<Message>) {
+    async fn process(&self, messages: Vec<Message>) {
         let event = SqsEvent { records: messages.iter().map(record).collect() };
         let _noted = self.at_work.note(&event);
         let response = match self.invoke(event).await {

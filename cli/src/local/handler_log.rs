@@ -13,7 +13,7 @@ use webhook_serializer::{
         delivery::Delivery,
         entity::{EntityKey, FencingToken, Sequence},
     },
-    time::Surroundings,
+    time::Env,
 };
 
 /// How a handler start ended.
@@ -61,13 +61,13 @@ pub struct Journal {
     starts: watch::Sender<Vec<EntityKey>>,
     runs: Arc<Mutex<Vec<Run>>>,
     applied: watch::Sender<usize>,
-    surroundings: Surroundings,
+    env: Env,
 }
 
 impl Journal {
-    /// An empty journal, by the clock of `surroundings`.
-    pub fn new(surroundings: Surroundings) -> Self {
-        Self { starts: watch::Sender::default(), runs: Arc::default(), applied: watch::Sender::new(0), surroundings }
+    /// An empty journal, by the clock of `env`.
+    pub fn new(env: Env) -> Self {
+        Self { starts: watch::Sender::default(), runs: Arc::default(), applied: watch::Sender::new(0), env }
     }
 
     /// Whose deliveries were started so far, in that order.
@@ -89,7 +89,7 @@ impl Journal {
 
     /// The clock it is kept by.
     pub fn now(&self) -> Duration {
-        self.surroundings.monotonic()
+        self.env.monotonic()
     }
 
     /// How many starts ended as applied; can be waited on.
@@ -143,7 +143,7 @@ impl<H> Journaled<H> {
             token: context.token(),
             attempt: delivery.attempt(),
             received_at: delivery.received_at(),
-            started_at: journal.surroundings.now(),
+            started_at: journal.env.now(),
             started,
             ended: started,
             ending: Ending::Dropped,
@@ -229,12 +229,12 @@ mod tests {
 
     #[test]
     fn a_start_that_never_ends_is_counted_all_the_same() {
-        let surroundings = Surroundings::system();
+        let env = Env::system();
         let sources = Sources::parse(SOURCES).expect("the samples' own");
-        let webhook = SHOPIFY[0].of_order("1", &sources, surroundings.now());
+        let webhook = SHOPIFY[0].of_order("1", &sources, env.now());
         let delivery = Delivery::detached(webhook.incoming, Sequence(1));
-        let context = Context::detached(FencingToken(1), Duration::from_secs(1), surroundings.clone());
-        let journal = Journal::new(surroundings);
+        let context = Context::detached(FencingToken(1), Duration::from_secs(1), env.clone());
+        let journal = Journal::new(env);
         let handler = Journaled::new(Stuck, journal.clone());
         let mut handling = std::pin::pin!(handler.handle(&delivery, &context));
         let mut waking = std::task::Context::from_waker(std::task::Waker::noop());

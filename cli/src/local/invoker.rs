@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use webhook_serializer::time::Surroundings;
+use webhook_serializer::time::Env;
 
 use crate::local::sender::Sender;
 
@@ -15,13 +15,13 @@ const START: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone)]
 pub struct Invoker {
     sender: Sender,
-    surroundings: Surroundings,
+    env: Env,
 }
 
 impl Invoker {
     /// Invokes at `base`, such as `http://127.0.0.1:9200`.
     pub fn new(base: &str) -> Self {
-        Self { sender: Sender::new(base.trim_end_matches('/')), surroundings: Surroundings::system() }
+        Self { sender: Sender::new(base.trim_end_matches('/')), env: Env::system() }
     }
 
     /// The answer of `function` to `event`, within `timeout`.
@@ -34,7 +34,7 @@ impl Invoker {
         let path = format!("/2015-03-31/functions/{function}/invocations");
         let headers = [("content-type".to_owned(), "application/json".to_owned())];
         let invoked = self.sender.request("POST", &path, &headers, serde_json::to_vec(event)?);
-        let Some(answer) = self.surroundings.within(timeout + START, invoked).await else {
+        let Some(answer) = self.env.within(timeout + START, invoked).await else {
             anyhow::bail!("`{function}` did not answer in time");
         };
         let answer = answer?;

@@ -9,7 +9,7 @@ use webhook_serializer::{
     functions::scheduler::{ScheduledEvent, Scheduler, Settings},
     jobs::Jobs,
     telemetry::Observer,
-    time::Surroundings,
+    time::Env,
 };
 
 use super::{
@@ -81,10 +81,10 @@ impl Ticked {
         Ok(Self::Processes(Arc::new(pool)))
     }
 
-    async fn invoke(&self, event: &ScheduledEvent, surroundings: &Surroundings) -> Result<()> {
+    async fn invoke(&self, event: &ScheduledEvent, env: &Env) -> Result<()> {
         match self {
             Ticked::Here(scheduler) => {
-                scheduler.tick(event, surroundings.now() + FUNCTION_TIMEOUT).await?;
+                scheduler.tick(event, env.now() + FUNCTION_TIMEOUT).await?;
             }
             Ticked::Processes(pool) => {
                 pool.invoke(serde_json::to_vec(event)?).await?;
@@ -98,25 +98,25 @@ impl Ticked {
 }
 
 /// Invokes once a minute until told to stop.
-pub(super) async fn run(ticked: Ticked, surroundings: Surroundings, stopping: watch::Receiver<bool>) -> Result<()> {
+pub(super) async fn run(ticked: Ticked, env: Env, stopping: watch::Receiver<bool>) -> Result<()> {
     let ticked = Arc::new(ticked);
     let stopped = stopped(stopping);
     tokio::pin!(stopped);
     let mut invocations = JoinSet::new();
     loop {
-        let to_the_minute = 60_000 - surroundings.now().as_millis() % 60_000;
+        let to_the_minute = 60_000 - env.now().as_millis() % 60_000;
         tokio::select! {
             biased;
             () = &mut stopped => break,
-            () = surroundings.sleep(Duration::from_millis(to_the_minute)) => {}
+            () = env.sleep(Duration::from_millis(to_the_minute)) => {}
         }
         while invocations.try_join_next().is_some() {}
         // When it was due, as EventBridge says it: waiting may be late, never early.
-        let due = surroundings.now().as_millis() / 60_000 * 60;
+        let due = env.now().as_millis() / 60_000 * 60;
         let event = ScheduledEvent { time: webhook_serializer::time::Timestamp::from_secs(due).to_string() };
-        let (ticked, surroundings) = (ticked.clone(), surroundings.clone());
+        let (ticked, env) = (ticked.clone(), env.clone());
         invocations.spawn(async move {
-            if let Err(error) = ticked.invoke(&event, &surroundings).await {
+            if let Err(error) = ticked.invoke(&event, &env).await {
                 tracing::warn!(%error, "the scheduler ended early");
             }
         });

@@ -13,7 +13,7 @@ use webhook_serializer::{
         signed::{Asked, Signed},
     },
     config::{Environment, Variables},
-    time::Surroundings,
+    time::Env,
 };
 
 use xml::Element;
@@ -51,7 +51,7 @@ const TRIES: u32 = 3;
 pub struct Services {
     account: Account,
     http: webhook_serializer::aws::Http,
-    surroundings: Surroundings,
+    env: Env,
 }
 
 /// Why there is no answer.
@@ -96,7 +96,7 @@ pub struct Told<T> {
 impl Services {
     /// Those of `account`, in its region.
     pub fn of(account: &Account) -> Self {
-        Self { account: account.clone(), http: account.http_client(), surroundings: Surroundings::system() }
+        Self { account: account.clone(), http: account.http_client(), env: Env::system() }
     }
 
     /// The region's name.
@@ -107,7 +107,7 @@ impl Services {
     fn signed(&self, service: Service) -> Signed {
         let own = format!("AWS_ENDPOINT_URL_{}", service.1);
         let endpoint = Environment.value(&own).or_else(|| Environment.value("AWS_ENDPOINT_URL"));
-        self.account.signed(&self.http, service.0, endpoint, &self.surroundings)
+        self.account.signed(&self.http, service.0, endpoint, &self.env)
     }
 
     /// Asks one that takes forms and answers in XML.

@@ -18,8 +18,8 @@ use webhook_serializer::{
         receipt::Settlement,
         state::BlockReason,
     },
-    telemetry::{Event, Observer, PutOffReason},
-    time::Surroundings,
+    telemetry::{Event, Observer, RequeueReason},
+    time::Env,
 };
 
 /// One thing that happened.
@@ -60,7 +60,7 @@ pub enum What {
     /// The entity waits for an operator.
     Blocked(BlockReason),
     /// A wake-up was put off.
-    PutOff(PutOffReason, Duration),
+    PutOff(RequeueReason, Duration),
     /// The lease of a vanished holder was taken over.
     TakenOver(FencingToken),
     /// A holder found its lease lost.
@@ -74,7 +74,7 @@ pub enum What {
 pub struct Story {
     told: Arc<Mutex<Told>>,
     length: watch::Sender<usize>,
-    surroundings: Surroundings,
+    env: Env,
 }
 
 #[derive(Debug, Default)]
@@ -88,9 +88,9 @@ struct Told {
 }
 
 impl Story {
-    /// A story by the clock of `surroundings`.
-    pub fn new(surroundings: Surroundings) -> Self {
-        Self { told: Arc::default(), length: watch::Sender::new(0), surroundings }
+    /// A story by the clock of `env`.
+    pub fn new(env: Env) -> Self {
+        Self { told: Arc::default(), length: watch::Sender::new(0), env }
     }
 
     /// From now on, the delivery that its sender calls `delivery_id` is called
@@ -119,7 +119,7 @@ impl Story {
 
     /// The story's clock.
     pub fn now(&self) -> Duration {
-        self.surroundings.monotonic()
+        self.env.monotonic()
     }
 
     /// What happened from number `from` on.
@@ -188,7 +188,7 @@ impl Observer for Story {
                 self.tell_of(delivery, What::Failed { attempt: delivery.attempt(), wait: *retry_in, error });
             }
             Event::Blocked { entity, reason, .. } => self.tell(entity, None, String::new(), What::Blocked(*reason)),
-            Event::PutOff { entity, delay, reason } => {
+            Event::Requeued { entity, delay, reason } => {
                 self.tell(entity, None, String::new(), What::PutOff(*reason, *delay));
             }
             Event::TakenOver { entity, token } => self.tell(entity, None, String::new(), What::TakenOver(*token)),

@@ -1,7 +1,7 @@
 //! `serializer restore` as somebody types it, on a copy of a local run's folder.
 
 use serde_json::Value;
-use webhook_serializer::time::Surroundings;
+use webhook_serializer::time::Env;
 
 use crate::running::{Local, complained, event, folder, printed, ran};
 
@@ -15,7 +15,7 @@ fn a_copy_is_looked_at_first_and_restored_once_and_what_was_written_to_since_is_
     assert!(ran(&["hold", &local.target, ORDER, "--why", "a test"]).status.success());
     let sample = event("shopify-orders-create.json");
     assert!(ran(&["send", "--to", &local.url, &sample]).status.success());
-    let as_of = Surroundings::system().now().to_string();
+    let as_of = Env::system().now().to_string();
     drop(local);
     for file in std::fs::read_dir(day.path()).expect("there is a folder") {
         let file = file.expect("it can be read");
@@ -59,7 +59,7 @@ fn a_copy_is_looked_at_first_and_restored_once_and_what_was_written_to_since_is_
 fn what_became_of_it_is_one_object_for_programs() {
     let local = Local::start(&[]);
     assert!(ran(&["hold", &local.target, ORDER, "--why", "a test"]).status.success());
-    let as_of = Surroundings::system().now().to_string();
+    let as_of = Env::system().now().to_string();
     let restored = ran(&["restore", &local.target, "--why", "a test", "--as-of", &as_of, "--yes", "--json"]);
     let told: Value = serde_json::from_str(&printed(&restored)).expect("it is JSON");
     assert_eq!((&told["orders"], &told["set_aside"], &told["whole"]), (&1.into(), &0.into(), &true.into()), "{told}");

@@ -17,7 +17,7 @@ use webhook_serializer::{
         keys::part_row,
         table::{Row, Write},
     },
-    time::{Nonce, Surroundings, Timestamp},
+    time::{Env, Nonce, Timestamp},
 };
 
 use crate::running::{Local, complained, event, file, folder, printed, ran, serializer};
@@ -235,7 +235,7 @@ fn more_than_a_thousand_read_units_are_not_spent_before_their_number_is_said() {
     let account = Account::local(named("AWS_ENDPOINT_URL_DYNAMODB"), named("AWS_ENDPOINT_URL_SQS"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let table = Parts::connect(&account, &config, &Surroundings::system(), None).store.table().clone();
+        let table = Parts::connect(&account, &config, &Env::system(), None).store.table().clone();
         let entity = EntityKey::parse("shop/order/1").unwrap();
         for number in 0..36 {
             let part = part_row(&entity, &Nonce::from_parts(Timestamp::from_millis(1), 1), number);

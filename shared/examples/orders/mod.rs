@@ -112,7 +112,7 @@ impl Orders {
             Err(malformed) => return Ok(Outcome::Reject(malformed.to_string())),
         };
         let key = self.key(entity);
-        let store = Store::new(self.table.clone(), context.surroundings().clone());
+        let store = Store::new(self.table.clone(), context.env().clone());
         let row = store.get(&key, PATIENCE.min(context.time_left())).await?;
         let order = row.as_ref().map(row::from_row).transpose()?.unwrap_or_default();
         let order = events.iter().fold(order, |order, event| apply(&order, event));

@@ -19,7 +19,7 @@ use crate::{
     },
     providers::{Headers, Request},
     sources::Sources,
-    time::{Nonce, SeededRandom, Surroundings, SystemClock, Timestamp},
+    time::{Env, Nonce, SeededRandom, SystemClock, Timestamp},
 };
 
 /// The only sender in tests that need no samples.
@@ -69,8 +69,8 @@ impl Shop {
     }
 
     async fn handle(&self, delivery: &Delivery) -> Result<Outcome, HandlerError> {
-        let surroundings = Surroundings::new(SystemClock::start(), SeededRandom::new(1));
-        let context = Context::detached(FencingToken(1), Duration::from_secs(5), surroundings);
+        let env = Env::new(SystemClock::start(), SeededRandom::new(1));
+        let context = Context::detached(FencingToken(1), Duration::from_secs(5), env);
         self.orders.handle(delivery, &context).await
     }
 

@@ -47,7 +47,7 @@ fn as_delivery(order: &Value, now: Timestamp) -> Result<Incoming, JobError> {
 
 async fn reconcile(context: Context, inbox: Inbox) -> Result<(), JobError> {
     for order in recent_orders().await? {
-        let delivery = as_delivery(&order, context.surroundings().now())?;
+        let delivery = as_delivery(&order, context.env().now())?;
         let newest = inbox.newest_event_time(&delivery.entity, &delivery.family).await?;
         // What is older than what was applied, or the same, is known. Should it be on its way
         // meanwhile, the order's handler is told that this one is not newer.

@@ -16,7 +16,7 @@ use crate::{
     leases::Leases,
     sources::LiveSources,
     telemetry::{Log, Observer},
-    time::Surroundings,
+    time::Env,
 };
 
 /// What the environment says of a deployment, and connections to it that
@@ -24,7 +24,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Start {
     pub(crate) config: StoreConfig,
-    pub(crate) surroundings: Surroundings,
+    pub(crate) env: Env,
     account: Account,
     http: SharedHttpClient,
 }
@@ -37,12 +37,12 @@ impl Start {
     fn by(variables: &impl Variables, account: Account) -> Result<Self, InvalidConfig> {
         let config = StoreConfig::read(variables)?;
         let http = account.http_client();
-        Ok(Self { config, surroundings: Surroundings::system(), account, http })
+        Ok(Self { config, env: Env::system(), account, http })
     }
 
     /// Opens the connections.
     pub(crate) async fn warm(&self) {
-        self.account.warm(&self.http, &self.surroundings).await;
+        self.account.warm(&self.http, &self.env).await;
     }
 
     /// Opens the connections while the sources document is read.
@@ -52,8 +52,8 @@ impl Start {
         observer: Arc<dyn Observer>,
     ) -> Result<LiveSources, InvalidConfig> {
         let variable = origin.variable();
-        let document = self.account.document(&self.http, origin, &self.surroundings);
-        let sources = LiveSources::open(document, self.surroundings.clone(), observer);
+        let document = self.account.document(&self.http, origin, &self.env);
+        let sources = LiveSources::open(document, self.env.clone(), observer);
         let (sources, ()) = tokio::join!(sources, self.warm());
         sources.map_err(|reason| InvalidConfig::new(variable, reason))
     }
@@ -65,7 +65,7 @@ impl Start {
     }
 
     pub(crate) fn connect(&self, observer: Arc<dyn Observer>) -> Deployment {
-        let parts = Parts::connect_over(&self.http, &self.account, &self.config, &self.surroundings, None);
+        let parts = Parts::connect_over(&self.http, &self.account, &self.config, &self.env, None);
         Deployment { parts, retention: self.config.retention, observer }
     }
 }
@@ -137,20 +137,20 @@ impl Leases {
         let names = TableNames { entities: needed(variables, "ENTITIES_TABLE")?, inbox: String::new() };
         let retention = retention(variables)?;
         let account = account(variables).await?;
-        let surroundings = Surroundings::system();
+        let env = Env::system();
         let http = account.http_client();
-        let store = Store::new(Arc::new(DynamoTable::new(account.dynamodb(&http), names)), surroundings.clone());
+        let store = Store::new(Arc::new(DynamoTable::new(account.dynamodb(&http), names)), env.clone());
         let holder = match variables.value("AWS_LAMBDA_FUNCTION_NAME") {
             Some(_) => instance_name(variables),
             None => Path::new(program).file_stem().unwrap_or_default().to_string_lossy().into_owned(),
         };
         let leases = Self::new(store, &holder).kept_for(retention);
         let Some(url) = variables.value("QUEUE_URL") else {
-            account.warm_table(&http, &surroundings).await;
+            account.warm_table(&http, &env).await;
             return Ok(leases);
         };
-        account.warm(&http, &surroundings).await;
-        Ok(leases.waking(Waker::new(Arc::new(SqsQueue::new(account.sqs(&http), url)), surroundings)))
+        account.warm(&http, &env).await;
+        Ok(leases.waking(Waker::new(Arc::new(SqsQueue::new(account.sqs(&http), url)), env)))
     }
 }
 

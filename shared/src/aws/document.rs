@@ -13,7 +13,7 @@ use super::{
 use crate::{
     config::{FileDocument, SourcesOrigin},
     sources::Document,
-    time::Surroundings,
+    time::Env,
 };
 
 /// A service, and how the document is asked for there.
@@ -82,32 +82,21 @@ pub(super) struct Remote {
 
 impl Account {
     /// The sources document at `origin`.
-    pub fn document(
-        &self,
-        http: &SharedHttpClient,
-        origin: SourcesOrigin,
-        surroundings: &Surroundings,
-    ) -> Box<dyn Document> {
+    pub fn document(&self, http: &SharedHttpClient, origin: SourcesOrigin, env: &Env) -> Box<dyn Document> {
         let (service, name) = match origin {
             SourcesOrigin::File(path) => return Box::new(FileDocument(path)),
             SourcesOrigin::Parameter(name) => (Service::Parameters, name),
             SourcesOrigin::Secret(name) => (Service::Secrets, name),
         };
-        Box::new(self.remote(http, service, name, surroundings))
+        Box::new(self.remote(http, service, name, env))
     }
 
-    pub(super) fn remote(
-        &self,
-        http: &SharedHttpClient,
-        service: Service,
-        name: String,
-        surroundings: &Surroundings,
-    ) -> Remote {
+    pub(super) fn remote(&self, http: &SharedHttpClient, service: Service, name: String, env: &Env) -> Remote {
         let endpoint = match service {
             Service::Parameters => &self.ssm_endpoint,
             Service::Secrets => &self.secrets_endpoint,
         };
-        let signed = self.signed(http, service.name(), endpoint.clone(), surroundings);
+        let signed = self.signed(http, service.name(), endpoint.clone(), env);
         Remote { service, name, signed }
     }
 }

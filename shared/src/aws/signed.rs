@@ -11,7 +11,7 @@ use aws_sigv4::{
 };
 
 use super::{Account, call, call::NoAnswer};
-use crate::time::Surroundings;
+use crate::time::Env;
 
 /// A service in a region, and who asks it.
 pub struct Signed {
@@ -20,7 +20,7 @@ pub struct Signed {
     region: Region,
     credentials: SharedCredentialsProvider,
     http: SharedHttpClient,
-    surroundings: Surroundings,
+    env: Env,
 }
 
 /// What is asked for.
@@ -44,7 +44,7 @@ impl Account {
         http: &SharedHttpClient,
         service: &'static str,
         endpoint: Option<String>,
-        surroundings: &Surroundings,
+        env: &Env,
     ) -> Signed {
         Signed {
             service,
@@ -52,7 +52,7 @@ impl Account {
             region: self.region.clone(),
             credentials: self.credentials.clone(),
             http: http.clone(),
-            surroundings: surroundings.clone(),
+            env: env.clone(),
         }
     }
 }
@@ -82,7 +82,7 @@ impl Signed {
             .identity(&identity)
             .region(self.region.as_ref())
             .name(self.service)
-            .time(self.surroundings.now().into())
+            .time(self.env.now().into())
             .settings(SigningSettings::default())
             .build()
             .ok()?;

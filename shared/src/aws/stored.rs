@@ -15,7 +15,7 @@ use super::{
     Account,
     document::{Remote, Service, error_code},
 };
-use crate::{config::SourcesOrigin, time::Surroundings};
+use crate::{config::SourcesOrigin, time::Env};
 use aws_sdk_dynamodb::config::SharedHttpClient;
 
 /// What a parameter holds, and with the tier Advanced, in bytes.
@@ -100,18 +100,13 @@ pub enum Refused {
 
 impl Account {
     /// The sources document at `origin`, to be changed; `None`: that is a file.
-    pub fn stored(
-        &self,
-        http: &SharedHttpClient,
-        origin: SourcesOrigin,
-        surroundings: &Surroundings,
-    ) -> Option<Stored> {
+    pub fn stored(&self, http: &SharedHttpClient, origin: SourcesOrigin, env: &Env) -> Option<Stored> {
         let (service, name) = match origin {
             SourcesOrigin::File(_) => return None,
             SourcesOrigin::Parameter(name) => (Service::Parameters, name),
             SourcesOrigin::Secret(name) => (Service::Secrets, name),
         };
-        Some(Stored(self.remote(http, service, name, surroundings)))
+        Some(Stored(self.remote(http, service, name, env)))
     }
 }
 

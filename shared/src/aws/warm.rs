@@ -6,7 +6,7 @@ use std::time::Duration;
 use aws_sdk_dynamodb::config::{SharedHttpClient, http::HttpRequest};
 
 use super::{Account, call};
-use crate::time::Surroundings;
+use crate::time::Env;
 
 /// Longer than a handshake takes anywhere near; a start is not held up longer
 /// by a service that is out.
@@ -17,28 +17,22 @@ impl Account {
     /// `http`, where the clients find it. Neither needs a permission nor is
     /// charged for the question whether it is there. That one cannot be reached
     /// is for those to tell who need it.
-    pub async fn warm(&self, http: &SharedHttpClient, surroundings: &Surroundings) {
-        let queue = self.open(http, surroundings, "sqs", &self.sqs_endpoint);
-        tokio::join!(self.warm_table(http, surroundings), queue);
+    pub async fn warm(&self, http: &SharedHttpClient, env: &Env) {
+        let queue = self.open(http, env, "sqs", &self.sqs_endpoint);
+        tokio::join!(self.warm_table(http, env), queue);
     }
 
     /// As [`Account::warm`], without SQS.
-    pub(super) async fn warm_table(&self, http: &SharedHttpClient, surroundings: &Surroundings) {
-        self.open(http, surroundings, "dynamodb", &self.dynamodb_endpoint).await;
+    pub(super) async fn warm_table(&self, http: &SharedHttpClient, env: &Env) {
+        self.open(http, env, "dynamodb", &self.dynamodb_endpoint).await;
     }
 
-    async fn open(
-        &self,
-        http: &SharedHttpClient,
-        surroundings: &Surroundings,
-        service: &str,
-        endpoint: &Option<String>,
-    ) {
+    async fn open(&self, http: &SharedHttpClient, env: &Env, service: &str, endpoint: &Option<String>) {
         let endpoint = endpoint.clone().unwrap_or_else(|| self.endpoint_of(service));
         let question = http::Request::get(format!("{}/ping", endpoint.trim_end_matches('/')));
         let question = question.body("".into()).ok().and_then(|request| HttpRequest::try_from(request).ok());
         if let Some(question) = question {
-            let _ = surroundings.within(PATIENCE, call::send(http, &endpoint, question, super::ATTEMPT_TIMEOUT)).await;
+            let _ = env.within(PATIENCE, call::send(http, &endpoint, question, super::ATTEMPT_TIMEOUT)).await;
         }
     }
 }

@@ -22,7 +22,7 @@ use crate::{
         state::EntityState,
     },
     sources::{OnOutage, deliver::Linger},
-    telemetry::{Event, Observer, PutOffReason},
+    telemetry::{Event, Observer, RequeueReason},
     time::Timestamp,
     traces,
 };
@@ -205,15 +205,15 @@ impl Inbox {
         if on_outage == OnOutage::Refuse || !fits() {
             return self.append_within(incoming, linger, time).await.map(Accepted::Appended);
         }
-        let surroundings = self.store.surroundings();
-        let give_up = surroundings.monotonic() + time;
+        let env = self.store.env();
+        let give_up = env.monotonic() + time;
         let error = match self.append_within(incoming, linger, time.saturating_sub(DEFERRING)).await {
             Ok(appended) => return Ok(Accepted::Appended(appended)),
             Err(error @ (AppendError::TooLarge(_) | AppendError::IsAJob)) => return Err(error),
             Err(error) => error,
         };
         let Some(deferred) = Deferred::of(incoming, traces::current()) else { return Err(error) };
-        let left = give_up.saturating_sub(surroundings.monotonic());
+        let left = give_up.saturating_sub(env.monotonic());
         match self.waker.post(&Message::Deferred(Box::new(deferred)), Duration::ZERO, left).await {
             Ok(()) => {
                 self.observer.observe(&Event::Deferred { incoming, reason: &error.to_string() });
@@ -241,12 +241,12 @@ impl Inbox {
         pause: Duration,
         patience: Duration,
     ) -> Result<(), QueueError> {
-        let delay = self.store.surroundings().jittered(pause);
+        let delay = self.store.env().jittered(pause);
         let again = Message::Deferred(Box::new(deferred.clone()));
         let sent = self.waker.post(&again, delay, patience).await;
         let entity = deferred.entity();
         self.observer.observe(&match sent {
-            Ok(()) => Event::PutOff { entity, delay, reason: PutOffReason::StoreOut },
+            Ok(()) => Event::Requeued { entity, delay, reason: RequeueReason::StoreOut },
             Err(_) => Event::WakeUpFailed { entity },
         });
         sent
@@ -263,16 +263,16 @@ impl Inbox {
         if incoming.entity.is_kept_forever() {
             return Err(AppendError::IsAJob);
         }
-        let surroundings = self.store.surroundings();
-        let give_up = surroundings.monotonic() + time.saturating_sub(SHORTEST_WAKE_UP).min(DEADLINE);
-        let patience = || give_up.saturating_sub(surroundings.monotonic());
-        let nonce = surroundings.nonce();
-        let envelope = Envelope::of(incoming, stored, &nonce, surroundings.now() + self.retention);
+        let env = self.store.env();
+        let give_up = env.monotonic() + time.saturating_sub(SHORTEST_WAKE_UP).min(DEADLINE);
+        let patience = || give_up.saturating_sub(env.monotonic());
+        let nonce = env.nonce();
+        let envelope = Envelope::of(incoming, stored, &nonce, env.now() + self.retention);
         let envelope = envelope.traced(traces::current());
         let envelope = match coming {
             Coming::Now => envelope,
             Coming::Again(run_before) => envelope.run_before(run_before),
-            Coming::Deferred => envelope.deferred_until(surroundings.now()),
+            Coming::Deferred => envelope.deferred_until(env.now()),
         };
         for some in envelope.parts().chunks(PARTS_AT_ONCE) {
             try_join_all(some.iter().map(|part| self.store.run(part, patience()))).await?;
@@ -280,11 +280,11 @@ impl Inbox {
         let mut appending = Appending::default();
         loop {
             // The parts, if any, stand under the first nonce; a claim has its own.
-            let nonce = surroundings.nonce();
-            let claim = Claim { entity: &incoming.entity, nonce: &nonce, now: surroundings.now() };
+            let nonce = env.nonce();
+            let claim = Claim { entity: &incoming.entity, nonce: &nonce, now: env.now() };
             let claimed = self.store.run_noting_doubt(&claim, patience()).await?;
             let place = claimed.outcome;
-            let wake_up = appending.claimed(&place.state, claimed.doubtful, surroundings.now());
+            let wake_up = appending.claimed(&place.state, claimed.doubtful, env.now());
             let delay = Appending::delay(linger, &place.state);
             let put = Put { envelope: &envelope, sequence: place.sequence };
             let (stored, woken) = tokio::join!(self.store.run(&put, patience()), self.wake(wake_up, delay, patience()));
@@ -296,7 +296,7 @@ impl Inbox {
                     self.observer.observe(&match coming {
                         Coming::Now | Coming::Again(_) => Event::Accepted { incoming, sequence, is_wake_up_lost },
                         Coming::Deferred => {
-                            let after = surroundings.now().since(incoming.received_at);
+                            let after = env.now().since(incoming.received_at);
                             Event::TakenUp { incoming, sequence, after, is_wake_up_lost }
                         }
                     });

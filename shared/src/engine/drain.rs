@@ -25,8 +25,8 @@ use begin::{Drained, Fate, fate};
 use driver::Driver;
 pub use in_flight::InFlight;
 pub(crate) use plan::MARKING;
-use suspects::Guest;
-pub use suspects::Quarantine;
+use suspects::DrainSlot;
+pub use suspects::SuspectGate;
 
 use crate::{
     engine::{
@@ -43,8 +43,8 @@ use crate::{
         state::HolderInfo,
     },
     sources::LiveSources,
-    telemetry::{Event, Observer, PutOffReason},
-    time::Surroundings,
+    telemetry::{Event, Observer, RequeueReason},
+    time::Env,
 };
 
 /// How long drains hold, wait and keep.
@@ -119,7 +119,7 @@ impl Received {
 
 /// What is to become of the wake-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Attended {
+pub enum Acknowledgement {
     /// Delete it: there is nothing to do, or a fresh one was sent.
     Delete,
     /// Report it as failed, so that the queue delivers it again.
@@ -150,8 +150,8 @@ impl From<crate::protocol::format::CorruptRow> for Stopped {
     }
 }
 
-impl From<crate::engine::keeper::LeaseLost> for Stopped {
-    fn from(_: crate::engine::keeper::LeaseLost) -> Self {
+impl From<crate::engine::lease_renewer::LeaseLost> for Stopped {
+    fn from(_: crate::engine::lease_renewer::LeaseLost) -> Self {
         Self::Lost
     }
 }
@@ -180,32 +180,32 @@ impl Drainer {
         self
     }
 
-    /// As [`Drainer::attend_under`], for a wake-up that says no token.
-    pub async fn attend(&self, wake_up: &Received, deadline: Duration, quarantine: &Quarantine) -> Attended {
-        self.attend_under(wake_up, None, deadline, quarantine, &InFlight::new(self.store.surroundings(), false)).await
+    /// As [`Drainer::process_under`], for a wake-up that says no token.
+    pub async fn process(&self, wake_up: &Received, deadline: Duration, gate: &SuspectGate) -> Acknowledgement {
+        self.process_under(wake_up, None, deadline, gate, &InFlight::new(self.store.env(), false)).await
     }
 
     /// Attends to one wake-up until `deadline`, by the process's own clock.
-    /// `token` is what it says; `quarantine` and `in_flight` are shared by all
+    /// `token` is what it says; `gate` and `in_flight` are shared by all
     /// wake-ups of one batch.
-    pub async fn attend_under(
+    pub async fn process_under(
         &self,
         wake_up: &Received,
         token: Option<FencingToken>,
         deadline: Duration,
-        quarantine: &Quarantine,
+        gate: &SuspectGate,
         in_flight: &InFlight,
-    ) -> Attended {
+    ) -> Acknowledgement {
         // Whatever replaces it says the same: should it be the one that counts, so is that.
         let fresh = WakeUp { entity: wake_up.entity.clone(), token: token.map(|token| token.0) };
-        let guest = quarantine.guest();
+        let slot = gate.slot();
         // One received again may be a copy of one already deleted: it is replaced first. The fresh
         // one arrives when a lease taken now has run out or, more likely, ended.
         let is_replaced = wake_up.is_replaced();
         if is_replaced && self.wake(&fresh, self.settings.lease).await.is_err() {
-            return Attended::Keep;
+            return Acknowledgement::Keep;
         }
-        let drained = match self.drain(wake_up, deadline, &guest, in_flight).await {
+        let drained = match self.drain(wake_up, deadline, &slot, in_flight).await {
             Ok(drained) => drained,
             Err(Stopped::Lost) => Drained::Lost,
             Err(Stopped::WakeUp) => Drained::Stopped,
@@ -215,11 +215,11 @@ impl Drainer {
             }
         };
         match fate(&fresh, is_replaced, drained, self.settings.lease) {
-            Fate::Delete => Attended::Delete,
-            Fate::Keep => Attended::Keep,
-            Fate::Replace(fresh, delay, reason) => match self.put_off(&fresh, delay, reason).await {
-                Ok(()) => Attended::Delete,
-                Err(_) => Attended::Keep,
+            Fate::Delete => Acknowledgement::Delete,
+            Fate::Keep => Acknowledgement::Keep,
+            Fate::Replace(fresh, delay, reason) => match self.requeue(&fresh, delay, reason).await {
+                Ok(()) => Acknowledgement::Delete,
+                Err(_) => Acknowledgement::Keep,
             },
         }
     }
@@ -228,13 +228,13 @@ impl Drainer {
         &self,
         wake_up: &Received,
         deadline: Duration,
-        guest: &Guest<'_>,
+        slot: &DrainSlot<'_>,
         in_flight: &InFlight,
     ) -> Result<Drained, Stopped> {
-        Ok(match self.acquire(&wake_up.entity, deadline, guest, in_flight).await? {
-            Start::Granted(keeper, state) => {
+        Ok(match self.acquire(&wake_up.entity, deadline, slot, in_flight).await? {
+            Start::Granted(renewer, state) => {
                 in_flight.begin();
-                let driver = Driver::new(self, keeper, state, deadline, guest, in_flight);
+                let driver = Driver::new(self, renewer, state, deadline, slot, in_flight);
                 driver.run(wake_up.is_replaced()).await?;
                 Drained::Ended
             }
@@ -256,8 +256,8 @@ impl Drainer {
     }
 
     /// The clock and chance it lives by.
-    pub(crate) fn surroundings(&self) -> &Surroundings {
-        self.store.surroundings()
+    pub(crate) fn env(&self) -> &Env {
+        self.store.env()
     }
 
     /// The configured senders.
@@ -277,7 +277,7 @@ impl Drainer {
     }
 
     fn now_left(&self, deadline: Duration) -> Duration {
-        deadline.saturating_sub(self.store.surroundings().monotonic())
+        deadline.saturating_sub(self.store.env().monotonic())
     }
 
     /// Sends a fresh wake-up. One that cannot be sent stops the drain: the
@@ -289,9 +289,9 @@ impl Drainer {
         })
     }
 
-    async fn put_off(&self, wake_up: &WakeUp, delay: Duration, reason: PutOffReason) -> Result<(), Stopped> {
+    async fn requeue(&self, wake_up: &WakeUp, delay: Duration, reason: RequeueReason) -> Result<(), Stopped> {
         self.wake(wake_up, delay).await?;
-        self.observer.observe(&Event::PutOff { entity: &wake_up.entity, delay, reason });
+        self.observer.observe(&Event::Requeued { entity: &wake_up.entity, delay, reason });
         Ok(())
     }
 }

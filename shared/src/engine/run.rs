@@ -19,7 +19,7 @@ pub(crate) async fn run(
     deliveries: Deliveries,
     context: Context,
 ) -> Option<Outcome> {
-    let (time, surroundings) = (context.time_left(), context.surroundings().clone());
+    let (time, env) = (context.time_left(), context.env().clone());
     let attempt = async move {
         let work = match &deliveries.0[..] {
             [delivery] => handler.handle(delivery, &context),
@@ -37,7 +37,7 @@ pub(crate) async fn run(
             },
         }
     };
-    match threads.begin(isolation, traces::kept(attempt))?.within(time, &surroundings).await {
+    match threads.begin(isolation, traces::kept(attempt))?.within(time, &env).await {
         Worked::Answered(outcome) => Some(outcome),
         Worked::Died => Some(Outcome::retry("the handler's thread ended")),
         Worked::Late => Some(Outcome::unanswered("the handler's time was up")),
@@ -59,7 +59,7 @@ mod tests {
             delivery::{Delivery, Incoming},
             entity::{DeliveryId, EntityKey, FencingToken, Identity, Sequence, SourceName},
         },
-        time::Surroundings,
+        time::Env,
     };
 
     struct Begun(Arc<AtomicBool>);
@@ -72,7 +72,7 @@ mod tests {
     }
 
     fn delivery() -> Deliveries {
-        let surroundings = Surroundings::system();
+        let env = Env::system();
         let incoming = Incoming {
             entity: EntityKey::parse("test/a").unwrap(),
             identity: Identity {
@@ -84,7 +84,7 @@ mod tests {
             topic: "order.updated".into(),
             family: "order".into(),
             event_time: None,
-            received_at: surroundings.now(),
+            received_at: env.now(),
             content_type: None,
             body: "{}".into(),
         };
@@ -93,7 +93,7 @@ mod tests {
 
     async fn is_begun(isolation: Isolation, in_time: bool) -> bool {
         let begun = Arc::new(AtomicBool::new(false));
-        let (canceller, context) = Canceller::start("test", FencingToken(1), Duration::MAX, Surroundings::system());
+        let (canceller, context) = Canceller::start("test", FencingToken(1), Duration::MAX, Env::system());
         let canceller = in_time.then_some(canceller);
         run(&Threads::default(), Arc::new(Begun(begun.clone())), isolation, delivery(), context).await;
         drop(canceller);
@@ -113,7 +113,7 @@ mod tests {
     #[tokio::test]
     async fn a_handler_that_no_thread_is_left_for_has_no_outcome() {
         let begun = Arc::new(AtomicBool::new(false));
-        let (_canceller, context) = Canceller::start("test", FencingToken(1), Duration::MAX, Surroundings::system());
+        let (_canceller, context) = Canceller::start("test", FencingToken(1), Duration::MAX, Env::system());
         let handler = Arc::new(Begun(begun.clone()));
         let spent = Threads::spent();
         assert_eq!(run(&spent, handler, Isolation::Thread, delivery(), context).await, None);

@@ -15,7 +15,7 @@ use crate::{
         state::EntityState,
         table::{Key, Page, Range, Row, Scanned, Segment, Table, TableError, TableName, Transacted, Write},
     },
-    time::Surroundings,
+    time::Env,
 };
 
 /// The longest that one try may take. Far above what DynamoDB takes, far below
@@ -55,18 +55,18 @@ pub struct Answered<T> {
 #[derive(Clone)]
 pub struct Store {
     table: Arc<dyn Table>,
-    surroundings: Surroundings,
+    env: Env,
 }
 
 impl Store {
     /// Operations on `table`.
-    pub fn new(table: Arc<dyn Table>, surroundings: Surroundings) -> Self {
-        Self { table, surroundings }
+    pub fn new(table: Arc<dyn Table>, env: Env) -> Self {
+        Self { table, env }
     }
 
     /// The clock and chance it lives by.
-    pub fn surroundings(&self) -> &Surroundings {
-        &self.surroundings
+    pub fn env(&self) -> &Env {
+        &self.env
     }
 
     /// The rows themselves, for a handler's own reads.
@@ -137,23 +137,23 @@ impl Store {
     where
         F: Future<Output = Result<T, TableError>>,
     {
-        let give_up = self.surroundings.monotonic() + patience;
+        let give_up = self.env.monotonic() + patience;
         let mut wait = FIRST_WAIT;
         let mut doubtful = false;
         loop {
-            let left = give_up.saturating_sub(self.surroundings.monotonic());
-            let error = match self.surroundings.within(ATTEMPT.min(left), call()).await {
+            let left = give_up.saturating_sub(self.env.monotonic());
+            let error = match self.env.within(ATTEMPT.min(left), call()).await {
                 Some(Ok(outcome)) => return Ok(Answered { outcome, doubtful }),
                 Some(Err(TableError::Invalid(reason))) => return Err(StoreError::Invalid(reason)),
                 Some(Err(error)) => error,
                 None => TableError::Unknown("no answer in time".into()),
             };
             doubtful |= matches!(error, TableError::Unknown(_));
-            let pause = self.surroundings.jittered(wait);
-            if self.surroundings.monotonic() + pause >= give_up {
+            let pause = self.env.jittered(wait);
+            if self.env.monotonic() + pause >= give_up {
                 return Err(StoreError::Unavailable(error));
             }
-            self.surroundings.sleep(pause).await;
+            self.env.sleep(pause).await;
             wait = (wait * 2).min(LONGEST_WAIT);
         }
     }

@@ -185,8 +185,8 @@ impl Sweep<'_> {
             return Ok(());
         }
         self.look_at_the_queue().await?;
-        let surroundings = self.sweeper.store.surroundings();
-        let mut remembered = surroundings.monotonic();
+        let env = self.sweeper.store.env();
+        let mut remembered = env.monotonic();
         let ended = loop {
             if !place.is_due(tick) {
                 break Ok(());
@@ -212,8 +212,8 @@ impl Sweep<'_> {
                 }
                 Err(Stop::Error(error)) => break Err(error),
             }
-            if surroundings.monotonic().saturating_sub(remembered) >= REMEMBERED_EVERY {
-                remembered = surroundings.monotonic();
+            if env.monotonic().saturating_sub(remembered) >= REMEMBERED_EVERY {
+                remembered = env.monotonic();
                 match self.remember(&mut seen, &place).await {
                     Ok(Moved::Moved) => {}
                     Ok(Moved::Elsewhere) => return Ok(()),
@@ -230,7 +230,7 @@ impl Sweep<'_> {
         if seen.as_ref().is_some_and(|seen| seen.place == *place) {
             return Ok(Moved::Moved);
         }
-        let to = Position { place: place.clone(), nonce: store.surroundings().nonce() };
+        let to = Position { place: place.clone(), nonce: store.env().nonce() };
         let moved = store.run(&MoveOn { seen: seen.as_ref(), to: &to }, PATIENCE).await?;
         match moved {
             Moved::Moved => *seen = Some(to),
@@ -273,15 +273,15 @@ impl Sweep<'_> {
     }
 
     async fn look_at_the_queue(&mut self) -> Result<(), QueueError> {
-        let surroundings = self.sweeper.store.surroundings();
-        let told = surroundings.within(ATTEMPT, self.sweeper.depth.waiting()).await;
+        let env = self.sweeper.store.env();
+        let told = env.within(ATTEMPT, self.sweeper.depth.waiting()).await;
         self.waiting = told.unwrap_or_else(|| Err(QueueError::Unavailable("no answer in time".into())))?;
         self.swept.lagging = self.waiting > LAGGING;
         Ok(())
     }
 
     fn is_over(&self) -> bool {
-        self.swept.seen >= self.sweeper.most || self.sweeper.store.surroundings().monotonic() >= self.until
+        self.swept.seen >= self.sweeper.most || self.sweeper.store.env().monotonic() >= self.until
     }
 
     async fn look(&mut self, row: &Row) -> Result<(), Stop> {
@@ -296,7 +296,7 @@ impl Sweep<'_> {
                 return Ok(());
             }
         };
-        let now = store.surroundings().now();
+        let now = store.env().now();
         if !state.is_empty() && !state.is_stopped() {
             let waited = state.pending_since.map(|since| now.since(since)).unwrap_or_default();
             swept.oldest = swept.oldest.max(waited);

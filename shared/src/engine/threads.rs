@@ -18,7 +18,7 @@ use tokio::{
     sync::{oneshot, watch},
 };
 
-use crate::{handler::Isolation, time::Surroundings};
+use crate::{handler::Isolation, time::Env};
 
 /// How many threads a process may lose and still take work. One stuck delivery
 /// costs a thread for each of its attempts; each thread keeps its stack and
@@ -74,10 +74,10 @@ impl Threads {
 
     /// Whether they are spent and stay so: the process is to end, so that a
     /// fresh one replaces it.
-    pub async fn stay_spent(&self, surroundings: &Surroundings) -> bool {
+    pub async fn stay_spent(&self, env: &Env) -> bool {
         let mut lost = self.lost.subscribe();
         let back = lost.wait_for(|lost| *lost <= MOST_LOST);
-        self.are_spent() && surroundings.within(GRACE, back).await.is_none()
+        self.are_spent() && env.within(GRACE, back).await.is_none()
     }
 
     /// Begins `work` where `isolation` says. `None`: no thread could be had, or
@@ -93,7 +93,7 @@ impl Threads {
             return Some(Work::Inline(Box::pin(work)));
         }
         let visit = Arc::new(Visit { stage: Mutex::new(Stage::Waiting), lost: self.lost.clone() });
-        let (theirs, runtime) = (Guest(visit.clone()), Handle::current());
+        let (theirs, runtime) = (DrainSlot(visit.clone()), Handle::current());
         let (answer, answered) = oneshot::channel();
         let run = move || {
             // The guest goes first, also in a panic: who has an answer has lost no thread.
@@ -132,10 +132,10 @@ pub(crate) enum Worked<T> {
 
 impl<F: Future> Work<F> {
     /// Waits for its answer, for `time` at most.
-    pub(crate) async fn within(self, time: Duration, surroundings: &Surroundings) -> Worked<F::Output> {
+    pub(crate) async fn within(self, time: Duration, env: &Env) -> Worked<F::Output> {
         match self {
-            Self::Inline(work) => surroundings.within(time, work).await.map_or(Worked::Late, Worked::Answered),
-            Self::Thread(mut answered, host) => match surroundings.within(time, &mut answered).await {
+            Self::Inline(work) => env.within(time, work).await.map_or(Worked::Late, Worked::Answered),
+            Self::Thread(mut answered, host) => match env.within(time, &mut answered).await {
                 Some(Ok(answer)) => Worked::Answered(answer),
                 Some(Err(_)) => Worked::Died,
                 None if host.0.is_given_up_unbegun() => Worked::NotBegun,
@@ -193,9 +193,9 @@ impl Visit {
 }
 
 /// The thread's side: it ends however the work does.
-struct Guest(Arc<Visit>);
+struct DrainSlot(Arc<Visit>);
 
-impl Drop for Guest {
+impl Drop for DrainSlot {
     fn drop(&mut self) {
         self.0.moves(|_| Stage::Over);
     }
@@ -236,7 +236,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_thread_that_is_given_up_is_lost_until_it_comes_back() {
-        let (threads, by) = (Threads::default(), Surroundings::system());
+        let (threads, by) = (Threads::default(), Env::system());
         let (free, work) = stuck(&threads).await;
         assert_eq!(threads.lost(), 0);
         assert_eq!(work.within(SHORT, &by).await, Worked::Late);
@@ -252,7 +252,7 @@ mod tests {
 
     #[tokio::test]
     async fn nothing_is_begun_where_more_than_a_few_are_lost_and_again_when_one_is_back() {
-        let (threads, by) = (Threads::default(), Surroundings::system());
+        let (threads, by) = (Threads::default(), Env::system());
         let mut held = Vec::new();
         for number in 0..=MOST_LOST {
             assert!(!threads.are_spent(), "{number}");
@@ -282,7 +282,7 @@ mod tests {
     async fn work_that_panics_has_died_and_its_thread_is_not_lost() {
         let threads = Threads::default();
         let work = threads.begin(Isolation::Thread, async { panic!("as it is meant to") }).expect("a thread");
-        let worked: Worked<()> = work.within(Duration::MAX, &Surroundings::system()).await;
+        let worked: Worked<()> = work.within(Duration::MAX, &Env::system()).await;
         assert_eq!(worked, Worked::Died);
         assert_eq!(threads.lost(), 0);
     }

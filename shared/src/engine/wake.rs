@@ -8,20 +8,20 @@ use crate::{
         store::ATTEMPT,
     },
     protocol::entity::EntityKey,
-    time::Surroundings,
+    time::Env,
 };
 
 /// The queue as the protocol sees it.
 #[derive(Clone)]
 pub struct Waker {
     queue: Arc<dyn Queue>,
-    surroundings: Surroundings,
+    env: Env,
 }
 
 impl Waker {
     /// Wake-ups through `queue`.
-    pub fn new(queue: Arc<dyn Queue>, surroundings: Surroundings) -> Self {
-        Self { queue, surroundings }
+    pub fn new(queue: Arc<dyn Queue>, env: Env) -> Self {
+        Self { queue, env }
     }
 
     /// Sends a wake-up to arrive after `delay`, cut to what a queue can hold
@@ -39,22 +39,22 @@ impl Waker {
     /// As [`Waker::wake`], for any message: a second one of a delivery is a repeat.
     pub async fn post(&self, message: &Message, delay: Duration, patience: Duration) -> Result<(), QueueError> {
         let delay = delay.min(LONGEST_DELAY);
-        let give_up = self.surroundings.monotonic() + patience;
+        let give_up = self.env.monotonic() + patience;
         let mut wait = Duration::from_millis(20);
         loop {
-            let left = give_up.saturating_sub(self.surroundings.monotonic());
-            let attempt = self.surroundings.within(ATTEMPT.min(left), self.queue.send(message, delay));
+            let left = give_up.saturating_sub(self.env.monotonic());
+            let attempt = self.env.within(ATTEMPT.min(left), self.queue.send(message, delay));
             let error = match attempt.await {
                 Some(Ok(())) => return Ok(()),
                 Some(Err(refused @ QueueError::Refused(_))) => return Err(refused),
                 Some(Err(error)) => error,
                 None => QueueError::Unavailable("no answer in time".into()),
             };
-            let pause = self.surroundings.jittered(wait);
-            if self.surroundings.monotonic() + pause >= give_up {
+            let pause = self.env.jittered(wait);
+            if self.env.monotonic() + pause >= give_up {
                 return Err(error);
             }
-            self.surroundings.sleep(pause).await;
+            self.env.sleep(pause).await;
             wait = (wait * 2).min(Duration::from_millis(500));
         }
     }
@@ -121,8 +121,8 @@ mod tests {
     ) -> (Result<(), QueueError>, Vec<Duration>, Duration) {
         let (clock, sent) = (Slept::default(), Arc::new(Mutex::new(Vec::new())));
         let queue = Scripted { answers: answers.to_vec(), sent: sent.clone() };
-        let surroundings = Surroundings::new(clock.clone(), SeededRandom::new(1));
-        let waker = Waker::new(Arc::new(queue), surroundings);
+        let env = Env::new(clock.clone(), SeededRandom::new(1));
+        let waker = Waker::new(Arc::new(queue), env);
         let woken = waker.wake(&EntityKey::parse("n/a").unwrap(), delay, patience).await;
         let sent = sent.lock().unwrap().clone();
         (woken, sent, clock.monotonic())

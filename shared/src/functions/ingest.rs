@@ -24,7 +24,7 @@ use crate::{
     providers::{self, Unverified, Verified},
     sources::{LiveSources, Newest, OnOutage, Sources},
     telemetry::{Event, Refusal},
-    time::Surroundings,
+    time::Env,
     traces::Door,
 };
 
@@ -39,7 +39,7 @@ pub struct Ingest {
     inbox: Inbox,
     keys: PublishedKeys,
     origin: Origin,
-    surroundings: Surroundings,
+    env: Env,
 }
 
 /// The longest that an answer may take, beside the fetch of a key
@@ -91,9 +91,9 @@ impl Refused {
 
 impl Ingest {
     /// An ingest of `sources` into `inbox`.
-    pub fn new(sources: impl Into<LiveSources>, inbox: Inbox, surroundings: Surroundings) -> Self {
-        let keys = PublishedKeys::new(surroundings.clone());
-        Self { sources: sources.into(), inbox, keys, origin: Origin::default(), surroundings }
+    pub fn new(sources: impl Into<LiveSources>, inbox: Inbox, env: Env) -> Self {
+        let keys = PublishedKeys::new(env.clone());
+        Self { sources: sources.into(), inbox, keys, origin: Origin::default(), env }
     }
 
     /// As it is, for requests that come through `origin` alone.
@@ -108,12 +108,12 @@ impl Ingest {
 
     /// Answers one request.
     pub async fn answer(&self, request: &Request) -> Response {
-        let asked = self.surroundings.monotonic();
+        let asked = self.env.monotonic();
         self.sources.beside(self.take(request, asked)).await
     }
 
     async fn take(&self, request: &Request, asked: Duration) -> Response {
-        let door = Door::opens(&request.headers, &self.surroundings);
+        let door = Door::opens(&request.headers, &self.env);
         let mut answer_by = asked + ANSWER;
         let known = self.sources.current();
         if !self.origin.sent(request) {
@@ -130,7 +130,7 @@ impl Ingest {
                 Err(response) => return response,
             },
         };
-        let left = answer_by.saturating_sub(self.surroundings.monotonic());
+        let left = answer_by.saturating_sub(self.env.monotonic());
         let source = self.sources.current().get(incoming.identity.source.as_str()).cloned();
         let linger = source.as_ref().and_then(|source| source.linger);
         let on_outage = source.map_or(OnOutage::Refuse, |source| source.on_outage());
@@ -230,9 +230,9 @@ impl Ingest {
         }
         let headers = request.headers();
         let webhook = providers::Request { headers: &headers, body: &body };
-        let (now, began) = (self.surroundings.now(), self.surroundings.monotonic());
+        let (now, began) = (self.env.now(), self.env.monotonic());
         let verified = self.keys.verify(source, webhook, now).await;
-        *answer_by += self.surroundings.monotonic().saturating_sub(began);
+        *answer_by += self.env.monotonic().saturating_sub(began);
         match verified {
             Ok(Verified::Delivery) => {
                 let (incoming, demanded) = (Box::new(source.delivery(webhook, now)), source.answer());
@@ -267,11 +267,11 @@ impl Ingest {
 pub fn run() -> Result<(), Error> {
     super::start(async {
         let start = Start::read(&Environment)?;
-        let log = super::log(&start.surroundings);
-        super::trace(&start.surroundings);
+        let log = super::log(&start.env);
+        super::trace(&start.env);
         let sources = start.warm_and_open(SourcesOrigin::read(&Environment)?, log.clone()).await?;
         let inbox = start.connect(log.clone()).inbox();
-        let ingest = Ingest::new(sources, inbox, start.surroundings).behind(Origin::read(&Environment)?);
+        let ingest = Ingest::new(sources, inbox, start.env).behind(Origin::read(&Environment)?);
         let answered = lambda_runtime::service_fn(|event: lambda_runtime::LambdaEvent<Request>| {
             let (ingest, log) = (&ingest, &log);
             async move {

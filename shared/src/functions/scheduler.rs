@@ -16,7 +16,7 @@ use crate::{
     jobs::{Context, InvalidJobs, Job, Jobs, Missed, Report, TickError, Ticker, switch::Switch},
     protocol::state::HolderInfo,
     telemetry::{Event, Observer},
-    time::{Surroundings, Timestamp},
+    time::{Env, Timestamp},
 };
 use lambda_runtime::Error;
 use serde::{Deserialize, Serialize};
@@ -55,7 +55,7 @@ pub fn sweep(sweeper: Sweeper, observer: Arc<dyn Observer>) -> Job {
         let (sweeper, observer) = (sweeper.clone(), observer.clone());
         async move {
             let time = SWEEP_TIME.min(context.time_left().saturating_sub(TIME_TO_END));
-            let until = context.surroundings().monotonic() + time;
+            let until = context.env().monotonic() + time;
             let (swept, ended) = sweeper.go_on(context.tick(), until).await;
             observer.observe(&Event::Swept { swept: &swept });
             ended
@@ -69,7 +69,7 @@ pub fn sweep(sweeper: Sweeper, observer: Arc<dyn Observer>) -> Job {
 #[derive(Debug, Clone)]
 pub struct Scheduler {
     ticker: Ticker,
-    surroundings: Surroundings,
+    env: Env,
 }
 
 /// How a scheduler is set up, besides its jobs.
@@ -114,11 +114,11 @@ impl Scheduler {
         settings: Settings,
         observer: Arc<dyn Observer>,
     ) -> Result<Self, InvalidJobs> {
-        let surroundings = store.surroundings().clone();
+        let env = store.env().clone();
         let Settings { function_time, sweep_rows, switch, info } = settings;
         let jobs = jobs.add(sweep(sweeper.at_most(sweep_rows), observer.clone()));
         let ticker = Ticker::new(store, &jobs, function_time, &switch, info)?.observed_by(observer);
-        Ok(Self { ticker, surroundings })
+        Ok(Self { ticker, env })
     }
 
     /// Does what is due at the event's time, until `deadline`.
@@ -128,9 +128,9 @@ impl Scheduler {
     /// The store could not be reached, for all jobs or for one: called again, it
     /// does what is left. Or the event is dated far ahead.
     pub async fn tick(&self, event: &ScheduledEvent, deadline: Timestamp) -> Result<Report, TickError> {
-        let scheduled = event.scheduled().unwrap_or_else(|| self.surroundings.now());
-        let time = deadline.since(self.surroundings.now());
-        let report = self.ticker.tick(scheduled, self.surroundings.monotonic() + time).await?;
+        let scheduled = event.scheduled().unwrap_or_else(|| self.env.now());
+        let time = deadline.since(self.env.now());
+        let report = self.ticker.tick(scheduled, self.env.monotonic() + time).await?;
         match report.errors.first() {
             Some((_, error)) => Err(error.clone().into()),
             None => Ok(report),
@@ -157,7 +157,7 @@ pub fn run_with(make: impl FnOnce(&Deployment) -> Result<Jobs, Error>) -> Result
     super::start(async {
         let start = Start::read(&Environment)?;
         let settings = Settings::read(&Environment)?;
-        let log = super::log(&start.surroundings);
+        let log = super::log(&start.env);
         start.warm().await;
         let deployment = start.connect(log.clone());
         let jobs = make(&deployment)?;
@@ -168,7 +168,7 @@ pub fn run_with(make: impl FnOnce(&Deployment) -> Result<Jobs, Error>) -> Result
         lambda_runtime::run(lambda_runtime::service_fn(|event: lambda_runtime::LambdaEvent<ScheduledEvent>| {
             let (scheduler, log) = (&scheduler, &log);
             let told = Timestamp::from_millis(event.context.deadline);
-            let deadline = deadline(told, start.surroundings.now(), function_time);
+            let deadline = deadline(told, start.env.now(), function_time);
             async move {
                 let report = super::logged(log, &event.context, scheduler.tick(&event.payload, deadline)).await;
                 report.map(|_| ()).map_err(Error::from)

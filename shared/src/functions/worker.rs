@@ -25,7 +25,7 @@ use crate::{
     },
     config::{Environment, InvalidConfig, SourcesOrigin, WorkerConfig, deadline, instance_name},
     engine::{
-        drain::{Attended, DrainSettings, Drainer, InFlight, Quarantine},
+        drain::{Acknowledgement, DrainSettings, Drainer, InFlight, SuspectGate},
         queue::Visibility,
     },
     handler::Handler,
@@ -33,7 +33,7 @@ use crate::{
     protocol::{entity::EntityKey, state::HolderInfo},
     sources::{LiveSources, Sources, deliver::Deliver},
     telemetry::Event,
-    time::{Surroundings, Timestamp},
+    time::{Env, Timestamp},
     traces,
 };
 use batch::Batch;
@@ -48,7 +48,7 @@ pub use sqs::{Attributes, BatchResponse, Failure, Record, SqsEvent};
 pub struct Worker {
     drainer: Drainer,
     queue: Arc<dyn Visibility>,
-    surroundings: Surroundings,
+    env: Env,
 }
 
 impl std::fmt::Debug for Worker {
@@ -59,13 +59,13 @@ impl std::fmt::Debug for Worker {
 
 impl Worker {
     /// A worker that drains with `drainer`, fed from `queue`.
-    pub fn new(drainer: Drainer, queue: Arc<dyn Visibility>, surroundings: Surroundings) -> Self {
-        Self { drainer, queue, surroundings }
+    pub fn new(drainer: Drainer, queue: Arc<dyn Visibility>, env: Env) -> Self {
+        Self { drainer, queue, env }
     }
 
     /// Attends to a batch until `deadline`; says which messages are to be
     /// delivered again.
-    pub async fn attend(&self, event: SqsEvent, deadline: Timestamp) -> BatchResponse {
+    pub async fn process(&self, event: SqsEvent, deadline: Timestamp) -> BatchResponse {
         self.drainer.sources().beside(self.drain(event, deadline)).await
     }
 
@@ -83,7 +83,7 @@ impl Worker {
         if threads.are_closed() {
             return true;
         }
-        let is_spent = threads.stay_spent(&self.surroundings).await;
+        let is_spent = threads.stay_spent(&self.env).await;
         if is_spent {
             self.drainer.observer().observe(&Event::ThreadsLost { lost: threads.lost(), is_end: true });
         }
@@ -91,15 +91,15 @@ impl Worker {
     }
 
     async fn drain(&self, event: SqsEvent, deadline: Timestamp) -> BatchResponse {
-        let time = deadline.since(self.surroundings.now());
-        let deadline = self.surroundings.monotonic() + time;
+        let time = deadline.since(self.env.now());
+        let deadline = self.env.monotonic() + time;
         let received = event.records.iter().filter(|record| !record.receipt_handle.is_empty());
         let receipts: BTreeMap<_, _> =
             received.map(|record| (record.message_id.clone(), record.receipt_handle.clone())).collect();
         let all: Vec<String> = receipts.values().cloned().collect();
-        let in_flight = InFlight::new(&self.surroundings, !all.is_empty());
-        let (queue, surroundings) = (&self.queue, &self.surroundings);
-        let hiding = Hiding { queue, surroundings, lease: self.drainer.lease(), receipts: Mutex::new(all) };
+        let in_flight = InFlight::new(&self.env, !all.is_empty());
+        let (queue, env) = (&self.queue, &self.env);
+        let hiding = Hiding { queue, env, lease: self.drainer.lease(), receipts: Mutex::new(all) };
         let batch = Batch::sort(event.records.into_iter().map(Into::into));
         for id in batch.unreadable() {
             self.drainer.observer().observe(&Event::NoWakeUp { message_id: id });
@@ -108,24 +108,24 @@ impl Worker {
             self.drainer.observer().observe(&Event::UnreadableDelivery { message_id: id, reason });
         }
         let jobs = batch.jobs();
-        let quarantine = Quarantine::of(jobs.len());
+        let gate = SuspectGate::new(jobs.len());
         // One that does not come back is kept, and does not keep the others from being told.
         let limit = time.saturating_sub(LAST_WORD);
         let attended = jobs.iter().map(async |job| {
             let token = batch.token(&job.entity);
-            let drain = self.drainer.attend_under(job, token, deadline, &quarantine, &in_flight);
-            let attended = self.surroundings.within(limit, drain).await.unwrap_or(Attended::Keep);
-            if attended == Attended::Keep {
+            let drain = self.drainer.process_under(job, token, deadline, &gate, &in_flight);
+            let attended = self.env.within(limit, drain).await.unwrap_or(Acknowledgement::Keep);
+            if attended == Acknowledgement::Keep {
                 // At once: the rest of the batch may take long.
                 let kept: Vec<String> = batch.ids(&job.entity).filter_map(|id| receipts.get(id).cloned()).collect();
-                self.surroundings.within(LAST_WORD / 2, hiding.give_back(&kept)).await;
+                self.env.within(LAST_WORD / 2, hiding.give_back(&kept)).await;
             }
             (job.entity.clone(), attended)
         });
         let taken_up = async {
             let kept = deferred::take_up(&self.drainer, &batch, limit).await;
             let receipts: Vec<String> = kept.iter().filter_map(|id| receipts.get(id).cloned()).collect();
-            self.surroundings.within(LAST_WORD / 2, hiding.give_back(&receipts)).await;
+            self.env.within(LAST_WORD / 2, hiding.give_back(&receipts)).await;
             kept
         };
         let all_of_it = async { tokio::join!(join_all(attended), taken_up) };
@@ -193,7 +193,7 @@ pub struct Setup {
     sources: LiveSources,
     account: Account,
     http: Http,
-    surroundings: Surroundings,
+    env: Env,
 }
 
 impl Setup {
@@ -211,10 +211,10 @@ impl Setup {
     /// `FORWARD_CA_BUNDLE` is wrong; or `ORDERS_TABLE` is not set, and a
     /// source's handler is `orders`.
     pub fn handlers(&self) -> Result<Handlers, InvalidConfig> {
-        let Self { sources, account, http, surroundings, .. } = self;
+        let Self { sources, account, http, env, .. } = self;
         let handlers = Handlers::new()
             .with("forward", Forward::configured(sources, &Environment)?)
-            .with("invoke", Invoke::new(sources, account, http, surroundings));
+            .with("invoke", Invoke::new(sources, account, http, env));
         #[cfg(feature = "orders")]
         let handlers = self.with_orders(handlers)?;
         Ok(handlers)
@@ -243,13 +243,13 @@ impl Setup {
 pub fn run_with<H: Handler>(make: impl FnOnce(&Setup) -> Result<H, Error>) -> Result<(), Error> {
     super::start(async {
         let start = Start::read(&Environment)?;
-        let log = super::log(&start.surroundings);
-        super::trace(&start.surroundings);
+        let log = super::log(&start.env);
+        super::trace(&start.env);
         let sources = start.warm_and_open(SourcesOrigin::read(&Environment)?, log.clone()).await?;
         let config = WorkerConfig::read(&Environment, &sources.current())?;
         let (account, http) = start.own();
-        let surroundings = start.surroundings.clone();
-        let setup = Setup { deployment: start.connect(log.clone()), sources, account, http, surroundings };
+        let env = start.env.clone();
+        let setup = Setup { deployment: start.connect(log.clone()), sources, account, http, env };
         let handler = Arc::new(make(&setup)?);
         let Setup { deployment: Deployment { parts, .. }, sources, .. } = setup;
         let handlers = handler.clone();
@@ -267,13 +267,13 @@ pub fn run_with<H: Handler>(make: impl FnOnce(&Setup) -> Result<H, Error>) -> Re
         };
         let info = HolderInfo::new(&instance_name(&Environment));
         let drainer = Drainer::new(parts.store, parts.waker, sources, handler, settings, info, log.clone());
-        let worker = Worker::new(drainer, parts.queue, start.surroundings.clone());
+        let worker = Worker::new(drainer, parts.queue, start.env.clone());
         let answered = Runtime::new(lambda_runtime::service_fn(|event: lambda_runtime::LambdaEvent<SqsEvent>| {
             let (worker, log) = (&worker, &log);
             let told = Timestamp::from_millis(event.context.deadline);
-            let deadline = deadline(told, start.surroundings.now(), config.function_timeout);
+            let deadline = deadline(told, start.env.now(), config.function_timeout);
             async move {
-                let response = super::logged(log, &event.context, worker.attend(event.payload, deadline)).await;
+                let response = super::logged(log, &event.context, worker.process(event.payload, deadline)).await;
                 Ok::<_, Error>(response)
             }
         }));
@@ -354,8 +354,8 @@ mod tests {
         let document = format!("[sources.shop]\nprovider = 'shopify'\nhandler = '{handler}'\n");
         let sources = Arc::new(Sources::parse(&document).unwrap());
         let (account, http) = start.own();
-        let (deployment, surroundings) = (start.connect(Arc::new(crate::telemetry::Log)), start.surroundings);
-        Setup { deployment, sources: sources.into(), account, http, surroundings }
+        let (deployment, env) = (start.connect(Arc::new(crate::telemetry::Log)), start.env);
+        Setup { deployment, sources: sources.into(), account, http, env }
     }
 
     #[tokio::test]

@@ -36,7 +36,7 @@ use crate::{
     handler::{Context, Deliveries, Handler, HandlerError, Outcome},
     protocol::delivery::Delivery,
     sources::{FORWARD, LiveSources, deliver::Deliver, destination::Reach},
-    time::Surroundings,
+    time::Env,
     tls::Roots,
 };
 use client::Client;
@@ -108,16 +108,16 @@ impl Forward {
             Reach::Public => &self.public,
             Reach::Anywhere => &self.anywhere,
         };
-        let surroundings = context.surroundings();
+        let env = context.env();
         let time = context.time_left();
         let limit = time.saturating_sub(HEADROOM.min(time / 10));
         // Also one by itself comes as a list then: an endpoint reads one form.
         let request = if deliveries.len() > 1 || matches!(source.deliver, Deliver::UpTo(_)) {
-            headers::together(destination, deliveries, context.token(), surroundings.now())
+            headers::together(destination, deliveries, context.token(), env.now())
         } else {
-            headers::request(destination, first, context.token(), surroundings.now())
+            headers::request(destination, first, context.token(), env.now())
         };
-        let response = match surroundings.within(limit, client.send(request)).await {
+        let response = match env.within(limit, client.send(request)).await {
             Some(Ok(response)) => response,
             Some(Err(error)) => {
                 let text = format!("{}: {error}", destination.host());
@@ -126,12 +126,12 @@ impl Forward {
             None => return Outcome::unanswered(format!("no answer within {:.1} s", limit.as_secs_f64())),
         };
         let (head, body) = response.into_parts();
-        let body = read_out(body, surroundings).await;
+        let body = read_out(body, env).await;
         // What is compressed, though nobody asked for that, is no text.
         let is_text = head.headers.get(CONTENT_ENCODING).is_none_or(|encoding| encoding == "identity");
         let is_shown = is_text && !head.status.is_success();
         let said = if is_shown { said::first_words(&body, destination) } else { String::new() };
-        answer::judge(head.status, &head.headers, &said, surroundings.now(), surroundings.fraction())
+        answer::judge(head.status, &head.headers, &said, env.now(), env.fraction())
     }
 }
 
@@ -155,7 +155,7 @@ impl Handler for Forward {
 
 /// Reads a body to its end, if that is near; a connection whose answer is not
 /// read out is closed. What came of it is returned.
-async fn read_out(mut body: Incoming, surroundings: &Surroundings) -> Vec<u8> {
+async fn read_out(mut body: Incoming, env: &Env) -> Vec<u8> {
     let mut bytes = Vec::new();
     let read = async {
         while let Some(Ok(frame)) = body.frame().await {
@@ -166,7 +166,7 @@ async fn read_out(mut body: Incoming, surroundings: &Surroundings) -> Vec<u8> {
         }
     };
     // What is in the body decides nothing, nor does whether it came.
-    let _ = surroundings.within(ANSWER_TIME, read).await;
+    let _ = env.within(ANSWER_TIME, read).await;
     bytes
 }
 

@@ -24,7 +24,7 @@ use crate::{
     handlers::event,
     protocol::delivery::Delivery,
     sources::{INVOKE, LiveSources, invocation::Function},
-    time::Surroundings,
+    time::Env,
 };
 
 /// What is left of a start's time when the function's is up, so that it is this
@@ -45,8 +45,8 @@ pub struct Invoke {
 impl Invoke {
     /// Calls what `sources` name, as `account` over `http`.
     #[doc(hidden)]
-    pub fn new(sources: impl Into<LiveSources>, account: &Account, http: &Http, surroundings: &Surroundings) -> Self {
-        let lambda = account.signed(http, "lambda", account.lambda_endpoint.clone(), surroundings);
+    pub fn new(sources: impl Into<LiveSources>, account: &Account, http: &Http, env: &Env) -> Self {
+        let lambda = account.signed(http, "lambda", account.lambda_endpoint.clone(), env);
         Self { sources: sources.into(), lambda: Arc::new(lambda) }
     }
 
@@ -70,7 +70,7 @@ impl Invoke {
             headers: &[("content-type", "application/json"), ("x-amz-invocation-type", "RequestResponse")],
             body: &event,
         };
-        match context.surroundings().within(limit, self.lambda.send(asked, time)).await {
+        match context.env().within(limit, self.lambda.send(asked, time)).await {
             Some(Ok(answer)) => answer::judge(&answer),
             Some(Err(NoAnswer { is_sent: true, cause })) => Outcome::unanswered(format!("no answer: {cause}")),
             Some(Err(NoAnswer { cause, .. })) => {

@@ -93,5 +93,5 @@ pub async fn listed(store: &Store) -> Result<Vec<Listed>, StoreError> {
 /// The store could not be reached.
 pub async fn request(store: &Store, name: &str) -> Result<Option<JobState>, StoreError> {
     let Ok(entity) = job_entity(name) else { return Ok(None) };
-    store.run(&RequestRun { entity: &entity, now: store.surroundings().now() }, PATIENCE).await
+    store.run(&RequestRun { entity: &entity, now: store.env().now() }, PATIENCE).await
 }

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     engine::{
         drain::MARGIN,
-        keeper::Keeper,
+        lease_renewer::LeaseRenewer,
         store::{Store, StoreError},
         threads::{Threads, Worked},
     },
@@ -142,7 +142,7 @@ impl Ticker {
     /// The rows could not be read, or the invocation is dated far ahead; nothing
     /// was started.
     pub async fn tick(&self, scheduled: Timestamp, deadline: Duration) -> Result<Report, TickError> {
-        let now = self.store.surroundings().now();
+        let now = self.store.env().now();
         if is_far_ahead(scheduled, now) {
             return Err(TickError::FarAhead { scheduled, now });
         }
@@ -154,7 +154,7 @@ impl Ticker {
         let row_of = |job: &Planned| rows.iter().find(|row| row.text(a::ENTITY) == Some(job.entity.as_str()));
         let attended = self.jobs.iter().map(async |job| {
             let mut ran = Vec::new();
-            let attended = self.attend(job, row_of(job), scheduled, deadline, &mut ran).await;
+            let attended = self.process(job, row_of(job), scheduled, deadline, &mut ran).await;
             (job.name.clone(), ran, attended.err())
         });
         let mut report = Report::default();
@@ -168,7 +168,7 @@ impl Ticker {
         Ok(report)
     }
 
-    async fn attend(
+    async fn process(
         &self,
         job: &Planned,
         row: Option<&Row>,
@@ -184,8 +184,8 @@ impl Ticker {
                 state = self.define(job, &definition, state.as_ref(), scheduled).await?;
             }
             let Some(seen) = state else { return Ok(()) };
-            let surroundings = self.store.surroundings();
-            let now = surroundings.now();
+            let env = self.store.env();
+            let now = env.now();
             state = match job.policy.next(&seen, scheduled, now) {
                 Next::Nothing => return Ok(()),
                 Next::Held { tick } => {
@@ -201,7 +201,7 @@ impl Ticker {
                         GivenUp::Changed(state) => state,
                     }
                 }
-                Next::Start { .. } if deadline.saturating_sub(surroundings.monotonic()) <= 2 * MARGIN => {
+                Next::Start { .. } if deadline.saturating_sub(env.monotonic()) <= 2 * MARGIN => {
                     tracing::warn!(job = &*job.name, "no time left to start it; with the next minute's tick");
                     return Ok(());
                 }
@@ -209,7 +209,7 @@ impl Ticker {
                     if left_out > 0 {
                         tracing::warn!(job = &*job.name, %tick, left_out, "ticks were missed; one run makes up for them");
                     }
-                    let sent = surroundings.monotonic();
+                    let sent = env.monotonic();
                     match self.start(job, seen, tick, start, deadline).await? {
                         Started::Granted(lease, _) => {
                             let (ending, state) = self.run(job, lease, tick, sent, deadline).await?;
@@ -241,7 +241,7 @@ impl Ticker {
     ) -> Result<Option<JobState>, StoreError> {
         // First, so that no job with a row is missing from the list.
         self.store.run(&ListJob { job: &job.name }, PATIENCE).await?;
-        let now = self.store.surroundings().now();
+        let now = self.store.env().now();
         let from = first_of_its_minute(scheduled);
         self.store.run(&DefineJob { entity: &job.entity, definition, seen, from, now }, PATIENCE).await
     }
@@ -254,14 +254,14 @@ impl Ticker {
         start: u32,
         deadline: Duration,
     ) -> Result<Started, StoreError> {
-        let surroundings = self.store.surroundings();
+        let env = self.store.env();
         let request = Acquire {
             entity: job.entity.clone(),
             kind: LeaseKind::Exclusive,
-            holder: surroundings.nonce(),
+            holder: env.nonce(),
             info: self.info.clone(),
-            now: surroundings.now(),
-            length: job.lease.min(deadline.saturating_sub(surroundings.monotonic())),
+            now: env.now(),
+            length: job.lease.min(deadline.saturating_sub(env.monotonic())),
         };
         let recorded = match job.policy.on_crash {
             super::OnCrash::Again => Recorded::AtCompletion,
@@ -290,11 +290,11 @@ impl Ticker {
         sent: Duration,
         deadline: Duration,
     ) -> Result<(Ending, Option<JobState>), StoreError> {
-        let surroundings = self.store.surroundings().clone();
-        let started = surroundings.monotonic();
+        let env = self.store.env().clone();
+        let started = env.monotonic();
         let left = deadline.saturating_sub(started).saturating_sub(MARGIN);
         let limit = job.time.map_or(left, |time| time.min(left));
-        let (canceller, start) = Canceller::start(&job.name, lease.token(), started + limit, surroundings.clone());
+        let (canceller, start) = Canceller::start(&job.name, lease.token(), started + limit, env.clone());
         tracing::debug!(job = &*job.name, %tick, token = lease.token().0, "started");
         let context = Context { job: job.name.clone(), tick, start: start.clone() };
         let function = job.function.clone();
@@ -310,49 +310,49 @@ impl Ticker {
                 },
             }
         };
-        let mut keeper = Keeper::new(&self.store, lease, job.lease, sent).ending(deadline);
+        let mut renewer = LeaseRenewer::new(&self.store, lease, job.lease, sent).ending(deadline);
         let work = async {
             // Not counted together: a job that is stuck keeps no other, the sweep among them, from its run.
             match Threads::default().begin(self.isolation, work) {
-                Some(work) => work.within(limit, &surroundings).await,
+                Some(work) => work.within(limit, &env).await,
                 None => Worked::NotBegun,
             }
         };
-        let answer = keeper.hold(work).await;
+        let answer = renewer.hold(work).await;
         // Tells one that blocks its thread and is late; what it still does is refused by its token.
         drop(canceller);
-        let took = surroundings.monotonic().saturating_sub(started);
+        let took = env.monotonic().saturating_sub(started);
         let answer = match answer {
-            Err(crate::engine::keeper::LeaseLost) => return Ok((lost(job, tick, keeper.lease()), None)),
+            Err(crate::engine::lease_renewer::LeaseLost) => return Ok((lost(job, tick, renewer.lease()), None)),
             Ok(Worked::Late) => Answer::Failed("its time was up".into()),
             Ok(Worked::NotBegun) => Answer::Failed("there was no thread for it".into()),
             Ok(Worked::Died) => Answer::Failed("its thread ended".into()),
             Ok(Worked::Answered(answer)) => answer,
         };
-        let patience = PATIENCE.min(deadline.saturating_sub(surroundings.monotonic()));
-        let result = |ending, error: &str| TickResult { ending, at: surroundings.now(), took, error: one_line(error) };
+        let patience = PATIENCE.min(deadline.saturating_sub(env.monotonic()));
+        let result = |ending, error: &str| TickResult { ending, at: env.now(), took, error: one_line(error) };
         let result = match answer {
             Answer::Done(Outcome::Done) => result(Ending::Done, ""),
             Answer::Done(Outcome::Commit(writes)) => {
-                let done = CompleteTick { lease: keeper.lease(), tick, result: result(Ending::Done, "") };
+                let done = CompleteTick { lease: renewer.lease(), tick, result: result(Ending::Done, "") };
                 match self.commit(&done, writes, patience).await? {
                     Committed::Recorded => {
                         self.ended(job, tick, done.result.ending, Some(took));
                         return Ok((Ending::Done, self.look(job, patience).await?));
                     }
-                    Committed::Lost => return Ok((lost(job, tick, keeper.lease()), None)),
+                    Committed::Lost => return Ok((lost(job, tick, renewer.lease()), None)),
                     Committed::Refused(error) => result(Ending::Failed, &error),
                 }
             }
             Answer::Failed(error) => result(Ending::Failed, &error),
         };
-        let complete = CompleteTick { lease: keeper.lease(), tick, result };
+        let complete = CompleteTick { lease: renewer.lease(), tick, result };
         match self.store.run(&complete, patience).await? {
             Completed::Recorded(state) => {
                 self.ended(job, tick, complete.result.ending, Some(took));
                 Ok((complete.result.ending, Some(state)))
             }
-            Completed::Lost => Ok((lost(job, tick, keeper.lease()), None)),
+            Completed::Lost => Ok((lost(job, tick, renewer.lease()), None)),
         }
     }
 
@@ -365,7 +365,7 @@ impl Ticker {
     ) -> Result<Committed, StoreError> {
         let mut all = vec![done.write()];
         all.extend(writes);
-        let token = self.store.surroundings().nonce();
+        let token = self.store.env().nonce();
         match self.store.transact(&all, token.as_str(), patience).await {
             Ok(Transacted::Landed) => Ok(Committed::Recorded),
             Ok(Transacted::Refused(mut refusals)) => match refusals.first_mut().and_then(Option::take) {

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     engine::{
-        keeper::Keeper,
+        lease_renewer::LeaseRenewer,
         store::{ATTEMPT, StoreError},
     },
     protocol::{
@@ -48,7 +48,7 @@ impl Leases {
     /// [`LeaseError::Throttled`], [`LeaseError::Unreachable`],
     /// [`LeaseError::Refused`].
     pub async fn acquire(&self, key: &EntityKey, terms: Terms) -> Result<Guard, LeaseError> {
-        let began = self.store.surroundings().monotonic();
+        let began = self.store.env().monotonic();
         let end = terms.within.map_or(Duration::MAX, |left| began.saturating_add(left).saturating_sub(RESERVE));
         Wait {
             leases: self,
@@ -87,8 +87,8 @@ impl Wait<'_> {
         loop {
             answer = match follows(answer, self.now(), asked) {
                 Follows::Granted(lease, state) => {
-                    let keeper = Keeper::new(&self.leases.store, lease, request.length, sent).ending(self.end);
-                    return Ok(self.guard(keeper, state));
+                    let renewer = LeaseRenewer::new(&self.leases.store, lease, request.length, sent).ending(self.end);
+                    return Ok(self.guard(renewer, state));
                 }
                 Follows::Await { seen, held, asks } => {
                     self.pause(&held, &seen, asks.then_some(&mut asked)).await?;
@@ -122,23 +122,23 @@ impl Wait<'_> {
         self.leases.store.run(operation, self.patience()).await.map_err(LeaseError::before)
     }
 
-    fn guard(&self, keeper: Keeper, state: EntityState) -> Guard {
+    fn guard(&self, renewer: LeaseRenewer, state: EntityState) -> Guard {
         let now = self.monotonic();
         self.leases.observer.observe(&Event::LeaseGranted {
             entity: self.key,
-            token: keeper.lease().token(),
+            token: renewer.lease().token(),
             waited: now.saturating_sub(self.began),
             polls: self.polls,
         });
-        Guard::new(self.leases.clone(), keeper, &state, self.end, now)
+        Guard::new(self.leases.clone(), renewer, &state, self.end, now)
     }
 
     fn now(&self) -> Timestamp {
-        self.leases.store.surroundings().now()
+        self.leases.store.env().now()
     }
 
     fn monotonic(&self) -> Duration {
-        self.leases.store.surroundings().monotonic()
+        self.leases.store.env().monotonic()
     }
 
     /// Returns the wanted length of the lease, cut to the caller's time.
@@ -148,13 +148,13 @@ impl Wait<'_> {
     }
 
     fn request(&self) -> Result<Acquire, LeaseError> {
-        let surroundings = self.leases.store.surroundings();
+        let env = self.leases.store.env();
         Ok(Acquire {
             entity: self.key.clone(),
             kind: LeaseKind::Exclusive,
-            holder: surroundings.nonce(),
+            holder: env.nonce(),
             info: self.leases.info.clone(),
-            now: surroundings.now(),
+            now: env.now(),
             length: self.length()?,
         })
     }
@@ -187,9 +187,9 @@ impl Wait<'_> {
             }
         }
         let waited = self.monotonic().saturating_sub(self.began);
-        let pause = self.leases.store.surroundings().jittered((waited / 10).clamp(SOONEST, LATEST) * self.slowed);
+        let pause = self.leases.store.env().jittered((waited / 10).clamp(SOONEST, LATEST) * self.slowed);
         let runs = held.expires_at.since(self.now());
-        self.leases.store.surroundings().sleep(pause.min(runs).min(left)).await;
+        self.leases.store.env().sleep(pause.min(runs).min(left)).await;
         Ok(())
     }
 
@@ -200,7 +200,7 @@ impl Wait<'_> {
             return Err(LeaseError::Contended { by: "deliveries that wait".into(), until });
         }
         let pause = until.since(self.now()).min(LATEST);
-        self.leases.store.surroundings().sleep(pause.min(left)).await;
+        self.leases.store.env().sleep(pause.min(left)).await;
         Ok(())
     }
 

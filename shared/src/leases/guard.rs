@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{LeaseError, Leases, PATIENCE, RESERVE};
 use crate::{
-    engine::{keeper::Keeper, store::StoreError},
+    engine::{lease_renewer::LeaseRenewer, store::StoreError},
     protocol::{
         entity::Sequence,
         inbox::{Decision, Rewind, Rewound, Skip, Skipped},
@@ -23,7 +23,7 @@ use crate::{
 #[must_use = "a lease that is dropped is left to run out"]
 pub struct Guard {
     leases: Leases,
-    keeper: Keeper,
+    renewer: LeaseRenewer,
     /// The receipts in the entity's row. Only drains change them.
     recent: Recent,
     /// Whether the inbox was empty when the row was last seen.
@@ -47,15 +47,21 @@ pub struct NotCommitted {
 }
 
 impl Guard {
-    pub(super) fn new(leases: Leases, keeper: Keeper, state: &EntityState, end: Duration, granted: Duration) -> Self {
+    pub(super) fn new(
+        leases: Leases,
+        renewer: LeaseRenewer,
+        state: &EntityState,
+        end: Duration,
+        granted: Duration,
+    ) -> Self {
         let (recent, is_idle, gives_way) = (state.recent.clone(), state.is_empty(), false);
-        let mut guard = Self { leases, keeper, recent, is_idle, gives_way, end, granted, is_open: true };
+        let mut guard = Self { leases, renewer, recent, is_idle, gives_way, end, granted, is_open: true };
         guard.saw(state);
         guard
     }
 
     fn saw(&mut self, state: &EntityState) {
-        let now = self.leases.store.surroundings().now();
+        let now = self.leases.store.env().now();
         let waits = state.is_stopped() || state.retry_at.is_some_and(|at| at > now);
         self.is_idle = state.is_empty();
         self.gives_way = self.leases.waker.is_some() && !waits;
@@ -65,12 +71,12 @@ impl Guard {
     /// Returns the lease: its fencing token, its id, and the condition to add to
     /// transactions of one's own.
     pub fn lease(&self) -> &Lease {
-        self.keeper.lease()
+        self.renewer.lease()
     }
 
     /// Returns how long the lease is valid without a renewal.
     pub fn time_left(&self) -> Duration {
-        self.keeper.left()
+        self.renewer.left()
     }
 
     /// Awaits `work` while renewing the lease.
@@ -81,16 +87,16 @@ impl Guard {
     /// if the caller's time ended. Either way the work was dropped; in the latter
     /// case the lease must still be released.
     pub async fn hold<W: Future>(&mut self, work: W) -> Result<W::Output, LeaseError> {
-        let surroundings = self.leases.store.surroundings().clone();
-        let left = self.end.saturating_sub(surroundings.monotonic());
+        let env = self.leases.store.env().clone();
+        let left = self.end.saturating_sub(env.monotonic());
         let held = if self.end == Duration::MAX {
-            Some(self.keeper.hold(work).await)
+            Some(self.renewer.hold(work).await)
         } else {
-            surroundings.within(left, self.keeper.hold(work)).await
+            env.within(left, self.renewer.hold(work)).await
         };
         match held {
             Some(Ok(output)) => Ok(output),
-            Some(Err(_)) if surroundings.monotonic() >= self.end => Err(LeaseError::OutOfTime),
+            Some(Err(_)) if env.monotonic() >= self.end => Err(LeaseError::OutOfTime),
             Some(Err(_)) => Err(self.lost()),
             None => Err(LeaseError::OutOfTime),
         }
@@ -103,7 +109,7 @@ impl Guard {
     /// [`LeaseError::Lost`] if another holder has it, or it could not be renewed
     /// before it expired.
     pub async fn extend(&mut self) -> Result<(), LeaseError> {
-        self.keeper.renew().await.map_err(|_| self.lost())
+        self.renewer.renew().await.map_err(|_| self.lost())
     }
 
     /// Runs `work` under the lease, and releases the lease if time runs out.
@@ -147,7 +153,7 @@ impl Guard {
                 self.release_before_deliveries(&lease)
             };
             let all: Vec<Write> = std::iter::once(release).chain(writes.iter().cloned()).collect();
-            let token = store.surroundings().nonce();
+            let token = store.env().nonce();
             match store.transact(&all, token.as_str(), self.patience()).await {
                 Ok(Transacted::Landed) => break,
                 Ok(Transacted::Refused(mut refusals)) => {
@@ -181,7 +187,7 @@ impl Guard {
         let store = self.leases.store.clone();
         let lease = self.lease().clone();
         loop {
-            let now = store.surroundings().now();
+            let now = store.env().now();
             let may_go = seen.hold.since().is_none();
             let purge_at = idle_purge_at(lease.entity(), &decision.recent, now, self.leases.kept);
             let skip = Skip { lease: &lease, decision, seen: &seen, now, purge_at: purge_at.filter(|_| may_go) };
@@ -220,7 +226,7 @@ impl Guard {
 
     /// Returns the write that ends the lease while deliveries wait.
     fn release_before_deliveries(&self, lease: &Lease) -> Write {
-        let now = self.leases.store.surroundings().now();
+        let now = self.leases.store.env().now();
         if self.gives_way { GiveWay { lease, now }.write() } else { Release { lease }.write() }
     }
 
@@ -241,7 +247,7 @@ impl Guard {
             }
         }
         let ended = if self.gives_way {
-            let give_way = GiveWay { lease: &lease, now: store.surroundings().now() };
+            let give_way = GiveWay { lease: &lease, now: store.env().now() };
             store.run(&give_way, self.patience()).await
         } else {
             store.run(&Release { lease: &lease }, self.patience()).await
@@ -257,20 +263,20 @@ impl Guard {
     }
 
     fn patience(&self) -> Duration {
-        let now = self.leases.store.surroundings().monotonic();
+        let now = self.leases.store.env().monotonic();
         if self.end == Duration::MAX { PATIENCE } else { (self.end + RESERVE).saturating_sub(now).min(PATIENCE) }
     }
 
     fn purge_at(&self) -> Option<Timestamp> {
-        idle_purge_at(self.lease().entity(), &self.recent, self.leases.store.surroundings().now(), self.leases.kept)
+        idle_purge_at(self.lease().entity(), &self.recent, self.leases.store.env().now(), self.leases.kept)
     }
 
     /// Reports the end of the lease, and wakes a worker if deliveries may wait. That
     /// only saves time: wake-ups that met this lease were requeued.
     async fn ended(&mut self, may_wait: bool) {
         self.is_open = false;
-        let (leases, lease) = (&self.leases, self.keeper.lease());
-        let held = leases.store.surroundings().monotonic().saturating_sub(self.granted);
+        let (leases, lease) = (&self.leases, self.renewer.lease());
+        let held = leases.store.env().monotonic().saturating_sub(self.granted);
         leases.observer.observe(&Event::LeaseEnded { entity: lease.entity(), token: lease.token(), held });
         if may_wait
             && let Some(waker) = &leases.waker
@@ -282,14 +288,14 @@ impl Guard {
 
     fn lost(&mut self) -> LeaseError {
         self.is_open = false;
-        let lease = self.keeper.lease();
+        let lease = self.renewer.lease();
         self.leases.observer.observe(&Event::Lost { entity: lease.entity(), token: lease.token() });
         LeaseError::Lost
     }
 
     fn in_doubt(&mut self, error: LeaseError) -> LeaseError {
         self.is_open = false;
-        let lease = self.keeper.lease();
+        let lease = self.renewer.lease();
         self.leases.observer.observe(&Event::LeaseInDoubt { entity: lease.entity(), token: lease.token() });
         error
     }
@@ -298,7 +304,7 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         if self.is_open {
-            let lease = self.keeper.lease();
+            let lease = self.renewer.lease();
             self.leases.observer.observe(&Event::LeaseDropped { entity: lease.entity(), token: lease.token() });
         }
     }
@@ -306,6 +312,6 @@ impl Drop for Guard {
 
 impl std::fmt::Debug for Guard {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Guard").field("lease", self.keeper.lease()).field("is_open", &self.is_open).finish()
+        f.debug_struct("Guard").field("lease", self.renewer.lease()).field("is_open", &self.is_open).finish()
     }
 }

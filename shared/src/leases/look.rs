@@ -162,7 +162,7 @@ impl Leases {
     }
 
     fn view(&self, state: EntityState) -> LeaseView {
-        LeaseView { state, seen: self.store.surroundings().now() }
+        LeaseView { state, seen: self.store.env().now() }
     }
 
     /// Ends the lease that `seen` shows, by force: an operator's last resort. All
@@ -175,7 +175,7 @@ impl Leases {
     /// The store could not be reached; the write may have landed.
     #[doc(hidden)]
     pub async fn force_release(&self, seen: &LeaseView, by: &str, why: &str) -> Result<Option<LeaseView>, LeaseError> {
-        let at = self.store.surroundings().now();
+        let at = self.store.env().now();
         let record = HolderInfo::new(&format!("{} {by}: {why}", &at.to_string()[..16]));
         let force = ForceRelease { seen: &seen.state, record };
         let forced = self.store.run(&force, PATIENCE).await.map_err(LeaseError::after)?;

@@ -30,11 +30,11 @@ impl Operator {
         told: impl FnOnce(&T) -> String,
     ) -> Result<T, OperatorError> {
         let Some(reason) = &self.reason else { return work.await };
-        let surroundings = self.store.surroundings();
-        let nonce = surroundings.nonce();
+        let env = self.store.env();
+        let nonce = env.nonce();
         let verb = verb.as_str().to_owned();
         let act = Act { entity: entity.clone(), nonce, verb, sequence, reason: reason.clone(), ended: None };
-        self.store.run(&Begun { act: &act, purge_at: surroundings.now() + TOLD_FOR }, PATIENCE).await?;
+        self.store.run(&Begun { act: &act, purge_at: env.now() + TOLD_FOR }, PATIENCE).await?;
         let done = work.await;
         let outcome = match &done {
             Ok(done) => told(done),

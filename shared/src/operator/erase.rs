@@ -80,7 +80,7 @@ impl Operator {
             }
         }
         if let Some(state) = &seen {
-            match self.store.run(&Forget::of(state, self.store.surroundings().now()), PATIENCE).await? {
+            match self.store.run(&Forget::of(state, self.store.env().now()), PATIENCE).await? {
                 Forgotten::Numbers => rows += 1,
                 Forgotten::Gone => {}
                 Forgotten::Changed => newer = true,

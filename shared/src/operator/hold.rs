@@ -53,7 +53,7 @@ impl Operator {
                 break;
             }
             let hold = seen.as_ref().map(|state| state.hold).unwrap_or_default();
-            let begin = BeginHold { entity, seen: hold, now: self.store.surroundings().now() };
+            let begin = BeginHold { entity, seen: hold, now: self.store.env().now() };
             match self.store.run(&begin, PATIENCE).await? {
                 maintain::Turned::Done(state) => return Ok(Turned::Done(state)),
                 maintain::Turned::Otherwise(state) => seen = state,
@@ -81,7 +81,7 @@ impl Operator {
         for _ in 0..LOOKS {
             let Some(state) = seen.as_ref().filter(|state| state.hold.since().is_some()) else { break };
             self.wakes_later(entity).await?;
-            let now = self.store.surroundings().now();
+            let now = self.store.env().now();
             let purge_at = idle_purge_at(entity, &state.recent, now, self.retention);
             match self.store.run(&EndHold { seen: state, purge_at }, PATIENCE).await? {
                 maintain::Turned::Done(state) => {

@@ -196,9 +196,8 @@ impl Operator {
                 NextRestore::Begin => {}
                 next => return Ok(next),
             }
-            let surroundings = self.store.surroundings();
-            let restoring =
-                Restoring { nonce: surroundings.nonce(), as_of, begun: surroundings.now(), ended: None, found: None };
+            let env = self.store.env();
+            let restoring = Restoring { nonce: env.nonce(), as_of, begun: env.now(), ended: None, found: None };
             let begin = BeginRestore { seen: seen.as_ref(), restoring: &restoring };
             match self.store.run(&begin, PATIENCE).await? {
                 BegunRestore::Begun => return Ok(NextRestore::GoOn(restoring)),
@@ -248,7 +247,7 @@ impl Operator {
             }
         }
         if is_whole {
-            let now = self.store.surroundings().now();
+            let now = self.store.env().now();
             self.store.run(&EndRestore { restoring, now }, PATIENCE).await?;
         }
         Ok(is_whole)
@@ -308,7 +307,7 @@ impl Operator {
         for _ in 0..LOOKS {
             let Some(row) = self.store.get(&entity_row(entity), PATIENCE).await? else { return Ok(Restored::Gone) };
             let state = EntityState::parse(&row)?;
-            let now = self.store.surroundings().now();
+            let now = self.store.env().now();
             if restoring.is_done(&state, now) {
                 return Ok(Restored::Already);
             }
@@ -345,7 +344,7 @@ impl Operator {
         let act = Act { entity, nonce, verb: VERB.into(), sequence: None, reason, ended: None };
         let waits = !seen.is_empty() || last > seen.tail;
         if waits || told.is_on_hold {
-            let purge_at = self.store.surroundings().now() + TOLD_FOR;
+            let purge_at = self.store.env().now() + TOLD_FOR;
             self.store.run(&Begun { act: &act, purge_at }, PATIENCE).await?;
         }
         let empty = match waits {
@@ -354,7 +353,7 @@ impl Operator {
         };
         let Some(empty) = empty else { return Ok(false) };
         self.spill_all(&empty).await?;
-        let (now, retention) = (self.store.surroundings().now(), self.retention);
+        let (now, retention) = (self.store.env().now(), self.retention);
         let raise = Raise { restoring, seen: &empty, job, now, retention };
         let is_raised = matches!(self.store.run(&raise, PATIENCE).await?, Raised::Raised(_));
         if is_raised && seen.held.is_some() {
@@ -419,8 +418,8 @@ impl Operator {
         last: Sequence,
         told: &mut Told,
     ) -> Result<Option<EntityState>, OperatorError> {
-        let surroundings = self.store.surroundings();
-        let (holder, now) = (surroundings.nonce(), surroundings.now());
+        let env = self.store.env();
+        let (holder, now) = (env.nonce(), env.now());
         let seize = Seize { restoring, seen, last, holder: &holder, now, length: LEASE };
         let Seized::Seized(mut lease, state) = self.store.run(&seize, PATIENCE).await? else { return Ok(None) };
         let memory = Memory { capacity: Recent::capacity(&seen.entity), retention: self.retention };
@@ -459,7 +458,7 @@ impl Operator {
         let page = Page::read(&self.store, &entity, next, tail, true).await?;
         drain.read(page);
         if matches!(drain.in_front(), InFront::Nothing) {
-            let purge_at = self.store.surroundings().now() + self.retention;
+            let purge_at = self.store.env().now() + self.retention;
             let void = Void { entity: &entity, sequence: next, purge_at };
             if matches!(self.store.run(&void, PATIENCE).await?, Voided::Void) {
                 told.lost += 1;
@@ -488,7 +487,7 @@ impl Operator {
         drain: &mut Drain,
         settlement: Settlement,
     ) -> Result<Option<Lease>, OperatorError> {
-        let now = self.store.surroundings().now();
+        let now = self.store.env().now();
         let attempts = if settlement == Settlement::Parked { drain.tried(Group::ONE) } else { 0 };
         let ending = Ending {
             settlement,

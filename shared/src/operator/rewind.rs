@@ -179,7 +179,7 @@ impl Operator {
             return Ok(Err(Rewound::Nothing));
         }
         let arrived = settled.places.values().filter_map(|past| past.delivery.as_ref().map(Delivery::appended_at));
-        let since = arrived.min().unwrap_or_else(|| self.store.surroundings().now());
+        let since = arrived.min().unwrap_or_else(|| self.store.env().now());
         Ok(Ok((Rewinding { from, through: state.head, applied }, since)))
     }
 
@@ -200,7 +200,7 @@ impl Operator {
         let mut guard = self.taken(entity, "end of a rewind").await?;
         let token = guard.lease().token();
         let prepared = guard.hold(async {
-            let seen_at = self.store.surroundings().now();
+            let seen_at = self.store.env().now();
             let state = self.store.entity(entity, PATIENCE).await?.ok_or(OperatorError::Unknown)?;
             let page = self.to_be_run_again(entity, &state).await?;
             let memory = Memory { capacity: Recent::capacity(entity), retention: self.retention };

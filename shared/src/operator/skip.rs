@@ -90,7 +90,7 @@ impl Operator {
 
     /// What there is to settle, and how; parked by then, where it is to be.
     async fn decide(&self, entity: &EntityKey, sequence: Sequence) -> Result<Decided, OperatorError> {
-        let seen_at = self.store.surroundings().now();
+        let seen_at = self.store.env().now();
         let state = self.store.entity(entity, PATIENCE).await?.ok_or(OperatorError::Unknown)?;
         if state.is_empty() || state.next() != sequence {
             return Ok(Decided::Nothing(Skipped::NotInFront(state)));
@@ -103,7 +103,7 @@ impl Operator {
                 InFront::Settled(settlement) => settlement,
                 InFront::Void => Settlement::Void,
                 InFront::Nothing if state.blocked == Some(BlockReason::Expired) => {
-                    let purge_at = self.store.surroundings().now() + self.retention;
+                    let purge_at = self.store.env().now() + self.retention;
                     match self.store.run(&Void { entity, sequence, purge_at }, PATIENCE).await? {
                         Voided::Void => drain.voided(),
                         // Its ingest was only slow.
@@ -132,7 +132,7 @@ impl Operator {
 
     async fn settle_skipped(&self, guard: Guard, settling: Settling) -> Result<(), OperatorError> {
         let Settling { state, drain, settlement, seen_at } = settling;
-        let at = self.store.surroundings().now();
+        let at = self.store.env().now();
         let token = guard.lease().token();
         let attempts = if settlement == Settlement::Parked { drain.tried(Group::ONE) } else { 0 };
         let ending =
@@ -151,7 +151,7 @@ impl Operator {
 
     /// Sees that the receipt has a row of its own.
     pub(super) async fn spill(&self, entity: &EntityKey, receipt: &Receipt) -> Result<(), OperatorError> {
-        let purge_at = self.store.surroundings().now().max(receipt.settled_at) + self.retention;
+        let purge_at = self.store.env().now().max(receipt.settled_at) + self.retention;
         if let Some(spill) = Spill::of(entity, receipt, purge_at) {
             self.store.run(&spill, PATIENCE).await?;
         }

@@ -7,7 +7,7 @@
 //! is the holder's.
 //!
 //! The operations are pure. `leases/acquire.rs` and `engine/drain/acquire.rs` wait
-//! and poll, `engine/keeper.rs` renews.
+//! and poll, `engine/lease_renewer.rs` renews.
 
 use std::time::Duration;
 

@@ -23,7 +23,7 @@ use super::{Source, Sources};
 use crate::{
     protocol::entity::SourceName,
     telemetry::{Event, Observer},
-    time::{CLOCKS_APART, Surroundings, Timestamp},
+    time::{CLOCKS_APART, Env, Timestamp},
 };
 
 /// How long a document is used before it is read again.
@@ -96,7 +96,7 @@ struct State {
 
 struct Origin {
     document: Box<dyn Document>,
-    surroundings: Surroundings,
+    env: Env,
     observer: Arc<dyn Observer>,
     demand: OnceLock<Demand>,
     /// Held while the document is read.
@@ -137,17 +137,13 @@ impl LiveSources {
     ///
     /// It could not be read for as long as a function may initialise, or is wrong;
     /// without a value of its.
-    pub async fn open(
-        document: Box<dyn Document>,
-        surroundings: Surroundings,
-        observer: Arc<dyn Observer>,
-    ) -> Result<Self, String> {
+    pub async fn open(document: Box<dyn Document>, env: Env, observer: Arc<dyn Observer>) -> Result<Self, String> {
         let state = Mutex::new(State::of(Arc::default()));
-        let origin = Origin { document, surroundings, observer, demand: OnceLock::new(), reading: Default::default() };
-        let give_up = origin.surroundings.monotonic() + origin.document.patience();
+        let origin = Origin { document, env, observer, demand: OnceLock::new(), reading: Default::default() };
+        let give_up = origin.env.monotonic() + origin.document.patience();
         let mut wait = PATIENCE;
         loop {
-            let begun = Begun::now(&origin.surroundings);
+            let begun = Begun::now(&origin.env);
             let refused = match origin.read().await {
                 Ok(text) => {
                     let sources = Sources::parse(&text).map_err(|error| error.to_string())?;
@@ -157,11 +153,11 @@ impl LiveSources {
                 Err(refused) => refused,
             };
             // Of many that start at once, each at a time of its own.
-            let pause = origin.surroundings.jittered(wait);
-            if origin.surroundings.monotonic() + pause >= give_up {
+            let pause = origin.env.jittered(wait);
+            if origin.env.monotonic() + pause >= give_up {
                 return Err(refused);
             }
-            origin.surroundings.sleep(pause).await;
+            origin.env.sleep(pause).await;
             wait = (wait * 2).min(LONGEST_WAIT);
         }
     }
@@ -193,8 +189,8 @@ impl LiveSources {
     /// behind it, until it has had [`PATIENCE`].
     pub async fn beside<T>(&self, work: impl Future<Output = T>) -> T {
         let Some(origin) = &self.0.origin else { return work.await };
-        let begun = origin.surroundings.monotonic();
-        let patience = || PATIENCE.saturating_sub(origin.surroundings.monotonic().saturating_sub(begun));
+        let begun = origin.env.monotonic();
+        let patience = || PATIENCE.saturating_sub(origin.env.monotonic().saturating_sub(begun));
         let (age, since_tried, is_troubled) = {
             let state = self.0.lock();
             (begun.saturating_sub(state.read), begun.saturating_sub(state.tried), state.trouble.is_some())
@@ -205,11 +201,11 @@ impl LiveSources {
         let mut reading = std::pin::pin!(self.begin(Cause::Age));
         let mut is_read = false;
         if age >= STALE {
-            is_read = origin.surroundings.within(patience(), &mut reading).await.is_some();
+            is_read = origin.env.within(patience(), &mut reading).await.is_some();
         }
         let done = work.await;
         if !is_read {
-            let _ = origin.surroundings.within(patience(), reading).await;
+            let _ = origin.env.within(patience(), reading).await;
         }
         done
     }
@@ -221,7 +217,7 @@ impl LiveSources {
         let Some(origin) = &self.0.origin else { return Newest::Known };
         let (since_tried, spacing) = {
             let state = self.0.lock();
-            (origin.surroundings.monotonic().saturating_sub(state.tried), state.spacing())
+            (origin.env.monotonic().saturating_sub(state.tried), state.spacing())
         };
         let reading = async {
             if since_tried >= spacing {
@@ -231,8 +227,8 @@ impl LiveSources {
                 drop(origin.reading.lock().await);
             }
         };
-        let asked = origin.surroundings.monotonic();
-        if origin.surroundings.within(PATIENCE, reading).await.is_none() {
+        let asked = origin.env.monotonic();
+        if origin.env.within(PATIENCE, reading).await.is_none() {
             return Newest::Unknown;
         }
         let state = self.0.lock();
@@ -243,7 +239,7 @@ impl LiveSources {
     /// clock, and maybe by a newer document. A reading shows that the source is
     /// gone if it began after this call, or [`CLOCKS_APART`] after `since`.
     pub async fn find(&self, name: &SourceName, since: Timestamp) -> Found {
-        let asked = self.0.origin.as_ref().map(|origin| origin.surroundings.monotonic()).unwrap_or_default();
+        let asked = self.0.origin.as_ref().map(|origin| origin.env.monotonic()).unwrap_or_default();
         let known = || {
             let state = self.0.lock();
             let is_newer = state.read >= asked || state.read_at >= since + CLOCKS_APART;
@@ -257,9 +253,9 @@ impl LiveSources {
             Found::Unknown => {
                 let Some(origin) = &self.0.origin else { return Found::Gone };
                 let is_troubled = self.0.lock().trouble.is_some();
-                let since_tried = origin.surroundings.monotonic().saturating_sub(self.0.lock().tried);
+                let since_tried = origin.env.monotonic().saturating_sub(self.0.lock().tried);
                 if !is_troubled || since_tried >= SPACING {
-                    let _ = origin.surroundings.within(ATTEMPT, self.begin(Cause::Age)).await;
+                    let _ = origin.env.within(ATTEMPT, self.begin(Cause::Age)).await;
                 }
                 known()
             }
@@ -270,7 +266,7 @@ impl LiveSources {
     /// Begins a reading in the background. What is returned ends with it.
     fn begin(&self, cause: Cause) -> impl Future<Output = ()> + use<> {
         let this = self.clone();
-        let asked = this.0.origin.as_ref().map(|origin| origin.surroundings.monotonic()).unwrap_or_default();
+        let asked = this.0.origin.as_ref().map(|origin| origin.env.monotonic()).unwrap_or_default();
         let reading = tokio::spawn(async move { this.read_again(asked, cause).await });
         async {
             // An error: the runtime is ending, and with it whoever waits.
@@ -282,7 +278,7 @@ impl LiveSources {
     async fn read_again(&self, asked: Duration, cause: Cause) {
         let Some(origin) = &self.0.origin else { return };
         let _turn = origin.reading.lock().await;
-        let begun = Begun::now(&origin.surroundings);
+        let begun = Begun::now(&origin.env);
         {
             let mut state = self.0.lock();
             if state.tried >= asked {
@@ -291,7 +287,7 @@ impl LiveSources {
             state.tried = begun.monotonic;
         }
         let read = origin.read().await;
-        if read.is_err() && origin.surroundings.monotonic().saturating_sub(begun.monotonic) > FROZEN {
+        if read.is_err() && origin.env.monotonic().saturating_sub(begun.monotonic) > FROZEN {
             return;
         }
         let read = read.and_then(|text| self.judge(origin, text));
@@ -349,14 +345,14 @@ struct Begun {
 }
 
 impl Begun {
-    fn now(surroundings: &Surroundings) -> Self {
-        Self { monotonic: surroundings.monotonic(), at: surroundings.now() }
+    fn now(env: &Env) -> Self {
+        Self { monotonic: env.monotonic(), at: env.now() }
     }
 }
 
 impl Origin {
     async fn read(&self) -> Result<String, String> {
-        let read = self.surroundings.within(ATTEMPT, self.document.read()).await;
+        let read = self.env.within(ATTEMPT, self.document.read()).await;
         read.unwrap_or_else(|| Err("no answer in time".to_owned()))
     }
 }

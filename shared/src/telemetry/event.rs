@@ -112,13 +112,13 @@ pub enum Event<'a> {
         delivery: Option<&'a Delivery>,
     },
     /// A wake-up was replaced by one for later.
-    PutOff {
+    Requeued {
         /// Of which entity.
         entity: &'a EntityKey,
         /// For how long.
         delay: Duration,
         /// Why.
-        reason: PutOffReason,
+        reason: RequeueReason,
     },
     /// A drain waited for a lease that was held exclusively.
     Waited {
@@ -313,7 +313,7 @@ impl Refusal {
 
 /// Why a wake-up was put off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PutOffReason {
+pub enum RequeueReason {
     /// Another worker drains the entity.
     Drained,
     /// Somebody holds the entity exclusively.

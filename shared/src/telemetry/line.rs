@@ -7,7 +7,7 @@ use tracing::Level;
 #[cfg(feature = "ingest")]
 use super::event::Refusal;
 use super::{
-    event::{Event, PutOffReason},
+    event::{Event, RequeueReason},
     metric::{Dimensions, Metric},
 };
 use crate::protocol::{
@@ -218,11 +218,11 @@ impl<'a> Line<'a> {
                 }
                 line.text("reason", reason.as_str()).counted(Metric::Blocked, 1).measured(Measures::WithThoseOf(entity))
             }
-            Event::PutOff { entity, delay, reason } => {
+            Event::Requeued { entity, delay, reason } => {
                 // The common ones, of which another line tells already.
                 let is_common = matches!(
                     reason,
-                    PutOffReason::Drained | PutOffReason::Retry | PutOffReason::BreakerOpen | PutOffReason::Paused
+                    RequeueReason::Drained | RequeueReason::Retry | RequeueReason::BreakerOpen | RequeueReason::Paused
                 );
                 Self::new(if is_common { L::DEBUG } else { L::INFO }, "put off")
                     .of_entity(entity)

@@ -26,12 +26,12 @@ use super::{
 };
 use crate::{
     protocol::{delivery::Delivery, entity::EntityKey},
-    time::Surroundings,
+    time::Env,
 };
 
 /// Writes one JSON object a line.
 pub struct JsonLog {
-    surroundings: Surroundings,
+    env: Env,
     level: LevelFilter,
     counting: Counting,
     state: Mutex<State>,
@@ -57,8 +57,8 @@ struct UnderWay {
 impl JsonLog {
     /// To standard output, from `level` on, with metrics in `namespace`;
     /// `None`: in [`NAMESPACE`].
-    pub fn new(level: LevelFilter, namespace: Option<String>, surroundings: Surroundings) -> Self {
-        let log = Self::to(std::io::stdout(), level, surroundings);
+    pub fn new(level: LevelFilter, namespace: Option<String>, env: Env) -> Self {
+        let log = Self::to(std::io::stdout(), level, env);
         match namespace {
             Some(namespace) => log.measuring(namespace),
             None => log,
@@ -66,10 +66,10 @@ impl JsonLog {
     }
 
     /// To `sink`, from `level` on.
-    pub fn to(sink: impl Write + Send + 'static, level: LevelFilter, surroundings: Surroundings) -> Self {
+    pub fn to(sink: impl Write + Send + 'static, level: LevelFilter, env: Env) -> Self {
         let sink = Box::new(sink);
         Self {
-            surroundings,
+            env,
             level,
             counting: Counting { namespace: NAMESPACE.to_owned(), detailed: false },
             state: Mutex::new(State {
@@ -112,7 +112,7 @@ impl JsonLog {
         let overdue = {
             let mut state = self.state();
             state.request.clear();
-            state.refusals.overdue(self.surroundings.monotonic())
+            state.refusals.overdue(self.env.monotonic())
         };
         for ((source, refusal), count) in &overdue {
             self.write(&Line::of_refusals(source.as_ref().map(|source| source.as_str()), *refusal, *count));
@@ -146,7 +146,7 @@ impl JsonLog {
         if !is_said && !is_counted {
             return;
         }
-        let at = self.surroundings.now();
+        let at = self.env.now();
         // Lambda drops what is below its level, by what the line says.
         let mut json = Json::new(if is_said { line.level } else { Level::INFO }, line.message, at);
         let mut state = self.state();
@@ -199,7 +199,7 @@ impl JsonLog {
                 Some(line)
             }
             Event::Refused { source, refusal, limit, .. } => {
-                let counted = self.state().refusals.refused(source, refusal, limit, self.surroundings.monotonic());
+                let counted = self.state().refusals.refused(source, refusal, limit, self.env.monotonic());
                 let line = line.counting(Metric::Refused, counted.due);
                 let line = if counted.is_near_limit { line.counted(Metric::RefusedInARow, 1) } else { line };
                 (counted.due > 0).then_some(line)
@@ -212,11 +212,11 @@ impl JsonLog {
         let entity = delivery.entity();
         let settled = self.state().under_way.get_mut(entity).and_then(|under_way| under_way.settled.take());
         if let Some(settled) = settled {
-            self.measure(entity, Metric::HandoverMs, millis(self.surroundings.monotonic().saturating_sub(settled)));
+            self.measure(entity, Metric::HandoverMs, millis(self.env.monotonic().saturating_sub(settled)));
         }
         // One that a person has run again has not waited since it arrived.
         if delivery.attempt() == 1 && delivery.run_before().is_none() {
-            self.measure(entity, Metric::LagMs, millis(self.surroundings.now().since(delivery.received_at())));
+            self.measure(entity, Metric::LagMs, millis(self.env.now().since(delivery.received_at())));
         }
     }
 }
@@ -240,7 +240,7 @@ impl Observer for JsonLog {
             }
         }
         if let Event::Settled { entity, .. } = event {
-            self.state().under_way.entry((*entity).clone()).or_default().settled = Some(self.surroundings.monotonic());
+            self.state().under_way.entry((*entity).clone()).or_default().settled = Some(self.env.monotonic());
         }
         self.write(&line);
     }

@@ -19,7 +19,7 @@ use crate::{
         state::BlockReason,
         tick::Ending,
     },
-    time::{Clock, Nonce, SeededRandom, Surroundings, Timestamp},
+    time::{Clock, Env, Nonce, SeededRandom, Timestamp},
 };
 
 const NOW: Timestamp = Timestamp::from_secs(1_767_225_600);
@@ -145,8 +145,8 @@ fn tell(observer: &dyn Observer) {
         Event::Blocked { entity, reason: BlockReason::Attempts, delivery: Some(delivery) },
         Event::Blocked { entity, reason: BlockReason::Expired, delivery: None },
         Event::Waited { entity, waited: second, polls: 4 },
-        Event::PutOff { entity, delay: second, reason: PutOffReason::Held },
-        Event::PutOff { entity, delay: second, reason: PutOffReason::Drained },
+        Event::Requeued { entity, delay: second, reason: RequeueReason::Held },
+        Event::Requeued { entity, delay: second, reason: RequeueReason::Drained },
         Event::TakenOver { entity, token },
         Event::Lost { entity, token },
         Event::LeaseGranted { entity, token, waited: second, polls: 2 },
@@ -178,8 +178,8 @@ fn tell(observer: &dyn Observer) {
 /// What the functions' log has of them.
 fn told_by_functions(detailed: bool) -> String {
     let functions = Sink::default();
-    let surroundings = Surroundings::new(Still, SeededRandom::new(1));
-    let log = JsonLog::to(functions.clone(), log_level(Some("DEBUG")), surroundings).detailed(detailed);
+    let env = Env::new(Still, SeededRandom::new(1));
+    let log = JsonLog::to(functions.clone(), log_level(Some("DEBUG")), env).detailed(detailed);
     log.begin("r");
     tell(&log);
     log.end();
@@ -235,7 +235,7 @@ fn ten_metrics_are_counted_where_no_detail_is_asked_for() {
 #[test]
 fn a_flood_of_refusals_is_counted_by_the_next_invocation_that_comes_behind_its_ten_seconds() {
     let (sink, clock) = (Sink::default(), Ticking::default());
-    let log = JsonLog::to(sink.clone(), log_level(None), Surroundings::new(clock.clone(), SeededRandom::new(1)));
+    let log = JsonLog::to(sink.clone(), log_level(None), Env::new(clock.clone(), SeededRandom::new(1)));
     let source = &incoming().identity.source;
     for _ in 0..1000 {
         log.begin("flood");
@@ -259,7 +259,7 @@ fn a_flood_of_refusals_is_counted_by_the_next_invocation_that_comes_behind_its_t
 fn each_of_a_group_has_a_line_with_its_own_lag() {
     let (incoming, entity, token) = (incoming(), &incoming().entity, FencingToken(3));
     let sink = Sink::default();
-    let log = JsonLog::to(sink.clone(), log_level(None), Surroundings::new(Still, SeededRandom::new(1)));
+    let log = JsonLog::to(sink.clone(), log_level(None), Env::new(Still, SeededRandom::new(1)));
     let of = |place| Delivery::detached(incoming.clone(), Sequence(place));
     let group: Vec<_> = (9..12).map(of).collect();
     let started = |delivery| log.observe(&Event::Started { delivery, token });

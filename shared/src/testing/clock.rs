@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 
-use crate::time::{Clock, SeededRandom, Surroundings, Timestamp};
+use crate::time::{Clock, Env, SeededRandom, Timestamp};
 
 /// The start of every paused run.
 pub const START: Timestamp = Timestamp::from_secs(1_767_225_600);
@@ -37,6 +37,6 @@ impl Clock for TokioClock {
 }
 
 /// Returns tokio's clock and a random generator with `seed`.
-pub fn surroundings(seed: u64) -> Surroundings {
-    Surroundings::new(TokioClock::start(), SeededRandom::new(seed))
+pub fn env(seed: u64) -> Env {
+    Env::new(TokioClock::start(), SeededRandom::new(seed))
 }

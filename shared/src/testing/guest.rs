@@ -18,7 +18,7 @@ use crate::{
     handler::{Context, Deliveries, Handler, HandlerError, Outcome},
     protocol::{delivery::Delivery, receipt::Settlement},
     telemetry::{Event, Observer},
-    time::Surroundings,
+    time::Env,
 };
 
 /// The longest time between two awaits, by the machine's clock: more than a busy
@@ -74,7 +74,7 @@ pub(super) struct Dies {
     /// For a worker that freezes and continues later: the signal to continue, and
     /// a place for its task.
     pub(super) frozen: Option<(watch::Receiver<bool>, Late)>,
-    pub(super) surroundings: Surroundings,
+    pub(super) env: Env,
 }
 
 /// The task of the frozen handler, if there is one.
@@ -130,7 +130,7 @@ impl<H: Handler> Guest<H> {
         if let Some((thawed, late)) = &dies.frozen {
             let (handler, deliveries) = (self.handler.clone(), deliveries.clone());
             // A frozen process has a frozen clock, so nothing cancels its handler.
-            let context = Context::detached(context.token(), context.time_left(), dies.surroundings.clone());
+            let context = Context::detached(context.token(), context.time_left(), dies.env.clone());
             let work = async move {
                 let work = async {
                     match &deliveries.0[..] {

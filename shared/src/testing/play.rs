@@ -22,7 +22,7 @@ use super::{
 use crate::{
     engine::{
         append::Inbox,
-        drain::{DrainSettings, Drainer, Quarantine, Received},
+        drain::{DrainSettings, Drainer, Received, SuspectGate},
         queue::{Message, Queue, QueueError},
         store::Store,
         wake::Waker,
@@ -36,7 +36,7 @@ use crate::{
         table::Table,
     },
     sources::Sources,
-    time::{Surroundings, Timestamp},
+    time::{Env, Timestamp},
 };
 
 const RETENTION: Duration = Duration::from_secs(30 * 86_400);
@@ -158,7 +158,7 @@ struct Play<'a, H> {
     mishap: Option<Mishap>,
     outside: &'a Outside,
     memory: Arc<MemoryTable>,
-    surroundings: Surroundings,
+    env: Env,
     seen: Arc<Mutex<Seen>>,
     handler: Arc<H>,
     sources: Arc<Sources>,
@@ -177,7 +177,7 @@ impl<'a, H: Handler> Play<'a, H> {
             mishap,
             outside,
             memory: outside.memory.clone(),
-            surroundings: clock::surroundings(lane.seed),
+            env: clock::env(lane.seed),
             seen: Arc::default(),
             handler: Arc::new(handler),
             sources: Arc::new(Sources::parse(&sources).expect("the kit's own sources are right")),
@@ -200,7 +200,7 @@ impl<'a, H: Handler> Play<'a, H> {
             thaws.send_replace(true);
             // Its lease has ended, so its commit is refused.
             let aborts = late.abort_handle();
-            if self.surroundings.within(LATEST, late).await.is_none() {
+            if self.env.within(LATEST, late).await.is_none() {
                 aborts.abort();
                 locked(&self.seen).goes_on_late = true;
             }
@@ -229,18 +229,18 @@ impl<'a, H: Handler> Play<'a, H> {
             at: place.to_string(),
             table: table.clone(),
             frozen: freezes.then(|| (thawed, late.clone())),
-            surroundings: self.surroundings.clone(),
+            env: self.env.clone(),
         };
         let guest = Arc::new(Guest::of(&self.handler, &self.seen).who(dies));
         let drainer = self.drainer(table.clone(), &guest);
         for _ in 0..LOOKS {
-            let _ = self.surroundings.within(Duration::from_secs(60), self.attend(&drainer)).await;
+            let _ = self.env.within(Duration::from_secs(60), self.process(&drainer)).await;
             if table.is_dead() {
                 break;
             }
             // Another worker may have left nothing to do.
             let Some(wait) = self.next_look().await else { break };
-            self.surroundings.sleep(wait).await;
+            self.env.sleep(wait).await;
         }
         let late = locked(&late).take();
         late.map(|late| (thaws, late))
@@ -249,9 +249,9 @@ impl<'a, H: Handler> Play<'a, H> {
     async fn drain(&self, guest: &Arc<Guest<H>>) {
         let drainer = self.drainer(self.memory.clone(), guest);
         for _ in 0..LOOKS {
-            self.attend(&drainer).await;
+            self.process(&drainer).await;
             let Some(wait) = self.next_look().await else { return };
-            self.surroundings.sleep(wait).await;
+            self.env.sleep(wait).await;
         }
         let mut seen = locked(&self.seen);
         seen.not_applied = seen.not_applied.take().or_else(|| seen.failed.clone());
@@ -261,14 +261,14 @@ impl<'a, H: Handler> Play<'a, H> {
     async fn next_look(&self) -> Option<Duration> {
         let store = self.store(self.memory.clone());
         let state = store.entity(&self.lane.entity, Duration::from_secs(1)).await.expect("memory answers")?;
-        let retry = state.retry_at.map_or(Duration::ZERO, |at| at.since(self.surroundings.now()));
+        let retry = state.retry_at.map_or(Duration::ZERO, |at| at.since(self.env.now()));
         (!state.is_empty() || state.held.is_some()).then_some(retry.max(BETWEEN))
     }
 
-    async fn attend(&self, drainer: &Drainer) {
+    async fn process(&self, drainer: &Drainer) {
         let received = Received { entity: self.lane.entity.clone(), times: 1 };
-        let deadline = self.surroundings.monotonic() + Duration::from_secs(60);
-        drainer.attend(&received, deadline, &Quarantine::of(1)).await;
+        let deadline = self.env.monotonic() + Duration::from_secs(60);
+        drainer.process(&received, deadline, &SuspectGate::new(1)).await;
     }
 
     fn drainer(&self, table: Arc<dyn Table>, guest: &Arc<Guest<H>>) -> Drainer {
@@ -281,11 +281,11 @@ impl<'a, H: Handler> Play<'a, H> {
     }
 
     fn store(&self, table: Arc<dyn Table>) -> Store {
-        Store::new(table, self.surroundings.clone())
+        Store::new(table, self.env.clone())
     }
 
     fn waker(&self) -> Waker {
-        Waker::new(Arc::new(Nowhere), self.surroundings.clone())
+        Waker::new(Arc::new(Nowhere), self.env.clone())
     }
 
     fn incoming(&self, place: usize) -> Incoming {
@@ -298,7 +298,7 @@ impl<'a, H: Handler> Play<'a, H> {
             topic: topic.clone(),
             family: topic.split('/').next().unwrap_or_default().to_owned(),
             event_time: Some(at.unwrap_or(HAPPENED + Duration::from_secs(60 * place as u64))),
-            received_at: self.surroundings.now(),
+            received_at: self.env.now(),
             content_type: Some("application/json".into()),
             body: body.clone(),
         }

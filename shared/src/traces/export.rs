@@ -27,7 +27,7 @@ use self::{
     outbox::Outbox,
     settings::{Settings, Variables},
 };
-use crate::time::{Surroundings, Timestamp};
+use crate::time::{Env, Timestamp};
 
 static TRACING: OnceLock<Tracing> = OnceLock::new();
 
@@ -39,8 +39,8 @@ struct Tracing {
 
 /// Begins to trace, if `variables` name a collector; once in a process. What is wrong with
 /// them is logged, and nothing is traced: no delivery is to wait for that.
-pub fn begin(variables: Variables<'_>, surroundings: &Surroundings) {
-    match Tracing::configured(variables, surroundings) {
+pub fn begin(variables: Variables<'_>, env: &Env) {
+    match Tracing::configured(variables, env) {
         Ok(Some(tracing)) => drop(TRACING.set(tracing)),
         Ok(None) => {}
         Err(reason) => tracing::error!(reason, "nothing is traced"),
@@ -68,7 +68,7 @@ pub async fn flush() {
 
 impl Tracing {
     /// As the standard's variables say; `None`: they name no collector.
-    fn configured(variables: Variables<'_>, surroundings: &Surroundings) -> Result<Option<Self>, String> {
+    fn configured(variables: Variables<'_>, env: &Env) -> Result<Option<Self>, String> {
         let Some(settings) = Settings::read(variables)? else { return Ok(None) };
         let Settings { endpoint, host, patience, resource, roots } = settings;
         let exporter = SpanExporter::builder()
@@ -83,11 +83,11 @@ impl Tracing {
             .build();
         let mut exporter = exporter.map_err(|error| error.to_string())?;
         exporter.set_resource(&resource);
-        let outbox = Outbox::new(exporter, host, patience, surroundings.clone());
+        let outbox = Outbox::new(exporter, host, patience, env.clone());
         // The sampler, and limits, are read by the SDK.
         let provider = SdkTracerProvider::builder()
             .with_span_processor(outbox.ended.clone())
-            .with_id_generator(Ids { random: RandomIdGenerator::default(), surroundings: surroundings.clone() })
+            .with_id_generator(Ids { random: RandomIdGenerator::default(), env: env.clone() })
             .with_resource(resource)
             .build();
         // So that a handler's own spans go the same way.
@@ -103,13 +103,13 @@ impl Tracing {
 #[derive(Debug)]
 struct Ids {
     random: RandomIdGenerator,
-    surroundings: Surroundings,
+    env: Env,
 }
 
 impl IdGenerator for Ids {
     fn new_trace_id(&self) -> TraceId {
         let mut id = self.random.new_trace_id().to_bytes();
-        let second = (self.surroundings.now().as_millis() / 1000) as u32;
+        let second = (self.env.now().as_millis() / 1000) as u32;
         id[..4].copy_from_slice(&second.to_be_bytes());
         TraceId::from_bytes(id)
     }
@@ -125,10 +125,10 @@ mod tests {
 
     #[test]
     fn a_trace_is_named_by_its_second_and_at_random() {
-        let surroundings = Surroundings::system();
-        let ids = Ids { random: RandomIdGenerator::default(), surroundings: surroundings.clone() };
+        let env = Env::system();
+        let ids = Ids { random: RandomIdGenerator::default(), env: env.clone() };
         let second = |id: &TraceId| u32::from_be_bytes(id.to_bytes()[..4].try_into().unwrap());
-        let before = (surroundings.now().as_millis() / 1000) as u32;
+        let before = (env.now().as_millis() / 1000) as u32;
         let [one, other] = [ids.new_trace_id(), ids.new_trace_id()];
         assert!((before..before + 60).contains(&second(&one)));
         assert_ne!(one.to_bytes()[4..], other.to_bytes()[4..]);

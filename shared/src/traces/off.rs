@@ -11,10 +11,10 @@ use crate::{
         receipt::Settlement,
         trace::Trace,
     },
-    time::Surroundings,
+    time::Env,
 };
 
-pub fn begin(_: &dyn Fn(&str) -> Option<String>, _: &Surroundings) {}
+pub fn begin(_: &dyn Fn(&str) -> Option<String>, _: &Env) {}
 
 pub fn invoked(_: u64) {}
 
@@ -36,7 +36,7 @@ pub fn taken_up<F: Future>(_: &Incoming, _: Trace, append: F) -> F {
 pub struct Door;
 
 impl Door {
-    pub fn opens(_: &BTreeMap<String, String>, _: &Surroundings) -> Self {
+    pub fn opens(_: &BTreeMap<String, String>, _: &Env) -> Self {
         Self
     }
 

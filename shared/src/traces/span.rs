@@ -18,7 +18,7 @@ use crate::{
         format::shortened,
         trace::{Place, Trace},
     },
-    time::{Surroundings, Timestamp},
+    time::{Env, Timestamp},
 };
 
 /// What to store with a delivery that is appended now, or to send along with a request.
@@ -90,8 +90,8 @@ pub struct Door {
 
 impl Door {
     /// It came with these headers.
-    pub fn opens(headers: &BTreeMap<String, String>, surroundings: &Surroundings) -> Self {
-        Self { parent: Trace::parse(headers.get("traceparent").map(String::as_str)), began: surroundings.now() }
+    pub fn opens(headers: &BTreeMap<String, String>, env: &Env) -> Self {
+        Self { parent: Trace::parse(headers.get("traceparent").map(String::as_str)), began: env.now() }
     }
 
     /// It is its sender's, and this is what it brought: its span has begun when it came.

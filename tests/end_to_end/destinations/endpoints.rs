@@ -13,7 +13,7 @@ use tokio::{net::TcpSocket, runtime::Runtime};
 use webhook_serializer::{
     aws::Account,
     handlers::{forward::Forward, invoke::Invoke},
-    time::Surroundings,
+    time::Env,
 };
 
 use super::*;
@@ -103,11 +103,11 @@ impl<H: Handler> Timed<H> {
 
 impl<H: Handler + Clone> Handler for Timed<H> {
     async fn handle(&self, delivery: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
-        context.surroundings().sleep(SECOND).await;
+        context.env().sleep(SECOND).await;
         let (handler, token, (answer, answered)) = (self.handler.clone(), context.token(), mpsc::channel());
         let (source, delivery) = (delivery.source().to_string(), delivery.clone());
         MACHINE.spawn(async move {
-            let context = Context::detached(token, ANSWER, Surroundings::system());
+            let context = Context::detached(token, ANSWER, Env::system());
             answer.send(handler.handle(&delivery, &context).await).expect("it is waited for");
         });
         // Blocks the only thread of the paused clock.
@@ -144,7 +144,7 @@ fn invoking(lambda: &Endpoint) -> (World, Timed<Invoke>) {
     let of = |name: &str| source(name, &format!("handler = 'invoke'\ninvoke = {{ function = '{name}' }}"));
     let world = World::new().with_sources(&(of("shop") + &of("well")));
     let account = Account { lambda_endpoint: Some(lambda.url.clone()), ..Account::local(&lambda.url, &lambda.url) };
-    let handler = Invoke::new(world.sources(), &account, &account.http_client(), &Surroundings::system());
+    let handler = Invoke::new(world.sources(), &account, &account.http_client(), &Env::system());
     (world, Timed::new(handler))
 }
 
@@ -160,13 +160,13 @@ async fn three_minutes_down<H: Handler + Clone>(world: World, handler: Timed<H>,
         append(&world, "shop", order, order).await;
     }
     let recovers = async {
-        world.surroundings.sleep(3 * MINUTE).await;
+        world.env.sleep(3 * MINUTE).await;
         shop.is_back();
     };
     let drainers = [world.drainer(handler.clone())];
     let works = async {
         world.work(&drainers).await;
-        world.surroundings.monotonic()
+        world.env.monotonic()
     };
     let ((), done) = tokio::join!(recovers, works);
     let mut applied = world.applied();
@@ -208,7 +208,7 @@ async fn six_hours_at<H: Handler + Clone>(
     orders: usize,
 ) -> (usize, Duration) {
     let recovers = async {
-        world.surroundings.sleep(6 * HOUR).await;
+        world.env.sleep(6 * HOUR).await;
         shop.is_back();
     };
     let ((), took) = tokio::join!(recovers, super::six_hours_down(&world, orders, handler.clone()));

@@ -18,7 +18,7 @@ use webhook_serializer::{
     jobs::{Context, Job, JobError, Ran, roster, switch::Switch::On},
     protocol::{state::HolderInfo, tick::Ending},
     telemetry::Log,
-    time::{Clock, Surroundings, Timestamp},
+    time::{Clock, Env, Timestamp},
 };
 
 use super::night::{FUNCTION, MINUTE, Night, Runs, one};
@@ -39,17 +39,17 @@ async fn a_job_s_function_can_ask_whether_its_time_is_up_and_wait_for_it() {
     };
     let ticker = night.ticker(one(Job::new("slow", "every hour", endless).time(Duration::from_secs(10))));
     let its_own = || kept.lock().expect("no one panics while holding this").clone().expect("it was started");
-    let surroundings = night.surroundings();
+    let env = night.env();
     let watched = async {
-        surroundings.sleep(Duration::from_secs(9)).await;
+        env.sleep(Duration::from_secs(9)).await;
         assert!(!its_own().is_cancelled());
-        let told = surroundings.within(Duration::from_millis(500), its_own().cancelled()).await;
+        let told = env.within(Duration::from_millis(500), its_own().cancelled()).await;
         assert!(told.is_none(), "it has half a second left");
     };
     tokio::join!(night.invoke(&ticker, 0), watched);
     assert_eq!(night.ending("slow").await, (0, Ending::Failed));
     assert!(its_own().is_cancelled());
-    surroundings.within(MINUTE, its_own().cancelled()).await.expect("whoever waits for it is told");
+    env.within(MINUTE, its_own().cancelled()).await.expect("whoever waits for it is told");
 }
 
 #[tokio::test(start_paused = true)]
@@ -66,12 +66,12 @@ async fn a_tick_for_which_there_is_no_time_left_runs_with_the_next_minute_s() {
 
 #[tokio::test]
 async fn the_scheduler_runs_what_was_due_at_its_event_s_time_however_late_that_comes() {
-    let world = World::by(Surroundings::system());
+    let world = World::by(Env::system());
     let jobs = one(Runs::default().job("report", "every minute", Duration::ZERO));
     let settings =
         Settings { function_time: FUNCTION, sweep_rows: SWEEP_ROWS, switch: On, info: HolderInfo::new("a scheduler") };
     let scheduler = Scheduler::new(world.store(), world.sweeper(), jobs, settings, Arc::new(Log)).expect("it is right");
-    let now = world.surroundings.now();
+    let now = world.env.now();
     let due = minutes_ago(now, 3);
     let event = ScheduledEvent { time: (due + Duration::from_secs(7)).to_string() };
     let report = scheduler.tick(&event, now + FUNCTION).await.expect("memory answers");
@@ -103,10 +103,10 @@ async fn the_scheduler_s_process_sweeps_with_each_of_its_events() {
         environment: environment.map(|(name, value)| (name.to_owned(), value)).to_vec(),
         logs: Logs::Discarded,
     });
-    let surroundings = Surroundings::system();
-    let store = engines.connect(&surroundings, None).store;
+    let env = Env::system();
+    let store = engines.connect(&env, None).store;
     for ago in [4, 3] {
-        let due = minutes_ago(surroundings.now(), ago);
+        let due = minutes_ago(env.now(), ago);
         let event = ScheduledEvent { time: due.to_string() };
         process.invoke(serde_json::to_vec(&event).expect("it is JSON")).await.expect("it answers");
         let listed = roster::listed(&store).await.expect("it answers");

@@ -22,7 +22,7 @@ use webhook_serializer::{
         table::Table,
         tick::{Ending, JobState},
     },
-    time::{Clock, SeededRandom, Surroundings, Timestamp},
+    time::{Clock, Env, SeededRandom, Timestamp},
 };
 
 pub const MINUTE: Duration = Duration::from_secs(60);
@@ -76,7 +76,7 @@ impl Runs {
             let runs = runs.clone();
             async move {
                 runs.note(&context);
-                context.surroundings().sleep(takes).await;
+                context.env().sleep(takes).await;
                 Ok::<_, JobError>(())
             }
         })
@@ -97,20 +97,20 @@ impl Night {
         Self { table: memory.clone(), memory, clock: TokioClock::start(), runs: Runs::default() }
     }
 
-    pub fn surroundings(&self) -> Surroundings {
-        Surroundings::new(self.clock, SeededRandom::new(1))
+    pub fn env(&self) -> Env {
+        Env::new(self.clock, SeededRandom::new(1))
     }
 
     pub fn store(&self) -> Store {
-        Store::new(self.table.clone(), self.surroundings())
+        Store::new(self.table.clone(), self.env())
     }
 
     pub fn ticker(&self, jobs: Jobs) -> Ticker {
-        self.ticker_by(jobs, &On, self.surroundings())
+        self.ticker_by(jobs, &On, self.env())
     }
 
-    pub fn ticker_by(&self, jobs: Jobs, switch: &Switch, surroundings: Surroundings) -> Ticker {
-        let store = Store::new(self.table.clone(), surroundings);
+    pub fn ticker_by(&self, jobs: Jobs, switch: &Switch, env: Env) -> Ticker {
+        let store = Store::new(self.table.clone(), env);
         Ticker::new(store, &jobs, FUNCTION, switch, HolderInfo::new("a scheduler"))
             .expect("the jobs are right")
             .isolated(Isolation::Inline)
@@ -136,8 +136,8 @@ impl Night {
     /// Invokes for a minute, and kills the scheduler after a while.
     pub async fn killed(&self, ticker: &Ticker, number: u32, after: Duration) {
         self.until(number).await;
-        let surroundings = self.surroundings();
-        let ended = surroundings.within(after, self.invoke(ticker, number)).await;
+        let env = self.env();
+        let ended = env.within(after, self.invoke(ticker, number)).await;
         assert!(ended.is_none(), "it was over before it could be killed");
     }
 

@@ -82,7 +82,7 @@ async fn what_stands_in_an_inbox_whose_row_has_expired_is_told_of_as_it_is() {
     world.memory.purge(&TableName::Entities, |_| true);
     let circles = || Fault::Before(TableError::Invalid("it goes round in circles".into()));
     let plan = move |call: &Call<'_>| if call.request > 20 { circles() } else { Fault::None };
-    world.table = Arc::new(FaultyTable::new(world.memory.clone(), &world.surroundings, plan));
+    world.table = Arc::new(FaultyTable::new(world.memory.clone(), &world.env, plan));
     let settled = world.operator().settled(&entity(), None, 10).await.expect("it comes to an end");
     assert_eq!((settled.places.len(), settled.has_older), (3, false));
     assert!(settled.places.values().all(|past| past.stands && past.settlement().is_none()), "{settled:?}");
@@ -124,7 +124,7 @@ async fn a_wake_up_that_is_asked_for_with_a_delay_comes_after_it() {
     let world = World::new();
     world.append("test/a", "1").await;
     world.messages.clear();
-    let (began, delay) = (world.surroundings.monotonic(), Duration::from_secs(30));
+    let (began, delay) = (world.env.monotonic(), Duration::from_secs(30));
     world.operator().wake(&entity(), delay).await.expect("it is woken");
     succeeds(&world).await;
     assert_eq!(world.applied(), ["1"]);

@@ -48,15 +48,15 @@ async fn whatever_was_found_waiting_is_written_down_and_nothing_where_nothing_wa
     // It has failed once, and waits for hours.
     world.append("test/aside", "1").await;
     let drainers = [world.drainer(answering(|_, _| Outcome::retry_after(6 * HOUR, "not now")))];
-    let _ = world.surroundings.within(Duration::from_secs(5), world.work(&drainers)).await;
+    let _ = world.env.within(Duration::from_secs(5), world.work(&drainers)).await;
     let applied = world.state("test/again").await.head;
     world.operator().rewind(&entity("test/again"), applied).await.expect("it answers");
     world.append("test/repeat", "1").await;
-    let (nonce, now) = (world.surroundings.nonce(), world.surroundings.now());
+    let (nonce, now) = (world.env.nonce(), world.env.now());
     let claim = Claim { entity: &entity("test/lost"), nonce: &nonce, now };
     world.store().run(&claim, PATIENCE).await.expect("it is claimed");
 
-    assert!(restore(&world.operator(), world.surroundings.now()).await.expect("it answers").0);
+    assert!(restore(&world.operator(), world.env.now()).await.expect("it answers").0);
     for (key, told) in [
         ("test/aside", "1 set aside, 0 known as repeats, 0 lost, 0 applied before"),
         ("test/repeat", "0 set aside, 1 known as repeats, 0 lost, 0 applied before"),
@@ -84,8 +84,8 @@ async fn an_order_of_which_nothing_is_left_is_restored_with_one_write() {
     let mut world = World::new();
     let leased = world.leases("a script").acquire(&entity("test/a"), Terms::at_once()).await.expect("free");
     leased.release().await.expect("it is released");
-    let restoring = begun(&world, world.surroundings.now()).await;
-    let table = Arc::new(FaultyTable::new(world.memory.clone(), &world.surroundings, |_| Fault::None));
+    let restoring = begun(&world, world.env.now()).await;
+    let table = Arc::new(FaultyTable::new(world.memory.clone(), &world.env, |_| Fault::None));
     world.table = table.clone();
     let restored = world.operator().restore(&restoring, &entity("test/a"), false).await;
     assert!(matches!(restored, Ok(Restored::Raised(_))), "{restored:?}");
@@ -97,13 +97,13 @@ async fn an_order_of_which_nothing_is_left_is_restored_with_one_write() {
 async fn what_stands_behind_the_tail_is_set_aside_however_much_it_is() {
     let mut world = World::new();
     world.append("test/a", "first").await;
-    let (as_of, backup) = (world.surroundings.now(), Arc::new(MemoryTable::new()));
+    let (as_of, backup) = (world.env.now(), Arc::new(MemoryTable::new()));
     copied(&world.memory, TableName::Entities, &backup).await;
     for number in 0..120 {
         world.append("test/a", &number.to_string()).await;
     }
-    world.surroundings.sleep(Duration::from_millis(100)).await;
-    let last = world.surroundings.now();
+    world.env.sleep(Duration::from_millis(100)).await;
+    let last = world.env.now();
     world.append("test/a", "last").await;
     copied(&world.memory, TableName::Inbox, &backup).await;
     (world.table, world.memory) = (backup.clone(), backup);
@@ -125,7 +125,7 @@ async fn a_row_that_cannot_be_read_is_told_and_the_others_are_restored() {
         world.memory.write(&write).await.expect("it is written");
     };
     change(Change::set(a::BLOCKED, "no reason")).await;
-    let as_of = world.surroundings.now();
+    let as_of = world.env.now();
     let mut told = BTreeMap::new();
     let restoring = begun(&world, as_of).await;
     let operator = world.operator();
@@ -150,8 +150,8 @@ async fn a_row_that_cannot_be_read_is_told_and_the_others_are_restored() {
 async fn a_restore_that_somebody_comes_before_is_not_written_down_as_ended() {
     let mut world = World::new();
     world.append("test/a", "1").await;
-    let as_of = world.surroundings.now();
-    world.surroundings.sleep(HOUR).await;
+    let as_of = world.env.now();
+    world.env.sleep(HOUR).await;
     let restoring = begun(&world, as_of).await;
     // Its last write says of the row that it was raised.
     let raises = |write: &Write| match &write.action {
@@ -162,11 +162,11 @@ async fn a_restore_that_somebody_comes_before_is_not_written_down_as_ended() {
     };
     let pause = Duration::from_millis(500);
     let plan = move |call: &Call<'_>| if call.writes.iter().any(raises) { Fault::Slow(pause) } else { Fault::None };
-    world.table = Arc::new(FaultyTable::new(world.memory.clone(), &world.surroundings, plan));
+    world.table = Arc::new(FaultyTable::new(world.memory.clone(), &world.env, plan));
     let operator = world.operator();
     world.table = world.memory.clone();
     let comes = async {
-        world.surroundings.sleep(Duration::from_millis(100)).await;
+        world.env.sleep(Duration::from_millis(100)).await;
         world.append("test/a", "2").await;
     };
     let key = entity("test/a");

@@ -35,7 +35,7 @@ fn done(rewound: Rewound) -> Rewinding {
 async fn what_was_asked_for_is_told_with_what_came_of_it() {
     let world = applied(3).await;
     let from = first(&world).await;
-    let a_moment = async || world.surroundings.sleep(Duration::from_secs(1)).await;
+    let a_moment = async || world.env.sleep(Duration::from_secs(1)).await;
     rewound(&world, 1).await;
     a_moment().await;
     ended(&world).await;
@@ -87,7 +87,7 @@ async fn what_was_run_again_has_another_name_when_it_is_run_once_more() {
         if id == "1" { Outcome::Done } else { Outcome::retry_after(DAY / 4, "not now") }
     });
     let drainers = [world.drainer(handler)];
-    let _ = world.surroundings.within(Duration::from_secs(5), world.work(&drainers)).await;
+    let _ = world.env.within(Duration::from_secs(5), world.work(&drainers)).await;
     ended(&world).await;
     rewound(&world, 0).await;
     world.work(&[world.drainer(telling(&told, "none"))]).await;
@@ -111,14 +111,14 @@ async fn a_run_that_goes_on_keeps_its_name() {
                 _ => Outcome::Done,
             }
         }))];
-        let _ = world.surroundings.within(Duration::from_secs(5), world.work(&drainers)).await;
+        let _ = world.env.within(Duration::from_secs(5), world.work(&drainers)).await;
         let plan = move |call: &Call<'_>| if call.request >= survives { Fault::SilentAfter } else { Fault::None };
-        let table = Arc::new(FaultyTable::new(world.memory.clone(), &world.surroundings, plan));
+        let table = Arc::new(FaultyTable::new(world.memory.clone(), &world.env, plan));
         world.table = table.clone();
         let operator = operator(&world);
         world.table = world.memory.clone();
-        let _ = world.surroundings.within(Duration::from_secs(1), operator.end_rewind(&entity())).await;
-        let _ = world.surroundings.within(Duration::from_secs(300), world.work(&drainers)).await;
+        let _ = world.env.within(Duration::from_secs(1), operator.end_rewind(&entity())).await;
+        let _ = world.env.within(Duration::from_secs(300), world.work(&drainers)).await;
         assert!(world.state("test/a").await.is_empty(), "dead at call {survives}");
         let names: Vec<_> = told.lock().unwrap().iter().filter(|run| run.0 == "1").map(|run| run.2).collect();
         assert!(names.iter().all(|name| *name == names[0]), "dead at call {survives}: {names:?}");
@@ -135,12 +135,12 @@ async fn a_run_that_goes_on_keeps_its_name() {
 async fn an_end_comes_as_far_as_anything_stands() {
     let mut world = applied(3).await;
     let from = first(&world).await;
-    world.surroundings.sleep(20 * DAY).await;
+    world.env.sleep(20 * DAY).await;
     rewound(&world, 0).await;
     world.memory.write(&Write::delete(delivery_row(&entity(), from.next()))).await.expect("it is deleted");
     let circles = || Fault::Before(TableError::Invalid("it goes round in circles".into()));
     let plan = move |call: &Call<'_>| if call.request > 100 { circles() } else { Fault::None };
-    world.table = Arc::new(FaultyTable::new(world.memory.clone(), &world.surroundings, plan));
+    world.table = Arc::new(FaultyTable::new(world.memory.clone(), &world.env, plan));
     assert_eq!(done(ended(&world).await), Rewinding { from, through: from, applied: 1 });
     world.table = world.memory.clone();
     world.work(&[world.drainer(Done)]).await;
@@ -151,11 +151,11 @@ async fn an_end_comes_as_far_as_anything_stands() {
 #[tokio::test(start_paused = true)]
 async fn what_stands_behind_has_waited_since_it_came() {
     let world = applied(3).await;
-    world.surroundings.sleep(DAY).await;
+    world.env.sleep(DAY).await;
     rewound(&world, 0).await;
-    let came = world.surroundings.now();
+    let came = world.env.now();
     world.append("test/a", "4").await;
-    world.surroundings.sleep(DAY).await;
+    world.env.sleep(DAY).await;
     ended(&world).await;
     assert_eq!(world.state("test/a").await.pending_since, Some(came));
 }
@@ -165,19 +165,19 @@ async fn what_stands_behind_has_waited_since_it_came() {
 async fn what_comes_while_a_run_is_ended_has_not_waited_for_longer_than_that() {
     for before in 1.. {
         let mut world = applied(3).await;
-        world.surroundings.sleep(20 * DAY).await;
+        world.env.sleep(20 * DAY).await;
         rewound(&world, 0).await;
         // The turn of workers is over.
-        world.surroundings.sleep(DAY).await;
-        let began = world.surroundings.now();
+        world.env.sleep(DAY).await;
+        let began = world.env.now();
         let pause = Duration::from_millis(500);
         let plan = move |call: &Call<'_>| if call.request == before { Fault::Slow(pause) } else { Fault::None };
-        let table = Arc::new(FaultyTable::new(world.memory.clone(), &world.surroundings, plan));
+        let table = Arc::new(FaultyTable::new(world.memory.clone(), &world.env, plan));
         world.table = table.clone();
         let operator = operator(&world);
         world.table = world.memory.clone();
         let comes = async {
-            world.surroundings.sleep(Duration::from_millis(100)).await;
+            world.env.sleep(Duration::from_millis(100)).await;
             world.append("test/a", "4").await;
         };
         let key = entity();
@@ -210,13 +210,13 @@ async fn what_is_to_be_handled_by_itself_still_is_when_a_run_was_ended() {
     let vanishes = Acquire {
         entity: entity(),
         kind: LeaseKind::Drain,
-        holder: world.surroundings.nonce(),
+        holder: world.env.nonce(),
         info: HolderInfo::new("a worker that vanishes"),
-        now: world.surroundings.now(),
+        now: world.env.now(),
         length: Duration::from_secs(15),
     };
     assert!(matches!(world.store().run(&vanishes, PATIENCE).await, Ok(Acquired::Granted(..))));
-    world.surroundings.sleep(Duration::from_secs(20)).await;
+    world.env.sleep(Duration::from_secs(20)).await;
     assert_eq!(done(ended(&world).await).applied, 3);
     world.work(&[world.drainer(counting.clone())]).await;
     assert_eq!(counting.starts(), [vec!["1", "2", "3"], vec!["4"], vec!["5"]]);

@@ -21,7 +21,7 @@ use webhook_serializer::{
     },
     sources::Sources,
     telemetry::Quiet,
-    time::{Surroundings, Timestamp},
+    time::{Env, Timestamp},
 };
 
 use crate::forwarding::{Forwarding, Layer, Reply, Request};
@@ -36,19 +36,19 @@ pub(super) fn run(handler: impl Handler) -> Result<(), lambda_runtime::Error> {
         let document = std::env::var("SOURCES_FILE")?;
         let sources = Arc::new(Sources::parse(&std::fs::read_to_string(document)?)?);
         let lease = WorkerConfig::read(&Environment, &sources)?.lease;
-        let surroundings = Surroundings::system();
-        let Parts { store, waker, queue } = Parts::connect(&Account::from_env()?, &config, &surroundings, None);
-        let careless = Careless { lease, surroundings: surroundings.clone() };
+        let env = Env::system();
+        let Parts { store, waker, queue } = Parts::connect(&Account::from_env()?, &config, &env, None);
+        let careless = Careless { lease, env: env.clone() };
         let table = Forwarding::through(careless, store.table().clone());
-        let store = Store::new(Arc::new(table), surroundings.clone());
+        let store = Store::new(Arc::new(table), env.clone());
         let settings = DrainSettings { lease: BELIEF, retention: config.retention, ..DrainSettings::default() };
         let info = HolderInfo::new("a careless worker");
         let drainer = Drainer::new(store, waker, sources, handler, settings, info, Arc::new(Quiet));
-        let worker = Worker::new(drainer, queue, surroundings);
+        let worker = Worker::new(drainer, queue, env);
         lambda_runtime::run(lambda_runtime::service_fn(|event: LambdaEvent<SqsEvent>| {
             let worker = &worker;
             let deadline = Timestamp::from_millis(event.context.deadline);
-            async move { Ok::<_, lambda_runtime::Error>(worker.attend(event.payload, deadline).await) }
+            async move { Ok::<_, lambda_runtime::Error>(worker.process(event.payload, deadline).await) }
         }))
         .await
     })
@@ -57,14 +57,14 @@ pub(super) fn run(handler: impl Handler) -> Result<(), lambda_runtime::Error> {
 struct Careless {
     /// How long its leases really are.
     lease: Duration,
-    surroundings: Surroundings,
+    env: Env,
 }
 
 impl Careless {
     /// The same, with a lease as long as everybody's.
     fn shortened(&self, write: &Write) -> Write {
         let mut write = write.clone();
-        let until = self.surroundings.now() + self.lease;
+        let until = self.env.now() + self.lease;
         if write.key.table == TableName::Entities
             && let Action::Update(changes) = &mut write.action
         {

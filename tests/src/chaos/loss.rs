@@ -120,7 +120,7 @@ async fn held_up(stage: &Stage, orders: usize, frozen: &mut BTreeSet<u32>) -> Re
             return Ok(());
         }
         ensure!(stage.now() < begun + PATIENCE, "senders are not answered");
-        stage.surroundings.sleep(Duration::from_millis(20)).await;
+        stage.env.sleep(Duration::from_millis(20)).await;
     }
 }
 
@@ -141,7 +141,7 @@ pub(super) async fn copied(stage: &Stage, engines: &mut EnginesProcess, orders: 
     let folder = engines.data.with_extension("copy");
     std::fs::create_dir_all(&folder)?;
     copy_files(&engines.data, &folder)?;
-    let as_of = stage.surroundings.now();
+    let as_of = stage.env.now();
     engines.restart().await?;
     for process in frozen {
         signal("-CONT", process).await;
@@ -164,7 +164,7 @@ pub(super) async fn lost(
     for process in &frozen {
         signal("-STOP", *process).await;
     }
-    stage.surroundings.sleep(GIVEN_UP).await;
+    stage.env.sleep(GIVEN_UP).await;
     engines.kill().await?;
     for file in files(&engines.data)? {
         std::fs::remove_file(file)?;
@@ -189,7 +189,7 @@ pub(super) async fn lost(
 }
 
 async fn restored(stage: &Stage, engines: &EnginesProcess, as_of: Timestamp) -> Result<PutBack> {
-    let parts = engines.parts(&stage.surroundings);
+    let parts = engines.parts(&stage.env);
     let operator = operator_of(&parts, engines.config().retention);
     let NextRestore::GoOn(restoring) = operator.begin_restore(as_of).await? else {
         anyhow::bail!("it was begun before")
@@ -222,11 +222,11 @@ pub(super) async fn sent_again(stage: Arc<Stage>, ingests: Arc<FunctionPool>, so
         let source = source_of(entity.as_str());
         let name = id.split('-').next().unwrap_or_default();
         loop {
-            let webhook = signed(&sources, source, &id, update(name), stage.surroundings.now());
+            let webhook = signed(&sources, source, &id, update(name), stage.env.now());
             if post(&ingests, &request(&webhook)).await.is_some_and(|status| (200..300).contains(&status)) {
                 break;
             }
-            stage.surroundings.sleep(Duration::from_millis(50)).await;
+            stage.env.sleep(Duration::from_millis(50)).await;
         }
     }
 }

@@ -117,7 +117,7 @@ impl Journaling {
             token: context.token().0,
             attempt: delivery.attempt(),
             process: std::process::id(),
-            at: context.surroundings().now().as_millis(),
+            at: context.env().now().as_millis(),
         };
         let mut text = serde_json::to_string(&line)?;
         text.push('\n');
@@ -144,7 +144,7 @@ pub fn effect_row(id: &str) -> Key {
 impl Handler for Journaling {
     async fn handle(&self, delivery: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
         self.note(What::Start, delivery, context)?;
-        let chance = context.surroundings().fraction();
+        let chance = context.env().fraction();
         // Blocks its thread, so that nothing cancels it half-way: the worst that a handler may do.
         std::thread::sleep(Duration::from_millis(5).mul_f64(1.0 + 16.0 * chance));
         if chance > 0.99 {

@@ -93,7 +93,7 @@ impl Window {
 
     /// How a handler ends now that cannot do its work.
     pub(super) fn ending(&self, context: &Context) -> Option<Outcome> {
-        let is_open = self.contains(context.surroundings().now().as_millis());
+        let is_open = self.contains(context.env().now().as_millis());
         match context.handler() {
             UNWELL if is_open => Some(Outcome::unavailable("out of reach")),
             FAILING if is_open => Some(Outcome::retry("it fails")),

@@ -208,7 +208,7 @@ impl Simulated {
         let worst = runs.iter().position(|run| run.mood != Mood::Well).unwrap_or(0);
         let (mood, took) = (runs[worst].mood, runs.iter().map(|run| run.took).max().unwrap_or_default());
         let source = runs[0].nature.source();
-        let now = self.node.surroundings.monotonic();
+        let now = self.node.env.monotonic();
         let start = match self.node.held_back.started(source, entity, token, now) {
             Ok(start) => Some(start),
             Err(mistake) => {
@@ -241,7 +241,7 @@ impl Simulated {
                 drop(busy);
             });
         }
-        context.surroundings().sleep(took).await;
+        context.env().sleep(took).await;
         let failed = || self.meddler.handler_failed(&key(entity));
         match mood {
             Mood::Fails => {

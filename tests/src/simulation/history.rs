@@ -43,7 +43,7 @@ pub enum What {
     Charged { entity: usize, node: u32, attempts: u64, token: i64, made: bool },
     Filled { entity: usize, sequence: i64, node: u32, void: bool },
     Received { node: u32, entity: usize, message: u64, times: u32 },
-    Attended { node: u32, message: u64, kept: bool },
+    Processed { node: u32, message: u64, kept: bool },
     WakeUp { node: u32, entity: usize, message: u64, delay: u64 },
     Started { name: Name, entity: usize, node: u32, token: i64, newest: i64 },
     Answered { name: Name, how: &'static str },
@@ -89,7 +89,7 @@ impl fmt::Display for What {
             What::Received { node, entity: e, message, times } => {
                 write!(f, "node {node}: receives wake-up #{message} of {}, time {times}", entity(e))
             }
-            What::Attended { node, message, kept } => {
+            What::Processed { node, message, kept } => {
                 write!(f, "node {node}: wake-up #{message} {}", if *kept { "kept" } else { "deleted" })
             }
             What::WakeUp { node, entity: e, message, delay } => {

@@ -137,7 +137,7 @@ async fn function(node: Node, context: Context) -> Result<Outcome, JobError> {
     });
     let mut roll = Dice::new(world.plan.seed, actor::JOBS).at(50_000 + starts);
     let took = roll.one_of(&[0, 50, 1000, 5000]);
-    context.surroundings().sleep(roll.millis(0, took)).await;
+    context.env().sleep(roll.millis(0, took)).await;
     if world.is_active() && roll.happens(world.profile.handler) && world.may(roll.twist) {
         match roll.between(0, 2) {
             0 => return Err("simulated failure".into()),
@@ -157,7 +157,7 @@ async fn function(node: Node, context: Context) -> Result<Outcome, JobError> {
 
 fn ticker(node: &Node) -> Ticker {
     let meddler = Meddler::new(node.world.plan.mutation);
-    let store = Store::new(NodeTable::new(node, &meddler), node.surroundings.clone());
+    let store = Store::new(NodeTable::new(node, &meddler), node.env.clone());
     let info = HolderInfo::new(&format!("scheduler {}", node.number));
     Ticker::new(store, &jobs(node), seconds(60), &Switch::On, info)
         .expect("the jobs are right")
@@ -201,7 +201,7 @@ async fn invoke(world: &Arc<World>, number: u32, minute: u64) {
     let place = Place::new(world, number);
     let node = place.boot();
     let ticker = ticker(&node);
-    let deadline = node.surroundings.monotonic() + world.profile.function;
+    let deadline = node.env.monotonic() + world.profile.function;
     let limit = world.profile.function;
     let work = ticker.tick(due(minute), deadline);
     let fate = place.fate();
@@ -230,7 +230,7 @@ pub async fn settle(world: &Arc<World>, round: u32) {
     for look in 0..40 {
         let behind = newest(states(world)).map_or(0, |tick| minute_of(tick.as_millis()) + 1);
         let minute = behind.max(u64::from(round) * 1000);
-        let deadline = node.surroundings.monotonic() + seconds(3600);
+        let deadline = node.env.monotonic() + seconds(3600);
         let _ = ticker.tick(due(minute), deadline).await;
         if states(world).iter().all(|(_, state)| state.entity.held.is_none() && state.is_recorded(due(minute))) {
             return;

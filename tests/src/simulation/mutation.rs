@@ -284,7 +284,7 @@ impl Meddler {
             _ => return,
         };
         let number = |row: &Row, name| row.number(name).unwrap_or(0);
-        let now = node.surroundings.now().as_millis();
+        let now = node.env.now().as_millis();
         let asks = sets(write, a::HOLDER);
         let runs = number(row, a::EXPIRES_AT) > now && number(row, a::EXPIRES_AT) <= now + 900_000;
         let held = row.text(a::HOLDER).is_some();

@@ -12,7 +12,7 @@ use std::{
 };
 
 use futures_util::future::{BoxFuture, poll_fn};
-use webhook_serializer::time::{Clock, SeededRandom, Surroundings, Timestamp};
+use webhook_serializer::time::{Clock, Env, SeededRandom, Timestamp};
 
 use super::{
     chance::{Dice, Roll, actor},
@@ -76,7 +76,7 @@ pub struct Node {
     /// What befalls its calls.
     pub dice: Dice,
     /// Its clock and chance.
-    pub surroundings: Surroundings,
+    pub env: Env,
     /// Which tables it knows: those that are lost do not answer any more.
     pub tables: u32,
     /// Which sources it holds back.
@@ -127,7 +127,7 @@ impl Place {
             world: self.world.clone(),
             number: self.number,
             dice: self.calls.clone(),
-            surroundings: Surroundings::new(clock, SeededRandom::new(random)),
+            env: Env::new(clock, SeededRandom::new(random)),
             tables: self.world.tables(),
             held_back: HeldBack::default(),
             killed: Arc::default(),

@@ -28,7 +28,7 @@ use webhook_serializer::{
         state::HolderInfo,
     },
     sources::{OnOutage, Sources, deliver::Deliver},
-    telemetry::{Event, Observer, PutOffReason},
+    telemetry::{Event, Observer, RequeueReason},
     time::Timestamp,
 };
 
@@ -121,20 +121,20 @@ impl Observer for Watch {
             let name = name_of(&incoming.identity);
             answered(&self.node.world, self.node.tables, name, sequence.0, !is_wake_up_lost);
         }
-        let (held_back, now) = (&self.node.held_back, self.node.surroundings.monotonic());
+        let (held_back, now) = (&self.node.held_back, self.node.env.monotonic());
         match event {
             Event::BreakerOpened { source, wait } => held_back.opened(source.as_str(), now, *wait),
             Event::BreakerClosed { source } => held_back.closed(source.as_str()),
-            Event::PutOff { entity, reason: PutOffReason::BreakerOpen, .. } => self.meddler.is_held_back(entity),
+            Event::Requeued { entity, reason: RequeueReason::BreakerOpen, .. } => self.meddler.is_held_back(entity),
             _ => {}
         }
         let text = match event {
             Event::Lost { .. } => "finds its lease lost",
-            Event::PutOff { reason: PutOffReason::Yielding, .. } => "a drain yields",
-            Event::PutOff { reason: PutOffReason::BreakerOpen, .. } => "a breaker puts its wake-up off",
+            Event::Requeued { reason: RequeueReason::Yielding, .. } => "a drain yields",
+            Event::Requeued { reason: RequeueReason::BreakerOpen, .. } => "a breaker puts its wake-up off",
             Event::BreakerOpened { .. } => "a breaker opens",
             Event::BreakerClosed { .. } => "a breaker closes",
-            Event::PutOff { .. } => "puts its wake-up off",
+            Event::Requeued { .. } => "puts its wake-up off",
             Event::WakeUpFailed { .. } => "could not send a wake-up",
             Event::LeaseDropped { .. } => "leaves its lease to run out",
             _ => return,
@@ -160,9 +160,9 @@ impl Parts {
     pub fn on(node: &Node) -> Self {
         let mutation = node.world.plan.mutation.filter(|rule| node.number == RESTORER || !is_of_a_restore(*rule));
         let meddler = Meddler::new(mutation);
-        let store = Store::new(NodeTable::new(node, &meddler), node.surroundings.clone());
+        let store = Store::new(NodeTable::new(node, &meddler), node.env.clone());
         let queue = NodeQueue::new(node, &meddler);
-        let waker = Waker::new(queue.clone(), node.surroundings.clone());
+        let waker = Waker::new(queue.clone(), node.env.clone());
         let inbox = Inbox::new(store.clone(), waker.clone(), RETENTION, Watch::on(node, &meddler));
         Self { store, waker, queue, inbox, meddler, node: node.number, tables: node.tables }
     }
@@ -184,7 +184,7 @@ impl Parts {
             info,
             Watch::on(node, &self.meddler),
         );
-        Worker::new(drainer.isolated(Isolation::Inline), self.queue.clone(), node.surroundings.clone())
+        Worker::new(drainer.isolated(Isolation::Inline), self.queue.clone(), node.env.clone())
     }
 }
 
@@ -242,10 +242,10 @@ pub async fn work(world: Arc<World>, number: u32, until: Duration) {
                 attributes: Attributes { approximate_receive_count: parts.meddler.times(receipt.times).to_string() },
             });
             let event = SqsEvent { records: records.collect() };
-            let deadline = node.surroundings.now() + function;
+            let deadline = node.env.now() + function;
             let fate = place.fate();
             let attended = {
-                let alive = node.live(&fate, worker.attend(event, deadline));
+                let alive = node.live(&fate, worker.process(event, deadline));
                 let mut alive = std::pin::pin!(alive);
                 let ended = tokio::select! {
                     biased;
@@ -269,7 +269,7 @@ pub async fn work(world: Arc<World>, number: u32, until: Duration) {
                     let id = receipt.id.to_string();
                     let failed = response.batch_item_failures.iter().any(|failure| failure.item_identifier == id);
                     let kept = failed || parts.meddler.keeps(&receipt.entity);
-                    world.tell(What::Attended { node: number, message: receipt.id, kept });
+                    world.tell(What::Processed { node: number, message: receipt.id, kept });
                     if !kept {
                         world.queue.delete(&world, &mut roll, receipt.id);
                     } else if roll.happens(500) {
@@ -394,7 +394,7 @@ pub async fn append(world: &Arc<World>, name: Name, entity: usize, number: u32) 
     let nature = Nature::of(world.plan.seed, name.number);
     let node = place.boot();
     let parts = Parts::on(&node);
-    let received_at = node.surroundings.now();
+    let received_at = node.env.now();
     let unnamed = nature.is_unnamed(&world.profile).then_some(received_at);
     let identity = identity(name.number, nature.source(), unnamed);
     world.introduce(&identity);
@@ -466,7 +466,7 @@ async fn hold(node: &Node, parts: &Parts, entity: usize, holds: Duration, forget
     world.reach("an exclusive lease is granted");
     let checked = world.plan.mutation != Some(Rule::ReceiversIgnoreTokens);
     world.effect(node, entity, token, token, None, checked);
-    guard.hold(node.surroundings.sleep(holds)).await?;
+    guard.hold(node.env.sleep(holds)).await?;
     world.effect(node, entity, token, token, None, checked);
     if holds.as_millis().is_multiple_of(2) {
         return guard.release().await;
@@ -661,10 +661,8 @@ pub async fn sweep(world: &Arc<World>, number: u32) {
     let parts = Parts::on(&node);
     let busy = world.begin();
     let limit = seconds(120);
-    if let Some(Ok(swept)) = node
-        .surroundings
-        .within(limit, Sweeper::new(parts.store, parts.waker, parts.queue, RETENTION).sweep_all())
-        .await
+    if let Some(Ok(swept)) =
+        node.env.within(limit, Sweeper::new(parts.store, parts.waker, parts.queue, RETENTION).sweep_all()).await
     {
         if swept.woken > 0 {
             world.reach("the sweep wakes somebody");

@@ -253,7 +253,7 @@ impl Table for NodeTable {
                 return Ok(invented);
             }
             if let Some((entity, token)) = written_start(write) {
-                self.node.held_back.writes(entity, token, self.node.surroundings.monotonic());
+                self.node.held_back.writes(entity, token, self.node.env.monotonic());
             }
             let mut sent = write.clone();
             let (world, node) = (self.node.world.clone(), self.node.number);
@@ -265,7 +265,7 @@ impl Table for NodeTable {
                 let patience = self.meddler.hides_doubt(&sent);
                 let call = self.call(name, true, move || world.write(node, &sent_now));
                 let replied = match patience {
-                    Some(patience) => self.node.surroundings.within(patience, call).await,
+                    Some(patience) => self.node.env.within(patience, call).await,
                     None => Some(call.await),
                 };
                 match replied {

@@ -57,7 +57,7 @@ fn watched(deployment: &Deployment, name: String, by: String) -> Watched {
     Watched {
         operator: deployment.operator(),
         store: deployment.parts.store.clone(),
-        surroundings: deployment.surroundings.clone(),
+        env: deployment.env.clone(),
         option: deployment.option.clone(),
         name,
         story: None,

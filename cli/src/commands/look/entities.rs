@@ -198,7 +198,7 @@ impl Entities {
     }
 
     fn print(&self, entries: &[(&EntityKey, Entry<'_>)], deployment: &Deployment) {
-        let now = deployment.surroundings.now();
+        let now = deployment.env.now();
         let mut table = Table::new(&["order", "state", ">waiting", ">since", "source", "why", "next"]);
         let shown = &entries[..entries.len().min(self.limit as usize)];
         for (entity, entry) in shown {

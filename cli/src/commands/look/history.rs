@@ -35,7 +35,7 @@ impl History {
     pub async fn run(self) -> Result<ExitCode> {
         let deployment = self.target.connect().await?;
         let acts = deployment.operator().acts(&self.order).await?;
-        let now = deployment.surroundings.now();
+        let now = deployment.env.now();
         let mut table = Table::new(&[">ago", "what", ">delivery", "by", "why", "how it ended"]);
         for act in &acts {
             let (by, why) = (&act.reason.by, &act.reason.why);

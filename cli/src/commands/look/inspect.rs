@@ -99,7 +99,7 @@ impl Inspect {
     }
 
     fn print(&self, seen: &Seen, deployment: &Deployment) {
-        let now = deployment.surroundings.now();
+        let now = deployment.env.now();
         let Seen { timeline: Timeline { inspected, settled, has_older }, kept, paused } = seen;
         let name = style(self.order.as_str()).bold();
         match &inspected.state {

@@ -81,7 +81,7 @@ impl Run {
 impl List {
     async fn run(self) -> Result<ExitCode> {
         let deployment = self.target.connect().await?;
-        let now = deployment.surroundings.now();
+        let now = deployment.env.now();
         let jobs = roster::listed(&deployment.parts.store).await?;
         if self.json {
             jobs.iter().for_each(|job| print_json(&in_json(job, now)));

@@ -34,7 +34,7 @@ impl List {
             Some(order) => operator.parked(order).await?,
             None => operator.all_parked().await?,
         };
-        let now = deployment.surroundings.now();
+        let now = deployment.env.now();
         let mut table = Table::new(&["order", ">sequence", "topic", "delivery", ">parked", "error"]);
         for one in &parked {
             if self.json {

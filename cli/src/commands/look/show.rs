@@ -78,11 +78,11 @@ impl Show {
             _ => None,
         };
         let line = |command: &str, arguments: &[&str]| deployment.line(command, arguments);
-        let account = Account::of(&self.order, sequence, &single, deployment.surroundings.now(), line);
+        let account = Account::of(&self.order, sequence, &single, deployment.env.now(), line);
         match self.json {
             true => self.print_json(&single, &account, difference.as_ref())?,
             false => {
-                account.print(&self.order, sequence, deployment.surroundings.now());
+                account.print(&self.order, sequence, deployment.env.now());
                 match &difference {
                     Some(difference) => self.print_difference(difference),
                     None => self.print_body(&single.content),

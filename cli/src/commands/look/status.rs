@@ -68,7 +68,7 @@ impl Status {
         let seen = &survey.overview;
         let all_read = !survey.unread.contains(&PARKED);
         say!("{}", summary(seen, !self.no_parked, all_read));
-        let now = deployment.surroundings.now();
+        let now = deployment.env.now();
         pace::print(survey, !self.no_parked, now);
         let groups = seen.groups();
         if groups.is_empty() {

@@ -114,15 +114,15 @@ impl Tail {
             if left == 0 {
                 return Ok(ExitCode::SUCCESS);
             }
-            deployment.surroundings.sleep(told.every()).await;
+            deployment.env.sleep(told.every()).await;
         }
     }
 
     fn told(&self, deployment: &Deployment) -> Result<Told> {
-        let now = deployment.surroundings.now();
+        let now = deployment.env.now();
         let begin = Timestamp::from_millis(now.as_millis().saturating_sub(self.minutes * 60_000));
         if deployment.is_local() {
-            let rows = Rows::of(deployment.operator(), deployment.surroundings.clone(), begin);
+            let rows = Rows::of(deployment.operator(), deployment.env.clone(), begin);
             return Ok(Told::Rows(rows));
         }
         let Some(stack) = &deployment.stack else {

@@ -57,7 +57,7 @@ impl Discard {
         };
         let delivery = parked.delivery();
         if !self.json {
-            let now = deployment.surroundings.now();
+            let now = deployment.env.now();
             let ago =
                 parked.parked_at.map(|at| format!(", parked {} ago", duration(now.since(at)))).unwrap_or_default();
             say!(

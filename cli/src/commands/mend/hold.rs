@@ -106,7 +106,7 @@ impl Hold {
         let was_known = deployment.operator().inspect(order).await?.state.is_some();
         let turned = deployment.operator().because(self.because.reason()).hold(order).await?;
         let resume = deployment.command("resume", order.as_str());
-        let now = deployment.surroundings.now();
+        let now = deployment.env.now();
         Ok(self.of.tell(&deployment, &turned, "hold", |state| {
             let since = state.hold.since().map(|at| duration(now.since(at))).unwrap_or_default();
             match &turned {

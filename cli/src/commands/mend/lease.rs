@@ -106,7 +106,7 @@ impl Shown {
     }
 
     fn print(&self, leases: &[LeaseView], deployment: &Deployment) {
-        let (how, now) = (self.how(deployment), deployment.surroundings.now());
+        let (how, now) = (self.how(deployment), deployment.env.now());
         let mut table = Table::new(&["key", "lease", ">held for", "expires", "by", ">token", ">waiting"]);
         for view in leases {
             if self.json {

@@ -152,7 +152,7 @@ impl Redrive {
     }
 
     fn list(&self, wanted: &[Aside], overtaken: usize, deployment: &Deployment) {
-        let now = deployment.surroundings.now();
+        let now = deployment.env.now();
         let mut table = Table::new(&["order", ">sequence", "source", "topic", ">parked", "error"]);
         for one in wanted {
             if self.json {

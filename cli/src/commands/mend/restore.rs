@@ -82,7 +82,7 @@ struct Found {
 impl Restore {
     pub async fn run(self) -> Result<ExitCode> {
         let deployment = self.target.connect().await?;
-        let now = deployment.surroundings.now();
+        let now = deployment.env.now();
         let as_of = copies::moment(&deployment, self.as_of).await?;
         ensure!(
             as_of <= now,

@@ -106,8 +106,8 @@ impl Doctor {
 
     /// Returns whether AWS answers at all.
     async fn of_aws(&self, deployment: &Deployment, report: &mut Report) -> bool {
-        let (services, surroundings) = (Services::of(&deployment.account), &deployment.surroundings);
-        let (findings, answers) = stack::caller(&services, surroundings).await;
+        let (services, env) = (Services::of(&deployment.account), &deployment.env);
+        let (findings, answers) = stack::caller(&services, env).await;
         report.tell(findings);
         if !answers {
             return false;
@@ -117,7 +117,7 @@ impl Doctor {
             return true;
         };
         report.tell([stack::status(stack)]);
-        report.tell([stack::drift(&services, stack, self.detect_drift, surroundings).await]);
+        report.tell([stack::drift(&services, stack, self.detect_drift, env).await]);
         let (finding, limit) = stack::concurrency(&services, stack).await;
         report.tell([finding]);
         report.tell(stack::functions(&services, stack).await);
@@ -156,7 +156,7 @@ impl Doctor {
             return report.tell([Finding::not_made("rows", "the tables were not read to their end; --yes reads on")]);
         }
         let days = deployment.retention.as_secs() / 86_400;
-        report.tell(rows::heard_of(&survey, sources.as_ref().ok(), days, deployment.surroundings.now()));
+        report.tell(rows::heard_of(&survey, sources.as_ref().ok(), days, deployment.env.now()));
         report.tell([rows::trouble(&survey, deployment)]);
     }
 }

@@ -43,7 +43,7 @@ use webhook_serializer::{
     operator::Operator,
     sources::{LiveSources, Sources},
     telemetry::Quiet,
-    time::Surroundings,
+    time::Env,
     tls::Roots,
 };
 
@@ -155,7 +155,7 @@ impl Local {
             Some(file) => self.open(file).await?,
             None => LiveSources::fixed(Arc::new(Sources::parse(samples::SOURCES)?)),
         };
-        let story = Story::new(Surroundings::system());
+        let story = Story::new(Env::system());
         // What functions in processes of their own print is taken in from the start: it may say why they do not start.
         let (lines, printed) = mpsc::unbounded_channel();
         let listening = tokio::spawn(tell::listen(printed, story.clone(), self.json));
@@ -224,7 +224,7 @@ impl Local {
                         .with("forward", forward.clone())
                         .with("invoke", invoke.clone())
                 };
-                let parts = deployment.engines.connect(&Surroundings::system(), None);
+                let parts = deployment.engines.connect(&Env::system(), None);
                 let handlers = make(&parts);
                 // What is read later must fit these workers as well.
                 let demanded = sources.demand(move |sources| {
@@ -275,8 +275,7 @@ impl Local {
     /// The sources in `file`, which is read again as the functions do.
     async fn open(&self, file: &Path) -> Result<LiveSources> {
         let document = Box::new(FileDocument(file.to_owned()));
-        let opened =
-            LiveSources::open(document, Surroundings::system(), Arc::new(TellSources { json: self.json })).await;
+        let opened = LiveSources::open(document, Env::system(), Arc::new(TellSources { json: self.json })).await;
         opened.map_err(|reason| anyhow!("{} is refused: {reason}", file.display()))
     }
 
@@ -295,7 +294,7 @@ impl Local {
             roots: Some(Roots::mozilla()),
             ..Account::local(engines.dynamodb_url(), engines.queue_endpoint())
         };
-        Invoke::new(sources, &account, &account.http_client(), &Surroundings::system())
+        Invoke::new(sources, &account, &account.http_client(), &Env::system())
     }
 
     fn write_environment(&self, environment: &[(String, String)]) -> Result<()> {
@@ -427,7 +426,7 @@ fn not_a_worker(error: &InvokeError) -> String {
 
 /// A look at the deployment of this process.
 fn looking(deployment: &Deployment) -> (Store, Operator) {
-    let Parts { store, waker, .. } = deployment.engines.connect(&Surroundings::system(), None);
+    let Parts { store, waker, .. } = deployment.engines.connect(&Env::system(), None);
     let retention = deployment.engines.config().retention;
     let inbox = Inbox::new(store.clone(), waker.clone(), retention, Arc::new(Quiet));
     (store.clone(), Operator::new(store, waker, inbox, retention).in_one_part())
@@ -443,7 +442,7 @@ fn watched(deployment: &Deployment, story: Story) -> Watched {
     let url = format!("http://{}", deployment.webhooks);
     let (option, name) = (local_option(&url), format!("the local run at {url}"));
     let by = std::env::var("USER").unwrap_or_else(|_| "operator".to_owned());
-    Watched { operator, store, surroundings: Surroundings::system(), option, name, story: Some(story), by }
+    Watched { operator, store, env: Env::system(), option, name, story: Some(story), by }
 }
 
 /// How long an end at once may take.

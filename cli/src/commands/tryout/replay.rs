@@ -203,8 +203,8 @@ impl Replay {
         token: FencingToken,
         deployment: &Deployment,
     ) -> Result<Sent> {
-        let surroundings = &deployment.surroundings;
-        let now = surroundings.now();
+        let env = &deployment.env;
+        let now = env.now();
         let (request, body) = match is_list {
             true => {
                 (headers::together(destination, &[delivery], token, now), event::json(&[delivery], token).into_bytes())
@@ -224,11 +224,11 @@ impl Replay {
         let uri = request.uri();
         let base = format!("{}://{}", uri.scheme_str().unwrap_or("http"), uri.authority().context("it has a host")?);
         let path = uri.path_and_query().map_or("/", |path| path.as_str());
-        let began = surroundings.monotonic();
+        let began = env.monotonic();
         let limit = Duration::from_secs(self.timeout);
         let sender = Sender::new(base);
-        let answer = surroundings.within(limit, sender.request("POST", path, &sent, body)).await;
-        let took = surroundings.monotonic().saturating_sub(began);
+        let answer = env.within(limit, sender.request("POST", path, &sent, body)).await;
+        let took = env.monotonic().saturating_sub(began);
         Ok(match answer {
             Some(Ok(answer)) => Sent { answer: Some(answer), took, error: None },
             Some(Err(error)) => Sent { answer: None, took, error: Some(format!("{error:#}")) },

@@ -16,7 +16,7 @@ use serializer::{
     },
     output, say,
 };
-use webhook_serializer::{providers::NAMES, sources::Sources, time::Surroundings};
+use webhook_serializer::{providers::NAMES, sources::Sources, time::Env};
 
 use crate::commands::{print_json, target::LOCAL};
 
@@ -81,7 +81,7 @@ impl Send {
                 continue;
             }
             sent += 1;
-            let signed = samples::webhook(&event, &sources, Surroundings::system().now());
+            let signed = samples::webhook(&event, &sources, Env::system().now());
             let webhook = match signed {
                 Ok(webhook) => webhook,
                 // None of them keeps the others from being sent.

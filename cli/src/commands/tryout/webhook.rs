@@ -11,7 +11,7 @@ use serializer::{output, signature::Claim};
 use webhook_serializer::{
     functions::ingest::keys::PublishedKeys,
     providers,
-    time::{Surroundings, Timestamp},
+    time::{Env, Timestamp},
 };
 
 /// A webhook and its sender.
@@ -68,7 +68,7 @@ impl Webhook {
                 body
             }
         };
-        let now = self.now.map_or_else(|| Surroundings::system().now(), Timestamp::from_secs);
+        let now = self.now.map_or_else(|| Env::system().now(), Timestamp::from_secs);
         let Self { provider, secrets, url, options, headers, .. } = self;
         let (named, options): (Vec<_>, Vec<_>) = options.into_iter().partition(|(name, _)| name.ends_with("_file"));
         let mut files = Vec::new();
@@ -76,7 +76,7 @@ impl Webhook {
             let bytes = std::fs::read(&path).with_context(|| format!("{name}: {path} cannot be read"))?;
             files.push((name, bytes));
         }
-        let keys = PublishedKeys::new(Surroundings::system());
+        let keys = PublishedKeys::new(Env::system());
         let claim = Claim { provider, secrets, options, files, keys, url, headers, body, now };
         if claim.is_published() && !claim.secrets.is_empty() {
             output::complain(format_args!(

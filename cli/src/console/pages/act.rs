@@ -136,7 +136,7 @@ async fn ask(shared: &Shared, which: &Which, visitor: &Visitor) -> Shown {
     }
     let (meant, overtaken) = meant(shared, which).await?;
     let orders = meant.iter().map(|one| &one.entity).collect::<BTreeSet<_>>().len();
-    let until = shared.watched.surroundings.now().as_millis();
+    let until = shared.watched.env.now().as_millis();
     let (all, of) = (count(meant.len() as u64, "delivery", "deliveries"), count(orders as u64, "order", "orders"));
     let body = html! {
         h1 { "Put back " (all) " of " (of) "?" }
@@ -187,7 +187,7 @@ async fn begun(shared: &Shared, which: &Which) -> Shown {
     let by = &shared.watched.by;
     record(&format!("puts back {} of source {:?}, error {:?}, by {by}: {why}", meant.len(), which.source, which.error));
     let list = meant.into_iter().map(|one| (one.entity, one.sequence)).collect();
-    let id = shared.watched.surroundings.nonce().as_str().to_owned();
+    let id = shared.watched.env.nonce().as_str().to_owned();
     let operator = shared.watched.operator.clone().because(Reason::new(by, &why));
     let work = shared.works.begin(id, operator, list, format!("by {by}: {why}"));
     Ok(Redirect::to(&format!("/work?id={}", work.id)).into_response())

@@ -68,7 +68,7 @@ async fn delivery(shared: &Shared, asked: &Asked, raw: bool, visitor: &Visitor) 
         Content::Delivery(_) => operator.before(&entity, sequence).await?,
         _ => None,
     };
-    let now = shared.watched.surroundings.now();
+    let now = shared.watched.env.now();
     let option = &shared.watched.option;
     let line = |command: &str, arguments: &[&str]| format!("serializer {command}{option} {}", arguments.join(" "));
     let account = Account::of(&entity, sequence, &single, now, line);

@@ -61,7 +61,7 @@ async fn figures(shared: &Shared, asked: &Asked, visitor: &Visitor) -> Shown {
     let depth = if asked.read == "all" { Depth::Whole } else { Depth::Free };
     let reading = shared.readings.get(&shared.watched, Wanted::Orders, depth).await?;
     let listed = roster::listed(&shared.watched.store).await?;
-    let now = shared.watched.surroundings.now();
+    let now = shared.watched.env.now();
     let mut seen = Seen { steps: BTreeMap::new(), now: now.as_millis(), length };
     match &shared.watched.story {
         Some(story) => seen.story(story),

@@ -52,7 +52,7 @@ pub(super) async fn page(
 
 async fn now(shared: &Shared, depths: &Depths, visitor: &Visitor) -> Shown {
     let reading = shared.readings.get(&shared.watched, Wanted::All, depths.depth()).await?;
-    let now = shared.watched.surroundings.now();
+    let now = shared.watched.env.now();
     let seen = &reading.overview;
     let groups = seen.groups();
     let (trouble, quiet): (Vec<_>, Vec<_>) = groups.iter().partition(|group| is_trouble(group.what));
@@ -268,7 +268,7 @@ pub(super) async fn group(State(shared): State<Arc<Shared>>, Query(of): Query<Of
 async fn one_group(shared: &Shared, of: &Of, visitor: &Visitor) -> Shown {
     let depth = Depths { read: of.read.clone() }.depth();
     let reading = shared.readings.get(&shared.watched, Wanted::All, depth).await?;
-    let now = shared.watched.surroundings.now();
+    let now = shared.watched.env.now();
     let entries = of.entries(&reading);
     let query = |name: &str, value: &Option<String>| {
         value.as_ref().map(|value| format!("&{name}={}", encoded(value))).unwrap_or_default()

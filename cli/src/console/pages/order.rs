@@ -61,7 +61,7 @@ async fn order(shared: &Shared, asked: &Asked, visitor: &Visitor) -> Shown {
             "Nothing is known of {entity}: nothing has arrived for this key within the retention time, or it was erased."
         )));
     }
-    let now = shared.watched.surroundings.now();
+    let now = shared.watched.env.now();
     let inspected = &timeline.inspected;
     let situation = Situation {
         state: inspected.state.as_ref(),

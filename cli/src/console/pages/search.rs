@@ -52,7 +52,7 @@ async fn found(shared: &Shared, asked: &Asked, visitor: &Visitor) -> Shown {
         Some(reading) => reading,
         None => shared.readings.get(&shared.watched, Wanted::Orders, depth).await?,
     };
-    let now = shared.watched.surroundings.now();
+    let now = shared.watched.env.now();
     let matching = matching(&reading.orders, wanted);
     if let [only] = matching[..]
         && reading.unread.is_empty()

@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Result, ensure};
 use webhook_serializer::{
     protocol::{entity::EntityKey, receipt::Settlement},
-    time::Surroundings,
+    time::Env,
 };
 
 use super::{Play, Script};
@@ -125,7 +125,7 @@ async fn killed(play: &mut Play<'_>) -> Result<()> {
     journal.until_started(before + 2).await;
     play.stagehand.replace_workers();
     // Nobody looks while the lease runs; the next webhook finds it expired and wakes a successor.
-    Surroundings::system().sleep(LEASE_RUNS_OUT).await;
+    Env::system().sleep(LEASE_RUNS_OUT).await;
     play.send(vec![Order { samples: vec![SHOPIFY[3]], ..order(8001, "A", &[]) }], 1).await?;
     play.until_settled(4).await;
     Ok(())
@@ -142,7 +142,7 @@ impl Play<'_> {
         let all = orders.into_iter().map(|order| {
             let already = self.orders.get(&order.letter).map_or(0, Vec::len);
             let number = order.number.to_string();
-            let now = Surroundings::system().now();
+            let now = Env::system().now();
             let named: Vec<_> = order
                 .samples
                 .iter()

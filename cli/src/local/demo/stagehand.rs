@@ -16,7 +16,7 @@ use webhook_serializer::{
     operator::Operator,
     protocol::delivery::Delivery,
     telemetry::Observer,
-    time::Surroundings,
+    time::Env,
 };
 
 use crate::{
@@ -55,7 +55,7 @@ impl Handler for Scripted {
             let fails = script.fails.get(name.as_str()).copied().unwrap_or(0);
             (script.takes, fails, script.rejects.contains(&name.as_str()))
         };
-        context.surroundings().sleep(takes).await;
+        context.env().sleep(takes).await;
         if delivery.attempt() <= fails {
             return Ok(Outcome::retry_after(Duration::from_millis(400), "the warehouse does not answer"));
         }
@@ -67,7 +67,7 @@ impl Handler for Scripted {
 
     async fn handle_all(&self, deliveries: Deliveries, context: &Context) -> Result<Outcome, HandlerError> {
         let takes = self.script.lock().expect("no one panics while holding this").takes;
-        context.surroundings().sleep(takes).await;
+        context.env().sleep(takes).await;
         self.orders.handle_all(deliveries, context).await
     }
 
@@ -116,7 +116,7 @@ impl Stagehand {
 
     /// An operator of the deployment.
     pub(crate) fn operator(&self) -> Operator {
-        let Parts { store, waker, .. } = self.local.engines.connect(&Surroundings::system(), None);
+        let Parts { store, waker, .. } = self.local.engines.connect(&Env::system(), None);
         let retention = self.local.engines.config().retention;
         let observer: Arc<dyn Observer> = Arc::new(self.story.clone());
         let inbox = Inbox::new(store.clone(), waker.clone(), retention, observer);
@@ -125,7 +125,7 @@ impl Stagehand {
 
     /// A reader of the orders' own table.
     pub(crate) fn orders(&self) -> Orders {
-        let Parts { store, .. } = self.local.engines.connect(&Surroundings::system(), None);
+        let Parts { store, .. } = self.local.engines.connect(&Env::system(), None);
         Orders::new(store.table().clone(), ORDERS_TABLE)
     }
 }

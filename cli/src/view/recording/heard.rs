@@ -109,13 +109,13 @@ fn in_words(fields: &Map<String, Value>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use webhook_serializer::time::Surroundings;
+    use webhook_serializer::time::Env;
 
     use super::*;
 
     #[test]
     fn a_workers_own_log_becomes_what_happened() {
-        let story = Story::new(Surroundings::system());
+        let story = Story::new(Env::system());
         let lines = [
             r#"{"timestamp":"2026-01-05T09:00:00Z","level":"WARN","message":"attempt failed","entity":"a/1","sequence":7,"delivery":"d","attempt":2,"retry_in_ms":400,"source":"a","outcome":"retry","Retries":1,"_aws":{}}"#,
             r#"{"level":"INFO","message":"settled","entity":"a/1","sequence":7,"delivery":"d","source":"a","outcome":"applied","Delivered":1}"#,
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn what_nobody_saw_accepted_has_the_name_that_it_was_given() {
-        let story = Story::new(Surroundings::system());
+        let story = Story::new(Env::system());
         story.call("d", "made");
         let line = |sequence, outcome| {
             let line = r#"{"level":"INFO","message":"settled","entity":"a/1","sequence":7,"delivery":"d","outcome":"superseded"}"#;
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn json_that_a_handler_prints_is_its_own() {
-        let story = Story::new(Surroundings::system());
+        let story = Story::new(Env::system());
         for line in [
             r#"{"message":"accepted","order":"A-1"}"#,
             r#"{"message":"settled","entity":"a/1","sequence":1,"delivery":"d","outcome":"applied"}"#,
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn what_a_handler_prints_or_logs_itself_is_shown_and_what_is_measured_is_not() {
-        let story = Story::new(Surroundings::system());
+        let story = Story::new(Env::system());
         assert_eq!(story.hear("a/1 orders/paid under token 5"), Heard::Printed);
         assert_eq!(
             story.hear(r#"{"timestamp":"…","level":"ERROR","message":"cannot start","reason":"no table"}"#),

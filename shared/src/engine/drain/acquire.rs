@@ -3,18 +3,18 @@
 use std::time::Duration;
 
 use super::{
-    Drainer, Guest, InFlight, MARGIN, PATIENCE, Stopped, UNREADABLE,
+    DrainSlot, Drainer, InFlight, MARGIN, PATIENCE, Stopped, UNREADABLE,
     begin::{Begin, begin, looked},
     plan::SHORT,
 };
 use crate::{
-    engine::{keeper::Keeper, store::StoreError},
+    engine::{lease_renewer::LeaseRenewer, store::StoreError},
     protocol::{
         entity::{EntityKey, FencingToken},
         lease::{Acquire, Acquired, TakeOver},
         state::{EntityState, LeaseKind},
     },
-    telemetry::{Event, PutOffReason},
+    telemetry::{Event, RequeueReason},
 };
 
 /// The first wait between two looks at a lease held exclusively; doubles up to
@@ -24,11 +24,11 @@ const FIRST_LOOK: Duration = Duration::from_millis(50);
 /// How a drain begins.
 pub(super) enum Start {
     /// With the lease, and the row.
-    Granted(Keeper, EntityState),
+    Granted(LeaseRenewer, EntityState),
     /// Not at all: there is nothing to do.
     NothingToDo,
     /// Later.
-    NotNow(Duration, PutOffReason),
+    NotNow(Duration, RequeueReason),
     /// The same, and a wake-up sent under this token will see to it.
     Awaits(FencingToken, Duration),
 }
@@ -39,21 +39,21 @@ impl Drainer {
         &self,
         entity: &EntityKey,
         deadline: Duration,
-        guest: &Guest<'_>,
+        slot: &DrainSlot<'_>,
         in_flight: &InFlight,
     ) -> Result<Start, Stopped> {
-        let began = self.store.surroundings().monotonic();
+        let began = self.store.env().monotonic();
         let mut polls = 0;
-        let start = match self.ask(entity, deadline, guest, in_flight, &mut polls).await {
+        let start = match self.ask(entity, deadline, slot, in_flight, &mut polls).await {
             // Nothing is held yet: a newer version is being deployed, or somebody has to look.
             Err(Stopped::Store(error @ (StoreError::Corrupt(_) | StoreError::Invalid(_)))) => {
                 tracing::error!(%entity, %error, "put off");
-                Ok(Start::NotNow(UNREADABLE, PutOffReason::Unreadable))
+                Ok(Start::NotNow(UNREADABLE, RequeueReason::Unreadable))
             }
             start => start,
         };
         if polls > 0 {
-            let waited = self.store.surroundings().monotonic().saturating_sub(began);
+            let waited = self.store.env().monotonic().saturating_sub(began);
             self.observer.observe(&Event::Waited { entity, waited, polls });
         }
         start
@@ -64,31 +64,31 @@ impl Drainer {
         &self,
         entity: &EntityKey,
         deadline: Duration,
-        guest: &Guest<'_>,
+        slot: &DrainSlot<'_>,
         in_flight: &InFlight,
         polls: &mut u32,
     ) -> Result<Start, Stopped> {
-        let surroundings = self.store.surroundings();
-        let give_up = surroundings.monotonic() + self.settings.wait;
+        let env = self.store.env();
+        let give_up = env.monotonic() + self.settings.wait;
         let mut look = FIRST_LOOK;
         if self.now_left(deadline) <= MARGIN {
-            return Ok(Start::NotNow(Duration::ZERO, PutOffReason::OutOfTime));
+            return Ok(Start::NotNow(Duration::ZERO, RequeueReason::OutOfTime));
         }
         let mut request = self.request(entity);
-        let mut sent = surroundings.monotonic();
+        let mut sent = env.monotonic();
         let mut answer = self.store.run(&request, PATIENCE).await?;
         loop {
-            let patient = (surroundings.monotonic() < give_up).then_some(look);
-            let take_over = match begin(answer, surroundings.now(), self.now_left(deadline), patient) {
+            let patient = (env.monotonic() < give_up).then_some(look);
+            let take_over = match begin(answer, env.now(), self.now_left(deadline), patient) {
                 Begin::Granted(lease, state) => {
-                    let keeper = Keeper::new(&self.store, lease, self.settings.lease, sent);
-                    return Ok(Start::Granted(keeper, state));
+                    let renewer = LeaseRenewer::new(&self.store, lease, self.settings.lease, sent);
+                    return Ok(Start::Granted(renewer, state));
                 }
                 Begin::NothingToDo => return Ok(Start::NothingToDo),
                 Begin::NotNow(delay, reason) => return Ok(Start::NotNow(delay, reason)),
                 Begin::Awaits(awaited, delay) => return Ok(Start::Awaits(awaited, delay)),
                 Begin::AskAfter(wait) => {
-                    surroundings.sleep(wait).await;
+                    env.sleep(wait).await;
                     None
                 }
                 Begin::TakeOver { seen, charged } => {
@@ -96,14 +96,14 @@ impl Drainer {
                         // It is taken over when it can run, and not before: should another suspect
                         // end this process while it waits, it must not be charged with that.
                         let limit = self.now_left(deadline).saturating_sub(MARGIN);
-                        if surroundings.within(limit, guest.alone(charged)).await.is_none() {
-                            return Ok(Start::NotNow(Duration::ZERO, PutOffReason::OutOfTime));
+                        if env.within(limit, slot.alone(charged)).await.is_none() {
+                            return Ok(Start::NotNow(Duration::ZERO, RequeueReason::OutOfTime));
                         }
                     }
                     Some(seen)
                 }
                 Begin::LookWithin(wait) => {
-                    surroundings.sleep(surroundings.jittered(wait)).await;
+                    env.sleep(env.jittered(wait)).await;
                     look = (look * 2).min(SHORT);
                     *polls += 1;
                     if let Some(seen) = looked(self.store.entity(entity, PATIENCE).await?) {
@@ -116,12 +116,12 @@ impl Drainer {
             // Another worker may have let the wake-up go meanwhile.
             let patience = PATIENCE.min(in_flight.hidden_for());
             if patience.is_zero() {
-                return Ok(Start::NotNow(Duration::ZERO, PutOffReason::MayBeBack));
+                return Ok(Start::NotNow(Duration::ZERO, RequeueReason::MayBeBack));
             }
-            sent = surroundings.monotonic();
+            sent = env.monotonic();
             if let Some(seen) = take_over {
                 // The same call, so that its holder stays its own; a new time.
-                request.now = surroundings.now();
+                request.now = env.now();
                 answer = self.store.run(&TakeOver { request: request.clone(), seen }, patience).await?;
                 if let Acquired::Granted(lease, _) = &answer {
                     self.observer.observe(&Event::TakenOver { entity, token: lease.token() });
@@ -134,13 +134,13 @@ impl Drainer {
     }
 
     fn request(&self, entity: &EntityKey) -> Acquire {
-        let surroundings = self.store.surroundings();
+        let env = self.store.env();
         Acquire {
             entity: entity.clone(),
             kind: LeaseKind::Drain,
-            holder: surroundings.nonce(),
+            holder: env.nonce(),
             info: self.info.clone(),
-            now: surroundings.now(),
+            now: env.now(),
             length: self.settings.lease,
         }
     }

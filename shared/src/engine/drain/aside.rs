@@ -40,7 +40,7 @@ impl Aside<'_> {
     ///
     /// The store could not be reached in time.
     pub(crate) async fn set(self, store: &Store, waiting: &Waiting) -> Result<(), StoreError> {
-        let (head, now) = (waiting.unpacked.head(), store.surroundings().now());
+        let (head, now) = (waiting.unpacked.head(), store.env().now());
         let until = self.kept_for.map(|kept_for| now + kept_for);
         for part in head.part_keys() {
             match until {

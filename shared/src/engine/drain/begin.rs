@@ -11,7 +11,7 @@ use crate::{
         lease::{Acquired, Lease},
         state::{EntityState, Held, LeaseKind},
     },
-    telemetry::PutOffReason,
+    telemetry::RequeueReason,
     time::Timestamp,
 };
 
@@ -23,7 +23,7 @@ pub enum Begin {
     /// Nothing is to be done: the wake-up has served its purpose.
     NothingToDo,
     /// Not now: the wake-up is to come again after that.
-    NotNow(Duration, PutOffReason),
+    NotNow(Duration, RequeueReason),
     /// Not now either; and a wake-up that was sent under this token will see to
     /// it.
     Awaits(FencingToken, Duration),
@@ -56,7 +56,7 @@ pub fn begin(answer: Acquired, now: Timestamp, left: Duration, look: Option<Dura
             }
             match awaited {
                 Some(awaited) => Begin::Awaits(awaited, wait),
-                None => Begin::NotNow(wait, PutOffReason::Retry),
+                None => Begin::NotNow(wait, RequeueReason::Retry),
             }
         }
         Acquired::Held(seen) => match &seen.held {
@@ -94,8 +94,8 @@ fn is_at_work(state: &EntityState, held: &Held) -> bool {
 /// Somebody else has it: look again when its lease would have run out.
 fn after(held: &Held, now: Timestamp) -> Begin {
     let reason = match held.kind {
-        LeaseKind::Drain => PutOffReason::Drained,
-        LeaseKind::Exclusive => PutOffReason::Held,
+        LeaseKind::Drain => RequeueReason::Drained,
+        LeaseKind::Exclusive => RequeueReason::Held,
     };
     Begin::NotNow(held.expires_at.since(now).max(SHORT), reason)
 }
@@ -106,7 +106,7 @@ pub enum Drained {
     /// The wake-up has served its purpose.
     Ended,
     /// It is to come again after that.
-    NotNow(Duration, PutOffReason),
+    NotNow(Duration, RequeueReason),
     /// The same; and one sent under this token is under way.
     Awaits(FencingToken, Duration),
     /// The lease was lost.
@@ -125,7 +125,7 @@ pub enum Fate {
     Keep,
     /// Send this one, to come after that, then delete it; keep it where that
     /// fails.
-    Replace(WakeUp, Duration, PutOffReason),
+    Replace(WakeUp, Duration, RequeueReason),
 }
 
 /// What is to become of `wake_up`, whose drain went like that. `is_replaced`:
@@ -140,12 +140,12 @@ pub fn fate(wake_up: &WakeUp, is_replaced: bool, drained: Drained, lease: Durati
         // Never a second fresh one for the same wake-up, or they would multiply.
         _ if is_replaced => Fate::Delete,
         Drained::Awaits(awaited, delay) => {
-            Fate::Replace(WakeUp::under(&wake_up.entity, awaited), delay, PutOffReason::Retry)
+            Fate::Replace(WakeUp::under(&wake_up.entity, awaited), delay, RequeueReason::Retry)
         }
         Drained::NotNow(delay, reason) => Fate::Replace(fresh(), delay, reason),
         // Whoever has the lease now may have come by a copy of this wake-up that is deleted by
         // now: only a fresh one is sure.
-        Drained::Lost => Fate::Replace(fresh(), lease, PutOffReason::Lost),
+        Drained::Lost => Fate::Replace(fresh(), lease, RequeueReason::Lost),
         Drained::Stopped => Fate::Keep,
     }
 }

@@ -14,12 +14,12 @@ use futures_util::future::join;
 
 use self::fail::Count;
 use super::{
-    Drainer, Guest, InFlight, PATIENCE, Stopped, UNREADABLE,
+    DrainSlot, Drainer, InFlight, PATIENCE, Stopped, UNREADABLE,
     page::Page,
     plan::{Drain, HANDED_OVER, Memory, Moment, Ran, Step, Stop, stop},
 };
 use crate::{
-    engine::{keeper::Keeper, queue::WakeUp, store::StoreError},
+    engine::{lease_renewer::LeaseRenewer, queue::WakeUp, store::StoreError},
     protocol::{
         delivery::Delivery,
         entity::Sequence,
@@ -30,7 +30,7 @@ use crate::{
         table::TableError,
     },
     sources::Found,
-    telemetry::{Event, PutOffReason},
+    telemetry::{Event, RequeueReason},
     time::{CLOCKS_APART, Nonce, Timestamp},
     traces::{Lane, Written},
 };
@@ -51,12 +51,12 @@ const GO_ON: Turn = Turn::Continue(None);
 /// A drain that has the lease.
 pub(super) struct Driver<'a> {
     drainer: &'a Drainer,
-    keeper: Keeper,
+    renewer: LeaseRenewer,
     drain: Drain,
     /// What is known of the source of the delivery in front.
     source: Option<Found>,
     deadline: Duration,
-    guest: &'a Guest<'a>,
+    slot: &'a DrainSlot<'a>,
     in_flight: &'a InFlight,
     /// When the row was last seen, by the process's own clock.
     seen: Duration,
@@ -79,24 +79,24 @@ fn no_answer() -> StoreError {
 impl<'a> Driver<'a> {
     pub(super) fn new(
         drainer: &'a Drainer,
-        keeper: Keeper,
+        renewer: LeaseRenewer,
         state: EntityState,
         deadline: Duration,
-        guest: &'a Guest<'a>,
+        slot: &'a DrainSlot<'a>,
         in_flight: &'a InFlight,
     ) -> Self {
-        let seen = drainer.store.surroundings().monotonic();
+        let seen = drainer.store.env().monotonic();
         let capacity = Recent::capacity(&state.entity);
         let memory = Memory { capacity, retention: drainer.settings.retention };
         Self {
             drainer,
-            lane: Lane::granted(&state.entity, keeper.lease().token()),
-            keeper,
+            lane: Lane::granted(&state.entity, renewer.lease().token()),
+            renewer,
             claimed: (state.tail, seen),
             drain: Drain::granted(state, memory),
             source: None,
             deadline,
-            guest,
+            slot,
             in_flight,
             seen,
             slice_ends: seen + drainer.settings.slice,
@@ -107,11 +107,11 @@ impl<'a> Driver<'a> {
     /// Drains until it is over. `is_replaced`: the wake-up it came for has been
     /// replaced by a fresh one already.
     pub(super) async fn run(mut self, is_replaced: bool) -> Result<(), Stopped> {
-        let token = self.keeper.lease().token();
+        let token = self.renewer.lease().token();
         let entity = self.drain.state().entity.clone();
-        let surroundings = self.drainer.store.surroundings().clone();
+        let env = self.drainer.store.env().clone();
         let limit = self.drainer.now_left(self.deadline).saturating_sub(LETTING_GO);
-        let ended = match surroundings.within(limit, self.steps()).await {
+        let ended = match env.within(limit, self.steps()).await {
             Some(Err(Stopped::Store(error))) => self.stop(error, is_replaced).await,
             Some(ended) => ended,
             None => self.stop(no_answer(), is_replaced).await,
@@ -173,24 +173,24 @@ impl<'a> Driver<'a> {
                 return self.give_up(&Count { attempts, retries, one_by_one: None, error }).await;
             }
             Step::Wait(wait) => {
-                let wait = self.drainer.store.surroundings().sleep(wait);
-                self.keeper.hold(wait).await?;
+                let wait = self.drainer.store.env().sleep(wait);
+                self.renewer.hold(wait).await?;
             }
             Step::ReadPage => {
                 let (state, has_spilled) = (self.drain.state(), self.drain.has_spilled());
                 let read = Page::read(&self.drainer.store, &state.entity, state.next(), state.tail, has_spilled);
-                let page = self.keeper.hold(read).await??;
+                let page = self.renewer.hold(read).await??;
                 self.drain.read(page);
             }
             Step::Void(sequence) => self.void(sequence).await?,
             Step::FindSource => {
                 let (name, since) = (self.head().source().clone(), self.head().received_at());
                 let find = self.drainer.sources.find(&name, since);
-                self.source = Some(self.keeper.hold(find).await?);
+                self.source = Some(self.renewer.hold(find).await?);
             }
             Step::BeAlone(charged) => {
-                let guest = self.guest;
-                self.keeper.hold(guest.alone(charged)).await?;
+                let slot = self.slot;
+                self.renewer.hold(slot.alone(charged)).await?;
             }
         }
         Ok(GO_ON)
@@ -207,8 +207,8 @@ impl<'a> Driver<'a> {
         let entity = self.drain.state().entity.clone();
         tracing::error!(%entity, %error, "put off");
         let (delay, reason) = match error {
-            StoreError::Unavailable(_) => (self.drainer.settings.lease, PutOffReason::StoreOut),
-            StoreError::Corrupt(_) | StoreError::Invalid(_) => (UNREADABLE, PutOffReason::Unreadable),
+            StoreError::Unavailable(_) => (self.drainer.settings.lease, RequeueReason::StoreOut),
+            StoreError::Corrupt(_) | StoreError::Invalid(_) => (UNREADABLE, RequeueReason::Unreadable),
         };
         // A fresh wake-up is under way then, whatever becomes of the rest; what was in doubt may have ended the lease.
         match stop(is_replaced) {
@@ -216,11 +216,11 @@ impl<'a> Driver<'a> {
                 let _ = self.release().await;
             }
             Stop::HandOver => {
-                let lease = self.keeper.lease().clone();
+                let lease = self.renewer.lease().clone();
                 let wake_up = WakeUp::under(&entity, lease.token());
                 let announce = AnnounceEnd { lease: &lease };
-                let sent = self.drainer.put_off(&wake_up, delay, reason);
-                let (_, sent) = self.keeper.hold(join(self.drainer.store.run(&announce, PATIENCE), sent)).await?;
+                let sent = self.drainer.requeue(&wake_up, delay, reason);
+                let (_, sent) = self.renewer.hold(join(self.drainer.store.run(&announce, PATIENCE), sent)).await?;
                 sent?;
                 let _ = self.let_go(self.now() + delay).await;
             }
@@ -232,17 +232,17 @@ impl<'a> Driver<'a> {
         Moment {
             now: self.now(),
             left: self.drainer.now_left(self.deadline),
-            is_alone: self.guest.is_alone(),
+            is_alone: self.slot.is_alone(),
             is_spent: self.drainer.threads.are_spent(),
         }
     }
 
     fn now(&self) -> Timestamp {
-        self.drainer.store.surroundings().now()
+        self.drainer.store.env().now()
     }
 
     fn monotonic(&self) -> Duration {
-        self.drainer.store.surroundings().monotonic()
+        self.drainer.store.env().monotonic()
     }
 
     fn purge_at(&self) -> Timestamp {
@@ -278,17 +278,17 @@ impl<'a> Driver<'a> {
     async fn await_gap(&mut self) -> Result<Turn, Stopped> {
         let sequence = self.drain.state().next();
         let left = self.drainer.settings.gap.saturating_sub(self.claimed_for());
-        let surroundings = self.drainer.store.surroundings();
-        let give_up = surroundings.monotonic() + left;
+        let env = self.drainer.store.env();
+        let give_up = env.monotonic() + left;
         let mut look = FIRST_LOOK;
         let store = &self.drainer.store;
-        while surroundings.monotonic() < give_up {
+        while env.monotonic() < give_up {
             if self.drainer.now_left(self.deadline) < super::MARGIN + look {
-                return self.hand_over(HANDED_OVER, PutOffReason::OutOfTime).await;
+                return self.hand_over(HANDED_OVER, RequeueReason::OutOfTime).await;
             }
-            self.keeper.hold(surroundings.sleep(surroundings.jittered(look))).await?;
+            self.renewer.hold(env.sleep(env.jittered(look))).await?;
             look = (look * 2).min(LONGEST_LOOK);
-            if self.keeper.hold(store.item(&self.drain.state().entity, sequence, PATIENCE)).await??.is_some() {
+            if self.renewer.hold(store.item(&self.drain.state().entity, sequence, PATIENCE)).await??.is_some() {
                 self.drain.filled();
                 return Ok(GO_ON);
             }
@@ -299,7 +299,7 @@ impl<'a> Driver<'a> {
 
     async fn void(&mut self, sequence: Sequence) -> Result<(), Stopped> {
         let void = Void { entity: &self.drain.state().entity, sequence, purge_at: self.purge_at() };
-        match self.keeper.hold(self.drainer.store.run(&void, PATIENCE)).await?? {
+        match self.renewer.hold(self.drainer.store.run(&void, PATIENCE)).await?? {
             Voided::Void => self.drain.voided(),
             Voided::Filled(_) => self.drain.filled(),
         }
@@ -308,7 +308,7 @@ impl<'a> Driver<'a> {
 
     /// Stops the entity at the next place.
     async fn block(&mut self, reason: BlockReason) -> Result<Turn, Stopped> {
-        let block = Block { lease: self.keeper.lease(), sequence: self.drain.state().next(), reason };
+        let block = Block { lease: self.renewer.lease(), sequence: self.drain.state().next(), reason };
         match self.drainer.store.run(&block, PATIENCE).await? {
             Failed::Counted => self.blocked(reason, None),
             Failed::Lost => Err(Stopped::Lost),
@@ -323,20 +323,20 @@ impl<'a> Driver<'a> {
     /// A decision that stands is worth trying to write down for as long as the
     /// lease may be ours, and a little longer: the condition decides.
     fn patience(&self) -> Duration {
-        self.keeper.left().max(PATIENCE)
+        self.renewer.left().max(PATIENCE)
     }
 
     /// Ends the lease with deliveries left, behind a fresh wake-up.
-    async fn hand_over(&mut self, delay: Duration, reason: PutOffReason) -> Result<Turn, Stopped> {
-        let wake_up = WakeUp::under(&self.drain.state().entity, self.keeper.lease().token());
+    async fn hand_over(&mut self, delay: Duration, reason: RequeueReason) -> Result<Turn, Stopped> {
+        let wake_up = WakeUp::under(&self.drain.state().entity, self.renewer.lease().token());
         let due = self.now() + delay;
-        self.keeper.hold(self.drainer.put_off(&wake_up, delay, reason)).await??;
+        self.renewer.hold(self.drainer.requeue(&wake_up, delay, reason)).await??;
         self.let_go(due).await
     }
 
     /// Ends the lease behind a wake-up that was sent under its token and is due then.
     async fn let_go(&mut self, due: Timestamp) -> Result<Turn, Stopped> {
-        let hand_over = HandOver { lease: self.keeper.lease(), suspected: self.drain.state().is_suspect(), due };
+        let hand_over = HandOver { lease: self.renewer.lease(), suspected: self.drain.state().is_suspect(), due };
         match self.drainer.store.run(&hand_over, self.patience()).await? {
             Ended::Ended(_) => Ok(Turn::Break(())),
             Ended::Lost => Err(Stopped::Lost),
@@ -344,7 +344,7 @@ impl<'a> Driver<'a> {
     }
 
     async fn release(&mut self) -> Result<Turn, Stopped> {
-        match self.drainer.store.run(&Release { lease: self.keeper.lease() }, self.patience()).await? {
+        match self.drainer.store.run(&Release { lease: self.renewer.lease() }, self.patience()).await? {
             Ended::Ended(_) => Ok(Turn::Break(())),
             Ended::Lost => Err(Stopped::Lost),
         }
@@ -352,7 +352,7 @@ impl<'a> Driver<'a> {
 
     async fn release_empty(&mut self) -> Result<Turn, Stopped> {
         let release =
-            ReleaseEmpty { lease: self.keeper.lease(), purge_at: self.idle_purge_at(&self.drain.state().recent) };
+            ReleaseEmpty { lease: self.renewer.lease(), purge_at: self.idle_purge_at(&self.drain.state().recent) };
         match self.drainer.store.run(&release, self.patience()).await? {
             Released::Released => Ok(Turn::Break(())),
             Released::Grown(state) => {

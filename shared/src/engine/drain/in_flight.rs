@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::time::Surroundings;
+use crate::time::Env;
 
 /// One batch's messages.
 #[derive(Debug)]
 pub struct InFlight {
-    surroundings: Surroundings,
+    env: Env,
     known: watch::Sender<Known>,
 }
 
@@ -30,9 +30,9 @@ impl InFlight {
     /// `is_kept`: somebody keeps them hidden for a short time, over and over, once
     /// one of the drains was granted its lease. Otherwise they come back at the
     /// queue's own visibility timeout, which is longer than the function may run.
-    pub fn new(surroundings: &Surroundings, is_kept: bool) -> Self {
+    pub fn new(env: &Env, is_kept: bool) -> Self {
         let known = Known { is_asked: !is_kept, ..Known::default() };
-        Self { surroundings: surroundings.clone(), known: watch::Sender::new(known) }
+        Self { env: env.clone(), known: watch::Sender::new(known) }
     }
 
     /// Waits for the first grant.
@@ -44,7 +44,7 @@ impl InFlight {
     /// may land and its answer be lost: from now on they are not sure to be hidden
     /// for longer. Returns the moment to tell [`InFlight::hidden_until`].
     pub fn asking(&self, time: Duration) -> Duration {
-        let until = self.surroundings.monotonic() + time;
+        let until = self.env.monotonic() + time;
         self.known.send_modify(|known| known.until = Some(known.until.map_or(until, |was| was.min(until))));
         until
     }
@@ -73,7 +73,7 @@ impl InFlight {
     /// and been deleted by another worker: a lease taken then would stand without
     /// a wake-up.
     pub(super) fn hidden_for(&self) -> Duration {
-        let left = |until: Duration| until.saturating_sub(self.surroundings.monotonic());
+        let left = |until: Duration| until.saturating_sub(self.env.monotonic());
         self.known.borrow().until.map_or(Duration::MAX, left)
     }
 }

@@ -26,7 +26,7 @@ use crate::{
         Found, Source,
         deliver::{Deliver, Stale},
     },
-    telemetry::PutOffReason,
+    telemetry::RequeueReason,
     time::Timestamp,
 };
 
@@ -156,7 +156,7 @@ pub enum Step {
     /// Stop the entity at the next place.
     Block(BlockReason),
     /// Send a wake-up, then end the lease.
-    HandOver(Duration, PutOffReason),
+    HandOver(Duration, RequeueReason),
     /// Wait, then ask again.
     Wait(Duration),
     /// Read on.
@@ -287,19 +287,19 @@ impl Drain {
         let left = |until: Option<Timestamp>| until.map_or(Duration::ZERO, |until| until.since(moment.now));
         let (yielding, waiting) = (left(yields_until(state, moment.now)), left(state.retry_at));
         if !yielding.is_zero() {
-            return Step::HandOver(yielding, PutOffReason::Yielding);
+            return Step::HandOver(yielding, RequeueReason::Yielding);
         }
         if waiting > SHORT || !waiting.is_zero() && moment.left < waiting + MARGIN {
-            return Step::HandOver(waiting, PutOffReason::Retry);
+            return Step::HandOver(waiting, RequeueReason::Retry);
         }
         if state.handover.is_some() {
-            return Step::HandOver(Duration::ZERO, PutOffReason::Slice);
+            return Step::HandOver(Duration::ZERO, RequeueReason::Slice);
         }
         if !waiting.is_zero() {
             return Step::Wait(waiting);
         }
         if moment.left < MARGIN {
-            return Step::HandOver(HANDED_OVER, PutOffReason::OutOfTime);
+            return Step::HandOver(HANDED_OVER, RequeueReason::OutOfTime);
         }
         let front = self.page.places.front();
         if front.is_none() && !self.is_at_gap {
@@ -354,9 +354,9 @@ impl Drain {
         let source = match source {
             None => return Step::FindSource,
             // Ingest may have learned of it before this instance did.
-            Some(Found::Unknown) => return Step::HandOver(UNREADABLE, PutOffReason::UnknownSource),
+            Some(Found::Unknown) => return Step::HandOver(UNREADABLE, RequeueReason::UnknownSource),
             Some(Found::Gone) => None,
-            Some(Found::Source(source)) if source.is_paused => return Step::HandOver(PAUSED, PutOffReason::Paused),
+            Some(Found::Source(source)) if source.is_paused => return Step::HandOver(PAUSED, RequeueReason::Paused),
             Some(Found::Source(source)) => Some(source),
         };
         let is_given_up = match source {
@@ -378,18 +378,18 @@ impl Drain {
             return Step::Settle(Settlement::Superseded);
         }
         if moment.left < source.handler_timeout + MARGIN {
-            return Step::HandOver(HANDED_OVER, PutOffReason::OutOfTime);
+            return Step::HandOver(HANDED_OVER, RequeueReason::OutOfTime);
         }
         if state.is_suspect() {
             if !moment.is_alone {
                 return Step::BeAlone(state.attempts + state.suspect);
             }
             if moment.left < source.handler_timeout + MARKING + MARGIN {
-                return Step::HandOver(HANDED_OVER, PutOffReason::OutOfTime);
+                return Step::HandOver(HANDED_OVER, RequeueReason::OutOfTime);
             }
         }
         if moment.is_spent {
-            return Step::HandOver(HANDED_OVER, PutOffReason::NoThread);
+            return Step::HandOver(HANDED_OVER, RequeueReason::NoThread);
         }
         Step::Start { is_written: state.is_suspect(), group: self.group(head, source) }
     }

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 /// One batch's waiting room.
 #[derive(Debug)]
-pub struct Quarantine(watch::Sender<Room>);
+pub struct SuspectGate(watch::Sender<Room>);
 
 #[derive(Debug, Default)]
 struct Room {
@@ -18,35 +18,35 @@ struct Room {
     busy: usize,
     /// Who waits: how often it was charged, and its number.
     waiting: BTreeSet<(u32, usize)>,
-    guests: usize,
+    drains: usize,
 }
 
 /// A drain that others' suspects wait for, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Guest<'a> {
-    quarantine: &'a Quarantine,
+pub(crate) struct DrainSlot<'a> {
+    gate: &'a SuspectGate,
     number: usize,
     is_alone: AtomicBool,
 }
 
-impl Quarantine {
+impl SuspectGate {
     /// For a batch of `drains`, all of which count as busy from now on.
-    pub fn of(drains: usize) -> Self {
+    pub fn new(drains: usize) -> Self {
         Self(watch::Sender::new(Room { busy: drains, ..Room::default() }))
     }
 
     /// One of the batch's drains.
-    pub(crate) fn guest(&self) -> Guest<'_> {
+    pub(crate) fn slot(&self) -> DrainSlot<'_> {
         let mut number = 0;
         self.0.send_modify(|room| {
-            room.guests += 1;
-            number = room.guests;
+            room.drains += 1;
+            number = room.drains;
         });
-        Guest { quarantine: self, number, is_alone: AtomicBool::new(false) }
+        DrainSlot { gate: self, number, is_alone: AtomicBool::new(false) }
     }
 }
 
-impl Guest<'_> {
+impl DrainSlot<'_> {
     /// Whether it runs alone already.
     pub(crate) fn is_alone(&self) -> bool {
         self.is_alone.load(Relaxed)
@@ -60,9 +60,9 @@ impl Guest<'_> {
         if self.is_alone.load(Relaxed) {
             return;
         }
-        let mut room = self.quarantine.0.subscribe();
+        let mut room = self.gate.0.subscribe();
         let me = (charged, self.number);
-        let _waiting = Waiting::enter(&self.quarantine.0, me);
+        let _waiting = Waiting::enter(&self.gate.0, me);
         let turn = room.wait_for(|room| room.busy == 0 && room.waiting.first() == Some(&me));
         turn.await.expect("the sender is borrowed");
         self.is_alone.store(true, Relaxed);
@@ -91,8 +91,8 @@ impl Drop for Waiting<'_> {
     }
 }
 
-impl Drop for Guest<'_> {
+impl Drop for DrainSlot<'_> {
     fn drop(&mut self) {
-        self.quarantine.0.send_modify(|room| room.busy -= 1);
+        self.gate.0.send_modify(|room| room.busy -= 1);
     }
 }

@@ -20,7 +20,7 @@ impl Sweep<'_> {
         while from <= state.tail {
             let range = delivery_range(&state.entity, from, state.tail, 100);
             let page = store.query(&range, PATIENCE).await?;
-            let now = store.surroundings().now();
+            let now = store.env().now();
             for row in &page.rows {
                 if self.is_over() {
                     return Err(Stop::Time);

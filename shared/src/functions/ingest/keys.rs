@@ -26,7 +26,7 @@ use hyper_util::{
 use crate::{
     providers::{Address, Keys, Request, RsaKey, Uncertified, Unverified, Verified},
     sources::Source,
-    time::{Surroundings, Timestamp},
+    time::{Env, Timestamp},
     tls::Roots,
 };
 
@@ -59,7 +59,7 @@ const MOST_FETCHES: usize = 3;
 pub struct PublishedKeys(Arc<Inner>);
 
 struct Inner {
-    surroundings: Surroundings,
+    env: Env,
     /// In place of each provider's host.
     origin: Option<String>,
     /// Others that are known without a fetch.
@@ -93,43 +93,38 @@ pub enum NotFetched {
 
 impl PublishedKeys {
     /// None yet. Nothing is prepared: most functions never need one.
-    pub fn new(surroundings: Surroundings) -> Self {
-        Self::of(surroundings, None, None, OnceLock::new())
+    pub fn new(env: Env) -> Self {
+        Self::of(env, None, None, OnceLock::new())
     }
 
     /// As [`PublishedKeys::new`], but `known` are believed before they are
     /// fetched: for development.
-    pub fn beside(surroundings: Surroundings, known: Arc<dyn Keys>) -> Self {
-        Self::of(surroundings, Some(known), None, OnceLock::new())
+    pub fn beside(env: Env, known: Arc<dyn Keys>) -> Self {
+        Self::of(env, Some(known), None, OnceLock::new())
     }
 
     /// As [`PublishedKeys::new`], but each host's answers are those of `origin`,
     /// such as `https://127.0.0.1:9000`, and `roots` are believed: for tests.
-    pub fn standing_in(surroundings: Surroundings, origin: String, roots: Roots) -> Self {
-        Self::of(surroundings, None, Some(origin), OnceLock::from(roots))
+    pub fn standing_in(env: Env, origin: String, roots: Roots) -> Self {
+        Self::of(env, None, Some(origin), OnceLock::from(roots))
     }
 
-    fn of(
-        surroundings: Surroundings,
-        known: Option<Arc<dyn Keys>>,
-        origin: Option<String>,
-        roots: OnceLock<Roots>,
-    ) -> Self {
-        Self(Arc::new(Inner { surroundings, origin, known, roots, client: OnceLock::new(), copies: Mutex::default() }))
+    fn of(env: Env, known: Option<Arc<dyn Keys>>, origin: Option<String>, roots: OnceLock<Roots>) -> Self {
+        Self(Arc::new(Inner { env, origin, known, roots, client: OnceLock::new(), copies: Mutex::default() }))
     }
 
     /// Whether `source` believes the webhook, with what it needs fetched.
     /// [`Unverified::Unfetched`] and [`Unverified::Unusable`] mean that it cannot
     /// be told now.
     pub async fn verify(&self, source: &Source, webhook: Request<'_>, now: Timestamp) -> Result<Verified, Unverified> {
-        let asked = self.0.surroundings.monotonic();
+        let asked = self.0.env.monotonic();
         let mut verified = source.verify_with(webhook, self, now);
         for _ in 0..MOST_FETCHES {
             let Err(Unverified::Unfetched(at) | Unverified::Outdated(at) | Unverified::Unusable(at, _)) = &verified
             else {
                 break;
             };
-            let left = PATIENCE.saturating_sub(self.0.surroundings.monotonic().saturating_sub(asked));
+            let left = PATIENCE.saturating_sub(self.0.env.monotonic().saturating_sub(asked));
             match self.fetch(at, left).await {
                 Ok(()) => {}
                 Err(NotFetched::TooSoon) => break,
@@ -146,11 +141,11 @@ impl PublishedKeys {
     ///
     /// That was tried just now, or is in vain.
     pub async fn fetch(&self, at: &Address, patience: Duration) -> Result<(), NotFetched> {
-        let begun = self.0.surroundings.monotonic();
+        let begun = self.0.env.monotonic();
         if !self.begin(at, begun) {
             return Err(NotFetched::TooSoon);
         }
-        let got = self.0.surroundings.within(patience, self.0.get(at)).await;
+        let got = self.0.env.within(patience, self.0.get(at)).await;
         let bytes = got.unwrap_or_else(|| Err("no answer in time".to_owned())).map_err(NotFetched::Failed)?;
         let mut copies = self.0.lock();
         if let Some(copy) = copies.iter_mut().find(|copy| copy.at == *at) {
@@ -235,7 +230,7 @@ fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
 impl Inner {
     /// The copy that was fetched from there, if it is still to be used.
     fn copy(&self, at: &Address) -> Option<Bytes> {
-        let now = self.surroundings.monotonic();
+        let now = self.env.monotonic();
         let copies = self.lock();
         let copy = copies.iter().find(|copy| copy.at == *at)?;
         let (bytes, when) = copy.fetched.as_ref()?;

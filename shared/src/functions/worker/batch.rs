@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::{
     engine::{
         deferred::Deferred,
-        drain::{Attended, Received},
+        drain::{Acknowledgement, Received},
         queue::{self, Unreadable, WakeUp},
     },
     protocol::entity::{EntityKey, FencingToken},
@@ -92,10 +92,10 @@ impl Batch {
 
     /// The ids of the wake-ups to report as failed, given what became of each
     /// job. A job that nothing is known of is kept.
-    pub fn failures(&self, attended: &BTreeMap<EntityKey, Attended>) -> Vec<String> {
+    pub fn failures(&self, attended: &BTreeMap<EntityKey, Acknowledgement>) -> Vec<String> {
         self.jobs
             .iter()
-            .filter(|(entity, _)| attended.get(entity) != Some(&Attended::Delete))
+            .filter(|(entity, _)| attended.get(entity) != Some(&Acknowledgement::Delete))
             .flat_map(|(_, messages)| messages.iter().map(|(id, _)| id.clone()))
             .collect()
     }
@@ -119,7 +119,7 @@ mod tests {
         ]);
         assert_eq!(batch.jobs()[0], Received { entity: a.clone(), times: 4 });
         assert_eq!(batch.jobs().len(), 2);
-        let attended = BTreeMap::from([(a, Attended::Keep)]);
+        let attended = BTreeMap::from([(a, Acknowledgement::Keep)]);
         assert_eq!(batch.failures(&attended), ["1", "3", "2"]);
     }
 

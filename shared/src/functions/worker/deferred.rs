@@ -40,7 +40,7 @@ pub(super) async fn take_up(drainer: &Drainer, batch: &Batch, limit: Duration) -
             }
         }
     };
-    drainer.surroundings().within(limit, all).await;
+    drainer.env().within(limit, all).await;
     kept
 }
 

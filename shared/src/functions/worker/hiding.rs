@@ -11,13 +11,13 @@ use std::{
 
 use crate::{
     engine::{drain::InFlight, queue::Visibility, store::ATTEMPT},
-    time::Surroundings,
+    time::Env,
 };
 
 /// Hides one batch's messages.
 pub(super) struct Hiding<'a> {
     pub(super) queue: &'a Arc<dyn Visibility>,
-    pub(super) surroundings: &'a Surroundings,
+    pub(super) env: &'a Env,
     /// How long a lease of this worker runs.
     pub(super) lease: Duration,
     /// Those that are kept hidden.
@@ -56,14 +56,14 @@ impl Hiding<'_> {
             let until = in_flight.asking(time);
             let hidden = self.hide(&receipts, time).await;
             in_flight.hidden_until(hidden.then_some(until));
-            self.surroundings.sleep(pause).await;
+            self.env.sleep(pause).await;
         }
     }
 
     /// Hides messages for `time`; whether the queue says so. Tries once: whoever
     /// needs it asks again soon.
     async fn hide(&self, receipts: &[String], time: Duration) -> bool {
-        match self.surroundings.within(ATTEMPT, self.queue.hide(receipts, time)).await {
+        match self.env.within(ATTEMPT, self.queue.hide(receipts, time)).await {
             Some(Ok(())) => true,
             Some(Err(error)) => {
                 tracing::warn!(%error, "wake-ups could not be kept hidden; should this worker die, they may come back late");

@@ -39,7 +39,7 @@ fn delivery(id: &str, entity: &str) -> Delivery {
 }
 
 async fn post_within(forward: &Forward, delivery: &Delivery, time: Duration) -> Outcome {
-    let context = Context::detached(FencingToken(9), time, Surroundings::system());
+    let context = Context::detached(FencingToken(9), time, Env::system());
     forward.handle(delivery, &context).await.unwrap()
 }
 
@@ -103,7 +103,7 @@ async fn a_post_is_signed_with_every_secret_at_the_time_of_the_attempt() {
     let signatures = [b"new", b"old"].map(|key| signature(key, id, time, &posted.body));
     assert_eq!(posted.header("webhook-signature"), signatures.join(" "));
     let signed_at = Timestamp::from_secs(time.parse().unwrap());
-    assert!(Surroundings::system().now().since(signed_at) < TIME);
+    assert!(Env::system().now().since(signed_at) < TIME);
 }
 
 /// The headers of the request that a delivery becomes.
@@ -190,7 +190,7 @@ async fn a_group_is_one_signed_request_with_a_list() {
     assert!(forward.handles_all("forward") && !forward.handles_all("orders"));
     let group = ["1", "2"].map(|id| delivery(id, "shop/order/№ 7"));
     let own = crate::handlers::event::id(&group[0]);
-    let context = Context::detached(FencingToken(9), TIME, Surroundings::system());
+    let context = Context::detached(FencingToken(9), TIME, Env::system());
     assert_eq!(forward.handle_all(Deliveries::detached(group), &context).await.unwrap(), Outcome::Done);
     let posted = endpoint.posted().await;
     for (name, value) in [
@@ -224,7 +224,7 @@ async fn a_group_is_one_signed_request_with_a_list() {
 async fn a_group_of_a_source_that_delivers_one_at_a_time_by_now_is_posted_whole() {
     let mut endpoint = Endpoint::start(|_| Reply::status(200)).await;
     let group = Deliveries::detached(["1", "2"].map(|id| delivery(id, "shop/order/7")));
-    let context = Context::detached(FencingToken(9), TIME, Surroundings::system());
+    let context = Context::detached(FencingToken(9), TIME, Env::system());
     assert_eq!(anywhere(&endpoint.url()).handle_all(group, &context).await.unwrap(), Outcome::Done);
     let posted = endpoint.posted().await;
     assert_eq!(posted.header("serializer-deliveries"), "2");
@@ -241,7 +241,7 @@ async fn a_group_s_answer_goes_for_all_of_it() {
     ] {
         let endpoint = Endpoint::start(move |_| Reply::status(status)).await;
         let group = Deliveries::detached(["1", "2"].map(|id| delivery(id, "shop/order/7")));
-        let context = Context::detached(FencingToken(9), TIME, Surroundings::system());
+        let context = Context::detached(FencingToken(9), TIME, Env::system());
         assert_eq!(groups(&endpoint.url()).handle_all(group, &context).await.unwrap(), expected);
         assert_eq!(endpoint.accepted(), 1);
     }
@@ -371,7 +371,7 @@ async fn tls_believes_the_configured_authorities_and_no_others() {
     let refused = error(post(&Forward::new(&sources)).await);
     assert!(refused.contains("invalid peer certificate"), "{refused}");
 
-    let directory = std::env::temp_dir().join(format!("forward-{}", Surroundings::system().nonce()));
+    let directory = std::env::temp_dir().join(format!("forward-{}", Env::system().nonce()));
     std::fs::write(&directory, certificate.cert.pem()).unwrap();
     let file = directory.to_string_lossy().into_owned();
     let variables: &[(&str, &str)] = &[("FORWARD_CA_BUNDLE", &file)];
@@ -394,9 +394,9 @@ fn a_bundle_that_cannot_be_used_stops_the_start() {
 #[tokio::test]
 async fn a_cancelled_start_hangs_up() {
     let mut endpoint = Endpoint::start(|_| Reply::Never).await;
-    let surroundings = Surroundings::system();
-    let deadline = surroundings.monotonic() + TIME;
-    let (canceller, context) = Canceller::start("forward", FencingToken(1), deadline, surroundings);
+    let env = Env::system();
+    let deadline = env.monotonic() + TIME;
+    let (canceller, context) = Canceller::start("forward", FencingToken(1), deadline, env);
     let forward = Arc::new(anywhere(&endpoint.url()));
     let delivery = Deliveries::detached([delivery("7", "shop/order/7")]);
     let started =

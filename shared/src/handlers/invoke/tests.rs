@@ -27,7 +27,7 @@ fn sources(invoke: &str) -> Arc<Sources> {
 /// Calls `invoke` at `url`, believing `roots`.
 fn at(url: &str, invoke: &str, roots: Option<Roots>) -> Invoke {
     let account = Account { lambda_endpoint: Some(url.to_owned()), roots, ..Account::local(url, url) };
-    Invoke::new(sources(invoke), &account, &account.http_client(), &Surroundings::system())
+    Invoke::new(sources(invoke), &account, &account.http_client(), &Env::system())
 }
 
 fn orders(endpoint: &Endpoint) -> Invoke {
@@ -39,7 +39,7 @@ fn delivery(id: &str, body: impl Into<Bytes>) -> Delivery {
 }
 
 fn within(time: Duration) -> Context {
-    Context::detached(FencingToken(1_795_248_000_009), time, Surroundings::system())
+    Context::detached(FencingToken(1_795_248_000_009), time, Env::system())
 }
 
 async fn call(invoke: &Invoke) -> Outcome {
@@ -209,7 +209,7 @@ async fn an_event_that_is_too_large_is_not_sent_and_told() {
 #[tokio::test]
 async fn a_source_without_a_function_is_told_so() {
     let account = Account::local("http://127.0.0.1:1", "http://127.0.0.1:1");
-    let invoke = Invoke::new(Arc::<Sources>::default(), &account, &account.http_client(), &Surroundings::system());
+    let invoke = Invoke::new(Arc::<Sources>::default(), &account, &account.http_client(), &Env::system());
     assert_eq!(call(&invoke).await, Outcome::retry("its source names no function to call"));
     assert!(invoke.answers_to("invoke") && invoke.handles_all("invoke"));
     assert!(!invoke.answers_to("orders") && !invoke.handles_all("orders"));

@@ -14,7 +14,7 @@ use opentelemetry_sdk::{
     trace::{Span, SpanData, SpanExporter as Exporter, SpanProcessor},
 };
 
-use crate::time::{Surroundings, Timestamp};
+use crate::time::{Env, Timestamp};
 
 /// Less time than this is not begun to be sent in.
 const LEAST: Duration = Duration::from_millis(100);
@@ -64,7 +64,7 @@ pub(super) struct Outbox<E> {
     exporter: E,
     host: String,
     patience: Duration,
-    surroundings: Surroundings,
+    env: Env,
     /// Until when the invocation may last, in milliseconds since the epoch.
     deadline: AtomicU64,
     mood: Mutex<Mood>,
@@ -79,9 +79,9 @@ struct Mood {
 }
 
 impl<E: Exporter> Outbox<E> {
-    pub(super) fn new(exporter: E, host: String, patience: Duration, surroundings: Surroundings) -> Self {
+    pub(super) fn new(exporter: E, host: String, patience: Duration, env: Env) -> Self {
         let (ended, deadline, mood) = (Ended::default(), AtomicU64::new(u64::MAX), Mutex::default());
-        Self { ended, exporter, host, patience, surroundings, deadline, mood }
+        Self { ended, exporter, host, patience, env, deadline, mood }
     }
 
     fn mood(&self) -> MutexGuard<'_, Mood> {
@@ -90,24 +90,24 @@ impl<E: Exporter> Outbox<E> {
 
     /// A moment that is past tells nothing: `cargo lambda watch` names one of 1970.
     pub(super) fn invoked(&self, deadline: Timestamp) {
-        let told = if deadline > self.surroundings.now() { deadline.as_millis() } else { u64::MAX };
+        let told = if deadline > self.env.now() { deadline.as_millis() } else { u64::MAX };
         self.deadline.store(told, Relaxed);
     }
 
     pub(super) async fn send(&self) {
         let deadline = Timestamp::from_millis(self.deadline.load(Relaxed));
-        let left = deadline.since(self.surroundings.now()).saturating_sub(MARGIN);
+        let left = deadline.since(self.env.now()).saturating_sub(MARGIN);
         if left < LEAST {
             // They go with those of the next invocation.
             return;
         }
         let spans = std::mem::take(&mut *self.ended.lock());
-        let now = self.surroundings.monotonic();
+        let now = self.env.monotonic();
         if spans.is_empty() || now < self.mood().paused {
             return;
         }
         let count = spans.len();
-        let sent = self.surroundings.within(self.patience.min(left), self.exporter.export(spans)).await;
+        let sent = self.env.within(self.patience.min(left), self.exporter.export(spans)).await;
         let is_paused = match &sent {
             Some(answer) => {
                 let had_refused = std::mem::replace(&mut self.mood().has_refused, answer.is_err());
@@ -117,7 +117,7 @@ impl<E: Exporter> Outbox<E> {
             None => self.patience <= left,
         };
         if is_paused {
-            self.mood().paused = self.surroundings.monotonic() + PAUSE;
+            self.mood().paused = self.env.monotonic() + PAUSE;
         }
         let reason = match sent {
             Some(Ok(())) => return,
@@ -175,22 +175,22 @@ mod tests {
         outbox: Outbox<&'static Taker>,
         taker: &'static Taker,
         tracer: SdkTracer,
-        surroundings: Surroundings,
+        env: Env,
     }
 
     impl Case {
         fn new(sampler: Sampler) -> Self {
             let taker: &'static Taker = Box::leak(Box::default());
-            let surroundings = Surroundings::system();
-            let outbox = Outbox::new(taker, "collector".into(), PATIENCE, surroundings.clone());
+            let env = Env::system();
+            let outbox = Outbox::new(taker, "collector".into(), PATIENCE, env.clone());
             let provider = SdkTracerProvider::builder().with_span_processor(outbox.ended.clone()).with_sampler(sampler);
-            Self { outbox, taker, tracer: provider.build().tracer("test"), surroundings }
+            Self { outbox, taker, tracer: provider.build().tracer("test"), env }
         }
 
         /// A span ends, and what has ended is sent, with so long left of the invocation.
         async fn sends(&self, left: Duration) -> (usize, usize) {
             drop(self.tracer.build(SpanBuilder::from_name("one")));
-            self.outbox.invoked(self.surroundings.now() + left);
+            self.outbox.invoked(self.env.now() + left);
             self.outbox.send().await;
             (self.taker.asked.load(Relaxed), self.taker.spans.load(Relaxed))
         }
@@ -224,7 +224,7 @@ mod tests {
         for _ in 0..3 {
             assert_eq!(case.sends(AMPLE).await, (2, 0), "once it may have been a connection");
         }
-        assert!(case.outbox.mood().paused > case.surroundings.monotonic() + PAUSE / 2);
+        assert!(case.outbox.mood().paused > case.env.monotonic() + PAUSE / 2);
         case.later();
         case.now(Does::Takes);
         assert_eq!(case.sends(AMPLE).await, (3, 1), "what ended meanwhile is dropped");

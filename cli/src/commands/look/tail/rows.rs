@@ -10,7 +10,7 @@ use serializer::{
 use webhook_serializer::{
     operator::Operator,
     protocol::{delivery::Delivery, entity::EntityKey, entity::Sequence, state::EntityState, table::TableName},
-    time::{Nonce, Surroundings, Timestamp},
+    time::{Env, Nonce, Timestamp},
 };
 
 /// How often is looked: reading costs nothing there.
@@ -25,7 +25,7 @@ const AT_ONCE: usize = 25;
 /// The orders' rows, as they were at the last look.
 pub struct Rows {
     operator: Operator,
-    surroundings: Surroundings,
+    env: Env,
     begin: Timestamp,
     known: Option<HashMap<EntityKey, EntityState>>,
     /// Claimed and not written yet, and how often that was looked for.
@@ -34,13 +34,13 @@ pub struct Rows {
 
 impl Rows {
     /// Tells what happens from `begin` on.
-    pub fn of(operator: Operator, surroundings: Surroundings, begin: Timestamp) -> Self {
-        Self { operator, surroundings, begin, known: None, claimed: Vec::new() }
+    pub fn of(operator: Operator, env: Env, begin: Timestamp) -> Self {
+        Self { operator, env, begin, known: None, claimed: Vec::new() }
     }
 
     /// What happened since the last look; at the first, since the beginning.
     pub async fn look(&mut self) -> Result<Vec<Happening>> {
-        let now = self.surroundings.now();
+        let now = self.env.now();
         let (mut rows, mut told) = (HashMap::new(), Vec::new());
         let mut pass = self.operator.pass(TableName::Entities);
         while let Some(page) = pass.page().await? {

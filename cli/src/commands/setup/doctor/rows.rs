@@ -41,7 +41,7 @@ pub fn sources(sources: &Result<Sources, Error>) -> Finding {
 pub async fn jobs(deployment: &Deployment) -> Finding {
     const CHECK: &str = "scheduler";
     match roster::listed(&deployment.parts.store).await {
-        Ok(jobs) => on_time(&jobs, deployment.surroundings.now()),
+        Ok(jobs) => on_time(&jobs, deployment.env.now()),
         Err(error) => Finding::not_made(CHECK, error.to_string()),
     }
 }

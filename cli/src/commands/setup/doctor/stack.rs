@@ -12,7 +12,7 @@ use serializer::{
 };
 use webhook_serializer::{
     sources::REFRESH,
-    time::{Surroundings, Timestamp},
+    time::{Env, Timestamp},
 };
 
 use super::finding::Finding;
@@ -39,13 +39,13 @@ const FUNCTIONS: [(&str, &str); 3] =
     [("ingest", "IngestFunction"), ("worker", "WorkerFunction"), ("scheduler", "SchedulerFunction")];
 
 /// Who asks, and by which clock. `None` behind it: AWS cannot be asked at all.
-pub async fn caller(services: &Services, surroundings: &Surroundings) -> (Vec<Finding>, bool) {
+pub async fn caller(services: &Services, env: &Env) -> (Vec<Finding>, bool) {
     const CHECK: &str = "credentials";
     match services.query(Service::STS, "2011-06-15", "GetCallerIdentity", &[]).await {
         Ok(Told { what, date }) => {
             let arn = what.text(&["GetCallerIdentityResult", "Arn"]);
             let caller = Finding::ok(CHECK, format!("{arn} in {}", services.region()));
-            (vec![caller, clock(date.as_deref(), surroundings.now())], true)
+            (vec![caller, clock(date.as_deref(), env.now())], true)
         }
         Err(refusal @ Refusal::Silent(_)) => {
             let advice = "is there a network, a proxy, the right region? Nothing else was asked of AWS";
@@ -103,11 +103,11 @@ pub fn status(stack: &Stack) -> Finding {
 
 /// Whether something was changed by hand. Without `detect`, what was found the
 /// last time that somebody had CloudFormation look.
-pub async fn drift(services: &Services, stack: &Stack, detect: bool, surroundings: &Surroundings) -> Finding {
+pub async fn drift(services: &Services, stack: &Stack, detect: bool, env: &Env) -> Finding {
     const CHECK: &str = "drift";
     let (mut status, mut at) = stack.drift.clone();
     if detect {
-        match detected(services, stack, surroundings).await {
+        match detected(services, stack, env).await {
             Ok(found) => (status, at) = (found, Some("now".to_owned())),
             Err(refusal) => return Finding::refused(CHECK, &refusal),
         }
@@ -134,19 +134,19 @@ pub async fn drift(services: &Services, stack: &Stack, detect: bool, surrounding
     }
 }
 
-async fn detected(services: &Services, stack: &Stack, surroundings: &Surroundings) -> Result<String, Refusal> {
+async fn detected(services: &Services, stack: &Stack, env: &Env) -> Result<String, Refusal> {
     let name = ("StackName", stack.name.as_str());
     let begun = services.query(Service::CLOUDFORMATION, VERSION, "DetectStackDrift", &[name]).await?;
     let id = begun.what.text(&["DetectStackDriftResult", "StackDriftDetectionId"]).to_owned();
-    let (began, action) = (surroundings.monotonic(), "DescribeStackDriftDetectionStatus");
+    let (began, action) = (env.monotonic(), "DescribeStackDriftDetectionStatus");
     loop {
         let field = [("StackDriftDetectionId", id.as_str())];
         let told = services.query(Service::CLOUDFORMATION, VERSION, action, &field).await?.what;
         let told = |name: &str| told.text(&["DescribeStackDriftDetectionStatusResult", name]).to_owned();
         match told("DetectionStatus").as_str() {
             "DETECTION_COMPLETE" => return Ok(told("StackDriftStatus")),
-            "DETECTION_IN_PROGRESS" if surroundings.monotonic().saturating_sub(began) < DETECTION => {
-                surroundings.sleep(BETWEEN).await;
+            "DETECTION_IN_PROGRESS" if env.monotonic().saturating_sub(began) < DETECTION => {
+                env.sleep(BETWEEN).await;
             }
             "DETECTION_IN_PROGRESS" => {
                 return Err(Refusal::Silent(

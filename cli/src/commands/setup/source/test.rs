@@ -19,7 +19,7 @@ use webhook_serializer::{
     protocol::entity::SourceName,
     providers::{self, Headers, Verified},
     sources::{SPACING, Source, Sources},
-    time::Surroundings,
+    time::Env,
 };
 
 use super::{
@@ -93,7 +93,7 @@ impl Test {
             let request: Result<Request, _> = serde_json::from_str(event);
             let mut request = request.with_context(|| format!("{sample} is no Function URL event, as in events/"))?;
             request.raw_path = format!("/webhooks/{}", source.name);
-            samples::webhook(&serde_json::to_string(&request)?, sources, Surroundings::system().now())
+            samples::webhook(&serde_json::to_string(&request)?, sources, Env::system().now())
         };
         // An order that is made, where there is one; nothing that would be ignored.
         let rank = |(name, event): &(&str, &str)| {
@@ -112,8 +112,7 @@ impl Test {
             .or_else(|| brought.map(|(name, event)| (name.to_owned(), event.to_owned())))
             .with_context(|| format!("there is no sample of {}; --sample FILE names one", source.provider_name))?;
         let webhook = signed(&sample, &event)?;
-        if source.sign(&Headers::default(), b"{}", Surroundings::system().now()).is_empty() && source.query().is_none()
-        {
+        if source.sign(&Headers::default(), b"{}", Env::system().now()).is_empty() && source.query().is_none() {
             bail!(
                 "{} signs with a key that nobody else has, so that nothing can be signed in its place: let the sender send \
                  a test",
@@ -127,7 +126,7 @@ impl Test {
         let headers: Headers = webhook.headers.iter().cloned().collect();
         let headers = headers.with_query(webhook.query.clone().unwrap_or_default());
         let request = providers::Request { headers: &headers, body: &webhook.body };
-        let verified = source.verify(request, Surroundings::system().now());
+        let verified = source.verify(request, Env::system().now());
         let (incoming, valid) = (&webhook.incoming, matches!(verified, Ok(Verified::Delivery)));
         let taken = source.takes(&incoming.topic);
         if self.json {
@@ -168,7 +167,7 @@ impl Test {
         {
             return Ok(ExitCode::FAILURE);
         }
-        let (sender, surroundings) = (Sender::new(to), Surroundings::system());
+        let (sender, env) = (Sender::new(to), Env::system());
         let mut looks = LOOKS;
         let answer = loop {
             let answer = sender.post(webhook).await.context("nothing was sent: is it running? --to says where to")?;
@@ -177,7 +176,7 @@ impl Test {
             if looks == 0 || !matches!(answer.status, 401 | 404) {
                 break answer;
             }
-            surroundings.sleep(BETWEEN_LOOKS).await;
+            env.sleep(BETWEEN_LOOKS).await;
         };
         let said = send::Accepted::of(&answer.body);
         let hint = match answer.status {

@@ -21,7 +21,7 @@ use webhook_serializer::{
         receipt::Settlement,
     },
     sources::Sources,
-    time::Surroundings,
+    time::Env,
 };
 
 use crate::commands::tryout::send::Accepted;
@@ -60,13 +60,13 @@ pub(super) struct Verdict {
 pub(super) async fn play(folder: &Path, url: &str, sources: &Sources, story: &Story) -> Result<Verdict> {
     let sender = Sender::new(url);
     let webhooks = webhooks(folder, sources)?;
-    let surroundings = Surroundings::system();
+    let env = Env::system();
     // Two of one topic and order are told apart by their files.
     for (file, webhook) in &webhooks {
         let name = Path::new(file).file_stem().unwrap_or_default().to_string_lossy();
         story.call(webhook.incoming.identity.delivery_id.as_str(), &name);
     }
-    let give_up = surroundings.monotonic() + PATIENCE;
+    let give_up = env.monotonic() + PATIENCE;
     let mut rounds: [Vec<Sent>; 2] = Default::default();
     for round in &mut rounds {
         for (file, webhook) in &webhooks {
@@ -88,7 +88,7 @@ pub(super) async fn play(folder: &Path, url: &str, sources: &Sources, story: &St
 /// answered that it is not stored (503), or not yet (202): it is sent again then, as
 /// senders do, for an answer that says where it stands.
 async fn send(sender: &Sender, file: &str, webhook: &Webhook, give_up: Duration) -> Result<Place> {
-    let surroundings = Surroundings::system();
+    let env = Env::system();
     loop {
         let answer = sender.post(webhook).await?;
         let accepted = Accepted::of(&answer.body);
@@ -98,10 +98,10 @@ async fn send(sender: &Sender, file: &str, webhook: &Webhook, give_up: Duration)
         if let (Some(sequence), Some(entity)) = (accepted.accepted, accepted.entity) {
             return Ok((EntityKey::parse(&entity)?, Sequence(sequence)));
         }
-        if !matches!(answer.status, 202 | 503) || surroundings.monotonic() >= give_up {
+        if !matches!(answer.status, 202 | 503) || env.monotonic() >= give_up {
             bail!("{file} is answered {}: {}", answer.status, answer.body);
         }
-        surroundings.sleep(PAUSE).await;
+        env.sleep(PAUSE).await;
     }
 }
 
@@ -118,7 +118,7 @@ fn webhooks(folder: &Path, sources: &Sources) -> Result<Vec<(String, Webhook)>> 
     for file in files {
         let event = std::fs::read_to_string(&file).with_context(|| format!("{}", file.display()))?;
         if samples::is_webhook(&event) {
-            let webhook = samples::webhook(&event, sources, Surroundings::system().now());
+            let webhook = samples::webhook(&event, sources, Env::system().now());
             let (file, webhook) = (file.display().to_string(), webhook.with_context(|| format!("{}", file.display()))?);
             let (entity, id) = (&webhook.incoming.entity, &webhook.incoming.identity.delivery_id);
             if let Some(other) = known.insert((entity.clone(), id.as_str().to_owned()), file.clone()) {
@@ -278,8 +278,8 @@ mod tests {
     #[tokio::test]
     async fn a_sample_is_sent_again_while_a_busy_machine_has_no_place_for_it() {
         let sources = Sources::parse(samples::SOURCES).expect("the samples' own");
-        let webhook = SHOPIFY[0].of_order("1", &sources, Surroundings::system().now());
-        let now = || Surroundings::system().monotonic();
+        let webhook = SHOPIFY[0].of_order("1", &sources, Env::system().now());
+        let now = || Env::system().monotonic();
         let accepted = (200, r#"{"accepted":7,"entity":"shopify/order/1"}"#);
         let busy = [
             (503, r#"{"error":"not stored; send it again"}"#),

@@ -19,7 +19,7 @@ use crate::{
         table::Write,
     },
     sources::{Found, Source},
-    telemetry::PutOffReason,
+    telemetry::RequeueReason,
 };
 
 /// How long a worker goes by a row that it has not seen since. A commit does not
@@ -31,7 +31,7 @@ impl Driver<'_> {
     pub(super) async fn commit(&mut self, ran: &Ran, writes: Vec<Write>) -> Result<Turn, Stopped> {
         let store = &self.drainer.store;
         let decision = self.decide(Settlement::Applied, Some(ran), Retries::default()).await;
-        let lease = self.keeper.lease().clone();
+        let lease = self.renewer.lease().clone();
         // A second time only where deliveries have come meanwhile, a third where it was put on hold.
         loop {
             let settling = if self.drain.is_last(decision.last()) {
@@ -41,7 +41,7 @@ impl Driver<'_> {
             };
             let is_on_hold = self.drain.state().hold.since().is_some();
             let commit = Commit { settling, writes: &writes, is_on_hold };
-            let token = store.surroundings().nonce();
+            let token = store.env().nonce();
             let sent = self.monotonic();
             let all = commit.all();
             let transact = store.transact(&all, token.as_str(), self.patience());
@@ -61,7 +61,7 @@ impl Driver<'_> {
             match (committed, &commit.settling) {
                 (Committed::Landed(lease), Settling::GoesOn(settle)) => {
                     let state = settle.applied(self.drain.state());
-                    self.keeper.prolonged(lease, sent);
+                    self.renewer.prolonged(lease, sent);
                     self.told_settled(&decision, Some(ran));
                     self.settled(state, &decision);
                     break;
@@ -86,15 +86,15 @@ impl Driver<'_> {
         let answered = self.answered(ran.took.unwrap_or_default());
         Turn::Continue(Some(match &self.source {
             Some(Found::Source(source)) => follows(&self.drain, ran.group, source, answered),
-            _ => Step::HandOver(HANDED_OVER, PutOffReason::UnknownSource),
+            _ => Step::HandOver(HANDED_OVER, RequeueReason::UnknownSource),
         }))
     }
 
     /// Reads the row, which a commit does not bring.
     async fn look_again(&mut self) -> Result<(), Stopped> {
         let read = self.drainer.store.entity(&self.drain.state().entity, PATIENCE);
-        match self.keeper.hold(read).await?? {
-            Some(state) if self.keeper.lease().is_mine(&state) => {
+        match self.renewer.hold(read).await?? {
+            Some(state) if self.renewer.lease().is_mine(&state) => {
                 self.drain.seen(state);
                 self.seen = self.monotonic();
                 Ok(())

@@ -21,7 +21,7 @@ use crate::{
         state::BlockReason,
     },
     sources::Found,
-    telemetry::{Event, PutOffReason},
+    telemetry::{Event, RequeueReason},
     time::Timestamp,
 };
 
@@ -42,11 +42,11 @@ impl Driver<'_> {
     /// so; else a breaker refused it.
     pub(super) async fn retry(&mut self, count: &Count, wait: Duration, ran: Option<&Ran>) -> Result<Turn, Stopped> {
         let retry_at = self.now() + wait;
-        let wake_up = WakeUp::under(&self.drain.state().entity, self.keeper.lease().token());
+        let wake_up = WakeUp::under(&self.drain.state().entity, self.renewer.lease().token());
         if ran.is_some() {
-            self.keeper.hold(self.drainer.wake(&wake_up, wait)).await??;
+            self.renewer.hold(self.drainer.wake(&wake_up, wait)).await??;
         } else {
-            self.keeper.hold(self.drainer.put_off(&wake_up, wait, PutOffReason::BreakerOpen)).await??;
+            self.renewer.hold(self.drainer.requeue(&wake_up, wait, RequeueReason::BreakerOpen)).await??;
         }
         self.fail(count, Some(retry_at)).await?;
         if let Some(Found::Source(source)) = &self.source
@@ -72,7 +72,7 @@ impl Driver<'_> {
         let state = self.drain.state();
         let Count { attempts, retries, one_by_one, error } = count;
         let fail = Fail {
-            lease: self.keeper.lease(),
+            lease: self.renewer.lease(),
             sequence: state.next(),
             attempts: *attempts,
             retries: *retries,
@@ -94,7 +94,7 @@ impl Driver<'_> {
         let mut delivery = waiting.unpacked.head().clone();
         let run_before = self.drain.run_before(&delivery);
         let aside = Aside { error, run_before, kept_for: self.drainer.settings.parked_retention };
-        self.keeper.hold(aside.set(store, waiting)).await??;
+        self.renewer.hold(aside.set(store, waiting)).await??;
         delivery.attempt = attempts.max(1);
         let parked = Ran { deliveries: vec![Arc::new(delivery)], group: Group::ONE, took: None };
         self.settle_carrying(Settlement::Parked, Some(parked), carried).await

@@ -12,7 +12,7 @@ use crate::{
 impl Driver<'_> {
     /// Asks for a start; refused, for how long.
     pub(super) fn admitted(&self, source: &Source) -> Result<Ticket, Refused> {
-        let fraction = self.drainer.store.surroundings().fraction();
+        let fraction = self.drainer.store.env().fraction();
         let limit = source.handler_timeout;
         self.drainer.breakers.admit(&source.name, &self.drain.state().entity, self.monotonic(), limit, fraction)
     }
@@ -28,7 +28,7 @@ impl Driver<'_> {
                 Ending::Unwell
             }
         };
-        let fraction = self.drainer.store.surroundings().fraction();
+        let fraction = self.drainer.store.env().fraction();
         match ticket.ended(now, ending, fraction) {
             Change::None => {}
             Change::Opened(wait) => {

@@ -30,7 +30,7 @@ impl Driver<'_> {
         let ending = Ending {
             settlement,
             group: ran.map_or(Group::ONE, |ran| ran.group),
-            token: self.keeper.lease().token(),
+            token: self.renewer.lease().token(),
             attempts: ran.and_then(|ran| ran.deliveries.last()).map_or(0, |delivery| delivery.attempt()),
             took: ran.and_then(|ran| ran.took),
             at: self.now(),
@@ -44,7 +44,7 @@ impl Driver<'_> {
     /// over.
     pub(super) fn settle_under<'l>(&self, lease: &'l Lease, decision: &'l Decision) -> Settle<'l> {
         let hands_over = self.drain.hands_over(decision.last(), self.monotonic() >= self.slice_ends);
-        Settle { lease, decision, now: self.now(), length: self.keeper.length(), hands_over }
+        Settle { lease, decision, now: self.now(), length: self.renewer.length(), hands_over }
     }
 
     /// The write that settles the last places and ends the lease.
@@ -110,7 +110,7 @@ impl Driver<'_> {
     /// The row afterwards; `None`: the lease has ended with the last places.
     async fn settle_row(&mut self, decision: &Decision) -> Result<Option<EntityState>, Stopped> {
         let store = &self.drainer.store;
-        let lease = self.keeper.lease().clone();
+        let lease = self.renewer.lease().clone();
         while self.drain.is_last(decision.last()) {
             match store.run(&self.last_under(&lease, decision), self.patience()).await? {
                 SettledAndReleased::Released => return Ok(None),
@@ -128,7 +128,7 @@ impl Driver<'_> {
         );
         match settled? {
             Settled::Settled(lease, state) => {
-                self.keeper.prolonged(lease, sent);
+                self.renewer.prolonged(lease, sent);
                 self.seen = sent;
                 self.drain.spilled(spilled);
                 if let Some(Ok(ahead)) = ahead {

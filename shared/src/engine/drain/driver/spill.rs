@@ -56,7 +56,7 @@ impl Driver<'_> {
 /// Whether the receipt is there.
 async fn write(store: &Store, entity: &EntityKey, receipt: &Receipt, retention: Duration, patience: Duration) -> bool {
     // Counted from now at the least: whoever settled it may have had a clock that is behind.
-    let purge_at = store.surroundings().now().max(receipt.settled_at) + retention;
+    let purge_at = store.env().now().max(receipt.settled_at) + retention;
     match Spill::of(entity, receipt, purge_at) {
         Some(spill) => store.run(&spill, patience).await.is_ok(),
         None => true,

@@ -24,7 +24,7 @@ use crate::{
         inbox::{MarkStart, Marked},
     },
     sources::Found,
-    telemetry::{Event, PutOffReason},
+    telemetry::{Event, RequeueReason},
 };
 
 impl<'a> Driver<'a> {
@@ -37,7 +37,7 @@ impl<'a> Driver<'a> {
     ) -> Result<Turn, Stopped> {
         let follows = |step| Ok(Turn::Continue(Some(step)));
         let Some(Found::Source(source)) = self.source.clone() else {
-            return follows(Step::HandOver(HANDED_OVER, PutOffReason::UnknownSource));
+            return follows(Step::HandOver(HANDED_OVER, RequeueReason::UnknownSource));
         };
         let (group, mut deliveries) = match self.complete(group).await? {
             Ok(complete) => complete,
@@ -56,7 +56,7 @@ impl<'a> Driver<'a> {
                 applied = applied.applied(delivery.family(), time);
             }
         }
-        self.keeper.hold(self.in_flight.hidden()).await?;
+        self.renewer.hold(self.in_flight.hidden()).await?;
         let ticket = match self.admitted(&source) {
             Ok(ticket) => ticket,
             Err(Refused { wait, longest, error }) => {
@@ -67,7 +67,7 @@ impl<'a> Driver<'a> {
         if is_written {
             self.mark_start(self.drain.state().next()).await?;
         }
-        let token = self.keeper.lease().token();
+        let token = self.renewer.lease().token();
         self.lane.starts(&source.handler, token, &mut deliveries);
         let deliveries: Vec<Arc<Delivery>> = deliveries.into_iter().map(Arc::new).collect();
         for delivery in &deliveries {
@@ -75,9 +75,9 @@ impl<'a> Driver<'a> {
         }
         self.not_before = source.rate.map(|rate| self.now() + rate.interval());
         let started = self.monotonic();
-        let surroundings = self.drainer.store.surroundings().clone();
+        let env = self.drainer.store.env().clone();
         let (canceller, context) =
-            Canceller::start(&source.handler, token, started + source.handler_timeout, surroundings.clone());
+            Canceller::start(&source.handler, token, started + source.handler_timeout, env.clone());
         let Drainer { threads, handler, isolation, .. } = self.drainer;
         let timed = run(threads, handler.clone(), *isolation, Deliveries(deliveries.clone()), context);
         let timed = self.lane.within(timed);
@@ -89,7 +89,7 @@ impl<'a> Driver<'a> {
                 Either::Right((ahead, timed)) => (timed.await, ahead),
             }
         };
-        let (outcome, ahead) = self.keeper.hold(both).await?;
+        let (outcome, ahead) = self.renewer.hold(both).await?;
         self.lane.ran(outcome.as_ref());
         // Tells one that blocks its thread and is late; what it still does is refused by its token.
         drop(canceller);
@@ -101,7 +101,7 @@ impl<'a> Driver<'a> {
         *ran = Some(Ran { deliveries, group, took: Some(took) });
         let Some(outcome) = outcome else {
             // What did not start is no attempt.
-            return follows(Step::HandOver(HANDED_OVER, PutOffReason::NoThread));
+            return follows(Step::HandOver(HANDED_OVER, RequeueReason::NoThread));
         };
         self.report(ticket, &source, &outcome);
         follows(self.drain.answered(outcome, group, &source, self.answered(took)))
@@ -109,7 +109,7 @@ impl<'a> Driver<'a> {
 
     /// What is known of a start that took so long and is answered now.
     pub(super) fn answered(&self, took: Duration) -> Answered {
-        Answered { at: self.now(), took, fraction: self.drainer.store.surroundings().fraction() }
+        Answered { at: self.now(), took, fraction: self.drainer.store.env().fraction() }
     }
 
     /// The members of the group with their bodies: of those in front of the first
@@ -124,7 +124,7 @@ impl<'a> Driver<'a> {
                 let parts = if parts.is_empty() {
                     Vec::new()
                 } else {
-                    self.keeper.hold(self.drainer.store.get_many(&parts, PATIENCE)).await??
+                    self.renewer.hold(self.drainer.store.get_many(&parts, PATIENCE)).await??
                 };
                 match unpacked.complete(&parts) {
                     Ok(delivery) => deliveries.push(delivery),
@@ -143,9 +143,9 @@ impl<'a> Driver<'a> {
     /// it is written, it is made all the same: a start that is written and not
     /// made would be charged, one that is made and not written is not.
     async fn mark_start(&mut self, sequence: Sequence) -> Result<(), Stopped> {
-        let lease = self.keeper.lease().clone();
+        let lease = self.renewer.lease().clone();
         let mark = MarkStart { lease: &lease, sequence };
-        match self.keeper.hold(self.drainer.store.run(&mark, MARKING)).await? {
+        match self.renewer.hold(self.drainer.store.run(&mark, MARKING)).await? {
             Ok(Marked::Marked) | Err(StoreError::Unavailable(_)) => Ok(()),
             Ok(Marked::Lost) => Err(Stopped::Lost),
             Err(error) => Err(error.into()),

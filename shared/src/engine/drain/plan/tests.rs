@@ -184,13 +184,13 @@ fn holders_that_vanish_again_and_again_before_they_start_block_the_entity() {
 #[test]
 fn who_asked_to_be_let_in_goes_before_whatever_waits() {
     let asked = |state: &mut EntityState| state.yield_until = Some(NOW + 3 * SECOND);
-    assert_eq!(after(asked), Step::HandOver(3 * SECOND, PutOffReason::Yielding));
+    assert_eq!(after(asked), Step::HandOver(3 * SECOND, RequeueReason::Yielding));
     let both = |state: &mut EntityState| {
         asked(state);
         state.retry_at = Some(NOW + 2 * SECOND);
         state.handover = Some(NOW);
     };
-    assert_eq!(after(both), Step::HandOver(3 * SECOND, PutOffReason::Yielding));
+    assert_eq!(after(both), Step::HandOver(3 * SECOND, RequeueReason::Yielding));
     assert_eq!(after(|state| state.yield_until = Some(NOW)), STARTED);
     let far_ahead = |state: &mut EntityState| state.yield_until = Some(NOW + 3600 * SECOND);
     assert_eq!(after(far_ahead), STARTED, "a clock that is far off wrote it");
@@ -204,28 +204,28 @@ fn a_wait_of_a_second_is_waited_out_and_a_longer_one_put_off() {
     };
     let longer = SECOND + Duration::from_millis(1);
     assert_eq!(waits(SECOND, MOMENT.left), Step::Wait(SECOND));
-    assert_eq!(waits(longer, MOMENT.left), Step::HandOver(longer, PutOffReason::Retry));
+    assert_eq!(waits(longer, MOMENT.left), Step::HandOver(longer, RequeueReason::Retry));
     assert_eq!(waits(SECOND, MARGIN + SECOND), Step::Wait(SECOND));
     let short = MARGIN + SECOND - Duration::from_millis(1);
-    assert_eq!(waits(SECOND, short), Step::HandOver(SECOND, PutOffReason::Retry));
+    assert_eq!(waits(SECOND, short), Step::HandOver(SECOND, RequeueReason::Retry));
     assert_eq!(waits(Duration::ZERO, MOMENT.left), STARTED);
 }
 
 #[test]
 fn a_slice_that_is_over_goes_behind_the_others_at_once() {
-    assert_eq!(after(|state| state.handover = Some(NOW)), Step::HandOver(Duration::ZERO, PutOffReason::Slice));
+    assert_eq!(after(|state| state.handover = Some(NOW)), Step::HandOver(Duration::ZERO, RequeueReason::Slice));
     let waits = |state: &mut EntityState| {
         state.handover = Some(NOW);
         state.retry_at = Some(NOW + SECOND);
     };
-    assert_eq!(after(waits), Step::HandOver(Duration::ZERO, PutOffReason::Slice));
+    assert_eq!(after(waits), Step::HandOver(Duration::ZERO, RequeueReason::Slice));
 }
 
 #[test]
 fn nothing_is_begun_that_the_function_s_time_does_not_allow() {
     let reads = |left| next(&Drain::granted(row(7, 8), MEMORY), Moment { left, ..MOMENT });
     let starts = |left| next(&drain(row(7, 8), 1), Moment { left, ..MOMENT });
-    let out_of_time = Step::HandOver(HANDED_OVER, PutOffReason::OutOfTime);
+    let out_of_time = Step::HandOver(HANDED_OVER, RequeueReason::OutOfTime);
     let moment = Duration::from_millis(1);
     assert_eq!(reads(MARGIN), Step::ReadPage);
     assert_eq!(reads(MARGIN - moment), out_of_time);
@@ -241,13 +241,13 @@ fn a_suspect_starts_alone_and_with_time_to_write_that_down() {
     let enough = 10 * SECOND + MARKING + MARGIN;
     assert_eq!(alone(enough), Step::Start { is_written: true, group: Group::ONE });
     let short = enough - Duration::from_millis(1);
-    assert_eq!(alone(short), Step::HandOver(HANDED_OVER, PutOffReason::OutOfTime));
+    assert_eq!(alone(short), Step::HandOver(HANDED_OVER, RequeueReason::OutOfTime));
 }
 
 #[test]
 fn a_process_without_threads_starts_nothing() {
     let spent = Moment { is_spent: true, ..MOMENT };
-    assert_eq!(next(&drain(row(7, 8), 1), spent), Step::HandOver(HANDED_OVER, PutOffReason::NoThread));
+    assert_eq!(next(&drain(row(7, 8), 1), spent), Step::HandOver(HANDED_OVER, RequeueReason::NoThread));
 }
 
 #[test]
@@ -395,7 +395,7 @@ fn a_repeat_on_the_same_page_is_seen_once_the_first_is_settled() {
 fn a_delivery_waits_for_its_source_to_be_known_and_is_set_aside_where_that_is_gone() {
     let of = |found: Option<Found>| drain(row(7, 8), 1).next(&MOMENT, found.as_ref());
     assert_eq!(of(None), Step::FindSource);
-    assert_eq!(of(Some(Found::Unknown)), Step::HandOver(UNREADABLE, PutOffReason::UnknownSource));
+    assert_eq!(of(Some(Found::Unknown)), Step::HandOver(UNREADABLE, RequeueReason::UnknownSource));
     assert_eq!(of(Some(Found::Gone)), aside(0, "its source is not configured any more"));
 }
 
@@ -553,13 +553,13 @@ fn a_drain_whose_wake_up_was_replaced_stops_without_another() {
 #[test]
 fn what_a_paused_source_sent_is_put_off_uncharged_and_a_repeat_of_it_is_settled() {
     let paused = Found::Source(source("paused = true\n"));
-    let put_off = Step::HandOver(PAUSED, PutOffReason::Paused);
-    assert_eq!(drain(row(7, 9), 2).next(&MOMENT, Some(&paused)), put_off);
+    let requeue = Step::HandOver(PAUSED, RequeueReason::Paused);
+    assert_eq!(drain(row(7, 9), 2).next(&MOMENT, Some(&paused)), requeue);
     // As often as it may have failed: nobody gives it up meanwhile.
-    assert_eq!(drain(EntityState { attempts: 9, ..row(7, 9) }, 2).next(&MOMENT, Some(&paused)), put_off);
+    assert_eq!(drain(EntityState { attempts: 9, ..row(7, 9) }, 2).next(&MOMENT, Some(&paused)), requeue);
     let again = remembering(&[("D8", Settlement::Applied)], 9);
     let settled = drain(again, 2).next(&MOMENT, Some(&paused));
-    assert_ne!(settled, put_off);
+    assert_ne!(settled, requeue);
 }
 
 /// What a trace says of a run.

@@ -107,8 +107,8 @@ impl World {
         let mut roots = Roots::in_pem(server.cert.pem().as_bytes()).unwrap();
         believed.iter().for_each(|pem| roots.add(pem).unwrap());
         let clock = Stopped::default();
-        let surroundings = Surroundings::new(clock.clone(), SeededRandom::new(1));
-        let keys = PublishedKeys::standing_in(surroundings, endpoint.url(), roots);
+        let env = Env::new(clock.clone(), SeededRandom::new(1));
+        let keys = PublishedKeys::standing_in(env, endpoint.url(), roots);
         Self { endpoint, keys, clock }
     }
 
@@ -418,10 +418,10 @@ async fn a_host_that_says_nothing_is_not_waited_for_longer_than_a_second() {
 async fn a_host_whose_own_certificate_is_not_believed_is_not_asked() {
     let endpoint = Endpoint::start_tls(&server(), |_| Reply::of(&set("k-1"))).await;
     let clock = Stopped::default();
-    let surroundings = Surroundings::new(clock.clone(), SeededRandom::new(1));
+    let env = Env::new(clock.clone(), SeededRandom::new(1));
     let mut reasons = Vec::new();
     for origin in [endpoint.url(), endpoint.url().replace("https", "http")] {
-        let keys = PublishedKeys::standing_in(surroundings.clone(), origin, Roots::mozilla());
+        let keys = PublishedKeys::standing_in(env.clone(), origin, Roots::mozilla());
         let world = World { endpoint: Endpoint::start(|_| Reply::Never).await, keys, clock: clock.clone() };
         let Err(Unverified::Unfetched(at)) = one(&world).await else { panic!("it is believed") };
         // Who tries again at once is told only that it is too soon.

@@ -43,7 +43,7 @@ mod tests {
     use std::time::Duration;
 
     use webhook_serializer::{
-        Action, DeliveryId, EntityKey, FencingToken, Identity, Incoming, Sequence, SourceName, Surroundings, Timestamp,
+        Action, DeliveryId, EntityKey, FencingToken, Identity, Incoming, Sequence, SourceName, Env, Timestamp,
         testing::{Event, Lane},
     };
 
@@ -62,7 +62,7 @@ mod tests {
             content_type: Some("application/json".into()),
             body: body.to_owned().into(),
         };
-        let context = Context::detached(FencingToken(1), Duration::from_secs(5), Surroundings::system());
+        let context = Context::detached(FencingToken(1), Duration::from_secs(5), Env::system());
         let totals = Totals { table: "totals".into() };
         totals.handle(&Delivery::detached(incoming, Sequence(1)), &context).await.expect("it is handled")
     }

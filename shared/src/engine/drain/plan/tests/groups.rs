@@ -168,15 +168,15 @@ fn of_a_group_that_fails_each_is_tried_by_itself_and_none_is_charged() {
 
 #[test]
 fn a_group_that_found_no_room_stays_one() {
-    let put_off = |options: &str, group: Group, state: EntityState| {
+    let requeue = |options: &str, group: Group, state: EntityState| {
         let drain = roomy(state, 9, page(5));
         match drain.answered(Outcome::not_now("full"), group, &source(options), with(0.5)) {
             Step::Retry { attempts, one_by_one: None, wait, .. } if wait == 5 * SECOND => attempts,
             step => panic!("{step:?}"),
         }
     };
-    assert_eq!(put_off(UP_TO_3, several(3), row(7, 20)), 0);
-    assert_eq!(put_off(LATEST, latest(5), EntityState { attempts: 2, one_by_one: Some(Sequence(7)), ..row(7, 20) }), 2);
+    assert_eq!(requeue(UP_TO_3, several(3), row(7, 20)), 0);
+    assert_eq!(requeue(LATEST, latest(5), EntityState { attempts: 2, one_by_one: Some(Sequence(7)), ..row(7, 20) }), 2);
 }
 
 #[test]

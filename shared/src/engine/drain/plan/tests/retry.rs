@@ -53,18 +53,18 @@ fn shorter_asked_waits_use_up_the_limit_all_the_same() {
 #[test]
 fn delivery_without_room_waits_five_seconds_uncharged() {
     let source = source("retry = { attempts = 2, first = \"4s\", longest = \"9s\" }\n");
-    let put_off = |attempts, outcome, fraction| {
+    let requeue = |attempts, outcome, fraction| {
         drain(EntityState { attempts, ..row(7, 8) }, 1).answered(outcome, Group::ONE, &source, with(fraction))
     };
     let step = |attempts, wait| retry(Class::Unavailable, attempts, wait, "full");
-    assert_eq!(put_off(0, Outcome::not_now("full"), 0.5), step(0, 5 * SECOND));
+    assert_eq!(requeue(0, Outcome::not_now("full"), 0.5), step(0, 5 * SECOND));
     // However often: another failed one would be the last.
-    assert_eq!(put_off(1, Outcome::not_now("full"), 0.0), step(1, 5 * SECOND / 2));
-    assert_eq!(put_off(1, Outcome::not_now("full"), 1.0), step(1, 15 * SECOND / 2));
+    assert_eq!(requeue(1, Outcome::not_now("full"), 0.0), step(1, 5 * SECOND / 2));
+    assert_eq!(requeue(1, Outcome::not_now("full"), 1.0), step(1, 15 * SECOND / 2));
     let asked = |after| Outcome::NotNow { after: Some(after), error: "full".into() };
-    assert_eq!(put_off(1, asked(77 * SECOND), 0.5), step(1, 77 * SECOND));
-    assert_eq!(put_off(1, asked(86_400 * SECOND * 9), 0.5), step(1, 86_400 * SECOND));
-    assert_eq!(put_off(1, asked(Duration::ZERO), 0.5), step(1, 5 * SECOND));
+    assert_eq!(requeue(1, asked(77 * SECOND), 0.5), step(1, 77 * SECOND));
+    assert_eq!(requeue(1, asked(86_400 * SECOND * 9), 0.5), step(1, 86_400 * SECOND));
+    assert_eq!(requeue(1, asked(Duration::ZERO), 0.5), step(1, 5 * SECOND));
 }
 
 pub(super) fn waited(class: Class, wait: Duration) -> EntityState {

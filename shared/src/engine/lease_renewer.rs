@@ -16,7 +16,7 @@ use crate::{
 pub(crate) struct LeaseLost;
 
 /// A held lease, and how long it is known to run.
-pub(crate) struct Keeper {
+pub(crate) struct LeaseRenewer {
     store: Store,
     lease: Lease,
     length: Duration,
@@ -29,7 +29,7 @@ pub(crate) struct Keeper {
     end: Duration,
 }
 
-impl Keeper {
+impl LeaseRenewer {
     /// Keeps `lease`, granted for `length` by a write sent at `sent`.
     pub(crate) fn new(store: &Store, lease: Lease, length: Duration, sent: Duration) -> Self {
         let (runs_out, due) = (sent + length, sent + length / 3);
@@ -65,7 +65,7 @@ impl Keeper {
 
     /// How long this holder may still believe in its lease.
     pub(crate) fn left(&self) -> Duration {
-        self.runs_out.saturating_sub(self.store.surroundings().monotonic())
+        self.runs_out.saturating_sub(self.store.env().monotonic())
     }
 
     /// Awaits `work` while renewing the lease; drops it when the lease is lost.
@@ -75,13 +75,13 @@ impl Keeper {
             return Err(LeaseLost);
         }
         let mut work = std::pin::pin!(work);
-        let surroundings = self.store.surroundings().clone();
+        let env = self.store.env().clone();
         loop {
-            let due = self.due.saturating_sub(surroundings.monotonic());
+            let due = self.due.saturating_sub(env.monotonic());
             tokio::select! {
                 biased;
                 output = &mut work => return Ok(output),
-                () = surroundings.sleep(due) => {}
+                () = env.sleep(due) => {}
             }
             let renewal = self.renewed();
             let sent = tokio::select! {
@@ -107,11 +107,11 @@ impl Keeper {
         if left.is_zero() {
             return Err(LeaseLost);
         }
-        let surroundings = self.store.surroundings();
-        let sent = surroundings.monotonic();
+        let env = self.store.env();
+        let sent = env.monotonic();
         let length = self.length.min(self.end.saturating_sub(sent));
-        let renew = Renew { lease: &self.lease, now: surroundings.now(), length };
-        match surroundings.within(left, self.store.run(&renew, left)).await {
+        let renew = Renew { lease: &self.lease, now: env.now(), length };
+        match env.within(left, self.store.run(&renew, left)).await {
             Some(Ok(Renewed::Renewed(_))) => Ok(sent),
             Some(Ok(Renewed::Lost)) | None | Some(Err(StoreError::Unavailable(_))) => Err(LeaseLost),
             Some(Err(StoreError::Invalid(_) | StoreError::Corrupt(_))) => Err(LeaseLost),
