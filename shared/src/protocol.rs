@@ -2,18 +2,27 @@
 //!
 //! In reading order:
 //!
-//! | module | |
+//! | module | contents |
 //! |---|---|
 //! | [`entity`] | keys, identities, sequences, tokens |
-//! | [`table`] | rows, and writes as values; the trait that a store implements |
-//! | [`format`], [`keys`], [`receipt`], [`state`], [`delivery`] | the protocol's rows: what they have in common, their keys, what is remembered, the entity's, a delivery's |
+//! | [`table`] | rows, writes as values, and the trait that a store implements |
+//! | [`format`], [`keys`] | attributes, the row format's version, row keys |
+//! | [`state`], [`delivery`], [`receipt`] | the rows of entities, deliveries and receipts |
 //! | [`operation`], [`lease`], [`inbox`], [`tick`], [`maintain`] | the operations: one conditional write each |
-//! | [`attempt`], [`rate`] | when a delivery is tried again, and how soon the next one starts |
-//! | [`history`], [`budget`] | receipts checked; what each path costs |
+//! | [`attempt`], [`rate`] | retries and rate limits |
+//! | [`memory`] | the in-memory table |
+//! | [`history`], [`budget`] | checks of an entity's receipts; the cost of each path |
+
+#![cfg_attr(
+    feature = "internals",
+    expect(missing_docs, reason = "users see the documented modules only; names say the rest")
+)]
 
 pub mod attempt;
 pub mod budget;
+#[warn(missing_docs)]
 pub mod delivery;
+#[warn(missing_docs)]
 pub mod entity;
 pub mod format;
 pub mod history;
@@ -27,6 +36,7 @@ pub mod operation;
 pub mod rate;
 pub mod receipt;
 pub mod state;
+#[warn(missing_docs)]
 pub mod table;
 pub mod tick;
 pub mod trace;

@@ -18,7 +18,7 @@ use proptest::{
 use tests::stage;
 use webhook_serializer::{
     protocol::{
-        attempt::{Class, Retries},
+        attempt::{FailureClass, Retries},
         delivery::{Envelope, PutPart},
         entity::{EntityKey, FencingToken, Identity, Sequence},
         inbox::{
@@ -534,7 +534,7 @@ impl<'a> Case<'a> {
 
 fn retries(number: u8) -> Retries {
     let wait = Duration::from_secs(number.into());
-    (0..number % 3).fold(Retries::default(), |retries, _| retries.after(Class::Unavailable, wait))
+    (0..number % 3).fold(Retries::default(), |retries, _| retries.after(FailureClass::Unavailable, wait))
 }
 
 fn identity(number: u8) -> Identity {

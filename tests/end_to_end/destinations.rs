@@ -24,7 +24,7 @@ use webhook_serializer::{
     engine::drain::{Acknowledgement, Drainer, InFlight, Received, SuspectGate},
     handler::{Context, Handler, HandlerError, Outcome},
     protocol::{
-        attempt::Class,
+        attempt::FailureClass,
         delivery::Delivery,
         entity::{EntityKey, FencingToken},
     },
@@ -353,7 +353,7 @@ async fn retry_now_keeps_the_waits_counted() {
         let message = world.messages.receive().await.expect("a wake-up");
         let attended = world.attend_as_a_function(&drainer, &message).await;
         world.messages.attended(message, attended);
-        world.state("shop/a").await.retries.waited(Class::Unavailable)
+        world.state("shop/a").await.retries.waited(FailureClass::Unavailable)
     };
     let first = process().await;
     world.operator().retry(&EntityKey::parse("shop/a").unwrap()).await.expect("memory answers");

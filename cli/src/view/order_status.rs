@@ -4,7 +4,7 @@
 use console::{Style, StyledObject};
 use webhook_serializer::{
     protocol::{
-        attempt::{Class, Retries},
+        attempt::{FailureClass, Retries},
         delivery::Item,
         entity::Sequence,
         state::{BlockReason, EntityState, LeaseKind, VANISHED_BEFORE_START},
@@ -94,7 +94,7 @@ pub struct Standing {
 /// answer.
 fn is_unavailable(state: &EntityState) -> bool {
     let waits = state.retry_at.is_some() && state.last_error.is_some() && state.retries != Retries::default();
-    waits && state.retries.class != Class::Failed && !state.is_empty()
+    waits && state.retries.class != FailureClass::Failed && !state.is_empty()
 }
 
 /// Up to which place each is tried by itself, because a group with it failed: none

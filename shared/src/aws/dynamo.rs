@@ -23,7 +23,7 @@ use futures_util::future::BoxFuture;
 use crate::{
     aws::{meter::Meter, no_connection},
     protocol::{
-        keys::key_to_go_on_from,
+        keys::continuation_key,
         table::{
             Action, Key, Page, Range, Row, Scanned, Segment, Table, TableError, TableName, Transacted, Write, Written,
         },
@@ -420,7 +420,7 @@ impl DynamoTable {
             .map_err(|error| self.failed(&error))?;
         self.count_read(sent.consumed_capacity().and_then(ConsumedCapacity::capacity_units));
         let after = sent.last_evaluated_key.filter(|key| !key.is_empty()).map(row_of);
-        let after = after.map(|row| key_to_go_on_from(table, &row)).transpose()?;
+        let after = after.map(|row| continuation_key(table, &row)).transpose()?;
         Ok(Scanned { rows: sent.items.unwrap_or_default().into_iter().map(row_of).collect(), after })
     }
 }

@@ -15,7 +15,7 @@ use crate::{
         wake::Waker,
     },
     protocol::{
-        delivery::{Envelope, Incoming, LARGEST_BODY, Stored},
+        delivery::{Envelope, Incoming, LARGEST_BODY, StoredBody},
         entity::{EntityKey, FencingToken, Sequence},
         inbox::{Claim, Put, PutOutcome, owes_wake_up},
         receipt::Recent,
@@ -174,7 +174,7 @@ impl Inbox {
         if incoming.body.len() > LARGEST_BODY {
             return Err(AppendError::TooLarge(incoming.body.len()));
         }
-        self.append_as(incoming, Stored::of(&incoming.body), Coming::Now, linger, time).await
+        self.append_as(incoming, StoredBody::new(&incoming.body), Coming::Now, linger, time).await
     }
 
     /// Appends what was parked once more. `run_before`: it was applied before, under
@@ -184,7 +184,7 @@ impl Inbox {
         incoming: &Incoming,
         run_before: Option<FencingToken>,
     ) -> Result<Appended, AppendError> {
-        self.append_as(incoming, Stored::of(&incoming.body), Coming::Again(run_before), None, ANSWERED).await
+        self.append_as(incoming, StoredBody::new(&incoming.body), Coming::Again(run_before), None, ANSWERED).await
     }
 
     /// As [`Inbox::append_within`]; what the store does not take is deferred, where
@@ -228,7 +228,7 @@ impl Inbox {
     pub(crate) async fn take_up(
         &self,
         incoming: &Incoming,
-        stored: Stored,
+        stored: StoredBody,
         time: Duration,
     ) -> Result<Appended, AppendError> {
         self.append_as(incoming, stored, Coming::Deferred, None, time).await
@@ -255,7 +255,7 @@ impl Inbox {
     async fn append_as(
         &self,
         incoming: &Incoming,
-        stored: Stored,
+        stored: StoredBody,
         coming: Coming,
         linger: Option<Linger>,
         time: Duration,
@@ -267,7 +267,7 @@ impl Inbox {
         let give_up = env.monotonic() + time.saturating_sub(SHORTEST_WAKE_UP).min(DEADLINE);
         let patience = || give_up.saturating_sub(env.monotonic());
         let nonce = env.nonce();
-        let envelope = Envelope::of(incoming, stored, &nonce, env.now() + self.retention);
+        let envelope = Envelope::with_body(incoming, stored, &nonce, env.now() + self.retention);
         let envelope = envelope.traced(traces::current());
         let envelope = match coming {
             Coming::Now => envelope,

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     protocol::{
-        delivery::{Incoming, LARGEST_BODY, Stored, TOPIC_BYTES, restored},
+        delivery::{Incoming, LARGEST_BODY, StoredBody, TOPIC_BYTES, decoded_body},
         entity::{DeliveryId, EntityKey, Identity, SourceName},
         format::shortened,
         trace::Trace,
@@ -87,7 +87,7 @@ impl Deferred {
 
     /// `incoming`, where it fits a message; its trace goes on there.
     pub fn of(incoming: &Incoming, trace: Trace) -> Option<Self> {
-        let stored = Stored::of(&incoming.body);
+        let stored = StoredBody::new(&incoming.body);
         let deferred = Self {
             delivery: FORM,
             entity: incoming.entity.clone(),
@@ -157,7 +157,7 @@ impl Deferred {
     /// # Errors
     ///
     /// Why it cannot be read, without anything of what it holds.
-    pub(crate) fn incoming(&self) -> Result<(Incoming, Stored), &'static str> {
+    pub(crate) fn incoming(&self) -> Result<(Incoming, StoredBody), &'static str> {
         if self.entity.is_kept_forever() {
             return Err("its entity is a job's");
         }
@@ -166,7 +166,7 @@ impl Deferred {
             return Err("its body is too long, or encoded otherwise");
         };
         let bytes: Bytes = STANDARD.decode(&self.body).map_err(|_| "its body is not base64")?.into();
-        let body = restored(bytes.clone(), encoding, self.length).map_err(|_| "its body is damaged")?;
+        let body = decoded_body(bytes.clone(), encoding, self.length).map_err(|_| "its body is damaged")?;
         let identity = Identity { source: self.source.clone(), delivery_id: self.id.clone(), redrive: self.redrive };
         let incoming = Incoming {
             entity: self.entity.clone(),
@@ -179,7 +179,7 @@ impl Deferred {
             content_type: self.content_type.clone(),
             body,
         };
-        Ok((incoming, Stored { bytes, encoding }))
+        Ok((incoming, StoredBody { bytes, encoding }))
     }
 
     /// The same after one more try in vain.

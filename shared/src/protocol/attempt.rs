@@ -1,83 +1,80 @@
-//! When a delivery is tried again whose start did not settle it, and when it is
-//! given up.
+//! Retries: how long a delivery waits after a start that did not settle it, and
+//! when it is given up.
 //!
-//! An answer has a [`Class`]. Each class has waits and a limit of its own: a
-//! destination that cannot be reached is not the delivery's fault, and may be
-//! out for days; a delivery that fails is likely to fail again.
+//! Each [`FailureClass`] has its own waits and limit: an unreachable destination is
+//! not the delivery's fault and may be out for days; a delivery that fails is
+//! likely to fail again.
 
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-/// Why a start did not settle its delivery.
+/// The reason why a start did not settle its delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Class {
-    /// The handler answered that it failed.
+pub enum FailureClass {
+    /// The handler reported a failure.
     #[default]
     Failed,
-    /// The handler may have begun, and gave no answer.
+    /// The handler may have begun, but gave no answer.
     Unanswered,
-    /// The handler, or what it needs, could not be reached: nothing was begun.
+    /// The handler or its destination could not be reached: nothing was begun.
     Unavailable,
 }
 
-impl Class {
-    /// In the order of the numbers that rows have for them.
+impl FailureClass {
+    /// In the order of their numbers in rows.
     const ALL: [Self; 3] = [Self::Failed, Self::Unanswered, Self::Unavailable];
 }
 
-/// What the delivery at `head + 1` has been through: how long it has waited for
-/// its retries, by class, as the waits were scheduled.
+/// The scheduled waits of the delivery at `head + 1`, by class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Retries {
+    /// In milliseconds.
     waited: [u32; 3],
-    /// How many holders in a row vanished with it behind a start that they had
-    /// recorded.
+    /// The number of consecutive holders that vanished after recording a start.
     pub crashes: u8,
-    /// The class of the newest answer.
-    pub class: Class,
+    /// The class of the latest failure.
+    pub class: FailureClass,
 }
 
-/// So many holders in a row may vanish behind a recorded start; then the delivery
-/// is given up.
+/// The number of consecutive holders that may vanish after recording a start before
+/// the delivery is given up.
 pub const MOST_CRASHES: u8 = 8;
 
 impl Retries {
-    /// How long it has waited after answers of this class.
-    pub fn waited(&self, class: Class) -> Duration {
+    pub fn waited(&self, class: FailureClass) -> Duration {
         Duration::from_millis(self.waited[class as usize].into())
     }
 
-    /// How long it has waited in all.
     pub fn total(&self) -> Duration {
-        Class::ALL.iter().map(|class| self.waited(*class)).sum()
+        FailureClass::ALL.iter().map(|class| self.waited(*class)).sum()
     }
 
-    /// The same after one more answer of this class, behind which it waits.
+    /// Returns the waits after another failure of `class` and its wait.
     #[must_use]
-    pub fn after(mut self, class: Class, wait: Duration) -> Self {
+    pub fn after(mut self, class: FailureClass, wait: Duration) -> Self {
         let waited = &mut self.waited[class as usize];
         *waited = waited.saturating_add(wait.as_millis().try_into().unwrap_or(u32::MAX));
         (self.crashes, self.class) = (0, class);
         self
     }
 
-    /// The same after one more holder that vanished behind a recorded start.
+    /// Returns the waits after another holder vanished that had recorded a start.
     #[must_use]
     pub fn crashed(self) -> Self {
         Self { crashes: self.crashes.saturating_add(1), ..self }
     }
 
-    /// What the next delivery begins with, where this one was given up because its
+    /// Returns what the next delivery starts with if this one is given up because its
     /// destination was unavailable for too long.
     #[must_use]
     pub fn carried(self) -> Self {
-        let mut carried = Self { class: Class::Unavailable, ..Self::default() };
-        carried.waited[Class::Unavailable as usize] = self.waited[Class::Unavailable as usize];
+        let mut carried = Self { class: FailureClass::Unavailable, ..Self::default() };
+        carried.waited[FailureClass::Unavailable as usize] = self.waited[FailureClass::Unavailable as usize];
         carried
     }
 
-    /// The same for a delivery of this age: it has not waited for longer.
+    /// Limits each wait to the age of the delivery.
     #[must_use]
     pub fn at_most(mut self, age: Duration) -> Self {
         let age = age.as_millis().try_into().unwrap_or(u32::MAX);
@@ -85,7 +82,7 @@ impl Retries {
         self
     }
 
-    /// As it is stored; `None`: there is nothing to store.
+    /// Returns the stored form, or `None` for the default.
     pub fn to_stored(&self) -> Option<Bytes> {
         if *self == Self::default() {
             return None;
@@ -97,50 +94,46 @@ impl Retries {
         Some(bytes.freeze())
     }
 
-    /// Reads what was stored.
     pub fn from_stored(bytes: &[u8]) -> Option<Self> {
         let (waited, rest) = bytes.split_first_chunk::<12>()?;
         let &[crashes, class] = rest else { return None };
         let (waited, _) = waited.as_chunks::<4>();
-        let class = *Class::ALL.get(usize::from(class))?;
+        let class = *FailureClass::ALL.get(usize::from(class))?;
         Some(Self { waited: [waited[0], waited[1], waited[2]].map(u32::from_be_bytes), crashes, class })
     }
 }
 
-/// How long a delivery is retried, and how long it waits in between.
+/// How long a delivery is retried, and how long it waits between attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// The most failed attempts, at least 1; `None`: as many as `failed_for` has
-    /// room for.
+    /// The limit of failed attempts, at least 1; `None` leaves `failed_for` as the only
+    /// limit.
     pub attempts: Option<u32>,
-    /// The wait after the first answer of a class; it doubles from then on.
+    /// The wait after the first failure of a class; it doubles from then on.
     pub first: Duration,
-    /// The longest wait after a failure.
+    /// The longest wait after [`FailureClass::Failed`].
     pub longest: Duration,
-    /// How long a delivery waits after failures before it is given up.
+    /// The total wait of each class before the delivery is given up.
     pub failed_for: Duration,
-    /// The same for starts without an answer.
     pub unanswered_for: Duration,
-    /// The same for a destination that cannot be reached.
     pub unavailable_for: Duration,
 }
 
-/// The longest wait that a handler may ask for, unless its source's own waits
-/// are longer: the entity's later deliveries wait behind this one, and so that
-/// somebody hears of it the day after.
+/// The longest wait that a handler may ask for, unless its source's own waits are
+/// longer. The entity's later deliveries wait too, and operators should notice
+/// within a day.
 pub const LONGEST_ASKED: Duration = Duration::from_secs(86_400);
 
-/// The longest wait after a start without an answer: the longest delay SQS supports.
+/// The longest wait after a start without an answer: the longest delay of SQS.
 pub const LONGEST_UNANSWERED: Duration = Duration::from_secs(900);
 
-/// The longest wait for a destination that cannot be reached: what waits is soon
-/// through once it is back, and a look at it is cheap.
+/// The longest wait for an unavailable destination. A retry is cheap, and a short
+/// wait drains the backlog soon after the destination is back.
 pub const LONGEST_UNAVAILABLE: Duration = Duration::from_secs(300);
 
 impl Default for RetryPolicy {
-    /// An hour of failures: time to mend a release or to roll it back. A day
-    /// without an answer, three days without a destination, as senders themselves
-    /// retry.
+    /// An hour of failures is time to fix or roll back a release. A day without an
+    /// answer and three days without a destination are what senders themselves retry.
     fn default() -> Self {
         Self {
             attempts: None,
@@ -153,71 +146,71 @@ impl Default for RetryPolicy {
     }
 }
 
-/// What is done with a delivery that is given up.
+/// The fate of a delivery that is given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnFailure {
-    /// Park it and go on with the next.
+    /// Park it and continue with the next.
     #[default]
     Park,
-    /// Stop the entity until an operator looks.
+    /// Block the entity until an operator decides.
     Block,
 }
 
 impl RetryPolicy {
-    /// How long a delivery waits after answers of this class before it is given up.
-    pub fn limit(&self, class: Class) -> Duration {
+    /// Returns the total wait after which a delivery is given up.
+    pub fn limit(&self, class: FailureClass) -> Duration {
         match class {
-            Class::Failed => self.failed_for,
-            Class::Unanswered => self.unanswered_for,
-            Class::Unavailable => self.unavailable_for,
+            FailureClass::Failed => self.failed_for,
+            FailureClass::Unanswered => self.unanswered_for,
+            FailureClass::Unavailable => self.unavailable_for,
         }
     }
 
-    /// Whether a delivery that fails for the first time is given up.
+    /// Returns whether the first failure gives the delivery up.
     pub fn is_once(&self) -> bool {
         self.attempts == Some(1) || self.failed_for.is_zero()
     }
 
-    /// How many recorded starts in a row may end with their holder.
+    /// Returns the number of consecutive holders that may vanish after recording a start.
     pub fn most_crashes(&self) -> u8 {
         self.attempts.map_or(MOST_CRASHES, |attempts| attempts.min(MOST_CRASHES.into()) as u8)
     }
 
-    /// Whether a delivery is given up after an answer of this class, its attempt
-    /// number `attempts`, where it has waited for `waited` after others like it.
-    pub fn gives_up(&self, class: Class, attempts: u32, waited: Duration) -> bool {
-        let is_last = class == Class::Failed && self.attempts.is_some_and(|most| attempts >= most);
+    /// Returns whether a failure of `class` gives the delivery up. `waited` is its total
+    /// wait after earlier failures of this class.
+    pub fn gives_up(&self, class: FailureClass, attempts: u32, waited: Duration) -> bool {
+        let is_last = class == FailureClass::Failed && self.attempts.is_some_and(|most| attempts >= most);
         is_last || waited >= self.limit(class)
     }
 
-    /// How long to wait for the next start, where the policy alone says `doubled`. A
-    /// failed start waits as long as its handler asks, at most [`LONGEST_ASKED`].
-    /// After the others, a longer wait that is asked for counts.
-    pub fn wait(&self, class: Class, doubled: Duration, asked: Option<Duration>, took: Duration) -> Duration {
+    /// Returns the wait before the next start: after a failure as long as the handler
+    /// asks, at most [`LONGEST_ASKED`], and otherwise at least `doubled`. A start without
+    /// an answer waits at least as long as it `took`.
+    pub fn wait(&self, class: FailureClass, doubled: Duration, asked: Option<Duration>, took: Duration) -> Duration {
         let asked = asked.map(|asked| asked.min(LONGEST_ASKED.max(self.longest)));
         match class {
-            Class::Failed => asked.unwrap_or(doubled),
-            Class::Unanswered => doubled.max(took).max(asked.unwrap_or_default()),
-            Class::Unavailable => doubled.max(asked.unwrap_or_default()),
+            FailureClass::Failed => asked.unwrap_or(doubled),
+            FailureClass::Unanswered => doubled.max(took).max(asked.unwrap_or_default()),
+            FailureClass::Unavailable => doubled.max(asked.unwrap_or_default()),
         }
     }
 
-    /// The wait after an answer of this class, where the delivery has waited for
-    /// `waited` after others like it: on average, twice the one before.
-    pub fn doubled(&self, class: Class, waited: Duration, fraction: f64) -> Duration {
+    /// Returns the policy's own wait, on average twice the one before. `waited` is the
+    /// total wait after earlier failures of this class; `fraction` is the jitter, 0 to 1.
+    pub fn doubled(&self, class: FailureClass, waited: Duration, fraction: f64) -> Duration {
         let longest = match class {
-            Class::Failed => self.longest,
-            Class::Unanswered => LONGEST_UNANSWERED,
-            Class::Unavailable => LONGEST_UNAVAILABLE,
+            FailureClass::Failed => self.longest,
+            FailureClass::Unanswered => LONGEST_UNANSWERED,
+            FailureClass::Unavailable => LONGEST_UNAVAILABLE,
         };
-        // Jitter takes a quarter off a wait on average.
+        // Jitter shortens a wait by a quarter on average.
         let full = self.first.saturating_add(waited.saturating_mul(4) / 3).min(longest);
         jittered(full, fraction)
     }
 }
 
-/// The wait spread over its upper half.
+/// Spreads a wait over its upper half; `fraction` is 0 to 1.
 pub fn jittered(wait: Duration, fraction: f64) -> Duration {
     wait.mul_f64(0.5 + fraction.clamp(0.0, 1.0) / 2.0)
 }
@@ -230,9 +223,9 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3_600);
     const DAY: Duration = Duration::from_secs(86_400);
 
-    /// How often a delivery is started whose answers are all of this class, and how
-    /// long it waits in all.
-    fn given_up(policy: &RetryPolicy, class: Class, fraction: f64) -> (u32, Duration) {
+    /// Returns the starts and the total wait of a delivery whose failures are all of
+    /// `class`.
+    fn given_up(policy: &RetryPolicy, class: FailureClass, fraction: f64) -> (u32, Duration) {
         let (mut attempts, mut waited) = (1, Duration::ZERO);
         while !policy.gives_up(class, attempts, waited) {
             (attempts, waited) = (attempts + 1, waited + policy.doubled(class, waited, fraction));
@@ -243,7 +236,9 @@ mod tests {
     #[test]
     fn waits_double_up_to_the_class_limit() {
         let policy = RetryPolicy::default();
-        for (class, longest) in [(Class::Failed, 600), (Class::Unanswered, 900), (Class::Unavailable, 300)] {
+        for (class, longest) in
+            [(FailureClass::Failed, 600), (FailureClass::Unanswered, 900), (FailureClass::Unavailable, 300)]
+        {
             let waits = [0, 750, 2_250, 5_250].map(|waited| policy.doubled(class, Duration::from_millis(waited), 0.5));
             assert_eq!(waits.map(|wait| wait.as_millis()), [750, 1_500, 3_000, 6_000], "{class:?}");
             assert_eq!(policy.doubled(class, HOUR, 1.0), longest * SECOND, "{class:?}");
@@ -255,9 +250,9 @@ mod tests {
     fn each_class_ends_at_its_own_limit() {
         let policy = RetryPolicy::default();
         for (class, limit, starts) in [
-            (Class::Failed, HOUR, 13..=25),
-            (Class::Unanswered, DAY, 100..=220),
-            (Class::Unavailable, 3 * DAY, 870..=1800),
+            (FailureClass::Failed, HOUR, 13..=25),
+            (FailureClass::Unanswered, DAY, 100..=220),
+            (FailureClass::Unavailable, 3 * DAY, 870..=1800),
         ] {
             for fraction in [0.0, 0.5, 1.0] {
                 let (started, waited) = given_up(&policy, class, fraction);
@@ -271,8 +266,8 @@ mod tests {
     fn attempts_limit_failed_starts_only() {
         let policy = RetryPolicy { attempts: Some(3), failed_for: Duration::MAX, ..RetryPolicy::default() };
         let gives_up = |class, attempts| policy.gives_up(class, attempts, SECOND);
-        assert_eq!([2, 3].map(|attempts| gives_up(Class::Failed, attempts)), [false, true]);
-        assert!(!gives_up(Class::Unanswered, 30) && !gives_up(Class::Unavailable, 30));
+        assert_eq!([2, 3].map(|attempts| gives_up(FailureClass::Failed, attempts)), [false, true]);
+        assert!(!gives_up(FailureClass::Unanswered, 30) && !gives_up(FailureClass::Unavailable, 30));
     }
 
     #[test]
@@ -280,13 +275,13 @@ mod tests {
         let none = Duration::ZERO;
         let limits =
             RetryPolicy { failed_for: none, unanswered_for: none, unavailable_for: none, ..RetryPolicy::default() };
-        assert!(Class::ALL.iter().all(|class| limits.gives_up(*class, 1, none)));
+        assert!(FailureClass::ALL.iter().all(|class| limits.gives_up(*class, 1, none)));
         assert!(limits.is_once() && !RetryPolicy::default().is_once());
     }
 
     #[test]
     fn failed_start_waits_as_long_as_asked() {
-        let wait = |policy: RetryPolicy, asked| policy.wait(Class::Failed, 40 * SECOND, asked, HOUR);
+        let wait = |policy: RetryPolicy, asked| policy.wait(FailureClass::Failed, 40 * SECOND, asked, HOUR);
         let policy = RetryPolicy::default();
         assert_eq!([None, Some(SECOND)].map(|asked| wait(policy, asked)), [40 * SECOND, SECOND]);
         assert_eq!(wait(policy, Some(Duration::MAX)), LONGEST_ASKED);
@@ -296,7 +291,7 @@ mod tests {
 
     #[test]
     fn asked_wait_only_lengthens_the_others() {
-        for class in [Class::Unanswered, Class::Unavailable] {
+        for class in [FailureClass::Unanswered, FailureClass::Unavailable] {
             let wait = |asked| RetryPolicy::default().wait(class, 40 * SECOND, asked, SECOND);
             let waits = [None, Some(SECOND), Some(HOUR)].map(wait);
             assert_eq!(waits, [40 * SECOND, 40 * SECOND, HOUR], "{class:?}");
@@ -306,23 +301,25 @@ mod tests {
     #[test]
     fn unanswered_start_waits_as_long_as_it_took() {
         let wait = |class| RetryPolicy::default().wait(class, SECOND, None, 30 * SECOND);
-        assert_eq!((wait(Class::Unanswered), wait(Class::Unavailable)), (30 * SECOND, SECOND));
+        assert_eq!((wait(FailureClass::Unanswered), wait(FailureClass::Unavailable)), (30 * SECOND, SECOND));
     }
 
     #[test]
     fn huge_waits_do_not_overflow() {
         let policy = RetryPolicy { failed_for: Duration::MAX, ..RetryPolicy::default() };
-        assert_eq!(policy.doubled(Class::Failed, Duration::MAX / 8, 1.0), policy.longest);
-        let waited = Retries::default().after(Class::Unavailable, Duration::MAX).after(Class::Unavailable, SECOND);
-        assert_eq!(waited.waited(Class::Unavailable), Duration::from_millis(u32::MAX.into()));
+        assert_eq!(policy.doubled(FailureClass::Failed, Duration::MAX / 8, 1.0), policy.longest);
+        let waited =
+            Retries::default().after(FailureClass::Unavailable, Duration::MAX).after(FailureClass::Unavailable, SECOND);
+        assert_eq!(waited.waited(FailureClass::Unavailable), Duration::from_millis(u32::MAX.into()));
     }
 
     #[test]
     fn retries_are_read_as_stored() {
-        let retries = Retries::default().after(Class::Failed, SECOND).after(Class::Unavailable, 3 * DAY).crashed();
+        let retries =
+            Retries::default().after(FailureClass::Failed, SECOND).after(FailureClass::Unavailable, 3 * DAY).crashed();
         let stored = retries.to_stored().unwrap();
         assert_eq!((stored.len(), Retries::from_stored(&stored)), (14, Some(retries)));
-        assert_eq!((retries.waited(Class::Failed), retries.total()), (SECOND, 3 * DAY + SECOND));
+        assert_eq!((retries.waited(FailureClass::Failed), retries.total()), (SECOND, 3 * DAY + SECOND));
         assert_eq!(Retries::default().to_stored(), None);
         for wrong in [&stored[..13], &[9; 14], &[0; 15]] {
             assert_eq!(Retries::from_stored(wrong), None);
@@ -333,13 +330,17 @@ mod tests {
     fn answer_ends_a_row_of_crashes() {
         let crashed = Retries::default().crashed().crashed();
         assert_eq!(crashed.crashes, 2);
-        assert_eq!(crashed.after(Class::Unavailable, SECOND).crashes, 0);
+        assert_eq!(crashed.after(FailureClass::Unavailable, SECOND).crashes, 0);
     }
 
     #[test]
     fn carried_wait_is_cut_to_the_age() {
-        let carried = Retries::default().after(Class::Failed, SECOND).after(Class::Unavailable, 3 * DAY).carried();
-        assert_eq!((carried.waited(Class::Failed), carried.waited(Class::Unavailable)), (Duration::ZERO, 3 * DAY));
-        assert_eq!(carried.at_most(DAY).waited(Class::Unavailable), DAY);
+        let carried =
+            Retries::default().after(FailureClass::Failed, SECOND).after(FailureClass::Unavailable, 3 * DAY).carried();
+        assert_eq!(
+            (carried.waited(FailureClass::Failed), carried.waited(FailureClass::Unavailable)),
+            (Duration::ZERO, 3 * DAY)
+        );
+        assert_eq!(carried.at_most(DAY).waited(FailureClass::Unavailable), DAY);
     }
 }

@@ -1,5 +1,4 @@
-//! Deliveries: what ingest stores and what a handler gets. How they stand in
-//! rows is the codec's.
+//! Deliveries: what ingest stores and what a handler gets.
 
 mod codec;
 
@@ -8,7 +7,7 @@ use std::{cmp::Ordering, sync::OnceLock};
 use bytes::Bytes;
 
 pub use codec::{Envelope, Item, LARGEST_BODY, PutPart, Unpacked};
-pub(crate) use codec::{Stored, TOPIC_BYTES, parked_copy, restored};
+pub(crate) use codec::{StoredBody, TOPIC_BYTES, decoded_body, parked_copy};
 
 use crate::{
     protocol::{
@@ -21,24 +20,24 @@ use crate::{
     time::{Nonce, Timestamp},
 };
 
-/// A delivery on its way into an inbox.
+/// A delivery to be appended to an inbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Incoming {
-    /// Whose inbox.
+    /// The entity in whose inbox it is stored.
     pub entity: EntityKey,
-    /// What makes it the same as another.
+    /// The identity by which repeats are recognised.
     pub identity: Identity,
-    /// The name of the provider whose rules its source goes by, such as
-    /// `shopify`; `None`: it came through no source.
+    /// The provider of its source, such as `shopify`; `None` if it came through no
+    /// source.
     pub provider: Option<String>,
-    /// What happened, in the sender's words.
+    /// The sender's name for the event, such as `orders/paid`.
     pub topic: String,
-    /// Events whose times can be compared.
+    /// The topic family: events whose times can be compared.
     pub family: String,
-    /// When it happened, by the sender's clock. A time more than five minutes
+    /// The time of the event by the sender's clock. A time more than five minutes
     /// after `received_at` is not stored.
     pub event_time: Option<Timestamp>,
-    /// When it arrived, by ours.
+    /// The time of receipt by our clock.
     pub received_at: Timestamp,
     /// The body's content type, if the sender gave one.
     pub content_type: Option<String>,
@@ -46,19 +45,18 @@ pub struct Incoming {
     pub body: Bytes,
 }
 
-/// How an event's time stands to the newest one applied of its topic family.
+/// An event's time compared with the newest one applied of its topic family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Age {
-    /// It is newer, or the first.
+    /// It is newer, or the first of its family.
     Newer,
-    /// It is from the same moment. Several senders' clocks tick in whole
-    /// seconds: this says nothing about which came first.
+    /// The times are equal. Some senders' times are whole seconds, so this does not tell
+    /// which event came first.
     SameTime,
-    /// A newer one was applied already.
+    /// A newer event was applied before.
     Older,
-    /// The sender gives no time, or one too far ahead; the order's row dropped the
-    /// newest time of its family; or a person has it run again, after what came
-    /// behind it.
+    /// The sender gave no time or one too far ahead, the order's row no longer has the
+    /// family's newest time, or a rewind runs the delivery again after later ones.
     Unknown,
 }
 
@@ -80,9 +78,8 @@ pub struct Delivery {
     pub(crate) age: Age,
     pub(crate) superseded: u32,
     pub(crate) run_before: Option<FencingToken>,
-    /// As stored; in a handler's hands that of its run.
+    /// The stored trace; for a handler, that of its run.
     pub(crate) trace: Trace,
-    /// Of the row it was read from, for the parts of a large body.
     parts: Option<Parts>,
     identity_hash: OnceLock<IdentityHash>,
 }
@@ -94,8 +91,8 @@ struct Parts {
 }
 
 impl Delivery {
-    /// `incoming` at its first attempt, of no known age, for calling a handler
-    /// directly in its own tests: with [`Context::detached`](crate::Context::detached).
+    /// Creates a delivery at its first attempt and of unknown age, to call a handler
+    /// directly in its tests, with [`Context::detached`](crate::Context::detached).
     ///
     /// ```
     /// use webhook_serializer::{Delivery, DeliveryId, EntityKey, Identity, Incoming, Sequence, SourceName, Timestamp};
@@ -143,39 +140,39 @@ impl Delivery {
         }
     }
 
-    /// Whose delivery it is.
+    /// Returns the entity.
     pub fn entity(&self) -> &EntityKey {
         &self.entity
     }
 
-    /// Its place in the inbox.
+    /// Returns the position in the entity's inbox.
     pub fn sequence(&self) -> Sequence {
         self.sequence
     }
 
-    /// The configured sender.
+    /// Returns the source that received it.
     pub fn source(&self) -> &SourceName {
         &self.identity.source
     }
 
-    /// The name of the provider whose rules its source went by when it was
-    /// accepted, such as `shopify`. `None`: an application appended it itself,
-    /// or it was stored before deliveries said so.
+    /// Returns the provider of its source when it was accepted, such as `shopify`.
+    /// `None` if an application appended it, or if it was stored by a version that did
+    /// not record providers.
     pub fn provider(&self) -> Option<&str> {
         self.provider.as_deref()
     }
 
-    /// What the sender calls it; the same for every repeat.
+    /// Returns the sender's delivery id, which is the same for every repeat.
     pub fn delivery_id(&self) -> &DeliveryId {
         &self.identity.delivery_id
     }
 
-    /// How often an operator put it back.
+    /// Returns how many times it was redriven.
     pub fn redrive(&self) -> u32 {
         self.identity.redrive
     }
 
-    /// All that makes it the same as another.
+    /// Returns the identity by which repeats are recognised.
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
@@ -184,57 +181,56 @@ impl Delivery {
         *self.identity_hash.get_or_init(|| self.identity.hash())
     }
 
-    /// The hashes under which it may have been settled as another delivery, its own
+    /// Returns the hashes that make it a repeat if one of them was settled, its own
     /// first.
     pub(crate) fn repeated_hashes(&self) -> impl Iterator<Item = IdentityHash> + use<> {
         std::iter::once(self.identity_hash()).chain(self.identity.adjacent_hashes())
     }
 
-    /// What happened, in the sender's words, such as `orders/paid`.
+    /// Returns the sender's name for the event, such as `orders/paid`.
     pub fn topic(&self) -> &str {
         &self.topic
     }
 
-    /// Events whose times can be compared.
+    /// Returns the topic family: events whose times can be compared.
     pub fn family(&self) -> &str {
         &self.family
     }
 
-    /// When it happened, by the sender's clock.
+    /// Returns the time of the event by the sender's clock.
     pub fn event_time(&self) -> Option<Timestamp> {
         self.event_time
     }
 
-    /// When it was accepted, by ours.
+    /// Returns the time at which it was accepted, by our clock.
     pub fn received_at(&self) -> Timestamp {
         self.received_at
     }
 
-    /// When it was put into its inbox, where that was not when it was accepted: the
-    /// store was out then, and the delivery waited in the queue. What was accepted
-    /// later may have been handled before it. `None`: it has its place in the order
-    /// of arrival.
+    /// Returns the time at which it was appended, if it was deferred: the tables could
+    /// not be reached when it was accepted, and it waited in the queue. Deliveries that
+    /// were accepted later may have been handled before it. `None` means that it is in
+    /// order of arrival.
     pub fn deferred_until(&self) -> Option<Timestamp> {
         self.appended_at
     }
 
-    /// When it came into its inbox.
     pub(crate) fn appended_at(&self) -> Timestamp {
         self.appended_at.unwrap_or(self.received_at)
     }
 
-    /// The body's content type, if the sender gave one.
+    /// Returns the body's content type, if the sender gave one.
     pub fn content_type(&self) -> Option<&str> {
         self.content_type.as_deref()
     }
 
-    /// Which attempt this is, from 1. A worker that vanished with the delivery
-    /// counts as one: it may have started it.
+    /// Returns the number of this attempt, from 1. A worker that vanished with the
+    /// delivery counts as one, because it may have started the handler.
     pub fn attempt(&self) -> u32 {
         self.attempt
     }
 
-    /// How its event stands to what was applied of its topic family.
+    /// Compares its event time with `applied`.
     pub(crate) fn age_beside(&self, applied: &EventTimes) -> Age {
         let Some(time) = self.event_time.filter(|_| self.run_before.is_none()) else { return Age::Unknown };
         match applied.of(&self.family).map(|newest| time.cmp(&newest)) {
@@ -245,44 +241,43 @@ impl Delivery {
         }
     }
 
-    /// How its event time stands to what was applied before.
+    /// Returns its event time compared with the newest one applied of its topic family.
     pub fn age(&self) -> Age {
         self.age
     }
 
-    /// How many older deliveries this one stands for, besides itself: its source
-    /// wants only the latest of those that wait. They are settled with it, and
-    /// no handler gets them.
+    /// Returns the number of older deliveries that this one supersedes, if its source
+    /// delivers only the latest of those that wait. They are settled with it, without
+    /// a handler of their own.
     pub fn superseded(&self) -> u32 {
         self.superseded
     }
 
-    /// The token under which it was applied before, where a person has it run once
-    /// more: the same for every attempt of this run, another for every other run.
-    /// Whoever knows a delivery by its id, and is to let it have its effect again,
-    /// knows the run by both.
+    /// Returns the token under which it was applied before, if a rewind runs it again.
+    /// It is the same for every attempt of this run and different for every other run.
+    /// A receiver that remembers delivery ids recognises a run by the id and this
+    /// token.
     pub fn run_before(&self) -> Option<FencingToken> {
         self.run_before
     }
 
-    /// What the header `traceparent` of W3C Trace Context says to whatever this run
-    /// causes elsewhere. `None` without the feature `otel`, or where traces are sent
-    /// nowhere.
+    /// Returns the W3C Trace Context header `traceparent` for requests of this run.
+    /// `None` without the feature `otel`, or if no traces are exported.
     pub fn traceparent(&self) -> Option<String> {
         self.trace.text()
     }
 
-    /// The body, as the sender sent it.
+    /// Returns the body as it was received.
     pub fn body(&self) -> &Bytes {
         &self.body
     }
 
-    /// The body as JSON.
+    /// Parses the body as JSON.
     pub fn json<'a, T: serde::Deserialize<'a>>(&'a self) -> serde_json::Result<T> {
         serde_json::from_slice(&self.body)
     }
 
-    /// The same delivery on its way in once more, with the next redrive number.
+    /// Returns the delivery to append for a redrive, with the next redrive number.
     pub(crate) fn redriven(&self, now: Timestamp) -> Incoming {
         let identity = Identity { redrive: self.identity.redrive + 1, ..self.identity.clone() };
         Incoming {
@@ -298,7 +293,7 @@ impl Delivery {
         }
     }
 
-    /// The parts whose rows hold this delivery's body.
+    /// Returns the keys of the rows that hold parts of the body.
     pub(crate) fn part_keys(&self) -> Vec<Key> {
         let Some(parts) = &self.parts else { return Vec::new() };
         (0..parts.count).map(|number| part_row(&self.entity, &parts.nonce, number)).collect()

@@ -1,8 +1,7 @@
-//! What order is kept for and what is kept in order: entity keys, sources,
-//! delivery identities, sequences and fencing tokens.
+//! Keys and identifiers: entity keys, sources, delivery identities, sequences and
+//! fencing tokens.
 //!
-//! Everything here is parsed once, at the edge; a value of one of these types
-//! is valid by construction. Ids never pass through a float.
+//! They are parsed once, at the edge, and valid by construction.
 
 use std::{fmt, time::Duration};
 
@@ -13,44 +12,42 @@ use unicode_normalization::{UnicodeNormalization, is_nfc};
 
 use crate::time::Timestamp;
 
-/// How the keys of jobs begin. No sender's deliveries are kept under them.
+/// The prefix of the keys of jobs, which no source may use.
 pub const JOBS: &str = "cron/";
 
 /// The key of one entity: a namespace and a name, such as
 /// `shopify/order/450789469`, `invoice_gen/SUB-1234` or `cron/nightly-report`.
 ///
-/// Unicode NFC, at most [`EntityKey::MAX_BYTES`] bytes, without control
-/// characters and without U+FFFE and U+FFFF: of the rest there is none that a
-/// message of SQS could not carry. Two spellings of one text are one key.
+/// Unicode NFC, at most [`EntityKey::MAX_BYTES`] bytes, without control characters
+/// and without U+FFFE and U+FFFF, which SQS does not accept. Two Unicode forms of the
+/// same text are the same key.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct EntityKey(String);
 
-/// Why a text is not an entity key.
+/// The reason why a text is not an entity key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidEntityKey {
-    /// There is no namespace, no name, or an empty one.
+    /// It has no namespace or no name.
     #[error("a key is a namespace and a name joined by '/', such as `shopify/order/1001` or `invoice_gen/SUB-1234`")]
     Unnamed,
-    /// Longer than [`EntityKey::MAX_BYTES`] after normalisation.
+    /// It is longer than [`EntityKey::MAX_BYTES`] after normalisation.
     #[error("a key has at most {max} bytes, this one has {0}", max = EntityKey::MAX_BYTES)]
     TooLong(usize),
-    /// Holds a control character.
+    /// It contains a control character.
     #[error("a key has no control characters")]
     ControlCharacter,
-    /// Holds a character that no message of the queue can carry, so that nobody
-    /// could be woken for it.
+    /// It contains a character that SQS does not accept, so wake-ups could not name it.
     #[error("a key has no U+FFFE and no U+FFFF, which the queue cannot carry")]
     Noncharacter,
 }
 
 impl EntityKey {
-    /// The longest key, in bytes of UTF-8: a quarter of what DynamoDB allows
-    /// for a partition key. Up to 256 of them a full entity row stays one write
-    /// unit.
+    /// The longest key, in bytes of UTF-8: a quarter of DynamoDB's limit for a partition
+    /// key. With a key of up to 256 bytes, the largest entity row costs one write unit.
     pub const MAX_BYTES: usize = 512;
 
-    /// Normalises and checks `text`.
+    /// Normalises and validates `text`.
     pub fn parse(text: &str) -> Result<Self, InvalidEntityKey> {
         let text = if is_nfc(text) { text.to_owned() } else { text.nfc().collect::<String>() };
         if text.chars().any(char::is_control) {
@@ -68,19 +65,18 @@ impl EntityKey {
         }
     }
 
-    /// Where verified deliveries of `source` are parked whose entity could not
-    /// be found.
+    /// Returns the key under which deliveries of `source` are parked if their entity
+    /// could not be determined.
     pub fn unrouted(source: &SourceName) -> Self {
         Self(format!("{source}/unrouted"))
     }
 
-    /// The key as text.
+    /// Returns the key as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether the rows of this key must outlive idleness. A cron job's last
-    /// tick is remembered however long ago it was.
+    /// Returns whether the row never expires. A job's last tick is remembered forever.
     pub fn is_kept_forever(&self) -> bool {
         self.0.starts_with(JOBS)
     }
@@ -118,25 +114,25 @@ impl fmt::Debug for EntityKey {
     }
 }
 
-/// The name of one configured sender, as it stands in `/webhooks/{source}`:
-/// 1 to 64 of `a-z`, `0-9`, `-` and `_`, but not `cron`, which is the jobs'.
+/// The name of a source, as in `/webhooks/{source}`: 1 to 64 of `a-z`, `0-9`, `-` and
+/// `_`, except `cron`, which is reserved for jobs.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct SourceName(String);
 
-/// The text is not a source name.
+/// The reason why a text is not a source name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidSourceName {
-    /// It has other characters, none, or too many.
+    /// It is empty, too long, or has other characters.
     #[error("a source name is 1 to 64 of a-z, 0-9, '-' and '_', not {0:?}")]
     Form(String),
-    /// Its entities would be jobs.
+    /// It is reserved for jobs.
     #[error("the source name \"cron\" is reserved: entities under `cron/` are jobs")]
     Reserved,
 }
 
 impl SourceName {
-    /// Checks `text`.
+    /// Validates `text`.
     pub fn parse(text: &str) -> Result<Self, InvalidSourceName> {
         let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';
         if !(1..=64).contains(&text.len()) || !text.chars().all(allowed) {
@@ -148,7 +144,7 @@ impl SourceName {
         Ok(Self(text.to_owned()))
     }
 
-    /// The name as text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -176,44 +172,43 @@ impl fmt::Display for SourceName {
 /// The prefix of a delivery id that is a body's hash.
 const HASH: &str = "sha256:";
 
-/// Letters of SHA-256 in base64.
+/// The length of SHA-256 in base64.
 const HASH_LETTERS: usize = 43;
 
-/// What stands between a body's hash and the number of its period in an id.
+/// Separates a body's hash from the number of its period.
 const PERIOD: char = '~';
 
-/// What stands between a body's hash and the millisecond of its receipt in an id.
+/// Separates a body's hash from the millisecond of its receipt.
 const MOMENT: char = '@';
 
 fn ends_with_hash(id: &str) -> bool {
     id.rsplit_once(HASH).is_some_and(|(_, hash)| hash.len() == HASH_LETTERS)
 }
 
-/// What the sender calls one delivery. Longer ids than
-/// [`DeliveryId::MAX_BYTES`] are replaced by their SHA-256.
+/// The sender's id of a delivery. An id longer than [`DeliveryId::MAX_BYTES`] is
+/// replaced by its SHA-256.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub struct DeliveryId(String);
 
 impl DeliveryId {
-    /// The longest id kept as it came, in bytes.
+    /// The longest id in bytes that is kept unchanged.
     pub const MAX_BYTES: usize = 256;
 
-    /// Takes the sender's id.
+    /// Creates the id from the sender's text.
     pub fn new(text: impl Into<String>) -> Self {
         let text = text.into();
         if text.len() <= Self::MAX_BYTES { Self(text) } else { Self::from_body(text.as_bytes()) }
     }
 
-    /// The hash of a body, for senders that give no id.
+    /// Creates the id from a body's hash, for senders that give none.
     pub fn from_body(body: &[u8]) -> Self {
         Self(format!("{HASH}{}", URL_SAFE_NO_PAD.encode(Sha256::digest(body))))
     }
 
-    /// Tells an id that ends with a body's hash apart from that of an equal body
-    /// that the sender does not send as a retry. Appends the number of the period
-    /// of `retried_for` in which the body was received; or, if the sender never
-    /// retries, the millisecond.
+    /// Distinguishes an id that ends with a body's hash from that of an equal body that
+    /// is not a retry. Appends the number of the period of `retried_for` in which the
+    /// body was received, or the millisecond if the sender never retries.
     #[must_use]
     pub fn received(self, at: Timestamp, retried_for: Duration) -> Self {
         let period = u64::try_from(retried_for.as_millis()).unwrap_or(u64::MAX);
@@ -226,21 +221,21 @@ impl DeliveryId {
         Self(id.0 + &suffix)
     }
 
-    /// The id without what [`received`](Self::received) appended.
+    /// Returns the id without the suffix of [`received`](Self::received).
     pub fn as_sent(&self) -> &str {
         let mark = [PERIOD, MOMENT];
         let is_marked = |(id, number): &(&str, &str)| ends_with_hash(id) && number.bytes().all(|b| b.is_ascii_digit());
         self.0.rsplit_once(mark).filter(is_marked).map_or(&self.0, |(id, _)| id)
     }
 
-    /// The ids of an equal body that was received in the period before or after.
+    /// Returns the ids of an equal body received in the period before or after.
     fn in_adjacent_periods(&self) -> Option<[Self; 2]> {
         let (id, number) = self.0.rsplit_once(PERIOD)?;
         let number: u64 = number.parse().ok().filter(|_| ends_with_hash(id))?;
         Some([number.wrapping_sub(1), number.wrapping_add(1)].map(|number| Self(format!("{id}{PERIOD}{number}"))))
     }
 
-    /// The id as text.
+    /// Returns the id as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -264,15 +259,14 @@ impl fmt::Display for DeliveryId {
     }
 }
 
-/// What makes two deliveries the same one: who sent it, what the sender calls
-/// it, and how often an operator put it back.
+/// The identity of a delivery, by which repeats are recognised.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Identity {
-    /// The configured sender.
+    /// The source that received it.
     pub source: SourceName,
-    /// The sender's own id.
+    /// The sender's id.
     pub delivery_id: DeliveryId,
-    /// 0 for the sender's own delivery; one more each time it is put back.
+    /// How many times it was redriven; 0 for the sender's own delivery.
     pub redrive: u32,
 }
 
@@ -288,47 +282,44 @@ impl Identity {
             .into()
     }
 
-    /// What it is known by among the deliveries of its entity.
+    /// Returns the hash that identifies it within its entity.
     #[doc(hidden)]
     pub fn hash(&self) -> IdentityHash {
         IdentityHash(self.digest()[..8].try_into().expect("eight of thirty-two"))
     }
 
-    /// The hashes of an equal body's identities in the adjacent periods, which make
-    /// this delivery a repeat too. What was put back is only known by its own.
+    /// Returns the hashes of an equal body in the adjacent periods, which make this
+    /// delivery a repeat too. A redriven delivery has none.
     pub(crate) fn adjacent_hashes(&self) -> impl Iterator<Item = IdentityHash> + use<> {
         let adjacent = if self.redrive == 0 { self.delivery_id.in_adjacent_periods() } else { None };
         let hash = |delivery_id| Self { delivery_id, source: self.source.clone(), redrive: 0 }.hash();
         adjacent.into_iter().flatten().map(hash).collect::<Vec<_>>().into_iter()
     }
 
-    /// What it is known by among all there are, to others: 128 bits of its hash,
-    /// as 22 characters.
+    /// Returns a name that is unique across all entities: 128 bits of the hash as 22
+    /// characters.
     #[doc(hidden)]
     pub fn name(&self) -> String {
         URL_SAFE_NO_PAD.encode(&self.digest()[..16])
     }
 }
 
-/// 64 bits of SHA-256 over an [`Identity`]: enough to tell the deliveries of one
-/// entity apart. Of a million, two share it once in 37 million entities. As text
-/// 11 characters.
+/// 64 bits of SHA-256 over an [`Identity`], unique enough within one entity: among a
+/// million deliveries, two share it in one of 37 million entities. Its text has 11
+/// characters.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct IdentityHash([u8; 8]);
 
 impl IdentityHash {
-    /// Takes a hash back from its bytes.
     pub(crate) fn from_bytes(bytes: [u8; 8]) -> Self {
         Self(bytes)
     }
 
-    /// Takes a hash back from its text.
     pub(crate) fn from_stored(text: &str) -> Option<Self> {
         let mut bytes = [0; 8];
         (URL_SAFE_NO_PAD.decode_slice(text, &mut bytes) == Ok(8)).then_some(Self(bytes))
     }
 
-    /// Its bytes.
     pub(crate) fn as_bytes(&self) -> &[u8; 8] {
         &self.0
     }
@@ -346,18 +337,18 @@ impl fmt::Debug for IdentityHash {
     }
 }
 
-/// A delivery's place in its entity's inbox. Only its order means anything.
+/// A delivery's position in its entity's inbox. Only the order of sequences matters.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Sequence(pub u64);
 
 impl Sequence {
-    /// The place behind this one.
+    /// Returns the following sequence.
     pub fn next(self) -> Self {
         Self(self.0 + 1)
     }
 
-    /// The place in front of this one.
+    /// Returns the preceding sequence.
     pub fn previous(self) -> Self {
         Self(self.0 - 1)
     }
@@ -369,15 +360,16 @@ impl fmt::Display for Sequence {
     }
 }
 
-/// Grows with every grant of a lease and with every settle, also over release,
-/// take-over and deletion of the row: one token is one handler start. Whoever
-/// remembers the greatest token it has seen can refuse a late holder.
+/// A fencing token, which grows with every grant of a lease and with every settle, also
+/// across release, take-over and deletion of the row. One token belongs to one handler
+/// start. A receiver that remembers the greatest token it has seen can refuse a late
+/// holder.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct FencingToken(pub u64);
 
 impl FencingToken {
-    /// The token that the next grant or settle makes.
+    /// Returns the token of the next grant or settle.
     pub fn next(self) -> Self {
         Self(self.0 + 1)
     }
@@ -394,33 +386,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_spellings_of_one_text_are_one_key() {
+    fn unicode_forms_of_a_text_are_one_key() {
         let composed = EntityKey::parse("café/order/1").unwrap();
         let decomposed = EntityKey::parse("cafe\u{301}/order/1").unwrap();
         assert_eq!(composed, decomposed);
     }
 
     #[test]
-    fn a_key_needs_a_namespace_and_a_name() {
+    fn key_without_namespace_or_name_is_refused() {
         for text in ["", "order", "/order", "order/"] {
             assert_eq!(EntityKey::parse(text), Err(InvalidEntityKey::Unnamed), "{text:?}");
         }
     }
 
     #[test]
-    fn a_key_longer_than_512_bytes_is_refused() {
+    fn key_longer_than_512_bytes_is_refused() {
         let longest = format!("n/{}", "x".repeat(EntityKey::MAX_BYTES - 2));
         assert!(EntityKey::parse(&longest).is_ok());
         assert_eq!(EntityKey::parse(&format!("{longest}x")), Err(InvalidEntityKey::TooLong(513)));
     }
 
     #[test]
-    fn a_key_with_a_control_character_is_refused() {
+    fn key_with_control_character_is_refused() {
         assert_eq!(EntityKey::parse("a/b\u{1f}c"), Err(InvalidEntityKey::ControlCharacter));
     }
 
     #[test]
-    fn a_key_with_what_the_queue_cannot_carry_is_refused() {
+    fn key_with_noncharacter_is_refused() {
         for character in ['\u{fffe}', '\u{ffff}'] {
             assert_eq!(EntityKey::parse(&format!("a/b{character}c")), Err(InvalidEntityKey::Noncharacter));
         }
@@ -430,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn the_jobs_namespace_is_no_source_s() {
+    fn source_name_cron_is_reserved() {
         assert_eq!(SourceName::parse("cron"), Err(InvalidSourceName::Reserved));
         for name in ["cron2", "acron", "cro"] {
             assert!(SourceName::parse(name).is_ok(), "{name}");
@@ -441,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn a_redriven_delivery_has_an_identity_of_its_own() {
+    fn redriven_delivery_has_a_new_identity() {
         let own =
             Identity { source: SourceName::parse("shop").unwrap(), delivery_id: DeliveryId::new("7"), redrive: 0 };
         let again = Identity { redrive: 1, ..own.clone() };
@@ -512,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overlong_delivery_id_is_kept_as_its_hash() {
+    fn overlong_delivery_id_is_replaced_by_its_hash() {
         let id = DeliveryId::new("x".repeat(300));
         assert!(id.as_str().starts_with("sha256:"));
         assert_ne!(id, DeliveryId::new("x".repeat(301)));

@@ -1,5 +1,5 @@
-//! What the rows of all kinds have in common: their attributes, and the version
-//! that each carries. A row of another one is refused, never guessed at.
+//! The attributes of all rows, and the format version that each row carries. Rows of
+//! another version are refused.
 
 use std::borrow::Cow;
 
@@ -8,12 +8,8 @@ use super::{
     table::{Condition, Row},
 };
 
-/// The attributes' names.
+/// The names of attributes; docs/protocol.md, section Rows, describes each.
 pub mod attribute {
-    #![cfg_attr(
-        feature = "internals",
-        expect(missing_docs, reason = "each is described in docs/protocol.md, section Rows")
-    )]
     pub const ENTITY: &str = "entity";
     pub const ITEM: &str = "item";
     pub const VERSION: &str = "v";
@@ -86,31 +82,31 @@ pub mod attribute {
 
 use attribute as a;
 
-/// The format that this version writes, and the only one it reads.
+/// The row format that this version writes, and the only one that it reads.
 pub const FORMAT: u32 = 2;
 
-/// Why a stored row cannot be used. It is left as it is.
+/// The reason why a stored row cannot be used. The row is left unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CorruptRow {
-    /// Written by a newer version of this software.
+    /// A newer version of this software wrote it.
     #[error("a row of format {0} was met, this version reads {FORMAT}: deploy the newer version everywhere")]
     Newer(u64),
-    /// Written by a version before the first that was released.
+    /// A version before the first release wrote it.
     #[error("a row of format {0} was met, this version reads {FORMAT}: begin with empty tables or a new data folder")]
     Older(u64),
-    /// An attribute is absent or of another type.
+    /// An attribute is absent or has another type.
     #[error("a row has no readable attribute `{0}`")]
     Attribute(&'static str),
-    /// The key is none.
-    #[error("a row's entity key is none: {0}")]
+    /// The entity key is invalid.
+    #[error("a row's entity key is invalid: {0}")]
     Entity(#[from] InvalidEntityKey),
-    /// A stored body cannot be read.
+    /// The stored body cannot be decoded.
     #[error("a row's body cannot be decompressed")]
     Body,
 }
 
-/// The condition that a row is absent or one that this version can read: what
-/// another version wrote, no write of this one changes.
+/// Demands that the row is absent or of this format, so that no write changes the row
+/// of another version.
 pub(crate) fn readable() -> Condition {
     Condition::Any(vec![Condition::absent(a::VERSION), Condition::equal(a::VERSION, FORMAT)])
 }
@@ -124,9 +120,9 @@ pub(crate) fn check_format(row: &Row) -> Result<(), CorruptRow> {
     }
 }
 
-/// `text` with each control character but line feed and tab, and each that turns
-/// the direction of writing, as `\uXXXX`: text of a sender commands no terminal,
-/// and looks like no other text. Within a JSON string it means the same.
+/// Escapes control characters except line feed and tab, and characters that change the
+/// direction of writing, as `\uXXXX`. A sender's text then cannot control a terminal or
+/// disguise itself. Within a JSON string the meaning stays the same.
 pub fn visible(text: &str) -> Cow<'_, str> {
     let is_hidden = |c: char| match c {
         '\n' | '\t' => false,
@@ -139,7 +135,7 @@ pub fn visible(text: &str) -> Cow<'_, str> {
     let mut shown = String::with_capacity(text.len() + 16);
     for (at, c) in text.char_indices() {
         match c {
-            // The end of a line, as some write it.
+            // A Windows line ending.
             '\r' if text[at..].starts_with("\r\n") => shown.push(c),
             c if is_hidden(c) => shown.push_str(&format!("\\u{:04x}", u32::from(c))),
             c => shown.push(c),
@@ -148,13 +144,12 @@ pub fn visible(text: &str) -> Cow<'_, str> {
     shown.into()
 }
 
-/// A text of somebody else's code as it can stand in a table on a terminal:
-/// what would break the line, or command the terminal, becomes a space.
+/// Replaces control characters by spaces, to show a text in one line of a terminal.
 pub(crate) fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// Cuts a text to at most `limit` bytes, at a character's boundary.
+/// Cuts a text to at most `limit` bytes at a character boundary.
 pub(crate) fn shortened(text: &str, limit: usize) -> String {
     text[..text.floor_char_boundary(limit)].to_owned()
 }
@@ -164,7 +159,7 @@ mod tests {
     use super::visible;
 
     #[test]
-    fn hidden_characters_are_escaped_and_lines_stay() {
+    fn hidden_characters_are_escaped() {
         let text = "a\u{1b}[2J\u{9b}\u{7f}\u{202e}b\u{2066}\u{200f}\u{61c}\r\n\tc\rd é";
         assert_eq!(visible(text), "a\\u001b[2J\\u009b\\u007f\\u202eb\\u2066\\u200f\\u061c\r\n\tc\\u000dd é");
     }

@@ -1,5 +1,5 @@
-//! An entity's history, checked: do its receipts tell of deliveries decided in
-//! the order of their places, one at a time, each once? Pure.
+//! Checks an entity's receipts: were its deliveries decided in order, one at a time,
+//! each once?
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -11,31 +11,25 @@ use crate::protocol::{
     receipt::{Receipt, Settlement},
 };
 
-/// What the receipts of one entity tell.
+/// The receipts of one entity, checked.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct History {
-    /// How many there are.
+    /// The number of receipts.
     pub receipts: usize,
-    /// What must not be.
     pub mistakes: Vec<Mistake>,
 }
 
-/// What must not be.
+/// A violated guarantee.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mistake {
-    /// Two identities were settled at one place.
+    /// Two identities were settled at one sequence.
     SamePlace(Sequence),
-    /// A later place was settled under a smaller token.
+    /// A later sequence was settled under a smaller token.
     TokenWentBack(Sequence),
-    /// A handler was started before the one in front of it was settled.
+    /// A handler was started before the preceding delivery was settled.
     Overlap(Sequence),
-    /// A delivery was applied at two places.
-    AppliedAgain {
-        /// The first of them.
-        first: Sequence,
-        /// The other.
-        again: Sequence,
-    },
+    /// A delivery was applied at two sequences.
+    AppliedAgain { first: Sequence, again: Sequence },
 }
 
 impl fmt::Display for Mistake {
@@ -50,9 +44,8 @@ impl fmt::Display for Mistake {
 }
 
 impl History {
-    /// Checks receipts, in any order. Times are compared only where both come
-    /// from handler starts, and only within one second: clocks of different
-    /// instances differ.
+    /// Checks receipts in any order. Only times of handler starts are compared, with a
+    /// second's tolerance because the clocks of instances differ.
     pub fn of(mut receipts: Vec<Receipt>) -> Self {
         receipts.retain(|receipt| receipt.spills().is_some());
         receipts.sort_by_key(|receipt| receipt.sequence);
@@ -63,12 +56,11 @@ impl History {
                 history.mistakes.push(Mistake::SamePlace(after.sequence));
                 continue;
             }
-            // Several may be decided at once: a group, what is left of a run that was ended.
+            // Equal tokens are fine: a group, or the rest of a rewind that was ended.
             if after.token < before.token {
                 history.mistakes.push(Mistake::TokenWentBack(after.sequence));
             }
             let clocks = std::time::Duration::from_secs(1);
-            // Those under one token are one start.
             let is_next_start = after.token != before.token;
             if is_next_start && after.started_at().is_some_and(|started| started + clocks < before.settled_at) {
                 history.mistakes.push(Mistake::Overlap(after.sequence));
@@ -80,7 +72,7 @@ impl History {
                 Entry::Vacant(first) => {
                     first.insert(receipt.sequence);
                 }
-                // Twice at one place is the mistake above.
+                // Reported as `SamePlace` above.
                 Entry::Occupied(first) if *first.get() == receipt.sequence => {}
                 Entry::Occupied(first) => {
                     history.mistakes.push(Mistake::AppliedAgain { first: *first.get(), again: receipt.sequence });
@@ -117,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn one_after_the_other_under_growing_tokens_is_right() {
+    fn growing_tokens_in_order_are_correct() {
         let history = History::of(vec![receipt(2, 5, 20, 30), receipt(1, 4, 0, 10)]);
         assert_eq!(history, History { receipts: 2, ..History::default() });
     }
@@ -147,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_must_not_be_is_named() {
+    fn each_violation_is_reported() {
         let history = History::of(vec![receipt(1, 4, 0, 9000), receipt(2, 3, 100, 9500), receipt(2, 5, 9600, 9700)]);
         assert_eq!(
             history.mistakes,

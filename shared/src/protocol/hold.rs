@@ -1,59 +1,84 @@
-//! Whether an operator keeps drains off an entity.
+//! Holds: an operator keeps drains off an entity.
 
 use crate::{
     protocol::{
         format::{CorruptRow, attribute as a},
-        table::{Change, Comparison, Condition, Row, Value},
+        table::{Change, Condition, Row, Value},
     },
     time::Timestamp,
 };
 
-/// Whether an entity is on hold, and which of its holds it was. Each has a number
-/// above the last one's, and takes its row from one number to the next: so a
-/// first try that lands late can neither hold again what goes on, nor let go on
-/// what is held anew.
+/// The latest hold of an entity.
+///
+/// Each hold has a greater number than the one before, and its begin and its end each
+/// demand the number that they saw. So a first try that lands late can neither begin an
+/// ended hold again nor end a later one. The row stores the number, negative once the
+/// hold has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Hold(i64);
+pub enum Hold {
+    /// There was none.
+    #[default]
+    Never,
+    /// The entity is on hold; the number is the time of its begin, if that is greater
+    /// than the last number.
+    On(u64),
+    Off(u64),
+}
 
 impl Hold {
-    /// What a row says.
     pub(crate) fn parse(row: &Row) -> Result<Self, CorruptRow> {
         match row.get(a::HOLD) {
-            None => Ok(Self::default()),
-            Some(Value::N(number)) => Ok(Self(*number)),
+            None | Some(Value::N(0)) => Ok(Self::Never),
+            Some(Value::N(number @ 1..)) => Ok(Self::On(number.unsigned_abs())),
+            Some(Value::N(number)) => Ok(Self::Off(number.unsigned_abs())),
             Some(_) => Err(CorruptRow::Attribute(a::HOLD)),
         }
     }
 
-    /// Since when it is on hold, by its operator's clock; `None`: it is not.
+    /// Returns the begin of the hold by its operator's clock, or `None` if the entity is
+    /// not on hold.
     pub fn since(self) -> Option<Timestamp> {
-        u64::try_from(self.0).ok().filter(|at| *at > 0).map(Timestamp::from_millis)
+        match self {
+            Self::On(number) => Some(Timestamp::from_millis(number)),
+            Self::Never | Self::Off(_) => None,
+        }
     }
 
-    /// One that begins at `now`, after this one.
     pub(super) fn begun(self, now: Timestamp) -> Self {
-        Self(self.0.saturating_abs().saturating_add(1).max(i64::try_from(now.as_millis()).unwrap_or(i64::MAX)))
+        let (Self::On(last) | Self::Off(last)) = self else { return Self::On(now.as_millis()) };
+        Self::On(now.as_millis().max(last.saturating_add(1)))
     }
 
-    /// The same, ended.
     pub(super) fn ended(self) -> Self {
-        Self(-self.0)
+        match self {
+            Self::On(number) => Self::Off(number),
+            other => other,
+        }
+    }
+
+    fn value(self) -> Value {
+        let stored = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        Value::N(match self {
+            Self::Never => 0,
+            Self::On(number) => stored(number),
+            Self::Off(number) => -stored(number),
+        })
     }
 
     pub(super) fn change(self) -> Change {
-        Change::set(a::HOLD, Value::N(self.0))
+        Change::set(a::HOLD, self.value())
     }
 
-    /// That a row still says this.
-    pub(super) fn stands(self) -> Condition {
-        match self.0 {
-            0 => Condition::absent(a::HOLD),
-            number => Condition::compare(a::HOLD, Comparison::Equal, Value::N(number)),
+    /// Demands that the row still has this hold.
+    pub(super) fn is_unchanged(self) -> Condition {
+        match self {
+            Self::Never => Condition::absent(a::HOLD),
+            hold => Condition::equal(a::HOLD, hold.value()),
         }
     }
 }
 
-/// That an entity is not on hold.
+/// Demands that the entity is not on hold.
 pub(crate) fn not_on_hold() -> Condition {
     Condition::absent_or_at_most(a::HOLD, 0_u32)
 }

@@ -1,6 +1,6 @@
-//! The keys of the rows, and the ranges of keys that are read together.
+//! The keys of rows, and ranges of them.
 //!
-//! Two tables, so that a scan of the entities never reads a payload.
+//! There are two tables so that a scan of the entities reads no payloads.
 
 use super::{
     entity::{EntityKey, IdentityHash, Sequence},
@@ -9,21 +9,21 @@ use super::{
 };
 use crate::time::Nonce;
 
-/// How the keys of the inbox's rows begin: of a delivery or a void, of what is
-/// parked, of a receipt, of a part of a body, of what an operator did.
+// The prefixes of sort keys in the inbox table.
+
+/// A delivery or a tombstone.
 const DELIVERY: &str = "d#";
 const PARKED: &str = "p#";
 const RECEIPT: &str = "r#";
 const PART: &str = "b#";
+/// An entry of the operations log.
 const ACT: &str = "o#";
 
-/// The row of an entity in the `entities` table.
 pub fn entity_row(entity: &EntityKey) -> Key {
     entity_row_named(entity.as_str())
 }
 
-/// The row in the `entities` table whose key is this text, which may be none
-/// that we could read.
+/// Returns the key of an entity's row whose text may be an invalid [`EntityKey`].
 pub(crate) fn entity_row_named(key: &str) -> Key {
     Key { table: TableName::Entities, partition: (a::ENTITY.into(), key.into()), sort: None }
 }
@@ -36,34 +36,24 @@ fn inbox_row(partition: String, item: String) -> Key {
     }
 }
 
-/// All that stands in an entity's inbox, at most `limit` rows from behind
-/// `after`: deliveries, what operators did, what is parked, receipts.
-pub fn inbox_range(entity: &EntityKey, after: Option<&str>, limit: u32) -> Range {
-    Range {
-        table: TableName::Inbox,
-        partition: (a::ENTITY.into(), entity.as_str().into()),
-        sort: a::ITEM.into(),
-        from: after.map_or_else(|| "!".to_owned(), |after| format!("{after}\u{0}")),
-        to: "~".into(),
-        limit,
-    }
+fn range(partition: &str, from: String, to: String, limit: u32) -> Range {
+    let (table, partition) = (TableName::Inbox, (a::ENTITY.into(), partition.into()));
+    Range { table, partition, sort: a::ITEM.into(), from, to, limit }
 }
 
-/// Where the delivery, or the void, of `sequence` stands.
+/// All rows of an entity's inbox except parts of bodies, at most `limit` after the sort
+/// key `after`.
+pub fn inbox_range(entity: &EntityKey, after: Option<&str>, limit: u32) -> Range {
+    range(entity.as_str(), after.map_or_else(|| "!".to_owned(), |after| format!("{after}\u{0}")), "~".to_owned(), limit)
+}
+
 pub fn delivery_row(entity: &EntityKey, sequence: Sequence) -> Key {
     inbox_row(entity.as_str().to_owned(), delivery_item(sequence))
 }
 
-/// The delivery rows of `from` to `to`, at most `limit` of them.
+/// The delivery rows `from..=to`, at most `limit`.
 pub fn delivery_range(entity: &EntityKey, from: Sequence, to: Sequence, limit: u32) -> Range {
-    Range {
-        table: TableName::Inbox,
-        partition: (a::ENTITY.into(), entity.as_str().into()),
-        sort: a::ITEM.into(),
-        from: delivery_item(from),
-        to: delivery_item(to),
-        limit,
-    }
+    range(entity.as_str(), delivery_item(from), delivery_item(to), limit)
 }
 
 fn delivery_item(sequence: Sequence) -> String {
@@ -71,158 +61,121 @@ fn delivery_item(sequence: Sequence) -> String {
 }
 
 fn numbered(prefix: &str, sequence: Sequence) -> String {
-    // Fixed width, so that the order of the texts is the order of the numbers.
+    // Fixed width keeps the texts in the order of the numbers.
     format!("{prefix}{:020}", sequence.0)
 }
 
-/// Where the receipt of an identity stands.
 pub fn receipt_row(entity: &EntityKey, identity: IdentityHash) -> Key {
     inbox_row(entity.as_str().to_owned(), format!("{RECEIPT}{identity}"))
 }
 
-/// All receipts of an entity, at most `limit` from behind `after`.
+/// The receipts of an entity after `after`, at most `limit`.
 pub fn receipt_range(entity: &EntityKey, after: Option<IdentityHash>, limit: u32) -> Range {
     let from = after.map_or_else(|| RECEIPT.to_owned(), |after| format!("{RECEIPT}{after}\u{0}"));
-    Range {
-        table: TableName::Inbox,
-        partition: (a::ENTITY.into(), entity.as_str().into()),
-        sort: a::ITEM.into(),
-        from,
-        to: format!("{RECEIPT}\u{7f}"),
-        limit,
-    }
+    range(entity.as_str(), from, format!("{RECEIPT}\u{7f}"), limit)
 }
 
-/// Where the parked delivery of `sequence` stands.
 pub fn parked_row(entity: &EntityKey, sequence: Sequence) -> Key {
     inbox_row(entity.as_str().to_owned(), parked_item(sequence))
 }
 
-/// The parked deliveries of an entity from `from` on, at most `limit`.
+/// The parked deliveries of an entity from `from`, at most `limit`.
 pub fn parked_range(entity: &EntityKey, from: Sequence, limit: u32) -> Range {
-    Range {
-        table: TableName::Inbox,
-        partition: (a::ENTITY.into(), entity.as_str().into()),
-        sort: a::ITEM.into(),
-        from: parked_item(from),
-        to: parked_item(Sequence(u64::MAX)),
-        limit,
-    }
+    range(entity.as_str(), parked_item(from), parked_item(Sequence(u64::MAX)), limit)
 }
 
 fn parked_item(sequence: Sequence) -> String {
     numbered(PARKED, sequence)
 }
 
-/// Where it stands what an operator did. The order of the keys is that of the
-/// times, as far as the operators' clocks agree.
+/// The key of an entry of the operations log. Keys are in the order of their times, as
+/// far as the operators' clocks agree.
 pub fn act_row(entity: &EntityKey, nonce: &Nonce) -> Key {
     inbox_row(entity.as_str().to_owned(), format!("{ACT}{nonce}"))
 }
 
-/// What operators did to an entity, at most `limit` from behind `after`.
+/// The operations log of an entity after `after`, at most `limit` entries.
 pub fn act_range(entity: &EntityKey, after: Option<&Nonce>, limit: u32) -> Range {
-    Range {
-        table: TableName::Inbox,
-        partition: (a::ENTITY.into(), entity.as_str().into()),
-        sort: a::ITEM.into(),
-        from: after.map_or_else(|| ACT.to_owned(), |after| format!("{ACT}{after}\u{0}")),
-        to: format!("{ACT}\u{7f}"),
+    range(
+        entity.as_str(),
+        after.map_or_else(|| ACT.to_owned(), |after| format!("{ACT}{after}\u{0}")),
+        format!("{ACT}\u{7f}"),
         limit,
-    }
+    )
 }
 
-/// The act that an inbox row's key names, where it is one's.
+/// Returns the nonce of an entry of the operations log, if the row is one.
 pub fn act_nonce(row: &Row) -> Option<Nonce> {
     row.text(a::ITEM)?.strip_prefix(ACT).map(Nonce::from_stored)
 }
 
-/// Where one part of a body stands that is too large for one row. A partition
-/// of its own for each part: a thousand write units a second are all that one
-/// takes, and a part alone has 350. The separator can be in no entity key.
+/// The key of a part of a body. Each part has its own partition, which takes a thousand
+/// write units a second; a part costs up to 350. No entity key contains the separator.
 pub fn part_row(entity: &EntityKey, nonce: &Nonce, number: u32) -> Key {
     inbox_row(format!("{entity}\u{1f}{nonce}\u{1f}{number}"), format!("{PART}{number:04}"))
 }
 
-/// The partition that lists the jobs by name. The separator can be in no entity
-/// key.
+/// The partition that lists the jobs. No entity key contains the separator.
 const JOBS_LISTED: &str = "cron\u{1f}jobs";
 
-/// Where a job is listed: the table of entities cannot be asked for a prefix.
+/// The key of a job's entry in the list of jobs. The entities table cannot be queried
+/// by prefix.
 pub fn job_listing_row(job: &str) -> Key {
     inbox_row(JOBS_LISTED.to_owned(), job.to_owned())
 }
 
-/// The jobs listed behind `after`, at most `limit`.
+/// The listed jobs after `after`, at most `limit`.
 pub fn job_listing_range(after: Option<&str>, limit: u32) -> Range {
-    Range {
-        table: TableName::Inbox,
-        partition: (a::ENTITY.into(), JOBS_LISTED.into()),
-        sort: a::ITEM.into(),
-        from: after.map_or_else(|| "!".to_owned(), |after| format!("{after}!")),
-        to: "\u{7f}".into(),
-        limit,
-    }
+    range(JOBS_LISTED, after.map_or_else(|| "!".to_owned(), |after| format!("{after}!")), "\u{7f}".to_owned(), limit)
 }
 
-/// The partition of the sweep's position. The separator can be in no entity key.
+/// The partition of the sweep's position. No entity key contains the separator.
 const SWEEP: &str = "cron\u{1f}sweep";
 
-/// Where the sweep remembers how far it came.
 pub fn sweep_position_row() -> Key {
     inbox_row(SWEEP.to_owned(), "position".to_owned())
 }
 
-/// The partition that holds the sweep's position and nothing else.
+/// The range that contains only the sweep's position.
 pub fn sweep_position_range() -> Range {
-    Range {
-        table: TableName::Inbox,
-        partition: (a::ENTITY.into(), SWEEP.into()),
-        sort: a::ITEM.into(),
-        from: "position".to_owned(),
-        to: "position".to_owned(),
-        limit: 1,
-    }
+    range(SWEEP, "position".to_owned(), "position".to_owned(), 1)
 }
 
-/// The partition of the restore that these tables went through. The separator can
-/// be in no entity key.
+/// The partition of the restore row. No entity key contains the separator.
 const RESTORE: &str = "cron\u{1f}restore";
 
-/// Where it is written down that the tables were restored from a backup, and how
-/// far that is.
+/// The key of the row that records a restore of the tables and its progress.
 pub fn restore_row() -> Key {
     inbox_row(RESTORE.to_owned(), "restore".to_owned())
 }
 
-/// The sequence that an inbox row's key names, where it is one of a delivery or
-/// of a parked delivery.
+/// Returns the sequence of a row, if it is a delivery, a tombstone or a parked
+/// delivery.
 pub fn sequence_of(row: &Row) -> Option<Sequence> {
     let item = row.text(a::ITEM)?;
     let number = item.strip_prefix(DELIVERY).or_else(|| item.strip_prefix(PARKED))?;
     number.parse().ok().map(Sequence)
 }
 
-/// The identity that an inbox row's key names, where it is a receipt's.
+/// Returns the identity of a row, if it is a receipt.
 pub fn receipt_identity(row: &Row) -> Option<IdentityHash> {
     row.text(a::ITEM)?.strip_prefix(RECEIPT).and_then(IdentityHash::from_stored)
 }
 
-/// Whether an inbox row is one of a parked delivery.
 pub fn is_parked(row: &Row) -> bool {
     row.text(a::ITEM).is_some_and(|item| item.starts_with(PARKED))
 }
 
-/// The key of a row read from one of our tables.
+/// Returns the key of a row of our tables.
 pub fn key_of(table: &TableName, row: &Row) -> Option<Key> {
     let partition = (a::ENTITY.into(), row.get(a::ENTITY)?.clone());
     let sort = row.get(a::ITEM).map(|item| (a::ITEM.into(), item.clone()));
     Some(Key { table: table.clone(), partition, sort })
 }
 
-/// The key behind which a scan goes on. Of a handler's own table we do not know
-/// which attributes are its key.
-pub(crate) fn key_to_go_on_from(table: &TableName, row: &Row) -> Result<Key, TableError> {
+/// Returns the key after which a scan continues. The key attributes of a handler's own
+/// table are unknown.
+pub(crate) fn continuation_key(table: &TableName, row: &Row) -> Result<Key, TableError> {
     key_of(table, row)
         .filter(|_| !matches!(table, TableName::Named(_)))
         .ok_or_else(|| TableError::Invalid("only our own tables are scanned in more than one page".into()))
@@ -233,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_order_of_delivery_items_is_the_order_of_sequences() {
+    fn delivery_keys_sort_by_sequence() {
         assert!(delivery_item(Sequence(9)) < delivery_item(Sequence(10)));
         assert!(delivery_item(Sequence(u64::MAX - 1)) < delivery_item(Sequence(u64::MAX)));
     }

@@ -10,7 +10,7 @@ use std::{
 use futures_util::future::{BoxFuture, FutureExt, ready};
 
 use super::{
-    keys::key_to_go_on_from,
+    keys::continuation_key,
     table::{
         Action, Change, Comparison, Condition, Key, Operand, Page, Range, Row, Scanned, Segment, Table, TableError,
         TableName, Transacted, Value, Write, Written,
@@ -444,7 +444,7 @@ impl Table for MemoryTable {
                 .map(|(_, row)| row)
                 .collect();
             let last = (rows.len() == segment.limit as usize).then(|| rows.last().copied()).flatten();
-            let after = last.map(|row| key_to_go_on_from(table, row)).transpose()?;
+            let after = last.map(|row| continuation_key(table, row)).transpose()?;
             Ok(Scanned { rows: rows.iter().map(|&row| row.clone()).collect(), after })
         });
         ready(found).boxed()

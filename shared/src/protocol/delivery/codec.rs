@@ -1,9 +1,9 @@
-//! Deliveries in rows.
+//! The rows of deliveries.
 //!
-//! A delivery row is written once and never updated, since an update costs the
-//! row's full size again. A body too large for one row stands in parts, written
-//! before its sequence is claimed; only the delivery row that names them fills
-//! the sequence.
+//! A delivery row is written once and never updated, because an update costs the
+//! row's full size again. A body too large for one row is split into parts, which
+//! are written before the sequence is claimed. The delivery row that names them is
+//! what fills the sequence.
 
 use std::{sync::OnceLock, time::Duration};
 
@@ -22,36 +22,35 @@ use crate::{
     time::{Nonce, Timestamp},
 };
 
-/// The largest body that is accepted, in bytes: what a Lambda function's event
-/// can carry.
+/// The largest body in bytes: the limit of a Lambda function's event.
 pub const LARGEST_BODY: usize = 6 * 1024 * 1024;
 
-/// The most bytes of body in one row. DynamoDB allows 400 KB for all of it.
+/// The most bytes of a body in one row. DynamoDB allows 400 KB for the whole item.
 const PART_BYTES: usize = 350 * 1024;
 
-/// Bodies shorter than this do not shrink enough to pay for it.
+/// Shorter bodies do not shrink enough to be worth compressing.
 const WORTH_COMPRESSING: usize = 256;
 
-/// zstd's default: a JSON body shrinks to about a fifth; higher levels cost a
-/// function more time than the write units they save.
+/// The default of zstd. JSON shrinks to about a fifth; higher levels cost more
+/// function time than they save in write units.
 const COMPRESSION_LEVEL: i32 = 3;
 
-/// Longer topics, and other texts of a sender's, are cut, so that receipts stay small.
+/// The most bytes kept of a topic and of the sender's other texts.
 pub(crate) const TOPIC_BYTES: usize = 128;
 
-/// An event time may be this much after our time of receipt.
+/// How far an event time may be after the time of receipt.
 const SENDER_AHEAD: Duration = Duration::from_secs(300);
 
-/// A body as it is stored.
+/// A body in its stored encoding.
 #[derive(Debug, Clone)]
-pub(crate) struct Stored {
+pub(crate) struct StoredBody {
     pub(crate) bytes: Bytes,
     pub(crate) encoding: &'static str,
 }
 
-impl Stored {
-    /// `body`, compressed where that helps.
-    pub(crate) fn of(body: &Bytes) -> Self {
+impl StoredBody {
+    /// Compresses `body` if that makes it smaller.
+    pub(crate) fn new(body: &Bytes) -> Self {
         if body.len() >= WORTH_COMPRESSING
             && let Ok(small) = zstd::bulk::compress(body, COMPRESSION_LEVEL)
             && small.len() < body.len()
@@ -62,12 +61,12 @@ impl Stored {
     }
 }
 
-/// The body that is stored as these `bytes`, and was `length` bytes long.
+/// Decodes a stored body of `length` bytes.
 ///
 /// # Errors
 ///
-/// They are not what was stored.
-pub(crate) fn restored(bytes: Bytes, encoding: &str, length: usize) -> Result<Bytes, CorruptRow> {
+/// The bytes are not those of a stored body of this length.
+pub(crate) fn decoded_body(bytes: Bytes, encoding: &str, length: usize) -> Result<Bytes, CorruptRow> {
     let body = match encoding {
         "zstd" if length > LARGEST_BODY => return Err(CorruptRow::Body),
         "zstd" => zstd::bulk::decompress(&bytes, length).map_err(|_| CorruptRow::Body)?.into(),
@@ -76,7 +75,7 @@ pub(crate) fn restored(bytes: Bytes, encoding: &str, length: usize) -> Result<By
     if body.len() == length { Ok(body) } else { Err(CorruptRow::Body) }
 }
 
-/// The rows of one delivery, ready to be written: any parts first, then, with a
+/// The rows of one delivery, ready to be written: first any parts, then, at its
 /// sequence, the delivery row.
 #[derive(Debug, Clone)]
 pub struct Envelope {
@@ -87,14 +86,13 @@ pub struct Envelope {
 }
 
 impl Envelope {
-    /// Packs `incoming` for the claim called `nonce`. `purge_at` is when
-    /// retention ends.
+    /// Packs `incoming` for the claim named by `nonce`. The rows expire at `purge_at`.
     pub fn pack(incoming: &Incoming, nonce: &Nonce, purge_at: Timestamp) -> Self {
-        Self::of(incoming, Stored::of(&incoming.body), nonce, purge_at)
+        Self::with_body(incoming, StoredBody::new(&incoming.body), nonce, purge_at)
     }
 
-    /// The same, with the body as it is to be stored.
-    pub(crate) fn of(incoming: &Incoming, stored: Stored, nonce: &Nonce, purge_at: Timestamp) -> Self {
+    /// Packs `incoming` with its body already encoded.
+    pub(crate) fn with_body(incoming: &Incoming, stored: StoredBody, nonce: &Nonce, purge_at: Timestamp) -> Self {
         let purge_at = purge_at.as_secs_rounded_up();
         let mut row = Row::new()
             .with(a::VERSION, FORMAT)
@@ -115,7 +113,7 @@ impl Envelope {
         if incoming.identity.redrive > 0 {
             row.set(a::REDRIVE, incoming.identity.redrive);
         }
-        // As the newest of its family, a wrong time would make every later event an older one.
+        // A time too far ahead would make every later event of the family look older.
         if let Some(time) = incoming.event_time.filter(|time| *time <= incoming.received_at + SENDER_AHEAD) {
             row.set(a::EVENT_TIME, time.as_millis());
         }
@@ -138,7 +136,7 @@ impl Envelope {
         Self { entity: incoming.entity.clone(), nonce: nonce.clone(), row, parts }
     }
 
-    /// It was applied before under this token, elsewhere.
+    /// Records the token under which it was applied before, at another sequence.
     #[must_use]
     pub(crate) fn run_before(mut self, token: Option<FencingToken>) -> Self {
         if let Some(token) = token {
@@ -147,37 +145,36 @@ impl Envelope {
         self
     }
 
-    /// Its trace goes on there.
+    /// Records the trace that its run continues.
     #[must_use]
     pub(crate) fn traced(mut self, trace: Trace) -> Self {
         trace.put(&mut self.row);
         self
     }
 
-    /// As it is, of a delivery that arrived before and is appended at `now`, since
-    /// the store was out meanwhile.
+    /// Records that the delivery was deferred and is appended at `now`.
     #[must_use]
     pub(crate) fn deferred_until(mut self, now: Timestamp) -> Self {
         self.row.set(a::APPENDED_AT, now.as_millis());
         self
     }
 
-    /// Whose delivery it is.
+    /// Returns the entity.
     pub fn entity(&self) -> &EntityKey {
         &self.entity
     }
 
-    /// The claim that it is packed for.
+    /// Returns the nonce of the claim.
     pub fn nonce(&self) -> &Nonce {
         &self.nonce
     }
 
-    /// What has to be written before the claim.
+    /// Returns the writes to make before the claim.
     pub fn parts(&self) -> &[PutPart] {
         &self.parts
     }
 
-    /// The delivery row, without its key.
+    /// Returns the delivery row without its key.
     pub fn row(&self) -> &Row {
         &self.row
     }
@@ -186,9 +183,9 @@ impl Envelope {
 /// Puts one part of a body.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PutPart {
-    /// Where.
+    /// The key of the part's row.
     pub key: Key,
-    /// The part, without its key.
+    /// The row without its key.
     pub row: Row,
 }
 
@@ -199,24 +196,24 @@ impl Operation for PutPart {
         Write::put(self.key.clone(), self.row.clone())
     }
 
-    /// It asks for nothing: the key holds a nonce of its own, so that putting a
-    /// part twice puts the same.
+    /// Every reply is fine: the key contains the append's nonce, so a second try puts
+    /// the same row.
     fn judge(&self, _: Written) -> Result<(), CorruptRow> {
         Ok(())
     }
 }
 
-/// What stands at a sequence.
+/// The content of a sequence.
 #[derive(Debug, Clone)]
 pub enum Item {
-    /// A delivery. Its body may still have to be fetched from its parts.
+    /// A delivery, whose body may still have to be fetched from its parts.
     Delivery(Box<Unpacked>),
-    /// A marker: claimed, and never filled.
+    /// A tombstone: the sequence was claimed but never filled.
     Void(Sequence),
 }
 
 impl Item {
-    /// Its place.
+    /// Returns the sequence.
     pub fn sequence(&self) -> Sequence {
         match self {
             Item::Delivery(unpacked) => unpacked.delivery.sequence,
@@ -224,7 +221,7 @@ impl Item {
         }
     }
 
-    /// Reads a `d#` or `p#` row.
+    /// Parses a `d#` or `p#` row.
     pub fn parse(entity: &EntityKey, row: &Row) -> Result<Self, CorruptRow> {
         check_format(row)?;
         let sequence = sequence_of(row).ok_or(CorruptRow::Attribute(a::ITEM))?;
@@ -235,7 +232,7 @@ impl Item {
     }
 }
 
-/// A delivery as read from its row, before its body is decompressed.
+/// A delivery read from its row, before its body is decoded.
 #[derive(Debug, Clone)]
 pub struct Unpacked {
     delivery: Delivery,
@@ -249,7 +246,7 @@ impl Unpacked {
         let nonce = Nonce::from_stored(text(a::NONCE)?);
         let topic = text(a::TOPIC)?.to_owned();
         let count = row.number(a::PARTS).map(|count| u32::try_from(count).unwrap_or(u32::MAX));
-        // As many as the largest body can have, and some for compression that failed to shrink it.
+        // Twice what the largest body can have.
         if count.is_some_and(|count| count as usize > 2 * LARGEST_BODY.div_ceil(PART_BYTES)) {
             return Err(CorruptRow::Attribute(a::PARTS));
         }
@@ -287,18 +284,17 @@ impl Unpacked {
         })
     }
 
-    /// The delivery without its body: all that deciding about it needs.
+    /// Returns the delivery without its body, which is enough to decide about it.
     pub fn head(&self) -> &Delivery {
         &self.delivery
     }
 
-    /// How long its body is.
+    /// Returns the length of its decoded body.
     pub fn body_bytes(&self) -> usize {
         self.body_bytes
     }
 
-    /// The delivery with its body, given the rows of its parts (any order)
-    /// where it has some.
+    /// Decodes the body, given the rows of its parts in any order.
     pub fn complete(mut self, parts: &[Row]) -> Result<Delivery, CorruptRow> {
         if let Some(expected) = &self.delivery.parts {
             let mut parts: Vec<(&str, &Bytes)> =
@@ -310,14 +306,14 @@ impl Unpacked {
             self.delivery.body = parts.iter().flat_map(|(_, body)| body.iter().copied()).collect();
         }
         let stored = std::mem::take(&mut self.delivery.body);
-        self.delivery.body = restored(stored, &self.encoding, self.body_bytes)?;
+        self.delivery.body = decoded_body(stored, &self.encoding, self.body_bytes)?;
         Ok(self.delivery)
     }
 }
 
-/// A copy of a delivery row for the parked row: the same payload, with the
-/// error. `run_before`: the token under which it was applied where it stands, before
-/// a person had it run again. `until`: how long it is kept; `None`, for ever.
+/// Returns a delivery row's copy to be stored as parked: the same payload, with the
+/// error. `run_before` is the token under which it was applied before a rewind.
+/// `until` is the end of its retention; `None` keeps it forever.
 pub(crate) fn parked_copy(
     delivery_row: &Row,
     run_before: Option<FencingToken>,
@@ -361,7 +357,7 @@ mod tests {
         }
     }
 
-    /// The delivery row as it is read.
+    /// Returns the delivery row with its key, as a read returns it.
     fn at(incoming: &Incoming, sequence: Sequence, envelope: &Envelope) -> Row {
         let key = delivery_row(&incoming.entity, sequence).to_row();
         key.into_iter().fold(envelope.row().clone(), |row, (name, value)| row.with(name, value))
@@ -386,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn any_body_is_read_as_it_was_stored() {
+    fn stored_body_is_read_unchanged() {
         let mut noise = vec![0; LARGEST_BODY];
         fastrand::Rng::with_seed(1).fill(&mut noise);
         for body in [vec![], vec![0], vec![b' '; LARGEST_BODY], noise.clone(), noise[..PART_BYTES + 1].to_vec()] {
@@ -400,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_was_stored_before_deliveries_told_their_provider_has_none() {
+    fn row_without_provider_has_none() {
         let incoming = incoming(Vec::new());
         let envelope =
             Envelope::pack(&incoming, &Nonce::from_parts(Timestamp::from_millis(9), 3), Timestamp::from_millis(1));
@@ -411,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_with_a_part_missing_is_refused() {
+    fn body_with_missing_part_is_refused() {
         let mut noise = vec![0; PART_BYTES * 2];
         fastrand::Rng::with_seed(1).fill(&mut noise);
         let incoming = incoming(noise);
@@ -423,10 +419,10 @@ mod tests {
     }
 
     #[test]
-    fn what_says_that_it_is_larger_than_any_body_is_refused_before_room_is_made_for_it() {
+    fn oversized_body_is_refused_before_decoding() {
         let zeros = |length: usize| zstd::bulk::compress(&vec![0; length], COMPRESSION_LEVEL).unwrap().into();
-        assert_eq!(restored(zeros(LARGEST_BODY), "zstd", LARGEST_BODY).map(|body| body.len()), Ok(LARGEST_BODY));
-        assert_eq!(restored(zeros(LARGEST_BODY + 1), "zstd", LARGEST_BODY + 1), Err(CorruptRow::Body));
+        assert_eq!(decoded_body(zeros(LARGEST_BODY), "zstd", LARGEST_BODY).map(|body| body.len()), Ok(LARGEST_BODY));
+        assert_eq!(decoded_body(zeros(LARGEST_BODY + 1), "zstd", LARGEST_BODY + 1), Err(CorruptRow::Body));
 
         let incoming = incoming(Vec::new());
         let envelope =
@@ -442,9 +438,8 @@ mod tests {
         }
     }
 
-    /// Each byte of a row is paid for with every write and read of it.
     #[test]
-    fn what_a_delivery_does_not_say_takes_no_room_in_its_row() {
+    fn absent_fields_take_no_space_in_the_row() {
         let said = incoming(Vec::new());
         let silent =
             Incoming { provider: None, family: said.topic.clone(), event_time: None, content_type: None, ..said };
@@ -456,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delivery_names_its_trace_only_where_it_has_one_and_traces_are_built_in() {
+    fn trace_is_stored_only_with_otel() {
         let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
         let named = |trace: Option<&str>| {
             let incoming = incoming(Vec::new());

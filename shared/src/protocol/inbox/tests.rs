@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     protocol::{
-        attempt::{Class, Retries},
+        attempt::{FailureClass, Retries},
         entity::{EntityKey, Sequence},
         format::attribute as a,
         keys::delivery_row,
@@ -118,10 +118,10 @@ fn claim_owes_a_wake_up_behind_an_overdue_hand_over() {
 #[test]
 fn only_the_retry_wake_up_counts_behind_a_fail() {
     let (lease, seen, row) = held(LeaseKind::Drain, 1);
-    let fail = fail(&lease, &seen, 0, Retries::default().after(Class::Unavailable, LENGTH));
+    let fail = fail(&lease, &seen, 0, Retries::default().after(FailureClass::Unavailable, LENGTH));
     let failed = state(&after(&fail, &row));
     assert_eq!((failed.handover, failed.retry_at, failed.attempts), (fail.retry_at, fail.retry_at, 0));
-    assert_eq!(failed.retries.waited(Class::Unavailable), LENGTH);
+    assert_eq!(failed.retries.waited(FailureClass::Unavailable), LENGTH);
     assert!(!owes_wake_up(&failed, NOW) && !owes_wake_up(&failed, NOW + LENGTH), "a claim relies on it");
     let blocked = state(&after(&Fail { retry_at: None, ..fail }, &row));
     assert_eq!((blocked.handover, blocked.blocked), (None, Some(BlockReason::Attempts)));
@@ -140,7 +140,7 @@ fn fail_counts_a_suspect_s_holders_anew() {
 #[test]
 fn settle_clears_the_retries_unless_they_are_carried() {
     let (lease, seen, row) = held(LeaseKind::Drain, 2);
-    let retries = Retries::default().after(Class::Failed, LENGTH).after(Class::Unavailable, LENGTH);
+    let retries = Retries::default().after(FailureClass::Failed, LENGTH).after(FailureClass::Unavailable, LENGTH);
     let row = row.with(a::RETRIES, retries.to_stored().unwrap()).with(a::LAST_ERROR, "out of order");
     let settled = |carried| {
         let decision = Decision { carried, ..decision(&seen, &lease) };
@@ -160,7 +160,7 @@ fn settle_clears_the_retries_unless_they_are_carried() {
 
 #[test]
 fn retries_count_only_beside_an_error() {
-    let retries = Retries::default().after(Class::Failed, LENGTH);
+    let retries = Retries::default().after(FailureClass::Failed, LENGTH);
     let row = claimed(1).with(a::RETRIES, retries.to_stored().unwrap());
     assert_eq!(state(&row).retries, Retries::default());
     assert_eq!(state(&row.with(a::LAST_ERROR, "out of order")).retries, retries);
@@ -220,12 +220,12 @@ fn a_commit_is_made_once_more_only_for_a_hold_that_came_while_its_place_is_still
 #[test]
 fn a_failure_is_counted_if_the_entity_is_free_under_its_token_with_its_attempts() {
     let (lease, seen, row) = held(LeaseKind::Drain, 1);
-    let retries = Retries::default().after(Class::Failed, LENGTH);
+    let retries = Retries::default().after(FailureClass::Failed, LENGTH);
     let fail = fail(&lease, &seen, 2, retries);
     let own = after(&fail, &row);
     assert_eq!(refused(&fail, &own), Failed::Counted);
     assert_eq!(refused(&fail, &own.clone().with(a::ATTEMPTS, 1_u32)), Failed::Lost, "they are not counted");
-    let waited = retries.after(Class::Failed, LENGTH).to_stored().unwrap();
+    let waited = retries.after(FailureClass::Failed, LENGTH).to_stored().unwrap();
     assert_eq!(refused(&fail, &own.clone().with(a::RETRIES, waited)), Failed::Lost, "nor its wait");
     let hand_over = HandOver { lease: &lease, suspected: false, due: NOW };
     assert_eq!(refused(&fail, &after(&hand_over, &row)), Failed::Lost);

@@ -54,7 +54,7 @@ impl Operation for BeginHold<'_> {
         changes.extend([self.seen.begun(self.now).change(), Change::remove(a::PURGE_AT)]);
         Write {
             key: entity_row(self.entity),
-            condition: Condition::All(vec![readable(), self.seen.stands()]),
+            condition: Condition::All(vec![readable(), self.seen.is_unchanged()]),
             action: Action::Update(changes),
         }
     }
@@ -79,7 +79,7 @@ impl Operation for EndHold<'_> {
     type Outcome = Turned;
 
     fn write(&self) -> Write {
-        let mut conditions = vec![readable(), self.seen.hold.stands()];
+        let mut conditions = vec![readable(), self.seen.hold.is_unchanged()];
         let mut changes = vec![self.seen.hold.ended().change()];
         if self.seen.is_empty() && self.seen.held.is_none() {
             conditions.push(Condition::absent(a::HOLDER));

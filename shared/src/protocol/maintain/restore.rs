@@ -427,7 +427,7 @@ impl Operation for Raise<'_> {
         changes.extend(self.job());
         Write {
             key: entity_row(&seen.entity),
-            condition: Condition::All(vec![as_seen(seen), is_empty, seen.hold.stands(), recent, last_tick]),
+            condition: Condition::All(vec![as_seen(seen), is_empty, seen.hold.is_unchanged(), recent, last_tick]),
             action: Action::Update(changes),
         }
     }

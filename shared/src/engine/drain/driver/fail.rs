@@ -14,7 +14,7 @@ use crate::{
         queue::WakeUp,
     },
     protocol::{
-        attempt::{Class, Retries},
+        attempt::{FailureClass, Retries},
         entity::Sequence,
         inbox::{Fail, Failed},
         receipt::Settlement,
@@ -50,7 +50,7 @@ impl Driver<'_> {
         }
         self.fail(count, Some(retry_at)).await?;
         if let Some(Found::Source(source)) = &self.source
-            && count.retries.class != Class::Failed
+            && count.retries.class != FailureClass::Failed
             && count.retries.waited(count.retries.class) >= REPORTED_AFTER
         {
             self.is_unavailable(&source.name, &count.error);

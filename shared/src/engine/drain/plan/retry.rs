@@ -7,7 +7,7 @@ use super::{Drain, Group, HANDED_OVER, Step, set_aside};
 use crate::{
     handler::Outcome,
     protocol::{
-        attempt::{Class, LONGEST_ASKED, OnFailure, Retries, jittered},
+        attempt::{FailureClass, LONGEST_ASKED, OnFailure, Retries, jittered},
         entity::Sequence,
         format::one_line,
     },
@@ -34,7 +34,7 @@ pub struct Answered {
 
 /// A start that did not settle what it was about, or that a breaker refused.
 struct Unsettled<'a> {
-    class: Class,
+    class: FailureClass,
     error: String,
     group: Group,
     source: &'a Source,
@@ -53,13 +53,13 @@ impl Drain {
                 return self.apart(group, HANDED_OVER, one_line(&error), source, Retries::default());
             }
             Outcome::Reject(error) => return set_aside(self.tried(group) + 1, one_line(&error)),
-            Outcome::Retry { after, error } => (Class::Failed, after, error),
-            Outcome::Unanswered { after, error } => (Class::Unanswered, after, error),
-            Outcome::Unavailable { after, error } => (Class::Unavailable, after, error),
+            Outcome::Retry { after, error } => (FailureClass::Failed, after, error),
+            Outcome::Unanswered { after, error } => (FailureClass::Unanswered, after, error),
+            Outcome::Unavailable { after, error } => (FailureClass::Unavailable, after, error),
             Outcome::NotNow { after, error } => {
                 let asked = after.filter(|after| !after.is_zero()).map(|after| after.min(LONGEST_ASKED));
                 let wait = asked.unwrap_or_else(|| NO_ROOM.mul_f64(0.5 + answered.fraction));
-                let start = Unsettled::of(Class::Unavailable, &error, group, source, answered.at);
+                let start = Unsettled::of(FailureClass::Unavailable, &error, group, source, answered.at);
                 return self.unsettled(start, wait, wait);
             }
         };
@@ -68,7 +68,7 @@ impl Drain {
 
     /// Returns the step after a failed start.
     pub fn failed(&self, error: &str, group: Group, source: &Source, answered: Answered) -> Step {
-        self.after(Class::Failed, None, error, group, source, answered)
+        self.after(FailureClass::Failed, None, error, group, source, answered)
     }
 
     /// Returns the step after a commit whose conditions did not hold.
@@ -78,7 +78,7 @@ impl Drain {
 
     fn after(
         &self,
-        class: Class,
+        class: FailureClass,
         asked: Option<Duration>,
         error: &str,
         group: Group,
@@ -103,10 +103,10 @@ impl Drain {
         answered: Answered,
     ) -> Step {
         let Answered { at, fraction, .. } = answered;
-        let waited = self.retries(at).waited(Class::Unavailable);
-        let own = source.retry.doubled(Class::Unavailable, waited, fraction).min(jittered(longest, fraction));
+        let waited = self.retries(at).waited(FailureClass::Unavailable);
+        let own = source.retry.doubled(FailureClass::Unavailable, waited, fraction).min(jittered(longest, fraction));
         let error = self.state.last_error.as_deref().unwrap_or(error);
-        let start = Unsettled::of(Class::Unavailable, error, Group::ONE, source, at);
+        let start = Unsettled::of(FailureClass::Unavailable, error, Group::ONE, source, at);
         let wait = wait.max(own);
         self.unsettled(Unsettled { is_started: false, ..start }, wait, wait)
     }
@@ -116,7 +116,7 @@ impl Drain {
         let Unsettled { class, error, group, source, at, is_started } = start;
         let retries = self.retries(at);
         // An unavailable destination began nothing: no attempt, and no reason to split a group.
-        let is_charged = class != Class::Unavailable;
+        let is_charged = class != FailureClass::Unavailable;
         let attempts = if is_charged { self.tried(group) + 1 } else { self.state.attempts };
         // Retention deletes what waits for longer.
         let is_over = retries.waited(class) >= self.memory.retention / 2;
@@ -165,7 +165,7 @@ impl Drain {
 }
 
 impl<'a> Unsettled<'a> {
-    fn of(class: Class, error: &str, group: Group, source: &'a Source, at: Timestamp) -> Self {
+    fn of(class: FailureClass, error: &str, group: Group, source: &'a Source, at: Timestamp) -> Self {
         Self { class, error: one_line(error), group, source, at, is_started: true }
     }
 }

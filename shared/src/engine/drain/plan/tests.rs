@@ -7,7 +7,7 @@ use super::*;
 use crate::{
     handler::Outcome,
     protocol::{
-        attempt::Class,
+        attempt::FailureClass,
         delivery::{Envelope, Incoming},
         entity::{DeliveryId, FencingToken, Identity, SourceName},
         format::{FORMAT, attribute as a},
@@ -120,7 +120,7 @@ fn aside(attempts: u32, error: &str) -> Step {
 }
 
 /// A retry behind the first answer of a class.
-fn retry(class: Class, attempts: u32, wait: Duration, error: &str) -> Step {
+fn retry(class: FailureClass, attempts: u32, wait: Duration, error: &str) -> Step {
     let retries = Retries::default().after(class, wait);
     Step::Retry { is_started: true, attempts, retries, one_by_one: None, wait, error: error.into() }
 }
@@ -572,7 +572,7 @@ fn what_becomes_of_a_run_is_known_where_nothing_is_left_to_decide() {
         (Step::Apply, Some("applied")),
         (Step::Commit(Vec::new()), Some("applied")),
         (aside(3, ""), Some("parked")),
-        (retry(Class::Failed, 1, SECOND, ""), Some("retry")),
+        (retry(FailureClass::Failed, 1, SECOND, ""), Some("retry")),
         (held_back, None),
         (Step::GiveUp(3, Retries::default(), String::new()), Some("blocked")),
         (STARTED, None),

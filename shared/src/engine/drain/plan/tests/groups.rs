@@ -157,7 +157,7 @@ fn of_a_group_that_fails_each_is_tried_by_itself_and_none_is_charged() {
     assert_eq!(answered(Outcome::unanswered("later")), apart(4 * SECOND));
     assert_eq!(
         answered(Outcome::unavailable("later")),
-        retry(Class::Unavailable, 0, 4 * SECOND, "later"),
+        retry(FailureClass::Unavailable, 0, 4 * SECOND, "later"),
         "it stays one"
     );
     assert_eq!(answered(Outcome::Reject("later".into())), apart(HANDED_OVER));
@@ -308,7 +308,7 @@ fn a_group_ends_before_one_that_its_own_members_make_stale() {
 /// Nobody begins to wait anew.
 #[test]
 fn group_keeps_its_wait_when_it_comes_apart_unavailable() {
-    let retries = waited(Class::Unavailable, 300 * SECOND).retries;
+    let retries = waited(FailureClass::Unavailable, 300 * SECOND).retries;
     let drain = roomy(EntityState { retries, ..row(7, 20) }, 9, page(5));
     let source = source("retry = { unavailable_for = \"300s\" }\ndeliver = { up_to = 3 }\n");
     let step = drain.answered(Outcome::unavailable("no"), several(3), &source, with(0.5));

@@ -32,10 +32,10 @@ fn an_answer_says_what_follows() {
     assert_eq!(follows(Outcome::Commit(Vec::new())), Step::Commit(Vec::new()));
     assert_eq!(follows(Outcome::Reject("no".into())), aside(2, "no"));
     let wait = 4 * SECOND;
-    assert_eq!(follows(Outcome::retry("later")), retry(Class::Failed, 2, wait, "later"));
-    assert_eq!(follows(Outcome::unanswered("later")), retry(Class::Unanswered, 2, wait, "later"));
-    assert_eq!(follows(Outcome::unavailable("later")), retry(Class::Unavailable, 1, wait, "later"));
-    assert_eq!(follows(Outcome::retry_after(77 * SECOND, "later")), retry(Class::Failed, 2, 77 * SECOND, "later"));
+    assert_eq!(follows(Outcome::retry("later")), retry(FailureClass::Failed, 2, wait, "later"));
+    assert_eq!(follows(Outcome::unanswered("later")), retry(FailureClass::Unanswered, 2, wait, "later"));
+    assert_eq!(follows(Outcome::unavailable("later")), retry(FailureClass::Unavailable, 1, wait, "later"));
+    assert_eq!(follows(Outcome::retry_after(77 * SECOND, "later")), retry(FailureClass::Failed, 2, 77 * SECOND, "later"));
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn shorter_asked_waits_use_up_the_limit_all_the_same() {
         with(1.0),
     );
     let Step::Retry { wait, retries, .. } = step else { panic!("{step:?}") };
-    assert_eq!((wait, retries.waited(Class::Failed)), (Duration::ZERO, 4 * SECOND));
+    assert_eq!((wait, retries.waited(FailureClass::Failed)), (Duration::ZERO, 4 * SECOND));
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn delivery_without_room_waits_five_seconds_uncharged() {
     let requeue = |attempts, outcome, fraction| {
         drain(EntityState { attempts, ..row(7, 8) }, 1).answered(outcome, Group::ONE, &source, with(fraction))
     };
-    let step = |attempts, wait| retry(Class::Unavailable, attempts, wait, "full");
+    let step = |attempts, wait| retry(FailureClass::Unavailable, attempts, wait, "full");
     assert_eq!(requeue(0, Outcome::not_now("full"), 0.5), step(0, 5 * SECOND));
     // However often: another failed one would be the last.
     assert_eq!(requeue(1, Outcome::not_now("full"), 0.0), step(1, 5 * SECOND / 2));
@@ -67,7 +67,7 @@ fn delivery_without_room_waits_five_seconds_uncharged() {
     assert_eq!(requeue(1, asked(Duration::ZERO), 0.5), step(1, 5 * SECOND));
 }
 
-pub(super) fn waited(class: Class, wait: Duration) -> EntityState {
+pub(super) fn waited(class: FailureClass, wait: Duration) -> EntityState {
     let retries = Retries::default().after(class, wait);
     EntityState { attempts: 3, retries, last_error: Some("before".into()), ..row(7, 9) }
 }
@@ -75,11 +75,11 @@ pub(super) fn waited(class: Class, wait: Duration) -> EntityState {
 #[test]
 fn each_class_is_given_up_at_its_own_limit() {
     let options = "retry = { for = \"100s\", unanswered_for = \"200s\", unavailable_for = \"300s\" }\n";
-    type Answers = [(Class, fn(&str) -> Outcome, u32, u32); 3];
+    type Answers = [(FailureClass, fn(&str) -> Outcome, u32, u32); 3];
     let answers: Answers = [
-        (Class::Failed, |error| Outcome::retry(error), 100, 4),
-        (Class::Unanswered, |error| Outcome::unanswered(error), 200, 4),
-        (Class::Unavailable, |error| Outcome::unavailable(error), 300, 3),
+        (FailureClass::Failed, |error| Outcome::retry(error), 100, 4),
+        (FailureClass::Unanswered, |error| Outcome::unanswered(error), 200, 4),
+        (FailureClass::Unavailable, |error| Outcome::unavailable(error), 300, 3),
     ];
     for (class, outcome, limit, attempts) in answers {
         for (_, other, ..) in answers.iter().filter(|(other, ..)| *other != class) {
@@ -98,7 +98,7 @@ fn each_class_is_given_up_at_its_own_limit() {
         let limit = limit * SECOND;
         assert!(matches!(step(limit - SECOND, ""), Step::Retry { .. }), "{class:?}");
         let retries = waited(class, limit).retries;
-        let carried = if class == Class::Unavailable { retries.carried() } else { Retries::default() };
+        let carried = if class == FailureClass::Unavailable { retries.carried() } else { Retries::default() };
         assert_eq!(step(limit, ""), Step::SetAside { attempts, error: "no".into(), carried }, "{class:?}");
         assert_eq!(step(limit, "on_failure = \"block\"\n"), Step::GiveUp(attempts, retries, "no".into()), "{class:?}");
     }
@@ -107,7 +107,7 @@ fn each_class_is_given_up_at_its_own_limit() {
 #[test]
 fn no_delivery_waits_beyond_half_of_the_retention() {
     let step = |wait| {
-        drain(waited(Class::Unavailable, wait), 2).answered(
+        drain(waited(FailureClass::Unavailable, wait), 2).answered(
             Outcome::unavailable("no"),
             Group::ONE,
             &source(""),
@@ -122,7 +122,7 @@ fn no_delivery_waits_beyond_half_of_the_retention() {
 #[test]
 fn carried_wait_counts_as_far_as_the_age() {
     let (minute, hour) = (60 * SECOND, 3_600 * SECOND);
-    let carried = EntityState { retries: waited(Class::Unavailable, 3 * hour).retries.carried(), ..row(7, 9) };
+    let carried = EntityState { retries: waited(FailureClass::Unavailable, 3 * hour).retries.carried(), ..row(7, 9) };
     let mut drain = Drain::granted(carried, Memory { retention: 1_000 * hour, ..MEMORY });
     drain.read(page(2));
     let source = source("retry = { unavailable_for = \"3h\" }\n");
@@ -131,7 +131,7 @@ fn carried_wait_counts_as_far_as_the_age() {
         drain.answered(Outcome::unavailable("no"), Group::ONE, &source, Answered { at, ..with(1.0) })
     };
     let Step::Retry { retries, wait, .. } = step(hour) else { panic!("it has time left") };
-    assert_eq!(retries.waited(Class::Unavailable), hour + 5 * minute + wait, "clocks may be apart");
+    assert_eq!(retries.waited(FailureClass::Unavailable), hour + 5 * minute + wait, "clocks may be apart");
     assert!(matches!(step(3 * hour), Step::SetAside { .. }));
 }
 
@@ -147,11 +147,11 @@ fn held_back_delivery_backs_off_as_unavailable() {
         )
     };
     let step = |retries: Retries, attempts, wait, error: &str| {
-        let retries = retries.after(Class::Unavailable, wait);
+        let retries = retries.after(FailureClass::Unavailable, wait);
         Step::Retry { is_started: false, attempts, retries, one_by_one: None, wait, error: error.into() }
     };
     assert_eq!(held(row(7, 9), 60 * SECOND), step(Retries::default(), 0, 2 * SECOND, "others failed"));
-    let state = waited(Class::Unavailable, 30 * SECOND);
+    let state = waited(FailureClass::Unavailable, 30 * SECOND);
     assert_eq!(held(state.clone(), 60 * SECOND), step(state.retries, 3, 41 * SECOND, "before"));
     assert_eq!(
         held(state.clone(), 10 * SECOND),
@@ -159,7 +159,7 @@ fn held_back_delivery_backs_off_as_unavailable() {
         "at most five openings"
     );
     assert!(
-        matches!(held(waited(Class::Unavailable, 500 * SECOND), SECOND), Step::SetAside { .. }),
+        matches!(held(waited(FailureClass::Unavailable, 500 * SECOND), SECOND), Step::SetAside { .. }),
         "half of the retention"
     );
 }
@@ -188,9 +188,9 @@ fn the_last_attempt_that_fails_ends_as_the_source_says() {
 fn a_source_s_rate_holds_for_its_failures_too() {
     let drain = drain(row(7, 8), 1);
     let waits = |outcome| drain.answered(outcome, Group::ONE, &source("rate = \"1/min\"\n"), with(0.0));
-    assert_eq!(waits(Outcome::retry_after(SECOND, "no")), retry(Class::Failed, 1, 60 * SECOND, "no"));
-    assert_eq!(waits(Outcome::retry_after(90 * SECOND, "no")), retry(Class::Failed, 1, 90 * SECOND, "no"));
-    assert_eq!(waits(Outcome::unavailable("no")), retry(Class::Unavailable, 0, 60 * SECOND, "no"));
+    assert_eq!(waits(Outcome::retry_after(SECOND, "no")), retry(FailureClass::Failed, 1, 60 * SECOND, "no"));
+    assert_eq!(waits(Outcome::retry_after(90 * SECOND, "no")), retry(FailureClass::Failed, 1, 90 * SECOND, "no"));
+    assert_eq!(waits(Outcome::unavailable("no")), retry(FailureClass::Unavailable, 0, 60 * SECOND, "no"));
 }
 
 #[test]
