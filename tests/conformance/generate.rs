@@ -71,9 +71,9 @@ pub enum Kind {
     ReleaseEmpty,
     Release,
     HandOver,
-    AnnounceEnd,
+    MarkHandOver,
     MarkStart,
-    AskToYield,
+    RequestYield,
     ForceRelease,
     Receipt,
     Park,
@@ -94,13 +94,13 @@ pub enum Kind {
     RemovePart,
     KeepForever,
     ExpireAgain,
-    PutOff,
-    MoveOn,
+    ExtendRetention,
+    AdvancePosition,
     ListJob,
     BeginRestore,
     EndRestore,
-    Seize,
-    Raise,
+    ForceAcquire,
+    AdvanceNumbers,
 }
 
 impl Kind {
@@ -116,9 +116,9 @@ impl Kind {
         Kind::ReleaseEmpty,
         Kind::Release,
         Kind::HandOver,
-        Kind::AnnounceEnd,
+        Kind::MarkHandOver,
         Kind::MarkStart,
-        Kind::AskToYield,
+        Kind::RequestYield,
         Kind::ForceRelease,
         Kind::Receipt,
         Kind::Park,
@@ -139,13 +139,13 @@ impl Kind {
         Kind::RemovePart,
         Kind::KeepForever,
         Kind::ExpireAgain,
-        Kind::PutOff,
-        Kind::MoveOn,
+        Kind::ExtendRetention,
+        Kind::AdvancePosition,
         Kind::ListJob,
         Kind::BeginRestore,
         Kind::EndRestore,
-        Kind::Seize,
-        Kind::Raise,
+        Kind::ForceAcquire,
+        Kind::AdvanceNumbers,
     ];
 
     /// Whether it asks for nothing, and is never refused.
@@ -339,7 +339,7 @@ fn act() -> impl Strategy<Value = Act> {
         3 => Just(Kind::Acquire),
         2 => Just(Kind::Settle),
         1 => Just(Kind::Unblock),
-        1 => Just(Kind::AskToYield),
+        1 => Just(Kind::RequestYield),
         14 => select(&Kind::ALL[..]),
     ];
     let lease = prop_oneof![2 => Just(LeaseKind::Drain), 1 => Just(LeaseKind::Exclusive)];

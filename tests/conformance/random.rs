@@ -27,12 +27,13 @@ use webhook_serializer::{
         },
         keys::{entity_row, inbox_range, key_of, part_row, restore_row, sweep_position_row},
         lease::{
-            Acquire, Acquired, AnnounceEnd, AskToYield, ForceRelease, HandOver, LONGEST_YIELD, Lease, Release,
-            ReleaseEmpty, Renew, Renewed, TakeOver,
+            Acquire, Acquired, ForceRelease, HandOver, LONGEST_YIELD, Lease, MarkHandOver, Release, ReleaseEmpty,
+            Renew, Renewed, RequestYield, TakeOver,
         },
         maintain::{
-            self, BegunRestore, ExpireAgain, Forget, KeepForever, ListJob, MoveOn, Moved, Place, Position, PutOff,
-            Raised, Reason, Remove, RemovePart, Restoring, Seized, Verb,
+            self, AdvancePosition, BegunRestore, ExpireAgain, ExtendRetention, ForceAcquired, Forget, KeepForever,
+            ListJob, NumbersAdvanced, Position, PositionAdvanced, Reason, Remove, RemovePart, Restoring, SweepTurn,
+            Verb,
         },
         operation::Operation,
         receipt::{Receipt, Settlement},
@@ -44,7 +45,7 @@ use webhook_serializer::{
 
 use crate::{
     endpoint::{Dynamo, START, is_skipped, on_dynamodb, times},
-    generate::{Act, Kind, Loose, Names, Place as Somewhere, Step, step},
+    generate::{Act, Kind, Loose, Names, Place as RowPlace, Step, step},
     pair::Pair,
 };
 
@@ -200,7 +201,7 @@ impl<'a> Case<'a> {
                 self.pair.get_many(&all).await
             }
             Step::Query { partition, from, to, limit } => {
-                let key = self.names.key(Somewhere::Inbox(*partition, 0));
+                let key = self.names.key(RowPlace::Inbox(*partition, 0));
                 let (from, to) = (format!("i{from}"), format!("i{to}"));
                 let (table, partition) = (key.table, key.partition);
                 self.pair.query(&Range { table, partition, sort: "item".into(), from, to, limit: *limit }).await
@@ -249,30 +250,31 @@ impl<'a> Case<'a> {
             Kind::RemovePart => self.run(&RemovePart { part: &part }).await.map(|_| ())?,
             Kind::KeepForever => self.run(&KeepForever { part }).await.map(|_| ())?,
             Kind::ExpireAgain => self.run(&ExpireAgain { part, until: now }).await.map(|_| ())?,
-            Kind::PutOff => {
+            Kind::ExtendRetention => {
                 let row = row.and_then(|row| key_of(&TableName::Inbox, &row)).unwrap_or(part);
-                self.run(&PutOff { row, until: now + Duration::from_secs(30) }).await?;
+                self.run(&ExtendRetention { row, until: now + Duration::from_secs(30) }).await?;
             }
-            Kind::MoveOn => self.move_on(act, now).await?,
+            Kind::AdvancePosition => self.move_on(act, now).await?,
             Kind::ListJob => {
                 let job = format!("{}-{}", self.names.case, act.twist % 2);
                 self.run(&ListJob { job: &job }).await?;
             }
             Kind::BeginRestore | Kind::EndRestore => self.restore(act, now).await?,
-            Kind::Seize => {
+            Kind::ForceAcquire => {
                 let Some(seen) = state else { return Ok(()) };
                 let (restoring, holder) = (self.restoring(now), self.nonce());
                 let last = Sequence(seen.tail.0 + u64::from(act.twist % 3));
-                let seize = maintain::Seize { restoring: &restoring, seen: &seen, last, holder: &holder, now, length };
-                if let Some(Seized::Seized(lease, state)) = self.run(&seize).await? {
+                let seize =
+                    maintain::ForceAcquire { restoring: &restoring, seen: &seen, last, holder: &holder, now, length };
+                if let Some(ForceAcquired::Granted(lease, state)) = self.run(&seize).await? {
                     self.acquired(Some(Acquired::Granted(lease, state)))?;
                 }
             }
-            Kind::Raise => {
+            Kind::AdvanceNumbers => {
                 let Some(seen) = state else { return Ok(()) };
                 let (restoring, retention) = (self.restoring(now), Duration::from_secs(60));
-                let raise = maintain::Raise { restoring: &restoring, seen: &seen, job: None, now, retention };
-                if let Some(Raised::Raised(state)) = self.run(&raise).await? {
+                let raise = maintain::AdvanceNumbers { restoring: &restoring, seen: &seen, job: None, now, retention };
+                if let Some(NumbersAdvanced::Advanced(state)) = self.run(&raise).await? {
                     // Whatever was granted before is below.
                     self.granted.insert(state.entity.clone(), state.token);
                     self.states.push(state);
@@ -336,17 +338,17 @@ impl<'a> Case<'a> {
                 let Some(lease) = lease else { return Ok(()) };
                 self.run(&HandOver { lease: &lease, suspected: act.twist.is_multiple_of(2), due: now }).await?;
             }
-            Kind::AnnounceEnd => {
+            Kind::MarkHandOver => {
                 let Some(lease) = lease else { return Ok(()) };
-                self.run(&AnnounceEnd { lease: &lease }).await?;
+                self.run(&MarkHandOver { lease: &lease }).await?;
             }
             Kind::MarkStart => {
                 let (Some(lease), Some(decision)) = (lease, self.decision(act, state, now)) else { return Ok(()) };
                 self.run(&MarkStart { lease: &lease, sequence: decision.first }).await?;
             }
-            Kind::AskToYield => {
+            Kind::RequestYield => {
                 let until = now + LONGEST_YIELD * u32::from(act.twist) / 6;
-                self.run(&AskToYield { entity: &entity, now, until }).await?;
+                self.run(&RequestYield { entity: &entity, now, until }).await?;
             }
             Kind::ForceRelease => {
                 let Some(seen) = state else { return Ok(()) };
@@ -420,13 +422,19 @@ impl<'a> Case<'a> {
                     _ => self.nonce(),
                 };
                 let sequence = state.map(|state| state.next()).filter(|_| act.twist.is_multiple_of(2));
-                let done =
-                    maintain::Act { entity, nonce, verb: Verb::Skip.as_str().into(), sequence, reason, ended: None };
+                let done = maintain::OperatorAction {
+                    entity,
+                    nonce,
+                    verb: Verb::Skip.as_str().into(),
+                    sequence,
+                    reason,
+                    ended: None,
+                };
                 if act.kind == Kind::WriteAct {
-                    self.run(&maintain::Begun { act: &done, purge_at: now }).await?;
+                    self.run(&maintain::LogAction { action: &done, purge_at: now }).await?;
                     self.act = Some(done.nonce);
                 } else {
-                    self.run(&maintain::EndedAs { act: &done, outcome: "settled as parked" }).await?;
+                    self.run(&maintain::LogOutcome { action: &done, outcome: "settled as parked" }).await?;
                 }
                 return Ok(());
             }
@@ -455,9 +463,9 @@ impl<'a> Case<'a> {
         }
         let seen = pick(&self.positions, act.pick).filter(|_| !act.twist.is_multiple_of(5));
         let after = act.twist.is_multiple_of(2).then(|| format!("{}/o0", self.names.case));
-        let place = Place { turn: u64::from(act.twist), after, due: now };
-        let to = Position { place, nonce: self.nonce() };
-        if self.run(&MoveOn { seen: seen.as_ref(), to: &to }).await? == Some(Moved::Moved) {
+        let turn = SweepTurn { number: u64::from(act.twist), after, due: now };
+        let to = Position { turn, nonce: self.nonce() };
+        if self.run(&AdvancePosition { seen: seen.as_ref(), to: &to }).await? == Some(PositionAdvanced::Advanced) {
             self.positions.push(to);
         }
         Ok(())
@@ -477,7 +485,7 @@ impl<'a> Case<'a> {
         }
         let seen = pick(&self.restores, act.pick).filter(|_| !act.twist.is_multiple_of(5));
         if let (Kind::EndRestore, Some(restoring)) = (act.kind, &seen) {
-            self.run(&maintain::NoteFound { restoring, found: "{}" }).await?;
+            self.run(&maintain::RecordFindings { restoring, found: "{}" }).await?;
             return self.run(&maintain::EndRestore { restoring, now }).await.map(drop);
         }
         let restoring = self.restoring(now);
@@ -589,7 +597,7 @@ const CASES: u32 = 64;
 const STEPS: usize = 60;
 
 #[test]
-fn random_sequences_of_every_operation_answer_and_leave_the_same() {
+fn random_sequences_of_operations_agree() {
     on_dynamodb(|runtime, dynamo| {
         let cases = times("CONFORMANCE_CASES", CASES);
         let config = Config { cases, failure_persistence: None, ..Config::default() };

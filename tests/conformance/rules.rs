@@ -131,7 +131,7 @@ fn dynamodb_keeps_every_rule() {
 /// What stands there is the protocol's: a handler that names one of them in its
 /// commit has made a mistake.
 #[test]
-fn the_serializers_own_tables_are_no_handlers_by_name_or_arn() {
+fn commit_cannot_name_the_serializers_own_tables() {
     on_dynamodb(|runtime, dynamo| {
         let arn = "arn:aws:dynamodb:us-east-1:000000000000:table/";
         for table in ["entities", "inbox"].map(|table| format!("conformance-{table}-{}", dynamo.nonce)) {
@@ -148,7 +148,7 @@ fn the_serializers_own_tables_are_no_handlers_by_name_or_arn() {
 }
 
 #[test]
-fn what_is_skipped_is_a_rule_s_name() {
+fn skipped_names_are_rules() {
     for name in skipped() {
         let is_rule = [TWO_ABSENT, NULL, TYPES].contains(&&*name) || RULES.iter().any(|(rule, _)| *rule == name);
         assert!(is_rule, "{name:?} is none");
@@ -158,7 +158,7 @@ fn what_is_skipped_is_a_rule_s_name() {
 /// Every comparison of each value, and of an attribute that is not there, with
 /// each value and with another attribute.
 #[test]
-fn every_comparison_of_any_two_values_is_decided_alike() {
+fn comparisons_agree_for_all_values() {
     use Comparison::*;
     let values = [
         Value::N(1),

@@ -27,7 +27,7 @@ use webhook_serializer::{
         delivery::Delivery,
         entity::{EntityKey, IdentityHash, Sequence},
         inbox::{Claim, Unblock},
-        lease::AskToYield,
+        lease::RequestYield,
         maintain::Reason,
         operation::Operation,
         receipt::Recent,
@@ -366,7 +366,7 @@ async fn of_a_drain_that_yields() {
                 let answer: BoxFuture<'static, Result<Outcome, HandlerError>> = Box::pin(async move {
                     if first {
                         let now = env.now();
-                        let ask = AskToYield { entity: &entity(), now, until: now + Duration::from_secs(4) };
+                        let ask = RequestYield { entity: &entity(), now, until: now + Duration::from_secs(4) };
                         store.run(&ask, PATIENCE).await?;
                     }
                     Ok(Outcome::Done)

@@ -29,7 +29,7 @@ use webhook_serializer::{
         entity::EntityKey,
         format::attribute as a,
         keys::delivery_row,
-        lease::AskToYield,
+        lease::RequestYield,
         table::{Change, Key, Table, TableError, Write},
     },
     time::{Clock, Env, SeededRandom, Timestamp},
@@ -231,7 +231,7 @@ async fn a_drain_of_commits_sees_that_it_is_asked_to_yield() {
             env.sleep(HANDLER).await;
             if first {
                 let now = env.now();
-                store.run(&AskToYield { entity: &entity(), now, until: now + YIELD }, PATIENCE).await?;
+                store.run(&RequestYield { entity: &entity(), now, until: now + YIELD }, PATIENCE).await?;
             }
             Ok(Outcome::Commit(vec![Write::update(key, vec![Change::set("applied", "yes")])]))
         });

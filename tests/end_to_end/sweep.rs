@@ -296,7 +296,7 @@ async fn a_minute_that_is_too_short_is_gone_on_with_behind_the_last_entity_that_
     let (entities, most) = woken.count();
     assert_eq!(entities, 200);
     assert!(most <= 2, "the ten segments that had their turn an hour ago have it again");
-    assert!(position(&world).await.place.turn >= 60);
+    assert!(position(&world).await.turn.number >= 60);
 }
 
 /// What bounds the bill of a large table: it is read more slowly, and all of it.
@@ -391,7 +391,7 @@ async fn a_row_at_which_each_sweep_stops_keeps_those_behind_it_waiting_for_a_min
     // The minute that it cost is made up for.
     let swept = deployed.minutes(10..71).await;
     assert_eq!((woken.count().0, woken.times("test/007"), swept.unserved), (19, 0, 1));
-    assert_eq!(position(&world).await.place.turn, 61);
+    assert_eq!(position(&world).await.turn.number, 61);
 }
 
 #[tokio::test(start_paused = true)]
@@ -430,7 +430,7 @@ async fn a_segment_whose_rest_the_store_refuses_to_scan_costs_the_others_a_minut
         there += world.memory.scan(&TableName::Entities, &segment).await.expect("memory answers").rows.len();
     }
     Deployed::by(&world).minutes(10..71).await;
-    assert_eq!((woken.count().0, position(&world).await.place.turn), (there, 61));
+    assert_eq!((woken.count().0, position(&world).await.turn.number), (there, 61));
 }
 
 /// More would only lengthen it; what is held back is woken by a later pass.
@@ -471,7 +471,7 @@ async fn two_sweeps_side_by_side_skip_nothing() {
             tokio::join!(one.go_on(minute(number), until), other.go_on(minute(number), until));
         assert_eq!((ended, also_ended), (Ok(()), Ok(())));
         assert!((1..=2).contains(&(first.segments + second.segments)));
-        assert_eq!(position(&world).await.place.turn, number - 9, "it moves on by one turn");
+        assert_eq!(position(&world).await.turn.number, number - 9, "it moves on by one turn");
     }
     let (entities, most) = woken.count();
     assert!(entities == 100 && most <= 2, "{entities} entities, {most} times");
@@ -494,7 +494,7 @@ async fn a_frozen_sweep_moves_nothing_back() {
     world.table = whole;
     let deployed = Deployed::by(&world);
     deployed.minutes(10..40).await;
-    assert_eq!((late.late(), position(&world).await.place.turn), ((0, 1), 30));
+    assert_eq!((late.late(), position(&world).await.turn.number), ((0, 1), 30));
     deployed.minutes(40..70).await;
     assert_eq!(woken.count().0, 60);
 }
@@ -550,7 +550,7 @@ async fn a_lost_reply_to_how_far_it_came_is_recognised() {
     for number in 10..70 {
         let (swept, ended) = sweeper.go_on(minute(number), until(&world)).await;
         assert_eq!((swept.segments, ended), (1, Ok(())));
-        assert_eq!(position(&world).await.place.turn, number - 9);
+        assert_eq!(position(&world).await.turn.number, number - 9);
     }
     assert_eq!(woken.count(), (30, 1));
 }

@@ -152,7 +152,7 @@ impl Next<'_> {
                 self.state.waiting_since = view_of(&executed.row.expect("claimed")).tail.0;
             }
             if let Op::TakeOver(..) = op
-                && before.is_some_and(|row| view_of(&row).is_stood_for())
+                && before.is_some_and(|row| view_of(&row).has_attempts_of_latest())
             {
                 // Each runs by itself from here on: the starts were of what stood for it.
                 self.state.starts = 0;

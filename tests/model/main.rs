@@ -187,7 +187,7 @@ fn shortest(control: &Control, changes: &[Rule]) -> Option<Path<state::State, pr
 }
 
 #[test]
-fn every_counterexample_is_found_again() {
+fn every_counterexample_is_found() {
     let wanted = std::env::var("MODEL_TRACE").ok();
     let mut moved = Vec::new();
     for control in controls() {
@@ -220,7 +220,7 @@ fn every_control_holds_without_its_change() {
 /// `fail` asks for `head` = sequence - 1 although the token says as much: every
 /// settle changes it.
 #[test]
-fn fail_is_covered_by_the_token_as_well() {
+fn fail_is_protected_by_its_token_too() {
     let found = |changes: &[Rule]| {
         let of = |control: Control| Protocol { changes: Changes::of(changes), ..control.model };
         let all = controls().into_iter().filter(|control| control.changes == [Rule::FailWithoutHead]);
@@ -231,7 +231,7 @@ fn fail_is_covered_by_the_token_as_well() {
 }
 
 #[test]
-fn the_table_of_counterexamples_is_up_to_date() {
+fn counterexamples_table_is_up_to_date() {
     let mut table = String::from("| change | violates | steps | what goes wrong |\n|---|---|---|---|\n");
     for Control { change, property, steps, wrong, .. } in controls() {
         table += &format!("| {change} | {property} | {steps} | {wrong} |\n");

@@ -14,10 +14,10 @@ use webhook_serializer::protocol::{
         SettleAndRelease, Settled, SettledAndReleased, Skip, Skipped, Spill, Unblock, Unblocked, Void, Voided,
     },
     lease::{
-        Acquire, AnnounceEnd, AskToYield, Ended, ForceRelease, Forced, GiveWay, HandOver, Release, ReleaseEmpty,
-        Released, Renew, Renewed, TakeOver, idle_purge_at,
+        Acquire, Ended, ForceRelease, Forced, HandOver, MarkHandOver, Release, ReleaseEmpty, Released, Renew, Renewed,
+        RequestYield, TakeOver, YieldToDeliveries, idle_purge_at,
     },
-    maintain::{BeginHold, EndHold, Turned},
+    maintain::{BeginHold, EndHold, HoldChanged},
     memory,
     operation::Operation,
     receipt::Recent,
@@ -59,8 +59,8 @@ pub enum Op {
         retry: bool,
     },
     Block(Held, u64, BlockReason),
-    AnnounceEnd(Held),
-    GiveWay(Held),
+    MarkHandOver(Held),
+    YieldToDeliveries(Held),
     MarkStart(Held, u64),
     HandOver(Held, bool),
     Unblock,
@@ -68,7 +68,7 @@ pub enum Op {
     /// is known to be on hold.
     ReleaseEmpty(Held, bool, bool),
     Release(Held),
-    AskToYield,
+    RequestYield,
     ForceRelease(View),
     Hold(Hold),
     Resume(View),
@@ -229,8 +229,8 @@ impl Execution {
             Op::Block(lease, sequence, reason) => {
                 self.with(&Block { lease: &lease, sequence: Sequence(sequence), reason }, failed_reply)
             }
-            Op::AnnounceEnd(lease) => self.with(&AnnounceEnd { lease: &lease }, |_| Reply::Done),
-            Op::GiveWay(lease) => self.with(&GiveWay { lease: &lease, now }, |ended| match ended {
+            Op::MarkHandOver(lease) => self.with(&MarkHandOver { lease: &lease }, |_| Reply::Done),
+            Op::YieldToDeliveries(lease) => self.with(&YieldToDeliveries { lease: &lease, now }, |ended| match ended {
                 Ended::Ended(state) => Reply::Ended(Some(intern_view(&state))),
                 Ended::Lost => Reply::Lost,
             }),
@@ -270,8 +270,8 @@ impl Execution {
                 Ended::Ended(state) => Reply::Ended(Some(intern_view(&state))),
                 Ended::Lost => Reply::Lost,
             }),
-            Op::AskToYield => {
-                self.with(&AskToYield { entity, now, until: now + Duration::from_secs(10) }, |()| Reply::Done)
+            Op::RequestYield => {
+                self.with(&RequestYield { entity, now, until: now + Duration::from_secs(10) }, |()| Reply::Done)
             }
             Op::Hold(seen) => self.with(&BeginHold { entity, seen, now }, turned),
             Op::Resume(seen) => self.with(&EndHold { seen: &seen, purge_at: Some(purge_at) }, turned),
@@ -414,7 +414,7 @@ impl Execution {
                     }
                 }
             }
-            Op::Release(_) | Op::GiveWay(_) if self.changes.has(Rule::EveryReleaseSaysHandedOver) => {
+            Op::Release(_) | Op::YieldToDeliveries(_) if self.changes.has(Rule::EveryReleaseSaysHandedOver) => {
                 if let Action::Update(changes) = &mut write.action {
                     changes.retain(|change| !matches!(change, Change::Remove(name) if name == a::HANDOVER));
                     changes.push(Change::set(a::HANDOVER, time(self.epoch, Clock::Early).as_millis()));
@@ -442,10 +442,10 @@ impl Execution {
     }
 }
 
-fn turned(turned: Turned) -> Reply {
+fn turned(turned: HoldChanged) -> Reply {
     match turned {
-        Turned::Done(_) => Reply::Done,
-        Turned::Otherwise(_) => Reply::Refused,
+        HoldChanged::Done(_) => Reply::Done,
+        HoldChanged::Changed(_) => Reply::Refused,
     }
 }
 

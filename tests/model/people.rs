@@ -142,7 +142,7 @@ impl Next<'_> {
                 if heard { self.answered(drawn, executed) } else { self.state.visitor }
             }
             Visitor::Ask(_) => {
-                self.on_entity(Op::AskToYield);
+                self.on_entity(Op::RequestYield);
                 Visitor::Poll
             }
             Visitor::Hold(lease) => match self.on_entity(Op::ReleaseEmpty(lease, true, false)).reply {
@@ -150,7 +150,7 @@ impl Next<'_> {
                 Reply::Grown(_) => Visitor::Leave(lease),
                 _ => Visitor::Away,
             },
-            Visitor::Leave(lease) => match self.on_entity(Op::GiveWay(lease)).reply {
+            Visitor::Leave(lease) => match self.on_entity(Op::YieldToDeliveries(lease)).reply {
                 _ if !heard => self.state.visitor,
                 Reply::Ended(Some(view)) if !view.is_empty() => Visitor::Wake,
                 _ => Visitor::Away,

@@ -134,7 +134,7 @@ impl Next<'_> {
                 _ => Operator::Away,
             },
             Operator::RewindRelease(lease) => {
-                self.on_entity(Op::GiveWay(lease));
+                self.on_entity(Op::YieldToDeliveries(lease));
                 if heard { Operator::Wake } else { return }
             }
             // The turn that the rewind left to deliveries is over.

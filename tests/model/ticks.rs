@@ -29,8 +29,8 @@ use webhook_serializer::{
         state::{EntityState, HolderInfo, LeaseKind},
         table::{Action as Does, Change, Condition, Row, Write, Written},
         tick::{
-            CompleteTick, Completed, DefineJob, Ending, GiveUpTick, GivenUp, JobState, Recorded, StartTick, Started,
-            TakeOverTick, TickResult,
+            CompleteTick, Completed, DefineJob, Ending, GiveUpTick, GivenUp, JobState, RecordPolicy, StartTick,
+            Started, TakeOverTick, TickResult,
         },
     },
     time::{Nonce, Timestamp},
@@ -213,8 +213,8 @@ impl Ticks {
             length: Duration::from_secs(30),
         };
         let recorded = match self.on_crash {
-            OnCrash::Again => Recorded::AtCompletion,
-            OnCrash::Skip => Recorded::AtStart,
+            OnCrash::Again => RecordPolicy::AtCompletion,
+            OnCrash::Skip => RecordPolicy::AtStart,
         };
         StartTick { request, tick, start, recorded }
     }
@@ -450,7 +450,7 @@ fn ticks(missed: Missed, on_crash: OnCrash, budget: Budget) -> Ticks {
 }
 
 #[test]
-fn ticks_are_run_once_and_every_situation_of_interest_is_reached() {
+fn ticks_run_once_in_every_interleaving() {
     let mut moved = Vec::new();
     for (model, states) in [
         (ticks(Missed::Each, OnCrash::Again, DEADLY), 52_925),
@@ -481,7 +481,7 @@ fn ticks_are_run_once_and_every_situation_of_interest_is_reached() {
 }
 
 #[test]
-fn every_rule_of_ticks_left_out_is_noticed() {
+fn every_omitted_tick_rule_is_noticed() {
     let again = |budget| ticks(Missed::Once, OnCrash::Again, budget);
     for (rule, property, model) in [
         (Without::TokenAtCompletion, ONCE, again(SOME)),

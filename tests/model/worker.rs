@@ -383,7 +383,7 @@ impl Next<'_> {
                 }
             }
             Step::Announce => {
-                self.on_entity(Op::AnnounceEnd(worker.draining().lease));
+                self.on_entity(Op::MarkHandOver(worker.draining().lease));
                 worker.step = Step::HandOver;
             }
             Step::HandOver => {

@@ -197,7 +197,7 @@ fn where_a_rule_is_noticed_missing_it_holds_otherwise() {
 /// Not here: `fail` without `head` = sequence - 1. It does not do anything that
 /// could be noticed, since every settle moves the token, which `fail` names too:
 /// the model has the same states without that condition as with it
-/// (`fail_is_covered_by_the_token_as_well`), and shows the counterexample where
+/// (`fail_is_protected_by_its_token_too`), and shows the counterexample where
 /// settles leave the token alone.
 const NOTICED: &[(Rule, u64)] = &[
     (Rule::ReceiversIgnoreTokens, 4),

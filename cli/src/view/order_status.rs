@@ -176,7 +176,9 @@ pub fn standing(
                 format!("{delivery} has waited {} for its destination: {error}", duration(state.retries.total()))
             }
             Some(last) => format!("A group up to {last} failed: {error} Each of it is tried by itself."),
-            None if state.is_stood_for() => format!("The latest of those that wait failed after {tried}: {error}"),
+            None if state.has_attempts_of_latest() => {
+                format!("The latest of those that wait failed after {tried}: {error}")
+            }
             None => format!("{delivery} failed after {tried}: {error}"),
         });
         sentences.push(again);

@@ -3,7 +3,7 @@
 //!
 //! The table is scanned in [`SEGMENTS`] parts that take turns, one a minute, so
 //! that a pass takes an hour. What a minute was too short for, the next one goes
-//! on with, from the entity at which the last one stopped (`maintain::Place`); so
+//! on with, from the entity at which the last one stopped (`maintain::SweepTurn`); so
 //! that every row is reached however many there are. Nothing depends on a row
 //! being swept once.
 
@@ -21,7 +21,7 @@ use crate::{
         format::attribute as a,
         keys::sweep_position_range,
         lease::yields_until,
-        maintain::{MoveOn, Moved, Place, Position, SEGMENTS},
+        maintain::{AdvancePosition, Position, PositionAdvanced, SEGMENTS, SweepTurn},
         state::{EntityState, LONGEST_LEASE, LeaseKind},
         table::{Key, Row, Scanned, Segment, TableName, Value},
     },
@@ -180,61 +180,61 @@ struct Sweep<'a> {
 impl Sweep<'_> {
     async fn take_turns(&mut self, tick: Timestamp) -> Result<(), SweepError> {
         let mut seen = self.sweeper.position().await?;
-        let mut place = seen.as_ref().map_or_else(|| Place::first(tick), |seen| seen.place.clone());
-        if !place.is_due(tick) {
+        let mut turn = seen.as_ref().map_or_else(|| SweepTurn::first(tick), |seen| seen.turn.clone());
+        if !turn.is_due(tick) {
             return Ok(());
         }
         self.look_at_the_queue().await?;
         let env = self.sweeper.store.env();
         let mut remembered = env.monotonic();
         let ended = loop {
-            if !place.is_due(tick) {
+            if !turn.is_due(tick) {
                 break Ok(());
             }
-            let segment = Segment { number: place.segment(), of: SEGMENTS, after: place.go_on_behind(), limit: PAGE };
+            let segment = Segment { number: turn.segment(), of: SEGMENTS, after: turn.continues_after(), limit: PAGE };
             let mut reached = None;
             let swept = self.page(&segment, &mut reached).await;
             if reached.is_some() {
-                place.after = reached;
+                turn.after = reached;
             }
             match swept {
-                Ok(Some(after)) => place.after = text_of(&after.partition.1),
+                Ok(Some(after)) => turn.after = text_of(&after.partition.1),
                 Ok(None) => {
-                    place = place.finished(tick);
+                    turn = turn.finished(tick);
                     self.swept.segments += 1;
                 }
                 Err(Stop::Time) => break Ok(()),
                 Err(Stop::Error(error @ SweepError::Store(StoreError::Invalid(_)))) if !self.begun => {
                     // From here on it cannot be scanned at all: the others have their turns all the same.
                     tracing::error!(%error, segment = segment.number, "a segment cannot be swept on");
-                    place = place.finished(tick);
+                    turn = turn.finished(tick);
                     break Err(error);
                 }
                 Err(Stop::Error(error)) => break Err(error),
             }
             if env.monotonic().saturating_sub(remembered) >= REMEMBERED_EVERY {
                 remembered = env.monotonic();
-                match self.remember(&mut seen, &place).await {
-                    Ok(Moved::Moved) => {}
-                    Ok(Moved::Elsewhere) => return Ok(()),
+                match self.remember(&mut seen, &turn).await {
+                    Ok(PositionAdvanced::Advanced) => {}
+                    Ok(PositionAdvanced::Elsewhere) => return Ok(()),
                     Err(error) => break Err(error.into()),
                 }
             }
         };
-        let remembered = self.remember(&mut seen, &place).await;
+        let remembered = self.remember(&mut seen, &turn).await;
         ended.and(remembered.map(|_| ()).map_err(SweepError::from))
     }
 
-    async fn remember(&self, seen: &mut Option<Position>, place: &Place) -> Result<Moved, StoreError> {
+    async fn remember(&self, seen: &mut Option<Position>, turn: &SweepTurn) -> Result<PositionAdvanced, StoreError> {
         let store = &self.sweeper.store;
-        if seen.as_ref().is_some_and(|seen| seen.place == *place) {
-            return Ok(Moved::Moved);
+        if seen.as_ref().is_some_and(|seen| seen.turn == *turn) {
+            return Ok(PositionAdvanced::Advanced);
         }
-        let to = Position { place: place.clone(), nonce: store.env().nonce() };
-        let moved = store.run(&MoveOn { seen: seen.as_ref(), to: &to }, PATIENCE).await?;
+        let to = Position { turn: turn.clone(), nonce: store.env().nonce() };
+        let moved = store.run(&AdvancePosition { seen: seen.as_ref(), to: &to }, PATIENCE).await?;
         match moved {
-            Moved::Moved => *seen = Some(to),
-            Moved::Elsewhere => tracing::warn!(turn = place.turn, "another sweep is at it, and goes on"),
+            PositionAdvanced::Advanced => *seen = Some(to),
+            PositionAdvanced::Elsewhere => tracing::warn!(turn = turn.number, "another sweep is at it, and goes on"),
         }
         Ok(moved)
     }

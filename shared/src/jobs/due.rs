@@ -69,7 +69,7 @@ impl Policy {
     /// Returns the next step for an invocation that was due at `scheduled`.
     pub fn next(&self, state: &JobState, scheduled: Timestamp, now: Timestamp) -> Next {
         let held = state.entity.held.is_some();
-        let runs = held && !state.has_run_out(now);
+        let runs = held && !state.has_expired(now);
         let due = self.due(state, scheduled);
         if runs {
             return due.map_or(Next::Nothing, |(tick, _)| Next::Held { tick });

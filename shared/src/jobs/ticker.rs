@@ -26,8 +26,8 @@ use crate::{
         state::{HolderInfo, LeaseKind},
         table::{Row, Transacted, Write, Written},
         tick::{
-            CompleteTick, Completed, DefineJob, Ending, GiveUpTick, GivenUp, JobState, Recorded, StartTick, Started,
-            TakeOverTick, TickResult,
+            CompleteTick, Completed, DefineJob, Ending, GiveUpTick, GivenUp, JobState, RecordPolicy, StartTick,
+            Started, TakeOverTick, TickResult,
         },
     },
     telemetry::{Event, Log, Observer},
@@ -264,8 +264,8 @@ impl Ticker {
             length: job.lease.min(deadline.saturating_sub(env.monotonic())),
         };
         let recorded = match job.policy.on_crash {
-            super::OnCrash::Again => Recorded::AtCompletion,
-            super::OnCrash::Skip => Recorded::AtStart,
+            super::OnCrash::Again => RecordPolicy::AtCompletion,
+            super::OnCrash::Skip => RecordPolicy::AtStart,
         };
         let start = StartTick { request, tick, start, recorded };
         if seen.entity.held.is_none() {

@@ -17,7 +17,7 @@ use crate::{
     },
     protocol::{
         entity::EntityKey,
-        lease::{Acquire, Acquired, AskToYield, LONGEST_YIELD, TakeOver},
+        lease::{Acquire, Acquired, LONGEST_YIELD, RequestYield, TakeOver},
         operation::Operation,
         state::{EntityState, Held, LeaseKind},
         table::TableError,
@@ -180,7 +180,7 @@ impl Wait<'_> {
             let now = self.now();
             let until = now + left.min(LONGEST_YIELD);
             *asked = Some(until);
-            let ask = AskToYield { entity: self.key, now, until };
+            let ask = RequestYield { entity: self.key, now, until };
             // Yielding is a courtesy: an unanswered request is repeated when it has expired.
             if let Err(StoreError::Invalid(reason)) = self.leases.store.run(&ask, ATTEMPT).await {
                 return Err(LeaseError::Refused(reason));

@@ -8,7 +8,7 @@ use crate::{
     protocol::{
         entity::Sequence,
         inbox::{Decision, Rewind, Rewound, Skip, Skipped},
-        lease::{Ended, GiveWay, Lease, Release, ReleaseEmpty, Released, idle_purge_at},
+        lease::{Ended, Lease, Release, ReleaseEmpty, Released, YieldToDeliveries, idle_purge_at},
         operation::Operation,
         receipt::Recent,
         state::EntityState,
@@ -227,7 +227,7 @@ impl Guard {
     /// Returns the write that ends the lease while deliveries wait.
     fn release_before_deliveries(&self, lease: &Lease) -> Write {
         let now = self.leases.store.env().now();
-        if self.gives_way { GiveWay { lease, now }.write() } else { Release { lease }.write() }
+        if self.gives_way { YieldToDeliveries { lease, now }.write() } else { Release { lease }.write() }
     }
 
     async fn end_lease(&mut self) -> Result<(), LeaseError> {
@@ -247,7 +247,7 @@ impl Guard {
             }
         }
         let ended = if self.gives_way {
-            let give_way = GiveWay { lease: &lease, now: store.env().now() };
+            let give_way = YieldToDeliveries { lease: &lease, now: store.env().now() };
             store.run(&give_way, self.patience()).await
         } else {
             store.run(&Release { lease: &lease }, self.patience()).await

@@ -7,7 +7,7 @@ use super::{Operator, OperatorError, PAGE, PATIENCE};
 use crate::protocol::{
     entity::{EntityKey, Sequence},
     keys::act_range,
-    maintain::{Act, Begun, EndedAs, Reason, Verb},
+    maintain::{LogAction, LogOutcome, OperatorAction, Reason, Verb},
 };
 
 /// For how long it is told. An erase of the entity removes it sooner.
@@ -33,15 +33,15 @@ impl Operator {
         let env = self.store.env();
         let nonce = env.nonce();
         let verb = verb.as_str().to_owned();
-        let act = Act { entity: entity.clone(), nonce, verb, sequence, reason: reason.clone(), ended: None };
-        self.store.run(&Begun { act: &act, purge_at: env.now() + TOLD_FOR }, PATIENCE).await?;
+        let act = OperatorAction { entity: entity.clone(), nonce, verb, sequence, reason: reason.clone(), ended: None };
+        self.store.run(&LogAction { action: &act, purge_at: env.now() + TOLD_FOR }, PATIENCE).await?;
         let done = work.await;
         let outcome = match &done {
             Ok(done) => told(done),
             Err(error) => error.to_string(),
         };
         // It is done or not, whether or not that can be told.
-        let _ = self.store.run(&EndedAs { act: &act, outcome: &outcome }, PATIENCE).await;
+        let _ = self.store.run(&LogOutcome { action: &act, outcome: &outcome }, PATIENCE).await;
         done
     }
 
@@ -50,13 +50,13 @@ impl Operator {
     /// # Errors
     ///
     /// The store could not be reached, or a row cannot be read.
-    pub async fn acts(&self, entity: &EntityKey) -> Result<Vec<Act>, OperatorError> {
-        let mut acts: Vec<Act> = Vec::new();
+    pub async fn acts(&self, entity: &EntityKey) -> Result<Vec<OperatorAction>, OperatorError> {
+        let mut acts: Vec<OperatorAction> = Vec::new();
         loop {
             let after = acts.last().map(|act| act.nonce.clone());
             let page = self.store.query(&act_range(entity, after.as_ref(), PAGE), PATIENCE).await?;
             for row in &page.rows {
-                acts.extend(Act::parse(row)?);
+                acts.extend(OperatorAction::parse(row)?);
             }
             if !page.more || page.rows.is_empty() {
                 return Ok(acts);

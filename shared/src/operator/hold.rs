@@ -8,7 +8,7 @@ use crate::protocol::{
     entity::EntityKey,
     inbox::{RetryNow, Retrying},
     lease::idle_purge_at,
-    maintain::{self, BeginHold, EndHold, Verb},
+    maintain::{BeginHold, EndHold, HoldChanged, Verb},
     state::EntityState,
 };
 
@@ -55,8 +55,8 @@ impl Operator {
             let hold = seen.as_ref().map(|state| state.hold).unwrap_or_default();
             let begin = BeginHold { entity, seen: hold, now: self.store.env().now() };
             match self.store.run(&begin, PATIENCE).await? {
-                maintain::Turned::Done(state) => return Ok(Turned::Done(state)),
-                maintain::Turned::Otherwise(state) => seen = state,
+                HoldChanged::Done(state) => return Ok(Turned::Done(state)),
+                HoldChanged::Changed(state) => seen = state,
             }
         }
         Ok(Turned::Unchanged(seen))
@@ -84,11 +84,11 @@ impl Operator {
             let now = self.store.env().now();
             let purge_at = idle_purge_at(entity, &state.recent, now, self.retention);
             match self.store.run(&EndHold { seen: state, purge_at }, PATIENCE).await? {
-                maintain::Turned::Done(state) => {
+                HoldChanged::Done(state) => {
                     self.waker.wake(entity, Duration::ZERO, PATIENCE).await?;
                     return Ok(Turned::Done(state));
                 }
-                maintain::Turned::Otherwise(state) => seen = state,
+                HoldChanged::Changed(state) => seen = state,
             }
         }
         // Whoever resumed it may have died before waking anybody.

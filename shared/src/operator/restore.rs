@@ -30,8 +30,8 @@ use crate::{
         keys::{act_row, delivery_range, entity_row, restore_row},
         lease::Lease,
         maintain::{
-            Act, BeginRestore, Begun, BegunRestore, EndRestore, EndedAs, NextRestore, NoteFound, Raise, Raised, Reason,
-            Restoring, Seize, Seized,
+            AdvanceNumbers, BeginRestore, BegunRestore, EndRestore, ForceAcquire, ForceAcquired, LogAction, LogOutcome,
+            NextRestore, NumbersAdvanced, OperatorAction, Reason, RecordFindings, Restoring,
         },
         receipt::{Recent, Settlement},
         state::EntityState,
@@ -283,7 +283,9 @@ impl Operator {
     /// The store could not be reached, or a row cannot be read.
     pub async fn restored_before(&self, restoring: &Restoring, entity: &EntityKey) -> Result<Told, OperatorError> {
         let row = self.store.get(&act_row(entity, &restoring.nonce), PATIENCE).await?;
-        let Some(act) = row.as_ref().map(Act::parse).transpose()?.flatten() else { return Ok(Told::default()) };
+        let Some(act) = row.as_ref().map(OperatorAction::parse).transpose()?.flatten() else {
+            return Ok(Told::default());
+        };
         let mut told = act.ended.as_deref().and_then(Told::from_words).unwrap_or_default();
         told.set_aside = told.set_aside.max(self.set_aside_so_far(restoring, entity).await?);
         Ok(told)
@@ -341,11 +343,11 @@ impl Operator {
         self.note(restoring, seen.entity.as_str(), found, told).await?;
         let reason = self.reason.clone().unwrap_or_else(|| Reason::new("operator", ""));
         let (entity, nonce) = (seen.entity.clone(), restoring.nonce.clone());
-        let act = Act { entity, nonce, verb: VERB.into(), sequence: None, reason, ended: None };
+        let act = OperatorAction { entity, nonce, verb: VERB.into(), sequence: None, reason, ended: None };
         let waits = !seen.is_empty() || last > seen.tail;
         if waits || told.is_on_hold {
             let purge_at = self.store.env().now() + TOLD_FOR;
-            self.store.run(&Begun { act: &act, purge_at }, PATIENCE).await?;
+            self.store.run(&LogAction { action: &act, purge_at }, PATIENCE).await?;
         }
         let empty = match waits {
             false => Some(seen.clone()),
@@ -354,15 +356,15 @@ impl Operator {
         let Some(empty) = empty else { return Ok(false) };
         self.spill_all(&empty).await?;
         let (now, retention) = (self.store.env().now(), self.retention);
-        let raise = Raise { restoring, seen: &empty, job, now, retention };
-        let is_raised = matches!(self.store.run(&raise, PATIENCE).await?, Raised::Raised(_));
+        let raise = AdvanceNumbers { restoring, seen: &empty, job, now, retention };
+        let is_raised = matches!(self.store.run(&raise, PATIENCE).await?, NumbersAdvanced::Advanced(_));
         if is_raised && seen.held.is_some() {
             // An earlier run may have been killed at it.
             told.set_aside = told.set_aside.max(self.set_aside_so_far(restoring, &seen.entity).await?);
         }
         // Of one that was killed behind its last settle, too.
         if is_raised && (told.is_worth_telling() || seen.held.is_some()) {
-            self.store.run(&EndedAs { act: &act, outcome: &told.in_words() }, PATIENCE).await?;
+            self.store.run(&LogOutcome { action: &act, outcome: &told.in_words() }, PATIENCE).await?;
         }
         Ok(is_raised)
     }
@@ -380,7 +382,7 @@ impl Operator {
         let mut with = found.clone();
         if with.take_in(key, told) {
             let text = serde_json::to_string(&with).map_err(|error| StoreError::Invalid(error.to_string()))?;
-            self.store.run(&NoteFound { restoring, found: &text }, PATIENCE).await?;
+            self.store.run(&RecordFindings { restoring, found: &text }, PATIENCE).await?;
             *found = with;
         }
         Ok(())
@@ -420,8 +422,8 @@ impl Operator {
     ) -> Result<Option<EntityState>, OperatorError> {
         let env = self.store.env();
         let (holder, now) = (env.nonce(), env.now());
-        let seize = Seize { restoring, seen, last, holder: &holder, now, length: LEASE };
-        let Seized::Seized(mut lease, state) = self.store.run(&seize, PATIENCE).await? else { return Ok(None) };
+        let seize = ForceAcquire { restoring, seen, last, holder: &holder, now, length: LEASE };
+        let ForceAcquired::Granted(mut lease, state) = self.store.run(&seize, PATIENCE).await? else { return Ok(None) };
         let memory = Memory { capacity: Recent::capacity(&seen.entity), retention: self.retention };
         let mut drain = Drain::granted(state, memory);
         while !drain.state().is_empty() {

@@ -17,8 +17,8 @@ mod release;
 mod renew;
 
 pub use acquire::{Acquire, Acquired, TakeOver, deliveries_turn};
-pub use ask::{AskToYield, ForceRelease, Forced, LONGEST_YIELD, yields_until};
-pub use release::{AnnounceEnd, Ended, GiveWay, HandOver, LONGEST_TURN, Release, ReleaseEmpty, Released};
+pub use ask::{ForceRelease, Forced, LONGEST_YIELD, RequestYield, yields_until};
+pub use release::{Ended, HandOver, LONGEST_TURN, MarkHandOver, Release, ReleaseEmpty, Released, YieldToDeliveries};
 pub use renew::{Renew, Renewed};
 
 use crate::{

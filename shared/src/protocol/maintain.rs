@@ -1,7 +1,5 @@
-//! What keeps the tables in order, as operations on their rows: an entity is
-//! forgotten, the end of a row's retention put off or taken away, the sweep's
-//! position moved on, a job listed, what an operator does written down, a restored row raised. Pure; `operator.rs`,
-//! `engine/sweep.rs` and `jobs/ticker.rs` do it.
+//! Maintenance of the tables, as operations on their rows: holds, the operations log,
+//! erasure, retention, the sweep's position, the list of jobs, and restores.
 
 mod act;
 mod erase;
@@ -11,16 +9,16 @@ mod position;
 mod restore;
 mod retention;
 
-pub use act::{Act, Begun, EndedAs, Reason, Verb};
+pub use act::{LogAction, LogOutcome, OperatorAction, Reason, Verb};
 pub use erase::{Forget, Forgotten, Remove, RemovePart, Removed};
-pub use hold::{BeginHold, EndHold, Turned};
+pub use hold::{BeginHold, EndHold, HoldChanged};
 pub use listing::ListJob;
-pub use position::{MoveOn, Moved, Place, Position, SEGMENTS, TURN};
+pub use position::{AdvancePosition, Position, PositionAdvanced, SEGMENTS, SweepTurn, TURN};
 pub use restore::{
-    BeginRestore, BegunRestore, EndRestore, NextRestore, NoteFound, Raise, Raised, Restoring, Seize, Seized,
-    is_claimed_after,
+    AdvanceNumbers, BeginRestore, BegunRestore, EndRestore, ForceAcquire, ForceAcquired, NextRestore, NumbersAdvanced,
+    RecordFindings, Restoring, is_claimed_after,
 };
-pub use retention::{ExpireAgain, KeepForever, PutOff};
+pub use retention::{ExpireAgain, ExtendRetention, KeepForever};
 
 #[cfg(test)]
 mod tests {
@@ -52,7 +50,7 @@ mod tests {
         (operation.judge(reply.clone()).expect("it can be read"), reply)
     }
 
-    /// That a second try is told what the first one was, whose reply was lost.
+    /// Runs an operation twice and returns the second reply; both have the same outcome.
     fn twice<O: Operation<Outcome: Debug + PartialEq>>(table: &MemoryTable, operation: &O) -> Written {
         let (first, _) = done(table, operation);
         let (second, reply) = done(table, operation);
@@ -65,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn what_landed_and_was_not_answered_is_recognised_by_the_second_try() {
+    fn second_try_has_the_outcome_of_the_first() {
         let table = MemoryTable::new();
         let entity = EntityKey::parse("shop/order/1").unwrap();
         let nonce = |number| Nonce::from_parts(NOW, number);
@@ -76,12 +74,12 @@ mod tests {
         let part = part_row(&entity, &nonce(1), 0);
         let row = Row::new().with(a::VERSION, 1_u32).with(a::BODY, "x").with(a::PURGE_AT, 7_u32);
         twice(&table, &PutPart { key: part.clone(), row });
-        twice(&table, &PutOff { row: part.clone(), until: NOW });
+        twice(&table, &ExtendRetention { row: part.clone(), until: NOW });
         assert_eq!(read(&table, &part).unwrap().number(a::PURGE_AT), Some(NOW.as_secs_rounded_up()));
         twice(&table, &KeepForever { part: part.clone() });
         assert_eq!(read(&table, &part).unwrap().get(a::PURGE_AT), None);
-        twice(&table, &PutOff { row: part.clone(), until: NOW });
-        assert_eq!(read(&table, &part).unwrap().get(a::PURGE_AT), None, "what has no end is given none");
+        twice(&table, &ExtendRetention { row: part.clone(), until: NOW });
+        assert_eq!(read(&table, &part).unwrap().get(a::PURGE_AT), None, "kept forever");
         twice(&table, &ExpireAgain { part: part.clone(), until: NOW });
         assert_eq!(read(&table, &part).unwrap().number(a::PURGE_AT), Some(NOW.as_secs_rounded_up()));
         twice(&table, &ExpireAgain { part: part.clone(), until: Timestamp::from_secs(1) });
@@ -89,7 +87,7 @@ mod tests {
         twice(&table, &RemovePart { part: &part });
         twice(&table, &ExpireAgain { part: part.clone(), until: NOW });
         twice(&table, &KeepForever { part: part.clone() });
-        assert_eq!(read(&table, &part), None, "what is gone is not made again");
+        assert_eq!(read(&table, &part), None, "a deleted row is not created again");
 
         let parked = delivery_row(&entity, claimed.sequence).to_row().with(a::NONCE, "1");
         let delivered = crate::protocol::table::Write::put(delivery_row(&entity, claimed.sequence), parked.clone());
@@ -101,19 +99,19 @@ mod tests {
         let seen = EntityState::parse(&read(&table, &entity_row(&entity)).unwrap()).unwrap();
         assert!(matches!(twice(&table, &Forget::of(&seen, NOW)), Written::Landed(_)));
 
-        let place = Place::first(NOW);
-        let first = Position { place: place.clone(), nonce: nonce(1) };
-        assert!(matches!(twice(&table, &MoveOn { seen: None, to: &first }), Written::Refused(_)));
-        let next = Position { place: place.finished(NOW), nonce: nonce(2) };
-        assert!(matches!(twice(&table, &MoveOn { seen: Some(&first), to: &next }), Written::Refused(_)));
-        let other = Position { place, nonce: nonce(3) };
-        assert_eq!(done(&table, &MoveOn { seen: Some(&first), to: &other }).0, Moved::Elsewhere);
+        let turn = SweepTurn::first(NOW);
+        let first = Position { turn: turn.clone(), nonce: nonce(1) };
+        assert!(matches!(twice(&table, &AdvancePosition { seen: None, to: &first }), Written::Refused(_)));
+        let next = Position { turn: turn.finished(NOW), nonce: nonce(2) };
+        assert!(matches!(twice(&table, &AdvancePosition { seen: Some(&first), to: &next }), Written::Refused(_)));
+        let other = Position { turn, nonce: nonce(3) };
+        assert_eq!(done(&table, &AdvancePosition { seen: Some(&first), to: &other }).0, PositionAdvanced::Elsewhere);
 
         twice(&table, &ListJob { job: "report" });
     }
 
     #[test]
-    fn a_hold_and_its_end_are_recognised_by_the_second_try_and_neither_once_the_other_came() {
+    fn late_hold_or_resume_changes_nothing() {
         let table = MemoryTable::new();
         let entity = EntityKey::parse("shop/order/1").unwrap();
         let state = || EntityState::parse(&read(&table, &entity_row(&entity)).unwrap()).unwrap();
@@ -125,15 +123,15 @@ mod tests {
         assert!(matches!(twice(&table, &end), Written::Refused(_)));
         let ended = state();
         assert_eq!(ended.hold.since(), None);
-        assert_eq!(done(&table, &begin).0, Turned::Otherwise(Some(ended.clone())), "it would hold what goes on");
+        assert_eq!(done(&table, &begin).0, HoldChanged::Changed(Some(ended.clone())), "it would hold again");
         done(&table, &BeginHold { seen: ended.hold, ..begin });
-        assert_eq!(done(&table, &end).0, Turned::Otherwise(Some(state())), "it would let go on what is held anew");
+        assert_eq!(done(&table, &end).0, HoldChanged::Changed(Some(state())), "it would end the next hold");
     }
 
     #[test]
-    fn an_act_is_told_with_who_and_when_and_how_it_ended() {
+    fn operations_log_tells_who_when_why_and_outcome() {
         let table = MemoryTable::new();
-        let act = Act {
+        let action = OperatorAction {
             entity: EntityKey::parse("shop/order/1").unwrap(),
             nonce: Nonce::from_parts(NOW, 1),
             verb: Verb::EndRewind.as_str().to_owned(),
@@ -141,11 +139,12 @@ mod tests {
             reason: Reason::new("Jane", "it was paid twice"),
             ended: None,
         };
-        let told = || Act::parse(&read(&table, &act_row(&act.entity, &act.nonce)).unwrap()).unwrap().unwrap();
-        twice(&table, &Begun { act: &act, purge_at: NOW });
-        assert_eq!(told(), act);
-        assert_eq!((told().verb.as_str(), told().at()), ("rewind --end", Some(NOW)));
-        twice(&table, &EndedAs { act: &act, outcome: "nothing was left" });
-        assert_eq!(told(), Act { ended: Some("nothing was left".into()), ..act.clone() });
+        let logged =
+            || OperatorAction::parse(&read(&table, &act_row(&action.entity, &action.nonce)).unwrap()).unwrap().unwrap();
+        twice(&table, &LogAction { action: &action, purge_at: NOW });
+        assert_eq!(logged(), action);
+        assert_eq!((logged().verb.as_str(), logged().at()), ("rewind --end", Some(NOW)));
+        twice(&table, &LogOutcome { action: &action, outcome: "nothing was left" });
+        assert_eq!(logged(), OperatorAction { ended: Some("nothing was left".into()), ..action.clone() });
     }
 }

@@ -1,5 +1,5 @@
-//! Tables in memory: the interpreter of [`Write`] for models, simulations and
-//! tests. Compared with DynamoDB expression by expression in `tests/`.
+//! Tables in memory, for models, simulations and tests. The conformance tests compare
+//! them with DynamoDB.
 
 use std::{
     cmp::Ordering,
@@ -17,9 +17,9 @@ use super::{
     },
 };
 
-/// What `write` would do to `row`, the item at its key: the row afterwards
-/// (`None`: no item), or `Err` where the condition fails.
-#[expect(clippy::result_unit_err, reason = "a refusal has nothing to say but that")]
+/// Applies `write` to `row`, the item at its key. Returns the row afterwards, or `Err` if
+/// the condition fails.
+#[expect(clippy::result_unit_err, reason = "a refusal carries no data")]
 pub fn evaluate(write: &Write, row: Option<&Row>) -> Result<Option<Row>, ()> {
     if !holds(&write.condition, row) {
         return Err(());
@@ -40,7 +40,7 @@ pub fn evaluate(write: &Write, row: Option<&Row>) -> Result<Option<Row>, ()> {
     })
 }
 
-/// Whether `condition` holds of `row`.
+/// Returns whether `row` meets `condition`.
 pub fn holds(condition: &Condition, row: Option<&Row>) -> bool {
     let value = |name: &str| row.and_then(|row| row.get(name));
     match condition {
@@ -80,8 +80,7 @@ fn compares(left: Option<&Value>, comparison: Comparison, right: Option<&Value>)
     }
 }
 
-/// Every change sees the row as it was before the first of them, as in an
-/// update expression.
+/// Applies one change of an update. All of them see the row `before` the update.
 fn apply(change: &Change, before: &Row, after: &mut Row) {
     match change {
         Change::Set(name, value) => after.set(name.clone(), value.clone()),
@@ -92,7 +91,7 @@ fn apply(change: &Change, before: &Row, after: &mut Row) {
         }
         Change::Add { attribute, base, by } => {
             let before = before.get(attribute).cloned().unwrap_or_else(|| Value::from(*base));
-            // What cannot be added to is refused before anything is stored.
+            // `check_landing` refuses other values.
             if let Some(sum) = Scaled::of(&before).and_then(|number| number.plus(*by)) {
                 after.set(attribute.clone(), sum);
             }
@@ -101,11 +100,10 @@ fn apply(change: &Change, before: &Row, after: &mut Row) {
     }
 }
 
-/// A number as so many units of a power of ten: 38 digits, as DynamoDB keeps.
+/// A decimal number of up to 38 digits, as in DynamoDB: `units / 10^scale`.
 #[derive(Debug, Clone, Copy)]
 struct Scaled {
     units: i128,
-    /// How many of its digits stand behind the point.
     scale: u32,
 }
 
@@ -149,15 +147,13 @@ impl Scaled {
     }
 }
 
-/// What DynamoDB takes for no request at all: nothing in memory may do it.
+/// Requests that DynamoDB rejects as invalid.
 mod limits {
     use super::{Action, Change, Comparison, Condition, Key, Operand, Row, Scaled, TableError, Value, Write};
 
-    /// The most bytes of one item.
     const ITEM_BYTES: usize = 400 * 1024;
-    /// The most writes of one transaction, and the most keys of one batch.
+    /// The most writes of a transaction, and the most keys of a batch.
     const MOST: usize = 100;
-    /// The most characters of a client token.
     const TOKEN_CHARS: usize = 36;
 
     fn refused<T>(reason: &str) -> Result<T, TableError> {
@@ -212,7 +208,7 @@ mod limits {
         }
     }
 
-    /// Of a write that is about to land.
+    /// Checks a write whose condition holds.
     pub(super) fn check_landing(write: &Write, before: Option<&Row>, after: Option<&Row>) -> Result<(), TableError> {
         if let Action::Update(changes) = &write.action {
             let is_no_number = |change: &Change| match change {
@@ -265,33 +261,31 @@ mod limits {
     }
 }
 
-/// A key as the map of one table orders it.
-type Place = (String, String);
+/// The texts of partition and sort key, in the order of a table's rows.
+type RowKey = (String, String);
 
 #[derive(Debug, Default)]
 struct State {
-    tables: HashMap<TableName, BTreeMap<Place, Row>>,
+    tables: HashMap<TableName, BTreeMap<RowKey, Row>>,
     transactions: HashMap<String, Vec<Write>>,
 }
 
-/// Tables in memory, made as they are used.
+/// Tables in memory, created on first use.
 #[derive(Debug, Default)]
 pub struct MemoryTable(Mutex<State>);
 
 impl MemoryTable {
-    /// No tables yet.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// All rows of a table, in the order of their keys.
+    /// Returns all rows of a table in the order of their keys.
     pub fn rows(&self, table: &TableName) -> Vec<Row> {
         let state = self.0.lock().expect("no one panics while holding this");
         state.tables.get(table).map(|rows| rows.values().cloned().collect()).unwrap_or_default()
     }
 
-    /// All rows of the tables that are not ours, by the table's name and their keys'
-    /// values.
+    /// Returns all rows of handlers' own tables, named by table and key.
     #[cfg(feature = "testing")]
     pub(crate) fn named(&self) -> BTreeMap<String, Row> {
         let state = self.0.lock().expect("no one panics while holding this");
@@ -305,13 +299,13 @@ impl MemoryTable {
         named.flatten().collect()
     }
 
-    /// Deletes the rows of which `gone` says so: what DynamoDB TTL does in its
-    /// own time.
-    pub fn purge(&self, table: &TableName, gone: impl Fn(&Row) -> bool) -> usize {
+    /// Deletes the rows for which `is_expired` returns true, as DynamoDB's TTL does, and
+    /// returns their number.
+    pub fn purge(&self, table: &TableName, is_expired: impl Fn(&Row) -> bool) -> usize {
         let mut state = self.0.lock().expect("no one panics while holding this");
         let Some(rows) = state.tables.get_mut(table) else { return 0 };
         let before = rows.len();
-        rows.retain(|_, row| !gone(row));
+        rows.retain(|_, row| !is_expired(row));
         before - rows.len()
     }
 
@@ -323,31 +317,31 @@ impl MemoryTable {
 fn key_text(value: &Value) -> String {
     match value {
         Value::S(text) => text.clone(),
-        // Numbers in key order; only a handler's own table has them.
+        // Fixed width keeps numbers in order.
         Value::N(number) => format!("{:020}", i128::from(*number) - i128::from(i64::MIN)),
         other => format!("{other:?}"),
     }
 }
 
-fn place(key: &Key) -> Place {
+fn row_key(key: &Key) -> RowKey {
     let sort = key.sort.as_ref().map(|(_, value)| key_text(value)).unwrap_or_default();
     (key_text(&key.partition.1), sort)
 }
 
 impl State {
     fn row(&self, key: &Key) -> Option<&Row> {
-        self.tables.get(&key.table)?.get(&place(key))
+        self.tables.get(&key.table)?.get(&row_key(key))
     }
 
     fn store(&mut self, key: &Key, row: Option<Row>) {
         let rows = self.tables.entry(key.table.clone()).or_default();
         match row {
-            Some(row) => rows.insert(place(key), row),
-            None => rows.remove(&place(key)),
+            Some(row) => rows.insert(row_key(key), row),
+            None => rows.remove(&row_key(key)),
         };
     }
 
-    /// What `write` would leave, or `Err` where its condition fails.
+    /// Returns the row after `write`, or the inner `Err` if its condition fails.
     fn outcome(&self, write: &Write) -> Result<Result<Option<Row>, ()>, TableError> {
         let before = self.row(&write.key);
         let outcome = evaluate(write, before);
@@ -382,7 +376,7 @@ impl State {
             };
         }
         let outcomes: Vec<_> = writes.iter().map(|write| self.outcome(write)).collect();
-        // A condition that failed says more than what is wrong besides.
+        // A failed condition takes precedence over an invalid request.
         if outcomes.iter().any(|outcome| matches!(outcome, Ok(Err(())))) {
             let met =
                 |(outcome, write): (_, &Write)| matches!(outcome, &Ok(Err(()))).then(|| self.row(&write.key).cloned());
@@ -432,14 +426,14 @@ impl Table for MemoryTable {
     fn scan<'a>(&'a self, table: &'a TableName, segment: &'a Segment) -> BoxFuture<'a, Result<Scanned, TableError>> {
         let found = self.with(|state| {
             let Some(rows) = state.tables.get(table) else { return Ok(Scanned::default()) };
-            let after = segment.after.as_ref().map(place);
-            let mine = |place: &Place| {
-                let hash = place.0.bytes().fold(0_u32, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()));
+            let after = segment.after.as_ref().map(row_key);
+            let is_in_segment = |key: &RowKey| {
+                let hash = key.0.bytes().fold(0_u32, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()));
                 hash % segment.of == segment.number
             };
             let rows: Vec<&Row> = rows
                 .iter()
-                .filter(|(place, _)| after.as_ref().is_none_or(|after| *place > after) && mine(place))
+                .filter(|(key, _)| after.as_ref().is_none_or(|after| *key > after) && is_in_segment(key))
                 .take(segment.limit as usize)
                 .map(|(_, row)| row)
                 .collect();

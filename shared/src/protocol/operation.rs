@@ -1,4 +1,4 @@
-//! What an operation of the protocol is: a write, and a judgement of its reply.
+//! The trait of the protocol's operations.
 
 use crate::protocol::{
     format::CorruptRow,
@@ -8,26 +8,30 @@ use crate::protocol::{
 
 /// One operation of the protocol: one conditional write on one item.
 ///
-/// A reply may be lost after the write landed, and the write then be sent
-/// again. So `judge` takes a refusal apart: was it our own first try that made
-/// the condition fail? Every implementation says how it tells.
+/// A reply may be lost after its write landed, and the write is then sent again. So
+/// `judge` must recognise a refusal that was caused by the operation's own first try;
+/// every implementation documents how.
 pub trait Operation {
-    /// What became of it. Expected refusals are outcomes, not errors.
+    /// The outcome, which includes expected refusals.
     type Outcome;
 
-    /// The write; the same each time it is asked for.
+    /// Returns the write, the same at every call.
     fn write(&self) -> Write;
 
-    /// What the store's reply means.
+    /// Interprets the store's reply.
+    ///
+    /// # Errors
+    ///
+    /// The row in the reply cannot be parsed.
     fn judge(&self, reply: Written) -> Result<Self::Outcome, CorruptRow>;
 }
 
-/// The entity row that a reply brought, where there is one.
+/// Parses the entity row of a reply, if there is one.
 pub(crate) fn state_of(row: Option<Row>) -> Result<Option<EntityState>, CorruptRow> {
     row.as_ref().map(EntityState::parse).transpose()
 }
 
-/// The entity row that a landed update brings.
+/// Parses the entity row of a reply that must have one.
 pub(crate) fn updated_state(row: Option<Row>) -> Result<EntityState, CorruptRow> {
     state_of(row)?.ok_or(CorruptRow::Attribute("entity"))
 }

@@ -1,25 +1,25 @@
-//! How often handlers of one entity may start: `5/s`, `30/min`, `100/h`.
+//! Rate limits for the handler starts of one entity: `5/s`, `30/min`, `100/h`.
 //!
-//! The write that settles a delivery says from when on the next one may start,
-//! on the entity's row, so that it holds whichever worker comes next. Nobody
-//! polls: a worker waits a moment out, or leaves a wake-up for later.
+//! The settle of a delivery stores in the entity's row when the next one may start, so
+//! the limit applies to every worker. Nobody polls: a worker waits out a short time and
+//! sends a delayed wake-up for a longer one.
 
 use std::{fmt, str::FromStr, time::Duration};
 
 use serde::Deserialize;
 
-/// At most so many starts in a unit of time, evenly spread.
+/// A limit of handler starts, evenly spread over time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Rate(Duration);
 
-/// The text is no rate.
+/// The text is not a rate.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a rate is a whole number from 1 to 1000, a slash, and s, min or h, such as `5/s`")]
 pub struct InvalidRate;
 
 impl Rate {
-    /// The least time from one start to the next.
+    /// Returns the shortest time between two starts.
     pub fn interval(self) -> Duration {
         self.0
     }
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_is_a_number_in_a_unit_of_time() {
+    fn rate_is_parsed_from_number_and_unit() {
         let interval = |text: &str| text.parse::<Rate>().map(Rate::interval);
         assert_eq!(interval("5/s"), Ok(Duration::from_millis(200)));
         assert_eq!(interval("30/min"), Ok(Duration::from_secs(2)));

@@ -1,6 +1,5 @@
-//! Receipts: what is remembered of a delivery once it is settled. The newest
-//! stand in their entity's own row; what has no room there any more has a row of
-//! its own.
+//! Receipts, which remember settled deliveries. The newest are part of their entity's
+//! row; older ones have rows of their own.
 
 use std::{collections::VecDeque, fmt, time::Duration};
 
@@ -14,27 +13,27 @@ use super::{
 };
 use crate::time::Timestamp;
 
-/// How a sequence was decided.
+/// The outcome of a settled sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Settlement {
-    /// The handler is done with it.
+    /// The handler has processed the delivery.
     Applied,
     /// The same delivery was settled before.
     Repeat,
-    /// Claimed, and never filled.
+    /// The sequence was claimed but never filled.
     Void,
-    /// Set aside, for a person to put back.
+    /// The delivery was parked for an operator.
     Parked,
-    /// Left out for a newer one of its order, as its source says: the newer one's
-    /// handler ran for both, or the newer one had been applied before.
+    /// A newer delivery of the entity replaced it, as its source is configured: the newer
+    /// one's handler ran for both, or the newer one had been applied before.
     Superseded,
 }
 
 impl Settlement {
-    /// In the order of the numbers that the row has for them.
+    /// In the order of their numbers in rows.
     const ALL: [Self; 5] = [Self::Applied, Self::Repeat, Self::Void, Self::Parked, Self::Superseded];
 
-    /// As it is stored in a receipt's own row, and shown.
+    /// Returns the name that is shown, and stored in a receipt's own row.
     pub fn as_str(self) -> &'static str {
         match self {
             Settlement::Applied => "applied",
@@ -56,44 +55,36 @@ impl fmt::Display for Settlement {
     }
 }
 
-/// What is remembered of a place that was settled.
+/// The record of a settled sequence.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Receipt {
-    /// The place.
     pub sequence: Sequence,
-    /// Which delivery stood there; a void has none.
+    /// The delivery; `None` for a tombstone.
     pub identity: Option<IdentityHash>,
-    /// How it ended.
     pub settlement: Settlement,
-    /// The token under which it was settled: that of the handler's start, where
-    /// one was started.
+    /// The token of the settle, which is that of the handler's start if there was one.
     pub token: FencingToken,
-    /// How many attempts it took; in an entity's row at most 255 are told.
+    /// The number of attempts; the entity's row stores at most 255.
     pub attempts: u32,
-    /// When it was settled.
     pub settled_at: Timestamp,
-    /// How long its handler ran, where it did; at most 4.6 hours are told.
+    /// How long the handler ran; the entity's row stores at most 4.6 hours.
     pub took: Option<Duration>,
 }
 
 impl Receipt {
-    /// Whether it is remembered elsewhere when it leaves the row: a repeat is one
-    /// of what is remembered already, and a void of nothing.
+    /// Returns the identity under which the receipt gets a row of its own when it leaves
+    /// the entity's row. Repeats and tombstones need none.
     pub fn spills(&self) -> Option<IdentityHash> {
         self.identity.filter(|_| self.settlement != Settlement::Repeat)
     }
 
-    /// About when its handler was started, where one was.
+    /// Returns the approximate time at which the handler was started, if it was.
     pub fn started_at(&self) -> Option<Timestamp> {
         let took = self.took?;
         Some(Timestamp::from_millis(self.settled_at.as_millis().saturating_sub(millis(took))))
     }
 
-    /// Reads an `r#` row.
-    ///
-    /// # Errors
-    ///
-    /// It is none that this version can read.
+    /// Parses an `r#` row.
     pub fn parse(row: &Row) -> Result<Self, CorruptRow> {
         check_format(row)?;
         let number = |name| row.number(name).ok_or(CorruptRow::Attribute(name));
@@ -116,12 +107,11 @@ fn millis(duration: Duration) -> u64 {
     duration.as_millis().try_into().unwrap_or(u64::MAX)
 }
 
-/// The receipts that stand in an entity's row: of the newest places, without
-/// holes, the oldest first, up to `head`.
+/// The receipts in an entity's row: those of the newest sequences up to `head`, without
+/// gaps, oldest first.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Recent {
     receipts: VecDeque<Receipt>,
-    /// They are to be there until then.
     keep_until: Timestamp,
 }
 
@@ -131,56 +121,50 @@ impl Default for Recent {
     }
 }
 
-/// Bytes of a receipt in the row: outcome, attempts, identity, token, time,
-/// duration.
+/// Outcome, attempts, identity, token, time, duration.
 const RECEIPT_BYTES: usize = 1 + 1 + 8 + 6 + 6 + 3;
 
-/// Bytes in front of them: the last one's place, and until when they are kept.
+/// The last sequence, and `keep_until`.
 const HEADER_BYTES: usize = 6 + 6;
 
-/// What an entity's row has left for them at its fullest in one write unit,
-/// together with its key.
+/// The bytes left for receipts and key in one write unit of the largest entity row.
 pub(super) const ROOM: usize = 493;
 
-/// A duration that is none.
+/// Stands for no duration.
 const NONE: u64 = (1 << 24) - 1;
 
 impl Recent {
-    /// How many receipts an entity's row holds without costing more than one
-    /// write unit. One is held in any case.
+    /// Returns how many receipts fit into an entity's row of one write unit, at least one.
     pub fn capacity(entity: &EntityKey) -> usize {
         let room = ROOM.saturating_sub(entity.as_str().len() + HEADER_BYTES);
         (room / RECEIPT_BYTES).max(1)
     }
 
-    /// The receipts, the oldest first.
+    /// Iterates over the receipts, oldest first.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Receipt> + ExactSizeIterator {
         self.receipts.iter()
     }
 
-    /// Of the place at `head`; `None`: nothing was settled yet, or it was erased.
+    /// Returns the receipt of `head`; `None` if nothing was settled or it was erased.
     pub fn last(&self) -> Option<&Receipt> {
         self.receipts.back()
     }
 
-    /// Of this place.
     pub fn at(&self, sequence: Sequence) -> Option<&Receipt> {
         self.iter().find(|receipt| receipt.sequence == sequence)
     }
 
-    /// Whether this delivery was settled at one of these places, and not as a
-    /// repeat.
+    /// Returns whether the delivery was settled here other than as a repeat.
     pub fn holds(&self, identity: IdentityHash) -> bool {
         self.iter().any(|receipt| receipt.spills() == Some(identity))
     }
 
-    /// Until when they are to be there: what comes again until then is
-    /// recognised.
+    /// Returns the time until which repeats must be recognised.
     pub fn keep_until(&self) -> Timestamp {
         self.keep_until
     }
 
-    /// With one more, kept for `retention` from when it was settled.
+    /// Appends a receipt, which is kept for `retention`.
     #[must_use]
     pub fn with(&self, receipt: Receipt, retention: Duration) -> Self {
         let mut recent = self.clone();
@@ -189,33 +173,33 @@ impl Recent {
         recent
     }
 
-    /// Takes the oldest out that are more than `capacity`.
+    /// Removes and returns the oldest receipts beyond `capacity`.
     pub fn drop_beyond(&mut self, capacity: usize) -> Vec<Receipt> {
         let beyond = self.receipts.len().saturating_sub(capacity);
         self.receipts.drain(..beyond).collect()
     }
 
-    /// As they were when this place was the last.
+    /// Returns the receipts up to `last`.
     #[must_use]
-    pub fn up_to(&self, place: Sequence) -> Self {
+    pub fn up_to(&self, last: Sequence) -> Self {
         let mut recent = self.clone();
-        recent.receipts.retain(|receipt| receipt.sequence <= place);
+        recent.receipts.retain(|receipt| receipt.sequence <= last);
         recent
     }
 
-    /// Behind these, which stood in front.
+    /// Returns `older` followed by these receipts.
     #[must_use]
     pub fn behind(mut self, older: Vec<Receipt>) -> Self {
         older.into_iter().rev().for_each(|receipt| self.receipts.push_front(receipt));
         self
     }
 
-    /// Those that so many more would push out.
+    /// Iterates over the receipts that `more` new ones would push out.
     pub fn next_beyond(&self, capacity: usize, more: usize) -> impl Iterator<Item = &Receipt> {
         self.iter().take((self.receipts.len() + more).saturating_sub(capacity))
     }
 
-    /// As it is stored; `None`: there is nothing to store.
+    /// Returns the stored form; `None` without receipts.
     pub fn to_stored(&self) -> Option<Bytes> {
         let last = self.last()?;
         let mut bytes = BytesMut::with_capacity(HEADER_BYTES + self.receipts.len() * RECEIPT_BYTES);
@@ -233,7 +217,6 @@ impl Recent {
         Some(bytes.freeze())
     }
 
-    /// Reads what was stored.
     pub fn from_stored(bytes: &Bytes) -> Option<Self> {
         let (header, receipts) = bytes.split_at_checked(HEADER_BYTES)?;
         if receipts.is_empty() || receipts.len() % RECEIPT_BYTES != 0 {
@@ -261,13 +244,13 @@ impl Recent {
     }
 }
 
-/// At most what so many bytes hold: times, and numbers that begin at the time,
-/// are below that for ten thousand years.
+/// Limits a number to what `bytes` can hold. Six bytes hold milliseconds for ten
+/// thousand years.
 fn capped(number: u64, bytes: u32) -> u64 {
     number.min((1 << (8 * bytes)) - 1)
 }
 
-/// A number as it stands, the greatest digit first.
+/// Reads a big-endian number.
 fn number(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
@@ -309,9 +292,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_a_row_remembers_is_read_as_it_was_stored(receipts in receipts(), first in 1_u64..1 << 47) {
+        fn stored_receipts_are_read_unchanged(receipts in receipts(), first in 1_u64..1 << 47) {
             let mut recent = recent(receipts, first);
-            // A time behind year 9999 is cut.
+            // Times are stored in 48 bits.
             recent.keep_until = recent.keep_until.min(Timestamp::from_millis((1 << 48) - 1));
             let stored = recent.to_stored().unwrap();
             prop_assert_eq!(stored.len(), HEADER_BYTES + recent.receipts.len() * RECEIPT_BYTES);
@@ -319,19 +302,19 @@ mod tests {
         }
 
         #[test]
-        fn bytes_that_are_no_receipts_are_refused_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let read = Recent::from_stored(&Bytes::from(bytes.clone()));
             prop_assert!(read.is_none_or(|recent| recent.to_stored().unwrap().len() == bytes.len()));
         }
 
         #[test]
-        fn the_oldest_leave_the_row(receipts in receipts(), capacity in 1_usize..30) {
+        fn oldest_receipts_leave_the_row(receipts in receipts(), capacity in 1_usize..30) {
             let before = recent(receipts, 1);
-            let told: Vec<_> = before.next_beyond(capacity, 1).cloned().collect();
+            let expected: Vec<_> = before.next_beyond(capacity, 1).cloned().collect();
             let newest = Receipt { sequence: Sequence(before.receipts.len() as u64 + 1), ..before.receipts[0].clone() };
             let mut after = before.with(newest.clone(), Duration::ZERO);
             let dropped = after.drop_beyond(capacity);
-            prop_assert_eq!(&dropped, &told);
+            prop_assert_eq!(&dropped, &expected);
             prop_assert!(after.receipts.len() <= capacity);
             let all: Vec<_> = dropped.into_iter().chain(after.receipts).collect();
             prop_assert_eq!(all, before.receipts.into_iter().chain([newest]).collect::<Vec<_>>());
@@ -339,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repeat_is_no_delivery_that_was_settled() {
+    fn repeat_does_not_count_as_settled() {
         let hash = |byte| IdentityHash::from_bytes([byte; 8]);
         let one = |byte, settlement| Receipt {
             sequence: Sequence(0),

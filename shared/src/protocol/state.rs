@@ -1,4 +1,4 @@
-//! The entity's row as a typed value.
+//! The entity's row.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -15,17 +15,17 @@ use super::{
 };
 use crate::time::{CLOCKS_APART, Nonce, Timestamp};
 
-/// What holds an entity, besides whom.
+/// The kind of a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LeaseKind {
-    /// A worker, which must empty the inbox.
+    /// Held by a worker, which must empty the inbox.
     Drain,
-    /// A cron job, a user's request, a script.
+    /// Held by anybody else, such as a job or a script.
     Exclusive,
 }
 
 impl LeaseKind {
-    /// As it is stored.
+    /// Returns the stored form.
     pub fn as_str(self) -> &'static str {
         match self {
             LeaseKind::Drain => "drain",
@@ -34,53 +34,48 @@ impl LeaseKind {
     }
 }
 
-/// For people, about a holder: function, instance, request. At most
-/// [`HolderInfo::MAX_BYTES`]; longer ones are cut.
+/// A description of a holder for people: function, instance, request. Cut to
+/// [`HolderInfo::MAX_BYTES`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct HolderInfo(String);
 
 impl HolderInfo {
-    /// The most bytes kept.
     pub const MAX_BYTES: usize = 60;
 
-    /// Takes a description.
     pub fn new(text: &str) -> Self {
         Self(shortened(text, Self::MAX_BYTES))
     }
 
-    /// The description.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// The lease as a row shows it.
+/// The lease in an entity's row.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Held {
-    /// The acquire call that got it.
+    /// The nonce of the acquire call.
     pub holder: Nonce,
-    /// What it is for.
     pub kind: LeaseKind,
-    /// Until when, by its holder's clock.
+    /// By the holder's clock.
     pub expires_at: Timestamp,
 }
 
-/// Why an entity waits for an operator.
+/// The reason why an entity is blocked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BlockReason {
-    /// The delivery at `head + 1` used up its attempts, and its source says to
-    /// block.
+    /// The delivery at `head + 1` was given up, and its source is configured to block.
     Attempts,
-    /// The delivery at `head + 1` is not there and was claimed so long ago
-    /// that it may have been deleted by retention.
+    /// The row at `head + 1` is missing and was claimed so long ago that its retention
+    /// may have ended.
     Expired,
-    /// [`VANISHED_BEFORE_START`] workers in a row vanished with the delivery at
+    /// [`VANISHED_BEFORE_START`] consecutive workers vanished with the delivery at
     /// `head + 1` before they could start its handler.
     Vanished,
 }
 
 impl BlockReason {
-    /// As it is stored and shown.
+    /// Returns the stored and shown form.
     pub fn as_str(self) -> &'static str {
         match self {
             BlockReason::Attempts => "attempts",
@@ -102,17 +97,16 @@ impl fmt::Display for BlockReason {
     }
 }
 
-/// The newest event time applied of each topic family. Keeps the
-/// [`EventTimes::FAMILIES`] newest families. A family is named by 22 bits of its
-/// hash; one that shares them with another can only make an event look older.
+/// The newest applied event time of each topic family, for the
+/// [`EventTimes::FAMILIES`] newest families. A family is identified by 22 bits of its
+/// hash; a collision can only make an event look older.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct EventTimes(BTreeMap<u32, Timestamp>);
 
 impl EventTimes {
-    /// As many families as 40 bytes hold.
     pub const FAMILIES: usize = 5;
 
-    /// Bytes of a family in the row: its tag, and the time in milliseconds.
+    /// A tag and a time in milliseconds.
     const ENTRY_BYTES: usize = 8;
 
     /// Milliseconds until the year 2109.
@@ -125,18 +119,17 @@ impl EventTimes {
         u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]]) >> (32 - Self::TAG_BITS)
     }
 
-    /// The newest time applied of `family`.
     pub fn of(&self, family: &str) -> Option<Timestamp> {
         self.0.get(&Self::tag(family)).copied()
     }
 
-    /// Whether an event at `time` may be older than one applied of a family that
-    /// was dropped. A dropped family's newest time is not above any kept one.
+    /// Returns whether an event at `time` may be older than one of a dropped family, whose
+    /// newest time is at most that of any family kept.
     pub fn may_have_dropped_since(&self, time: Timestamp) -> bool {
         self.0.len() >= Self::FAMILIES && self.0.values().min().is_some_and(|oldest| time <= *oldest)
     }
 
-    /// The times after an event of `family` at `time` was applied.
+    /// Returns the times after an event of `family` at `time` is applied.
     #[must_use]
     pub fn applied(&self, family: &str, time: Timestamp) -> Self {
         let mut times = self.0.clone();
@@ -150,7 +143,7 @@ impl EventTimes {
         Self(times)
     }
 
-    /// As it is stored; `None` when there is nothing to store.
+    /// Returns the stored form; `None` without times.
     pub fn to_stored(&self) -> Option<Bytes> {
         let entry =
             |(tag, time): (&u32, &Timestamp)| (u64::from(*tag) << Self::TIME_BITS | time.as_millis()).to_be_bytes();
@@ -168,73 +161,65 @@ impl EventTimes {
     }
 }
 
-/// One entity's row.
+/// One entity's row. *The front* is the delivery at `head + 1`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct EntityState {
-    /// Whose row it is.
     pub entity: EntityKey,
-    /// The last sequence claimed.
+    /// The last claimed sequence.
     pub tail: Sequence,
-    /// The last sequence settled.
+    /// The last settled sequence.
     pub head: Sequence,
     /// The newest fencing token.
     pub token: FencingToken,
-    /// The lease, while somebody has it.
     pub held: Option<Held>,
-    /// Who has the lease, or who released it by force, for people.
+    /// The holder of the lease, or the operator who released it by force.
     pub holder_info: Option<HolderInfo>,
     /// The nonce of the newest claim.
     pub last_claim: Option<Nonce>,
-    /// What became of the newest of what was settled, up to `head`.
+    /// The newest receipts, up to `head`.
     pub recent: Recent,
-    /// Whether receipts stand elsewhere that have left the row.
+    /// Whether receipts have left the row.
     pub spilled: bool,
-    /// How often the delivery at `head + 1` was started and failed.
+    /// The failed attempts of the front, or of the latest delivery started in its place
+    /// (`has_attempts_of_latest`).
     pub attempts: u32,
-    /// How many holders in a row vanished with the delivery at `head + 1`
-    /// without a written start.
+    /// The number of consecutive holders that vanished with the front without a recorded
+    /// start.
     pub suspect: u32,
-    /// The token of the newest start that was written down.
+    /// The token of the newest recorded start.
     pub started: Option<FencingToken>,
-    /// Up to this place each delivery is handled by itself: a group with them
-    /// failed, or its holder vanished. `head`: `attempts` are those of the latest,
-    /// which stands for the delivery at `head + 1`.
+    /// Deliveries up to this sequence are handled one at a time, because a group with them
+    /// failed or its holder vanished. Equal to `head`, it means `has_attempts_of_latest`.
     pub one_by_one: Option<Sequence>,
-    /// Not before this is it tried again.
+    /// The earliest next start of the front.
     pub retry_at: Option<Timestamp>,
-    /// What it failed of last.
     pub last_error: Option<String>,
-    /// How long it has waited for its retries; counts only beside `last_error`.
+    /// The waits of the front; valid only with `last_error`.
     pub retries: Retries,
-    /// No undecided claim is older than this.
+    /// A lower bound for the times of all unsettled claims.
     pub pending_since: Option<Timestamp>,
-    /// Why the entity waits for an operator.
     pub blocked: Option<BlockReason>,
-    /// Whether an operator keeps drains off.
     pub hold: Hold,
-    /// Until when an exclusive waiter asks to be let in.
+    /// The time until which drains yield to an exclusive waiter.
     pub yield_until: Option<Timestamp>,
-    /// Until when deliveries go first: an exclusive holder left them waiting.
+    /// The end of the deliveries' turn after an exclusive lease.
     pub turn_until: Option<Timestamp>,
-    /// While held: the draining holder is about to let go. While free: the last
-    /// holder let go behind a wake-up under the row's token, which is due at this
-    /// time; nobody was granted the lease since.
+    /// Of a held lease: the drain is about to hand over. Of a free entity: the due time of
+    /// the wake-up, under the row's token, behind which the last holder released.
     pub handover: Option<Timestamp>,
-    /// The newest event times applied.
     pub newest_event_time: EventTimes,
 }
 
-/// The most bytes of a failure's text that are kept.
 pub const LAST_ERROR_BYTES: usize = 64;
 
 /// The `last_error` of a delivery whose holder died with it.
 pub const HOLDER_VANISHED: &str = "holder vanished";
 
-/// The most deliveries that one start of a handler may be about.
+/// The most deliveries in one handler start.
 pub const LARGEST_GROUP: u8 = 25;
 
-/// So many holders in a row may vanish with a delivery before they have started
-/// it; then its entity is blocked.
+/// The number of consecutive holders that may vanish with a delivery before they start
+/// it. Then the entity is blocked.
 pub const VANISHED_BEFORE_START: u32 = 10;
 
 /// The value of `handover` while the lease is held: its holder is about to hand over.
@@ -243,15 +228,13 @@ pub(crate) const ABOUT_TO: Timestamp = Timestamp::from_millis(1);
 /// A hand-over's wake-up that is this late may be lost: claims owe one again.
 pub const OVERDUE: Duration = Duration::from_secs(300);
 
-/// The longest that a lease may be granted or renewed for.
 pub const LONGEST_LEASE: Duration = Duration::from_secs(900);
 
-/// A lease that ends further ahead was written by a clock that is far off, and
-/// counts as expired.
+/// A lease that ends further ahead comes from a wrong clock and counts as expired.
 pub(crate) const FARTHEST_EXPIRY: Duration = LONGEST_LEASE.saturating_add(CLOCKS_APART);
 
 impl EntityState {
-    /// Reads an `entities` row.
+    /// Parses a row of the entities table.
     pub fn parse(row: &Row) -> Result<Self, CorruptRow> {
         check_format(row)?;
         let number = |name| row.number(name).ok_or(CorruptRow::Attribute(name));
@@ -279,7 +262,7 @@ impl EntityState {
             last_claim: row.text(a::LAST_CLAIM).map(Nonce::from_stored),
             recent: match row.bytes(a::RECENT) {
                 None => Recent::default(),
-                // One that does not name `head` would take other places for those it speaks of.
+                // Receipts that do not end at `head` would belong to other sequences.
                 Some(bytes) => Recent::from_stored(bytes)
                     .filter(|recent| recent.last().is_some_and(|last| last.sequence == head))
                     .ok_or(CorruptRow::Attribute(a::RECENT))?,
@@ -291,7 +274,7 @@ impl EntityState {
             one_by_one: row.number(a::ONE_BY_ONE).map(Sequence),
             retry_at: time(a::RETRY_AT),
             last_error: row.text(a::LAST_ERROR).map(str::to_owned),
-            // A settle of a version that does not know it leaves it behind.
+            // The settle of an older version removes only `last_error`.
             retries: match row.bytes(a::RETRIES).filter(|_| row.text(a::LAST_ERROR).is_some()) {
                 None => Retries::default(),
                 Some(bytes) => Retries::from_stored(bytes).ok_or(CorruptRow::Attribute(a::RETRIES))?,
@@ -309,63 +292,62 @@ impl EntityState {
         })
     }
 
-    /// Whether every claimed sequence is settled.
+    /// Returns whether every claimed sequence is settled.
     pub fn is_empty(&self) -> bool {
         self.head == self.tail
     }
 
-    /// How many sequences are claimed and not settled.
+    /// Returns the number of claimed sequences that are not settled.
     pub fn waiting(&self) -> u64 {
         self.tail.0.saturating_sub(self.head.0)
     }
 
-    /// Whether nobody but an operator lets it go on: it is blocked, or on hold.
+    /// Returns whether the entity is blocked or on hold.
     pub fn is_stopped(&self) -> bool {
         self.blocked.is_some() || self.hold.since().is_some()
     }
 
-    /// The sequence to be decided next.
+    /// Returns the sequence of the front.
     pub fn next(&self) -> Sequence {
         self.head.next()
     }
 
-    /// Whether the delivery at `head + 1` is to be handled by itself.
+    /// Returns whether the front must be handled alone.
     pub fn is_one_by_one(&self) -> bool {
         self.is_suspect() || self.one_by_one.is_some_and(|last| self.head < last)
     }
 
-    /// Whether `attempts` are those of the latest, which stands for the delivery
-    /// at `head + 1` and others.
-    pub fn is_stood_for(&self) -> bool {
+    /// Returns whether `attempts` are those of the latest waiting delivery, which was
+    /// started in place of all before it.
+    pub fn has_attempts_of_latest(&self) -> bool {
         self.one_by_one == Some(self.head)
     }
 
-    /// Whether a holder vanished with the delivery at `head + 1`.
+    /// Returns whether a holder vanished with the front.
     pub fn is_suspect(&self) -> bool {
         self.suspect > 0
     }
 
-    /// Whether the newest start of the delivery at `head + 1` was written down
-    /// by the newest holder.
+    /// Returns whether the newest holder recorded a start of the front.
     pub fn is_started(&self) -> bool {
         self.started == Some(self.token)
     }
 
-    /// Whether the last holder let go behind a wake-up that nobody has acted on
-    /// since, and that is not overdue.
+    /// Returns whether the last holder handed over, and its wake-up is still to come and
+    /// not overdue.
     pub fn was_handed_over(&self, now: Timestamp) -> bool {
         self.held.is_none() && self.handover.is_some_and(|due| now < due + OVERDUE)
     }
 
-    /// Whether the delivery at `head + 1` waits for its next attempt.
+    /// Returns whether the front waits for a retry.
     pub fn is_retried_later(&self, now: Timestamp) -> bool {
         self.last_error.is_some() && self.retry_at.is_some_and(|at| at > now)
     }
 }
 
 impl Held {
-    /// Whether the lease runs at `now`. One that has expired may be taken over;
-    /// it is not free.
+    /// Returns whether the lease is valid at `now`. An expired lease may be taken over, but
+    /// is not free.
     pub fn runs(&self, now: Timestamp) -> bool {
         self.expires_at > now && self.expires_at <= now + FARTHEST_EXPIRY
     }
@@ -383,7 +365,7 @@ mod tests {
         *,
     };
 
-    /// What a row remembers at most whose key has so many bytes.
+    /// As many receipts as the entity's row can hold, up to sequence `at`.
     fn remembered(entity: &EntityKey, at: u64) -> Recent {
         let receipt = |sequence| Receipt {
             sequence: Sequence(sequence),
@@ -424,19 +406,19 @@ mod tests {
             .with(a::RETRY_AT, 1_799_999_999_999_u64)
             .with(a::SUSPECT, VANISHED_BEFORE_START)
             .with(a::STARTED, 1_799_999_999_999_u64)
-            // While the lease is held; the time that a free row has is shorter than the lease.
+            // A free row has a time here, which is shorter than its missing lease.
             .with(a::HANDOVER, 1_u32)
             .with(a::LAST_ERROR, "x".repeat(LAST_ERROR_BYTES))
             .with(a::PENDING_SINCE, 1_799_999_999_999_u64)
             .with(a::BLOCKED, BlockReason::Attempts.as_str())
             .with(a::HOLD, Value::N(-1_799_999_999_999))
             .with(a::YIELD_UNTIL, 1_799_999_999_999_u64)
-            // Not `turn_until`, which is shorter than the lease that it never stands beside.
+            // Not `turn_until`, which only a free row has.
             .with(a::NEWEST_EVENT_TIME, times.to_stored().unwrap())
     }
 
     #[test]
-    fn the_fullest_entity_row_costs_one_write_unit_where_its_key_is_at_most_256_bytes_long() {
+    fn largest_entity_row_costs_one_write_unit() {
         for bytes in 3..=256 {
             let size = fullest(bytes).size();
             assert!(size <= 1024, "{size} bytes with a key of {bytes}");
@@ -449,14 +431,14 @@ mod tests {
     }
 
     #[test]
-    fn the_fullest_entity_row_parses() {
+    fn largest_entity_row_is_parsed() {
         let state = EntityState::parse(&fullest(512)).unwrap();
         assert_eq!(state.newest_event_time.of("carts"), Some(Timestamp::from_millis(1_799_999_999_999)));
         assert!(state.held.is_some());
     }
 
     #[test]
-    fn a_row_of_another_format_is_refused() {
+    fn row_of_another_format_is_refused() {
         let row = fullest(64).with(a::VERSION, FORMAT + 1);
         assert_eq!(EntityState::parse(&row), Err(CorruptRow::Newer(3)));
         let row = fullest(64).with(a::VERSION, FORMAT - 1);
@@ -464,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_whose_memory_does_not_end_at_head_is_refused() {
+    fn receipts_not_ending_at_head_are_refused() {
         for row in [fullest(64).with(a::HEAD, 1_799_999_999_998_u64), fullest(64).with(a::RECENT, Bytes::new())] {
             assert_eq!(EntityState::parse(&row), Err(CorruptRow::Attribute(a::RECENT)));
         }
@@ -491,15 +473,15 @@ mod tests {
     }
 
     #[test]
-    fn an_event_time_beyond_what_a_row_can_hold_is_read_as_it_was_kept() {
+    fn huge_event_time_is_stored_as_the_maximum() {
         let times = EventTimes::default().applied("orders", Timestamp::from_millis(u64::MAX));
         assert_eq!(EventTimes::from_stored(&times.to_stored().unwrap()), Some(times.clone()));
         let now = Timestamp::from_millis(1_799_999_999_999);
-        assert!(times.of("orders") > Some(now), "and what has a time of today is older");
+        assert!(times.of("orders") > Some(now), "still later than today");
     }
 
     #[test]
-    fn a_block_is_told_and_stored_by_its_reason_s_name() {
+    fn block_reason_is_stored_by_its_name() {
         let reasons = [BlockReason::Attempts, BlockReason::Expired, BlockReason::Vanished];
         assert_eq!(reasons.map(|reason| reason.to_string()), ["attempts", "expired", "vanished"]);
         for reason in reasons {
@@ -509,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_ends_further_ahead_than_any_may_does_not_run() {
+    fn lease_too_far_ahead_is_not_valid() {
         let now = Timestamp::from_millis(1_000_000_000);
         let held = |expires_at| Held { holder: Nonce::from_parts(now, 1), kind: LeaseKind::Drain, expires_at };
         assert!(held(now + FARTHEST_EXPIRY).runs(now));

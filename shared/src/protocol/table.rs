@@ -1,14 +1,9 @@
-//! Rows, and writes as values.
+//! Rows, writes as values, and the trait of a table.
 //!
-//! The protocol is a set of pure functions that turn a row, an input and a time
-//! into a [`Write`]: one item, one condition, one change.
-//! `aws/dynamo/expression.rs` renders that value as DynamoDB expressions,
-//! `memory.rs` evaluates it in memory; nothing else knows how either works. So
-//! the very same writes are model-checked, simulated under faults and compared
-//! with the real store.
-//!
-//! This module owns the data types and the trait both implement. It decides
-//! nothing.
+//! The protocol is a set of pure functions that turn a row, an input and a time into
+//! a [`Write`]: one item, one condition, one action. `aws/dynamo/expression.rs` renders
+//! it as DynamoDB expressions and `memory.rs` evaluates it in memory. So the same writes
+//! are model-checked, simulated under faults and compared with the real store.
 
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
@@ -21,15 +16,15 @@ pub type Attribute = Cow<'static, str>;
 /// An attribute's value.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
-    /// Text.
+    /// A string.
     S(String),
-    /// A whole number.
+    /// A 64-bit integer.
     N(i64),
-    /// A number that is not a whole one of 64 bits, as its decimal text.
+    /// Any other number, as decimal text.
     Decimal(String),
     /// Bytes.
     B(Bytes),
-    /// A truth value.
+    /// A boolean.
     Bool(bool),
     /// Null.
     Null,
@@ -40,9 +35,8 @@ pub enum Value {
 }
 
 impl Value {
-    /// What DynamoDB counts for this value, in bytes (developer guide, "item
-    /// sizes and formats"; numbers: one byte for two significant digits, and
-    /// one more).
+    /// Returns the size in bytes that DynamoDB counts (developer guide, "item sizes and
+    /// formats"). A number takes a byte for two significant digits, and one more.
     pub fn size(&self) -> usize {
         match self {
             Value::S(text) => text.len(),
@@ -63,7 +57,7 @@ fn decimal_size(text: &str) -> usize {
 }
 
 impl From<u64> for Value {
-    /// Sequences, tokens and times: all far below 2^63.
+    /// Sequences, tokens and times are far below 2^63.
     fn from(number: u64) -> Self {
         Value::N(i64::try_from(number).unwrap_or(i64::MAX))
     }
@@ -82,7 +76,7 @@ impl From<i64> for Value {
 }
 
 impl From<i32> for Value {
-    /// What a literal is: `Change::set("n", 1)`.
+    /// For literals: `Change::set("n", 1)`.
     fn from(number: i32) -> Self {
         Value::N(i64::from(number))
     }
@@ -112,17 +106,17 @@ impl From<Bytes> for Value {
     }
 }
 
-/// One item of a table: its attributes, those of its key among them.
+/// One item of a table: its attributes, including those of its key.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Row(BTreeMap<Attribute, Value>);
 
 impl Row {
-    /// A row without attributes.
+    /// Creates a row without attributes.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The row with one more attribute.
+    /// Returns the row with an attribute set.
     #[must_use]
     pub fn with(mut self, name: impl Into<Attribute>, value: impl Into<Value>) -> Self {
         self.set(name, value);
@@ -139,12 +133,12 @@ impl Row {
         self.0.remove(name);
     }
 
-    /// The value of an attribute.
+    /// Returns the value of an attribute.
     pub fn get(&self, name: &str) -> Option<&Value> {
         self.0.get(name)
     }
 
-    /// The text in an attribute; `None` if there is no such text.
+    /// Returns the string in an attribute, if it holds one.
     pub fn text(&self, name: &str) -> Option<&str> {
         match self.get(name) {
             Some(Value::S(text)) => Some(text),
@@ -152,7 +146,7 @@ impl Row {
         }
     }
 
-    /// The number in an attribute; `None` if there is no such number.
+    /// Returns the integer in an attribute, if it holds one that is not negative.
     pub fn number(&self, name: &str) -> Option<u64> {
         match self.get(name) {
             Some(Value::N(number)) => u64::try_from(*number).ok(),
@@ -160,7 +154,7 @@ impl Row {
         }
     }
 
-    /// The bytes in an attribute; `None` if there are none.
+    /// Returns the bytes in an attribute, if it holds some.
     pub fn bytes(&self, name: &str) -> Option<&Bytes> {
         match self.get(name) {
             Some(Value::B(bytes)) => Some(bytes),
@@ -168,23 +162,22 @@ impl Row {
         }
     }
 
-    /// All attributes, in the order of their names.
+    /// Iterates over all attributes in the order of their names.
     pub fn iter(&self) -> impl Iterator<Item = (&Attribute, &Value)> {
         self.0.iter()
     }
 
-    /// What DynamoDB counts for this item, in bytes.
+    /// Returns the size in bytes that DynamoDB counts.
     pub fn size(&self) -> usize {
         self.iter().map(|(name, value)| name.len() + value.size()).sum()
     }
 
-    /// The write units that writing this item costs: one for each started KB.
+    /// Returns the write units of writing this item: one for each started KB.
     pub fn write_units(&self) -> u64 {
         self.size().div_ceil(1024).max(1) as u64
     }
 
-    /// The read units that a strongly consistent read of this item costs: one
-    /// for each started 4 KB.
+    /// Returns the read units of a strongly consistent read: one for each started 4 KB.
     pub fn read_units(&self) -> u64 {
         self.size().div_ceil(4096).max(1) as u64
     }
@@ -204,14 +197,14 @@ impl IntoIterator for Row {
     }
 }
 
-/// Which table: one of ours, or one that a handler writes to by its own name.
+/// A table of ours, or a handler's own table.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum TableName {
     /// One small row for each entity.
     Entities,
-    /// Deliveries, receipts and what is parked.
+    /// Deliveries, parked deliveries and receipts.
     Inbox,
-    /// A table of the handler's.
+    /// A handler's own table.
     Named(Arc<str>),
 }
 
@@ -222,34 +215,32 @@ pub struct Key {
     pub table: TableName,
     /// The partition key: attribute and value.
     pub partition: (Attribute, Value),
-    /// The sort key, where the table has one.
+    /// The sort key, if the table has one.
     pub sort: Option<(Attribute, Value)>,
 }
 
 impl Key {
-    /// The key of an item in a handler's own table whose only key attribute is
-    /// `attribute`.
+    /// Creates the key of an item in a handler's own table with a partition key only.
     pub fn named(table: impl Into<Arc<str>>, attribute: impl Into<Attribute>, value: impl Into<Value>) -> Self {
         Self { table: TableName::Named(table.into()), partition: (attribute.into(), value.into()), sort: None }
     }
 
-    /// The same with a sort key.
+    /// Returns the key with a sort key.
     #[must_use]
     pub fn and(mut self, attribute: impl Into<Attribute>, value: impl Into<Value>) -> Self {
         self.sort = Some((attribute.into(), value.into()));
         self
     }
 
-    /// The key's attributes as a row.
+    /// Returns the key's attributes as a row.
     pub fn to_row(&self) -> Row {
         std::iter::once(self.partition.clone()).chain(self.sort.clone()).collect()
     }
 }
 
-/// How two values compare. Values of different types, and an attribute that is
-/// not there, make every comparison false but `NotEqual`, which is true of both:
-/// so DynamoDB does it. Only texts, numbers and bytes have an order; to ask for
-/// that of another value is no request.
+/// A comparison of two values. As in DynamoDB, values of different types and absent
+/// attributes make `NotEqual` true and every other comparison false. Only strings,
+/// numbers and bytes have an order; DynamoDB rejects an ordering of other values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Comparison {
     /// `=`
@@ -275,20 +266,20 @@ pub enum Operand {
     Attribute(Attribute),
 }
 
-/// What must hold of the item for a write to land.
+/// The condition of a write on its item.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Condition {
-    /// Nothing.
+    /// No condition.
     Always,
-    /// The attribute is there.
+    /// The attribute exists.
     Exists(Attribute),
-    /// The attribute is not there, or there is no such item.
+    /// The attribute, or the whole item, is absent.
     Absent(Attribute),
     /// A comparison with an attribute.
     Compare(Attribute, Comparison, Operand),
-    /// All of these.
+    /// All of these hold.
     All(Vec<Condition>),
-    /// At least one of these; none of none.
+    /// At least one of these holds; never if there are none.
     Any(Vec<Condition>),
 }
 
@@ -308,18 +299,18 @@ impl Condition {
         Self::Compare(attribute.into(), comparison, Operand::Attribute(other.into()))
     }
 
-    /// The attribute is there.
+    /// The attribute exists.
     pub fn exists(attribute: impl Into<Attribute>) -> Self {
         Self::Exists(attribute.into())
     }
 
-    /// The attribute is not there.
+    /// The attribute is absent.
     pub fn absent(attribute: impl Into<Attribute>) -> Self {
         Self::Absent(attribute.into())
     }
 
-    /// Whether nothing is asked. What is left out of one of several
-    /// alternatives must not leave the others alone.
+    /// Returns whether the condition holds for every item. An [`Any`](Self::Any) with such
+    /// an alternative holds too, whatever the others are.
     pub fn always_holds(&self) -> bool {
         match self {
             Condition::Always => true,
@@ -329,7 +320,7 @@ impl Condition {
         }
     }
 
-    /// The attribute is not there, or holds at most `limit`.
+    /// The attribute is absent, or at most `limit`.
     pub fn absent_or_at_most(attribute: &'static str, limit: impl Into<Value>) -> Self {
         Self::Any(vec![Self::absent(attribute), Self::compare(attribute, Comparison::AtMost, limit)])
     }
@@ -338,20 +329,20 @@ impl Condition {
 /// One change to one attribute.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Change {
-    /// Set it.
+    /// Set the attribute.
     Set(Attribute, Value),
-    /// Set it where it is absent.
+    /// Set the attribute if it is absent.
     SetIfAbsent(Attribute, Value),
-    /// Add to a number that counts as `base` where it is absent.
+    /// Add to a number.
     Add {
         /// The attribute.
         attribute: Attribute,
-        /// What an absent one counts as.
+        /// The value of an absent attribute before the addition.
         base: u64,
-        /// What is added.
+        /// The number to add.
         by: u64,
     },
-    /// Remove it.
+    /// Remove the attribute.
     Remove(Attribute),
 }
 
@@ -361,12 +352,12 @@ impl Change {
         Self::Set(attribute.into(), value.into())
     }
 
-    /// Sets `attribute` where it is absent.
+    /// Sets `attribute` if it is absent.
     pub fn set_if_absent(attribute: impl Into<Attribute>, value: impl Into<Value>) -> Self {
         Self::SetIfAbsent(attribute.into(), value.into())
     }
 
-    /// Adds `by` to a number, which counts as 0 where it is absent.
+    /// Adds `by` to a number, which counts as 0 if it is absent.
     pub fn add(attribute: impl Into<Attribute>, by: u64) -> Self {
         Self::Add { attribute: attribute.into(), base: 0, by }
     }
@@ -377,18 +368,17 @@ impl Change {
     }
 }
 
-/// What a write does to its item.
+/// The effect of a write on its item.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
-    /// Put these attributes in place of whatever is there; those of the key
-    /// stay the key's.
+    /// Replace all attributes except those of the key.
     Put(Row),
-    /// Change single attributes; creates the item where there is none.
+    /// Change single attributes, and create the item if there is none.
     Update(Vec<Change>),
     /// Delete the item.
     Delete,
-    /// Only check the condition, which must ask for something; for
-    /// transactions.
+    /// Only check the condition, within a transaction. The condition must not hold for
+    /// every item.
     Check,
 }
 
@@ -397,36 +387,36 @@ pub enum Action {
 pub struct Write {
     /// The item.
     pub key: Key,
-    /// What must hold.
+    /// The condition under which the action is done.
     pub condition: Condition,
-    /// What is done then.
+    /// The action.
     pub action: Action,
 }
 
 impl Write {
-    /// An unconditional put, for a handler's own rows: under its lease nobody
-    /// else writes them.
+    /// Creates an unconditional put, for a handler's own rows, which nobody else writes
+    /// under its lease.
     pub fn put(key: Key, row: Row) -> Self {
         Self { key, condition: Condition::Always, action: Action::Put(row) }
     }
 
-    /// An unconditional update, for a handler's own rows. Creates the row where
-    /// there is none.
+    /// Creates an unconditional update, for a handler's own rows.
     pub fn update(key: Key, changes: impl IntoIterator<Item = Change>) -> Self {
         Self { key, condition: Condition::Always, action: Action::Update(changes.into_iter().collect()) }
     }
 
-    /// An unconditional delete, for a handler's own rows.
+    /// Creates an unconditional delete, for a handler's own rows.
     pub fn delete(key: Key) -> Self {
         Self { key, condition: Condition::Always, action: Action::Delete }
     }
 
-    /// Writes nothing; the writes beside it land only if `condition` holds.
+    /// Creates a check: the other writes of the transaction land only if `condition`
+    /// holds.
     pub fn check(key: Key, condition: Condition) -> Self {
         Self { key, condition, action: Action::Check }
     }
 
-    /// The same write under a condition.
+    /// Returns the write with this condition.
     #[must_use]
     pub fn when(mut self, condition: Condition) -> Self {
         self.condition = condition;
@@ -434,40 +424,38 @@ impl Write {
     }
 }
 
-/// What became of a write that was answered.
+/// The store's reply to a write.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Written {
-    /// It landed. An update brings the row as it is now; a put, a delete and a
-    /// check bring nothing.
+    /// It landed. The reply to an update returns the new row; others return none.
     Landed(Option<Row>),
-    /// The condition did not hold. Brings the row as it is, so that a refusal
-    /// explains itself; `None`: there is no such item.
+    /// The condition did not hold for this row; `None` if there is no such item.
     Refused(Option<Row>),
 }
 
-/// What became of a transaction that was answered.
+/// The store's reply to a transaction.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Transacted {
-    /// All of it landed.
+    /// All writes landed.
     Landed,
-    /// Nothing landed; for each write in order, whether its condition failed,
-    /// and if so the row that it met.
+    /// Nothing landed. For each write whose condition failed, `Some` with the row, if
+    /// there is one.
     Refused(Vec<Option<Option<Row>>>),
 }
 
-/// Why a call has no answer. One variant for each reaction.
+/// A failed call of the store. There is one variant for each reaction.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TableError {
-    /// Too much at the moment; nothing landed. Try again later.
+    /// The request was throttled and nothing landed. Try again later.
     #[error("the store throttles")]
     Throttled,
-    /// Another transaction holds the item; nothing landed. Try again.
+    /// Another transaction is working on the item and nothing landed. Try again.
     #[error("another transaction is at work on the item")]
     Conflict,
-    /// No answer: it may have landed or not.
+    /// No answer arrived: the request may have landed or not.
     #[error("no answer from the store: {0}")]
     Unknown(String),
-    /// The store will never accept it: a bug, or missing permissions.
+    /// The store will never accept the request: a bug, or missing permissions.
     #[error("the store refuses the request: {0}")]
     Invalid(String),
 }
@@ -481,11 +469,11 @@ pub struct Range {
     pub partition: (Attribute, Value),
     /// The sort key's attribute.
     pub sort: Attribute,
-    /// The first sort key wanted.
+    /// The first sort key.
     pub from: String,
-    /// The last sort key wanted.
+    /// The last sort key.
     pub to: String,
-    /// The most rows wanted.
+    /// The most rows to return.
     pub limit: u32,
 }
 
@@ -494,20 +482,20 @@ pub struct Range {
 pub struct Page {
     /// The rows.
     pub rows: Vec<Row>,
-    /// Whether it ended for its size or limit rather than for lack of rows.
+    /// Whether the page ended at its size or limit, so there may be more rows.
     pub more: bool,
 }
 
-/// Which part of a table a scan reads.
+/// The part of a table that a scan reads.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Segment {
-    /// This part, from 0.
+    /// The number of the segment, from 0.
     pub number: u32,
-    /// Of so many.
+    /// The number of segments.
     pub of: u32,
-    /// Go on behind this key.
+    /// The key after which to continue.
     pub after: Option<Key>,
-    /// The most rows wanted.
+    /// The most rows to return.
     pub limit: u32,
 }
 
@@ -516,34 +504,34 @@ pub struct Segment {
 pub struct Scanned {
     /// The rows.
     pub rows: Vec<Row>,
-    /// Where to go on; `None` at the end of the segment.
+    /// The key after which to continue; `None` at the end of the segment.
     pub after: Option<Key>,
 }
 
 /// A store of rows with conditional single-item writes. Reads are strongly
 /// consistent, except `scan`.
 ///
-/// Cancelling a call's future says nothing about what it did.
+/// A call whose future is dropped may have landed or not.
 pub trait Table: Send + Sync + 'static {
-    /// Does one write, once.
+    /// Sends one write once.
     fn write<'a>(&'a self, write: &'a Write) -> BoxFuture<'a, Result<Written, TableError>>;
 
-    /// Does several writes together or not at all. The identical call with the
-    /// same `token` (at most 36 characters) is one transaction for ten minutes.
+    /// Sends several writes, of which all or none land. For ten minutes, an identical call
+    /// with the same `token`, of at most 36 characters, is the same transaction.
     fn transact<'a>(&'a self, writes: &'a [Write], token: &'a str) -> BoxFuture<'a, Result<Transacted, TableError>>;
 
     /// Reads one row.
     fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Row>, TableError>>;
 
-    /// Reads up to 100 different rows of one table; those that are not there
-    /// are left out, the order is any.
+    /// Reads up to 100 different rows of one table. Absent rows are left out; the order
+    /// is undefined.
     fn get_many<'a>(&'a self, keys: &'a [Key]) -> BoxFuture<'a, Result<Vec<Row>, TableError>>;
 
-    /// Reads a part of a partition in order.
+    /// Reads a range of a partition in order.
     fn query<'a>(&'a self, range: &'a Range) -> BoxFuture<'a, Result<Page, TableError>>;
 
-    /// Reads a part of a table in any order, possibly out of date. Goes on in
-    /// our own tables only; a handler's is read in one page, or not at all.
+    /// Reads a segment of a table in any order, eventually consistent. A handler's own
+    /// table must fit into one page.
     fn scan<'a>(&'a self, table: &'a TableName, segment: &'a Segment) -> BoxFuture<'a, Result<Scanned, TableError>>;
 }
 
@@ -552,7 +540,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_cost_a_byte_for_two_digits_and_one_more() {
+    fn number_takes_a_byte_for_two_digits_and_one_more() {
         for (number, size) in [(0, 1), (1, 2), (99, 2), (100, 2), (12_345, 4), (1_700_000_000_000, 2), (-12, 3)] {
             assert_eq!(Value::N(number).size(), size, "{number}");
         }

@@ -1,49 +1,48 @@
-//! Where the trace of a delivery goes on: what the header `traceparent` of [W3C
-//! Trace Context](https://www.w3.org/TR/trace-context/) names. A row and a deferred
-//! message hold it as that header's text; one that cannot be read is none, and the
-//! delivery begins a trace of its own.
+//! The trace of a delivery, as in the header `traceparent` of [W3C Trace
+//! Context](https://www.w3.org/TR/trace-context/). Rows and deferred messages store the
+//! header's text. A delivery with an invalid one starts a new trace.
 //!
-//! The header `tracestate` is not kept: it may be ten times as long, and a delivery's
-//! size is paid for with each write and read of it.
+//! `tracestate` is not stored: it may be ten times as long, and a delivery's size costs
+//! at each write and read.
 
 use super::{format::attribute as a, table::Row};
 
-/// A place in a trace, or none. Without the feature `otel` it is always none, and
-/// takes no room.
+/// The parent span of a delivery's run, or none. Without the feature `otel` it is always
+/// none and takes no space.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Trace {
     #[cfg(feature = "otel")]
-    place: Option<Place>,
+    parent: Option<TraceParent>,
 }
 
 impl Trace {
-    /// What the text of a `traceparent` names.
+    /// Parses a `traceparent`.
     pub fn parse(text: Option<&str>) -> Self {
         let _ = text;
         Self {
             #[cfg(feature = "otel")]
-            place: text.and_then(Place::parse),
+            parent: text.and_then(TraceParent::parse),
         }
     }
 
-    /// As a delivery's row has it.
+    /// Reads it from a delivery's row.
     pub(super) fn of_row(row: &Row) -> Self {
         let _ = row;
         Self {
             #[cfg(feature = "otel")]
-            place: row.text(a::TRACE).and_then(Place::parse),
+            parent: row.text(a::TRACE).and_then(TraceParent::parse),
         }
     }
 
-    /// The text of a `traceparent` that names it.
+    /// Returns the text of the `traceparent`.
     pub fn text(&self) -> Option<String> {
         #[cfg(feature = "otel")]
-        return self.place.map(|place| place.to_string());
+        return self.parent.map(|parent| parent.to_string());
         #[cfg(not(feature = "otel"))]
         None
     }
 
-    /// Puts it into a delivery's row.
+    /// Sets it in a delivery's row.
     pub(super) fn put(self, row: &mut Row) {
         if let Some(text) = self.text() {
             row.set(a::TRACE, text);
@@ -53,42 +52,40 @@ impl Trace {
 
 #[cfg(feature = "otel")]
 impl Trace {
-    /// The place, where it is one.
-    pub fn place(self) -> Option<Place> {
-        self.place
+    pub fn parent(self) -> Option<TraceParent> {
+        self.parent
     }
 }
 
 #[cfg(feature = "otel")]
-pub use place::Place;
+pub use parent::TraceParent;
 
 #[cfg(feature = "otel")]
-mod place {
+mod parent {
     use std::fmt;
 
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
     use super::Trace;
 
-    /// A span of a trace.
+    /// The fields of a `traceparent`.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub struct Place {
-        /// The trace; not 0.
+    pub struct TraceParent {
+        /// Not 0.
         pub trace: u128,
-        /// The span; not 0.
+        /// Not 0.
         pub span: u64,
-        /// The trace's flags; the lowest says that it is sampled.
+        /// The lowest bit means that the trace is sampled.
         pub flags: u8,
     }
 
-    /// So long is a `traceparent` of version 00.
+    /// The length of a `traceparent` of version 00.
     const LENGTH: usize = 55;
 
-    impl Place {
-        /// Reads a `traceparent`: of version 00 to the letter, of a later one as much as
-        /// both have in common.
+    impl TraceParent {
+        /// Parses a `traceparent`, of a later version only the fields of version 00.
         pub fn parse(text: &str) -> Option<Self> {
-            // A later version may say more behind another hyphen.
+            // A later version may have more fields after another hyphen.
             let (known, more) = text.split_at_checked(LENGTH)?;
             let mut parts = known.split('-');
             let (version, trace) = (hex(parts.next()?, 2)?, hex(parts.next()?, 32)?);
@@ -98,26 +95,26 @@ mod place {
                 0xff => false,
                 _ => more.is_empty() || more.starts_with('-'),
             };
-            let place = Self { trace, span: span as u64, flags: flags as u8 };
-            (parts.next().is_none() && is_whole && trace != 0 && span != 0).then_some(place)
+            let parent = Self { trace, span: span as u64, flags: flags as u8 };
+            (parts.next().is_none() && is_whole && trace != 0 && span != 0).then_some(parent)
         }
     }
 
-    /// So many digits, in lower case.
+    /// Parses exactly `digits` lower-case digits.
     fn hex(text: &str, digits: usize) -> Option<u128> {
         let is_hex = text.len() == digits && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
         u128::from_str_radix(text, 16).ok().filter(|_| is_hex)
     }
 
-    impl fmt::Display for Place {
+    impl fmt::Display for TraceParent {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             write!(f, "00-{:032x}-{:016x}-{:02x}", self.trace, self.span, self.flags)
         }
     }
 
-    impl From<Place> for Trace {
-        fn from(place: Place) -> Self {
-            Self { place: Some(place) }
+    impl From<TraceParent> for Trace {
+        fn from(parent: TraceParent) -> Self {
+            Self { parent: Some(parent) }
         }
     }
 
@@ -142,23 +139,23 @@ mod place {
         const GOOD: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
         #[test]
-        fn a_traceparent_is_read_and_written_as_it_was() {
+        fn traceparent_is_written_as_read() {
             for text in [GOOD, "00-00000000000000000000000000000001-0000000000000001-00"] {
                 assert_eq!(Trace::parse(Some(text)).text().as_deref(), Some(text));
             }
         }
 
         #[test]
-        fn of_a_later_version_what_both_have_in_common_is_read() {
+        fn fields_after_version_00_are_ignored() {
             let later = GOOD.replacen("00", "cc", 1);
             for text in [later.clone(), format!("{later}-what the future brings"), format!("{later}-")] {
                 assert_eq!(Trace::parse(Some(&text)).text().as_deref(), Some(GOOD), "{text}");
             }
-            assert_eq!(Place::parse(&format!("{later}.x")), None);
+            assert_eq!(TraceParent::parse(&format!("{later}.x")), None);
         }
 
         #[test]
-        fn what_is_not_to_the_letter_is_none() {
+        fn malformed_traceparent_is_rejected() {
             for text in [
                 "",
                 "garbage",
@@ -179,22 +176,22 @@ mod place {
                 "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b-701",
                 "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7ä0",
             ] {
-                assert_eq!(Place::parse(text), None, "{text}");
+                assert_eq!(TraceParent::parse(text), None, "{text}");
             }
         }
 
         proptest! {
             #[test]
-            fn any_place_is_read_as_it_was_written(trace in 1_u128.., span in 1_u64.., flags: u8) {
-                let place = Place { trace, span, flags };
-                prop_assert_eq!(Place::parse(&place.to_string()), Some(place));
+            fn any_traceparent_is_read_as_written(trace in 1_u128.., span in 1_u64.., flags: u8) {
+                let parent = TraceParent { trace, span, flags };
+                prop_assert_eq!(TraceParent::parse(&parent.to_string()), Some(parent));
             }
 
             #[test]
-            fn any_text_is_read_or_is_none(text in "\\PC{0,80}", more in "[0-9a-f-]{0,70}") {
+            fn arbitrary_text_never_panics(text in "\\PC{0,80}", more in "[0-9a-f-]{0,70}") {
                 for text in [text, more] {
-                    if let Some(place) = Place::parse(&text) {
-                        prop_assert!(place.trace != 0 && place.span != 0);
+                    if let Some(parent) = TraceParent::parse(&text) {
+                        prop_assert!(parent.trace != 0 && parent.span != 0);
                     }
                 }
             }

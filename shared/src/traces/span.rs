@@ -16,7 +16,7 @@ use crate::{
         delivery::{Incoming, TOPIC_BYTES},
         entity::{DeliveryId, EntityKey, SourceName},
         format::shortened,
-        trace::{Place, Trace},
+        trace::{Trace, TraceParent},
     },
     time::{Env, Timestamp},
 };
@@ -40,15 +40,15 @@ pub(super) fn here(context: &Context) -> Trace {
     }
     let (trace, span) = (at.trace_id().to_bytes(), at.span_id().to_bytes());
     let flags = at.trace_flags().to_u8();
-    Place { trace: u128::from_be_bytes(trace), span: u64::from_be_bytes(span), flags }.into()
+    TraceParent { trace: u128::from_be_bytes(trace), span: u64::from_be_bytes(span), flags }.into()
 }
 
 /// The context in which that place's span is current, which is another process's.
 pub(super) fn there(trace: Trace) -> Context {
-    let Some(place) = trace.place() else { return Context::new() };
-    let (trace, span) = (TraceId::from(place.trace), SpanId::from(place.span));
+    let Some(parent) = trace.parent() else { return Context::new() };
+    let (trace, span) = (TraceId::from(parent.trace), SpanId::from(parent.span));
     // Of the flags, this version knows one.
-    let flags = TraceFlags::default().with_sampled(place.flags & 1 == 1);
+    let flags = TraceFlags::default().with_sampled(parent.flags & 1 == 1);
     Context::new().with_remote_span_context(SpanContext::new(trace, span, flags, true, TraceState::NONE))
 }
 

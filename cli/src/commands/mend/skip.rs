@@ -70,7 +70,8 @@ impl Skip {
                     );
                     if let Some(error) = &state.last_error {
                         let attempts = if state.attempts == 1 { "attempt" } else { "attempts" };
-                        let whose = if state.is_stood_for() { "the latest, which stands for it, " } else { "" };
+                        let whose =
+                            if state.has_attempts_of_latest() { "the latest, which stands for it, " } else { "" };
                         say!("{whose}failed after {} {attempts}: {error}", state.attempts);
                     }
                     say!("It is parked: `redrive` puts it back at the end.");

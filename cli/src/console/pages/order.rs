@@ -13,7 +13,7 @@ use webhook_serializer::{
     protocol::{
         delivery::{Delivery, Item},
         entity::EntityKey,
-        maintain::Act,
+        maintain::OperatorAction,
         receipt::Settlement,
         state::{EntityState, LeaseKind},
     },
@@ -216,7 +216,7 @@ fn parked(parked: &[Parked], now: Timestamp) -> Markup {
 }
 
 /// What people did.
-fn acts(acts: &[Act], now: Timestamp) -> Markup {
+fn acts(acts: &[OperatorAction], now: Timestamp) -> Markup {
     html! {
         @if !acts.is_empty() {
             h2 { "Done by people" }

@@ -12,7 +12,7 @@ use crate::{
         format::shortened,
         inbox::Park,
         keys::parked_row,
-        maintain::{KeepForever, PutOff},
+        maintain::{ExtendRetention, KeepForever},
     },
 };
 
@@ -44,7 +44,7 @@ impl Aside<'_> {
         let until = self.kept_for.map(|kept_for| now + kept_for);
         for part in head.part_keys() {
             match until {
-                Some(until) => store.run(&PutOff { row: part, until: until + PARTS_LONGER }, PATIENCE).await?,
+                Some(until) => store.run(&ExtendRetention { row: part, until: until + PARTS_LONGER }, PATIENCE).await?,
                 None => store.run(&KeepForever { part }, PATIENCE).await?,
             }
         }
@@ -53,7 +53,7 @@ impl Aside<'_> {
         store.run(&Park { entity, sequence, row: &row }, PATIENCE).await?;
         if let Some(until) = until {
             // Whoever set it aside before may have died weeks ago, and not have settled it.
-            store.run(&PutOff { row: parked_row(entity, sequence), until }, PATIENCE).await?;
+            store.run(&ExtendRetention { row: parked_row(entity, sequence), until }, PATIENCE).await?;
         }
         Ok(())
     }

@@ -24,7 +24,7 @@ use crate::{
         delivery::Delivery,
         entity::Sequence,
         inbox::{Block, Failed, Void, Voided},
-        lease::{AnnounceEnd, Ended, HandOver, Release, ReleaseEmpty, Released, idle_purge_at},
+        lease::{Ended, HandOver, MarkHandOver, Release, ReleaseEmpty, Released, idle_purge_at},
         receipt::{Recent, Settlement},
         state::{BlockReason, EntityState},
         table::TableError,
@@ -218,7 +218,7 @@ impl<'a> Driver<'a> {
             Stop::HandOver => {
                 let lease = self.renewer.lease().clone();
                 let wake_up = WakeUp::under(&entity, lease.token());
-                let announce = AnnounceEnd { lease: &lease };
+                let announce = MarkHandOver { lease: &lease };
                 let sent = self.drainer.requeue(&wake_up, delay, reason);
                 let (_, sent) = self.renewer.hold(join(self.drainer.store.run(&announce, PATIENCE), sent)).await?;
                 sent?;

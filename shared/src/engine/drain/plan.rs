@@ -361,7 +361,7 @@ impl Drain {
         };
         let is_given_up = match source {
             // Its holders vanished: running it once more could take this worker too.
-            Some(source) => state.retries.crashes >= source.retry.most_crashes() && !state.is_stood_for(),
+            Some(source) => state.retries.crashes >= source.retry.most_crashes() && !state.has_attempts_of_latest(),
             None => state.attempts > 0,
         };
         if is_given_up {
@@ -444,7 +444,7 @@ impl Drain {
     /// How often what `group` is about has failed. Attempts at the latest are none
     /// at the one in front, should that be handled by itself after all.
     pub fn tried(&self, group: Group) -> u32 {
-        if self.state.is_stood_for() && !group.is_several() { 0 } else { self.state.attempts }
+        if self.state.has_attempts_of_latest() && !group.is_several() { 0 } else { self.state.attempts }
     }
 
     /// Which attempt a start of `group` is, where a holder that vanished with it

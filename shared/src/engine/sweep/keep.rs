@@ -5,7 +5,7 @@ use crate::protocol::{
     delivery::Item,
     format::attribute as a,
     keys::{delivery_range, key_of, receipt_row, sequence_of},
-    maintain::PutOff,
+    maintain::ExtendRetention,
     state::EntityState,
     table::{Key, Row, TableName},
 };
@@ -28,7 +28,7 @@ impl Sweep<'_> {
                 let due = row.number(a::PURGE_AT).unwrap_or(u64::MAX);
                 if due < (now + retention / 2).as_secs_rounded_up() {
                     for row in rows_of(state, row) {
-                        store.run(&PutOff { row, until: now + retention }, PATIENCE).await?;
+                        store.run(&ExtendRetention { row, until: now + retention }, PATIENCE).await?;
                     }
                     self.swept.kept += 1;
                 }

@@ -18,18 +18,15 @@ use crate::{
 /// Claims the next sequence of an entity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim<'a> {
-    /// The entity.
     pub entity: &'a EntityKey,
     /// A new nonce for this claim.
     pub nonce: &'a Nonce,
-    /// The current time.
     pub now: Timestamp,
 }
 
 /// A claimed sequence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claimed {
-    /// The sequence.
     pub sequence: Sequence,
     /// The row after the claim.
     pub state: EntityState,
@@ -83,9 +80,7 @@ pub fn owes_wake_up(state: &EntityState, now: Timestamp) -> bool {
 /// Puts a delivery at its claimed sequence.
 #[derive(Debug, Clone)]
 pub struct Put<'a> {
-    /// The delivery.
     pub envelope: &'a Envelope,
-    /// Its sequence.
     pub sequence: Sequence,
 }
 
@@ -124,9 +119,7 @@ impl Operation for Put<'_> {
 /// Writes a tombstone at a sequence that was claimed but not filled in time.
 #[derive(Debug, Clone)]
 pub struct Void<'a> {
-    /// The entity.
     pub entity: &'a EntityKey,
-    /// The sequence.
     pub sequence: Sequence,
     /// When the tombstone may be deleted.
     pub purge_at: Timestamp,

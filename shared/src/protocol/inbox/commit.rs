@@ -22,7 +22,6 @@ pub enum Settling<'a> {
 /// A settle and the handler's writes in one transaction.
 #[derive(Debug, Clone)]
 pub struct Commit<'a> {
-    /// The settle.
     pub settling: Settling<'a>,
     /// The handler's writes.
     pub writes: &'a [Write],

@@ -19,9 +19,7 @@ use crate::{
 /// during the handler from one that vanishes before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MarkStart<'a> {
-    /// The lease.
     pub lease: &'a Lease,
-    /// The delivery's sequence.
     pub sequence: Sequence,
 }
 
@@ -59,9 +57,7 @@ impl Operation for MarkStart<'_> {
 /// before, under the lease's token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fail<'a> {
-    /// The lease.
     pub lease: &'a Lease,
-    /// The delivery's sequence.
     pub sequence: Sequence,
     /// The number of failed attempts, including this one.
     pub attempts: u32,
@@ -140,11 +136,8 @@ impl Operation for Fail<'_> {
 /// until an operator looks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Block<'a> {
-    /// The lease.
     pub lease: &'a Lease,
-    /// The sequence.
     pub sequence: Sequence,
-    /// The reason.
     pub reason: BlockReason,
 }
 
@@ -173,7 +166,6 @@ impl Operation for Block<'_> {
 /// Ends a block. Send a wake-up afterwards.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unblock<'a> {
-    /// The entity.
     pub entity: &'a EntityKey,
     /// The token under which the block was seen. A write that lands after its
     /// caller gave up must not end a later block, which nobody has looked at and

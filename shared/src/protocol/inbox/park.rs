@@ -11,9 +11,7 @@ use crate::protocol::{
 /// Stores a parked copy of a delivery.
 #[derive(Debug, Clone)]
 pub struct Park<'a> {
-    /// The entity.
     pub entity: &'a EntityKey,
-    /// The delivery's sequence.
     pub sequence: Sequence,
     /// The delivery's row with the error, made by `delivery::parked_copy`.
     pub row: &'a Row,

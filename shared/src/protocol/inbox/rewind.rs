@@ -18,7 +18,6 @@ use crate::{
 /// before, and applied ones are run again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rewind<'a> {
-    /// The lease.
     pub lease: &'a Lease,
     /// The row as seen under the lease.
     pub seen: &'a EntityState,

@@ -44,11 +44,8 @@ pub struct Decision {
 /// the next token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settle<'a> {
-    /// The lease.
     pub lease: &'a Lease,
-    /// The decision.
     pub decision: &'a Decision,
-    /// The current time.
     pub now: Timestamp,
     /// The length of the lease from now on.
     pub length: Duration,
@@ -213,9 +210,7 @@ impl Operation for Settle<'_> {
 /// releases the lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SettleAndRelease<'a> {
-    /// The lease.
     pub lease: &'a Lease,
-    /// The decision.
     pub decision: &'a Decision,
     /// When the idle row may be deleted; `None` for never, as while on hold.
     pub purge_at: Option<Timestamp>,
@@ -281,7 +276,7 @@ pub(super) mod tests {
         protocol::{
             entity::{EntityKey, IdentityHash},
             inbox::{Claim, Fail, MarkStart},
-            lease::{Acquire, Acquired, AskToYield, TakeOver},
+            lease::{Acquire, Acquired, RequestYield, TakeOver},
             memory::evaluate,
             receipt::Settlement,
             state::{HolderInfo, LeaseKind},
@@ -333,7 +328,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn refused_for_what_came_meanwhile_it_goes_on_and_refused_for_another_holder_it_does_not() {
+    fn last_settle_continues_only_for_new_deliveries() {
         let entity = EntityKey::parse("shop/order/1").unwrap();
         let claim = |number, row: &mut _| landed(&Claim { entity: &entity, nonce: &nonce(number), now: NOW }, row);
         let mut row = None;
@@ -362,7 +357,7 @@ pub(super) mod tests {
     proptest! {
         /// A commit's reply does not return the row.
         #[test]
-        fn a_settle_says_what_the_row_is_afterwards(
+        fn settle_predicts_the_row_it_leaves(
             claims in 1_u64..4,
             fails in any::<bool>(),
             asked in any::<bool>(),
@@ -393,7 +388,7 @@ pub(super) mod tests {
                 landed(&MarkStart { lease: &lease, sequence: state.next() }, &mut row);
             }
             if asked {
-                landed(&AskToYield { entity: &entity, now, until: now + LENGTH }, &mut row);
+                landed(&RequestYield { entity: &entity, now, until: now + LENGTH }, &mut row);
             }
             if fails || asked {
                 state = EntityState::parse(row.as_ref().unwrap()).unwrap();

@@ -17,13 +17,10 @@ use crate::{
 /// and a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Skip<'a> {
-    /// The lease.
     pub lease: &'a Lease,
-    /// The decision.
     pub decision: &'a Decision,
     /// The row as seen under the lease.
     pub seen: &'a EntityState,
-    /// The current time.
     pub now: Timestamp,
     /// When the row may be deleted if it becomes idle; `None` for never, as while
     /// on hold.

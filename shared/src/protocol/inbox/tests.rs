@@ -91,7 +91,7 @@ fn freed(row: &Row) -> Row {
 }
 
 #[test]
-fn a_claim_owes_a_wake_up_unless_a_failed_delivery_s_retry_is_to_come() {
+fn claim_owes_no_wake_up_before_a_retry() {
     let state = state(&claimed(1));
     let owes = |last_error: Option<&str>, retry_at| {
         let last_error = last_error.map(str::to_owned);
@@ -128,7 +128,7 @@ fn only_the_retry_wake_up_counts_behind_a_fail() {
 }
 
 #[test]
-fn fail_counts_a_suspect_s_holders_anew() {
+fn fail_restarts_the_count_of_vanished_holders() {
     let (lease, seen, row) = held(LeaseKind::Drain, 1);
     let suspect = row.with(a::SUSPECT, 7_u32);
     let fail = fail(&lease, &seen, 0, Retries::default());
@@ -167,7 +167,7 @@ fn retries_count_only_beside_an_error() {
 }
 
 #[test]
-fn a_place_is_void_whoever_put_the_marker_and_not_if_a_delivery_came() {
+fn sequence_with_any_tombstone_is_void() {
     let entity = entity();
     let void = Void { entity: &entity, sequence: Sequence(7), purge_at: NOW };
     let marker = evaluate(&void.write(), None).expect("it lands").expect("a row");
@@ -177,7 +177,7 @@ fn a_place_is_void_whoever_put_the_marker_and_not_if_a_delivery_came() {
 }
 
 #[test]
-fn a_settle_with_a_release_is_its_own_only_if_its_delivery_is_settled_and_goes_on_only_for_what_came() {
+fn lost_last_settle_is_recognised_by_the_settled_delivery() {
     let (lease, seen, row) = held(LeaseKind::Drain, 1);
     let decision = decision(&seen, &lease);
     let last = SettleAndRelease { lease: &lease, decision: &decision, purge_at: None };
@@ -200,7 +200,7 @@ fn a_settle_with_a_release_is_its_own_only_if_its_delivery_is_settled_and_goes_o
 }
 
 #[test]
-fn a_commit_is_made_once_more_only_for_a_hold_that_came_while_its_place_is_still_to_be_decided() {
+fn commit_is_repeated_only_for_a_new_hold() {
     let (lease, seen, row) = held(LeaseKind::Drain, 3);
     let decision = decision(&seen, &lease);
     let settle = Settle { lease: &lease, decision: &decision, now: NOW, length: LENGTH, hands_over: false };
@@ -218,7 +218,7 @@ fn a_commit_is_made_once_more_only_for_a_hold_that_came_while_its_place_is_still
 }
 
 #[test]
-fn a_failure_is_counted_if_the_entity_is_free_under_its_token_with_its_attempts() {
+fn lost_fail_is_recognised_by_token_and_attempts() {
     let (lease, seen, row) = held(LeaseKind::Drain, 1);
     let retries = Retries::default().after(FailureClass::Failed, LENGTH);
     let fail = fail(&lease, &seen, 2, retries);
@@ -234,7 +234,7 @@ fn a_failure_is_counted_if_the_entity_is_free_under_its_token_with_its_attempts(
 }
 
 #[test]
-fn a_block_is_its_own_if_the_entity_is_free_under_its_token_and_blocked_for_its_reason() {
+fn lost_block_is_recognised_by_token_and_reason() {
     let (lease, seen, row) = held(LeaseKind::Drain, 1);
     let block = Block { lease: &lease, sequence: seen.next(), reason: BlockReason::Expired };
     let own = after(&block, &row);
@@ -246,7 +246,7 @@ fn a_block_is_its_own_if_the_entity_is_free_under_its_token_and_blocked_for_its_
 }
 
 #[test]
-fn a_wait_is_ended_if_the_row_that_showed_it_shows_none_any_more() {
+fn lost_retry_is_recognised_by_the_ended_wait() {
     let (lease, seen, row) = held(LeaseKind::Drain, 1);
     let waiting = after(&fail(&lease, &seen, 1, Retries::default()), &row);
     let seen = state(&waiting);
@@ -260,7 +260,7 @@ fn a_wait_is_ended_if_the_row_that_showed_it_shows_none_any_more() {
 }
 
 #[test]
-fn an_entity_is_set_back_if_its_holder_is_still_there_in_front_of_that_place() {
+fn lost_rewind_is_recognised_by_holder_and_head() {
     let (lease, _, row) = held(LeaseKind::Exclusive, 3);
     let settled = further(&row, a::HEAD, 3);
     let seen = state(&settled);
@@ -273,7 +273,7 @@ fn an_entity_is_set_back_if_its_holder_is_still_there_in_front_of_that_place() {
 }
 
 #[test]
-fn a_skip_is_known_by_its_receipt_and_done_anew_only_for_the_same_place_under_the_same_lease() {
+fn lost_skip_is_recognised_by_its_receipt() {
     let (lease, seen, row) = held(LeaseKind::Exclusive, 3);
     let decision = decision(&seen, &lease);
     let skip = Skip { lease: &lease, decision: &decision, seen: &seen, now: NOW, purge_at: None };

@@ -23,16 +23,13 @@ use crate::{
 /// A request for the lease of an entity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Acquire {
-    /// The entity.
     pub entity: EntityKey,
-    /// The kind of lease.
     pub kind: LeaseKind,
     /// A new nonce for this call, never one from a request, whose id may come
     /// twice.
     pub holder: Nonce,
     /// The description of the holder, for people.
     pub info: HolderInfo,
-    /// The current time.
     pub now: Timestamp,
     /// The length of the lease, at most [`LONGEST_LEASE`].
     pub length: Duration,
@@ -155,7 +152,6 @@ impl Operation for Acquire {
 /// A request for a lease that has expired.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TakeOver {
-    /// The request.
     pub request: Acquire,
     /// The row that shows the expired lease.
     pub seen: EntityState,
@@ -183,7 +179,7 @@ impl TakeOver {
         if group > self.seen.next() {
             changes.push(Change::set(a::ONE_BY_ONE, group.0));
             // The attempts belong to the latest delivery, which was run in its place.
-            if self.seen.is_stood_for() && !self.seen.is_started() {
+            if self.seen.has_attempts_of_latest() && !self.seen.is_started() {
                 changes.extend([a::ATTEMPTS, a::RETRIES].map(Change::remove));
             }
         }
@@ -226,7 +222,7 @@ mod tests {
     use super::*;
     use crate::protocol::{
         inbox::Claim,
-        lease::{AskToYield, LONGEST_YIELD},
+        lease::{LONGEST_YIELD, RequestYield},
         memory::evaluate,
         table::Row,
     };
@@ -258,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_that_has_passed_or_is_too_far_ahead_keeps_nobody_waiting() {
+    fn past_or_distant_turn_delays_nobody() {
         let (entity, now) = (EntityKey::parse("shop/order/1").unwrap(), Timestamp::from_millis(1_000_000));
         let claim = Claim { entity: &entity, nonce: &Nonce::from_parts(now, 1), now };
         let row = evaluate(&claim.write(), None).expect("it lands").expect("a row");
@@ -271,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_that_vanished_from_a_drain_makes_a_suspect_or_costs_an_attempt_and_ends_groups() {
+    fn vanished_drain_costs_an_attempt_or_a_suspicion() {
         let head = NOW.as_millis();
         let charged = |row: &Row| {
             let after = taken_over(row, LeaseKind::Drain);
@@ -298,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_charged_for_an_exclusive_holder_nor_for_a_drain_with_nothing_left_or_its_end_announced() {
+    fn exclusive_empty_or_ending_holder_costs_nothing() {
         let drained = held(LeaseKind::Drain, 3);
         let tail = drained.number(a::TAIL).expect("a tail");
         let rows = [
@@ -316,10 +312,10 @@ mod tests {
     }
 
     #[test]
-    fn who_asked_to_be_let_in_is_waited_for_until_somebody_is_let_in() {
+    fn yield_request_lasts_until_an_exclusive_grant() {
         let row = held(LeaseKind::Drain, 3);
         let (entity, until) = (request(LeaseKind::Drain, NOW).entity, NOW + LONGEST_YIELD);
-        let asked = evaluate(&AskToYield { entity: &entity, now: NOW, until }.write(), Some(&row));
+        let asked = evaluate(&RequestYield { entity: &entity, now: NOW, until }.write(), Some(&row));
         let asked = asked.expect("it lands").expect("a row");
         let after = |kind| taken_over(&asked, kind).number(a::YIELD_UNTIL);
         assert_eq!(after(LeaseKind::Drain), Some(until.as_millis()), "a worker is not who asked");
@@ -358,12 +354,12 @@ mod tests {
         assert!(drains(NOW + farthest + Duration::from_millis(1)));
         // Another waiter's request replaces it.
         let far = held(LeaseKind::Drain, 3).with(a::YIELD_UNTIL, (NOW + Duration::from_secs(3600)).as_millis());
-        let ask = AskToYield { entity: &request.entity, now: NOW, until: NOW + LONGEST_YIELD };
+        let ask = RequestYield { entity: &request.entity, now: NOW, until: NOW + LONGEST_YIELD };
         assert!(evaluate(&ask.write(), Some(&far)).is_ok());
     }
 
     #[test]
-    fn a_drain_is_wanted_from_the_very_moment_on_for_which_it_waits() {
+    fn drain_may_start_when_its_wait_ends() {
         let row = held(LeaseKind::Drain, 1).with(a::HANDOVER, 1_u32);
         let state = EntityState { held: None, ..EntityState::parse(&row).expect("it can be read") };
         let (until, awaited) = (NOW + LENGTH, Some(state.token));

@@ -17,10 +17,8 @@ use crate::{
 
 /// Asks a draining worker to yield to an exclusive waiter.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AskToYield<'a> {
-    /// The entity.
+pub struct RequestYield<'a> {
     pub entity: &'a EntityKey,
-    /// The current time.
     pub now: Timestamp,
     /// The time until which drains stay away.
     pub until: Timestamp,
@@ -43,7 +41,7 @@ pub(super) fn no_yield(now: Timestamp) -> Condition {
     passed(a::YIELD_UNTIL, now, FARTHEST_YIELD)
 }
 
-impl Operation for AskToYield<'_> {
+impl Operation for RequestYield<'_> {
     type Outcome = ();
 
     fn write(&self) -> Write {

@@ -38,7 +38,6 @@ fn judge_release(lease: &Lease, reply: Written) -> Result<Ended, CorruptRow> {
 /// Ends a lease on an empty inbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReleaseEmpty<'a> {
-    /// The lease.
     pub lease: &'a Lease,
     /// When the idle row may be deleted; `None` for never, as while on hold.
     pub purge_at: Option<Timestamp>,
@@ -85,7 +84,6 @@ impl Operation for ReleaseEmpty<'_> {
 /// afterwards if something does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Release<'a> {
-    /// The lease.
     pub lease: &'a Lease,
 }
 
@@ -105,12 +103,11 @@ impl Operation for Release<'_> {
 /// wake-up can be sent. If it cannot, the lease expires, and the holder does not
 /// count as vanished.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AnnounceEnd<'a> {
-    /// The lease.
+pub struct MarkHandOver<'a> {
     pub lease: &'a Lease,
 }
 
-impl Operation for AnnounceEnd<'_> {
+impl Operation for MarkHandOver<'_> {
     type Outcome = ();
 
     fn write(&self) -> Write {
@@ -129,7 +126,6 @@ impl Operation for AnnounceEnd<'_> {
 /// held and be requeued until the inbox is empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HandOver<'a> {
-    /// The lease.
     pub lease: &'a Lease,
     /// Whether the next delivery is suspected. It stays so, but the count of
     /// vanished holders starts again, because this one did not vanish.
@@ -158,17 +154,15 @@ impl Operation for HandOver<'_> {
 /// Ends an exclusive lease while deliveries wait, and lets them take their turn:
 /// until `turn_until` only a drain is granted a lease. Any grant ends the turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GiveWay<'a> {
-    /// The lease.
+pub struct YieldToDeliveries<'a> {
     pub lease: &'a Lease,
-    /// The current time.
     pub now: Timestamp,
 }
 
 /// The longest turn of deliveries: about the time that a worker needs to start.
 pub const LONGEST_TURN: Duration = Duration::from_secs(2);
 
-impl Operation for GiveWay<'_> {
+impl Operation for YieldToDeliveries<'_> {
     type Outcome = Ended;
 
     fn write(&self) -> Write {

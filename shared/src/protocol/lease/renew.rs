@@ -16,9 +16,7 @@ use crate::{
 /// Extends a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Renew<'a> {
-    /// The lease.
     pub lease: &'a Lease,
-    /// The current time.
     pub now: Timestamp,
     /// The length of the lease from `now`.
     pub length: Duration,

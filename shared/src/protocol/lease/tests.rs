@@ -41,7 +41,7 @@ fn refused<O: Operation>(operation: &O, row: &Row) -> O::Outcome {
     operation.judge(Written::Refused(Some(row.clone()))).expect("it can be read")
 }
 
-fn is_its_own_only_while_free_and_under_its_token(end: &impl Operation<Outcome = Ended>, row: &Row) {
+fn assert_recognised_only_while_free(end: &impl Operation<Outcome = Ended>, row: &Row) {
     let landed = evaluate(&end.write(), Some(row)).expect("it lands").expect("a row");
     assert_eq!(refused(end, &landed), Ended::Ended(state(&landed)));
     assert_eq!(refused(end, &a_token_on(&landed)), Ended::Lost, "somebody else's end");
@@ -50,19 +50,19 @@ fn is_its_own_only_while_free_and_under_its_token(end: &impl Operation<Outcome =
 }
 
 #[test]
-fn an_end_whose_reply_was_lost_is_known_by_a_free_entity_under_the_same_token() {
+fn lost_release_is_recognised_by_the_token() {
     let (lease, row) = held(LeaseKind::Drain);
-    is_its_own_only_while_free_and_under_its_token(
+    assert_recognised_only_while_free(
         &HandOver { lease: &lease, suspected: false, due: Timestamp::from_millis(5) },
         &row,
     );
     let (lease, row) = held(LeaseKind::Exclusive);
-    is_its_own_only_while_free_and_under_its_token(&Release { lease: &lease }, &row);
-    is_its_own_only_while_free_and_under_its_token(&GiveWay { lease: &lease, now: NOW }, &row);
+    assert_recognised_only_while_free(&Release { lease: &lease }, &row);
+    assert_recognised_only_while_free(&YieldToDeliveries { lease: &lease, now: NOW }, &row);
 }
 
 #[test]
-fn a_lease_is_renewed_by_whoever_put_it_off_and_lost_once_it_ended_or_another_has_it() {
+fn lost_renewal_is_recognised_by_the_token() {
     let (lease, row) = held(LeaseKind::Drain);
     let renew = Renew { lease: &lease, now: NOW + LENGTH / 3, length: LENGTH };
     let landed = evaluate(&renew.write(), Some(&row)).expect("it lands").expect("a row");
@@ -74,7 +74,7 @@ fn a_lease_is_renewed_by_whoever_put_it_off_and_lost_once_it_ended_or_another_ha
 }
 
 #[test]
-fn a_lease_s_id_is_read_as_it_is_told_and_nothing_else_is_taken_for_one() {
+fn lease_id_is_parsed_from_its_text() {
     let id = held(LeaseKind::Exclusive).0.id();
     assert_eq!(id.to_string().parse(), Ok(id.clone()));
     let (nonce, entity) = (id.holder.as_str(), id.entity());

@@ -1,5 +1,5 @@
-//! What a person did to an entity: written down before it is done, and how it
-//! ended afterwards.
+//! The operations log: what an operator does is recorded before it is done, and its
+//! outcome afterwards.
 
 use crate::{
     protocol::{
@@ -12,31 +12,23 @@ use crate::{
     time::{Nonce, Timestamp},
 };
 
-/// What a person may do to an entity.
+/// The operations of an operator on an entity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Verb {
-    /// Keep workers off it.
     Hold,
-    /// Let them at it again.
     Resume,
-    /// Decide the delivery in front, and let those behind it go on.
     Skip,
-    /// Try the delivery in front now.
     Retry,
-    /// Let it go on where it was blocked.
     Unblock,
-    /// Put a parked delivery back.
     Redrive,
-    /// Remove a parked delivery for good.
     Discard,
-    /// Run what was applied once more.
     Rewind,
-    /// Leave as it was what is yet to be run once more.
+    /// Keep the earlier outcomes of what a rewind has not run yet.
     EndRewind,
 }
 
 impl Verb {
-    /// As it is stored and shown: the command's name.
+    /// Returns the stored and shown form: the command's name.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Hold => "hold",
@@ -52,53 +44,45 @@ impl Verb {
     }
 }
 
-/// Who does it, and why; either is cut where it is long.
+/// Who operates, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reason {
-    /// Who, as they say.
+    /// The operator's name, as given.
     pub by: String,
-    /// Why.
     pub why: String,
 }
 
 impl Reason {
-    /// The most bytes kept of either.
+    /// The most bytes kept of each.
     pub const MAX_BYTES: usize = 500;
 
-    /// Takes both.
     pub fn new(by: &str, why: &str) -> Self {
         Self { by: shortened(by, Self::MAX_BYTES), why: shortened(why, Self::MAX_BYTES) }
     }
 }
 
-/// Something that a person did, or began to do.
+/// An entry of the operations log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Act {
-    /// To which entity.
+pub struct OperatorAction {
     pub entity: EntityKey,
-    /// Its own, from which its time is read, too.
+    /// A new nonce, which also tells the time.
     pub nonce: Nonce,
-    /// What: the command's name, of whichever version.
+    /// The command's name, possibly of another version.
     pub verb: String,
-    /// With which delivery, where it is about one.
+    /// The delivery that it is about, if any.
     pub sequence: Option<Sequence>,
-    /// Who and why.
     pub reason: Reason,
-    /// How it ended; `None`: whoever did it has not said, and it may be done.
+    /// The outcome; `None` if it was not recorded, although the action may be done.
     pub ended: Option<String>,
 }
 
-impl Act {
-    /// When it was begun, by its author's clock.
+impl OperatorAction {
+    /// Returns the time of its begin by its operator's clock.
     pub fn at(&self) -> Option<Timestamp> {
         self.nonce.drawn_at()
     }
 
-    /// What a row of the inbox says; `None`: it is another kind of row.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be read.
+    /// Parses a row of the inbox; `None` if it is another kind of row.
     pub fn parse(row: &Row) -> Result<Option<Self>, CorruptRow> {
         let Some(nonce) = crate::protocol::keys::act_nonce(row) else { return Ok(None) };
         crate::protocol::format::check_format(row)?;
@@ -114,20 +98,18 @@ impl Act {
     }
 }
 
-/// Writes down what is about to be done.
+/// Records an action before it is done.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Begun<'a> {
-    /// What.
-    pub act: &'a Act,
-    /// When it is forgotten.
+pub struct LogAction<'a> {
+    pub action: &'a OperatorAction,
     pub purge_at: Timestamp,
 }
 
-impl Operation for Begun<'_> {
+impl Operation for LogAction<'_> {
     type Outcome = ();
 
     fn write(&self) -> Write {
-        let Act { entity, nonce, verb, sequence, reason, ended: _ } = self.act;
+        let OperatorAction { entity, nonce, verb, sequence, reason, ended: _ } = self.action;
         let key = act_row(entity, nonce);
         let mut row = key
             .to_row()
@@ -143,35 +125,32 @@ impl Operation for Begun<'_> {
         Write::put(key, row)
     }
 
-    /// It asks for nothing: its key is this act's own, and only its end is
-    /// written later, by the same author.
+    /// Every reply is fine: the key contains this action's nonce, and a second try comes
+    /// before its outcome is recorded.
     fn judge(&self, _: Written) -> Result<(), CorruptRow> {
         Ok(())
     }
 }
 
-/// Writes down how it ended.
+/// Records the outcome of an action, unless its entry was erased in the meantime.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EndedAs<'a> {
-    /// What was done.
-    pub act: &'a Act,
-    /// How it ended.
+pub struct LogOutcome<'a> {
+    pub action: &'a OperatorAction,
     pub outcome: &'a str,
 }
 
-impl Operation for EndedAs<'_> {
+impl Operation for LogOutcome<'_> {
     type Outcome = ();
 
-    /// Never makes a row that was erased meanwhile.
     fn write(&self) -> Write {
         Write {
-            key: act_row(&self.act.entity, &self.act.nonce),
+            key: act_row(&self.action.entity, &self.action.nonce),
             condition: Condition::exists(a::VERB),
             action: Action::Update(vec![Change::set(a::OUTCOME, shortened(self.outcome, Reason::MAX_BYTES))]),
         }
     }
 
-    /// Twice is harmless; refused, it was erased.
+    /// A second try writes the same; a refusal means that the entry was erased.
     fn judge(&self, _: Written) -> Result<(), CorruptRow> {
         Ok(())
     }

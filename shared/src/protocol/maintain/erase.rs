@@ -1,4 +1,4 @@
-//! Forgetting: rows of an inbox as they were read, and an entity's own down to
+//! Erasure: deletes rows of an inbox as they were read, and reduces an entity's row to
 //! its numbers.
 
 use std::time::Duration;
@@ -16,35 +16,33 @@ use crate::{
     time::Timestamp,
 };
 
-/// How much longer than its own numbers say the row stays that has nothing but
-/// numbers left. One that is made anew begins with its maker's time, which is
-/// above them unless its clock is behind by as much.
+/// How long after the time of its greatest number an erased row stays. A row created
+/// after that starts at the current time, which is greater than the old numbers unless
+/// its author's clock is behind by as much.
 const NUMBERS_STAY: Duration = Duration::from_secs(86_400);
 
-/// Takes all but the numbers from an entity's row, which is free and empty.
+/// Removes everything but the numbers from the row of a free, empty entity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Forget<'a> {
-    /// The row as the request found it.
+    /// The row as seen.
     pub seen: &'a EntityState,
-    /// When what is left may be deleted; `None`: never.
+    /// When the rest may be deleted; `None` for never.
     pub purge_at: Option<Timestamp>,
 }
 
-/// What became of the row of an entity that was to be forgotten.
+/// The outcome of erasing an entity's row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Forgotten {
-    /// Only numbers are left.
+    /// Only the numbers are left.
     Numbers,
-    /// There is no row any more.
+    /// There is no row.
     Gone,
-    /// A delivery came, somebody took the lease, it was put on hold, or is to be run
-    /// again; nothing was changed.
+    /// A delivery arrived, or the entity was leased, held or rewound; nothing was changed.
     Changed,
 }
 
 impl<'a> Forget<'a> {
-    /// For a request at `now`. The row's own numbers are times as well, of clocks that may be ahead of
-    /// this one.
+    /// Creates the write. The row's numbers are times too, of clocks that may be ahead.
     pub fn of(seen: &'a EntityState, now: Timestamp) -> Self {
         let newest = Timestamp::from_millis(now.as_millis().max(seen.tail.0).max(seen.token.0));
         Self { seen, purge_at: (!seen.entity.is_kept_forever()).then_some(newest + NUMBERS_STAY) }
@@ -55,9 +53,9 @@ impl Operation for Forget<'_> {
     type Outcome = Forgotten;
 
     fn write(&self) -> Write {
-        // What else a row tells belongs to a delivery that waits, or to a holder.
-        let told = [a::RECENT, a::SPILLED, a::NEWEST_EVENT_TIME, a::HOLDER_INFO];
-        let mut changes = told.map(Change::remove).to_vec();
+        // All other attributes belong to a waiting delivery or a holder.
+        let kept_for_repeats = [a::RECENT, a::SPILLED, a::NEWEST_EVENT_TIME, a::HOLDER_INFO];
+        let mut changes = kept_for_repeats.map(Change::remove).to_vec();
         changes.extend(purge_change(self.purge_at));
         Write {
             key: entity_row(&self.seen.entity),
@@ -72,9 +70,8 @@ impl Operation for Forget<'_> {
         }
     }
 
-    /// The tail says that nothing came, the head that nobody has it run again. A
-    /// landed first try leaves what the condition asks for as it was, so that
-    /// a second one lands too, and changes nothing.
+    /// After a first try that landed the condition still holds, so the second one lands
+    /// too and changes nothing.
     fn judge(&self, reply: Written) -> Result<Forgotten, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) => Forgotten::Numbers,
@@ -84,30 +81,26 @@ impl Operation for Forget<'_> {
     }
 }
 
-/// Deletes a delivery, a parked delivery, a receipt or what an operator did, and
-/// nothing that stands in its place by now.
+/// Deletes a delivery, a parked delivery, a receipt or an entry of the operations log,
+/// but no other row that has replaced it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Remove {
     key: Key,
     condition: Condition,
 }
 
-/// What became of a row that was to go.
+/// The outcome of a deletion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Removed {
-    /// It is not there any more.
+    /// The row is deleted.
     Gone,
-    /// Another has come into its place, and stays.
+    /// Another row has replaced it and stays.
     Another,
 }
 
 impl Remove {
-    /// A delivery is known by the claim it was packed for, a receipt by the
-    /// place it speaks of: its key is that of any other of the same delivery.
-    ///
-    /// # Errors
-    ///
-    /// The row is none of these.
+    /// Creates the deletion of a row. A receipt is identified by its sequence, because
+    /// all receipts of a delivery have the same key; other rows by their nonce.
     pub fn of(row: &Row) -> Result<Self, CorruptRow> {
         let known_by = if sequence_of(row).is_some() || act_nonce(row).is_some() { a::NONCE } else { a::SEQUENCE };
         let value = row.get(known_by).ok_or(CorruptRow::Attribute(known_by))?;
@@ -132,11 +125,10 @@ impl Operation for Remove {
     }
 }
 
-/// Deletes one part of a body. Its key holds the nonce of one append: nobody
-/// else's can stand there.
+/// Deletes one part of a body. Its key contains the append's nonce, so no other part can
+/// replace it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RemovePart<'a> {
-    /// Where it stands.
     pub part: &'a Key,
 }
 
@@ -147,7 +139,7 @@ impl Operation for RemovePart<'_> {
         Write::delete(self.part.clone())
     }
 
-    /// It asks for nothing: what a landed first try deleted may be deleted again.
+    /// Every reply is fine: deleting twice is harmless.
     fn judge(&self, _: Written) -> Result<(), CorruptRow> {
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! An operator keeps drains off an entity, and lets them at it again. What is at
-//! work ends, what arrives waits; exclusive leases are granted as ever.
+//! Holds: an operator keeps drains off an entity and later resumes it. A running drain
+//! ends, deliveries wait, and exclusive leases are still granted.
 
 use crate::{
     protocol::{
@@ -15,39 +15,36 @@ use crate::{
     time::Timestamp,
 };
 
-/// Keeps drains off an entity until it is resumed, and makes its row where there
-/// is none. It is not deleted for idleness meanwhile.
+/// Begins a hold, and creates the entity's row if there is none. A row on hold is not
+/// deleted when idle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BeginHold<'a> {
-    /// Of which entity.
     pub entity: &'a EntityKey,
-    /// What its row said, or nothing; not on hold.
+    /// The hold as seen, which is not on.
     pub seen: Hold,
-    /// The time.
     pub now: Timestamp,
 }
 
-/// What became of the begin or the end of a hold.
+/// The outcome of beginning or ending a hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Turned {
-    /// It is done. The row as it is.
+pub enum HoldChanged {
     Done(EntityState),
-    /// Another operator was faster; look again. `None`: there is no row.
-    Otherwise(Option<EntityState>),
+    /// The hold is not as seen; `None` if there is no row.
+    Changed(Option<EntityState>),
 }
 
-fn judge(hold: Hold, reply: Written) -> Result<Turned, CorruptRow> {
+fn judge(hold: Hold, reply: Written) -> Result<HoldChanged, CorruptRow> {
     Ok(match reply {
-        Written::Landed(row) => Turned::Done(updated_state(row)?),
+        Written::Landed(row) => HoldChanged::Done(updated_state(row)?),
         Written::Refused(row) => match state_of(row)? {
-            Some(state) if state.hold == hold => Turned::Done(state),
-            state => Turned::Otherwise(state),
+            Some(state) if state.hold == hold => HoldChanged::Done(state),
+            state => HoldChanged::Changed(state),
         },
     })
 }
 
 impl Operation for BeginHold<'_> {
-    type Outcome = Turned;
+    type Outcome = HoldChanged;
 
     fn write(&self) -> Write {
         let mut changes = numbers_if_absent(self.now, &[a::TAIL, a::HEAD, a::TOKEN]);
@@ -59,24 +56,24 @@ impl Operation for BeginHold<'_> {
         }
     }
 
-    /// A first try that landed left this number. So did another operator's of the
-    /// same moment: it is on hold all the same.
-    fn judge(&self, reply: Written) -> Result<Turned, CorruptRow> {
+    /// A first try that landed left this number. Another operator's hold of the same
+    /// millisecond looks the same and is as good.
+    fn judge(&self, reply: Written) -> Result<HoldChanged, CorruptRow> {
         judge(self.seen.begun(self.now), reply)
     }
 }
 
-/// Ends a hold; send a wake-up afterwards.
+/// Ends a hold. Send a wake-up afterwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EndHold<'a> {
-    /// The row that shows it.
+    /// The row that shows the hold.
     pub seen: &'a EntityState,
-    /// When a row that was seen idle may be deleted for that; `None`: never.
+    /// When the row may be deleted if it was seen idle; `None` for never.
     pub purge_at: Option<Timestamp>,
 }
 
 impl Operation for EndHold<'_> {
-    type Outcome = Turned;
+    type Outcome = HoldChanged;
 
     fn write(&self) -> Write {
         let mut conditions = vec![readable(), self.seen.hold.is_unchanged()];
@@ -93,8 +90,8 @@ impl Operation for EndHold<'_> {
         }
     }
 
-    /// A first try that landed left this number, with the sign turned.
-    fn judge(&self, reply: Written) -> Result<Turned, CorruptRow> {
+    /// A first try that landed left this number with the opposite sign.
+    fn judge(&self, reply: Written) -> Result<HoldChanged, CorruptRow> {
         judge(self.seen.hold.ended(), reply)
     }
 }

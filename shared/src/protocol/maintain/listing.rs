@@ -1,5 +1,5 @@
-//! The list of jobs, by name: the table of entities cannot be asked for those
-//! of a namespace.
+//! The list of jobs, which exists because the entities table cannot be queried by
+//! prefix.
 
 use crate::protocol::{
     format::{CorruptRow, FORMAT, attribute as a},
@@ -8,10 +8,9 @@ use crate::protocol::{
     table::{Write, Written},
 };
 
-/// Lists a job, before its row is made.
+/// Lists a job before its row is created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListJob<'a> {
-    /// Its name.
     pub job: &'a str,
 }
 
@@ -24,7 +23,7 @@ impl Operation for ListJob<'_> {
         Write::put(key, row)
     }
 
-    /// It asks for nothing: whoever lists a job puts the same row.
+    /// Every reply is fine: listing a job twice puts the same row.
     fn judge(&self, _: Written) -> Result<(), CorruptRow> {
         Ok(())
     }

@@ -1,11 +1,10 @@
-//! Tables restored from a backup are made ready for use: whatever was decided
-//! after the moment of the backup is unknown to them, and receivers remember
-//! it.
+//! Makes tables that were restored from a backup ready for use. They do not know what
+//! was decided after the backup, but receivers do.
 //!
-//! Each entity's row is raised above every sequence and token that can have been
-//! given out since. What waited is set aside first, under a lease that is
-//! granted above them as well. A row that has been raised says so by
-//! `last_claim`, so that a restore that was killed goes on where it stopped.
+//! The numbers of each entity's row are advanced beyond every sequence and token that
+//! can have been given out since. Waiting deliveries are parked first, under a lease
+//! whose token is beyond them too. `last_claim` marks a row that is done, so that a
+//! restore that was killed continues where it stopped.
 
 use std::time::Duration;
 
@@ -23,55 +22,47 @@ use crate::{
     time::{Nonce, Timestamp},
 };
 
-/// So much further than what can have been given out numbers are raised: further
-/// than clocks are apart that are kept right.
+/// How far beyond all numbers given out a row is advanced: more than the difference of
+/// synchronised clocks.
 const MARGIN: Duration = Duration::from_secs(3_600);
 
-/// A claim that is dated so much later than the backup is none that was in it.
+/// A claim dated this much later than the backup was not part of it.
 const CLOCKS_APART: Duration = Duration::from_secs(5 * 60);
 
-/// How much longer than its own numbers say a raised row stays, as one that was
-/// erased.
+/// How long after the time of its numbers an advanced row stays, like an erased one.
 const NUMBERS_STAY: Duration = Duration::from_secs(86_400);
 
-/// What stands as the last result of a job of whose runs since the backup
-/// nothing is known.
+/// The last result of a job, whose runs since the backup are unknown.
 const NOT_KNOWN: &str = "restored; later runs are not known";
 
-/// A restore of both tables, as its row in them says.
+/// A restore of both tables, recorded in a row of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Restoring {
-    /// Drawn afresh when it was begun; each row that it raised has it.
+    /// A new nonce, with which the rows that are done are marked.
     pub nonce: Nonce,
-    /// The moment of the backup.
+    /// The time of the backup.
     pub as_of: Timestamp,
-    /// When it was begun.
     pub begun: Timestamp,
-    /// When every row was raised; `None`: not yet.
+    /// When every row was done; `None` before.
     pub ended: Option<Timestamp>,
-    /// What its runs found so far and no row tells any more, for its report.
+    /// Findings of earlier runs, for the report.
     pub found: Option<String>,
 }
 
-/// What there is to do about a restore that is asked for.
+/// The next step of a requested restore.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NextRestore {
-    /// Begin it: none was, or the backup holds the row of one before it.
+    /// Begin it: there was none, or only one before the backup.
     Begin,
-    /// It was begun before: go on under the same nonce.
+    /// Continue it under the same nonce.
     GoOn(Restoring),
-    /// It has ended. There is nothing to do.
+    /// It has ended.
     Done(Restoring),
-    /// These tables are of another moment.
+    /// The tables were restored to another time.
     Another(Restoring),
 }
 
 impl Restoring {
-    /// Reads the row.
-    ///
-    /// # Errors
-    ///
-    /// It is none that this version can read.
     pub fn parse(row: &Row) -> Result<Self, CorruptRow> {
         check_format(row)?;
         let time = |name| row.number(name).map(Timestamp::from_millis);
@@ -84,50 +75,50 @@ impl Restoring {
         })
     }
 
-    /// What to do about a restore to `as_of`, where the tables say `seen`.
+    /// Returns the next step of a restore to `as_of`, given the restore in the tables.
     pub fn next(seen: Option<Self>, as_of: Timestamp) -> NextRestore {
         match seen {
             None => NextRestore::Begin,
             Some(seen) if seen.as_of == as_of && seen.ended.is_some() => NextRestore::Done(seen),
             Some(seen) if seen.as_of == as_of => NextRestore::GoOn(seen),
-            // Begun before the moment of the backup: it is part of that.
+            // Begun before the backup, and so part of it.
             Some(seen) if seen.begun < as_of => NextRestore::Begin,
             Some(seen) => NextRestore::Another(seen),
         }
     }
 
-    /// Who holds what is seized; which restore did is told by that.
+    /// The holder of leases taken by force, which names the restore.
     fn holder_info(&self) -> HolderInfo {
         HolderInfo::new(&format!("restore {}", self.nonce))
     }
 
-    /// Whether it has raised this row, and nothing was claimed since.
-    fn has_raised(&self, state: &EntityState) -> bool {
+    /// Returns whether it has advanced this row and nothing was claimed since.
+    fn has_advanced(&self, state: &EntityState) -> bool {
         state.last_claim.as_ref() == Some(&self.nonce)
     }
 
-    /// Whether there is nothing to do about this row: it was raised, or made since the
-    /// restore began, and so begins at a time of its own. What is dated ahead of
-    /// `now` was not made since, but by a clock that is ahead.
+    /// Returns whether nothing is left to do for this row: it was advanced, or it was
+    /// created since the restore began and so started at a later time. A claim after
+    /// `now` comes from a clock that is ahead and proves nothing.
     pub fn is_done(&self, state: &EntityState, now: Timestamp) -> bool {
         let claimed = claimed_at(state).filter(|claimed| *claimed <= now);
         let is_since = claimed.is_some_and(|claimed| claimed > self.begun) && state.head.0 >= self.begun.as_millis();
-        self.has_raised(state) || is_since
+        self.has_advanced(state) || is_since
     }
 
-    /// Whether something was claimed on this row after the backup, and before it was
-    /// raised: somebody uses these tables, or they are no restored ones.
+    /// Returns whether a sequence was claimed after the backup and before the row was
+    /// done: the tables are in use, or were not restored.
     pub fn is_in_use(&self, state: &EntityState, now: Timestamp) -> bool {
         !self.is_done(state, now) && is_claimed_after(state, self.as_of)
     }
 
-    /// What a row's numbers become: more than any that can have been given out.
+    /// Returns a row's new numbers, greater than any that can have been given out.
     ///
-    /// Each of them grows by one at most with each write of the row, and DynamoDB
-    /// takes a thousand of those a second: so much as a time in milliseconds
-    /// grows. A row that was made since began at its time. One that was seized has
-    /// a token above them all; were that raised as far again, the row could be
-    /// purged while its numbers are still ahead of the time.
+    /// Each write of the row increases a number by at most one, and DynamoDB takes at
+    /// most a thousand writes a second: the rate of a time in milliseconds. A row created
+    /// since the backup started at its time. A lease taken by force already has a token
+    /// beyond them all; advancing that again could let the row be purged while its numbers
+    /// are still in the future.
     fn numbers(&self, state: &EntityState) -> u64 {
         if state.held.is_some() && state.holder_info == Some(self.holder_info()) {
             return state.token.next().0;
@@ -138,7 +129,7 @@ impl Restoring {
     }
 }
 
-/// Whether the newest claim of a row was made after a moment, by whatever clock.
+/// Returns whether the newest claim was made after `moment`, allowing for clock skew.
 pub fn is_claimed_after(state: &EntityState, moment: Timestamp) -> bool {
     claimed_at(state).is_some_and(|claimed| claimed > moment + CLOCKS_APART)
 }
@@ -147,21 +138,19 @@ fn claimed_at(state: &EntityState) -> Option<Timestamp> {
     state.last_claim.as_ref().and_then(Nonce::drawn_at)
 }
 
-/// Writes down that a restore is begun.
+/// Records the begin of a restore.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BeginRestore<'a> {
-    /// What the tables said before.
+    /// The restore in the tables.
     pub seen: Option<&'a Restoring>,
-    /// The restore.
     pub restoring: &'a Restoring,
 }
 
-/// What became of it.
+/// The outcome of beginning a restore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BegunRestore {
-    /// It is there.
     Begun,
-    /// Somebody else began one; look again.
+    /// Another restore has begun.
     Elsewhere,
 }
 
@@ -182,7 +171,7 @@ impl Operation for BeginRestore<'_> {
         })
     }
 
-    /// A first try that landed left its nonce there.
+    /// A first try that landed left its nonce in the row.
     fn judge(&self, reply: Written) -> Result<BegunRestore, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) => BegunRestore::Begun,
@@ -194,16 +183,15 @@ impl Operation for BeginRestore<'_> {
     }
 }
 
-/// Writes down what a restore found, before it changes the rows that say so.
+/// Records a restore's findings before it changes the rows that show them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NoteFound<'a> {
-    /// Which restore.
+pub struct RecordFindings<'a> {
     pub restoring: &'a Restoring,
-    /// What all of its runs found.
+    /// The findings of all runs.
     pub found: &'a str,
 }
 
-impl Operation for NoteFound<'_> {
+impl Operation for RecordFindings<'_> {
     type Outcome = ();
 
     fn write(&self) -> Write {
@@ -214,18 +202,16 @@ impl Operation for NoteFound<'_> {
         }
     }
 
-    /// Twice is harmless; refused, another restore was begun since.
+    /// Every reply is fine: a refusal means that another restore has begun.
     fn judge(&self, _: Written) -> Result<(), CorruptRow> {
         Ok(())
     }
 }
 
-/// Writes down that a restore has raised every row.
+/// Records that a restore has finished every row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndRestore<'a> {
-    /// Which.
     pub restoring: &'a Restoring,
-    /// The time.
     pub now: Timestamp,
 }
 
@@ -240,50 +226,46 @@ impl Operation for EndRestore<'_> {
         }
     }
 
-    /// Twice is harmless; refused, another restore was begun since.
+    /// Every reply is fine: a refusal means that another restore has begun.
     fn judge(&self, _: Written) -> Result<(), CorruptRow> {
         Ok(())
     }
 }
 
-/// Takes an entity of the backup, whoever had its lease then, so that what
-/// waited can be settled. The token is above all that were given out, and the
-/// tail is at the last place that was found filled.
+/// Takes the lease of an entity by force, to park its waiting deliveries. The token is
+/// beyond all that were given out, and the tail moves to the last filled sequence.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seize<'a> {
-    /// Which restore does.
+pub struct ForceAcquire<'a> {
     pub restoring: &'a Restoring,
-    /// The row as it was seen.
+    /// The row as seen.
     pub seen: &'a EntityState,
-    /// The last place at which a delivery stands: the other table may have been
-    /// copied a moment later.
+    /// The last sequence with a delivery; the inbox table may have been copied a moment
+    /// later than the row.
     pub last: Sequence,
-    /// Drawn afresh for this call.
+    /// A new nonce for this call.
     pub holder: &'a Nonce,
-    /// The time.
     pub now: Timestamp,
-    /// For how long.
     pub length: Duration,
 }
 
-/// What became of it.
+/// The outcome of taking a lease by force.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Seized {
-    /// It is held, exclusively; the row as it is.
-    Seized(Lease, EntityState),
-    /// The row is not as it was seen; look again.
+pub enum ForceAcquired {
+    /// An exclusive lease is granted; the row as it is now.
+    Granted(Lease, EntityState),
+    /// The row is not as seen.
     Changed,
 }
 
-impl Seize<'_> {
+impl ForceAcquire<'_> {
     fn lease(&self, token: FencingToken) -> Lease {
         let (entity, holder) = (self.seen.entity.clone(), self.holder.clone());
         Lease { entity, holder, kind: LeaseKind::Exclusive, token }
     }
 }
 
-impl Operation for Seize<'_> {
-    type Outcome = Seized;
+impl Operation for ForceAcquire<'_> {
+    type Outcome = ForceAcquired;
 
     fn write(&self) -> Write {
         Write {
@@ -306,24 +288,23 @@ impl Operation for Seize<'_> {
     }
 
     /// A first try that landed is recognised by its holder.
-    fn judge(&self, reply: Written) -> Result<Seized, CorruptRow> {
+    fn judge(&self, reply: Written) -> Result<ForceAcquired, CorruptRow> {
         Ok(match reply {
             Written::Landed(row) => {
                 let state = updated_state(row)?;
-                Seized::Seized(self.lease(state.token), state)
+                ForceAcquired::Granted(self.lease(state.token), state)
             }
             Written::Refused(row) => match state_of(row)? {
                 Some(state) if state.held.as_ref().is_some_and(|held| held.holder == *self.holder) => {
-                    Seized::Seized(self.lease(state.token), state)
+                    ForceAcquired::Granted(self.lease(state.token), state)
                 }
-                _ => Seized::Changed,
+                _ => ForceAcquired::Changed,
             },
         })
     }
 }
 
-/// That a row's numbers are as they were seen: nothing was claimed, settled or
-/// granted since.
+/// Demands that nothing was claimed, settled or granted since the row was seen.
 fn as_seen(seen: &EntityState) -> Condition {
     Condition::All(vec![
         readable(),
@@ -333,45 +314,42 @@ fn as_seen(seen: &EntityState) -> Condition {
     ])
 }
 
-/// Raises the numbers of an entity of which nothing waits, and ends whatever
-/// lease the row shows. Its memory stands in rows of its own by then: `recent`
-/// names the place at `head`, which is another one now.
+/// Advances the numbers of an entity whose inbox is empty, and ends any lease. Its
+/// receipts have rows of their own by then, because `recent` must end at `head`, which
+/// changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Raise<'a> {
-    /// Which restore does.
+pub struct AdvanceNumbers<'a> {
     pub restoring: &'a Restoring,
-    /// The row as it was seen, empty.
+    /// The row as seen, with an empty inbox.
     pub seen: &'a EntityState,
-    /// What it says besides, where it is a job's.
+    /// The job, if the row is one's.
     pub job: Option<&'a JobState>,
-    /// The time.
     pub now: Timestamp,
-    /// How long deliveries and receipts are kept.
     pub retention: Duration,
 }
 
-/// What became of it.
+/// The outcome of advancing an entity's numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Raised {
+pub enum NumbersAdvanced {
     /// The row as it is now.
-    Raised(EntityState),
-    /// It is not as it was seen; look again.
+    Advanced(EntityState),
+    /// The row is not as seen.
     Changed,
 }
 
-impl Raise<'_> {
-    /// What stops it goes on stopping it; a block was about a delivery, which is
-    /// set aside.
+impl AdvanceNumbers<'_> {
+    /// Begins a hold on a blocked entity: its delivery is parked, but it must stay
+    /// stopped.
     fn hold(&self) -> Option<Change> {
         let begins = self.seen.blocked.is_some() && self.seen.hold.since().is_none();
         begins.then(|| self.seen.hold.begun(self.now).change())
     }
 
-    /// No tick up to now is due any more: whether it was run, nobody knows.
+    /// Ticks up to now are no longer due, because they may have run.
     fn job(&self) -> Vec<Change> {
         let Some(last_tick) = self.job.and_then(|job| job.last_tick) else { return Vec::new() };
         let result =
-            TickResult { error: NOT_KNOWN.to_owned(), ..TickResult::not_heard_of(self.restoring.begun) }.to_stored();
+            TickResult { error: NOT_KNOWN.to_owned(), ..TickResult::crashed(self.restoring.begun) }.to_stored();
         vec![
             Change::set(a::LAST_TICK, last_tick.max(self.restoring.begun).as_millis()),
             Change::set(a::LAST_RESULT, result),
@@ -382,8 +360,8 @@ impl Raise<'_> {
     }
 }
 
-impl Operation for Raise<'_> {
-    type Outcome = Raised;
+impl Operation for AdvanceNumbers<'_> {
+    type Outcome = NumbersAdvanced;
 
     fn write(&self) -> Write {
         let Self { restoring, seen, now, retention, .. } = self;
@@ -400,7 +378,7 @@ impl Operation for Raise<'_> {
         let mut changes = [a::TAIL, a::HEAD, a::TOKEN].map(|name| Change::set(name, numbers)).to_vec();
         changes.push(Change::set(a::LAST_CLAIM, restoring.nonce.as_str()));
         changes.extend(lease_removed());
-        let of_the_next = [
+        let of_the_front = [
             a::RECENT,
             a::ONE_BY_ONE,
             a::ATTEMPTS,
@@ -414,7 +392,7 @@ impl Operation for Raise<'_> {
             a::YIELD_UNTIL,
             a::TURN_UNTIL,
         ];
-        changes.extend(of_the_next.map(Change::remove));
+        changes.extend(of_the_front.map(Change::remove));
         if seen.recent.iter().any(|receipt| receipt.spills().is_some()) {
             changes.push(Change::set(a::SPILLED, 1_u32));
         }
@@ -432,14 +410,14 @@ impl Operation for Raise<'_> {
         }
     }
 
-    /// A first try that landed left this restore's nonce, unless something was
-    /// claimed since: then the second one looks again, and finds that.
-    fn judge(&self, reply: Written) -> Result<Raised, CorruptRow> {
+    /// A first try that landed left this restore's nonce, unless something was claimed
+    /// since, which the caller finds when it reads the row again.
+    fn judge(&self, reply: Written) -> Result<NumbersAdvanced, CorruptRow> {
         Ok(match reply {
-            Written::Landed(row) => Raised::Raised(updated_state(row)?),
+            Written::Landed(row) => NumbersAdvanced::Advanced(updated_state(row)?),
             Written::Refused(row) => match state_of(row)? {
-                Some(state) if self.restoring.has_raised(&state) => Raised::Raised(state),
-                _ => Raised::Changed,
+                Some(state) if self.restoring.has_advanced(&state) => NumbersAdvanced::Advanced(state),
+                _ => NumbersAdvanced::Changed,
             },
         })
     }

@@ -1,6 +1,5 @@
-//! The end of a row's retention: put off while it waits; taken away once it is
-//! parked, or put off again where a deployment says how long that is kept; given
-//! back where another worker settled the delivery otherwise.
+//! The end of a row's retention: extended while the delivery waits, extended or removed
+//! when it is parked, and set again if another worker settled it differently.
 
 use crate::{
     protocol::{
@@ -11,21 +10,18 @@ use crate::{
     time::Timestamp,
 };
 
-/// Puts the end of a row's retention off.
+/// Extends a row's retention. Never shortens it, never creates a row, and leaves a row
+/// that is kept forever, which an operator may have parked in the meantime.
 #[derive(Debug, Clone, PartialEq)]
-pub struct PutOff {
-    /// Which row, of a delivery or of a part of its body.
+pub struct ExtendRetention {
+    /// The row of a delivery or of a part of its body.
     pub row: Key,
-    /// Its new end.
     pub until: Timestamp,
 }
 
-impl Operation for PutOff {
+impl Operation for ExtendRetention {
     type Outcome = ();
 
-    /// Never makes a row that is gone, never brings an end nearer, and gives
-    /// none to a row that has none: it may be what an operator parked in the
-    /// meantime.
     fn write(&self) -> Write {
         let end = self.until.as_secs_rounded_up();
         Write {
@@ -35,25 +31,23 @@ impl Operation for PutOff {
         }
     }
 
-    /// Landed or not, it ends no sooner than this, or is not for us: twice is
-    /// harmless.
+    /// Every reply is fine: a refusal means that the row already ends no sooner, never, or
+    /// is gone.
     fn judge(&self, _: Written) -> Result<(), CorruptRow> {
         Ok(())
     }
 }
 
-/// Keeps a part of a body until a person decides about the parked delivery that
-/// names it.
+/// Keeps a part of a body until an operator decides about the parked delivery that names
+/// it. Never creates a row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KeepForever {
-    /// Where it stands.
     pub part: Key,
 }
 
 impl Operation for KeepForever {
     type Outcome = ();
 
-    /// Never makes a row that is gone.
     fn write(&self) -> Write {
         Write {
             key: self.part.clone(),
@@ -62,26 +56,24 @@ impl Operation for KeepForever {
         }
     }
 
-    /// A landed first try left the condition true: a second one changes nothing.
-    /// Refused, the part is gone, which whoever puts the delivery back is told.
+    /// Every reply is fine: a second write changes nothing, and a refusal means that the
+    /// part is gone, which a redrive reports.
     fn judge(&self, _: Written) -> Result<(), CorruptRow> {
         Ok(())
     }
 }
 
-/// Gives a part of a body an end again that was kept for a parked delivery.
+/// Sets the end of retention of a part that was kept for a parked delivery. Never
+/// creates a row or changes an end.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExpireAgain {
-    /// The part's row.
     pub part: Key,
-    /// When it may go.
     pub until: Timestamp,
 }
 
 impl Operation for ExpireAgain {
     type Outcome = ();
 
-    /// Never makes a row that is gone, and changes no end.
     fn write(&self) -> Write {
         Write {
             key: self.part.clone(),
@@ -90,7 +82,7 @@ impl Operation for ExpireAgain {
         }
     }
 
-    /// Landed or not, the part is gone or has an end: twice is harmless.
+    /// Every reply is fine: afterwards the part is gone or has an end.
     fn judge(&self, _: Written) -> Result<(), CorruptRow> {
         Ok(())
     }

@@ -1,5 +1,4 @@
-//! What a job's row says besides its ticks: when it is due, and that somebody
-//! asked for a run.
+//! Writes a job's definition and requests for a run.
 
 use super::job::{JobState, job_of};
 use crate::{
@@ -14,24 +13,21 @@ use crate::{
     time::Timestamp,
 };
 
-/// Writes a job's definition on its row, which it makes where there is none.
-/// What was due before is not missed: it was not due by this definition.
+/// Writes a job's definition, and creates its row if there is none. Ticks before `from`
+/// are not missed, because they were not due by this definition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DefineJob<'a> {
-    /// The job's row.
     pub entity: &'a EntityKey,
-    /// Schedule and switch.
+    /// The schedule and whether it is on.
     pub definition: &'a str,
-    /// The row as it was seen; `None`: there was none.
+    /// The row as seen; `None` if there was none.
     pub seen: Option<&'a JobState>,
-    /// The tick from which on it counts.
     pub from: Timestamp,
-    /// The time.
     pub now: Timestamp,
 }
 
 impl Operation for DefineJob<'_> {
-    /// The row as it is now; `None`: somebody deletes it.
+    /// The row as it is now; `None` if it was deleted.
     type Outcome = Option<JobState>;
 
     fn write(&self) -> Write {
@@ -49,14 +45,13 @@ impl Operation for DefineJob<'_> {
         ]);
         Write {
             key: entity_row(self.entity),
-            // Under a run, the tick recorded at its end would be the older one.
+            // A running tick would be recorded at its end and set `last_tick` back.
             condition: Condition::All(vec![readable(), Condition::absent(a::HOLDER), unchanged]),
             action: Action::Update(changes),
         }
     }
 
-    /// Landed or not, the row says what to do next; to define twice is
-    /// harmless.
+    /// Every reply is fine: the row tells what to do next, and defining twice is harmless.
     fn judge(&self, reply: Written) -> Result<Option<JobState>, CorruptRow> {
         match reply {
             Written::Landed(row) | Written::Refused(row) => job_of(row),
@@ -64,17 +59,15 @@ impl Operation for DefineJob<'_> {
     }
 }
 
-/// Asks for a run with the next minute's tick, whatever the schedule says.
+/// Requests a run at the next minute, independent of the schedule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestRun<'a> {
-    /// The job's row.
     pub entity: &'a EntityKey,
-    /// The time.
     pub now: Timestamp,
 }
 
 impl Operation for RequestRun<'_> {
-    /// The row with the request; `None`: there is no such job.
+    /// The row with the request; `None` if there is no such job.
     type Outcome = Option<JobState>;
 
     fn write(&self) -> Write {
@@ -85,7 +78,7 @@ impl Operation for RequestRun<'_> {
         }
     }
 
-    /// To ask twice is harmless: one start serves all requests before it.
+    /// Requesting twice is harmless: one start serves all earlier requests.
     fn judge(&self, reply: Written) -> Result<Option<JobState>, CorruptRow> {
         match reply {
             Written::Landed(row) => job_of(row),
@@ -112,13 +105,13 @@ mod tests {
     }
 
     #[test]
-    fn a_job_is_defined_on_a_free_row_that_is_as_it_was_seen_and_its_last_tick_never_goes_back() {
+    fn definition_needs_a_free_row_as_seen() {
         let entity = job_entity(&"x".repeat(LONGEST_NAME)).unwrap();
         let seen = JobState::parse(&free()).unwrap();
         let define =
             |from| DefineJob { entity: &entity, definition: "on", seen: Some(&seen), from, now: time(9) }.write();
         assert!(lands(&define(time(5)), &free()));
-        assert!(!lands(&define(time(5)), &fullest()), "somebody runs it");
+        assert!(!lands(&define(time(5)), &fullest()), "a run is under way");
         assert!(!lands(&define(time(5)), &free().with(a::LAST_TICK, TIME + 1)), "another tick was recorded");
         let last_tick = |from| {
             let row = evaluate(&define(from), Some(&free())).unwrap().unwrap();

@@ -12,28 +12,26 @@ use crate::{
     time::{CLOCKS_APART, Timestamp},
 };
 
-/// The most bytes of a result that are kept.
 pub const LAST_RESULT_BYTES: usize = 60;
 
-/// The longest name of a job.
+/// The longest name of a job in bytes.
 pub const LONGEST_NAME: usize = 64;
 
-/// The most bytes of a job's definition, as it is stored.
+/// The longest stored definition of a job in bytes.
 pub const LONGEST_DEFINITION: usize = 160;
 
-/// How a tick ended.
+/// The outcome of a tick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Ending {
-    /// Its function returned.
     Done,
-    /// Its function returned an error, panicked, or did not end in time.
+    /// The function returned an error, panicked, or exceeded its time.
     Failed,
-    /// Whoever ran it never said how it ended.
+    /// The run never reported an outcome.
     Crashed,
 }
 
 impl Ending {
-    /// As it is stored and shown.
+    /// Returns the stored and shown form.
     pub fn as_str(self) -> &'static str {
         match self {
             Ending::Done => "done",
@@ -53,27 +51,24 @@ impl fmt::Display for Ending {
     }
 }
 
-/// What is remembered of the newest recorded tick.
+/// The result of the newest recorded tick.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct TickResult {
-    /// How it ended.
     pub ending: Ending,
-    /// When that was written.
+    /// When it was recorded.
     pub at: Timestamp,
-    /// How long its function ran.
     pub took: Duration,
-    /// What it failed of, cut.
+    /// Cut to fit into [`LAST_RESULT_BYTES`].
     pub error: String,
 }
 
 impl TickResult {
-    /// What stands on the row of a tick that is recorded before it is run,
-    /// until its run says otherwise.
-    pub fn not_heard_of(at: Timestamp) -> Self {
+    /// Returns the result of a tick whose run has reported none.
+    pub fn crashed(at: Timestamp) -> Self {
         Self { ending: Ending::Crashed, at, took: Duration::ZERO, error: String::new() }
     }
 
-    /// As it is stored, at most [`LAST_RESULT_BYTES`] bytes.
+    /// Returns the stored form, at most [`LAST_RESULT_BYTES`] bytes.
     pub fn to_stored(&self) -> String {
         let text = format!("{} {} {} {}", self.ending, self.at.as_millis(), self.took.as_millis(), self.error);
         shortened(text.trim_end(), LAST_RESULT_BYTES)
@@ -93,25 +88,22 @@ impl TickResult {
 /// A job's row.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct JobState {
-    /// The entity's part: lease and token.
+    /// The entity's part of the row: lease and token.
     pub entity: EntityState,
-    /// Schedule and switch, as the newest scheduler has them.
+    /// The schedule and whether it is on, according to the newest scheduler.
     pub definition: Option<String>,
-    /// The newest tick recorded.
+    /// The newest recorded tick.
     pub last_tick: Option<Timestamp>,
-    /// How it ended.
     pub last_result: Option<TickResult>,
-    /// The tick that the newest grant was for; absent once it is recorded by
-    /// its own run.
+    /// The tick of the newest grant; absent once its own run has recorded it.
     pub tick: Option<Timestamp>,
-    /// How often that was started.
+    /// How often `tick` was started.
     pub starts: u32,
-    /// When an operator asked for a run that no start has served yet.
+    /// When an operator requested a run that no start has served yet.
     pub run_requested: Option<Timestamp>,
 }
 
 impl JobState {
-    /// Reads a job's row.
     pub fn parse(row: &Row) -> Result<Self, CorruptRow> {
         let time = |name| row.number(name).map(Timestamp::from_millis);
         Ok(Self {
@@ -125,31 +117,30 @@ impl JobState {
         })
     }
 
-    /// Whether `tick`, or a later one, is recorded.
+    /// Returns whether `tick` or a later one is recorded.
     pub fn is_recorded(&self, tick: Timestamp) -> bool {
         self.last_tick.is_some_and(|last| last >= tick)
     }
 
-    /// A tick that was started, is not recorded, and nobody runs for all that
-    /// the lease says.
+    /// Returns the tick that was started and is not recorded.
     pub fn unfinished(&self) -> Option<Timestamp> {
         self.tick.filter(|tick| !self.is_recorded(*tick))
     }
 
-    /// Whether the lease, where there is one, has run out by any clock that is
-    /// not further off than [`CLOCKS_APART`].
-    pub fn has_run_out(&self, now: Timestamp) -> bool {
+    /// Returns whether there is a lease that has expired by every clock within
+    /// [`CLOCKS_APART`].
+    pub fn has_expired(&self, now: Timestamp) -> bool {
         let running = |held: &Held| held.runs(now) || held.runs(earlier(now));
         self.entity.held.as_ref().is_some_and(|held| !running(held))
     }
 }
 
-/// What a clock shows that is behind by [`CLOCKS_APART`].
+/// Returns the time of a clock that is behind by [`CLOCKS_APART`].
 pub(super) fn earlier(now: Timestamp) -> Timestamp {
     Timestamp::from_millis(now.as_millis().saturating_sub(CLOCKS_APART.as_millis() as u64))
 }
 
-/// The row of the job `name`, which must be at most [`LONGEST_NAME`] bytes.
+/// Returns the key of the job `name`, which must be at most [`LONGEST_NAME`] bytes.
 pub fn job_entity(name: &str) -> Result<EntityKey, InvalidEntityKey> {
     EntityKey::parse(&format!("{JOBS}{name}"))
 }
@@ -168,7 +159,7 @@ pub(super) mod tests {
 
     pub const TIME: u64 = 1_799_999_999_999;
 
-    /// As many bytes as a job's row can have.
+    /// The largest possible row of a job.
     pub fn fullest() -> Row {
         let nonce = crate::time::Nonce::from_parts(Timestamp::from_millis(TIME), u128::MAX);
         let error = "x".repeat(200);
@@ -182,7 +173,7 @@ pub(super) mod tests {
             .with(a::HOLDER_INFO, "x".repeat(HolderInfo::MAX_BYTES))
             .with(a::DEFINITION, "x".repeat(LONGEST_DEFINITION))
             .with(a::LAST_RESULT, result.to_stored())
-            // Of a restore.
+            // Set by a restore.
             .with(a::LAST_CLAIM, nonce.as_str())
             .with(a::STARTS, 999_u32);
         [a::TAIL, a::HEAD, a::TOKEN, a::EXPIRES_AT, a::YIELD_UNTIL, a::LAST_TICK, a::TICK, a::RUN_REQUESTED]
@@ -191,12 +182,12 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_fullest_job_s_row_costs_one_write_unit() {
+    fn largest_job_row_costs_one_write_unit() {
         assert!(fullest().size() <= 1024, "{} bytes", fullest().size());
     }
 
     #[test]
-    fn a_result_is_cut_to_its_length_and_read_again() {
+    fn long_result_is_cut_and_read() {
         let state = JobState::parse(&fullest()).unwrap();
         let result = state.last_result.unwrap();
         assert_eq!(result.to_stored().len(), LAST_RESULT_BYTES);
@@ -205,16 +196,16 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_lease_has_run_out_a_minute_after_it_says_so() {
+    fn lease_has_expired_a_minute_after_its_end() {
         let expires = Timestamp::from_millis(TIME);
         let state = JobState::parse(&fullest()).unwrap();
-        assert!(!state.has_run_out(expires + (CLOCKS_APART - Duration::from_millis(1))));
-        assert!(state.has_run_out(expires + CLOCKS_APART));
+        assert!(!state.has_expired(expires + (CLOCKS_APART - Duration::from_millis(1))));
+        assert!(state.has_expired(expires + CLOCKS_APART));
         let long_before = Timestamp::from_millis(TIME - 3_600_000);
-        assert!(state.has_run_out(long_before), "no lease runs that far ahead");
+        assert!(state.has_expired(long_before), "no lease is that long");
     }
 
-    /// The job's row, free; its last tick is [`TIME`].
+    /// A free job's row; its last tick is [`TIME`].
     pub fn free() -> Row {
         let gone = [a::HOLDER, a::KIND, a::EXPIRES_AT, a::HOLDER_INFO, a::TICK, a::STARTS, a::RUN_REQUESTED];
         gone.into_iter().fold(fullest(), |mut row, name| {

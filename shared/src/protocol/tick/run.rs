@@ -1,4 +1,4 @@
-//! One tick: started, taken over, recorded, given up.
+//! Starts, takes over, records and gives up one tick.
 
 use super::job::{JobState, TickResult, earlier, job_of};
 use crate::{
@@ -22,36 +22,34 @@ fn not_recorded(tick: Timestamp) -> Condition {
 
 /// When a tick is recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Recorded {
-    /// When its run ends: one that crashes is run again.
+pub enum RecordPolicy {
+    /// A tick that crashes runs again.
     AtCompletion,
-    /// When it is started: one that crashes is not.
+    /// A tick that crashes does not run again.
     AtStart,
 }
 
-/// Starts a tick on a job that nobody holds.
+/// Starts a tick of a free job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StartTick {
-    /// The request for the lease; of the exclusive kind.
+    /// The request for an exclusive lease.
     pub request: Acquire,
-    /// Which tick.
     pub tick: Timestamp,
-    /// Which start of it this is, from 1.
+    /// The number of this start of the tick, from 1.
     pub start: u32,
-    /// When it is recorded.
-    pub recorded: Recorded,
+    pub recorded: RecordPolicy,
 }
 
-/// What became of starting a tick.
+/// The outcome of starting a tick.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Started {
-    /// Run it.
+    /// The lease is granted: run the tick.
     Granted(Lease, JobState),
-    /// Somebody else is at it, or at another one.
+    /// Another scheduler holds the job.
     Held(JobState),
-    /// It is recorded already: somebody has run it.
+    /// The tick is recorded: it has run.
     Recorded(JobState),
-    /// Neither: whoever was at it has gone in between. Decide anew.
+    /// The job has become free in the meantime. Decide again.
     Free(Option<JobState>),
 }
 
@@ -62,14 +60,14 @@ impl StartTick {
             Change::set(a::STARTS, self.start),
             Change::remove(a::RUN_REQUESTED),
         ];
-        if self.recorded == Recorded::AtStart {
+        if self.recorded == RecordPolicy::AtStart {
             changes.push(Change::set(a::LAST_TICK, self.tick.as_millis()));
-            changes.push(Change::set(a::LAST_RESULT, TickResult::not_heard_of(self.request.now).to_stored()));
+            changes.push(Change::set(a::LAST_RESULT, TickResult::crashed(self.request.now).to_stored()));
         }
         changes
     }
 
-    /// `write` under the further condition, with the further changes.
+    /// Adds conditions, and the changes of the start, to an update.
     fn extended(&self, write: Write, conditions: Vec<Condition>) -> Write {
         let mut all = vec![write.condition];
         all.extend(conditions);
@@ -89,9 +87,8 @@ impl Operation for StartTick {
         self.extended(self.request.write(), vec![not_recorded(self.tick)])
     }
 
-    /// A first try that landed is recognised by its holder, which no other call
-    /// has, as long as the lease is there. It is there until this very caller
-    /// ends it, or somebody takes it over.
+    /// A first try that landed is recognised by its holder, which no other call has. The
+    /// lease remains until this caller ends it or somebody takes it over.
     fn judge(&self, reply: Written) -> Result<Started, CorruptRow> {
         let row = match &reply {
             Written::Landed(row) | Written::Refused(row) => row.clone(),
@@ -106,12 +103,11 @@ impl Operation for StartTick {
     }
 }
 
-/// Starts a tick on a job whose holder let its lease run out.
+/// Starts a tick of a job whose lease has expired.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TakeOverTick {
-    /// The start.
     pub start: StartTick,
-    /// The row in which the lease was seen run out.
+    /// The row that shows the expired lease.
     pub seen: JobState,
 }
 
@@ -129,7 +125,7 @@ impl Operation for TakeOverTick {
         self.start.extended(take_over.write(), vec![run_out, not_recorded(self.start.tick)])
     }
 
-    /// As for [`StartTick`].
+    /// Like [`StartTick`].
     fn judge(&self, reply: Written) -> Result<Started, CorruptRow> {
         self.start.judge(reply)
     }
@@ -138,20 +134,16 @@ impl Operation for TakeOverTick {
 /// Records a tick and ends its lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompleteTick<'a> {
-    /// The lease.
     pub lease: &'a Lease,
-    /// Which tick.
     pub tick: Timestamp,
-    /// How it ended.
     pub result: TickResult,
 }
 
-/// What became of recording a tick.
+/// The outcome of recording a tick.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Completed {
-    /// It is recorded; the row as it was left.
     Recorded(JobState),
-    /// The lease was not this holder's any more. Nothing is recorded.
+    /// The lease was lost; nothing was recorded.
     Lost,
 }
 
@@ -169,9 +161,8 @@ impl Operation for CompleteTick<'_> {
         self.lease.update(self.lease.mine(), changes)
     }
 
-    /// A first try that landed left the job free, under this token, with this
-    /// tick recorded. Nothing else does: a forced release, and giving up, come
-    /// with a greater token.
+    /// A first try that landed left the job free under this token, with this tick recorded.
+    /// A release by force and a give-up leave a greater token.
     fn judge(&self, reply: Written) -> Result<Completed, CorruptRow> {
         Ok(match reply {
             Written::Landed(row) => Completed::Recorded(job_of(row)?.ok_or(CorruptRow::Attribute(a::ENTITY))?),
@@ -185,23 +176,21 @@ impl Operation for CompleteTick<'_> {
     }
 }
 
-/// Records as crashed a tick that took its runs with it as often as it may.
+/// Records a tick as crashed whose runs have crashed too often.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GiveUpTick<'a> {
-    /// The row in which it was seen unfinished, and its lease run out or gone.
+    /// The row that shows the tick unfinished, with an expired lease or none.
     pub seen: &'a JobState,
-    /// Which tick.
     pub tick: Timestamp,
-    /// The time.
     pub now: Timestamp,
 }
 
-/// What became of giving a tick up.
+/// The outcome of giving up a tick.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GivenUp {
-    /// It is recorded as crashed.
+    /// The tick is recorded as crashed.
     GivenUp(JobState),
-    /// The row is not as it was seen any more. Decide anew.
+    /// The row is not as seen. Decide again.
     Changed(Option<JobState>),
 }
 
@@ -218,7 +207,7 @@ impl Operation for GiveUpTick<'_> {
         let mut changes = lease_removed();
         changes.extend([
             Change::set(a::LAST_TICK, self.tick.as_millis()),
-            Change::set(a::LAST_RESULT, TickResult::not_heard_of(self.now).to_stored()),
+            Change::set(a::LAST_RESULT, TickResult::crashed(self.now).to_stored()),
             Change::remove(a::TICK),
             Change::remove(a::STARTS),
             Change::set(a::TOKEN, token.next().0),
@@ -235,8 +224,8 @@ impl Operation for GiveUpTick<'_> {
         }
     }
 
-    /// A first try that landed left the job free, one token on, with this tick
-    /// recorded. Should it be another scheduler's that did the same, so be it.
+    /// A first try that landed left the job free, with the next token and this tick
+    /// recorded. Another scheduler's give-up looks the same and is as good.
     fn judge(&self, reply: Written) -> Result<GivenUp, CorruptRow> {
         Ok(match reply {
             Written::Landed(row) => GivenUp::GivenUp(job_of(row)?.ok_or(CorruptRow::Attribute(a::ENTITY))?),
@@ -282,7 +271,7 @@ mod tests {
             now,
             length: Duration::from_secs(30),
         };
-        StartTick { request, tick, start: 2, recorded: Recorded::AtCompletion }
+        StartTick { request, tick, start: 2, recorded: RecordPolicy::AtCompletion }
     }
 
     fn lands(write: &Write, row: &Row) -> bool {
@@ -290,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tick_is_taken_over_a_minute_after_its_lease_ran_out_and_not_once_it_is_recorded() {
+    fn tick_is_taken_over_a_minute_after_lease_expiry() {
         let take_over = |tick, now| {
             let seen = JobState::parse(&fullest()).unwrap();
             lands(&TakeOverTick { start: start(tick, now), seen }.write(), &fullest())
@@ -300,11 +289,11 @@ mod tests {
         assert!(!take_over(time(1), time(59_999)), "its holder's clock may be a minute behind");
         assert!(!take_over(time(0), time(60_000)), "it is recorded");
         assert!(!take_over(time(1), time(-960_000)), "its holder's clock may be a minute ahead");
-        assert!(take_over(time(1), time(-960_001)), "no lease runs that far ahead");
+        assert!(take_over(time(1), time(-960_001)), "no lease is that long");
     }
 
     #[test]
-    fn a_recorded_tick_is_its_own_only_under_its_token_and_of_its_time() {
+    fn lost_completion_is_recognised_by_token_and_tick() {
         let held = fullest().with(a::EXPIRES_AT, TIME + 30_000);
         let Ok(Started::Granted(lease, _)) = start(time(1), time(1))
             .judge(Written::Landed(Some(held.with(a::HOLDER, start(time(1), time(1)).request.holder.as_str()))))
@@ -312,18 +301,18 @@ mod tests {
             panic!("it is granted")
         };
         let judged = |tick, row: Row| {
-            let result = TickResult::not_heard_of(time(5));
+            let result = TickResult::crashed(time(5));
             CompleteTick { lease: &lease, tick, result }.judge(Written::Refused(Some(row))).unwrap()
         };
         let recorded = free();
         assert!(matches!(judged(time(0), recorded.clone()), Completed::Recorded(_)), "a reply was lost");
-        assert_eq!(judged(time(1), recorded.clone()), Completed::Lost, "released, and this tick is not recorded");
+        assert_eq!(judged(time(1), recorded.clone()), Completed::Lost, "released without recording this tick");
         let later = recorded.with(a::TOKEN, TIME + 1);
-        assert_eq!(judged(time(0), later), Completed::Lost, "somebody else's");
+        assert_eq!(judged(time(0), later), Completed::Lost, "another holder's");
     }
 
     #[test]
-    fn a_tick_that_was_given_up_is_recognised_by_the_token_behind_the_one_that_was_seen() {
+    fn lost_give_up_is_recognised_by_the_next_token() {
         let seen = JobState::parse(&fullest()).unwrap();
         let give_up = GiveUpTick { seen: &seen, tick: time(1), now: time(60_000) };
         let after = evaluate(&give_up.write(), Some(&fullest())).unwrap().unwrap();
@@ -334,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_that_is_refused_tells_a_tick_that_is_recorded_from_one_that_another_is_at_or_nobody() {
+    fn refused_start_is_recorded_held_or_free() {
         // The tick recorded last is that of TIME.
         let judged = |tick, row: Option<Row>| start(tick, time(1)).judge(Written::Refused(row)).unwrap();
         let job = |row: Row| JobState::parse(&row).unwrap();

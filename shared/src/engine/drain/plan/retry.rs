@@ -135,7 +135,7 @@ impl Drain {
             _ if !is_charged => None,
             true => Some(self.state.head),
             // From now on the attempts are its own.
-            false => self.state.is_stood_for().then(|| self.state.next()),
+            false => self.state.has_attempts_of_latest().then(|| self.state.next()),
         };
         let wait = no_sooner(wait, source);
         let retries = retries.after(class, wait.max(counted));

@@ -18,14 +18,14 @@ fn restoring() -> Restoring {
     Restoring { nonce: nonce(1), as_of: T, begun: T + 3 * HOUR, ended: None, found: None }
 }
 
-/// The row of an entity that was claimed on once.
+/// The row of an entity with one claim.
 fn claimed(at: Timestamp) -> Row {
     let entity = EntityKey::parse("shop/order/1").unwrap();
     let claim = Claim { entity: &entity, nonce: &Nonce::from_parts(at, 7), now: at };
     evaluate(&claim.write(), None).unwrap().unwrap()
 }
 
-/// The same, settled.
+/// The row of an entity with one settled claim.
 fn empty(at: Timestamp) -> Row {
     let row = claimed(at);
     let tail = row.number(a::TAIL).unwrap();
@@ -36,11 +36,11 @@ fn state(row: &Row) -> EntityState {
     EntityState::parse(row).unwrap()
 }
 
-fn raise<'a>(restoring: &'a Restoring, seen: &'a EntityState) -> Raise<'a> {
-    Raise { restoring, seen, job: None, now: restoring.begun, retention: HOUR }
+fn advance<'a>(restoring: &'a Restoring, seen: &'a EntityState) -> AdvanceNumbers<'a> {
+    AdvanceNumbers { restoring, seen, job: None, now: restoring.begun, retention: HOUR }
 }
 
-/// A first try that landed, and a second that is sent blindly.
+/// Returns the row after a first try, and the reply to a second one.
 fn twice(write: &Write, row: Option<&Row>) -> (Row, Written) {
     let landed = evaluate(write, row).expect("it lands").expect("a row");
     let again = match evaluate(write, Some(&landed)) {
@@ -51,7 +51,7 @@ fn twice(write: &Write, row: Option<&Row>) -> (Row, Written) {
 }
 
 #[test]
-fn the_same_moment_is_gone_on_with_and_another_refused_unless_it_is_part_of_the_backup() {
+fn restore_continues_only_to_the_same_time() {
     let seen = restoring();
     let ended = Restoring { ended: Some(T + 4 * HOUR), ..seen.clone() };
     assert_eq!(Restoring::next(None, T), NextRestore::Begin);
@@ -63,36 +63,36 @@ fn the_same_moment_is_gone_on_with_and_another_refused_unless_it_is_part_of_the_
 }
 
 #[test]
-fn numbers_go_above_a_thousand_writes_a_second_since_the_backup() {
+fn numbers_advance_beyond_a_thousand_writes_per_second() {
     for (made, ahead) in [(T, 0), (T + 24 * HOUR, 24 * 3_600_000)] {
         let row = empty(made);
-        let raised = evaluate(&raise(&restoring(), &state(&row)).write(), Some(&row)).unwrap().unwrap();
+        let advanced = evaluate(&advance(&restoring(), &state(&row)).write(), Some(&row)).unwrap().unwrap();
         let most = T.as_millis() + ahead + 1 + 3 * 3_600_000;
         for name in [a::TAIL, a::HEAD, a::TOKEN] {
-            assert!(raised.number(name).is_some_and(|number| number > most), "{name} of {raised:?}");
+            assert!(advanced.number(name).is_some_and(|number| number > most), "{name} of {advanced:?}");
         }
-        assert!(raised.number(a::PURGE_AT).unwrap() * 1000 > raised.number(a::TOKEN).unwrap());
+        assert!(advanced.number(a::PURGE_AT).unwrap() * 1000 > advanced.number(a::TOKEN).unwrap());
     }
 }
 
 #[test]
-fn what_was_seized_is_raised_no_further_however_often() {
+fn forced_lease_does_not_advance_numbers_again() {
     let restoring = restoring();
     let (now, length, holder) = (restoring.begun, HOUR, nonce(3));
     let mut row = empty(T);
     for _ in 0..3 {
         let seen = state(&row);
-        let seize = Seize { restoring: &restoring, seen: &seen, last: seen.tail, holder: &holder, now, length };
-        row = evaluate(&seize.write(), Some(&row)).unwrap().unwrap();
+        let force = ForceAcquire { restoring: &restoring, seen: &seen, last: seen.tail, holder: &holder, now, length };
+        row = evaluate(&force.write(), Some(&row)).unwrap().unwrap();
     }
-    let raised = evaluate(&raise(&restoring, &state(&row)).write(), Some(&row)).unwrap().unwrap();
-    let ahead = raised.number(a::TOKEN).unwrap() - restoring.begun.as_millis();
+    let advanced = evaluate(&advance(&restoring, &state(&row)).write(), Some(&row)).unwrap().unwrap();
+    let ahead = advanced.number(a::TOKEN).unwrap() - restoring.begun.as_millis();
     // The shortest retention is a day: a row is not purged while it is ahead.
     assert!((3_600_000..3_600_010).contains(&ahead), "{ahead}");
 }
 
 #[test]
-fn what_landed_and_was_not_answered_is_recognised_by_the_second_try() {
+fn lost_replies_of_a_restore_are_recognised() {
     let restoring = restoring();
     let begin = BeginRestore { seen: None, restoring: &restoring };
     let (row, again) = twice(&begin.write(), None);
@@ -102,31 +102,34 @@ fn what_landed_and_was_not_answered_is_recognised_by_the_second_try() {
     assert_eq!(refused, Ok(BegunRestore::Elsewhere));
     let ended = evaluate(&EndRestore { restoring: &restoring, now: T + 4 * HOUR }.write(), Some(&row)).unwrap();
     assert_eq!(Restoring::parse(&ended.unwrap()).unwrap().ended, Some(T + 4 * HOUR));
-    let noted = evaluate(&NoteFound { restoring: &restoring, found: "{}" }.write(), Some(&row)).unwrap();
+    let noted = evaluate(&RecordFindings { restoring: &restoring, found: "{}" }.write(), Some(&row)).unwrap();
     assert_eq!(Restoring::parse(&noted.unwrap()).unwrap().found.as_deref(), Some("{}"));
 
     let row = claimed(T);
     let seen = state(&row);
     let (last, holder) = (seen.tail.next(), nonce(3));
     let (now, length) = (restoring.begun, HOUR);
-    let seize = Seize { restoring: &restoring, seen: &seen, last, holder: &holder, now, length };
-    let (row, again) = twice(&seize.write(), Some(&row));
-    let Ok(Seized::Seized(lease, seized)) = seize.judge(again) else { panic!("it is recognised") };
-    assert!(lease.is_mine(&seized) && seized.tail == last && seized.token > seen.token);
-    assert_eq!(Seize { holder: &nonce(4), ..seize }.judge(Written::Refused(Some(row))), Ok(Seized::Changed));
+    let force = ForceAcquire { restoring: &restoring, seen: &seen, last, holder: &holder, now, length };
+    let (row, again) = twice(&force.write(), Some(&row));
+    let Ok(ForceAcquired::Granted(lease, forced)) = force.judge(again) else { panic!("it is recognised") };
+    assert!(lease.is_mine(&forced) && forced.tail == last && forced.token > seen.token);
+    assert_eq!(
+        ForceAcquire { holder: &nonce(4), ..force }.judge(Written::Refused(Some(row))),
+        Ok(ForceAcquired::Changed)
+    );
 
     let row = empty(T);
     let seen = state(&row);
-    let raise = raise(&restoring, &seen);
-    let (row, again) = twice(&raise.write(), Some(&row));
-    assert_eq!(raise.judge(again), Ok(Raised::Raised(state(&row))));
-    assert_eq!(raise.judge(Written::Refused(Some(claimed(T)))), Ok(Raised::Changed));
+    let advance = advance(&restoring, &seen);
+    let (row, again) = twice(&advance.write(), Some(&row));
+    assert_eq!(advance.judge(again), Ok(NumbersAdvanced::Advanced(state(&row))));
+    assert_eq!(advance.judge(Written::Refused(Some(claimed(T)))), Ok(NumbersAdvanced::Changed));
     assert!(restoring.is_done(&state(&row), T));
 }
 
-/// A claim, a settle, a grant, a hold, a tick, an erase.
+/// By a claim, a settle, a grant, a hold, a tick, a newer version or an erasure.
 #[test]
-fn a_row_that_changed_since_it_was_seen_is_not_raised() {
+fn row_changed_since_seen_is_not_advanced() {
     let receipt = Receipt {
         sequence: Sequence(T.as_millis() + 1),
         identity: Some(crate::protocol::entity::IdentityHash::from_bytes([1; 8])),
@@ -139,9 +142,9 @@ fn a_row_that_changed_since_it_was_seen_is_not_raised() {
     let recent = crate::protocol::receipt::Recent::default().with(receipt, HOUR).to_stored().unwrap();
     let row = empty(T).with(a::RECENT, recent);
     let (restoring, seen) = (restoring(), state(&row));
-    let write = raise(&restoring, &seen).write();
-    let raised = evaluate(&write, Some(&row)).unwrap().unwrap();
-    assert!(raised.get(a::SPILLED).is_some() && raised.get(a::RECENT).is_none());
+    let write = advance(&restoring, &seen).write();
+    let advanced = evaluate(&write, Some(&row)).unwrap().unwrap();
+    assert!(advanced.get(a::SPILLED).is_some() && advanced.get(a::RECENT).is_none());
     let number = |name| row.number(name).unwrap();
     let mut erased = row.clone();
     erased.remove(a::RECENT);
@@ -160,26 +163,26 @@ fn a_row_that_changed_since_it_was_seen_is_not_raised() {
 }
 
 #[test]
-fn a_row_that_was_claimed_on_since_is_in_use_unless_it_was_raised_or_made_since() {
+fn unfinished_row_with_a_later_claim_is_in_use() {
     let restoring = restoring();
     let (later, now) = (restoring.begun + HOUR, restoring.begun + 2 * HOUR);
     let claimed_at = |row: Row, at| state(&row.with(a::LAST_CLAIM, Nonce::from_parts(at, 7).as_str()));
     let judged = |state: &EntityState| (restoring.is_done(state, now), restoring.is_in_use(state, now));
     assert_eq!(judged(&state(&claimed(T))), (false, false));
-    assert_eq!(judged(&claimed_at(claimed(T), later)), (false, true), "claimed on, and not raised");
-    assert_eq!(judged(&state(&claimed(T + HOUR))), (false, true), "made between the backup and the restore");
-    assert_eq!(judged(&state(&claimed(later))), (true, false), "made since");
-    assert_eq!(judged(&state(&claimed(now + HOUR))), (false, true), "made by a clock that is ahead");
-    let raised = evaluate(&raise(&restoring, &state(&empty(T))).write(), Some(&empty(T))).unwrap().unwrap();
-    assert_eq!(judged(&state(&raised)), (true, false));
-    assert_eq!(judged(&claimed_at(raised, later)), (true, false), "raised, and claimed on since");
+    assert_eq!(judged(&claimed_at(claimed(T), later)), (false, true), "claimed, and not advanced");
+    assert_eq!(judged(&state(&claimed(T + HOUR))), (false, true), "created between the backup and the restore");
+    assert_eq!(judged(&state(&claimed(later))), (true, false), "created since");
+    assert_eq!(judged(&state(&claimed(now + HOUR))), (false, true), "created by a clock that is ahead");
+    let advanced = evaluate(&advance(&restoring, &state(&empty(T))).write(), Some(&empty(T))).unwrap().unwrap();
+    assert_eq!(judged(&state(&advanced)), (true, false));
+    assert_eq!(judged(&claimed_at(advanced, later)), (true, false), "advanced, and claimed since");
 }
 
 #[test]
-fn what_is_stopped_is_on_hold_afterwards_and_its_row_is_not_deleted_for_idleness() {
-    let raised = |row: Row| evaluate(&raise(&restoring(), &state(&row)).write(), Some(&row)).unwrap().unwrap();
+fn stopped_entity_is_on_hold_after_a_restore() {
+    let advanced = |row: Row| evaluate(&advance(&restoring(), &state(&row)).write(), Some(&row)).unwrap().unwrap();
     let seen = |row: Row| {
-        let row = raised(row);
+        let row = advanced(row);
         (state(&row).hold.since().is_some(), row.get(a::PURGE_AT).is_some())
     };
     assert_eq!(seen(empty(T)), (false, true));
@@ -188,14 +191,14 @@ fn what_is_stopped_is_on_hold_afterwards_and_its_row_is_not_deleted_for_idleness
 }
 
 #[test]
-fn a_job_s_row_says_that_its_runs_since_the_backup_are_not_known() {
+fn runs_of_a_restored_job_are_unknown() {
     let entity = job_entity("report").unwrap();
     let define = DefineJob { entity: &entity, definition: "on", seen: None, from: T, now: T };
     let row = evaluate(&define.write(), None).unwrap().unwrap();
     let job = JobState::parse(&row).unwrap();
     let restoring = restoring();
-    let raise = Raise { job: Some(&job), ..raise(&restoring, &job.entity) };
-    let raised = JobState::parse(&evaluate(&raise.write(), Some(&row)).unwrap().unwrap()).unwrap();
-    assert_eq!(raised.last_tick, Some(restoring.begun), "none before it is due");
-    assert_eq!(raised.last_result.unwrap().error, NOT_KNOWN, "and it is not cut");
+    let advance = AdvanceNumbers { job: Some(&job), ..advance(&restoring, &job.entity) };
+    let advanced = JobState::parse(&evaluate(&advance.write(), Some(&row)).unwrap().unwrap()).unwrap();
+    assert_eq!(advanced.last_tick, Some(restoring.begun), "none before it is due");
+    assert_eq!(advanced.last_result.unwrap().error, NOT_KNOWN, "and it is not cut");
 }

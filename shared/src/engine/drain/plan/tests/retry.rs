@@ -35,7 +35,10 @@ fn an_answer_says_what_follows() {
     assert_eq!(follows(Outcome::retry("later")), retry(FailureClass::Failed, 2, wait, "later"));
     assert_eq!(follows(Outcome::unanswered("later")), retry(FailureClass::Unanswered, 2, wait, "later"));
     assert_eq!(follows(Outcome::unavailable("later")), retry(FailureClass::Unavailable, 1, wait, "later"));
-    assert_eq!(follows(Outcome::retry_after(77 * SECOND, "later")), retry(FailureClass::Failed, 2, 77 * SECOND, "later"));
+    assert_eq!(
+        follows(Outcome::retry_after(77 * SECOND, "later")),
+        retry(FailureClass::Failed, 2, 77 * SECOND, "later")
+    );
 }
 
 #[test]
