@@ -406,7 +406,7 @@ mod tests {
     };
 
     #[test]
-    fn deliveries_are_sorted_by_their_events_and_those_without_a_time_stay() {
+    fn deliveries_without_event_time_keep_their_positions() {
         let delivery = |place: u64, time: Option<u64>| {
             let identity = Identity {
                 source: SourceName::parse("shop").unwrap(),

@@ -454,7 +454,7 @@ mod tests {
     };
 
     #[test]
-    fn a_secret_in_the_wrong_place_is_not_shown() {
+    fn misplaced_secret_is_not_shown() {
         let document = |field: &str| format!("[sources.shop]\nprovider='shopify'\nsecrets=['s']\nhandler='h'\n{field}");
         for field in ["on_failure = 'hush'", "retry = 'hush'", "retry = 'a\"hush'", "handler_timeout = 'a\"hush'"] {
             let error = Sources::parse(&document(field)).unwrap_err().to_string();
@@ -469,14 +469,14 @@ mod tests {
 
     /// They would all be set aside, as if their entity could not be found.
     #[test]
-    fn the_one_entity_of_a_source_is_not_where_its_unrouted_deliveries_are() {
+    fn constant_entity_may_not_be_unrouted_key() {
         let refused = Sources::parse(&format!("[sources.shop]\n{SHOP}entity = 'shop/unrouted'")).unwrap_err();
         assert_eq!(refused.to_string(), "source `shop`: entity template 1: what is under `shop/unrouted` is parked");
         Sources::parse(&format!("[sources.shop]\n{SHOP}entity = 'other/unrouted'")).unwrap();
     }
 
     #[test]
-    fn a_constant_made_of_the_source_s_name_is_checked_as_a_key() {
+    fn constant_template_is_checked_as_key() {
         let refused = |entity: &str| {
             Sources::parse(&format!("[sources.shop]\n{SHOP}entity = '{entity}'")).unwrap_err().to_string()
         };
@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_behind_one_that_always_has_a_value_is_refused() {
+    fn unreachable_template_is_refused() {
         let read = |entity: &str| Sources::parse(&format!("[sources.shop]\n{SHOP}entity = {entity}"));
         for first in ["chat/one", "{source}/{provider}", "{source}/{topic}"] {
             let refused = read(&format!("['{first}', '{{/x}}']")).unwrap_err().to_string();
@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_may_be_configured_before_its_secret_is_known() {
+    fn source_may_lack_a_secret() {
         for secrets in ["", "secrets = []\n"] {
             let document = format!("[sources.shop]\nprovider = 'stripe'\n{secrets}handler = 'h'\n");
             assert!(!Sources::parse(&document).unwrap().get("shop").unwrap().has_secret());
@@ -512,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_of_another_kind_is_refused_by_its_number_and_not_shown() {
+    fn unusable_secret_is_refused_by_its_number() {
         let secrets = |provider: &str, secrets: &str| {
             let document = format!("[sources.shop]\nprovider = '{provider}'\nsecrets = [{secrets}]\nhandler = 'h'\n");
             Sources::parse(&document).unwrap_err().to_string()
@@ -533,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_s_own_tolerance_counts_in_place_of_five_minutes() {
+    fn source_tolerance_replaces_five_minutes() {
         let at = |seconds: u64| Timestamp::from_secs(1_767_621_700 + seconds);
         let signed = stripe("secrets = 's'").unwrap().sign(&providers::Headers::default(), b"{}", at(1000));
         let headers = signed.into_iter().collect();
@@ -553,7 +553,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_that_is_no_text_is_given_in_hexadecimal_or_base64() {
+    fn secret_may_be_hexadecimal_or_base64() {
         let now = Timestamp::from_secs(1_767_621_700);
         let sign = |secret: &str| {
             stripe(&format!("secrets = '{secret}'")).unwrap().sign(&providers::Headers::default(), b"{}", now)
@@ -571,7 +571,7 @@ mod tests {
     }
 
     #[test]
-    fn an_option_that_the_provider_lacks_or_has_no_use_for_is_refused() {
+    fn missing_or_useless_provider_option_is_refused() {
         let read = |provider: &str, rest: &str| {
             Sources::parse(&format!("[sources.shop]\nprovider = '{provider}'\nhandler = 'h'\n{rest}"))
         };
@@ -582,7 +582,7 @@ mod tests {
     }
 
     #[test]
-    fn one_secret_may_stand_without_its_list() {
+    fn single_secret_needs_no_list() {
         let read = |secrets: &str| {
             Sources::parse(&format!("[sources.shop]\nprovider = 'stripe'\nsecrets = {secrets}\nhandler = 'h'\n"))
         };
@@ -597,7 +597,7 @@ mod tests {
     /// What stands in the document may be a secret that was put in the wrong
     /// place; what the reader itself says is there to be read.
     #[test]
-    fn an_error_shows_the_examples_of_its_own_and_not_what_stands_in_the_document() {
+    fn errors_omit_values_of_the_document() {
         let refused = |field: &str| Sources::parse(&format!("[sources.shop]\n{SHOP}{field}")).unwrap_err().to_string();
         let cannot = "the sources document cannot be read: line 5: ";
         let duration = "expected a duration: a number and its unit, such as `10s`, `500ms` or `5m`";
@@ -630,12 +630,12 @@ mod tests {
     }
 
     #[test]
-    fn a_document_may_name_the_schema_that_editors_check_it_by() {
+    fn document_may_name_its_json_schema() {
         Sources::parse(&format!("\"$schema\" = 'sources.schema.json'\n[sources.shop]\n{SHOP}")).unwrap();
     }
 
     #[test]
-    fn no_source_s_deliveries_are_of_jobs() {
+    fn source_may_not_use_job_keys() {
         let refused = |document: String| Sources::parse(&document).unwrap_err().to_string();
         let error = refused(format!("[sources.cron]\n{SHOP}"));
         assert_eq!(error, "source `cron`: the source name \"cron\" is reserved: entities under `cron/` are jobs");
@@ -644,7 +644,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_that_names_a_job_is_not_routed_to_it() {
+    fn sender_cannot_route_to_a_job() {
         let document = format!("[sources.shop]\n{SHOP}entity = ['{{/key}}', '{{/other}}']");
         let sources = Sources::parse(&document).unwrap();
         let shop = sources.get("shop").unwrap();

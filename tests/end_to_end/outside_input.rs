@@ -352,7 +352,7 @@ proptest! {
 
 /// Whatever field it got into.
 #[test]
-fn a_secret_in_the_wrong_place_is_not_shown() {
+fn misplaced_secret_is_not_shown() {
     const SECRET: &str = "whsec_Y2FuYXJ5LWNhbmFyeQ==";
     let mut quotes = Vec::new();
     let mut at = 0;

@@ -165,7 +165,7 @@ async fn handles_in_order_once_and_refuses_what_is_stale(mut function: Receiver)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_python_function_handles_in_order_once_and_refuses_what_is_stale() {
+async fn python_function_handles_in_order_once_and_fenced() {
     match python("invoke_handler.py").await {
         Ok(command) => handles_in_order_once_and_refuses_what_is_stale(Receiver::start(command, "").await).await,
         Err(reason) => not_run(&reason),
@@ -173,7 +173,7 @@ async fn the_python_function_handles_in_order_once_and_refuses_what_is_stale() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_typescript_function_handles_in_order_once_and_refuses_what_is_stale() {
+async fn typescript_function_handles_in_order_once_and_fenced() {
     match node("invoke_handler.ts").await {
         Ok(command) => handles_in_order_once_and_refuses_what_is_stale(Receiver::start(command, "").await).await,
         Err(reason) => not_run(&reason),
@@ -208,7 +208,7 @@ pub async fn handles_groups<H: Handler + Clone>(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_function_gets_what_waits_in_a_row_in_one_call() {
+async fn function_gets_waiting_deliveries_in_one_call() {
     match python("invoke_handler.py").await {
         Ok(command) => handles_groups(Receiver::start(command, "").await, SOURCES, handler).await,
         Err(reason) => not_run(&reason),
@@ -217,7 +217,7 @@ async fn a_function_gets_what_waits_in_a_row_in_one_call() {
 
 /// Every field with and without a value.
 #[test]
-fn what_a_function_is_given_is_what_the_schema_says() {
+fn invoke_event_matches_the_schema() {
     let schema = schema();
     let validator = Validator::new(&schema.to_string());
     let full = incoming("shop", "shop/order/№ 7", "größe", "orders/paid", &Env::system());
@@ -256,7 +256,7 @@ fn what_a_function_is_given_is_what_the_schema_says() {
 }
 
 #[test]
-fn the_types_beside_the_samples_are_made_from_the_schema() {
+fn sample_types_are_generated_from_the_schema() {
     let schema = schema();
     for (name, made) in [("py", invoke_types::python(&schema)), ("ts", invoke_types::typescript(&schema))] {
         let path = format!("{}/../shared/examples/receivers/invoke_types.{name}", env!("CARGO_MANIFEST_DIR"));

@@ -157,7 +157,7 @@ async fn receives_in_order_once_and_refuses_what_is_stale(mut receiver: Receiver
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_python_receiver_receives_in_order_once_and_refuses_what_is_stale() {
+async fn python_receiver_handles_in_order_once_and_fenced() {
     match python("receiver.py").await {
         Ok(command) => receives_in_order_once_and_refuses_what_is_stale(Receiver::start(command, SECRETS).await).await,
         Err(reason) => not_run(&reason),
@@ -165,7 +165,7 @@ async fn the_python_receiver_receives_in_order_once_and_refuses_what_is_stale() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_typescript_receiver_receives_in_order_once_and_refuses_what_is_stale() {
+async fn typescript_receiver_handles_in_order_once_and_fenced() {
     match node("receiver.ts").await {
         Ok(command) => receives_in_order_once_and_refuses_what_is_stale(Receiver::start(command, SECRETS).await).await,
         Err(reason) => not_run(&reason),
@@ -180,7 +180,7 @@ async fn receives_lists(receiver: Receiver) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_python_receiver_receives_what_waits_in_a_row_in_one_request() {
+async fn python_receiver_gets_waiting_deliveries_in_one_request() {
     match python("receiver.py").await {
         Ok(command) => receives_lists(Receiver::start(command, SECRETS).await).await,
         Err(reason) => not_run(&reason),
@@ -188,7 +188,7 @@ async fn the_python_receiver_receives_what_waits_in_a_row_in_one_request() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_typescript_receiver_receives_what_waits_in_a_row_in_one_request() {
+async fn typescript_receiver_gets_waiting_deliveries_in_one_request() {
     match node("receiver.ts").await {
         Ok(command) => receives_lists(Receiver::start(command, SECRETS).await).await,
         Err(reason) => not_run(&reason),
@@ -215,7 +215,7 @@ async fn forged_list_is_one_delivery(mut receiver: Receiver) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn python_receiver_takes_a_forged_list_as_one_delivery() {
+async fn python_receiver_treats_forged_list_as_one_delivery() {
     match python("receiver.py").await {
         Ok(command) => forged_list_is_one_delivery(Receiver::start(command, SECRETS).await).await,
         Err(reason) => not_run(&reason),
@@ -223,7 +223,7 @@ async fn python_receiver_takes_a_forged_list_as_one_delivery() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn typescript_receiver_takes_a_forged_list_as_one_delivery() {
+async fn typescript_receiver_treats_forged_list_as_one_delivery() {
     match node("receiver.ts").await {
         Ok(command) => forged_list_is_one_delivery(Receiver::start(command, SECRETS).await).await,
         Err(reason) => not_run(&reason),
@@ -240,7 +240,7 @@ async fn on_postgres() -> Result<(Postgres, impl AsyncFn() -> Receiver), String>
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_receiver_on_postgres_receives_in_order_once_and_refuses_what_is_stale() {
+async fn postgres_receiver_handles_in_order_once_and_fenced() {
     match on_postgres().await {
         Ok((_postgres, start)) => receives_in_order_once_and_refuses_what_is_stale(start().await).await,
         Err(reason) => not_run(&reason),
@@ -250,7 +250,7 @@ async fn the_receiver_on_postgres_receives_in_order_once_and_refuses_what_is_sta
 /// Order, token and id land together: a receiver that is killed leaves all of
 /// them or none, and its successor on the same database knows what it knew.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_receiver_on_postgres_remembers_over_its_own_end_what_it_applied() {
+async fn restarted_postgres_receiver_remembers_applied_deliveries() {
     let (postgres, start) = match on_postgres().await {
         Ok(started) => started,
         Err(reason) => return not_run(&reason),

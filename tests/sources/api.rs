@@ -128,7 +128,7 @@ impl Clock for Ahead {
 }
 
 #[tokio::test]
-async fn a_parameter_is_asked_for_decrypted_and_signed_for() {
+async fn parameter_is_read_decrypted_and_signed() {
     let stand_in = StandIn::start(of_parameter(SECRET)).await;
     let live = stand_in.open(parameter(), &Env::system()).await.unwrap();
     assert_eq!(live.current().iter().map(|source| source.name.to_string()).collect::<Vec<_>>(), ["shop"]);
@@ -141,7 +141,7 @@ async fn a_parameter_is_asked_for_decrypted_and_signed_for() {
 }
 
 #[tokio::test]
-async fn a_secret_is_asked_for_by_its_arn_and_signed_for() {
+async fn secret_is_read_by_arn_and_signed() {
     let reply = json!({ "ARN": ARN, "SecretString": document(&[("shop", SECRET)]) }).to_string();
     let stand_in = StandIn::start(Reply::Says(StatusCode::OK, reply)).await;
     let live = stand_in.open(SourcesOrigin::Secret(ARN.into()), &Env::system()).await.unwrap();
@@ -153,7 +153,7 @@ async fn a_secret_is_asked_for_by_its_arn_and_signed_for() {
 }
 
 #[tokio::test]
-async fn why_a_document_cannot_be_had_is_said_without_what_the_service_says_beside() {
+async fn read_error_omits_the_service_message() {
     let refusal = |kind: &str| json!({ "__type": kind, "message": SECRET }).to_string();
     let no_document = json!({ "Parameter": { "Name": SECRET } }).to_string();
     for (reply, reason) in [
@@ -176,7 +176,7 @@ async fn why_a_document_cannot_be_had_is_said_without_what_the_service_says_besi
 }
 
 #[tokio::test]
-async fn over_the_wire_too_what_is_slow_or_gone_changes_nothing_and_what_is_rolled_counts() {
+async fn slow_or_missing_service_keeps_last_document() {
     let ahead = Arc::default();
     let env = Env::new(Ahead(SystemClock::start(), Arc::clone(&ahead)), SeededRandom::new(1));
     let pass = || *ahead.lock().unwrap() += SPACING;

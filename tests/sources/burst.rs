@@ -92,7 +92,7 @@ impl Burst {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_a_thousand_that_start_at_once_as_many_are_served_as_the_service_answers() {
+async fn thousand_instances_start_at_the_service_rate() {
     let burst = burst(1_000, PARAMETERS).await;
     for seconds in [2, 4, 8, 16, 24] {
         let most = PARAMETERS as usize * (seconds as usize + 1);
@@ -105,14 +105,14 @@ async fn of_a_thousand_that_start_at_once_as_many_are_served_as_the_service_answ
 }
 
 #[tokio::test(start_paused = true)]
-async fn three_hundred_that_start_at_once_all_have_their_turn_while_they_initialise() {
+async fn three_hundred_instances_start_within_initialisation() {
     let burst = burst(300, PARAMETERS).await;
     assert_eq!(burst.given_up, 0);
     assert!(burst.started.last() <= Some(&Duration::from_secs(9)), "{:?}", burst.started.last());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_thousand_that_read_a_secret_start_at_once() {
+async fn thousand_instances_read_a_secret_at_once() {
     let burst = burst(1_000, SECRETS).await;
     assert_eq!((burst.by(0), burst.reads), (1_000, 1_000));
 }

@@ -70,7 +70,7 @@ fn post(world: &World, secret: &str, id: &str) -> Request {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_document_is_read_again_after_a_minute_and_not_before() {
+async fn document_is_refreshed_every_minute() {
     let (world, script) = (World::new(), Script::of(&[("shop", OLD)]));
     let live = open(&world, &script).await;
     assert_eq!(script.reads(), 1);
@@ -89,7 +89,7 @@ async fn a_document_is_read_again_after_a_minute_and_not_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reading_is_over_when_the_work_beside_it_is_or_had_its_moment() {
+async fn refresh_ends_with_request_or_its_patience() {
     let (world, script) = (World::new(), Script::of(&[("shop", OLD)]));
     let live = open(&world, &script).await;
     script.says(&[("shop", NEW)]);
@@ -112,7 +112,7 @@ async fn a_reading_is_over_when_the_work_beside_it_is_or_had_its_moment() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reading_that_was_frozen_tells_nothing_of_the_document() {
+async fn frozen_read_is_ignored() {
     let (world, script) = (World::new(), Script::of(&[("shop", OLD)]));
     let (ingest, live) = ingest(&world, &script).await;
     script.hangs();
@@ -131,7 +131,7 @@ async fn a_reading_that_was_frozen_tells_nothing_of_the_document() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_is_in_time_however_long_document_store_and_queue_take() {
+async fn answer_is_in_time_whatever_is_slow() {
     // Whatever is left behind these goes to a put and a wake-up without an answer.
     for (silent, slow) in [(0, 0), (0, 1100), (1, 0), (1, 700), (2, 0), (2, 300), (2, 400)] {
         let (mut world, script) = (World::new(), Script::of(&[("shop", OLD)]));
@@ -153,7 +153,7 @@ async fn an_answer_is_in_time_however_long_document_store_and_queue_take() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_idleness_what_is_new_counts_at_once_and_is_waited_for_a_moment_at_most() {
+async fn idle_instance_refreshes_before_its_answer() {
     let (world, script) = (World::new(), Script::of(&[("shop", OLD)]));
     let (ingest, _) = ingest(&world, &script).await;
     script.says(&[("shop", NEW)]);
@@ -168,7 +168,7 @@ async fn after_idleness_what_is_new_counts_at_once_and_is_waited_for_a_moment_at
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rolled_secret_refuses_no_webhook() {
+async fn rolled_secret_refuses_no_webhook() {
     let (world, script) = (World::new(), Script::of(&[("shop", OLD)]));
     let (ingest, _) = ingest(&world, &script).await;
     // The document changes, and the provider signs with the new secret at once: nobody waits for a minute.
@@ -185,7 +185,7 @@ async fn a_rolled_secret_refuses_no_webhook() {
 
 /// As on a first deploy: the sender makes the secret only for a URL that exists.
 #[tokio::test(start_paused = true)]
-async fn a_source_without_a_secret_has_its_deliveries_sent_again_until_it_has_one() {
+async fn source_without_secret_answers_503() {
     for secrets in ["", "secrets = []\n"] {
         let (world, script) = (World::new(), Script::of(&[]));
         script.says_text(format!("[sources.shop]\nprovider = 'standard-webhooks'\n{secrets}handler = 'test'\n"));
@@ -211,7 +211,7 @@ async fn a_source_without_a_secret_has_its_deliveries_sent_again_until_it_has_on
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_signed_webhook_that_went_around_what_stands_in_front_is_refused_and_not_kept() {
+async fn webhook_bypassing_the_proxy_is_refused() {
     const SECRET: &str = "0123456789abcdef0123456789abcdef";
     let (world, script) = (World::new(), Script::of(&[("shop", OLD)]));
     let (ingest, _) = ingest(&world, &script).await;
@@ -229,7 +229,7 @@ async fn a_signed_webhook_that_went_around_what_stands_in_front_is_refused_and_n
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_source_that_was_added_is_known_to_its_first_webhook() {
+async fn added_source_accepts_its_first_webhook() {
     let (world, script) = (World::new(), Script::of(&[("shop", OLD)]));
     let (ingest, _) = ingest(&world, &script).await;
     script.says(&[("shop", OLD), ("second", NEW)]);
@@ -239,7 +239,7 @@ async fn a_source_that_was_added_is_known_to_its_first_webhook() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_provider_that_was_corrected_is_known_to_the_next_webhook() {
+async fn corrected_provider_accepts_the_next_webhook() {
     let (world, script) = (World::new(), Script::of(&[]));
     // None of these headers is sent.
     script.says_text(format!("[sources.shop]\nprovider = 'shopify'\nsecrets = ['{OLD}']\nhandler = 'test'\n"));
@@ -252,7 +252,7 @@ async fn a_provider_that_was_corrected_is_known_to_the_next_webhook() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn forged_webhooks_cause_fewer_and_fewer_readings_while_these_find_nothing_new() {
+async fn forged_webhooks_cause_ever_fewer_reads() {
     let (world, script) = (World::new(), Script::of(&[("shop", OLD)]));
     let (ingest, _) = ingest(&world, &script).await;
     pass(SPACING).await;
@@ -287,7 +287,7 @@ async fn forged_webhooks_cause_fewer_and_fewer_readings_while_these_find_nothing
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_the_document_is_out_the_last_good_one_counts_and_nothing_is_refused_for_good() {
+async fn unreachable_document_keeps_the_last_one() {
     let (world, script) = (World::new(), Script::of(&[("shop", OLD)]));
     let (ingest, _) = ingest(&world, &script).await;
     script.fails("ssm does not answer");
@@ -323,7 +323,7 @@ async fn while_the_document_is_out_the_last_good_one_counts_and_nothing_is_refus
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_document_that_does_not_answer_delays_a_refusal_by_a_quarter_of_a_second_and_makes_it_a_503() {
+async fn silent_document_delays_refusal_and_answers_503() {
     let (world, script) = (World::new(), Script::of(&[("shop", OLD)]));
     let (ingest, _) = ingest(&world, &script).await;
     script.hangs();
@@ -339,7 +339,7 @@ async fn a_document_that_does_not_answer_delays_a_refusal_by_a_quarter_of_a_seco
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wrong_document_changes_nothing_and_shows_no_value() {
+async fn invalid_document_is_ignored_and_not_shown() {
     let (world, script) = (World::new(), Script::of(&[("shop", OLD)]));
     let (ingest, live) = ingest(&world, &script).await;
     live.demand(|sources| if sources.iter().count() < 3 { Ok(()) } else { Err("too many".into()) }).unwrap();
@@ -363,7 +363,7 @@ async fn a_wrong_document_changes_nothing_and_shows_no_value() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_start_tries_for_as_long_as_it_may_initialise_and_then_says_why_not() {
+async fn start_retries_until_initialisation_ends() {
     let (world, script) = (World::new(), Script::of(&[]));
     let opened = async || {
         let (document, begun) = (Box::new(script.clone()), world.env.monotonic());
@@ -384,7 +384,7 @@ async fn a_start_tries_for_as_long_as_it_may_initialise_and_then_says_why_not() 
 }
 
 #[tokio::test]
-async fn a_file_is_a_document_too() {
+async fn document_can_be_a_file() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("sources.toml");
     std::fs::write(&file, document(&[("shop", OLD)])).unwrap();
@@ -445,7 +445,7 @@ async fn worker_with_a_slow_clock_finds_a_removed_source_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_parks_nothing_of_a_source_that_it_does_not_know_yet() {
+async fn worker_requeues_delivery_of_unknown_source() {
     let (world, script) = (World::new(), Script::of(&[("shop", OLD)]));
     let live = open(&world, &script).await;
     pass(Duration::from_secs(1)).await;

@@ -20,7 +20,7 @@ fn edited(text: &str, edit: impl FnOnce(&mut Text) -> anyhow::Result<()>) -> Str
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_a_secret_is_rolled_each_webhook_signed_with_either_is_accepted_and_kept() {
+async fn secret_rotation_accepts_both_secrets() {
     let (world, script) = (World::new(), Script::of(&[("shop", OLD)]));
     // Each has a clock of its own by which it reads: the last one is idle for most of the time.
     let mut instances = Vec::new();

@@ -150,7 +150,7 @@ fn names(sources: &Sources) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn what_somebody_else_writes_at_the_same_moment_is_kept_beside_the_change() {
+async fn concurrent_write_is_merged_with_the_change() {
     for at in 0..2 {
         let stand_in = StandIn::of(&source("first"));
         let place = &stand_in.places().await[at];
@@ -161,7 +161,7 @@ async fn what_somebody_else_writes_at_the_same_moment_is_kept_beside_the_change(
 }
 
 #[tokio::test]
-async fn what_somebody_else_writes_and_cannot_be_changed_so_is_in_place_again() {
+async fn conflicting_concurrent_write_is_restored() {
     for at in 0..2 {
         let stand_in = StandIn::of(&source("first"));
         let place = &stand_in.places().await[at];
@@ -174,7 +174,7 @@ async fn what_somebody_else_writes_and_cannot_be_changed_so_is_in_place_again() 
 }
 
 #[tokio::test]
-async fn a_parameter_keeps_its_key_its_tier_and_its_type() {
+async fn changed_parameter_keeps_key_tier_and_type() {
     let stand_in = StandIn::of(&source("first"));
     stand_in.kept().tier = "Advanced";
     let [parameter, _] = stand_in.places().await;
@@ -186,7 +186,7 @@ async fn a_parameter_keeps_its_key_its_tier_and_its_type() {
 }
 
 #[tokio::test]
-async fn a_parameter_that_is_not_there_is_made_and_a_secret_is_not() {
+async fn missing_parameter_is_created_missing_secret_refused() {
     let stand_in = StandIn::default();
     let [parameter, secret] = stand_in.places().await;
     assert!(matches!(add(&parameter, "ours").await.unwrap(), Changed::Done(_, Some(version)) if version == "1"));
@@ -195,7 +195,7 @@ async fn a_parameter_that_is_not_there_is_made_and_a_secret_is_not() {
 }
 
 #[tokio::test]
-async fn why_a_document_is_not_changed_is_said_with_what_is_needed_and_nothing_is_written() {
+async fn denied_change_names_the_missing_permission() {
     let stand_in = StandIn::of(&source("first"));
     let places = stand_in.places().await;
     for (at, denied, needed) in [
@@ -222,7 +222,7 @@ async fn why_a_document_is_not_changed_is_said_with_what_is_needed_and_nothing_i
 }
 
 #[tokio::test]
-async fn a_document_that_its_place_does_not_hold_is_refused_before_it_is_written() {
+async fn too_large_document_is_refused_unwritten() {
     let long = |bytes: usize| format!("# {}\n{}", "x".repeat(bytes), source("first"));
     for (at, tier, bytes, limit) in [
         (0, "Standard", 4000, "and a standard parameter holds 4096: give it the tier Advanced"),

@@ -150,7 +150,7 @@ mod tests {
     use crate::providers::public_key::tests::{PRIVATE, PUBLIC};
 
     #[test]
-    fn the_body_or_its_base64_is_signed() {
+    fn signature_covers_body_or_its_base64() {
         let verify = |signature: &str, body: &[u8]| {
             let headers = [(SIGNATURE, signature)].into_iter().collect();
             AdobeCommerce.verify(Request { headers: &headers, body }, &[Secret::new(PUBLIC)], Timestamp::from_secs(0))
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn the_public_key_signs_nothing_and_a_text_is_no_key() {
+    fn public_key_cannot_sign() {
         let sign = |secret| AdobeCommerce.sign(&Headers::default(), b"", &Secret::new(secret), Timestamp::from_secs(0));
         assert_eq!(sign(PUBLIC), []);
         assert_eq!(AdobeCommerce.objection(&Secret::new(PUBLIC)), None);

@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_family_is_what_was_observed() {
+    fn family_is_the_observed_object() {
         for (topic, expected) in [
             ("com.adobe.commerce.observer.sales_order_save_commit_after", "sales_order"),
             ("observer.sales_order_shipment_save_after", "sales_order_shipment"),
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_a_file_on_adobe_s_host() {
+    fn key_url_must_be_on_adobe_host() {
         let path = "/prod/keys/pub-key-kruhWwu4Or.pem";
         let expected = "https://static.adobeioevents.com/prod/keys/pub-key-kruhWwu4Or.pem";
         assert_eq!(address(path).map(|at| at.to_string()).as_deref(), Some(expected));

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signature_is_believed_under_each_product_s_header() {
+    fn signature_is_accepted_under_each_product_header() {
         let former = format!("hmac-sha256={BASE64}");
         let former_hex = format!("hmac-sha256={HEX}");
         for header in [
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_header_cannot_stand_in_for_the_first() {
+    fn second_header_cannot_replace_the_first() {
         let both = [(TRACKING, "AAAA"), (RETURNS, BASE64)];
         assert_eq!(verify(&both), Err(Unverified::Mismatch));
     }

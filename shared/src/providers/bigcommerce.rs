@@ -124,7 +124,7 @@ mod tests {
     /// The vector of the Standard Webhooks libraries cannot be used: its key is not text.
     /// Python: base64(hmac(b"secret", b'msg_1.1767621700.{"data":1}', sha256))
     #[test]
-    fn the_secret_s_own_bytes_are_the_key() {
+    fn secret_bytes_are_the_key() {
         let headers = [
             ("webhook-id", "msg_1"),
             ("webhook-timestamp", "1767621700"),
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn updates_within_a_second_are_two_deliveries() {
+    fn updates_in_one_second_are_separate_deliveries() {
         let body = br#"{"scope":"store/order/updated","hash":"3f9e","created_at":1767621600,"data":{"id":7}}"#;
         let id = |id| {
             let headers = [("webhook-id", id)].into_iter().collect();
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_store_is_the_account_and_carts_stay_carts() {
+    fn store_is_the_account() {
         let converted = r#"{"scope":"store/cart/converted","producer":"stores/abcde","created_at":1561486893,
                             "data":{"type":"cart","id":"d300","orderId":252}}"#;
         let described = described(converted);

@@ -136,14 +136,14 @@ mod tests {
     }
 
     #[test]
-    fn the_published_event_is_a_batch_s() {
+    fn published_event_belongs_to_a_batch() {
         let described = EasyPost.describe(Request { headers: &Headers::default(), body: BODY.as_bytes() });
         assert_eq!((described.topic.as_str(), described.delivery_id.as_str()), ("batch.created", "evt_123..."));
         assert_eq!(described.entity.as_deref(), Some("batch/batch_123..."));
     }
 
     #[test]
-    fn the_published_signature_is_believed_in_every_spelling_of_the_secret_that_unicode_takes_for_the_same() {
+    fn secret_is_normalized_by_nfkd() {
         for secret in ["s\u{e9}cret", "se\u{301}cret", "s\u{e9}cre\u{ff54}"] {
             assert_eq!(verify(secret), Ok(Verified::Delivery), "{secret:?}");
         }

@@ -79,7 +79,7 @@ mod tests {
     use crate::providers::{Headers, Provider, Request};
 
     #[test]
-    fn the_receipt_is_the_order_whatever_stands_behind_it() {
+    fn receipt_in_resource_url_is_the_order() {
         let described = |url: &str| {
             let body = format!(r#"{{"event_type":"order.paid","resource_url":"{url}","shop_id":9007199254740993}}"#);
             ETSY.describe(Request { headers: &Headers::default(), body: body.as_bytes() })

@@ -68,7 +68,7 @@ mod tests {
     const MILLIS: u64 = 1_767_621_600_250;
 
     #[test]
-    fn one_time_in_every_spelling_is_one_time() {
+    fn timestamp_formats_are_equivalent() {
         for text in [
             "1767621600.25",
             "1767621600.250999",
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_tells_no_time_is_none() {
+    fn malformed_timestamp_is_rejected() {
         for text in [
             "",
             "-1",
@@ -121,13 +121,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_a_timestamp_shows_is_read_back(millis in 0..253_402_300_799_999_u64) {
+        fn displayed_timestamp_parses_back(millis in 0..253_402_300_799_999_u64) {
             let time = Timestamp::from_millis(millis);
             prop_assert_eq!(parse(&time.to_string()), Some(time));
         }
 
         #[test]
-        fn no_text_makes_it_panic(text in any::<String>(), near in "[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}[0-9.+:Zé-]{0,12}") {
+        fn parser_never_panics_on_text(text in any::<String>(), near in "[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}[0-9.+:Zé-]{0,12}") {
             let _ = (parse(&text), parse(&near));
         }
     }

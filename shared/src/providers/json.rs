@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_come_out_as_they_were_written() {
+    fn numbers_keep_their_spelling() {
         for number in
             ["9007199254740993", "123456789012345678901234567890", "-0", "1.10", "1e400", "18446744073709551616"]
         {
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn strings_come_out_unescaped_and_booleans_as_text() {
+    fn strings_are_unescaped() {
         let body = r#"{"plain":"a","escaped":"a\/\u00e9\n\ud83d\ude00","yes":true,"no":false,"empty":""}"#;
         assert_eq!(found(body, "/plain").as_deref(), Some("a"));
         assert_eq!(found(body, "/escaped").as_deref(), Some("a/é\n😀"));
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_scalar_or_not_there_is_none() {
+    fn missing_or_compound_value_is_none() {
         let body = r#"{"null":null,"object":{},"array":[1],"string":"x"}"#;
         for at in
             ["", "/null", "/object", "/array", "/absent", "/string/x", "/array/-", "/array/1", "string", "/~", "/~2"]
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_has_no_sign_and_no_leading_zero() {
+    fn index_with_sign_or_leading_zero_is_none() {
         assert_eq!(found("[[1,2],{\"01\":3}]", "/0/1").as_deref(), Some("2"));
         assert_eq!(found("[[1,2],{\"01\":3}]", "/1/01").as_deref(), Some("3"));
         for at in ["/00", "/01", "/+1", "/-1", "/", "/18446744073709551616"] {
@@ -213,13 +213,13 @@ mod tests {
     }
 
     #[test]
-    fn of_equal_keys_the_last_counts() {
+    fn last_of_duplicate_keys_wins() {
         assert_eq!(found(r#"{"a":{"id":1},"a":{"id":2},"\u0061":{"id":3}}"#, "/a/id").as_deref(), Some("3"));
         assert_eq!(found(r#"{"a":{"id":1},"a":null}"#, "/a/id"), None);
     }
 
     #[test]
-    fn text_that_is_not_json_holds_nothing() {
+    fn invalid_json_has_no_values() {
         for body in ["", "{", "{\"id\":1}x", "{\"id\":1,}", "{\"id\":01}", "{\"id\":1", "id=1", "{'id':1}"] {
             assert_eq!(found(body, "/id"), None, "{body}");
         }
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn depth_costs_no_stack() {
+    fn deep_nesting_does_not_overflow_the_stack() {
         let deep = format!("{{\"deep\":{}{},\"id\":1}}", "[".repeat(500_000), "]".repeat(500_000));
         assert_eq!(found(&deep, "/id").as_deref(), Some("1"));
         assert_eq!(found(&deep, "/deep/0/0"), None);
@@ -275,7 +275,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_value_is_found_where_serde_json_finds_it(value in any_json(), pretty in any::<bool>()) {
+        fn every_pointer_agrees_with_serde_json(value in any_json(), pretty in any::<bool>()) {
             let text = if pretty { serde_json::to_string_pretty(&value) } else { serde_json::to_string(&value) }.unwrap();
             let mut pointers = Vec::new();
             all_pointers(&value, String::new(), &mut pointers);
@@ -287,12 +287,12 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_and_no_pointer_make_it_panic(body in any::<Vec<u8>>(), at in any::<String>()) {
+        fn pointer_never_panics_on_bytes(body in any::<Vec<u8>>(), at in any::<String>()) {
             let _ = pointer(&body, &at);
         }
 
         #[test]
-        fn no_near_json_makes_it_panic(body in r#"[{}\[\]",:\\u0-9ae tfn.-]{0,40}"#, at in "(/[a0~1-]{0,3}){0,3}") {
+        fn pointer_never_panics_on_broken_json(body in r#"[{}\[\]",:\\u0-9ae tfn.-]{0,40}"#, at in "(/[a0~1-]{0,3}){0,3}") {
             let _ = pointer(body.as_bytes(), &at);
         }
     }

@@ -15,7 +15,7 @@ mod tests {
     use crate::providers::{NAMES, by_name, rule_of};
 
     #[test]
-    fn a_url_is_taken_by_those_that_sign_it_and_by_no_other() {
+    fn url_is_refused_unless_signed() {
         let options = Options { url: Some("https://example.com/".into()) };
         for name in NAMES {
             let (Some(provider), Some(rule)) = (by_name(name), rule_of(name)) else { continue };

@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_paypal_s_own_hosts_and_folder_hold_certificates() {
+    fn certificate_url_must_be_in_paypal_folder() {
         let found = |url: &str| address(url).map(|at| at.to_string());
         for url in [
             "https://api.paypal.com/v1/notifications/certs/CERT-360caa42-fca2a594-90621ecd",
@@ -217,7 +217,7 @@ mod tests {
 
     /// The check value of CRC-32/ISO-HDLC.
     #[test]
-    fn a_crc_is_the_published_one() {
+    fn crc_matches_published_value() {
         assert_eq!(crc32(b"123456789"), 0xcbf4_3926);
         assert_eq!(crc32(b""), 0);
     }

@@ -170,7 +170,7 @@ pub(super) mod tests {
     const OF_BODY: &str = include_str!("tests/rsa-of-body.txt");
 
     #[test]
-    fn a_signature_that_openssl_made_is_believed_under_every_form_of_the_key() {
+    fn openssl_signature_verifies_under_every_key_form() {
         let signature = STANDARD.decode(OF_BODY.trim()).unwrap();
         let in_one_line = PUBLIC.replace('\n', " ");
         for pem in [PUBLIC, PUBLIC_PKCS1, PRIVATE, PRIVATE_PKCS8, &in_one_line, &PUBLIC.replace('\n', "")] {
@@ -187,7 +187,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_is_no_rsa_key_is_none() {
+    fn other_keys_are_not_rsa_keys() {
         let ec = "-----BEGIN PUBLIC KEY-----\nMFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAE\n-----END PUBLIC KEY-----";
         for text in ["", "secret", ec, &PUBLIC[..200], &PUBLIC.replace("PUBLIC", "SECRET"), &PUBLIC.replace('M', "N")] {
             assert!(RsaKey::in_pem(text.as_bytes()).is_none(), "{text}");
@@ -202,7 +202,7 @@ pub(super) mod tests {
 
     /// RFC 8032, section 7.1, test 2.
     #[test]
-    fn the_published_vector_of_ed25519_comes_out() {
+    fn ed25519_matches_published_vector() {
         let hex = |text| super::super::Encoding::Hex.decode(text).unwrap();
         let seed = hex("4ccd089b28ff96da9db6c346ec114e0f5b8a319f35aba624da8cf6ed4fb8a6fb");
         let public = hex("3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c");
@@ -221,7 +221,7 @@ pub(super) mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_it_panic(der in any::<Vec<u8>>(), text in any::<String>()) {
+        fn key_parsers_never_panic(der in any::<Vec<u8>>(), text in any::<String>()) {
             let pem = |label: &str| format!("-----BEGIN {label}-----\n{}\n-----END {label}-----", STANDARD.encode(&der));
             for text in [text.clone(), pem("PUBLIC KEY"), pem("RSA PUBLIC KEY"), pem("PRIVATE KEY"), pem("RSA PRIVATE KEY")] {
                 if let Some(key) = RsaKey::in_pem(text.as_bytes()) {

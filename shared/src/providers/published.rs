@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_a_host_of_the_provider_s_and_a_plain_path() {
+    fn address_path_must_be_plain() {
         let address = |path: &str| Address::new("keys.example.com", path, "public_key_file").map(|at| at.to_string());
         let whole = "https://keys.example.com/prod/keys/pub-key-1_a.pem";
         assert_eq!(address("/prod/keys/pub-key-1_a.pem").as_deref(), Some(whole));

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_line_that_is_for_the_family_and_holds_something_names_the_entity() {
+    fn first_line_with_value_names_the_entity() {
         for (family, body, expected) in [
             ("refunds", r#"{"id":1,"order_id":7}"#, "order/7"),
             ("returns", r#"{"id":1,"order_id":"","order":{"id":7}}"#, "order/7"),
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_inside_a_url_ends_where_its_part_of_the_url_does() {
+    fn id_in_url_ends_at_its_segment() {
         const MARKS: &[&str] = &["batch=", "/orders/"];
         for (url, expected) in [
             ("https://example.com/orders/7", Some("7")),
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_of_an_event_without_a_topic_is_no_entity() {
+    fn event_without_topic_has_no_entity() {
         let topic = describe::topic(None);
         let found = find(LINES, describe::family(&topic), br#"{"id":1}"#).unwrap();
         assert_eq!((found.entity(), found.id.as_str()), (None, "1"));

@@ -121,7 +121,7 @@ mod tests {
     const GOOD: &str = "t=1767621700,v1=ddf0cf1fe174e903612d728389ae04fa25238c64bd305cb213f1ffab6d327583";
 
     #[test]
-    fn a_request_stands_and_falls_by_its_signature_and_by_the_token_only_without_one() {
+    fn token_counts_only_without_a_signature() {
         assert_eq!(verify(Some(GOOD), ""), Ok(Verified::Delivery));
         assert_eq!(verify(Some(GOOD), "token=other"), Ok(Verified::Delivery));
         assert_eq!(verify(None, "token=secret"), Ok(Verified::Delivery));
@@ -132,13 +132,13 @@ mod tests {
     }
 
     #[test]
-    fn an_api_token_is_no_secret_that_shippo_signs_with() {
+    fn shippo_api_token_is_refused_as_secret() {
         assert!(Shippo.objection(&Secret::new("shippo_test_0123")).unwrap().contains("API token"));
         assert_eq!(Shippo.objection(&Secret::new("0123")), None);
     }
 
     #[test]
-    fn transactions_and_their_parcels_are_of_one_family_each() {
+    fn transaction_and_parcel_topics_have_one_family() {
         let family = |event| {
             let body = format!(r#"{{"event":"{event}"}}"#);
             Shippo.describe(Request { headers: &Headers::default(), body: body.as_bytes() }).family

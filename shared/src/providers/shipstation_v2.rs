@@ -152,7 +152,7 @@ mod tests {
     ]}"#;
 
     #[test]
-    fn where_no_key_was_fetched_it_is_said_which_is_wanted() {
+    fn unfetched_key_is_requested_by_address() {
         let headers = [(KEY, "of the RFC"), (TIME, "2026-01-05T14:00:01Z"), (SIGNATURE, "AAAA")].into_iter().collect();
         let request = Request { headers: &headers, body: b"{}" };
         let verified = Published::verify(&ShipStationV2, request, &[], &NoKeys, Timestamp::from_secs(1_767_621_601));
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_found_by_its_id_and_read_out_of_its_numbers() {
+    fn key_set_entry_is_found_by_id() {
         let found = key(SET.as_bytes(), "of the RFC").unwrap();
         let (modulus, exponent) = found.numbers();
         assert_eq!((&modulus[..2], modulus.len(), exponent), (&[0xa1, 0xf8][..], 256, &[1, 0, 1][..]));

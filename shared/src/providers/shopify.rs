@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_known_signature_is_believed_under_either_header_name_and_any_secret() {
+    fn known_signature_verifies_under_either_header_name() {
         for name in ["X-Shopify-Hmac-Sha256", "Shopify-Hmac-Sha256"] {
             let headers = [(name, SIGNATURE)];
             assert_eq!(verify(&headers, &["shopify-development-secret"]), Ok(Verified::Delivery));
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn each_reason_not_to_believe_is_told_apart() {
+    fn each_verification_failure_has_its_own_error() {
         let name = "x-shopify-hmac-sha256";
         let secrets = ["shopify-development-secret"];
         assert_eq!(verify(&[], &secrets), Err(Unverified::Missing(name.into())));
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newer_headers_are_preferred() {
+    fn newer_headers_win() {
         let headers = [("x-shopify-hmac-sha256", SIGNATURE), ("shopify-hmac-sha256", "AAAA")];
         assert_eq!(verify(&headers, &["shopify-development-secret"]), Err(Unverified::Mismatch));
         let headers = [("x-shopify-topic", "orders/create"), ("shopify-topic", "refunds/create")];
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_is_signed_under_the_header_family_that_it_uses() {
+    fn sample_keeps_its_header_family() {
         let now = Timestamp::from_secs(0);
         let secret = Secret::new("shopify-development-secret");
         for (given, expected) in
@@ -261,13 +261,13 @@ mod tests {
     }
 
     #[test]
-    fn an_access_token_is_no_secret_that_shopify_signs_with() {
+    fn shopify_access_token_is_refused_as_secret() {
         assert!(Shopify.objection(&Secret::new("shpat_0123456789abcdef")).unwrap().contains("client secret"));
         assert_eq!(Shopify.objection(&Secret::new("shpss_0123456789abcdef")), None);
     }
 
     #[test]
-    fn everything_about_an_order_has_the_order_as_its_entity() {
+    fn order_topics_have_the_order_as_entity() {
         for (topic, body) in [
             ("orders/updated", r#"{"id":7}"#),
             ("orders/updated", r#"{"id":"gid://shopify/Order/7"}"#),
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn other_topics_have_the_thing_they_name_as_their_entity() {
+    fn other_topics_have_their_object_as_entity() {
         for (topic, body, expected) in [
             ("products/update", r#"{"id":7}"#, Some("products/7")),
             ("tender_transactions/create", r#"{"id":3,"order_id":null}"#, Some("tender_transactions/3")),
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn the_resource_header_names_the_entity_that_the_body_does_not() {
+    fn resource_header_names_entity_absent_from_body() {
         let about = |resource| {
             let headers = [("shopify-topic", "Anything"), ("shopify-resource-id", resource)];
             described(&headers, "{}").entity
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_global_id_counts_as_its_number() {
+    fn global_id_is_reduced_to_its_number() {
         for (id, expected) in
             [("gid://shopify/Order/7", "7"), ("7", "7"), ("gid://shopify/Order/", "gid://shopify/Order/")]
         {
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delivery_is_named_by_shop_topic_and_webhook_id() {
+    fn delivery_id_joins_shop_topic_and_webhook() {
         let headers = [
             ("X-Shopify-Topic", "orders/create"),
             ("X-Shopify-Shop-Domain", "example.myshopify.com"),
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_is_the_bodys_own_or_else_the_headers() {
+    fn event_time_comes_from_body_before_header() {
         let headers = [("x-shopify-topic", "orders/updated"), ("x-shopify-triggered-at", "2026-01-05T14:00:02.5Z")];
         let time = |body| described(&headers, body).event_time;
         let own = Timestamp::from_secs(1_767_621_600);

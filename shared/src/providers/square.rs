@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn the_published_signature_is_believed_for_its_url_alone() {
+    fn published_signature_is_accepted_for_its_url_only() {
         assert_eq!(verify(URL, "asdf1234"), Ok(Verified::Delivery));
         for url in ["https://example.com/webhook/", "https://example.com/webhooks", "http://example.com/webhook", ""] {
             assert_eq!(verify(url, "asdf1234"), Err(Unverified::Mismatch), "{url}");
@@ -156,7 +156,7 @@ mod tests {
 
     /// Python: base64(hmac(b"asdf1234", b'{"hello":"world"}', sha256))
     #[test]
-    fn a_signature_over_the_body_alone_is_not_believed_where_the_url_was_forgotten() {
+    fn signature_over_body_alone_is_refused() {
         let headers = [(SIGNATURE, "lKwOczI1TtKJsEXnCxx9TBMNBOHvuhU848A7Sa64ia8=")].into_iter().collect();
         let request = Request { headers: &headers, body: BODY };
         let square = Square { url: String::new() };
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_no_order_is_itself() {
+    fn object_without_order_is_its_own_entity() {
         let entity = |body: &str| {
             let square = Square { url: URL.into() };
             square.describe(Request { headers: &Headers::default(), body: body.as_bytes() }).entity

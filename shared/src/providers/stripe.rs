@@ -155,12 +155,12 @@ mod tests {
     }
 
     #[test]
-    fn a_known_signature_is_believed() {
+    fn known_signature_is_accepted() {
         assert_eq!(verify(&format!("t={SIGNED_AT},v1={GOOD}")), Ok(Verified::Delivery));
     }
 
     #[test]
-    fn an_api_key_is_no_secret_that_stripe_signs_with() {
+    fn stripe_api_key_is_refused_as_secret() {
         for key in ["sk_live_1", "sk_test_1", "rk_live_1", "rk_test_1", "pk_live_1", "pk_test_1"] {
             let objection = Stripe.objection(&Secret::new(key));
             assert_eq!(
@@ -173,20 +173,20 @@ mod tests {
     }
 
     #[test]
-    fn one_good_signature_among_several_is_enough() {
+    fn one_valid_signature_among_several_suffices() {
         let value = format!("t={SIGNED_AT}, v1={BAD}, v1=short, v0={BAD}, v1={GOOD}, later=x");
         assert_eq!(verify(&value), Ok(Verified::Delivery));
     }
 
     #[test]
-    fn a_v0_signature_proves_nothing() {
+    fn v0_signature_is_ignored() {
         let malformed = Err(Unverified::Malformed(SIGNATURE.into()));
         assert_eq!(verify(&format!("t={SIGNED_AT},v0={GOOD}")), malformed);
         assert_eq!(verify(&format!("t={SIGNED_AT},v0={GOOD},v1={BAD}")), Err(Unverified::Mismatch));
     }
 
     #[test]
-    fn each_reason_not_to_believe_is_told_apart() {
+    fn each_verification_failure_has_its_own_error() {
         let good = format!("t={SIGNED_AT},v1={GOOD}");
         let no_headers = Request { headers: &Headers::default(), body: BODY };
         let missing = Stripe.verify(no_headers, &[Secret::new(SECRET)], Timestamp::from_secs(SIGNED_AT));
@@ -208,12 +208,12 @@ mod tests {
     }
 
     #[test]
-    fn a_time_that_was_not_the_signed_one_is_a_mismatch_not_stale() {
+    fn forged_time_is_mismatch_not_stale() {
         assert_eq!(verify(&format!("t={},v1={GOOD}", SIGNED_AT - 9000)), Err(Unverified::Mismatch));
     }
 
     #[test]
-    fn the_entity_is_the_order_or_else_the_payment_or_else_the_object() {
+    fn entity_is_order_else_payment_else_object() {
         for (object, expected) in [
             (r#"{"id":"ch_1","object":"charge","payment_intent":"pi_1","metadata":{"order_id":"7"}}"#, "order/7"),
             (r#"{"id":"ch_1","object":"charge","payment_intent":"pi_1","metadata":{}}"#, "payment_intent/pi_1"),
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thin_event_is_about_the_object_it_names() {
+    fn thin_event_belongs_to_its_related_object() {
         let thin = described(
             r#"{"id":"evt_2","object":"v2.core.event","type":"v1.billing.meter.error_report_triggered",
                 "created":"2026-01-05T14:00:00.250Z","related_object":{"id":"mtr_1","type":"billing.meter"}}"#,
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_ping_that_is_signed_is_one() {
+    fn unsigned_ping_is_refused() {
         let body = br#"{"id":"evt_3","object":"v2.core.event","type":"v2.core.event_destination.ping"}"#;
         let now = Timestamp::from_secs(SIGNED_AT);
         let signed = Stripe.sign(&Headers::default(), body, &Secret::new(SECRET), now);
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn the_event_id_names_the_delivery_or_else_the_body_does() {
+    fn delivery_id_is_event_id_else_body_hash() {
         assert_eq!(described(r#"{"id":"evt_1"}"#).delivery_id.as_str(), "evt_1");
         assert_eq!(described("{}").delivery_id, DeliveryId::from_body(b"{}"));
     }

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn the_token_is_one_of_the_secrets() {
+    fn any_secret_is_accepted_as_token() {
         for query in ["token=secret", "a=b&token=secret", "token=secret&token=other", "token=s%65cret"] {
             assert_eq!(checked(query, &["former", "secret"]), Ok(()), "{query}");
         }
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_secret_is_no_token() {
+    fn empty_secret_is_not_a_token() {
         for secrets in [&[][..], &[""], &["\0"]] {
             assert_eq!(checked("token=%00", secrets), Err(Unverified::Mismatch), "{secrets:?}");
         }
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_into_a_query_is_read_out_of_it() {
+    fn query_encoding_round_trips() {
         for secret in ["plain-1.2_3~", "a b&c=d?e#f%41", "é😀", "%", "%4"] {
             let sent = query(&Secret::new(secret)).unwrap();
             assert!(sent.is_ascii() && !sent.contains([' ', '&', '?', '#']), "{sent}");
@@ -107,14 +107,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_escape_is_left_as_it_is() {
+    fn invalid_escape_is_left_unchanged() {
         for (text, expected) in [("%41%4", "A%4"), ("%zz", "%zz"), ("%+f", "%+f"), ("a+b", "a+b"), ("%c3%a9", "é")] {
             assert_eq!(unescaped(text), expected.as_bytes());
         }
     }
 
     #[test]
-    fn a_token_that_is_no_text_is_read_as_its_bytes() {
+    fn binary_token_is_compared_as_bytes() {
         let secret = Secret::new("hex:ff00").decoded().unwrap();
         assert_eq!(query(&secret).as_deref(), Some("token=%FF%00"));
         let of = |query: &str| check(&Headers::default().with_query(query), std::slice::from_ref(&secret));
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_do_not_show_the_query() {
+    fn debug_output_of_headers_hides_the_query() {
         let headers = [("a", "b")].into_iter().collect::<Headers>().with_query("token=hush");
         assert_eq!(format!("{headers:?}"), r#"{"a": "b"}"#);
     }

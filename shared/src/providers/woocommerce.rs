@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_is_the_secret_with_its_entities_decoded() {
+    fn key_is_secret_with_html_entities_decoded() {
         let headers = [("X-WC-Webhook-Signature", OF_DECODED)];
         for secret in ["a&amp;b&lt;&#039;&gt;&quot;", "a&b<'>\"", "a&#38;b&#0060;&#X27;&#62;&#x22;"] {
             assert_eq!(verify(&headers, BODY, &["old", secret]), Ok(Verified::Delivery), "{secret}");
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn entities_are_decoded_once_and_others_left_alone() {
+    fn html_entities_are_decoded_once() {
         for (text, expected) in [
             ("plain", "plain"),
             ("&amp;lt;", "&lt;"),
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn each_reason_not_to_believe_is_told_apart() {
+    fn each_verification_failure_has_its_own_error() {
         let secrets = ["a&b<'>\""];
         assert_eq!(verify(&[], BODY, &secrets), Err(Unverified::Missing(SIGNATURE.into())));
         assert_eq!(verify(&[(SIGNATURE, "%")], BODY, &secrets), Err(Unverified::Malformed(SIGNATURE.into())));
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_unsigned_activation_form_is_a_ping() {
+    fn only_unsigned_activation_form_is_a_ping() {
         let missing = Err(Unverified::Missing(SIGNATURE.into()));
         assert_eq!(verify(&[], b"webhook_id=12", &["secret"]), Ok(Verified::Ping));
         for body in
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn delivery_is_named_by_the_shop_and_its_body() {
+    fn delivery_id_joins_shop_and_body_hash() {
         let named = |id: Option<&str>| {
             let headers =
                 [("X-WC-Webhook-Source", "https://shop.example.com/"), ("X-WC-Webhook-Topic", "order.deleted")];
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_entity_is_what_the_topic_names() {
+    fn entity_is_the_object_of_the_topic() {
         let entity = |topic, body| described(&[("x-wc-webhook-topic", topic)], body).entity;
         assert_eq!(entity("order.deleted", r#"{"id":727}"#).as_deref(), Some("order/727"));
         assert_eq!(entity("product.updated", r#"{"id":3}"#).as_deref(), Some("product/3"));

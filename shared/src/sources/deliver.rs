@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_source_delivers_at_once_and_how_long_it_waits_for_it() {
+    fn deliver_and_linger_are_parsed() {
         let of = |options: &str| shop(options).map(|shop| (shop.deliver, shop.linger)).unwrap();
         assert_eq!(of(""), (Deliver::Each, None));
         assert_eq!(of("deliver = 'each'"), (Deliver::Each, None));
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_had_is_refused_in_words() {
+    fn invalid_deliver_and_linger_are_refused() {
         let refused = |options: &str| shop(options).unwrap_err();
         for (options, reason) in [
             ("deliver = { up_to = 1 }", "`deliver.up_to` is 2 to 25"),

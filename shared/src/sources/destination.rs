@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_public_url_over_tls_is_taken() {
+    fn public_https_url_is_accepted() {
         let urls =
             ["https://example.com", "https://example.com:8443/a/b?c=d", "https://8.8.8.8/", "https://[2606::1]/"];
         for url in urls {
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_allow_private_is_refused_without_it() {
+    fn private_address_is_refused_unless_allowed() {
         let urls = [
             "http://example.com/",
             "https://127.0.0.1/",
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_url_of_a_webhook_is_refused() {
+    fn invalid_forward_url_is_refused() {
         for url in ["", "example.com", "/webhooks", "https://", "https://user:word@example.com/", "https://a b/"] {
             let refused = with_url(url).unwrap_err();
             assert!(refused.starts_with("source `shop`: `forward.url` "), "{url}: {refused}");
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_that_cannot_sign_is_refused_and_not_shown() {
+    fn unusable_forward_secret_is_refused_unshown() {
         for secret in ["'hush'", "'whsec_'", "'whsec_hush!'", "'c2VjcmV0'", "[]", "['whsec_c2VjcmV0', 'hush']", "{}"] {
             let refused = checked(&format!("url = 'https://example.com/', secret = {secret}")).unwrap_err();
             assert!(refused.contains("secret"), "{refused}");
@@ -206,13 +206,13 @@ mod tests {
     }
 
     #[test]
-    fn a_rolled_secret_is_a_list() {
+    fn forward_accepts_several_secrets() {
         let destination = checked("url = 'https://example.com/', secret = ['whsec_bmV3', 'whsec_b2xk']").unwrap();
         assert_eq!(destination.secrets().len(), 2);
     }
 
     #[test]
-    fn neither_path_nor_secret_is_shown() {
+    fn debug_output_of_destination_hides_secrets() {
         let destination = with_url("https://example.com/hush?hush").unwrap();
         let shown = format!("{destination:?}");
         assert!(shown.contains("example.com"), "{shown}");
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_destination_goes_with_the_handler_forward_and_with_no_other() {
+    fn forward_table_requires_handler_forward() {
         let source = |rest: &str| {
             let document = format!("[sources.shop]\nprovider = 'shopify'\nsecrets = ['s']\n{rest}");
             Sources::parse(&document).unwrap_err().to_string()

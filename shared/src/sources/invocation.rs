@@ -117,7 +117,7 @@ mod tests {
     const ARN: &str = "arn:aws:lambda:eu-central-1:123456789012:function:orders";
 
     #[test]
-    fn a_function_has_a_name_or_an_arn_and_maybe_a_qualifier() {
+    fn function_is_name_or_arn_with_optional_qualifier() {
         for (invoke, expected) in [
             ("function = 'orders'".to_owned(), "orders".to_owned()),
             ("function = 'shop_Orders-2', qualifier = 'live'".to_owned(), "shop_Orders-2:live".to_owned()),
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_function_is_refused_in_words() {
+    fn invalid_function_is_refused() {
         let names = ["", "two words", "orders/7", "https://example.com/", &ARN.replace("function", "layer"), &ARN[4..]];
         for name in names.map(str::to_owned).into_iter().chain(["a".repeat(65), ARN.replace("1234", "12")]) {
             let refused = checked(&format!("function = '{name}'")).unwrap_err();
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_goes_with_the_handler_invoke_and_with_no_other() {
+    fn invoke_table_requires_handler_invoke() {
         let without = refused("handler = 'invoke'");
         assert_eq!(without, "source `shop`: handler = \"invoke\" needs a table `invoke` with `function`");
         let with = refused("handler = 'orders'\ninvoke = { function = 'orders' }");

@@ -55,7 +55,7 @@ mod tests {
     const ELSEWHERE: Rules = Rules { by_name: |_| None, by_options: |_| AnyProvider::Elsewhere };
 
     #[test]
-    fn a_build_that_verifies_nothing_reads_every_sample_source_and_all_that_is_not_its_sender_s() {
+    fn build_without_verify_parses_every_sample_source() {
         let text = &std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../events/sources.toml")).unwrap();
         let (here, elsewhere) = (Sources::parse(text).unwrap(), Sources::parse_by(text, ELSEWHERE).unwrap());
         let read = |sources: &Sources| -> Vec<String> {
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_build_that_verifies_nothing_refuses_a_provider_that_there_is_not() {
+    fn build_without_verify_refuses_unknown_provider() {
         let document = "[sources.shop]\nprovider = 'shopfiy'\nhandler = 'h'\n";
         for rules in [Rules::HERE, ELSEWHERE] {
             let refused = Sources::parse_by(document, rules).unwrap_err().to_string();
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn every_provider_s_rules_are_at_hand_in_a_build_that_verifies() {
+    fn every_provider_name_has_an_implementation() {
         assert!(NAMES.iter().all(|name| *name == "generic" || (Rules::HERE.by_name)(name).is_some()));
     }
 }

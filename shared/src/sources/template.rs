@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_are_filled_in_place() {
+    fn template_fields_are_filled_in_place() {
         let template = Template::parse("order/{/a/b}-{header:X-Shop}!").unwrap();
         let filled = template.fill("a topic", |field| Some(format!("<{field}>").into()));
         assert_eq!(filled.as_deref(), Some("order/</a/b>-<header:x-shop>!"));
@@ -152,20 +152,20 @@ mod tests {
     }
 
     #[test]
-    fn a_field_without_value_fills_nothing() {
+    fn field_without_value_yields_no_key() {
         let template = Template::parse("order/{/id}").unwrap();
         assert_eq!(template.fill("a topic", |_| None), None);
         assert_eq!(template.fill("a topic", |_| Some("".into())), None);
     }
 
     #[test]
-    fn a_template_without_fields_is_the_key_of_all_deliveries() {
+    fn template_without_fields_is_constant() {
         let template = Template::parse("chat/notifications").unwrap();
         assert_eq!(template.fill("a topic", |_| None).as_deref(), Some("chat/notifications"));
     }
 
     #[test]
-    fn a_field_behind_topics_has_a_value_for_these_only() {
+    fn field_with_topics_applies_only_to_them() {
         let filled = |text: &str, topic: &str| {
             let template = Template::parse(text).unwrap();
             template.fill(topic, |field| Some(format!("<{field}>").into()))
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_template_is_named() {
+    fn invalid_template_is_refused() {
         assert_eq!(Template::parse("order/{/id"), Err(InvalidTemplate::Brace));
         assert_eq!(Template::parse("order/}"), Err(InvalidTemplate::Brace));
         assert_eq!(Template::parse("order/{id}"), Err(InvalidTemplate::Field("id".into())));

@@ -129,7 +129,7 @@ mod tests {
     use crate::sources::{Source, Sources};
 
     #[test]
-    fn a_star_stands_for_any_text_and_everything_else_for_itself() {
+    fn star_matches_any_text() {
         for (pattern, fit, other) in [
             ("orders/create", &["orders/create"][..], &["orders/created", "orders", "Orders/create", ""][..]),
             ("orders/*", &["orders/create", "orders/", "orders/a/b"], &["orders", "draft_orders/create"]),
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ignored_is_ignored_also_of_what_is_taken() {
+    fn ignored_topics_override_taken_ones() {
         let both = shop("topics = { take = ['orders/*', 'refunds/create'], ignore = 'orders/edited' }").unwrap();
         let taken = |topic: &str| both.takes(topic);
         assert!(taken("orders/create") && taken("refunds/create"));
@@ -164,14 +164,14 @@ mod tests {
 
     /// An empty list says what leaving it out says, here as everywhere.
     #[test]
-    fn a_source_that_lists_no_topic_takes_all_of_them() {
+    fn source_without_topics_takes_all() {
         for topics in ["", "topics = {}", "topics = { take = [], ignore = [] }"] {
             assert!(shop(topics).unwrap().takes("orders/create"), "{topics}");
         }
     }
 
     #[test]
-    fn a_pattern_that_can_fit_no_topic_is_refused_by_its_number() {
+    fn pattern_matching_no_topic_is_refused() {
         let refused = |topics: &str| shop(&format!("topics = {{ {topics} }}")).unwrap_err();
         assert!(refused("take = ['orders/*', '']").contains("`topics.take`, number 2: it is empty"));
         assert!(refused("ignore = ' orders/*'").contains("`topics.ignore`, number 1: it has white space around it"));

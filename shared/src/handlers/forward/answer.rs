@@ -85,12 +85,12 @@ mod tests {
     }
 
     #[test]
-    fn a_410_is_never_tried_again() {
+    fn answer_410_is_rejected() {
         assert_eq!(judged(410, Some("60")), Outcome::Reject("the endpoint answered 410 Gone".into()));
     }
 
     #[test]
-    fn all_else_is_tried_again_as_the_policy_says() {
+    fn any_other_answer_is_retried() {
         for status in [300, 304, 400, 401, 404, 409, 413, 422, 500, 501, 599, 999] {
             let Outcome::Retry { after: None, error } = judged(status, None) else { panic!("{status}") };
             assert!(error.contains(&status.to_string()), "{error}");
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_redirect_is_told_as_such() {
+    fn redirect_is_named_in_the_error() {
         for status in [301, 302, 303, 307, 308] {
             let Outcome::Retry { after: None, error } = judged(status, None) else { panic!("{status}") };
             assert!(error.contains("redirects are not followed"), "{error}");
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_words_of_a_refusal_are_in_the_error() {
+    fn error_quotes_start_of_the_answer() {
         let judged = |status| judge(status, &HeaderMap::new(), "no such order", NOW, 0.0);
         let error = |status: u16| format!("the endpoint answered {status}: no such order");
         assert_eq!(judged(StatusCode::GONE), Outcome::Reject(error(410)));
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_in_seconds_is_kept() {
+    fn retry_after_in_seconds_is_kept() {
         for status in [429, 503, 500, 401, 302] {
             assert_eq!(wait(status, "120"), Some(120), "{status}");
         }
@@ -143,20 +143,20 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_until_a_date_is_kept() {
+    fn retry_after_date_is_kept() {
         assert_eq!(wait(503, "Sat, 21 Nov 2026 08:02:00 GMT"), Some(120));
         assert_eq!(wait(503, "Saturday, 21-Nov-26 08:02:00 GMT"), Some(120));
     }
 
     #[test]
-    fn no_wait_is_longer_than_an_hour() {
+    fn retry_after_is_capped_at_an_hour() {
         for long in ["86400", "18446744073709551615", "99999999999999999999999", "Fri, 31 Dec 9999 23:59:59 GMT"] {
             assert_eq!(wait(503, long), Some(3600), "{long}");
         }
     }
 
     #[test]
-    fn a_wait_of_nothing_and_one_that_cannot_be_read_are_left_to_the_policy() {
+    fn zero_or_malformed_retry_after_is_ignored() {
         for text in
             ["0", "", "soon", "-1", "+5", "1.5", "Sat, 21 Nov 2026 07:59:59 GMT", "Thu, 01 Jan 1970 00:00:00 GMT"]
         {
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_are_spread_upwards_only() {
+    fn jitter_only_lengthens_retry_after() {
         let headers = [(RETRY_AFTER, "100".parse().unwrap())].into_iter().collect();
         for (fraction, expected) in [(0.0, 100), (0.5, 105), (1.0, 110)] {
             let Outcome::Unavailable { after, .. } =

@@ -156,14 +156,14 @@ mod tests {
     }
 
     #[test]
-    fn only_public_addresses_of_a_name_are_connected_to() {
+    fn private_addresses_of_a_host_are_skipped() {
         let mixed = ["10.0.0.1", "8.8.8.8", "::1", "2606:4700::1"];
         assert_eq!(found(Reach::Public, &mixed).unwrap(), ["8.8.8.8", "2606:4700::1"]);
         assert_eq!(found(Reach::Anywhere, &mixed).unwrap(), mixed);
     }
 
     #[test]
-    fn a_name_that_stands_for_private_addresses_alone_is_refused_with_one_of_them() {
+    fn host_with_only_private_addresses_is_refused() {
         let refused = found(Reach::Public, &["169.254.169.254", "::1"]).unwrap_err();
         assert_eq!(refused, "169.254.169.254 is not public, and allow_private is not set");
         assert_eq!(found(Reach::Anywhere, &[]).unwrap_err(), "the name stands for no address");

@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_plain_ascii_is_percent_encoded() {
+    fn header_values_are_percent_encoded() {
         assert_eq!(encoded("shop/order/#1:a~b"), "shop/order/#1:a~b");
         assert_eq!(encoded("größe 100%\n"), "gr%C3%B6%C3%9Fe%20100%25%0A");
         assert_eq!(encoded(""), "");

@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_one_line_of_visible_characters() {
+    fn excerpt_is_one_line_of_visible_characters() {
         assert_eq!(shown(b""), "");
         assert_eq!(shown(b"no such order\n"), "no such order");
         assert_eq!(
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_cut_to_its_first_words() {
+    fn long_answer_is_truncated() {
         assert_eq!(shown(&[b'x'; MOST]).len(), MOST);
         for long in ["x".repeat(MOST + 1), "ö".repeat(5000)] {
             let cut = shown(long.as_bytes());
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_destination_keeps_to_itself_is_not_repeated() {
+    fn excerpt_omits_secrets_and_url_path() {
         for (said, expected) in [
             ("Cannot POST /hooks/hush", "Cannot POST …"),
             ("no /hooks/hush?key=quiet here", "no … here"),

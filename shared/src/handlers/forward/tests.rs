@@ -63,7 +63,7 @@ fn signature(key: &[u8], id: &str, time: &str, body: &[u8]) -> String {
 }
 
 #[tokio::test]
-async fn an_endpoint_gets_the_body_as_it_came_and_all_that_a_handler_is_told() {
+async fn request_has_original_body_and_every_header() {
     let mut endpoint = Endpoint::start(|_| Reply::status(204)).await;
     let forward = anywhere(&format!("{}/hooks?key=a%20b", endpoint.url()));
     let delivery = delivery("größe 1%", "shop/order/№ 7");
@@ -92,7 +92,7 @@ async fn an_endpoint_gets_the_body_as_it_came_and_all_that_a_handler_is_told() {
 }
 
 #[tokio::test]
-async fn a_post_is_signed_with_every_secret_at_the_time_of_the_attempt() {
+async fn request_is_signed_with_every_secret() {
     let mut endpoint = Endpoint::start(|_| Reply::status(200)).await;
     let url = endpoint.url();
     let secrets = "secret = ['whsec_bmV3', 'whsec_b2xk']";
@@ -114,7 +114,7 @@ fn requested(delivery: &Delivery) -> http::HeaderMap {
 }
 
 #[test]
-fn what_does_not_apply_to_a_delivery_is_left_out_of_its_headers() {
+fn headers_without_a_value_are_absent() {
     let headers = requested(&delivery("7", "shop/order/7"));
     for absent in ["serializer-superseded", "serializer-run-before", "serializer-deferred-until"] {
         assert!(!headers.contains_key(absent), "{absent}: {:?}", headers.get(absent));
@@ -122,7 +122,7 @@ fn what_does_not_apply_to_a_delivery_is_left_out_of_its_headers() {
 }
 
 #[tokio::test]
-async fn a_webhook_id_stays_with_its_delivery_and_is_nobody_else_s() {
+async fn retry_and_redrive_keep_webhook_id() {
     let id = |delivery: &Delivery| requested(delivery)["webhook-id"].to_str().unwrap().to_owned();
     let own = delivery("7", "shop/order/7");
     let mut again = own.clone();
@@ -135,7 +135,7 @@ async fn a_webhook_id_stays_with_its_delivery_and_is_nobody_else_s() {
 }
 
 #[tokio::test]
-async fn a_run_that_a_person_wants_has_an_id_of_its_own() {
+async fn rewound_delivery_gets_new_webhook_id() {
     let mut endpoint = Endpoint::start(|_| Reply::status(200)).await;
     let forward = anywhere(&endpoint.url());
     let mut again = delivery("7", "shop/order/7");
@@ -184,7 +184,7 @@ fn groups(url: &str) -> Forward {
 }
 
 #[tokio::test]
-async fn a_group_is_one_signed_request_with_a_list() {
+async fn group_is_posted_as_one_signed_list() {
     let mut endpoint = Endpoint::start(|_| Reply::status(200)).await;
     let forward = groups(&endpoint.url());
     assert!(forward.handles_all("forward") && !forward.handles_all("orders"));
@@ -221,7 +221,7 @@ async fn a_group_is_one_signed_request_with_a_list() {
 
 /// Its source was changed since the group was made.
 #[tokio::test]
-async fn a_group_of_a_source_that_delivers_one_at_a_time_by_now_is_posted_whole() {
+async fn group_is_posted_whole_after_source_change() {
     let mut endpoint = Endpoint::start(|_| Reply::status(200)).await;
     let group = Deliveries::detached(["1", "2"].map(|id| delivery(id, "shop/order/7")));
     let context = Context::detached(FencingToken(9), TIME, Env::system());
@@ -233,7 +233,7 @@ async fn a_group_of_a_source_that_delivers_one_at_a_time_by_now_is_posted_whole(
 }
 
 #[tokio::test]
-async fn a_group_s_answer_goes_for_all_of_it() {
+async fn answer_applies_to_the_whole_group() {
     for (status, expected) in [
         (410, Outcome::Reject("the endpoint answered 410 Gone".into())),
         (400, Outcome::retry("the endpoint answered 400 Bad Request")),
@@ -248,7 +248,7 @@ async fn a_group_s_answer_goes_for_all_of_it() {
 }
 
 #[tokio::test]
-async fn the_latest_comes_by_itself_and_says_for_how_many_it_stands() {
+async fn latest_delivery_carries_superseded_count() {
     let mut endpoint = Endpoint::start(|_| Reply::status(200)).await;
     let mut latest = delivery("7", "shop/order/7");
     latest.superseded = 4;
@@ -259,13 +259,13 @@ async fn the_latest_comes_by_itself_and_says_for_how_many_it_stands() {
 }
 
 #[tokio::test]
-async fn a_410_sets_the_delivery_aside() {
+async fn endpoint_answering_410_rejects_the_delivery() {
     let endpoint = Endpoint::start(|_| Reply::status(410)).await;
     assert_eq!(post(&anywhere(&endpoint.url())).await, Outcome::Reject("the endpoint answered 410 Gone".into()));
 }
 
 #[tokio::test]
-async fn a_compressed_answer_is_not_taken_for_words() {
+async fn compressed_answer_is_not_quoted() {
     for (encoding, expected) in
         [("gzip", "the endpoint answered 400 Bad Request"), ("identity", "the endpoint answered 400: ....")]
     {
@@ -276,7 +276,7 @@ async fn a_compressed_answer_is_not_taken_for_words() {
 }
 
 #[tokio::test]
-async fn a_retry_after_is_what_is_waited() {
+async fn retry_after_sets_the_wait() {
     let endpoint = Endpoint::start(|_| Reply::status(429).with("Retry-After", "77")).await;
     let Outcome::Unavailable { after: Some(wait), error } = post(&anywhere(&endpoint.url())).await else { panic!() };
     assert!((77.0..=85.0).contains(&wait.as_secs_f64()), "{wait:?}");
@@ -284,7 +284,7 @@ async fn a_retry_after_is_what_is_waited() {
 }
 
 #[tokio::test]
-async fn a_redirect_is_not_followed() {
+async fn redirect_is_not_followed() {
     let elsewhere = Endpoint::start(|_| Reply::status(200)).await;
     let location = elsewhere.url();
     let endpoint = Endpoint::start(move |_| Reply::status(307).with("Location", &location)).await;
@@ -294,7 +294,7 @@ async fn a_redirect_is_not_followed() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_does_not_answer_has_no_more_time_than_the_handler() {
+async fn silent_endpoint_is_unanswered_before_handler_timeout() {
     let endpoint = Endpoint::start(|_| Reply::Never).await;
     let (forward, time) = (anywhere(&endpoint.url()), Duration::from_millis(300));
     let outcome = post_within(&forward, &delivery("7", "shop/order/7"), time).await;
@@ -337,7 +337,7 @@ async fn one_connection_serves_many_deliveries() {
 }
 
 #[tokio::test]
-async fn a_long_answer_is_not_read_to_its_end() {
+async fn long_answer_closes_the_connection() {
     let endpoint = Endpoint::start(|_| Reply::status(200).body(1024 * 1024)).await;
     let forward = anywhere(&endpoint.url());
     for accepted in 1..=3 {
@@ -347,13 +347,13 @@ async fn a_long_answer_is_not_read_to_its_end() {
 }
 
 #[tokio::test]
-async fn an_answer_whose_body_never_ends_is_an_answer() {
+async fn endless_answer_body_does_not_matter() {
     let endpoint = Endpoint::start(|_| Reply::status(200).body_never_sent(10)).await;
     assert_eq!(post(&anywhere(&endpoint.url())).await, Outcome::Done);
 }
 
 #[tokio::test]
-async fn a_name_that_stands_for_a_private_address_is_not_connected_to() {
+async fn host_resolving_to_private_address_is_refused() {
     let endpoint = Endpoint::start(|_| Reply::status(200)).await;
     // No address to a parser, but 127.0.0.1 to a resolver.
     let url = format!("https://0x7f000001:{}/", endpoint.port());
@@ -364,7 +364,7 @@ async fn a_name_that_stands_for_a_private_address_is_not_connected_to() {
 }
 
 #[tokio::test]
-async fn tls_believes_the_configured_authorities_and_no_others() {
+async fn only_configured_certificate_authorities_are_trusted() {
     let certificate = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     let endpoint = Endpoint::start_tls(&certificate, |_| Reply::status(200)).await;
     let sources = sources(&format!("url = '{}', secret = 'whsec_c2VjcmV0', allow_private = true", endpoint.url()));
@@ -381,7 +381,7 @@ async fn tls_believes_the_configured_authorities_and_no_others() {
 }
 
 #[test]
-fn a_bundle_that_cannot_be_used_stops_the_start() {
+fn unusable_ca_bundle_fails_start() {
     let sources = sources("url = 'https://example.com/', secret = 'whsec_c2VjcmV0'");
     let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
     for file in ["/nowhere/at-all.pem", manifest] {
@@ -392,7 +392,7 @@ fn a_bundle_that_cannot_be_used_stops_the_start() {
 }
 
 #[tokio::test]
-async fn a_cancelled_start_hangs_up() {
+async fn cancelled_start_closes_the_connection() {
     let mut endpoint = Endpoint::start(|_| Reply::Never).await;
     let env = Env::system();
     let deadline = env.monotonic() + TIME;
@@ -408,14 +408,14 @@ async fn a_cancelled_start_hangs_up() {
 }
 
 #[tokio::test]
-async fn a_source_without_a_destination_is_told_so() {
+async fn source_without_destination_is_retried() {
     let forward = Forward::new(Arc::<Sources>::default());
     assert_eq!(post(&forward).await, Outcome::retry("its source names no destination to forward to"));
     assert!(forward.answers_to("forward") && !forward.answers_to("orders"));
 }
 
 #[test]
-fn a_forward_shows_no_secrets() {
+fn debug_output_of_forward_hides_secrets() {
     let forward = anywhere("http://127.0.0.1:9/hush");
     let shown = format!("{forward:?}");
     assert!(shown.contains("127.0.0.1"), "{shown}");

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_s_outcome_is_the_delivery_s() {
+    fn function_answer_becomes_the_outcome() {
         assert_eq!(said(r#"{"outcome": "done"}"#), Outcome::Done);
         assert_eq!(said(r#"{"outcome": "done", "after": null, "error": null, "more": [1]}"#), Outcome::Done);
         assert_eq!(said(r#"{"outcome": "retry", "error": "no stock\n"}"#), Outcome::retry("no stock"));
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wait_that_a_function_asks_for_is_kept_a_day_at_most() {
+    fn requested_wait_is_capped_at_a_day() {
         for (asked, kept) in [("77", Some(77.0)), ("0.5", Some(0.5)), ("0", None), ("1e300", Some(86_400.0))] {
             assert_eq!(after(&format!(r#"{{"outcome": "retry", "after": {asked}}}"#)), kept, "{asked}");
         }
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_no_outcome_is_tried_again_and_is_not_repeated() {
+    fn invalid_answer_is_retried_and_not_quoted() {
         for (body, reason) in [
             ("", "it is empty"),
             ("null", "it is null"),
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_function_throws_is_tried_again_with_its_first_words() {
+    fn function_error_is_retried_with_its_message() {
         let thrown = |body: &str| answered(200, Some("Unhandled"), None, body.as_bytes());
         let python =
             r#"{"errorMessage": "'total'", "errorType": "KeyError", "requestId": "1", "stackTrace": ["hush"]}"#;
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_throttled_call_is_put_off() {
+    fn throttled_call_is_not_now() {
         let body = br#"{"Reason": "ConcurrentInvocationLimitExceeded", "Type": "User", "message": "Rate Exceeded."}"#;
         for (retry_after, expected) in [(None, None), (Some("7"), Some(7)), (Some("soon"), None), (Some("-1"), None)] {
             let after = expected.map(Duration::from_secs);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lambda_says_of_the_function_is_not_the_delivery_s_fault() {
+    fn lambda_errors_are_unavailable() {
         let body = br#"{"Type": "User", "Message": "not authorized to perform: lambda:InvokeFunction"}"#;
         assert_eq!(
             answered(403, None, None, body),
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_lambda_finds_too_large_is_set_aside() {
+    fn answer_413_is_rejected() {
         let body = br#"{"message": "Request must be smaller than 6291456 bytes for the InvokeFunction operation"}"#;
         let Outcome::Reject(error) = answered(413, None, None, body) else { panic!() };
         assert!(error.starts_with("Lambda refuses its event as too large: Request must be smaller"), "{error}");

@@ -51,7 +51,7 @@ async fn event(endpoint: &mut Endpoint) -> Value {
 }
 
 #[tokio::test]
-async fn a_function_is_called_with_all_that_a_handler_is_told() {
+async fn call_has_every_field_and_is_signed() {
     let mut endpoint = Endpoint::start(|_| Reply::of(DONE)).await;
     let delivery = delivery("größe 1%", "{ \"id\":\t7 }\n");
     assert_eq!(orders(&endpoint).handle(&delivery, &within(TIME)).await.unwrap(), Outcome::Done);
@@ -90,7 +90,7 @@ async fn a_function_is_called_with_all_that_a_handler_is_told() {
 }
 
 #[tokio::test]
-async fn a_group_is_one_call_and_one_answer() {
+async fn group_is_one_call() {
     let mut endpoint = Endpoint::start(|_| Reply::of(br#"{"outcome": "retry", "after": 7}"#)).await;
     let group = Deliveries::detached(["1", "2", "3"].map(|id| delivery(id, "{}")));
     let answered = orders(&endpoint).handle_all(group, &within(TIME)).await.unwrap();
@@ -101,7 +101,7 @@ async fn a_group_is_one_call_and_one_answer() {
 }
 
 #[tokio::test]
-async fn a_body_that_is_no_text_is_in_base64_and_says_so() {
+async fn binary_body_is_sent_in_base64() {
     let mut endpoint = Endpoint::start(|_| Reply::of(DONE)).await;
     let delivery = delivery("7", &b"\xff\x00"[..]);
     assert_eq!(orders(&endpoint).handle(&delivery, &within(TIME)).await.unwrap(), Outcome::Done);
@@ -113,7 +113,7 @@ async fn a_body_that_is_no_text_is_in_base64_and_says_so() {
 }
 
 #[tokio::test]
-async fn an_id_stays_with_its_delivery_until_a_person_has_it_run_again() {
+async fn id_changes_only_when_delivery_is_rewound() {
     let mut endpoint = Endpoint::start(|_| Reply::of(DONE)).await;
     let invoke = orders(&endpoint);
     let mut told = Vec::new();
@@ -130,7 +130,7 @@ async fn an_id_stays_with_its_delivery_until_a_person_has_it_run_again() {
 }
 
 #[tokio::test]
-async fn an_arn_and_a_qualifier_name_the_function_and_an_emulator_is_told_no_qualifier() {
+async fn qualifier_is_sent_to_aws_only() {
     const INVOKE: &str = "function = 'arn:aws:lambda:us-east-1:123456789012:function:orders', qualifier = '$LATEST'";
     const PATH: &str =
         "POST /2015-03-31/functions/arn%3Aaws%3Alambda%3Aus-east-1%3A123456789012%3Afunction%3Aorders/invocations";
@@ -145,7 +145,7 @@ async fn an_arn_and_a_qualifier_name_the_function_and_an_emulator_is_told_no_qua
 }
 
 #[tokio::test]
-async fn whatever_is_answered_there_is_one_call_for_a_start() {
+async fn handler_start_calls_lambda_once() {
     for (status, expected) in [
         (500, "Lambda answered 500"),
         (503, "Lambda answered 503"),
@@ -162,7 +162,7 @@ async fn whatever_is_answered_there_is_one_call_for_a_start() {
 }
 
 #[tokio::test]
-async fn what_a_function_throws_is_told_by_a_header() {
+async fn function_error_header_marks_a_failure() {
     let thrown: &'static [u8] =
         br#"{"errorType": "TypeError", "errorMessage": "order is undefined", "trace": ["at hush"]}"#;
     let endpoint = Endpoint::start(move |_| Reply::of(thrown).with("X-Amz-Function-Error", "Unhandled")).await;
@@ -171,7 +171,7 @@ async fn what_a_function_throws_is_told_by_a_header() {
 }
 
 #[tokio::test]
-async fn a_function_has_no_more_time_than_the_handler() {
+async fn silent_function_is_unanswered_before_handler_timeout() {
     let endpoint = Endpoint::start(|_| Reply::Never).await;
     let late = orders(&endpoint).handle(&delivery("7", "{}"), &within(Duration::from_millis(300))).await.unwrap();
     assert_eq!(late, Outcome::unanswered("no answer within 0.3 s"));
@@ -192,7 +192,7 @@ async fn broken_answer_is_unanswered_and_refused_connection_unavailable() {
 }
 
 #[tokio::test]
-async fn an_event_that_is_too_large_is_not_sent_and_told() {
+async fn too_large_event_is_rejected_unsent() {
     let endpoint = Endpoint::start(|_| Reply::of(DONE)).await;
     let invoke = orders(&endpoint);
     // Each quote takes two bytes.
@@ -207,7 +207,7 @@ async fn an_event_that_is_too_large_is_not_sent_and_told() {
 }
 
 #[tokio::test]
-async fn a_source_without_a_function_is_told_so() {
+async fn source_without_function_is_retried() {
     let account = Account::local("http://127.0.0.1:1", "http://127.0.0.1:1");
     let invoke = Invoke::new(Arc::<Sources>::default(), &account, &account.http_client(), &Env::system());
     assert_eq!(call(&invoke).await, Outcome::retry("its source names no function to call"));

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn options_that_do_not_fit_together_are_refused_with_the_reason() {
+    fn conflicting_options_are_refused() {
         use InvalidGeneric::*;
         let stamped = "signed = '{timestamp}.{body}'\n";
         for (more, expected) in [
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_misspelt_option_is_refused_by_its_name() {
+    fn misspelt_option_is_named() {
         let misspelt = error(&format!("{LEAST}entities = ['/id']"));
         assert!(misspelt.contains("unknown field `entities`"), "{misspelt}");
         let unknown = error("header = 'x'\nhash = 'md5'\nencoding = 'hex'");
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_a_header_or_a_pointer() {
+    fn place_is_header_or_pointer() {
         assert_eq!(Place::parse("X-Topic"), Ok(Place::Header("x-topic".into())));
         assert_eq!(Place::parse("/a~1b/0"), Ok(Place::Pointer("/a~1b/0".into())));
         for text in ["", "a/b", "x topic", "/a~2", "é"] {
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn one_place_may_stand_without_its_list() {
+    fn single_place_needs_no_list() {
         let places = |toml: &str| toml::from_str::<GenericOptions>(&format!("{LEAST}{toml}")).unwrap().entity;
         assert_eq!(places("entity = '/id'"), places("entity = ['/id']"));
         assert_eq!(places("entity = ['/order/id', '/id']").len(), 2);

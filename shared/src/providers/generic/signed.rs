@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_template_is_text_and_placeholders() {
+    fn template_is_text_and_placeholders() {
         let signed = Signed::parse("v0:{timestamp}:{header:X-Id}{body}!").unwrap();
         let expected = [
             Part::Text("v0:".into()),

@@ -48,7 +48,7 @@ fn split<'a>(row: &Row, value: &'a str) -> (&'a str, &'a str) {
 }
 
 #[test]
-fn what_is_signed_with_any_of_several_secrets_is_believed() {
+fn each_configured_secret_verifies() {
     for (row, headers, [own, other]) in signed() {
         for secrets in [&[own.clone()][..], &[own.clone(), other.clone()], &[other.clone(), own.clone()]] {
             assert_eq!(row.verify(&headers, BODY, secrets), BELIEVED, "{}", row.name);
@@ -57,7 +57,7 @@ fn what_is_signed_with_any_of_several_secrets_is_believed() {
 }
 
 #[test]
-fn another_secret_or_none_is_refused() {
+fn other_secret_or_none_is_refused() {
     for (row, headers, [own, other]) in signed() {
         assert_eq!(row.verify(&headers, BODY, &[other]), Err(Mismatch), "{}", row.name);
         assert_eq!(row.verify(&headers, BODY, &[]), Err(Mismatch), "{}", row.name);
@@ -70,7 +70,7 @@ fn another_secret_or_none_is_refused() {
 }
 
 #[test]
-fn a_changed_byte_a_missing_one_and_one_more_are_refused_where_the_body_is_signed() {
+fn changed_body_is_refused_where_signed() {
     for (row, headers, secrets) in signed() {
         let expected = if row.signs_body { Err(Mismatch) } else { BELIEVED };
         let mut changed = BODY.to_vec();
@@ -82,7 +82,7 @@ fn a_changed_byte_a_missing_one_and_one_more_are_refused_where_the_body_is_signe
 }
 
 #[test]
-fn a_stale_time_and_a_future_one_are_refused_where_a_time_is_signed() {
+fn stale_or_future_time_is_refused_where_signed() {
     for (row, headers, secrets) in signed() {
         let request = Request { headers: &headers, body: BODY };
         let seconds = NOW.as_millis() / 1000;
@@ -94,7 +94,7 @@ fn a_stale_time_and_a_future_one_are_refused_where_a_time_is_signed() {
 }
 
 #[test]
-fn a_signature_in_a_bad_encoding_is_refused_as_one_that_cannot_be_read() {
+fn badly_encoded_signature_is_malformed() {
     for (row, headers, name, value, secrets) in in_a_header() {
         let (front, signature) = split(row, &value);
         for bad in ["", "%%%%", "é", "AAA", &format!("{signature}!"), &signature.replacen(&signature[4..5], "*", 1)] {
@@ -109,7 +109,7 @@ fn a_signature_in_a_bad_encoding_is_refused_as_one_that_cannot_be_read() {
 }
 
 #[test]
-fn a_truncated_signature_is_refused_at_every_length() {
+fn truncated_signature_is_refused_at_every_length() {
     for (row, headers, name, value, secrets) in in_a_header() {
         let (front, signature) = split(row, &value);
         let padding = signature.len() - signature.trim_end_matches('=').len();
@@ -121,7 +121,7 @@ fn a_truncated_signature_is_refused_at_every_length() {
 }
 
 #[test]
-fn an_overlong_signature_is_refused() {
+fn overlong_signature_is_refused() {
     for (row, headers, name, value, secrets) in in_a_header() {
         let (front, signature) = split(row, &value);
         let bare = signature.trim_end_matches('=');
@@ -135,7 +135,7 @@ fn an_overlong_signature_is_refused() {
 }
 
 #[test]
-fn a_request_without_one_of_the_signed_headers_is_refused_by_its_name() {
+fn missing_signed_header_is_named() {
     for (row, headers, secrets) in signed() {
         for (name, _) in headers.iter() {
             let others: Headers = headers.iter().filter(|(other, _)| *other != name).collect();
@@ -152,7 +152,7 @@ fn a_request_without_one_of_the_signed_headers_is_refused_by_its_name() {
 /// that nobody can add one behind it; where a gateway joins them with a comma,
 /// only what is a list anyway can still be read.
 #[test]
-fn of_a_repeated_header_the_first_counts_and_joined_ones_are_refused_unless_they_are_a_list() {
+fn first_of_repeated_headers_counts() {
     for (row, headers, name, value, secrets) in in_a_header() {
         let all = |signatures: [&str; 2]| -> Headers {
             let others = headers.iter().filter(|(held, _)| *held != name);
@@ -168,7 +168,7 @@ fn of_a_repeated_header_the_first_counts_and_joined_ones_are_refused_unless_they
 }
 
 #[test]
-fn the_case_of_a_header_s_name_does_not_matter() {
+fn header_names_ignore_case() {
     for (row, headers, secrets) in signed() {
         for change in [str::to_uppercase, str::to_lowercase] as [fn(&str) -> String; 2] {
             let changed: Headers = headers.iter().map(|(name, value)| (change(name), value)).collect();
@@ -179,7 +179,7 @@ fn the_case_of_a_header_s_name_does_not_matter() {
 }
 
 #[test]
-fn an_empty_body_and_one_that_is_no_text_are_believed_and_about_nothing() {
+fn empty_or_binary_body_verifies_without_entity() {
     for row in ROWS {
         let secrets = secrets(row);
         for body in [&b""[..], b"\xff\xfe{\"id\":1}", b"[]", b"null", b"{\"id\":1"] {
@@ -195,7 +195,7 @@ fn an_empty_body_and_one_that_is_no_text_are_believed_and_about_nothing() {
 /// As a Function URL hands it over.
 #[cfg(feature = "ingest")]
 #[test]
-fn a_function_event_is_believed_whether_its_body_is_text_or_base64() {
+fn function_event_verifies_as_text_or_base64() {
     use base64::{Engine, engine::general_purpose::STANDARD};
 
     use crate::functions::ingest::Request as Event;

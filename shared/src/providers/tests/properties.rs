@@ -23,7 +23,7 @@ fn every_named_provider_exists() {
 }
 
 #[test]
-fn every_example_is_about_what_it_says_and_every_line_of_a_rule_names_places_in_a_body() {
+fn examples_and_rule_lines_agree_with_code() {
     for name in NAMES {
         let (Some(provider), Some(rule)) = (by_name(name), rule_of(name)) else { continue };
         for example in rule.examples {
@@ -37,7 +37,7 @@ fn every_example_is_about_what_it_says_and_every_line_of_a_rule_names_places_in_
 }
 
 #[test]
-fn every_table_says_where_it_is_from_and_reads_a_topic_and_an_id() {
+fn every_table_has_source_topic_and_id() {
     for name in NAMES {
         let Some(rule) = rule_of(name) else { continue };
         let places = rule.reads.topic.iter().chain(rule.reads.account).chain(rule.reads.event_time);
@@ -53,7 +53,7 @@ fn every_table_says_where_it_is_from_and_reads_a_topic_and_an_id() {
 }
 
 #[test]
-fn a_limit_of_failures_in_a_row_is_the_one_that_the_page_tells() {
+fn failure_limits_match_the_page() {
     let mut known = 0;
     for name in NAMES {
         let (Some(rule), Some(provider)) = (rule_of(name), by_name(name)) else { continue };
@@ -69,7 +69,7 @@ fn a_limit_of_failures_in_a_row_is_the_one_that_the_page_tells() {
 }
 
 #[test]
-fn a_provider_that_does_not_try_again_is_the_one_of_which_the_page_tells_it() {
+fn providers_without_retries_match_the_page() {
     let mut never = Vec::new();
     for name in NAMES {
         let (Some(rule), Some(provider)) = (rule_of(name), by_name(name)) else { continue };
@@ -80,7 +80,7 @@ fn a_provider_that_does_not_try_again_is_the_one_of_which_the_page_tells_it() {
 }
 
 #[test]
-fn a_challenge_is_answered_for_the_provider_of_which_the_page_tells_it() {
+fn challenge_parameters_match_the_page() {
     let mut asked = Vec::new();
     for name in NAMES {
         let (Some(rule), Some(provider)) = (rule_of(name), by_name(name)) else { continue };
@@ -92,7 +92,7 @@ fn a_challenge_is_answered_for_the_provider_of_which_the_page_tells_it() {
 }
 
 #[test]
-fn nobody_else_signs_for_a_provider_that_publishes_its_key_and_a_secret_for_it_is_objected_to() {
+fn published_key_provider_refuses_secrets() {
     let mut published = Vec::new();
     for name in NAMES {
         let Some(provider) = by_name(name) else { continue };
@@ -112,7 +112,7 @@ fn nobody_else_signs_for_a_provider_that_publishes_its_key_and_a_secret_for_it_i
 }
 
 #[test]
-fn an_empty_secret_signs_and_verifies_nothing() {
+fn empty_secret_neither_signs_nor_verifies() {
     for row in ROWS {
         let (provider, own) = (row.provider(), Secret::new(row.secrets[0]));
         let headers = row.signed(b"body", &own);
@@ -232,7 +232,7 @@ fn any_published_headers() -> impl Strategy<Value = Headers> {
 
 proptest! {
     #[test]
-    fn what_is_signed_is_believed_whichever_secret_comes_first(
+    fn order_of_secrets_does_not_matter(
         body in any::<Vec<u8>>(),
         bytes in prop::collection::vec(1_u8.., 1..100),
         other in prop::collection::vec(1_u8.., 1..100),
@@ -247,7 +247,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_signed_among_any_other_headers_is_believed(
+    fn other_headers_do_not_break_verification(
         others in any_headers(),
         body in prop::collection::vec(any::<u8>(), 1..200),
     ) {
@@ -263,7 +263,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_that_is_usable_verifies_what_it_signs(body in any::<Vec<u8>>(), text in "\\PC{1,80}") {
+    fn any_usable_secret_verifies_what_it_signs(body in any::<Vec<u8>>(), text in "\\PC{1,80}") {
         for (row, _) in of_any_secret() {
             let secret = Secret::new(text.clone());
             if row.provider().objection(&secret).is_none() {
@@ -274,7 +274,7 @@ proptest! {
     }
 
     #[test]
-    fn one_flipped_bit_is_not_believed(
+    fn flipped_bit_is_refused(
         body in prop::collection::vec(any::<u8>(), 1..200),
         bytes in prop::collection::vec(1_u8.., 1..100),
         at in any::<prop::sample::Index>(),
@@ -290,7 +290,7 @@ proptest! {
     }
 
     #[test]
-    fn another_secret_is_not_believed(
+    fn other_secret_is_refused(
         body in any::<Vec<u8>>(),
         bytes in prop::collection::vec(0_u8..94, 1..100),
         other in prop::collection::vec(0_u8..94, 1..100),
@@ -306,7 +306,7 @@ proptest! {
     }
 
     #[test]
-    fn no_request_and_no_key_makes_a_provider_that_publishes_its_key_panic(
+    fn published_key_verification_never_panics(
         headers in any_published_headers(),
         body in any_body(),
         key in any_published(),
@@ -327,7 +327,7 @@ proptest! {
     }
 
     #[test]
-    fn no_request_makes_anything_panic(
+    fn request_handling_never_panics(
         headers in any_headers(),
         query in any_query(),
         body in any_body(),

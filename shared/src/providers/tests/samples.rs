@@ -176,7 +176,7 @@ fn places(reads: &Reads) -> Vec<&'static str> {
 }
 
 #[test]
-fn every_provider_has_samples_and_every_sample_is_described_here() {
+fn every_provider_has_described_samples() {
     let all = webhooks();
     for name in NAMES {
         let of_it = |file: &&String| sample(file).source.provider_name == name;
@@ -188,7 +188,7 @@ fn every_provider_has_samples_and_every_sample_is_described_here() {
 }
 
 #[test]
-fn every_sample_is_believed_at_its_own_time() {
+fn every_sample_verifies_at_its_time() {
     for name in deliveries() {
         assert_eq!(sample(&name).verify(), Ok(Verified::Delivery), "{name}");
     }
@@ -200,7 +200,7 @@ fn retried_for(name: &str) -> Option<Duration> {
 }
 
 #[test]
-fn every_sample_describes_what_it_is_about() {
+fn every_sample_is_described_as_expected() {
     for (name, delivery_id, topic, family, account, event_time, entity) in DESCRIBED {
         let expected = Described {
             delivery_id: DeliveryId::new(*delivery_id),
@@ -217,7 +217,7 @@ fn every_sample_describes_what_it_is_about() {
 
 /// The samples were signed by other means than this code.
 #[test]
-fn every_sample_would_be_signed_as_it_is() {
+fn signing_each_sample_reproduces_its_headers() {
     for name in deliveries() {
         let Sample { source, headers, body, at } = sample(&name);
         assert_eq!(source.query().unwrap_or_else(|| headers.query().to_owned()), headers.query(), "{name}");
@@ -237,7 +237,7 @@ fn every_sample_would_be_signed_as_it_is() {
 /// What the tables say is signed is what a change of makes a request refused,
 /// and what they do not is what anybody can change.
 #[test]
-fn what_the_tables_say_is_signed_is_what_no_one_else_can_change() {
+fn fields_described_as_signed_are_tamperproof() {
     // Beyond any tolerance that a source of the samples has.
     let long = Duration::from_secs(200 * 365 * 86_400).as_millis() as u64;
     let mut unsigned_headers = 0;
@@ -271,7 +271,7 @@ fn what_the_tables_say_is_signed_is_what_no_one_else_can_change() {
 }
 
 #[test]
-fn no_sample_is_believed_under_other_secrets() {
+fn no_sample_verifies_under_other_secrets() {
     for name in deliveries() {
         let sample = sample(&name);
         // What this one signs says for nobody whom it is for.
@@ -284,14 +284,14 @@ fn no_sample_is_believed_under_other_secrets() {
 }
 
 #[test]
-fn every_ping_is_one() {
+fn every_ping_sample_is_a_ping() {
     for name in PINGS {
         assert_eq!(sample(name).verify(), Ok(Verified::Ping), "{name}");
     }
 }
 
 #[test]
-fn the_wake_up_is_for_the_order_of_the_shopify_samples() {
+fn wake_up_sample_is_for_shopify_order() {
     let event: serde_json::Value = serde_json::from_str(&read("wake-up.json")).unwrap();
     let record = &event["Records"][0];
     assert_eq!(record["eventSource"], "aws:sqs");

@@ -70,7 +70,7 @@ const TRANSMISSIONS: [[&str; 5]; 2] = [
 ];
 
 #[test]
-fn what_paypal_s_sandbox_signed_is_believed() {
+fn paypal_sandbox_signature_is_accepted() {
     let key = RsaKey::of_numbers(&STANDARD.decode(PAYPAL).unwrap(), &[1, 0, 1]);
     let keys = Known(Vec::new(), Some(key));
     for [id, time, webhook_id, body, signature] in TRANSMISSIONS {
@@ -115,7 +115,7 @@ const ADOBE_SIGNATURES: [&str; 2] = [
 ];
 
 #[test]
-fn what_adobe_s_own_tests_signed_is_believed() {
+fn adobe_test_signature_is_accepted() {
     let pem = |key: &str| format!("-----BEGIN PUBLIC KEY-----\n{key}\n-----END PUBLIC KEY-----\n");
     let paths = ["/junit/pub-key-1.pem", "/junit/pub-key-2.pem"];
     let keys = Known(paths.into_iter().zip(ADOBE_KEYS.map(pem)).collect(), None);

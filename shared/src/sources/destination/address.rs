@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_the_open_internet_are_public() {
+    fn internet_addresses_are_public() {
         let addresses = [
             "1.1.1.1",
             "8.8.8.8",
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn private_loopback_link_local_metadata_and_reserved_addresses_are_not() {
+    fn special_purpose_addresses_are_not_public() {
         let addresses = [
             "0.0.0.0",
             "0.1.2.3",
