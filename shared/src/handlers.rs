@@ -1,4 +1,4 @@
-//! Handlers that come ready, and several behind one.
+//! Built-in handlers, and a registry of handlers by name.
 //!
 //! A source chooses one by name (`handler = "printer"` in the sources document):
 //!
@@ -7,13 +7,15 @@
 //! use webhook_serializer::{Handler, worker};
 //!
 //! fn start(printer: impl Handler) -> Result<(), worker::Error> {
-//!     // Those that come ready, by their names, and one more.
+//!     // The built-in handlers and one more.
 //!     worker::run_with(|setup| Ok(setup.handlers()?.with("printer", printer)))
 //! }
 //! ```
 
 #[cfg(any(feature = "forward", feature = "invoke"))]
 pub mod event;
+#[cfg(any(feature = "forward", feature = "invoke"))]
+mod excerpt;
 #[cfg(feature = "forward")]
 pub mod forward;
 #[cfg(feature = "invoke")]
@@ -23,8 +25,6 @@ pub mod invoke;
 pub mod orders;
 #[cfg(all(test, any(feature = "forward", feature = "invoke")))]
 mod sample;
-#[cfg(any(feature = "forward", feature = "invoke"))]
-mod words;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -33,17 +33,17 @@ use crate::{
     protocol::delivery::Delivery,
 };
 
-/// Handlers by the name that sources give them.
+/// Handlers by name. A source chooses one with `handler = "…"`.
 #[derive(Clone, Default)]
 pub struct Handlers(BTreeMap<String, Arc<dyn AnyHandler>>);
 
 impl Handlers {
-    /// None yet.
+    /// Creates an empty registry.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// One more.
+    /// Adds a handler.
     #[must_use]
     pub fn with(mut self, name: impl Into<String>, handler: impl Handler) -> Self {
         self.0.insert(name.into(), Arc::new(handler));

@@ -1,8 +1,8 @@
-//! Sources: the configured senders, from one TOML or JSON document.
+//! The configured senders, from one TOML or JSON document.
 //!
-//! The document is checked once, as a whole, when it is read: what is wrong is
-//! named with its source, and nothing starts. [`LiveSources`] reads it again
-//! while a function runs.
+//! The document is checked as a whole when it is read; an error names the source
+//! and never shows a value, which may be a secret. [`LiveSources`] reads the
+//! document again while a function runs.
 
 pub mod deliver;
 pub mod destination;
@@ -17,7 +17,7 @@ mod topics;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use provider::{AnyProvider, Rules};
+use provider::{AnyProvider, Registry};
 use serde::{Deserialize, de::IgnoredAny};
 
 use crate::{
@@ -26,7 +26,7 @@ use crate::{
         entity::{EntityKey, SourceName},
         rate::Rate,
     },
-    providers::{self, Generic, Options, Secret, Secrets},
+    providers::{self, Generic, Options, Provider, Secret, Secrets},
     sources::{
         deliver::{Deliver, Linger, Stale},
         destination::Destination,
@@ -45,30 +45,30 @@ pub use topics::{Pattern, Patterns, Topics};
 #[derive(Debug, Clone, Default)]
 pub struct Sources(BTreeMap<SourceName, Arc<Source>>);
 
-/// Why a document of sources is refused.
+/// The reason for refusing a sources document.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidSources {
-    /// It is neither TOML nor JSON of this form.
+    /// The document is neither TOML nor JSON of this form.
     #[error("the sources document cannot be read: {0}")]
     Document(String),
-    /// One of its sources is wrong.
+    /// One of its sources is invalid.
     #[error("source `{source_name}`: {reason}")]
     Source {
-        /// Which.
+        /// The source's name.
         source_name: String,
-        /// Why.
+        /// The reason, without values.
         reason: String,
     },
 }
 
-/// What is done with a verified delivery that the store does not take.
+/// The reaction to a verified delivery that cannot be stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnOutage {
-    /// It is put on the queue and answered 202; a worker appends it when the store
-    /// is back, behind what came meanwhile.
+    /// Put it on the queue and answer 202. A worker appends it when the store is
+    /// back, behind the deliveries that arrived in the meantime.
     Queue,
-    /// It is answered 503: its sender tries again.
+    /// Answer 503, so that its sender retries.
     Refuse,
 }
 
@@ -77,7 +77,7 @@ pub enum OnOutage {
 pub struct Source {
     /// Its name, as in `/webhooks/{source}`.
     pub name: SourceName,
-    /// Its provider's name.
+    /// The name of its provider.
     pub provider_name: String,
     provider: AnyProvider,
     secrets: Vec<Secret>,
@@ -86,26 +86,25 @@ pub struct Source {
     #[cfg(any(test, feature = "verify"))]
     topics: Option<Topics>,
     entity: Vec<Template>,
-    /// Which handler its deliveries go to.
+    /// The name of its handler.
     pub handler: String,
-    /// How long one start of the handler may take.
+    /// The time limit of one handler start.
     pub handler_timeout: Duration,
-    /// How long a delivery is retried.
+    /// When and for how long a delivery is retried.
     pub retry: RetryPolicy,
-    /// What is done with one that is given up.
+    /// The reaction to a delivery whose retries are used up.
     pub on_failure: OnFailure,
-    /// How often its handler may start for one entity; `None`: as often as it
-    /// can.
+    /// The most handler starts for one entity in a time; `None` for no limit.
     pub rate: Option<Rate>,
-    /// How many deliveries of an entity one start of the handler is about.
+    /// How many deliveries of an entity one handler start gets.
     pub deliver: Deliver,
-    /// How long to wait for more of them; `None`: not at all.
+    /// How long to wait for more deliveries; `None` for not at all.
     pub linger: Option<Linger>,
-    /// What becomes of a delivery of which a newer one was applied before.
+    /// The reaction to a delivery that is older than an applied one.
     pub stale: Stale,
     #[cfg(any(test, feature = "verify"))]
     on_outage: Option<OnOutage>,
-    /// Its deliveries are accepted, and none is handled.
+    /// Whether its deliveries are accepted without being handled.
     pub is_paused: bool,
     forward: Option<Destination>,
     invoke: Option<Function>,
@@ -114,7 +113,7 @@ pub struct Source {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Form {
-    /// For editors, which offer and check the fields by it.
+    /// Editors offer and check the fields by this schema.
     #[serde(rename = "$schema", default)]
     _schema: IgnoredAny,
     sources: BTreeMap<String, Entry>,
@@ -134,7 +133,7 @@ struct Entry {
     tolerance: Option<Duration>,
     #[cfg(any(test, feature = "verify"))]
     topics: Option<Topics>,
-    /// Ingest looks at them; a worker's function has what was taken.
+    /// Only ingest filters topics; a worker accepts the field and ignores it.
     #[cfg(not(any(test, feature = "verify")))]
     #[serde(default, rename = "topics")]
     _topics: IgnoredAny,
@@ -147,7 +146,7 @@ struct Entry {
     retry: Retry,
     #[serde(default)]
     on_failure: OnFailure,
-    /// As it is with `topics`, but for its words, which every build knows.
+    /// Every build checks it; only ingest uses it.
     on_outage: Option<OnOutage>,
     rate: Option<Rate>,
     deliver: Option<deliver::Entry>,
@@ -172,7 +171,7 @@ enum Templates {
     Several(Vec<String>),
 }
 
-/// Whom a sender signs for.
+/// The recipients that a sender signs for.
 #[derive(Deserialize, Default)]
 #[serde(untagged, expecting = "an id is a text; several are a list of texts")]
 enum Ids {
@@ -207,12 +206,14 @@ impl Templates {
             if let Some(constant) = template.constant(source, provider) {
                 let key = EntityKey::parse(&constant).map_err(|error| wrong(error.into()))?;
                 if key == unrouted {
-                    return Err(format!("entity template {number}: what is under `{unrouted}` is parked"));
+                    let reason = format!("`{unrouted}` is reserved for deliveries without an entity, which are parked");
+                    return Err(format!("entity template {number}: {reason}; choose another key"));
                 }
             }
             if let Some(before) = templates.iter().position(Template::always_has_a_value) {
-                let reason = format!("is never reached, because template {} always has a value", before + 1);
-                return Err(format!("entity template {number} {reason}; put that one last, or leave one of them out"));
+                let before = before + 1;
+                let reason = format!("is never used, because template {before} always has a value");
+                return Err(format!("entity template {number} {reason}; put template {before} last or remove one"));
             }
             templates.push(template);
         }
@@ -220,28 +221,28 @@ impl Templates {
     }
 }
 
-/// How long a handler may take where its source does not say.
+/// The time limit of a handler start if its source sets none.
 pub const DEFAULT_HANDLER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A handler whose sources have settings of their own for it: it posts to an
-/// endpoint.
+/// The name of the handler that posts to an endpoint; its settings are in a table
+/// of the same name.
 pub const FORWARD: &str = "forward";
 
-/// Another: it calls a Lambda function.
+/// The name of the handler that calls a Lambda function; its settings are in a
+/// table of the same name.
 pub const INVOKE: &str = "invoke";
 
 impl Sources {
-    /// Reads a document: JSON if it starts with a brace, TOML otherwise.
+    /// Parses a document: JSON if it starts with a brace, TOML otherwise.
     pub fn parse(text: &str) -> Result<Self, InvalidSources> {
-        Self::parse_by(text, Rules::HERE)
+        Self::parse_with(text, Registry::THIS_BUILD)
     }
 
-    /// The same, with the senders' own fields checked by `rules`.
-    fn parse_by(text: &str, rules: Rules) -> Result<Self, InvalidSources> {
+    fn parse_with(text: &str, registry: Registry) -> Result<Self, InvalidSources> {
         let document: Form = if text.trim_start().starts_with('{') {
             serde_json::from_str(text).map_err(|error| InvalidSources::Document(without_values(&error.to_string())))?
         } else {
-            // Not the full text of the error, which quotes the line, and a line may hold a secret.
+            // The full text of the error quotes the line, which may hold a secret.
             toml::from_str(text).map_err(|error: toml::de::Error| {
                 let line = error.span().map_or(0, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
                 InvalidSources::Document(format!("line {line}: {}", without_values(error.message())))
@@ -251,48 +252,48 @@ impl Sources {
         for (name, entry) in document.sources {
             let invalid = |reason: String| InvalidSources::Source { source_name: name.clone(), reason };
             let parsed = SourceName::parse(&name).map_err(|error| invalid(error.to_string()))?;
-            let source = Source::check(parsed.clone(), entry, rules).map_err(invalid)?;
+            let source = Source::check(parsed.clone(), entry, registry).map_err(invalid)?;
             sources.insert(parsed, Arc::new(source));
         }
         if sources.is_empty() {
-            return Err(InvalidSources::Document("it names no source".into()));
+            return Err(InvalidSources::Document("it contains no source".into()));
         }
         Ok(Self(sources))
     }
 
-    /// The source of that name.
+    /// Returns the source called `name`.
     pub fn get(&self, name: &str) -> Option<&Arc<Source>> {
         self.0.get(&SourceName::parse(name).ok()?)
     }
 
-    /// All sources, by name.
+    /// Iterates over the sources, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Source>> {
         self.0.values()
     }
 
-    /// Whether some source's deliveries go to `handler`.
+    /// Returns whether a source uses `handler`.
     pub fn names_handler(&self, handler: &str) -> bool {
         self.iter().any(|source| source.handler == handler)
     }
 
-    /// The longest that any source's handler may take.
+    /// Returns the longest time limit of the sources' handlers.
     pub fn longest_handler_timeout(&self) -> Duration {
         self.iter().map(|source| source.handler_timeout).max().unwrap_or(DEFAULT_HANDLER_TIMEOUT)
     }
 }
 
-/// Error texts of the parsers quote the value they stumble over: in double
-/// quotes or, where one of several words was expected, in backquotes. It may be
-/// a secret. Everything else in backquotes is kept: field names, and the
-/// examples in errors of our own, which therefore never stand in double quotes.
+/// Removes the document's values from a parser's error text, because a value may
+/// be a secret. Parsers quote values in double quotes or, after `unknown variant`,
+/// in backquotes. Other backquoted text is kept: field names, and the examples in
+/// our own errors, which therefore must not use double quotes.
 fn without_values(message: &str) -> String {
-    const WORD: &str = "unknown variant `";
-    // An escaped quote is inside a value and ends none.
+    const VARIANT: &str = "unknown variant `";
+    // An escaped quote is part of a value and does not end it.
     let message = message.replace("\\\"", "");
-    let message = match message.split_once(WORD) {
+    let message = match message.split_once(VARIANT) {
         Some((before, value)) => {
             let behind = value.rsplit_once("`, expected").map_or("", |(_, behind)| behind);
-            format!("{before}{WORD}…`, expected{behind}")
+            format!("{before}{VARIANT}…`, expected{behind}")
         }
         None => message,
     };
@@ -304,83 +305,25 @@ fn without_values(message: &str) -> String {
 }
 
 impl Source {
-    fn check(name: SourceName, entry: Entry, known: Rules) -> Result<Self, String> {
-        let provider = match (entry.provider.as_str(), entry.generic) {
-            ("generic", Some(generic)) => (known.by_options)(generic),
-            ("generic", None) => return Err("provider \"generic\" needs a table `generic` with its options".into()),
-            (_, Some(_)) => return Err("a table `generic` goes with provider = \"generic\" only".into()),
-            // Not what stands there instead: it may be a secret.
-            (name, None) if !providers::NAMES.contains(&name) => {
-                return Err(format!("there is no such provider; there are {}", providers::NAMES.join(", ")));
-            }
-            (name, None) => (known.by_name)(name).map_or(AnyProvider::Elsewhere, AnyProvider::BuiltIn),
-        };
-        let options = Options { url: entry.url };
-        let configured = provider.as_dyn().map(|provider| provider.with(&options)).transpose()?.flatten();
-        let provider = configured.map(AnyProvider::Configured).unwrap_or(provider);
-        let rules = provider.as_dyn();
-        let mut secrets = Vec::new();
-        for (number, secret) in (1..).zip(Vec::from(entry.secrets)) {
-            let objected = |objection: &str| format!("`secrets`, number {number}: {objection}");
-            let secret = secret.decoded().map_err(objected)?;
-            if let Some(objection) = rules.and_then(|rules| rules.objection(&secret)) {
-                return Err(objected(objection));
-            }
-            secrets.push(secret);
-        }
-        let own = rules.map(|rules| rules.published().and_then(|published| published.recipient()));
-        let mut recipients = Vec::new();
-        for (field, ids) in [("webhook_id", entry.webhook_id), ("client_id", entry.client_id)] {
-            let ids = Vec::from(ids);
-            if !ids.is_empty() && own.is_some_and(|own| own != Some(field)) {
-                return Err(format!("`{field}` is not a field of this provider's"));
-            }
-            if ids.iter().any(String::is_empty) {
-                return Err(format!("`{field}` is empty"));
-            }
-            recipients.extend(ids);
-        }
-        let tolerance = entry.tolerance.unwrap_or(providers::TOLERANCE);
-        if tolerance.is_zero() {
-            return Err("`tolerance` is more than nothing".into());
-        }
+    fn check(name: SourceName, entry: Entry, registry: Registry) -> Result<Self, String> {
+        let provider = provider(&entry.provider, entry.generic, Options { url: entry.url }, registry)?;
         #[cfg(any(test, feature = "verify"))]
         if let Some(objection) = entry.topics.as_ref().and_then(Topics::objection) {
             return Err(objection);
         }
-        let entity = entry.entity.check(&name, &entry.provider)?;
         let retry = entry.retry.check()?;
-        let handler_timeout = entry.handler_timeout.unwrap_or(DEFAULT_HANDLER_TIMEOUT);
-        if handler_timeout.is_zero() {
-            return Err("`handler_timeout` is more than nothing".into());
-        }
         let (deliver, linger) = deliver::check(entry.deliver, entry.linger, retry)?;
-        let forward = match (entry.handler == FORWARD, entry.forward) {
-            (true, Some(entry)) => Some(Destination::check(entry)?),
-            (true, None) => {
-                return Err("handler = \"forward\" needs a table `forward` with `url` and `secret`".into());
-            }
-            (false, Some(_)) => return Err("a table `forward` goes with handler = \"forward\" only".into()),
-            (false, None) => None,
-        };
-        let invoke = match (entry.handler == INVOKE, entry.invoke) {
-            (true, Some(entry)) => Some(Function::check(entry)?),
-            (true, None) => return Err("handler = \"invoke\" needs a table `invoke` with `function`".into()),
-            (false, Some(_)) => return Err("a table `invoke` goes with handler = \"invoke\" only".into()),
-            (false, None) => None,
-        };
+        let forward = handler_table(FORWARD, "`url` and `secret`", &entry.handler, entry.forward)?;
+        let invoke = handler_table(INVOKE, "`function`", &entry.handler, entry.invoke)?;
         Ok(Self {
-            name,
-            provider_name: entry.provider,
-            provider,
-            secrets,
-            recipients,
-            tolerance,
+            secrets: secrets(entry.secrets, provider.as_dyn())?,
+            recipients: recipients(entry.webhook_id, entry.client_id, provider.as_dyn())?,
+            tolerance: positive("tolerance", entry.tolerance.unwrap_or(providers::TOLERANCE))?,
             #[cfg(any(test, feature = "verify"))]
             topics: entry.topics,
-            entity,
+            entity: entry.entity.check(&name, &entry.provider)?,
             handler: entry.handler,
-            handler_timeout,
+            handler_timeout: positive("handler_timeout", entry.handler_timeout.unwrap_or(DEFAULT_HANDLER_TIMEOUT))?,
             retry,
             on_failure: entry.on_failure,
             #[cfg(any(test, feature = "verify"))]
@@ -390,48 +333,50 @@ impl Source {
             linger,
             stale: entry.stale,
             is_paused: entry.paused,
-            forward,
-            invoke,
+            forward: forward.map(Destination::check).transpose()?,
+            invoke: invoke.map(Function::check).transpose()?,
+            name,
+            provider_name: entry.provider,
+            provider,
         })
     }
 
-    /// Where the handler `forward` posts its deliveries; `None` if its handler
-    /// is another.
+    /// Returns the destination of the handler `forward`; `None` for other handlers.
     pub fn forward(&self) -> Option<&Destination> {
         self.forward.as_ref()
     }
 
-    /// Which function the handler `invoke` calls with its deliveries; `None` if
-    /// its handler is another.
+    /// Returns the function that the handler `invoke` calls; `None` for other
+    /// handlers.
     pub fn invoke(&self) -> Option<&Function> {
         self.invoke.as_ref()
     }
 
-    /// Which of its deliveries are taken, by their topics; `None`: it says
-    /// nothing of them, so that all are.
+    /// Returns the topics that the source takes; `None` if it does not restrict them.
     #[cfg(any(test, feature = "verify"))]
     pub fn topics(&self) -> Option<&Topics> {
         self.topics.as_ref()
     }
 
-    /// Whether deliveries of `topic` are taken.
+    /// Returns whether the source takes deliveries of `topic`.
     #[cfg(any(test, feature = "verify"))]
     pub fn takes(&self, topic: &str) -> bool {
         self.topics.as_ref().is_none_or(|topics| topics.takes(topic))
     }
 
-    /// How many secrets it has.
+    /// Returns the number of its secrets.
     pub fn secrets(&self) -> usize {
         self.secrets.len()
     }
 
-    /// Its entity templates as they are written; none: the provider's own rule.
+    /// Returns its entity templates as written; if there are none, the provider's
+    /// own rule applies.
     pub fn entity_templates(&self) -> impl Iterator<Item = String> {
         self.entity.iter().map(ToString::to_string)
     }
 
-    /// Those of its secrets, by their numbers from 1, that nothing is likely to be
-    /// signed with, and why: for people who look at the document.
+    /// Returns the numbers, from 1, of the secrets that are probably a mistake, each
+    /// with the reason.
     pub fn doubtful_secrets(&self) -> Vec<(usize, &'static str)> {
         let doubt = |secret: &Secret| {
             let text = secret.text()?;
@@ -442,6 +387,69 @@ impl Source {
             }
         };
         (1..).zip(&self.secrets).filter_map(|(number, secret)| Some((number, doubt(secret)?))).collect()
+    }
+}
+
+fn provider(
+    name: &str,
+    generic: Option<Generic>,
+    options: Options,
+    registry: Registry,
+) -> Result<AnyProvider, String> {
+    let provider = match (name, generic) {
+        ("generic", Some(generic)) => (registry.by_options)(generic),
+        ("generic", None) => return Err("provider \"generic\" needs a table `generic` with its options".into()),
+        (_, Some(_)) => return Err("a table `generic` is only for provider = \"generic\"; remove it".into()),
+        // The unknown name is not shown: it may be a secret.
+        (name, None) if !providers::NAMES.contains(&name) => {
+            return Err(format!("there is no such provider; there are {}", providers::NAMES.join(", ")));
+        }
+        (name, None) => (registry.by_name)(name).map_or(AnyProvider::NotInThisBuild, AnyProvider::BuiltIn),
+    };
+    let configured = provider.as_dyn().map(|provider| provider.with(&options)).transpose()?.flatten();
+    Ok(configured.map(AnyProvider::Configured).unwrap_or(provider))
+}
+
+fn secrets(secrets: Secrets, provider: Option<&dyn Provider>) -> Result<Vec<Secret>, String> {
+    let checked = |(number, secret): (usize, Secret)| {
+        let objected = |objection: &str| format!("`secrets`, number {number}: {objection}");
+        let secret = secret.decoded().map_err(objected)?;
+        match provider.and_then(|provider| provider.objection(&secret)) {
+            Some(objection) => Err(objected(objection)),
+            None => Ok(secret),
+        }
+    };
+    (1..).zip(Vec::from(secrets)).map(checked).collect()
+}
+
+/// Returns the ids that identify us to a sender with a published key.
+fn recipients(webhook_id: Ids, client_id: Ids, provider: Option<&dyn Provider>) -> Result<Vec<String>, String> {
+    let expected = provider.map(|provider| provider.published().and_then(|published| published.recipient()));
+    let mut recipients = Vec::new();
+    for (field, ids) in [("webhook_id", webhook_id), ("client_id", client_id)] {
+        let ids = Vec::from(ids);
+        if !ids.is_empty() && expected.is_some_and(|expected| expected != Some(field)) {
+            return Err(format!("this provider has no `{field}`; remove it"));
+        }
+        if ids.iter().any(String::is_empty) {
+            return Err(format!("`{field}` is empty"));
+        }
+        recipients.extend(ids);
+    }
+    Ok(recipients)
+}
+
+fn positive(field: &str, duration: Duration) -> Result<Duration, String> {
+    if duration.is_zero() { Err(format!("`{field}` must be more than zero")) } else { Ok(duration) }
+}
+
+/// Returns the settings of the built-in handler `name`, which a source must have
+/// if it uses that handler and must not have otherwise.
+fn handler_table<T>(name: &str, fields: &str, handler: &str, table: Option<T>) -> Result<Option<T>, String> {
+    match (handler == name, table) {
+        (true, None) => Err(format!("handler = \"{name}\" needs a table `{name}` with {fields}")),
+        (false, Some(_)) => Err(format!("a table `{name}` is only for handler = \"{name}\"; remove it")),
+        (_, table) => Ok(table),
     }
 }
 
@@ -467,11 +475,12 @@ mod tests {
 
     const SHOP: &str = "provider='standard-webhooks'\nsecrets=['whsec_c2VjcmV0']\nhandler='h'\n";
 
-    /// They would all be set aside, as if their entity could not be found.
     #[test]
     fn constant_entity_may_not_be_unrouted_key() {
+        const REFUSED: &str = "source `shop`: entity template 1: `shop/unrouted` is reserved for deliveries without an \
+                               entity, which are parked; choose another key";
         let refused = Sources::parse(&format!("[sources.shop]\n{SHOP}entity = 'shop/unrouted'")).unwrap_err();
-        assert_eq!(refused.to_string(), "source `shop`: entity template 1: what is under `shop/unrouted` is parked");
+        assert_eq!(refused.to_string(), REFUSED);
         Sources::parse(&format!("[sources.shop]\n{SHOP}entity = 'other/unrouted'")).unwrap();
     }
 
@@ -480,8 +489,8 @@ mod tests {
         let refused = |entity: &str| {
             Sources::parse(&format!("[sources.shop]\n{SHOP}entity = '{entity}'")).unwrap_err().to_string()
         };
-        assert!(refused("{source}/unrouted").ends_with("template 1: what is under `shop/unrouted` is parked"));
-        assert!(refused("{source}").contains("must be an entity key as it stands"), "{}", refused("{source}"));
+        assert!(refused("{source}/unrouted").contains("template 1: `shop/unrouted` is reserved"));
+        assert!(refused("{source}").contains("must itself be an entity key"), "{}", refused("{source}"));
         Sources::parse(&format!("[sources.shop]\n{SHOP}entity = '{{source}}/{{provider}}'")).unwrap();
     }
 
@@ -492,13 +501,13 @@ mod tests {
             let refused = read(&format!("['{first}', '{{/x}}']")).unwrap_err().to_string();
             assert_eq!(
                 refused,
-                "source `shop`: entity template 2 is never reached, because template 1 always has a value; \
-                 put that one last, or leave one of them out"
+                "source `shop`: entity template 2 is never used, because template 1 always has a value; \
+                 put template 1 last or remove one"
             );
             read(&format!("['{{/x}}', '{first}']")).unwrap();
         }
         let third = read("['{source}/{/x}', 'chat/one', '{source}/{entity}']").unwrap_err().to_string();
-        assert!(third.contains("entity template 3 is never reached, because template 2"), "{third}");
+        assert!(third.contains("entity template 3 is never used, because template 2"), "{third}");
     }
 
     #[test]
@@ -549,7 +558,7 @@ mod tests {
         let other = stripe("secrets = 'other'\ntolerance = '15m'").unwrap();
         let refused = other.verify(Request { headers: &headers, body: b"{}" }, at(1000));
         assert_eq!(refused, Err(Unverified::Mismatch));
-        assert_eq!(stripe("tolerance = '0s'").unwrap_err(), "source `shop`: `tolerance` is more than nothing");
+        assert_eq!(stripe("tolerance = '0s'").unwrap_err(), "source `shop`: `tolerance` must be more than zero");
     }
 
     #[test]
@@ -562,8 +571,8 @@ mod tests {
         assert_eq!(sign("base64:c2VjcmV0"), sign("secret"));
         assert_ne!(sign("hex:fffe"), sign("base64:/v8="));
         for (secret, refused) in [
-            ("hex:hush", "source `shop`: `secrets`, number 1: what is behind `hex:` is not hexadecimal"),
-            ("base64:hush!", "source `shop`: `secrets`, number 1: what is behind `base64:` is not base64"),
+            ("hex:hush", "source `shop`: `secrets`, number 1: the text after `hex:` is not hexadecimal"),
+            ("base64:hush!", "source `shop`: `secrets`, number 1: the text after `base64:` is not base64"),
             ("hex:0000", "source `shop`: `secrets`, number 1: it is empty"),
         ] {
             assert_eq!(stripe(&format!("secrets = '{secret}'")).unwrap_err(), refused);
@@ -578,7 +587,7 @@ mod tests {
         let refused = |provider: &str, rest: &str| read(provider, rest).unwrap_err().to_string();
         assert!(refused("square", "").contains("needs `url`"), "{}", refused("square", ""));
         read("square", "url = 'https://example.com/webhooks/shop'").unwrap();
-        assert!(refused("shopify", "url = 'https://example.com/'").contains("`url` is for providers that sign"));
+        assert!(refused("shopify", "url = 'https://example.com/'").contains("`url` is only for providers that sign"));
     }
 
     #[test]
@@ -594,8 +603,7 @@ mod tests {
         );
     }
 
-    /// What stands in the document may be a secret that was put in the wrong
-    /// place; what the reader itself says is there to be read.
+    /// Our own examples remain readable; a value may be a misplaced secret.
     #[test]
     fn errors_omit_values_of_the_document() {
         let refused = |field: &str| Sources::parse(&format!("[sources.shop]\n{SHOP}{field}")).unwrap_err().to_string();
@@ -655,7 +663,7 @@ mod tests {
         };
         assert_eq!(entity(r#"{"key":"order/7"}"#), "order/7");
         assert_eq!(entity(r#"{"key":"cron/sweep"}"#), "shop/unrouted");
-        assert_eq!(entity(r#"{"key":"cron/sweep","other":"order/8"}"#), "order/8", "as if it had none");
+        assert_eq!(entity(r#"{"key":"cron/sweep","other":"order/8"}"#), "order/8", "the job key is skipped");
         assert_eq!(entity("{\"key\":\"order/\u{fffe}\"}"), "shop/unrouted");
     }
 }

@@ -133,7 +133,7 @@ fn what_cannot_be_replayed_is_said_in_a_sentence() {
     };
     assert!(said(&["7", "--to", &url]).contains("is not kept any more"));
     assert!(said(&["9999999999999", "--to", &url]).contains("the last that arrived is "));
-    assert!(said(&["7", "--to", "localhost"]).contains("--to: the URL is to be whole, such as https://"));
+    assert!(said(&["7", "--to", "localhost"]).contains("--to: the URL must be a whole URL, such as https://"));
     assert!(said(&["9..7", "--to", &url]).contains("the last, 7, comes before the first, 9"));
     let shop = Local::start(&[]);
     assert!(shop.send(&["shopify-orders-create.json"]).status.success());

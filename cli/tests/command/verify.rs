@@ -127,7 +127,7 @@ fn each_usual_mistake_is_named() {
         ("SECRET=secret", "what is behind the `=`"),
         ("736563726574", "write `hex:` in front of it"),
         ("c2VjcmV0", "write `base64:` in front of it"),
-        ("hex:7365637", "behind `hex:` is not hexadecimal"),
+        ("hex:7365637", "after `hex:` is not hexadecimal"),
         ("", "it is empty"),
     ] {
         assert!(of_secret(secret).contains(named), "{secret}: {}", of_secret(secret));

@@ -1,6 +1,5 @@
-//! Deliveries as one JSON document, for code in any language: what `invoke`
-//! hands on, and `forward` where its source delivers groups. Its schema is
-//! `docs/invoke.schema.json`.
+//! The JSON document of one or several deliveries: the event of `invoke`, and the
+//! body that `forward` posts for groups. Its schema is `docs/invoke.schema.json`.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::Serialize;
@@ -10,22 +9,21 @@ use crate::protocol::{
     entity::{FencingToken, Identity},
 };
 
-/// Grows when a field changes its meaning or goes; one that is added leaves it.
+/// Grows when a field is removed or changes its meaning.
 const VERSION: u32 = 1;
 
-/// What one start of a handler is about. One delivery and several have the same
-/// form; all are of one source and one entity.
+/// The deliveries of one handler start: of one source and one entity.
 #[derive(Serialize)]
 struct Event<'a> {
     version: u32,
     source: &'a str,
     entity_key: &'a str,
     fencing_token: u64,
-    deliveries: Vec<One<'a>>,
+    deliveries: Vec<EventDelivery<'a>>,
 }
 
 #[derive(Serialize)]
-struct One<'a> {
+struct EventDelivery<'a> {
     id: String,
     delivery_id: &'a str,
     topic: &'a str,
@@ -42,28 +40,28 @@ struct One<'a> {
     content_type: Option<&'a str>,
     body: String,
     body_is_base64: bool,
-    // Absent, and not null, where no traces are sent.
+    // Absent, not null, in builds without traces.
     #[cfg(feature = "otel")]
     #[serde(skip_serializing_if = "Option::is_none")]
     traceparent: Option<String>,
 }
 
-/// The document for `deliveries`, at least one, the oldest first.
+/// Returns the document for `deliveries`: at least one, oldest first.
 #[doc(hidden)]
 pub fn json(deliveries: &[&Delivery], token: FencingToken) -> String {
-    let first = deliveries.first().expect("a start is about one at least");
+    let first = deliveries.first().expect("a start has a delivery");
     let event = Event {
         version: VERSION,
         source: first.source().as_str(),
         entity_key: first.entity().as_str(),
         fencing_token: token.0,
-        deliveries: deliveries.iter().map(|delivery| One::of(delivery)).collect(),
+        deliveries: deliveries.iter().map(|delivery| EventDelivery::new(delivery)).collect(),
     };
     serde_json::to_string(&event).expect("texts and numbers are JSON")
 }
 
-impl<'a> One<'a> {
-    fn of(delivery: &'a Delivery) -> Self {
+impl<'a> EventDelivery<'a> {
+    fn new(delivery: &'a Delivery) -> Self {
         let (body, body_is_base64) = match str::from_utf8(delivery.body()) {
             Ok(text) => (text.to_owned(), false),
             Err(_) => (STANDARD.encode(delivery.body()), true),
@@ -91,11 +89,10 @@ impl<'a> One<'a> {
     }
 }
 
-/// What a receiver knows a delivery by. Senders' ids are unique for each source
-/// only, and may hold what a header or a receiver's column cannot. A redrive
-/// is no other delivery: one that was applied although its answers were lost is
-/// to be recognised. One that a person has run again is to have its effect
-/// again.
+/// Returns the id by which a receiver recognises repeats. It is a hash, because
+/// senders' ids are unique within a source only and may contain any character. A
+/// redrive keeps it: the delivery may have been applied although its answers were
+/// lost. A rewind changes it, so that the delivery has its effect again.
 pub(super) fn id(delivery: &Delivery) -> String {
     let name = Identity { redrive: 0, ..delivery.identity().clone() }.name();
     match delivery.run_before() {
@@ -104,7 +101,6 @@ pub(super) fn id(delivery: &Delivery) -> String {
     }
 }
 
-/// Its word for each age.
 pub(super) fn age(age: Age) -> &'static str {
     match age {
         Age::Newer => "newer",

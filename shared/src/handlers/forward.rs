@@ -1,27 +1,32 @@
-//! Posts each delivery, or each group, in order, to an HTTP endpoint: the handler
-//! for code in any language.
+//! The handler that posts each delivery or group to an HTTP endpoint, in order.
 //!
-//! The body goes out as it came in, signed by Standard Webhooks; what a
-//! handler is told besides stands in `serializer-…` headers ([`headers`]).
-//! The answer decides: 2xx is done, 410 sets the delivery aside for good, all
-//! else is tried again, when `Retry-After` says or else the source's policy.
-//! An endpoint that cannot be reached, or answers 429 or 503, is unavailable: it
-//! has begun nothing. One that gives no answer in time, breaks the connection, or
-//! whose gateway answers 502 or 504, may have begun. 500 and the rest are failures
-//! of this delivery. The status and the first words of a refusal become the
-//! delivery's error.
-//! An attempt may repeat one whose answer was lost, so an endpoint applies a
-//! `webhook-id` once, and refuses a token below the newest it has seen of an
-//! entity. `examples/receivers/` shows both.
+//! The request has the original body, a Standard Webhooks signature, and the
+//! delivery's other fields in `serializer-…` headers ([`headers`]). The answer
+//! decides:
 //!
-//! The signature covers id, time and body, as the specification has it. The
-//! other headers are as trustworthy as the connection: TLS, unless the source
-//! allows private addresses.
+//! | answer | outcome |
+//! |---|---|
+//! | 2xx | done |
+//! | 410 | reject |
+//! | cannot connect, 429, 503 | unavailable: the endpoint has begun nothing |
+//! | no answer in time, connection lost, 502, 504 | unanswered: it may have begun |
+//! | anything else | retry: this delivery failed |
+//!
+//! The wait before the next attempt is `Retry-After`, or else the source's policy.
+//! The status and the beginning of the answer become the delivery's error.
+//!
+//! An attempt may repeat one whose answer was lost. Therefore an endpoint applies
+//! each `webhook-id` once, and refuses a fencing token below the newest one that it
+//! has seen for the entity. `examples/receivers/` shows both.
+//!
+//! The signature covers id, time and body, as Standard Webhooks specifies. The
+//! other headers are only as trustworthy as the connection, which uses TLS unless
+//! the source allows private addresses.
 
 mod answer;
 mod client;
 pub mod headers;
-mod said;
+mod redacted;
 #[cfg(test)]
 mod tests;
 
@@ -41,37 +46,35 @@ use crate::{
 };
 use client::Client;
 
-/// What is left of a start's time when the endpoint's is up, so that it is this
-/// handler that says so.
+/// The endpoint's timeout ends this long before the handler's, so that the error
+/// names the endpoint.
 const HEADROOM: Duration = Duration::from_millis(100);
 
-/// An answer's body is read so that its connection can be used again, and for
-/// its first words; beyond this much, or this long, another connection is
-/// cheaper.
+/// The most of an answer's body that is read, for an excerpt and so that the
+/// connection can be reused. Beyond that, a new connection is cheaper.
 const ANSWER_BYTES: usize = 16 * 1024;
 const ANSWER_TIME: Duration = Duration::from_millis(250);
 
-/// Posts deliveries to the destinations of their sources, as they are
-/// configured at the time. Sources name it `forward`.
+/// Posts deliveries to the destinations of their sources, as currently configured.
+/// Its name in sources is `forward`.
 #[derive(Clone)]
 pub struct Forward {
     sources: LiveSources,
-    /// A pool of connections for each reach: what was connected to under the
-    /// one must not be used under the other.
+    /// Separate from `anywhere`, so that no connection to a private address is reused
+    /// for a destination that must be public.
     public: Client,
     anywhere: Client,
 }
 
 impl Forward {
-    /// Forwards to what `sources` name; trusts the certificate authorities that
-    /// browsers trust.
+    /// Creates a handler that trusts Mozilla's certificate authorities.
     #[doc(hidden)]
     pub fn new(sources: impl Into<LiveSources>) -> Self {
         Self::with(sources, Roots::mozilla())
     }
 
-    /// As [`Forward::new`]; trusts besides the certificates in the PEM file
-    /// that `FORWARD_CA_BUNDLE` names, if it is set.
+    /// Like [`Forward::new`], but also trusts the certificates in the PEM file named
+    /// by `FORWARD_CA_BUNDLE`.
     #[doc(hidden)]
     pub fn configured(sources: impl Into<LiveSources>, variables: &impl Variables) -> Result<Self, InvalidConfig> {
         const VARIABLE: &str = "FORWARD_CA_BUNDLE";
@@ -92,17 +95,14 @@ impl Forward {
             anywhere: Client::new(Reach::Anywhere, &tls),
         }
     }
-}
 
-impl Forward {
-    /// Posts what a start is about, at least one, and waits for the answer as long
-    /// as the start has time.
+    /// Posts at least one delivery, and waits for the answer within the start's time.
     async fn post(&self, deliveries: &[&Delivery], context: &Context) -> Outcome {
         let first = deliveries[0];
         let sources = self.sources.current();
         let source = sources.get(first.source().as_str());
         let Some((source, destination)) = source.and_then(|source| Some((source, source.forward()?))) else {
-            return Outcome::retry("its source names no destination to forward to");
+            return Outcome::retry("the source has no table `forward`");
         };
         let client = match destination.reach() {
             Reach::Public => &self.public,
@@ -111,7 +111,7 @@ impl Forward {
         let env = context.env();
         let time = context.time_left();
         let limit = time.saturating_sub(HEADROOM.min(time / 10));
-        // Also one by itself comes as a list then: an endpoint reads one form.
+        // An endpoint of groups gets single deliveries as lists too, so that it reads one form.
         let request = if deliveries.len() > 1 || matches!(source.deliver, Deliver::UpTo(_)) {
             headers::together(destination, deliveries, context.token(), env.now())
         } else {
@@ -126,12 +126,12 @@ impl Forward {
             None => return Outcome::unanswered(format!("no answer within {:.1} s", limit.as_secs_f64())),
         };
         let (head, body) = response.into_parts();
-        let body = read_out(body, env).await;
-        // What is compressed, though nobody asked for that, is no text.
+        let body = read_out(body, surroundings).await;
+        // Some endpoints compress although the request does not accept that.
         let is_text = head.headers.get(CONTENT_ENCODING).is_none_or(|encoding| encoding == "identity");
         let is_shown = is_text && !head.status.is_success();
-        let said = if is_shown { said::first_words(&body, destination) } else { String::new() };
-        answer::judge(head.status, &head.headers, &said, env.now(), env.fraction())
+        let excerpt = if is_shown { redacted::excerpt(&body, destination) } else { String::new() };
+        answer::judge(head.status, &head.headers, &excerpt, surroundings.now(), surroundings.fraction())
     }
 }
 
@@ -153,9 +153,9 @@ impl Handler for Forward {
     }
 }
 
-/// Reads a body to its end, if that is near; a connection whose answer is not
-/// read out is closed. What came of it is returned.
-async fn read_out(mut body: Incoming, env: &Env) -> Vec<u8> {
+/// Reads a body up to [`ANSWER_BYTES`] and [`ANSWER_TIME`]. If it is longer, the
+/// connection is closed.
+async fn read_out(mut body: Incoming, surroundings: &Surroundings) -> Vec<u8> {
     let mut bytes = Vec::new();
     let read = async {
         while let Some(Ok(frame)) = body.frame().await {
@@ -165,8 +165,8 @@ async fn read_out(mut body: Incoming, env: &Env) -> Vec<u8> {
             }
         }
     };
-    // What is in the body decides nothing, nor does whether it came.
-    let _ = env.within(ANSWER_TIME, read).await;
+    // The outcome does not depend on the body, so a timeout does not matter.
+    let _ = surroundings.within(ANSWER_TIME, read).await;
     bytes
 }
 

@@ -1,12 +1,13 @@
-//! Calls a Lambda function with each delivery, or each group, in order: the
-//! handler for functions in any language.
+//! The handler that calls a Lambda function with each delivery or group, in order.
 //!
-//! The function is called synchronously with a JSON document
-//! (`event.rs`), and its answer decides (`answer.rs`). There is one
-//! call for a start, and no repeat of it: the source's policy repeats.
-//! A call may repeat one whose answer was lost, or one that still runs after its
-//! time was up, so a function applies an `id` once, and refuses a token below
-//! the newest it has seen of an entity. `examples/receivers/` shows both.
+//! The function is called synchronously with a JSON document (`event.rs`), and its
+//! answer decides (`answer.rs`). Each start makes one call; retries follow the
+//! source's policy.
+//!
+//! A call may repeat one whose answer was lost, or one that is still running after
+//! its timeout. Therefore a function applies each `id` once, and refuses a fencing
+//! token below the newest one that it has seen for the entity.
+//! `examples/receivers/` shows both.
 
 mod answer;
 #[cfg(test)]
@@ -27,15 +28,15 @@ use crate::{
     time::Env,
 };
 
-/// What is left of a start's time when the function's is up, so that it is this
-/// handler that says so.
+/// The call's timeout ends this long before the handler's, so that the error names
+/// the function.
 const HEADROOM: Duration = Duration::from_millis(100);
 
-/// A synchronous call's event is smaller than this, in bytes.
+/// Lambda's limit for the event of a synchronous call, in bytes (exclusive).
 const LIMIT: usize = 6 * 1024 * 1024;
 
-/// Calls the functions that sources name, as they are configured at the time.
-/// Sources name it `invoke`.
+/// Calls the functions of the sources, as currently configured. Its name in sources
+/// is `invoke`.
 #[derive(Clone)]
 pub struct Invoke {
     sources: LiveSources,
@@ -43,23 +44,23 @@ pub struct Invoke {
 }
 
 impl Invoke {
-    /// Calls what `sources` name, as `account` over `http`.
+    /// Creates a handler that calls functions as `account`.
     #[doc(hidden)]
     pub fn new(sources: impl Into<LiveSources>, account: &Account, http: &Http, env: &Env) -> Self {
         let lambda = account.signed(http, "lambda", account.lambda_endpoint.clone(), env);
         Self { sources: sources.into(), lambda: Arc::new(lambda) }
     }
 
-    /// Calls with what a start is about, at least one.
+    /// Calls the function with at least one delivery.
     async fn call(&self, deliveries: &[&Delivery], context: &Context) -> Outcome {
         let sources = self.sources.current();
         let Some(function) = sources.get(deliveries[0].source().as_str()).and_then(|source| source.invoke()) else {
-            return Outcome::retry("its source names no function to call");
+            return Outcome::retry("the source has no table `invoke`");
         };
         let event = event::json(deliveries, context.token());
         if event.len() >= LIMIT {
-            // Of a group, each is tried by itself then.
-            return Outcome::Reject(format!("its event has {} bytes; Lambda takes less than {LIMIT}", event.len()));
+            // After a rejected group, each delivery is tried alone.
+            return Outcome::Reject(format!("the event has {} bytes; Lambda accepts less than {LIMIT}", event.len()));
         }
         let time = context.time_left();
         let limit = time.saturating_sub(HEADROOM.min(time / 10));
@@ -80,15 +81,10 @@ impl Invoke {
         }
     }
 
-    /// AWS is never asked without encryption.
-    fn is_emulator(&self) -> bool {
-        self.lambda.endpoint().starts_with("http://")
-    }
-
-    /// The path of a call. An emulator has one version of a function; that of
-    /// SAM refuses a qualifier.
+    /// Returns the path of a call. An emulator has one version of a function, and SAM's
+    /// refuses a qualifier. Only emulators are called without TLS.
     fn path(&self, function: &Function) -> String {
-        match self.is_emulator() {
+        match self.lambda.endpoint().starts_with("http://") {
             true => function.unqualified().path("invocations"),
             false => function.path("invocations"),
         }

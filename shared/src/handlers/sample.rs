@@ -1,4 +1,4 @@
-//! A delivery that a test hands to a handler.
+//! A delivery for tests of handlers.
 
 use bytes::Bytes;
 
@@ -10,7 +10,7 @@ use crate::{
     time::Timestamp,
 };
 
-/// Put back twice, started for the third time.
+/// Returns a delivery that was redriven twice and is at its third attempt.
 pub(super) fn delivery(id: &str, entity: &str, body: impl Into<Bytes>) -> Delivery {
     let incoming = Incoming {
         entity: EntityKey::parse(entity).unwrap(),

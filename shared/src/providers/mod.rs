@@ -140,9 +140,9 @@ impl Secret {
     pub fn decoded(self) -> Result<Self, &'static str> {
         let Some(text) = self.text() else { return Ok(self) };
         let (key, refused) = if let Some(digits) = text.strip_prefix("hex:") {
-            (Encoding::Hex.decode(digits), "what is behind `hex:` is not hexadecimal")
+            (Encoding::Hex.decode(digits), "the text after `hex:` is not hexadecimal")
         } else if let Some(letters) = text.strip_prefix("base64:") {
-            (Encoding::Base64.decode(letters), "what is behind `base64:` is not base64")
+            (Encoding::Base64.decode(letters), "the text after `base64:` is not base64")
         } else {
             return Ok(self);
         };
@@ -339,7 +339,7 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
     fn with(&self, options: &Options) -> Result<Option<Box<dyn Provider>>, String> {
         match options.url {
             None => Ok(None),
-            Some(_) => Err("`url` is for providers that sign the URL they call; leave it out".into()),
+            Some(_) => Err("`url` is only for providers that sign the URL they call; remove it".into()),
         }
     }
 

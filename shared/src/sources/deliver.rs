@@ -1,4 +1,4 @@
-//! What one start of a handler is about: a delivery, several, or the latest.
+//! How many deliveries one handler start gets: one, several, or the latest.
 
 use std::time::Duration;
 
@@ -6,22 +6,22 @@ use serde::Deserialize;
 
 use crate::protocol::{attempt::RetryPolicy, state::LARGEST_GROUP};
 
-/// How many deliveries of an entity one start of the handler is about.
+/// How many deliveries of an entity one handler start gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Deliver {
     /// One.
     #[default]
     Each,
-    /// All that wait in a row, at most so many, 2 to 25: by
+    /// Up to this many consecutive waiting deliveries, 2 to 25, passed to
     /// [`Handler::handle_all`](crate::Handler::handle_all).
     UpTo(u8),
-    /// The latest of all that wait in a row and are of one topic family, 25 at the
-    /// most, which stands for those before it.
+    /// The latest of up to 25 consecutive waiting deliveries of one topic family.
+    /// It supersedes the others.
     Latest,
 }
 
 impl Deliver {
-    /// The most deliveries that one start is about.
+    /// Returns the most deliveries of one start.
     pub fn most(self) -> usize {
         match self {
             Self::Each => 1,
@@ -30,36 +30,35 @@ impl Deliver {
         }
     }
 
-    /// Whether it may be more than one.
+    /// Returns whether one start may get several deliveries.
     pub fn is_grouped(self) -> bool {
         self != Self::Each
     }
 }
 
-/// What becomes of a delivery of which a newer one was applied before.
+/// The reaction to a delivery that is older than an applied one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stale {
-    /// Its handler runs, and is told.
+    /// Run the handler, which can see the delivery's age.
     #[default]
     Run,
-    /// It is settled as superseded, without a start.
+    /// Settle it as superseded, without a handler start.
     Skip,
 }
 
-/// How long to wait for more before a wake-up of an entity is delivered.
+/// The delay of an entity's wake-up, so that more deliveries come together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Linger {
-    /// For how long.
+    /// The delay.
     pub wait: Duration,
-    /// Not where so many wait already: a group is full.
+    /// The number of waiting deliveries that fills a group and ends the delay.
     pub most: u64,
 }
 
-/// The longest that a source may have its deliveries wait for more.
+/// The longest [`Linger::wait`].
 pub const LONGEST_LINGER: Duration = Duration::from_secs(60);
 
-/// As it stands in the document.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "`deliver` is `each`, `latest` or a table such as { up_to = 10 }")]
 pub(super) enum Entry {
@@ -86,12 +85,11 @@ impl Entry {
             Self::Word(Word::Each) => Ok(Deliver::Each),
             Self::Word(Word::Latest) => Ok(Deliver::Latest),
             Self::Group(Group { up_to: most @ 2..=LARGEST_GROUP }) => Ok(Deliver::UpTo(most)),
-            Self::Group(_) => Err(format!("`deliver.up_to` is 2 to {LARGEST_GROUP}")),
+            Self::Group(_) => Err(format!("`deliver.up_to` must be 2 to {LARGEST_GROUP}")),
         }
     }
 }
 
-/// What a source delivers at once, and how long it lingers for that.
 pub(super) fn check(
     deliver: Option<Entry>,
     linger: Option<Duration>,
@@ -99,16 +97,16 @@ pub(super) fn check(
 ) -> Result<(Deliver, Option<Linger>), String> {
     let deliver = deliver.map(Entry::checked).transpose()?.unwrap_or_default();
     if deliver.is_grouped() && retry.is_once() {
-        return Err("`deliver` of several at once needs more than one attempt: of a group that fails, \
-                    each is tried by itself"
+        return Err("`deliver` in groups needs `retry.attempts` of at least 2: after a group fails, each delivery is \
+                    retried alone"
             .into());
     }
     let linger = match linger {
         Some(_) if !deliver.is_grouped() => {
-            return Err("`linger` goes with `deliver = { up_to = … }` or `deliver = 'latest'`".into());
+            return Err("`linger` needs `deliver = { up_to = … }` or `deliver = 'latest'`".into());
         }
-        Some(wait) if wait > LONGEST_LINGER => return Err("`linger` is at most 60s".into()),
-        Some(wait) if wait.is_zero() => return Err("`linger` is more than nothing".into()),
+        Some(wait) if wait > LONGEST_LINGER => return Err("`linger` must be at most 60s".into()),
+        Some(wait) if wait.is_zero() => return Err("`linger` must be more than zero".into()),
         linger => linger,
     };
     Ok((deliver, linger.map(|wait| Linger { wait, most: deliver.most() as u64 })))
@@ -140,14 +138,14 @@ mod tests {
     fn invalid_deliver_and_linger_are_refused() {
         let refused = |options: &str| shop(options).unwrap_err();
         for (options, reason) in [
-            ("deliver = { up_to = 1 }", "`deliver.up_to` is 2 to 25"),
-            ("deliver = { up_to = 26 }", "`deliver.up_to` is 2 to 25"),
+            ("deliver = { up_to = 1 }", "`deliver.up_to` must be 2 to 25"),
+            ("deliver = { up_to = 26 }", "`deliver.up_to` must be 2 to 25"),
             ("deliver = 'all'", "`deliver` is `each`, `latest` or a table such as { up_to = 10 }"),
-            ("deliver = { up_to = 3 }\nretry = { attempts = 1 }", "needs more than one attempt"),
-            ("deliver = 'latest'\nretry = { attempts = 1 }", "needs more than one attempt"),
-            ("linger = '2s'", "`linger` goes with `deliver = { up_to = … }`"),
-            ("deliver = 'latest'\nlinger = '61s'", "`linger` is at most 60s"),
-            ("deliver = 'latest'\nlinger = '0s'", "`linger` is more than nothing"),
+            ("deliver = { up_to = 3 }\nretry = { attempts = 1 }", "needs `retry.attempts` of at least 2"),
+            ("deliver = 'latest'\nretry = { attempts = 1 }", "needs `retry.attempts` of at least 2"),
+            ("linger = '2s'", "`linger` needs `deliver = { up_to = … }`"),
+            ("deliver = 'latest'\nlinger = '61s'", "`linger` must be at most 60s"),
+            ("deliver = 'latest'\nlinger = '0s'", "`linger` must be more than zero"),
         ] {
             assert!(refused(options).contains(reason), "{options}: {}", refused(options));
         }

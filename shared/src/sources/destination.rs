@@ -1,8 +1,7 @@
-//! Where the `forward` handler posts a source's deliveries: the URL, the
-//! secrets it signs with, and which addresses it may connect to.
+//! The destination of the `forward` handler: the URL, the secrets to sign with,
+//! and the addresses that it may connect to.
 //!
-//! Checked when the document of sources is read. What is shown of a
-//! destination is its host: a URL's path and query can be secrets too.
+//! Messages show only the host: a URL's path and query can be secrets too.
 
 pub mod address;
 
@@ -13,7 +12,7 @@ use serde::Deserialize;
 
 use crate::providers::{self, Provider, Secret, Secrets};
 
-/// The table `forward` of a source, as it is written.
+/// The table `forward` of a source.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Entry {
@@ -23,16 +22,17 @@ pub(crate) struct Entry {
     allow_private: bool,
 }
 
-/// Which addresses may be connected to.
+/// The addresses that may be connected to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reach {
-    /// Those that are reachable from everywhere, over TLS.
+    /// Addresses that are reachable from the whole internet, over TLS.
     Public,
-    /// Any: this machine, private networks, the cloud's metadata service too.
+    /// All addresses, including this machine, private networks and the cloud's
+    /// metadata service.
     Anywhere,
 }
 
-/// A checked destination.
+/// A checked destination of the `forward` handler.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Destination {
     url: Uri,
@@ -41,61 +41,59 @@ pub struct Destination {
 }
 
 impl Destination {
-    /// Checks `entry`; what is wrong is named without its value.
     pub(crate) fn check(entry: Entry) -> Result<Self, String> {
         let reach = if entry.allow_private { Reach::Anywhere } else { Reach::Public };
         let url = url(&entry.url, reach).map_err(|reason| format!("`forward.url` {reason}"))?;
         let secrets = Vec::from(entry.secret);
         if secrets.is_empty() || !secrets.iter().all(is_usable) {
-            return Err("`forward.secret` is `whsec_` and the key's bytes in base64".into());
+            return Err("`forward.secret` must be `whsec_` and the key's bytes in base64".into());
         }
         Ok(Self { url, secrets, reach })
     }
 
-    /// A URL that a person names, wherever it leads, signed for with `secrets`;
-    /// with none, not signed for.
+    /// Creates a destination from a URL given on the command line, which may lead
+    /// anywhere. Without `secrets`, requests are not signed.
     ///
     /// # Errors
     ///
-    /// Says what is wrong, without the value.
+    /// The URL or a secret is invalid. The message does not repeat it.
     #[cfg(feature = "internals")]
     pub fn elsewhere(to: &str, secrets: Vec<Secret>) -> Result<Self, String> {
         let url = url(to, Reach::Anywhere).map_err(|reason| format!("the URL {reason}"))?;
         match secrets.iter().all(is_usable) {
             true => Ok(Self { url, secrets, reach: Reach::Anywhere }),
-            false => Err("a secret to sign with is `whsec_` and the key's bytes in base64".into()),
+            false => Err("a secret to sign with must be `whsec_` and the key's bytes in base64".into()),
         }
     }
 
-    /// Where to post.
+    /// Returns the URL to post to.
     pub fn url(&self) -> &Uri {
         &self.url
     }
 
-    /// The host, for people.
+    /// Returns the host, the only part of the URL that may be shown.
     pub fn host(&self) -> &str {
         self.url.host().unwrap_or_default()
     }
 
-    /// What to sign with: each of them, so that a receiver may know the new or
-    /// the old one while a secret is rolled.
+    /// Returns the secrets. A request is signed with each of them, so that a
+    /// receiver may know the old or the new one during a rotation.
     pub fn secrets(&self) -> &[Secret] {
         &self.secrets
     }
 
-    /// Which addresses the host may stand for.
+    /// Returns the addresses that the host may resolve to.
     pub fn reach(&self) -> Reach {
         self.reach
     }
 }
 
-/// The signing rules of Standard Webhooks.
 pub(crate) fn rules() -> &'static dyn Provider {
     providers::standard_webhooks()
 }
 
-/// Stricter than for webhooks that come in: whoever writes this secret can
-/// write the prefix, and a key without it may be meant as plain text.
+/// Requires the prefix, unlike for incoming webhooks: without it, the secret may be
+/// meant as plain text.
 fn is_usable(secret: &Secret) -> bool {
     secret.text().is_some_and(|text| text.starts_with("whsec_")) && rules().objection(secret).is_none()
 }
@@ -104,25 +102,25 @@ fn url(text: &str, reach: Reach) -> Result<Uri, String> {
     let url: Uri = text.parse().map_err(|error| format!("cannot be read: {error}"))?;
     let host = url.host().filter(|host| !host.is_empty());
     let (Some(scheme), Some(authority), Some(host)) = (url.scheme(), url.authority(), host) else {
-        return Err("is to be whole, such as https://example.com/webhooks".into());
+        return Err("must be a whole URL, such as https://example.com/webhooks".into());
     };
     if authority.as_str().contains('@') {
-        return Err("holds a user name, which is not sent; the signature is what a receiver checks".into());
+        return Err("must not contain a user name, which is not sent; receivers check the signature".into());
     }
     match reach {
         Reach::Anywhere if *scheme == Scheme::HTTP || *scheme == Scheme::HTTPS => {}
-        Reach::Anywhere => return Err("starts with https:// or http://".into()),
+        Reach::Anywhere => return Err("must start with https:// or http://".into()),
         Reach::Public if *scheme == Scheme::HTTPS => {}
-        Reach::Public => return Err("starts with https://; http:// needs allow_private = true".into()),
+        Reach::Public => return Err("must start with https://; http:// needs allow_private = true".into()),
     }
     if reach == Reach::Public && is_known_private(host) {
-        return Err(format!("leads to {host}, which is not public; allow_private = true would allow it"));
+        return Err(format!("leads to {host}, which is not public; that needs allow_private = true"));
     }
     Ok(url)
 }
 
-/// Whether it is an address, or a name for one, that needs no resolver to see
-/// that it is not public.
+/// Returns whether `host` is a private address or a name of this machine, as far as
+/// that is known without resolving it.
 fn is_known_private(host: &str) -> bool {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     match bare.parse::<IpAddr>() {
@@ -228,6 +226,6 @@ mod tests {
         let without = source("handler = 'forward'");
         assert_eq!(without, "source `shop`: handler = \"forward\" needs a table `forward` with `url` and `secret`");
         let with = source("handler = 'orders'\nforward = { url = 'https://example.com/', secret = 'whsec_c2VjcmV0' }");
-        assert_eq!(with, "source `shop`: a table `forward` goes with handler = \"forward\" only");
+        assert_eq!(with, "source `shop`: a table `forward` is only for handler = \"forward\"; remove it");
     }
 }

@@ -1,12 +1,10 @@
-//! Which Lambda function the `invoke` handler calls with a source's deliveries.
-//!
-//! Checked when the document of sources is read.
+//! The Lambda function that the `invoke` handler calls.
 
 use std::fmt;
 
 use serde::Deserialize;
 
-/// The table `invoke` of a source, as it is written.
+/// The table `invoke` of a source.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Entry {
@@ -14,7 +12,7 @@ pub(crate) struct Entry {
     qualifier: Option<String>,
 }
 
-/// A checked function: its name or ARN, and which of its versions.
+/// A checked Lambda function: its name or ARN, and a version or alias.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Function {
     name: String,
@@ -25,28 +23,28 @@ impl Function {
     pub(crate) fn check(entry: Entry) -> Result<Self, String> {
         let Entry { function: name, qualifier } = entry;
         if is_qualified(&name) {
-            return Err("`invoke.function` ends with a version or alias: that goes into `invoke.qualifier`".into());
+            return Err("`invoke.function` ends with a version or alias; put that into `invoke.qualifier`".into());
         }
         if !is_name(&name) && !is_arn(&name) {
-            return Err("`invoke.function` is a Lambda function's name, or its whole ARN".into());
+            return Err("`invoke.function` must be a Lambda function's name or its whole ARN".into());
         }
         if !qualifier.as_deref().is_none_or(is_qualifier) {
-            return Err("`invoke.qualifier` is an alias, such as `live`, or a version's number".into());
+            return Err("`invoke.qualifier` must be an alias, such as `live`, or a version number".into());
         }
         Ok(Self { name, qualifier })
     }
 
-    /// Its name, or its ARN without a qualifier.
+    /// Returns the name, or the ARN without a qualifier.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The same, whichever version was deployed last.
+    /// Returns the function without its qualifier, which is the last deployed version.
     pub fn unqualified(&self) -> Self {
         Self { name: self.name.clone(), qualifier: None }
     }
 
-    /// The path of one of Lambda's calls about it, such as `invocations`.
+    /// Returns the path of a call of Lambda's API, such as `invocations`.
     pub fn path(&self, call: &str) -> String {
         let path = format!("/2015-03-31/functions/{}/{call}", self.name.replace(':', "%3A"));
         match self.qualifier() {
@@ -55,14 +53,14 @@ impl Function {
         }
     }
 
-    /// The alias or version; `None`: the one that was deployed last.
+    /// Returns the alias or version; `None` for the last deployed version.
     pub fn qualifier(&self) -> Option<&str> {
         self.qualifier.as_deref()
     }
 }
 
 impl fmt::Display for Function {
-    /// As Lambda writes it, with a colon before the qualifier.
+    /// Writes a colon before the qualifier, as Lambda does.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)?;
         self.qualifier.as_ref().map_or(Ok(()), |qualifier| write!(f, ":{qualifier}"))
@@ -81,7 +79,7 @@ fn is_qualifier(text: &str) -> bool {
     is_word(text, 128) || text == "$LATEST"
 }
 
-/// Whether it is `arn:PARTITION:lambda:REGION:ACCOUNT:function:NAME`.
+/// Returns whether `text` is `arn:PARTITION:lambda:REGION:ACCOUNT:function:NAME`.
 fn is_arn(text: &str) -> bool {
     let parts: Vec<&str> = text.split(':').collect();
     let ["arn", partition, "lambda", region, account, "function", name] = parts[..] else { return false };
@@ -93,7 +91,7 @@ fn is_arn(text: &str) -> bool {
         && is_name(name)
 }
 
-/// Whether a name or an ARN has a qualifier behind it.
+/// Returns whether `text` is a name or an ARN that ends with a qualifier.
 fn is_qualified(text: &str) -> bool {
     text.rsplit_once(':').is_some_and(|(name, qualifier)| (is_name(name) || is_arn(name)) && is_qualifier(qualifier))
 }
@@ -135,16 +133,16 @@ mod tests {
         let names = ["", "two words", "orders/7", "https://example.com/", &ARN.replace("function", "layer"), &ARN[4..]];
         for name in names.map(str::to_owned).into_iter().chain(["a".repeat(65), ARN.replace("1234", "12")]) {
             let refused = checked(&format!("function = '{name}'")).unwrap_err();
-            let reason = "source `shop`: `invoke.function` is a Lambda function's name, or its whole ARN";
+            let reason = "source `shop`: `invoke.function` must be a Lambda function's name or its whole ARN";
             assert_eq!(refused, reason, "{name}");
         }
         for name in ["orders:live".to_owned(), format!("{ARN}:$LATEST")] {
             let refused = checked(&format!("function = '{name}'")).unwrap_err();
-            assert!(refused.ends_with("that goes into `invoke.qualifier`"), "{refused}");
+            assert!(refused.ends_with("put that into `invoke.qualifier`"), "{refused}");
         }
         for qualifier in ["", "a b", "$OLDEST"] {
             let refused = checked(&format!("function = 'orders', qualifier = '{qualifier}'")).unwrap_err();
-            assert!(refused.contains("`invoke.qualifier` is an alias"), "{refused}");
+            assert!(refused.contains("`invoke.qualifier` must be an alias"), "{refused}");
         }
     }
 
@@ -153,11 +151,11 @@ mod tests {
         let without = refused("handler = 'invoke'");
         assert_eq!(without, "source `shop`: handler = \"invoke\" needs a table `invoke` with `function`");
         let with = refused("handler = 'orders'\ninvoke = { function = 'orders' }");
-        assert_eq!(with, "source `shop`: a table `invoke` goes with handler = \"invoke\" only");
+        assert_eq!(with, "source `shop`: a table `invoke` is only for handler = \"invoke\"; remove it");
         let both = refused(
             "handler = 'invoke'\ninvoke = { function = 'orders' }\n\
              forward = { url = 'https://example.com/', secret = 'whsec_c2VjcmV0' }",
         );
-        assert_eq!(both, "source `shop`: a table `forward` goes with handler = \"forward\" only");
+        assert_eq!(both, "source `shop`: a table `forward` is only for handler = \"forward\"; remove it");
     }
 }

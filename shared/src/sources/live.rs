@@ -1,15 +1,14 @@
 //! The sources in use: read when a function starts, and again while it runs.
 //!
-//! The document is read again a minute after it was last, beside the work that
-//! is under way, which waits for it a moment before it is over: between two
-//! pieces of work a function is frozen, and a reading with it. One that was
-//! frozen all the same tells nothing of the document. One that cannot be read,
-//! or that is wrong, changes nothing: the last good one stays in use, and that
-//! is told. What only a newer document could decide (a signature that no known
-//! secret makes, a source that is not known) asks for a reading first; those
-//! who can make us ask, such as anybody on the internet, cause one every
-//! [`SPACING`] at most, and fewer and fewer while these find nothing new: down
-//! to one every [`REFRESH`], which there would be without them.
+//! - The document is read again every [`REFRESH`], while a request is handled. The
+//!   request waits [`PATIENCE`] for it at most, because Lambda freezes a function
+//!   between requests. A read that failed after a freeze is ignored.
+//! - If the document cannot be read or is invalid, the last good one stays in use,
+//!   and an event reports that.
+//! - An unknown source or signature may only mean that the document is outdated, so
+//!   it causes a read first. Anybody can send such requests. Therefore they cause
+//!   at most one read every [`SPACING`], and fewer while nothing new is found, down
+//!   to one every [`REFRESH`].
 
 use std::{
     fmt,
@@ -26,71 +25,73 @@ use crate::{
     time::{CLOCKS_APART, Env, Timestamp},
 };
 
-/// How long a document is used before it is read again.
+/// The time between two reads of the document.
 pub const REFRESH: Duration = Duration::from_secs(60);
 
-/// An instance that was idle for so long waits, for [`PATIENCE`], for what is
-/// new: a secret that was taken back is not to be believed by the first request
-/// of every idle instance.
+/// The age of a document from which a request waits for a new read before it is
+/// handled, up to [`PATIENCE`]. Otherwise every idle instance would still accept a
+/// revoked secret once.
 pub const STALE: Duration = Duration::from_secs(300);
 
-/// The least time between two readings that outsiders can cause, at first, and
-/// after a reading that failed.
+/// The shortest time between two reads that outsiders can cause, and after a read
+/// that failed.
 pub const SPACING: Duration = Duration::from_secs(5);
 
-/// How long a request waits for a reading. The time for its answer is short of
-/// what it waited.
+/// The longest that a request waits for a read. Waiting shortens the time for its
+/// answer.
 pub const PATIENCE: Duration = Duration::from_millis(250);
 
-/// The longest that one reading may take. Where nobody waits for it, it goes on
-/// in the background.
-const ATTEMPT: Duration = Duration::from_millis(1500);
+/// The timeout of one read, which continues in the background when nobody waits.
+const READ_TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// A reading that failed after longer than this was frozen meanwhile.
+/// A read that failed after longer than this was interrupted by a freeze.
 const FROZEN: Duration = Duration::from_secs(3);
 
-/// How long a starting function tries: it has nothing to go on with. Lambda lets
-/// it initialise for ten seconds, and the last try takes some of them.
+/// How long a starting function retries the first read. Lambda allows ten seconds
+/// for initialisation, and the last attempt needs some of them.
 const INITIALISING: Duration = Duration::from_secs(8);
 
-/// The longest that it waits in between.
+/// The longest backoff between two attempts of a starting function.
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
-/// Where the document stands.
+/// The location of the sources document.
 pub trait Document: Send + Sync + 'static {
-    /// Reads it, once. The error says why not, without a value of the
-    /// document's.
+    /// Reads the document once.
+    ///
+    /// # Errors
+    ///
+    /// The reason, without a value of the document.
     fn read(&self) -> BoxFuture<'_, Result<String, String>>;
 
-    /// For how long it is read again and again by whoever has nothing yet to go on
-    /// with.
+    /// Returns how long a starting function retries the first read.
     fn patience(&self) -> Duration {
         INITIALISING
     }
 }
 
-/// The sources in use. Clones are the same.
+/// The sources in use, shared by all clones.
 #[derive(Clone)]
-pub struct LiveSources(Arc<Inner>);
+pub struct LiveSources(Arc<Shared>);
 
-struct Inner {
+struct Shared {
     state: Mutex<State>,
+    /// `None` for sources that never change.
     origin: Option<Origin>,
 }
 
-/// What is known, and since when.
+/// The current sources. Durations are times of the monotonic clock.
 struct State {
     sources: Arc<Sources>,
-    /// What they were read from, to know a newer document by.
+    /// The document's text, to recognise a newer one.
     text: String,
-    /// When the last reading that told what is in use was begun.
+    /// The start of the last successful read.
     read: Duration,
     read_at: Timestamp,
-    /// When the last reading was begun, however it ended.
+    /// The start of the last read, successful or not.
     tried: Duration,
-    /// Why the last one was of no use.
+    /// The error of the last read.
     trouble: Option<String>,
-    /// How many in a row were begun for strangers and found nothing new.
+    /// The number of consecutive reads for strangers that found nothing new.
     in_vain: u32,
 }
 
@@ -105,39 +106,43 @@ struct Origin {
 
 type Demand = Box<dyn Fn(&Sources) -> Result<(), String> + Send + Sync>;
 
-/// What became of a wish for the newest document.
+/// Whether the newest document is in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Newest {
-    /// What is in use is the newest, or was some seconds ago.
+    /// The document in use was the newest some seconds ago.
     Known,
-    /// There may be a newer one: it could not be read in time, or is wrong.
+    /// There may be a newer document that could not be read in time or is invalid.
     Unknown,
 }
 
-/// What is known of a source that a delivery names.
+/// The result of looking up a delivery's source.
 #[derive(Debug, Clone)]
 pub enum Found {
-    /// It is configured.
+    /// The source is configured.
     Source(Arc<Source>),
-    /// It is not configured any more.
+    /// The source was removed.
     Gone,
-    /// It may have been configured since the document was last read.
+    /// The source may have been added since the document was last read.
     Unknown,
 }
 
 impl LiveSources {
-    /// Sources that never change.
+    /// Creates sources that never change.
     pub fn fixed(sources: Arc<Sources>) -> Self {
-        Self(Arc::new(Inner { state: Mutex::new(State::of(sources)), origin: None }))
+        Self(Arc::new(Shared { state: Mutex::new(State::of(sources)), origin: None }))
     }
 
     /// Reads `document` for the first time.
     ///
     /// # Errors
     ///
-    /// It could not be read for as long as a function may initialise, or is wrong;
-    /// without a value of its.
-    pub async fn open(document: Box<dyn Document>, env: Env, observer: Arc<dyn Observer>) -> Result<Self, String> {
+    /// The document could not be read within [`Document::patience`], or is invalid.
+    /// The message contains no value of the document.
+    pub async fn open(
+        document: Box<dyn Document>,
+        surroundings: Surroundings,
+        observer: Arc<dyn Observer>,
+    ) -> Result<Self, String> {
         let state = Mutex::new(State::of(Arc::default()));
         let origin = Origin { document, env, observer, demand: OnceLock::new(), reading: Default::default() };
         let give_up = origin.env.monotonic() + origin.document.patience();
@@ -148,13 +153,13 @@ impl LiveSources {
                 Ok(text) => {
                     let sources = Sources::parse(&text).map_err(|error| error.to_string())?;
                     lock(&state).take(sources, text, begun);
-                    return Ok(Self(Arc::new(Inner { state, origin: Some(origin) })));
+                    return Ok(Self(Arc::new(Shared { state, origin: Some(origin) })));
                 }
                 Err(refused) => refused,
             };
-            // Of many that start at once, each at a time of its own.
-            let pause = origin.env.jittered(wait);
-            if origin.env.monotonic() + pause >= give_up {
+            // Jitter, because many instances may start at once.
+            let pause = origin.surroundings.jittered(wait);
+            if origin.surroundings.monotonic() + pause >= give_up {
                 return Err(refused);
             }
             origin.env.sleep(pause).await;
@@ -162,31 +167,31 @@ impl LiveSources {
         }
     }
 
-    /// From now on a document is taken only if `demand` agrees to it.
+    /// From now on accepts only documents that `demand` accepts.
     ///
     /// # Errors
     ///
-    /// It does not agree to the one in use. That stays in use all the same.
+    /// `demand` refuses the current document, which stays in use nevertheless.
     pub fn demand(
         &self,
         demand: impl Fn(&Sources) -> Result<(), String> + Send + Sync + 'static,
     ) -> Result<(), String> {
         demand(&self.current())?;
         if let Some(origin) = &self.0.origin {
-            // A second demand would be a second function around the same sources.
+            // Only the first demand counts: one function uses these sources.
             let _ = origin.demand.set(Box::new(demand));
         }
         Ok(())
     }
 
-    /// The sources in use now.
+    /// Returns the sources in use.
     pub fn current(&self) -> Arc<Sources> {
         self.0.lock().sources.clone()
     }
 
-    /// Does `work`, and reads the document again beside it if that is due.
-    /// Before the work, the reading is waited for after long idleness only;
-    /// behind it, until it has had [`PATIENCE`].
+    /// Runs `work`, and reads the document concurrently if that is due. The read is
+    /// awaited before `work` if the document is [`STALE`], and afterwards until
+    /// [`PATIENCE`] has passed.
     pub async fn beside<T>(&self, work: impl Future<Output = T>) -> T {
         let Some(origin) = &self.0.origin else { return work.await };
         let begun = origin.env.monotonic();
@@ -210,9 +215,9 @@ impl LiveSources {
         done
     }
 
-    /// Makes sure of the newest document, for whom only that could help: waits
-    /// for a reading, unless there was one in the last [`SPACING`]; in a longer
-    /// time, where several such readings have found nothing new.
+    /// Reads the document if the last read is not recent, for a request that only a
+    /// newer document can accept. *Recent* means within [`SPACING`], or longer if
+    /// several such reads found nothing new.
     pub async fn newest(&self) -> Newest {
         let Some(origin) = &self.0.origin else { return Newest::Known };
         let (since_tried, spacing) = {
@@ -223,7 +228,7 @@ impl LiveSources {
             if since_tried >= spacing {
                 self.begin(Cause::Stranger).await;
             } else {
-                // One that was begun just now may still be under way.
+                // A recent read may still be running.
                 drop(origin.reading.lock().await);
             }
         };
@@ -235,8 +240,8 @@ impl LiveSources {
         if state.read + state.spacing() >= asked { Newest::Known } else { Newest::Unknown }
     }
 
-    /// The source of a delivery that was accepted at `since`, by another instance's
-    /// clock, and maybe by a newer document. A reading shows that the source is
+    /// Looks up the source of a delivery that another instance, perhaps with a newer
+    /// document, accepted at `since` by its clock. A read proves that the source is
     /// gone if it began after this call, or [`CLOCKS_APART`] after `since`.
     pub async fn find(&self, name: &SourceName, since: Timestamp) -> Found {
         let asked = self.0.origin.as_ref().map(|origin| origin.env.monotonic()).unwrap_or_default();
@@ -255,7 +260,7 @@ impl LiveSources {
                 let is_troubled = self.0.lock().trouble.is_some();
                 let since_tried = origin.env.monotonic().saturating_sub(self.0.lock().tried);
                 if !is_troubled || since_tried >= SPACING {
-                    let _ = origin.env.within(ATTEMPT, self.begin(Cause::Age)).await;
+                    let _ = origin.surroundings.within(READ_TIMEOUT, self.begin(Cause::Age)).await;
                 }
                 known()
             }
@@ -263,18 +268,18 @@ impl LiveSources {
         }
     }
 
-    /// Begins a reading in the background. What is returned ends with it.
+    /// Starts a read in the background. The returned future ends with it.
     fn begin(&self, cause: Cause) -> impl Future<Output = ()> + use<> {
         let this = self.clone();
         let asked = this.0.origin.as_ref().map(|origin| origin.env.monotonic()).unwrap_or_default();
         let reading = tokio::spawn(async move { this.read_again(asked, cause).await });
         async {
-            // An error: the runtime is ending, and with it whoever waits.
+            // An error means that the runtime is shutting down.
             let _ = reading.await;
         }
     }
 
-    /// Reads the document, unless somebody began to after `asked`.
+    /// Reads the document, unless another read began after `asked`.
     async fn read_again(&self, asked: Duration, cause: Cause) {
         let Some(origin) = &self.0.origin else { return };
         let _turn = origin.reading.lock().await;
@@ -324,12 +329,12 @@ impl LiveSources {
     }
 }
 
-/// Why a reading is begun.
+/// The cause of a read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Cause {
-    /// It is time, or a delivery that was accepted may know more.
+    /// The document's age, or an accepted delivery with an unknown source.
     Age,
-    /// Somebody asks who has proved nothing.
+    /// A request that was not verified.
     Stranger,
 }
 
@@ -338,7 +343,7 @@ enum Judged {
     New(Sources, String),
 }
 
-/// When a reading was begun.
+/// The start of a read, by both clocks.
 struct Begun {
     monotonic: Duration,
     at: Timestamp,
@@ -352,7 +357,7 @@ impl Begun {
 
 impl Origin {
     async fn read(&self) -> Result<String, String> {
-        let read = self.env.within(ATTEMPT, self.document.read()).await;
+        let read = self.surroundings.within(READ_TIMEOUT, self.document.read()).await;
         read.unwrap_or_else(|| Err("no answer in time".to_owned()))
     }
 }
@@ -378,14 +383,14 @@ impl State {
         (self.trouble, self.in_vain) = (None, 0);
     }
 
-    /// The least time until strangers cause the next reading: the first two may be
-    /// about what is being configured right now.
+    /// Returns the shortest time until a stranger can cause the next read. It doubles
+    /// from the second vain read on: before, somebody may be configuring a source.
     fn spacing(&self) -> Duration {
         SPACING.saturating_mul(1 << self.in_vain.saturating_sub(1).min(6)).min(REFRESH)
     }
 }
 
-impl Inner {
+impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }

@@ -1,47 +1,39 @@
-//! The rules by which a source's webhooks are verified, where this build has
-//! them.
+//! A source's provider, in builds with and without the code to verify webhooks.
 
 use crate::providers::{self, Generic, Provider};
 
-/// How a source's provider is known.
 #[derive(Debug)]
 pub(super) enum AnyProvider {
-    /// By its name.
     BuiltIn(&'static dyn Provider),
-    /// By its options.
+    /// Made from the source's options.
     Configured(Box<dyn Provider>),
-    /// This build verifies nothing: what the sender's own fields say is checked
-    /// by one that does.
-    Elsewhere,
+    /// This build has no verification code and does not check the provider's fields.
+    NotInThisBuild,
 }
 
 impl AnyProvider {
-    /// Its rules; `None`: another build has them.
     pub(super) fn as_dyn(&self) -> Option<&dyn Provider> {
         match self {
             Self::BuiltIn(provider) => Some(*provider),
             Self::Configured(provider) => Some(&**provider),
-            Self::Elsewhere => None,
+            Self::NotInThisBuild => None,
         }
     }
 }
 
-/// Which rules are at hand when a document is read.
+/// The lookup of providers. Tests replace it to imitate a build without them.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Rules {
-    /// Those of a provider that is built in; `None`: they are elsewhere.
+pub(super) struct Registry {
     pub(super) by_name: fn(&str) -> Option<&'static dyn Provider>,
-    /// Those that options describe.
     pub(super) by_options: fn(Generic) -> AnyProvider,
 }
 
-impl Rules {
-    /// Those of this build.
-    pub(super) const HERE: Self = Self {
+impl Registry {
+    pub(super) const THIS_BUILD: Self = Self {
         by_name: providers::by_name,
         by_options: |generic| match providers::VERIFIES {
             true => AnyProvider::Configured(Box::new(generic)),
-            false => AnyProvider::Elsewhere,
+            false => AnyProvider::NotInThisBuild,
         },
     };
 }
@@ -51,38 +43,38 @@ mod tests {
     use super::*;
     use crate::{providers::NAMES, sources::Sources};
 
-    /// What a build without the feature `verify` knows, such as a worker's.
-    const ELSEWHERE: Rules = Rules { by_name: |_| None, by_options: |_| AnyProvider::Elsewhere };
+    /// The registry of a build without the feature `verify`, such as a worker's.
+    const WITHOUT_VERIFY: Registry = Registry { by_name: |_| None, by_options: |_| AnyProvider::NotInThisBuild };
 
     #[test]
     fn build_without_verify_parses_every_sample_source() {
         let text = &std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../events/sources.toml")).unwrap();
-        let (here, elsewhere) = (Sources::parse(text).unwrap(), Sources::parse_by(text, ELSEWHERE).unwrap());
+        let (with, without) = (Sources::parse(text).unwrap(), Sources::parse_with(text, WITHOUT_VERIFY).unwrap());
         let read = |sources: &Sources| -> Vec<String> {
-            let of_a_worker = |source: &crate::sources::Source| {
+            let workers_view = |source: &crate::sources::Source| {
                 let (timeout, retry, failure) = (source.handler_timeout, source.retry, source.on_failure);
                 format!("{} {} {timeout:?} {retry:?} {failure:?}", source.name, source.handler)
             };
-            sources.iter().map(|source| of_a_worker(source)).collect()
+            sources.iter().map(|source| workers_view(source)).collect()
         };
-        assert_eq!(read(&here), read(&elsewhere));
-        let used: Vec<&str> = here.iter().map(|source| source.provider_name.as_str()).collect();
-        assert!(NAMES.iter().all(|name| used.contains(name)), "each provider is tried: {used:?}");
-        assert!(elsewhere.iter().all(|source| source.provider.as_dyn().is_none()));
-        assert!(here.iter().all(|source| source.provider.as_dyn().is_some()));
+        assert_eq!(read(&with), read(&without));
+        let used: Vec<&str> = with.iter().map(|source| source.provider_name.as_str()).collect();
+        assert!(NAMES.iter().all(|name| used.contains(name)), "a provider has no sample source: {used:?}");
+        assert!(without.iter().all(|source| source.provider.as_dyn().is_none()));
+        assert!(with.iter().all(|source| source.provider.as_dyn().is_some()));
     }
 
     #[test]
     fn build_without_verify_refuses_unknown_provider() {
         let document = "[sources.shop]\nprovider = 'shopfiy'\nhandler = 'h'\n";
-        for rules in [Rules::HERE, ELSEWHERE] {
-            let refused = Sources::parse_by(document, rules).unwrap_err().to_string();
+        for registry in [Registry::THIS_BUILD, WITHOUT_VERIFY] {
+            let refused = Sources::parse_with(document, registry).unwrap_err().to_string();
             assert!(refused.starts_with("source `shop`: there is no such provider; there are "), "{refused}");
         }
     }
 
     #[test]
     fn every_provider_name_has_an_implementation() {
-        assert!(NAMES.iter().all(|name| *name == "generic" || (Rules::HERE.by_name)(name).is_some()));
+        assert!(NAMES.iter().all(|name| *name == "generic" || (Registry::THIS_BUILD.by_name)(name).is_some()));
     }
 }

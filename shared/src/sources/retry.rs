@@ -1,4 +1,4 @@
-//! How long a delivery is retried, as a source says it.
+//! The table `retry` of a source.
 
 use std::time::Duration;
 
@@ -22,14 +22,13 @@ pub(super) struct Retry {
     unavailable_for: Option<Duration>,
 }
 
-/// The longest that a source may have a delivery retried: as long as rows are kept
-/// by default.
+/// The longest limit of retries: the default retention of rows.
 pub const LONGEST_RETRIED: Duration = Duration::from_secs(30 * 86_400);
 
 impl Retry {
     pub(super) fn check(&self) -> Result<RetryPolicy, String> {
         if self.attempts == Some(0) {
-            return Err("`retry.attempts` is at least 1".into());
+            return Err("`retry.attempts` must be at least 1".into());
         }
         let limits = [
             ("for", self.failed_for),
@@ -37,10 +36,10 @@ impl Retry {
             ("unavailable_for", self.unavailable_for),
         ];
         if let Some((name, _)) = limits.iter().find(|(_, limit)| *limit > Some(LONGEST_RETRIED)) {
-            return Err(format!("`retry.{name}` is at most 30d"));
+            return Err(format!("`retry.{name}` must be at most 30d"));
         }
         let default = RetryPolicy::default();
-        // A number of attempts is a limit by itself.
+        // A number of attempts replaces the default limit in time.
         let failed_for = if self.attempts.is_some() { Duration::MAX } else { default.failed_for };
         Ok(RetryPolicy {
             attempts: self.attempts,
@@ -79,7 +78,7 @@ mod tests {
         for name in ["for", "unanswered_for", "unavailable_for"] {
             assert!(policy(&format!("{name} = '30d'")).is_ok());
             let refused = policy(&format!("{name} = '31d'")).unwrap_err();
-            assert_eq!(refused, format!("source `shop`: `retry.{name}` is at most 30d"));
+            assert_eq!(refused, format!("source `shop`: `retry.{name}` must be at most 30d"));
         }
         assert!(policy("attempts = 0").unwrap_err().contains("at least 1"));
     }

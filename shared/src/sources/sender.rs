@@ -1,5 +1,5 @@
-//! What a source's sender does: in builds that verify webhooks, and in no
-//! other, so that nobody can ask a worker for rules that it does not have.
+//! Verification and description of a source's webhooks, in builds that have the
+//! code for it.
 
 use crate::{
     protocol::{
@@ -12,15 +12,13 @@ use crate::{
 };
 
 impl Source {
-    /// Whether it has what its webhooks are verified by. One without was
-    /// configured before its sender made the secret, which many do only for a URL
-    /// that exists; until then none of its webhooks can be verified.
+    /// Returns whether webhooks can be verified. Many senders create the secret only
+    /// for a URL that exists, so a source may be deployed before its secret is known.
     pub fn has_secret(&self) -> bool {
         self.awaited().is_none()
     }
 
-    /// The field that is still to be filled in before a webhook can be verified;
-    /// `None`: it is.
+    /// Returns the field that must be filled in before webhooks can be verified.
     pub fn awaited(&self) -> Option<&'static str> {
         self.known_by().filter(|field| match *field {
             "secrets" => self.secrets.is_empty(),
@@ -28,42 +26,40 @@ impl Source {
         })
     }
 
-    /// The field that its webhooks are verified by; `None`: none of its own is
-    /// needed.
+    /// Returns the field that holds what webhooks are verified with; `None` if the
+    /// provider's published key suffices.
     pub fn known_by(&self) -> Option<&'static str> {
         self.provider().published().map_or(Some("secrets"), |published| published.recipient())
     }
 
-    /// The parameter of a GET's query whose value is to be answered.
+    /// Returns the query parameter of a GET that must be echoed.
     pub fn challenge(&self) -> Option<&'static str> {
         self.provider().challenge()
     }
 
-    /// So many failures in a row make its provider switch the endpoint off; `None`:
-    /// no such number is known.
+    /// Returns the number of consecutive failures after which the provider disables
+    /// the endpoint; `None` if it is not documented.
     pub fn failures_in_a_row(&self) -> Option<u32> {
         self.provider().failures_in_a_row()
     }
 
-    /// What is done with a delivery that the store does not take. Where the
-    /// document does not say, what would be lost otherwise is put on the queue.
+    /// Returns the reaction to a delivery that cannot be stored. By default it is
+    /// queued if its provider does not retry.
     pub fn on_outage(&self) -> OnOutage {
         let default = if self.provider().tries_again() { OnOutage::Refuse } else { OnOutage::Queue };
         self.on_outage.unwrap_or(default)
     }
 
     fn provider(&self) -> &dyn Provider {
-        self.provider.as_dyn().expect("a build that has this has every provider's rules")
+        self.provider.as_dyn().expect("builds with this method have every provider")
     }
 
-    /// Whether the sender signed the request, if that can be told without a key
-    /// that it publishes.
+    /// Verifies a request without published keys.
     pub fn verify(&self, request: Request<'_>, now: Timestamp) -> Result<Verified, Unverified> {
         self.verify_with(request, &NoKeys, now)
     }
 
-    /// Whether the sender signed the request, by its secrets or by those of its
-    /// keys that were fetched.
+    /// Verifies a request with the source's secrets or the sender's fetched keys.
     pub fn verify_with(&self, request: Request<'_>, keys: &dyn Keys, now: Timestamp) -> Result<Verified, Unverified> {
         let verify_at = |now| match self.provider().published() {
             None => self.provider().verify(request, &self.secrets, now),
@@ -73,8 +69,8 @@ impl Source {
         if self.tolerance == providers::TOLERANCE {
             return verified;
         }
-        // `Stale` carries the signed time, and no signed time is near this one. Nothing else is asked of that call:
-        // a certificate is not valid then.
+        // At the end of time every signed time is stale, so `Stale` carries it. No certificate is valid then, so only
+        // `Stale` means something.
         match verify_at(Timestamp::from_millis(u64::MAX)) {
             Err(Unverified::Stale(signed_at)) if providers::is_near(signed_at, now, self.tolerance) => {
                 verify_at(signed_at)
@@ -84,31 +80,31 @@ impl Source {
         }
     }
 
-    /// What a request that was verified is about, by the provider's own rule.
+    /// Describes a verified request by the provider's own rule.
     pub fn describe(&self, request: Request<'_>) -> Described {
         self.provider().describe(request)
     }
 
-    /// The headers that the sender would sign `body` with, by the first of its
-    /// secrets: for samples, local runs and tests. None if it has no secret.
+    /// Returns the headers with which the sender would sign `body`, under the first
+    /// secret: for samples, local runs and tests. Without a secret there are none.
     pub fn sign(&self, headers: &providers::Headers, body: &[u8], now: Timestamp) -> Vec<(String, String)> {
         self.secrets.first().map(|secret| self.provider().sign(headers, body, secret, now)).unwrap_or_default()
     }
 
-    /// The query of the URL that the sender calls, by the first of its secrets,
-    /// where it signs nothing and is known by that.
+    /// Returns the query of the URL that the sender calls, if it holds the secret
+    /// instead of a signature.
     pub fn query(&self) -> Option<String> {
         self.secrets.first().and_then(|secret| self.provider().query(secret))
     }
 
-    /// The body, JSON, that the sender demands in the answer to a delivery that
-    /// was taken; `None`: it looks at the status alone.
+    /// Returns the JSON body that the sender requires in the answer to an accepted
+    /// delivery; `None` if only the status counts.
     pub fn answer(&self) -> Option<&'static str> {
         self.provider().answer()
     }
 
-    /// A verified request as a delivery. One whose entity cannot be found is
-    /// kept under [`EntityKey::unrouted`].
+    /// Turns a verified request into a delivery; without an entity, it goes to
+    /// [`EntityKey::unrouted`].
     pub fn delivery(&self, request: Request<'_>, now: Timestamp) -> Incoming {
         let described = self.provider().describe(request);
         let entity = self.entity(request, &described);
@@ -129,8 +125,8 @@ impl Source {
         }
     }
 
-    /// The first of the source's templates that can be filled, else the
-    /// provider's own rule.
+    /// Fills the first template that applies. The provider's own rule decides if the
+    /// source has no templates.
     fn entity(&self, request: Request<'_>, described: &Described) -> Option<EntityKey> {
         if self.entity.is_empty() {
             let own = described.entity.as_deref()?;
@@ -146,7 +142,7 @@ impl Source {
                 pointer if pointer.starts_with('/') => providers::pointer(request.body, pointer),
                 header => request.headers.get(header.strip_prefix("header:")?).map(Into::into),
             })?;
-            // A field that the sender fills may say `cron/`: no delivery is of a job.
+            // The sender controls the fields, and must not reach a job's key under `cron/`.
             EntityKey::parse(&text).ok().filter(|key| !key.is_kept_forever())
         };
         self.entity.iter().find_map(filled)

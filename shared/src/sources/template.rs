@@ -7,45 +7,45 @@ use crate::protocol::entity::{EntityKey, InvalidEntityKey, JOBS, SourceName};
 
 /// A parsed template, such as `order/{/metadata/order_id}`.
 ///
-/// Fields: `source`, `provider`, `topic`, `account` (the shop, store or account
-/// that the provider names), `entity` (the provider's own rule), a JSON pointer
-/// into the body (`/id`), a header (`header:x-order-id`); and each of them for
-/// some topics only, behind a pattern of those (`refunds/*:/order_id`). One
-/// without fields is the key of the one entity that all deliveries are of.
+/// Its fields are `source`, `provider`, `topic`, `account` (the shop, store or
+/// account that the provider names), `entity` (the provider's own rule), JSON
+/// pointers into the body (`/id`) and headers (`header:x-order-id`). A pattern in
+/// front limits a field to some topics (`refunds/*:/order_id`). A template without
+/// fields is the key of one entity for all deliveries.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Template(Vec<Piece>);
+pub struct Template(Vec<Segment>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Piece {
+enum Segment {
     Text(String),
     Field {
         name: String,
-        /// Of which topics it has a value; `None`: of all.
+        /// The pattern of the topics for which it has a value; `None` for all.
         topics: Option<String>,
     },
 }
 
-/// Why a text is no template.
+/// The reason for refusing a template.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidTemplate {
-    /// A brace without its other half.
+    /// Braces are not paired.
     #[error("a brace is not closed, or closed without being opened")]
     Brace,
-    /// A field that does not exist.
+    /// The field does not exist.
     #[error(
-        "there is no field {{{0}}}; there are {{source}}, {{provider}}, {{topic}}, {{account}}, {{entity}}, JSON pointers such as {{/id}}, and {{header:name}}; each may stand behind topics that it is for, as in {{refunds/*:/order_id}}"
+        "there is no field {{{0}}}; there are {{source}}, {{provider}}, {{topic}}, {{account}}, {{entity}}, JSON pointers such as {{/id}}, and {{header:name}}; a field for some topics only is written {{refunds/*:/order_id}}"
     )]
     Field(String),
-    /// It has no field that differs from event to event, and is no key either.
-    #[error("no field in it differs from event to event, so it must be an entity key as it stands: {0}")]
+    /// No field differs between events, and the text is not an entity key.
+    #[error("no field in it differs between events, so it must itself be an entity key: {0}")]
     Constant(#[from] InvalidEntityKey),
-    /// Its deliveries would be jobs'.
+    /// It begins with the prefix of jobs.
     #[error("it begins with `cron/`, which is reserved: entities under it are jobs")]
     Reserved,
 }
 
-impl Piece {
-    /// What stands between two braces; `None`: there is no such field.
+impl Segment {
+    /// Parses the text between two braces.
     fn field(text: &str) -> Option<Self> {
         let all = |name: String| Some(Self::Field { name, topics: None });
         if matches!(text, "source" | "provider" | "topic" | "account" | "entity")
@@ -67,33 +67,33 @@ impl Piece {
 impl Template {
     /// Parses a template.
     pub fn parse(text: &str) -> Result<Self, InvalidTemplate> {
-        let mut pieces = Vec::new();
+        let mut segments = Vec::new();
         let mut rest = text;
         while let Some(at) = rest.find(['{', '}']) {
             if at > 0 {
-                pieces.push(Piece::Text(rest[..at].to_owned()));
+                segments.push(Segment::Text(rest[..at].to_owned()));
             }
             let inside = rest[at..].strip_prefix('{').ok_or(InvalidTemplate::Brace)?;
             let (field, behind) = inside.split_once('}').ok_or(InvalidTemplate::Brace)?;
-            let piece = Piece::field(field).ok_or_else(|| {
+            let segment = Segment::field(field).ok_or_else(|| {
                 if field.contains('{') { InvalidTemplate::Brace } else { InvalidTemplate::Field(field.to_owned()) }
             })?;
-            pieces.push(piece);
+            segments.push(segment);
             rest = behind;
         }
         if !rest.is_empty() {
-            pieces.push(Piece::Text(rest.to_owned()));
+            segments.push(Segment::Text(rest.to_owned()));
         }
-        if matches!(pieces.first(), Some(Piece::Text(text)) if text.starts_with(JOBS)) {
+        if matches!(segments.first(), Some(Segment::Text(text)) if text.starts_with(JOBS)) {
             return Err(InvalidTemplate::Reserved);
         }
-        if pieces.iter().all(|piece| matches!(piece, Piece::Text(_))) {
+        if segments.iter().all(|segment| matches!(segment, Segment::Text(_))) {
             EntityKey::parse(text)?;
         }
-        Ok(Self(pieces))
+        Ok(Self(segments))
     }
 
-    /// The key of all deliveries, where no field differs from one to the next.
+    /// Returns the key of all deliveries if no field differs between them.
     pub fn constant(&self, source: &SourceName, provider: &str) -> Option<String> {
         self.fill("", |field| match field {
             "source" => Some(source.as_str().into()),
@@ -102,39 +102,39 @@ impl Template {
         })
     }
 
-    /// Whether every delivery has a value for each field.
+    /// Returns whether every delivery has a value for each field.
     pub fn always_has_a_value(&self) -> bool {
-        self.0.iter().all(|piece| match piece {
-            Piece::Text(_) => true,
-            Piece::Field { name, topics } => {
+        self.0.iter().all(|segment| match segment {
+            Segment::Text(_) => true,
+            Segment::Field { name, topics } => {
                 matches!(name.as_str(), "source" | "provider" | "topic")
                     && topics.as_deref().is_none_or(|topics| topics.bytes().all(|byte| byte == b'*'))
             }
         })
     }
 
-    /// The text with each field's value in place; `None` when one has none or
-    /// an empty one, or is not for `topic`.
+    /// Replaces each field by its value. Returns `None` if a value is missing or
+    /// empty, or a field does not apply to `topic`.
     pub fn fill<'a>(&self, topic: &str, value: impl Fn(&str) -> Option<Cow<'a, str>>) -> Option<String> {
         let mut text = String::new();
-        for piece in &self.0 {
-            match piece {
-                Piece::Text(piece) => text.push_str(piece),
-                Piece::Field { topics: Some(topics), .. } if !topics::fits(topics, topic) => return None,
-                Piece::Field { name, .. } => text.push_str(&value(name).filter(|value| !value.is_empty())?),
+        for segment in &self.0 {
+            match segment {
+                Segment::Text(literal) => text.push_str(literal),
+                Segment::Field { topics: Some(topics), .. } if !topics::fits(topics, topic) => return None,
+                Segment::Field { name, .. } => text.push_str(&value(name).filter(|value| !value.is_empty())?),
             }
         }
         Some(text)
     }
 }
 
-/// As it is written; a header's name in lower case.
+/// Writes the template as it was given, with header names in lower case.
 impl std::fmt::Display for Template {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.iter().try_for_each(|piece| match piece {
-            Piece::Text(text) => f.write_str(text),
-            Piece::Field { name, topics: None } => write!(f, "{{{name}}}"),
-            Piece::Field { name, topics: Some(topics) } => write!(f, "{{{topics}:{name}}}"),
+        self.0.iter().try_for_each(|segment| match segment {
+            Segment::Text(text) => f.write_str(text),
+            Segment::Field { name, topics: None } => write!(f, "{{{name}}}"),
+            Segment::Field { name, topics: Some(topics) } => write!(f, "{{{topics}:{name}}}"),
         })
     }
 }
@@ -173,9 +173,9 @@ mod tests {
         let by_topic = "order/{orders/*:/id}";
         assert_eq!(filled(by_topic, "orders/create").as_deref(), Some("order/</id>"));
         assert_eq!(filled(by_topic, "refunds/create"), None);
-        assert_eq!(filled("{*:/a:b}", "x").as_deref(), Some("</a:b>"), "behind the first colon");
+        assert_eq!(filled("{*:/a:b}", "x").as_deref(), Some("</a:b>"), "the topic ends at the first colon");
         assert_eq!(filled("{a.*:header:X-Order}", "a.b").as_deref(), Some("<header:x-order>"));
-        assert_eq!(filled("{a.*:source}/{/id}", "b.b"), None, "one field is enough to say no");
+        assert_eq!(filled("{a.*:source}/{/id}", "b.b"), None, "one field that does not apply is enough");
         assert!(!Template::parse("{source}/{a.*:topic}").unwrap().always_has_a_value());
         assert!(Template::parse("{source}/{*:topic}").unwrap().always_has_a_value());
     }

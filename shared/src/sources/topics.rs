@@ -1,22 +1,22 @@
-//! Which of a source's topics are taken. A delivery of another is verified,
-//! answered, and kept nowhere.
+//! The topics that a source takes. A delivery of any other topic is verified and
+//! answered, but not stored.
 
 use serde::Deserialize;
 
-/// The topics that a source takes: those that `take` lists, all where it lists
-/// none, without those that `ignore` lists.
+/// The topics that a source takes: those in `take`, or all if it is empty, except
+/// those in `ignore`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Topics {
-    /// The patterns of those to take.
+    /// The patterns of the topics to take.
     #[serde(default)]
     pub take: Patterns,
-    /// The patterns of those to ignore.
+    /// The patterns of the topics to ignore.
     #[serde(default)]
     pub ignore: Patterns,
 }
 
-/// Patterns of topics, one or several.
+/// Patterns of topics.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(from = "OneOrMore")]
 pub struct Patterns(Vec<Pattern>);
@@ -38,20 +38,20 @@ impl From<OneOrMore> for Patterns {
     }
 }
 
-/// A topic, letter by letter, in which `*` stands for any text or none.
+/// A pattern of topics, in which `*` matches any text, even none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pattern(String);
 
-/// No topic is longer: what a sender says is cut there.
+/// The longest topic, in characters; longer ones are truncated.
 const LONGEST: usize = 128;
 
 impl Topics {
-    /// Whether deliveries of `topic` are taken.
+    /// Returns whether deliveries of `topic` are taken.
     pub fn takes(&self, topic: &str) -> bool {
         (self.take.0.is_empty() || self.take.fit(topic)) && !self.ignore.fit(topic)
     }
 
-    /// Why one of the patterns can fit no topic at all, without that pattern.
+    /// Returns why a pattern cannot match any topic, without showing the pattern.
     pub(super) fn objection(&self) -> Option<String> {
         let all = [("take", &self.take), ("ignore", &self.ignore)];
         all.into_iter().find_map(|(field, patterns)| {
@@ -63,12 +63,12 @@ impl Topics {
 }
 
 impl Patterns {
-    /// Each of them.
+    /// Iterates over the patterns.
     pub fn iter(&self) -> impl Iterator<Item = &Pattern> {
         self.0.iter()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no patterns.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -79,17 +79,17 @@ impl Patterns {
 }
 
 impl Pattern {
-    /// A pattern that is written so.
+    /// Creates a pattern.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// As it is written.
+    /// Returns the pattern as written.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether `topic` is one of those that are meant.
+    /// Returns whether the pattern matches `topic`.
     pub fn fits(&self, topic: &str) -> bool {
         fits(&self.0, topic)
     }
@@ -97,23 +97,22 @@ impl Pattern {
     fn objection(&self) -> Option<&'static str> {
         let text = &self.0;
         if text.is_empty() {
-            Some("it is empty; each topic has a name, and one that the sender does not say is `unknown`")
+            Some("it is empty; write `unknown` for deliveries without a topic")
         } else if text.trim() != text || text.chars().any(char::is_control) {
             Some("it has white space around it or a control character in it, which no topic has")
         } else if text.replace('*', "").chars().count() > LONGEST {
-            Some("it is longer than any topic, which has 128 characters at most")
+            Some("it is longer than any topic, which has at most 128 characters")
         } else {
             None
         }
     }
 }
 
-/// Whether `topic` is one that a pattern means.
 pub(super) fn fits(pattern: &str, topic: &str) -> bool {
     let Some((start, rest)) = pattern.split_once('*') else { return pattern == topic };
     let (middle, end) = rest.rsplit_once('*').unwrap_or(("", rest));
     let Some(mut left) = topic.strip_prefix(start).and_then(|left| left.strip_suffix(end)) else { return false };
-    // The first place that fits leaves the most to what follows.
+    // The first match leaves the most text for the rest of the pattern.
     middle.split('*').all(|piece| match left.split_once(piece) {
         Some((_, behind)) => {
             left = behind;
@@ -162,7 +161,6 @@ mod tests {
         assert!(ignoring.takes("orders/create") && !ignoring.takes("customers/update"));
     }
 
-    /// An empty list says what leaving it out says, here as everywhere.
     #[test]
     fn source_without_topics_takes_all() {
         for topics in ["", "topics = {}", "topics = { take = [], ignore = [] }"] {

@@ -1,4 +1,4 @@
-//! What an endpoint's answer comes to. Pure.
+//! The outcome of an endpoint's answer.
 
 use std::time::Duration;
 
@@ -6,48 +6,46 @@ use http::{HeaderMap, StatusCode, header::RETRY_AFTER};
 
 use crate::{handler::Outcome, time::Timestamp};
 
-/// No `Retry-After` holds an entity up for longer: its later deliveries wait
-/// behind this one.
+/// The longest `Retry-After` that is respected, because it blocks the entity.
 pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
-/// Deliveries that were told one moment are spread over this much more of the
-/// wait, lest all of them come back at once.
-const SPREAD: f64 = 0.1;
+/// The most jitter that is added to a wait, as a part of it.
+const JITTER: f64 = 0.1;
 
-/// The outcome of an answer. `said`, the first words of its body, becomes part
-/// of the error. `fraction` (0.0 to 1.0) spreads a wait that it asks for.
-pub(super) fn judge(status: StatusCode, headers: &HeaderMap, said: &str, now: Timestamp, fraction: f64) -> Outcome {
+/// Returns the outcome of an answer. `excerpt` of its body becomes part of the
+/// error. `fraction` (0.0 to 1.0) is the jitter of a requested wait.
+pub(super) fn judge(status: StatusCode, headers: &HeaderMap, excerpt: &str, now: Timestamp, fraction: f64) -> Outcome {
     if status.is_success() {
         return Outcome::Done;
     }
     let error = if status.is_redirection() {
-        format!("the endpoint answered {}: redirects are not followed, its url has to be the last", status.as_u16())
-    } else if said.is_empty() {
+        format!("the endpoint answered {}: redirects are not followed; use the final URL", status.as_u16())
+    } else if excerpt.is_empty() {
         format!("the endpoint answered {status}")
     } else {
-        // Without the status's name: of a failing delivery's error, the row keeps 64 bytes.
-        format!("the endpoint answered {}: {said}", status.as_u16())
+        // Without the status's name, because the row keeps only 64 bytes of the error.
+        format!("the endpoint answered {}: {excerpt}", status.as_u16())
     };
     if status == StatusCode::GONE {
         return Outcome::Reject(error);
     }
-    let after = retry_after(headers, now).map(|wait| wait.mul_f64(1.0 + SPREAD * fraction.clamp(0.0, 1.0)));
+    let after = retry_after(headers, now).map(|wait| wait.mul_f64(1.0 + JITTER * fraction.clamp(0.0, 1.0)));
     match status {
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => Outcome::Unavailable { after, error },
-        // A gateway says it of what is behind it, which may have the request.
+        // The gateway may have passed the request on.
         StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT => Outcome::Unanswered { after, error },
-        // A 500 may be what it makes of this delivery.
+        // A 500 may be caused by this delivery.
         _ => Outcome::Retry { after, error },
     }
 }
 
-/// How long `Retry-After` asks to wait, at most [`LONGEST_WAIT`]. `None` if it
-/// does not ask, or for no wait: attempts would be used up in no time, so that
-/// is left to the policy.
+/// Returns the wait that `Retry-After` asks for, at most [`LONGEST_WAIT`]. `None`
+/// leaves it to the policy, also for a wait of zero, which would use up the
+/// attempts at once.
 fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     let wait = if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
-        // More digits than a number can hold are a long time all the same.
+        // A number that overflows is a long wait too.
         text.parse().map_or(LONGEST_WAIT, Duration::from_secs)
     } else {
         let until = httpdate::parse_http_date(text).ok()?.duration_since(std::time::UNIX_EPOCH).ok()?;

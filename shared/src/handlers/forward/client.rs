@@ -1,10 +1,9 @@
-//! Connections: which addresses are connected to, which certificates are
-//! believed, how long a connection is kept.
+//! The HTTP client of `forward`.
 //!
-//! A name is resolved once for each connection, what may not be reached is
-//! taken out of the answer, and the connection is made to one of the addresses
-//! that are left: there is no second look-up that could say something else.
-//! An address written in the URL was checked when the sources were read.
+//! A host is resolved once for each connection. Addresses that may not be reached
+//! are removed, and the connection is made to one of the others: no second lookup
+//! could return something else (DNS rebinding). An address in the URL was checked
+//! when the sources were read.
 
 use std::{
     error::Error,
@@ -36,15 +35,14 @@ use tower_service::Service;
 
 use crate::sources::destination::{Reach, address};
 
-/// Time for one address to accept a connection.
+/// The timeout for connecting to one address.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
 
-/// Shorter than the five seconds after which Node, uvicorn and Apache close a
-/// connection that is idle: a delivery should not meet one that is being
-/// closed. In a drain they follow each other much faster.
+/// How long idle connections are kept: less than the five seconds of Node, uvicorn
+/// and Apache, so that no request meets a connection that is being closed.
 const IDLE_TIME: Duration = Duration::from_secs(4);
 
-/// An HTTP client that connects within a reach.
+/// An HTTP client that connects only to allowed addresses.
 #[derive(Clone)]
 pub(super) struct Client(legacy::Client<HttpsConnector<HttpConnector<Resolver>>, Full<Bytes>>);
 
@@ -66,27 +64,26 @@ impl Client {
         Self(client)
     }
 
-    /// Sends a request, on a connection at hand if there is one. Redirects are
-    /// answers like any other. Dropping the future closes the connection.
+    /// Sends a request. Redirects are not followed. Dropping the future closes the
+    /// connection.
     pub(super) async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Unsent> {
         self.0.request(request).await.map_err(Unsent)
     }
 }
 
-/// There was no answer.
+/// The reason for a missing answer.
 #[derive(Debug)]
 pub(super) struct Unsent(legacy::Error);
 
 impl Unsent {
-    /// Whether no connection was made, so that the request was not sent.
+    /// Returns whether connecting failed, so that the request was not sent.
     pub(super) fn is_connect(&self) -> bool {
         self.0.is_connect()
     }
 }
 
 impl fmt::Display for Unsent {
-    /// The innermost cause: the ones around it say no more, and the text is cut
-    /// where it is kept.
+    /// Writes the innermost cause, because the stored text is short.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut cause: &dyn Error = &self.0;
         while let Some(inner) = cause.source() {
@@ -98,14 +95,14 @@ impl fmt::Display for Unsent {
 
 impl Error for Unsent {}
 
-/// The machine's resolver, without the addresses that may not be reached.
+/// The system's resolver, filtered by the allowed addresses.
 #[derive(Clone)]
 struct Resolver {
     reach: Reach,
     names: GaiResolver,
 }
 
-/// All that a name stands for is out of reach.
+/// A host has no allowed address; one of the others, if there is one.
 #[derive(Debug, PartialEq, Eq)]
 struct NotPublic(Option<SocketAddr>);
 
@@ -113,14 +110,13 @@ impl fmt::Display for NotPublic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some(address) => write!(f, "{} is not public, and allow_private is not set", address.ip()),
-            None => f.write_str("the name stands for no address"),
+            None => f.write_str("the host has no address"),
         }
     }
 }
 
 impl Error for NotPublic {}
 
-/// Those of `addresses` that may be connected to.
 fn within(reach: Reach, addresses: impl Iterator<Item = SocketAddr>) -> Result<Vec<SocketAddr>, NotPublic> {
     let may = |found: &SocketAddr| reach == Reach::Anywhere || address::is_public(found.ip());
     let (allowed, refused): (Vec<_>, Vec<_>) = addresses.partition(may);
@@ -166,6 +162,6 @@ mod tests {
     fn host_with_only_private_addresses_is_refused() {
         let refused = found(Reach::Public, &["169.254.169.254", "::1"]).unwrap_err();
         assert_eq!(refused, "169.254.169.254 is not public, and allow_private is not set");
-        assert_eq!(found(Reach::Anywhere, &[]).unwrap_err(), "the name stands for no address");
+        assert_eq!(found(Reach::Anywhere, &[]).unwrap_err(), "the host has no address");
     }
 }

@@ -1,39 +1,39 @@
-//! The request that a delivery becomes.
+//! The request for a delivery or a group.
 //!
 //! | header | |
 //! |---|---|
-//! | `webhook-id` | the same for every attempt and redrive of a delivery, another for any other delivery of any source, and for each time that a person has it run again |
-//! | `webhook-timestamp` | when this attempt was signed, in seconds |
+//! | `webhook-id` | the delivery's id, unique across sources; the same for every attempt and redrive, a new one for each rewind |
+//! | `webhook-timestamp` | the time of this attempt, in seconds |
 //! | `webhook-signature` | one `v1,…` for each of the destination's secrets |
-//! | `content-type` | the sender's, if it gave one; `application/octet-stream` in place of one that names this project's own types |
-//! | `serializer-delivery-id` | what the sender calls it; unique with the source |
+//! | `content-type` | the sender's, if it gave one; `application/octet-stream` instead of one of this project's own types |
+//! | `serializer-delivery-id` | the sender's id; unique within the source |
 //! | `serializer-source` | the source's name |
-//! | `serializer-provider` | its provider, such as `shopify`; absent if nobody said |
-//! | `serializer-topic` | what happened, in the sender's words |
-//! | `serializer-entity-key` | whose delivery it is: what order is kept for |
-//! | `serializer-sequence` | its place among the entity's deliveries; there are gaps |
-//! | `serializer-fencing-token` | greater than that of any start before it for this entity |
-//! | `serializer-attempt` | which attempt, from 1 |
-//! | `serializer-redrive` | how often an operator put it back |
-//! | `serializer-run-before` | the token under which it was applied before; absent unless a person has it run again |
-//! | `serializer-superseded` | for how many older ones it stands, with `deliver = "latest"`; absent where for none |
-//! | `serializer-age` | its event time to what was applied before: `newer`, `same-time`, `older`, `unknown` |
+//! | `serializer-provider` | its provider, such as `shopify`; absent if it is unknown |
+//! | `serializer-topic` | the sender's topic |
+//! | `serializer-entity-key` | the entity, whose deliveries are kept in order |
+//! | `serializer-sequence` | the delivery's position in the entity's inbox; there are gaps |
+//! | `serializer-fencing-token` | greater than that of any earlier start for this entity |
+//! | `serializer-attempt` | the attempt, from 1 |
+//! | `serializer-redrive` | the number of redrives |
+//! | `serializer-run-before` | the token under which it was applied before; absent unless rewound |
+//! | `serializer-superseded` | the number of older deliveries that it supersedes, with `deliver = "latest"`; absent if none |
+//! | `serializer-age` | its event time compared with those applied before: `newer`, `same-time`, `older`, `unknown` |
 //! | `serializer-received-at` | when it was accepted, RFC 3339 |
-//! | `serializer-deferred-until` | when it came into its inbox, where the tables could not be reached when it was accepted: others of its order may have been handled before it; absent otherwise |
-//! | `serializer-event-time` | when it happened by the sender's clock, RFC 3339; absent if it does not say |
-//! | `traceparent` | where its trace goes on; absent without the feature `otel` |
+//! | `serializer-deferred-until` | when it was appended, if the tables could not be reached when it was accepted; others of its order may have been handled before it |
+//! | `serializer-event-time` | the event's time by the sender's clock, RFC 3339; absent if it gave none |
+//! | `traceparent` | the trace context; absent without the feature `otel` |
 //!
-//! In the values of `serializer-…` headers every byte that is not a visible
-//! ASCII character is percent-encoded, and so is `%`: `unquote` and
-//! `decodeURIComponent` give the text back.
+//! In the values of `serializer-…` headers, `%` and every byte that is not a visible
+//! ASCII character are percent-encoded. Python's `unquote` and JavaScript's
+//! `decodeURIComponent` decode them.
 //!
-//! Where a source delivers groups, each of its requests has a list: [`together`].
+//! If a source delivers groups, each request has a list: [`together`].
 //!
 //! | header | |
 //! |---|---|
-//! | `webhook-id` | `group:`, that of the first delivery and how many they are. It is signed, and no single delivery's id has a colon: it tells a list from a delivery. A group that failed is sent again in other parts: what was applied is known by the ids in the list |
+//! | `webhook-id` | `group:`, the id of the first delivery, and their number. It is signed, and a single delivery's id has no colon, so it tells a list from a delivery. A group that failed may be split: recognise repeats by the ids in the list |
 //! | `content-type` | [`TOGETHER`] |
-//! | `serializer-deliveries` | how many they are |
+//! | `serializer-deliveries` | the number of deliveries |
 //! | `serializer-source`, `-entity-key`, `-fencing-token` | as above; also in the body, which is signed |
 
 use std::fmt::Write;
@@ -53,16 +53,15 @@ use crate::{
     traces,
 };
 
-/// Who posts.
 const AGENT: HeaderValue = HeaderValue::from_static(concat!("webhook-serializer/", env!("CARGO_PKG_VERSION")));
 
-/// What a list of deliveries is, by its schema `docs/invoke.schema.json`.
+/// The media type of a list of deliveries; its schema is `docs/invoke.schema.json`.
 pub const TOGETHER: &str = "application/vnd.webhook-serializer.deliveries+json";
 
-/// What the id of a list begins with. The id of a delivery is in base64url.
+/// The prefix of a list's id. The ids of deliveries are base64url, without a colon.
 const GROUP: &str = "group:";
 
-/// A post of `delivery` to `destination`, signed at `now`.
+/// Returns the signed request for one delivery.
 #[doc(hidden)]
 pub fn request(
     destination: &Destination,
@@ -75,12 +74,11 @@ pub fn request(
     if let Some(content_type) = delivery.content_type().and_then(passed_on) {
         headers.insert(CONTENT_TYPE, content_type);
     }
-    tell(headers, told(delivery, token));
+    insert(headers, fields(delivery, token));
     request
 }
 
-/// A post of `deliveries`, at least one, to `destination`, signed at `now`: one
-/// list, the oldest first.
+/// Returns the signed request for a list of at least one delivery, oldest first.
 #[doc(hidden)]
 pub fn together(
     destination: &Destination,
@@ -88,7 +86,7 @@ pub fn together(
     token: FencingToken,
     now: Timestamp,
 ) -> Request<Full<Bytes>> {
-    let first = deliveries.first().expect("a start is about one at least");
+    let first = deliveries.first().expect("a start has a delivery");
     let id = format!("{GROUP}{}_{}", event::id(first), deliveries.len());
     let number = ("serializer-deliveries", deliveries.len().to_string());
     let mut request = post(destination, id, event::json(deliveries, token).into(), now);
@@ -100,23 +98,23 @@ pub fn together(
         ("serializer-entity-key", first.entity().to_string()),
         ("serializer-fencing-token", token.to_string()),
     ];
-    tell(headers, common.into_iter());
+    insert(headers, common.into_iter());
     request
 }
 
-/// The content type of a delivery, from its sender's. A sender that names one of
-/// ours could pass its body off as a list of another source's deliveries. Not
-/// only the exact name: receivers lower-case and trim in different ways.
+/// Returns the content type to forward. A sender that uses one of ours could pass its
+/// body off as a list of another source's deliveries. The test is lenient because
+/// receivers lower-case and trim in different ways.
 fn passed_on(content_type: &str) -> Option<HeaderValue> {
     let is_ours = content_type.to_ascii_lowercase().contains("vnd.webhook-serializer");
     match content_type.is_ascii() && !is_ours {
-        // One that cannot be a header now did not come in one.
+        // It arrived in a header, so it fits into one.
         true => HeaderValue::from_str(content_type).ok(),
         false => Some(HeaderValue::from_static("application/octet-stream")),
     }
 }
 
-/// A post of `body`, signed, without what is told of it.
+/// Returns a signed request without `serializer-…` headers.
 fn post(destination: &Destination, id: String, body: Bytes, now: Timestamp) -> Request<Full<Bytes>> {
     let signed = signed(destination, id, &body, now);
     let mut request = Request::new(Full::new(body));
@@ -133,9 +131,9 @@ fn post(destination: &Destination, id: String, body: Bytes, now: Timestamp) -> R
     request
 }
 
-fn tell(headers: &mut HeaderMap, told: impl Iterator<Item = (&'static str, String)>) {
-    for (name, value) in told {
-        let value = encoded(&value).try_into().expect("what is encoded is ASCII");
+fn insert(headers: &mut HeaderMap, fields: impl Iterator<Item = (&'static str, String)>) {
+    for (name, value) in fields {
+        let value = encoded(&value).try_into().expect("encoded text is ASCII");
         headers.insert(HeaderName::from_static(name), value);
     }
 }
@@ -160,7 +158,7 @@ fn signed(destination: &Destination, id: String, body: &[u8], now: Timestamp) ->
     ]
 }
 
-fn told(delivery: &Delivery, token: FencingToken) -> impl Iterator<Item = (&'static str, String)> {
+fn fields(delivery: &Delivery, token: FencingToken) -> impl Iterator<Item = (&'static str, String)> {
     let event_time = delivery.event_time().map(|time| ("serializer-event-time", time.to_string()));
     let run_before = delivery.run_before().map(|token| ("serializer-run-before", token.to_string()));
     let deferred = delivery.deferred_until().map(|until| ("serializer-deferred-until", until.to_string()));
@@ -187,14 +185,14 @@ fn told(delivery: &Delivery, token: FencingToken) -> impl Iterator<Item = (&'sta
     .chain(event_time)
 }
 
-/// `text`, percent-encoded where it is not plain ASCII.
+/// Percent-encodes `%` and everything except visible ASCII characters.
 fn encoded(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
         if byte.is_ascii_graphic() && byte != b'%' {
             encoded.push(char::from(byte));
         } else {
-            write!(encoded, "%{byte:02X}").expect("a text takes any text");
+            write!(encoded, "%{byte:02X}").expect("writing to a string cannot fail");
         }
     }
     encoded

@@ -1,4 +1,4 @@
-//! Deliveries posted to endpoints that answer as a test says.
+//! Deliveries posted to scripted endpoints.
 
 use std::sync::Arc;
 
@@ -29,7 +29,6 @@ fn sources(forward: &str) -> Arc<Sources> {
     Arc::new(Sources::parse(&document).unwrap())
 }
 
-/// A forward to `url`, wherever that is.
 fn anywhere(url: &str) -> Forward {
     Forward::new(sources(&format!("url = '{url}', secret = 'whsec_c2VjcmV0', allow_private = true")))
 }
@@ -47,7 +46,6 @@ async fn post(forward: &Forward) -> Outcome {
     post_within(forward, &delivery("7", "shop/order/7"), TIME).await
 }
 
-/// The error that a delivery is tried again with.
 fn error(outcome: Outcome) -> String {
     match outcome {
         Outcome::Retry { error, .. } | Outcome::Unanswered { error, .. } | Outcome::Unavailable { error, .. } => error,
@@ -71,7 +69,7 @@ async fn request_has_original_body_and_every_header() {
     let posted = endpoint.posted().await;
     assert_eq!(posted.line, "POST /hooks?key=a%20b HTTP/1.1");
     assert_eq!(posted.body, b"{ \"id\":\t7 }\n");
-    let told = [
+    let expected = [
         ("content-type", "application/json; charset=utf-8"),
         ("serializer-delivery-id", "gr%C3%B6%C3%9Fe%201%25"),
         ("serializer-source", "shop"),
@@ -86,7 +84,7 @@ async fn request_has_original_body_and_every_header() {
         ("serializer-received-at", "2026-11-21T08:00:01.234Z"),
         ("serializer-event-time", "2026-11-21T08:00:00.000Z"),
     ];
-    for (name, value) in told {
+    for (name, value) in expected {
         assert_eq!(posted.header(name), value, "{name}");
     }
 }
@@ -106,7 +104,6 @@ async fn request_is_signed_with_every_secret() {
     assert!(Env::system().now().since(signed_at) < TIME);
 }
 
-/// The headers of the request that a delivery becomes.
 fn requested(delivery: &Delivery) -> http::HeaderMap {
     let url = "url = 'https://example.com/', secret = 'whsec_c2VjcmV0'";
     let destination = sources(url).get("shop").unwrap().forward().unwrap().clone();
@@ -128,8 +125,8 @@ async fn retry_and_redrive_keep_webhook_id() {
     let mut again = own.clone();
     again.attempt = 4;
     assert_eq!(id(&own), id(&again));
-    let put_back = Delivery::detached(own.redriven(Timestamp::from_secs(2)), Sequence(50));
-    assert_eq!(id(&own), id(&put_back), "what was applied although its answers were lost is to be recognised");
+    let redriven = Delivery::detached(own.redriven(Timestamp::from_secs(2)), Sequence(50));
+    assert_eq!(id(&own), id(&redriven), "it may have been applied although its answers were lost");
     assert_ne!(id(&own), id(&delivery("8", "shop/order/7")));
     assert_eq!(id(&own).len(), 22);
 }
@@ -163,7 +160,7 @@ fn sender_content_type_never_marks_a_list() {
         headers::TOGETHER,
         "Application/Vnd.Webhook-Serializer.Deliveries+JSON; charset=utf-8",
         "text/plain, application/vnd.webhook-serializer.deliveries+json",
-        // Parsers that trim by Unicode drop the no-break space; lower-casing turns the Kelvin sign into a k.
+        // Some parsers trim the no-break space, and lower-case the Kelvin sign to k.
         "application/vnd.webhook-serializer.deliveries+json\u{a0}",
         "application/vnd.webhoo\u{212a}-serializer.deliveries+json",
     ] {
@@ -174,7 +171,6 @@ fn sender_content_type_never_marks_a_list() {
     }
 }
 
-/// A forward of groups to `url`.
 fn groups(url: &str) -> Forward {
     let document = format!(
         "[sources.shop]\nprovider = 'shopify'\nsecrets = ['s']\nhandler = 'forward'\ndeliver = {{ up_to = 3 }}\n\
@@ -219,7 +215,6 @@ async fn group_is_posted_as_one_signed_list() {
     assert_eq!(posted.header("webhook-id"), format!("group:{}_1", event["deliveries"][0]["id"].as_str().unwrap()));
 }
 
-/// Its source was changed since the group was made.
 #[tokio::test]
 async fn group_is_posted_whole_after_source_change() {
     let mut endpoint = Endpoint::start(|_| Reply::status(200)).await;
@@ -308,7 +303,7 @@ async fn failed_connection_is_unavailable() {
     refusing.stop().await;
     let certificate = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     let untrusted = Endpoint::start_tls(&certificate, |_| Reply::status(200)).await;
-    // No resolver sends a query for so long a label.
+    // Resolvers refuse a label of 64 bytes without a query.
     let unknown = format!("https://{}.invalid", "a".repeat(64));
     for url in [refused, untrusted.url(), unknown] {
         let Outcome::Unavailable { after: None, error } = post(&anywhere(&url)).await else { panic!("{url}") };
@@ -355,7 +350,7 @@ async fn endless_answer_body_does_not_matter() {
 #[tokio::test]
 async fn host_resolving_to_private_address_is_refused() {
     let endpoint = Endpoint::start(|_| Reply::status(200)).await;
-    // No address to a parser, but 127.0.0.1 to a resolver.
+    // Parsers do not take this for an address, but resolvers return 127.0.0.1.
     let url = format!("https://0x7f000001:{}/", endpoint.port());
     let forward = Forward::new(sources(&format!("url = '{url}', secret = 'whsec_c2VjcmV0'")));
     let error = error(post(&forward).await);
@@ -410,7 +405,7 @@ async fn cancelled_start_closes_the_connection() {
 #[tokio::test]
 async fn source_without_destination_is_retried() {
     let forward = Forward::new(Arc::<Sources>::default());
-    assert_eq!(post(&forward).await, Outcome::retry("its source names no destination to forward to"));
+    assert_eq!(post(&forward).await, Outcome::retry("the source has no table `forward`"));
     assert!(forward.answers_to("forward") && !forward.answers_to("orders"));
 }
 

@@ -1,11 +1,11 @@
-//! What Lambda's answer to a call comes to. Pure.
+//! The outcome of Lambda's answer to a call.
 //!
-//! | Lambda answers | and in it | outcome |
+//! | status | body | outcome |
 //! |---|---|---|
 //! | 200 | `{"outcome": "done" \| "retry" \| "reject"}` | that |
-//! | 200 | anything else: `null`, nothing, no JSON | retry |
-//! | 200, `X-Amz-Function-Error` | what was thrown | retry |
-//! | the same | the function's own time was up | unanswered |
+//! | 200 | anything else | retry |
+//! | 200, `X-Amz-Function-Error` | the error | retry |
+//! | 200, `X-Amz-Function-Error` | the function's timeout | unanswered |
 //! | 413 | | reject |
 //! | 429 | | not now |
 //! | anything else | | unavailable |
@@ -15,12 +15,11 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::{aws::call::Answer, handler::Outcome, handlers::words::first_words, protocol::attempt::LONGEST_ASKED};
+use crate::{aws::call::Answer, handler::Outcome, handlers::excerpt::excerpt, protocol::attempt::LONGEST_ASKED};
 
-/// A function's own answer.
 #[derive(Deserialize)]
-struct Said {
-    outcome: Word,
+struct FunctionAnswer {
+    outcome: Verb,
     #[serde(default)]
     after: Option<f64>,
     #[serde(default)]
@@ -29,93 +28,89 @@ struct Said {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Word {
+enum Verb {
     Done,
     Retry,
     Reject,
 }
 
-/// What a function that failed leaves, whatever its language. Where it stood
-/// when it did is for its own log.
-#[derive(Deserialize)]
+/// A function's error, in any language. The stack trace belongs in its own log.
+#[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-#[derive(Default)]
-struct Thrown {
+struct FunctionError {
     error_type: String,
     error_message: String,
 }
 
-/// The outcome of a call.
+/// Returns the outcome of a call.
 pub(super) fn judge(answer: &Answer) -> Outcome {
     match (answer.status, &answer.function_error) {
-        (200, None) => said(&answer.body),
-        (200, Some(_)) => thrown(&answer.body),
+        (200, None) => returned(&answer.body),
+        (200, Some(_)) => failed(&answer.body),
         (status, _) => refused(status, answer),
     }
 }
 
-fn said(body: &[u8]) -> Outcome {
-    let Said { outcome, after, error } = match serde_json::from_slice(body) {
-        Ok(said) => said,
-        Err(_) => return Outcome::retry(format!("the function's answer is no outcome: {}", unread(body))),
+fn returned(body: &[u8]) -> Outcome {
+    let invalid = |reason: &str| Outcome::retry(format!("the function's answer is invalid: {reason}"));
+    let FunctionAnswer { outcome, after, error } = match serde_json::from_slice(body) {
+        Ok(answer) => answer,
+        Err(_) => return invalid(problem(body)),
     };
-    let error = error.map(|error| first_words(&error)).filter(|error| !error.is_empty());
-    match outcome {
-        Word::Done => Outcome::Done,
-        Word::Reject => Outcome::Reject(error.unwrap_or_else(|| "the function rejects it".into())),
-        Word::Retry => {
-            let error = error.unwrap_or_else(|| "the function asks for another try".into());
-            match after.map(wait) {
-                None => Outcome::retry(error),
-                Some(Some(after)) => Outcome::Retry { after, error },
-                Some(None) => Outcome::retry("the function's answer is no outcome: `after` is no number of seconds"),
-            }
+    let error = error.map(|error| excerpt(&error)).filter(|error| !error.is_empty());
+    match (outcome, after) {
+        (Verb::Done, _) => Outcome::Done,
+        (Verb::Reject, _) => Outcome::Reject(error.unwrap_or_else(|| "the function rejected the delivery".into())),
+        (Verb::Retry, Some(after)) if after.is_nan() || after < 0.0 => invalid("`after` is not a number of seconds"),
+        (Verb::Retry, after) => {
+            let error = error.unwrap_or_else(|| "the function asked for a retry".into());
+            Outcome::Retry { after: after.and_then(wait), error }
         }
     }
 }
 
-/// How long `after` seconds are; `None`: that is no time. None at all is left
-/// to the policy: attempts would be used up in no time.
-fn wait(after: f64) -> Option<Option<Duration>> {
-    if after.is_nan() || after < 0.0 {
+/// Returns the wait of `seconds`, at most [`LONGEST_ASKED`]. `None` leaves it to the
+/// policy, also for a wait of zero, which would use up the attempts at once.
+fn wait(seconds: f64) -> Option<Duration> {
+    if seconds.is_nan() || seconds < 0.0 {
         return None;
     }
-    let wait = Duration::try_from_secs_f64(after).map_or(LONGEST_ASKED, |wait| wait.min(LONGEST_ASKED));
-    Some(Some(wait).filter(|wait| !wait.is_zero()))
+    let wait = Duration::try_from_secs_f64(seconds).map_or(LONGEST_ASKED, |wait| wait.min(LONGEST_ASKED));
+    Some(wait).filter(|wait| !wait.is_zero())
 }
 
-/// What an answer is, without what is in it: that may be anybody's data.
-fn unread(body: &[u8]) -> String {
+/// Describes an invalid answer without its content, which may be private.
+fn problem(body: &[u8]) -> &'static str {
     if body.is_empty() {
-        return "it is empty".into();
+        return "it is empty";
     }
     match serde_json::from_slice::<Value>(body) {
-        Err(_) => "it is no JSON".into(),
-        Ok(Value::Null) => "it is null".into(),
-        Ok(Value::Object(fields)) => match fields.get("outcome") {
-            None => "it has no `outcome`".into(),
-            Some(_) => "`outcome` is done, retry or reject, `after` a number, `error` a text".into(),
-        },
-        Ok(_) => "it is no object".into(),
+        Err(_) => "it is not JSON",
+        Ok(Value::Null) => "it is null",
+        Ok(Value::Object(fields)) if fields.contains_key("outcome") => {
+            "`outcome` must be done, retry or reject, `after` a number, `error` a text"
+        }
+        Ok(Value::Object(_)) => "it has no `outcome`",
+        Ok(_) => "it is not an object",
     }
 }
 
-fn thrown(body: &[u8]) -> Outcome {
-    let Thrown { error_type, error_message } = serde_json::from_slice(body).unwrap_or_default();
+fn failed(body: &[u8]) -> Outcome {
+    let FunctionError { error_type, error_message } = serde_json::from_slice(body).unwrap_or_default();
     let parts: Vec<&str> = [error_type.as_str(), &error_message].into_iter().filter(|part| !part.is_empty()).collect();
-    let words = first_words(&parts.join(": "));
-    // As Lambda says it of a function that it had to stop: whatever the delivery, it held the place of others.
+    let error = excerpt(&parts.join(": "));
+    // Lambda's text for a function that it stopped.
     if error_message.contains("Task timed out after") {
-        return Outcome::unanswered(format!("the function's own time was up: {words}"));
+        return Outcome::unanswered(format!("the function timed out: {error}"));
     }
-    Outcome::retry(if words.is_empty() {
+    Outcome::retry(if error.is_empty() {
         "the function failed".into()
     } else {
-        format!("the function failed: {words}")
+        format!("the function failed: {error}")
     })
 }
 
-/// Lambda did not run the function.
+/// Returns the outcome if Lambda did not run the function.
 fn refused(status: u16, answer: &Answer) -> Outcome {
     #[derive(Deserialize, Default)]
     struct Reason {
@@ -123,19 +118,19 @@ fn refused(status: u16, answer: &Answer) -> Outcome {
         message: String,
     }
     let Reason { message } = serde_json::from_slice(&answer.body).unwrap_or_default();
-    let reason = Some(first_words(&message)).filter(|reason| !reason.is_empty());
+    let reason = Some(excerpt(&message)).filter(|reason| !reason.is_empty());
     let because = |what: &str| match &reason {
         Some(reason) => format!("{what}: {reason}"),
         None => what.to_owned(),
     };
     match status {
-        413 => Outcome::Reject(because("Lambda refuses its event as too large")),
+        413 => Outcome::Reject(because("Lambda refused the event as too large")),
         429 => {
             let seconds = answer.retry_after.as_ref().and_then(|text| text.trim().parse().ok());
-            Outcome::NotNow { after: seconds.and_then(wait).flatten(), error: because("the function is throttled") }
+            Outcome::NotNow { after: seconds.and_then(wait), error: because("the function is throttled") }
         }
         403 => Outcome::unavailable(because("the worker may not call the function (403)")),
-        404 => Outcome::unavailable(because("there is no such function (404)")),
+        404 => Outcome::unavailable(because("the function does not exist (404)")),
         _ => Outcome::unavailable(because(&format!("Lambda answered {status}"))),
     }
 }
@@ -154,23 +149,23 @@ mod tests {
         })
     }
 
-    fn said(body: &str) -> Outcome {
+    fn returned(body: &str) -> Outcome {
         answered(200, None, None, body.as_bytes())
     }
 
     fn after(body: &str) -> Option<f64> {
-        let Outcome::Retry { after, .. } = said(body) else { panic!("{body}") };
+        let Outcome::Retry { after, .. } = returned(body) else { panic!("{body}") };
         after.map(|after| after.as_secs_f64())
     }
 
     #[test]
     fn function_answer_becomes_the_outcome() {
-        assert_eq!(said(r#"{"outcome": "done"}"#), Outcome::Done);
-        assert_eq!(said(r#"{"outcome": "done", "after": null, "error": null, "more": [1]}"#), Outcome::Done);
-        assert_eq!(said(r#"{"outcome": "retry", "error": "no stock\n"}"#), Outcome::retry("no stock"));
-        assert_eq!(said(r#"{"outcome": "retry"}"#), Outcome::retry("the function asks for another try"));
-        assert_eq!(said(r#"{"outcome": "reject", "error": "no such order"}"#), Outcome::Reject("no such order".into()));
-        assert_eq!(said(r#"{"outcome": "reject"}"#), Outcome::Reject("the function rejects it".into()));
+        assert_eq!(returned(r#"{"outcome": "done"}"#), Outcome::Done);
+        assert_eq!(returned(r#"{"outcome": "done", "after": null, "error": null, "more": [1]}"#), Outcome::Done);
+        assert_eq!(returned(r#"{"outcome": "retry", "error": "no stock\n"}"#), Outcome::retry("no stock"));
+        assert_eq!(returned(r#"{"outcome": "retry"}"#), Outcome::retry("the function asked for a retry"));
+        assert_eq!(returned(r#"{"outcome": "reject", "error": "no such order"}"#), Outcome::Reject("no such order".into()));
+        assert_eq!(returned(r#"{"outcome": "reject"}"#), Outcome::Reject("the function rejected the delivery".into()));
     }
 
     #[test]
@@ -179,13 +174,13 @@ mod tests {
             assert_eq!(after(&format!(r#"{{"outcome": "retry", "after": {asked}}}"#)), kept, "{asked}");
         }
         assert_eq!(
-            said(r#"{"outcome": "retry", "after": 0}"#),
-            Outcome::retry("the function asks for another try"),
-            "none at all is left to the policy"
+            returned(r#"{"outcome": "retry", "after": 0}"#),
+            Outcome::retry("the function asked for a retry"),
+            "zero is left to the policy"
         );
         assert_eq!(
-            said(r#"{"outcome": "retry", "after": -1}"#),
-            Outcome::retry("the function's answer is no outcome: `after` is no number of seconds")
+            returned(r#"{"outcome": "retry", "after": -1}"#),
+            Outcome::retry("the function's answer is invalid: `after` is not a number of seconds")
         );
     }
 
@@ -194,18 +189,18 @@ mod tests {
         for (body, reason) in [
             ("", "it is empty"),
             ("null", "it is null"),
-            ("hush", "it is no JSON"),
-            ("{\"outcome\": \"done\"", "it is no JSON"),
-            ("[]", "it is no object"),
-            ("\"done\"", "it is no object"),
+            ("hush", "it is not JSON"),
+            ("{\"outcome\": \"done\"", "it is not JSON"),
+            ("[]", "it is not an object"),
+            ("\"done\"", "it is not an object"),
             ("{\"statusCode\": 200}", "it has no `outcome`"),
-            ("{\"outcome\": \"hush\"}", "`outcome` is done, retry or reject, `after` a number, `error` a text"),
+            ("{\"outcome\": \"hush\"}", "`outcome` must be done, retry or reject, `after` a number, `error` a text"),
             (
                 "{\"outcome\": \"retry\", \"after\": \"hush\"}",
-                "`outcome` is done, retry or reject, `after` a number, `error` a text",
+                "`outcome` must be done, retry or reject, `after` a number, `error` a text",
             ),
         ] {
-            assert_eq!(said(body), Outcome::retry(format!("the function's answer is no outcome: {reason}")), "{body}");
+            assert_eq!(returned(body), Outcome::retry(format!("the function's answer is invalid: {reason}")), "{body}");
         }
     }
 
@@ -229,7 +224,7 @@ mod tests {
     fn function_timed_out_by_lambda_is_unanswered() {
         let body = br#"{"errorType": "Sandbox.Timedout", "errorMessage": "RequestId: 7 Error: Task timed out after 3.00 seconds"}"#;
         let Outcome::Unanswered { after: None, error } = answered(200, Some("Unhandled"), None, body) else { panic!() };
-        assert!(error.starts_with("the function's own time was up: Sandbox.Timedout: RequestId: 7"), "{error}");
+        assert!(error.starts_with("the function timed out: Sandbox.Timedout: RequestId: 7"), "{error}");
     }
 
     #[test]
@@ -251,10 +246,10 @@ mod tests {
                 "the worker may not call the function (403): not authorized to perform: lambda:InvokeFunction"
             )
         );
-        assert_eq!(answered(404, None, None, b""), Outcome::unavailable("there is no such function (404)"));
+        assert_eq!(answered(404, None, None, b""), Outcome::unavailable("the function does not exist (404)"));
         for status in [202, 204, 301, 400, 409, 410, 415, 500, 502, 503, 504] {
-            let said = answered(status, None, None, b"hush");
-            assert_eq!(said, Outcome::unavailable(format!("Lambda answered {status}")));
+            let outcome = answered(status, None, None, b"hush");
+            assert_eq!(outcome, Outcome::unavailable(format!("Lambda answered {status}")));
         }
     }
 
@@ -262,6 +257,6 @@ mod tests {
     fn answer_413_is_rejected() {
         let body = br#"{"message": "Request must be smaller than 6291456 bytes for the InvokeFunction operation"}"#;
         let Outcome::Reject(error) = answered(413, None, None, body) else { panic!() };
-        assert!(error.starts_with("Lambda refuses its event as too large: Request must be smaller"), "{error}");
+        assert!(error.starts_with("Lambda refused the event as too large: Request must be smaller"), "{error}");
     }
 }

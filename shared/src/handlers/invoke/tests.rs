@@ -1,4 +1,4 @@
-//! Calls to an endpoint that answers as a test says.
+//! Calls to scripted endpoints.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -24,7 +24,6 @@ fn sources(invoke: &str) -> Arc<Sources> {
     Arc::new(Sources::parse(&document).unwrap())
 }
 
-/// Calls `invoke` at `url`, believing `roots`.
 fn at(url: &str, invoke: &str, roots: Option<Roots>) -> Invoke {
     let account = Account { lambda_endpoint: Some(url.to_owned()), roots, ..Account::local(url, url) };
     Invoke::new(sources(invoke), &account, &account.http_client(), &Env::system())
@@ -62,7 +61,7 @@ async fn call_has_every_field_and_is_signed() {
     let signed = posted.header("authorization");
     assert!(signed.starts_with("AWS4-HMAC-SHA256 Credential=local/"), "{signed}");
     assert!(signed.contains("/us-east-1/lambda/aws4_request, SignedHeaders=content-type;"), "{signed}");
-    let told = json!({
+    let expected = json!({
         "version": 1,
         "source": "shop",
         "entity_key": "shop/order/№ 7",
@@ -86,7 +85,7 @@ async fn call_has_every_field_and_is_signed() {
             "body_is_base64": false,
         }],
     });
-    assert_eq!(serde_json::from_slice::<Value>(&posted.body).unwrap(), told);
+    assert_eq!(serde_json::from_slice::<Value>(&posted.body).unwrap(), expected);
 }
 
 #[tokio::test]
@@ -116,17 +115,17 @@ async fn binary_body_is_sent_in_base64() {
 async fn id_changes_only_when_delivery_is_rewound() {
     let mut endpoint = Endpoint::start(|_| Reply::of(DONE)).await;
     let invoke = orders(&endpoint);
-    let mut told = Vec::new();
+    let mut ids = Vec::new();
     for (attempt, run_before) in [(1, None), (2, None), (1, Some(FencingToken(41)))] {
         let mut delivery = delivery("7", "{}");
         (delivery.attempt, delivery.run_before) = (attempt, run_before);
         assert_eq!(invoke.handle(&delivery, &within(TIME)).await.unwrap(), Outcome::Done);
         let event = event(&mut endpoint).await;
         let one = &event["deliveries"][0];
-        told.push((one["id"].as_str().unwrap().to_owned(), one["run_before"].clone()));
+        ids.push((one["id"].as_str().unwrap().to_owned(), one["run_before"].clone()));
     }
-    let own = told[0].0.clone();
-    assert_eq!(told, [(own.clone(), Value::Null), (own.clone(), Value::Null), (format!("{own}_41"), 41.into())]);
+    let own = ids[0].0.clone();
+    assert_eq!(ids, [(own.clone(), Value::Null), (own.clone(), Value::Null), (format!("{own}_41"), 41.into())]);
 }
 
 #[tokio::test]
@@ -195,10 +194,10 @@ async fn broken_answer_is_unanswered_and_refused_connection_unavailable() {
 async fn too_large_event_is_rejected_unsent() {
     let endpoint = Endpoint::start(|_| Reply::of(DONE)).await;
     let invoke = orders(&endpoint);
-    // Each quote takes two bytes.
+    // Each quote takes two bytes in JSON.
     let large = delivery("7", "\"".repeat(LIMIT / 2));
     let Outcome::Reject(error) = invoke.handle(&large, &within(TIME)).await.unwrap() else { panic!() };
-    assert!(error.starts_with("its event has 62") && error.ends_with("; Lambda takes less than 6291456"), "{error}");
+    assert!(error.starts_with("the event has 62") && error.ends_with("; Lambda accepts less than 6291456"), "{error}");
     let large = Deliveries::detached(["1", "2"].map(|id| delivery(id, "x".repeat(LIMIT / 2))));
     assert!(matches!(invoke.handle_all(large, &within(TIME)).await.unwrap(), Outcome::Reject(_)));
     assert_eq!(endpoint.posts(), 0);
@@ -209,8 +208,8 @@ async fn too_large_event_is_rejected_unsent() {
 #[tokio::test]
 async fn source_without_function_is_retried() {
     let account = Account::local("http://127.0.0.1:1", "http://127.0.0.1:1");
-    let invoke = Invoke::new(Arc::<Sources>::default(), &account, &account.http_client(), &Env::system());
-    assert_eq!(call(&invoke).await, Outcome::retry("its source names no function to call"));
+    let invoke = Invoke::new(Arc::<Sources>::default(), &account, &account.http_client(), &Surroundings::system());
+    assert_eq!(call(&invoke).await, Outcome::retry("the source has no table `invoke`"));
     assert!(invoke.answers_to("invoke") && invoke.handles_all("invoke"));
     assert!(!invoke.answers_to("orders") && !invoke.handles_all("orders"));
 }

@@ -1,14 +1,14 @@
-//! Which addresses are public.
+//! Tells public addresses from all others.
 //!
-//! Everything that IANA's special-purpose registries keep from the open
-//! internet is not: this machine, private and shared networks, link-local ones
-//! with the clouds' metadata services, multicast, documentation, reserved
-//! blocks. An IPv6 address that stands for an IPv4 address is what that is.
+//! The blocks in IANA's special-purpose registries are not public: this machine,
+//! private and shared networks, link-local ones with the clouds' metadata services,
+//! multicast, documentation, reserved blocks. An IPv6 address that embeds an IPv4
+//! address is judged by that.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Whether `address` is one that anybody on the internet could reach, so that
-/// connecting to it lends nobody this machine's place in a network.
+/// Returns whether everybody on the internet can reach `address`, so that
+/// connecting to it gives nobody access to this machine's network.
 pub fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_public_v4(address),
@@ -16,13 +16,13 @@ pub fn is_public(address: IpAddr) -> bool {
     }
 }
 
-/// Blocks of IPv4 that are not public: address and length of the prefix.
+/// IPv4 blocks that are not public: address and prefix length.
 const SPECIAL_V4: [(Ipv4Addr, u32); 16] = [
     (Ipv4Addr::new(0, 0, 0, 0), 8),        // this network
     (Ipv4Addr::new(10, 0, 0, 0), 8),       // private
     (Ipv4Addr::new(100, 64, 0, 0), 10),    // shared by carriers; Alibaba's metadata
     (Ipv4Addr::new(127, 0, 0, 0), 8),      // loopback
-    (Ipv4Addr::new(168, 63, 129, 16), 32), // Azure's platform, a public address only by its number
+    (Ipv4Addr::new(168, 63, 129, 16), 32), // Azure's platform, although in a public block
     (Ipv4Addr::new(169, 254, 0, 0), 16),   // link-local; the metadata of AWS and most others
     (Ipv4Addr::new(172, 16, 0, 0), 12),    // private
     (Ipv4Addr::new(192, 0, 0, 0), 24),     // protocols; Oracle's metadata
@@ -52,7 +52,7 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
         [0x2001, 0xdb8, ..] => false,           // documentation
         [0x3fff, 0..0x1000, ..] => false,       // documentation
         [0x2000..0x4000, ..] => true,           // global unicast
-        _ => false, // all else: loopback, unique local (AWS's metadata too), link-local, multicast
+        _ => false, // loopback, unique local (AWS's metadata too), link-local, multicast
     }
 }
 

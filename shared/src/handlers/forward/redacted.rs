@@ -1,18 +1,19 @@
-//! What an endpoint says beside its status, for people. Pure.
+//! Excerpts of an endpoint's answer, without the destination's secrets.
 
-use crate::{handlers::words, sources::destination::Destination};
+use crate::{handlers::excerpt, sources::destination::Destination};
 
-/// The first words of an answer's body, on one line of visible characters.
-/// Whatever `destination` keeps to itself is `…`, should the endpoint repeat it.
-pub(super) fn first_words(body: &[u8], destination: &Destination) -> String {
-    // As JSON writes a slash in some languages.
+/// Returns the beginning of an answer's body on one line of visible characters.
+/// Secrets, signatures and the URL's path are replaced by `…`, in case the
+/// endpoint repeats them.
+pub(super) fn excerpt(body: &[u8], destination: &Destination) -> String {
+    // Some JSON encoders escape slashes.
     let mut text = String::from_utf8_lossy(body).replace("\\/", "/");
     for secret in destination.secrets() {
         let whole = secret.text().expect("a destination's secret is checked to begin with `whsec_`");
         text = text.replace(whole.strip_prefix(PREFIX).unwrap_or(whole), "…");
     }
     let (url, path) = (destination.url(), destination.url().path());
-    // Routers name a path without its first slash, and a receiver the part that it did not like.
+    // Routers may omit the first slash, or repeat a single segment.
     let bare = Some(path.trim_matches('/')).filter(|bare| bare.contains('/'));
     let tokens = path.split('/').filter(|part| part.len() >= TOKEN).map(Some);
     for part in
@@ -22,20 +23,19 @@ pub(super) fn first_words(body: &[u8], destination: &Destination) -> String {
             text = text.replace(part, "…");
         }
     }
-    // Another's, or one that broke off.
+    // Secrets of others, truncated secrets, signatures.
     for begins in [PREFIX, "v1,"] {
         text = without(&text, begins);
     }
-    words::first_words(&text)
+    excerpt::excerpt(&text)
 }
 
 const PREFIX: &str = "whsec_";
 
-/// A part of a path this long, in bytes, is no word of a language, and may be
-/// what lets a caller in.
+/// The length, in bytes, from which a path segment may be a token and is hidden.
 const TOKEN: usize = 16;
 
-/// `text` with `…` for each run of base64 that follows `begins`.
+/// Replaces `begins` and the base64 that follows it by `…`.
 fn without(text: &str, begins: &str) -> String {
     let is_base64 = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '=' | '-' | '_');
     let mut parts = text.split(begins);
@@ -46,7 +46,7 @@ fn without(text: &str, begins: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{handlers::words::MOST, sources::Sources};
+    use crate::{handlers::excerpt::LONGEST, sources::Sources};
 
     fn shown_by(url: &str, body: &[u8]) -> String {
         let document = format!(
@@ -54,7 +54,7 @@ mod tests {
              forward = {{ url = '{url}', secret = 'whsec_c2VjcmV0LXNlY3JldA==' }}\n"
         );
         let sources = Sources::parse(&document).unwrap();
-        first_words(body, sources.get("shop").unwrap().forward().unwrap())
+        excerpt(body, sources.get("shop").unwrap().forward().unwrap())
     }
 
     fn shown(body: &[u8]) -> String {
@@ -74,16 +74,16 @@ mod tests {
 
     #[test]
     fn long_answer_is_truncated() {
-        assert_eq!(shown(&[b'x'; MOST]).len(), MOST);
-        for long in ["x".repeat(MOST + 1), "ö".repeat(5000)] {
+        assert_eq!(shown(&[b'x'; LONGEST]).len(), LONGEST);
+        for long in ["x".repeat(LONGEST + 1), "ö".repeat(5000)] {
             let cut = shown(long.as_bytes());
-            assert!(cut.len() <= MOST && cut.ends_with('…'), "{cut}");
+            assert!(cut.len() <= LONGEST && cut.ends_with('…'), "{cut}");
         }
     }
 
     #[test]
     fn excerpt_omits_secrets_and_url_path() {
-        for (said, expected) in [
+        for (answer, expected) in [
             ("Cannot POST /hooks/hush", "Cannot POST …"),
             ("no /hooks/hush?key=quiet here", "no … here"),
             (r#"{"path":"\/hooks\/hush"}"#, r#"{"path":"…"}"#),
@@ -95,9 +95,9 @@ mod tests {
             ("not whsec_YW5vdGhlcg== and whsec_c2Vjc", "not … and …"),
             ("v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4= is wrong", "… is wrong"),
         ] {
-            assert_eq!(shown(said.as_bytes()), expected, "{said}");
+            assert_eq!(shown(answer.as_bytes()), expected, "{answer}");
         }
-        assert_eq!(shown_by("https://example.com/", b"and/or"), "and/or", "its path is every URL's");
+        assert_eq!(shown_by("https://example.com/", b"and/or"), "and/or", "the path `/` is not hidden");
         let by = "https://example.com/in/Zx81kQ92mVb7TtR4";
         assert_eq!(shown_by(by, b"no token Zx81kQ92mVb7TtR4 in here"), "no token … in here");
     }
