@@ -2,18 +2,18 @@
 //! table and a paused clock: first without faults, then once for each requested
 //! fault, and reports how the handler's effects differ.
 //!
-//! A handler's effects are its commits and its changes to [`Outside`], which stands
-//! for the systems that it calls. Implement your own port on it, or make the
+//! A handler's effects are its commits and its writes to [`ExternalSystem`], which
+//! stands for the systems that it calls. Implement your own port on it, or make the
 //! handler generic over its client.
 //!
 //! ```
 //! use webhook_serializer::{
 //!     Context, Delivery, Handler, HandlerError, Outcome,
-//!     testing::{Event, Lane, Outside},
+//!     testing::{Event, ExternalSystem, Scenario},
 //! };
 //!
 //! /// Keeps each order's state in a system that remembers the greatest token.
-//! struct States(Outside);
+//! struct States(ExternalSystem);
 //!
 //! impl Handler for States {
 //!     async fn handle(&self, delivery: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
@@ -23,27 +23,27 @@
 //! }
 //!
 //! let [created, paid] = ["orders/create", "orders/paid"].map(|topic| Event::new(topic, "{}"));
-//! Lane::of("shopify/order/1")
+//! Scenario::new("shopify/order/1")
 //!     .deliver([created, paid])
 //!     .twice(1)
 //!     .crash_after(0)
 //!     .stale_token(1)
-//!     .run(|outside| States(outside.clone()))
+//!     .run(|external| States(external.clone()))
 //!     .assert_right();
 //! ```
 
 #[doc(hidden)]
 pub mod clock;
-mod guest;
-mod mortal;
-mod outside;
-mod play;
+mod external;
+mod run;
+mod under_test;
 mod verdict;
+mod worker_table;
 
 use bytes::Bytes;
 
-pub use outside::{Outside, Refused};
-use play::{Mishap, play};
+pub use external::{ExternalSystem, StaleToken};
+use run::{Fault, run};
 pub use verdict::{Finding, Verdict};
 
 use crate::{handler::Handler, protocol::entity::EntityKey, time::Timestamp};
@@ -59,7 +59,7 @@ pub struct Event {
 
 impl Event {
     /// Creates an event with this topic. Unless [`Event::at`] is called, the events
-    /// of a lane happened a minute apart, in the order in which they are given.
+    /// of a scenario happened a minute apart, in the order in which they are given.
     /// The topic up to its first `/` is the family within which times are compared.
     pub fn new(topic: impl Into<String>, body: impl Into<Bytes>) -> Self {
         Self { topic: topic.into(), body: body.into(), at: None, provider: None }
@@ -81,59 +81,59 @@ impl Event {
 
 /// The deliveries of one order, and the faults to inject.
 #[derive(Debug, Clone)]
-pub struct Lane {
+pub struct Scenario {
     entity: EntityKey,
     events: Vec<Event>,
-    mishaps: Vec<Mishap>,
+    faults: Vec<Fault>,
     up_to: usize,
     seed: u64,
 }
 
-impl Lane {
-    /// Creates a lane for the entity with this key.
+impl Scenario {
+    /// Creates a scenario for the entity with this key.
     ///
     /// # Panics
     ///
     /// The key is invalid.
-    pub fn of(entity: &str) -> Self {
+    pub fn new(entity: &str) -> Self {
         let entity = EntityKey::parse(entity).unwrap_or_else(|error| panic!("{entity:?}: {error}"));
-        Self { entity, events: Vec::new(), mishaps: Vec::new(), up_to: 1, seed: 0 }
+        Self { entity, events: Vec::new(), faults: Vec::new(), up_to: 1, seed: 0 }
     }
 
-    /// Appends events to the lane.
+    /// Appends events to the scenario.
     #[must_use]
     pub fn deliver(mut self, events: impl IntoIterator<Item = Event>) -> Self {
         self.events.extend(events);
         self
     }
 
-    /// Repeats the delivery at this index after all others.
+    /// Repeats the delivery at this index, from 0, after all others.
     #[must_use]
-    pub fn twice(self, place: usize) -> Self {
-        self.with(Mishap::Twice(place))
+    pub fn twice(self, index: usize) -> Self {
+        self.with(Fault::Twice(index))
     }
 
     /// Kills the worker after the handler has finished the delivery at this index
     /// and before it is settled, so that the handler is started again.
     #[must_use]
-    pub fn crash_after(self, place: usize) -> Self {
-        self.with(Mishap::CrashAfter(place))
+    pub fn crash_after(self, index: usize) -> Self {
+        self.with(Fault::CrashAfter(index))
     }
 
     /// Freezes the worker in the handler of the delivery at this index, right
-    /// before its first change outside. Another worker takes over and handles the
+    /// before its first write to an external system. Another worker takes over and handles the
     /// delivery; then the first one continues under a token that is no longer the
     /// newest.
     #[must_use]
-    pub fn stale_token(self, place: usize) -> Self {
-        self.with(Mishap::StaleToken(place))
+    pub fn stale_token(self, index: usize) -> Self {
+        self.with(Fault::StaleToken(index))
     }
 
     /// Delivers the events in another order than they happened, chosen by
     /// [`seed`](Self::seed).
     #[must_use]
     pub fn out_of_order(self) -> Self {
-        self.with(Mishap::OutOfOrder)
+        self.with(Fault::OutOfOrder)
     }
 
     /// Hands the handler up to `most` waiting deliveries at once, as `deliver = {
@@ -149,29 +149,29 @@ impl Lane {
         Self { seed, ..self }
     }
 
-    fn with(mut self, mishap: Mishap) -> Self {
-        if let Some(place) = mishap.place() {
-            assert!(place < self.events.len(), "there is no delivery {place}: say what is delivered first");
+    fn with(mut self, fault: Fault) -> Self {
+        if let Some(index) = fault.index() {
+            assert!(index < self.events.len(), "there is no delivery {index}: call `deliver` before the faults");
         }
-        self.mishaps.push(mishap);
+        self.faults.push(fault);
         self
     }
 
     /// Runs the handler that `handler` creates, once without faults and once with
-    /// each fault. Each run has its own [`Outside`].
-    pub fn run<H: Handler>(&self, handler: impl Fn(&Outside) -> H) -> Verdict {
-        let as_ever: Vec<usize> = (0..self.events.len()).collect();
-        let first = play(self, &as_ever, None, &handler);
-        let mut findings = first.alone(self);
+    /// each fault. Each run has its own [`ExternalSystem`].
+    pub fn run<H: Handler>(&self, handler: impl Fn(&ExternalSystem) -> H) -> Verdict {
+        let in_order: Vec<usize> = (0..self.events.len()).collect();
+        let first = run(self, &in_order, None, &handler);
+        let mut findings = first.findings(self);
         // If the handler fails without faults, runs with faults say nothing more.
         if findings.is_empty() {
-            for mishap in &self.mishaps {
-                let order = match mishap {
-                    Mishap::OutOfOrder => self.shuffled(),
-                    _ => as_ever.clone(),
+            for fault in &self.faults {
+                let order = match fault {
+                    Fault::OutOfOrder => self.shuffled(),
+                    _ => in_order.clone(),
                 };
-                let played = play(self, &order, Some(*mishap), &handler);
-                findings.extend(played.beside(&first, self, *mishap));
+                let result = run(self, &order, Some(*fault), &handler);
+                findings.extend(result.compare(&first, self, *fault));
             }
         }
         Verdict { findings, seed: self.seed }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use webhook_serializer::{
     Age, Change, Context, Delivery, Handler, HandlerError, Key, Outcome, Row, Write,
     handlers::orders::Orders,
-    testing::{Event, Finding, Lane, Outside, Verdict},
+    testing::{Event, ExternalSystem, Finding, Scenario, Verdict},
 };
 
 use crate::examples::order_totals::Totals;
@@ -40,33 +40,33 @@ enum Does {
     IsDoneTheNextDay,
 }
 
-struct Planted(Outside, Does);
+struct Planted(ExternalSystem, Does);
 
 impl Handler for Planted {
     async fn handle(&self, delivery: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
-        let Self(outside, does) = self;
+        let Self(external, does) = self;
         let (order, id, token) = (delivery.entity().as_str(), delivery.delivery_id().as_str(), context.token());
         match does {
-            Does::AddsAgain | Does::AddsInAGroup => outside.add("stock", -1).await,
-            Does::SetsUnfenced => outside.set(order, delivery.topic()).await,
-            Does::TakesTheLatestArrival => outside.set_fenced(order, token, delivery.topic()).await?,
+            Does::AddsAgain | Does::AddsInAGroup => external.add("stock", -1).await,
+            Does::SetsUnfenced => external.set(order, delivery.topic()).await,
+            Does::TakesTheLatestArrival => external.set_fenced(order, token, delivery.topic()).await?,
             Does::Panics if id == "1" => panic!("planted"),
             Does::Blocks if id == "1" => std::thread::sleep(Duration::from_millis(1500)),
             Does::Fails if id == "1" => return Ok(Outcome::retry("planted")),
             Does::Panics | Does::Blocks | Does::Fails => {}
             Does::HasNeverRoom if id == "1" => return Ok(Outcome::not_now("planted")),
             Does::AsksForAnotherDay if id == "1" => return Ok(Outcome::retry_after(DAY, "planted")),
-            Does::HasRoomTheNextDay if outside.add_once("room", id, 1).await => {
+            Does::HasRoomTheNextDay if external.add_once("room", id, 1).await => {
                 return Ok(Outcome::NotNow { after: Some(DAY), error: "planted".into() });
             }
-            Does::IsDoneTheNextDay if outside.add_once("done", id, 1).await => {
+            Does::IsDoneTheNextDay if external.add_once("done", id, 1).await => {
                 return Ok(Outcome::retry_after(DAY, "planted"));
             }
             Does::HasNeverRoom | Does::AsksForAnotherDay => {}
             Does::HasRoomTheNextDay | Does::IsDoneTheNextDay => {}
             Does::TriesUnderAnOldToken => {
-                while outside.set_fenced(order, token, delivery.topic()).await.is_err() {
-                    context.env().sleep(Duration::from_secs(1)).await;
+                while external.set_fenced(order, token, delivery.topic()).await.is_err() {
+                    context.surroundings().sleep(Duration::from_secs(1)).await;
                 }
             }
             Does::Commits => {
@@ -75,30 +75,30 @@ impl Handler for Planted {
             }
             Does::CommitsWhatItRead => {
                 let row = Key::named("counted", "order", order);
-                let before = outside.row(&row).await.and_then(|row| row.number("deliveries")).unwrap_or(0);
+                let before = external.row(&row).await.and_then(|row| row.number("deliveries")).unwrap_or(0);
                 return Ok(Outcome::commit([Write::put(row, Row::new().with("deliveries", before + 1))]));
             }
-            Does::AddsOnce => drop(outside.add_once("stock", id, -1).await),
-            Does::SetsFenced => outside.set_fenced(&format!("{order}/{id}"), token, true).await?,
+            Does::AddsOnce => drop(external.add_once("stock", id, -1).await),
+            Does::SetsFenced => external.set_fenced(&format!("{order}/{id}"), token, true).await?,
             Does::AsksTheAge if delivery.age() == Age::Older => {}
-            Does::AsksTheAge => outside.set_fenced(order, token, delivery.topic()).await?,
-            Does::Waits => context.env().sleep(Duration::from_secs(5)).await,
+            Does::AsksTheAge => external.set_fenced(order, token, delivery.topic()).await?,
+            Does::Waits => context.surroundings().sleep(Duration::from_secs(5)).await,
         }
         Ok(Outcome::Done)
     }
 }
 
-fn lane() -> Lane {
+fn scenario() -> Scenario {
     let events = ["orders/create", "orders/paid", "orders/updated"].map(|topic| Event::new(topic, "{}"));
-    Lane::of(ORDER).deliver(events)
+    Scenario::new(ORDER).deliver(events)
 }
 
-fn judged(lane: Lane, does: Does) -> Verdict {
-    lane.run(|outside| Planted(outside.clone(), does))
+fn judged(scenario: Scenario, does: Does) -> Verdict {
+    scenario.run(|external| Planted(external.clone(), does))
 }
 
-fn disturbed() -> Lane {
-    lane().twice(0).crash_after(1).stale_token(1).out_of_order()
+fn disturbed() -> Scenario {
+    scenario().twice(0).crash_after(1).stale_token(1).out_of_order()
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn each_planted_mistake_is_found_and_told_in_words() {
     let found = |does: Does| judged(disturbed(), does).findings;
     assert!(
         matches!(&found(Does::AddsAgain)[..], [Finding::AppliedTwice { at, differs }, Finding::NotFenced { .. }]
-            if at == "delivery 1 (orders/paid)" && differs == "stock is -4, and should be -3"),
+            if at == "delivery 1 (orders/paid)" && differs == "stock is -4, but should be -3"),
         "{:?}",
         found(Does::AddsAgain)
     );
@@ -120,10 +120,10 @@ fn each_planted_mistake_is_found_and_told_in_words() {
     for does in [Does::Fails, Does::HasNeverRoom, Does::AsksForAnotherDay] {
         assert_eq!(found(does), std::slice::from_ref(&fails), "{does:?}");
     }
-    let late = judged(lane().stale_token(1), Does::TriesUnderAnOldToken).to_string();
-    assert!(late.contains("never done with delivery 1 (orders/paid): under an old token"), "{late}");
+    let late = judged(scenario().stale_token(1), Does::TriesUnderAnOldToken).to_string();
+    assert!(late.contains("never finishes delivery 1 (orders/paid): under an old token"), "{late}");
     let told = judged(disturbed(), Does::SetsUnfenced).to_string();
-    assert!(told.starts_with("with seed 0:\n- a worker that froze in delivery 1 (orders/paid) and"), "{told}");
+    assert!(told.starts_with("with seed 0:\n- a worker that froze at delivery 1 (orders/paid) and"), "{told}");
 }
 
 #[test]
@@ -149,11 +149,11 @@ fn handlers_that_are_right_pass() {
 #[test]
 fn a_mistake_needs_its_mishap() {
     for (does, mishap) in [
-        (Does::AddsAgain, lane().crash_after(2)),
-        (Does::SetsUnfenced, lane().stale_token(0)),
-        (Does::TakesTheLatestArrival, lane().out_of_order()),
+        (Does::AddsAgain, scenario().crash_after(2)),
+        (Does::SetsUnfenced, scenario().stale_token(0)),
+        (Does::TakesTheLatestArrival, scenario().out_of_order()),
     ] {
-        assert!(judged(lane().twice(0), does).is_right(), "{does:?}");
+        assert!(judged(scenario().twice(0), does).is_right(), "{does:?}");
         assert_eq!(judged(mishap, does).findings.len(), 1, "{does:?}");
     }
 }
@@ -169,7 +169,7 @@ fn the_same_seed_says_the_same() {
 /// It has no `handle_all` of its own: a group fails, and each is tried by itself.
 #[test]
 fn groups_are_handed_over_as_a_source_says() {
-    let verdict = judged(lane().up_to(3).crash_after(1), Does::AddsInAGroup);
+    let verdict = judged(scenario().up_to(3).crash_after(1), Does::AddsInAGroup);
     assert!(matches!(&verdict.findings[..], [Finding::AppliedTwice { .. }]), "{verdict}");
 }
 
@@ -186,8 +186,8 @@ fn sample(name: &str) -> Event {
 fn the_handler_that_comes_ready_is_right() {
     let events = ["shopify-orders-create", "shopify-orders-paid", "shopify-orders-updated"].map(sample);
     for up_to in [1, 3] {
-        let lane = Lane::of(ORDER).deliver(events.clone()).twice(0).crash_after(1).stale_token(2).up_to(up_to);
-        lane.run(|outside| Orders::new(outside.table(), "orders")).assert_right();
+        let scenario = Scenario::new(ORDER).deliver(events.clone()).twice(0).crash_after(1).stale_token(2).up_to(up_to);
+        scenario.run(|external| Orders::new(external.table(), "orders")).assert_right();
     }
 }
 
@@ -196,7 +196,7 @@ fn the_example_with_a_table_of_its_own_is_right() {
     let event = |topic: &str, total: &str| Event::new(topic, format!(r#"{{"total_price":"{total}"}}"#));
     let events = [event("orders/create", "48.20"), event("orders/paid", "48.20"), event("orders/updated", "40.00")];
     for seed in 0..5 {
-        let lane = Lane::of(ORDER).deliver(events.clone()).twice(0).crash_after(1).stale_token(2).out_of_order();
-        lane.seed(seed).run(|_| Totals("totals".into())).assert_right();
+        let scenario = Scenario::new(ORDER).deliver(events.clone()).twice(0).crash_after(1).stale_token(2).out_of_order();
+        scenario.seed(seed).run(|_| Totals("totals".into())).assert_right();
     }
 }

@@ -49,26 +49,27 @@ pub enum Finding {
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Panics { at } => write!(f, "it panics at {at}"),
+            Self::Panics { at } => write!(f, "the handler panics at {at}"),
             Self::Blocks { at } => write!(
                 f,
-                "it blocks its thread at {at}: other orders and its own lease wait; await, or use spawn_blocking"
+                "the handler blocks its thread at {at}, so other orders and its own lease renewal wait; await, or use \
+                 spawn_blocking"
             ),
-            Self::NotApplied { at, error } => write!(f, "it is never done with {at}: {error}"),
+            Self::NotApplied { at, error } => write!(f, "the handler never finishes {at}: {error}"),
             Self::AppliedTwice { at, differs } => write!(
                 f,
-                "an effect of {at} does not stand once where its start is repeated: {differs}. Commit it, or let the \
-                 receiver know the delivery by its id"
+                "repeating {at} changes the result: {differs}. Commit the effect, or let the receiver recognise the \
+                 delivery's id"
             ),
             Self::NotFenced { at, differs } => write!(
                 f,
-                "a worker that froze in {at} and was replaced still had its effect: {differs}. Send the fencing token \
-                 along, and let the receiver refuse an older one"
+                "a worker that froze at {at} and was replaced still changes the result: {differs}. Send the fencing \
+                 token along, and let the receiver refuse older ones"
             ),
             Self::DependsOnOrder { arrived, differs } => write!(
                 f,
-                "what arrives as {} ends otherwise than as it happened: {differs}. Ask `Delivery::age`, or compare \
-                 event times",
+                "the result depends on the order of arrival ({}): {differs}. Check `Delivery::age`, or compare event \
+                 times",
                 arrived.join(", ")
             ),
         }

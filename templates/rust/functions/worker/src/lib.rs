@@ -43,8 +43,8 @@ mod tests {
     use std::time::Duration;
 
     use webhook_serializer::{
-        Action, DeliveryId, EntityKey, FencingToken, Identity, Incoming, Sequence, SourceName, Env, Timestamp,
-        testing::{Event, Lane},
+        Action, DeliveryId, EntityKey, FencingToken, Identity, Incoming, Sequence, SourceName, Surroundings, Timestamp,
+        testing::{Event, Scenario},
     };
 
     use super::*;
@@ -88,7 +88,7 @@ mod tests {
         let events = [("orders/create", "48.20"), ("orders/paid", "48.20"), ("orders/updated", "40.00")];
         let events =
             events.map(|(topic, total)| Event::new(topic, serde_json::json!({ "total_price": total }).to_string()));
-        let lane = Lane::of("shop/order/1").deliver(events).twice(0).crash_after(1).stale_token(2).out_of_order();
-        lane.run(|_| Totals { table: "totals".into() }).assert_right();
+        let scenario = Scenario::new("shop/order/1").deliver(events).twice(0).crash_after(1).stale_token(2).out_of_order();
+        scenario.run(|_| Totals { table: "totals".into() }).assert_right();
     }
 }

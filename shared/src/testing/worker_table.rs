@@ -1,4 +1,4 @@
-//! A table that stops answering when its worker dies.
+//! A worker's connection to the table, which ends when the worker crashes.
 
 use std::sync::{
     Arc,
@@ -12,32 +12,31 @@ use crate::protocol::{
     table::{Key, Page, Range, Row, Scanned, Segment, Table, TableError, TableName, Transacted, Write, Written},
 };
 
-/// A table that answers until its worker has died.
-pub(super) struct Mortal {
+/// A table that never answers again after its worker has crashed.
+pub(super) struct WorkerTable {
     inner: Arc<MemoryTable>,
-    died: AtomicBool,
+    has_crashed: AtomicBool,
 }
 
-impl Mortal {
+impl WorkerTable {
     pub(super) fn new(inner: Arc<MemoryTable>) -> Self {
-        Self { inner, died: AtomicBool::new(false) }
+        Self { inner, has_crashed: AtomicBool::new(false) }
     }
 
-    /// Stops answering.
-    pub(super) fn die(&self) {
-        self.died.store(true, Relaxed);
+    pub(super) fn crash(&self) {
+        self.has_crashed.store(true, Relaxed);
     }
 
-    pub(super) fn is_dead(&self) -> bool {
-        self.died.load(Relaxed)
+    pub(super) fn has_crashed(&self) -> bool {
+        self.has_crashed.load(Relaxed)
     }
 
     fn answer<'a, T: Send + 'a>(&self, answer: impl FnOnce() -> BoxFuture<'a, T>) -> BoxFuture<'a, T> {
-        if self.is_dead() { std::future::pending().boxed() } else { answer() }
+        if self.has_crashed() { std::future::pending().boxed() } else { answer() }
     }
 }
 
-impl Table for Mortal {
+impl Table for WorkerTable {
     fn write<'a>(&'a self, write: &'a Write) -> BoxFuture<'a, Result<Written, TableError>> {
         self.answer(|| self.inner.write(write))
     }

@@ -1,5 +1,5 @@
-//! Wraps the handler under test in a worker that is observed, and that may crash
-//! or freeze.
+//! The handler under test, in a worker that is observed and that may crash or
+//! freeze.
 
 use std::{
     future::Future,
@@ -13,7 +13,7 @@ use std::{
 use futures_util::FutureExt;
 use tokio::{sync::watch, task::JoinHandle};
 
-use super::{mortal::Mortal, outside::frozen};
+use super::{external::frozen, worker_table::WorkerTable};
 use crate::{
     handler::{Context, Deliveries, Handler, HandlerError, Outcome},
     protocol::{delivery::Delivery, receipt::Settlement},
@@ -21,31 +21,29 @@ use crate::{
     time::Env,
 };
 
-/// The longest time between two awaits, by the machine's clock: more than a busy
-/// machine suspends a process for.
-const AT_A_STRETCH: Duration = Duration::from_secs(1);
+/// The longest poll, by the machine's clock, that does not count as blocking. A busy
+/// machine suspends a process for less.
+const LONGEST_POLL: Duration = Duration::from_secs(1);
 
-/// Observations of a run.
 #[derive(Debug, Default, Clone)]
-pub(super) struct Seen {
+pub(super) struct Observations {
     pub(super) panics: Option<String>,
     pub(super) blocks: Option<String>,
-    /// The delivery that was parked or never finished.
+    /// The id of a delivery that was parked or never finished.
     pub(super) not_applied: Option<String>,
-    /// The delivery that failed last, and its error.
+    /// The id of the delivery that failed last.
     pub(super) failed: Option<String>,
     pub(super) error: String,
-    /// Whether a replaced handler did not finish.
-    pub(super) goes_on_late: bool,
+    pub(super) frozen_handler_hangs: bool,
 }
 
-/// Observes how deliveries are settled.
+/// Records failed and parked deliveries.
 #[derive(Debug)]
-pub(super) struct Watching(pub(super) Arc<Mutex<Seen>>);
+pub(super) struct Recorder(pub(super) Arc<Mutex<Observations>>);
 
-impl Observer for Watching {
+impl Observer for Recorder {
     fn observe(&self, event: &Event<'_>) {
-        let mut seen = locked(&self.0);
+        let mut seen = lock(&self.0);
         match event {
             Event::Failed { delivery, error, .. } => {
                 seen.failed = Some(delivery.delivery_id().to_string());
@@ -59,53 +57,46 @@ impl Observer for Watching {
     }
 }
 
-/// The handler under test, in a worker that may die.
-pub(super) struct Guest<H> {
+pub(super) struct HandlerUnderTest<H> {
     handler: Arc<H>,
-    seen: Arc<Mutex<Seen>>,
-    dies: Option<Dies>,
+    seen: Arc<Mutex<Observations>>,
+    crash: Option<Crash>,
 }
 
-/// How the worker dies.
-pub(super) struct Dies {
-    /// The delivery at which it dies.
+/// A planned crash of the handler's worker.
+pub(super) struct Crash {
+    /// The id of the delivery at which the worker crashes.
     pub(super) at: String,
-    pub(super) table: Arc<Mortal>,
+    pub(super) table: Arc<WorkerTable>,
     /// For a worker that freezes and continues later: the signal to continue, and
-    /// a place for its task.
-    pub(super) frozen: Option<(watch::Receiver<bool>, Late)>,
-    pub(super) env: Env,
+    /// where to store the handler's task.
+    pub(super) freeze: Option<(watch::Receiver<bool>, FrozenTask)>,
+    pub(super) surroundings: Surroundings,
 }
 
-/// The task of the frozen handler, if there is one.
-pub(super) type Late = Arc<Mutex<Option<JoinHandle<()>>>>;
+pub(super) type FrozenTask = Arc<Mutex<Option<JoinHandle<()>>>>;
 
-impl<H: Handler> Guest<H> {
-    pub(super) fn of(handler: &Arc<H>, seen: &Arc<Mutex<Seen>>) -> Self {
-        Self { handler: handler.clone(), seen: seen.clone(), dies: None }
+impl<H: Handler> HandlerUnderTest<H> {
+    pub(super) fn new(handler: &Arc<H>, seen: &Arc<Mutex<Observations>>, crash: Option<Crash>) -> Self {
+        Self { handler: handler.clone(), seen: seen.clone(), crash }
     }
 
-    /// Makes the worker die.
-    pub(super) fn who(self, dies: Dies) -> Self {
-        Self { dies: Some(dies), ..self }
-    }
-
-    async fn watched(
+    async fn observed(
         &self,
         id: &str,
         work: impl Future<Output = Result<Outcome, HandlerError>>,
     ) -> Result<Outcome, HandlerError> {
         let mut longest = Duration::ZERO;
-        let ended = Stretch { work: pin!(AssertUnwindSafe(work).catch_unwind()), longest: &mut longest }.await;
-        let mut seen = locked(&self.seen);
+        let ended = PollTimer { work: pin!(AssertUnwindSafe(work).catch_unwind()), longest: &mut longest }.await;
+        let mut seen = lock(&self.seen);
         match ended {
-            // Unwinding takes time that does not count as blocking.
+            // The time for unwinding does not count as blocking.
             Err(_) => {
                 seen.panics.get_or_insert_with(|| id.to_owned());
                 Ok(Outcome::retry("the handler panicked"))
             }
             Ok(answer) => {
-                if longest > AT_A_STRETCH {
+                if longest > LONGEST_POLL {
                     seen.blocks.get_or_insert_with(|| id.to_owned());
                 }
                 answer
@@ -113,24 +104,24 @@ impl<H: Handler> Guest<H> {
         }
     }
 
-    /// Runs `work` in a worker that may die during it.
-    async fn in_its_worker(
+    /// Runs `work` in a worker that crashes as planned.
+    async fn run(
         &self,
         deliveries: &Deliveries,
         context: &Context,
         work: impl Future<Output = Result<Outcome, HandlerError>>,
     ) -> Result<Outcome, HandlerError> {
         let last = deliveries.last().delivery_id().to_string();
-        let is_there = |dies: &&Dies| deliveries.iter().any(|one| one.delivery_id().as_str() == dies.at);
-        // A group that the handler does not accept is tried one delivery at a time.
-        let takes = deliveries.len() == 1 || Handler::handles_all(&*self.handler, context.handler());
-        let Some(dies) = self.dies.as_ref().filter(is_there).filter(|_| takes) else {
-            return self.watched(&last, work).await;
+        let is_here = |crash: &&Crash| deliveries.iter().any(|delivery| delivery.delivery_id().as_str() == crash.at);
+        // The deliveries of a group that the handler refuses are retried alone; the crash waits for that.
+        let accepts = deliveries.len() == 1 || Handler::handles_all(&*self.handler, context.handler());
+        let Some(crash) = self.crash.as_ref().filter(is_here).filter(|_| accepts) else {
+            return self.observed(&last, work).await;
         };
-        if let Some((thawed, late)) = &dies.frozen {
+        if let Some((thawed, task)) = &crash.freeze {
             let (handler, deliveries) = (self.handler.clone(), deliveries.clone());
             // A frozen process has a frozen clock, so nothing cancels its handler.
-            let context = Context::detached(context.token(), context.time_left(), dies.env.clone());
+            let context = Context::detached(context.token(), context.time_left(), crash.surroundings.clone());
             let work = async move {
                 let work = async {
                     match &deliveries.0[..] {
@@ -140,27 +131,27 @@ impl<H: Handler> Guest<H> {
                 };
                 let _ = AssertUnwindSafe(work).catch_unwind().await;
             };
-            *locked(late) = Some(tokio::spawn(frozen(thawed.clone(), work)));
+            *lock(task) = Some(tokio::spawn(frozen(thawed.clone(), work)));
         } else {
-            let answer = self.watched(&last, work).await;
+            let answer = self.observed(&last, work).await;
             if !matches!(answer, Ok(Outcome::Done | Outcome::Commit(_))) {
                 return answer;
             }
         }
-        dies.table.die();
+        crash.table.crash();
         std::future::pending().await
     }
 }
 
-impl<H: Handler> Handler for Guest<H> {
+impl<H: Handler> Handler for HandlerUnderTest<H> {
     async fn handle(&self, delivery: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
         let deliveries = Deliveries::detached([delivery.clone()]);
-        self.in_its_worker(&deliveries, context, Handler::handle(&*self.handler, delivery, context)).await
+        self.run(&deliveries, context, Handler::handle(&*self.handler, delivery, context)).await
     }
 
     async fn handle_all(&self, deliveries: Deliveries, context: &Context) -> Result<Outcome, HandlerError> {
         let work = Handler::handle_all(&*self.handler, deliveries.clone(), context);
-        self.in_its_worker(&deliveries, context, work).await
+        self.run(&deliveries, context, work).await
     }
 
     fn handles_all(&self, name: &str) -> bool {
@@ -169,12 +160,12 @@ impl<H: Handler> Handler for Guest<H> {
 }
 
 /// Measures the longest poll of a future.
-struct Stretch<'a, F> {
+struct PollTimer<'a, F> {
     work: Pin<&'a mut F>,
     longest: &'a mut Duration,
 }
 
-impl<F: Future> Future for Stretch<'_, F> {
+impl<F: Future> Future for PollTimer<'_, F> {
     type Output = F::Output;
 
     #[expect(clippy::disallowed_methods, reason = "a handler that blocks takes the machine's own time")]
@@ -186,6 +177,6 @@ impl<F: Future> Future for Stretch<'_, F> {
     }
 }
 
-pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("no one panics while holding this")
 }

@@ -16,33 +16,34 @@ use crate::protocol::{
 };
 
 tokio::task_local! {
-    /// The signal that a frozen worker's handler awaits before it changes anything.
+    /// The signal that a frozen worker's handler awaits before each write.
     static FROZEN: watch::Receiver<bool>;
 }
 
-/// A system that a handler writes to: JSON documents by key. It also shows the rows
-/// that were committed.
+/// A system that the handler writes to: JSON documents by key. It also shows the
+/// committed rows.
 #[derive(Debug, Clone, Default)]
-pub struct Outside {
-    kept: Arc<Mutex<Kept>>,
+pub struct ExternalSystem {
+    state: Arc<Mutex<State>>,
     pub(super) memory: Arc<MemoryTable>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct State {
     values: BTreeMap<String, Value>,
     newest: BTreeMap<String, FencingToken>,
+    /// The keys and ids of [`ExternalSystem::add_once`].
     known: BTreeSet<(String, String)>,
 }
 
 /// A write under a fencing token that is no longer the newest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("refused: a newer token than {0} was seen")]
-pub struct Refused(pub FencingToken);
+pub struct StaleToken(pub FencingToken);
 
-impl Outside {
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().expect("no one panics while holding this")
+impl ExternalSystem {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no one panics while holding this")
     }
 
     /// Returns the committed row with this key in one of the handler's own tables.
@@ -58,13 +59,13 @@ impl Outside {
 
     /// Returns the document at `key`.
     pub async fn get(&self, key: &str) -> Option<Value> {
-        self.kept().values.get(key).cloned()
+        self.state().values.get(key).cloned()
     }
 
     /// Writes the document without a check.
     pub async fn set(&self, key: &str, value: impl Into<Value>) {
         thawed().await;
-        self.kept().values.insert(key.to_owned(), value.into());
+        self.state().values.insert(key.to_owned(), value.into());
     }
 
     /// Writes the document unless this key has seen a newer token.
@@ -72,47 +73,47 @@ impl Outside {
     /// # Errors
     ///
     /// The key has seen a newer token; nothing was written.
-    pub async fn set_fenced(&self, key: &str, token: FencingToken, value: impl Into<Value>) -> Result<(), Refused> {
+    pub async fn set_fenced(&self, key: &str, token: FencingToken, value: impl Into<Value>) -> Result<(), StaleToken> {
         thawed().await;
-        let mut kept = self.kept();
-        if kept.newest.get(key).is_some_and(|newest| *newest > token) {
-            return Err(Refused(token));
+        let mut state = self.state();
+        if state.newest.get(key).is_some_and(|newest| *newest > token) {
+            return Err(StaleToken(token));
         }
-        kept.newest.insert(key.to_owned(), token);
-        kept.values.insert(key.to_owned(), value.into());
+        state.newest.insert(key.to_owned(), token);
+        state.values.insert(key.to_owned(), value.into());
         Ok(())
     }
 
     /// Adds to the number at `key` without a check: repeats add again.
     pub async fn add(&self, key: &str, by: i64) {
         thawed().await;
-        self.kept().add(key, by);
+        self.state().add(key, by);
     }
 
     /// Adds to the number at `key` once for each `id`. Returns whether it did.
     pub async fn add_once(&self, key: &str, id: &str, by: i64) -> bool {
         thawed().await;
-        let mut kept = self.kept();
-        let is_new = kept.known.insert((key.to_owned(), id.to_owned()));
+        let mut state = self.state();
+        let is_new = state.known.insert((key.to_owned(), id.to_owned()));
         if is_new {
-            kept.add(key, by);
+            state.add(key, by);
         }
         is_new
     }
 
-    pub(super) fn told(&self) -> BTreeMap<String, String> {
-        self.kept().values.iter().map(|(key, value)| (key.clone(), value.to_string())).collect()
+    pub(super) fn documents(&self) -> BTreeMap<String, String> {
+        self.state().values.iter().map(|(key, value)| (key.clone(), value.to_string())).collect()
     }
 }
 
-impl Kept {
+impl State {
     fn add(&mut self, key: &str, by: i64) {
         let before = self.values.get(key).and_then(Value::as_i64).unwrap_or(0);
         self.values.insert(key.to_owned(), (before + by).into());
     }
 }
 
-/// Runs `work`, whose changes outside wait until `until` is true.
+/// Runs `work`, whose writes to external systems wait until `until` is true.
 pub(super) fn frozen<F: Future>(until: watch::Receiver<bool>, work: F) -> impl Future<Output = F::Output> {
     FROZEN.scope(until, work)
 }

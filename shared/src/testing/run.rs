@@ -1,0 +1,315 @@
+//! One run of a scenario: events are appended, and workers that may crash or freeze
+//! drain the inbox until it is empty.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use futures_util::{
+    FutureExt,
+    future::{BoxFuture, ready},
+};
+use tokio::{sync::watch, task::JoinHandle};
+
+use super::{
+    Event, ExternalSystem, Finding, Scenario,
+    clock::{self, START},
+    under_test::{Crash, HandlerUnderTest, Observations, Recorder, lock},
+    worker_table::WorkerTable,
+};
+use crate::{
+    engine::{
+        append::Inbox,
+        drain::{DrainSettings, Drainer, Quarantine, Received},
+        queue::{Message, Queue, QueueError},
+        store::Store,
+        wake::Waker,
+    },
+    handler::{Handler, Isolation},
+    protocol::{
+        delivery::Incoming,
+        entity::{DeliveryId, Identity, SourceName},
+        memory::MemoryTable,
+        state::HolderInfo,
+        table::Table,
+    },
+    sources::Sources,
+    time::{Surroundings, Timestamp},
+};
+
+const RETENTION: Duration = Duration::from_secs(30 * 86_400);
+
+/// The default time of the first event: a day before it arrives.
+const HAPPENED: Timestamp = Timestamp::from_millis(START.as_millis() - 86_400_000);
+
+/// How long a replaced handler may take to finish.
+const FROZEN_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// The most polls of a run. The kit's retry policy needs fewer, so a handler that has
+/// not finished by then never does.
+const POLLS: u32 = 500;
+
+/// The shortest time between two polls; a crashed worker's lease expires within it.
+const POLL_INTERVAL: Duration = Duration::from_secs(20);
+
+/// A fault to inject.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fault {
+    Twice(usize),
+    CrashAfter(usize),
+    StaleToken(usize),
+    OutOfOrder,
+}
+
+impl Fault {
+    /// Returns the index of the delivery that the fault concerns.
+    pub(super) fn index(self) -> Option<usize> {
+        match self {
+            Self::Twice(index) | Self::CrashAfter(index) | Self::StaleToken(index) => Some(index),
+            Self::OutOfOrder => None,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct RunResult {
+    /// All documents and rows that the handler wrote, as text.
+    effects: BTreeMap<String, String>,
+    seen: Observations,
+    /// The events' indices in the order of arrival.
+    arrived: Vec<usize>,
+}
+
+impl RunResult {
+    /// Returns the findings that need no comparison.
+    pub(super) fn findings(&self, scenario: &Scenario) -> Vec<Finding> {
+        let at = |id: &String| name(scenario, id);
+        let mut findings = Vec::new();
+        findings.extend(self.seen.panics.as_ref().map(|id| Finding::Panics { at: at(id) }));
+        findings.extend(self.seen.blocks.as_ref().map(|id| Finding::Blocks { at: at(id) }));
+        if self.seen.panics.is_none() {
+            let error = || self.seen.error.clone();
+            findings
+                .extend(self.seen.not_applied.as_ref().map(|id| Finding::NotApplied { at: at(id), error: error() }));
+        }
+        findings
+    }
+
+    /// Returns the findings of a run with `fault`, compared with `first`.
+    pub(super) fn compare(&self, first: &Self, scenario: &Scenario, fault: Fault) -> Vec<Finding> {
+        let findings = self.findings(scenario);
+        if !findings.is_empty() {
+            return findings;
+        }
+        let at = fault.index().map(|index| name(scenario, &index.to_string())).unwrap_or_default();
+        if self.seen.frozen_handler_hangs {
+            return vec![Finding::NotApplied { at, error: "under an old token it runs forever".into() }];
+        }
+        let Some(differs) = self.differs(first) else { return Vec::new() };
+        vec![match fault {
+            Fault::Twice(_) | Fault::CrashAfter(_) => Finding::AppliedTwice { at, differs },
+            Fault::StaleToken(_) => Finding::NotFenced { at, differs },
+            Fault::OutOfOrder => {
+                let arrived = self.arrived.iter().map(|index| scenario.events[*index].topic.clone()).collect();
+                Finding::DependsOnOrder { arrived, differs }
+            }
+        }]
+    }
+
+    /// Describes the first effect that differs from `first`.
+    fn differs(&self, first: &Self) -> Option<String> {
+        let nothing = || "nothing".to_owned();
+        let keys = self.effects.keys().chain(first.effects.keys());
+        keys.into_iter().find(|key| self.effects.get(*key) != first.effects.get(*key)).map(|key| {
+            let (is, should) = (self.effects.get(key).cloned(), first.effects.get(key).cloned());
+            format!("{key} is {}, but should be {}", is.unwrap_or_else(nothing), should.unwrap_or_else(nothing))
+        })
+    }
+}
+
+fn name(scenario: &Scenario, id: &str) -> String {
+    let index: usize = id.parse().unwrap_or_default();
+    format!("delivery {index} ({})", scenario.events[index].topic)
+}
+
+/// Runs the scenario with its events in the order of `arrive`.
+pub(super) fn run<H: Handler>(
+    scenario: &Scenario,
+    arrive: &[usize],
+    fault: Option<Fault>,
+    handler: &impl Fn(&ExternalSystem) -> H,
+) -> RunResult {
+    let external = ExternalSystem::default();
+    let handler = handler(&external);
+    // On a thread of its own, because the caller may be inside a runtime.
+    std::thread::scope(|scope| {
+        let run = scope.spawn(|| {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+            runtime.expect("a runtime can be made").block_on(Run::new(scenario, arrive, fault, handler, &external).run())
+        });
+        run.join().expect("the kit does not panic")
+    })
+}
+
+struct Run<'a, H> {
+    scenario: &'a Scenario,
+    arrive: &'a [usize],
+    fault: Option<Fault>,
+    external: &'a ExternalSystem,
+    memory: Arc<MemoryTable>,
+    surroundings: Surroundings,
+    seen: Arc<Mutex<Observations>>,
+    handler: Arc<H>,
+    sources: Arc<Sources>,
+}
+
+impl<'a, H: Handler> Run<'a, H> {
+    fn new(scenario: &'a Scenario, arrive: &'a [usize], fault: Option<Fault>, handler: H, external: &'a ExternalSystem) -> Self {
+        let deliver = if scenario.up_to > 1 { format!("deliver = {{ up_to = {} }}\n", scenario.up_to) } else { String::new() };
+        let sources = format!(
+            "[sources.kit]\nprovider = \"standard-webhooks\"\nsecrets = [\"whsec_c2VjcmV0\"]\nhandler = \"kit\"\n\
+             handler_timeout = \"10s\"\nretry = {{ attempts = 3, first = \"1s\" }}\n{deliver}"
+        );
+        Self {
+            scenario,
+            arrive,
+            fault,
+            external,
+            memory: external.memory.clone(),
+            surroundings: clock::surroundings(scenario.seed),
+            seen: Arc::default(),
+            handler: Arc::new(handler),
+            sources: Arc::new(Sources::parse(&sources).expect("the kit's own sources are right")),
+        }
+    }
+
+    async fn run(self) -> RunResult {
+        let inbox =
+            Inbox::new(self.store(self.memory.clone()), self.waker(), RETENTION, Arc::new(Recorder(self.seen.clone())));
+        let again = match self.fault {
+            Some(Fault::Twice(index)) => Some(index),
+            _ => None,
+        };
+        for index in self.arrive.iter().copied().chain(again) {
+            inbox.append(&self.incoming(index)).await.expect("a table in memory does not fail");
+        }
+        let frozen = self.crash_first_worker().await;
+        self.drain(&Arc::new(HandlerUnderTest::new(&self.handler, &self.seen, None))).await;
+        if let Some((thaw, task)) = frozen {
+            thaw.send_replace(true);
+            // Its lease has expired, so a commit would be refused: only its writes to external systems matter.
+            let aborts = task.abort_handle();
+            if self.surroundings.within(FROZEN_TIMEOUT, task).await.is_none() {
+                aborts.abort();
+                lock(&self.seen).frozen_handler_hangs = true;
+            }
+        }
+        let mut effects: BTreeMap<String, String> = self.external.documents();
+        for (key, row) in self.memory.named() {
+            let text = row.into_iter().map(|(name, value)| format!("{name} {value:?}")).collect::<Vec<_>>().join(", ");
+            effects.insert(format!("row {key}"), text);
+        }
+        let seen = lock(&self.seen).clone();
+        RunResult { effects, seen, arrived: self.arrive.to_vec() }
+    }
+
+    /// Runs a first worker until it crashes or freezes, if the fault says so. Returns the
+    /// signal that unfreezes its handler, and the handler's task.
+    async fn crash_first_worker(&self) -> Option<(watch::Sender<bool>, JoinHandle<()>)> {
+        let (index, freezes) = match self.fault? {
+            Fault::CrashAfter(index) => (index, false),
+            Fault::StaleToken(index) => (index, true),
+            Fault::Twice(_) | Fault::OutOfOrder => return None,
+        };
+        let table = Arc::new(WorkerTable::new(self.memory.clone()));
+        let (thaw, thawed) = watch::channel(false);
+        let task = Arc::new(Mutex::new(None));
+        let crash = Crash {
+            at: index.to_string(),
+            table: table.clone(),
+            freeze: freezes.then(|| (thawed, task.clone())),
+            surroundings: self.surroundings.clone(),
+        };
+        let handler = Arc::new(HandlerUnderTest::new(&self.handler, &self.seen, Some(crash)));
+        let drainer = self.drainer(table.clone(), &handler);
+        for _ in 0..POLLS {
+            let _ = self.surroundings.within(Duration::from_secs(60), self.attend(&drainer)).await;
+            if table.has_crashed() {
+                break;
+            }
+            let Some(wait) = self.next_poll().await else { break };
+            self.surroundings.sleep(wait).await;
+        }
+        let task = lock(&task).take();
+        task.map(|task| (thaw, task))
+    }
+
+    async fn drain(&self, handler: &Arc<HandlerUnderTest<H>>) {
+        let drainer = self.drainer(self.memory.clone(), handler);
+        for _ in 0..POLLS {
+            self.attend(&drainer).await;
+            let Some(wait) = self.next_poll().await else { return };
+            self.surroundings.sleep(wait).await;
+        }
+        let mut seen = lock(&self.seen);
+        seen.not_applied = seen.not_applied.take().or_else(|| seen.failed.clone());
+    }
+
+    /// Returns the time until the next poll; `None` if nothing waits.
+    async fn next_poll(&self) -> Option<Duration> {
+        let store = self.store(self.memory.clone());
+        let state = store.entity(&self.scenario.entity, Duration::from_secs(1)).await.expect("memory answers")?;
+        let retry = state.retry_at.map_or(Duration::ZERO, |at| at.since(self.surroundings.now()));
+        (!state.is_empty() || state.held.is_some()).then_some(retry.max(POLL_INTERVAL))
+    }
+
+    async fn attend(&self, drainer: &Drainer) {
+        let received = Received { entity: self.scenario.entity.clone(), times: 1 };
+        let deadline = self.surroundings.monotonic() + Duration::from_secs(60);
+        drainer.attend(&received, deadline, &Quarantine::of(1)).await;
+    }
+
+    fn drainer(&self, table: Arc<dyn Table>, handler: &Arc<HandlerUnderTest<H>>) -> Drainer {
+        let settings = DrainSettings { retention: RETENTION, ..DrainSettings::default() };
+        let observer = Arc::new(Recorder(self.seen.clone()));
+        let info = HolderInfo::new("the kit");
+        let (store, waker) = (self.store(table), self.waker());
+        Drainer::new(store, waker, self.sources.clone(), handler.clone(), settings, info, observer)
+            .isolated(Isolation::Inline)
+    }
+
+    fn store(&self, table: Arc<dyn Table>) -> Store {
+        Store::new(table, self.surroundings.clone())
+    }
+
+    fn waker(&self) -> Waker {
+        Waker::new(Arc::new(NoQueue), self.surroundings.clone())
+    }
+
+    fn incoming(&self, index: usize) -> Incoming {
+        let Event { topic, body, at, provider } = &self.scenario.events[index];
+        let source = SourceName::parse("kit").expect("a name");
+        Incoming {
+            entity: self.scenario.entity.clone(),
+            identity: Identity { source, delivery_id: DeliveryId::new(index.to_string()), redrive: 0 },
+            provider: provider.clone(),
+            topic: topic.clone(),
+            family: topic.split('/').next().unwrap_or_default().to_owned(),
+            event_time: Some(at.unwrap_or(HAPPENED + Duration::from_secs(60 * index as u64))),
+            received_at: self.surroundings.now(),
+            content_type: Some("application/json".into()),
+            body: body.clone(),
+        }
+    }
+}
+
+/// A queue that drops messages: the kit polls instead.
+struct NoQueue;
+
+impl Queue for NoQueue {
+    fn send<'a>(&'a self, _: &'a Message, _: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
+        ready(Ok(())).boxed()
+    }
+}
