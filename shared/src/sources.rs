@@ -390,12 +390,7 @@ impl Source {
     }
 }
 
-fn provider(
-    name: &str,
-    generic: Option<Generic>,
-    options: Options,
-    registry: Registry,
-) -> Result<AnyProvider, String> {
+fn provider(name: &str, generic: Option<Generic>, options: Options, registry: Registry) -> Result<AnyProvider, String> {
     let provider = match (name, generic) {
         ("generic", Some(generic)) => (registry.by_options)(generic),
         ("generic", None) => return Err("provider \"generic\" needs a table `generic` with its options".into()),

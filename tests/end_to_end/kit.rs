@@ -196,7 +196,8 @@ fn the_example_with_a_table_of_its_own_is_right() {
     let event = |topic: &str, total: &str| Event::new(topic, format!(r#"{{"total_price":"{total}"}}"#));
     let events = [event("orders/create", "48.20"), event("orders/paid", "48.20"), event("orders/updated", "40.00")];
     for seed in 0..5 {
-        let scenario = Scenario::new(ORDER).deliver(events.clone()).twice(0).crash_after(1).stale_token(2).out_of_order();
+        let scenario =
+            Scenario::new(ORDER).deliver(events.clone()).twice(0).crash_after(1).stale_token(2).out_of_order();
         scenario.seed(seed).run(|_| Totals("totals".into())).assert_right();
     }
 }

@@ -1,6 +1,5 @@
-//! The sample functions of `shared/examples/receivers`, run by their
-//! interpreters, behind the real `invoke` handler and the real drain; and that
-//! they, the handler and `docs/invoke.schema.json` agree.
+//! The sample functions behind the real `invoke` handler. They, the handler and
+//! `docs/invoke.schema.json` agree.
 
 use std::{collections::BTreeMap, fs, sync::Arc, time::Duration};
 
@@ -25,7 +24,7 @@ use webhook_serializer::{
 use super::{
     incoming,
     receiver::{Receiver, node, python},
-    starts_of,
+    starts_of, with_each,
 };
 
 #[path = "../../cli/src/document/reference/tests/validator.rs"]
@@ -33,7 +32,6 @@ mod validator;
 
 use validator::Validator;
 
-/// Of the second, a start gets up to three.
 const SOURCES: &str = r#"
     [sources.shop]
     provider = "standard-webhooks"
@@ -51,7 +49,7 @@ const SOURCES: &str = r#"
     invoke = { function = "orders" }
 "#;
 
-/// Whoever answers at `url` is Lambda.
+/// An account whose Lambda is at `url`.
 fn account(url: &str) -> Account {
     Account { lambda_endpoint: Some(url.trim_end_matches('/').to_owned()), ..Account::local(url, url) }
 }
@@ -79,8 +77,8 @@ fn context(token: u64) -> Context {
     Context::detached(FencingToken(token), Duration::from_secs(10), Env::system())
 }
 
-/// What any function must do, to deliveries of several orders.
-async fn handles_in_order_once_and_refuses_what_is_stale(mut function: Receiver) {
+/// Sends deliveries of several orders.
+async fn handles_in_order_once_and_fenced(mut function: Receiver) {
     let mut stage = Stage::start_for(SOURCES).await;
     let settled = Settled::default();
     for _ in 0..4 {
@@ -105,7 +103,6 @@ async fn handles_in_order_once_and_refuses_what_is_stale(mut function: Receiver)
     settled.until(sent.len()).await;
     stage.rest().await;
 
-    // In order, each once, under growing tokens.
     let mut applied: BTreeMap<String, Vec<(String, u64)>> = BTreeMap::new();
     for _ in 0..4 {
         let line = function.line().await;
@@ -119,7 +116,7 @@ async fn handles_in_order_once_and_refuses_what_is_stale(mut function: Receiver)
     assert_eq!(ids("shop/order/2"), ["b1", "b2"]);
     assert!(applied.values().all(|order| order.is_sorted_by(|one, next| one.1 < next.1)), "{applied:?}");
 
-    // What it rejects is set aside at once; what it throws on is tried again first.
+    // A rejected delivery is parked at once, a failing one after its retries.
     assert_eq!(starts_of(&stage.journal, "a2").collect::<Vec<_>>(), [Ending::Rejected]);
     assert_eq!(starts_of(&stage.journal, "c1").collect::<Vec<_>>(), [Ending::Retry; 2]);
     let parked = stage.operator().all_parked().await.unwrap();
@@ -133,22 +130,22 @@ async fn handles_in_order_once_and_refuses_what_is_stale(mut function: Receiver)
         let handler = handler(function.url(), Arc::new(Sources::parse(SOURCES).unwrap()));
         handler.handle_all(Deliveries::detached(deliveries), &context(token)).await.unwrap()
     };
-    // A group is applied as a whole, or not at all; then what was applied is known.
+    // A group is applied as a whole or not at all, and repeats are recognised.
     let group = || vec![delivery("1", "orders/create", 1), delivery("2", "orders/paid", 2)];
-    let with_one_that_is_rejected = [group(), vec![delivery("3", "app/uninstalled", 3)]].concat();
-    assert_eq!(call(with_one_that_is_rejected, 10).await, Outcome::Reject("nobody here wants to know".into()));
+    let with_a_rejected_one = [group(), vec![delivery("3", "app/uninstalled", 3)]].concat();
+    assert_eq!(call(with_a_rejected_one, 10).await, Outcome::Reject("nobody here wants to know".into()));
     assert_eq!(call(group(), 11).await, Outcome::Done);
-    // Its answer was lost, and more came meanwhile.
+    // As after a lost answer, when the group has grown.
     assert_eq!(call([group(), vec![delivery("4", "orders/edited", 4)]].concat(), 12).await, Outcome::Done);
     assert_eq!(call(group(), 11).await, Outcome::retry("token 11 is older than 12"));
-    let mut told = Vec::new();
+    let mut lines = Vec::new();
     for _ in 0..5 {
         let line = function.line().await;
-        told.push(format!("{} {}", line["outcome"].as_str().unwrap(), line["delivery_id"].as_str().unwrap()));
+        lines.push(format!("{} {}", line["outcome"].as_str().unwrap(), line["delivery_id"].as_str().unwrap()));
     }
-    assert_eq!(told, ["applied 1", "applied 2", "repeated 1", "repeated 2", "applied 4"]);
+    assert_eq!(lines, ["applied 1", "applied 2", "repeated 1", "repeated 2", "applied 4"]);
 
-    // Each of its answers is one by the schema.
+    // Its answers match the schema.
     let answer = Validator::new(&schema()["definitions"]["answer"].to_string());
     for (deliveries, token, outcome) in [
         (vec![delivery("5", "orders/paid", 5)], 13, "done"),
@@ -158,29 +155,20 @@ async fn handles_in_order_once_and_refuses_what_is_stale(mut function: Receiver)
         let body = event::json(&deliveries.iter().collect::<Vec<_>>(), FencingToken(token));
         let path = "/2015-03-31/functions/orders/invocations";
         let asked = Asked { method: "POST", path, headers: &[], body: &body };
-        let said = lambda(function.url()).send(asked, Duration::from_secs(10)).await.unwrap();
-        let said: Value = serde_json::from_slice(&said.body).unwrap();
-        assert_eq!((said["outcome"].as_str(), answer.objections(&said)), (Some(outcome), vec![]), "{said}");
+        let answered = lambda(function.url()).send(asked, Duration::from_secs(10)).await.unwrap();
+        let answered: Value = serde_json::from_slice(&answered.body).unwrap();
+        let judged = (answered["outcome"].as_str(), answer.objections(&answered));
+        assert_eq!(judged, (Some(outcome), vec![]), "{answered}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn python_function_handles_in_order_once_and_fenced() {
-    match python("invoke_handler.py").await {
-        Ok(command) => handles_in_order_once_and_refuses_what_is_stale(Receiver::start(command, "").await).await,
-        Err(reason) => not_run(&reason),
-    }
+async fn functions_handle_in_order_once_and_fenced() {
+    let functions = [python("invoke_handler.py").await, node("invoke_handler.ts").await];
+    with_each(functions, handles_in_order_once_and_fenced).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn typescript_function_handles_in_order_once_and_fenced() {
-    match node("invoke_handler.ts").await {
-        Ok(command) => handles_in_order_once_and_refuses_what_is_stale(Receiver::start(command, "").await).await,
-        Err(reason) => not_run(&reason),
-    }
-}
-
-/// Four that wait, of which one start gets three at most.
+/// Four deliveries wait, and a start gets up to three.
 pub async fn handles_groups<H: Handler + Clone>(
     mut function: Receiver,
     sources: &str,
@@ -196,14 +184,14 @@ pub async fn handles_groups<H: Handler + Clone>(
     stage.feed(stage.drainer_on(parts.store, parts.waker, handler, Arc::new(settled.clone())));
     settled.until(4).await;
     stage.rest().await;
-    let mut told = Vec::new();
+    let mut applied = Vec::new();
     for _ in 0..4 {
         let line = function.line().await;
         assert_eq!(line["outcome"], "applied");
-        told.push((line["delivery_id"].as_str().unwrap().to_owned(), line["fencing_token"].as_u64().unwrap()));
+        applied.push((line["delivery_id"].as_str().unwrap().to_owned(), line["fencing_token"].as_u64().unwrap()));
     }
-    let first = told[0].1;
-    let starts: Vec<_> = told.iter().map(|(id, token)| (id.as_str(), token - first)).collect();
+    let first = applied[0].1;
+    let starts: Vec<_> = applied.iter().map(|(id, token)| (id.as_str(), token - first)).collect();
     assert_eq!(starts, [("1", 0), ("2", 0), ("3", 0), ("4", 1)]);
 }
 
@@ -215,7 +203,6 @@ async fn function_gets_waiting_deliveries_in_one_call() {
     }
 }
 
-/// Every field with and without a value.
 #[test]
 fn invoke_event_matches_the_schema() {
     let schema = schema();
@@ -231,8 +218,7 @@ fn invoke_event_matches_the_schema() {
     let deliveries = [Delivery::detached(full, Sequence(1)), Delivery::detached(bare, Sequence(2))];
     let event: Value = serde_json::from_str(&event::json(&[&deliveries[0], &deliveries[1]], FencingToken(9))).unwrap();
     assert_eq!(validator.objections(&event), Vec::<String>::new(), "{event}");
-    // Nothing is sent that is not described, and nothing described that is not sent; one field only where
-    // the worker sends traces: `tests/traces`.
+    // Exactly the described fields are sent; `traceparent` only with traces, see `tests/traces`.
     let names = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
     let described = |schema: &Value, sometimes: &[&str]| {
         let mut required: Vec<_> =
@@ -240,14 +226,14 @@ fn invoke_event_matches_the_schema() {
         required.sort_unstable();
         let mut described = names(&schema["properties"]);
         described.retain(|name| !sometimes.contains(&name.as_str()));
-        assert_eq!(described, required, "what is always there is required");
+        assert_eq!(described, required, "all fields are required");
         required
     };
     let schema_of_one = &schema["properties"]["deliveries"]["items"];
     assert_eq!(names(&event), described(&schema, &[]));
     assert_eq!(names(&event["deliveries"][1]), described(schema_of_one, &["traceparent"]));
-    assert!(schema_of_one["properties"]["traceparent"].is_object(), "it is described all the same");
-    // The schema is no schema of everything.
+    assert!(schema_of_one["properties"]["traceparent"].is_object(), "`traceparent` is described");
+    // The schema refuses wrong events.
     for (path, wrong) in [("/version", json!(2)), ("/deliveries", json!([])), ("/deliveries/0/body", json!(null))] {
         let mut event = event.clone();
         *event.pointer_mut(path).unwrap() = wrong;

@@ -1,5 +1,5 @@
-//! The receivers of `shared/examples/receivers`, run by their interpreters,
-//! behind the real `forward` handler and the real drain.
+//! The sample receivers of `shared/examples/receivers`, in processes of their own,
+//! behind the real handlers and the real drain.
 
 mod invoke;
 mod postgres;
@@ -32,12 +32,13 @@ use webhook_serializer::{
 
 use postgres::Postgres;
 use receiver::{Receiver, node, node_with_postgres, python};
+use tokio::process::Command;
 
-/// What the receiver knows, while it is rolled.
+/// The receivers' secrets, during a rotation.
 const SECRETS: &str = "whsec_d2FyZWhvdXNlLWRldmVsb3BtZW50LXNlY3JldA== whsec_Zm9ybWVyLWRldmVsb3BtZW50LXNlY3JldA==";
 
-/// The shop signs with a secret that the receiver knows, the forger with one
-/// that it does not.
+/// Returns two sources: `shop` signs with a secret that the receiver knows, `forger`
+/// with another.
 fn sources(url: &str) -> String {
     let source = |name: &str, secret: &str| {
         format!(
@@ -68,14 +69,14 @@ fn incoming(source: &str, entity: &str, id: &str, topic: &str, env: &Env) -> Inc
     }
 }
 
-/// Forwards, and keeps what it was started with.
+/// A forward that records its starts.
 #[derive(Clone)]
-struct Kept {
+struct Recorded {
     forward: Forward,
     starts: Arc<Mutex<BTreeMap<String, (Delivery, FencingToken)>>>,
 }
 
-impl Handler for Kept {
+impl Handler for Recorded {
     async fn handle(&self, delivery: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
         let start = (delivery.clone(), context.token());
         self.starts.lock().unwrap().insert(delivery.delivery_id().to_string(), start);
@@ -87,14 +88,28 @@ fn starts_of<'a>(journal: &Journal, id: &'a str) -> impl Iterator<Item = Ending>
     journal.runs().into_iter().filter(move |run| run.delivery_id == id).map(|run| run.ending)
 }
 
-/// What any receiver must do, to deliveries of two orders and of a forger.
-async fn receives_in_order_once_and_refuses_what_is_stale(mut receiver: Receiver) {
+/// The example receivers in Python and TypeScript, or why one cannot be run.
+async fn receivers() -> [Result<Command, String>; 2] {
+    [python("receiver.py").await, node("receiver.ts").await]
+}
+
+async fn with_each(commands: [Result<Command, String>; 2], check: impl AsyncFn(Receiver)) {
+    for command in commands {
+        match command {
+            Ok(command) => check(Receiver::start(command, SECRETS).await).await,
+            Err(reason) => not_run(&reason),
+        }
+    }
+}
+
+/// Sends deliveries of two orders and of a forger.
+async fn handles_in_order_once_and_fenced(mut receiver: Receiver) {
     let mut stage = Stage::start_for(&sources(receiver.url())).await;
-    let kept = Kept { forward: Forward::new(stage.sources()), starts: Arc::default() };
+    let recorded = Recorded { forward: Forward::new(stage.sources()), starts: Arc::default() };
     let settled = Settled::default();
     for _ in 0..4 {
         let parts = stage.parts();
-        let drainer = stage.drainer_on(parts.store, parts.waker, kept.clone(), Arc::new(settled.clone()));
+        let drainer = stage.drainer_on(parts.store, parts.waker, recorded.clone(), Arc::new(settled.clone()));
         stage.feed(drainer);
     }
 
@@ -114,7 +129,6 @@ async fn receives_in_order_once_and_refuses_what_is_stale(mut receiver: Receiver
     settled.until(sent.len()).await;
     stage.rest().await;
 
-    // In order, each once, under growing tokens, with names as they were given.
     let mut applied: BTreeMap<String, Vec<(String, u64)>> = BTreeMap::new();
     for _ in 0..4 {
         let line = receiver.line().await;
@@ -130,7 +144,7 @@ async fn receives_in_order_once_and_refuses_what_is_stale(mut receiver: Receiver
     assert_eq!(ids("shop/order/2"), ["b1", "b2"]);
     assert!(applied.values().all(|order| order.is_sorted_by(|one, next| one.1 < next.1)), "{applied:?}");
 
-    // 410 is set aside at its first attempt; a signature nobody believes is tried again first.
+    // A 410 is parked at once, a wrong signature after its retries.
     assert_eq!(starts_of(&stage.journal, "a2").collect::<Vec<_>>(), [Ending::Rejected]);
     assert_eq!(starts_of(&stage.journal, "f1").collect::<Vec<_>>(), [Ending::Retry; 2]);
     let parked = stage.operator().all_parked().await.unwrap();
@@ -140,62 +154,39 @@ async fn receives_in_order_once_and_refuses_what_is_stale(mut receiver: Receiver
     let unauthorized = "the endpoint answered 401: no known secret makes this signature";
     assert_eq!(parked, [("a2", "the endpoint answered 410: nobody here wants to know"), ("f1", unauthorized)]);
 
-    // A start that was replaced while its request was on its way.
-    let (first, first_token) = kept.starts.lock().unwrap()["a1"].clone();
-    let (last, last_token) = kept.starts.lock().unwrap()["a3"].clone();
+    // A start that was replaced while its request was under way.
+    let (first, first_token) = recorded.starts.lock().unwrap()["a1"].clone();
+    let (last, last_token) = recorded.starts.lock().unwrap()["a3"].clone();
     let handle = async |delivery: &Delivery, token| {
         let context = Context::detached(token, Duration::from_secs(10), env.clone());
-        kept.forward.handle(delivery, &context).await.unwrap()
+        recorded.forward.handle(delivery, &context).await.unwrap()
     };
     let Outcome::Retry { after: None, error } = handle(&first, first_token).await else { panic!("it is stale") };
     assert!(error.starts_with(&format!("the endpoint answered 409: token {first_token} is older than")), "{error}");
 
-    // A start whose answer was lost, and the one that repeats it.
+    // A start that repeats one whose answer was lost.
     assert_eq!(handle(&last, last_token.next()).await, Outcome::Done);
     let line = receiver.line().await;
     assert_eq!((&line["outcome"], &line["delivery_id"]), (&"repeated".into(), &"a3".into()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn python_receiver_handles_in_order_once_and_fenced() {
-    match python("receiver.py").await {
-        Ok(command) => receives_in_order_once_and_refuses_what_is_stale(Receiver::start(command, SECRETS).await).await,
-        Err(reason) => not_run(&reason),
-    }
+async fn receivers_handle_in_order_once_and_fenced() {
+    with_each(receivers().await, handles_in_order_once_and_fenced).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn typescript_receiver_handles_in_order_once_and_fenced() {
-    match node("receiver.ts").await {
-        Ok(command) => receives_in_order_once_and_refuses_what_is_stale(Receiver::start(command, SECRETS).await).await,
-        Err(reason) => not_run(&reason),
-    }
-}
-
-/// With what waits in a row in one request.
-async fn receives_lists(receiver: Receiver) {
+async fn handles_lists(receiver: Receiver) {
     let sources =
         sources(receiver.url()).replace("[sources.shop]", "[sources.bursts]\n            deliver = { up_to = 3 }");
     invoke::handles_groups(receiver, &sources, |_, sources| Forward::new(sources)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn python_receiver_gets_waiting_deliveries_in_one_request() {
-    match python("receiver.py").await {
-        Ok(command) => receives_lists(Receiver::start(command, SECRETS).await).await,
-        Err(reason) => not_run(&reason),
-    }
+async fn receivers_get_waiting_deliveries_in_one_request() {
+    with_each(receivers().await, handles_lists).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn typescript_receiver_gets_waiting_deliveries_in_one_request() {
-    match node("receiver.ts").await {
-        Ok(command) => receives_lists(Receiver::start(command, SECRETS).await).await,
-        Err(reason) => not_run(&reason),
-    }
-}
-
-/// A sender labels its body as a list of another source's deliveries.
+/// The sender labels its body as a list of another source's deliveries.
 async fn forged_list_is_one_delivery(mut receiver: Receiver) {
     let env = Env::system();
     let sources = Sources::parse(&sources(receiver.url())).unwrap();
@@ -215,22 +206,11 @@ async fn forged_list_is_one_delivery(mut receiver: Receiver) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn python_receiver_treats_forged_list_as_one_delivery() {
-    match python("receiver.py").await {
-        Ok(command) => forged_list_is_one_delivery(Receiver::start(command, SECRETS).await).await,
-        Err(reason) => not_run(&reason),
-    }
+async fn receivers_treat_forged_list_as_one_delivery() {
+    with_each(receivers().await, forged_list_is_one_delivery).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn typescript_receiver_treats_forged_list_as_one_delivery() {
-    match node("receiver.ts").await {
-        Ok(command) => forged_list_is_one_delivery(Receiver::start(command, SECRETS).await).await,
-        Err(reason) => not_run(&reason),
-    }
-}
-
-/// A server, and the command that starts a receiver on it.
+/// Starts a server. Also returns a function that starts a receiver on it.
 async fn on_postgres() -> Result<(Postgres, impl AsyncFn() -> Receiver), String> {
     let postgres = Postgres::start().await?;
     let url = postgres.url();
@@ -242,13 +222,12 @@ async fn on_postgres() -> Result<(Postgres, impl AsyncFn() -> Receiver), String>
 #[tokio::test(flavor = "multi_thread")]
 async fn postgres_receiver_handles_in_order_once_and_fenced() {
     match on_postgres().await {
-        Ok((_postgres, start)) => receives_in_order_once_and_refuses_what_is_stale(start().await).await,
+        Ok((_postgres, start)) => handles_in_order_once_and_fenced(start().await).await,
         Err(reason) => not_run(&reason),
     }
 }
 
-/// Order, token and id land together: a receiver that is killed leaves all of
-/// them or none, and its successor on the same database knows what it knew.
+/// The receiver writes order, token and id in one transaction.
 #[tokio::test(flavor = "multi_thread")]
 async fn restarted_postgres_receiver_remembers_applied_deliveries() {
     let (postgres, start) = match on_postgres().await {
@@ -283,13 +262,13 @@ async fn restarted_postgres_receiver_remembers_applied_deliveries() {
     let late = Outcome::retry("the endpoint answered 409: token 11 is older than the newest seen");
     assert_eq!(post(&receiver, &created, 11).await, late);
 
-    // An effect that fails takes its id along, and leaves its token.
+    // A failed effect rolls its id back, and keeps its token.
     assert_eq!(post(&receiver, &broken, 13).await, Outcome::retry("the endpoint answered 500: error"));
     assert_eq!(orders().await, "orders/paid|2");
     assert_eq!(postgres.psql("SELECT count(*) FROM applied").await.unwrap(), "2");
     assert_eq!(postgres.psql("SELECT token FROM newest_token").await.unwrap(), "13");
 
-    // Two starts of one order at once, with the same delivery: one of them applies it.
+    // Of two concurrent starts with the same delivery, one applies it.
     let shipped = delivery("4", "orders/fulfilled");
     let (one, other) = tokio::join!(post(&receiver, &shipped, 14), post(&receiver, &shipped, 14));
     assert_eq!((one, other), (Outcome::Done, Outcome::Done));

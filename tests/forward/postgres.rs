@@ -1,4 +1,4 @@
-//! A Postgres server of a test's own, in a directory that goes with it.
+//! A temporary Postgres server.
 
 use std::{
     fs,
@@ -9,10 +9,10 @@ use std::{
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
-/// The server does not run as root: its user then, `nobody` almost everywhere.
+/// The user `nobody` of most systems: Postgres does not run as root.
 const NOBODY: u32 = 65_534;
 
-/// A running server, reached by a socket in its directory.
+/// A running server, reached by a socket in its temporary directory.
 pub struct Postgres {
     programs: PathBuf,
     directory: TempDir,
@@ -20,9 +20,13 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// Starts one, or says why it cannot be.
+    /// Starts a server.
+    ///
+    /// # Errors
+    ///
+    /// Postgres is not installed.
     pub async fn start() -> Result<Self, String> {
-        let programs = programs().ok_or("no Postgres server is at hand; .ci/receiver installs one")?;
+        let programs = programs().ok_or("Postgres is not installed; run .ci/receiver")?;
         let directory = tempfile::tempdir().unwrap();
         let data = directory.path().join("data");
         let is_root = fs::metadata(directory.path()).unwrap().uid() == 0;
@@ -51,12 +55,11 @@ impl Postgres {
         Ok(postgres)
     }
 
-    /// Where a client reaches it.
     pub fn url(&self) -> String {
         format!("postgres://receiver@/postgres?host={}", self.directory.path().display())
     }
 
-    /// What a statement answers: columns with `|` between them.
+    /// Runs a statement. Columns are separated by `|`.
     pub async fn psql(&self, statement: &str) -> Result<String, String> {
         let mut psql = Command::new(self.programs.join("psql"));
         psql.args(["-XAtq", "-U", "receiver", "-d", "postgres", "-c", statement, "-h"]).arg(self.directory.path());
@@ -66,7 +69,7 @@ impl Postgres {
     }
 }
 
-/// Where the server's programs are: on `PATH`, or where Debian puts them.
+/// Finds the directory of the server's programs: on `PATH`, or Debian's.
 fn programs() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let debian = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();

@@ -1,4 +1,4 @@
-//! A receiver in another language, in a process of its own.
+//! A receiver or function in another language, in a process of its own.
 
 use std::{path::Path, process::Stdio};
 
@@ -8,7 +8,7 @@ use tokio::{
     process::{Child, ChildStdout, Command},
 };
 
-/// A running receiver; it ends with this value.
+/// A running receiver. Dropping it kills the process.
 pub struct Receiver {
     url: String,
     lines: Lines<BufReader<ChildStdout>>,
@@ -16,7 +16,6 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// Starts `command` at a port of its choice.
     pub async fn start(mut command: Command, secrets: &str) -> Self {
         command.env("SECRET", secrets).env("PORT", "0").stdout(Stdio::piped()).kill_on_drop(true);
         let mut process = command.spawn().expect("the interpreter was found");
@@ -25,66 +24,63 @@ impl Receiver {
         Self { url, lines, _process: process }
     }
 
-    /// Where it listens.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// The next line that it prints.
+    /// Returns the next line that it prints.
     pub async fn line(&mut self) -> Value {
         let line = self.lines.next_line().await.unwrap().expect("it still runs");
         serde_json::from_str(&line).unwrap()
     }
 }
 
-/// The path of an example, which is there whether or not it can be run.
 fn example(name: &str) -> String {
     let path = format!("{}/../shared/examples/receivers/{name}", env!("CARGO_MANIFEST_DIR"));
     assert!(Path::new(&path).is_file(), "{path}");
     path
 }
 
-/// What `program --version` prints.
 async fn version(program: &str) -> Option<String> {
     let output = Command::new(program).arg("--version").output().await.ok()?;
     Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// The example in Python, or why it cannot be run. `PYTHON` names another
-/// interpreter than `python3`.
+/// Returns the command of an example in Python, or why it cannot be run. `PYTHON`
+/// replaces `python3`.
 pub async fn python(name: &str) -> Result<Command, String> {
     let path = example(name);
     let program = std::env::var("PYTHON").unwrap_or_else(|_| "python3".into());
-    version(&program).await.ok_or_else(|| format!("{program} is not at hand"))?;
+    version(&program).await.ok_or_else(|| format!("{program} is not installed"))?;
     let mut command = Command::new(program);
     command.arg(path);
     Ok(command)
 }
 
-/// The receiver on Postgres, or why it cannot be run. `.ci/receiver` builds it.
+/// Returns the command of the receiver on Postgres, or why it cannot be run.
 pub async fn node_with_postgres(database: &str) -> Result<Command, String> {
     let read = |path: &str| std::fs::read(path).ok();
     let built = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/receivers/postgres");
     if read(&format!("{built}/receiver.ts")) != read(&example("postgres/receiver.ts")) {
-        return Err("the receiver on Postgres is not built, or changed since; .ci/receiver builds it".into());
+        return Err("the receiver on Postgres is not built or outdated; run .ci/receiver".into());
     }
     let program = std::env::var("NODE").unwrap_or_else(|_| "node".into());
-    version(&program).await.ok_or_else(|| format!("{program} is not at hand"))?;
+    version(&program).await.ok_or_else(|| format!("{program} is not installed"))?;
     let mut command = Command::new(program);
     command.arg(format!("{built}/dist/receiver.js")).env("DATABASE_URL", database);
     Ok(command)
 }
 
-/// The example in TypeScript, or why it cannot be run. `NODE` names another
-/// interpreter than `node`.
+/// Returns the command of an example in TypeScript, or why it cannot be run. `NODE`
+/// replaces `node`.
 pub async fn node(name: &str) -> Result<Command, String> {
     let path = example(name);
     let program = std::env::var("NODE").unwrap_or_else(|_| "node".into());
-    let version = version(&program).await.ok_or_else(|| format!("{program} is not at hand"))?;
+    let version = version(&program).await.ok_or_else(|| format!("{program} is not installed"))?;
     let mut numbers = version.trim_start_matches('v').split('.').map(|number| number.parse::<u32>().unwrap_or(0));
     let (major, minor) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     if (major, minor) < (22, 6) {
-        return Err(format!("{program} {version} runs no TypeScript; 22.6 or newer does, and NODE can name it"));
+        return Err(format!("{program} {version} cannot run TypeScript; install 22.6 or newer, or set NODE to it"));
     }
     let mut command = Command::new(program);
     command.args(["--experimental-strip-types", "--disable-warning=ExperimentalWarning", &path]);

@@ -126,12 +126,12 @@ impl Forward {
             None => return Outcome::unanswered(format!("no answer within {:.1} s", limit.as_secs_f64())),
         };
         let (head, body) = response.into_parts();
-        let body = read_out(body, surroundings).await;
+        let body = read_out(body, env).await;
         // Some endpoints compress although the request does not accept that.
         let is_text = head.headers.get(CONTENT_ENCODING).is_none_or(|encoding| encoding == "identity");
         let is_shown = is_text && !head.status.is_success();
         let excerpt = if is_shown { redacted::excerpt(&body, destination) } else { String::new() };
-        answer::judge(head.status, &head.headers, &excerpt, surroundings.now(), surroundings.fraction())
+        answer::judge(head.status, &head.headers, &excerpt, env.now(), env.fraction())
     }
 }
 
@@ -155,7 +155,7 @@ impl Handler for Forward {
 
 /// Reads a body up to [`ANSWER_BYTES`] and [`ANSWER_TIME`]. If it is longer, the
 /// connection is closed.
-async fn read_out(mut body: Incoming, surroundings: &Surroundings) -> Vec<u8> {
+async fn read_out(mut body: Incoming, env: &Env) -> Vec<u8> {
     let mut bytes = Vec::new();
     let read = async {
         while let Some(Ok(frame)) = body.frame().await {
@@ -166,7 +166,7 @@ async fn read_out(mut body: Incoming, surroundings: &Surroundings) -> Vec<u8> {
         }
     };
     // The outcome does not depend on the body, so a timeout does not matter.
-    let _ = surroundings.within(ANSWER_TIME, read).await;
+    let _ = env.within(ANSWER_TIME, read).await;
     bytes
 }
 

@@ -138,11 +138,7 @@ impl LiveSources {
     ///
     /// The document could not be read within [`Document::patience`], or is invalid.
     /// The message contains no value of the document.
-    pub async fn open(
-        document: Box<dyn Document>,
-        surroundings: Surroundings,
-        observer: Arc<dyn Observer>,
-    ) -> Result<Self, String> {
+    pub async fn open(document: Box<dyn Document>, env: Env, observer: Arc<dyn Observer>) -> Result<Self, String> {
         let state = Mutex::new(State::of(Arc::default()));
         let origin = Origin { document, env, observer, demand: OnceLock::new(), reading: Default::default() };
         let give_up = origin.env.monotonic() + origin.document.patience();
@@ -158,8 +154,8 @@ impl LiveSources {
                 Err(refused) => refused,
             };
             // Jitter, because many instances may start at once.
-            let pause = origin.surroundings.jittered(wait);
-            if origin.surroundings.monotonic() + pause >= give_up {
+            let pause = origin.env.jittered(wait);
+            if origin.env.monotonic() + pause >= give_up {
                 return Err(refused);
             }
             origin.env.sleep(pause).await;
@@ -260,7 +256,7 @@ impl LiveSources {
                 let is_troubled = self.0.lock().trouble.is_some();
                 let since_tried = origin.env.monotonic().saturating_sub(self.0.lock().tried);
                 if !is_troubled || since_tried >= SPACING {
-                    let _ = origin.surroundings.within(READ_TIMEOUT, self.begin(Cause::Age)).await;
+                    let _ = origin.env.within(READ_TIMEOUT, self.begin(Cause::Age)).await;
                 }
                 known()
             }
@@ -357,7 +353,7 @@ impl Begun {
 
 impl Origin {
     async fn read(&self) -> Result<String, String> {
-        let read = self.surroundings.within(READ_TIMEOUT, self.document.read()).await;
+        let read = self.env.within(READ_TIMEOUT, self.document.read()).await;
         read.unwrap_or_else(|| Err("no answer in time".to_owned()))
     }
 }

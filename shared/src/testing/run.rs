@@ -22,7 +22,7 @@ use super::{
 use crate::{
     engine::{
         append::Inbox,
-        drain::{DrainSettings, Drainer, Quarantine, Received},
+        drain::{DrainSettings, Drainer, Received, SuspectGate},
         queue::{Message, Queue, QueueError},
         store::Store,
         wake::Waker,
@@ -36,7 +36,7 @@ use crate::{
         table::Table,
     },
     sources::Sources,
-    time::{Surroundings, Timestamp},
+    time::{Env, Timestamp},
 };
 
 const RETENTION: Duration = Duration::from_secs(30 * 86_400);
@@ -147,7 +147,9 @@ pub(super) fn run<H: Handler>(
     std::thread::scope(|scope| {
         let run = scope.spawn(|| {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-            runtime.expect("a runtime can be made").block_on(Run::new(scenario, arrive, fault, handler, &external).run())
+            runtime
+                .expect("a runtime can be made")
+                .block_on(Run::new(scenario, arrive, fault, handler, &external).run())
         });
         run.join().expect("the kit does not panic")
     })
@@ -159,15 +161,22 @@ struct Run<'a, H> {
     fault: Option<Fault>,
     external: &'a ExternalSystem,
     memory: Arc<MemoryTable>,
-    surroundings: Surroundings,
+    env: Env,
     seen: Arc<Mutex<Observations>>,
     handler: Arc<H>,
     sources: Arc<Sources>,
 }
 
 impl<'a, H: Handler> Run<'a, H> {
-    fn new(scenario: &'a Scenario, arrive: &'a [usize], fault: Option<Fault>, handler: H, external: &'a ExternalSystem) -> Self {
-        let deliver = if scenario.up_to > 1 { format!("deliver = {{ up_to = {} }}\n", scenario.up_to) } else { String::new() };
+    fn new(
+        scenario: &'a Scenario,
+        arrive: &'a [usize],
+        fault: Option<Fault>,
+        handler: H,
+        external: &'a ExternalSystem,
+    ) -> Self {
+        let deliver =
+            if scenario.up_to > 1 { format!("deliver = {{ up_to = {} }}\n", scenario.up_to) } else { String::new() };
         let sources = format!(
             "[sources.kit]\nprovider = \"standard-webhooks\"\nsecrets = [\"whsec_c2VjcmV0\"]\nhandler = \"kit\"\n\
              handler_timeout = \"10s\"\nretry = {{ attempts = 3, first = \"1s\" }}\n{deliver}"
@@ -178,7 +187,7 @@ impl<'a, H: Handler> Run<'a, H> {
             fault,
             external,
             memory: external.memory.clone(),
-            surroundings: clock::surroundings(scenario.seed),
+            env: clock::env(scenario.seed),
             seen: Arc::default(),
             handler: Arc::new(handler),
             sources: Arc::new(Sources::parse(&sources).expect("the kit's own sources are right")),
@@ -201,7 +210,7 @@ impl<'a, H: Handler> Run<'a, H> {
             thaw.send_replace(true);
             // Its lease has expired, so a commit would be refused: only its writes to external systems matter.
             let aborts = task.abort_handle();
-            if self.surroundings.within(FROZEN_TIMEOUT, task).await.is_none() {
+            if self.env.within(FROZEN_TIMEOUT, task).await.is_none() {
                 aborts.abort();
                 lock(&self.seen).frozen_handler_hangs = true;
             }
@@ -230,17 +239,17 @@ impl<'a, H: Handler> Run<'a, H> {
             at: index.to_string(),
             table: table.clone(),
             freeze: freezes.then(|| (thawed, task.clone())),
-            surroundings: self.surroundings.clone(),
+            env: self.env.clone(),
         };
         let handler = Arc::new(HandlerUnderTest::new(&self.handler, &self.seen, Some(crash)));
         let drainer = self.drainer(table.clone(), &handler);
         for _ in 0..POLLS {
-            let _ = self.surroundings.within(Duration::from_secs(60), self.attend(&drainer)).await;
+            let _ = self.env.within(Duration::from_secs(60), self.process(&drainer)).await;
             if table.has_crashed() {
                 break;
             }
             let Some(wait) = self.next_poll().await else { break };
-            self.surroundings.sleep(wait).await;
+            self.env.sleep(wait).await;
         }
         let task = lock(&task).take();
         task.map(|task| (thaw, task))
@@ -249,9 +258,9 @@ impl<'a, H: Handler> Run<'a, H> {
     async fn drain(&self, handler: &Arc<HandlerUnderTest<H>>) {
         let drainer = self.drainer(self.memory.clone(), handler);
         for _ in 0..POLLS {
-            self.attend(&drainer).await;
+            self.process(&drainer).await;
             let Some(wait) = self.next_poll().await else { return };
-            self.surroundings.sleep(wait).await;
+            self.env.sleep(wait).await;
         }
         let mut seen = lock(&self.seen);
         seen.not_applied = seen.not_applied.take().or_else(|| seen.failed.clone());
@@ -261,14 +270,14 @@ impl<'a, H: Handler> Run<'a, H> {
     async fn next_poll(&self) -> Option<Duration> {
         let store = self.store(self.memory.clone());
         let state = store.entity(&self.scenario.entity, Duration::from_secs(1)).await.expect("memory answers")?;
-        let retry = state.retry_at.map_or(Duration::ZERO, |at| at.since(self.surroundings.now()));
+        let retry = state.retry_at.map_or(Duration::ZERO, |at| at.since(self.env.now()));
         (!state.is_empty() || state.held.is_some()).then_some(retry.max(POLL_INTERVAL))
     }
 
-    async fn attend(&self, drainer: &Drainer) {
+    async fn process(&self, drainer: &Drainer) {
         let received = Received { entity: self.scenario.entity.clone(), times: 1 };
-        let deadline = self.surroundings.monotonic() + Duration::from_secs(60);
-        drainer.attend(&received, deadline, &Quarantine::of(1)).await;
+        let deadline = self.env.monotonic() + Duration::from_secs(60);
+        drainer.process(&received, deadline, &SuspectGate::new(1)).await;
     }
 
     fn drainer(&self, table: Arc<dyn Table>, handler: &Arc<HandlerUnderTest<H>>) -> Drainer {
@@ -281,11 +290,11 @@ impl<'a, H: Handler> Run<'a, H> {
     }
 
     fn store(&self, table: Arc<dyn Table>) -> Store {
-        Store::new(table, self.surroundings.clone())
+        Store::new(table, self.env.clone())
     }
 
     fn waker(&self) -> Waker {
-        Waker::new(Arc::new(NoQueue), self.surroundings.clone())
+        Waker::new(Arc::new(NoQueue), self.env.clone())
     }
 
     fn incoming(&self, index: usize) -> Incoming {
@@ -298,7 +307,7 @@ impl<'a, H: Handler> Run<'a, H> {
             topic: topic.clone(),
             family: topic.split('/').next().unwrap_or_default().to_owned(),
             event_time: Some(at.unwrap_or(HAPPENED + Duration::from_secs(60 * index as u64))),
-            received_at: self.surroundings.now(),
+            received_at: self.env.now(),
             content_type: Some("application/json".into()),
             body: body.clone(),
         }

@@ -71,7 +71,7 @@ pub(super) struct Crash {
     /// For a worker that freezes and continues later: the signal to continue, and
     /// where to store the handler's task.
     pub(super) freeze: Option<(watch::Receiver<bool>, FrozenTask)>,
-    pub(super) surroundings: Surroundings,
+    pub(super) env: Env,
 }
 
 pub(super) type FrozenTask = Arc<Mutex<Option<JoinHandle<()>>>>;
@@ -121,7 +121,7 @@ impl<H: Handler> HandlerUnderTest<H> {
         if let Some((thawed, task)) = &crash.freeze {
             let (handler, deliveries) = (self.handler.clone(), deliveries.clone());
             // A frozen process has a frozen clock, so nothing cancels its handler.
-            let context = Context::detached(context.token(), context.time_left(), crash.surroundings.clone());
+            let context = Context::detached(context.token(), context.time_left(), crash.env.clone());
             let work = async move {
                 let work = async {
                     match &deliveries.0[..] {

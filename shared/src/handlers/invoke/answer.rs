@@ -164,7 +164,10 @@ mod tests {
         assert_eq!(returned(r#"{"outcome": "done", "after": null, "error": null, "more": [1]}"#), Outcome::Done);
         assert_eq!(returned(r#"{"outcome": "retry", "error": "no stock\n"}"#), Outcome::retry("no stock"));
         assert_eq!(returned(r#"{"outcome": "retry"}"#), Outcome::retry("the function asked for a retry"));
-        assert_eq!(returned(r#"{"outcome": "reject", "error": "no such order"}"#), Outcome::Reject("no such order".into()));
+        assert_eq!(
+            returned(r#"{"outcome": "reject", "error": "no such order"}"#),
+            Outcome::Reject("no such order".into())
+        );
         assert_eq!(returned(r#"{"outcome": "reject"}"#), Outcome::Reject("the function rejected the delivery".into()));
     }
 

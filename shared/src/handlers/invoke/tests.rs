@@ -208,7 +208,7 @@ async fn too_large_event_is_rejected_unsent() {
 #[tokio::test]
 async fn source_without_function_is_retried() {
     let account = Account::local("http://127.0.0.1:1", "http://127.0.0.1:1");
-    let invoke = Invoke::new(Arc::<Sources>::default(), &account, &account.http_client(), &Surroundings::system());
+    let invoke = Invoke::new(Arc::<Sources>::default(), &account, &account.http_client(), &Env::system());
     assert_eq!(call(&invoke).await, Outcome::retry("the source has no table `invoke`"));
     assert!(invoke.answers_to("invoke") && invoke.handles_all("invoke"));
     assert!(!invoke.answers_to("orders") && !invoke.handles_all("orders"));

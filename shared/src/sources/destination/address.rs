@@ -52,7 +52,7 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
         [0x2001, 0xdb8, ..] => false,           // documentation
         [0x3fff, 0..0x1000, ..] => false,       // documentation
         [0x2000..0x4000, ..] => true,           // global unicast
-        _ => false, // loopback, unique local (AWS's metadata too), link-local, multicast
+        _ => false,                             // loopback, unique local (AWS's metadata too), link-local, multicast
     }
 }
 
