@@ -1,5 +1,5 @@
-//! The document behind the two services, over the wire: a stand-in for them on
-//! loopback, the functions' own HTTP client.
+//! The document in Parameter Store or Secrets Manager: the functions' own HTTP
+//! client, against a stand-in on loopback.
 
 use std::sync::{Arc, Mutex};
 
@@ -25,26 +25,22 @@ use crate::script::document;
 const SECRET: &str = "bm90IHRvIGJlIHNob3du";
 const ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:sources-AbCdEf";
 
-/// One request as the stand-in got it.
 #[derive(Debug, Clone)]
-struct Asked {
+struct Received {
     target: String,
     authorization: String,
-    question: Value,
+    body: Value,
 }
 
-/// What the stand-in does.
 #[derive(Clone)]
 enum Reply {
-    /// Answers.
-    Says(StatusCode, String),
-    /// Takes the request and never answers.
-    Hangs,
+    Answer(StatusCode, String),
+    Silence,
 }
 
 #[derive(Clone)]
 struct StandIn {
-    asked: Arc<Mutex<Vec<Asked>>>,
+    received: Arc<Mutex<Vec<Received>>>,
     reply: Arc<Mutex<Reply>>,
     url: String,
     server: AbortHandle,
@@ -53,28 +49,28 @@ struct StandIn {
 async fn answer(State(stand_in): State<Shared>, headers: HeaderMap, body: Bytes) -> (StatusCode, String) {
     let header = |name: &str| headers.get(name).map(|value| value.to_str().unwrap().to_owned()).unwrap_or_default();
     let (target, authorization) = (header("x-amz-target"), header("authorization"));
-    let question = serde_json::from_slice(&body).unwrap();
-    stand_in.0.lock().unwrap().push(Asked { target, authorization, question });
+    let body = serde_json::from_slice(&body).unwrap();
+    stand_in.0.lock().unwrap().push(Received { target, authorization, body });
     let reply = stand_in.1.lock().unwrap().clone();
     match reply {
-        Reply::Says(status, body) => (status, body),
-        Reply::Hangs => std::future::pending().await,
+        Reply::Answer(status, body) => (status, body),
+        Reply::Silence => std::future::pending().await,
     }
 }
 
-type Shared = (Arc<Mutex<Vec<Asked>>>, Arc<Mutex<Reply>>);
+type Shared = (Arc<Mutex<Vec<Received>>>, Arc<Mutex<Reply>>);
 
 impl StandIn {
     async fn start(reply: Reply) -> Self {
-        let (asked, reply) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(reply)));
+        let (received, reply) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(reply)));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let router = Router::new().route("/", post(answer)).with_state((asked.clone(), reply.clone()));
+        let router = Router::new().route("/", post(answer)).with_state((received.clone(), reply.clone()));
         let server = tokio::spawn(async move { axum::serve(listener, router).await }).abort_handle();
-        Self { asked, reply, url, server }
+        Self { received, reply, url, server }
     }
 
-    fn replies(&self, reply: Reply) {
+    fn set_reply(&self, reply: Reply) {
         *self.reply.lock().unwrap() = reply;
     }
 
@@ -96,8 +92,8 @@ impl StandIn {
         LiveSources::open(document, env.clone(), Arc::new(Quiet)).await
     }
 
-    fn asked(&self) -> Vec<Asked> {
-        self.asked.lock().unwrap().clone()
+    fn received(&self) -> Vec<Received> {
+        self.received.lock().unwrap().clone()
     }
 }
 
@@ -105,12 +101,12 @@ fn parameter() -> SourcesOrigin {
     SourcesOrigin::Parameter("/webhooks/sources".into())
 }
 
-fn of_parameter(secret: &str) -> Reply {
+fn parameter_with(secret: &str) -> Reply {
     let document = document(&[("shop", secret)]);
-    Reply::Says(StatusCode::OK, json!({ "Parameter": { "Value": document, "Version": 3 } }).to_string())
+    Reply::Answer(StatusCode::OK, json!({ "Parameter": { "Value": document, "Version": 3 } }).to_string())
 }
 
-/// The machine's clock, ahead by some seconds that a test adds.
+/// The system clock, ahead by a time that the test controls.
 struct Ahead(SystemClock, Arc<Mutex<std::time::Duration>>);
 
 impl Clock for Ahead {
@@ -128,28 +124,33 @@ impl Clock for Ahead {
 }
 
 #[tokio::test]
-async fn parameter_is_read_decrypted_and_signed() {
-    let stand_in = StandIn::start(of_parameter(SECRET)).await;
-    let live = stand_in.open(parameter(), &Env::system()).await.unwrap();
-    assert_eq!(live.current().iter().map(|source| source.name.to_string()).collect::<Vec<_>>(), ["shop"]);
-    let asked = stand_in.asked().remove(0);
-    assert_eq!(asked.target, "AmazonSSM.GetParameter");
-    assert_eq!(asked.question, json!({ "Name": "/webhooks/sources", "WithDecryption": true }));
-    let scope = asked.authorization.contains("/us-east-1/ssm/aws4_request");
-    let signed = asked.authorization.contains("SignedHeaders=content-type;host;x-amz-date;x-amz-target");
-    assert!(scope && signed, "{}", asked.authorization);
-}
-
-#[tokio::test]
-async fn secret_is_read_by_arn_and_signed() {
-    let reply = json!({ "ARN": ARN, "SecretString": document(&[("shop", SECRET)]) }).to_string();
-    let stand_in = StandIn::start(Reply::Says(StatusCode::OK, reply)).await;
-    let live = stand_in.open(SourcesOrigin::Secret(ARN.into()), &Env::system()).await.unwrap();
-    assert_eq!(live.current().iter().count(), 1);
-    let asked = stand_in.asked().remove(0);
-    assert_eq!(asked.target, "secretsmanager.GetSecretValue");
-    assert_eq!(asked.question, json!({ "SecretId": ARN }));
-    assert!(asked.authorization.contains("/us-east-1/secretsmanager/aws4_request"), "{}", asked.authorization);
+async fn document_is_read_by_a_signed_request() {
+    let document = document(&[("shop", SECRET)]);
+    for (origin, reply, service, target, body) in [
+        (
+            parameter(),
+            json!({ "Parameter": { "Value": document, "Version": 3 } }),
+            "ssm",
+            "AmazonSSM.GetParameter",
+            json!({ "Name": "/webhooks/sources", "WithDecryption": true }),
+        ),
+        (
+            SourcesOrigin::Secret(ARN.into()),
+            json!({ "ARN": ARN, "SecretString": document }),
+            "secretsmanager",
+            "secretsmanager.GetSecretValue",
+            json!({ "SecretId": ARN }),
+        ),
+    ] {
+        let stand_in = StandIn::start(Reply::Answer(StatusCode::OK, reply.to_string())).await;
+        let live = stand_in.open(origin, &Env::system()).await.unwrap();
+        assert_eq!(live.current().iter().map(|source| source.name.to_string()).collect::<Vec<_>>(), ["shop"]);
+        let received = stand_in.received().remove(0);
+        assert_eq!((received.target.as_str(), &received.body), (target, &body));
+        let scope = received.authorization.contains(&format!("/us-east-1/{service}/aws4_request"));
+        let signed = received.authorization.contains("SignedHeaders=content-type;host;x-amz-date;x-amz-target");
+        assert!(scope && signed, "{}", received.authorization);
+    }
 }
 
 #[tokio::test]
@@ -167,10 +168,10 @@ async fn read_error_omits_the_service_message() {
         ((StatusCode::OK, no_document), "ssm answers without a text that could be the document"),
         ((StatusCode::OK, SECRET.to_owned()), "ssm answers without a text that could be the document"),
     ] {
-        let stand_in = StandIn::start(Reply::Says(reply.0, reply.1)).await;
+        let stand_in = StandIn::start(Reply::Answer(reply.0, reply.1)).await;
         assert_eq!(stand_in.document(parameter(), &Env::system()).read().await.unwrap_err(), reason);
     }
-    let gone = StandIn::start(Reply::Hangs).await;
+    let gone = StandIn::start(Reply::Silence).await;
     let gone = StandIn { url: "http://127.0.0.1:1".into(), ..gone };
     assert_eq!(gone.document(parameter(), &Env::system()).read().await.unwrap_err(), "ssm does not answer");
 }
@@ -180,26 +181,26 @@ async fn slow_or_missing_service_keeps_last_document() {
     let ahead = Arc::default();
     let env = Env::new(Ahead(SystemClock::start(), Arc::clone(&ahead)), SeededRandom::new(1));
     let pass = || *ahead.lock().unwrap() += SPACING;
-    let stand_in = StandIn::start(of_parameter(SECRET)).await;
+    let stand_in = StandIn::start(parameter_with(SECRET)).await;
     let live = stand_in.open(parameter(), &env).await.unwrap();
     let first = live.current();
 
-    stand_in.replies(Reply::Hangs);
+    stand_in.set_reply(Reply::Silence);
     pass();
-    assert_eq!(live.newest().await, Newest::Unknown, "slow");
+    assert_eq!(live.newest().await, Newest::Unknown, "silent");
     assert!(Arc::ptr_eq(&first, &live.current()));
 
-    // The reading that hangs ends by itself; the next one is answered.
-    stand_in.replies(of_parameter("cm9sbGVk"));
+    // The hanging read times out, and the next one is answered.
+    stand_in.set_reply(parameter_with("cm9sbGVk"));
     while live.newest().await == Newest::Unknown {
         pass();
     }
     let rolled = live.current();
     assert!(!Arc::ptr_eq(&first, &rolled));
 
-    stand_in.replies(Reply::Says(StatusCode::OK, json!({ "Parameter": { "Value": "no document" } }).to_string()));
+    stand_in.set_reply(Reply::Answer(StatusCode::OK, json!({ "Parameter": { "Value": "no document" } }).to_string()));
     pass();
-    assert_eq!(live.newest().await, Newest::Unknown, "wrong");
+    assert_eq!(live.newest().await, Newest::Unknown, "invalid");
     stand_in.server.abort();
     pass();
     assert_eq!(live.newest().await, Newest::Unknown, "gone");

@@ -1,5 +1,5 @@
-//! Many instances that start at once, and a service that answers the account only
-//! so many reads a second.
+//! Many instances start at once and read their document from a service with a rate
+//! limit.
 
 use std::{
     future::ready,
@@ -14,15 +14,15 @@ use webhook_serializer::{
     time::Env,
 };
 
-use crate::script::{Script, document};
+use crate::script::{ScriptedDocument, document};
 
-/// What Parameter Store answers an account.
+/// Parameter Store's limit for an account, in reads a second.
 const PARAMETERS: f64 = 40.0;
 
-/// What Secrets Manager does.
+/// Secrets Manager's limit.
 const SECRETS: f64 = 10_000.0;
 
-/// What is left of a second's reads; those that come beyond are refused.
+/// A document behind a token bucket: reads beyond the rate fail.
 #[derive(Clone)]
 struct Throttling {
     env: Env,
@@ -52,11 +52,11 @@ impl Document for Throttling {
     }
 }
 
-/// What became of instances that started at the same moment.
+/// The result of instances that started at the same moment.
 struct Burst {
-    /// After how long each had its sources, the quickest first.
+    /// How long each instance took to get its sources, in ascending order.
     started: Vec<Duration>,
-    /// How often one gave up, so that Lambda started it again.
+    /// How often an instance gave up, so that Lambda started it again.
     given_up: usize,
     reads: usize,
 }
@@ -70,7 +70,7 @@ async fn burst(instances: usize, rate: f64) -> Burst {
         let mut given_up = 0;
         loop {
             let document = Box::new(document.clone());
-            match LiveSources::open(document, world.env.clone(), Arc::new(Script::default())).await {
+            match LiveSources::open(document, world.env.clone(), Arc::new(ScriptedDocument::default())).await {
                 Ok(_) => return (world.env.monotonic() - begun, given_up),
                 Err(_) => given_up += 1,
             }
@@ -85,8 +85,8 @@ async fn burst(instances: usize, rate: f64) -> Burst {
 }
 
 impl Burst {
-    /// How many had their sources by then.
-    fn by(&self, seconds: u64) -> usize {
+    /// Returns how many instances had their sources within `seconds`.
+    fn within(&self, seconds: u64) -> usize {
         self.started.iter().filter(|after| **after <= Duration::from_secs(seconds)).count()
     }
 }
@@ -96,10 +96,10 @@ async fn thousand_instances_start_at_the_service_rate() {
     let burst = burst(1_000, PARAMETERS).await;
     for seconds in [2, 4, 8, 16, 24] {
         let most = PARAMETERS as usize * (seconds as usize + 1);
-        assert!(burst.by(seconds) * 10 >= most.min(1_000) * 8, "{} by {seconds} s", burst.by(seconds));
+        assert!(burst.within(seconds) * 10 >= most.min(1_000) * 8, "{} by {seconds} s", burst.within(seconds));
     }
-    assert_eq!(burst.by(30), 1_000, "nobody starves");
-    // A read each, and one for each second or so that it waits.
+    assert_eq!(burst.within(30), 1_000, "an instance starved");
+    // Each waiting instance reads about once a second.
     assert!(burst.reads < 1_000 * 20, "{} reads", burst.reads);
     assert!(burst.given_up < 1_000 * 3, "{} gave up", burst.given_up);
 }
@@ -114,5 +114,5 @@ async fn three_hundred_instances_start_within_initialisation() {
 #[tokio::test(start_paused = true)]
 async fn thousand_instances_read_a_secret_at_once() {
     let burst = burst(1_000, SECRETS).await;
-    assert_eq!((burst.by(0), burst.reads), (1_000, 1_000));
+    assert_eq!((burst.within(0), burst.reads), (1_000, 1_000));
 }

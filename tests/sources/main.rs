@@ -1,6 +1,5 @@
-//! The sources document while a function runs: read again, rolled, unreachable,
-//! wrong. By tokio's clock, which is paused: a minute takes no time, and every
-//! count is exact.
+//! The sources document while a function runs: refreshed, changed, unreachable,
+//! invalid. The clock is paused, so a minute takes no time and counts are exact.
 
 mod api;
 mod burst;
@@ -12,7 +11,7 @@ mod topics;
 
 use std::{sync::Arc, time::Duration};
 
-use script::{Script, document};
+use script::{ScriptedDocument, document};
 use serializer::local::samples::Webhook;
 use tests::{
     faults::{Call, Fault, FaultyQueue, FaultyTable},
@@ -42,24 +41,23 @@ async fn pass(time: Duration) {
     tokio::time::advance(time).await;
 }
 
-/// Lets what goes on in the background come as far as it can without time.
+/// Lets background tasks run until they wait for the clock.
 async fn settle() {
     for _ in 0..50 {
         tokio::task::yield_now().await;
     }
 }
 
-async fn open(world: &World, script: &Script) -> LiveSources {
+async fn open(world: &World, script: &ScriptedDocument) -> LiveSources {
     let document = Box::new(script.clone());
     LiveSources::open(document, world.env.clone(), Arc::new(script.clone())).await.expect("it is read")
 }
 
-async fn ingest(world: &World, script: &Script) -> (Ingest, LiveSources) {
+async fn ingest(world: &World, script: &ScriptedDocument) -> (Ingest, LiveSources) {
     let live = open(world, script).await;
     (Ingest::new(&live, world.inbox(), world.env.clone()), live)
 }
 
-/// A webhook signed with `secret`.
 fn webhook(world: &World, source: &str, secret: &str, id: &str) -> Webhook {
     let sources = Sources::parse(&document(&[(source, secret)])).unwrap();
     signed(&sources, source, id, update("1"), world.env.now())
@@ -71,10 +69,10 @@ fn post(world: &World, secret: &str, id: &str) -> Request {
 
 #[tokio::test(start_paused = true)]
 async fn document_is_refreshed_every_minute() {
-    let (world, script) = (World::new(), Script::of(&[("shop", OLD)]));
+    let (world, script) = (World::new(), ScriptedDocument::new(&[("shop", OLD)]));
     let live = open(&world, &script).await;
     assert_eq!(script.reads(), 1);
-    script.says(&[("shop", OLD), ("second", OLD)]);
+    script.set(&[("shop", OLD), ("second", OLD)]);
     pass(REFRESH - Duration::from_millis(1)).await;
     live.beside(async {}).await;
     settle().await;
@@ -85,20 +83,20 @@ async fn document_is_refreshed_every_minute() {
     }
     settle().await;
     assert_eq!((script.reads(), live.current().iter().count()), (2, 2));
-    assert_eq!(script.told(), ["changed to 2"]);
+    assert_eq!(script.events(), ["changed to 2"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn refresh_ends_with_request_or_its_patience() {
-    let (world, script) = (World::new(), Script::of(&[("shop", OLD)]));
+    let (world, script) = (World::new(), ScriptedDocument::new(&[("shop", OLD)]));
     let live = open(&world, &script).await;
-    script.says(&[("shop", NEW)]);
+    script.set(&[("shop", NEW)]);
     pass(REFRESH).await;
-    // Not to be waited for: what follows is not polled until the next webhook comes.
+    // Without waiting: the read must have ended with the work.
     live.beside(async {}).await;
-    assert_eq!((script.reads(), script.told()), (2, vec!["changed to 1".to_owned()]));
+    assert_eq!((script.reads(), script.events()), (2, vec!["changed to 1".to_owned()]));
 
-    script.hangs();
+    script.hang();
     for (work, waited) in [(0, 250), (100, 250), (250, 250), (900, 900)] {
         pass(REFRESH).await;
         let before = world.env.monotonic();
@@ -108,33 +106,33 @@ async fn refresh_ends_with_request_or_its_patience() {
     assert_eq!(PATIENCE, Duration::from_millis(250));
     let before = world.env.monotonic();
     live.beside(async {}).await;
-    assert_eq!(world.env.monotonic(), before, "one that is not due delays nothing");
+    assert_eq!(world.env.monotonic(), before, "a read that is not due delays nothing");
 }
 
 #[tokio::test(start_paused = true)]
 async fn frozen_read_is_ignored() {
-    let (world, script) = (World::new(), Script::of(&[("shop", OLD)]));
+    let (world, script) = (World::new(), ScriptedDocument::new(&[("shop", OLD)]));
     let (ingest, live) = ingest(&world, &script).await;
-    script.hangs();
+    script.hang();
     pass(REFRESH).await;
     assert_eq!(ingest.answer(&post(&world, OLD, "1")).await.status_code, 200);
     pass(Duration::from_secs(600)).await;
     settle().await;
-    assert_eq!((script.reads(), script.told().len()), (2, 0));
-    // Neither does it tell that what is in use is the newest.
+    assert_eq!((script.reads(), script.events().len()), (2, 0));
+    // Nor does it confirm that the document in use is the newest.
     assert_eq!(live.newest().await, Newest::Unknown);
     assert_eq!(ingest.answer(&post(&world, NEW, "2")).await.status_code, 503);
-    // One that fails while the function runs does.
+    // A read that fails while the function runs is reported.
     pass(REFRESH).await;
     live.beside(world.env.sleep(Duration::from_secs(2))).await;
-    assert_eq!(script.told().last().map(String::as_str), Some("news: no answer in time"));
+    assert_eq!(script.events().last().map(String::as_str), Some("news: no answer in time"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn answer_is_in_time_whatever_is_slow() {
-    // Whatever is left behind these goes to a put and a wake-up without an answer.
+    // The put and the wake-up get no answer, and take the time that these leave.
     for (silent, slow) in [(0, 0), (0, 1100), (1, 0), (1, 700), (2, 0), (2, 300), (2, 400)] {
-        let (mut world, script) = (World::new(), Script::of(&[("shop", OLD)]));
+        let (mut world, script) = (World::new(), ScriptedDocument::new(&[("shop", OLD)]));
         let plan = move |call: &Call<'_>| match call.writes {
             [Write { action: Action::Put(_), .. }] => Fault::Silent,
             _ if call.write <= silent => Fault::Silent,
@@ -143,7 +141,7 @@ async fn answer_is_in_time_whatever_is_slow() {
         world.table = Arc::new(FaultyTable::new(world.table.clone(), &world.env, plan));
         world.queue = Arc::new(FaultyQueue::new(world.queue.clone(), &world.env, |_| Fault::Silent));
         let (ingest, _) = ingest(&world, &script).await;
-        script.hangs();
+        script.hang();
         pass(STALE).await;
         let before = world.env.monotonic();
         assert_eq!(ingest.answer(&post(&world, OLD, "1")).await.status_code, 503);
@@ -154,13 +152,13 @@ async fn answer_is_in_time_whatever_is_slow() {
 
 #[tokio::test(start_paused = true)]
 async fn idle_instance_refreshes_before_its_answer() {
-    let (world, script) = (World::new(), Script::of(&[("shop", OLD)]));
+    let (world, script) = (World::new(), ScriptedDocument::new(&[("shop", OLD)]));
     let (ingest, _) = ingest(&world, &script).await;
-    script.says(&[("shop", NEW)]);
+    script.set(&[("shop", NEW)]);
     pass(STALE).await;
-    let taken_back = ingest.answer(&post(&world, OLD, "1")).await;
-    assert_eq!(taken_back.status_code, 401, "{}", taken_back.body);
-    script.hangs();
+    let revoked = ingest.answer(&post(&world, OLD, "1")).await;
+    assert_eq!(revoked.status_code, 401, "{}", revoked.body);
+    script.hang();
     pass(STALE).await;
     let before = world.env.monotonic();
     assert_eq!(ingest.answer(&post(&world, NEW, "2")).await.status_code, 200);
@@ -169,12 +167,12 @@ async fn idle_instance_refreshes_before_its_answer() {
 
 #[tokio::test(start_paused = true)]
 async fn rolled_secret_refuses_no_webhook() {
-    let (world, script) = (World::new(), Script::of(&[("shop", OLD)]));
+    let (world, script) = (World::new(), ScriptedDocument::new(&[("shop", OLD)]));
     let (ingest, _) = ingest(&world, &script).await;
-    // The document changes, and the provider signs with the new secret at once: nobody waits for a minute.
+    // The provider signs with the new secret as soon as the document has changed.
     for (round, secret) in [NEW, OLD, NEW].into_iter().enumerate() {
         pass(SPACING).await;
-        script.says(&[("shop", secret)]);
+        script.set(&[("shop", secret)]);
         for number in 0..10 {
             let answer = ingest.answer(&post(&world, secret, &format!("{round}-{number}"))).await;
             assert_eq!(answer.status_code, 200, "{round} {number} {}", answer.body);
@@ -183,12 +181,12 @@ async fn rolled_secret_refuses_no_webhook() {
     assert_eq!(script.reads(), 1 + 3);
 }
 
-/// As on a first deploy: the sender makes the secret only for a URL that exists.
+/// As on a first deploy, when the sender creates the secret only for an existing URL.
 #[tokio::test(start_paused = true)]
 async fn source_without_secret_answers_503() {
     for secrets in ["", "secrets = []\n"] {
-        let (world, script) = (World::new(), Script::of(&[]));
-        script.says_text(format!("[sources.shop]\nprovider = 'standard-webhooks'\n{secrets}handler = 'test'\n"));
+        let (world, script) = (World::new(), ScriptedDocument::new(&[]));
+        script.set_text(format!("[sources.shop]\nprovider = 'standard-webhooks'\n{secrets}handler = 'test'\n"));
         let (ingest, _) = ingest(&world, &script).await;
         pass(SPACING).await;
         let early = ingest.answer(&post(&world, OLD, "1")).await;
@@ -197,12 +195,12 @@ async fn source_without_secret_answers_503() {
             (503, r#"{"error":"this source has no secret yet; send it again"}"#)
         );
         assert!(early.headers.contains_key("retry-after"));
-        assert_eq!(script.reads(), 2, "its secret may have come meanwhile");
+        assert_eq!(script.reads(), 2, "the secret may have been added");
         let mut unsigned = post(&world, OLD, "2");
         unsigned.headers.clear();
-        assert_eq!(ingest.answer(&unsigned).await.status_code, 401, "no secret would make it a delivery");
+        assert_eq!(ingest.answer(&unsigned).await.status_code, 401, "no secret would verify it");
 
-        script.says(&[("shop", OLD)]);
+        script.set(&[("shop", OLD)]);
         pass(SPACING).await;
         assert_eq!(ingest.answer(&post(&world, OLD, "1")).await.status_code, 200, "the sender's next try");
         assert_eq!(world.state("shop/order/1").await.waiting(), 1, "nothing was kept before");
@@ -213,26 +211,26 @@ async fn source_without_secret_answers_503() {
 #[tokio::test(start_paused = true)]
 async fn webhook_bypassing_the_proxy_is_refused() {
     const SECRET: &str = "0123456789abcdef0123456789abcdef";
-    let (world, script) = (World::new(), Script::of(&[("shop", OLD)]));
+    let (world, script) = (World::new(), ScriptedDocument::new(&[("shop", OLD)]));
     let (ingest, _) = ingest(&world, &script).await;
     let origin = Origin::read(&[("ORIGIN_SECRET", SECRET)].as_slice()).expect("it is long enough");
     let ingest = ingest.behind(origin);
     let around = ingest.answer(&post(&world, OLD, "1")).await;
     assert_eq!((around.status_code, around.body.contains(SECRET)), (403, false));
-    assert_eq!(script.reads(), 1, "no document would make it another");
+    assert_eq!(script.reads(), 1, "the document was read");
     let mut through = post(&world, OLD, "2");
     through.headers.insert("x-origin-secret".into(), SECRET.into());
     assert_eq!(ingest.answer(&through).await.status_code, 200);
-    assert_eq!(world.state("shop/order/1").await.waiting(), 1, "of the two that came");
+    assert_eq!(world.state("shop/order/1").await.waiting(), 1, "only the second was accepted");
     through.headers.remove("webhook-signature");
-    assert_eq!(ingest.answer(&through).await.status_code, 401, "its own signature is asked for all the same");
+    assert_eq!(ingest.answer(&through).await.status_code, 401, "the signature is still required");
 }
 
 #[tokio::test(start_paused = true)]
 async fn added_source_accepts_its_first_webhook() {
-    let (world, script) = (World::new(), Script::of(&[("shop", OLD)]));
+    let (world, script) = (World::new(), ScriptedDocument::new(&[("shop", OLD)]));
     let (ingest, _) = ingest(&world, &script).await;
-    script.says(&[("shop", OLD), ("second", NEW)]);
+    script.set(&[("shop", OLD), ("second", NEW)]);
     pass(SPACING).await;
     let answer = ingest.answer(&request(&webhook(&world, "second", NEW, "1"))).await;
     assert_eq!(answer.status_code, 200, "{}", answer.body);
@@ -240,20 +238,19 @@ async fn added_source_accepts_its_first_webhook() {
 
 #[tokio::test(start_paused = true)]
 async fn corrected_provider_accepts_the_next_webhook() {
-    let (world, script) = (World::new(), Script::of(&[]));
-    // None of these headers is sent.
-    script.says_text(format!("[sources.shop]\nprovider = 'shopify'\nsecrets = ['{OLD}']\nhandler = 'test'\n"));
+    let (world, script) = (World::new(), ScriptedDocument::new(&[]));
+    script.set_text(format!("[sources.shop]\nprovider = 'shopify'\nsecrets = ['{OLD}']\nhandler = 'test'\n"));
     let (ingest, _) = ingest(&world, &script).await;
     pass(SPACING).await;
     assert_eq!(ingest.answer(&post(&world, OLD, "1")).await.status_code, 401);
-    script.says(&[("shop", OLD)]);
+    script.set(&[("shop", OLD)]);
     pass(SPACING).await;
     assert_eq!(ingest.answer(&post(&world, OLD, "2")).await.status_code, 200);
 }
 
 #[tokio::test(start_paused = true)]
 async fn forged_webhooks_cause_ever_fewer_reads() {
-    let (world, script) = (World::new(), Script::of(&[("shop", OLD)]));
+    let (world, script) = (World::new(), ScriptedDocument::new(&[("shop", OLD)]));
     let (ingest, _) = ingest(&world, &script).await;
     pass(SPACING).await;
     let mut unknown = post(&world, OLD, "1");
@@ -269,78 +266,78 @@ async fn forged_webhooks_cause_ever_fewer_reads() {
         }
         pass(Duration::from_millis(100)).await;
     }
-    assert_eq!(read_at[..8], [0, 5, 15, 35, 75, 135, 195, 255], "then as often as without them");
+    assert_eq!(read_at[..8], [0, 5, 15, 35, 75, 135, 195, 255], "finally one a minute");
     assert_eq!(known, 1 + 5 + 8, "in ten minutes");
     let mut probe = unknown;
     probe.request_context.http.method = "GET".into();
     pass(SPACING).await;
     assert_eq!(ingest.answer(&probe).await.status_code, 404);
-    assert_eq!(script.reads(), known, "a look from outside that posts nothing asks nothing");
+    assert_eq!(script.reads(), known, "a GET caused a read");
 
-    // What is new ends that: the next one is read for at once.
-    script.says(&[("shop", NEW)]);
+    // A new document ends the backoff.
+    script.set(&[("shop", NEW)]);
     pass(REFRESH).await;
     assert_eq!(ingest.answer(&post(&world, NEW, "rolled")).await.status_code, 200);
-    script.says(&[("shop", OLD)]);
+    script.set(&[("shop", OLD)]);
     pass(SPACING).await;
     assert_eq!(ingest.answer(&post(&world, OLD, "rolled back")).await.status_code, 200);
 }
 
 #[tokio::test(start_paused = true)]
 async fn unreachable_document_keeps_the_last_one() {
-    let (world, script) = (World::new(), Script::of(&[("shop", OLD)]));
+    let (world, script) = (World::new(), ScriptedDocument::new(&[("shop", OLD)]));
     let (ingest, _) = ingest(&world, &script).await;
-    script.fails("ssm does not answer");
+    script.fail("ssm does not answer");
     let mut answered = Vec::new();
     for number in 0..30 {
         pass(Duration::from_secs(30)).await;
         answered.push(ingest.answer(&post(&world, OLD, &format!("old-{number}"))).await.status_code);
-        // It may have been rolled to this one: the sender is to try again.
+        // The document may have changed to this secret, so the sender must retry.
         answered.push(ingest.answer(&post(&world, NEW, &format!("new-{number}"))).await.status_code);
         settle().await;
     }
     assert_eq!(answered, [200, 503].repeat(30));
-    let told = script.told();
+    let events = script.events();
     assert_eq!(
-        told.iter().filter(|line| line.starts_with("news: ")).collect::<Vec<_>>(),
+        events.iter().filter(|line| line.starts_with("news: ")).collect::<Vec<_>>(),
         ["news: ssm does not answer"]
     );
-    assert_eq!(told.len() as u32, script.reads() - 1, "each is counted: {told:?}");
+    assert_eq!(events.len() as u32, script.reads() - 1, "a failed read has no event: {events:?}");
 
-    script.says(&[("shop", NEW)]);
+    script.set(&[("shop", NEW)]);
     pass(SPACING).await;
     assert_eq!(ingest.answer(&post(&world, NEW, "back")).await.status_code, 200);
     assert_eq!(ingest.answer(&post(&world, OLD, "gone")).await.status_code, 401);
-    script.fails("ssm does not answer");
+    script.fail("ssm does not answer");
     pass(REFRESH).await;
     assert_eq!(ingest.answer(&post(&world, NEW, "out again")).await.status_code, 200);
     settle().await;
     assert_eq!(
-        script.told().iter().filter(|line| line.starts_with("news: ")).count(),
+        script.events().iter().filter(|line| line.starts_with("news: ")).count(),
         2,
-        "told again after it was well"
+        "the second outage is reported"
     );
 }
 
 #[tokio::test(start_paused = true)]
 async fn silent_document_delays_refusal_and_answers_503() {
-    let (world, script) = (World::new(), Script::of(&[("shop", OLD)]));
+    let (world, script) = (World::new(), ScriptedDocument::new(&[("shop", OLD)]));
     let (ingest, _) = ingest(&world, &script).await;
-    script.hangs();
+    script.hang();
     pass(SPACING).await;
     let before = world.env.monotonic();
     let answer = ingest.answer(&post(&world, NEW, "1")).await;
     assert_eq!(answer.status_code, 503);
     assert!(answer.headers.contains_key("retry-after"));
     assert_eq!(world.env.monotonic() - before, PATIENCE);
-    // A second one, while that reading is still under way, waits for it as well and starts none.
+    // A second request waits for the same read and starts none.
     assert_eq!(ingest.answer(&post(&world, NEW, "2")).await.status_code, 503);
     assert_eq!(script.reads(), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn invalid_document_is_ignored_and_not_shown() {
-    let (world, script) = (World::new(), Script::of(&[("shop", OLD)]));
+    let (world, script) = (World::new(), ScriptedDocument::new(&[("shop", OLD)]));
     let (ingest, live) = ingest(&world, &script).await;
     live.demand(|sources| if sources.iter().count() < 3 { Ok(()) } else { Err("too many".into()) }).unwrap();
     for (text, reason) in [
@@ -349,35 +346,35 @@ async fn invalid_document_is_ignored_and_not_shown() {
         (document(&[("a", NEW), ("b", NEW), ("c", NEW)]), "too many"),
         (String::new(), "sources document"),
     ] {
-        script.says_text(text);
+        script.set_text(text);
         pass(REFRESH).await;
         assert_eq!(ingest.answer(&post(&world, OLD, reason)).await.status_code, 200);
         settle().await;
-        let told = script.told().pop().unwrap();
-        assert!(told.starts_with("news: ") && told.contains(reason) && !told.contains(NEW), "{reason}: {told}");
+        let event = script.events().pop().unwrap();
+        assert!(event.starts_with("news: ") && event.contains(reason) && !event.contains(NEW), "{reason}: {event}");
         assert_eq!(live.newest().await, Newest::Unknown);
     }
-    script.says(&[("shop", OLD)]);
+    script.set(&[("shop", OLD)]);
     pass(REFRESH).await;
     assert_eq!(live.newest().await, Newest::Known);
 }
 
 #[tokio::test(start_paused = true)]
 async fn start_retries_until_initialisation_ends() {
-    let (world, script) = (World::new(), Script::of(&[]));
+    let (world, script) = (World::new(), ScriptedDocument::new(&[]));
     let opened = async || {
         let (document, begun) = (Box::new(script.clone()), world.env.monotonic());
         let opened = LiveSources::open(document, world.env.clone(), Arc::new(script.clone())).await;
         (opened.map(|_| ()).unwrap_err(), world.env.monotonic() - begun)
     };
-    script.fails("ssm does not answer");
+    script.fail("ssm does not answer");
     let (refused, waited) = opened().await;
     assert_eq!(refused, "ssm does not answer");
-    // Lambda gives it ten.
+    // Lambda allows ten seconds.
     assert!((Duration::from_secs(6)..Duration::from_secs(8)).contains(&waited), "{waited:?}");
     assert!((6..15).contains(&script.reads()), "{}", script.reads());
-    // What is wrong is not better at the second look.
-    script.says(&[]);
+    // An invalid document is not read again.
+    script.set(&[]);
     let reads = script.reads();
     let (refused, waited) = opened().await;
     assert!(refused.contains("source") && waited.is_zero() && script.reads() == reads + 1, "{refused} {waited:?}");
@@ -395,7 +392,6 @@ async fn document_can_be_a_file() {
     assert!(missing.contains("none cannot be read"), "{missing}");
 }
 
-/// Answers `Done`; nothing is to be seen of it here but that it ran.
 struct Done;
 
 impl Handler for Done {
@@ -404,9 +400,8 @@ impl Handler for Done {
     }
 }
 
-/// A drainer by the script's sources, and what it does with the one wake-up
-/// there is.
-async fn drain(world: &World, script: &Script, live: &LiveSources) -> Acknowledgement {
+/// Drains the order of `second` once.
+async fn drain(world: &World, script: &ScriptedDocument, live: &LiveSources) -> Acknowledgement {
     let info = HolderInfo::new("a worker in memory");
     let (store, waker, settings) = (world.store(), world.waker(), world.settings.clone());
     let observer: Arc<dyn Observer> = Arc::new(script.clone());
@@ -419,15 +414,15 @@ async fn drain(world: &World, script: &Script, live: &LiveSources) -> Acknowledg
 #[tokio::test(start_paused = true)]
 async fn worker_with_a_fast_clock_finds_an_added_source() {
     for ahead in [2, 59] {
-        let (world, script) = (World::new(), Script::of(&[("shop", OLD)]));
+        let (world, script) = (World::new(), ScriptedDocument::new(&[("shop", OLD)]));
         pass(Duration::from_secs(3600)).await;
         let live = open(&world, &script).await;
         pass(Duration::from_secs(1)).await;
-        script.says(&[("shop", OLD), ("second", OLD)]);
+        script.set(&[("shop", OLD), ("second", OLD)]);
         let accepted = Timestamp::from_millis(world.env.now().as_millis() - ahead * 1000);
         let found = live.find(&SourceName::parse("second").unwrap(), accepted).await;
         assert!(matches!(found, Found::Source(_)), "{ahead} s ahead: {found:?}");
-        // A source that no document names is gone, by any clock.
+        // A source that no document contains is gone, by any clock.
         let found = live.find(&SourceName::parse("third").unwrap(), accepted).await;
         assert!(matches!(found, Found::Gone), "{ahead} s ahead: {found:?}");
     }
@@ -435,7 +430,7 @@ async fn worker_with_a_fast_clock_finds_an_added_source() {
 
 #[tokio::test(start_paused = true)]
 async fn worker_with_a_slow_clock_finds_a_removed_source_gone() {
-    let (world, script) = (World::new(), Script::of(&[("shop", OLD)]));
+    let (world, script) = (World::new(), ScriptedDocument::new(&[("shop", OLD)]));
     let live = open(&world, &script).await;
     pass(Duration::from_secs(1)).await;
     let accepted = world.env.now() + Duration::from_secs(3600);
@@ -446,24 +441,24 @@ async fn worker_with_a_slow_clock_finds_a_removed_source_gone() {
 
 #[tokio::test(start_paused = true)]
 async fn worker_requeues_delivery_of_unknown_source() {
-    let (world, script) = (World::new(), Script::of(&[("shop", OLD)]));
+    let (world, script) = (World::new(), ScriptedDocument::new(&[("shop", OLD)]));
     let live = open(&world, &script).await;
     pass(Duration::from_secs(1)).await;
     let mut incoming = world.incoming_from("second", "second/order/1", "1");
     world.inbox().append(&incoming).await.unwrap();
 
-    script.fails("ssm does not answer");
+    script.fail("ssm does not answer");
     assert_eq!(drain(&world, &script, &live).await, Acknowledgement::Delete);
-    assert!(script.told().contains(&format!("put off: {:?}", RequeueReason::UnknownSource)), "{:?}", script.told());
+    assert!(script.events().contains(&format!("put off: {:?}", RequeueReason::UnknownSource)), "{:?}", script.events());
     assert_eq!(world.state("second/order/1").await.waiting(), 1);
 
-    script.says(&[("shop", OLD), ("second", OLD)]);
+    script.set(&[("shop", OLD), ("second", OLD)]);
     pass(SPACING).await;
     assert_eq!(drain(&world, &script, &live).await, Acknowledgement::Delete);
-    assert_eq!(script.told().pop().unwrap(), "settled: applied");
+    assert_eq!(script.events().pop().unwrap(), "settled: applied");
 
-    // Taken out: that is known of what came before the document was read, and needs no further reading.
-    script.says(&[("shop", OLD)]);
+    // A delivery from before the read needs no further read to show that its source was removed.
+    script.set(&[("shop", OLD)]);
     incoming = world.incoming_from("second", "second/order/1", "2");
     world.inbox().append(&incoming).await.unwrap();
     pass(REFRESH).await;
@@ -471,6 +466,6 @@ async fn worker_requeues_delivery_of_unknown_source() {
     settle().await;
     let reads = script.reads();
     assert_eq!(drain(&world, &script, &live).await, Acknowledgement::Delete);
-    assert_eq!(script.told().pop().unwrap(), "settled: parked");
+    assert_eq!(script.events().pop().unwrap(), "settled: parked");
     assert_eq!(script.reads(), reads);
 }

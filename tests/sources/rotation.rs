@@ -1,5 +1,5 @@
-//! A secret that is rolled by `serializer source rotate`, while webhooks signed
-//! with either come in at instances that read the document at other times.
+//! `serializer source rotate`, while webhooks signed with the old and the new secret
+//! arrive at instances that refresh at different times.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use serializer::document::Text;
 use webhook_serializer::sources::{REFRESH, SPACING, STALE, Sources};
 
 use super::{NEW, OLD, ingest, pass, post, settle};
-use crate::script::{Script, document};
+use crate::script::{ScriptedDocument, document};
 use tests::world::World;
 
-/// `text` as the command leaves it.
+/// Edits `text` as the command does.
 fn edited(text: &str, edit: impl FnOnce(&mut Text) -> anyhow::Result<()>) -> String {
     let mut document = Text::parse(text).unwrap();
     edit(&mut document).unwrap();
@@ -21,8 +21,8 @@ fn edited(text: &str, edit: impl FnOnce(&mut Text) -> anyhow::Result<()>) -> Str
 
 #[tokio::test(start_paused = true)]
 async fn secret_rotation_accepts_both_secrets() {
-    let (world, script) = (World::new(), Script::of(&[("shop", OLD)]));
-    // Each has a clock of its own by which it reads: the last one is idle for most of the time.
+    let (world, script) = (World::new(), ScriptedDocument::new(&[("shop", OLD)]));
+    // The instances refresh at different times, and the last one is mostly idle.
     let mut instances = Vec::new();
     for _ in 0..3 {
         instances.push(ingest(&world, &script).await.0);
@@ -52,19 +52,19 @@ async fn secret_rotation_accepts_both_secrets() {
 
     let before = document(&[("shop", OLD)]);
     let both = edited(&before, |text| text.put_first("shop", "secrets", &format!("whsec_{NEW}")));
-    script.says_text(both.clone());
-    // The first of them at the very moment that the document is written, signed as before.
+    script.set_text(both.clone());
+    // The first webhook arrives when the document has just been written.
     phase("written", &[OLD], &[Duration::ZERO, second]).await;
-    // The sender switches after what the command says to wait; its retries are signed with the old one for long.
+    // The sender switches after the wait that the command asks for; its retries use the old secret much longer.
     let switched: Vec<Duration> = [REFRESH].into_iter().chain(moments.iter().copied()).collect();
     phase("overlap", &[NEW, OLD], &switched).await;
 
-    script.says_text(edited(&both, |text| text.take_out("shop", "secrets", 1)));
+    script.set_text(edited(&both, |text| text.take_out("shop", "secrets", 1)));
     phase("finished", &[NEW], &[Duration::ZERO, second, SPACING, REFRESH, STALE]).await;
     phase("after", &[NEW], &moments).await;
 
     assert_eq!(accepted, (11 + 2 + 2 * 12 + 5 + 11) * 2 + (3 + 1 + 2 * 3 + 2 + 3));
-    assert_eq!(world.state("shop/order/1").await.waiting(), accepted, "each that was accepted is there");
+    assert_eq!(world.state("shop/order/1").await.waiting(), accepted, "an accepted webhook is missing");
     pass(STALE).await;
-    assert_eq!(instances[0].answer(&post(&world, OLD, "late")).await.status_code, 401, "the old one is out");
+    assert_eq!(instances[0].answer(&post(&world, OLD, "late")).await.status_code, 401, "the old secret is refused");
 }

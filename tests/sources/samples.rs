@@ -1,5 +1,4 @@
-//! The samples of `events/` through ingest, as the sources document beside them
-//! has their senders.
+//! The samples of `events/` through ingest.
 
 use std::{fs, path::PathBuf, sync::Arc};
 
@@ -11,7 +10,7 @@ use webhook_serializer::{
     sources::Sources,
 };
 
-/// The webhooks among the samples, by file, signed anew.
+/// Returns the sample webhooks by file, signed at the current time.
 fn webhooks(world: &World, sources: &Sources) -> Vec<(String, Webhook)> {
     let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../events"));
     let mut files: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -27,14 +26,14 @@ fn webhooks(world: &World, sources: &Sources) -> Vec<(String, Webhook)> {
         .collect()
 }
 
-/// The same request as text and in base64.
+/// Returns the request with its body as text and in base64.
 fn both_forms(webhook: &Webhook) -> [Request; 2] {
     let text = request(webhook);
     let encoded = Request { body: Some(STANDARD.encode(&webhook.body)), is_base64_encoded: true, ..text.clone() };
     [text, encoded]
 }
 
-/// One that believes the key of the samples whose senders publish theirs.
+/// Returns an ingest that accepts the samples' published keys.
 fn ingest(world: &World, sources: &Arc<Sources>) -> Ingest {
     let keys = PublishedKeys::beside(world.env.clone(), Arc::new(DevelopmentKeys));
     Ingest::new(sources, world.inbox(), world.env.clone()).with_keys(keys)
@@ -53,7 +52,7 @@ async fn every_sample_is_accepted_and_answered_as_required() {
         let is_ping = name.ends_with("-ping.json");
         for request in both_forms(&webhook) {
             let answer = ingest.answer(&request).await;
-            let demanded = match webhook.source.as_str() {
+            let required = match webhook.source.as_str() {
                 _ if is_ping => "{}".to_owned(),
                 "adobe-commerce" => r#"{"op":"success"}"#.to_owned(),
                 _ => {
@@ -62,14 +61,14 @@ async fn every_sample_is_accepted_and_answered_as_required() {
                     continue;
                 }
             };
-            assert_eq!((answer.status_code, answer.body.as_str()), (200, demanded.as_str()), "{name}");
+            assert_eq!((answer.status_code, answer.body.as_str()), (200, required.as_str()), "{name}");
             pings += usize::from(is_ping);
         }
     }
     assert!(deliveries > 80 && pings == 4, "{deliveries} {pings}");
 }
 
-/// Shopify checks this of the privacy topics before it lists an app.
+/// Shopify checks this for the privacy topics before it lists an app.
 #[tokio::test(start_paused = true)]
 async fn every_changed_sample_is_answered_401() {
     let (world, sources) = (World::new(), Arc::new(Sources::parse(SOURCES).unwrap()));

@@ -1,5 +1,5 @@
-//! A document that says what a test wants, counts how often it is read, and
-//! keeps what is told of it.
+//! A sources document controlled by a test. It counts its reads and records the
+//! events about it.
 
 use std::{
     future::{pending, ready},
@@ -12,7 +12,7 @@ use webhook_serializer::{
     telemetry::{Event, Observer},
 };
 
-/// The document of these sources, each with one secret.
+/// Returns a document with these sources and their secrets.
 pub fn document(sources: &[(&str, &str)]) -> String {
     let entry = |(name, secret): &(&str, &str)| {
         format!(
@@ -24,47 +24,47 @@ pub fn document(sources: &[(&str, &str)]) -> String {
 }
 
 #[derive(Debug, Clone, Default)]
-pub struct Script(Arc<Mutex<State>>);
+pub struct ScriptedDocument(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// `None`: it does not answer.
+    /// `None`: a read never ends.
     answer: Option<Result<String, String>>,
     reads: u32,
-    told: Vec<String>,
+    events: Vec<String>,
 }
 
-impl Script {
-    pub fn of(sources: &[(&str, &str)]) -> Self {
+impl ScriptedDocument {
+    pub fn new(sources: &[(&str, &str)]) -> Self {
         let script = Self::default();
-        script.says(sources);
+        script.set(sources);
         script
     }
 
-    pub fn says(&self, sources: &[(&str, &str)]) {
-        self.says_text(document(sources));
+    pub fn set(&self, sources: &[(&str, &str)]) {
+        self.set_text(document(sources));
     }
 
-    pub fn says_text(&self, text: String) {
+    pub fn set_text(&self, text: String) {
         self.state().answer = Some(Ok(text));
     }
 
-    pub fn fails(&self, reason: &str) {
+    pub fn fail(&self, reason: &str) {
         self.state().answer = Some(Err(reason.to_owned()));
     }
 
-    pub fn hangs(&self) {
+    pub fn hang(&self) {
         self.state().answer = None;
     }
 
-    /// How often it was read.
+    /// Returns the number of reads.
     pub fn reads(&self) -> u32 {
         self.state().reads
     }
 
-    /// What was told so far.
-    pub fn told(&self) -> Vec<String> {
-        self.state().told.clone()
+    /// Returns the observed events as text.
+    pub fn events(&self) -> Vec<String> {
+        self.state().events.clone()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -72,7 +72,7 @@ impl Script {
     }
 }
 
-impl Document for Script {
+impl Document for ScriptedDocument {
     fn read(&self) -> BoxFuture<'_, Result<String, String>> {
         let mut state = self.state();
         state.reads += 1;
@@ -83,7 +83,7 @@ impl Document for Script {
     }
 }
 
-impl Observer for Script {
+impl Observer for ScriptedDocument {
     fn observe(&self, event: &Event<'_>) {
         let line = match event {
             Event::SourcesChanged { count } => format!("changed to {count}"),
@@ -93,6 +93,6 @@ impl Observer for Script {
             Event::Settled { settlement, .. } => format!("settled: {}", settlement.as_str()),
             _ => return,
         };
-        self.state().told.push(line);
+        self.state().events.push(line);
     }
 }

@@ -1,5 +1,5 @@
-//! The document behind the two services while it is changed: a stand-in that
-//! keeps versions as they do, the command's own code and HTTP client.
+//! Changes of a document in Parameter Store or Secrets Manager: the command's own
+//! code and HTTP client, against a stand-in that keeps versions as they do.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -12,38 +12,37 @@ use webhook_serializer::{aws::Account, config::SourcesOrigin, sources::Sources};
 const NAME: &str = "/webhooks/sources";
 const ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:sources-AbCdEf";
 
-/// What the services keep.
 #[derive(Default)]
-struct Kept {
+struct Services {
     /// The parameter's versions; the last is the current one.
     parameter: Vec<String>,
     tier: &'static str,
     /// The secret's versions, by their ids.
     secret: Vec<(String, String)>,
-    /// The id of the secret's current one.
+    /// The id of the secret's current version.
     current: String,
-    /// What somebody else writes just before the next write.
+    /// Documents that somebody else writes just before the next write.
     others: Vec<String>,
     denied: &'static str,
-    asked: Vec<(String, Value)>,
+    requests: Vec<(String, Value)>,
 }
 
 #[derive(Clone, Default)]
-struct StandIn(Arc<Mutex<Kept>>);
+struct StandIn(Arc<Mutex<Services>>);
 
 impl StandIn {
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn services(&self) -> MutexGuard<'_, Services> {
         self.0.lock().expect("no one panics while holding this")
     }
 
-    /// Both hold `text`.
-    fn of(text: &str) -> Self {
+    /// Puts `text` into both services.
+    fn with(text: &str) -> Self {
         let stand_in = Self::default();
-        let mut kept = stand_in.kept();
-        kept.parameter.push(text.to_owned());
-        kept.secret.push(("first".into(), text.to_owned()));
-        (kept.current, kept.tier) = ("first".into(), "Standard");
-        drop(kept);
+        let mut services = stand_in.services();
+        services.parameter.push(text.to_owned());
+        services.secret.push(("first".into(), text.to_owned()));
+        (services.current, services.tier) = ("first".into(), "Standard");
+        drop(services);
         stand_in
     }
 
@@ -64,7 +63,6 @@ impl StandIn {
         [self.place(SourcesOrigin::Parameter(NAME.into())).await, self.place(SourcesOrigin::Secret(ARN.into())).await]
     }
 
-    /// The document there now.
     async fn read(place: &Place) -> Sources {
         Sources::parse(&place.read().await.unwrap().unwrap().text).unwrap()
     }
@@ -73,54 +71,54 @@ impl StandIn {
 async fn answer(State(stand_in): State<StandIn>, headers: HeaderMap, body: Bytes) -> (StatusCode, String) {
     let target = headers["x-amz-target"].to_str().unwrap().split_once('.').unwrap().1.to_owned();
     let question: Value = serde_json::from_slice(&body).unwrap();
-    let mut kept = stand_in.kept();
-    kept.asked.push((target.clone(), question.clone()));
+    let mut services = stand_in.services();
+    services.requests.push((target.clone(), question.clone()));
     let text = |name: &str| question[name].as_str().unwrap_or_default().to_owned();
     let refusal = |kind: &str| (StatusCode::BAD_REQUEST, json!({ "__type": kind, "message": "hush" }).to_string());
-    if target == kept.denied {
+    if target == services.denied {
         return refusal("AccessDeniedException");
     }
     let done = match target.as_str() {
         "GetParameter" => {
             let asked = text("Name");
-            let number = asked.split_once(':').map_or(kept.parameter.len(), |(_, number)| number.parse().unwrap());
-            let Some(value) = number.checked_sub(1).and_then(|at| kept.parameter.get(at)) else {
+            let number = asked.split_once(':').map_or(services.parameter.len(), |(_, number)| number.parse().unwrap());
+            let Some(value) = number.checked_sub(1).and_then(|at| services.parameter.get(at)) else {
                 return refusal("ParameterNotFound");
             };
             json!({ "Parameter": { "Name": NAME, "Type": "SecureString", "Value": value, "Version": number } })
         }
-        // As there: a page may be empty and not be the last.
+        // Real pages may be empty without being the last.
         "DescribeParameters" if question["NextToken"].is_null() => json!({ "Parameters": [], "NextToken": "more" }),
-        "DescribeParameters" => json!({ "Parameters": [{ "Name": NAME, "Tier": kept.tier, "KeyId": "own-key" }] }),
-        "PutParameter" if question["Overwrite"] == false && !kept.parameter.is_empty() => {
+        "DescribeParameters" => json!({ "Parameters": [{ "Name": NAME, "Tier": services.tier, "KeyId": "own-key" }] }),
+        "PutParameter" if question["Overwrite"] == false && !services.parameter.is_empty() => {
             return refusal("ParameterAlreadyExists");
         }
         "PutParameter" => {
-            let others: Vec<String> = kept.others.drain(..).collect();
-            kept.parameter.extend(others);
-            kept.parameter.push(text("Value"));
-            json!({ "Version": kept.parameter.len() })
+            let others: Vec<String> = services.others.drain(..).collect();
+            services.parameter.extend(others);
+            services.parameter.push(text("Value"));
+            json!({ "Version": services.parameter.len() })
         }
         "GetSecretValue" => {
-            let Some((id, value)) = kept.secret.iter().find(|(id, _)| *id == kept.current) else {
+            let Some((id, value)) = services.secret.iter().find(|(id, _)| *id == services.current) else {
                 return refusal("ResourceNotFoundException");
             };
             json!({ "SecretString": value, "VersionId": id })
         }
         "PutSecretValue" => {
             assert_eq!(question["VersionStages"], json!(["SERIALIZERPENDING"]), "the current one stays");
-            kept.secret.push((text("ClientRequestToken"), text("SecretString")));
-            if let Some(other) = kept.others.pop() {
-                kept.secret.push(("others".into(), other));
-                kept.current = "others".into();
+            services.secret.push((text("ClientRequestToken"), text("SecretString")));
+            if let Some(other) = services.others.pop() {
+                services.secret.push(("others".into(), other));
+                services.current = "others".into();
             }
             json!({ "VersionId": text("ClientRequestToken") })
         }
-        "UpdateSecretVersionStage" if text("RemoveFromVersionId") != kept.current => {
+        "UpdateSecretVersionStage" if text("RemoveFromVersionId") != services.current => {
             return refusal("InvalidParameterException");
         }
         "UpdateSecretVersionStage" => {
-            kept.current = text("MoveToVersionId");
+            services.current = text("MoveToVersionId");
             json!({})
         }
         other => panic!("{other}"),
@@ -152,9 +150,9 @@ fn names(sources: &Sources) -> Vec<String> {
 #[tokio::test]
 async fn concurrent_write_is_merged_with_the_change() {
     for at in 0..2 {
-        let stand_in = StandIn::of(&source("first"));
+        let stand_in = StandIn::with(&source("first"));
         let place = &stand_in.places().await[at];
-        stand_in.kept().others.push(source("first") + &source("theirs"));
+        stand_in.services().others.push(source("first") + &source("theirs"));
         assert!(matches!(add(place, "ours").await.unwrap(), Changed::Done(..)));
         assert_eq!(names(&StandIn::read(place).await), ["first", "ours", "theirs"], "{place}");
     }
@@ -163,10 +161,10 @@ async fn concurrent_write_is_merged_with_the_change() {
 #[tokio::test]
 async fn conflicting_concurrent_write_is_restored() {
     for at in 0..2 {
-        let stand_in = StandIn::of(&source("first"));
+        let stand_in = StandIn::with(&source("first"));
         let place = &stand_in.places().await[at];
         let theirs = source("first") + &source("ours");
-        stand_in.kept().others.push(theirs.clone());
+        stand_in.services().others.push(theirs.clone());
         let refused = format!("{:#}", add(place, "ours").await.unwrap_err());
         assert!(refused.ends_with("there is a source `ours` already"), "{refused}");
         assert_eq!(place.read().await.unwrap().unwrap().text, theirs, "{place}: {refused}");
@@ -175,11 +173,11 @@ async fn conflicting_concurrent_write_is_restored() {
 
 #[tokio::test]
 async fn changed_parameter_keeps_key_tier_and_type() {
-    let stand_in = StandIn::of(&source("first"));
-    stand_in.kept().tier = "Advanced";
+    let stand_in = StandIn::with(&source("first"));
+    stand_in.services().tier = "Advanced";
     let [parameter, _] = stand_in.places().await;
     assert!(matches!(add(&parameter, "ours").await.unwrap(), Changed::Done(_, Some(version)) if version == "2"));
-    let asked = std::mem::take(&mut stand_in.kept().asked);
+    let asked = std::mem::take(&mut stand_in.services().requests);
     let (_, put) = asked.into_iter().find(|(target, _)| target == "PutParameter").unwrap();
     let said = (&put["KeyId"], &put["Tier"], &put["Type"], &put["Overwrite"]);
     assert_eq!(said, (&json!("own-key"), &json!("Advanced"), &json!("SecureString"), &json!(true)));
@@ -196,7 +194,7 @@ async fn missing_parameter_is_created_missing_secret_refused() {
 
 #[tokio::test]
 async fn denied_change_names_the_missing_permission() {
-    let stand_in = StandIn::of(&source("first"));
+    let stand_in = StandIn::with(&source("first"));
     let places = stand_in.places().await;
     for (at, denied, needed) in [
         (0, "GetParameter", "ssm:GetParameter"),
@@ -206,10 +204,10 @@ async fn denied_change_names_the_missing_permission() {
         (1, "PutSecretValue", "secretsmanager:PutSecretValue"),
         (1, "UpdateSecretVersionStage", "secretsmanager:UpdateSecretVersionStage"),
     ] {
-        stand_in.kept().denied = denied;
+        stand_in.services().denied = denied;
         let refused = format!("{:#}", add(&places[at], "ours").await.unwrap_err());
         assert!(refused.contains(needed) && !refused.contains("hush"), "{denied}: {refused}");
-        stand_in.kept().denied = "";
+        stand_in.services().denied = "";
         assert_eq!(names(&StandIn::read(&places[at]).await), ["first"], "{denied}");
     }
     let nobody = Account {
@@ -229,15 +227,15 @@ async fn too_large_document_is_refused_unwritten() {
         (0, "Advanced", 8100, "and a parameter holds 8192: move the document to Secrets Manager"),
         (1, "", 65_500, "and a secret holds 65536"),
     ] {
-        let stand_in = StandIn::of(&long(bytes));
-        stand_in.kept().tier = tier;
+        let stand_in = StandIn::with(&long(bytes));
+        stand_in.services().tier = tier;
         let place = &stand_in.places().await[at];
         let refused = format!("{:#}", add(place, "ours").await.unwrap_err());
         assert!(refused.contains(limit), "{refused}");
-        assert!(!stand_in.kept().asked.iter().any(|(target, _)| target.starts_with("Put")), "{refused}");
+        assert!(!stand_in.services().requests.iter().any(|(target, _)| target.starts_with("Put")), "{refused}");
     }
-    let stand_in = StandIn::of(&long(4000));
-    stand_in.kept().tier = "Advanced";
+    let stand_in = StandIn::with(&long(4000));
+    stand_in.services().tier = "Advanced";
     let [parameter, _] = stand_in.places().await;
     assert!(matches!(add(&parameter, "ours").await.unwrap(), Changed::Done(..)));
 }

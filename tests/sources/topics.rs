@@ -1,5 +1,4 @@
-//! Topics that a source does not take, through ingest: verified, answered,
-//! counted, and kept nowhere.
+//! Ignored topics, through ingest.
 
 use std::sync::Arc;
 
@@ -65,12 +64,12 @@ async fn ignored_topic_is_answered_200_and_not_stored() {
         assert_eq!((answer.status_code, answer.body), (200, format!(r#"{{"ignored":"{topic}"}}"#)));
     }
     assert_eq!((shop.rows(), shop.world.messages.sent()), (0, 0), "neither a row nor a wake-up");
-    let told = shop.lines.json();
-    assert_eq!(told.len(), 3);
-    for (line, topic) in told.iter().zip(["customer.updated", "order.viewed", "unknown"]) {
-        let said = (&line["message"], &line["topic"], &line["source"], &line["outcome"], &line["Ignored"]);
+    let lines = shop.lines.json();
+    assert_eq!(lines.len(), 3);
+    for (line, topic) in lines.iter().zip(["customer.updated", "order.viewed", "unknown"]) {
+        let logged = (&line["message"], &line["topic"], &line["source"], &line["outcome"], &line["Ignored"]);
         let (text, one) = (|text: &str| Value::from(text), Value::from(1));
-        assert_eq!(said, (&text("ignored"), &text(topic), &text("shop"), &text("ignored"), &one), "{line}");
+        assert_eq!(logged, (&text("ignored"), &text(topic), &text("shop"), &text("ignored"), &one), "{line}");
     }
     let taken = shop.post("4", "order.updated", false).await;
     assert!(taken.body.starts_with(r#"{"accepted":1"#), "{}", taken.body);
@@ -81,7 +80,7 @@ async fn ignored_topic_is_answered_200_and_not_stored() {
 async fn ignored_topic_is_verified_first() {
     let shop = Shop::new();
     assert_eq!(shop.post("1", "customer.updated", true).await.status_code, 401);
-    let told = shop.lines.json();
-    let said: Vec<_> = told.iter().map(|line| (&line["message"], line.get("topic"))).collect();
-    assert_eq!(said, [(&Value::from("not verified"), None)], "whose it is nobody knows");
+    let lines = shop.lines.json();
+    let logged: Vec<_> = lines.iter().map(|line| (&line["message"], line.get("topic"))).collect();
+    assert_eq!(logged, [(&Value::from("not verified"), None)], "an unverified topic is not logged");
 }

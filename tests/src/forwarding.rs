@@ -1,5 +1,5 @@
-//! A store before another: what it changes about a request or its reply is all
-//! that has to be written, once for whichever request it is.
+//! A table in front of another. A layer sees every request as one enum, so it is
+//! written once for all kinds of requests.
 
 use std::{ops::Deref, sync::Arc};
 
@@ -8,26 +8,26 @@ use webhook_serializer::protocol::table::{
     Key, Page, Range, Row, Scanned, Segment, Table, TableError, TableName, Transacted, Write, Written,
 };
 
-/// What a store is asked.
+/// A request to a table.
 #[derive(Debug, Clone, Copy)]
 pub enum Request<'a> {
-    /// One write.
+    /// A conditional write.
     Write(&'a Write),
-    /// Several, under a token.
+    /// A transaction, with its idempotency token.
     Transact(&'a [Write], &'a str),
-    /// One row.
+    /// A read of one row.
     Get(&'a Key),
-    /// Several rows.
+    /// A read of several rows.
     GetMany(&'a [Key]),
-    /// A part of a partition.
+    /// A page of a partition.
     Query(&'a Range),
-    /// A part of a table.
+    /// A page of a table's segment.
     Scan(&'a TableName, &'a Segment),
 }
 
-/// What it answers.
+/// The reply to the request of the same kind.
 #[derive(Debug)]
-#[expect(missing_docs, reason = "each to the request of that kind")]
+#[expect(missing_docs, reason = "each is named for its request")]
 pub enum Reply {
     Written(Written),
     Transacted(Transacted),
@@ -38,7 +38,7 @@ pub enum Reply {
 }
 
 impl<'a> Request<'a> {
-    /// Asks `table`.
+    /// Sends the request to `table`.
     pub async fn of(self, table: &Arc<dyn Table>) -> Result<Reply, TableError> {
         Ok(match self {
             Self::Write(write) => Reply::Written(table.write(write).await?),
@@ -50,7 +50,7 @@ impl<'a> Request<'a> {
         })
     }
 
-    /// What it writes; nothing: it reads.
+    /// Returns its writes; none for a read.
     pub fn writes(self) -> &'a [Write] {
         match self {
             Self::Write(write) => std::slice::from_ref(write),
@@ -60,10 +60,9 @@ impl<'a> Request<'a> {
     }
 }
 
-/// What stands before a store.
+/// A change to requests or replies.
 pub trait Layer: Send + Sync + 'static {
-    /// Answers `request` in the place of `inner`, with a reply of its kind;
-    /// `request.of(inner)` lets it through.
+    /// Answers `request` with a reply of the same kind; `request.of(inner)` passes it on.
     fn call(
         &self,
         inner: &Arc<dyn Table>,
@@ -71,7 +70,7 @@ pub trait Layer: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Reply, TableError>> + Send;
 }
 
-/// A store behind a layer, to which this dereferences.
+/// A table behind a layer. It dereferences to the layer.
 #[derive(Clone)]
 pub struct Forwarding<L> {
     inner: Arc<dyn Table>,
@@ -79,7 +78,7 @@ pub struct Forwarding<L> {
 }
 
 impl<L> Forwarding<L> {
-    /// `inner` behind `layer`.
+    /// Puts `layer` in front of `inner`.
     pub fn through(layer: L, inner: Arc<dyn Table>) -> Self {
         Self { inner, layer }
     }
@@ -98,7 +97,7 @@ macro_rules! reply {
         Box::pin(async move {
             match $self.layer.call(&$self.inner, $request).await? {
                 Reply::$kind(reply) => Ok(reply),
-                other => unreachable!("answers another request: {other:?}"),
+                other => unreachable!("the reply is of another kind: {other:?}"),
             }
         })
     };

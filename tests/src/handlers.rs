@@ -14,7 +14,7 @@ use webhook_serializer::{
     },
 };
 
-/// Takes some time.
+/// Finishes after some time.
 #[derive(Debug, Clone, Copy)]
 pub struct Slow(pub Duration);
 
@@ -37,7 +37,7 @@ impl Handler for FailsFirst {
     }
 }
 
-/// What a function says.
+/// A handler from a closure.
 #[derive(Clone)]
 pub struct Scripted<F>(pub F);
 
@@ -50,7 +50,7 @@ where
     }
 }
 
-/// A handler that answers at once, as a function says.
+/// Returns a handler that answers at once with the closure's outcome.
 pub fn answering(
     answer: impl Fn(&Delivery, &Context) -> Outcome + Clone + Send + Sync + 'static,
 ) -> impl Handler + Clone {
@@ -60,7 +60,7 @@ pub fn answering(
     })
 }
 
-/// Is done at once, with one as with several.
+/// Finishes at once, single deliveries and groups.
 #[derive(Debug, Clone, Copy)]
 pub struct Done;
 
@@ -81,24 +81,24 @@ impl Handler for Done {
 /// The table that [`Counting`] counts in.
 pub const EFFECTS: &str = "effects";
 
-/// What a handler was started for, and how many each of them stood for.
+/// The starts of a handler: each delivery's id, and how many it supersedes.
 pub type Starts = Arc<Mutex<Vec<Vec<(String, u32)>>>>;
 
-/// Counts each delivery in a table, by commit; fails with those of its plan.
+/// Counts each delivery in [`EFFECTS`] by a commit, and fails for poison.
 #[derive(Debug, Clone, Default)]
 pub struct Counting {
-    /// Its starts.
+    /// The starts so far.
     pub starts: Starts,
-    /// Which deliveries fail, and whether they are rejected.
+    /// The ids of failing deliveries, and whether they are rejected.
     pub poison: Vec<(&'static str, bool)>,
 }
 
 impl Counting {
-    /// The ids of the deliveries that each start was about.
+    /// Returns the ids of the deliveries of each start.
     ///
     /// # Panics
     ///
-    /// A start did.
+    /// A start panicked.
     pub fn starts(&self) -> Vec<Vec<String>> {
         let starts = self.starts.lock().unwrap();
         starts.iter().map(|start| start.iter().map(|(id, _)| id.clone()).collect()).collect()

@@ -1,5 +1,5 @@
-//! `docs/invoke.schema.json` as types of other languages: what a function that
-//! the handler `invoke` calls is given, and what it answers.
+//! Generates types in other languages from `docs/invoke.schema.json`, for the event
+//! and the answer of a function that the handler `invoke` calls.
 
 use std::fmt::Write;
 
@@ -7,11 +7,11 @@ use serde_json::Value;
 
 const MADE: &str = "Made from docs/invoke.schema.json by `cargo run -p tests --bin invoke-types`.";
 
-/// An object in the schema that has a title.
+/// A titled object of the schema.
 struct Class<'a> {
     name: &'a str,
     about: &'a str,
-    /// Those that are required first, in their order.
+    /// Required fields come first.
     fields: Vec<Field<'a>>,
 }
 
@@ -22,7 +22,7 @@ struct Field<'a> {
     schema: &'a Value,
 }
 
-/// All of them, those inside first.
+/// Returns all classes, inner ones first.
 fn classes(schema: &Value) -> Vec<Class<'_>> {
     let inside = |part: &str| schema[part].as_object().into_iter().flatten().map(|(_, schema)| schema);
     let mut found: Vec<Class> = inside("properties").chain(schema.get("items")).flat_map(classes).collect();
@@ -49,39 +49,39 @@ fn about(schema: &Value) -> &str {
     schema["description"].as_str().unwrap_or_default()
 }
 
-/// What a language calls the schema's types.
-struct Words {
+/// A language's notation of types.
+struct Notation {
     kind: fn(&str) -> &'static str,
     list: fn(String) -> String,
     literals: fn(&[String]) -> String,
     or: &'static str,
 }
 
-fn kind(schema: &Value, words: &Words) -> String {
+fn kind(schema: &Value, notation: &Notation) -> String {
     let literal = |value: &Value| value.to_string();
     if let Some(one) = schema.get("const") {
-        return (words.literals)(&[literal(one)]);
+        return (notation.literals)(&[literal(one)]);
     }
     if let Some(all) = schema["enum"].as_array() {
-        return (words.literals)(&all.iter().map(literal).collect::<Vec<_>>());
+        return (notation.literals)(&all.iter().map(literal).collect::<Vec<_>>());
     }
     if let Some(name) = schema["title"].as_str() {
         return name.to_owned();
     }
     match &schema["type"] {
         Value::Array(kinds) => {
-            let kinds: Vec<_> = kinds.iter().filter_map(Value::as_str).map(words.kind).collect();
-            kinds.join(words.or)
+            let kinds: Vec<_> = kinds.iter().filter_map(Value::as_str).map(notation.kind).collect();
+            kinds.join(notation.or)
         }
-        Value::String(list) if list == "array" => (words.list)(kind(&schema["items"], words)),
-        Value::String(one) => (words.kind)(one).to_owned(),
+        Value::String(list) if list == "array" => (notation.list)(kind(&schema["items"], notation)),
+        Value::String(one) => (notation.kind)(one).to_owned(),
         other => panic!("no type {other}"),
     }
 }
 
-/// The types in TypeScript.
+/// Generates TypeScript.
 pub fn typescript(schema: &Value) -> String {
-    let words = Words {
+    let notation = Notation {
         kind: |kind| match kind {
             "string" => "string",
             "integer" | "number" => "number",
@@ -95,23 +95,23 @@ pub fn typescript(schema: &Value) -> String {
     };
     let mut text = format!("// {MADE}\n");
     for Class { name, about, fields } in classes(schema) {
-        write!(text, "\n/** {about} */\nexport interface {name} {{\n").expect("a text takes any text");
+        write!(text, "\n/** {about} */\nexport interface {name} {{\n").expect("writing to a string cannot fail");
         for field in fields {
             let Field { name, about, is_required, schema } = field;
             if !about.is_empty() {
-                writeln!(text, "  /** {about} */").expect("the same");
+                writeln!(text, "  /** {about} */").expect("writing to a string cannot fail");
             }
             let maybe = if is_required { "" } else { "?" };
-            writeln!(text, "  {name}{maybe}: {};", kind(schema, &words)).expect("the same");
+            writeln!(text, "  {name}{maybe}: {};", kind(schema, &notation)).expect("writing to a string cannot fail");
         }
         text += "}\n";
     }
     text
 }
 
-/// The types in Python, from 3.11 on.
+/// Generates Python, for 3.11 and later.
 pub fn python(schema: &Value) -> String {
-    let words = Words {
+    let notation = Notation {
         kind: |kind| match kind {
             "string" => "str",
             "integer" => "int",
@@ -126,14 +126,14 @@ pub fn python(schema: &Value) -> String {
     };
     let mut text = format!("# {MADE}\n\nfrom typing import Literal, NotRequired, TypedDict\n");
     for Class { name, about, fields } in classes(schema) {
-        write!(text, "\n\nclass {name}(TypedDict):\n    \"\"\"{about}\"\"\"\n\n").expect("a text takes any text");
+        write!(text, "\n\nclass {name}(TypedDict):\n    \"\"\"{about}\"\"\"\n\n").expect("writing to a string cannot fail");
         for Field { name, about, is_required, schema } in fields {
             if !about.is_empty() {
-                writeln!(text, "    # {about}").expect("the same");
+                writeln!(text, "    # {about}").expect("writing to a string cannot fail");
             }
-            let kind = kind(schema, &words);
+            let kind = kind(schema, &notation);
             let kind = if is_required { kind } else { format!("NotRequired[{kind}]") };
-            writeln!(text, "    {name}: {kind}").expect("the same");
+            writeln!(text, "    {name}: {kind}").expect("writing to a string cannot fail");
         }
     }
     text

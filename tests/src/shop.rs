@@ -1,5 +1,5 @@
-//! A shop whose webhooks come to a local deployment, some of which fail until the
-//! cause is mended; and a console that looks at it.
+//! A shop with a local deployment and a console. Some deliveries fail until the
+//! cause is fixed.
 
 use std::sync::{
     Arc,
@@ -55,12 +55,12 @@ pub struct Shop {
     pub lane: Lane,
     /// What happened.
     pub story: Story,
-    /// What is looked at.
+    /// The console of the deployment.
     pub console: Console,
     is_mended: Arc<AtomicBool>,
 }
 
-/// What handles its deliveries, at a person's pace.
+/// The shop's handler, slow enough to watch.
 #[derive(Debug, Clone)]
 struct Warehouse {
     is_mended: Arc<AtomicBool>,
@@ -87,7 +87,7 @@ impl Handler for Warehouse {
 }
 
 impl Shop {
-    /// Opens one, where a delivery takes one to five times so long as `pace`.
+    /// Opens a shop whose deliveries take one to five times `pace`.
     ///
     /// # Panics
     ///
@@ -107,12 +107,12 @@ impl Shop {
         &self.lane.env
     }
 
-    /// From now on nothing fails.
+    /// Fixes the cause: from now on nothing fails.
     pub fn mend(&self) {
         self.is_mended.store(true, SeqCst);
     }
 
-    /// Posts an order's webhooks, one after the other.
+    /// Posts an order's webhooks in sequence.
     ///
     /// # Panics
     ///
@@ -124,8 +124,8 @@ impl Shop {
         }
     }
 
-    /// Posts the webhooks of some orders of all its senders, with a few that fail:
-    /// of order 1004 one is parked, and 1009 is blocked.
+    /// Posts the webhooks of some orders of all senders. A delivery of order 1004 is
+    /// parked, and order 1009 is blocked.
     pub async fn trade(&self, orders: std::ops::Range<u32>) {
         let all = orders.map(async |order| {
             match order % 10 {
@@ -138,19 +138,19 @@ impl Shop {
         futures_util::future::join_all(all).await;
     }
 
-    /// Waits until so much of it has been told.
+    /// Waits until the recorded events satisfy `so`.
     pub async fn until(&self, so: impl Fn(&[Happening]) -> bool) {
         self.story.until(0, so).await;
     }
 
-    /// Waits until the deliveries of an order so often were parked.
+    /// Waits until a delivery of the order is parked.
     pub async fn until_parked(&self, order: &str) {
         let is_it = |one: &Happening| one.entity.as_str() == order && one.what == What::Settled(Settlement::Parked);
         self.until(|happenings| happenings.iter().any(is_it)).await;
     }
 }
 
-/// A console that looks at a deployment.
+/// Starts a console for a deployment.
 ///
 /// # Panics
 ///
@@ -169,8 +169,8 @@ pub async fn console(lane: &Lane, story: Option<Story>) -> Console {
     Console::start(watched, Some(0)).await.expect("it starts")
 }
 
-/// Puts the rows of so many orders into the table, each with twelve deliveries
-/// that were settled and one that waits, as `shopify/order/{number}` from 100000 on.
+/// Writes the rows of `orders` orders, `shopify/order/{number}` from 100000 on. Each
+/// has twelve settled deliveries and one that waits.
 ///
 /// # Panics
 ///

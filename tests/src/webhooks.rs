@@ -8,7 +8,7 @@ use webhook_serializer::{
     time::{Env, Timestamp},
 };
 
-/// A webhook of the Standard Webhooks source `source`, signed at `now`.
+/// Returns a webhook of a Standard Webhooks source, signed at `now`.
 ///
 /// # Panics
 ///
@@ -17,7 +17,7 @@ pub fn signed(sources: &Sources, source: &str, id: &str, body: impl Into<Vec<u8>
     signed_as(sources, source, &[("webhook-id", id)], body, now)
 }
 
-/// A webhook of any source, signed at `now`, with these headers besides.
+/// Returns a webhook of any source with the headers `sent`, signed at `now`.
 ///
 /// # Panics
 ///
@@ -41,13 +41,12 @@ pub fn signed_as(
     Webhook { source: source.name.to_string(), query: source.query(), headers, body, incoming }
 }
 
-/// An order's update, in the body that these sources are understood with: its
-/// entity is `{source}/order/{order}`.
+/// Returns the body of an order's update, whose entity is `{source}/order/{order}`.
 pub fn update(order: &str) -> String {
     format!(r#"{{"type":"order.updated","data":{{"order_id":"{order}"}}}}"#)
 }
 
-/// The event that a Function URL makes of a webhook whose body is text.
+/// Returns a Function URL's event for a webhook whose body is text.
 ///
 /// # Panics
 ///
@@ -63,7 +62,7 @@ pub fn request(webhook: &Webhook) -> Request {
     }
 }
 
-/// Bytes that no compression makes fewer.
+/// Returns incompressible bytes.
 pub fn noise(env: &Env, bytes: usize) -> Vec<u8> {
     let some = || env.fraction().to_bits().wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes();
     std::iter::repeat_with(some).flatten().take(bytes).collect()
