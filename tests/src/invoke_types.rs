@@ -126,7 +126,8 @@ pub fn python(schema: &Value) -> String {
     };
     let mut text = format!("# {MADE}\n\nfrom typing import Literal, NotRequired, TypedDict\n");
     for Class { name, about, fields } in classes(schema) {
-        write!(text, "\n\nclass {name}(TypedDict):\n    \"\"\"{about}\"\"\"\n\n").expect("writing to a string cannot fail");
+        write!(text, "\n\nclass {name}(TypedDict):\n    \"\"\"{about}\"\"\"\n\n")
+            .expect("writing to a string cannot fail");
         for Field { name, about, is_required, schema } in fields {
             if !about.is_empty() {
                 writeln!(text, "    # {about}").expect("writing to a string cannot fail");
