@@ -1,33 +1,29 @@
-//! The `serializer` command, as its binary runs it, and as a project of one's own
-//! does: there `cargo run -- local` runs the project's functions.
+//! The `serializer` command, for its binary and for projects of one's own, where `cargo run -- local` runs the project's
+//! functions.
 
-use std::{
-    path::{Path, PathBuf},
-    process::ExitCode,
-};
+use std::{fmt::Write, path::Path, process::ExitCode};
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use console::style;
 use webhook_serializer::{scheduler, worker};
 
 use crate::commands::{
     self, bench, cost,
-    look::{audit, entities, history, inspect, jobs, parked, show, status, tail},
-    mend::{block, discard, erase, hold, lease, redrive, restore, rewind, skip},
+    look::{audit, jobs, list, show, status, tail},
+    mend::{discard, erase, hold, lease, redrive, restore, resume, retry, rewind, skip},
     setup::{check, doctor, source},
-    tryout::{local, replay, send, sign, verify},
+    tryout::{
+        local::{self, OwnProject},
+        replay, send, sign, verify,
+    },
 };
 use crate::output::complain;
 
-/// Runs webhook inboxes, one per order, and looks after them
+/// Handles webhooks one after the other for each order, and operates the deployment that does.
 ///
-/// An order is whatever has its webhooks handled one after the other; its key, such as
-/// shopify/order/450789469, names it in every command.
+/// An order is what webhooks are serialized by. Its key, such as shopify/order/450789469, names it in every command.
 #[derive(Debug, Parser)]
 #[command(name = "serializer", version, max_term_width = 100)]
-#[command(
-    after_help = "To begin: `serializer local --demo` plays a demonstration, `serializer local` serves on this machine.\n\
-                       The other commands speak to that with --local, and to a stack in AWS with --stack NAME: docs/operating.md."
-)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -35,104 +31,116 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run everything on this machine: DynamoDB, queue, webhook endpoint, workers
+    /// Run everything on this machine: tables, queue, webhook endpoint, workers
     Local(local::Local),
-    /// Check a sources document, as the functions do when they read it
-    Check(check::Check),
-    /// Add a sender, roll its secret, try it out: changes to the sources document
-    Source(source::Sources),
     /// Post sample webhooks, freshly signed
     Send(send::Send),
-    /// Say whether a webhook's signature is good, and if not, why
+    /// Check a webhook's signature, and say why it is wrong
     Verify(verify::Verify),
-    /// Make the headers that a sender would sign a body with
+    /// Print the headers with which a sender would sign a body
     Sign(sign::Sign),
-    /// Say what waits, what is parked and what is blocked, by source and by error
-    Status(status::Status),
-    /// List the orders that do not move, the oldest first: why, and what to type next
-    Entities(entities::Entities),
-    /// Show all of this in a browser: what does not move, lanes, orders, deliveries, figures
-    Console(commands::look::console::Console),
-    /// Show an order: how it stands, what waits, what is parked, what was settled
-    Inspect(inspect::Inspect),
-    /// Show one delivery: what became of it, and its body
-    Show(show::Show),
-    /// Tell what happens, as it happens: accepted, applied, failed, parked, …
-    Tail(tail::Tail),
-    /// List what is parked, of one order or of all
-    Parked(parked::List),
-    /// Put parked deliveries back, at the end of their order's inbox
-    Redrive(redrive::Redrive),
-    /// Post past deliveries once more to another URL, such as one on this machine; changes nothing
+    /// Post past deliveries to another URL, such as one on this machine; changes nothing
     Replay(replay::Replay),
-    /// Remove a parked delivery for good
-    Discard(discard::Discard),
-    /// Let a blocked order go on
-    Unblock(block::Unblock),
-    /// Put an order on hold: what arrives waits, and nothing starts
-    Hold(hold::Hold),
-    /// Let an order that is on hold go on
-    Resume(hold::Resume),
-    /// Try what failed now, instead of when its next attempt is due
-    Retry(hold::Retry),
-    /// Set aside the delivery that is in the way, and let the rest of its order go on
+    /// Count what waits, is parked or is blocked, by source and by error
+    Status(status::Status),
+    /// List orders: their state, why they do not move, and what to type next
+    List(list::List),
+    /// Show an order, one of its deliveries, or what operators did to it
+    Show(show::Show),
+    /// Print what happens, as it happens: accepted, applied, failed, parked, …
+    Tail(tail::Tail),
+    /// Serve all of this in a browser
+    Console(commands::look::console::Console),
+    /// Check by the receipts that orders were applied in order, and each delivery once
+    Audit(audit::Audit),
+    /// Let blocked orders, or those on hold, continue: one or many
+    Resume(resume::Resume),
+    /// Try failed deliveries now, instead of when their next attempt is due: one or many
+    Retry(retry::Retry),
+    /// Park the delivery in front of an order, and continue behind it: one or many
     Skip(skip::Skip),
-    /// Run what was applied once more, in order and before what waits
+    /// Append parked deliveries again, at the end of their orders: one or many
+    Redrive(redrive::Redrive),
+    /// Remove parked deliveries for good: one or many
+    Discard(discard::Discard),
+    /// Run applied deliveries again, in order and before what waits
     Rewind(rewind::Rewind),
-    /// Show what people did to an order: who, when and why
-    History(history::History),
-    /// Look at leases, run a program under one, end one by force
-    Lease(lease::Lease),
+    /// Put an order on hold: webhooks wait, and no handler starts
+    Hold(hold::Hold),
     /// Delete all that is stored of an order
     Erase(erase::Erase),
-    /// Make tables that were restored from a backup ready to be taken into use
-    Restore(restore::Restore),
+    /// Look at leases, run a program under one, end one by force
+    Lease(lease::Lease),
     /// List the jobs, or run one now
     Jobs(jobs::Jobs),
-    /// Check a deployment: what is wrong with it, and what to do, a line for each check
+    /// Add, change, try and remove sources: the senders in the sources document
+    Source(source::Sources),
+    /// Check a sources document, as the functions do when they read it
+    Check(check::Check),
+    /// Check a deployment, and say how to mend what is wrong
     Doctor(doctor::Doctor),
-    /// Check the receipts: was each order applied in order, each delivery once?
-    Audit(audit::Audit),
+    /// Prepare tables that were restored from a backup for use
+    Restore(restore::Restore),
     /// Measure on the embedded parts: time against a control, cost per delivery
     Bench(bench::Bench),
     /// Estimate the monthly bill, item by item, beside other designs
     Cost(cost::Cost),
 }
 
-/// A handler that hangs keeps its thread, and each of many workers may have a
-/// batch of those.
+/// The groups of `--help`.
+const GROUPS: [(&str, &[&str]); 4] = [
+    ("Try", &["local", "send", "verify", "sign", "replay", "bench", "cost"]),
+    ("Look", &["status", "list", "show", "tail", "console", "audit", "jobs"]),
+    ("Mend", &["resume", "retry", "skip", "redrive", "discard", "rewind", "hold", "erase", "lease", "restore"]),
+    ("Set up", &["source", "check", "doctor"]),
+];
+
+const FOOTER: &str = "\
+To begin: `serializer local --demo` plays a demonstration, `serializer local` serves on this machine.
+The other commands speak to that with --local, and to a stack in AWS with --stack NAME: docs/operating.md.";
+
+/// Returns the command with its verbs grouped in the help.
+fn grouped() -> clap::Command {
+    let command = Arguments::command();
+    let mut groups = String::new();
+    for (name, verbs) in GROUPS {
+        let _ = writeln!(groups, "{}", style(format_args!("{name}:")).bold().underlined());
+        for verb in verbs {
+            let about = command.find_subcommand(verb).and_then(clap::Command::get_about);
+            let about = about.map(ToString::to_string).unwrap_or_default();
+            let _ = writeln!(groups, "  {}  {about}", style(format_args!("{verb:8}")).bold());
+        }
+        groups.push('\n');
+    }
+    let template =
+        format!("{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{groups}Options:\n{{options}}\n\n{FOOTER}\n");
+    command.help_template(template)
+}
+
+/// A hanging handler keeps its thread, and each of many workers may have a batch of them.
 const MOST_HANDLERS: usize = 10_000;
 
-/// A project of one's own: what `serializer local` runs and plays there.
+/// A project of one's own: its functions and samples, for `serializer local`.
 ///
-/// Its functions run as Lambda runs them, in processes of their own: those of
-/// the command itself, which is then the function that it is started as.
+/// Its functions run as Lambda runs them, in processes of their own. They are this same program, started as a function.
 #[derive(Debug, Clone, Copy)]
 pub struct Project {
-    /// What the worker function's `main` calls.
+    /// The body of the worker function's `main`.
     pub worker: fn() -> Result<(), worker::Error>,
-    /// What the scheduler function's `main` calls.
+    /// The body of the scheduler function's `main`.
     pub scheduler: fn() -> Result<(), scheduler::Error>,
     /// The folder with its sample events, which `local --demo` posts.
     pub events: &'static str,
 }
 
-/// A project's own programs and samples, on this machine.
-#[derive(Debug, Clone)]
-pub(crate) struct Own {
-    /// Worker and scheduler in one.
-    pub(crate) program: PathBuf,
-    pub(crate) events: &'static Path,
-}
-
-/// The command, as this process's arguments ask for it.
+/// Runs the command with this process's arguments.
 pub fn run() -> ExitCode {
     on_a_runtime(None)
 }
 
-/// The command with a project's own functions: the whole `main` of a program.
+/// Runs the command with a project's own functions, as the whole `main` of a program.
 pub fn run_with(project: Project) -> ExitCode {
-    // Lambda, and what stands for it here, say which function a process is.
+    // Lambda, or a local run in its place, names the function that the process is.
     let function = match std::env::var("AWS_LAMBDA_RUNTIME_API") {
         Ok(_) => std::env::var("AWS_LAMBDA_FUNCTION_NAME").unwrap_or_default(),
         Err(_) => String::new(),
@@ -142,7 +150,7 @@ pub fn run_with(project: Project) -> ExitCode {
         "scheduler" => (project.scheduler)(),
         _ => {
             return match std::env::current_exe() {
-                Ok(program) => on_a_runtime(Some(Own { program, events: Path::new(project.events) })),
+                Ok(program) => on_a_runtime(Some(OwnProject { program, events: Path::new(project.events) })),
                 Err(error) => failed(&error.into()),
             };
         }
@@ -154,16 +162,16 @@ pub fn run_with(project: Project) -> ExitCode {
 }
 
 fn failed(error: &anyhow::Error) -> ExitCode {
-    complain(format_args!("{} {error:#}", console::style("error:").red().bold()));
+    complain(format_args!("{} {error:#}", style("error:").red().bold()));
     ExitCode::FAILURE
 }
 
-fn on_a_runtime(own: Option<Own>) -> ExitCode {
+fn on_a_runtime(own: Option<OwnProject>) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread().max_blocking_threads(MOST_HANDLERS).enable_all().build();
     match runtime {
         Ok(runtime) => {
             let code = runtime.block_on(carry_out(own));
-            // As at the end of `main`: what still runs is not waited for.
+            // Tasks that still run are not waited for.
             runtime.shutdown_background();
             code
         }
@@ -171,8 +179,9 @@ fn on_a_runtime(own: Option<Own>) -> ExitCode {
     }
 }
 
-async fn carry_out(own: Option<Own>) -> ExitCode {
-    let done = match Arguments::parse().command {
+async fn carry_out(own: Option<OwnProject>) -> ExitCode {
+    let arguments = Arguments::from_arg_matches(&grouped().get_matches());
+    let done = match arguments.unwrap_or_else(|error| error.exit()).command {
         Command::Local(local) => local.run(own).await,
         Command::Check(check) => check.run(),
         Command::Source(source) => source.run().await,
@@ -180,22 +189,18 @@ async fn carry_out(own: Option<Own>) -> ExitCode {
         Command::Verify(verify) => verify.run().await,
         Command::Sign(sign) => sign.run(),
         Command::Status(status) => status.run().await,
-        Command::Entities(entities) => entities.run().await,
+        Command::List(list) => list.run().await,
         Command::Console(console) => console.run().await,
-        Command::Inspect(inspect) => inspect.run().await,
         Command::Show(show) => show.run().await,
         Command::Tail(tail) => tail.run().await,
-        Command::Parked(parked) => parked.run().await,
         Command::Redrive(redrive) => redrive.run().await,
         Command::Replay(replay) => replay.run().await,
         Command::Discard(discard) => discard.run().await,
-        Command::Unblock(unblock) => unblock.run().await,
         Command::Hold(hold) => hold.run().await,
         Command::Resume(resume) => resume.run().await,
         Command::Retry(retry) => retry.run().await,
         Command::Skip(skip) => skip.run().await,
         Command::Rewind(rewind) => rewind.run().await,
-        Command::History(history) => history.run().await,
         Command::Lease(lease) => lease.run().await,
         Command::Erase(erase) => erase.run().await,
         Command::Restore(restore) => restore.run().await,
@@ -211,7 +216,7 @@ async fn carry_out(own: Option<Own>) -> ExitCode {
             let code = failed(&error);
             if format!("{error:#}").contains("AccessDenied") {
                 complain(
-                    "docs/deploying.md lists the permissions to operate a stack; with them, the same command goes on.",
+                    "docs/deploying.md lists the permissions to operate a stack; with them, the same command continues.",
                 );
             }
             code
@@ -226,5 +231,15 @@ mod tests {
     #[test]
     fn every_command_line_is_well_formed() {
         super::Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn help_lists_every_verb_in_one_group() {
+        let mut grouped: Vec<&str> = super::GROUPS.iter().flat_map(|(_, verbs)| verbs.iter().copied()).collect();
+        grouped.sort_unstable();
+        let command = super::Arguments::command();
+        let mut verbs: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
+        verbs.sort_unstable();
+        assert_eq!(grouped, verbs);
     }
 }

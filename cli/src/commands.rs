@@ -7,6 +7,7 @@ pub mod interrupt;
 pub mod look;
 pub mod mend;
 pub mod reason;
+pub mod selection;
 pub mod setup;
 pub mod survey;
 pub mod target;

@@ -1,13 +1,12 @@
-//! The `serializer` command, and everything behind it: the embedded parts of a
-//! local run, sample webhooks, a journal of what a handler really did, and its
-//! audit; the console; the reference of the sources document. Tests and
-//! benchmarks use it too. A project of one's own starts at [`command::Project`].
+//! The `serializer` command and its parts, which tests and benchmarks use too. A project of one's own starts at
+//! [`command::Project`].
 
 #![deny(
     clippy::print_stderr,
     clippy::print_stdout,
-    reason = "`say!` and `complain` escape what a terminal obeys, and do not panic where nobody reads"
+    reason = "`say!` and `complain` escape control characters, and do not panic if nobody reads"
 )]
+#![allow(missing_docs, reason = "only `command::Project` is for users; the rest is for this project's own tests")]
 
 // The subcommands use the rest as tests and benchmarks do.
 extern crate self as serializer;
@@ -19,6 +18,7 @@ pub mod console;
 pub mod cost;
 pub mod document;
 pub mod local;
+pub mod operations;
 pub mod output;
 pub mod signature;
 pub mod stack;

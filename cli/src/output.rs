@@ -1,5 +1,4 @@
-//! What people look at: aligned tables, durations, and colour where there is
-//! colour (a terminal, and no `NO_COLOR`); and how it gets to standard output.
+//! Output for people: tables, durations, command lines, colours, and the ways to standard output and error.
 
 use std::{
     borrow::Cow,
@@ -12,17 +11,18 @@ use console::{Alignment, AnsiCodeIterator, measure_text_width, pad_str};
 use webhook_serializer::protocol::attempt::RetryPolicy;
 pub use webhook_serializer::protocol::format::visible;
 
-/// A line on standard output, as `println!` formats it. Where nobody reads any
-/// more, as behind `… | head`, the command ends quietly.
+/// Where `serializer local` serves by default.
+pub const LOCAL: &str = "http://127.0.0.1:9000";
+
+/// Prints a line, formatted as by `println!`. If nobody reads any more, as in `… | head`, the process ends quietly.
 #[macro_export]
 macro_rules! say {
     () => { $crate::output::print(format_args!("\n")) };
     ($($text:tt)*) => { $crate::output::print(format_args!("{}\n", format_args!($($text)*))) };
 }
 
-/// Prints to standard output, escaped by [`visible`]. Ends the process where nobody reads any more: who
-/// has read enough has no use for what is left, nor for a panic. So it does,
-/// with code 1, where it fails otherwise, as on a full disk.
+/// Prints to standard output, escaped by [`visible`]. Ends the process if nobody reads any more, and with code 1 on
+/// other errors, such as a full disk.
 pub fn print(text: impl std::fmt::Display) {
     write(escaped(&text.to_string()).as_bytes());
 }
@@ -142,6 +142,50 @@ impl std::fmt::Display for Table {
     }
 }
 
+/// Returns the line that runs a command of this binary; `option` names the deployment.
+pub fn command_line(command: &str, option: &str, arguments: &[&str]) -> String {
+    let arguments: String = arguments.iter().map(|argument| format!(" {}", quoted(argument))).collect();
+    format!("{} {command}{option}{arguments}", this_command())
+}
+
+/// Returns the option that names the `serializer local` at `url`.
+pub fn local_option(url: &str) -> String {
+    if url == LOCAL { " --local".to_owned() } else { format!(" --local={url}") }
+}
+
+/// Returns how this command is called: by its name, or as `./serializer` if it was called like that, which is on
+/// nobody's PATH.
+pub fn this_command() -> String {
+    called(std::env::args_os().next().and_then(|first| first.into_string().ok()))
+}
+
+/// cargo calls what it has built by another path, without `./`.
+fn called(first: Option<String>) -> String {
+    first.filter(|first| first.starts_with("./")).map_or("serializer".to_owned(), |first| quoted(&first))
+}
+
+/// Quotes a word for a shell, where that is needed.
+pub fn quoted(text: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/_.:@%+,-".contains(&byte);
+    if text.bytes().all(is_plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}
+
+/// Returns `1 delivery` or `300 deliveries`.
+pub fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
+/// Colours the name of a state by how urgent it is.
+pub fn state(word: &str) -> console::StyledObject<&str> {
+    let style = match word {
+        "blocked" | "parked" => console::Style::new().red(),
+        "idle" | "applied" => console::Style::new().green(),
+        "repeat" | "parked before" | "settled" => console::Style::new().dim(),
+        _ => console::Style::new().yellow(),
+    };
+    style.apply_to(word)
+}
+
 /// A duration, short: `12 ms`, `3.4 s`, `5 min`, `2 h`, `9 d`.
 pub fn duration(duration: Duration) -> String {
     let seconds = duration.as_secs_f64();
@@ -185,5 +229,28 @@ mod tests {
     fn durations_are_short() {
         let shown: Vec<String> = [20, 3400, 300_000, 7_200_000].map(|ms| duration(Duration::from_millis(ms))).into();
         assert_eq!(shown, ["20 ms", "3.4 s", "5 min", "2 h"]);
+    }
+
+    #[test]
+    fn the_usual_port_needs_no_url() {
+        let line = |url| command_line("show", &local_option(url), &["a/b c"]);
+        assert_eq!(line("http://127.0.0.1:9000"), "serializer show --local 'a/b c'");
+        assert_eq!(line("http://127.0.0.1:9001"), "serializer show --local=http://127.0.0.1:9001 'a/b c'");
+    }
+
+    #[test]
+    fn the_command_is_called_as_it_was_where_its_name_is_not_enough() {
+        let called = |first: &str| super::called(Some(first.into()));
+        assert_eq!(called("./serializer"), "./serializer");
+        for by_name in ["serializer", "target/debug/serializer", "/home/you/target/debug/serializer"] {
+            assert_eq!(called(by_name), "serializer");
+        }
+        assert_eq!(super::called(None), "serializer");
+    }
+
+    #[test]
+    fn a_key_is_one_word_for_a_shell() {
+        assert_eq!(quoted("shopify/order/1001"), "shopify/order/1001");
+        assert_eq!(quoted("shop/it's #1"), r"'shop/it'\''s #1'");
     }
 }

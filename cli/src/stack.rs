@@ -1,4 +1,4 @@
-//! A CloudFormation stack of the template, and what it says of itself.
+//! A CloudFormation stack of the template.
 
 pub mod api;
 
@@ -8,35 +8,30 @@ use anyhow::{Result, anyhow, bail};
 
 use crate::stack::api::{Refusal, Service, Services, xml::Element};
 
-/// The version of CloudFormation's requests.
+/// The version of CloudFormation's API.
 pub const VERSION: &str = "2010-05-15";
 
-/// The output that a shell's `eval` takes.
+/// The output for a shell's `eval`.
 const COMMAND_LINE: &str = "CommandLine";
 
-/// What AWS tells of a stack.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stack {
-    /// Its name.
     pub name: String,
-    /// Its ARN.
     pub id: String,
     /// Such as `UPDATE_COMPLETE`.
     pub status: String,
-    /// By their names.
     pub outputs: BTreeMap<String, String>,
-    /// By their names, as it was deployed with.
     pub parameters: BTreeMap<String, String>,
-    /// What was found when it was last looked for drift, and when.
+    /// The result of the last drift detection, and its time.
     pub drift: (String, Option<String>),
 }
 
 impl Stack {
-    /// The stack of this name.
+    /// Finds the stack of this name.
     ///
     /// # Errors
     ///
-    /// There is none, or it cannot be asked for: says which, and what to do.
+    /// There is none, or it cannot be read; the error says what to do.
     pub async fn find(services: &Services, name: &str) -> Result<Self> {
         let told = services.query(Service::CLOUDFORMATION, VERSION, "DescribeStacks", &[("StackName", name)]).await;
         match told {
@@ -72,12 +67,11 @@ impl Stack {
         }
     }
 
-    /// What this command wants to know, by the names of the variables: what its
-    /// output `CommandLine` exports.
+    /// Returns the variables that the output `CommandLine` exports.
     ///
     /// # Errors
     ///
-    /// It has no such output.
+    /// There is no such output.
     pub fn variables(&self) -> Result<BTreeMap<String, String>> {
         let Some(line) = self.outputs.get(COMMAND_LINE) else {
             let (name, status) = (&self.name, &self.status);
@@ -96,13 +90,11 @@ impl Stack {
         Ok(words.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
     }
 
-    /// One of its parameters, as a number.
     pub fn number(&self, parameter: &str) -> Option<u64> {
         self.parameters.get(parameter)?.parse().ok()
     }
 
-    /// The group that a function of it logs to: `ingest`, `worker` or
-    /// `scheduler`.
+    /// Returns the log group of `ingest`, `worker` or `scheduler`.
     pub fn logs_of(&self, function: &str) -> String {
         format!("/aws/lambda/{}-{function}", self.name)
     }

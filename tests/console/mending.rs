@@ -21,7 +21,7 @@ async fn a_delivery_that_failed_is_seen_parked_and_is_put_back_by_a_click() {
     browser.until_text("the warehouse knows no article …").await;
     browser.click(".card summary").await;
     browser.click(".card td a").await;
-    browser.until_text("It was set aside").await;
+    browser.until_text("It was parked").await;
     shop.mend();
     browser.click(".act details:first-child summary").await;
     browser.type_into(".act details:first-child input[name=why]", "the article is listed now").await;
@@ -57,11 +57,11 @@ async fn a_blocked_order_goes_on_and_a_group_is_put_back_once_somebody_said_why(
     browser.until_text("3 of 3 deliveries put back").await;
     browser.until_text("Done.").await;
     browser.open(&format!("http://{}/order?key=woocommerce/order/1009", shop.console.address)).await;
-    browser.until_text("Blocked after 2 failed attempts").await;
+    browser.until_text("failed after 2 attempts").await;
     browser.click(".act summary").await;
     browser.type_into("input[name=why]", "the ledger is open").await;
     browser.click(".act button").await;
-    browser.until_text("goes on, from").await;
+    browser.until_text("continues from").await;
     let operator = shop.lane.operator();
     assert!(operator.all_parked().await.expect("it answers").is_empty());
     assert_eq!(browser.complaints().await, Vec::<String>::new());
@@ -147,16 +147,16 @@ async fn a_blocked_order_is_held_skipped_and_resumed_and_each_is_told_with_its_r
         browser.until(&format!("document.querySelector('.flash')?.textContent.includes('{said}')")).await;
     };
     act("hold", "the ledger is counted", "is on hold").await;
-    act("skip", "it was typed by hand", "is parked, and in nobody").await;
-    browser.until_text("On hold for").await;
+    act("skip", "it was typed by hand", "is parked; what waits behind it continues").await;
+    browser.until_text("An operator put it on hold").await;
     shop.mend();
-    act("resume", "counted", "goes on, from").await;
+    act("resume", "counted", "continues from").await;
     for told in ["the ledger is counted", "it was typed by hand", "settled as parked"] {
         browser.until_text(told).await;
     }
     let entity = "woocommerce/order/1009".parse().expect("a key");
     let operator = shop.lane.operator();
     assert_eq!(operator.parked(&entity).await.expect("it answers").len(), 1);
-    browser.until_reloaded("All that arrived is settled").await;
+    browser.until_reloaded("1 delivery is parked").await;
     assert_eq!(browser.complaints().await, Vec::<String>::new());
 }

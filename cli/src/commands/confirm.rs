@@ -1,4 +1,4 @@
-//! Asking whoever sits at the terminal.
+//! Questions at the terminal.
 
 use std::io::IsTerminal;
 
@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use console::Term;
 use serializer::output;
 
-/// Asks a person, who may say no by Enter.
+/// Asks a yes-or-no question; Enter means no.
 pub fn ask(question: &str) -> Result<bool> {
     ensure!(std::io::stderr().is_terminal(), "nobody can be asked here; add --yes to do it without asking");
     let term = Term::stderr();
@@ -15,8 +15,7 @@ pub fn ask(question: &str) -> Result<bool> {
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-/// A line from the person at the terminal, also where standard input was a
-/// pipe with the secret in it.
+/// Reads a line from the terminal, even if standard input is a pipe.
 fn terminal() -> Result<String> {
     use std::io::{BufRead, BufReader};
     let terminal = std::fs::File::open("/dev/tty");

@@ -1,4 +1,4 @@
-//! Ctrl-C, while much is read or put back: what is begun is finished first.
+//! Ctrl-C: work in progress is finished first.
 
 use std::sync::{
     Arc,
@@ -9,11 +9,10 @@ use anyhow::{Context, Result};
 
 use super::confirm::ask;
 
-/// What a shell calls the end by a Ctrl-C.
+/// A shell's exit code for Ctrl-C.
 const INTERRUPTED: i32 = 130;
 
-/// Listens for Ctrl-C. The first asks to stop, a second one ends the process at
-/// once; while a question stands, so does the first.
+/// Listens for Ctrl-C. The first asks to stop; the second, or the first during a question, ends the process.
 #[derive(Debug, Clone)]
 pub struct Interrupt {
     came: Arc<AtomicBool>,
@@ -21,7 +20,6 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
-    /// Begins to listen.
     pub fn listen() -> Self {
         let interrupt = Self { came: Arc::default(), asking: Arc::default() };
         let heard = interrupt.clone();
@@ -35,17 +33,15 @@ impl Interrupt {
         interrupt
     }
 
-    /// Whether it came.
     pub fn came(&self) -> bool {
         self.came.load(Relaxed)
     }
 
-    /// Says something, and asks whoever sits at the terminal, who may say no by
-    /// Enter.
+    /// States a fact and asks a yes-or-no question; Enter means no.
     ///
     /// # Errors
     ///
-    /// Nobody sits there; the error says what was to be said.
+    /// There is no terminal; the error states the fact.
     pub fn ask(&self, said: &str, question: &str) -> Result<bool> {
         self.asking.store(true, Relaxed);
         let answer = ask(&format!("{said}. {question}"));

@@ -1,22 +1,22 @@
-//! Who changes something, and why: written down with what is done.
+//! Who acts, and why: stored in the operations log.
 
 use clap::Args;
 use webhook_serializer::protocol::maintain::Reason;
 
-/// For what cannot be taken back by the opposite command, or keeps others waiting.
+/// For verbs whose effect cannot be undone by the opposite verb, or that make others wait.
 #[derive(Debug, Args)]
 pub struct Because {
-    /// Why; written down with your name, for `history`
+    /// Why; stored with your name in the order's history
     #[arg(long, value_name = "TEXT", value_parser = said)]
     why: String,
     #[command(flatten)]
     by: By,
 }
 
-/// For what only lets an order go on.
+/// For verbs that only let an order continue.
 #[derive(Debug, Args)]
 pub struct MaybeBecause {
-    /// Why; written down with your name, for `history`
+    /// Why; stored with your name in the order's history
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     why: String,
     #[command(flatten)]

@@ -1,5 +1,4 @@
-//! Reading all orders, and all that is parked: said beforehand what it costs,
-//! and stopped when asked to.
+//! Reads all orders and deliveries: says what that costs, asks, and stops at Ctrl-C.
 
 use anyhow::{Result, bail};
 use clap::Args;
@@ -18,21 +17,18 @@ use webhook_serializer::{
 
 use super::{interrupt::Interrupt, target::Deployment};
 
-/// So many read units are spent without asking.
+/// Read units that are spent without asking.
 const FREE: u64 = 1000;
 
-/// Of these, so many are left for the second of two tables: without having read
-/// some of it nobody can say what the rest costs.
+/// Left for the second of two tables: the cost of a table is unknown until some of it was read.
 const FOR_THE_SECOND: u64 = 2 * Read::PAGE_UNITS;
 
-/// So many deliveries are read at once, to see who sent them. With the largest
-/// body in its row that is as much as an answer holds in time.
+/// Deliveries in one request; with the largest bodies, that is a full answer.
 const AT_ONCE: usize = 25;
 
-/// A read that may be out of date costs half a unit for 4 KB.
+/// An eventually consistent read costs half a unit for 4 KB.
 const BYTES_OF_A_UNIT: u64 = 8192;
 
-/// How far a command may read.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct Cost {
     /// Read on without asking when it takes more than 1,000 read units
@@ -40,41 +36,36 @@ pub struct Cost {
     pub yes: bool,
 }
 
-/// What the table of deliveries is read for.
 pub const PARKED: &str = "what is parked";
 
 const READ_ON: &str = "Read on?";
 
-/// What is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wanted {
-    /// The orders.
     Orders,
-    /// What is parked.
     Parked,
-    /// Both.
     All,
+    /// Both, and settled orders.
+    Everything,
 }
 
-/// What was seen, and at what cost.
 #[derive(Debug, Default)]
 pub struct Survey {
     pub overview: Overview,
-    /// The read units that it took, about.
+    /// Approximate read units.
     pub units: u64,
-    /// What was not read to its end, in words.
+    /// Names of what was not read to the end.
     pub unread: Vec<&'static str>,
 }
 
-/// Reads under way.
 pub struct Surveyor<'a> {
     deployment: &'a Deployment,
     operator: Operator,
     interrupt: Interrupt,
     cost: Cost,
-    /// What was read without asking.
+    /// Units that were spent without asking.
     unasked: u64,
-    /// Somebody has said no: that goes for what would come after, too.
+    /// An answer of no holds for later tables too.
     declined: bool,
     pub survey: Survey,
 }
@@ -84,14 +75,15 @@ impl<'a> Surveyor<'a> {
     ///
     /// # Errors
     ///
-    /// The store could not be reached, or nobody can be asked.
+    /// The store did not answer, or nobody can be asked.
     pub async fn read(deployment: &'a Deployment, cost: Cost, interrupt: Interrupt, wanted: Wanted) -> Result<Self> {
         let operator = deployment.operator();
         let mut surveyor =
             Self { deployment, operator, interrupt, cost, unasked: 0, declined: false, survey: Survey::default() };
+        surveyor.survey.overview.keeps_settled = wanted == Wanted::Everything;
         surveyor.survey.overview.pace = Pace::until(deployment.env.now());
         if wanted != Wanted::Parked {
-            let free = if wanted == Wanted::All { FREE - FOR_THE_SECOND } else { FREE };
+            let free = if wanted == Wanted::Orders { FREE } else { FREE - FOR_THE_SECOND };
             surveyor.table(TableName::Entities, "the orders", free).await?;
         }
         if wanted != Wanted::Orders {
@@ -137,8 +129,7 @@ impl<'a> Surveyor<'a> {
         Ok(())
     }
 
-    /// The read units that all of a table takes, where it tells its size as it is: a
-    /// local run does. AWS tells it six hours late.
+    /// Returns the read units of a whole table; only a local run knows. AWS updates the size every six hours.
     async fn whole_table(&self, is_orders: bool) -> Option<u64> {
         if !self.deployment.is_local() {
             return None;
@@ -150,8 +141,7 @@ impl<'a> Surveyor<'a> {
         Some(u64::try_from(described.table_size_bytes?).ok()? / BYTES_OF_A_UNIT)
     }
 
-    /// Reads who sent the next delivery of those lanes of which that is not
-    /// known yet.
+    /// Reads the next delivery of those lanes whose source is not known yet.
     ///
     /// # Errors
     ///
@@ -185,7 +175,7 @@ impl<'a> Surveyor<'a> {
         Ok(())
     }
 
-    /// What was seen, once all that was not is said.
+    /// Prints what was not read, and returns the rest.
     pub fn finish(self) -> Survey {
         if !self.survey.unread.is_empty() {
             output::complain(format_args!(
@@ -199,11 +189,11 @@ impl<'a> Surveyor<'a> {
         self.survey
     }
 
-    /// As [`finish`](Self::finish), for what must not be done by halves.
+    /// As [`finish`](Self::finish), for work that needs all of it.
     ///
     /// # Errors
     ///
-    /// Something was not read to its end.
+    /// Something was not read to the end.
     pub fn whole(self) -> Result<Survey> {
         if !self.survey.unread.is_empty() {
             bail!("not read to the end: {}; nothing was changed", self.survey.unread.join(", "));
@@ -221,8 +211,8 @@ fn said(name: &str, read: Read, whole: Option<u64>) -> String {
     format!("to read {name} takes {all}; {} rows were read for {} of them", read.rows, read.units())
 }
 
-/// Seen where somebody watches, on standard error.
-fn bar(of: u64, name: &'static str) -> ProgressBar {
+/// A progress bar on standard error, if that is a terminal.
+pub fn bar(of: u64, name: &'static str) -> ProgressBar {
     let bar = ProgressBar::new(of).with_prefix(name);
     let style = ProgressStyle::with_template("{prefix} {bar:30} {pos}/{len} {msg} (Ctrl-C stops)");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));

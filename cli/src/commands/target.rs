@@ -1,4 +1,4 @@
-//! Which deployment a command speaks to: a local run, or one in AWS.
+//! The deployment that a command works on: a local run, or one in AWS.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -6,9 +6,13 @@ use anyhow::{Context, Result, ensure};
 use aws_config::Region;
 use aws_credential_types::provider::ProvideCredentials;
 use clap::Args;
+use console::style;
 use serializer::{
     local::sender::Sender,
+    output::{LOCAL, command_line, local_option, quoted},
+    say,
     stack::{Stack, api::Services},
+    view::order_status::NextCommand,
 };
 use webhook_serializer::{
     aws::{Account, Parts, bundle, endpoints::Variant},
@@ -17,12 +21,9 @@ use webhook_serializer::{
     operator::Operator,
     protocol::entity::EntityKey,
     telemetry::Log,
-    time::{Env, Timestamp},
+    time::Env,
     tls::Roots,
 };
-
-/// Where `serializer local` serves by default.
-pub const LOCAL: &str = "http://127.0.0.1:9000";
 
 /// In AWS, the names are outputs of the stack; credentials and region come
 /// from the usual places (environment, profile, single sign-on). With --stack,
@@ -69,7 +70,7 @@ pub struct Who {
     region: Option<String>,
 }
 
-/// A deployment by name: a local run's URL, a stack, or what is set.
+/// A deployment's name: a local run's URL or a stack.
 #[derive(Debug, Clone, Copy)]
 pub struct Whose<'a> {
     pub local: Option<&'a str>,
@@ -77,34 +78,23 @@ pub struct Whose<'a> {
     pub who: &'a Who,
 }
 
-/// A deployment, connected.
 #[derive(Debug)]
 pub struct Deployment {
-    /// Store and queue.
     pub parts: Parts,
-    /// The names of tables and queue.
     pub config: StoreConfig,
-    /// How long rows are kept.
     pub retention: Duration,
-    /// Its clock.
     pub env: Env,
-    /// The table of the handler `orders`, where it is known.
     pub orders_table: Option<String>,
-    /// What says on a command line that it is this one: ` --local`, ` --stack …`,
-    /// or nothing.
+    /// Names it on a command line: ` --local`, ` --stack …`, or nothing.
     pub option: String,
-    /// What it says of itself, as a function's environment has it; empty where
-    /// only tables and queue were named.
+    /// Its functions' environment; empty if only tables and queue were named.
     pub said: BTreeMap<String, String>,
-    /// Who asks, and where; in a local run, nobody in particular.
     pub account: Account,
-    /// Its stack, where one was named.
     pub stack: Option<Stack>,
     is_local: bool,
 }
 
 impl Target {
-    /// Connects.
     pub async fn connect(&self) -> Result<Deployment> {
         let env = Env::system();
         let mut stack = None;
@@ -136,7 +126,6 @@ impl Target {
         Ok(Deployment { parts, config, retention, env, orders_table, option, said, account, stack, is_local })
     }
 
-    /// What says on a command line that it is this one.
     fn option(&self) -> String {
         let local = self.local.as_deref().map(local_option);
         let stack = self.stack.as_deref().map(|name| format!(" --stack {}", quoted(name)));
@@ -161,14 +150,13 @@ impl Target {
         })
     }
 
-    /// The names of tables and queue, as the deployment says them.
     fn named_by(&self, said: &BTreeMap<String, String>) -> Result<StoreConfig> {
         let whose = self.stack.as_ref().map(|name| format!("the stack `{name}`"));
         let whose = self.local.clone().or(whose).unwrap_or_default();
         let named = |name: &str| said.get(name).cloned().with_context(|| format!("{whose} does not name its {name}"));
         let days =
             |name: &str, days: &str| days.parse().with_context(|| format!("{name} of {whose}: {days} is no number"));
-        // A stack of an earlier template says nothing of what is parked: it keeps it.
+        // Stacks of earlier templates do not set it and keep what is parked.
         let parked = said.get("PARKED_RETENTION_DAYS").map_or("0", String::as_str);
         Ok(StoreConfig {
             entities_table: named("ENTITIES_TABLE")?,
@@ -179,12 +167,10 @@ impl Target {
         })
     }
 
-    /// Which deployment's document is meant.
     pub fn whose(&self) -> Whose<'_> {
         Whose { local: self.local.as_deref(), stack: self.stack.as_deref(), who: &self.who }
     }
 
-    /// What the deployment is called, for people.
     pub fn name(&self) -> String {
         match (&self.local, &self.entities_table) {
             (Some(url), _) => format!("the local run at {url}"),
@@ -193,14 +179,12 @@ impl Target {
         }
     }
 
-    /// Whether any deployment is named.
     pub fn is_named(&self) -> bool {
         self.local.is_some() || self.stack.is_some() || self.config().is_ok()
     }
 }
 
 impl Who {
-    /// The same on a command line.
     pub fn option(&self) -> String {
         let named = [("--profile", &self.profile), ("--region", &self.region)];
         let given = named.into_iter().filter_map(|(option, value)| Some((option, value.as_ref()?)));
@@ -208,9 +192,8 @@ impl Who {
     }
 }
 
-/// Who runs this in AWS, and in which region.
 pub async fn account_of(who: &Who) -> Result<Account> {
-    // In no hurry to start: a company's proxy is known to its machines.
+    // A company's proxy is among the machine's roots; start-up time does not matter here.
     let roots = bundle(&Environment)?.unwrap_or_else(Roots::machine);
     let http = Account { roots: Some(roots.clone()), ..Account::local("", "") }.http_client();
     let mut loader = aws_config::defaults(aws_config::BehaviorVersion::latest()).http_client(http);
@@ -224,7 +207,7 @@ pub async fn account_of(who: &Who) -> Result<Account> {
     let region = loaded.region().context("no AWS region: give --region, set AWS_REGION, or one in your profile")?;
     let credentials =
         loaded.credentials_provider().context("no AWS credentials: `aws login`, `aws sso login` or `aws configure`")?;
-    // Now: with the first request it would look like a store that is out.
+    // Missing credentials would look like an unavailable store at the first request.
     let found = credentials.provide_credentials().await;
     found.context("no AWS credentials: `aws login`, `aws sso login` or `aws configure`")?;
     // A profile may say so too.
@@ -235,8 +218,7 @@ pub async fn account_of(who: &Who) -> Result<Account> {
     Ok(Account { variant, ..Account::of(region.clone(), credentials, roots) })
 }
 
-/// What the `serializer local` at `url` says of itself, as a function's
-/// environment has it.
+/// Reads the environment of the functions of the `serializer local` at `url`.
 pub async fn said_by(url: &str) -> Result<BTreeMap<String, String>> {
     ensure!(url.starts_with("http://"), "{url} is no URL; say --local={LOCAL}, with the port that it printed");
     let answer = Sender::new(url)
@@ -247,89 +229,32 @@ pub async fn said_by(url: &str) -> Result<BTreeMap<String, String>> {
 }
 
 impl Deployment {
-    /// Whether it is a `serializer local` on this machine.
     pub fn is_local(&self) -> bool {
         self.is_local
     }
 
-    /// A command line of this command about `key` in this deployment.
+    /// Returns the line that runs a command about an order or key.
     pub fn command(&self, command: &str, key: &str) -> String {
-        command_line(command, &self.option, key)
+        command_line(command, &self.option, &[key])
     }
 
-    /// A command line of this command with these options and values.
+    /// Returns the line that runs a command with these arguments.
     pub fn line(&self, command: &str, arguments: &[&str]) -> String {
-        let arguments: String = arguments.iter().map(|argument| format!(" {}", quoted(argument))).collect();
-        format!("serializer {command}{}{arguments}", self.option)
+        command_line(command, &self.option, arguments)
     }
 
-    /// Why nothing could be done to an order whose lease somebody kept.
-    pub fn contended(&self, order: &EntityKey, by: &str, until: Timestamp) -> anyhow::Error {
-        let (hold, release) = (self.command("hold", order.as_str()), self.command("lease release", order.as_str()));
-        anyhow::anyhow!(
-            "{order} is held by {by} until {until}; nothing was changed. Try again; where it is always at work, `{hold} \
-             --why TEXT` first lets it start nothing else. `{release} --why TEXT` takes the lease away"
-        )
+    pub fn print_next(&self, order: &EntityKey, next: &[NextCommand]) {
+        let lines: Vec<String> = next.iter().map(|next| next.line(&self.option, order)).collect();
+        let width = lines.iter().map(String::len).max().unwrap_or_default();
+        for (line, next) in lines.iter().zip(next) {
+            say!("  {line:width$}  {}", style(format_args!("# {}", next.purpose)).dim());
+        }
     }
 
-    /// An operator of it.
     pub fn operator(&self) -> Operator {
         let Parts { store, waker, .. } = self.parts.clone();
         let inbox = Inbox::new(store.clone(), waker.clone(), self.retention, Arc::new(Log));
         let operator = Operator::new(store, waker, inbox, self.retention).parked_for(self.config.parked_retention);
         if self.is_local { operator.in_one_part() } else { operator }
-    }
-}
-
-/// What says on a command line that the deployment is the `serializer local` at `url`.
-pub fn local_option(url: &str) -> String {
-    if url == LOCAL { " --local".to_owned() } else { format!(" --local={url}") }
-}
-
-/// A command line of `command` about `key`, in the deployment that `option` says.
-pub fn command_line(command: &str, option: &str, key: &str) -> String {
-    format!("{} {command}{option} {}", this_command(), quoted(key))
-}
-
-/// This command on a command line: by its name, or as `./serializer` where it was called
-/// like that, which is on nobody's PATH.
-pub fn this_command() -> String {
-    called(std::env::args_os().next().and_then(|first| first.into_string().ok()))
-}
-
-/// cargo calls what it has built by another path, without `./`.
-fn called(first: Option<String>) -> String {
-    first.filter(|first| first.starts_with("./")).map_or("serializer".to_owned(), |first| quoted(&first))
-}
-
-/// As a shell takes it for one word.
-pub fn quoted(text: &str) -> String {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/_.:@%+,-".contains(&byte);
-    if text.bytes().all(is_plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn the_usual_port_needs_no_url() {
-        let line = |url| super::command_line("inspect", &super::local_option(url), "a/b c");
-        assert_eq!(line("http://127.0.0.1:9000"), "serializer inspect --local 'a/b c'");
-        assert_eq!(line("http://127.0.0.1:9001"), "serializer inspect --local=http://127.0.0.1:9001 'a/b c'");
-    }
-
-    #[test]
-    fn the_command_is_called_as_it_was_where_its_name_is_not_enough() {
-        let called = |first: &str| super::called(Some(first.into()));
-        assert_eq!(called("./serializer"), "./serializer");
-        for by_name in ["serializer", "target/debug/serializer", "/home/you/target/debug/serializer"] {
-            assert_eq!(called(by_name), "serializer");
-        }
-        assert_eq!(super::called(None), "serializer");
-    }
-
-    #[test]
-    fn a_key_is_one_word_for_a_shell() {
-        assert_eq!(super::quoted("shopify/order/1001"), "shopify/order/1001");
-        assert_eq!(super::quoted("shop/it's #1"), r"'shop/it'\''s #1'");
     }
 }

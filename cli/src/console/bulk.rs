@@ -5,12 +5,9 @@ use std::sync::{
     atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
 };
 
-use webhook_serializer::{
-    operator::{Operator, PutBack},
-    protocol::entity::{EntityKey, Sequence},
-};
+use webhook_serializer::operator::Operator;
 
-use super::actions::told;
+use crate::operations::{self, Effect, Target, Verb};
 
 /// So many are remembered, the newest.
 const KEPT: usize = 16;
@@ -52,17 +49,11 @@ pub(super) struct Progress {
 pub(super) struct Works(Mutex<Vec<Arc<Work>>>);
 
 impl Works {
-    /// Begins to put back what stands in `list`, in its order.
-    pub(super) fn begin(
-        &self,
-        id: String,
-        operator: Operator,
-        list: Vec<(EntityKey, Sequence)>,
-        why: String,
-    ) -> Arc<Work> {
+    /// Begins to redrive these deliveries, in their order.
+    pub(super) fn begin(&self, id: String, operator: Operator, targets: Vec<Target>, why: String) -> Arc<Work> {
         let work = Arc::new(Work {
             id,
-            total: list.len(),
+            total: targets.len(),
             why,
             back: AtomicUsize::new(0),
             not: AtomicUsize::new(0),
@@ -74,7 +65,7 @@ impl Works {
         if works.len() > KEPT {
             works.remove(0);
         }
-        tokio::spawn(work.clone().run(operator, list));
+        tokio::spawn(work.clone().run(operator, targets));
         work
     }
 
@@ -84,16 +75,15 @@ impl Works {
 }
 
 impl Work {
-    async fn run(self: Arc<Self>, operator: Operator, list: Vec<(EntityKey, Sequence)>) {
-        let done = operator.put_back(&list, |entity, sequence, became| {
-            match became {
-                PutBack::At(_) | PutBack::Unannounced => drop(self.back.fetch_add(1, Relaxed)),
-                _ => {
-                    self.not.fetch_add(1, Relaxed);
-                    let mut told_here = self.told();
-                    if told_here.not.len() < NAMED {
-                        told_here.not.push(format!("{entity} {}", told(sequence, became)));
-                    }
+    async fn run(self: Arc<Self>, operator: Operator, targets: Vec<Target>) {
+        let done = operations::run(Verb::Redrive, &operator, &targets, |_, outcome| {
+            if outcome.effect == Effect::Done {
+                self.back.fetch_add(1, Relaxed);
+            } else {
+                self.not.fetch_add(1, Relaxed);
+                let mut told_here = self.told();
+                if told_here.not.len() < NAMED {
+                    told_here.not.push(outcome.sentence);
                 }
             }
             !self.stop.load(Relaxed)

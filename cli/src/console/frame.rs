@@ -149,21 +149,12 @@ const KEYS: [(&str, &str); 10] = [
 pub(super) fn badge(word: &str) -> Markup {
     let tone = match word {
         "blocked" | "parked" | "failed" | "crashed" => "bad",
-        "failing" | "abandoned" | "held" | "retrying" => "warn",
+        "failing" | "abandoned" | "leased" | "on hold" | "unavailable" | "retrying" => "warn",
         "at work" | "waiting" => "busy",
         "idle" | "applied" | "settled" | "done" => "good",
         _ => "none",
     };
     html! { span class={ "badge " (tone) } { (word) } }
-}
-
-/// A sentence in which what stands between backticks is a command line.
-pub(super) fn sentence(text: &str) -> Markup {
-    html! {
-        @for (number, part) in text.split('`').enumerate() {
-            @if number % 2 == 1 { code { (part) } } @else { (part) }
-        }
-    }
 }
 
 /// How long ago, with the time itself for whoever looks closer.
@@ -242,12 +233,6 @@ mod tests {
     #[test]
     fn a_key_in_an_address_is_one_value() {
         assert_eq!(encoded("shop/order/1 & é=\"#"), "shop/order/1%20%26%20%C3%A9%3D%22%23");
-    }
-
-    #[test]
-    fn what_comes_from_a_sender_is_text() {
-        let shown = sentence("3 (<script>) failed: `serializer unblock '<b>'`").into_string();
-        assert_eq!(shown, "3 (&lt;script&gt;) failed: <code>serializer unblock '&lt;b&gt;'</code>");
     }
 
     #[test]

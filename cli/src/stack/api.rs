@@ -1,5 +1,4 @@
-//! AWS's services of which only a question or two are asked: signed requests,
-//! without a client for each.
+//! Signed requests to AWS services of which only one or two operations are used, without an SDK client for each.
 
 pub mod xml;
 
@@ -18,35 +17,25 @@ use webhook_serializer::{
 
 use xml::Element;
 
-/// A service: as signatures and endpoints name it, and as the variable for
-/// another endpoint does.
+/// A service's name in signatures and endpoints, and the suffix of the variable that overrides its endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Service(&'static str, &'static str);
 
 impl Service {
-    /// Stacks.
     pub const CLOUDFORMATION: Self = Self("cloudformation", "CLOUDFORMATION");
-    /// Who asks.
     pub const STS: Self = Self("sts", "STS");
-    /// Functions.
     pub const LAMBDA: Self = Self("lambda", "LAMBDA");
-    /// Logs.
     pub const LOGS: Self = Self("logs", "CLOUDWATCH_LOGS");
-    /// Topics.
     pub const SNS: Self = Self("sns", "SNS");
-    /// Parameters.
     pub const SSM: Self = Self("ssm", "SSM");
-    /// Keys.
     pub const KMS: Self = Self("kms", "KMS");
 }
 
-/// How long an answer may take. Nobody waits for these but a person.
+/// Only a person waits for these answers.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// So often a question is asked that is not answered, or not well.
 const TRIES: u32 = 3;
 
-/// An account's services.
 #[derive(Debug, Clone)]
 pub struct Services {
     account: Account,
@@ -54,52 +43,37 @@ pub struct Services {
     env: Env,
 }
 
-/// Why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// Who asks may not.
+    /// The caller lacks a permission.
     #[error("who runs this needs {needed} (AccessDenied: {message})")]
-    Denied {
-        /// The permission.
-        needed: String,
-        /// What the service says of it.
-        message: String,
-    },
-    /// The credentials are not taken.
+    Denied { needed: String, message: String },
+    /// The credentials are not accepted.
     #[error("the credentials are not taken ({0}): sign in anew, as with `aws login` or `aws sso login`")]
     Credentials(String),
-    /// Too many questions of this account, by whomever.
+    /// Too many requests by this account.
     #[error("{0} is asked too often at the moment; run it again")]
     Throttled(&'static str),
-    /// No answer, or none that can be read.
+    /// No answer, or an unreadable one.
     #[error("{0}")]
     Silent(String),
-    /// Anything else, in the service's words.
     #[error("{code}{}{message}", if message.is_empty() { "" } else { ": " })]
-    Other {
-        /// What the service calls it.
-        code: String,
-        /// What it says of it.
-        message: String,
-    },
+    Other { code: String, message: String },
 }
 
-/// An answer, and when it was given by the clock at the other end.
+/// An answer and its date.
 #[derive(Debug, Clone)]
 pub struct Told<T> {
-    /// What.
     pub what: T,
-    /// When, as HTTP has it.
+    /// The server's clock, as HTTP formats it.
     pub date: Option<String>,
 }
 
 impl Services {
-    /// Those of `account`, in its region.
     pub fn of(account: &Account) -> Self {
         Self { account: account.clone(), http: account.http_client(), env: Env::system() }
     }
 
-    /// The region's name.
     pub fn region(&self) -> &str {
         self.account.region.as_ref()
     }
@@ -110,7 +84,7 @@ impl Services {
         self.account.signed(&self.http, service.0, endpoint, &self.env)
     }
 
-    /// Asks one that takes forms and answers in XML.
+    /// Calls an operation that takes a form and answers in XML.
     ///
     /// # Errors
     ///
@@ -134,7 +108,7 @@ impl Services {
         Ok(Told { what, date: answer.date })
     }
 
-    /// Asks one that takes and gives JSON, `target` behind its prefix.
+    /// Calls a JSON operation; `target` follows the service's prefix.
     ///
     /// # Errors
     ///
@@ -148,8 +122,7 @@ impl Services {
         parsed(service, &answer)
     }
 
-    /// Reads what stands at a path, as JSON; `action` is what permissions call
-    /// that.
+    /// Gets a path as JSON; `action` is the permission's name.
     ///
     /// # Errors
     ///
@@ -159,7 +132,7 @@ impl Services {
         parsed(service, &self.ask(service, asked, &permission(service, action)).await?)
     }
 
-    /// Asks until there is an answer; only what can be asked twice.
+    /// Repeats a request until it is answered; only for idempotent requests.
     async fn ask(&self, service: Service, asked: Asked<'_>, needed: &str) -> Result<Answer, Refusal> {
         let signed = self.signed(service);
         for tries_left in (0..TRIES).rev() {
@@ -185,7 +158,7 @@ fn permission(service: Service, action: &str) -> String {
     format!("{}:{action}", service.0)
 }
 
-/// What a form's value looks like.
+/// Percent-encodes a form's value.
 fn encoded(value: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
     let one = |byte: u8| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };

@@ -1,5 +1,4 @@
-//! What happens, as it happens: told by the functions' logs, or by what changed
-//! in the orders' rows.
+//! Events of orders, read from the functions' logs or from changes of the orders' rows.
 
 use std::time::Duration;
 
@@ -16,37 +15,29 @@ use webhook_serializer::{
 
 use crate::output::duration;
 
-/// One thing that happened.
+/// An event.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Happening {
-    /// When.
     pub at: Option<Timestamp>,
-    /// In a word or two: `accepted`, what became of a delivery, `failed`,
-    /// `blocked`, or the words of a log.
+    /// `accepted`, an outcome, `failed`, `blocked`, or the message of a log line.
     pub what: String,
-    /// Of which order.
     pub entity: Option<String>,
-    /// At which place of it.
     pub sequence: Option<u64>,
-    /// Whose delivery.
     pub source: Option<String>,
-    /// What it is about.
     pub topic: Option<String>,
-    /// What its sender calls it.
     pub delivery: Option<String>,
-    /// What else there is to say.
+    /// Details for people.
     pub words: String,
 }
 
 impl Happening {
-    /// What a line of a function's log tells; `None`: nothing of an order or a
-    /// source.
+    /// Reads a line of a function's log; `None` if it names no order and no source.
     pub fn of_line(line: &str, at: Timestamp) -> Option<Self> {
         let fields: Map<String, Value> = serde_json::from_str(line).ok()?;
         let text = |name: &str| fields.get(name).and_then(Value::as_str).map(str::to_owned);
         let number = |name: &str| fields.get(name).and_then(Value::as_u64);
         let message = text("message")?;
-        // What a handler prints is its own.
+        // Handlers print lines of their own.
         let is_of_the_log = text("level").is_some() && (fields.contains_key("entity") || fields.contains_key("source"));
         if !is_of_the_log || message == "measured" {
             return None;
@@ -109,7 +100,6 @@ impl Happening {
         Self { words: took, ..Self::of_order(state, receipt.sequence, what, receipt.settled_at) }
     }
 
-    /// With what its delivery says of itself.
     #[must_use]
     pub fn about(mut self, delivery: &Delivery) -> Self {
         self.source = Some(delivery.source().to_string());
@@ -121,12 +111,10 @@ impl Happening {
         self
     }
 
-    /// The place it is about.
     pub fn place(&self) -> Option<(EntityKey, Sequence)> {
         Some((EntityKey::parse(self.entity.as_deref()?).ok()?, Sequence(self.sequence?)))
     }
 
-    /// For programs.
     pub fn as_json(&self) -> Value {
         json!({
             "at": self.at.map(|at| at.to_string()), "what": self.what, "entity": self.entity,
@@ -138,8 +126,7 @@ impl Happening {
 
 const ACCEPTED: &str = "accepted";
 
-/// What happened to an order between two looks at its row, in the order of its
-/// places. `before`: the row of the look before; `None`: it is new.
+/// Returns what happened to an order between two reads of its row, by sequence. `before` is `None` for a new order.
 pub fn changes(before: Option<&EntityState>, after: &EntityState, now: Timestamp) -> Vec<Happening> {
     let mut changes = Vec::new();
     let first_known = after.recent.iter().next().map_or(after.next(), |receipt| receipt.sequence);
@@ -147,7 +134,7 @@ pub fn changes(before: Option<&EntityState>, after: &EntityState, now: Timestamp
         Some(before) => (before.head, before.tail),
         None => (Sequence(first_known.0.saturating_sub(1)), Sequence(first_known.0.saturating_sub(1))),
     };
-    // A row that was erased, and begun again.
+    // The order was erased and has begun again.
     let (head, tail) = if tail > after.tail { (after.head, after.tail) } else { (head, tail) };
     let settled = |place: Sequence| after.recent.at(place).filter(|_| place > head);
     for place in (head.0.min(tail.0) + 1..=after.tail.0).map(Sequence) {
@@ -173,23 +160,17 @@ pub fn changes(before: Option<&EntityState>, after: &EntityState, now: Timestamp
     changes
 }
 
-/// What is wanted.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
-    /// Only this source's.
     pub source: Option<String>,
-    /// Only this order's.
     pub entity: Option<String>,
-    /// Only of this topic; with `*` at its end, of those that begin so.
+    /// A topic, or with `*` at its end the start of one.
     pub topic: Option<String>,
-    /// Only where that came of it.
     pub outcome: Option<String>,
-    /// Only where this text is in it.
     pub text: Option<String>,
 }
 
 impl Filter {
-    /// Whether it is wanted.
     pub fn takes(&self, one: &Happening) -> bool {
         let is = |wanted: &Option<String>, found: &Option<String>| wanted.is_none() || wanted == found;
         let topic = self.topic.as_ref().is_none_or(|wanted| {
@@ -261,7 +242,7 @@ mod tests {
     fn a_new_order_begins_with_the_first_place_that_its_row_remembers() {
         let new = settled(state(8, 9, |row| row), &[(7, Settlement::Applied), (8, Settlement::Repeat)]);
         assert_eq!(told(None, &new), ["accepted 7", "applied 7", "accepted 8", "repeat 8", "accepted 9"]);
-        // One that was erased and begun again is no order with places gone.
+        // An order that was erased and begun again has lost no deliveries.
         assert!(told(Some(&state(90, 90, |row| row)), &state(8, 8, |row| row)).is_empty());
     }
 

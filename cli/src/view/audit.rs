@@ -1,5 +1,4 @@
-//! The verdict on a run: what was sent, against what the handler's journal says
-//! was done. Pure, and blind to our own rows.
+//! The verdict on a run: what was sent, against the handler's own log of what was done. It reads none of our rows.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,35 +10,31 @@ use webhook_serializer::protocol::entity::{EntityKey, FencingToken, Sequence};
 
 use crate::local::handler_log::{Ending, Run};
 
-/// One delivery, as its sender saw it. Times by the journal's clock.
+/// A delivery as its sender saw it. Times are those of the handler log's clock.
 #[derive(Debug, Clone)]
 pub struct Sent {
-    /// Whose delivery.
     pub entity: EntityKey,
-    /// What its sender calls it.
     pub delivery_id: String,
-    /// When it was sent first.
     pub sent: Duration,
-    /// When it was first answered 2xx; `None`: never.
+    /// The first 2xx answer.
     pub answered: Option<Duration>,
 }
 
-/// What is wrong. Each list names deliveries.
+/// Each list names deliveries.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Verdict {
     /// Answered 2xx and never applied.
     pub lost: Vec<String>,
     /// Applied more than once.
     pub repeated: Vec<String>,
-    /// Started while another of the same entity was at work.
+    /// Started while another of the same order was at work.
     pub overlaps: Vec<String>,
-    /// Started before one was decided that had been answered before this one
-    /// was sent.
+    /// Started before the end of a delivery that was answered before this one was sent.
     pub ran_ahead: Vec<String>,
 }
 
 impl Verdict {
-    /// Judges a run. `excused` were parked and need not be applied.
+    /// Judges a run. Those in `excused` were parked and need not be applied.
     pub fn of(sent: &[Sent], runs: &[Run], excused: &BTreeSet<String>) -> Self {
         let mut verdict = Self::default();
         let mut by_entity: BTreeMap<&EntityKey, Vec<&Run>> = BTreeMap::new();
@@ -65,7 +60,7 @@ impl Verdict {
         let mut busy_until = Duration::ZERO;
         let mut at_work = None;
         for run in runs {
-            // Those of a group are one start, under one token.
+            // The deliveries of a group share a start and its token.
             if run.started < busy_until && at_work != Some(run.token) {
                 self.overlaps.push(run.delivery_id.clone());
             }
@@ -85,12 +80,12 @@ impl Verdict {
             *last = run.sequence.max(*last);
         }
         for run in runs {
-            // Of a group, whoever comes behind it waits for its last; the others come before that in the same start.
+            // A delivery behind a group waits for the group's last one.
             let ended = if last_of[&run.token] > run.sequence { run.started } else { run.ended };
             let id = run.delivery_id.as_str();
             first_start.entry(id).or_insert(run.started);
             match run.ending {
-                // Put back after a rejection, it comes at its new place.
+                // Redriven after a rejection, it runs at its new sequence.
                 Ending::Applied if rejected.contains(id) => *applied.entry(id).or_default() += 1,
                 Ending::Applied => {
                     *applied.entry(id).or_default() += 1;
@@ -112,7 +107,7 @@ impl Verdict {
                 _ => {}
             }
         }
-        // Those answered, by the time of their answer; those sent, by the time they were sent.
+        // Answered ones by the time of their answer, sent ones by the time they were sent.
         let mut answered: Vec<(Duration, Duration)> =
             sent.iter().filter_map(|one| Some((one.answered?, *decided.get(one.delivery_id.as_str())?))).collect();
         answered.sort_unstable();
@@ -130,7 +125,6 @@ impl Verdict {
         }
     }
 
-    /// Whether nothing is wrong.
     pub fn is_clean(&self) -> bool {
         *self == Self::default()
     }

@@ -1,5 +1,5 @@
-//! A delivery's body as people look at it: its JSON with every number as it was
-//! sent, without what is somebody's own, and what differs between two of them.
+//! A delivery's body for people: JSON with its numbers as they were sent, personal data hidden, compared with
+//! another.
 
 mod diff;
 mod redact;
@@ -17,21 +17,18 @@ pub use redact::{REDACTED, Redacted, redacted};
 
 use crate::output::{one_line, visible};
 
-/// Deeper values are not looked into: they stand as one text.
+/// Deeper values are shown as one text.
 const DEEPEST: usize = 64;
 
-/// A JSON value. Numbers are never turned into numbers: those beyond 2^53 stay
-/// exact.
+/// A JSON value. Numbers stay text, so that those beyond 2^53 stay exact.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Node {
-    /// Its members, in the order in which they came.
+    /// Members, in the order of the body.
     Object(Vec<(String, Node)>),
-    /// Its items.
     Array(Vec<Node>),
-    /// A string, a number, `true`, `false` or `null`, as JSON; a number just as
-    /// it was written.
+    /// A string, number, `true`, `false` or `null`; numbers as they were written.
     Leaf(String),
-    /// An object or array that is too deep to be looked into, as JSON.
+    /// An object or array below [`DEEPEST`], as JSON.
     Deep(String),
 }
 
@@ -60,7 +57,7 @@ impl<'de> Deserialize<'de> for Members<'de> {
 }
 
 impl Node {
-    /// Reads a body; `None`: it is no JSON.
+    /// Parses a body; `None` if it is no JSON.
     pub fn parse(body: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(body).ok()?;
         Self::of(serde_json::from_str::<&RawValue>(text).ok()?.get(), 0)
@@ -78,7 +75,7 @@ impl Node {
                 let items: Vec<&RawValue> = serde_json::from_str(text).ok()?;
                 Node::Array(items.into_iter().map(|item| Self::of(item.get(), depth + 1)).collect::<Option<_>>()?)
             }
-            // However it was escaped, the same text is the same.
+            // Different escapes of the same text compare as equal.
             b'"' => match serde_json::from_str::<String>(text) {
                 Ok(plain) => Node::Leaf(quoted(&plain)),
                 Err(_) => Node::Leaf(shown(text)),
@@ -87,7 +84,7 @@ impl Node {
         })
     }
 
-    /// The text of a string; `None`: it is none.
+    /// Returns the text of a string; `None` for other values.
     pub fn text(&self) -> Option<String> {
         match self {
             Node::Leaf(text) if text.starts_with('"') => serde_json::from_str(text).ok(),
@@ -123,34 +120,33 @@ impl Node {
         f.write_char(close)
     }
 
-    /// On one line.
+    /// Formats it on one line.
     pub fn compact(&self) -> String {
         let mut text = String::new();
-        // A string takes everything.
+        // Writing to a string cannot fail.
         let _ = self.write(&mut text, None);
         text
     }
 }
 
-/// On many lines, indented.
 impl fmt::Display for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write(f, Some(0))
     }
 }
 
-/// A text as JSON, with nothing in it that commands a terminal.
+/// Quotes a text as JSON, control characters escaped.
 fn quoted(text: &str) -> String {
     shown(&serde_json::Value::from(text).to_string())
 }
 
-/// JSON's own escapes leave some control characters as they are.
+/// Escapes the control characters that JSON leaves as they are.
 fn shown(json: &str) -> String {
-    // Outside a text, a carriage return is nothing but space.
+    // Outside a string, a carriage return is white space.
     visible(&json.replace('\r', " ")).into_owned()
 }
 
-/// A key as one token of a JSON pointer, on a terminal.
+/// Escapes a key as one token of a JSON pointer.
 fn token(key: &str) -> String {
     one_line(&key.replace('~', "~0").replace('/', "~1"))
 }

@@ -1,10 +1,10 @@
-//! What became of a delivery, and all that is stored of it but its body.
+//! What happened to a delivery, and all that is stored of it except its body.
 
-use console::{StyledObject, style};
 use serde_json::{Value, json};
 use webhook_serializer::{
-    operator::{Content, Parked, Single},
+    operator::{Content, Single},
     protocol::{
+        delivery::Delivery,
         entity::{EntityKey, Sequence},
         receipt::{Receipt, Settlement},
     },
@@ -12,93 +12,75 @@ use webhook_serializer::{
 };
 
 use crate::{
-    output::{duration, one_line},
-    say,
-    view::order_status::standing,
+    output::{counted, duration},
+    view::{
+        order_status::{NextCommand, OrderStatus},
+        overview::ParkedDelivery,
+    },
 };
 
-/// What is said of a delivery.
 #[derive(Debug)]
-pub struct Account {
-    /// How it stands, in one word or two.
-    pub word: StyledObject<String>,
-    /// The sentences, one a line.
+pub struct DeliveryStatus {
+    /// Its order's kind, if it is next; otherwise where it is or how it was settled.
+    pub word: String,
     pub sentences: Vec<String>,
-    /// Name and value, in their order; times as times.
+    pub next: Vec<NextCommand>,
+    /// Names and values, in the order in which they are shown.
     pub facts: Vec<(&'static str, Fact)>,
-    outcome: Value,
+    outcome: Option<&'static str>,
 }
 
-/// Something that is stored of a delivery.
 #[derive(Debug)]
 pub enum Fact {
-    /// A text.
     Text(String),
-    /// A number.
     Number(u64),
-    /// A time.
     At(Timestamp),
 }
 
-impl Account {
-    /// Of what stands at a place of an order, at `now`. `line` makes a command
-    /// line of a command and its arguments.
-    pub fn of(
-        order: &EntityKey,
-        sequence: Sequence,
-        single: &Single,
-        now: Timestamp,
-        line: impl Fn(&str, &[&str]) -> String,
-    ) -> Self {
+impl DeliveryStatus {
+    pub fn of(sequence: Sequence, single: &Single, now: Timestamp) -> Self {
         let Single { state, content, receipt, parked } = single;
-        // A repeat that left the row has no receipt of its own, but that of the first.
+        // A repeat that has left the row has no receipt of its own; this is the first delivery's.
         let first = receipt.as_ref().filter(|receipt| receipt.sequence != sequence).map(|receipt| receipt.sequence);
         let own = receipt.as_ref().filter(|_| first.is_none());
         let waits = state.as_ref().filter(|state| state.head < sequence);
-        let command = |command: &str| line(command, &[order.as_str()]);
-        let one = |command: &str| line(command, &[order.as_str(), &sequence.to_string()]);
-        let (word, mut sentences) = match (waits, parked) {
+        let at = sequence.to_string();
+        let (word, mut sentences, next) = match (waits, parked) {
             (Some(state), _) if sequence == state.next() => {
-                let standing = standing(state, None, now, command);
-                (style(standing.word.to_string()), standing.sentences)
+                let topic = content.delivery().map(Delivery::topic);
+                let mut status = OrderStatus::of(Some(state), topic, None, now);
+                status.next.retain(|next| next.command != "show" || next.arguments != [at.clone()]);
+                (status.kind.as_str().to_owned(), status.causes, status.next)
             }
             (Some(state), _) => {
-                let ahead = sequence.0 - state.next().0;
-                let behind = if ahead == 1 { "1 delivery".to_owned() } else { format!("{ahead} deliveries") };
-                (style("waiting".to_owned()).yellow(), vec![format!("It waits behind {behind} of its order.")])
+                let before = counted(sequence.0 - state.next().0, "delivery", "deliveries");
+                ("waiting".to_owned(), vec![format!("It waits behind {before} of its order.")], Vec::new())
             }
             (None, Some(parked)) => {
-                let error = &parked.error;
                 let ago = parked.parked_at.map(|at| format!(" {} ago", duration(now.since(at)))).unwrap_or_default();
-                let kept = parked.kept_until.map(|until| format!("It is kept until {until}."));
-                let (redrive, discard) = (one("redrive"), one("discard"));
-                let mut sentences = vec![
-                    format!("It was set aside{ago}: {error}"),
-                    format!("Once that is mended, put it back at the end of its order with `{redrive}`."),
-                    format!("If it is of no use, remove it for good with `{discard} --why TEXT`."),
-                ];
-                sentences.extend(kept);
-                (style("parked".to_owned()).red(), sentences)
+                let mut sentences = vec![format!("It was parked{ago}: {}", parked.error)];
+                sentences.extend(parked.kept_until.map(|until| format!("It is kept until {until}.")));
+                let redrive = NextCommand::new("redrive", &[&at], "once mended: appends it again at the end");
+                let discard = NextCommand::new("discard", &[&at, "--why", "TEXT"], "removes it for good");
+                ("parked".to_owned(), sentences, vec![redrive, discard])
             }
             (None, None) => {
-                let settlement = own.map(|receipt| receipt.settlement);
-                match (settlement, first) {
-                    (_, Some(first)) => (
-                        style("repeat".to_owned()).dim(),
-                        vec![format!("The same delivery was settled before, at {first}; its handler was not started.")],
-                    ),
-                    (Some(Settlement::Parked), _) => (
-                        style("parked before".to_owned()).dim(),
-                        vec!["It was set aside, and put back or discarded since, or its time has run out.".to_owned()],
-                    ),
-                    (Some(settlement), _) => (style(settlement.to_string()).green(), Vec::new()),
-                    (None, None) => (style("settled".to_owned()).dim(), vec!["Nothing tells any more how.".to_owned()]),
-                }
+                let (word, sentence) = match (own.map(|receipt| receipt.settlement), first) {
+                    (_, Some(first)) => {
+                        let sentence = "The same delivery was settled before; its handler was not started";
+                        ("repeat".to_owned(), Some(format!("{sentence}: see {first}.")))
+                    }
+                    (Some(Settlement::Parked), _) => {
+                        let sentence = "It was parked, and has been redriven or discarded since, or has expired.";
+                        ("parked before".to_owned(), Some(sentence.to_owned()))
+                    }
+                    (Some(settlement), _) => (settlement.to_string(), None),
+                    (None, None) => ("settled".to_owned(), Some("Its receipt is not kept any more.".to_owned())),
+                };
+                (word, sentence.into_iter().collect(), Vec::new())
             }
         };
-        if waits.is_some()
-            && let Some(before) = own
-        {
+        if let Some(before) = own.filter(|_| waits.is_some()) {
             sentences.push(match before.settlement {
                 Settlement::Applied => {
                     format!("It was applied before, under token {}, and is run again.", before.token)
@@ -106,61 +88,18 @@ impl Account {
                 settlement => format!("It was {settlement} before, and stays so."),
             });
         }
-        if let (Some(state), Some(_)) = (waits, parked) {
-            sentences
-                .push(format!("It is also set aside, by a worker that has yet to say so under token {}.", state.token));
+        if waits.is_some() && parked.is_some() {
+            sentences.push("A worker has stored it as parked, and has not settled it yet.".to_owned());
         }
-        let mut facts = Vec::new();
-        if let Some(delivery) = content.delivery() {
-            let source = match delivery.provider() {
-                Some(provider) => format!("{} ({provider})", delivery.source()),
-                None => delivery.source().to_string(),
-            };
-            facts.push(("source", Fact::Text(source)));
-            facts.push(("topic", Fact::Text(delivery.topic().to_owned())));
-            facts.push(("delivery", Fact::Text(delivery.delivery_id().to_string())));
-            if delivery.redrive() > 0 {
-                facts.push(("redrive", Fact::Number(delivery.redrive().into())));
-            }
-            facts.push(("arrived", Fact::At(delivery.received_at())));
-            facts.extend(delivery.event_time().map(|at| ("event time", Fact::At(at))));
-            facts.extend(delivery.content_type().map(|of| ("content type", Fact::Text(of.to_owned()))));
-            if matches!(content, Content::Delivery(_)) {
-                facts.push(("body bytes", Fact::Number(delivery.body().len() as u64)));
-            }
-        }
-        if let Some(receipt) = own.filter(|_| waits.is_none()) {
-            facts.extend(receipt.started_at().map(|at| ("started", Fact::At(at))));
-            facts.push(("settled", Fact::At(receipt.settled_at)));
-            facts.extend(receipt.took.map(|took| ("took", Fact::Text(duration(took)))));
-            facts.push(("attempts", Fact::Number(receipt.attempts.into())));
-            facts.push(("token", Fact::Number(receipt.token.0)));
-        } else if let Some(state) = waits.filter(|state| sequence == state.next()) {
-            facts.push(("attempts", Fact::Number(state.attempts.into())));
-        }
+        let facts = facts(sequence, single, own.filter(|_| waits.is_none()));
         let outcome = outcome(own, first, waits.is_some(), parked.is_some());
-        Self { word, sentences, facts, outcome }
+        Self { word, sentences, next, facts, outcome }
     }
 
-    /// On lines, those of the facts aligned.
-    pub fn print(&self, order: &EntityKey, sequence: Sequence, now: Timestamp) {
-        say!("{} {sequence}  {}", style(order.as_str()).bold(), self.word);
-        self.sentences.iter().for_each(|sentence| say!("{sentence}"));
-        say!();
+    /// Adds its fields to the delivery's.
+    pub fn add_to(&self, value: &mut Value, option: &str, order: &EntityKey) {
         for (name, fact) in &self.facts {
-            match fact {
-                Fact::Text(text) => say!("{name:14}{}", one_line(text)),
-                Fact::Number(number) => say!("{name:14}{number}"),
-                Fact::At(at) if *at <= now => say!("{name:14}{at}, {} ago", duration(now.since(*at))),
-                Fact::At(at) => say!("{name:14}{at}"),
-            }
-        }
-    }
-
-    /// For programs.
-    pub fn add_to(&self, value: &mut Value) {
-        for (name, fact) in &self.facts {
-            // What every list of deliveries says stands there already.
+            // `delivery_json` has these.
             if ["source", "topic", "delivery", "redrive", "arrived", "event time"].contains(name) {
                 continue;
             }
@@ -170,25 +109,73 @@ impl Account {
                 Fact::At(at) => json!(at),
             };
         }
-        value["outcome"] = self.outcome.clone();
-        value["state"] = json!(console::strip_ansi_codes(&self.word.to_string()));
+        value["outcome"] = json!(self.outcome);
+        value["state"] = json!(self.word);
         value["says"] = json!(self.sentences);
+        value["next"] = self.next.iter().map(|next| next.line(option, order)).collect();
     }
 }
 
-/// A sentence that says until when a person may decide about the first of what is
-/// parked, where it has an end.
-pub fn first_end(parked: &[Parked]) -> Option<String> {
-    let until = parked.iter().filter_map(|one| one.kept_until).min()?;
-    Some(format!("The first of them is kept until {until}."))
+fn facts(sequence: Sequence, single: &Single, settled: Option<&Receipt>) -> Vec<(&'static str, Fact)> {
+    let Single { state, content, .. } = single;
+    let mut facts = Vec::new();
+    if let Some(delivery) = content.delivery() {
+        let source = match delivery.provider() {
+            Some(provider) => format!("{} ({provider})", delivery.source()),
+            None => delivery.source().to_string(),
+        };
+        facts.push(("source", Fact::Text(source)));
+        facts.push(("topic", Fact::Text(delivery.topic().to_owned())));
+        facts.push(("delivery", Fact::Text(delivery.delivery_id().to_string())));
+        if delivery.redrive() > 0 {
+            facts.push(("redrive", Fact::Number(delivery.redrive().into())));
+        }
+        facts.push(("arrived", Fact::At(delivery.received_at())));
+        facts.extend(delivery.event_time().map(|at| ("event time", Fact::At(at))));
+        facts.extend(delivery.content_type().map(|of| ("content type", Fact::Text(of.to_owned()))));
+        if matches!(content, Content::Delivery(_)) {
+            facts.push(("body bytes", Fact::Number(delivery.body().len() as u64)));
+        }
+    }
+    if let Some(receipt) = settled {
+        facts.extend(receipt.started_at().map(|at| ("started", Fact::At(at))));
+        facts.push(("settled", Fact::At(receipt.settled_at)));
+        facts.extend(receipt.took.map(|took| ("took", Fact::Text(duration(took)))));
+        facts.push(("attempts", Fact::Number(receipt.attempts.into())));
+        facts.push(("token", Fact::Number(receipt.token.0)));
+    } else if let Some(state) = state.as_ref().filter(|state| sequence == state.next()) {
+        facts.push(("attempts", Fact::Number(state.attempts.into())));
+    }
+    facts
 }
 
-fn outcome(own: Option<&Receipt>, first: Option<Sequence>, waits: bool, parked: bool) -> Value {
+fn outcome(own: Option<&Receipt>, first: Option<Sequence>, waits: bool, parked: bool) -> Option<&'static str> {
     match (own, first) {
-        _ if waits => Value::Null,
-        (_, Some(_)) => json!(Settlement::Repeat.as_str()),
-        (Some(receipt), _) => json!(receipt.settlement.as_str()),
-        _ if parked => json!(Settlement::Parked.as_str()),
-        _ => Value::Null,
+        _ if waits => None,
+        (_, Some(_)) => Some(Settlement::Repeat.as_str()),
+        (Some(receipt), _) => Some(receipt.settlement.as_str()),
+        _ => parked.then_some(Settlement::Parked.as_str()),
     }
+}
+
+/// A sentence with the time at which the first of these parked deliveries is deleted, if any is.
+pub fn first_end(kept_until: impl Iterator<Item = Timestamp>) -> Option<String> {
+    Some(format!("The first parked delivery is deleted at {}.", kept_until.min()?))
+}
+
+pub fn delivery_json(delivery: &Delivery) -> Value {
+    json!({
+        "entity": delivery.entity(), "sequence": delivery.sequence(), "source": delivery.source(),
+        "topic": delivery.topic(), "delivery_id": delivery.delivery_id(), "redrive": delivery.redrive(),
+        "received_at": delivery.received_at(), "event_time": delivery.event_time(),
+    })
+}
+
+pub fn parked_json(parked: &ParkedDelivery) -> Value {
+    json!({
+        "entity": parked.entity, "sequence": parked.sequence, "source": parked.source, "topic": parked.topic,
+        "delivery_id": parked.delivery_id, "redrive": parked.redrive, "received_at": parked.received_at,
+        "event_time": parked.event_time, "error": parked.error, "parked_at": parked.since,
+        "kept_until": parked.kept_until,
+    })
 }

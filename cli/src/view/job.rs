@@ -1,10 +1,9 @@
-//! A job in words, as lists of jobs show it.
+//! A job's texts for lists.
 
 use webhook_serializer::{jobs::roster::Listed, protocol::tick::Ending, time::Timestamp};
 
 use crate::output::duration;
 
-/// When it is due, as its definition says it.
 pub fn schedule(job: &Listed) -> String {
     match &job.plan {
         Some(plan) => plan.schedule.to_string(),
@@ -12,12 +11,12 @@ pub fn schedule(job: &Listed) -> String {
     }
 }
 
-/// To the second.
+/// Formats it to the second.
 pub fn time(time: Timestamp) -> String {
     time.to_string().replace(".000Z", "Z")
 }
 
-/// The tick that the result is of; a job that has none yet has run no tick.
+/// Returns the tick of the last result; a new job has none.
 pub fn last(job: &Listed) -> String {
     match (&job.state.last_result, job.state.last_tick) {
         (Some(_), Some(tick)) => time(tick),
@@ -25,18 +24,17 @@ pub fn last(job: &Listed) -> String {
     }
 }
 
-/// How its last run ended.
 pub fn result(job: &Listed) -> String {
     let Some(result) = &job.state.last_result else { return String::new() };
     match result.ending {
-        // Recorded with its start, and under way.
+        // Its start is recorded as a crash until it ends.
         Ending::Crashed if is_under_way(job) && job.state.last_tick == job.state.tick => String::new(),
         Ending::Crashed => "crashed".to_owned(),
         ending => format!("{ending} {} {}", duration(result.took), result.error).trim_end().to_owned(),
     }
 }
 
-/// When it is due next, or why that is not known.
+/// Returns the next due time, or why there is none.
 pub fn next(job: &Listed, now: Timestamp) -> String {
     if job.state.run_requested.is_some() {
         return "asked for".to_owned();
@@ -48,7 +46,6 @@ fn is_under_way(job: &Listed) -> bool {
     job.state.entity.held.is_some()
 }
 
-/// Who has it under way.
 pub fn holder(job: &Listed, now: Timestamp) -> String {
     let Some(held) = &job.state.entity.held else { return String::new() };
     let info = job.state.entity.holder_info.as_ref().map_or("", |info| info.as_str());

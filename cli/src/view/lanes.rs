@@ -1,6 +1,5 @@
-//! A picture of a run: one lane per entity on a time axis, made of spans of
-//! waiting, running and waiting for the next attempt. Pure; drawn by
-//! `terminal.rs` and `svg.rs`.
+//! A picture of a run: a lane for each order on a time axis, with spans and marks. Drawn by `terminal.rs` and
+//! `svg.rs`.
 
 pub mod svg;
 pub mod terminal;
@@ -14,106 +13,73 @@ use webhook_serializer::protocol::{
 
 use crate::view::recording::{Happening, What};
 
-/// All lanes, in the order in which they appeared.
+/// Lanes in the order in which their orders appeared.
 #[derive(Debug, Clone, Default)]
 pub struct Picture {
-    /// The lanes.
     pub lanes: Vec<Lane>,
-    /// The start of the time axis.
     pub from: Duration,
-    /// Its end.
     pub to: Duration,
-    /// All lanes together.
     pub totals: Totals,
 }
 
-/// One entity.
 #[derive(Debug, Clone)]
 pub struct Lane {
-    /// Which.
     pub entity: EntityKey,
-    /// What was at work when, in order of time.
     pub spans: Vec<Span>,
-    /// What happened at a moment, in order of time.
     pub marks: Vec<Mark>,
-    /// How far it is.
     pub totals: Totals,
 }
 
-/// A stretch of time in a lane.
 #[derive(Debug, Clone)]
 pub struct Span {
-    /// Of which place of its inbox; of a group, the last.
+    /// Of a group, the last.
     pub sequence: Sequence,
-    /// Of which delivery.
     pub name: String,
-    /// Its beginning.
     pub from: Duration,
-    /// Its end; the picture's, while it goes on.
+    /// The picture's end while it is open.
     pub to: Duration,
-    /// Whether it goes on.
     pub is_open: bool,
-    /// What kind.
     pub kind: Kind,
 }
 
-/// Kinds of spans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// Accepted, and waiting for its turn.
+    /// Accepted, and waiting.
     Waiting,
-    /// A failed attempt, waiting for the next.
+    /// Failed, and waiting for the next attempt.
     Retrying,
-    /// Its holder died: waiting for its lease to run out.
+    /// Its holder died: waiting until the lease expires.
     Orphaned,
-    /// A handler is at work.
     Running,
 }
 
-/// A moment in a lane.
 #[derive(Debug, Clone)]
 pub struct Mark {
-    /// Of which delivery.
     pub name: String,
-    /// When.
     pub at: Duration,
-    /// What.
     pub sign: Sign,
 }
 
-/// Kinds of marks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sign {
-    /// Recognised as settled before.
     Repeat,
-    /// Set aside.
     Parked,
-    /// Left out for a newer one.
     Superseded,
-    /// The entity is blocked.
     Blocked,
-    /// An attempt failed.
     Failed,
-    /// A vanished holder's lease was taken over.
+    /// An expired lease was taken over.
     TakenOver,
 }
 
-/// Counts of deliveries.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Accepted.
     pub accepted: usize,
-    /// Settled, in any way.
+    /// Of any outcome.
     pub settled: usize,
-    /// Of these, applied.
     pub applied: usize,
-    /// Of these, recognised as repeats.
     pub repeats: usize,
-    /// Of these, set aside.
     pub parked: usize,
-    /// Of these, left out for newer ones.
     pub superseded: usize,
-    /// Failed attempts.
     pub retries: usize,
 }
 
@@ -129,13 +95,13 @@ impl Totals {
     }
 }
 
-/// A lane while it is put together.
+/// A lane under construction.
 #[derive(Default)]
 struct Draft {
     waiting: BTreeMap<Sequence, (String, Duration)>,
-    /// What goes on: which place, its name, since when, what.
+    /// Sequence, name, start and kind of the open span.
     open: Option<(Sequence, String, Duration, Kind)>,
-    /// The start that goes on: its token, and the names of those it is about.
+    /// Token and delivery names of the handler start under way.
     start: Option<(FencingToken, Vec<String>)>,
     spans: Vec<Span>,
     marks: Vec<Mark>,
@@ -159,7 +125,7 @@ impl Draft {
         match (&happening.what, happening.sequence) {
             (What::Accepted, Some(sequence)) => {
                 self.totals.accepted += 1;
-                // A worker may be quicker than the word of it.
+                // A worker's events may arrive before ingest's.
                 if self.open.as_ref().is_none_or(|(open, ..)| *open < sequence) {
                     self.waiting.insert(sequence, (happening.name.clone(), at));
                 }
@@ -167,7 +133,7 @@ impl Draft {
             (What::Started(_, token), Some(sequence)) => {
                 self.end_waiting(sequence, at);
                 match (&mut self.open, &mut self.start) {
-                    // One bar for a group.
+                    // A group is one bar.
                     (Some((last, name, ..)), Some((start, names))) if start == token => {
                         *last = sequence;
                         names.push(happening.name.clone());
@@ -228,7 +194,6 @@ impl Draft {
         }
     }
 
-    /// The lane, as it looks at a time.
     fn at(&self, entity: &EntityKey, to: Duration) -> Lane {
         let mut spans = self.spans.clone();
         let open = self.open.iter().map(|(sequence, name, from, kind)| (sequence, name, from, *kind));
@@ -246,7 +211,6 @@ impl Draft {
     }
 }
 
-/// Lanes that are drawn as things happen.
 #[derive(Default)]
 pub struct Drawing {
     order: Vec<EntityKey>,
@@ -254,7 +218,6 @@ pub struct Drawing {
 }
 
 impl Drawing {
-    /// Takes in what happened next.
     pub fn take_in(&mut self, happening: &Happening) {
         if !self.drafts.contains_key(&happening.entity) {
             self.order.push(happening.entity.clone());
@@ -262,7 +225,7 @@ impl Drawing {
         self.drafts.entry(happening.entity.clone()).or_default().take_in(happening);
     }
 
-    /// One lane, as it looks at `now`; `None`: nothing is to be drawn of it.
+    /// Returns a lane at `now`; `None` if there is nothing to draw.
     pub fn lane(&self, entity: &EntityKey, now: Duration) -> Option<Lane> {
         let lane = self.drafts.get(entity)?.at(entity, now);
         (lane.totals != Totals::default()).then_some(lane)
@@ -270,7 +233,6 @@ impl Drawing {
 }
 
 impl Picture {
-    /// The picture of what happened until `now`.
     pub fn of(happenings: &[Happening], now: Duration) -> Self {
         let mut drawing = Drawing::default();
         happenings.iter().for_each(|happening| drawing.take_in(happening));
@@ -281,20 +243,20 @@ impl Picture {
         Self { lanes, from, to: now.max(from), totals }
     }
 
-    /// How long the time axis is; never nothing.
+    /// Returns the length of the time axis, at least a millisecond.
     pub fn length(&self) -> Duration {
         (self.to - self.from).max(Duration::from_millis(1))
     }
 }
 
-/// An entity's key, short enough to stand in front of a lane.
+/// Shortens an order's key.
 pub fn label(entity: &EntityKey, width: usize) -> String {
     let text = entity.as_str();
     let count = text.chars().count();
     if count <= width {
         return text.to_owned();
     }
-    // The end tells entities apart.
+    // The end tells orders apart.
     let end: String = text.chars().skip(count + 1 - width).collect();
     format!("…{end}")
 }

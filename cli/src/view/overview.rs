@@ -1,12 +1,11 @@
-//! All orders at a glance: what does not move, what is parked, grouped by
-//! source and by error. Pure; the rows come from elsewhere.
+//! All orders: those that are not settled and the parked deliveries, grouped by source and error.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use webhook_serializer::{
     operator::Parked,
     protocol::{
-        entity::{EntityKey, Sequence, SourceName},
+        entity::{DeliveryId, EntityKey, Sequence, SourceName},
         format::attribute as a,
         keys::sequence_of,
         receipt::Recent,
@@ -16,138 +15,100 @@ use webhook_serializer::{
     time::Timestamp,
 };
 
-use crate::{
-    output::duration,
-    view::{order_status::Kind, throughput::Pace},
+use crate::view::{
+    order_status::{Kind, OrderStatus, ParkedDeliveries},
+    throughput::Pace,
 };
 
-/// An order with something left to do.
 #[derive(Debug, Clone)]
 pub struct Lane {
-    /// Its row, but for what it remembers of settled places.
+    /// Without its recent receipts.
     pub state: EntityState,
-    /// How it stood when it was looked at.
     pub kind: Kind,
-    /// Who sent its next delivery, once that is known.
+    /// The source of its next delivery, once it is known.
     pub source: Option<SourceName>,
-    /// What that is about.
     pub topic: Option<String>,
+    /// The newest time in its row.
+    pub active_at: Option<Timestamp>,
 }
 
 impl Lane {
-    /// Since when something waits; where nothing does, since when it is on hold.
+    /// Returns since when something waits, or else since when it is on hold.
     pub fn since(&self) -> Option<Timestamp> {
         self.state.pending_since.or(self.state.hold.since())
     }
 
-    /// Why its next delivery failed last.
     pub fn error(&self) -> Option<&str> {
         self.state.last_error.as_deref()
     }
 
-    /// Why it does not move, in a few words.
-    pub fn why(&self, now: Timestamp) -> String {
-        let state = &self.state;
-        let error = self.error().unwrap_or("no error was recorded");
-        let by = state.holder_info.as_ref().map_or("somebody", |info| info.as_str());
-        let at = self.topic.as_ref().map(|topic| format!(" at {topic}")).unwrap_or_default();
-        match (self.kind, &state.held) {
-            (Kind::Blocked, _) => match state.blocked.map(|reason| reason.as_str()) {
-                Some("attempts") | None => format!("stopped{at} after {}: {error}", times(state.attempts)),
-                Some("expired") => format!("the place of {} is empty and may have expired", state.next()),
-                Some(_) => format!("workers died{at} before its handler was started"),
-            },
-            (Kind::OnHold, _) => {
-                let since = state.hold.since().map(|at| duration(now.since(at))).unwrap_or_default();
-                format!("on hold for {since}")
-            }
-            (Kind::Failing | Kind::Unavailable, _) => {
-                let again = state.retry_at.filter(|at| *at > now).map(|at| duration(at.since(now)));
-                let again = again.map_or_else(|| "due".to_owned(), |wait| format!("again in {wait}"));
-                if self.kind == Kind::Unavailable {
-                    return format!("waited {}{at}, {again}: {error}", duration(state.retries.total()));
-                }
-                format!("failed{at} after {}, {again}: {error}", times(state.attempts))
-            }
-            (Kind::Held, Some(held)) => format!("held by {by} for {}", duration(held.expires_at.since(now))),
-            (Kind::Abandoned, Some(held)) => {
-                format!("its holder ({by}) died {} ago", duration(now.since(held.expires_at)))
-            }
-            (Kind::AtWork, _) if state.attempts > 0 => format!("at work{at}, failed before: {error}"),
-            (Kind::AtWork, _) => format!("a worker is at work{at}"),
-            _ => format!("waits for a worker{at}"),
-        }
+    pub fn status(&self, parked: Option<ParkedDeliveries<'_>>, now: Timestamp) -> OrderStatus {
+        OrderStatus::of(Some(&self.state), self.topic.as_deref(), parked, now)
     }
 }
 
-fn times(attempts: u32) -> String {
-    if attempts == 1 { "1 attempt".to_owned() } else { format!("{attempts} attempts") }
-}
-
-/// A parked delivery, without its body.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Aside {
-    /// Of which order.
+pub struct ParkedDelivery {
     pub entity: EntityKey,
-    /// Where it stood.
     pub sequence: Sequence,
-    /// Who sent it.
     pub source: SourceName,
-    /// What it is about.
     pub topic: String,
-    /// When it was set aside.
+    pub delivery_id: DeliveryId,
+    pub redrive: u32,
+    pub received_at: Timestamp,
+    pub event_time: Option<Timestamp>,
     pub since: Option<Timestamp>,
-    /// Why.
+    pub kept_until: Option<Timestamp>,
     pub error: String,
 }
 
-impl From<&Parked> for Aside {
+impl From<&Parked> for ParkedDelivery {
     fn from(parked: &Parked) -> Self {
+        let delivery = parked.delivery();
         Self {
-            entity: parked.delivery().entity().clone(),
+            entity: delivery.entity().clone(),
             sequence: parked.sequence,
-            source: parked.delivery().source().clone(),
-            topic: parked.delivery().topic().to_owned(),
+            source: delivery.source().clone(),
+            topic: delivery.topic().to_owned(),
+            delivery_id: delivery.delivery_id().clone(),
+            redrive: delivery.redrive(),
+            received_at: delivery.received_at(),
+            event_time: delivery.event_time(),
             since: parked.parked_at,
+            kept_until: parked.kept_until,
             error: parked.error.clone(),
         }
     }
 }
 
-/// Which of them are wanted.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
-    /// Only what this source sent.
     pub source: Option<SourceName>,
-    /// Only what failed with an error that has this text in it.
+    /// A part of the error's text, compared by [`alike`].
     pub error: Option<String>,
+    /// The earliest time at which it stopped or began to wait.
+    pub since: Option<Timestamp>,
 }
 
 impl Filter {
-    /// Whether every order is wanted.
-    pub fn takes_all(&self) -> bool {
-        self.source.is_none() && self.error.is_none()
+    /// Returns whether an order or a delivery with these matches.
+    pub fn takes(&self, source: Option<&SourceName>, error: Option<&str>, since: Option<Timestamp>) -> bool {
+        self.source.as_ref().is_none_or(|wanted| source == Some(wanted)) && self.takes_but_source(error, since)
     }
 
-    /// Whether this source and this error are wanted.
-    pub fn takes(&self, source: Option<&SourceName>, error: Option<&str>) -> bool {
-        self.source.as_ref().is_none_or(|wanted| source == Some(wanted)) && self.takes_error(error)
-    }
-
-    /// Whether this error is wanted, whoever sent the delivery.
-    pub fn takes_error(&self, error: Option<&str>) -> bool {
-        let Some(wanted) = &self.error else { return true };
-        error.is_some_and(|error| alike(error).contains(&alike(wanted)))
+    /// Returns whether it matches if its source does, which is not known yet.
+    pub fn takes_but_source(&self, error: Option<&str>, since: Option<Timestamp>) -> bool {
+        let has_error = |wanted: &String| error.is_some_and(|error| alike(error).contains(&alike(wanted)));
+        self.error.as_ref().is_none_or(has_error)
+            && self.since.is_none_or(|wanted| since.is_some_and(|since| since >= wanted))
     }
 }
 
-/// An error's text without what tells one delivery's from another's: numbers
-/// of four and more digits, such as ids and times, become `…`. A status such as
-/// 503 stays.
+/// Returns an error's text without ids: numbers of four or more digits become `…`. A status such as 503 stays.
 pub fn alike(error: &str) -> String {
     let mut text = String::with_capacity(error.len());
     let mut digits = String::new();
-    // One more, so that a number at the end is seen to end.
+    // The `None` ends a number at the end of the text.
     for c in error.chars().map(Some).chain([None]) {
         match c {
             Some(digit) if digit.is_ascii_digit() => digits.push(digit),
@@ -165,77 +126,44 @@ pub fn alike(error: &str) -> String {
     text
 }
 
-/// What was seen.
 #[derive(Debug, Clone, Default)]
 pub struct Overview {
-    /// How many orders have a row, those with nothing to do included.
+    /// Orders with a row, settled ones included.
     pub orders: u64,
-    /// Those with something to do.
     pub lanes: Vec<Lane>,
-    /// What is parked.
-    pub aside: Vec<Aside>,
-    /// The keys of rows that cannot be read, and why.
+    pub parked: Vec<ParkedDelivery>,
+    /// Keys of rows that cannot be read, and why.
     pub unreadable: Vec<(String, String)>,
-    /// How many rows of each format were met.
+    /// Rows of each format.
     pub formats: BTreeMap<u64, u64>,
-    /// What was accepted and settled in the last minutes.
     pub pace: Pace,
+    /// Whether settled orders get a lane too.
+    pub keeps_settled: bool,
     places: BTreeMap<(String, Sequence), usize>,
 }
 
-/// What a group has in common.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum What {
-    /// Orders that stand so.
-    Orders(Kind),
-    /// Parked deliveries.
-    Parked,
-}
-
-impl What {
-    /// In a word.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            What::Orders(kind) => kind.as_str(),
-            What::Parked => "parked",
-        }
-    }
-
-    /// The most urgent first.
-    fn urgency(self) -> u8 {
-        match self {
-            What::Orders(Kind::Blocked) => 0,
-            What::Parked => 1,
-            What::Orders(kind) => 2 + kind as u8,
-        }
-    }
-}
-
-/// Orders or deliveries that stand alike, of one source, with one error.
+/// Orders of one kind, or parked deliveries, with one source and one error.
 #[derive(Debug, Clone)]
 pub struct Group {
-    /// How they stand.
-    pub what: What,
-    /// Who sent them; `None`: that is not known.
+    pub kind: Kind,
+    /// `None`: not known.
     pub source: Option<SourceName>,
-    /// The error that they have in common, as [`alike`] shows it.
+    /// The common error, by [`alike`].
     pub error: Option<String>,
-    /// How many orders.
     pub orders: u64,
-    /// How many deliveries wait there, or are parked.
+    /// Waiting or parked.
     pub deliveries: u64,
-    /// Since when the oldest stands so.
     pub oldest: Option<Timestamp>,
-    /// Whose it is, and its place.
+    /// The oldest.
     pub example: (EntityKey, Sequence),
 }
 
 impl Overview {
-    /// Takes in a row of the table of orders.
+    /// Adds a row of the table of orders.
     pub fn order(&mut self, row: &Row, now: Timestamp) {
         self.format(row);
         let state = match EntityState::parse(row) {
-            // A job has a row as orders have, and no deliveries.
+            // Jobs have rows of the same form, without deliveries.
             Ok(state) if state.entity.is_kept_forever() => return,
             Ok(state) => state,
             Err(error) => return self.cannot_read(row, &error),
@@ -243,22 +171,24 @@ impl Overview {
         self.orders += 1;
         self.pace.order(&state);
         let kind = Kind::of(&state, now);
-        // Somebody's lease on an order where nothing waits is nobody's trouble; one left behind is.
-        if kind == Kind::Idle || (state.is_empty() && !matches!(kind, Kind::Abandoned | Kind::OnHold)) {
+        // A lease on an empty order is normal; an expired one is not.
+        let is_settled = kind == Kind::Idle || (state.is_empty() && !matches!(kind, Kind::Abandoned | Kind::OnHold));
+        if is_settled && !self.keeps_settled {
             return;
         }
+        let settled_at = state.recent.iter().map(|receipt| receipt.settled_at).max();
+        let active_at = settled_at.into_iter().chain(state.pending_since).chain(state.hold.since()).max();
         self.places.insert((state.entity.to_string(), state.next()), self.lanes.len());
         let state = EntityState { recent: Recent::default(), ..state };
-        self.lanes.push(Lane { state, kind, source: None, topic: None });
+        self.lanes.push(Lane { state, kind, source: None, topic: None, active_at });
     }
 
-    /// Takes in a row of the table of deliveries; one that waits tells the source
-    /// of an order that was taken in before.
+    /// Adds a row of the table of deliveries, after those of the orders.
     pub fn delivery(&mut self, row: &Row) {
         self.format(row);
         self.pace.delivery(row);
         match Parked::of(row) {
-            Ok(Some(parked)) => return self.aside.push(Aside::from(&parked)),
+            Ok(Some(parked)) => return self.parked.push(ParkedDelivery::from(&parked)),
             Ok(None) => {}
             Err(error) => return self.cannot_read(row, &error),
         }
@@ -269,15 +199,14 @@ impl Overview {
         }
     }
 
-    /// The parts of a body have none, nor has what the scheduler keeps.
+    /// Parts of bodies and the scheduler's rows have no format.
     fn format(&mut self, row: &Row) {
         if let Some(format) = row.number(a::VERSION) {
             *self.formats.entry(format).or_default() += 1;
         }
     }
 
-    /// Takes in what stands at a place: where that is an order's next, its source
-    /// is known from then on.
+    /// Adds the source of a delivery; its order's lane learns it if the delivery is next.
     pub fn is_next(&mut self, entity: &str, sequence: Sequence, source: SourceName, topic: &str) {
         if let Some(lane) = self.places.get(&(entity.to_owned(), sequence)).and_then(|at| self.lanes.get_mut(*at)) {
             lane.source = Some(source);
@@ -289,40 +218,37 @@ impl Overview {
         self.unreadable.push((row.text(a::ENTITY).unwrap_or_default().to_owned(), error.to_string()));
     }
 
-    /// The next places of those of `lanes` whose source is not known yet.
+    /// Returns the next deliveries of `lanes` whose source is not known yet.
     pub fn unknown(&self, lane: impl Fn(&Lane) -> bool) -> Vec<(EntityKey, Sequence)> {
         let unknown = self.lanes.iter().filter(|one| one.source.is_none() && !one.state.is_empty() && lane(one));
         unknown.map(|lane| (lane.state.entity.clone(), lane.state.next())).collect()
     }
 
-    /// How many orders stand so.
     pub fn count(&self, kind: Kind) -> usize {
         self.lanes.iter().filter(|lane| lane.kind == kind).count()
     }
 
-    /// The groups, the most urgent first, then the largest.
+    /// Returns the groups, the most urgent and largest first.
     pub fn groups(&self) -> Vec<Group> {
         let mut groups = Groups::default();
         for lane in &self.lanes {
             let (entity, next) = (&lane.state.entity, lane.state.next());
-            let group = groups.of(What::Orders(lane.kind), lane.source.as_ref(), lane.error(), (entity, next));
+            let group = groups.of(lane.kind, lane.source.as_ref(), lane.error(), (entity, next));
             group.add(entity, next, lane.state.waiting(), lane.since());
         }
-        for one in &self.aside {
+        for one in &self.parked {
             let at = (&one.entity, one.sequence);
-            let group = groups.of(What::Parked, Some(&one.source), Some(&one.error), at);
+            let group = groups.of(Kind::Parked, Some(&one.source), Some(&one.error), at);
             group.add(&one.entity, one.sequence, 1, one.since);
         }
         let mut groups: Vec<Group> = groups.0.into_values().map(|gathered| gathered.group).collect();
-        groups.sort_by_key(|group| (group.what.urgency(), std::cmp::Reverse(group.deliveries)));
+        groups.sort_by_key(|group| (group.kind, std::cmp::Reverse(group.deliveries)));
         groups
     }
 }
 
-/// What those of a group have in common.
-type Alike = (u8, Option<SourceName>, Option<String>);
+type Alike = (Kind, Option<SourceName>, Option<String>);
 
-/// A group, and whose the deliveries are that were added to it.
 struct Gathered<'a> {
     group: Group,
     orders: BTreeSet<&'a EntityKey>,
@@ -332,18 +258,18 @@ struct Gathered<'a> {
 struct Groups<'a>(BTreeMap<Alike, Gathered<'a>>);
 
 impl<'a> Groups<'a> {
-    /// The group of this; a new one begins with what stands `at` a place.
+    /// Returns the group of such orders, and creates it around the delivery `at`.
     fn of(
         &mut self,
-        what: What,
+        kind: Kind,
         source: Option<&SourceName>,
         error: Option<&str>,
         at: (&EntityKey, Sequence),
     ) -> &mut Gathered<'a> {
-        let alike = (what.urgency(), source.cloned(), error.map(alike));
+        let alike = (kind, source.cloned(), error.map(alike));
         self.0.entry(alike).or_insert_with_key(|(_, source, error)| Gathered {
             group: Group {
-                what,
+                kind,
                 source: source.clone(),
                 error: error.clone(),
                 orders: 0,
@@ -409,9 +335,12 @@ mod tests {
     fn errors_that_differ_in_an_id_are_alike_and_a_status_tells_them_apart() {
         assert_eq!(alike("order 450789469 took 10000 ms: 503"), "order … took … ms: 503");
         let wants = |error: &str| Filter { error: Some(error.into()), ..Filter::default() };
-        assert!(wants("order … took").takes(None, Some("order 1042 took 5 ms")));
-        assert!(wants("order 1041 took").takes(None, Some("order 1042 took 5 ms")));
-        assert!(!wants("503").takes(None, Some("it answered 502")) && !wants("x").takes(None, None));
+        assert!(wants("order … took").takes(None, Some("order 1042 took 5 ms"), None));
+        assert!(wants("order 1041 took").takes(None, Some("order 1042 took 5 ms"), None));
+        assert!(!wants("503").takes(None, Some("it answered 502"), None) && !wants("x").takes(None, None, None));
+        let after = Filter { since: Some(Timestamp::from_millis(5)), ..Filter::default() };
+        let takes = |since| after.takes(None, None, Timestamp::from_millis(since).into());
+        assert!(takes(5) && !takes(4) && !after.takes(None, None, None));
     }
 
     #[test]
@@ -424,7 +353,7 @@ mod tests {
         seen.order(&order("shop/order/3").with(a::HEAD, 4_u32), NOW);
         seen.order(&order("cron/sweep"), NOW);
         for entity in ["shop/order/1", "shop/order/2", "shop/order/9"] {
-            // Only what stands in front tells the source.
+            // Only the next delivery tells the source.
             seen.delivery(&delivery(&delivery_row(&key(entity), Sequence(4)), "other"));
             seen.delivery(&delivery(&delivery_row(&key(entity), Sequence(3)), "shop"));
         }
@@ -440,7 +369,7 @@ mod tests {
                 let error = group.error.as_deref().unwrap_or("-");
                 let oldest = group.oldest.map_or(0, Timestamp::as_millis);
                 let (entity, sequence) = &group.example;
-                let what = group.what.as_str();
+                let what = group.kind.as_str();
                 format!("{what} {source} {error} {} {} {oldest} {entity} {sequence}", group.orders, group.deliveries)
             })
             .collect();

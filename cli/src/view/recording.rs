@@ -1,5 +1,4 @@
-//! What happened, as it happened: an observer that remembers, for pictures and
-//! lines.
+//! An observer that records events, for pictures and printed lines.
 
 mod heard;
 
@@ -22,54 +21,39 @@ use webhook_serializer::{
     time::Env,
 };
 
-/// One thing that happened.
 #[derive(Debug, Clone)]
 pub struct Happening {
-    /// When, by the story's clock.
+    /// By the story's clock.
     pub at: Duration,
-    /// To which entity.
     pub entity: EntityKey,
-    /// To which place of its inbox, if to one.
     pub sequence: Option<Sequence>,
-    /// What people call the delivery; empty where there is none.
+    /// The delivery's name for people; empty if there is none.
     pub name: String,
-    /// What.
     pub what: What,
 }
 
-/// What can happen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
-    /// A delivery was accepted.
     Accepted,
-    /// A delivery was ignored: its source takes none of its topic.
+    /// Its source takes no such topic.
     Ignored,
-    /// A handler was started, for this attempt, under this token.
+    /// The attempt and the token of a handler start.
     Started(u32, FencingToken),
-    /// An attempt failed.
     Failed {
-        /// Which.
         attempt: u32,
-        /// The next comes after this.
         wait: Duration,
-        /// Why; empty: its row says so.
+        /// Empty if the order's row has it.
         error: String,
     },
-    /// A place was decided.
     Settled(Settlement),
-    /// The entity waits for an operator.
     Blocked(BlockReason),
-    /// A wake-up was put off.
     PutOff(RequeueReason, Duration),
-    /// The lease of a vanished holder was taken over.
     TakenOver(FencingToken),
-    /// A holder found its lease lost.
     Lost,
-    /// A wake-up could not be sent.
     WakeUpFailed,
 }
 
-/// A story as it unfolds.
+/// The recorded events.
 #[derive(Debug, Clone)]
 pub struct Story {
     told: Arc<Mutex<Told>>,
@@ -81,58 +65,53 @@ pub struct Story {
 struct Told {
     happenings: Vec<Happening>,
     names: HashMap<String, String>,
-    /// What was accepted where, by the name it had then.
+    /// Names at the time of acceptance.
     accepted: HashMap<(EntityKey, Sequence), String>,
-    /// Who sent an entity's newest delivery.
+    /// The source of each order's newest delivery.
     sources: HashMap<EntityKey, SourceName>,
 }
 
 impl Story {
-    /// A story by the clock of `env`.
     pub fn new(env: Env) -> Self {
         Self { told: Arc::default(), length: watch::Sender::new(0), env }
     }
 
-    /// From now on, the delivery that its sender calls `delivery_id` is called
-    /// `name`.
+    /// Gives a delivery a name.
     pub fn call(&self, delivery_id: &str, name: &str) {
         self.told().names.insert(DeliveryId::new(delivery_id).as_sent().to_owned(), name.to_owned());
     }
 
-    /// What a delivery is called: its given name, or its topic.
+    /// Returns a delivery's given name, or its topic.
     pub fn name(&self, delivery_id: &str, topic: &str) -> String {
         let name = self.told().names.get(DeliveryId::new(delivery_id).as_sent()).cloned();
         name.unwrap_or_else(|| topic.to_owned())
     }
 
-    /// What the delivery at a place is called, where it was accepted in this
-    /// story; `otherwise` else.
+    /// Returns the name of the delivery at a sequence, or `otherwise` if its acceptance was not recorded.
     fn name_at(&self, entity: &EntityKey, sequence: Sequence, otherwise: &str) -> String {
         let name = self.told().accepted.get(&(entity.clone(), sequence)).cloned();
         name.unwrap_or_else(|| otherwise.to_owned())
     }
 
-    /// Who sent the newest delivery of an entity that was accepted in this story.
     pub fn source(&self, entity: &EntityKey) -> Option<SourceName> {
         self.told().sources.get(entity).cloned()
     }
 
-    /// The story's clock.
     pub fn now(&self) -> Duration {
         self.env.monotonic()
     }
 
-    /// What happened from number `from` on.
+    /// Returns the events from number `from` on.
     pub fn since(&self, from: usize) -> Vec<Happening> {
         self.told().happenings.get(from..).unwrap_or_default().to_vec()
     }
 
-    /// How much has happened; can be waited on.
+    /// Returns the number of events; it can be waited for.
     pub fn length(&self) -> watch::Receiver<usize> {
         self.length.subscribe()
     }
 
-    /// Waits until `so` says so of all that happened from number `from` on.
+    /// Waits until `so` accepts the events from number `from` on.
     pub async fn until(&self, from: usize, so: impl Fn(&[Happening]) -> bool) {
         let mut length = self.length();
         // The sender lives in `self`, so the channel is open.

@@ -1,6 +1,5 @@
-//! How fast things go: what was accepted and settled in the last minutes, and
-//! how long that took, as far as the rows tell that are read anyway. Estimates:
-//! the rows are read one after the other, while webhooks come and go.
+//! Deliveries accepted and settled in the last minutes, and their lag. An estimate: rows are read one after the other
+//! while webhooks come and go.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -19,13 +18,10 @@ use webhook_serializer::{
     time::Timestamp,
 };
 
-/// The last minutes are so many.
 pub const WINDOW: Duration = Duration::from_secs(300);
 
-/// An order, and a place of its inbox.
 type Place = (String, Sequence);
 
-/// What was seen of the last minutes.
 #[derive(Debug, Clone, Default)]
 pub struct Pace {
     since: Option<Timestamp>,
@@ -36,30 +32,27 @@ pub struct Pace {
     is_at_least: bool,
 }
 
-/// The pace of a source.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Paced {
-    /// How many of its deliveries were accepted in the window.
+    /// In the window.
     pub accepted: u64,
-    /// How many of its deliveries were settled in the window.
+    /// In the window.
     pub settled: u64,
-    /// How long these took from their acceptance on: their median, and the
-    /// longest.
+    /// Median and longest time from acceptance to settlement.
     pub lag: Option<(Duration, Duration)>,
 }
 
 impl Pace {
-    /// Looks at what happened within the [`WINDOW`] before `now`.
+    /// Counts what happened within the [`WINDOW`] before `now`.
     pub fn until(now: Timestamp) -> Self {
         let since = now.as_millis().saturating_sub(WINDOW.as_millis() as u64);
         Self { since: Some(Timestamp::from_millis(since)), ..Self::default() }
     }
 
-    /// Takes in an order's row.
     pub fn order(&mut self, state: &EntityState) {
         let Some(since) = self.since else { return };
         let oldest = state.recent.iter().next().map(|receipt| receipt.settled_at);
-        // Older ones have left the row, and may be in the window too.
+        // Older receipts have left the row, and may be in the window too.
         self.is_at_least |= state.spilled && oldest.is_some_and(|oldest| oldest >= since);
         for receipt in state.recent.iter() {
             self.settle(state.entity.as_str(), receipt);
@@ -73,7 +66,7 @@ impl Pace {
         }
     }
 
-    /// Takes in a row of the table of deliveries, behind those of the orders.
+    /// Adds a row of the table of deliveries, after those of the orders.
     pub fn delivery(&mut self, row: &Row) {
         let (Some(since), Some(entity)) = (self.since, row.text(a::ENTITY)) else { return };
         if receipt_identity(row).is_some() {
@@ -96,24 +89,22 @@ impl Pace {
         }
     }
 
-    /// How many were settled; without the deliveries' rows it may be more, where
-    /// [`is_at_least`](Self::is_at_least) says so.
+    /// Returns the number of settled deliveries; see [`is_at_least`](Self::is_at_least).
     pub fn settled(&self) -> u64 {
         self.settled.len() as u64
     }
 
-    /// Whether some that were settled are remembered by rows of their own only.
+    /// Returns whether more may have been settled, whose receipts have rows of their own.
     pub fn is_at_least(&self) -> bool {
         self.is_at_least
     }
 
-    /// When the newest delivery that is kept was accepted, by source.
+    /// Returns when each source's newest stored delivery was accepted.
     pub fn newest(&self) -> &BTreeMap<SourceName, Timestamp> {
         &self.newest
     }
 
-    /// By source, once the deliveries' rows were taken in. `None`: of which
-    /// source is not known any more.
+    /// Returns the figures by source, after the deliveries' rows; `None` is an unknown source.
     pub fn by_source(&self) -> BTreeMap<Option<SourceName>, Paced> {
         let mut paced: BTreeMap<Option<SourceName>, Paced> = BTreeMap::new();
         for (source, accepted) in &self.in_window {
@@ -203,7 +194,7 @@ mod tests {
         for (sequence, source, at) in [(5, "a", 302), (6, "a", 320), (8, "b", 102), (9, "a", 11), (10, "a", 1)] {
             pace.delivery(&delivery(sequence, source, ago(at)));
         }
-        // A parked copy is no delivery of its own.
+        // A parked copy is not counted again.
         let parked =
             parked_row(&key(), Sequence(8)).to_row().with(a::SOURCE, "b").with(a::RECEIVED_AT, NOW.as_millis());
         pace.delivery(&parked);

@@ -5,42 +5,50 @@ use std::{collections::BTreeMap, time::Duration};
 use webhook_serializer::{
     operator::{Inspected, Operator, OperatorError, Past, Settled},
     protocol::{
+        delivery::Item,
         entity::{EntityKey, Sequence},
         receipt::Settlement,
     },
+    time::Timestamp,
 };
 
-/// An order, as `inspect` shows it.
+use crate::view::order_status::{OrderStatus, ParkedDeliveries};
+
 #[derive(Debug)]
 pub struct Timeline {
-    /// Its row, what waits, what is parked.
     pub inspected: Inspected,
-    /// The newest that were settled.
     pub settled: BTreeMap<Sequence, Past>,
-    /// Whether anything is left of older ones.
     pub has_older: bool,
 }
 
 impl Timeline {
-    /// Reads an order, with at most `most` of what was settled.
+    /// Reads an order, with at most `most` settled deliveries.
     ///
     /// # Errors
     ///
-    /// The store could not be reached, or a row cannot be read.
+    /// The store did not answer, or a row cannot be read.
     pub async fn read(operator: &Operator, order: &EntityKey, most: usize) -> Result<Self, OperatorError> {
         let inspected = operator.inspect(order).await?;
         let Settled { places, has_older } = operator.settled(order, inspected.state.as_ref(), most).await?;
         Ok(Self { inspected, settled: places, has_older })
     }
 
-    /// Whether anything is known of it.
+    pub fn status(&self, now: Timestamp) -> OrderStatus {
+        let Inspected { state, waiting, parked, .. } = &self.inspected;
+        let topic = match waiting.first() {
+            Some(Item::Delivery(unpacked)) => Some(unpacked.head().topic()),
+            _ => None,
+        };
+        let parked = ParkedDeliveries::of(parked.iter().map(|one| (one.sequence, one.error.as_str())));
+        OrderStatus::of(state.as_ref(), topic, parked, now)
+    }
+
     pub fn is_known(&self) -> bool {
         let Inspected { state, parked, .. } = &self.inspected;
         state.is_some() || !self.settled.is_empty() || !parked.is_empty()
     }
 }
 
-/// How a place was settled, in words.
 pub fn outcome(past: &Past) -> String {
     match (past.settlement(), past.first) {
         (Some(Settlement::Repeat), Some(first)) => format!("repeat of {first}"),
@@ -50,7 +58,7 @@ pub fn outcome(past: &Past) -> String {
     }
 }
 
-/// How long it stood in its inbox before its handler was started.
+/// Returns the time from acceptance to the handler's start.
 pub fn waited(past: &Past) -> Option<Duration> {
     let started = past.receipt.as_ref()?.started_at()?;
     Some(started.since(past.delivery.as_ref()?.received_at()))

@@ -197,13 +197,13 @@ fn a_stack_s_outputs_name_tables_queue_and_sources() {
     let mut stack = Stack::start();
     assert!(stack.local.send(&["shopify-orders-create.json"]).status.success());
     stack.local.until(|told| told["what"] == "settled");
-    let inspected = stack.ran(&["inspect", "shopify/order/450789469"]);
-    assert!(printed(&inspected).contains("All that arrived is settled."), "{inspected:?}");
+    let inspected = stack.ran(&["show", "shopify/order/450789469"]);
+    assert!(printed(&inspected).contains("All deliveries are settled."), "{inspected:?}");
     assert!(printed(&inspected).contains("kept by the handler `orders`"), "{inspected:?}");
     let asked = stack.aws.asked("DescribeStacks");
     assert_eq!(asked, ["Action=DescribeStacks&Version=2010-05-15&StackName=shop"]);
     // The next command names it too.
-    let nothing = stack.ran(&["inspect", "shopify/order/0"]);
+    let nothing = stack.ran(&["show", "shopify/order/0"]);
     let next = "`serializer lease list --stack shop --region eu-central-1 --all --raw`";
     assert!(printed(&nothing).contains(next), "{nothing:?}");
     let document = r#"{"Parameter":{"Name":"/shop","Type":"SecureString","Version":3,"Value":"[sources.mine]\nprovider='stripe'\nsecrets=['s']\nhandler='orders'"}}"#;

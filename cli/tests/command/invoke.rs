@@ -51,7 +51,7 @@ fn a_function_on_this_machine_is_called_and_its_answers_count_as_on_lambda() {
     }
     // With two attempts, another that is charged would have been the last.
     assert_eq!(attempts, [1, 1, 2]);
-    let inspected = local.ran(&["inspect", "warehouse/order/450789469"]);
+    let inspected = local.ran(&["show", "warehouse/order/450789469"]);
     assert!(printed(&inspected).contains("applied"), "{inspected:?}");
     // A worker of the user's finds it too.
     let environment = std::fs::read_to_string(environment).expect("it is written");

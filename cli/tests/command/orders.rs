@@ -1,4 +1,4 @@
-//! What is said of orders: by `send`, `inspect`, `audit` and `erase`.
+//! What is said of orders: by `send`, `show`, `audit` and `erase`.
 
 use std::{
     io::Write,
@@ -60,8 +60,8 @@ fn hidden_characters_of_a_sender_are_escaped() {
     let shown = plain(&local.ran(&["show", order, &sequence]));
     assert!(shown.contains("\ndelivery      \\u001b[31mred\\u009b2J\\u202edi\n"), "{shown}");
     assert!(shown.starts_with("custom/order/7\\u202e8\\u2066 "), "{shown}");
-    assert!(plain(&local.ran(&["inspect", order])).contains("\\u001b[31mred"));
-    for command in [&["inspect", "--json", order][..], &["show", "--raw", "--json", order, &sequence]] {
+    assert!(plain(&local.ran(&["show", order])).contains("\\u001b[31mred"));
+    for command in [&["show", "--json", order][..], &["show", "--raw", "--json", order, &sequence]] {
         let told: Value = serde_json::from_str(&plain(&local.ran(command))).expect("it is JSON");
         assert_eq!(told["entity"], order, "{command:?}");
     }
@@ -168,40 +168,40 @@ fn a_webhook_of_a_source_that_is_not_known_keeps_no_other_from_being_sent() {
 
 /// Repeats that have left the order's row among them, of which nothing else tells.
 #[test]
-fn inspect_shows_no_more_settled_deliveries_than_it_is_asked_for() {
+fn show_prints_at_most_the_requested_settled() {
     let mut local = Local::start(&[]);
     for _ in 0..30 {
         assert!(local.send(&["shopify-orders-create.json"]).status.success());
         local.until(|told| told["what"] == "settled");
     }
     let seen: Value =
-        serde_json::from_str(&printed(&local.ran(&["inspect", ORDER, "--settled", "25", "--json"]))).unwrap();
+        serde_json::from_str(&printed(&local.ran(&["show", ORDER, "--settled", "25", "--json"]))).unwrap();
     assert_eq!(seen["settled"].as_array().map(Vec::len), Some(25));
     assert_eq!(seen["settled"][24]["sequence"], seen["state"]["head"]);
-    let shown = printed(&local.ran(&["inspect", ORDER, "--settled", "25"]));
+    let shown = printed(&local.ran(&["show", ORDER, "--settled", "25"]));
     assert!(shown.contains("Older ones are not shown"), "{shown}");
 }
 
 #[test]
-fn inspect_shows_repeats_and_what_the_handler_keeps_and_erase_leaves_none_of_it() {
+fn show_prints_repeats_and_handler_row_until_erased() {
     let mut local = Local::start(&[]);
     for _ in 0..2 {
         assert!(local.send(&["shopify-orders-create.json"]).status.success());
         local.until(|told| told["what"] == "settled");
     }
-    let shown = printed(&local.ran(&["inspect", ORDER]));
-    let seen: Value = serde_json::from_str(&printed(&local.ran(&["inspect", ORDER, "--json"]))).unwrap();
+    let shown = printed(&local.ran(&["show", ORDER]));
+    let seen: Value = serde_json::from_str(&printed(&local.ran(&["show", ORDER, "--json"]))).unwrap();
     let first = seen["settled"][0]["sequence"].as_u64().expect("a receipt");
     assert!(shown.contains(&format!("repeat of {first}")), "{shown}");
     assert!(
-        shown.contains("All that arrived is settled.") && shown.contains("kept by the handler `orders`: "),
+        shown.contains("All deliveries are settled.") && shown.contains("kept by the handler `orders`: "),
         "{shown}"
     );
     assert_eq!((&seen["settled"][1]["outcome"], &seen["settled"][1]["of"]), (&"repeat".into(), &first.into()));
     assert_eq!(seen["order"]["revision"], 1);
     let erased = local.ran(&["erase", ORDER]);
     assert!(erased.status.success(), "{erased:?}");
-    let seen: Value = serde_json::from_str(&printed(&local.ran(&["inspect", ORDER, "--json"]))).unwrap();
+    let seen: Value = serde_json::from_str(&printed(&local.ran(&["show", ORDER, "--json"]))).unwrap();
     assert_eq!(seen["order"], Value::Null);
 }
 
@@ -214,9 +214,9 @@ fn an_order_says_that_its_source_is_paused() {
     let mut local = Local::start(&["--sources", sources.to_str().unwrap()]);
     local.send(&["shopify-orders-create.json"]);
     local.until(|told| told["what"] == "accepted");
-    let shown = printed(&local.ran(&["inspect", ORDER]));
+    let shown = printed(&local.ran(&["show", ORDER]));
     assert!(shown.contains("Its source shopify is paused") && shown.contains("source resume"), "{shown}");
-    let seen: Value = serde_json::from_str(&printed(&local.ran(&["inspect", ORDER, "--json"]))).unwrap();
+    let seen: Value = serde_json::from_str(&printed(&local.ran(&["show", ORDER, "--json"]))).unwrap();
     assert_eq!(seen["paused_source"], "shopify");
 }
 
@@ -228,7 +228,7 @@ fn what_was_applied_is_run_again_and_its_order_says_so() {
         local.until(|told| told["outcome"] == "applied");
     }
     let seen = |local: &Local| -> Value {
-        let told = local.ran(&["inspect", ORDER, "--json"]);
+        let told = local.ran(&["show", ORDER, "--json"]);
         serde_json::from_str(&printed(&told)).unwrap_or_else(|_| panic!("{told:?}"))
     };
     let run = |local: &Local, arguments: &[&str]| {
@@ -239,13 +239,13 @@ fn what_was_applied_is_run_again_and_its_order_says_so() {
     let first = before["settled"][0]["sequence"].to_string();
     let beyond = (first.parse::<u64>().unwrap() + 2).to_string();
     let wrong = run(&local, &[&beyond, "--yes"]);
-    assert!(complained(&wrong).contains("is not settled: the last that is, is "), "{wrong:?}");
+    assert!(complained(&wrong).contains("the last settled delivery of shopify/order/450789469 is "), "{wrong:?}");
     let ended = run(&local, &["--end"]);
-    assert!(complained(&ended).contains("nothing of shopify/order/450789469 is to be run again"), "{ended:?}");
+    assert!(complained(&ended).contains("no rewind of shopify/order/450789469 is under way"), "{ended:?}");
     let asked = run(&local, &[&first]);
     assert!(complained(&asked).contains("add --yes"), "{asked:?}");
     let rewound = run(&local, &[&first, "--yes"]);
-    assert!(printed(&rewound).starts_with("2 deliveries of shopify/order/450789469 are run again"), "{rewound:?}");
+    assert!(printed(&rewound).starts_with("2 deliveries run again on shopify/order/450789469, from "), "{rewound:?}");
     for _ in 0..2 {
         local.until(|told| told["outcome"] == "applied");
     }
@@ -257,7 +257,7 @@ fn what_was_applied_is_run_again_and_its_order_says_so() {
     assert!(printed(&rewound).contains("It is on hold: `serializer resume"), "{rewound:?}");
     let waits = printed(&local.ran(&["show", ORDER, &first]));
     assert!(waits.contains("It was applied before, under token ") && waits.contains(" and is run again."), "{waits}");
-    let history = printed(&local.ran(&["history", ORDER]));
+    let history = printed(&local.ran(&["show", ORDER, "--history"]));
     for wanted in ["rewind", "the table was emptied", "2 of "] {
         assert!(history.contains(wanted), "{history}");
     }
@@ -279,13 +279,13 @@ fn audit_counts_orders_and_neither_jobs_nor_other_keys() {
 #[test]
 fn an_order_that_is_not_there_is_said_so_with_the_next_command() {
     let local = Local::start(&[]);
-    let shown = local.ran(&["inspect", "shopify/order/0"]);
+    let shown = local.ran(&["show", "shopify/order/0"]);
     let next = format!("`serializer lease list {} --all` lists the keys", local.target);
     assert!(printed(&shown).contains(&next) && !shown.status.success(), "{shown:?}");
 }
 
 #[test]
 fn a_port_alone_is_no_url_and_the_form_of_one_is_shown() {
-    let shown = ran(&["inspect", "--local=9001", ORDER]);
+    let shown = ran(&["show", "--local=9001", ORDER]);
     assert!(complained(&shown).contains("9001 is no URL; say --local=http://127.0.0.1:9000, with"), "{shown:?}");
 }

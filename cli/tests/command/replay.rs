@@ -55,7 +55,7 @@ fn forwarded(padding: usize, folder: &tempfile::TempDir) -> (Local, String, Rece
 }
 
 fn inspected(local: &Local) -> Value {
-    serde_json::from_str(&printed(&local.ran(&["inspect", ORDER, "--json"]))).expect("JSON")
+    serde_json::from_str(&printed(&local.ran(&["show", ORDER, "--json"]))).expect("JSON")
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn what_cannot_be_replayed_is_said_in_a_sentence() {
     assert!(said(&["9..7", "--to", &url]).contains("the last, 7, comes before the first, 9"));
     let shop = Local::start(&[]);
     assert!(shop.send(&["shopify-orders-create.json"]).status.success());
-    let parked = shop.ran(&["inspect", "shopify/order/450789469", "--json"]);
+    let parked = shop.ran(&["show", "shopify/order/450789469", "--json"]);
     let parked: Value = serde_json::from_str(&printed(&parked)).expect("JSON");
     let place = parked["state"]["tail"].to_string();
     let unsigned = complained(&shop.ran(&["replay", "shopify/order/450789469", &place, "--to", &url]));

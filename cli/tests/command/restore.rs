@@ -37,7 +37,7 @@ fn a_copy_is_looked_at_first_and_restored_once_and_what_was_written_to_since_is_
     assert!(complained(&far).contains(&why), "{far:?}");
     let looked = restore(&["--as-of", &as_of, "--dry-run"]);
     assert!(printed(&looked).contains("1 delivery of 1 order waited."), "{looked:?}");
-    assert!(!printed(&ran(&["parked", &local.target])).contains("restored"), "nothing was changed so far");
+    assert!(!printed(&ran(&["list", "--parked", &local.target])).contains("restored"), "nothing was changed so far");
 
     let restored = restore(&["--as-of", &as_of, "--yes"]);
     let told = printed(&restored);
@@ -47,7 +47,7 @@ fn a_copy_is_looked_at_first_and_restored_once_and_what_was_written_to_since_is_
     assert!(told.contains("2. Reconcile with each sender what it sent from "), "{told}");
     let sources: Vec<_> = told.lines().filter(|line| line.starts_with("   shopify")).collect();
     assert!(matches!(&*sources, [line] if line.ends_with(" 4 h")), "{told}");
-    assert!(printed(&ran(&["parked", &local.target])).contains("restored: it waited at "));
+    assert!(printed(&ran(&["list", "--parked", &local.target])).contains("restored: it waited at "));
 
     let again = restore(&["--as-of", &as_of, "--yes"]);
     assert!(printed(&again).contains("nothing is left to do"), "{again:?}");

@@ -158,8 +158,8 @@ fn status_counts_by_source_and_error_and_says_what_to_type_next() {
     let error = groups[1]["error"].as_str().unwrap();
     let redrive = format!("serializer redrive {} --source shopify --error ", trouble.local.target);
     assert!(shown.contains(&redrive) && shown.contains(error), "{shown}");
-    let inspect = format!("serializer inspect {} {BLOCKED}", trouble.local.target);
-    assert!(shown.contains(&inspect), "{shown}");
+    let show = format!("serializer show {} {BLOCKED}", trouble.local.target);
+    assert!(shown.contains(&show), "{shown}");
     let without = trouble.said(&["status", "--no-parked"]);
     assert!(without.contains("What is parked was not looked at.") && without.contains("warehouse"), "{without}");
 }
@@ -188,33 +188,36 @@ fn status_tells_by_source_what_was_accepted_and_settled_lately_and_how_long_that
 }
 
 #[test]
-fn entities_lists_the_oldest_first_why_each_does_not_move_and_the_next_command() {
+fn list_sorts_by_age_with_reason_and_next_command() {
     let mut trouble = Trouble::start();
     trouble.block();
     trouble.park("450789469", "1");
     trouble.fail();
     let listed = |options: &[&str]| -> Vec<String> {
-        let done = printed(&trouble.ran(&[&["entities", "--json"], options].concat()));
+        let done = printed(&trouble.ran(&[&["list", "--json"], options].concat()));
         let lines = done.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
         lines.map(|line| format!("{} {}", line["state"].as_str().unwrap(), line["source"].as_str().unwrap())).collect()
     };
-    assert_eq!(listed(&[]), ["blocked warehouse", "parked shopify", "failing stripe"]);
-    assert_eq!(listed(&["--limit", "1"]), ["blocked warehouse"]);
-    assert_eq!(listed(&["--waiting"]), ["failing stripe"]);
+    assert_eq!(listed(&[]), ["failing stripe", "parked shopify", "blocked warehouse"]);
+    assert_eq!(listed(&["--since", "1h"]), ["blocked warehouse", "parked shopify", "failing stripe"]);
+    assert_eq!(listed(&["--since", "1h", "--limit", "1"]), ["blocked warehouse"]);
+    assert_eq!(listed(&["--since", "2099-01-01T00:00:00Z"]), [""; 0]);
+    assert_eq!(listed(&["--failing", "--blocked"]), ["blocked warehouse", "failing stripe"]);
+    assert_eq!(listed(&["--waiting"]), [""; 0]);
     assert_eq!(listed(&["--blocked"]), ["blocked warehouse"]);
     assert_eq!(listed(&["--parked"]), ["parked shopify"]);
     assert_eq!(listed(&["--source", "stripe"]), ["failing stripe"]);
     assert_eq!(listed(&["--blocked", "--source", "stripe"]), [""; 0]);
     assert_eq!(listed(&["--error", "500"]), ["blocked warehouse", "failing stripe"]);
-    let shown = trouble.said(&["entities"]);
+    let shown = trouble.said(&["list", "--since", "1h"]);
     let lines: Vec<&str> = shown.lines().collect();
-    assert!(lines[1].contains("stopped at order.shipped after 1 attempt: "), "{shown}");
+    assert!(lines[1].contains("order.shipped "), "{shown}");
     assert!(lines[1].contains(&format!("serializer show {} {BLOCKED} ", trouble.local.target)), "{shown}");
-    assert!(lines[2].contains("1 parked: "), "{shown}");
+    assert!(lines[2].contains("1 delivery is parked: "), "{shown}");
     let column = lines[0].find("why").unwrap();
-    assert_eq!(lines[2].find("1 parked"), Some(column), "{shown}");
-    assert!(lines[3].contains("again in 1 h") || lines[3].contains(" min: "), "{shown}");
-    assert_eq!(trouble.said(&["entities", "--error", "nothing like it"]), "no order matches\n");
+    assert_eq!(lines[2].find("1 delivery is parked"), Some(column), "{shown}");
+    assert!(lines[3].contains("The next attempt starts in "), "{shown}");
+    assert_eq!(trouble.said(&["list", "--error", "nothing like it"]), "no order matches\n");
 }
 
 /// 12 MB of bodies, at half a unit for each 4 KB.
@@ -255,9 +258,13 @@ fn more_than_a_thousand_read_units_are_not_spent_before_their_number_is_said() {
 }
 
 fn parked(trouble: &Trouble) -> Vec<(String, u64)> {
-    let lines = printed(&trouble.ran(&["parked", "--json"]));
-    let lines = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    lines.map(|line| (line["entity"].as_str().unwrap().to_owned(), line["sequence"].as_u64().unwrap())).collect()
+    let lines = printed(&trouble.ran(&["list", "--parked", "--json"]));
+    let orders = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let parked = orders.flat_map(|order| order["parked"].as_array().unwrap().clone());
+    let mut parked: Vec<(String, u64)> =
+        parked.map(|one| (one["entity"].as_str().unwrap().to_owned(), one["sequence"].as_u64().unwrap())).collect();
+    parked.sort();
+    parked
 }
 
 #[test]
@@ -267,7 +274,7 @@ fn show_hides_what_is_somebody_s_own_and_shows_numbers_as_they_were_sent() {
     let (_, first) = parked(&trouble)[0];
     let first = first.to_string();
     let hidden = trouble.said(&["show", PARKED, &first]);
-    assert!(hidden.contains("  parked\nIt was set aside ") && hidden.contains("orders/create"), "{hidden}");
+    assert!(hidden.contains("  parked\nIt was parked ") && hidden.contains("orders/create"), "{hidden}");
     let discard = format!("serializer discard {} {PARKED} {first} --why TEXT", trouble.local.target);
     assert!(hidden.contains(&discard) && hidden.contains("hidden: /"), "{hidden}");
     let raw = trouble.said(&["show", PARKED, &first, "--raw"]);
@@ -281,7 +288,7 @@ fn show_hides_what_is_somebody_s_own_and_shows_numbers_as_they_were_sent() {
         (0..40_000_u64).map(|n| (n.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ (n << 40)).to_string()).collect();
     let longer = format!("{{\\\"huge\\\":12345678901234567890123,\\\"noise\\\":\\\"{noise}\\\",");
     trouble.send("shopify-orders-paid.json", |text| text.replacen("\"{", &format!("\"{longer}"), 1), "applied");
-    let second = trouble.json(&["inspect", PARKED])["state"]["head"].to_string();
+    let second = trouble.json(&["show", PARKED])["state"]["head"].to_string();
     let shown = trouble.said(&["show", PARKED, &second]);
     assert!(shown.contains("\n  \"huge\": 12345678901234567890123,\n") && shown.contains(&noise), "{}", shown.len());
     let json = printed(&trouble.ran(&["show", PARKED, &second, "--json"]));
@@ -296,7 +303,7 @@ fn show_hides_what_is_somebody_s_own_and_shows_numbers_as_they_were_sent() {
 fn show_says_why_there_is_no_such_delivery() {
     let mut trouble = Trouble::start();
     trouble.block();
-    let next = trouble.json(&["inspect", BLOCKED])["state"]["tail"].as_u64().unwrap();
+    let next = trouble.json(&["show", BLOCKED])["state"]["tail"].as_u64().unwrap();
     let said = |order: &str, sequence: u64| {
         let done = trouble.ran(&["show", order, &sequence.to_string()]);
         assert_eq!(done.status.code(), Some(1), "{done:?}");
@@ -305,7 +312,11 @@ fn show_says_why_there_is_no_such_delivery() {
     assert!(said("warehouse/order/1", 1).contains("nothing is known of warehouse/order/1: "));
     assert!(said(BLOCKED, next + 1).contains(&format!("there is no delivery {}", next + 1)));
     assert!(said(BLOCKED, 7).contains("its delivery is gone: deliveries are kept for 30 days"));
-    assert!(trouble.said(&["show", BLOCKED, &next.to_string()]).contains("  blocked\nBlocked after 1 failed attempt"));
+    assert!(
+        trouble
+            .said(&["show", BLOCKED, &next.to_string()])
+            .contains(&format!("  blocked\norder.shipped {next} failed after 1 attempt: "))
+    );
 }
 
 #[test]
@@ -317,7 +328,7 @@ fn a_redrive_of_many_lists_them_first_and_goes_on_where_it_was_stopped() {
     let before = parked(&trouble);
     let asked = trouble.ran(&["redrive", "--source", "shopify"]);
     assert_eq!(asked.status.code(), Some(1), "{asked:?}");
-    assert!(complained(&asked).contains("nothing is put back yet: nobody can be asked here; add --yes"), "{asked:?}");
+    assert!(complained(&asked).contains("nothing is changed yet: nobody can be asked here; add --yes"), "{asked:?}");
     let dry = trouble.ran(&["redrive", "--all", "--dry-run"]);
     assert!(dry.status.success());
     for listed in [printed(&asked), printed(&dry)] {
@@ -325,11 +336,14 @@ fn a_redrive_of_many_lists_them_first_and_goes_on_where_it_was_stopped() {
         let rows = rows.map(|row| row.split_whitespace().take(2).collect::<Vec<_>>().join(" "));
         let expected: Vec<String> = before.iter().map(|(order, sequence)| format!("{order} {sequence}")).collect();
         assert_eq!(rows.collect::<Vec<_>>(), expected);
-        assert!(listed.contains("4 deliveries of 2 orders would be put back"), "{listed}");
+        assert!(listed.contains("4 deliveries of 2 orders."), "{listed}");
     }
     assert_eq!(parked(&trouble), before, "nothing was put back");
     let nothing = trouble.ran(&["redrive", "--source", "stripe", "--yes"]);
-    assert!(complained(&nothing).contains("nothing is parked that fits --source and --error"), "{nothing:?}");
+    assert!(
+        complained(&nothing).contains("there is nothing to redrive that matches --source, --error and --since"),
+        "{nothing:?}"
+    );
 
     // Its body is as wrong as before, so each is parked again behind the others.
     let mut places = Vec::new();
@@ -362,18 +376,18 @@ fn a_discarded_delivery_is_gone_for_good_and_only_what_is_parked_can_be() {
         trouble.ran(&[&["discard", order, sequence, "--why", "a test order", "--by", "Ann"], options].concat())
     };
     let asked = discard(PARKED, &sequence, &[]);
-    assert!(printed(&asked).contains("It is removed for good, body and all"), "{asked:?}");
+    assert!(printed(&asked).contains("removed for good, body and all"), "{asked:?}");
     assert_eq!((asked.status.code(), parked(&trouble).len()), (Some(1), 1));
     let done = discard(PARKED, &sequence, &["--yes"]);
-    assert!(printed(&done).ends_with(" is discarded, by Ann: a test order\n"), "{done:?}");
+    assert!(printed(&done).ends_with(" is discarded\n"), "{done:?}");
     assert!(parked(&trouble).is_empty());
     let again = discard(PARKED, &sequence, &["--yes"]);
-    assert!(complained(&again).contains("is not parked: it was settled, put back or discarded; nothing was removed"));
-    let waits = trouble.json(&["inspect", BLOCKED])["state"]["tail"].to_string();
+    assert!(complained(&again).contains("is not parked: it was settled, redriven or discarded; nothing was changed"));
+    let waits = trouble.json(&["show", BLOCKED])["state"]["tail"].to_string();
     let refused = discard(BLOCKED, &waits, &["--yes"]);
-    assert!(complained(&refused).contains("is not parked: it waits for its turn; nothing was removed"), "{refused:?}");
+    assert!(complained(&refused).contains("is not parked: it waits for its turn; nothing was changed"), "{refused:?}");
     let shown = trouble.said(&["show", PARKED, &sequence]);
-    assert!(shown.contains("put back or discarded since"), "{shown}");
+    assert!(shown.contains("redriven or discarded since"), "{shown}");
 }
 
 /// As AWS does, for any request.
@@ -399,7 +413,7 @@ fn a_permission_that_is_missing_is_named_with_where_to_look_it_up() {
     let url = format!("http://{}", endpoint.local_addr().unwrap());
     let mut command = serializer(&["status"]);
     command.envs([
-        ("ENTITIES_TABLE", "entities"),
+        ("ENTITIES_TABLE", "list"),
         ("INBOX_TABLE", "inbox"),
         ("QUEUE_URL", &url),
         ("AWS_REGION", "us-east-1"),
@@ -418,33 +432,39 @@ const WHY: [&str; 4] = ["--why", "the warehouse counts", "--by", "ada"];
 fn an_order_on_hold_takes_in_what_comes_and_handles_it_once_it_is_resumed() {
     let mut trouble = Trouble::start();
     let held = trouble.said(&[&["hold", "shopify/order/450789471"], &WHY[..]].concat());
-    assert!(held.contains("is on hold: nothing waits, and nothing starts until `serializer resume "), "{held}");
+    assert!(
+        held.contains("is on hold: nothing waits, and nothing starts until it is resumed\n  serializer resume "),
+        "{held}"
+    );
     let text = |text: String| text.replace("450789469", "450789471");
     trouble.send("shopify-orders-create.json", text, "accepted");
-    let listed = trouble.said(&["entities", "--on-hold"]);
+    let listed = trouble.said(&["list", "--held"]);
     assert!(listed.contains("shopify/order/450789471  on hold"), "{listed}");
     assert_eq!(trouble.json(&["status"])["on_hold"], 1);
-    let inspected = trouble.said(&["inspect", "shopify/order/450789471"]);
-    assert!(inspected.contains("1 delivery waits, until `serializer resume "), "{inspected}");
+    let inspected = trouble.said(&["show", "shopify/order/450789471"]);
+    assert!(inspected.contains("1 delivery waits.\n  serializer show "), "{inspected}");
     let again = trouble.said(&[&["hold", "shopify/order/450789471"], &WHY[..]].concat());
     assert!(again.contains("was on hold already"), "{again}");
 
     let resumed = trouble.said(&["resume", "shopify/order/450789471"]);
-    assert!(resumed.contains("goes on, from ") && resumed.contains(": 1 delivery waits"), "{resumed}");
+    assert!(resumed.contains("continues from ") && resumed.contains(": 1 delivery waits"), "{resumed}");
     trouble.local.until(|told| told["outcome"] == "applied");
     let again = trouble.said(&["resume", "shopify/order/450789471"]);
-    assert!(again.contains("was not on hold: nothing waits"), "{again}");
+    assert!(again.contains("was not stopped; a worker was woken all the same: nothing waits"), "{again}");
     let nobody = trouble.ran(&["resume", "shopify/order/1"]);
-    assert!(!nobody.status.success() && printed(&nobody).contains("nothing is known of shopify/order/1"), "{nobody:?}");
+    assert!(
+        !nobody.status.success() && complained(&nobody).contains("nothing is known of shopify/order/1"),
+        "{nobody:?}"
+    );
     let refused = trouble.ran(&["hold", "shopify/order/450789471"]);
     assert!(complained(&refused).contains("--why <TEXT>"), "{refused:?}");
 }
 
 #[test]
-fn a_blocked_order_goes_on_behind_what_is_skipped_and_its_history_says_who_and_why() {
+fn skipped_order_continues_and_history_names_operator() {
     let mut trouble = Trouble::start();
     trouble.block();
-    let inspected = trouble.json(&["inspect", BLOCKED]);
+    let inspected = trouble.json(&["show", BLOCKED]);
     let first = inspected["waiting"][0]["sequence"].to_string();
     let later = (first.parse::<u64>().unwrap() + 1).to_string();
     let wrong = trouble.ran(&[&["skip", BLOCKED, &later, "--yes"], &WHY[..]].concat());
@@ -452,28 +472,27 @@ fn a_blocked_order_goes_on_behind_what_is_skipped_and_its_history_says_who_and_w
     let asked = trouble.ran(&[&["skip", BLOCKED, &first], &WHY[..]].concat());
     assert!(complained(&asked).contains("add --yes"), "{asked:?}");
     let skipped = trouble.said(&[&["skip", BLOCKED, &first, "--yes"], &WHY[..]].concat());
-    assert!(skipped.contains("is parked, and in nobody's way; `serializer redrive "), "{skipped}");
+    assert!(skipped.contains("is parked; what waits behind it continues\n  serializer redrive "), "{skipped}");
     let twice = trouble.ran(&[&["skip", BLOCKED, &first, "--yes"], &WHY[..]].concat());
     assert!(complained(&twice).contains("it is settled; nothing was skipped"), "{twice:?}");
-    let parked = trouble.said(&["parked", BLOCKED]);
+    let parked = trouble.said(&["show", BLOCKED]);
     assert!(parked.contains("skipped by ada: the warehouse counts"), "{parked}");
     trouble.said(&["redrive", BLOCKED]);
     trouble.local.until(|told| told["what"] == "blocked");
-    trouble.said(&["unblock", BLOCKED, "--why", "it is open", "--by", "bob"]);
+    trouble.said(&["resume", BLOCKED, "--why", "it is open", "--by", "bob"]);
 
-    let history = printed(&trouble.ran(&["history", BLOCKED, "--json"]));
+    let history = printed(&trouble.ran(&["show", BLOCKED, "--history", "--json"]));
     let told: Vec<String> = history
         .lines()
         .map(|line| serde_json::from_str::<Value>(line).unwrap())
         .map(|act| format!("{} {}: {}", act["by"], act["what"], act["ended"]).replace('"', ""))
         .collect();
-    assert_eq!(told.len(), 5, "{told:?}");
-    assert_eq!(&told[1], "ada skip: settled as parked");
-    assert_eq!(&told[2], "ada skip: nothing done: it was not in front");
-    assert!(told[3].contains(" redrive: put back as "), "{told:?}");
-    assert!(told[4].starts_with("bob unblock: goes on at "), "{told:?}");
-    let shown = trouble.said(&["history", BLOCKED]);
-    assert!(shown.lines().count() == 6 && shown.contains("the warehouse counts"), "{shown}");
+    assert_eq!(told.len(), 3, "{told:?}");
+    assert_eq!(&told[0], "ada skip: settled as parked");
+    assert!(told[1].contains(" redrive: put back as "), "{told:?}");
+    assert!(told[2].starts_with("bob unblock: goes on at "), "{told:?}");
+    let shown = trouble.said(&["show", BLOCKED, "--history"]);
+    assert!(shown.lines().count() == 4 && shown.contains("the warehouse counts"), "{shown}");
 }
 
 #[test]
@@ -482,7 +501,7 @@ fn what_waits_an_hour_is_tried_at_once() {
     trouble.fail();
     let order = trouble.json(&["status"])["groups"][0]["entity"].as_str().unwrap().to_owned();
     let retried = trouble.said(&["retry", &order]);
-    assert!(retried.contains("is tried now, at ") && retried.contains(": attempt 2"), "{retried}");
+    assert!(retried.contains(" is tried now: ") && retried.contains(": attempt 2"), "{retried}");
     trouble.local.until(|told| told["what"] == "failed" && told["attempt"] == 2);
     let idle = trouble.said(&["retry", &order]);
     assert!(idle.contains("is tried now"), "it waits for another: {idle}");

@@ -1,4 +1,4 @@
-//! `serializer audit`: was each order applied in order, each delivery once, as the receipts tell it?
+//! `serializer audit`: checks the receipts.
 
 use std::process::ExitCode;
 
@@ -11,7 +11,6 @@ use webhook_serializer::protocol::{entity::EntityKey, history::History};
 
 use crate::commands::{print_json, target::Target};
 
-/// Options of `serializer audit`.
 #[derive(Debug, Args)]
 pub struct Audit {
     /// Only this order; all by default
@@ -29,13 +28,13 @@ impl Audit {
         let operator = self.target.connect().await?.operator();
         let entities = match self.order {
             Some(order) => vec![order],
-            // A job has a row as orders have, and no deliveries.
+            // Jobs have rows of the same form, without deliveries.
             None => operator.entities().await?.into_iter().filter(|entity| !entity.is_kept_forever()).collect(),
         };
         let (mut orders, mut checked, mut mistakes) = (0, 0, 0);
         for entity in &entities {
             let history = History::of(operator.receipts(entity).await?);
-            // A key with a lease and nothing else is no order.
+            // A key that was only leased is no order.
             orders += usize::from(history.receipts > 0);
             checked += history.receipts;
             mistakes += history.mistakes.len();

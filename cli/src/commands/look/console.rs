@@ -15,7 +15,6 @@ use crate::commands::{
     target::{Deployment, Target},
 };
 
-/// Options of `serializer console`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "It serves on 127.0.0.1 with your own credentials, to whoever has the address that it prints: a token \

@@ -17,7 +17,6 @@ use webhook_serializer::{
 
 use crate::commands::{print_json, target::Target};
 
-/// Options of `serializer jobs`.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct Jobs {
@@ -29,7 +28,7 @@ pub struct Jobs {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Have a job run with the next minute's tick, also one that is off
+    /// Run a job with the next minute's tick, even one that is off
     Run(Run),
 }
 

@@ -1,5 +1,4 @@
-//! `serializer status`: what does not move, at a glance, and how fast the rest
-//! goes.
+//! `serializer status`: what does not move, and the rates of the rest.
 
 mod pace;
 
@@ -14,7 +13,7 @@ use serializer::{
     say,
     view::{
         order_status::Kind,
-        overview::{Group, Overview, What},
+        overview::{Group, Overview},
     },
 };
 use webhook_serializer::protocol::entity::{EntityKey, SourceName};
@@ -26,7 +25,6 @@ use crate::commands::{
     target::{Deployment, Target},
 };
 
-/// Options of `serializer status`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "It reads the row of every order, an eighth of a read unit for each KB, and all deliveries that are \
@@ -78,7 +76,7 @@ impl Status {
         for group in &groups {
             let (entity, sequence) = &group.example;
             table.row([
-                group.what.as_str().to_owned(),
+                group.kind.as_str().to_owned(),
                 group.source.as_ref().map_or("?", SourceName::as_str).to_owned(),
                 group.orders.to_string(),
                 group.deliveries.to_string(),
@@ -90,12 +88,12 @@ impl Status {
         say!();
         output::print(table);
         let mut told = Vec::new();
-        for group in groups.iter().filter(|group| !matches!(group.what, What::Orders(Kind::AtWork))) {
-            if told.contains(&group.what) {
+        for group in groups.iter().filter(|group| group.kind != Kind::AtWork) {
+            if told.contains(&group.kind) {
                 continue;
             }
-            told.push(group.what);
-            say!("\n{}: next", group.what.as_str());
+            told.push(group.kind);
+            say!("\n{}: next", group.kind.as_str());
             for (command, what_for) in next(group, deployment) {
                 say!("  {command}  {}", style(format_args!("# {what_for}")).dim());
             }
@@ -103,7 +101,6 @@ impl Status {
     }
 }
 
-/// All of it in a sentence.
 fn summary(seen: &Overview, parked: bool, all_read: bool) -> String {
     let count = |kind: Kind| seen.count(kind);
     let some = |count: usize, one: &str, many: &str| match count {
@@ -119,7 +116,7 @@ fn summary(seen: &Overview, parked: bool, all_read: bool) -> String {
         (Kind::Unavailable, "waiting for an unavailable destination"),
         (Kind::OnHold, "on hold"),
         (Kind::AtWork, "at work"),
-        (Kind::Held, "held by others"),
+        (Kind::Leased, "leased by others"),
         (Kind::Abandoned, "left by a dead holder"),
     ];
     kinds.extend(others.into_iter().filter(|(kind, _)| count(*kind) > 0).map(|(kind, what)| {
@@ -130,9 +127,9 @@ fn summary(seen: &Overview, parked: bool, all_read: bool) -> String {
     let aside = match parked {
         false => "What is parked was not looked at.".to_owned(),
         true => {
-            let entities: BTreeSet<&EntityKey> = seen.aside.iter().map(|one| &one.entity).collect();
+            let entities: BTreeSet<&EntityKey> = seen.parked.iter().map(|one| &one.entity).collect();
             let of = some(entities.len(), "order", "orders");
-            match seen.aside.len() {
+            match seen.parked.len() {
                 0 if !all_read => "Whether anything is parked was not seen.".to_owned(),
                 many if !all_read => format!("At least {many} of the deliveries are parked."),
                 0 => "Nothing is parked.".to_owned(),
@@ -144,10 +141,9 @@ fn summary(seen: &Overview, parked: bool, all_read: bool) -> String {
     format!("{orders}: {}. {aside}", kinds.join(", "))
 }
 
-/// What to type next about the largest group of its kind, and what for.
 fn next(group: &Group, deployment: &Deployment) -> [(String, &'static str); 2] {
     let (entity, sequence) = &group.example;
-    let key = entity.as_str();
+    let (order, sequence) = (entity.as_str(), sequence.to_string());
     let mut only = Vec::new();
     if let Some(source) = &group.source {
         only.extend(["--source", source.as_str()]);
@@ -155,21 +151,21 @@ fn next(group: &Group, deployment: &Deployment) -> [(String, &'static str); 2] {
     if let Some(error) = &group.error {
         only.extend(["--error", error]);
     }
-    let list = |option: &'static str| deployment.line("entities", &[&[option], &only[..]].concat());
-    let inspect = deployment.command("inspect", key);
-    match group.what {
-        What::Parked => [
-            (deployment.line("show", &[key, &sequence.to_string()]), "the oldest, with its body"),
-            (deployment.line("redrive", &only), "once the cause is mended: lists what it would put back, and asks"),
+    let list = |option| (deployment.line("list", &[&[option], &only[..]].concat()), "all of these");
+    let many = |verb| deployment.line(verb, &only);
+    let show = |arguments: &[&str], what_for| (deployment.line("show", &[&[order], arguments].concat()), what_for);
+    match group.kind {
+        Kind::Parked => [
+            show(&[&sequence], "the oldest, with its body"),
+            (many("redrive"), "once mended: lists what it would append again, and asks"),
         ],
-        What::Orders(Kind::OnHold) => [
-            (list("--on-hold"), "all of these"),
-            (deployment.command("history", key), "who put the oldest on hold, and why"),
+        Kind::Blocked => [
+            show(&[], "why the oldest is blocked"),
+            (many("resume"), "once mended: lists what it would let continue, and asks"),
         ],
-        What::Orders(Kind::Blocked) => {
-            [(list("--blocked"), "all of these"), (inspect, "why the oldest was stopped, and what lets it go on")]
-        }
-        What::Orders(_) => [(list("--waiting"), "all of these"), (inspect, "what the oldest waits for")],
+        Kind::Failing | Kind::Unavailable => [list("--failing"), show(&[], "what the oldest waits for")],
+        Kind::OnHold => [list("--held"), show(&["--history"], "who put the oldest on hold, and why")],
+        _ => [list("--waiting"), show(&[], "what the oldest waits for")],
     }
 }
 
@@ -179,16 +175,16 @@ impl Status {
         let groups = seen.groups().into_iter().map(|group| {
             let (entity, sequence) = group.example;
             json!({
-                "state": group.what.as_str(), "source": group.source, "error": group.error, "orders": group.orders,
+                "state": group.kind.as_str(), "source": group.source, "error": group.error, "orders": group.orders,
                 "deliveries": group.deliveries, "oldest": group.oldest, "entity": entity, "sequence": sequence,
             })
         });
         json!({
             "orders": seen.orders, "waiting": seen.count(Kind::Waiting), "failing": seen.count(Kind::Failing),
             "unavailable": seen.count(Kind::Unavailable),
-            "blocked": seen.count(Kind::Blocked), "at_work": seen.count(Kind::AtWork), "held": seen.count(Kind::Held),
+            "blocked": seen.count(Kind::Blocked), "at_work": seen.count(Kind::AtWork), "held": seen.count(Kind::Leased),
             "on_hold": seen.count(Kind::OnHold),
-            "abandoned": seen.count(Kind::Abandoned), "parked": seen.aside.len(), "groups": groups.collect::<Vec<_>>(),
+            "abandoned": seen.count(Kind::Abandoned), "parked": seen.parked.len(), "groups": groups.collect::<Vec<_>>(),
             "last_minutes": pace::as_json(survey, !self.no_parked), "unreadable": seen.unreadable.len(), "complete": survey.unread.is_empty(), "read_units": survey.units,
         })
     }

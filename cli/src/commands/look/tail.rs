@@ -1,4 +1,4 @@
-//! `serializer tail`: what happens, as it happens.
+//! `serializer tail`: events as they happen.
 
 mod logs;
 mod rows;
@@ -25,12 +25,11 @@ use crate::commands::{
 use logs::Logs;
 use rows::Rows;
 
-/// Options of `serializer tail`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Of a stack it asks CloudWatch Logs every 2 s for what ingest and worker have logged, with FilterLogEvents, for which \
     CloudWatch's price list names no charge. A line comes some seconds after what it tells. Errors of handlers are not in the logs, since \
-    they may quote a body: `inspect` shows them. A worker's lines name no topic; it is known where ingest's line was \
+    they may quote a body: `show` prints them. A worker's lines name no topic; it is known where ingest's line was \
     seen too, so with --topic begin some --minutes ago.\n\n\
 Of a local run it reads the orders' rows twice a second, and tells what has changed; what happened and was undone in \
     between is not seen.\n\n\
@@ -39,7 +38,7 @@ Examples:\n  \
 serializer tail --stack webhook-serializer --outcome parked\n  \
 serializer tail --local --source shopify --topic 'orders/*'")]
 pub struct Tail {
-    /// Only where this text is in the order's key, delivery id, topic, or in what is said
+    /// Only events with this text in the order's key, delivery id, topic or message
     #[arg(value_name = "TEXT")]
     text: Option<String>,
     /// Only what this source sent
@@ -48,16 +47,16 @@ pub struct Tail {
     /// Only this order
     #[arg(long, value_name = "ORDER")]
     entity: Option<EntityKey>,
-    /// Only of this topic; with * at its end, of those that begin so
+    /// Only this topic; with * at its end, topics that start like this
     #[arg(long, value_name = "TOPIC")]
     topic: Option<String>,
-    /// Only this: accepted, applied, repeat, parked, superseded, void, failed, blocked, ignored, …
+    /// Only this outcome: accepted, applied, repeat, parked, superseded, void, failed, blocked, ignored, …
     #[arg(long, value_name = "WORD")]
     outcome: Option<String>,
-    /// Begin so many minutes ago
+    /// Start N minutes ago
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=1440))]
     minutes: u64,
-    /// End after so many lines
+    /// Stop after N lines
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
     /// One JSON object a line
@@ -67,7 +66,6 @@ pub struct Tail {
     target: Target,
 }
 
-/// Where it is told.
 enum Told {
     Logs(Logs),
     Rows(Rows),
@@ -138,7 +136,7 @@ impl Tail {
             return print_json(&one.as_json());
         }
         let at = one.at.map(|at| at.to_string()).unwrap_or_default();
-        // Today's, to the millisecond: what is behind the T of 2026-11-21T08:00:00.000Z.
+        // The time of day of 2026-11-21T08:00:00.000Z, to the millisecond.
         let time = at.split_once('T').map_or(at.as_str(), |(_, time)| time);
         let place = one.sequence.map(|sequence| format!(" {sequence}")).unwrap_or_default();
         let order = one.entity.as_deref().or(one.source.as_deref()).unwrap_or_default();

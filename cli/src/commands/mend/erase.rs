@@ -16,11 +16,10 @@ use webhook_serializer::{
 
 use crate::commands::target::Target;
 
-/// Options of `serializer erase`.
 #[derive(Debug, Args)]
 #[command(after_help = "Refused while something waits or is at work. What arrives meanwhile stays: ask again.")]
 pub struct Erase {
-    /// Its key, such as shopify/order/450789469
+    /// The order's key, such as shopify/order/450789469
     #[arg(value_name = "ORDER")]
     order: EntityKey,
     #[command(flatten)]
@@ -34,7 +33,7 @@ impl Erase {
         let erased = match deployment.operator().erase(order).await {
             Err(OperatorError::InUse) => bail!(
                 "deliveries of {order} wait, or somebody has its lease; nothing was erased. `{}` shows which",
-                deployment.command("inspect", order.as_str())
+                deployment.command("show", order.as_str())
             ),
             erased => erased?,
         };

@@ -22,7 +22,6 @@ use crate::commands::{
     target::{Deployment, Target},
 };
 
-/// Options of `serializer lease`.
 #[derive(Debug, Args)]
 pub struct Lease {
     #[command(subcommand)]
@@ -37,7 +36,7 @@ enum Command {
     List(List),
     /// Run a program while holding the lease of a key
     Run(run::Run),
-    /// Take a lease from its holder by force: whatever the holder writes from then on is refused
+    /// Take a lease away: whatever its holder writes from then on is refused
     Release(Release),
 }
 
@@ -47,7 +46,7 @@ const SEEN: &str =
 #[derive(Debug, Args)]
 #[command(after_help = SEEN)]
 struct Get {
-    /// A key such as invoice_gen/SUB-1234, a key's hash as it is printed, or a lease id
+    /// A key such as invoice_gen/SUB-1234, a printed hash of a key, or a lease id
     key: String,
     #[command(flatten)]
     shown: Shown,
@@ -58,13 +57,13 @@ struct Get {
 #[derive(Debug, Args)]
 #[command(after_help = SEEN)]
 struct List {
-    /// The keys whose lease is free too
+    /// Also the keys whose lease is free
     #[arg(long)]
     all: bool,
-    /// Look at so many keys at most
+    /// Read at most N keys
     #[arg(long, default_value_t = 1000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     limit: u32,
-    /// Go on behind this key, as the list before said
+    /// Continue behind this key, as the list before printed
     #[arg(long, value_name = "KEY")]
     after: Option<EntityKey>,
     #[command(flatten)]
@@ -77,9 +76,9 @@ struct List {
 #[command(after_help = "What its holder still writes here is refused by its older fencing token. The holder is not \
                        stopped: what it does elsewhere goes on.")]
 struct Release {
-    /// Its key, the key's hash as it is printed, or the lease's id
+    /// A key, a printed hash of a key, or a lease id
     key: String,
-    /// Why; shown with your name and the time until somebody takes the lease again
+    /// Why; shown with your name and the time until the lease is granted again
     #[arg(long, value_name = "TEXT")]
     why: String,
     /// Who you are
@@ -91,7 +90,7 @@ struct Release {
 
 #[derive(Debug, Args)]
 struct Shown {
-    /// Keys and holders as they are instead of hashed, in AWS; on this machine they always are
+    /// Print keys and holders unhashed; a local run always does
     #[arg(long)]
     raw: bool,
     /// One JSON object a line
@@ -148,8 +147,7 @@ fn expires(at: Timestamp, now: Timestamp) -> String {
     if at > now { format!("in {}", duration(at.since(now))) } else { format!("{} ago", duration(now.since(at))) }
 }
 
-/// The lease that a person calls `name`: by its key, by its id, or by what is
-/// printed in a key's place. `None`: nobody has had it lately.
+/// Finds a lease by its key, by its id, or by the printed hash of its key; `None` if nobody has had it lately.
 async fn find(leases: &Leases, name: &str) -> Result<Option<LeaseView>> {
     if let Ok(id) = name.parse::<LeaseId>() {
         return Ok(leases.look_by_id(&id).await?);
@@ -171,7 +169,7 @@ async fn find(leases: &Leases, name: &str) -> Result<Option<LeaseView>> {
     }
 }
 
-/// How many keys are read at once.
+/// Keys in one request.
 const PAGE: u32 = 1000;
 
 fn leases(deployment: &Deployment) -> Leases {
@@ -197,7 +195,7 @@ impl Get {
             output::complain(format_args!("nobody holds {}, and nobody has lately", self.key));
             return Ok(ExitCode::FAILURE);
         };
-        // Whoever asks by a key knows it, but not necessarily its holder.
+        // Somebody who types a key knows it, but not necessarily its holder.
         self.shown.print(std::slice::from_ref(&seen), &deployment);
         Ok(if seen.is_held() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }

@@ -1,5 +1,4 @@
-//! `serializer restore`: tables that were restored from a backup are made ready to
-//! be taken into use.
+//! `serializer restore`: prepares tables that were restored from a backup.
 
 mod copies;
 mod report;
@@ -10,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use indicatif::ProgressBar;
 use serializer::{
-    output::{self, duration},
+    output::{self, counted, duration},
     say,
 };
 use webhook_serializer::{
@@ -29,35 +28,33 @@ use crate::commands::{
     reason::Because,
     target::{Deployment, Target},
 };
-use report::{Report, counted};
+use report::Report;
 
-/// So many orders are named that stand in the way.
+/// Orders that are named in a refusal.
 const NAMED: usize = 10;
 
-/// Options of `serializer restore`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Run it on the restored tables while no function uses them: docs/runbooks/restore.md goes through all \
-                  of it. Numbers of every order go on above all that were given out since the backup. What waited at \
-                  its moment is parked, because it may have been applied since; what was blocked is on hold. It says \
+    after_help = "Run it on the restored tables while no function uses them, as docs/runbooks/restore.md describes. It \
+                  raises each order's numbers above all that were given out since the backup. Deliveries that waited \
+                  then are parked, since they may have been applied; orders that were blocked are put on hold. It says \
                   what to reconcile with the senders.\n\n\
-                  It can be stopped by Ctrl-C, or killed: the same command goes on. Run again when it is done, it \
-                  changes nothing."
+                  After Ctrl-C, or a crash, the same command continues. Run again after its end, it changes nothing."
 )]
 pub struct Restore {
-    /// The moment of the backup, such as 2026-11-22T12:00:00Z; the tables in AWS know it
+    /// The time of the backup, such as 2026-11-22T12:00:00Z; tables in AWS know it
     #[arg(long, value_name = "TIME")]
     as_of: Option<Timestamp>,
-    /// Say what would be done, and change nothing
+    /// List what it would change, and change nothing
     #[arg(long)]
     dry_run: bool,
-    /// Also the orders of which something was accepted on these tables since the backup; that is set aside, too
+    /// Also orders that accepted deliveries on these tables since the backup; those are parked too
     #[arg(long)]
     even_if_used: bool,
-    /// Restore without asking
+    /// Do not ask
     #[arg(long, short = 'y')]
     yes: bool,
-    /// What became of it as one JSON object
+    /// One JSON object that says what was done
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -66,7 +63,6 @@ pub struct Restore {
     target: Target,
 }
 
-/// What the orders' rows say before anything is done.
 #[derive(Debug, Default)]
 struct Found {
     orders: usize,
@@ -74,7 +70,7 @@ struct Found {
     waiting: u64,
     waiting_of: usize,
     blocked: usize,
-    /// Claimed after the backup, and not restored.
+    /// Orders with claims after the backup that were not restored.
     in_use: Vec<String>,
     unreadable: usize,
 }
@@ -86,7 +82,7 @@ impl Restore {
         let as_of = copies::moment(&deployment, self.as_of).await?;
         ensure!(
             as_of <= now,
-            "{as_of} is in the future by this machine's clock: which moment were the tables restored to?"
+            "{as_of} is in the future by this machine's clock: to which time were the tables restored?"
         );
         let interrupt = Interrupt::listen();
         let operator = deployment.operator().because(self.because.reason());
@@ -99,11 +95,11 @@ impl Restore {
                     "These tables were restored to {as_of} already, {} ago; nothing is left to do.",
                     duration(now.since(ended))
                 );
-                say!("`{}` lists what was set aside and is not decided.", set_aside(&deployment));
+                say!("`{}` lists what it parked and you have not decided.", set_aside(&deployment));
                 return Ok(ExitCode::SUCCESS);
             }
             NextRestore::Another(other) => bail!(
-                "a restore of these tables to {} was begun at {}: give --as-of {} to go on with that, or name other tables",
+                "a restore of these tables to {} was begun at {}: give --as-of {} to continue it, or name other tables",
                 other.as_of,
                 other.begun,
                 other.as_of
@@ -127,7 +123,7 @@ impl Restore {
             return Ok(ExitCode::FAILURE);
         }
         let NextRestore::GoOn(restoring) = operator.begin_restore(as_of).await? else {
-            bail!("somebody else began a restore at this moment; run this again")
+            bail!("somebody else began a restore at the same time; run this again")
         };
         self.restore(&operator, &restoring, &found, &interrupt, &deployment).await
     }
@@ -162,23 +158,23 @@ impl Restore {
     fn announce(&self, found: &Found, as_of: Timestamp, now: Timestamp, goes_on: bool) {
         let left = if goes_on { " are left" } else { "" };
         say!(
-            "{} and {}{left}, as of {as_of}, {} ago. Their numbers will be raised above all that were given out since.",
+            "{} and {}{left}, as of {as_of}, {} ago. Their numbers are raised above all that were given out since.",
             counted(found.orders as u64, "order", "orders"),
             counted(found.jobs as u64, "job", "jobs"),
             duration(now.since(as_of)),
         );
         if found.waiting > 0 {
             say!(
-                "{} of {} waited. What is no repeat is set aside: it may have been applied since.",
+                "{} of {} waited. They are parked, except repeats: they may have been applied since.",
                 counted(found.waiting, "delivery", "deliveries"),
                 counted(found.waiting_of as u64, "order", "orders"),
             );
         }
         if found.blocked > 0 {
-            say!("{} blocked: on hold, until you say `resume`.", was(found.blocked));
+            say!("{} blocked: they are put on hold, until `serializer resume`.", was(found.blocked));
         }
         if !found.in_use.is_empty() {
-            say!("{} written to since; what waits of them is set aside, too.", was(found.in_use.len()));
+            say!("{} written to since; their waiting deliveries are parked, too.", was(found.in_use.len()));
         }
         if found.unreadable > 0 {
             say!("{} cannot be read, and stay as they are.", counted(found.unreadable as u64, "row", "rows"));
@@ -204,7 +200,7 @@ impl Restore {
         bar.finish_and_clear();
         let is_whole = done.with_context(|| {
             format!(
-                "{} were restored; the same command goes on",
+                "{} restored before this failed; run the same command again to continue",
                 counted(report.raised(), "order or job", "orders and jobs")
             )
         })?;
@@ -214,15 +210,15 @@ impl Restore {
             false => report.print(restoring, is_whole, deployment),
         }
         if interrupt.came() {
-            output::complain("stopped; the same command goes on");
+            output::complain("stopped; run the same command again to continue");
         }
         Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }
 
-/// What lists what a restore has set aside.
+/// Returns the line that lists what a restore has parked.
 fn set_aside(deployment: &Deployment) -> String {
-    deployment.line("entities", &["--parked", "--error", RESTORED])
+    deployment.line("list", &["--parked", "--error", RESTORED])
 }
 
 fn was(count: usize) -> String {

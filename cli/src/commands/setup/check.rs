@@ -22,7 +22,6 @@ use webhook_serializer::sources::Sources;
 
 use crate::commands::print_json;
 
-/// Options of `serializer check`.
 #[derive(Debug, Args)]
 #[command(after_help = "Refuses what the functions would refuse, and says where; but which handlers \
                        there are, only the worker knows. Warns about templates that split an order. \
@@ -31,13 +30,13 @@ pub struct Check {
     /// The sources document (TOML or JSON)
     #[arg(required_unless_present_any = ["schema", "reference", "providers"])]
     file: Option<PathBuf>,
-    /// The time that a worker is deployed with, in seconds: the parameter WorkerTimeout
+    /// The parameter WorkerTimeout of the deployment, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(10..=900))]
     worker_timeout: u64,
     /// One JSON object a source
     #[arg(long)]
     json: bool,
-    /// Print the JSON Schema by which editors complete and check a sources document
+    /// Print the JSON Schema with which editors complete and check a sources document
     #[arg(long, exclusive = true)]
     schema: bool,
     /// Print the page docs/sources-reference.md
@@ -94,7 +93,7 @@ impl Check {
                 source.handler.clone(),
                 output::duration(source.handler_timeout),
                 output::limits(&source.retry),
-                // The secret itself is not shown.
+                // The query may hold the secret.
                 format!("/webhooks/{}{}", source.name, if source.query().is_some() { "?token=…" } else { "" }),
             ]);
         }

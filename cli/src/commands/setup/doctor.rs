@@ -1,4 +1,4 @@
-//! `serializer doctor`: what is wrong with a deployment, a line for each check.
+//! `serializer doctor`: checks a deployment.
 
 mod finding;
 mod invoked;
@@ -21,7 +21,6 @@ use crate::commands::{
 };
 use finding::{Finding, Verdict};
 
-/// Options of `serializer doctor`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Each line is `ok`, `warning`, `wrong`, or `not made` with the reason: a check that was not made has found nothing. The \
@@ -35,10 +34,10 @@ Besides the permissions to operate it uses, where it has them: cloudformation:De
     sns:GetTopicAttributes, kms:DescribeKey, GetKeyPolicy, dynamodb:DescribeTable, DescribeTimeToLive, \
     sqs:GetQueueAttributes. A check whose permission is missing is not made, and says which.")]
 pub struct Doctor {
-    /// Have CloudFormation compare the stack with its template now; takes a few minutes
+    /// Let CloudFormation compare the stack with its template now; takes a few minutes
     #[arg(long, requires = "stack")]
     detect_drift: bool,
-    /// Leave out what the rows tell
+    /// Leave out the checks that read the rows
     #[arg(long)]
     no_rows: bool,
     /// One JSON object a line
@@ -50,17 +49,16 @@ pub struct Doctor {
     target: Target,
 }
 
-/// As wide as the names of the checks are, those of sources aside.
+/// The width of the checks' names, except those of sources.
 const WIDEST: usize = 19;
 
-/// What only AWS has.
+/// Checks that need AWS.
 const OF_AWS: &str =
     "credentials, clock, stack, drift, concurrency, functions, Parameter Store, alarm topic, permissions";
 
-/// What takes the stack's outputs and parameters.
+/// Checks that need the stack's outputs and parameters.
 const OF_STACK: &str = "stack, drift, concurrency, functions, Parameter Store, alarm topic";
 
-/// What was found so far.
 struct Report {
     json: bool,
     worst: Verdict,

@@ -1,4 +1,4 @@
-//! `serializer source`: the sources document, changed and tried out.
+//! `serializer source`: changes the sources document and tries its sources.
 
 mod add;
 mod list;
@@ -26,7 +26,6 @@ use webhook_serializer::sources::{REFRESH, STALE, Source};
 
 use crate::commands::{confirm::ask, print_json};
 
-/// Options of `serializer source`.
 #[derive(Debug, Args)]
 pub struct Sources {
     #[command(subcommand)]
@@ -35,19 +34,19 @@ pub struct Sources {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Put a source into the document; its secret is read from standard input
+    /// Add a source; its secret is read from standard input
     Add(add::Add),
-    /// List the sources: provider, entity, handler, secrets, what is odd
+    /// List the sources: provider, entity, handler, secrets, warnings
     List(list::List),
-    /// Put a new secret beside the old one, and with --finish take the old one out
+    /// Add a new secret beside the old one; --finish removes the old one
     Rotate(rotate::Rotate),
-    /// Accept a source's webhooks, and handle none until it is resumed
+    /// Accept a source's webhooks and handle none until it is resumed
     Pause(pause::Pause),
-    /// Handle what a paused source's webhooks brought
+    /// Handle a paused source's webhooks again
     Resume(pause::Resume),
-    /// Take a source out of the document
+    /// Remove a source
     Remove(remove::Remove),
-    /// Sign a sample with the source's secret, send it, and say what is answered
+    /// Sign a sample with the source's secret, send it, and print the answer
     Test(test::Test),
 }
 
@@ -65,29 +64,26 @@ impl Sources {
     }
 }
 
-/// How a change is agreed to and told.
 #[derive(Debug, Args)]
 struct Manner {
-    /// Write it without asking
+    /// Do not ask
     #[arg(long, short = 'y')]
     yes: bool,
     /// One JSON object that says what was done; with --yes
     #[arg(long, requires = "yes")]
     json: bool,
-    /// The time that a worker is deployed with, in seconds: the parameter WorkerTimeout
+    /// The parameter WorkerTimeout of the deployment, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(10..=900))]
     worker_timeout: u64,
 }
 
-/// What was done.
 struct Done {
     change: Change,
     version: Option<String>,
 }
 
 impl Manner {
-    /// Changes the document in what it says of `source`; `None`: it was not
-    /// agreed to.
+    /// Changes a source in the document; returns `None` if the operator declined.
     async fn apply(&self, place: &Place, source: &str, edit: impl Fn(&mut Text) -> Result<()>) -> Result<Option<Done>> {
         let agree = |change: &Change| self.agree(place, source, change);
         match document::apply(place, self.worker_timeout, edit, agree).await? {
@@ -116,7 +112,7 @@ impl Manner {
         ask("Write it?")
     }
 
-    /// Says what was done: as JSON, or in the lines of `words`.
+    /// Prints what was done: as JSON, or as the lines of `words`.
     fn tell(
         &self,
         place: &Place,
@@ -157,7 +153,7 @@ fn print(advice: &[Advice]) {
     }
 }
 
-/// The field of the document that a source's webhooks are verified by.
+/// Returns the field with which a source's webhooks are verified.
 fn known_by(source: &Source) -> Result<&'static str> {
     source.known_by().with_context(|| {
         format!(
@@ -167,12 +163,12 @@ fn known_by(source: &Source) -> Result<&'static str> {
     })
 }
 
-/// How soon functions know a document, in words.
+/// Says how soon functions use a document.
 fn soon() -> String {
     format!("functions at work read it within {}", output::duration(REFRESH))
 }
 
-/// How long the document before is in use at most, in words.
+/// Says how long functions may still use the previous document.
 fn late() -> String {
     output::duration(STALE)
 }

@@ -25,7 +25,8 @@ use serializer::{
         runtime_api::InvokeError,
         samples,
     },
-    output, say,
+    output::{self, LOCAL, command_line, local_option, quoted, this_command},
+    say,
     view::recording::Story,
 };
 use tokio::{
@@ -47,17 +48,19 @@ use webhook_serializer::{
     tls::Roots,
 };
 
-use crate::command::Own;
-use crate::commands::{
-    print_json,
-    target::{LOCAL, command_line, local_option, quoted, this_command},
-};
+use crate::commands::print_json;
 use tell::{TellRefusals, TellSources, Teller};
 
-/// Options of `serializer local`.
+/// A project's own program, worker and scheduler in one, and its samples.
+#[derive(Debug, Clone)]
+pub struct OwnProject {
+    pub program: PathBuf,
+    pub events: &'static Path,
+}
+
 #[derive(Debug, Args)]
 pub struct Local {
-    /// Play the demonstration, judge it, and end; in a project of one's own, its samples with its functions
+    /// Play the demonstration, judge it, and end; in your own project, its samples with its functions
     #[arg(long)]
     demo: bool,
     /// Only these acts of the demonstration
@@ -66,13 +69,13 @@ pub struct Local {
     /// Write a picture of the first act, or of the one chosen
     #[arg(long, requires = "demo", value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Plain lines instead of lanes
+    /// Print lines instead of drawing lanes
     #[arg(long, requires = "demo")]
     plain: bool,
-    /// Tell what happens as JSON objects, one a line
+    /// Print events as JSON objects, one a line
     #[arg(long, conflicts_with_all = ["demo", "no_functions"])]
     json: bool,
-    /// Keep tables and queue here, and go on with what is there
+    /// Keep tables and queue in this folder, and continue with them
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// The webhook endpoint's port on 127.0.0.1
@@ -84,20 +87,19 @@ pub struct Local {
     /// The sources document (TOML or JSON); the samples' own by default
     #[arg(long, value_name = "FILE")]
     sources: Option<PathBuf>,
-    /// How many workers run at most
+    /// The most workers at once
     #[arg(long, default_value_t = DEFAULT_WORKERS, value_name = "N")]
     workers: NonZeroUsize,
-    /// A worker binary of yours, run as Lambda runs it, instead of the one with the included handlers
+    /// Your worker binary, run as Lambda runs it, instead of the one with the included handlers
     #[arg(long, value_name = "FILE", conflicts_with = "demo")]
     worker: Option<PathBuf>,
-    /// Engines only: the functions run elsewhere, as under `cargo lambda watch`; prints the environment they need
+    /// Engines only, for functions that run elsewhere, as under `cargo lambda watch`; prints the environment they need
     #[arg(long, conflicts_with_all = ["demo", "worker", "scheduler"])]
     no_functions: bool,
-    /// Where functions that run elsewhere are invoked, for wake-ups and the schedule
+    /// The URL at which functions that run elsewhere are invoked, for wake-ups and the schedule
     #[arg(long, requires = "no_functions", default_value = "http://127.0.0.1:9200", value_name = "URL")]
     invoke: String,
-    /// Where the handler `invoke` calls functions: `sam local start-lambda`, `cargo lambda watch`, or whatever else
-    /// answers as Lambda does; a qualifier is left out over http://
+    /// The URL at which the handler `invoke` calls functions: `sam local start-lambda`, `cargo lambda watch`, or another that answers as Lambda does; over http:// without qualifiers
     #[arg(
         long,
         conflicts_with = "demo",
@@ -106,27 +108,26 @@ pub struct Local {
         value_name = "URL"
     )]
     lambda: String,
-    /// Write the environment that functions and `Leases::from_env` need here, a NAME=value a line
+    /// Write the environment that functions and `Leases::from_env` need here, as NAME=value lines
     #[arg(long, conflicts_with = "demo", value_name = "FILE")]
     env_file: Option<PathBuf>,
-    /// A scheduler binary of yours, run as Lambda runs it, instead of the one that only sweeps
+    /// Your scheduler binary, run as Lambda runs it, instead of the one that only sweeps
     #[arg(long, value_name = "FILE", conflicts_with = "demo")]
     scheduler: Option<PathBuf>,
-    /// Which of the scheduler's jobs are on: `on`, `off`, their names (`a,b`), or those to leave out (`-a,-b`);
-    /// none, unless asked for
+    /// The scheduler's jobs to run: `on`, `off`, their names (`a,b`), or all but some (`-a,-b`)
     #[arg(long, value_name = "JOBS", allow_hyphen_values = true)]
     jobs: Option<String>,
 }
 
 impl Local {
-    /// With a project's own functions, where it is the command of one.
-    pub async fn run(mut self, own: Option<Own>) -> Result<ExitCode> {
+    /// Runs it; `own` are a project's own functions.
+    pub async fn run(mut self, own: Option<OwnProject>) -> Result<ExitCode> {
         if let Some(own) = own
             && !self.no_functions
         {
             self.worker.get_or_insert(own.program.clone());
             self.scheduler.get_or_insert(own.program);
-            // An act, and its picture, are those of the demonstration that comes ready.
+            // An act and its picture belong to the built-in demonstration.
             if self.demo && self.act.is_empty() && self.svg.is_none() {
                 return self.serve(Some(own.events)).await;
             }
@@ -140,7 +141,7 @@ impl Local {
         self.serve(None).await
     }
 
-    /// Serves until Ctrl-C; or plays the samples in a folder, and ends.
+    /// Serves until Ctrl-C, or plays the samples in a folder and ends.
     async fn serve(self, samples_in: Option<&Path>) -> Result<ExitCode> {
         // The embedded DynamoDB warns of every condition that does not hold.
         let levels = Targets::new().with_default(Level::WARN).with_target("dynoxide", Level::ERROR);
@@ -156,7 +157,7 @@ impl Local {
             None => LiveSources::fixed(Arc::new(Sources::parse(samples::SOURCES)?)),
         };
         let story = Story::new(Env::system());
-        // What functions in processes of their own print is taken in from the start: it may say why they do not start.
+        // Output of functions is read from the start: it may say why they do not start.
         let (lines, printed) = mpsc::unbounded_channel();
         let listening = tokio::spawn(tell::listen(printed, story.clone(), self.json));
         let scheduler = |program: &PathBuf| OwnScheduler {
@@ -181,13 +182,13 @@ impl Local {
         let mut deployment = match Deployment::start(options, Arc::new(observer)).await {
             Ok(deployment) => deployment.side_by_side(SLOTS),
             Err(error) => {
-                // First what its scheduler printed itself.
+                // Prints the scheduler's own output first.
                 drop(lines);
                 let _ = listening.await;
                 return Err(error);
             }
         };
-        // A worker of the user's reads the document from a file.
+        // A user's worker reads the document from a file.
         let directory = tempfile::tempdir()?;
         let file = in_a_file(file, &directory)?;
         let environment = self.environment(&deployment, &file);
@@ -205,7 +206,7 @@ impl Local {
                 let pool = Arc::new(FunctionPool::new(settings, self.workers));
                 if let Err(error) = pool.start().await {
                     let why = not_a_worker(&error);
-                    // First what it printed itself.
+                    // Prints its own output first.
                     drop((pool, deployment));
                     let _ = listening.await;
                     bail!("{shown} {why}");
@@ -226,7 +227,7 @@ impl Local {
                 };
                 let parts = deployment.engines.connect(&Env::system(), None);
                 let handlers = make(&parts);
-                // What is read later must fit these workers as well.
+                // Later versions of the document must fit these workers as well.
                 let demanded = sources.demand(move |sources| {
                     document::fits(sources, FUNCTION_TIMEOUT.as_secs()).map_err(|error| format!("{error:#}"))?;
                     check_handlers(sources, &handlers)
@@ -263,7 +264,7 @@ impl Local {
                 (if verdict.is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }, Some(verdict.says))
             }
         };
-        // Nobody is told any more where the telling has ended.
+        // The receiver may have ended.
         let _ = over.send(());
         telling.await?;
         if let Some(verdict) = verdict {
@@ -272,21 +273,21 @@ impl Local {
         Ok(code)
     }
 
-    /// The sources in `file`, which is read again as the functions do.
+    /// Opens the sources in `file`, which is read again as the functions do.
     async fn open(&self, file: &Path) -> Result<LiveSources> {
         let document = Box::new(FileDocument(file.to_owned()));
         let opened = LiveSources::open(document, Env::system(), Arc::new(TellSources { json: self.json })).await;
         opened.map_err(|reason| anyhow!("{} is refused: {reason}", file.display()))
     }
 
-    /// What a function binary needs in its environment.
+    /// Returns the environment of a function binary.
     fn environment(&self, deployment: &Deployment, sources_file: &Path) -> Vec<(String, String)> {
         let mut environment = deployment.environment(&sources_file.to_string_lossy());
         environment.push(("AWS_ENDPOINT_URL_LAMBDA".to_owned(), self.lambda.clone()));
         environment
     }
 
-    /// Calls functions where they run here: nobody's credentials are sent there.
+    /// Invokes functions on this machine; real credentials are never sent there.
     fn invoke_handler(&self, deployment: &Deployment, sources: &LiveSources) -> Invoke {
         let engines = &deployment.engines;
         let account = Account {
@@ -303,7 +304,7 @@ impl Local {
         std::fs::write(file, lines?).with_context(|| format!("{}", file.display()))
     }
 
-    /// Engines for functions that somebody else runs.
+    /// Serves the engines for functions that run elsewhere.
     async fn serve_elsewhere(&self, options: Options) -> Result<ExitCode> {
         let directory = tempfile::tempdir()?;
         let sources_file = in_a_file(options.sources_file.clone(), &directory)?;
@@ -311,7 +312,7 @@ impl Local {
             Deployment::start_without_functions(options, Arc::new(Quiet), Invoker::new(&self.invoke)).await?;
         let environment = self.environment(&deployment, &sources_file);
         let stops = Stops::listen()?;
-        // The file last: whoever waits for it finds everything ready.
+        // The file is last: a program that waits for it finds everything ready.
         let exports = environment.iter().map(|(name, value)| format!("export {name}={}\n", quoted(value)));
         self.greet_elsewhere(&deployment, &exports.collect::<String>());
         self.write_environment(&environment)?;
@@ -327,7 +328,7 @@ impl Local {
         say!("With that, in another terminal:\n\ncargo lambda watch -A 127.0.0.1 -P {port} --ignore-changes\n");
         if self.sources.is_none() {
             say!("and in a third:\n\n{}\n", samples::curl(&format!("{invoke}/lambda-url/ingest")));
-            say!("then: {}\n", inspect_line(&format!("http://{}", deployment.webhooks)));
+            say!("then: {}\n", show_line(&format!("http://{}", deployment.webhooks)));
         }
         say!("Ctrl-C stops.\n");
     }
@@ -354,7 +355,7 @@ impl Local {
         match &self.sources {
             None => {
                 say!("\nTry it, in another terminal:\n\n{}\n", samples::curl(&url));
-                say!("then: {}\n", inspect_line(&url));
+                say!("then: {}\n", show_line(&url));
             }
             Some(file) => {
                 say!("\nTry it, in another terminal:\n\n{}\n", send_line(&url, file, &at_hand("events", sources)))
@@ -364,7 +365,7 @@ impl Local {
     }
 }
 
-/// The user's document, or the samples' own in a file.
+/// Returns the path of the user's document, or of a file with the samples' own.
 fn in_a_file(file: Option<PathBuf>, directory: &tempfile::TempDir) -> Result<PathBuf> {
     match file {
         Some(file) => Ok(file),
@@ -376,18 +377,18 @@ fn in_a_file(file: Option<PathBuf>, directory: &tempfile::TempDir) -> Result<Pat
     }
 }
 
-/// A command line that shows what became of the sample.
-fn inspect_line(url: &str) -> String {
-    command_line("inspect", &local_option(url), samples::CURL_ENTITY)
+/// Returns the line that shows the sample's order.
+fn show_line(url: &str) -> String {
+    command_line("show", &local_option(url), &[samples::CURL_ENTITY])
 }
 
-/// A command line that signs samples with the secrets in `file`.
+/// Returns the line that sends samples, signed with the secrets in `file`.
 fn send_line(url: &str, file: &Path, samples: &str) -> String {
     let to = if url == LOCAL { String::new() } else { format!(" --to {url}") };
     format!("{} send --sources {}{to} {samples}", this_command(), quoted(&file.to_string_lossy()))
 }
 
-/// Samples to send: files of a folder, as a clone and a project have it; elsewhere those that the command brings along.
+/// Names samples to send: files of a folder if it is there, otherwise the command's own.
 fn at_hand(folder: &str, sources: &Sources) -> String {
     match sources.iter().next() {
         Some(source) if !Path::new(folder).is_dir() => format!("--provider {}", source.provider_name),
@@ -395,8 +396,8 @@ fn at_hand(folder: &str, sources: &Sources) -> String {
     }
 }
 
-/// A line of an environment file, which shells and dotenv readers read alike: they agree on quotation marks, and on no
-/// escape within them.
+/// Formats a line of an environment file so that shells and dotenv readers read the same: quotation marks, and no
+/// escapes.
 fn assignment(name: &str, value: &str) -> Result<String> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/_.:@%+,-=".contains(c);
     let quotation_mark = match () {
@@ -411,7 +412,7 @@ fn assignment(name: &str, value: &str) -> Result<String> {
     Ok(format!("{name}={quotation_mark}{value}{quotation_mark}\n"))
 }
 
-/// Why a program cannot be the worker, behind its name.
+/// Explains why a program cannot be the worker.
 fn not_a_worker(error: &InvokeError) -> String {
     let hint = "A worker's `main` calls `webhook_serializer::worker::run`";
     match error {
@@ -424,7 +425,6 @@ fn not_a_worker(error: &InvokeError) -> String {
     }
 }
 
-/// A look at the deployment of this process.
 fn looking(deployment: &Deployment) -> (Store, Operator) {
     let Parts { store, waker, .. } = deployment.engines.connect(&Env::system(), None);
     let retention = deployment.engines.config().retention;
@@ -445,10 +445,10 @@ fn watched(deployment: &Deployment, story: Story) -> Watched {
     Watched { operator, store, env: Env::system(), option, name, story: Some(story), by }
 }
 
-/// How long an end at once may take.
+/// The longest immediate stop.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
-/// Ctrl-C and SIGTERM: listened for before anybody is told that this serves.
+/// Ctrl-C and SIGTERM. Listened for before the run says that it serves.
 struct Stops {
     interrupted: Signal,
     terminated: Signal,
@@ -460,7 +460,7 @@ impl Stops {
     }
 }
 
-/// Waits for Ctrl-C, and then for what is at work; at the next one for nothing.
+/// Waits for Ctrl-C, then for the work in progress; the next Ctrl-C stops at once.
 async fn stop_when_asked(stops: Stops, deployment: Deployment, processes: Option<ProcessIds>) -> Result<ExitCode> {
     let Stops { mut interrupted, mut terminated } = stops;
     tokio::select! {
@@ -477,7 +477,7 @@ async fn stop_when_asked(stops: Stops, deployment: Deployment, processes: Option
         output::complain("stopped");
         return Ok(ExitCode::SUCCESS);
     }
-    // With the deployment its processes are dropped, and killed by that.
+    // Dropping the deployment kills its processes.
     if let Some(mut processes) = processes {
         let _ = tokio::time::timeout(AT_ONCE, processes.wait_for(|ids| ids.is_empty())).await;
     }
@@ -485,7 +485,7 @@ async fn stop_when_asked(stops: Stops, deployment: Deployment, processes: Option
     Ok(ExitCode::from(130))
 }
 
-/// What a stop waits for.
+/// Says what a stop waits for.
 fn stopping(at_work: &[String]) -> String {
     const SHOWN: usize = 3;
     if at_work.is_empty() {
@@ -534,7 +534,7 @@ mod tests {
         let brought = super::at_hand("no-folder", &sources);
         assert!(brought.starts_with("--provider "), "{brought}");
         for (url, samples) in [("http://127.0.0.1:9000", "events/…"), ("http://127.0.0.1:9001", &*brought)] {
-            for line in [super::inspect_line(url), super::send_line(url, "my.toml".as_ref(), samples)] {
+            for line in [super::show_line(url), super::send_line(url, "my.toml".as_ref(), samples)] {
                 crate::command::Arguments::try_parse_from(line.split(' ')).unwrap();
             }
         }

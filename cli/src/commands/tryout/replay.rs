@@ -1,4 +1,4 @@
-//! `serializer replay`: past deliveries, posted once more, to somewhere else.
+//! `serializer replay`: posts past deliveries to another URL.
 
 use std::{ops::RangeInclusive, path::PathBuf, process::ExitCode, time::Duration};
 
@@ -29,16 +29,15 @@ use crate::commands::{
     target::{Deployment, Target},
 };
 
-/// Tells a receiver that nobody's inbox sent this.
+/// Marks a request that no worker sent.
 const MARK: (&str, &str) = ("serializer-replay", "true");
 
-/// At most so much of an answer is shown.
+/// Characters of an answer that are shown.
 const SHOWN: usize = 200;
 
-/// At most so many places are named at once.
+/// Deliveries in one run.
 const MOST: u64 = 1000;
 
-/// Options of `serializer replay`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 It posts the body as it is stored, with the headers that the handler `forward` would send, signed afresh, and \
@@ -52,13 +51,13 @@ Nothing in the tables changes, and no handler of the deployment is started. Bodi
 Example:\n  \
 serializer replay shopify/order/450789469 41 --to http://127.0.0.1:8000/webhooks")]
 pub struct Replay {
-    /// Its order's key, such as shopify/order/450789469
+    /// The order's key, such as shopify/order/450789469
     #[arg(value_name = "ORDER")]
     order: EntityKey,
-    /// Its number, as `inspect` shows it; or `FIRST..LAST`, both included, for those that are still kept, in order
+    /// A delivery's number, as `show` prints it; or `FIRST..LAST` for all of these that are still kept, in order
     #[arg(value_name = "SEQUENCE", value_parser = places)]
     places: RangeInclusive<u64>,
-    /// Where to: https:// or http://, also on this machine
+    /// The URL to post to: https:// or http://, also on this machine
     #[arg(long, value_name = "URL")]
     to: String,
     /// Sign with a secret that is asked for, or read from standard input: `whsec_…`
@@ -67,13 +66,13 @@ pub struct Replay {
     /// Do not sign
     #[arg(long)]
     unsigned: bool,
-    /// The sources document, for the secrets; by default the deployment's own
+    /// The sources document with the secrets; by default the deployment's own
     #[arg(long, value_name = "FILE", conflicts_with_all = ["secret", "unsigned"])]
     sources: Option<PathBuf>,
-    /// Go on after an answer that is not 2xx
+    /// Continue after an answer that is not 2xx
     #[arg(long)]
     keep_going: bool,
-    /// How long to wait for each answer, in seconds
+    /// Wait at most this long for each answer, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=900))]
     timeout: u64,
     /// One JSON object a line
@@ -83,7 +82,7 @@ pub struct Replay {
     target: Target,
 }
 
-/// `41`, or `41..45`.
+/// Parses `41` or `41..45`.
 fn places(text: &str) -> Result<RangeInclusive<u64>, String> {
     let number = |text: &str| text.parse::<u64>().map_err(|_| format!("`{text}` is no number of a delivery"));
     let (first, last) = match text.split_once("..") {
@@ -97,16 +96,13 @@ fn places(text: &str) -> Result<RangeInclusive<u64>, String> {
     }
 }
 
-/// Whose secrets sign.
 enum Signing {
-    /// One for all.
     With(Vec<Secret>),
-    /// Those of each delivery's source.
     AsForwarded(Box<Sources>),
 }
 
 impl Signing {
-    /// The secrets for a source's deliveries; and whether it forwards lists.
+    /// Returns the secrets for a source's deliveries, and whether it forwards lists.
     fn of(&self, source: &SourceName) -> Result<(Vec<Secret>, bool)> {
         match self {
             Self::With(secrets) => Ok((secrets.clone(), false)),
@@ -124,7 +120,6 @@ impl Signing {
     }
 }
 
-/// What came of one.
 struct Sent {
     answer: Option<Answer>,
     took: Duration,
@@ -139,7 +134,7 @@ impl Sent {
 
 impl Replay {
     pub async fn run(self) -> Result<ExitCode> {
-        // What is wrong with the URL is said before anything is read.
+        // A wrong URL is reported before anything is read.
         Destination::elsewhere(&self.to, Vec::new()).map_err(|reason| anyhow!("--to: {reason}"))?;
         let deployment = self.target.connect().await?;
         let signing = self.signing(&deployment).await?;
@@ -171,8 +166,8 @@ impl Replay {
             }
         }
         if taken + refused == 0 {
-            let inspect = deployment.command("inspect", self.order.as_str());
-            bail!("nothing was sent: none of these places holds a delivery that is kept. `{inspect}` lists them");
+            let show = deployment.command("show", self.order.as_str());
+            bail!("nothing was sent: none of these places holds a delivery that is kept. `{show}` lists them");
         }
         if without > 0 {
             output::complain(format_args!(
@@ -266,18 +261,17 @@ impl Replay {
     }
 }
 
-/// The one it was settled under; where nobody remembers that, or it was not yet
-/// settled, the newest of its order.
+/// Returns the token under which it was settled, or else the order's newest.
 fn token(single: &Single) -> FencingToken {
     let settled = single.receipt.as_ref().map(|receipt| receipt.token);
     settled.or(single.state.as_ref().map(|state| state.token)).unwrap_or(FencingToken(0))
 }
 
-/// Why nothing stands there that could be sent.
+/// Explains why there is no delivery to send.
 fn missing(order: &EntityKey, place: Sequence, single: &Single, deployment: &Deployment) -> String {
-    let inspect = deployment.command("inspect", order.as_str());
+    let show = deployment.command("show", order.as_str());
     match (&single.content, &single.state) {
-        (_, None) => format!("nothing is known of {order}. Is that its key? `{inspect}`"),
+        (_, None) => format!("nothing is known of {order}. Is that its key? `{show}`"),
         (_, Some(state)) if place > state.tail => {
             format!("there is no delivery {place} of {order}: the last that arrived is {}", state.tail)
         }
@@ -286,13 +280,12 @@ fn missing(order: &EntityKey, place: Sequence, single: &Single, deployment: &Dep
         _ => {
             let days = deployment.retention.as_secs() / 86_400;
             format!(
-                "{place} of {order} is not kept any more (deliveries are kept for {days} days), or not written yet. `{inspect}` shows what there is"
+                "{place} of {order} is not kept any more (deliveries are kept for {days} days), or not written yet. `{show}` shows what there is"
             )
         }
     }
 }
 
-/// The first words of an answer.
 fn one_line(text: &str) -> String {
     let words = output::one_line(&text.split_whitespace().collect::<Vec<_>>().join(" "));
     match words.char_indices().nth(SHOWN) {

@@ -1,4 +1,4 @@
-//! `serializer send`: sample webhooks, freshly signed, to any endpoint.
+//! `serializer send`: posts sample webhooks, freshly signed.
 
 use std::{
     path::{Path, PathBuf},
@@ -14,28 +14,28 @@ use serializer::{
         samples,
         sender::{Answer, Sender},
     },
-    output, say,
+    output::{self, LOCAL},
+    say,
 };
 use webhook_serializer::{providers::NAMES, sources::Sources, time::Env};
 
-use crate::commands::{print_json, target::LOCAL};
+use crate::commands::print_json;
 
-/// Options of `serializer send`.
 #[derive(Debug, Args)]
 pub struct Send {
-    /// Function URL events, as in `events/`; a file that is none is passed over
+    /// Function URL events, as in `events/`; other files are passed over
     #[arg(required_unless_present = "provider", value_name = "FILE")]
     events: Vec<PathBuf>,
-    /// The samples of this provider that the command brings along, instead of files
+    /// This provider's samples, instead of files
     #[arg(long, value_name = "NAME", conflicts_with = "events", value_parser = PossibleValuesParser::new(NAMES))]
     provider: Option<String>,
-    /// Where to, without `/webhooks/…`
+    /// The URL to post to, without `/webhooks/…`
     #[arg(long, default_value = LOCAL, value_name = "URL")]
     to: String,
-    /// The sources document with the secrets to sign with; the samples' own by default
+    /// The sources document with the secrets to sign with; by default the samples' own
     #[arg(long, value_name = "FILE")]
     sources: Option<PathBuf>,
-    /// Print a `curl` line for each instead of sending it: for endpoints elsewhere
+    /// Print a `curl` line for each instead of sending it
     #[arg(long)]
     curl: bool,
     /// One JSON object for each that was sent
@@ -43,7 +43,7 @@ pub struct Send {
     json: bool,
 }
 
-/// What an endpoint says of a delivery that it took.
+/// An endpoint's answer to an accepted delivery.
 #[derive(Debug, Default, Deserialize)]
 pub(in crate::commands) struct Accepted {
     pub(in crate::commands) accepted: Option<u64>,
@@ -53,7 +53,7 @@ pub(in crate::commands) struct Accepted {
 }
 
 impl Accepted {
-    /// What a body says; nothing, where it is another's.
+    /// Parses a body; other servers' bodies give an empty answer.
     pub(in crate::commands) fn of(body: &str) -> Self {
         serde_json::from_str(body).unwrap_or_default()
     }
@@ -84,7 +84,7 @@ impl Send {
             let signed = samples::webhook(&event, &sources, Env::system().now());
             let webhook = match signed {
                 Ok(webhook) => webhook,
-                // None of them keeps the others from being sent.
+                // One failure does not keep the others from being sent.
                 Err(error) => {
                     output::complain(format_args!("{}: {error:#}", path.display()));
                     all_accepted = false;
@@ -110,7 +110,6 @@ impl Send {
         Ok(if all_accepted { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
-    /// What is to be sent, and what it is called.
     fn events(&self) -> Result<Vec<(PathBuf, String)>> {
         let brought = self.provider.as_deref().map(samples::of_provider).unwrap_or_default();
         let brought = brought.into_iter().map(|(name, event)| Ok((PathBuf::from(name), event.to_owned())));
@@ -121,7 +120,7 @@ impl Send {
         self.events.iter().map(read).chain(brought).collect()
     }
 
-    /// What to do where the server believes none of the signatures.
+    /// Says what to do if the server accepts none of the signatures.
     fn other_secrets(&self) -> String {
         let signed = match &self.sources {
             Some(path) => format!("the secrets in {}", path.display()),
@@ -130,7 +129,7 @@ impl Send {
         format!("It was signed with {signed}; name the server's document with --sources FILE.")
     }
 
-    /// What the server says, which may know other sources than this command.
+    /// The server may know other sources than this command.
     fn print(&self, path: &Path, answer: &Answer) {
         let said: Accepted = Accepted::of(&answer.body);
         if self.json {

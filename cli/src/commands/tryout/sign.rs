@@ -9,7 +9,6 @@ use serializer::say;
 
 use crate::commands::{print_json, tryout::webhook::Webhook};
 
-/// Options of `serializer sign`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Prints a line `name: value` for each header, as curl reads them. The first --secret signs. Headers\n\

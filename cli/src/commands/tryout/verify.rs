@@ -1,4 +1,4 @@
-//! `serializer verify`: is this webhook's signature good, and if not, why?
+//! `serializer verify`: checks a webhook's signature.
 
 use std::{io::IsTerminal, process::ExitCode};
 
@@ -12,7 +12,6 @@ use serializer::{
 
 use crate::commands::{print_json, tryout::webhook::Webhook};
 
-/// Options of `serializer verify`.
 #[derive(Debug, Args)]
 #[command(after_help = "Exits with 0 if the signature is good, with 1 if it is not and with 2 if it cannot be told.\n\
                        Verifies as the function `ingest` does, and tries the usual mistakes to say what is wrong: a\n\
@@ -22,12 +21,12 @@ use crate::commands::{print_json, tryout::webhook::Webhook};
 pub struct Verify {
     #[command(flatten)]
     webhook: Webhook,
-    /// A JSON object; also without it where standard output is no terminal
+    /// A JSON object; the default if standard output is no terminal
     #[arg(long)]
     json: bool,
 }
 
-/// It cannot be told whether the signature is good.
+/// Exit code: the signature could not be checked.
 const CANNOT_TELL: u8 = 2;
 
 impl Verify {

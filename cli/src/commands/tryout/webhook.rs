@@ -1,4 +1,4 @@
-//! A webhook on a command line: what `verify` and `sign` have in common.
+//! Options for a webhook, shared by `verify` and `sign`.
 
 use std::{
     io::{IsTerminal, Read},
@@ -17,13 +17,13 @@ use webhook_serializer::{
 /// A webhook and its sender.
 #[derive(Debug, Args)]
 pub struct Webhook {
-    /// By whose rules
+    /// The provider whose rules apply
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(providers::NAMES))]
     provider: String,
     /// A secret: text as the sender shows it, or `hex:` or `base64:` and the key's bytes; may be repeated
     #[arg(long = "secret", value_name = "SECRET", allow_hyphen_values = true)]
     secrets: Vec<String>,
-    /// The URL that the sender posts to, as it knows it, where it signs that or holds the secret in it
+    /// The URL that the sender posts to, as it knows it, if it signs the URL or holds the secret in it
     #[arg(long, value_name = "URL")]
     url: Option<String>,
     /// The time to verify or sign at, in seconds since 1970; now by default

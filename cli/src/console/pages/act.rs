@@ -1,9 +1,6 @@
 //! What changes something: by a form, with a reason, from a page of this console.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::sync::Arc;
 
 use axum::{
     Form,
@@ -12,15 +9,14 @@ use axum::{
 };
 use maud::html;
 use serde::Deserialize;
-use webhook_serializer::protocol::{
-    entity::{EntityKey, Sequence, SourceName},
-    maintain::Reason,
+use webhook_serializer::{
+    operator::Operator,
+    protocol::{entity::SourceName, maintain::Reason},
 };
 
 use super::{
     super::{
         Shared,
-        actions::{About, Action},
         frame::{Page, Place, Visitor, count, delivery_path, grouped, order_path},
         reading::{Depth, Wanted},
         trouble::Trouble,
@@ -28,8 +24,9 @@ use super::{
     Shown, key, sequence, shown,
 };
 use crate::{
+    operations::{Effect, ParkedSelection, Target, Verb},
     output,
-    view::overview::{Aside, alike},
+    view::overview::{ParkedDelivery, alike},
 };
 
 /// So many of what would be put back are listed.
@@ -57,26 +54,48 @@ pub(super) async fn one(
 }
 
 async fn act(shared: &Shared, name: &str, order: &Order) -> Shown {
-    let action = Action::ALL.into_iter().find(|action| action.name() == name);
-    let action = action.ok_or_else(|| Trouble::Unknown(format!("There is no action \u{201c}{name}\u{201d}.")))?;
+    let verb = Verb::ALL.into_iter().find(|verb| verb.name() == name);
+    let verb = verb.ok_or_else(|| Trouble::Unknown(format!("There is no action \u{201c}{name}\u{201d}.")))?;
     let entity = key(&order.key)?;
     let at = order.sequence.as_deref().map(sequence).transpose()?;
     let why = reason(&order.why)?;
-    let about = About { entity: &entity, sequence: at };
-    let operator = shared.watched.operator.clone().because(Reason::new(&shared.watched.by, why));
-    let done = action.act(&operator, about).await?;
-    shared.readings.forget();
-    let (sentence, is_good) = match done {
-        Ok(said) => {
-            let by = &shared.watched.by;
-            record(&format!("{said}, by {by}: {why}"));
-            (format!("{said}, by {by}: {why}"), true)
+    let by = &shared.watched.by;
+    let operator = shared.watched.operator.clone().because(Reason::new(by, why));
+    let mut target = Target { order: entity.clone(), sequence: at };
+    if verb == Verb::Redrive && at.is_none() {
+        let parked = operator.parked(&entity).await?;
+        let parked = parked.iter().map(|one| Target { order: entity.clone(), sequence: Some(one.sequence) });
+        let mut parked: Vec<Target> = parked.collect();
+        // One is quick; more would outlast the request.
+        match parked.len() {
+            0 => {
+                let said =
+                    shared.flash(format!("Nothing of {entity} is parked any more: nothing was redriven."), false);
+                return Ok(Redirect::to(&format!("{}&said={said}", order_path(&entity))).into_response());
+            }
+            1 => target = parked.remove(0),
+            _ => return Ok(begin_work(shared, operator, parked, why)),
         }
-        Err(said) => (said, false),
-    };
+    }
+    let outcome = verb.act(&operator, &target).await?;
+    shared.readings.forget();
+    let is_good = outcome.effect == Effect::Done;
+    let sentence = if is_good { format!("{}, by {by}: {why}", outcome.sentence) } else { outcome.sentence };
+    if is_good {
+        record(&sentence);
+    }
     let back = order_path(&entity);
     let said = shared.flash(sentence, is_good);
     Ok(Redirect::to(&format!("{back}&said={said}")).into_response())
+}
+
+/// Redrives in the background and shows the progress.
+fn begin_work(shared: &Shared, operator: Operator, targets: Vec<Target>, why: &str) -> Response {
+    let by = &shared.watched.by;
+    record(&format!("redrives {} deliveries, by {by}: {why}", targets.len()));
+    let id = shared.watched.env.nonce().as_str().to_owned();
+    let work = shared.works.begin(id, operator, targets, format!("by {by}: {why}"));
+    Redirect::to(&format!("/work?id={}", work.id)).into_response()
 }
 
 /// Why it is done.
@@ -103,7 +122,7 @@ pub(super) struct Which {
 }
 
 impl Which {
-    fn takes(&self, one: &Aside) -> bool {
+    fn takes(&self, one: &ParkedDelivery) -> bool {
         let until = self.until.unwrap_or(u64::MAX);
         self.source.as_deref().is_none_or(|source| one.source.as_str() == source)
             && self.error.as_deref().is_none_or(|error| alike(&one.error) == error)
@@ -116,26 +135,20 @@ pub(super) async fn many(State(shared): State<Arc<Shared>>, Query(which): Query<
     shown(ask(&shared, &which, &visitor).await, &shared, &visitor)
 }
 
-/// Those that are meant, in the order in which they are put back; and of how many
-/// orders something stays parked that stood in front.
-async fn meant(shared: &Shared, which: &Which) -> Result<(Vec<Aside>, usize), Trouble> {
+/// The parked deliveries that match, read anew.
+async fn meant(shared: &Shared, which: &Which) -> Result<ParkedSelection, Trouble> {
     shared.readings.forget();
     let reading = shared.readings.get(&shared.watched, Wanted::All, Depth::Whole).await?;
-    let mut aside = reading.overview.aside.clone();
-    aside.sort_by(|left, right| (&left.entity, left.sequence).cmp(&(&right.entity, right.sequence)));
-    let (meant, others): (Vec<Aside>, Vec<Aside>) = aside.into_iter().partition(|one| which.takes(one));
-    let last: BTreeMap<&EntityKey, Sequence> = meant.iter().map(|one| (&one.entity, one.sequence)).collect();
-    let stay = others.iter().filter(|one| last.get(&one.entity).is_some_and(|last| one.sequence < *last));
-    let overtaken = stay.map(|one| &one.entity).collect::<BTreeSet<_>>().len();
-    Ok((meant, overtaken))
+    Ok(ParkedSelection::of(reading.overview.parked.clone(), |one| which.takes(one), usize::MAX))
 }
 
 async fn ask(shared: &Shared, which: &Which, visitor: &Visitor) -> Shown {
     if let Some(source) = &which.source {
         SourceName::parse(source).map_err(|error| Trouble::Unknown(format!("{source} names no source: {error}.")))?;
     }
-    let (meant, overtaken) = meant(shared, which).await?;
-    let orders = meant.iter().map(|one| &one.entity).collect::<BTreeSet<_>>().len();
+    let selection = meant(shared, which).await?;
+    let ParkedSelection { deliveries: meant, overtaken } = &selection;
+    let orders = selection.orders();
     let until = shared.watched.env.now().as_millis();
     let (all, of) = (count(meant.len() as u64, "delivery", "deliveries"), count(orders as u64, "order", "orders"));
     let body = html! {
@@ -146,7 +159,7 @@ async fn ask(shared: &Shared, which: &Which, visitor: &Visitor) -> Shown {
             p { "Nothing of this is parked any more." }
         } @else {
             p { "Each goes to the end of its order, behind what arrived meanwhile, and is handled again. Is the cause mended? If not, they fail and are parked anew." }
-            @if overtaken > 0 { p.notice { "Of " (overtaken) " of the orders others stay parked that came before: what is put back overtakes those." } }
+            @if *overtaken > 0 { p.notice { "Of " (overtaken) " of the orders others stay parked that came before: what is put back overtakes those." } }
             form.ask method="post" action="/redrive" {
                 @if let Some(source) = &which.source { input type="hidden" name="source" value=(source); }
                 @if let Some(error) = &which.error { input type="hidden" name="error" value=(error); }
@@ -179,18 +192,13 @@ pub(super) async fn begin(State(shared): State<Arc<Shared>>, visitor: Visitor, F
 
 async fn begun(shared: &Shared, which: &Which) -> Shown {
     let why = reason(&which.why)?.to_owned();
-    let (meant, _) = meant(shared, which).await?;
-    if meant.is_empty() {
-        let said = shared.flash("Nothing of that is parked any more: nothing was put back.".to_owned(), false);
+    let targets = meant(shared, which).await?.targets();
+    if targets.is_empty() {
+        let said = shared.flash("Nothing of that is parked any more: nothing was redriven.".to_owned(), false);
         return Ok(Redirect::to(&format!("/?said={said}")).into_response());
     }
-    let by = &shared.watched.by;
-    record(&format!("puts back {} of source {:?}, error {:?}, by {by}: {why}", meant.len(), which.source, which.error));
-    let list = meant.into_iter().map(|one| (one.entity, one.sequence)).collect();
-    let id = shared.watched.env.nonce().as_str().to_owned();
-    let operator = shared.watched.operator.clone().because(Reason::new(by, &why));
-    let work = shared.works.begin(id, operator, list, format!("by {by}: {why}"));
-    Ok(Redirect::to(&format!("/work?id={}", work.id)).into_response())
+    let operator = shared.watched.operator.clone().because(Reason::new(&shared.watched.by, &why));
+    Ok(begin_work(shared, operator, targets, &why))
 }
 
 #[derive(Debug, Deserialize)]

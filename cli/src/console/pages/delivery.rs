@@ -22,16 +22,16 @@ use super::{
     super::{
         Shared,
         actions::{About, Situation},
-        frame::{Page, Place, Visitor, ago, badge, delivery_path, order_path, sentence},
+        frame::{Page, Place, Visitor, ago, badge, delivery_path, order_path},
         trouble::Trouble,
     },
     Shown, key,
-    order::actions,
+    order::{actions, next_commands},
     sequence, shown,
 };
 use crate::view::{
     body::{Changed, Node, Redacted, diff, redacted},
-    delivery::{Account, Fact},
+    delivery::{DeliveryStatus, Fact},
 };
 
 /// A value is cut at so many characters, and a body at so many bytes.
@@ -69,10 +69,7 @@ async fn delivery(shared: &Shared, asked: &Asked, raw: bool, visitor: &Visitor) 
         _ => None,
     };
     let now = shared.watched.env.now();
-    let option = &shared.watched.option;
-    let line = |command: &str, arguments: &[&str]| format!("serializer {command}{option} {}", arguments.join(" "));
-    let account = Account::of(&entity, sequence, &single, now, line);
-    let word = console::strip_ansi_codes(&account.word.to_string()).into_owned();
+    let status = DeliveryStatus::of(sequence, &single, now);
     let tail = single.state.as_ref().map_or(sequence, |state| state.tail);
     let situation =
         Situation { state: single.state.as_ref(), parked: usize::from(single.parked.is_some()), again: false };
@@ -82,10 +79,11 @@ async fn delivery(shared: &Shared, asked: &Asked, raw: bool, visitor: &Visitor) 
             @if sequence.0 > 1 { " " a rel="prev" href=(delivery_path(&entity, sequence.previous())) { "← " (sequence.previous()) } }
             @if sequence < tail { " " a rel="next" href=(delivery_path(&entity, sequence.next())) { (sequence.next()) " →" } }
         }
-        h1.key { (single.content.delivery().map_or("void", Delivery::topic)) " " span.dim { "#" (sequence) } " " (badge(&word)) }
-        div.why { @for said in &account.sentences { p { (sentence(said)) } } }
+        h1.key { (single.content.delivery().map_or("void", Delivery::topic)) " " span.dim { "#" (sequence) } " " (badge(&status.word)) }
+        div.why { @for said in &status.sentences { p { (said) } } }
+        (next_commands(&status.next, &shared.watched.option, &entity))
         dl.facts {
-            @for (name, fact) in &account.facts {
+            @for (name, fact) in &status.facts {
                 div {
                     dt { (name) }
                     dd {

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::view::{
     order_status::Kind,
-    overview::{Aside, Group, Lane, What, alike},
+    overview::{Group, Lane, ParkedDelivery, alike},
 };
 
 /// So many of a group are listed where it opens, and so many on its own page.
@@ -55,19 +55,10 @@ async fn now(shared: &Shared, depths: &Depths, visitor: &Visitor) -> Shown {
     let now = shared.watched.env.now();
     let seen = &reading.overview;
     let groups = seen.groups();
-    let (trouble, quiet): (Vec<_>, Vec<_>) = groups.iter().partition(|group| is_trouble(group.what));
-    let kinds = [
-        Kind::Blocked,
-        Kind::OnHold,
-        Kind::Failing,
-        Kind::Unavailable,
-        Kind::Abandoned,
-        Kind::Held,
-        Kind::Waiting,
-        Kind::AtWork,
-    ];
-    let mut tiles: Vec<(&str, u64)> = kinds.iter().map(|kind| (kind.as_str(), seen.count(*kind) as u64)).collect();
-    tiles.insert(1, ("parked", seen.aside.len() as u64));
+    let (trouble, quiet): (Vec<_>, Vec<_>) = groups.iter().partition(|group| group.kind.is_trouble());
+    let count_of = |kind: Kind| if kind == Kind::Parked { seen.parked.len() } else { seen.count(kind) } as u64;
+    let kinds = Kind::ALL.into_iter().filter(|kind| *kind != Kind::Idle);
+    let tiles: Vec<(&str, u64)> = kinds.map(|kind| (kind.as_str(), count_of(kind))).collect();
     let body = html! {
         h1 { (headline(&reading, trouble.is_empty())) }
         ul.tiles aria-label="How many" {
@@ -92,16 +83,11 @@ async fn now(shared: &Shared, depths: &Depths, visitor: &Visitor) -> Shown {
     Ok(Page::new("Now", Place::Now).around(shared, visitor, &body))
 }
 
-/// Whether somebody has to look at it.
-fn is_trouble(what: What) -> bool {
-    !matches!(what, What::Orders(Kind::AtWork | Kind::Waiting | Kind::Idle))
-}
-
 fn headline(reading: &Reading, is_well: bool) -> String {
     let seen = &reading.overview;
     let counts = [
         (seen.count(Kind::Blocked), "blocked"),
-        (seen.aside.len(), "parked"),
+        (seen.parked.len(), "parked"),
         (seen.count(Kind::Failing), "failing"),
         (seen.count(Kind::Unavailable), "unavailable"),
     ];
@@ -118,12 +104,12 @@ fn headline(reading: &Reading, is_well: bool) -> String {
 fn group_path(page: &str, group: &Group) -> String {
     let source = group.source.as_ref().map(|source| format!("&source={source}")).unwrap_or_default();
     let error = group.error.as_ref().map(|error| format!("&error={}", encoded(error))).unwrap_or_default();
-    format!("/{page}?state={}{source}{error}", encoded(group.what.as_str()))
+    format!("/{page}?state={}{source}{error}", encoded(group.kind.as_str()))
 }
 
 fn card(group: &Group, reading: &Reading, now: Timestamp) -> Markup {
     let of = Of {
-        state: group.what.as_str().to_owned(),
+        state: group.kind.as_str().to_owned(),
         source: Some(group.source.as_ref().map_or_else(String::new, ToString::to_string)),
         error: Some(group.error.clone().unwrap_or_default()),
         read: String::new(),
@@ -133,7 +119,7 @@ fn card(group: &Group, reading: &Reading, now: Timestamp) -> Markup {
     html! {
         details.card {
             summary data-row {
-                (badge(group.what.as_str()))
+                (badge(group.kind.as_str()))
                 span.what {
                     span.source { (source) }
                     @if let Some(error) = &group.error { span.error { (error) } }
@@ -146,7 +132,7 @@ fn card(group: &Group, reading: &Reading, now: Timestamp) -> Markup {
             }
             (listed(&entries[..entries.len().min(FIRST)], now))
             p.actions {
-                @if group.what == What::Parked {
+                @if group.kind == Kind::Parked {
                     a.button.main href=(group_path("redrive", group)) { "Put " (all(group.deliveries)) " back…" }
                     " "
                 }
@@ -164,7 +150,7 @@ fn all(count: u64) -> String {
 #[derive(Clone, Copy)]
 enum Entry<'a> {
     Order(&'a Lane),
-    Parked(&'a Aside),
+    Parked(&'a ParkedDelivery),
 }
 
 impl Entry<'_> {
@@ -195,7 +181,7 @@ fn listed(entries: &[Entry<'_>], now: Timestamp) -> Markup {
                                 td.key { a data-row href=(order_path(&lane.state.entity)) { (lane.state.entity) } }
                                 td { (badge(lane.kind.as_str())) @if lane.state.waiting() > 0 { " " span.dim { (lane.state.waiting()) " waiting" } } }
                                 td.n { @if let Some(since) = lane.since() { (ago(since, now)) } }
-                                td { (lane.why(now)) }
+                                td { (lane.status(None, now).summary()) }
                             }
                         }
                         Entry::Parked(one) => {
@@ -252,8 +238,8 @@ impl Of {
             lane.kind.as_str() == self.state
                 && self.takes(lane.source.as_ref().map(|source| source.as_str()), lane.error())
         });
-        let aside = seen.aside.iter().filter(|one| {
-            self.state == What::Parked.as_str() && self.takes(Some(one.source.as_str()), Some(&one.error))
+        let aside = seen.parked.iter().filter(|one| {
+            self.state == Kind::Parked.as_str() && self.takes(Some(one.source.as_str()), Some(&one.error))
         });
         let mut entries: Vec<Entry<'a>> = lanes.map(Entry::Order).chain(aside.map(Entry::Parked)).collect();
         entries.sort_by(|left, right| (left.since(), left.entity()).cmp(&(right.since(), right.entity())));
@@ -278,7 +264,7 @@ async fn one_group(shared: &Shared, of: &Of, visitor: &Visitor) -> Shown {
         h1 { (badge(&of.state)) " " (count(entries.len() as u64, "entry", "entries")) }
         @if let Some(source) = of.source.as_ref().filter(|source| !source.is_empty()) { p { "Sent by " strong { (source) } } }
         @if let Some(error) = of.error.as_ref().filter(|error| !error.is_empty()) { p.error { (error) } }
-        @if of.state == What::Parked.as_str() && !entries.is_empty() {
+        @if of.state == Kind::Parked.as_str() && !entries.is_empty() {
             p { a.button.main href={ "/redrive" (query) } { "Put " (all(entries.len() as u64)) " back…" } }
         }
         @if entries.is_empty() {

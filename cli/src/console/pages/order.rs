@@ -23,17 +23,18 @@ use webhook_serializer::{
 use super::{
     super::{
         Shared,
-        actions::{About, Action, Situation},
-        frame::{Page, Place, Visitor, ago, badge, count, delivery_path, encoded, order_path, sentence},
+        actions::{About, Situation, is_offered, sequence_of},
+        frame::{Page, Place, Visitor, ago, badge, delivery_path, encoded, order_path},
         plot,
         trouble::Trouble,
     },
     Shown, key, shown,
 };
 use crate::{
+    operations::Verb,
     output::duration,
     view::{
-        order_status::{Kind, standing},
+        order_status::{Kind, NextCommand},
         timeline::{Timeline, outcome, waited},
     },
 };
@@ -81,28 +82,31 @@ async fn order(shared: &Shared, asked: &Asked, visitor: &Visitor) -> Shown {
 }
 
 fn head(shared: &Shared, entity: &EntityKey, timeline: &Timeline, now: Timestamp) -> Markup {
-    let command = |command: &str| {
-        let option = &shared.watched.option;
-        format!("serializer {command}{option} {entity}")
-    };
     let inspected = &timeline.inspected;
-    let standing = inspected.state.as_ref().map(|state| standing(state, inspected.waiting.first(), now, command));
-    let kind = inspected.state.as_ref().map(|state| Kind::of(state, now));
+    let status = timeline.status(now);
     html! {
         h1.key {
-            (entity) " "
-            @if let Some(kind) = kind { (badge(kind.as_str())) }
-            @if !inspected.parked.is_empty() { " " (badge("parked")) }
+            (entity) " " (badge(status.kind.as_str()))
+            @if status.kind != Kind::Parked && !inspected.parked.is_empty() { " " (badge("parked")) }
         }
-        @if let Some(standing) = &standing {
-            div.why { @for said in &standing.sentences { p { (sentence(said)) } } }
-        } @else {
-            p.why { "Its row is gone; what is below is left of it." }
+        div.why { @for cause in &status.causes { p { (cause) } } }
+        (next_commands(&status.next, &shared.watched.option, entity))
+        @match &inspected.state {
+            Some(state) => { (facts(state, now)) }
+            None => { p.why { "Its row is gone; what is below is left of it." } }
         }
-        @if !inspected.parked.is_empty() {
-            p.why { (count(inspected.parked.len() as u64, "delivery is", "deliveries are")) " set aside; the order goes on without." }
+    }
+}
+
+/// The same in a terminal.
+pub(super) fn next_commands(next: &[NextCommand], option: &str, entity: &EntityKey) -> Markup {
+    html! {
+        @if !next.is_empty() {
+            details.terminal {
+                summary { "In a terminal" }
+                ul { @for next in next { li { code { (next.line(option, entity)) } " " (next.purpose) } } }
+            }
         }
-        @if let Some(state) = &inspected.state { (facts(state, now)) }
     }
 }
 
@@ -135,19 +139,19 @@ fn facts(state: &EntityState, now: Timestamp) -> Markup {
 
 /// A form for each thing that can be done here.
 pub(super) fn actions(about: About<'_>, situation: Situation<'_>) -> Markup {
-    let offered: Vec<Action> = Action::ALL.into_iter().filter(|action| action.is_offered(about, situation)).collect();
+    let offered: Vec<Verb> = Verb::ALL.into_iter().filter(|verb| is_offered(*verb, about, situation)).collect();
     html! {
         @if !offered.is_empty() {
             section.act aria-label="What can be done" {
-                @for action in offered {
+                @for verb in offered {
                     details {
-                        summary class=[action.is_final().then_some("final")] data-row { (action.label()) @if about.sequence.is_none() && action == Action::Redrive && situation.parked > 1 { " all " (situation.parked) } }
-                        form method="post" action={ "/act/" (action.name()) } {
-                            p { (action.says()) }
+                        summary class=[verb.is_final().then_some("final")] data-row { (verb.label()) @if about.sequence.is_none() && verb == Verb::Redrive && situation.parked > 1 { " all " (situation.parked) } }
+                        form method="post" action={ "/act/" (verb.name()) } {
+                            p { (verb.description()) }
                             input type="hidden" name="key" value=(about.entity);
-                            @if let Some(sequence) = action.sequence(about, situation) { input type="hidden" name="sequence" value=(sequence); }
+                            @if let Some(sequence) = sequence_of(verb, about, situation) { input type="hidden" name="sequence" value=(sequence); }
                             label { "Why" input type="text" name="why" required maxlength="200" autocomplete="off" placeholder="for whoever looks next"; }
-                            button.main[!action.is_final()].final[action.is_final()] { (action.label()) }
+                            button.main[!verb.is_final()].final[verb.is_final()] { (verb.label()) }
                         }
                     }
                 }

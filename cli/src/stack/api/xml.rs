@@ -1,10 +1,8 @@
-//! Answers in XML, as CloudFormation, SNS and STS give them: elements and text,
-//! and nothing else that XML could.
+//! The XML of CloudFormation, SNS and STS: elements and text only.
 
 use anyhow::{Context, Result, bail, ensure};
 use xmlparser::{ElementEnd, Token, Tokenizer};
 
-/// An element: its name without a prefix, its text, and those in it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Element {
     name: String,
@@ -12,15 +10,15 @@ pub struct Element {
     children: Vec<Element>,
 }
 
-/// Nothing that is asked for is nested deeper.
+/// The answers are not nested deeper.
 const DEEPEST: usize = 64;
 
 impl Element {
-    /// Reads a document's only element.
+    /// Parses a document's root element.
     ///
     /// # Errors
     ///
-    /// It is no XML, or has none.
+    /// It is no XML, or has no element.
     pub fn parse(text: &str) -> Result<Self> {
         let mut open: Vec<Element> = Vec::new();
         let mut root = None;
@@ -49,23 +47,21 @@ impl Element {
         }
     }
 
-    /// The elements of that name in this one.
     pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Element> {
         self.children.iter().filter(move |child| child.name == name)
     }
 
-    /// The element at the end of `path`, the first of each name.
+    /// Returns the element at the end of `path`, the first of each name.
     pub fn at(&self, path: &[&str]) -> Option<&Element> {
         path.iter().try_fold(self, |element, name| element.children.iter().find(|child| child.name == *name))
     }
 
-    /// The text of the element at the end of `path`; empty where there is none.
+    /// Returns the text at the end of `path`, or an empty one.
     pub fn text(&self, path: &[&str]) -> &str {
         self.at(path).map_or("", |element| element.text.trim())
     }
 
-    /// The pairs of a list at `path`, each under `member` or `entry`, by what its
-    /// elements `key` and `value` say.
+    /// Returns the pairs of a list at `path`: of each `member` or `entry`, the texts of `key` and `value`.
     pub fn pairs(&self, path: &[&str], [key, value]: [&str; 2]) -> Vec<(String, String)> {
         let list = self.at(path).map(|list| list.children.iter()).unwrap_or_default();
         list.map(|one| (one.text(&[key]).to_owned(), one.text(&[value]).to_owned())).collect()

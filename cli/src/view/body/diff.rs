@@ -4,21 +4,16 @@ use std::collections::BTreeMap;
 
 use super::{Node, redacted, token};
 
-/// One place at which they differ.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Changed {
-    /// The place, a JSON pointer.
+    /// A JSON pointer.
     pub pointer: String,
-    /// What stood there in the first; `None`: nothing.
     pub before: Option<String>,
-    /// What stands there in the second; `None`: nothing.
     pub after: Option<String>,
 }
 
-/// What differs between two bodies, in the order of the second; `raw` shows what
-/// is somebody's own as well, which is otherwise only said to differ. The order
-/// of an object's members is no difference; an array's items are compared place
-/// by place.
+/// Compares two bodies, in the order of the second. Without `raw`, personal data is only said to differ. The order of
+/// members is no difference; items of arrays are compared by position.
 pub fn diff(before: &Node, after: &Node, raw: bool) -> Vec<Changed> {
     let shown = |node: &Node| if raw { node.clone() } else { redacted(node).node };
     let mut changes = Vec::new();
@@ -26,15 +21,14 @@ pub fn diff(before: &Node, after: &Node, raw: bool) -> Vec<Changed> {
     changes
 }
 
-/// A value, and what is shown of it: the same, in the same places, or a text.
+/// A value, and the part of it that may be shown.
 #[derive(Clone, Copy)]
 struct Side<'a>(&'a Node, &'a Node);
 
-/// A step down: its name in the body, and as it is shown.
+/// A name in the body, and as it is shown.
 type Step = (String, String);
 
 impl<'a> Side<'a> {
-    /// What stands in it.
     fn children(self) -> Option<Vec<(Step, Side<'a>)>> {
         match (self.0, self.1) {
             (Node::Object(all), Node::Object(shown)) => {

@@ -1,22 +1,18 @@
-//! What a person's own is, in a body, by key and by look. It errs on the side of
-//! hiding; nothing that is hidden is lost, as the body can be shown raw.
+//! Hides personal data in a body, by key and by form. It hides too much rather than too little; the body can be shown
+//! raw.
 
 use super::{Node, token};
 
-/// What stands in the place of what is hidden.
 pub const REDACTED: &str = "\"[redacted]\"";
 
-/// A body without what is somebody's own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Redacted {
-    /// The same, in the same places, with `[redacted]` for some.
     pub node: Node,
-    /// The places of those.
+    /// The hidden places.
     pub pointers: Vec<String>,
 }
 
-/// Keys under which nothing is shown, whatever it is. All of them in small
-/// letters and without what is none: `billing_address` as `billingaddress`.
+/// Keys whose values are hidden, in small letters without other signs: `billing_address` as `billingaddress`.
 const HIDDEN: [&str; 31] = [
     "billing",
     "billingdetails",
@@ -51,7 +47,7 @@ const HIDDEN: [&str; 31] = [
     "subscriber",
 ];
 
-/// Whoever has one of these in it.
+/// Parts of such keys.
 const HIDDEN_PARTS: [&str; 20] = [
     "accountnumber",
     "address",
@@ -75,10 +71,10 @@ const HIDDEN_PARTS: [&str; 20] = [
     "zipcode",
 ];
 
-/// Hidden where objects stand under them; as a number it is what shipping costs.
+/// Hidden if they hold objects; as a number, `shipping` is a price.
 const HIDDEN_OBJECTS: [&str; 3] = ["shipping", "destination", "receiver"];
 
-/// Names of things rather than of people.
+/// Names of things, not of people.
 const THINGS: [&str; 12] = [
     "brandname",
     "currencyname",
@@ -94,7 +90,6 @@ const THINGS: [&str; 12] = [
     "variantname",
 ];
 
-/// Takes out what is somebody's own.
 pub fn redacted(node: &Node) -> Redacted {
     let mut pointers = Vec::new();
     let node = walk(node, None, &mut String::new(), &mut pointers);
@@ -121,7 +116,7 @@ fn walk(node: &Node, key: Option<&str>, pointer: &mut String, hidden: &mut Vec<S
                 return Node::Object(members.iter().map(member).collect());
             }
             Node::Array(items) => {
-                // Under the array's own key, so that each of `emails` is one.
+                // The array's own key applies to its items: each of `emails` is one.
                 let item = |(number, node): (usize, &Node)| below(&number.to_string(), key, node);
                 return Node::Array(items.iter().enumerate().map(item).collect());
             }
@@ -140,7 +135,6 @@ fn walk(node: &Node, key: Option<&str>, pointer: &mut String, hidden: &mut Vec<S
     Node::Leaf(REDACTED.to_owned())
 }
 
-/// Whether nothing is shown of what stands under this key.
 fn is_hidden(key: Option<&str>, node: &Node) -> bool {
     let says_nothing = matches!(node, Node::Leaf(text) if matches!(&**text, "null" | "true" | "false" | "\"\""));
     let Some(key) = key.filter(|_| !says_nothing) else { return false };
@@ -153,7 +147,7 @@ fn is_hidden(key: Option<&str>, node: &Node) -> bool {
         || (key.ends_with("name") && !THINGS.contains(&&*key) && !node.text().is_some_and(|text| is_number(&text)))
 }
 
-/// What is shown of a string or a number by the look of it; `None`: nothing.
+/// Returns what may be shown of a string or number by its form; `None` hides it.
 fn shown_in_part(key: Option<&str>, node: &Node) -> Option<Node> {
     let Node::Leaf(leaf) = node else { return Some(node.clone()) };
     let text = node.text().unwrap_or_else(|| leaf.clone());
@@ -161,7 +155,7 @@ fn shown_in_part(key: Option<&str>, node: &Node) -> Option<Node> {
     if has_email(&text) || is_phone(&text) || (!is_id && has_card(&text)) {
         return None;
     }
-    // The query of a link is often what opens it.
+    // The query of a link may grant access.
     match text.split_once('?') {
         Some((link, query)) if link.contains("://") && !query.is_empty() => {
             Some(Node::Leaf(super::quoted(&format!("{link}?[redacted]"))))
@@ -170,7 +164,7 @@ fn shown_in_part(key: Option<&str>, node: &Node) -> Option<Node> {
     }
 }
 
-/// An order's number, such as `#1001` or `DE-1042`, as the name of an order.
+/// Returns whether a name is an order's number, such as `#1001` or `DE-1042`.
 fn is_number(text: &str) -> bool {
     text.bytes().any(|byte| byte.is_ascii_digit())
         && text.bytes().all(|byte| byte.is_ascii_digit() || byte.is_ascii_uppercase() || b"#-_.".contains(&byte))
@@ -191,8 +185,8 @@ fn is_phone(text: &str) -> bool {
         && text.bytes().skip(1).all(|b| b.is_ascii_digit() || b" ()-./".contains(&b))
 }
 
-/// Whether 15 to 19 digits stand there in a row, spaces and dashes aside, that
-/// are a card's by their first and their last. Shops' own ids are shorter.
+/// Returns whether it has 15 to 19 digits in a row, but for spaces and dashes, that are a card's by their first and
+/// check digits. Ids of shops are shorter.
 fn has_card(text: &str) -> bool {
     let mut digits = Vec::new();
     for byte in text.bytes().chain([b'.']) {
@@ -264,7 +258,7 @@ mod tests {
 
     #[test]
     fn a_card_s_number_is_told_from_an_id() {
-        // As text and as a number, and not where a key says that it is an id.
+        // As text and as a number, unless its key names an id.
         assert_eq!(shown(r#"["4242-4242-4242-4242",378282246310005]"#), r#"["[redacted]","[redacted]"]"#);
         for kept in [r#"{"x":9007199254740993}"#, r#"{"x":"4242424242424241"}"#, r#"{"order_id":4242424242424242}"#] {
             assert_eq!(shown(kept), kept);

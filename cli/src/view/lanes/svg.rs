@@ -1,4 +1,4 @@
-//! Lanes as a scalable picture. Reads well on light and dark pages.
+//! Lanes as an SVG, readable on light and dark pages.
 
 use std::fmt::Write;
 
@@ -11,7 +11,6 @@ const NAMES: f64 = 190.0;
 const TOP: f64 = 44.0;
 const COLOURS: [&str; 2] = ["#2f9e8f", "#3b7dd8"];
 
-/// The picture as an SVG document, under `title`.
 pub fn document(picture: &Picture, title: &str) -> String {
     let height = TOP + LANE * picture.lanes.len() as f64 + 64.0;
     let width = NAMES + AXIS + 30.0;
@@ -44,7 +43,7 @@ pub fn document(picture: &Picture, title: &str) -> String {
             match span.kind {
                 Kind::Waiting => {
                     waiting += 1;
-                    // Several wait at once: side by side below the lane's middle.
+                    // Several waiting deliveries are drawn side by side below the lane's middle.
                     let below = y + LANE - 4.0 - f64::from(waiting % 4) * 2.0;
                     let _ = writeln!(
                         svg,

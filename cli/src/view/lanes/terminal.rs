@@ -9,7 +9,6 @@ use crate::output;
 
 const NARROWEST_AXIS: usize = 20;
 
-/// One column of a lane.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Cell {
     glyph: char,
@@ -20,8 +19,7 @@ struct Cell {
 enum Paint {
     None,
     Dim,
-    /// Deliveries at work take turns between two colours, so that neighbours
-    /// can be told apart.
+    /// Deliveries alternate between two colours, so that neighbours differ.
     Even,
     Odd,
     Warn,
@@ -43,14 +41,14 @@ impl Paint {
     }
 }
 
-/// The picture as lines of at most `width` columns, at most `height` lines.
+/// Draws at most `height` lines of at most `width` columns.
 pub fn lines(picture: &Picture, width: usize, height: usize) -> Vec<String> {
     let widest = picture.lanes.iter().map(|lane| lane.entity.as_str().chars().count()).max().unwrap_or(0);
     let names = widest.min((width / 4).max(8));
     let counts = if width >= 60 { 10 } else { 0 };
     let axis = width.saturating_sub(names + 3 + counts).max(NARROWEST_AXIS.min(width));
     let shown = picture.lanes.len().min(height.saturating_sub(2).max(1));
-    // With more lanes than lines, those that still have something to do come first.
+    // If there are more lanes than lines, unsettled ones come first.
     let mut order: Vec<&Lane> = picture.lanes.iter().collect();
     if shown < order.len() {
         order.sort_by_key(|lane| lane.totals.settled == lane.totals.accepted);
@@ -72,7 +70,6 @@ pub fn lines(picture: &Picture, width: usize, height: usize) -> Vec<String> {
     lines
 }
 
-/// How far all lanes together are, in one line.
 fn summary(totals: &Totals, orders: usize, time: Duration, width: usize) -> String {
     let mut parts = vec![
         format!("{}/{} settled", totals.settled, totals.accepted),
@@ -117,7 +114,7 @@ fn cells(lane: &Lane, picture: &Picture, axis: usize) -> Vec<Cell> {
                 }
             };
             let wide = to.saturating_sub(from) + 1;
-            // The name where it fits; on a coloured ground the ground itself shows the rest.
+            // The name, if it fits; on a coloured ground the colour shows the rest.
             let fits = span.name.chars().count() <= wide && kind == Kind::Running;
             let mut name = span.name.chars().filter(|_| fits);
             for cell in &mut cells[from..=to] {
@@ -151,7 +148,7 @@ fn painted(cells: &[Cell]) -> String {
         .collect()
 }
 
-/// What the signs in the lanes mean, in one line.
+/// Explains the signs in one line.
 pub fn legend() -> String {
     let sample = |glyph: &str, paint: Paint, meaning: &str| format!("{} {meaning}", paint.style().apply_to(glyph));
     let running = if console::colors_enabled() { "  " } else { "█" };
@@ -167,7 +164,6 @@ pub fn legend() -> String {
     .join("   ")
 }
 
-/// Lanes drawn over themselves, as long as something happens.
 #[derive(Debug)]
 pub struct Canvas {
     term: Term,
@@ -175,12 +171,11 @@ pub struct Canvas {
 }
 
 impl Canvas {
-    /// A canvas on standard output.
     pub fn new() -> Self {
         Self { term: Term::stdout(), drawn: 0 }
     }
 
-    /// Draws the picture over the last one.
+    /// Draws over the last picture.
     ///
     /// # Errors
     ///

@@ -1,5 +1,4 @@
-//! What a function's own log tells: the JSON lines of a worker that runs in a
-//! process of its own, as what happened.
+//! Reads the JSON log lines of a worker in a process of its own.
 
 use std::time::Duration;
 
@@ -13,32 +12,29 @@ use webhook_serializer::protocol::{
 use super::{Story, What};
 use crate::output::visible;
 
-/// What a line of a function's output is.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Heard {
-    /// It is in the story.
+    /// It was recorded.
     Told,
-    /// It is of no interest to people, who see the same elsewhere.
+    /// People see the same elsewhere.
     Nothing,
-    /// It is of the function's log, and to be shown, as this.
+    /// A line of the function's log, to be shown like this.
     Words(String),
-    /// It is what somebody's code printed: shown as it is.
+    /// A handler's own output, shown as it is.
     Printed,
 }
 
-/// In a log they are words.
 const SETTLEMENTS: [Settlement; 5] =
     [Settlement::Applied, Settlement::Repeat, Settlement::Void, Settlement::Parked, Settlement::Superseded];
 
-/// What a line says of itself, or that is there for CloudWatch.
+/// Fields that every line has, and those for CloudWatch.
 const NOT_SHOWN: [&str; 6] = ["timestamp", "level", "message", "request", "outcome", "_aws"];
 
 impl Story {
-    /// Takes in a line of a function's output.
     pub fn hear(&self, line: &str) -> Heard {
         match serde_json::from_str::<Map<String, Value>>(line) {
             Ok(fields) if is_of_the_log(&fields) => self.hear_of(&fields),
-            // What a handler prints is its own, JSON or not.
+            // A handler's own output, JSON or not.
             _ => Heard::Printed,
         }
     }
@@ -46,7 +42,7 @@ impl Story {
     fn hear_of(&self, fields: &Map<String, Value>) -> Heard {
         let text = |name: &str| fields.get(name).and_then(Value::as_str).unwrap_or_default();
         let number = |name: &str| fields.get(name).and_then(Value::as_u64);
-        // A handler may log such words too; what happened to an order names it.
+        // A handler may log the same words; an event names its order.
         let is_event = ["entity", "_aws"].iter().any(|name| fields.contains_key(*name));
         let what = match text("message") {
             "accepted" | "put off" | "measured" if is_event => return Heard::Nothing,
@@ -70,7 +66,7 @@ impl Story {
         match (what, EntityKey::parse(text("entity"))) {
             (Some(what), Ok(entity)) => {
                 let sequence = number("sequence").map(Sequence);
-                // One that was stored although its sender was told otherwise was accepted in nobody's story.
+                // A delivery that was stored although its sender got an error was not recorded as accepted.
                 let given = self.name(text("delivery"), text("delivery"));
                 let name = sequence.map(|sequence| self.name_at(&entity, sequence, &given));
                 self.tell(&entity, sequence, name.unwrap_or_default(), what);
@@ -81,22 +77,20 @@ impl Story {
     }
 }
 
-/// Whether a line has what each line of a function's log has: a program's own
-/// JSON is not to be taken for what happened, nor to lose a field.
+/// Returns whether it has the fields of every log line: a program's own JSON is shown unchanged.
 fn is_of_the_log(fields: &Map<String, Value>) -> bool {
     let level = fields.get("level").and_then(Value::as_str);
     let is_level = level.is_some_and(|level| ["TRACE", "DEBUG", "INFO", "WARN", "ERROR"].contains(&level));
     is_level && fields.get("message").is_some_and(Value::is_string)
 }
 
-/// A line of its log as people read one: what it says first. Nothing in it
-/// commands the terminal.
+/// Formats a log line for people, control characters escaped.
 fn in_words(fields: &Map<String, Value>) -> String {
     let mut words = fields.get("message").and_then(Value::as_str).unwrap_or_default().to_owned();
     if let Some(level) = fields.get("level").and_then(Value::as_str).filter(|level| *level != "INFO") {
         words = format!("{level} {words}");
     }
-    // A metric stands in the line for CloudWatch, in its own spelling.
+    // Metrics are for CloudWatch; their names begin with a capital letter.
     let is_metric = |name: &str| name.starts_with(|first: char| first.is_ascii_uppercase());
     for (name, value) in fields.iter().filter(|(name, _)| !NOT_SHOWN.contains(&name.as_str()) && !is_metric(name)) {
         match value {

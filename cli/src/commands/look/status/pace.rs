@@ -1,4 +1,4 @@
-//! Rates and lag, by source.
+//! Rates and lag by source.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,6 @@ use webhook_serializer::{protocol::entity::SourceName, time::Timestamp};
 
 use crate::commands::survey::{PARKED, Survey};
 
-/// What is told of a source.
 #[derive(Debug, Default)]
 struct Told {
     paced: Paced,
@@ -21,7 +20,7 @@ struct Told {
     oldest: Option<Timestamp>,
 }
 
-/// By source, those of which nothing is known last.
+/// Unknown sources come last.
 fn told(survey: &Survey) -> Vec<(Option<SourceName>, Told)> {
     let mut told: BTreeMap<Option<SourceName>, Told> = BTreeMap::new();
     for (source, paced) in survey.overview.pace.by_source() {
@@ -37,8 +36,7 @@ fn told(survey: &Survey) -> Vec<(Option<SourceName>, Told)> {
     told
 }
 
-/// Prints them, where there is anything to tell. `deliveries`: their rows were
-/// looked at too.
+/// Prints the figures, if there are any. `deliveries` says whether the deliveries' rows were read.
 pub fn print(survey: &Survey, deliveries: bool, now: Timestamp) {
     let pace = &survey.overview.pace;
     let window = duration(WINDOW);
@@ -82,7 +80,6 @@ fn some(count: u64) -> String {
     if count == 1 { "1 delivery was".to_owned() } else { format!("{count} deliveries were") }
 }
 
-/// The same for programs.
 pub fn as_json(survey: &Survey, deliveries: bool) -> Value {
     let pace = &survey.overview.pace;
     let is_at_least = if deliveries { survey.unread.contains(&PARKED) } else { pace.is_at_least() };

@@ -1,4 +1,4 @@
-//! What a stack's functions log, asked for every few seconds.
+//! Polls the logs of a stack's functions.
 
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
@@ -17,22 +17,19 @@ use serializer::{
 };
 use webhook_serializer::time::Timestamp;
 
-/// How often is looked. Two groups, and an account is answered five such
-/// questions a second at least.
+/// The interval. CloudWatch Logs answers at least five such requests a second, and two log groups are polled.
 pub const EVERY: Duration = Duration::from_secs(2);
 
-/// A line may come this much later than others of its time.
+/// Milliseconds by which a line may arrive after later ones.
 const LATE: u64 = 20_000;
 
-/// So many pages of a group are read at once, and so many lines a page; what is
-/// left comes with the next look.
+/// Pages of each log group in one poll, and lines on a page; the next poll reads on.
 const PAGES: u32 = 5;
 const LINES: u32 = 1000;
 
-/// So many deliveries' topics are remembered.
+/// Deliveries whose topics are remembered.
 const REMEMBERED: usize = 10_000;
 
-/// The lines of ingest and worker.
 pub struct Logs {
     services: Services,
     groups: Vec<Group>,
@@ -44,7 +41,7 @@ pub struct Logs {
 
 struct Group {
     name: String,
-    /// Nothing older is told.
+    /// Older lines are left out.
     begin: u64,
     from: u64,
     newest: u64,
@@ -53,8 +50,6 @@ struct Group {
 }
 
 impl Logs {
-    /// Those of `stack`, from `begin` on; of one order only, if `entity` names
-    /// one.
     pub fn of(services: Services, stack: &Stack, begin: Timestamp, entity: Option<&str>) -> Self {
         let begin = begin.as_millis();
         let group = |function: &str| Group {
@@ -66,7 +61,7 @@ impl Logs {
             seen: BTreeSet::new(),
         };
         let pattern = match entity {
-            // As JSON has it, a pattern's text is quoted.
+            // A filter pattern quotes text as JSON does.
             Some(entity) => format!("{{ $.entity = {} }}", json!(entity)),
             None => "{ ($.entity = \"*\") || ($.source = \"*\") }".to_owned(),
         };
@@ -74,7 +69,7 @@ impl Logs {
         Self { services, groups, pattern, topics: HashMap::new(), order: VecDeque::new(), is_out: false }
     }
 
-    /// What was logged since the last look, by its time.
+    /// Returns the new lines, by their time.
     pub async fn look(&mut self) -> Result<Vec<Happening>> {
         let mut told = Vec::new();
         for group in &mut self.groups {
@@ -85,7 +80,7 @@ impl Logs {
                         output::complain(format_args!("{refusal}; it is asked again until it answers"));
                     }
                     self.is_out = true;
-                    // What was read until then is told, and the rest with the next look.
+                    // The lines so far are returned; the next poll reads the rest.
                     break;
                 }
                 Err(Refusal::Other { code, .. }) if code == "ResourceNotFoundException" => bail!(
@@ -99,7 +94,7 @@ impl Logs {
         Ok(told.into_iter().map(|one| self.with_topic(one)).collect())
     }
 
-    /// A worker's line names no topic; ingest's, of the same delivery, did.
+    /// A worker's line names no topic; ingest's line of the same delivery does.
     fn with_topic(&mut self, mut one: Happening) -> Happening {
         let Some(place) = one.entity.clone().zip(one.sequence) else { return one };
         match &one.topic {
@@ -120,7 +115,7 @@ impl Logs {
 }
 
 impl Group {
-    /// Adds what is new to `told`, also where it cannot be read to its end.
+    /// Adds new lines to `told`, even if reading fails on the way.
     async fn look(&mut self, services: &Services, pattern: &str, told: &mut Vec<Happening>) -> Result<(), Refusal> {
         for _ in 0..PAGES {
             let mut question = json!({
@@ -145,7 +140,7 @@ impl Group {
         Ok(())
     }
 
-    /// Each once.
+    /// Returns a line's event, the first time it is seen.
     fn take(&mut self, event: &Value) -> Option<Happening> {
         let at = event["timestamp"].as_u64()?;
         self.newest = self.newest.max(at);

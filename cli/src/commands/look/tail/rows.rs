@@ -1,4 +1,4 @@
-//! What changed in the rows of a local run, between two looks at all of them.
+//! Polls the rows of a local run and compares them.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -13,32 +13,31 @@ use webhook_serializer::{
     time::{Env, Nonce, Timestamp},
 };
 
-/// How often is looked: reading costs nothing there.
+/// Reading costs nothing there.
 pub const EVERY: Duration = Duration::from_millis(500);
 
-/// A place that is not filled after so many looks never will be.
+/// Polls after which a claimed sequence is taken for abandoned.
 const LOOKS: u32 = 40;
 
-/// So many deliveries are read at once, to see who sent them.
+/// Deliveries in one request.
 const AT_ONCE: usize = 25;
 
-/// The orders' rows, as they were at the last look.
+/// The orders' rows at the last poll.
 pub struct Rows {
     operator: Operator,
     env: Env,
     begin: Timestamp,
     known: Option<HashMap<EntityKey, EntityState>>,
-    /// Claimed and not written yet, and how often that was looked for.
+    /// Claimed and not written yet, with the number of polls.
     claimed: Vec<(Happening, u32)>,
 }
 
 impl Rows {
-    /// Tells what happens from `begin` on.
     pub fn of(operator: Operator, env: Env, begin: Timestamp) -> Self {
         Self { operator, env, begin, known: None, claimed: Vec::new() }
     }
 
-    /// What happened since the last look; at the first, since the beginning.
+    /// Returns what happened since the last poll; the first time, since `begin`.
     pub async fn look(&mut self) -> Result<Vec<Happening>> {
         let now = self.env.now();
         let (mut rows, mut told) = (HashMap::new(), Vec::new());
@@ -46,7 +45,7 @@ impl Rows {
         while let Some(page) = pass.page().await? {
             for row in &page {
                 let state = match EntityState::parse(row) {
-                    // A job has a row as orders have, and no deliveries.
+                    // Jobs have rows of the same form, without deliveries.
                     Ok(state) if state.entity.is_kept_forever() => continue,
                     Ok(state) => state,
                     Err(error) => {
@@ -56,7 +55,7 @@ impl Rows {
                 };
                 let before = self.known.as_ref().and_then(|known| known.get(&state.entity));
                 let changes = changes(before, &state, now);
-                // What stood so before the first look did not happen now; no delivery came after the newest claim.
+                // What was so before the first poll did not happen now; no delivery came after the newest claim.
                 let is_first = self.known.is_none();
                 let claimed = state.last_claim.as_ref().and_then(Nonce::drawn_at);
                 let is_news = |one: &Happening| match one.what.as_str() {
@@ -75,7 +74,7 @@ impl Rows {
         let claimed = &mut self.claimed;
         let about = |(one, looks): (Happening, u32)| match one.place().and_then(|place| deliveries.get(&place)) {
             Some(delivery) => Some(one.about(delivery)),
-            // It is accepted once it is written.
+            // A delivery is accepted once it is written.
             None if one.what == "accepted" => {
                 claimed.extend(Some((one, looks + 1)).filter(|(_, looks)| *looks < LOOKS));
                 None

@@ -1,4 +1,4 @@
-//! A program with all that it starts: one process group, signalled and killed whole.
+//! A program in a process group of its own, signalled and killed as a whole.
 
 use std::{fs::File, io, process::ExitStatus};
 
@@ -25,13 +25,13 @@ pub(super) struct Program {
     terminal: Option<File>,
 }
 
-/// Signals that this process gets and passes on to the program.
+/// Signals that are passed on to the program.
 pub(super) struct PassedOn {
     interrupted: Arrivals,
     terminated: Arrivals,
     hung_up: Arrivals,
     continued: Arrivals,
-    /// Not passed on: what is suspended loses its lease.
+    /// Not passed on: a suspended program loses its lease.
     suspended: Arrivals,
     child: Arrivals,
 }
@@ -57,7 +57,7 @@ impl Program {
         Ok(Self { child, group, has_ended: false, terminal: None })
     }
 
-    /// Waits for the program's end, and passes signals on until then.
+    /// Waits for the program's end and passes signals on.
     pub(super) async fn wait(&mut self, signals: &mut PassedOn) -> io::Result<ExitStatus> {
         let status = loop {
             tokio::select! {
@@ -75,7 +75,6 @@ impl Program {
         Ok(status)
     }
 
-    /// Kills the program and all that it started.
     pub(super) async fn kill(&mut self) -> io::Result<()> {
         self.signal(Signal::KILL);
         self.child.wait().await?;
@@ -85,13 +84,13 @@ impl Program {
     }
 
     fn signal(&self, signal: Signal) {
-        // Processes that have ended have no use for it.
+        // Fails if all of its processes have ended.
         let _ = kill_process_group(self.group, signal);
     }
 
-    /// Lets a program go on that was stopped for wanting the terminal, or by Ctrl-Z.
+    /// Continues a program that was stopped by SIGTTIN, SIGTTOU or Ctrl-Z.
     fn go_on_if_stopped(&mut self) {
-        // Whoever waits for the program's end still sees that.
+        // The program's exit stays to be waited for.
         let look = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let Ok(Some(status)) = waitid(WaitId::Pid(self.group), look) else { return };
         let stopped_by = |signal: Signal| status.stopping_signal() == Some(signal.as_raw());
@@ -101,7 +100,7 @@ impl Program {
         }
     }
 
-    /// `None`: there is no terminal, or this process is in its background itself.
+    /// Returns `None` if there is no terminal, or if this process is in its background.
     fn give_terminal(&mut self) -> Option<()> {
         let terminal = File::options().read(true).write(true).open("/dev/tty").ok()?;
         if tcgetpgrp(&terminal).ok()? != self.group {
@@ -114,7 +113,7 @@ impl Program {
 
     fn take_terminal_back(&mut self) {
         let Some(terminal) = self.terminal.take() else { return };
-        // From the background, this call stops whoever does not block SIGTTOU.
+        // From the background, this call stops a process that does not block SIGTTOU.
         let background_call = SigSet::from(Blocked::SIGTTOU);
         if background_call.thread_block().is_ok() {
             let _ = tcsetpgrp(&terminal, getpgrp());

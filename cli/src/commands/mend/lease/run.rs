@@ -1,4 +1,4 @@
-//! `serializer lease run`: a program, in any language, under a lease.
+//! `serializer lease run`: runs a program, in any language, under a lease.
 
 use std::{
     ffi::OsString,
@@ -21,16 +21,15 @@ use super::{
 };
 use crate::commands::target::Target;
 
-/// Somebody else has the lease: the program was not started.
+/// Exit code: somebody else has the lease, and the program was not started.
 const HELD: u8 = 75;
 
-/// The lease was lost: the program was killed, with all that it started.
+/// Exit code: the lease was lost, and the program was killed with all that it started.
 const LOST: u8 = 76;
 
-/// The program cannot be started, as a shell says it.
+/// A shell's exit code for a program that cannot be started.
 const NO_PROGRAM: u8 = 127;
 
-/// Options of `serializer lease run`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "The lease is renewed while the program runs, and released when it has ended. In its environment are\n\
@@ -47,18 +46,18 @@ const NO_PROGRAM: u8 = 127;
                        serializer lease run --local invoice_gen/SUB-1234 -- python3 invoices.py SUB-1234"
 )]
 pub struct Run {
-    /// Of what: an order's key, or any other such as invoice_gen/SUB-1234
+    /// The key: an order's, or any other such as invoice_gen/SUB-1234
     key: EntityKey,
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
-    /// How long to wait at most while somebody else has it, in seconds
+    /// Wait at most this long for another holder, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     wait: u64,
-    /// How long the lease runs unless renewed, in seconds; others wait that long if this machine dies
+    /// The lease's length unless renewed, in seconds; others wait that long if this machine dies
     #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..=900))]
     lease: u64,
-    /// Who has it, for people who look; the program's name by default
+    /// The holder's name for people; by default the program's
     #[arg(long, value_name = "NAME")]
     by: Option<String>,
     #[command(flatten)]
@@ -81,7 +80,7 @@ impl Run {
             Err(error) => return Err(error.into()),
         };
         let token = guard.lease().token().to_string();
-        // From here on a signal is the program's, and the lease is released behind its end.
+        // From here on signals go to the program; its end releases the lease.
         let mut signals = PassedOn::listen()?;
         let mut command = Command::new(program);
         command.args(arguments).env("SERIALIZER_KEY", self.key.as_str()).env("SERIALIZER_TOKEN", token);
@@ -109,7 +108,7 @@ impl Run {
                 }
             }
             Err(error) => {
-                // At once: others may be at work on it.
+                // Another holder may have started.
                 running.kill().await?;
                 error
             }
@@ -119,7 +118,7 @@ impl Run {
     }
 }
 
-/// As a shell passes it on.
+/// Returns the exit code that a shell would pass on.
 fn code_of(status: ExitStatus) -> ExitCode {
     use std::os::unix::process::ExitStatusExt;
     let code = status.code().or_else(|| Some(128 + status.signal()?));

@@ -1,4 +1,4 @@
-//! What AWS tells of the tables: of which moment they are.
+//! The time to which AWS restored the tables.
 
 use anyhow::{Result, bail, ensure};
 use serializer::output;
@@ -6,14 +6,14 @@ use webhook_serializer::time::Timestamp;
 
 use crate::commands::target::Deployment;
 
-/// A moment that is typed has whole seconds.
+/// Milliseconds; a time that is typed has whole seconds.
 const ALIKE: u64 = 1_000;
 
-/// The moment of the backup, as it was given or as the tables know it.
+/// Returns the time of the backup, as given or as the tables know it.
 ///
 /// # Errors
 ///
-/// Nobody says it, they differ, or a table is still being made.
+/// It is unknown, the tables differ, or one is still being created.
 pub async fn moment(deployment: &Deployment, given: Option<Timestamp>) -> Result<Timestamp> {
     if deployment.is_local() {
         let Some(given) = given else { bail!("which moment are these tables of? Say it with --as-of TIME") };
@@ -25,7 +25,7 @@ pub async fn moment(deployment: &Deployment, given: Option<Timestamp>) -> Result
     for name in [&deployment.config.entities_table, &deployment.config.inbox_table] {
         let summary = match dynamodb.describe_table().table_name(name).send().await {
             Ok(described) => described.table.and_then(|table| table.restore_summary),
-            // Whoever may not ask says it.
+            // Without the permission to ask, the given time counts.
             Err(_) if given.is_some() => None,
             Err(error) => bail!(
                 "the table {name} cannot be described ({}): is that its name? Or say its moment with --as-of TIME",

@@ -1,11 +1,11 @@
-//! What became of a restore, and what a person has to do next.
+//! The report of a restore, and what to do next.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::json;
 use serializer::{
-    output::{Table, duration},
+    output::{Table, counted, duration},
     say,
 };
 use webhook_serializer::{
@@ -19,18 +19,17 @@ use webhook_serializer::{
 use super::{NAMED, set_aside};
 use crate::commands::target::Deployment;
 
-/// How much earlier than the backup it is asked what a sender has sent: what was
-/// on its way then.
+/// Senders are asked for deliveries from this much before the backup: those on their way then.
 const ON_ITS_WAY: Duration = Duration::from_secs(60);
 
-/// So many orders are read at once.
+/// Orders in one request.
 const AT_ONCE: usize = 32;
 
-/// What a restore did in all of its runs.
+/// The results of all runs of a restore.
 #[derive(Debug, Default)]
 pub struct Report {
     orders: u64,
-    /// Those that an earlier run raised.
+    /// Restored by an earlier run.
     already: Vec<EntityKey>,
     set_aside: u64,
     set_aside_of: u64,
@@ -43,7 +42,6 @@ pub struct Report {
 }
 
 impl Report {
-    /// One more.
     pub fn add(&mut self, key: &str, restored: &Result<Restored, OperatorError>) {
         match restored {
             Ok(Restored::Raised(told)) => self.raise(key, told),
@@ -64,7 +62,7 @@ impl Report {
         self.count(key, told);
     }
 
-    /// Adds what earlier runs of the same restore did.
+    /// Adds the results of earlier runs of the same restore.
     pub async fn add_earlier_runs(&mut self, operator: &Operator, restoring: &Restoring) -> Result<(), OperatorError> {
         let orders = self.already.iter().filter(|entity| !entity.is_kept_forever()).cloned();
         let told = orders.map(|entity| async move {
@@ -77,7 +75,7 @@ impl Report {
         }
         let earlier = FoundByRestore::by(restoring);
         for (key, job) in earlier.jobs {
-            // What a run saw before it raised the row.
+            // An earlier run saw the job before it changed the row.
             self.found.jobs.insert(key, job);
         }
         self.found.take_in("", &ToldOfRestored { newest: earlier.newest, ..ToldOfRestored::default() });
@@ -100,7 +98,6 @@ impl Report {
         }
     }
 
-    /// How many orders and jobs were restored.
     pub fn raised(&self) -> u64 {
         self.orders + self.found.jobs.len() as u64
     }
@@ -135,21 +132,21 @@ impl Report {
         say!("{} restored to {}.", counted(self.orders, "order", "orders"), restoring.as_of);
         if !self.already.is_empty() {
             say!(
-                "{} of them by an earlier run, with what became of them below.",
+                "{} by an earlier run, whose results are included below.",
                 counted(self.already.len() as u64, "row", "rows")
             );
         }
         if !self.lost.is_empty() {
             say!(
-                "{} claimed at that moment with nothing there: {}. What came there later is to be reconciled.",
+                "{} claimed and empty at that time: {}. Reconcile their deliveries with the senders.",
                 counted(self.lost.values().sum(), "place was", "places were"),
                 listed(self.lost.keys()),
             );
         }
         if !self.applied_before.is_empty() {
             say!(
-                "{} to be run again by a `rewind`, or known as applied by the other table only: {}. They count as \
-                 applied; rewind again what is to be run again.",
+                "{} waiting to run again by a `rewind`, or recorded as applied in only one of the tables: {}. They \
+                 count as applied; rewind those orders again.",
                 counted(self.applied_before.values().sum(), "delivery was", "deliveries were"),
                 listed(self.applied_before.keys()),
             );
@@ -164,7 +161,7 @@ impl Report {
         }
         if !is_whole {
             say!();
-            say!("It is not whole yet. Leave the functions off, and run the same command again.");
+            say!("Not all is restored. Keep the functions off, and run the same command again.");
         }
         let steps = [
             self.to_decide(restoring, deployment),
@@ -175,7 +172,7 @@ impl Report {
         let steps: Vec<String> = steps.into_iter().flatten().collect();
         if !steps.is_empty() {
             say!();
-            say!("Next, the first of it before functions use these tables (docs/runbooks/restore.md):");
+            say!("Next; the first step before functions use these tables (docs/runbooks/restore.md):");
         }
         for (number, step) in (1..).zip(steps) {
             say!();
@@ -186,8 +183,8 @@ impl Report {
     fn to_decide(&self, restoring: &Restoring, deployment: &Deployment) -> Option<String> {
         (self.set_aside > 0).then(|| {
             format!(
-                "{} of {} waited at {}, and may have been applied since. They are parked. What you put back now goes \
-                 in front of all that is newer:\n     {}\n     {}",
+                "{} of {} waited at {}, and may have been applied since. They are parked. What you redrive now goes \
+                 in front of newer deliveries:\n     {}\n     {}",
                 counted(self.set_aside, "delivery", "deliveries"),
                 counted(self.set_aside_of, "order", "orders"),
                 restoring.as_of,
@@ -198,12 +195,12 @@ impl Report {
     }
 
     fn to_run(&self, restoring: &Restoring, deployment: &Deployment) -> Option<String> {
-        // The sweep is run each minute, and misses nothing.
+        // The sweep runs each minute and misses nothing.
         let jobs: Vec<_> = self.jobs().filter(|(name, _)| *name != SWEEP).collect();
         let mut table = Table::new(&["   job", "last recorded", "then"]);
         for (name, job) in &jobs {
-            let at_work = job.at_work.map(|tick| format!("that of {tick} was at work"));
-            let asked = job.was_requested.then(|| "a run was asked for".to_owned());
+            let at_work = job.at_work.map(|tick| format!("the tick of {tick} was under way"));
+            let asked = job.was_requested.then(|| "a run was requested".to_owned());
             table.row([
                 format!("   {name}"),
                 job.last_tick.map(|tick| tick.to_string()).unwrap_or_default(),
@@ -212,7 +209,7 @@ impl Report {
         }
         (!jobs.is_empty()).then(|| {
             format!(
-                "No job runs by itself for a time up to {}: whether it ran, the backup does not know. `serializer jobs \
+                "No job runs by itself for a time up to {}: the backup does not know whether it ran. `serializer jobs \
                  run NAME{}` runs one.\n{}",
                 restoring.begun,
                 deployment.option,
@@ -224,7 +221,7 @@ impl Report {
     fn to_let_go_on(&self, deployment: &Deployment) -> Option<String> {
         (!self.on_hold.is_empty()).then(|| {
             format!(
-                "Blocked, and on hold now: {}. `{}` lets one go on.",
+                "Blocked before, on hold now: {}. `{}` lets one continue.",
                 listed(self.on_hold.iter()),
                 deployment.line("resume", &["ORDER"])
             )
@@ -243,9 +240,9 @@ impl Report {
         }
         (!table.is_empty()).then(|| {
             format!(
-                "Reconcile with each sender what it sent from {} until the functions run again, and what it was \
-                 repeating then: that was first sent earlier, by as much as it repeats. What comes again and was \
-                 applied by {} is recognised; what was applied later is applied once more.\n{}",
+                "Ask each sender for what it sent from {} until the functions run again, and for what it was repeating \
+                 then, which was first sent earlier. Deliveries that were applied by {} are recognised as repeats; \
+                 later ones are applied once more.\n{}",
                 from(restoring),
                 restoring.as_of,
                 table.to_string().trim_end(),
@@ -259,7 +256,7 @@ fn from(restoring: &Restoring) -> Timestamp {
     Timestamp::from_millis(millis)
 }
 
-/// How long its provider goes on sending what was not taken, if that is known.
+/// Returns how long the provider repeats a webhook that was not answered, if that is known.
 fn horizon(newest: &Newest) -> Option<Duration> {
     let rule = rule_of(newest.provider.as_deref()?)?;
     if rule.facts.retries == Some(0) { Some(Duration::ZERO) } else { rule.reads.horizon }
@@ -269,9 +266,4 @@ fn listed<'a>(keys: impl ExactSizeIterator<Item = &'a String>) -> String {
     let more = keys.len().saturating_sub(NAMED);
     let named = keys.take(NAMED).cloned().collect::<Vec<_>>().join(", ");
     if more > 0 { format!("{named} and {more} more") } else { named }
-}
-
-/// So many of these.
-pub fn counted(count: u64, one: &str, many: &str) -> String {
-    if count == 1 { format!("1 {one}") } else { format!("{count} {many}") }
 }

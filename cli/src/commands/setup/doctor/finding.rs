@@ -1,30 +1,25 @@
-//! What a check found.
+//! The finding of a check.
 
 use console::{StyledObject, style};
 use serde_json::{Value, json};
 use serializer::{say, stack::api::Refusal};
 
-/// How it is with what was checked, the worst last.
+/// The worst is the last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
-    /// As it should be.
     Ok,
-    /// Nothing was looked at; the words say why.
+    /// Nothing was checked; the text says why.
     NotMade,
-    /// It works, and may not for long, or not as meant.
+    /// It works, but perhaps not for long or not as intended.
     Warning,
-    /// It does not work.
     Wrong,
 }
 
-/// A line of the report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     pub check: String,
     pub verdict: Verdict,
-    /// What was seen.
     pub says: String,
-    /// What to do.
     pub advice: Option<String>,
 }
 
@@ -49,7 +44,7 @@ impl Finding {
         Self::new(check, Verdict::NotMade, why, None)
     }
 
-    /// Of a check whose question was refused: nothing is known.
+    /// Returns the finding of a check whose request was refused.
     pub fn refused(check: &str, refusal: &Refusal) -> Self {
         match refusal {
             Refusal::Denied { needed, .. } => Self::not_made(check, format!("who runs this may not {needed}")),
@@ -57,7 +52,7 @@ impl Finding {
         }
     }
 
-    /// On a line, and what to do on another.
+    /// Prints it on a line, and the advice on another.
     pub fn print(&self, widest: usize) {
         say!("{:<8}  {:<widest$}  {}", self.verdict.styled(), self.check, self.says);
         if let Some(advice) = &self.advice {

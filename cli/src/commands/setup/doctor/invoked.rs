@@ -1,5 +1,4 @@
-//! The functions that sources have called with their deliveries: whether the
-//! worker may call them, and whether they are there.
+//! The functions that sources invoke: whether they exist and the worker may call them.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +10,9 @@ use webhook_serializer::sources::{Sources, invocation::Function};
 
 use super::finding::Finding;
 
-/// The parameter that says which functions the worker may call.
+/// The parameter with the functions that the worker may call.
 const PARAMETER: &str = "InvokeFunctionArns";
 
-/// A finding for each function that a source names.
 pub async fn functions(services: &Services, stack: Option<&Stack>, sources: &Sources) -> Vec<Finding> {
     let mut named: BTreeMap<String, (&Function, Vec<&str>)> = BTreeMap::new();
     for source in sources.iter() {
@@ -22,7 +20,7 @@ pub async fn functions(services: &Services, stack: Option<&Stack>, sources: &Sou
             named.entry(function.to_string()).or_insert((function, Vec::new())).1.push(source.name.as_str());
         }
     }
-    // Whoever follows one finding's advice follows that of all.
+    // All findings give the same advice, so that following one follows all.
     let all = stack.map(|stack| all(stack, named.values().map(|(function, _)| *function))).unwrap_or_default();
     let mut findings = Vec::new();
     for (shown, (function, sources)) in named {
@@ -35,7 +33,7 @@ pub async fn functions(services: &Services, stack: Option<&Stack>, sources: &Sou
     findings
 }
 
-/// What the parameter is to be: what it is, and each that is called.
+/// Returns the parameter's value with each invoked function added.
 fn all<'a>(stack: &Stack, called: impl Iterator<Item = &'a Function>) -> String {
     let allowed = stack.parameters.get(PARAMETER).map_or("", String::as_str);
     let mut all: Vec<String> = allowed.split(',').filter(|one| !one.is_empty()).map(str::to_owned).collect();
@@ -61,7 +59,7 @@ async fn one(
     let Some(arn) = arn(function, stack) else {
         return Finding::not_made(check, format!("the stack's ARN cannot be read: {}", stack.id));
     };
-    // As IAM compares them: of another qualifier, or of none, is another.
+    // IAM compares qualifiers too.
     if !allowed.split(',').any(|one| one == arn) {
         return Finding::wrong(
             check,
@@ -81,8 +79,7 @@ async fn one(
     }
 }
 
-/// What a policy has to name: in the stack's account and region where the source
-/// gives only a name.
+/// Returns the ARN for a policy; a mere name gets the stack's account and region.
 fn arn(function: &Function, stack: &Stack) -> Option<String> {
     if function.name().starts_with("arn:") {
         return Some(function.to_string());

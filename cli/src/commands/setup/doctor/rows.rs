@@ -1,5 +1,4 @@
-//! What the rows tell: their versions, when each source was last heard of, when
-//! the scheduler last ran, what is in trouble.
+//! Checks of the rows: formats, silent sources, late jobs, orders in trouble.
 
 use std::time::Duration;
 
@@ -15,10 +14,9 @@ use webhook_serializer::{
 use super::finding::Finding;
 use crate::commands::{survey::Survey, target::Deployment};
 
-/// A job that is due for longer was not begun.
+/// A job that is due for longer than this is late.
 const LATE: Duration = Duration::from_secs(300);
 
-/// The sources document, or why there is none.
 pub fn sources(sources: &Result<Sources, Error>) -> Finding {
     const CHECK: &str = "sources";
     match sources {
@@ -26,7 +24,7 @@ pub fn sources(sources: &Result<Sources, Error>) -> Finding {
             let count = sources.iter().count();
             Finding::ok(CHECK, format!("the document is accepted, with {count} of them"))
         }
-        // Nobody has said which, or who asks may not read it.
+        // No document was named, or it may not be read.
         Err(error) if ["which document?", "it is not allowed"].iter().any(|why| format!("{error:#}").contains(why)) => {
             Finding::not_made(CHECK, format!("{error:#}"))
         }
@@ -36,8 +34,6 @@ pub fn sources(sources: &Result<Sources, Error>) -> Finding {
     }
 }
 
-/// Whether the jobs that are on are begun when they are due, the sweep among
-/// them.
 pub async fn jobs(deployment: &Deployment) -> Finding {
     const CHECK: &str = "scheduler";
     match roster::listed(&deployment.parts.store).await {
@@ -84,7 +80,6 @@ fn on_time(jobs: &[Listed], now: Timestamp) -> Finding {
     Finding::ok(CHECK, format!("its newest tick was {} ago", duration(now.since(newest))))
 }
 
-/// Which formats the rows have that were read.
 pub fn formats(survey: &Survey) -> Finding {
     const CHECK: &str = "row versions";
     let met = &survey.overview.formats;
@@ -105,7 +100,6 @@ pub fn formats(survey: &Survey) -> Finding {
     }
 }
 
-/// When each source was last heard of.
 pub fn heard_of(survey: &Survey, sources: Option<&Sources>, days: u64, now: Timestamp) -> Vec<Finding> {
     let newest = survey.overview.pace.newest();
     let check = |source: &SourceName| format!("source {source}");
@@ -131,11 +125,10 @@ pub fn heard_of(survey: &Survey, sources: Option<&Sources>, days: u64, now: Time
     findings
 }
 
-/// What waits for a person.
 pub fn trouble(survey: &Survey, deployment: &Deployment) -> Finding {
     const CHECK: &str = "orders";
     let seen = &survey.overview;
-    let (blocked, parked) = (seen.count(Kind::Blocked), seen.aside.len());
+    let (blocked, parked) = (seen.count(Kind::Blocked), seen.parked.len());
     let (failing, abandoned) = (seen.count(Kind::Failing), seen.count(Kind::Abandoned));
     let orders = seen.orders;
     if blocked + parked + abandoned == 0 {

@@ -1,4 +1,4 @@
-//! What AWS says of the stack and of the account that it is in.
+//! Checks of the stack and its account.
 
 use std::time::{Duration, SystemTime};
 
@@ -17,28 +17,26 @@ use webhook_serializer::{
 
 use super::finding::Finding;
 
-/// A clock that is off by more makes the ages that are shown wrong.
+/// A larger clock offset makes the printed ages wrong.
 const OFF: Duration = Duration::from_secs(30);
 
-/// Reads a second that Parameter Store answers an account, where nobody has
-/// asked it for more.
+/// Parameter Store's default quota, in reads a second.
 const READS: u64 = 40;
 
-/// More workers than this are for those who have seen that they need them.
+/// More workers than this need a reason.
 const MOST_WORKERS: u64 = 100;
-/// So many functions that start at once are more than it answers while they
-/// initialise.
+/// Parameter Store throttles when more functions than this start at once.
 const MANY: u64 = 500;
 
-/// How long a drift detection is waited for, and how long between two looks.
+/// How long a drift detection may take, and the interval between two requests.
 const DETECTION: Duration = Duration::from_secs(300);
 const BETWEEN: Duration = Duration::from_secs(5);
 
-/// What happens to the stack's own functions, by the names of the outputs.
+/// The functions' roles, by the names of the outputs.
 const FUNCTIONS: [(&str, &str); 3] =
     [("ingest", "IngestFunction"), ("worker", "WorkerFunction"), ("scheduler", "SchedulerFunction")];
 
-/// Who asks, and by which clock. `None` behind it: AWS cannot be asked at all.
+/// Checks the caller and the clock. The services are `None` if AWS cannot be asked at all.
 pub async fn caller(services: &Services, env: &Env) -> (Vec<Finding>, bool) {
     const CHECK: &str = "credentials";
     match services.query(Service::STS, "2011-06-15", "GetCallerIdentity", &[]).await {
@@ -66,7 +64,7 @@ fn clock(date: Option<&str>, now: Timestamp) -> Finding {
     let told = Timestamp::from_secs(told.as_secs());
     let (off, side) = if now >= told { (now.since(told), "ahead of") } else { (told.since(now), "behind") };
     match off {
-        // To the second, and an answer is under way for some time.
+        // The header has whole seconds, and the answer takes time.
         off if off < Duration::from_secs(3) => Finding::ok(CHECK, "this machine's is that of AWS, to a few seconds"),
         off if off < OFF => Finding::ok(CHECK, format!("this machine's is {} {side} that of AWS", duration(off))),
         off => Finding::warning(
@@ -77,7 +75,6 @@ fn clock(date: Option<&str>, now: Timestamp) -> Finding {
     }
 }
 
-/// Whether it was deployed to its end.
 pub fn status(stack: &Stack) -> Finding {
     const CHECK: &str = "stack";
     let Stack { name, status, .. } = stack;
@@ -101,8 +98,7 @@ pub fn status(stack: &Stack) -> Finding {
     }
 }
 
-/// Whether something was changed by hand. Without `detect`, what was found the
-/// last time that somebody had CloudFormation look.
+/// Checks for changes by hand; without `detect`, reports the last detection.
 pub async fn drift(services: &Services, stack: &Stack, detect: bool, env: &Env) -> Finding {
     const CHECK: &str = "drift";
     let (mut status, mut at) = stack.drift.clone();
@@ -178,7 +174,7 @@ async fn changed(services: &Services, stack: &Stack) -> Result<Vec<String>, Refu
     Ok(drifts.map(|drifts| drifts.all("member").map(one).collect()).unwrap_or_default())
 }
 
-/// What the account runs at once, beside what the stack may ask for.
+/// Compares the stack's concurrency with the account's.
 pub async fn concurrency(services: &Services, stack: &Stack) -> (Finding, Option<u64>) {
     const CHECK: &str = "concurrency";
     let settings = services.get(Service::LAMBDA, "GetAccountSettings", "/2016-08-19/account-settings/").await;
@@ -198,9 +194,8 @@ pub async fn concurrency(services: &Services, stack: &Stack) -> (Finding, Option
     (enough(all, unreserved, workers, ingest), Some(all))
 }
 
-/// As many workers as suit an account: half of what is left to share, so that
-/// ingest and the account's other functions have the other half, and no more than
-/// a queue needs. Where ingest has its own, all but a tenth.
+/// Returns a number of workers that suits an account: half of the shared concurrency, at most what a queue needs. If
+/// ingest has its own concurrency, all but a tenth.
 fn suitable(unreserved: u64, ingest: u64) -> u64 {
     let share = if ingest == 0 { unreserved / 2 } else { unreserved - unreserved / 10 };
     share.clamp(2, MOST_WORKERS)
@@ -214,7 +209,7 @@ fn enough(all: u64, unreserved: u64, workers: u64, ingest: u64) -> Finding {
     };
     let says = format!("the account runs {all} functions at once, {unreserved} of them unreserved; {asked}");
     let suitable = suitable(unreserved, ingest);
-    // Ingest and the scheduler run on what the workers leave, unless ingest has its own.
+    // Ingest and the scheduler use what the workers leave, unless ingest has its own.
     let left = if ingest == 0 { unreserved.saturating_sub(workers) } else { unreserved };
     if workers > unreserved || (ingest == 0 && left < 2) {
         return Finding::wrong(
@@ -236,7 +231,6 @@ fn enough(all: u64, unreserved: u64, workers: u64, ingest: u64) -> Finding {
     Finding::ok(CHECK, format!("{says}. WorkerConcurrency={suitable} suits this account"))
 }
 
-/// Whether the functions run, and whether the workers are fed.
 pub async fn functions(services: &Services, stack: &Stack) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (name, output) in FUNCTIONS {
@@ -256,7 +250,7 @@ pub async fn functions(services: &Services, stack: &Stack) -> Vec<Finding> {
     findings
 }
 
-/// Its state, and what is reserved for it.
+/// Returns a function's state and reserved concurrency.
 async fn state(services: &Services, function: &str) -> Result<(Value, Option<u64>), Refusal> {
     let path = format!("/2015-03-31/functions/{function}/configuration");
     let state = services.get(Service::LAMBDA, "GetFunctionConfiguration", &path).await?;
@@ -298,7 +292,7 @@ fn running(check: &str, function: &str, state: &Value, reserved: Option<u64>) ->
 async fn fed(services: &Services, worker: &str) -> Finding {
     const CHECK: &str = "wake-ups";
     let mut mapping = Value::Null;
-    // Of the alias; or of the function itself, in a stack of an older template.
+    // An alias's event source, or in stacks of older templates the function's.
     for fed in [format!("{worker}%3Alive"), worker.to_owned()] {
         let path = format!("/2015-03-31/event-source-mappings/?FunctionName={fed}");
         match services.get(Service::LAMBDA, "ListEventSourceMappings", &path).await {
@@ -326,8 +320,8 @@ async fn fed(services: &Services, worker: &str) -> Finding {
     }
 }
 
-/// How often the functions read the sources document, beside what is answered.
-/// `limit` is what the account runs at once.
+/// Compares the rate at which functions read the sources document with Parameter Store's quota. `limit` is the
+/// account's concurrency.
 pub async fn parameter_store(services: &Services, stack: &Stack, limit: Option<u64>) -> Finding {
     const CHECK: &str = "Parameter Store";
     if stack.parameters.get("SourcesSecretArn").is_some_and(|arn| !arn.is_empty()) {
@@ -346,8 +340,7 @@ pub async fn parameter_store(services: &Services, stack: &Stack, limit: Option<u
     }
 }
 
-/// How many functions that read the sources run at once at most, of `limit` that
-/// the account runs.
+/// Returns how many functions that read the sources run at once at most.
 fn at_once(stack: &Stack, limit: u64) -> u64 {
     let ingest = stack.number("IngestConcurrency").filter(|reserved| *reserved > 0).unwrap_or(limit);
     limit.min(ingest + stack.number("WorkerConcurrency").unwrap_or(0))
@@ -386,7 +379,6 @@ fn throughput(is_high: bool, limit: Option<u64>) -> Finding {
     )
 }
 
-/// Whether anybody is told of an alarm.
 pub async fn alarms(services: &Services, stack: &Stack) -> Finding {
     const CHECK: &str = "alarm topic";
     let given = stack.parameters.get("AlarmTopicArn").filter(|arn| !arn.is_empty());

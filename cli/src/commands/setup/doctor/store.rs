@@ -1,4 +1,4 @@
-//! Tables and queue as they are, and what whoever runs this may do with them.
+//! Checks of tables and queue, and of the permissions on them.
 
 use aws_sdk_dynamodb::{
     Client,
@@ -11,12 +11,10 @@ use serializer::stack::api::Refusal;
 use super::finding::Finding;
 use crate::commands::target::Deployment;
 
-/// Nobody's key, and a condition that no row can meet: what is tried with them
-/// changes nothing.
+/// With a condition that no row meets, requests for this key change nothing.
 const NOBODY: &str = "serializer-doctor/nobody";
 const NEVER: &str = "attribute_exists(entity) AND attribute_not_exists(entity)";
 
-/// Tables and queue of a deployment.
 pub struct Parts<'a> {
     deployment: &'a Deployment,
     dynamodb: Client,
@@ -35,7 +33,6 @@ impl<'a> Parts<'a> {
         [("orders", &config.entities_table), ("deliveries", &config.inbox_table)]
     }
 
-    /// Whether the tables are there, and forget what is to be forgotten.
     pub async fn tables_are_well(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
         for (what, name) in self.tables() {
@@ -81,8 +78,7 @@ impl<'a> Parts<'a> {
         findings
     }
 
-    /// Whether the queue is there, hides what is received for long enough, and
-    /// has given up on nothing. `worker`: seconds that a worker may run.
+    /// `worker` is the longest run of a worker, in seconds.
     pub async fn queue_is_well(&self, worker: Option<u64>, dead_letters: Option<&str>) -> Vec<Finding> {
         const CHECK: &str = "queue";
         let attributes = [QueueAttributeName::VisibilityTimeout, QueueAttributeName::ApproximateNumberOfMessages];
@@ -125,8 +121,7 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// Tries each permission that operating takes, by requests that change
-    /// nothing; one finding for each that is missing.
+    /// Tries each permission that operators need by a request that changes nothing; reports those that are missing.
     pub async fn permissions(&self) -> Vec<Finding> {
         const CHECK: &str = "permissions";
         let (mut tried, mut findings) = (0, Vec::new());
@@ -197,12 +192,12 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// What it takes a permission for, in this command's own words.
+/// Returns the verbs that need a permission.
 fn used_for(action: &str) -> &'static str {
     match action {
-        "GetItem" => "inspect, show and everything else",
+        "GetItem" => "show and everything else",
         "BatchGetItem" => "show, status, jobs and redrive",
-        "Query" => "inspect, parked and redrive",
+        "Query" => "show and redrive",
         "Scan" => "status, entities and audit",
         "UpdateItem" => "unblock, redrive and take leases",
         "PutItem" => "redrive and unblock",
@@ -216,7 +211,7 @@ enum Answer {
     Unknown(String),
 }
 
-/// A condition that does not hold is looked at only for those who may.
+/// DynamoDB evaluates conditions only for permitted callers.
 fn answered<T, E, R>(result: &Result<T, SdkError<E, R>>) -> Answer
 where
     E: ProvideErrorMetadata + std::error::Error + 'static,

@@ -15,27 +15,25 @@ use webhook_serializer::{
 
 use super::{Manner, secret, soon, whereabouts::Whereabouts};
 
-/// Options of `serializer source add`.
 #[derive(Debug, Args)]
 #[command(after_help = "The secret is asked for, or read from standard input. What is added is shown without it, \
                        checked as `serializer check` does, and written when you agree.\n\n\
                        Example:\n  \
                        serializer source add shopify --provider shopify --handler forward=https://example.com/hooks <secret.txt")]
 pub(super) struct Add {
-    /// What it is called: its webhooks are posted to /webhooks/NAME
+    /// The source's name: its webhooks are posted to /webhooks/NAME
     #[arg(value_name = "NAME", value_parser = SourceName::parse)]
     name: SourceName,
-    /// By whose rules it signs
+    /// The provider whose rules it signs by
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(NAMES))]
     provider: String,
-    /// Which handler its deliveries go to: `orders`, `forward=URL`, `invoke=FUNCTION`, or the name of one in a worker of
-    /// yours
+    /// The handler: `orders`, `forward=URL`, `invoke=FUNCTION`, or one of your own worker's
     #[arg(long, value_name = "HANDLER")]
     handler: String,
-    /// With forward: the URL may be on this machine or in a private network
+    /// With forward: allow a URL on this machine or in a private network
     #[arg(long)]
     allow_private: bool,
-    /// What order is kept for, such as {source}/{entity}; may be repeated
+    /// The key of an order, as a template such as {source}/{entity}; may be repeated
     #[arg(long, value_name = "TEMPLATE")]
     entity: Vec<String>,
     /// Topics to take, such as orders/*; may be repeated. All others are ignored
@@ -48,7 +46,7 @@ pub(super) struct Add {
     /// for PayPal, generic.header=x-acme-signature; may be repeated
     #[arg(long = "option", value_name = "K=V")]
     options: Vec<String>,
-    /// Without a secret for now: the sender makes it for a URL that exists
+    /// Add it without a secret for now, if the sender creates the secret for an existing URL
     #[arg(long)]
     no_secret: bool,
     #[command(flatten)]
@@ -61,7 +59,7 @@ impl Add {
     pub(super) async fn run(self) -> Result<ExitCode> {
         let place = self.whereabouts.place().await?;
         let name = self.name.as_str();
-        // Before anybody types a secret.
+        // Before a secret is typed.
         if let Some(found) = place.read().await? {
             let is_new = document::accepted(&place, &found)?.get(name).is_none();
             ensure!(
@@ -91,7 +89,7 @@ impl Add {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Its fields, in the order in which the pages have them.
+    /// Returns the fields, in the order of the pages.
     fn fields(&self) -> Result<Vec<(String, Value)>> {
         let mut fields: Vec<(String, Value)> = vec![("provider".into(), self.provider.clone().into())];
         let mut options = Map::new();
@@ -154,8 +152,7 @@ impl Add {
     }
 }
 
-/// A truth value or a list as TOML and JSON write them, and the one number that
-/// there is; else a text. An id of digits is a text.
+/// Parses booleans, lists, and the one numeric field; everything else is text, ids of digits included.
 fn read(path: &str, value: &str) -> Value {
     match serde_json::from_str(value) {
         Ok(value @ (Value::Bool(_) | Value::Array(_))) => value,
@@ -164,7 +161,6 @@ fn read(path: &str, value: &str) -> Value {
     }
 }
 
-/// Puts `value` at `a.b.c`.
 fn set(fields: &mut Map<String, Value>, path: &str, value: Value) -> Option<()> {
     match path.split_once('.') {
         None if fields.contains_key(path) => None,
@@ -179,7 +175,7 @@ fn set(fields: &mut Map<String, Value>, path: &str, value: Value) -> Option<()> 
     }
 }
 
-/// The table of a function. An ARN has six colons of its own.
+/// Returns the table of a function. An ARN has six colons of its own.
 fn invoke(function: &str) -> Value {
     let own = if function.starts_with("arn:") { 6 } else { 0 };
     match function.match_indices(':').nth(own) {
@@ -188,7 +184,7 @@ fn invoke(function: &str) -> Value {
     }
 }
 
-/// What `forward` signs with: 32 bytes that nobody can guess.
+/// Returns 32 random bytes for `forward` to sign with.
 fn signing_key() -> String {
     let bytes: Vec<u8> = (0..4).flat_map(|_| SystemRandom.next().to_be_bytes()).collect();
     format!("whsec_{}", STANDARD.encode(bytes))

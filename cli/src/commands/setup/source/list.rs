@@ -15,7 +15,6 @@ use super::{
     whereabouts::{Whereabouts, sources},
 };
 
-/// Options of `serializer source list`.
 #[derive(Debug, Args)]
 pub(super) struct List {
     /// One JSON object a source

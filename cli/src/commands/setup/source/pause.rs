@@ -14,7 +14,6 @@ use super::{
 };
 use crate::commands::target::Target;
 
-/// Options of `serializer source pause`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Its webhooks are verified, answered 2xx and kept, in order; what is at work ends. It lasts until \
@@ -25,7 +24,6 @@ pub(super) struct Pause {
     of: Of,
 }
 
-/// Options of `serializer source resume`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "With --local or --stack it also wakes a worker for each order of which something waits, once the \
@@ -39,7 +37,7 @@ pub(super) struct Resume {
 
 #[derive(Debug, Args)]
 struct Of {
-    /// Which
+    /// The source's name
     #[arg(value_name = "NAME", value_parser = SourceName::parse)]
     name: SourceName,
     #[command(flatten)]
@@ -88,7 +86,7 @@ impl Resume {
 }
 
 impl Of {
-    /// Whether it was agreed to.
+    /// Returns whether the operator agreed.
     async fn write(&self, is_paused: bool, done_as: (&str, &str), words: &[String]) -> Result<bool> {
         let place = self.document.place(self.target.whose()).await?;
         let (_, sources) = sources(&place).await?;

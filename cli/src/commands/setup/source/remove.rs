@@ -14,13 +14,12 @@ use super::{
 };
 use crate::commands::target::Target;
 
-/// Options of `serializer source remove`.
 #[derive(Debug, Args)]
 pub(super) struct Remove {
-    /// Which
+    /// The source's name
     #[arg(value_name = "NAME", value_parser = SourceName::parse)]
     name: SourceName,
-    /// Also while deliveries of it wait: each is parked when its turn comes
+    /// Remove it even if its deliveries wait: each is parked when its turn comes
     #[arg(long)]
     park_waiting: bool,
     #[command(flatten)]
@@ -31,7 +30,7 @@ pub(super) struct Remove {
     target: Target,
 }
 
-/// How many orders are named.
+/// Orders that are named.
 const SHOWN: usize = 3;
 
 impl Remove {
@@ -58,7 +57,7 @@ impl Remove {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// How many deliveries of it wait; `None`: that cannot be seen from here.
+    /// Returns how many of its deliveries wait; `None` if that cannot be seen from here.
     async fn waiting(&self) -> Result<Option<usize>> {
         if !self.target.is_named() {
             output::complain("not checked whether deliveries of it wait: for that, give --local or --stack");

@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::json;
 use serializer::{
     document::{Place, Text},
-    output,
+    output::{self, quoted},
 };
 use webhook_serializer::{
     protocol::entity::SourceName,
@@ -19,22 +19,20 @@ use super::{
     Manner, known_by, late, secret,
     whereabouts::{Whereabouts, sources, unknown},
 };
-use crate::commands::target::quoted;
 
-/// Options of `serializer source rotate`.
 #[derive(Debug, Args)]
 #[command(after_help = "In two steps, between which both secrets are believed and no webhook is refused:\n\n  \
                        serializer source rotate shopify <new-secret.txt\n  \
                        serializer source rotate shopify --finish\n\n\
                        Run the second when the sender signs with the new one only, retries included.")]
 pub(super) struct Rotate {
-    /// Whose
+    /// The source's name
     #[arg(value_name = "NAME", value_parser = SourceName::parse)]
     name: SourceName,
-    /// Take the old one out
+    /// Remove the old secret
     #[arg(long)]
     finish: bool,
-    /// Which one that is, counted from 1, where there are more than two
+    /// The number of the secret to remove, counted from 1, if there are more than two
     #[arg(long, value_name = "NUMBER", requires = "finish")]
     drop: Option<usize>,
     #[command(flatten)]
@@ -146,12 +144,12 @@ impl Rotate {
     }
 }
 
-/// What one of the field's texts is called.
+/// Returns the name of one of the field's values.
 fn word(field: &str) -> &str {
     if field == "secrets" { "secret" } else { field }
 }
 
-/// How long the sender's retries under the old secret may come.
+/// Says how long the sender repeats webhooks that are signed with the old secret.
 fn retries(source: &Source) -> String {
     let rule = providers::rule_of(&source.provider_name);
     let provider = &source.provider_name;

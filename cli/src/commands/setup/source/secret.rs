@@ -1,13 +1,12 @@
-//! A secret from a person or a pipe: never from the command line, which a
-//! shell remembers and every user of the machine can see.
+//! Secrets come from a person or a pipe, never from the command line: shells remember it, and every user of the
+//! machine sees it.
 
 use std::io::{IsTerminal, Read};
 
 use anyhow::{Context, Result, ensure};
 use console::Term;
 
-/// Asks for `what` on a terminal, without showing it; otherwise all that
-/// standard input holds, without the newline at its end.
+/// Asks for `what` at a terminal, without showing it; otherwise reads standard input, without the newline at its end.
 ///
 /// # Errors
 ///

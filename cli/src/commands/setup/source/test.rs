@@ -12,6 +12,7 @@ use serializer::{
         samples::{self, Webhook},
         sender::Sender,
     },
+    output::LOCAL,
     say,
 };
 use webhook_serializer::{
@@ -26,28 +27,27 @@ use super::{
     ask, print_json,
     whereabouts::{Whereabouts, sources, unknown},
 };
-use crate::commands::{target::LOCAL, tryout::send};
+use crate::commands::tryout::send;
 
-/// Options of `serializer source test`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "What is sent is handled like any other webhook: it is an order of the sample's. --dry-run sends \
                        nothing."
 )]
 pub(super) struct Test {
-    /// Which
+    /// The source's name
     #[arg(value_name = "NAME", value_parser = SourceName::parse)]
     name: SourceName,
-    /// Send nothing: verify it here, as the function `ingest` does with this document
+    /// Send nothing: verify the sample here, as the function `ingest` does with this document
     #[arg(long)]
     dry_run: bool,
-    /// Where to, without `/webhooks/…`; by default the local run, or the stack that WEBHOOK_URL names
+    /// The URL to post to, without `/webhooks/…`; by default the local run's, or WEBHOOK_URL
     #[arg(long, value_name = "URL", conflicts_with = "dry_run")]
     to: Option<String>,
-    /// A sample of yours, a Function URL event as in events/; one of the provider's by default
+    /// Your own sample, a Function URL event as in events/, instead of one of the provider's
     #[arg(long, value_name = "FILE")]
     sample: Option<PathBuf>,
-    /// Send it without asking, also to a stack
+    /// Do not ask, even before sending to a stack
     #[arg(long, short = 'y')]
     yes: bool,
     /// One JSON object
@@ -57,7 +57,7 @@ pub(super) struct Test {
     whereabouts: Whereabouts,
 }
 
-/// A refusal is asked for again until the document was read that it depends on.
+/// A refusal may depend on a document that functions have not read yet: the pause before the next try.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 const LOOKS: u32 = 2 * (SPACING.as_secs() as u32 + 1);
 
@@ -80,7 +80,7 @@ impl Test {
         }
     }
 
-    /// A sample, signed with the source's first secret.
+    /// Returns a sample, signed with the source's first secret.
     fn webhook(&self, source: &Source, sources: &Sources) -> Result<(String, Webhook)> {
         let own = match &self.sample {
             Some(path) => {
@@ -95,7 +95,7 @@ impl Test {
             request.raw_path = format!("/webhooks/{}", source.name);
             samples::webhook(&serde_json::to_string(&request)?, sources, Env::system().now())
         };
-        // An order that is made, where there is one; nothing that would be ignored.
+        // A created order is best; ignored topics are no use.
         let rank = |(name, event): &(&str, &str)| {
             let taken = signed(name, event).is_ok_and(|webhook| source.takes(&webhook.incoming.topic));
             let (ping, order) = (name.ends_with("-ping.json"), name.contains("order"));
@@ -172,7 +172,7 @@ impl Test {
         let answer = loop {
             let answer = sender.post(webhook).await.context("nothing was sent: is it running? --to says where to")?;
             looks -= 1;
-            // The document may have been changed just now, and read just before.
+            // The document may have changed after the function read it.
             if looks == 0 || !matches!(answer.status, 401 | 404) {
                 break answer;
             }

@@ -1,4 +1,4 @@
-//! Which document is meant.
+//! Finds the sources document.
 
 use std::{
     collections::BTreeMap,
@@ -10,6 +10,7 @@ use clap::Args;
 use serializer::{
     document::{self, Found, Place},
     local::samples,
+    output::{LOCAL, local_option, quoted},
     stack::{Stack, api::Services},
 };
 use webhook_serializer::{
@@ -18,30 +19,30 @@ use webhook_serializer::{
     sources::Sources,
 };
 
-use crate::commands::target::{Deployment, LOCAL, Who, Whose, account_of, local_option, quoted, said_by};
+use crate::commands::target::{Deployment, Who, Whose, account_of, said_by};
 
 /// A stack's output CommandLine sets SOURCES_PARAMETER or SOURCES_SECRET.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Which document")]
 pub(super) struct Document {
-    /// The file that it stands in; or set SOURCES_FILE
+    /// The file; or set SOURCES_FILE
     #[arg(long, value_name = "FILE", group = "document")]
     sources: Option<PathBuf>,
-    /// The SSM parameter, by name; or set SOURCES_PARAMETER
+    /// The SSM parameter's name; or set SOURCES_PARAMETER
     #[arg(long, value_name = "NAME", group = "document")]
     sources_parameter: Option<String>,
-    /// The secret in Secrets Manager, by ARN; or set SOURCES_SECRET
+    /// The ARN of the secret in Secrets Manager; or set SOURCES_SECRET
     #[arg(long, value_name = "ARN", group = "document")]
     sources_secret: Option<String>,
 }
 
-/// The same, or that of a local run.
+/// A document, also that of a local run or a stack.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Which document")]
 pub(super) struct Whereabouts {
     #[command(flatten)]
     document: Document,
-    /// The document of the `serializer local` on this machine; with its URL where that is not http://127.0.0.1:9000
+    /// The document of the `serializer local` on this machine; its URL, if it is not http://127.0.0.1:9000
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = LOCAL, value_name = "URL", conflicts_with = "document")]
     local: Option<String>,
     /// The document of this stack in AWS, as its outputs name it
@@ -56,12 +57,12 @@ impl Whereabouts {
         self.document.place(self.whose()).await
     }
 
-    /// Which deployment's, where none is named otherwise.
+    /// The deployment, if no document is named otherwise.
     pub(super) fn whose(&self) -> Whose<'_> {
         Whose { local: self.local.as_deref(), stack: self.stack.as_deref(), who: &self.who }
     }
 
-    /// Where its webhooks go, up to the source's name; `None`: nobody says.
+    /// Returns the URL of its webhooks, without the source's name; `None` if it is not known.
     pub(super) async fn webhooks(&self) -> Result<Option<String>> {
         match (&self.local, &self.stack) {
             (Some(url), _) => Ok(Some(format!("{url}/webhooks/"))),
@@ -70,7 +71,7 @@ impl Whereabouts {
         }
     }
 
-    /// What says on a command line that it is this one.
+    /// Names it on a command line.
     pub(super) fn option(&self) -> String {
         let Document { sources, sources_parameter, sources_secret } = &self.document;
         match (sources, sources_parameter, sources_secret) {
@@ -89,8 +90,7 @@ impl Whereabouts {
 }
 
 impl Document {
-    /// Where it stands. What is said on the command line counts before what is
-    /// set in the environment.
+    /// Finds the document; options take precedence over the environment.
     pub(super) async fn place(&self, whose: Whose<'_>) -> Result<Place> {
         let origin = match (&self.sources, &self.sources_parameter, &self.sources_secret) {
             (Some(path), _, _) => SourcesOrigin::File(path.clone()),
@@ -139,11 +139,11 @@ async fn of_local(url: &str) -> Result<SourcesOrigin> {
     Ok(SourcesOrigin::File(file.into()))
 }
 
-/// The sources of `deployment`, or those in `file`: for whoever reads them only.
+/// Reads the sources of `deployment`, or those in `file`.
 ///
 /// # Errors
 ///
-/// Nothing says where they stand, or they cannot be read.
+/// The document is not named, or it cannot be read.
 pub async fn configured(deployment: &Deployment, file: Option<&Path>) -> Result<Sources> {
     let origin = match file {
         Some(file) => SourcesOrigin::File(file.to_owned()),
@@ -156,7 +156,7 @@ pub async fn configured(deployment: &Deployment, file: Option<&Path>) -> Result<
     Ok(sources(&Place::at(origin, Some(&deployment.account))?).await?.1)
 }
 
-/// What a deployment says of itself, as variables.
+/// A deployment's variables.
 struct Said<'a>(&'a BTreeMap<String, String>);
 
 impl Variables for Said<'_> {
@@ -165,7 +165,6 @@ impl Variables for Said<'_> {
     }
 }
 
-/// The document and its sources.
 pub(super) async fn sources(place: &Place) -> Result<(Found, Sources)> {
     let found = place.read().await?.with_context(|| {
         format!("{place} is not there: `serializer source add` makes a file or a parameter, with its first source")
@@ -174,7 +173,6 @@ pub(super) async fn sources(place: &Place) -> Result<(Found, Sources)> {
     Ok((found, sources))
 }
 
-/// Why there is no source of that name.
 pub(super) fn unknown(place: &Place, sources: &Sources, name: &str) -> anyhow::Error {
     let names: Vec<String> = sources.iter().map(|source| format!("`{}`", source.name)).collect();
     anyhow::anyhow!("{place} has no source `{name}`; it has {}", names.join(", "))

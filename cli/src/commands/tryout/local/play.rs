@@ -1,5 +1,4 @@
-//! `serializer local --demo` in a project of one's own: its samples, each sent
-//! twice, and what its handler made of them.
+//! `serializer local --demo` in a project of one's own: posts its samples, each twice, and judges the results.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,33 +25,29 @@ use webhook_serializer::{
 
 use crate::commands::tryout::send::Accepted;
 
-/// How long sending may take, and what is left to settle then: a handler that fails
-/// is tried again meanwhile.
+/// For sending, and for settling afterwards: a failing handler is tried again.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Before a sample is sent again that has no place yet.
+/// Before a sample without a sequence is sent again.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Where a delivery was accepted.
 type Place = (EntityKey, Sequence);
 
-/// A sample that was sent until it had a place. Where that took more than once, an
-/// earlier copy may have been stored as well, in a place that nobody was told.
+/// A sample that was sent until it had a sequence. If it was sent more than once, an earlier copy may have been
+/// stored too, under a sequence that no answer named.
 #[derive(Debug, Clone)]
 struct Sent {
     place: Place,
-    /// What the story calls the delivery, in each of its places.
+    /// The delivery's name in the recording, at each of its sequences.
     name: String,
 }
 
-/// What became of the samples, in a sentence, and whether it is well.
 pub(super) struct Verdict {
     pub(super) is_well: bool,
     pub(super) says: String,
 }
 
-/// Posts the samples in `folder` to `url`, all of them and then all again, and
-/// waits until what was accepted is settled.
+/// Posts all samples in `folder` to `url`, twice, and waits until the accepted ones are settled.
 ///
 /// # Errors
 ///
@@ -61,7 +56,7 @@ pub(super) async fn play(folder: &Path, url: &str, sources: &Sources, story: &St
     let sender = Sender::new(url);
     let webhooks = webhooks(folder, sources)?;
     let env = Env::system();
-    // Two of one topic and order are told apart by their files.
+    // Two of one topic and order get the names of their files.
     for (file, webhook) in &webhooks {
         let name = Path::new(file).file_stem().unwrap_or_default().to_string_lossy();
         story.call(webhook.incoming.identity.delivery_id.as_str(), &name);
@@ -84,9 +79,8 @@ pub(super) async fn play(folder: &Path, url: &str, sources: &Sources, story: &St
     Ok(judge(&told, &rounds, in_time))
 }
 
-/// Sends a sample, until `give_up` by our monotonic clock. On a busy machine it may be
-/// answered that it is not stored (503), or not yet (202): it is sent again then, as
-/// senders do, for an answer that says where it stands.
+/// Sends a sample until `give_up`, by our monotonic clock. A busy machine may answer 503 or 202: as senders do, it is
+/// sent again, until an answer names its sequence.
 async fn send(sender: &Sender, file: &str, webhook: &Webhook, give_up: Duration) -> Result<Place> {
     let env = Env::system();
     loop {
@@ -105,8 +99,8 @@ async fn send(sender: &Sender, file: &str, webhook: &Webhook, give_up: Duration)
     }
 }
 
-/// The samples in a folder, by name, signed. Each is a delivery of its own: what became
-/// of one would be taken for what became of the other.
+/// Reads and signs the samples in a folder, by name. Each must be a delivery of its own, so that results are not
+/// mixed up.
 fn webhooks(folder: &Path, sources: &Sources) -> Result<Vec<(String, Webhook)>> {
     let shown = folder.display();
     let files = std::fs::read_dir(folder).with_context(|| format!("{shown} cannot be read"))?;
@@ -131,7 +125,6 @@ fn webhooks(folder: &Path, sources: &Sources) -> Result<Vec<(String, Webhook)>> 
     Ok(webhooks)
 }
 
-/// How a place was settled, if it was.
 fn settlement(told: &[Happening], (entity, sequence): &Place) -> Option<Settlement> {
     told.iter().find_map(|happening| match happening.what {
         What::Settled(settlement) if happening.entity == *entity && happening.sequence == Some(*sequence) => {
@@ -141,8 +134,8 @@ fn settlement(told: &[Happening], (entity, sequence): &Place) -> Option<Settleme
     })
 }
 
-/// What was made of a delivery, in whichever of its places: a repeat says only that
-/// there was another, which may have been parked.
+/// Returns the outcomes of a delivery at any of its sequences. A repeat says only that there was another, which may
+/// have been parked.
 fn outcomes(told: &[Happening], sent: &Sent) -> impl Iterator<Item = Settlement> {
     let of_it = told.iter().filter(|happening| happening.entity == sent.place.0 && happening.name == sent.name);
     of_it.filter_map(|happening| match happening.what {
@@ -155,7 +148,7 @@ fn judge(told: &[Happening], [first, again]: &[Vec<Sent>; 2], in_time: bool) -> 
     let settled = |sent: &Sent| settlement(told, &sent.place);
     let times = |sent: &Sent| outcomes(told, sent).filter(|outcome| *outcome == Settlement::Applied).count();
     let applied = first.iter().filter(|sent| times(sent) == 1).count();
-    // A repeat either finds the place of the first, or gets one of its own.
+    // A repeat finds the first one's sequence, or gets one of its own.
     let is_repeat =
         |sent: &Sent| first.iter().any(|one| one.place == sent.place) || settled(sent) == Some(Settlement::Repeat);
     let (repeats, count) = (again.iter().filter(|sent| is_repeat(sent)).count(), first.len());
@@ -207,7 +200,7 @@ mod tests {
 
     #[test]
     fn all_is_well_where_each_is_applied_once_and_its_repeat_is_recognised() {
-        // The same name in another order is another delivery's.
+        // The same name in another order is another delivery.
         let rounds = [1, 2].map(|at| vec![sent("a/1", at, "made"), sent("b/1", at, "made")]);
         let told = |repeat| {
             [
@@ -260,7 +253,7 @@ mod tests {
         assert!(nowhere.says.contains("a/1 2: repeat"), "{}", nowhere.says);
     }
 
-    /// Answers with these one after the other, the last for ever; counts them.
+    /// Answers with these one after the other, repeating the last; counts the requests.
     async fn endpoint(answers: &'static [(u16, &'static str)]) -> (Sender, Arc<AtomicUsize>) {
         let asked = Arc::new(AtomicUsize::new(0));
         let counted = asked.clone();
@@ -290,7 +283,7 @@ mod tests {
         let taken = send(&sender, "one.json", &webhook, now() + PATIENCE).await.expect("it is taken");
         assert_eq!(taken, place("shopify/order/1", 7));
         assert_eq!(asked.load(Relaxed), 3);
-        // Not for ever, and not what no other answer comes of.
+        // It gives up in time, and at once on an answer that no retry changes.
         let (sender, asked) = endpoint(&[(503, "busy")]).await;
         let error = send(&sender, "one.json", &webhook, now()).await.expect_err("too long");
         assert_eq!((error.to_string().as_str(), asked.load(Relaxed)), ("one.json is answered 503: busy", 1));

@@ -1,5 +1,4 @@
-//! What a local run tells while it serves: a line for each thing that happens,
-//! wherever the worker runs.
+//! Prints a local run's events, a line each, wherever the worker runs.
 
 use std::time::Duration;
 
@@ -7,6 +6,7 @@ use console::style;
 use serde_json::{Value, json};
 use serializer::{
     local::demo,
+    output::{command_line, local_option},
     say,
     view::recording::{Happening, Heard, Story, What},
 };
@@ -18,12 +18,8 @@ use webhook_serializer::{
     telemetry::{Event, Observer},
 };
 
-use crate::commands::{
-    print_json,
-    target::{command_line, local_option},
-};
+use crate::commands::print_json;
 
-/// Tells that the document was read anew, or could not be.
 #[derive(Debug)]
 pub(super) struct TellSources {
     pub(super) json: bool,
@@ -46,7 +42,7 @@ impl Observer for TellSources {
     }
 }
 
-/// Tells of webhooks that are refused: nothing of them is in any row.
+/// Refused webhooks have no rows.
 #[derive(Debug)]
 pub(super) struct TellRefusals {
     pub(super) json: bool,
@@ -65,22 +61,20 @@ impl Observer for TellRefusals {
     }
 }
 
-/// How long the rows are asked what the matter was.
+/// The longest look at the rows for an error.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Tells of a deployment.
 pub(super) struct Teller {
     pub(super) story: Story,
     pub(super) store: Store,
     pub(super) operator: Operator,
-    /// Its webhook endpoint, for command lines.
+    /// The webhook endpoint, for command lines.
     pub(super) url: String,
-    /// One JSON object for each, for programs.
     pub(super) json: bool,
 }
 
 impl Teller {
-    /// Tells what happens, until `over` completes and all is told.
+    /// Prints events until `over` completes and all are printed.
     pub(super) async fn tell(self, over: impl Future) {
         let mut length = self.story.length();
         let (mut next, mut is_over) = (0, false);
@@ -105,8 +99,7 @@ impl Teller {
         }
     }
 
-    /// What went wrong: as it was told, or as the rows say it, where a worker's
-    /// log kept it to itself since an error may quote a body.
+    /// Returns the error of a failure. Logs leave errors out, since they may quote a body; the rows have them.
     async fn error(&self, happening: &Happening) -> Option<String> {
         match &happening.what {
             What::Failed { error, .. } if !error.is_empty() => Some(error.clone()),
@@ -122,16 +115,14 @@ impl Teller {
         }
     }
 
-    /// What people are told besides: the error, and the command that helps.
+    /// Returns further lines for people: the error, and the command that helps.
     fn besides(&self, happening: &Happening, error: Option<&str>) -> String {
         let is_told = matches!(&happening.what, What::Failed { error, .. } if !error.is_empty());
         let error = error.filter(|_| !is_told).map(|error| format!(": {error}")).unwrap_or_default();
         let (option, key) = (local_option(&self.url), happening.entity.as_str());
         let next = match (&happening.what, happening.sequence) {
-            (What::Blocked(_), _) => command_line("unblock", &option, key),
-            (What::Settled(Settlement::Parked), Some(at)) => {
-                format!("{} {at}", command_line("redrive", &option, key))
-            }
+            (What::Blocked(_), _) => command_line("resume", &option, &[key]),
+            (What::Settled(Settlement::Parked), Some(at)) => command_line("redrive", &option, &[key, &at.to_string()]),
             _ => return error,
         };
         format!("{error}\n{:13}{}", "", style(next).dim())
@@ -167,8 +158,7 @@ fn as_json(happening: &Happening, error: Option<&str>) -> Value {
     value
 }
 
-/// Takes in what the functions of processes of their own print, and shows what
-/// is not told otherwise.
+/// Records what functions in other processes print, and shows the rest.
 pub(super) async fn listen(mut lines: UnboundedReceiver<String>, story: Story, json: bool) {
     while let Some(line) = lines.recv().await {
         match story.hear(&line) {

@@ -1,19 +1,16 @@
-//! `serializer inspect`: one order, as its rows show it.
-
-mod kept;
+//! One order: its state, what waits, what is parked, what was settled.
 
 use std::{collections::BTreeMap, process::ExitCode};
 
 use anyhow::Result;
-use clap::Args;
 use console::style;
 use serde_json::json;
 use serializer::{
     output::{self, Table, duration},
     say,
     view::{
-        delivery,
-        order_status::standing,
+        delivery::{self, delivery_json, parked_json},
+        overview::ParkedDelivery,
         timeline::{Timeline, outcome, waited},
     },
 };
@@ -27,31 +24,10 @@ use webhook_serializer::{
     time::Timestamp,
 };
 
-use crate::commands::{
-    print_json,
-    setup::source::whereabouts,
-    target::{Deployment, Target},
-};
-use kept::Kept;
+use super::{Show, kept::Kept};
+use crate::commands::{print_json, setup::source::whereabouts, target::Deployment};
 
-/// Options of `serializer inspect`.
-#[derive(Debug, Args)]
-pub struct Inspect {
-    /// Its key, such as shopify/order/450789469; `send` prints it
-    #[arg(value_name = "ORDER")]
-    order: EntityKey,
-    /// One JSON object
-    #[arg(long)]
-    json: bool,
-    /// How many settled deliveries to show at most, the newest
-    #[arg(long, default_value_t = 20, value_name = "N")]
-    settled: usize,
-    #[command(flatten)]
-    target: Target,
-}
-
-/// The source of what is next, where that is paused. A help only: where the document
-/// cannot be read, nothing is said of it.
+/// Returns the next delivery's source if it is paused; `None` too if the sources document cannot be read.
 async fn paused(timeline: &Timeline, deployment: &Deployment) -> Option<SourceName> {
     let Item::Delivery(next) = timeline.inspected.waiting.first()? else { return None };
     let source = next.head().source();
@@ -59,23 +35,19 @@ async fn paused(timeline: &Timeline, deployment: &Deployment) -> Option<SourceNa
     sources.get(source.as_str()).is_some_and(|source| source.is_paused).then(|| source.clone())
 }
 
-/// All that is shown.
 struct Seen {
     timeline: Timeline,
-    /// What its handler keeps of it.
     kept: Option<Kept>,
-    /// The source of what is next, where that is paused.
     paused: Option<SourceName>,
 }
 
-impl Inspect {
-    pub async fn run(self) -> Result<ExitCode> {
-        let deployment = self.target.connect().await?;
-        let seen = self.look(&deployment).await?;
+impl Show {
+    pub(super) async fn order(&self, deployment: &Deployment) -> Result<ExitCode> {
+        let seen = self.look(deployment).await?;
         if self.json {
-            print_json(&as_json(&self.order, &seen));
+            print_json(&as_json(&self.order, &seen, deployment));
         } else {
-            self.print(&seen, &deployment);
+            self.print_order(&seen, deployment);
         }
         Ok(if seen.timeline.is_known() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
@@ -85,7 +57,7 @@ impl Inspect {
         let kept = match &deployment.orders_table {
             None => None,
             Some(table) => {
-                // A diagnosis of the inbox is not to fail for what its handler keeps elsewhere.
+                // The inbox is worth showing even if the handler's table cannot be read.
                 Kept::read(deployment.parts.store.table(), table, &self.order).await.unwrap_or_else(|error| {
                     output::complain(format_args!(
                         "what the handler `orders` keeps in {table} cannot be read: {error}"
@@ -98,7 +70,7 @@ impl Inspect {
         Ok(Seen { timeline, kept, paused })
     }
 
-    fn print(&self, seen: &Seen, deployment: &Deployment) {
+    fn print_order(&self, seen: &Seen, deployment: &Deployment) {
         let now = deployment.env.now();
         let Seen { timeline: Timeline { inspected, settled, has_older }, kept, paused } = seen;
         let name = style(self.order.as_str()).bold();
@@ -111,10 +83,10 @@ impl Inspect {
                 say!("`{list}` lists the keys that there are.");
             }
             Some(state) => {
-                let command = |command: &str| deployment.command(command, self.order.as_str());
-                let standing = standing(state, inspected.waiting.first(), now, command);
-                say!("{name}  {}", standing.word);
-                standing.sentences.iter().for_each(|sentence| say!("{sentence}"));
+                let status = seen.timeline.status(now);
+                say!("{name}  {}", output::state(status.kind.as_str()));
+                status.causes.iter().for_each(|cause| say!("{cause}"));
+                deployment.print_next(&self.order, &status.next);
                 if let Some(source) = paused {
                     let resume = deployment.line("source resume", &[source.as_str()]);
                     say!("Its source {source} is paused: nothing of it is handled until `{resume}`.");
@@ -151,9 +123,8 @@ impl Inspect {
             ]);
         }
         if !parked.is_empty() {
-            let redrive = deployment.command("redrive", self.order.as_str());
-            let end = delivery::first_end(&inspected.parked).map(|end| format!("{end}\n")).unwrap_or_default();
-            say!("\n{parked}{end}Put them back at the end with `{redrive}`, or one with its number behind that.");
+            let end = delivery::first_end(inspected.parked.iter().filter_map(|one| one.kept_until));
+            say!("\n{parked}{}", end.unwrap_or_default());
         }
         print_settled(settled);
         if *has_older {
@@ -207,7 +178,9 @@ fn print_settled(settled: &BTreeMap<Sequence, Past>) {
     }
 }
 
-fn as_json(entity: &EntityKey, seen: &Seen) -> serde_json::Value {
+fn as_json(entity: &EntityKey, seen: &Seen, deployment: &Deployment) -> serde_json::Value {
+    let status = seen.timeline.status(deployment.env.now());
+    let next = status.next.iter().map(|next| next.line(&deployment.option, entity));
     let Seen { timeline: Timeline { inspected, settled, .. }, kept, paused } = seen;
     let state = inspected.state.as_ref().map(|state| {
         json!({
@@ -230,13 +203,7 @@ fn as_json(entity: &EntityKey, seen: &Seen) -> serde_json::Value {
             value
         }
     });
-    let parked = inspected.parked.iter().map(|one| {
-        let mut value = delivery_json(one.delivery());
-        value["error"] = json!(one.error);
-        value["parked_at"] = json!(one.parked_at);
-        value["kept_until"] = json!(one.kept_until);
-        value
-    });
+    let parked = inspected.parked.iter().map(|one| parked_json(&ParkedDelivery::from(one)));
     let settled = settled.iter().map(|(sequence, past)| {
         let mut value = past.delivery.as_ref().map_or_else(|| json!({ "sequence": sequence }), delivery_json);
         value["outcome"] = json!(past.settlement().map(Settlement::as_str));
@@ -257,15 +224,8 @@ fn as_json(entity: &EntityKey, seen: &Seen) -> serde_json::Value {
         None => (None, None),
     };
     json!({
-        "entity": entity, "state": state, "order": order, "row": row, "waiting": waiting.collect::<Vec<_>>(),
+        "entity": entity, "kind": status.kind.as_str(), "causes": status.causes, "next": next.collect::<Vec<_>>(),
+        "state": state, "order": order, "row": row, "waiting": waiting.collect::<Vec<_>>(),
         "parked": parked.collect::<Vec<_>>(), "settled": settled.collect::<Vec<_>>(), "paused_source": paused,
-    })
-}
-
-pub(in crate::commands) fn delivery_json(delivery: &Delivery) -> serde_json::Value {
-    json!({
-        "entity": delivery.entity(), "sequence": delivery.sequence(), "source": delivery.source(),
-        "topic": delivery.topic(), "delivery_id": delivery.delivery_id(), "redrive": delivery.redrive(),
-        "received_at": delivery.received_at(), "event_time": delivery.event_time(),
     })
 }

@@ -1,4 +1,4 @@
-//! What a handler keeps of an order, in the table of the handler `orders`.
+//! The row that a handler keeps of an order, in the table of the handler `orders`.
 
 use std::fmt;
 
@@ -11,20 +11,18 @@ use webhook_serializer::{
     },
 };
 
-/// Written with every row of the handler `orders`.
+/// In every row of the handler `orders`.
 const FORMAT_ATTRIBUTE: &str = "v";
 
-/// One order's row there.
 #[derive(Debug)]
 pub enum Kept {
-    /// The handler `orders` wrote it.
     Order(Box<Order>),
-    /// Another handler did, which has the table to itself: on a local run, one of the user's.
+    /// Another handler's row, which has the table to itself: in a local run, one of the user's.
     Row(Row),
 }
 
 impl Kept {
-    /// What `table` called `name` keeps of `order`; `None` if that is nothing.
+    /// Reads the row of `order` in the table `name`.
     ///
     /// # Errors
     ///
@@ -44,7 +42,6 @@ impl Kept {
         }
     }
 
-    /// For programs, under the names `order` and `row`.
     pub fn as_json(&self) -> serde_json::Value {
         match self {
             Self::Order(order) => json!({

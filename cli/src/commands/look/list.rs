@@ -1,0 +1,236 @@
+//! `serializer list`: orders, and why they do not move.
+
+use std::{cmp::Reverse, collections::BTreeMap, process::ExitCode};
+
+use anyhow::Result;
+use clap::Args;
+use serde_json::{Value, json};
+use serializer::{
+    output::{self, Table, duration},
+    say,
+    view::{
+        delivery::{self, parked_json},
+        order_status::{Kind, OrderStatus, ParkedDeliveries},
+        overview::{Filter, Lane, Overview, ParkedDelivery},
+    },
+};
+use webhook_serializer::{
+    protocol::entity::{EntityKey, SourceName},
+    time::Timestamp,
+};
+
+use crate::commands::{
+    interrupt::Interrupt,
+    print_json,
+    selection::Selection,
+    survey::{Cost, Surveyor, Wanted},
+    target::{Deployment, Target},
+};
+
+/// Options of `serializer list`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Without options it lists all orders, the newest activity first. With an option it lists orders that \
+                  are not settled, the oldest first; several of --blocked to --waiting list them together. What it reads, \
+                  and what that costs: `serializer status --help`. --blocked, --held, --failing and --waiting leave out \
+                  the deliveries, which cost the most."
+)]
+pub struct List {
+    /// Orders that are blocked: they wait for you
+    #[arg(long)]
+    blocked: bool,
+    /// Orders with parked deliveries
+    #[arg(long)]
+    parked: bool,
+    /// Orders that an operator holds
+    #[arg(long, visible_alias = "on-hold")]
+    held: bool,
+    /// Orders whose next delivery failed and is tried again
+    #[arg(long)]
+    failing: bool,
+    /// Orders whose deliveries wait for a worker, or that somebody has leased
+    #[arg(long)]
+    waiting: bool,
+    #[command(flatten)]
+    selection: Selection,
+    /// Show at most N
+    #[arg(long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    limit: u32,
+    /// One JSON object a line
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    cost: Cost,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// An order in the list.
+#[derive(Debug, Default)]
+struct Entry<'a> {
+    lane: Option<&'a Lane>,
+    parked: Vec<&'a ParkedDelivery>,
+}
+
+impl Entry<'_> {
+    fn status(&self, now: Timestamp) -> OrderStatus {
+        let parked = ParkedDeliveries::of(self.parked.iter().map(|one| (one.sequence, one.error.as_str())));
+        match self.lane {
+            Some(lane) => lane.status(parked, now),
+            None => OrderStatus::of(None, None, parked, now),
+        }
+    }
+
+    fn since(&self) -> Option<Timestamp> {
+        let parked = self.parked.iter().filter_map(|one| one.since);
+        self.lane.and_then(Lane::since).into_iter().chain(parked).min()
+    }
+
+    fn active_at(&self) -> Option<Timestamp> {
+        let parked = self.parked.iter().filter_map(|one| one.since);
+        self.lane.and_then(|lane| lane.active_at).into_iter().chain(parked).max()
+    }
+
+    fn source(&self) -> Option<&SourceName> {
+        let of_lane = self.lane.and_then(|lane| lane.source.as_ref());
+        of_lane.or_else(|| self.parked.first().map(|one| &one.source))
+    }
+
+    fn as_json(&self, entity: &EntityKey, status: &OrderStatus, next: &str) -> Value {
+        let state = self.lane.map(|lane| &lane.state);
+        json!({
+            "entity": entity, "state": status.kind.as_str(), "since": self.since(), "active_at": self.active_at(),
+            "source": self.source(), "topic": self.lane.and_then(|lane| lane.topic.as_ref()),
+            "waiting": state.map_or(0, |state| state.waiting()), "sequence": state.map(|state| state.next()),
+            "attempts": state.map(|state| state.attempts), "retry_at": state.and_then(|state| state.retry_at),
+            "error": self.lane.and_then(|lane| lane.error()),
+            "parked": self.parked.iter().map(|one| parked_json(one)).collect::<Vec<_>>(),
+            "why": status.summary(), "next": next,
+        })
+    }
+}
+
+impl List {
+    fn chooses_state(&self) -> bool {
+        self.parked || self.chooses_orders()
+    }
+
+    fn chooses_orders(&self) -> bool {
+        self.blocked || self.held || self.failing || self.waiting
+    }
+
+    fn is_unfiltered(&self) -> bool {
+        !self.chooses_state() && self.selection.is_empty()
+    }
+
+    fn wanted(&self) -> Wanted {
+        match (self.parked, self.chooses_orders()) {
+            (false, true) => Wanted::Orders,
+            (true, false) => Wanted::Parked,
+            _ if self.is_unfiltered() => Wanted::Everything,
+            _ => Wanted::All,
+        }
+    }
+
+    fn takes(&self, lane: &Lane) -> bool {
+        if !self.chooses_state() {
+            return true;
+        }
+        match lane.kind {
+            Kind::Blocked => self.blocked,
+            Kind::OnHold => self.held,
+            Kind::Failing | Kind::Unavailable => self.failing,
+            Kind::Waiting | Kind::AtWork | Kind::Leased | Kind::Abandoned => self.waiting,
+            Kind::Parked | Kind::Idle => false,
+        }
+    }
+
+    pub async fn run(self) -> Result<ExitCode> {
+        let deployment = self.target.connect().await?;
+        let mut surveyor = Surveyor::read(&deployment, self.cost, Interrupt::listen(), self.wanted()).await?;
+        let filter = self.selection.filter(deployment.env.now());
+        // A source is read from the next delivery, at a unit each: only for the orders that are shown.
+        let shown = match filter.source {
+            Some(_) => None,
+            None => Some(self.shown_first(&surveyor.survey.overview, &filter)),
+        };
+        let is_shown = |lane: &Lane| shown.as_ref().is_none_or(|shown| shown.contains(&lane.state.entity));
+        let is_wanted = |lane: &Lane| self.takes(lane) && filter.takes_but_source(lane.error(), lane.since());
+        surveyor.sources(|lane| is_wanted(lane) && is_shown(lane)).await?;
+        let survey = surveyor.finish();
+        let entries = self.entries(&survey.overview, &filter);
+        self.print(&entries, &deployment);
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn shown_first(&self, seen: &Overview, filter: &Filter) -> Vec<EntityKey> {
+        let entries = self.entries(seen, filter);
+        entries.into_iter().take(self.limit as usize).map(|(entity, _)| entity.clone()).collect()
+    }
+
+    fn entries<'a>(&self, seen: &'a Overview, filter: &Filter) -> Vec<(&'a EntityKey, Entry<'a>)> {
+        let mut entries: BTreeMap<&EntityKey, Entry<'_>> = BTreeMap::new();
+        for lane in &seen.lanes {
+            if self.takes(lane) && filter.takes(lane.source.as_ref(), lane.error(), lane.since()) {
+                entries.entry(&lane.state.entity).or_default().lane = Some(lane);
+            }
+        }
+        for one in &seen.parked {
+            if filter.takes(Some(&one.source), Some(&one.error), one.since) {
+                entries.entry(&one.entity).or_default().parked.push(one);
+            }
+        }
+        let mut entries: Vec<_> = entries.into_iter().collect();
+        for (_, entry) in &mut entries {
+            entry.parked.sort_by_key(|one| one.sequence);
+        }
+        match self.is_unfiltered() {
+            true => entries.sort_by_key(|(_, entry)| Reverse(entry.active_at())),
+            false => entries.sort_by_key(|(_, entry)| entry.since().unwrap_or(Timestamp::from_millis(u64::MAX))),
+        }
+        entries
+    }
+
+    fn print(&self, entries: &[(&EntityKey, Entry<'_>)], deployment: &Deployment) {
+        let now = deployment.env.now();
+        let time = if self.is_unfiltered() { ">active" } else { ">since" };
+        let mut table = Table::new(&["order", "state", ">waiting", time, "source", "why", "next"]);
+        let shown = &entries[..entries.len().min(self.limit as usize)];
+        for (entity, entry) in shown {
+            let status = entry.status(now);
+            let next = match status.next.first() {
+                Some(next) => next.line(&deployment.option, entity),
+                None => deployment.command("show", entity.as_str()),
+            };
+            if self.json {
+                print_json(&entry.as_json(entity, &status, &next));
+                continue;
+            }
+            let at = if self.is_unfiltered() { entry.active_at() } else { entry.since() };
+            table.row([
+                entity.to_string(),
+                status.kind.as_str().to_owned(),
+                entry.lane.map_or(0, |lane| lane.state.waiting()).to_string(),
+                at.map(|at| duration(now.since(at))).unwrap_or_default(),
+                entry.source().map_or("", SourceName::as_str).to_owned(),
+                status.summary(),
+                next,
+            ]);
+        }
+        if self.json {
+            return;
+        }
+        if table.is_empty() {
+            say!("no order matches");
+        } else {
+            output::print(table);
+        }
+        if shown.len() < entries.len() {
+            say!("{} more are not shown; --limit N shows more", entries.len() - shown.len());
+        }
+        let kept_until = shown.iter().flat_map(|(_, entry)| &entry.parked).filter_map(|one| one.kept_until);
+        if let Some(end) = delivery::first_end(kept_until) {
+            say!("{end}");
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! One delivery, with its body.
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail, ensure};
+use base64::{Engine, engine::general_purpose::STANDARD};
+use console::style;
+use serde_json::{json, value::RawValue};
+use serializer::{
+    output::{self, duration},
+    say,
+    view::{
+        body::{self, Changed, Node, Redacted},
+        delivery::{DeliveryStatus, Fact, delivery_json},
+    },
+};
+use webhook_serializer::{
+    operator::{Content, Single},
+    protocol::{delivery::Delivery, entity::Sequence},
+};
+
+use super::Show;
+use crate::commands::{print_json, target::Deployment};
+
+struct Difference {
+    from: Delivery,
+    /// `None`: one of the two bodies is no JSON.
+    changes: Option<Vec<Changed>>,
+}
+
+impl Show {
+    pub(super) async fn delivery(&self, sequence: Sequence, deployment: &Deployment) -> Result<ExitCode> {
+        let operator = deployment.operator();
+        let single = operator.single(&self.order, sequence).await?;
+        self.check(sequence, &single, deployment)?;
+        let difference = match (self.diff, &single.content) {
+            (true, Content::Delivery(delivery)) => match operator.before(&self.order, sequence).await? {
+                None => bail!("no delivery of {} before {sequence} is kept; nothing to compare with", self.order),
+                Some(from) => Some(self.difference(from, delivery)),
+            },
+            (true, _) => bail!("the body of {} {sequence} is not kept any more; nothing to compare", self.order),
+            _ => None,
+        };
+        let status = DeliveryStatus::of(sequence, &single, deployment.env.now());
+        match self.json {
+            true => self.print_json(sequence, &single, &status, difference.as_ref(), deployment)?,
+            false => {
+                self.print_status(sequence, &status, deployment);
+                match &difference {
+                    Some(difference) => self.print_difference(difference),
+                    None => self.print_body(&single.content),
+                }
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Explains why there is no such delivery.
+    fn check(&self, sequence: Sequence, single: &Single, deployment: &Deployment) -> Result<()> {
+        let order = &self.order;
+        if !matches!(single.content, Content::Nothing) {
+            return Ok(());
+        }
+        let show = deployment.command("show", order.as_str());
+        let Some(state) = &single.state else {
+            bail!(
+                "nothing is known of {order}: nothing has arrived for this key within the retention time, or it was \
+                 erased. Is that its key? `{}` lists orders",
+                deployment.line("list", &[])
+            );
+        };
+        ensure!(
+            sequence <= state.tail,
+            "there is no delivery {sequence} of {order}: the last that arrived is {}. `{show}` lists them",
+            state.tail
+        );
+        ensure!(
+            sequence <= state.head,
+            "{order} {sequence} is claimed and not written yet, or never will be; ask again in a few seconds"
+        );
+        let how = single.receipt.as_ref().map_or_else(String::new, |receipt| format!(" as {}", receipt.settlement));
+        bail!(
+            "{order} {sequence} was settled{how} or never used, and its delivery is gone: deliveries are kept for {} \
+             days. `{show}` shows what is left",
+            deployment.retention.as_secs() / 86_400
+        );
+    }
+
+    fn difference(&self, from: Delivery, delivery: &Delivery) -> Difference {
+        let nodes = Node::parse(from.body()).zip(Node::parse(delivery.body()));
+        Difference { changes: nodes.map(|(before, after)| body::diff(&before, &after, self.raw)), from }
+    }
+
+    fn print_status(&self, sequence: Sequence, status: &DeliveryStatus, deployment: &Deployment) {
+        let now = deployment.env.now();
+        say!("{} {sequence}  {}", style(self.order.as_str()).bold(), output::state(&status.word));
+        status.sentences.iter().for_each(|sentence| say!("{sentence}"));
+        deployment.print_next(&self.order, &status.next);
+        say!();
+        for (name, fact) in &status.facts {
+            match fact {
+                Fact::Text(text) => say!("{name:14}{}", output::one_line(text)),
+                Fact::Number(number) => say!("{name:14}{number}"),
+                Fact::At(at) if *at <= now => say!("{name:14}{at}, {} ago", duration(now.since(*at))),
+                Fact::At(at) => say!("{name:14}{at}"),
+            }
+        }
+    }
+
+    fn print_body(&self, content: &Content) {
+        let Content::Delivery(delivery) = content else {
+            if matches!(content, Content::Bodiless(_)) {
+                say!("\nIts body is gone: it was put back or discarded since it was parked.");
+            }
+            return;
+        };
+        if self.raw {
+            say!();
+            output::print_raw(&[&delivery.body()[..], b"\n"].concat());
+            return;
+        }
+        match Node::parse(delivery.body()) {
+            None => say!("\nIts body is no JSON, and so hidden as a whole; --raw shows it."),
+            Some(node) => {
+                let Redacted { node, pointers } = body::redacted(&node);
+                say!("\n{node}");
+                if !pointers.is_empty() {
+                    say!("\n{}", style(format_args!("{}; --raw shows it", hidden(&pointers))).dim());
+                }
+            }
+        }
+    }
+
+    fn print_difference(&self, difference: &Difference) {
+        let Difference { from, changes } = difference;
+        say!("\nAgainst {}, {}:", from.sequence(), from.topic());
+        let Some(changes) = changes else {
+            say!("One of the two bodies is no JSON; --raw without --diff shows each.");
+            return;
+        };
+        for Changed { pointer, before, after } in changes {
+            match (before.as_deref().map(cut), after.as_deref().map(cut)) {
+                (Some(before), Some(after)) => say!("{} {pointer}  {before} → {after}", style("~").yellow()),
+                (None, Some(after)) => say!("{} {pointer}  {after}", style("+").green()),
+                (Some(before), None) => say!("{} {pointer}  {before}", style("-").red()),
+                (None, None) => {}
+            }
+        }
+        if changes.is_empty() {
+            say!("the same body");
+        }
+    }
+
+    fn print_json(
+        &self,
+        sequence: Sequence,
+        single: &Single,
+        status: &DeliveryStatus,
+        difference: Option<&Difference>,
+        deployment: &Deployment,
+    ) -> Result<()> {
+        let mut value = match single.content.delivery() {
+            Some(delivery) => delivery_json(delivery),
+            None => json!({ "entity": self.order, "sequence": sequence }),
+        };
+        status.add_to(&mut value, &deployment.option, &self.order);
+        if let Some(Difference { from, changes }) = difference {
+            value["against"] = json!(from.sequence());
+            value["changes"] = json!(changes.as_ref().map(|changes| {
+                let change =
+                    |one: &Changed| json!({ "pointer": one.pointer, "before": one.before, "after": one.after });
+                changes.iter().map(change).collect::<Vec<_>>()
+            }));
+        } else if let Content::Delivery(delivery) = &single.content {
+            let node = Node::parse(delivery.body());
+            let shown = node.map(|node| if self.raw { (node, Vec::new()) } else { parts(body::redacted(&node)) });
+            match shown {
+                Some((node, pointers)) => {
+                    value["redacted"] = json!(pointers);
+                    // Numbers stay as they were sent; a JSON value would round them.
+                    let body = RawValue::from_string(node.compact())?;
+                    let text = value.to_string();
+                    say!("{},\"body\":{body}}}", text.strip_suffix('}').unwrap_or_default());
+                    return Ok(());
+                }
+                None if self.raw => value["body_base64"] = STANDARD.encode(delivery.body()).into(),
+                None => value["redacted"] = json!([""]),
+            }
+        }
+        print_json(&value);
+        Ok(())
+    }
+}
+
+fn parts(redacted: Redacted) -> (Node, Vec<String>) {
+    (redacted.node, redacted.pointers)
+}
+
+/// Hidden places that are named.
+const NAMED: usize = 8;
+
+/// Characters of a value on one line.
+const LONGEST: usize = 200;
+
+fn hidden(pointers: &[String]) -> String {
+    let named = pointers.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let more = if pointers.len() > NAMED { format!(" and {} more", pointers.len() - NAMED) } else { String::new() };
+    format!("hidden: {named}{more}")
+}
+
+fn cut(value: &str) -> String {
+    match value.char_indices().nth(LONGEST) {
+        Some((at, _)) => format!("{}…", &value[..at]),
+        None => value.to_owned(),
+    }
+}

@@ -1,0 +1,58 @@
+//! Options of the verbs that take one order or many.
+
+use clap::{ArgGroup, Args};
+use webhook_serializer::protocol::entity::{EntityKey, Sequence};
+
+use crate::commands::{selection::Selection, target::Target};
+
+/// One order, or many.
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("which").required(true).multiple(true).args(["order", "source", "error", "since", "all"]))]
+pub struct Orders {
+    /// The order's key, such as shopify/order/450789469; or choose many by --source, --error, --since or --all
+    #[arg(value_name = "ORDER", conflicts_with_all = ["source", "error", "since", "all", "limit"])]
+    pub order: Option<EntityKey>,
+    #[command(flatten)]
+    pub many: Many,
+}
+
+/// One delivery, those of an order, or many.
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("which").required(true).multiple(true).args(["order", "source", "error", "since", "all"]))]
+pub struct Deliveries {
+    /// The order's key, such as shopify/order/450789469; or choose many by --source, --error, --since or --all
+    #[arg(value_name = "ORDER")]
+    pub order: Option<EntityKey>,
+    /// The delivery's number, as `show` prints it
+    #[arg(value_parser = sequence, conflicts_with_all = ["source", "error", "since", "all", "limit"])]
+    pub sequence: Option<Sequence>,
+    #[command(flatten)]
+    pub many: Many,
+}
+
+fn sequence(text: &str) -> Result<Sequence, std::num::ParseIntError> {
+    text.parse().map(Sequence)
+}
+
+#[derive(Debug, Args)]
+pub struct Many {
+    #[command(flatten)]
+    pub selection: Selection,
+    /// All of them, of every order
+    #[arg(long, conflicts_with_all = ["order", "source", "error", "since"])]
+    pub all: bool,
+    /// At most N, from the top of the list; --limit 1 tries with one
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub limit: Option<u32>,
+    /// List what it would change, and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Do not ask: neither before changes, nor before reading more than 1,000 read units
+    #[arg(long, short = 'y')]
+    pub yes: bool,
+    /// One JSON object a line
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub target: Target,
+}

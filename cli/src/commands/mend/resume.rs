@@ -1,0 +1,47 @@
+//! `serializer resume`.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Args;
+use serializer::operations::{Stop, Verb};
+
+use super::{choice::Orders, run::Request};
+use crate::commands::reason::MaybeBecause;
+
+/// Options of `serializer resume`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A blocked order tries its delivery again, with all its attempts; then those behind it, in order. A hold \
+                  ends. An order that is not stopped gets a wake-up.\n\n\
+                  Many: the blocked orders, and with --held those on hold instead. It lists them, says what that costs, \
+                  and asks. After Ctrl-C, the same command continues."
+)]
+pub struct Resume {
+    /// Many: those on hold, instead of those that are blocked
+    #[arg(long, conflicts_with = "order")]
+    held: bool,
+    #[command(flatten)]
+    because: MaybeBecause,
+    #[command(flatten)]
+    orders: Orders,
+}
+
+impl Resume {
+    pub async fn run(self) -> Result<ExitCode> {
+        let stop = match (&self.orders.order, self.held) {
+            (Some(_), _) => Stop::Any,
+            (None, true) => Stop::Hold,
+            (None, false) => Stop::Block,
+        };
+        let Orders { order, many } = &self.orders;
+        let request = Request {
+            verb: Verb::Resume(stop),
+            order: order.as_ref(),
+            sequence: None,
+            many,
+            reason: self.because.reason(),
+        };
+        request.run().await
+    }
+}

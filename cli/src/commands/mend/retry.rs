@@ -1,0 +1,31 @@
+//! `serializer retry`.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Args;
+use serializer::operations::Verb;
+
+use super::{choice::Orders, run::Request};
+use crate::commands::reason::MaybeBecause;
+
+/// Options of `serializer retry`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Attempts stay counted: after the last one, the delivery is parked or blocks its order. A blocked order \
+                  continues with `resume`, with all its attempts."
+)]
+pub struct Retry {
+    #[command(flatten)]
+    because: MaybeBecause,
+    #[command(flatten)]
+    orders: Orders,
+}
+
+impl Retry {
+    pub async fn run(self) -> Result<ExitCode> {
+        let Orders { order, many } = &self.orders;
+        let reason = self.because.reason();
+        Request { verb: Verb::Retry, order: order.as_ref(), sequence: None, many, reason }.run().await
+    }
+}

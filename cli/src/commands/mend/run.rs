@@ -1,0 +1,347 @@
+//! Runs a verb for one order or many: lists the targets and the cost, asks, shows progress, and stops at Ctrl-C.
+
+use std::{collections::BTreeSet, process::ExitCode};
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+use serializer::{
+    operations::{self, Effect, Outcome, ParkedSelection, Tally, Target, Verb},
+    output::{self, Table, counted, duration},
+    say,
+    view::{
+        delivery::parked_json,
+        overview::{Lane, ParkedDelivery},
+    },
+};
+use webhook_serializer::protocol::{
+    entity::{EntityKey, Sequence},
+    maintain::Reason,
+};
+
+use super::choice::Many;
+use crate::commands::{
+    interrupt::Interrupt,
+    print_json,
+    survey::{self, Cost, Surveyor, Wanted},
+    target::Deployment,
+};
+
+/// The rows of a list above a question.
+const LISTED: usize = 50;
+
+/// A verb, and what the arguments choose.
+pub struct Request<'a> {
+    pub verb: Verb,
+    pub order: Option<&'a EntityKey>,
+    pub sequence: Option<Sequence>,
+    pub many: &'a Many,
+    pub reason: Reason,
+}
+
+/// The targets, and how they are listed.
+struct Plan {
+    targets: Vec<Target>,
+    columns: &'static [&'static str],
+    rows: Vec<(Vec<String>, Value)>,
+    /// Facts about the targets as a whole.
+    notes: Vec<String>,
+}
+
+impl Request<'_> {
+    pub async fn run(self) -> Result<ExitCode> {
+        let deployment = self.many.target.connect().await?;
+        let interrupt = Interrupt::listen();
+        let plan = self.plan(&deployment, &interrupt).await?;
+        if plan.targets.is_empty() {
+            bail!("{}", self.nothing(&deployment).await?);
+        }
+        let is_agreed = self.many.yes || !self.asks();
+        if self.many.dry_run || !is_agreed {
+            self.list(&plan);
+        }
+        if self.many.dry_run {
+            return Ok(ExitCode::SUCCESS);
+        }
+        if !is_agreed {
+            let question = format!("{} {}?", capital(self.verb.name()), self.counted(plan.targets.len()));
+            if !interrupt.ask("nothing is changed yet", &question)? {
+                output::complain("nothing was changed");
+                return Ok(ExitCode::FAILURE);
+            }
+        }
+        self.act(&plan.targets, &deployment, &interrupt).await
+    }
+
+    /// Returns whether the operator chose by properties, and may not know all that match.
+    fn is_many(&self) -> bool {
+        self.order.is_none() || !self.many.selection.is_empty()
+    }
+
+    fn asks(&self) -> bool {
+        self.is_many() || matches!(self.verb, Verb::Skip | Verb::Discard)
+    }
+
+    fn counted(&self, targets: usize) -> String {
+        match self.verb.takes_deliveries() {
+            true => counted(targets as u64, "delivery", "deliveries"),
+            false => counted(targets as u64, "order", "orders"),
+        }
+    }
+
+    /// Says why no target was found.
+    async fn nothing(&self, deployment: &Deployment) -> Result<String> {
+        let of = match (self.order, self.sequence) {
+            (Some(order), Some(sequence)) => {
+                let state = deployment.operator().single(order, sequence).await?.state;
+                let what = match state {
+                    Some(state) if state.head < sequence && sequence <= state.tail => "it waits for its turn",
+                    Some(state) if sequence <= state.head => "it was settled, redriven or discarded",
+                    _ => "nothing is known of it",
+                };
+                format!("{order} {sequence} is not parked: {what}")
+            }
+            (Some(order), None) => format!("nothing of {order} is parked"),
+            _ => format!("there is nothing to {}", self.verb.name()),
+        };
+        let matching = if self.many.selection.is_empty() { "" } else { " that matches --source, --error and --since" };
+        let next = match self.order {
+            Some(order) => deployment.command("show", order.as_str()),
+            None => deployment.line("list", &[]),
+        };
+        Ok(format!("{of}{matching}; nothing was changed. `{next}` shows what there is"))
+    }
+
+    async fn plan(&self, deployment: &Deployment, interrupt: &Interrupt) -> Result<Plan> {
+        let cost = Cost { yes: self.many.yes };
+        let limit = self.many.limit.map_or(usize::MAX, |limit| limit as usize);
+        let filter = self.many.selection.filter(deployment.env.now());
+        let takes_parked = |one: &ParkedDelivery| {
+            self.sequence.is_none_or(|sequence| one.sequence == sequence)
+                && filter.takes(Some(&one.source), Some(&one.error), one.since)
+        };
+        match (self.verb, self.order) {
+            (Verb::Redrive | Verb::Discard, order) => {
+                let parked: Vec<ParkedDelivery> = match order {
+                    Some(order) => {
+                        deployment.operator().parked(order).await?.iter().map(ParkedDelivery::from).collect()
+                    }
+                    None => {
+                        Surveyor::read(deployment, cost, interrupt.clone(), Wanted::Parked)
+                            .await?
+                            .whole()?
+                            .overview
+                            .parked
+                    }
+                };
+                Ok(self.plan_of_parked(&ParkedSelection::of(parked, takes_parked, limit), deployment))
+            }
+            (Verb::Skip, Some(order)) => self.plan_of_skip(order, deployment).await,
+            (_, Some(order)) => {
+                let targets = vec![Target { order: order.clone(), sequence: None }];
+                let row = (vec![order.to_string()], json!({ "entity": order, "done": null }));
+                Ok(Plan { targets, columns: &["order"], rows: vec![row], notes: Vec::new() })
+            }
+            (_, None) => {
+                let mut surveyor = Surveyor::read(deployment, cost, interrupt.clone(), Wanted::Orders).await?;
+                let is_wanted = |lane: &Lane| filter.takes_but_source(lane.error(), lane.since());
+                if filter.source.is_some() {
+                    surveyor.sources(is_wanted).await?;
+                }
+                let lanes = surveyor.whole()?.overview.lanes;
+                let is_wanted = |lane: &&Lane| filter.takes(lane.source.as_ref(), lane.error(), lane.since());
+                let mut lanes: Vec<&Lane> = lanes.iter().filter(is_wanted).collect();
+                lanes.sort_by_key(|lane| lane.since());
+                let mut targets = operations::orders(self.verb, lanes.iter().copied());
+                targets.truncate(limit);
+                Ok(self.plan_of_orders(targets, &lanes, deployment))
+            }
+        }
+    }
+
+    fn plan_of_parked(&self, selection: &ParkedSelection, deployment: &Deployment) -> Plan {
+        let now = deployment.env.now();
+        let row = |one: &ParkedDelivery| {
+            let since = one.since.map(|at| duration(now.since(at))).unwrap_or_default();
+            let cells = [one.entity.to_string(), one.sequence.to_string(), one.source.to_string(), one.topic.clone()];
+            let mut json = parked_json(one);
+            json["became"] = Value::Null;
+            ([&cells[..], &[since, one.error.clone()]].concat(), json)
+        };
+        let mut notes = vec![format!(
+            "{} of {}.",
+            counted(selection.deliveries.len() as u64, "delivery", "deliveries"),
+            counted(selection.orders() as u64, "order", "orders")
+        )];
+        if selection.overtaken > 0 && self.verb == Verb::Redrive {
+            let orders = counted(selection.overtaken as u64, "order", "orders");
+            notes.push(format!("In {orders} an earlier delivery stays parked: these overtake it."));
+        }
+        if self.verb == Verb::Discard {
+            let days = deployment.retention.as_secs() / 86_400;
+            notes.push(format!("The same webhook, sent again within {days} days, counts as a repeat."));
+        }
+        Plan {
+            targets: selection.targets(),
+            columns: &["order", ">sequence", "source", "topic", ">parked", "error"],
+            rows: selection.deliveries.iter().map(row).collect(),
+            notes,
+        }
+    }
+
+    fn plan_of_orders(&self, targets: Vec<Target>, lanes: &[&Lane], deployment: &Deployment) -> Plan {
+        let now = deployment.env.now();
+        let chosen: BTreeSet<&EntityKey> = targets.iter().map(|target| &target.order).collect();
+        let lanes = || lanes.iter().filter(|lane| chosen.contains(&lane.state.entity));
+        let row = |lane: &&Lane| {
+            let state = &lane.state;
+            let cells = vec![
+                state.entity.to_string(),
+                lane.kind.as_str().to_owned(),
+                state.waiting().to_string(),
+                lane.since().map(|at| duration(now.since(at))).unwrap_or_default(),
+                lane.status(None, now).summary(),
+            ];
+            let sequence = self.verb.takes_deliveries().then(|| state.next());
+            let json = json!({
+                "entity": state.entity, "sequence": sequence, "state": lane.kind.as_str(), "since": lane.since(),
+                "waiting": state.waiting(), "error": lane.error(), "done": null,
+            });
+            (cells, json)
+        };
+        let waiting: u64 = lanes().map(|lane| lane.state.waiting()).sum();
+        let waiting = counted(waiting, "delivery waits", "deliveries wait");
+        let notes = vec![format!("{}, in which {waiting}.", counted(targets.len() as u64, "order", "orders"))];
+        let rows = lanes().map(row).collect();
+        Plan { columns: &["order", "state", ">waiting", ">since", "why"], rows, notes, targets }
+    }
+
+    /// The delivery in front of an order, while it is the one that the operator saw.
+    async fn plan_of_skip(&self, order: &EntityKey, deployment: &Deployment) -> Result<Plan> {
+        let Some(sequence) = self.sequence else {
+            bail!("which delivery of {order}? `{}` shows the next", deployment.command("show", order.as_str()));
+        };
+        let target = Target { order: order.clone(), sequence: Some(sequence) };
+        let single = deployment.operator().single(order, sequence).await?;
+        let topic = single.content.delivery().map_or("empty", |delivery| delivery.topic()).to_owned();
+        let mut notes = Vec::new();
+        if let Some(state) = single.state {
+            if state.next() != sequence || state.is_empty() {
+                let refused = operations::not_in_front(order, sequence, &state);
+                bail!("{}", refused_text(&refused, order, deployment));
+            }
+            let behind = counted(state.waiting() - 1, "delivery waits", "deliveries wait");
+            let then = if state.hold.since().is_some() { "until the order is resumed" } else { "and then continue" };
+            notes.push(format!("{behind} behind it, {then}."));
+            let stands = if state.has_attempts_of_latest() {
+                " The error is of the newest delivery, which stands for it."
+            } else {
+                ""
+            };
+            let error = state.last_error.as_deref().unwrap_or("no error was recorded");
+            notes.push(format!("After {}: {error}.{stands}", counted(state.attempts.into(), "attempt", "attempts")));
+        }
+        let json = json!({ "entity": order, "sequence": sequence, "topic": topic, "done": null });
+        let rows = vec![(vec![order.to_string(), sequence.to_string(), topic], json)];
+        Ok(Plan { targets: vec![target], columns: &["order", ">sequence", "topic"], rows, notes })
+    }
+
+    fn list(&self, plan: &Plan) {
+        if self.many.json {
+            plan.rows.iter().for_each(|(_, json)| print_json(json));
+            return;
+        }
+        let mut table = Table::new(plan.columns);
+        plan.rows.iter().take(LISTED).for_each(|(cells, _)| table.row(cells.clone()));
+        output::print(table);
+        if plan.rows.len() > LISTED {
+            say!("and {} more", plan.rows.len() - LISTED);
+        }
+        say!();
+        plan.notes.iter().for_each(|note| say!("{note}"));
+        let units = self.verb.write_units() * plan.targets.len() as u64;
+        say!(
+            "{} `{}` takes {units} write units, and more for large bodies.",
+            self.verb.description(),
+            self.verb.name()
+        );
+    }
+
+    async fn act(&self, targets: &[Target], deployment: &Deployment, interrupt: &Interrupt) -> Result<ExitCode> {
+        let operator = deployment.operator().because(self.reason.clone());
+        let (is_many, json) = (self.is_many(), self.many.json);
+        let bar = survey::bar(targets.len() as u64, self.verb.name());
+        let (mut tally, mut last) = (Tally::default(), None);
+        let done = operations::run(self.verb, &operator, targets, |target, outcome| {
+            tally.add(outcome.effect);
+            bar.inc(1);
+            bar.suspend(|| match (json, outcome.effect) {
+                (true, _) => print_json(&with_reason(&outcome, &self.reason)),
+                (false, Effect::Done) if is_many => {}
+                (false, Effect::Refused) if targets.len() == 1 => {}
+                _ => say!("{}", outcome.sentence),
+            });
+            last = Some((target.order.clone(), outcome));
+            !interrupt.came()
+        });
+        let done = done.await;
+        bar.finish_and_clear();
+        let left = targets.len() - tally.total();
+        if is_many && !json {
+            let Tally { done, nothing, refused } = tally;
+            say!("{}: {done} done, {nothing} needed nothing, {} left", self.verb.name(), left + refused);
+        }
+        done.with_context(|| format!("{} done, {left} left; run the same command again to continue", tally.done))?;
+        if let (Some((order, outcome)), [_]) = (&last, targets) {
+            return finish(outcome, order, json, deployment);
+        }
+        if left > 0 {
+            output::complain(format_args!("stopped; {left} left. Run the same command again to continue"));
+        }
+        Ok(if left + tally.refused > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    }
+}
+
+fn with_reason(outcome: &Outcome, reason: &Reason) -> Value {
+    let mut value = outcome.json.clone();
+    value["by"] = json!(reason.by);
+    value["why"] = json!(reason.why);
+    value
+}
+
+/// Ends a verb for one target, whose sentence is printed: prints what to type next.
+fn finish(outcome: &Outcome, order: &EntityKey, json: bool, deployment: &Deployment) -> Result<ExitCode> {
+    if outcome.effect == Effect::Refused {
+        bail!("{}", refused_text(outcome, order, deployment));
+    }
+    if !json {
+        deployment.print_next(order, &outcome.next);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub fn refused_text(outcome: &Outcome, order: &EntityKey, deployment: &Deployment) -> String {
+    let next = outcome.next.iter().map(|next| format!(". `{}` {}", next.line(&deployment.option, order), next.purpose));
+    format!("{}{}", outcome.sentence, next.collect::<String>())
+}
+
+/// Runs a verb that takes one order and prints how it ended.
+pub async fn run_one(
+    verb: Verb,
+    target: &Target,
+    reason: Reason,
+    json: bool,
+    deployment: &Deployment,
+) -> Result<ExitCode> {
+    let outcome = verb.act(&deployment.operator().because(reason.clone()), target).await?;
+    match json {
+        true => print_json(&with_reason(&outcome, &reason)),
+        false if outcome.effect == Effect::Refused => {}
+        false => say!("{}", outcome.sentence),
+    }
+    finish(&outcome, &target.order, json, deployment)
+}
+
+fn capital(word: &str) -> String {
+    let (first, rest) = word.split_at(1);
+    first.to_uppercase() + rest
+}

@@ -1,0 +1,54 @@
+//! Options that choose orders and deliveries.
+
+use std::{str::FromStr, time::Duration};
+
+use clap::Args;
+use serializer::view::overview::Filter;
+use webhook_serializer::{protocol::entity::SourceName, time::Timestamp};
+
+/// Which orders or deliveries are meant.
+#[derive(Debug, Clone, Args)]
+pub struct Selection {
+    /// Only what this source sent
+    #[arg(long, value_name = "NAME", value_parser = SourceName::parse)]
+    pub source: Option<SourceName>,
+    /// Only errors with this text; `…` stands for any number of four or more digits, as does any such number
+    #[arg(long, value_name = "TEXT")]
+    pub error: Option<String>,
+    /// Only what has stopped or waited since then: a duration such as 2h, or a time such as 2026-11-22T12:00:00Z
+    #[arg(long, value_name = "TIME")]
+    pub since: Option<Since>,
+}
+
+impl Selection {
+    pub fn filter(&self, now: Timestamp) -> Filter {
+        let since = self.since.map(|since| match since {
+            Since::Ago(ago) => Timestamp::from_millis(now.as_millis().saturating_sub(ago.as_millis() as u64)),
+            Since::At(at) => at,
+        });
+        Filter { source: self.source.clone(), error: self.error.clone(), since }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.source.is_none() && self.error.is_none() && self.since.is_none()
+    }
+}
+
+/// A time, or a duration before now.
+#[derive(Debug, Clone, Copy)]
+pub enum Since {
+    Ago(Duration),
+    At(Timestamp),
+}
+
+impl FromStr for Since {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let at = || Timestamp::from_str(text).map(Self::At);
+        humantime::parse_duration(text).map(Self::Ago).or_else(|_| at()).map_err(|_| {
+            "give a duration with its unit, such as 30m or 2h, or a time in UTC, such as 2026-11-22T12:00:00Z"
+                .to_owned()
+        })
+    }
+}

@@ -1,0 +1,577 @@
+//! What an operator does to orders and deliveries: one table of verbs for command and console, and the function that
+//! runs a verb for one target or many.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+use webhook_serializer::{
+    leases::LeaseError,
+    operator::{Operator, OperatorError, PutBack, Rewinding, Rewound, Skipped, Turned},
+    protocol::{
+        entity::{EntityKey, Sequence},
+        inbox::Unblocked,
+        receipt::Settlement,
+        state::{BlockReason, EntityState},
+    },
+};
+
+use crate::{
+    output::counted,
+    view::{
+        delivery::delivery_json,
+        order_status::{Kind, NextCommand},
+        overview::{Lane, ParkedDelivery},
+    },
+};
+
+const UNDECIDED: &str = "undecided";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verb {
+    Resume(Stop),
+    Retry,
+    Skip,
+    EndRewind,
+    Redrive,
+    Discard,
+    Rewind,
+    Hold,
+}
+
+/// What keeps an order from continuing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    Any,
+    Block,
+    Hold,
+}
+
+/// An order, or one of its deliveries.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    pub order: EntityKey,
+    pub sequence: Option<Sequence>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    Done,
+    /// Nothing was left to do: the order is in that state already, or somebody else was quicker.
+    Nothing,
+    /// It is not possible now.
+    Refused,
+}
+
+/// How a verb ended for one target.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    pub effect: Effect,
+    pub sentence: String,
+    pub next: Vec<NextCommand>,
+    pub json: Value,
+}
+
+impl Outcome {
+    fn new(effect: Effect, sentence: String, json: Value) -> Self {
+        Self { effect, sentence, next: Vec::new(), json }
+    }
+
+    fn then(mut self, command: &'static str, arguments: &[&str], purpose: &'static str) -> Self {
+        self.next.push(NextCommand::new(command, arguments, purpose));
+        self
+    }
+}
+
+/// Counts of targets.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tally {
+    pub done: usize,
+    pub nothing: usize,
+    pub refused: usize,
+}
+
+impl Tally {
+    pub fn add(&mut self, effect: Effect) {
+        match effect {
+            Effect::Done => self.done += 1,
+            Effect::Nothing => self.nothing += 1,
+            Effect::Refused => self.refused += 1,
+        }
+    }
+
+    pub fn total(&self) -> usize {
+        self.done + self.nothing + self.refused
+    }
+}
+
+impl Verb {
+    /// The verbs that the console offers, in the order of their buttons.
+    pub const ALL: [Self; 8] = [
+        Self::Resume(Stop::Any),
+        Self::Retry,
+        Self::Skip,
+        Self::EndRewind,
+        Self::Redrive,
+        Self::Discard,
+        Self::Rewind,
+        Self::Hold,
+    ];
+
+    /// The command's name, also in addresses.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Resume(_) => "resume",
+            Self::Retry => "retry",
+            Self::Skip => "skip",
+            Self::EndRewind => "end-rewind",
+            Self::Redrive => "redrive",
+            Self::Discard => "discard",
+            Self::Rewind => "rewind",
+            Self::Hold => "hold",
+        }
+    }
+
+    /// The label of its button.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Resume(_) => "Resume",
+            Self::Retry => "Retry now",
+            Self::Skip => "Skip",
+            Self::EndRewind => "End the rewind",
+            Self::Redrive => "Redrive",
+            Self::Discard => "Discard",
+            Self::Rewind => "Rewind to here",
+            Self::Hold => "Hold",
+        }
+    }
+
+    /// What it does, for whoever is about to do it.
+    pub fn description(self) -> &'static str {
+        match self {
+            Self::Resume(Stop::Hold) => "Waiting deliveries are handled, in order.",
+            Self::Resume(_) => {
+                "A blocked delivery is tried again, with all its attempts; then those behind it, in order. A hold ends."
+            }
+            Self::Retry => {
+                "The delivery is tried now, instead of when its next attempt is due. Its attempts stay counted."
+            }
+            Self::Skip => {
+                "The delivery in front is parked: redrive appends it again at the end. Those behind it continue, in order."
+            }
+            Self::EndRewind => "What has not run again yet stays as it was settled; waiting deliveries continue.",
+            Self::Redrive => {
+                "Each parked delivery is appended at the end of its order, behind what has arrived since, and is handled again."
+            }
+            Self::Discard => "Each parked delivery is removed for good, body and all. It is never handled.",
+            Self::Rewind => {
+                "Applied deliveries run again from here on, in order and before anything that waits. Their effects happen again."
+            }
+            Self::Hold => {
+                "The handler at work finishes, and no other starts. Webhooks are accepted and wait, in order, until it is resumed."
+            }
+        }
+    }
+
+    /// Returns whether it removes something for good.
+    pub fn is_final(self) -> bool {
+        self == Self::Discard
+    }
+
+    /// Returns whether its targets are deliveries, not orders.
+    pub fn takes_deliveries(self) -> bool {
+        matches!(self, Self::Skip | Self::Redrive | Self::Discard | Self::Rewind)
+    }
+
+    /// The write units that it takes for one target at least: two for the operations log, and its own, for a body of
+    /// at most 1 KB.
+    pub fn write_units(self) -> u64 {
+        match self {
+            Self::Discard => 3,
+            Self::Skip | Self::Redrive => 5,
+            _ => 3,
+        }
+    }
+
+    /// Runs it for one target.
+    ///
+    /// # Errors
+    ///
+    /// The tables or the queue did not answer; it may be done or not.
+    pub async fn act(self, operator: &Operator, target: &Target) -> Result<Outcome, OperatorError> {
+        let Target { order, sequence } = target;
+        let outcome = match (self, sequence) {
+            (Self::Resume(stop), _) => resume(operator, order, stop).await?,
+            (Self::Retry, _) => retry(order, operator.retry(order).await?),
+            (Self::Hold, _) => hold(order, operator.hold(order).await?),
+            (Self::Skip, Some(sequence)) => match operator.skip(order, *sequence).await {
+                Err(error) => not_leased(target, error)?,
+                skipped => skip(order, *sequence, skipped?),
+            },
+            (Self::Redrive, Some(sequence)) => {
+                let mut outcome = None;
+                let list = [(order.clone(), *sequence)];
+                let report = |_: &EntityKey, _, became: &PutBack| {
+                    outcome = Some(redrive(order, *sequence, became));
+                    true
+                };
+                operator.put_back(&list, report).await?;
+                outcome.unwrap_or_else(|| redrive(order, *sequence, &PutBack::NotParked))
+            }
+            (Self::Discard, Some(sequence)) => discard(operator, order, *sequence).await?,
+            (Self::Rewind, Some(from)) => match operator.rewind(order, *from).await {
+                Err(error) => not_leased(target, error)?,
+                result => rewound(self, order, &result?),
+            },
+            (Self::EndRewind, _) => match operator.end_rewind(order).await {
+                Err(error) => not_leased(target, error)?,
+                result => rewound(self, order, &result?),
+            },
+            (Self::Skip | Self::Redrive | Self::Discard | Self::Rewind, None) => {
+                refused(target, format!("{}: name a delivery of {order}", self.name()))
+            }
+        };
+        Ok(outcome)
+    }
+}
+
+/// Runs a verb for each target, in their order, until `report` returns false.
+///
+/// A redrive keeps to the order: behind a delivery that is not settled yet, none of the same order is appended.
+///
+/// # Errors
+///
+/// The tables or the queue did not answer. What was reported is done; run again, it continues.
+pub async fn run(
+    verb: Verb,
+    operator: &Operator,
+    targets: &[Target],
+    mut report: impl FnMut(&Target, Outcome) -> bool,
+) -> Result<(), OperatorError> {
+    let mut undecided: BTreeSet<&EntityKey> = BTreeSet::new();
+    for target in targets {
+        let outcome = match target.sequence {
+            Some(sequence) if undecided.contains(&target.order) => redrive(&target.order, sequence, &PutBack::Behind),
+            _ => verb.act(operator, target).await?,
+        };
+        if outcome.json["became"] == UNDECIDED {
+            undecided.insert(&target.order);
+        }
+        if !report(target, outcome) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// The targets of a verb among orders that are not settled.
+pub fn orders<'a>(verb: Verb, lanes: impl Iterator<Item = &'a Lane>) -> Vec<Target> {
+    let takes = |lane: &&Lane| match verb {
+        Verb::Resume(Stop::Hold) => lane.kind == Kind::OnHold,
+        Verb::Resume(_) => lane.kind == Kind::Blocked,
+        Verb::Retry => matches!(lane.kind, Kind::Failing | Kind::Unavailable),
+        Verb::Skip => lane.kind == Kind::Blocked && lane.state.blocked != Some(BlockReason::Expired),
+        _ => false,
+    };
+    let target = |lane: &Lane| Target {
+        order: lane.state.entity.clone(),
+        sequence: verb.takes_deliveries().then(|| lane.state.next()),
+    };
+    lanes.filter(takes).map(target).collect()
+}
+
+/// Parked deliveries that a verb is about, sorted by order and sequence.
+#[derive(Debug, Clone, Default)]
+pub struct ParkedSelection {
+    pub deliveries: Vec<ParkedDelivery>,
+    /// Orders in which an earlier delivery stays parked.
+    pub overtaken: usize,
+}
+
+impl ParkedSelection {
+    pub fn of(mut parked: Vec<ParkedDelivery>, takes: impl Fn(&ParkedDelivery) -> bool, limit: usize) -> Self {
+        parked.sort_by(|left, right| (&left.entity, left.sequence).cmp(&(&right.entity, right.sequence)));
+        let (mut deliveries, others): (Vec<ParkedDelivery>, Vec<ParkedDelivery>) = parked.into_iter().partition(takes);
+        deliveries.truncate(limit);
+        let last: BTreeMap<&EntityKey, Sequence> = deliveries.iter().map(|one| (&one.entity, one.sequence)).collect();
+        let stay = others.iter().filter(|one| last.get(&one.entity).is_some_and(|last| one.sequence < *last));
+        let overtaken = stay.map(|one| &one.entity).collect::<BTreeSet<_>>().len();
+        Self { deliveries, overtaken }
+    }
+
+    pub fn targets(&self) -> Vec<Target> {
+        let target = |one: &ParkedDelivery| Target { order: one.entity.clone(), sequence: Some(one.sequence) };
+        self.deliveries.iter().map(target).collect()
+    }
+
+    pub fn orders(&self) -> usize {
+        self.deliveries.iter().map(|one| &one.entity).collect::<BTreeSet<_>>().len()
+    }
+}
+
+fn refused(target: &Target, sentence: String) -> Outcome {
+    let json = json!({ "entity": target.order, "sequence": target.sequence, "done": null });
+    Outcome::new(Effect::Refused, sentence, json)
+}
+
+fn unknown(order: &EntityKey) -> String {
+    format!("nothing is known of {order}; `serializer list` lists orders")
+}
+
+/// Returns the outcome where the order is unknown or its lease was not to have; other errors stay errors.
+pub fn not_leased(target: &Target, error: OperatorError) -> Result<Outcome, OperatorError> {
+    let order = &target.order;
+    match error {
+        OperatorError::Unknown => Ok(refused(target, unknown(order))),
+        OperatorError::Lease(LeaseError::Contended { by, until }) => {
+            let sentence = format!("{order} is leased by {by} until {until}; nothing was changed. Try again");
+            let why = &["--why", "TEXT"];
+            Ok(refused(target, sentence).then("hold", why, "first, if it is always at work: nothing else starts").then(
+                "lease release",
+                why,
+                "takes the lease away",
+            ))
+        }
+        OperatorError::Lease(LeaseError::Lost) => {
+            let sentence = format!("the lease of {order} was lost on the way: it may be done or not");
+            Ok(refused(target, sentence).then("show", &[], "tells which"))
+        }
+        error => Err(error),
+    }
+}
+
+/// The JSON of a verb about an order as a whole.
+fn of_order(verb: &str, order: &EntityKey, effect: Effect, state: Option<&EntityState>) -> Value {
+    json!({
+        "entity": order, "done": (effect == Effect::Done).then_some(verb),
+        "on_hold": state.and_then(|state| state.hold.since()), "waiting": state.map_or(0, EntityState::waiting),
+        "known": state.is_some(),
+    })
+}
+
+fn turned(
+    verb: &str,
+    order: &EntityKey,
+    turned: &Turned,
+    done: impl Fn(&EntityState) -> String,
+    unchanged: impl Fn(&EntityState) -> String,
+) -> Outcome {
+    let (effect, state, sentence) = match turned {
+        Turned::Done(state) => (Effect::Done, Some(state), done(state)),
+        Turned::Unchanged(Some(state)) => (Effect::Nothing, Some(state), unchanged(state)),
+        Turned::Unchanged(None) => (Effect::Refused, None, unknown(order)),
+    };
+    Outcome::new(effect, sentence, of_order(verb, order, effect, state))
+}
+
+fn waiting(state: &EntityState) -> String {
+    match state.waiting() {
+        0 => "nothing waits".to_owned(),
+        waiting => counted(waiting, "delivery waits", "deliveries wait"),
+    }
+}
+
+async fn resume(operator: &Operator, order: &EntityKey, stop: Stop) -> Result<Outcome, OperatorError> {
+    let (is_held, is_blocked) = match stop {
+        Stop::Block => (false, true),
+        Stop::Hold => (true, false),
+        Stop::Any => {
+            let state = operator.inspect(order).await?.state;
+            state.map_or((false, false), |state| (state.hold.since().is_some(), state.blocked.is_some()))
+        }
+    };
+    let ended_hold = if is_held { Some(operator.resume(order).await?) } else { None };
+    let result = match ended_hold {
+        Some(ended) if !is_blocked => ended,
+        // Of an order that is not stopped, it wakes a worker.
+        _ => match operator.unblock(order).await? {
+            Unblocked::Unblocked(state) => Turned::Done(state),
+            Unblocked::NotBlocked(state) => Turned::Unchanged(state),
+        },
+    };
+    let on_hold = |state: &EntityState| if state.hold.since().is_some() { "; it stays on hold" } else { "" };
+    Ok(turned(
+        "resume",
+        order,
+        &result,
+        |state| format!("{order} continues from {}: {}{}", state.next(), waiting(state), on_hold(state)),
+        |state| {
+            format!("{order} was not stopped; a worker was woken all the same: {}{}", waiting(state), on_hold(state))
+        },
+    )
+    .then("show", &[], "shows its state"))
+}
+
+fn retry(order: &EntityKey, result: Turned) -> Outcome {
+    turned(
+        "retry",
+        order,
+        &result,
+        |state| format!("{order} {} is tried now: attempt {}", state.next(), state.attempts + 1),
+        |state| match state.is_stopped() {
+            true => format!("{order} is blocked or on hold; nothing was changed"),
+            false => format!("{order} does not wait for an attempt; nothing was changed"),
+        },
+    )
+    .then("show", &[], "shows its state")
+}
+
+fn hold(order: &EntityKey, result: Turned) -> Outcome {
+    turned(
+        "hold",
+        order,
+        &result,
+        |state| format!("{order} is on hold: {}, and nothing starts until it is resumed", waiting(state)),
+        |state| format!("{order} was on hold already: {}", waiting(state)),
+    )
+    .then("resume", &[], "lets it continue")
+}
+
+fn skip(order: &EntityKey, sequence: Sequence, skipped: Skipped) -> Outcome {
+    let (effect, sentence, settled) = match skipped {
+        Skipped::As(settlement) => {
+            let sentence = match settlement {
+                Settlement::Parked => format!("{order} {sequence} is parked; what waits behind it continues"),
+                Settlement::Void => format!("{order} {sequence} was empty and is given up"),
+                other => format!("{order} {sequence} is settled as {other}"),
+            };
+            (Effect::Done, sentence, Some(settlement))
+        }
+        Skipped::NotInFront(state) => return not_in_front(order, sequence, &state),
+        Skipped::NotThereYet => (
+            Effect::Refused,
+            format!(
+                "{order} {sequence} is claimed and not written yet; nothing was skipped. Try again in a few seconds"
+            ),
+            None,
+        ),
+    };
+    let done = settled.map(|_| "skip");
+    let settled = settled.map(Settlement::as_str);
+    let json = json!({ "entity": order, "sequence": sequence, "done": done, "settled": settled });
+    let outcome = Outcome::new(effect, sentence, json);
+    match settled {
+        Some("parked") => outcome.then("redrive", &[&sequence.to_string()], "appends it again at the end"),
+        Some(_) => outcome,
+        None => outcome.then("show", &[], "shows what is next"),
+    }
+}
+
+/// Returns the outcome of a skip of another delivery than the next.
+pub fn not_in_front(order: &EntityKey, sequence: Sequence, state: &EntityState) -> Outcome {
+    let why = match sequence {
+        settled if settled <= state.head => "it is settled".to_owned(),
+        waits if waits <= state.tail => format!("{} is in front of it", state.next()),
+        _ => "it never arrived".to_owned(),
+    };
+    let sentence = format!("{order} {sequence} is not the next delivery: {why}; nothing was skipped");
+    let json = json!({ "entity": order, "sequence": sequence, "done": null, "settled": null });
+    let effect = if sequence <= state.head { Effect::Nothing } else { Effect::Refused };
+    Outcome::new(effect, sentence, json).then("show", &[], "shows what is next")
+}
+
+fn redrive(order: &EntityKey, sequence: Sequence, became: &PutBack) -> Outcome {
+    let what = format!("{order} {sequence}");
+    let (effect, sentence, became) = match became {
+        PutBack::At(at) => (Effect::Done, format!("{what} is back in line, as {at}"), json!({ "back_at": at })),
+        PutBack::Unannounced => (
+            Effect::Done,
+            format!("{what} is back in line; no wake-up could be sent, and the sweep finds it within the hour"),
+            json!("back, unannounced"),
+        ),
+        PutBack::NotParked => (Effect::Nothing, format!("{what}: {}", OperatorError::NotParked), json!("not parked")),
+        PutBack::DecidedOtherwise(settlement) => (
+            Effect::Nothing,
+            format!("{what}: {}", OperatorError::DecidedOtherwise(*settlement)),
+            json!(settlement.as_str()),
+        ),
+        PutBack::Undecided => {
+            (Effect::Refused, format!("{what}: {}; try again in a minute", OperatorError::Undecided), json!(UNDECIDED))
+        }
+        PutBack::Behind => (
+            Effect::Refused,
+            format!("{what}: one before it is still being decided; it was not put back"),
+            json!("behind one that is undecided"),
+        ),
+        PutBack::Unreadable(error) => (
+            Effect::Refused,
+            format!("{what} stays parked: it cannot be read: {error}"),
+            json!({ "unreadable": error.to_string() }),
+        ),
+    };
+    let done = (effect == Effect::Done).then_some("redrive");
+    let json = json!({ "entity": order, "sequence": sequence, "done": done, "became": became });
+    Outcome::new(effect, sentence, json)
+}
+
+async fn discard(operator: &Operator, order: &EntityKey, sequence: Sequence) -> Result<Outcome, OperatorError> {
+    let parked = operator.parked_at(order, sequence).await?;
+    let (effect, sentence) = match &parked {
+        None => (Effect::Nothing, format!("{order} {sequence} is not parked any more; nothing was removed")),
+        Some(parked) => match operator.discard(parked).await {
+            Ok(()) => (Effect::Done, format!("{order} {sequence} is discarded")),
+            Err(OperatorError::Undecided) => (
+                Effect::Refused,
+                format!(
+                    "{order} {sequence} is not settled yet: the worker that parked it is at work, or died. Nothing was removed; try again in a minute"
+                ),
+            ),
+            Err(OperatorError::DecidedOtherwise(settlement)) => (
+                Effect::Nothing,
+                format!(
+                    "{order} {sequence} was {settlement}, not parked: a worker that lost its lease left the copy, which is removed"
+                ),
+            ),
+            Err(error) => return Err(error),
+        },
+    };
+    let mut json = parked
+        .as_ref()
+        .map_or_else(|| json!({ "entity": order, "sequence": sequence }), |parked| delivery_json(parked.delivery()));
+    json["done"] = json!((effect == Effect::Done).then_some("discarded"));
+    if let Some(parked) = &parked {
+        json["error"] = json!(parked.error);
+    }
+    Ok(Outcome::new(effect, sentence, json))
+}
+
+/// Returns how a rewind, or its end, ended.
+pub fn rewound(verb: Verb, order: &EntityKey, rewound: &Rewound) -> Outcome {
+    let is_end = verb == Verb::EndRewind;
+    let (effect, sentence) = match rewound {
+        Rewound::Done(Rewinding { from, through, .. }) if is_end => (
+            Effect::Done,
+            format!("{order} {from} to {through} stay as they were settled before; what waits continues"),
+        ),
+        Rewound::Done(Rewinding { from, through, applied }) => {
+            let run = counted(*applied as u64, "delivery runs", "deliveries run");
+            (Effect::Done, format!("{run} again on {order}, from {from} to {through}, then what waits"))
+        }
+        _ if is_end => (Effect::Refused, format!("no rewind of {order} is under way; nothing was changed")),
+        Rewound::NotSettled(state) => {
+            (Effect::Refused, format!("the last settled delivery of {order} is {}; nothing was changed", state.head))
+        }
+        Rewound::Expired(Some(first)) => (
+            Effect::Refused,
+            format!(
+                "some of these deliveries are not kept any more; nothing was changed. Rewind to {first} at the earliest"
+            ),
+        ),
+        Rewound::Expired(None) => {
+            (Effect::Refused, format!("no delivery of {order} is kept any more; nothing was changed"))
+        }
+        Rewound::Nothing => (Effect::Refused, "nothing was applied from there on; nothing was changed".to_owned()),
+    };
+    let json = match rewound {
+        Rewound::Done(Rewinding { from, through, applied }) => {
+            let done = if is_end { "rewind ended" } else { "rewind" };
+            json!({ "entity": order, "done": done, "from": from, "through": through, "applied": applied })
+        }
+        _ => json!({ "entity": order, "done": null }),
+    };
+    let outcome = Outcome::new(effect, sentence, json);
+    match (effect, is_end) {
+        (Effect::Done, false) => outcome.then("rewind", &["--end", "--why", "TEXT"], "ends it early"),
+        (Effect::Done, true) => outcome,
+        _ => outcome.then("show", &[], "lists its deliveries"),
+    }
+}
