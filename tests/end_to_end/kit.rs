@@ -66,7 +66,7 @@ impl Handler for Planted {
             Does::HasRoomTheNextDay | Does::IsDoneTheNextDay => {}
             Does::TriesUnderAnOldToken => {
                 while external.set_fenced(order, token, delivery.topic()).await.is_err() {
-                    context.surroundings().sleep(Duration::from_secs(1)).await;
+                    context.env().sleep(Duration::from_secs(1)).await;
                 }
             }
             Does::Commits => {
@@ -82,7 +82,7 @@ impl Handler for Planted {
             Does::SetsFenced => external.set_fenced(&format!("{order}/{id}"), token, true).await?,
             Does::AsksTheAge if delivery.age() == Age::Older => {}
             Does::AsksTheAge => external.set_fenced(order, token, delivery.topic()).await?,
-            Does::Waits => context.surroundings().sleep(Duration::from_secs(5)).await,
+            Does::Waits => context.env().sleep(Duration::from_secs(5)).await,
         }
         Ok(Outcome::Done)
     }

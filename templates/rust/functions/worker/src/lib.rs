@@ -43,7 +43,7 @@ mod tests {
     use std::time::Duration;
 
     use webhook_serializer::{
-        Action, DeliveryId, EntityKey, FencingToken, Identity, Incoming, Sequence, SourceName, Surroundings, Timestamp,
+        Action, DeliveryId, EntityKey, Env, FencingToken, Identity, Incoming, Sequence, SourceName, Timestamp,
         testing::{Event, Scenario},
     };
 
